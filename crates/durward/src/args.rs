@@ -25,7 +25,7 @@ pub(crate) enum LogFormat {
     Text,
 }
 
-/// What is logged, and how.
+/// Flags that select the log level and the log format.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct LogArgs {
     /// What is logged: error, warn, info, debug, trace, or per part: info,server=debug
@@ -66,6 +66,6 @@ pub(crate) struct ClusterArgs {
     #[arg(long, value_name = "NAME", conflicts_with = "world")]
     pub(crate) context: Option<String>,
     /// A world on disk instead of a cluster
-    #[arg(long, value_name = "DIR")]
-    pub(crate) world: Option<PathBuf>,
+    #[arg(id = "world", long = "world", value_name = "DIR")]
+    pub(crate) snapshot: Option<PathBuf>,
 }

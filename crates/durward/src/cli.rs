@@ -93,7 +93,7 @@ pub(crate) enum Command {
     /// Tells the version
     #[command(after_help = "Example:\n  durward version -o json")]
     Version(version::Args),
-    /// What kubectl asks for when a person presses Tab
+    /// Completes a command line for kubectl
     #[command(name = "__complete", hide = true)]
     Complete(docs::CompleteArgs),
 }
@@ -132,18 +132,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_parser_is_sound() {
+    fn the_parser_is_valid() {
         command(Path::new("durward")).debug_assert();
     }
 
     #[test]
-    fn an_example_is_never_broken_into_lines() {
+    fn never_wraps_examples() {
         fn check(line: &[&str], command: &clap::Command) {
             let asked: Vec<_> = line.iter().chain(&["--help"]).map(Into::into).collect();
-            let told = usage::rendered(&try_parse(&asked).unwrap_err().render().to_string());
+            let error = usage::rendered(&try_parse(&asked).unwrap_err().render().to_string());
             let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
             for example in help.lines().filter(|line| line.starts_with("  ")) {
-                assert!(told.lines().any(|line| line == example), "{example}\nis not whole in\n{told}");
+                assert!(error.lines().any(|line| line == example), "{example}\nis not whole in\n{error}");
             }
             for inner in command.get_subcommands().filter(|c| !c.is_hide_set() && c.get_name() != "help") {
                 check(&[line, &[inner.get_name()]].concat(), inner);
@@ -164,65 +164,64 @@ mod tests {
         check(&command(Path::new("durward")));
     }
 
-    fn told(line: &[&str]) -> String {
+    fn error_text(line: &[&str]) -> String {
         let line: Vec<_> = line.iter().map(Into::into).collect();
         parse(&line).unwrap_err().problems[0].to_string()
     }
 
     #[test]
     fn a_wrong_command_suggests_the_nearest() {
-        let told = told(&["durward", "srve"]);
+        let error = error_text(&["durward", "srve"]);
         assert!(
-            told.starts_with("there is no command \"srve\": did you mean serve?\n    usage: durward"),
-            "{told}"
+            error.starts_with("there is no command \"srve\": did you mean serve?\n    usage: durward"),
+            "{error}"
         );
     }
 
     #[test]
     fn a_command_of_a_later_version_does_not_exist() {
-        assert!(told(&["durward", "convert"]).starts_with("there is no command \"convert\""));
+        assert!(error_text(&["durward", "convert"]).starts_with("there is no command \"convert\""));
     }
 
     #[test]
     fn a_wrong_flag_suggests_the_nearest() {
-        let told = told(&["durward", "serve", "--config", "f", "--lissten", "x"]);
-        assert!(told.starts_with("there is no flag \"--lissten\": did you mean --listen?"), "{told}");
+        let error = error_text(&["durward", "serve", "--config", "f", "--lissten", "x"]);
+        assert!(error.starts_with("there is no flag \"--lissten\": did you mean --listen?"), "{error}");
     }
 
     #[test]
     fn a_missing_flag_is_named_with_the_usage() {
-        let told = told(&["durward", "serve"]);
-        assert!(told.starts_with("--config <FILE> is missing\n    usage: durward serve"), "{told}");
+        let error = error_text(&["durward", "serve"]);
+        assert!(error.starts_with("--config <FILE> is missing\n    usage: durward serve"), "{error}");
     }
 
     #[test]
-    fn a_wrong_value_is_told_with_what_is_allowed() {
-        let told_word = told(&["durward", "review", "-c", "f", "-o", "yaml"]);
-        assert!(told_word.contains("\"yaml\": allowed: text, json"), "{told_word}");
-        let told_address = told(&["durward", "serve", "-c", "f", "--listen", "8443"]);
-        assert!(
-            told_address.contains("--listen <ADDRESS>: \"8443\": invalid socket address"),
-            "{told_address}"
-        );
+    fn reports_a_wrong_value_with_the_allowed_values() {
+        let error = error_text(&["durward", "review", "-c", "f", "-o", "yaml"]);
+        assert!(error.contains("\"yaml\": allowed: text, json"), "{error}");
+        let error = error_text(&["durward", "serve", "-c", "f", "--listen", "8443"]);
+        assert!(error.contains("--listen <ADDRESS>: \"8443\": invalid socket address"), "{error}");
     }
 
     #[test]
-    fn a_wrong_value_leads_to_the_help_of_its_command() {
+    fn names_the_help_of_the_command_for_a_wrong_value() {
         for (line, help) in [
             (&["durward", "impact", "shop"][..], "durward impact --help"),
             (&["durward", "manifests", "-c", "f", "--only", "bogus"], "durward manifests --help"),
             (&["durward", "doctor", "fleet", "-o", "impact"], "durward doctor fleet --help"),
             (&["kubectl-durward", "impact", "shop"], "kubectl durward impact --help"),
         ] {
-            let told = told(line);
-            assert!(told.ends_with(&format!("\n    see: {help}")), "{told}");
+            let error = error_text(line);
+            assert!(error.ends_with(&format!("\n    see: {help}")), "{error}");
         }
-        assert!(told(&["durward", "impact", "shop"]).contains("did you mean ns/shop?"));
+        assert!(error_text(&["durward", "impact", "shop"]).contains("did you mean ns/shop?"));
     }
 
     #[test]
-    fn named_kubectl_durward_it_speaks_of_kubectl_durward() {
-        assert!(told(&["/usr/local/bin/kubectl-durward", "serve"]).contains("usage: kubectl durward serve"));
+    fn errors_name_kubectl_durward_if_called_by_that_name() {
+        assert!(
+            error_text(&["/usr/local/bin/kubectl-durward", "serve"]).contains("usage: kubectl durward serve")
+        );
     }
 
     fn words(line: &[&str]) -> Vec<String> {

@@ -124,10 +124,10 @@ fn certificate_problems(file: &File) -> Vec<Problem> {
         Reach::Url(_) if called.parse::<IpAddr>().is_ok() => format!("--address {called}"),
         Reach::Url(_) => format!("--name {called}"),
     };
-    let folder = cert.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
+    let dir = cert.parent().filter(|dir| *dir != Path::new("")).unwrap_or(Path::new("."));
     let make = format!(
         "make another: durward certs new {names} --out {} (--force replaces what stands there)",
-        folder.display()
+        dir.display()
     );
     api_server::refusals(files, &called, &make, now())
 }

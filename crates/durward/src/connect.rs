@@ -20,8 +20,8 @@ use crate::input;
 /// Opens the clients that flags and file name. Without either, they use the kubeconfig or the pod's service account, like
 /// kubectl. Without a cluster, guards that read nothing outside still work.
 pub(crate) async fn open(flags: &ClusterArgs, file: &File) -> Result<ControlPlanes, Stop> {
-    if let Some(folder) = &flags.world {
-        let snapshot = Snapshot::open(folder)?;
+    if let Some(dir) = &flags.snapshot {
+        let snapshot = Snapshot::open(dir)?;
         let readiness = snapshot.readiness();
         return Ok(ControlPlanes::snapshot(Clients::snapshot(snapshot)).with_readiness(readiness));
     }
@@ -109,8 +109,11 @@ mod tests {
     fn flags_override_the_files_cluster_key_by_key() {
         let of = |flags: (Option<&str>, Option<&str>), file: (Option<&str>, Option<&str>)| {
             let text = |text: Option<&str>| text.map(str::to_owned);
-            let flags =
-                ClusterArgs { kubeconfig: flags.0.map(PathBuf::from), context: text(flags.1), world: None };
+            let flags = ClusterArgs {
+                kubeconfig: flags.0.map(PathBuf::from),
+                context: text(flags.1),
+                snapshot: None,
+            };
             let file = Cluster { kubeconfig: file.0.map(PathBuf::from), context: text(file.1) };
             let access = access(&flags, &file);
             (access.kubeconfig.map(|path| path.display().to_string()), access.context)

@@ -22,7 +22,7 @@ pub(crate) struct ControlPlanes {
     live: Option<Arc<Live>>,
     /// Readiness of the common clients if they are not live.
     readiness: Vec<Readiness>,
-    /// How to connect to others. `None` if the common clients stand for every control plane.
+    /// How to connect to others. `None` if the common clients are used for every control plane.
     connector: Option<Connector>,
     others: Mutex<Vec<OtherControlPlane>>,
     /// Control planes whose clusters are probed.
@@ -190,10 +190,10 @@ mod tests {
         clusters: [{name: c, cluster: {server: 'http://127.0.0.1:1'}}]\n\
         contexts: [{name: a, context: {cluster: c, user: ''}}, {name: b, context: {cluster: c, user: ''}}]\n";
 
-    fn file(folder: &Path, karmada: &str) -> File {
+    fn file(dir: &Path, karmada: &str) -> File {
         let text =
             format!("version: 1\nguards: {{lxcfs: {{}}, deletion: {{fleet: {{karmada: {karmada}}}}}}}\n");
-        File::from_text(&folder.join("durward.yaml"), text, Purpose::Guards).ok().unwrap()
+        File::from_text(&dir.join("durward.yaml"), text, Purpose::Guards).ok().unwrap()
     }
 
     fn reader_of(control_planes: &ControlPlanes, file: &File, guard: &str) -> Arc<dyn Reader> {
@@ -202,12 +202,12 @@ mod tests {
 
     #[tokio::test]
     async fn keeps_the_control_plane_of_a_guard_over_reloads() {
-        let folder = tempfile::tempdir().unwrap();
-        std::fs::write(folder.path().join("karmada.config"), KUBECONFIG).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("karmada.config"), KUBECONFIG).unwrap();
         let common: Arc<dyn Reader> = Arc::new(Offline);
         let control_planes =
             ControlPlanes::with_access(Clients::reader_only(Arc::clone(&common)), Access::default());
-        let first = file(folder.path(), "{kubeconfig: karmada.config}");
+        let first = file(dir.path(), "{kubeconfig: karmada.config}");
         assert!(control_planes.of(first.guard("deletion").unwrap()).is_err(), "before it is connected");
         control_planes.connect(&first).await.unwrap();
         control_planes.activate(&first);
@@ -219,13 +219,13 @@ mod tests {
             |guard| control_planes.of(first.guard(guard).unwrap()).ok().unwrap().writer.is_some();
         assert!(has_writer("deletion") && !has_writer("lxcfs"), "only a live control plane has a writer");
 
-        let again = file(folder.path(), "{kubeconfig: ./karmada.config, context: b}");
+        let again = file(dir.path(), "{kubeconfig: ./karmada.config, context: b}");
         control_planes.connect(&again).await.unwrap();
         assert!(!Arc::ptr_eq(&reader_of(&control_planes, &again, "deletion"), &karmada), "another context");
         control_planes.connect(&first).await.unwrap();
         assert!(Arc::ptr_eq(&reader_of(&control_planes, &first, "deletion"), &karmada), "the same");
 
-        let without = file(folder.path(), "{}");
+        let without = file(dir.path(), "{}");
         control_planes.activate(&without);
         assert!(Arc::ptr_eq(&reader_of(&control_planes, &without, "deletion"), &common));
         assert!(
@@ -236,10 +236,10 @@ mod tests {
 
     #[tokio::test]
     async fn names_the_guard_whose_control_plane_is_unreachable() {
-        let folder = tempfile::tempdir().unwrap();
+        let dir = tempfile::tempdir().unwrap();
         let control_planes = ControlPlanes::with_access(Clients::offline(), Access::default());
         let problem =
-            control_planes.connect(&file(folder.path(), "{kubeconfig: gone}")).await.unwrap_err().to_string();
+            control_planes.connect(&file(dir.path(), "{kubeconfig: gone}")).await.unwrap_err().to_string();
         assert!(
             problem.contains("what the guard deletion looks at: kubeconfig") && problem.contains("gone"),
             "{problem}"
@@ -248,24 +248,24 @@ mod tests {
 
     #[tokio::test]
     async fn takes_a_context_from_the_common_kubeconfig() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("karmada.config");
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("karmada.config");
         std::fs::write(&path, KUBECONFIG).unwrap();
         let common = Access { kubeconfig: Some(path), context: Some("a".to_owned()) };
         let control_planes = ControlPlanes::with_access(Clients::offline(), common);
-        control_planes.connect(&file(folder.path(), "{context: b}")).await.unwrap();
+        control_planes.connect(&file(dir.path(), "{context: b}")).await.unwrap();
         assert_eq!(control_planes.lock().len(), 1);
-        control_planes.connect(&file(folder.path(), "{context: a}")).await.unwrap();
+        control_planes.connect(&file(dir.path(), "{context: a}")).await.unwrap();
         assert_eq!(control_planes.lock().len(), 1, "it is the common one");
-        assert!(control_planes.connect(&file(folder.path(), "{context: c}")).await.is_err());
+        assert!(control_planes.connect(&file(dir.path(), "{context: c}")).await.is_err());
     }
 
     #[test]
     fn uses_a_snapshot_for_all_guards() {
-        let folder = tempfile::tempdir().unwrap();
+        let dir = tempfile::tempdir().unwrap();
         let common: Arc<dyn Reader> = Arc::new(Offline);
         let control_planes = ControlPlanes::snapshot(Clients::reader_only(Arc::clone(&common)));
-        let file = file(folder.path(), "{kubeconfig: gone}");
+        let file = file(dir.path(), "{kubeconfig: gone}");
         control_planes.connect_and_wait(&file).unwrap();
         assert!(Arc::ptr_eq(&reader_of(&control_planes, &file, "deletion"), &common));
         control_planes.activate(&file);

@@ -61,21 +61,21 @@ pub(crate) fn completions(args: &CompletionsArgs, mut command: clap::Command) ->
 /// `man`
 pub(crate) fn man(args: &ManArgs, mut command: clap::Command) -> Outcome {
     command.build();
-    let Some(folder) = &args.out else {
+    let Some(dir) = &args.out else {
         output::data(&page(command)?)?;
         return Ok(Exit::Done);
     };
     let cannot = |path: &Path, error: std::io::Error| {
         Problem::new(format!("{} cannot be written", path.display())).why(error.to_string())
     };
-    fs::create_dir_all(folder).map_err(|error| cannot(folder, error))?;
-    let mut told = Vec::new();
+    fs::create_dir_all(dir).map_err(|error| cannot(dir, error))?;
+    let mut written = Vec::new();
     for (name, command) in pages("durward", command) {
-        let path = folder.join(format!("{name}.1"));
+        let path = dir.join(format!("{name}.1"));
         fs::write(&path, page(command)?).map_err(|error| cannot(&path, error))?;
-        told.push(path.display().to_string());
+        written.push(path.display().to_string());
     }
-    output::data(&output::lines(told))?;
+    output::data(&output::lines(written))?;
     Ok(Exit::Done)
 }
 

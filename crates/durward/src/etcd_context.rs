@@ -43,8 +43,8 @@ pub(crate) async fn open(path: &Path, flags: &ClusterArgs) -> Result<EtcdContext
         problem.next("under guards: add etcd: {ensembles: [{namespace: db, selector: app=etcd}]}")
     })?;
     let access = access(flags, &file.cluster);
-    let (clients, writer) = if let Some(folder) = &flags.world {
-        (snapshot(folder)?, None)
+    let (clients, writer) = if let Some(dir) = &flags.snapshot {
+        (snapshot(dir)?, None)
     } else {
         let live = Arc::new(fleet::connect(&access).await?);
         (Clients::live(&live), Some(LiveWriter::new(&live)))

@@ -64,7 +64,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let guards: Vec<Guard> = match &args.config {
         Some(path) => {
             let on = File::load(path, Purpose::Guards)?.guards;
-            on.iter().map(|on| told(on.kind.name(), on.kind.summary(), on.configured.as_ref())).collect()
+            on.iter().map(|on| describe(on.kind.name(), on.kind.summary(), on.configured.as_ref())).collect()
         }
         None => GUARD_KINDS.iter().map(|kind| by_default(*kind)).collect(),
     };
@@ -77,10 +77,10 @@ pub(crate) fn run(args: &Args) -> Outcome {
 
 fn by_default(kind: &dyn GuardKind) -> Guard {
     let (configured, _, _) = read("-", None, |section| kind.read(section));
-    told(kind.name(), kind.summary(), configured.as_ref())
+    describe(kind.name(), kind.summary(), configured.as_ref())
 }
 
-fn told(name: &'static str, protects: &'static str, configured: &dyn Configured) -> Guard {
+fn describe(name: &'static str, protects: &'static str, configured: &dyn Configured) -> Guard {
     let (permissions, requirements) = (configured.permissions(), configured.requirements());
     let watches = requirements.watches.into_iter().map(|r| {
         let group = if r.group.is_empty() { String::new() } else { format!(".{}", r.group) };

@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slip_of_the_pen_is_told() {
+    fn reports_a_typo_in_a_filter() {
         assert_eq!(
             parse("inof").unwrap_err(),
             "\"inof\" is no level: off, error, warn, info, debug, trace are"

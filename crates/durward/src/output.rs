@@ -28,13 +28,13 @@ pub(crate) fn json(value: &impl Serialize) -> Result<(), Stop> {
 
 /// Writes a message to standard error.
 pub(crate) fn note(text: impl Display) {
-    words(&format!("{text}\n"));
+    write_stderr(&format!("{text}\n"));
 }
 
 /// Writes all problems to standard error.
 pub(crate) fn problems(problems: &[Problem]) {
     let style = Style::stderr();
-    words(&lines(problems.iter().map(|problem| format!("{} {problem}", style.red("error:")))));
+    write_stderr(&lines(problems.iter().map(|problem| format!("{} {problem}", style.red("error:")))));
 }
 
 /// Joins lines, each with a newline.
@@ -42,8 +42,8 @@ pub(crate) fn lines(lines: impl IntoIterator<Item = String>) -> String {
     lines.into_iter().flat_map(|line| [line, "\n".to_owned()]).collect()
 }
 
-fn words(text: &str) {
-    // Nobody reads a closed standard error.
+fn write_stderr(text: &str) {
+    // If standard error is closed, the text is dropped.
     let _ = io::stderr().lock().write_all(text.as_bytes());
 }
 
@@ -66,7 +66,7 @@ impl ProgressLine {
     pub(crate) fn show(&self, text: &str) {
         if self.is_shown {
             let line: String = text.chars().filter(|c| !c.is_control()).take(78).collect();
-            words(&format!("\r\u{1b}[2K{line}"));
+            write_stderr(&format!("\r\u{1b}[2K{line}"));
         }
     }
 }
@@ -74,7 +74,7 @@ impl ProgressLine {
 impl Drop for ProgressLine {
     fn drop(&mut self) {
         if self.is_shown {
-            words("\r\u{1b}[2K");
+            write_stderr("\r\u{1b}[2K");
         }
     }
 }

@@ -237,8 +237,8 @@ mod tests {
 
     #[test]
     fn follows_the_swap_of_a_mounted_config_map() {
-        let folder = tempfile::tempdir().unwrap();
-        let at = |name: &str| folder.path().join(name);
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
         for (version, text) in [("..1", GOOD), ("..2", OTHER)] {
             fs::create_dir(at(version)).unwrap();
             fs::write(at(version).join("durward.yaml"), text).unwrap();
@@ -256,9 +256,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_changed_file_is_found_without_a_signal() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("durward.yaml");
+    async fn reloads_a_changed_file_without_a_signal() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("durward.yaml");
         fs::write(&path, GOOD).unwrap();
         let (reload, cell, _) = reload(&path);
         let nobody_sends_it = signal(SignalKind::hangup()).unwrap();
@@ -277,9 +277,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_control_plane_that_a_reload_adds_is_connected_before_the_plan_is_in_force() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("durward.yaml");
+    async fn connects_to_a_new_control_plane_before_a_reload_takes_effect() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("durward.yaml");
         fs::write(&path, GOOD).unwrap();
         let file = File::load(&path, Purpose::Guards).unwrap();
         let control_planes = Arc::new(ControlPlanes::with_access(Clients::offline(), Access::default()));
@@ -292,30 +292,30 @@ mod tests {
         fs::write(&path, karmada).unwrap();
         look_aside(Arc::clone(&reload), false).await;
         assert_eq!(cell.current().generation(), 1);
-        let told = checks.readiness().text;
+        let text = checks.readiness().text;
         assert!(
-            told.contains("generation 1 stays in force") && told.contains("the guard deletion looks at"),
-            "{told}"
+            text.contains("generation 1 stays in force") && text.contains("the guard deletion looks at"),
+            "{text}"
         );
 
         let kubeconfig = "apiVersion: v1\nkind: Config\ncurrent-context: a\n\
             clusters: [{name: c, cluster: {server: 'http://127.0.0.1:1'}}]\n\
             contexts: [{name: a, context: {cluster: c, user: ''}}]\n";
-        fs::write(folder.path().join("k"), kubeconfig).unwrap();
+        fs::write(dir.path().join("k"), kubeconfig).unwrap();
         look_aside(Arc::clone(&reload), true).await;
         assert_eq!(cell.current().generation(), 2, "{}", checks.readiness().text);
         assert!(control_planes.health().is_some(), "rounds are made there");
     }
 
     #[test]
-    fn the_file_is_looked_at_within_the_ten_seconds_that_are_promised() {
+    fn checks_the_file_within_ten_seconds() {
         assert!(POLL <= Duration::from_secs(10));
     }
 
     #[test]
-    fn what_is_refused_is_told_once_and_again_when_asked() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("durward.yaml");
+    fn reports_a_rejected_file_once_and_again_on_request() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("durward.yaml");
         fs::write(&path, GOOD).unwrap();
         let (mut reload, cell, checks) = reload(&path);
         fs::write(&path, "version: 1\nguards: {lxcf: {}}\n").unwrap();

@@ -38,7 +38,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     pub(crate) server: ServerArgs,
     #[command(flatten)]
-    pub(crate) world: ClusterArgs,
+    pub(crate) cluster: ClusterArgs,
     #[command(flatten)]
     pub(crate) log: LogArgs,
 }
@@ -74,7 +74,7 @@ async fn start(
     // A SIGHUP during the start is handled after it by reading the file again.
     let hangup = signal(SignalKind::hangup()).map_err(uncaught)?;
     // A credential plugin blocks its thread, so this runs in a task of its own.
-    let flags = args.world.clone();
+    let flags = args.cluster.clone();
     let opening = tokio::spawn(async move { (connect::open(&flags, &file).await, file) });
     let (control_planes, file) = tokio::select! {
         biased;
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn goes_on_after_a_panic() {
+    async fn continues_after_a_panic() {
         let (checks, metrics) = (Checks::new(), Metrics::new("t"));
         let looks = AtomicUsize::new(0);
         let panics_once = move || {
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_was_ready_stays_so_whatever_it_is_to_read_besides() {
+    fn stays_ready_if_a_reload_adds_watches() {
         let checks = Checks::new();
         assert!(!publish_readiness(&namespaces(false), &checks, false));
         assert!(publish_readiness(&namespaces(true), &checks, false));

@@ -106,9 +106,9 @@ mod tests {
 
     impl Snapshot {
         fn with(names: &[&str]) -> Self {
-            let folder = Self(tempfile::tempdir().unwrap());
-            folder.make("", names);
-            folder
+            let dir = Self(tempfile::tempdir().unwrap());
+            dir.make("", names);
+            dir
         }
 
         /// Writes another CA and certificate to files whose names have the prefix `begin`.
@@ -136,12 +136,12 @@ mod tests {
 
     #[test]
     fn accepts_a_certificate_under_each_of_its_names() {
-        let folder = Snapshot::with(&["d.a.svc", "*.example.org"]);
+        let dir = Snapshot::with(&["d.a.svc", "*.example.org"]);
         for called in ["d.a.svc", "door.example.org"] {
-            assert_eq!(folder.told(OWN, called, now()), [""; 0], "{called}");
+            assert_eq!(dir.told(OWN, called, now()), [""; 0], "{called}");
         }
         let itself = ["tls.crt", "tls.key", "tls.crt"];
-        assert_eq!(folder.told(itself, "d.a.svc", now()), [""; 0], "it is what is trusted");
+        assert_eq!(dir.told(itself, "d.a.svc", now()), [""; 0], "it is what is trusted");
     }
 
     #[test]
@@ -156,8 +156,8 @@ mod tests {
 
     #[test]
     fn rejects_another_ca_another_key_and_an_expired_certificate() {
-        let folder = Snapshot::with(&["d.a.svc"]);
-        folder.make("other-", &["d.a.svc"]);
+        let dir = Snapshot::with(&["d.a.svc"]);
+        dir.make("other-", &["d.a.svc"]);
         for (files, at, expected) in [
             (["tls.crt", "tls.key", "other-ca.crt"], now(), "refuses it: "),
             (["tls.crt", "other-tls.key", "ca.crt"], now(), "other-tls.key is not this certificate's"),
@@ -167,10 +167,10 @@ mod tests {
             (["tls.crt", "tls.key", "tls.crt"], now() + 400 * 86_400, "it ended at "),
             (["gone.crt", "tls.key", "ca.crt"], now(), "gone.crt cannot be read"),
         ] {
-            let told = folder.told(files, "d.a.svc", at);
+            let told = dir.told(files, "d.a.svc", at);
             assert!(told.len() == 1 && told[0].contains(expected), "{files:?}: {told:?}");
         }
-        let cert = folder.0.path().join("tls.crt");
+        let cert = dir.0.path().join("tls.crt");
         let without =
             refusals(Files { cert: &cert, key: None, ca: None }, "d.a.svc", MAKE, now() + 400 * 86_400);
         assert!(without[0].to_string().contains("it ended at "), "{without:?}");

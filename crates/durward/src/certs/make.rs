@@ -141,16 +141,16 @@ impl Authority {
     }
 
     /// Reads `ca.crt` and `ca.key` from `folder`.
-    fn open(folder: &Path) -> Result<Self, Problem> {
+    fn open(dir: &Path) -> Result<Self, Problem> {
         let read = |name: &str| {
-            let path = folder.join(name);
+            let path = dir.join(name);
             input::text(&path, input::SMALL).map_err(|problem| {
                 let next = "give a folder that `durward certs new` has written";
                 Problem { what: format!("--ca: {}", problem.what), ..problem }.next(next)
             })
         };
         let (cert, key) = (read("ca.crt")?, read("ca.key")?);
-        let name = folder.join("ca.crt").display().to_string();
+        let name = dir.join("ca.crt").display().to_string();
         let parsed = Pem::read(&name, cert.as_bytes())?;
         let first = parsed
             .certificates
@@ -166,14 +166,14 @@ impl Authority {
                 .next("make a new authority: leave --ca out"));
         }
         let pair = KeyPair::from_pem(&key).map_err(|error| {
-            Problem::new(format!("{} cannot be read", folder.join("ca.key").display())).why(error.to_string())
+            Problem::new(format!("{} cannot be read", dir.join("ca.key").display())).why(error.to_string())
         })?;
         let key_der = Pem::read(&name, key.as_bytes())?;
         let fits =
             key_der.keys.first().is_some_and(|key| super::verify::opens(key, &facts.public_key) == Ok(true));
         if !fits {
             return Err(
-                Problem::new(format!("--ca {}", folder.display())).why("ca.key does not belong to ca.crt")
+                Problem::new(format!("--ca {}", dir.display())).why("ca.key does not belong to ca.crt")
             );
         }
         let issuer = Issuer::from_ca_cert_pem(&cert, pair).map_err(|error| failed(&error))?;
@@ -213,7 +213,7 @@ pub(crate) fn new(args: &Args) -> Outcome {
     }
     let lasts = DAY * args.days;
     let authority = match &args.ca {
-        Some(folder) => Authority::open(folder)?,
+        Some(dir) => Authority::open(dir)?,
         None => Authority::make(lasts * 10)?,
     };
     if SystemTime::now() + lasts > authority.ends {
@@ -235,14 +235,14 @@ pub(crate) fn new(args: &Args) -> Outcome {
 }
 
 /// Writes files atomically. Without `force`, an existing file is an error and no file is written.
-fn write_all(folder: &Path, files: &[(&str, &String, u32)], force: bool) -> Result<(), Vec<Problem>> {
+fn write_all(dir: &Path, files: &[(&str, &String, u32)], force: bool) -> Result<(), Vec<Problem>> {
     let cannot = |path: &Path, error: std::io::Error| {
         vec![Problem::new(format!("{} cannot be written", path.display())).why(error.to_string())]
     };
-    fs::create_dir_all(folder).map_err(|error| cannot(folder, error))?;
+    fs::create_dir_all(dir).map_err(|error| cannot(dir, error))?;
     let standing: Vec<Problem> = files
         .iter()
-        .map(|(name, ..)| folder.join(name))
+        .map(|(name, ..)| dir.join(name))
         .filter(|path| !force && fs::symlink_metadata(path).is_ok())
         .map(|path| {
             Problem::new(format!("{} is there already", path.display()))
@@ -253,17 +253,17 @@ fn write_all(folder: &Path, files: &[(&str, &String, u32)], force: bool) -> Resu
         return Err(standing);
     }
     for (name, text, mode) in files {
-        let path = folder.join(name);
-        let beside = folder.join(format!(".{name}.new"));
+        let path = dir.join(name);
+        let temporary = dir.join(format!(".{name}.new"));
         // A file left by an interrupted run can have another mode.
-        let _ = fs::remove_file(&beside);
+        let _ = fs::remove_file(&temporary);
         let written = fs::OpenOptions::new()
             .write(true)
             .create_new(true)
             .mode(*mode)
-            .open(&beside)
+            .open(&temporary)
             .and_then(|mut file| file.write_all(text.as_bytes()))
-            .and_then(|()| fs::rename(&beside, &path));
+            .and_then(|()| fs::rename(&temporary, &path));
         written.map_err(|error| cannot(&path, error))?;
     }
     Ok(())

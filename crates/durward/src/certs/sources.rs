@@ -25,7 +25,7 @@ pub(super) struct Source {
 /// Reads all certificates and keys at `path`.
 pub(super) fn at(path: &Path) -> Result<Vec<Source>, Stop> {
     if path.is_dir() {
-        return folder(path);
+        return read_directory(path);
     }
     let name = shown(path);
     let text = input::text_or_stdin(path, input::LARGE)?;
@@ -49,7 +49,7 @@ fn looks_like_an_object(text: &str) -> bool {
 
 /// Reads the certificate and key files of a directory. A mounted Secret keeps its versions in hidden directories, which are
 /// skipped.
-fn folder(path: &Path) -> Result<Vec<Source>, Stop> {
+fn read_directory(path: &Path) -> Result<Vec<Source>, Stop> {
     let cannot = |error: std::io::Error| {
         Problem::new(format!("{} cannot be read", path.display())).why(error.to_string())
     };

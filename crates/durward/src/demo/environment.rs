@@ -25,7 +25,7 @@ const LASTS: Duration = Duration::from_secs(30 * 86_400);
 
 /// The directory and the state of the server.
 pub(super) struct DemoEnvironment {
-    folder: TempDir,
+    dir: TempDir,
     /// The CA in PEM.
     pub(super) authority: String,
     /// The addresses of the server.
@@ -39,26 +39,26 @@ pub(super) struct DemoEnvironment {
 impl DemoEnvironment {
     /// Writes all files and binds the server. [`Bound::serve`] starts serving.
     pub(super) async fn build(scenarios: &[&Scenario]) -> Result<(Self, Bound), Stop> {
-        let folder = tempfile::Builder::new()
+        let dir = tempfile::Builder::new()
             .prefix("durward-demo-")
             .tempdir()
             .map_err(|error| Stop::fault(Problem::new("no folder for the demo").why(error.to_string())))?;
-        let authority = certificate(folder.path())?;
-        let config = folder.path().join("durward.yaml");
+        let authority = certificate(dir.path())?;
+        let config = dir.path().join("durward.yaml");
         write(&config, &configuration(scenarios))?;
         for scenario in scenarios {
             for (index, scene) in scenario.scenes.iter().enumerate() {
-                for (name, text) in scene.world {
-                    write(&world_folder(folder.path(), scenario, index).join(name), text)?;
+                for (name, text) in scene.snapshot {
+                    write(&snapshot_dir(dir.path(), scenario, index).join(name), text)?;
                 }
                 for (number, step) in scene.steps.iter().enumerate() {
                     let name = format!("{}-{}.{}.json", scenario.guard, index + 1, number + 1);
-                    write(&folder.path().join("reviews").join(name), step.review)?;
+                    write(&dir.path().join("reviews").join(name), step.review)?;
                 }
             }
         }
         let file = File::load(&config, Purpose::Serving { cert_given: false, key_given: false })?;
-        let first = scenarios.first().map(|scenario| world_folder(folder.path(), scenario, 0));
+        let first = scenarios.first().map(|scenario| snapshot_dir(dir.path(), scenario, 0));
         let control_planes = ControlPlanes::snapshot(snapshot(&first.unwrap_or_default())?);
         let (metrics, checks) = (Metrics::new(VERSION), Checks::new());
         let cell = PlanCell::new(plan(&file, 1, &control_planes, &metrics)?);
@@ -68,18 +68,18 @@ impl DemoEnvironment {
             .await
             .map_err(|error| refused(&error))?;
         let addresses = bound.addresses();
-        Ok((Self { folder, authority, addresses, file, cell, metrics, generation: 1 }, bound))
+        Ok((Self { dir, authority, addresses, file, cell, metrics, generation: 1 }, bound))
     }
 
     /// Returns the directory.
-    pub(super) fn folder(&self) -> &Path {
-        self.folder.path()
+    pub(super) fn dir(&self) -> &Path {
+        self.dir.path()
     }
 
     /// Replaces the plan by one for the snapshot of another scene, as a reload of the configuration does.
     pub(super) fn show(&mut self, scenario: &Scenario, index: usize) -> Result<(), Stop> {
         let control_planes =
-            ControlPlanes::snapshot(snapshot(&world_folder(self.folder.path(), scenario, index))?);
+            ControlPlanes::snapshot(snapshot(&snapshot_dir(self.dir.path(), scenario, index))?);
         self.generation += 1;
         self.cell.swap(plan(&self.file, self.generation, &control_planes, &self.metrics)?);
         Ok(())
@@ -87,8 +87,8 @@ impl DemoEnvironment {
 }
 
 /// Returns the directory of the snapshot of a scene.
-pub(super) fn world_folder(folder: &Path, scenario: &Scenario, index: usize) -> PathBuf {
-    folder.join("worlds").join(format!("{}-{}", scenario.guard, index + 1))
+pub(super) fn snapshot_dir(dir: &Path, scenario: &Scenario, index: usize) -> PathBuf {
+    dir.join("worlds").join(format!("{}-{}", scenario.guard, index + 1))
 }
 
 fn configuration(scenarios: &[&Scenario]) -> String {
@@ -100,13 +100,13 @@ fn configuration(scenarios: &[&Scenario]) -> String {
 }
 
 /// Writes a CA and a certificate as `certs new` does, and returns the CA.
-fn certificate(folder: &Path) -> Result<String, Stop> {
+fn certificate(dir: &Path) -> Result<String, Stop> {
     let mut names = Names::default();
     names.address([127, 0, 0, 1].into());
     let authority = Authority::make(LASTS)?;
     let leaf = authority.sign(names, LASTS)?;
     for (name, text) in [("ca.crt", &authority.cert), ("tls.crt", &leaf.cert), ("tls.key", &leaf.key)] {
-        write(&folder.join(name), text)?;
+        write(&dir.join(name), text)?;
     }
     Ok(authority.cert)
 }

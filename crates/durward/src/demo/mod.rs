@@ -124,7 +124,7 @@ fn opening(environment: &DemoEnvironment, scenarios: &[&Scenario], began: Instan
         "{}\n\n  {}  {}\n  {}  {}\n  {}  https://{} with the guards: {}\n  {}  after {}\n\n",
         style.bold("Durward, the keeper of the API server's door: real reviews over HTTPS"),
         style.dim("world      "),
-        environment.folder().join("worlds").display(),
+        environment.dir().join("worlds").display(),
         style.dim("certificate"),
         "made just now, good for 127.0.0.1, signed by an authority that only this demo trusts",
         style.dim("server     "),
@@ -147,20 +147,20 @@ fn ending(number: usize, wrong: u32, began: Instant, style: Style) -> String {
 }
 
 fn to_try(environment: &DemoEnvironment, scenarios: &[&Scenario]) -> String {
-    let folder = environment.folder().display();
+    let dir = environment.dir().display();
     let server::Addresses { listen, admin, .. } = environment.addresses;
     let guard = scenarios.first().map_or("", |scenario| scenario.guard);
     let impact = match guard {
-        "deletion" => format!(
-            "  durward impact --all --world {folder}/worlds/deletion-1 --config {folder}/durward.yaml\n"
-        ),
+        "deletion" => {
+            format!("  durward impact --all --world {dir}/worlds/deletion-1 --config {dir}/durward.yaml\n")
+        }
         _ => String::new(),
     };
     format!(
-        "\nStill serving; Ctrl-C ends it and removes {folder}. Try from another terminal:\n\
-         \x20 curl -s --cacert {folder}/ca.crt -H 'Content-Type: application/json' -d @{folder}/reviews/{guard}-1.2.json https://{listen}/{guard}\n\
+        "\nStill serving; Ctrl-C ends it and removes {dir}. Try from another terminal:\n\
+         \x20 curl -s --cacert {dir}/ca.crt -H 'Content-Type: application/json' -d @{dir}/reviews/{guard}-1.2.json https://{listen}/{guard}\n\
          \x20 curl -s http://{admin}/readyz?verbose\n\
          \x20 curl -s http://{admin}/metrics | grep durward_reviews_total\n\
-         \x20 durward review {folder}/reviews/{guard}-1.*.json --config {folder}/durward.yaml --world {folder}/worlds/{guard}-1 -v\n{impact}"
+         \x20 durward review {dir}/reviews/{guard}-1.*.json --config {dir}/durward.yaml --world {dir}/worlds/{guard}-1 -v\n{impact}"
     )
 }

@@ -21,7 +21,7 @@ pub(super) struct Scene {
     /// The state of the clusters, as a heading.
     pub(super) title: &'static str,
     /// The cluster snapshot: path and text of each file.
-    pub(super) world: &'static [(&'static str, &'static str)],
+    pub(super) snapshot: &'static [(&'static str, &'static str)],
     /// Reviews in order.
     pub(super) steps: &'static [Step],
 }

@@ -45,7 +45,7 @@ pub(crate) struct Args {
     #[arg(long, short, value_name = "NAMESPACE")]
     pub(crate) namespace: Vec<String>,
     #[command(flatten)]
-    pub(crate) world: ClusterArgs,
+    pub(crate) cluster: ClusterArgs,
     /// Text for people or JSON for programs
     #[arg(long, short, value_enum, default_value_t, value_name = "FORMAT")]
     pub(crate) output: Format,
@@ -70,7 +70,7 @@ struct EtcdReport {
 /// `doctor etcd`
 pub(super) fn run(args: &Args) -> Outcome {
     runtime()?.block_on(async {
-        let context = etcd_context::open(&args.config, &args.world).await?;
+        let context = etcd_context::open(&args.config, &args.cluster).await?;
         let report = examine(&context, &args.namespace).await;
         finding::print(args.output, &report, &report.findings, text)
     })

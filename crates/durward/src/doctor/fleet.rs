@@ -32,7 +32,7 @@ pub(crate) struct Args {
     #[arg(long, short, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) world: ClusterArgs,
+    pub(crate) cluster: ClusterArgs,
     /// Text for people or JSON for programs
     #[arg(long, short, value_enum, default_value_t, value_name = "FORMAT")]
     pub(crate) output: Format,
@@ -65,7 +65,7 @@ struct CheckedCluster {
 /// `doctor fleet`
 pub(super) fn run(args: &Args) -> Outcome {
     runtime()?.block_on(async {
-        let context = fleet::open(args.config.as_deref(), &args.world).await?;
+        let context = fleet::open(args.config.as_deref(), &args.cluster).await?;
         let report = examine(&context).await;
         finding::print(args.output, &report, &report.findings, |report, style| {
             text(report, context.local_name(), style)

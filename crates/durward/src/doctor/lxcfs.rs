@@ -52,11 +52,11 @@ pub(crate) struct Args {
     /// Look at the files of the machine that this runs on, and at no cluster
     #[arg(long, conflicts_with_all = ["kubeconfig", "context", "world"])]
     pub(crate) here: bool,
-    /// Where mounts and processes are told of; another folder than the kernel's is for tests
+    /// The directory of procfs. Tests use another one.
     #[arg(long, value_name = "DIR", default_value = "/proc", hide = true)]
     pub(crate) proc: PathBuf,
     #[command(flatten)]
-    pub(crate) world: ClusterArgs,
+    pub(crate) cluster: ClusterArgs,
     /// Text for people or JSON for programs
     #[arg(long, short, value_enum, default_value_t, value_name = "FORMAT")]
     pub(crate) output: Format,
@@ -91,9 +91,9 @@ async fn examine(
     file: Option<&File>,
     on_node: Option<NodeSettings>,
 ) -> Result<LxcfsReport, Stop> {
-    let access = access(&args.world, file.map_or(&Cluster::default(), |file| &file.cluster));
-    let clients = match &args.world.world {
-        Some(folder) => snapshot(folder)?,
+    let access = access(&args.cluster, file.map_or(&Cluster::default(), |file| &file.cluster));
+    let clients = match &args.cluster.snapshot {
+        Some(dir) => snapshot(dir)?,
         None => Clients::live(&Arc::new(fleet::connect(&access).await?)),
     };
     let reader = clients.reader.as_ref();
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_pod_sees_depends_on_how_lxcfs_was_started() {
+    fn pod_values_depend_on_the_options_of_lxcfs() {
         let on_node = NodeSettings {
             files: vec![LxcfsFile::Meminfo, LxcfsFile::Cpuinfo, LxcfsFile::Loadavg],
             ..NodeSettings::default()

@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn says_what_does_not_apply() {
+    fn names_the_operation_that_does_not_apply() {
         assert_eq!(added("{}", "/a/b", "1").unwrap_err(), "add /a/b: its parent is not there");
         assert_eq!(
             added("{\"a\":1}", "/a/b", "1").unwrap_err(),

@@ -84,9 +84,9 @@ impl File {
             let problem = Problem::new(format!("the configuration file {name} is empty"));
             return Err(vec![problem.next("begin with: durward config defaults > durward.yaml")]);
         }
-        let folder = path.parent().unwrap_or(Path::new("."));
+        let dir = path.parent().unwrap_or(Path::new("."));
         let (parts, _, problems) =
-            read(&name, root.as_ref(), |section| read_root(section, &Within { folder, purpose }));
+            read(&name, root.as_ref(), |section| read_root(section, &Within { dir, purpose }));
         if !problems.is_empty() {
             return Err(problems);
         }
@@ -102,7 +102,7 @@ impl File {
 
 /// Returns all keys, as the readers declare them.
 pub(crate) fn keys() -> Vec<Key> {
-    let within = Within { folder: Path::new("."), purpose: Purpose::Guards };
+    let within = Within { dir: Path::new("."), purpose: Purpose::Guards };
     let (_, keys, _) = read("durward.yaml", None, |section| read_root(section, &within));
     keys
 }
@@ -110,7 +110,7 @@ pub(crate) fn keys() -> Vec<Key> {
 /// Context of the section readers.
 #[derive(Debug, Clone, Copy)]
 struct Within<'p> {
-    folder: &'p Path,
+    dir: &'p Path,
     purpose: Purpose,
 }
 
@@ -135,8 +135,8 @@ impl Within<'_> {
         needed: bool,
     ) -> Option<PathBuf> {
         self.path_or(section, key, doc, needed, |path| {
-            let folder = path.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
-            Some(format!("make it: durward certs new --service NAME.NAMESPACE --out {}", folder.display()))
+            let dir = path.parent().filter(|dir| *dir != Path::new("")).unwrap_or(Path::new("."));
+            Some(format!("make it: durward certs new --service NAME.NAMESPACE --out {}", dir.display()))
         })
     }
 
@@ -154,7 +154,7 @@ impl Within<'_> {
             section.problem(key, "is empty", Some("allowed: a path".to_owned()));
             return None;
         }
-        let path = self.folder.join(text);
+        let path = self.dir.join(text);
         if needed && let Err(fault) = check_file(&path, input::SMALL) {
             let next = fault.next().map(str::to_owned).or_else(|| otherwise(&path));
             section.problem(key, format!("{}: {fault}", path.display()), next);
@@ -204,7 +204,7 @@ fn read_root(section: &mut Section<'_>, within: &Within<'_>) -> Parts {
     };
     let mut home = Home::of(&server.registration.reach);
     let guards = section.section("guards", "The guards that are on; one without a section is off.", |s| {
-        read_guards(s, within.folder, &mut home)
+        read_guards(s, within.dir, &mut home)
     });
     if section.is_written() && guards.is_empty() {
         let names: Vec<_> = GUARD_KINDS.iter().map(|kind| format!("{}: {{}}", kind.name())).collect();
@@ -260,7 +260,7 @@ impl Home {
     }
 }
 
-fn read_guards(section: &mut Section<'_>, folder: &Path, home: &mut Home) -> Vec<Guarded> {
+fn read_guards(section: &mut Section<'_>, dir: &Path, home: &mut Home) -> Vec<Guarded> {
     let mut on = Vec::new();
     for &kind in GUARD_KINDS {
         let name = kind.name();
@@ -276,10 +276,10 @@ fn read_guards(section: &mut Section<'_>, folder: &Path, home: &mut Home) -> Vec
             configured
         });
         if written {
-            let access = configured.requirements().control_plane.map(|access| Access {
-                kubeconfig: access.kubeconfig.map(|path| folder.join(path)),
-                ..access
-            });
+            let access = configured
+                .requirements()
+                .control_plane
+                .map(|access| Access { kubeconfig: access.kubeconfig.map(|path| dir.join(path)), ..access });
             on.push(Guarded { kind, configured, access });
         }
     }

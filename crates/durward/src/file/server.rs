@@ -348,13 +348,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_that_the_api_server_cannot_call_are_refused() {
+    fn rejects_addresses_that_the_api_server_cannot_call() {
         for good in
             ["https://h", "https://h:1/x", "https://10.0.0.7:65535/", "https://[::1]", "https://[::1]:8443"]
         {
             assert!(good.parse::<HttpsUrl>().is_ok(), "{good}");
         }
-        for (bad, told) in [
+        for (bad, expected) in [
             ("http://h", "https://"),
             ("https://", "no host"),
             ("https://:8443", "no host"),
@@ -368,7 +368,7 @@ mod tests {
             ("https://[::1]:70000", "a port"),
         ] {
             let why = bad.parse::<HttpsUrl>().unwrap_err();
-            assert!(why.contains(told), "{bad}: {why}");
+            assert!(why.contains(expected), "{bad}: {why}");
         }
     }
 }

@@ -106,8 +106,8 @@ async fn configured(path: &Path, flags: &ClusterArgs) -> Result<FleetContext, St
         None => file.cluster,
     };
     let access = access(flags, &base);
-    let clients = match &flags.world {
-        Some(folder) => Clients::snapshot(Snapshot::open(folder)?),
+    let clients = match &flags.snapshot {
+        Some(dir) => Clients::snapshot(Snapshot::open(dir)?),
         None => Clients::live(&Arc::new(connect(&access).await?)),
     };
     let watches = file.guards.iter().flat_map(|other| other.configured.requirements().watches).collect();
@@ -123,10 +123,10 @@ async fn configured(path: &Path, flags: &ClusterArgs) -> Result<FleetContext, St
 
 async fn detect(flags: &ClusterArgs) -> Result<FleetContext, Stop> {
     let access = access(flags, &Cluster::default());
-    let (clients, fleet) = if let Some(folder) = &flags.world {
-        let folder = Snapshot::open(folder)?;
-        let fleet = recorded_fleet(&folder).await;
-        (Clients::snapshot(folder), fleet)
+    let (clients, fleet) = if let Some(dir) = &flags.snapshot {
+        let dir = Snapshot::open(dir)?;
+        let fleet = recorded_fleet(&dir).await;
+        (Clients::snapshot(dir), fleet)
     } else {
         let live = connect(&access).await?;
         let fleet = live_fleet(&live, &access).await?;
@@ -182,9 +182,9 @@ async fn live_fleet(live: &Live, access: &Access) -> Result<String, Stop> {
 }
 
 /// Detects the fleet of a snapshot. Several clusters without Karmada's Cluster list come from kubeconfig contexts.
-async fn recorded_fleet(folder: &Snapshot) -> String {
-    let others: Vec<_> = folder.others().collect();
-    match karmada(folder).await {
+async fn recorded_fleet(dir: &Snapshot) -> String {
+    let others: Vec<_> = dir.others().collect();
+    match karmada(dir).await {
         Err(why) if why.code == cause::NOT_RECORDED && others.is_empty() => ALONE.to_owned(),
         Err(why) if why.code == cause::NOT_RECORDED => {
             format!("{{contexts: {}}}", serde_json::Value::from(others))

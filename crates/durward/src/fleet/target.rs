@@ -187,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn things_are_named_as_with_kubectl() {
+    fn parses_names_as_kubectl_does() {
         let namespace = Target::One(DeletionSubject::Namespace("shop".into()));
         let definition = Target::One(DeletionSubject::Crd("widgets.example.org".into()));
         for (text, expected) in [
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bare_name_is_answered_with_what_was_meant() {
+    fn suggests_a_kind_for_a_name_without_one() {
         for (text, told) in [
             ("shop", "allowed: ns/NAME, crd/NAME; did you mean ns/shop?"),
             ("widgets.example.org", "allowed: ns/NAME, crd/NAME; did you mean crd/widgets.example.org?"),
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn names_or_all_and_not_both_and_not_neither() {
+    fn takes_either_names_or_all() {
         let parse = |words: &[&str]| words.iter().map(|w| w.parse().unwrap()).collect::<Vec<Target>>();
         for (words, all, is_right) in [
             (&["ns/a", "crd/b.c"][..], false, true),

@@ -30,7 +30,7 @@ pub(crate) struct Args {
     #[arg(long, short, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) world: ClusterArgs,
+    pub(crate) cluster: ClusterArgs,
     /// Text for people or JSON for programs
     #[arg(long, short, value_enum, default_value_t, value_name = "FORMAT")]
     pub(crate) output: Format,
@@ -44,14 +44,15 @@ pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
 pub(crate) fn run(args: &Args) -> Outcome {
     let asked = Asked::new(&args.targets, args.all)?;
     runtime()?.block_on(async {
-        let context = fleet::open(args.config.as_deref(), &args.world).await?;
+        let context = fleet::open(args.config.as_deref(), &args.cluster).await?;
         let things = asked.things(&context).await?;
         let (mut found, mut problems) = (Vec::new(), Vec::new());
         let style = Style::stdout();
         for (number, what) in things.iter().enumerate() {
             let line = ProgressLine::new();
-            let progress =
-                |at: Progress<'_>| line.show(&told(what, (number, things.len()), at, context.local_name()));
+            let progress = |at: Progress<'_>| {
+                line.show(&format_progress(what, (number, things.len()), at, context.local_name()))
+            };
             let deadline = Instant::now() + TIMEOUT;
             let impact = context.survey.impact(&context.clients, what.clone(), deadline, &progress).await;
             drop(line);
@@ -59,7 +60,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
                 problems.push(fleet::missing(context.clients.reader.as_ref(), what).await);
             }
             if args.output == Format::Text {
-                output::data(&text::told(&impact, things.len() > 1, context.local_name(), style))?;
+                output::data(&text::format_impact(&impact, things.len() > 1, context.local_name(), style))?;
             }
             found.push(impact);
         }
@@ -79,7 +80,12 @@ fn exit(found: &[Found]) -> Exit {
     if found.iter().all(is_free) { Exit::Done } else { Exit::No }
 }
 
-fn told(what: &DeletionSubject, (number, of): (usize, usize), at: Progress<'_>, here: &str) -> String {
+fn format_progress(
+    what: &DeletionSubject,
+    (number, of): (usize, usize),
+    at: Progress<'_>,
+    here: &str,
+) -> String {
     let (DeletionSubject::Namespace(name) | DeletionSubject::Crd(name)) = what;
     let which = if of > 1 { format!("{} of {of}, ", number + 1) } else { String::new() };
     let last = if at.cluster == LOCAL { here } else { at.cluster };

@@ -10,7 +10,12 @@ use crate::output::Style;
 const NAMED: usize = 12;
 
 /// Formats one object. Among several objects, one that can be deleted takes one line. `here` is the name of the local cluster.
-pub(super) fn told<'i>(impact: &'i Impact, is_one_of_many: bool, here: &'i str, style: Style) -> String {
+pub(super) fn format_impact<'i>(
+    impact: &'i Impact,
+    is_one_of_many: bool,
+    here: &'i str,
+    style: Style,
+) -> String {
     let mut out = headline(impact, here, style);
     // The local cluster is first. A member cluster can have any name.
     let called = |at, reached: &'i ClusterImpact| if at == 0 { here } else { reached.cluster.as_str() };
@@ -65,7 +70,7 @@ fn headline(impact: &Impact, here: &str, style: Style) -> String {
     let all = impact.clusters.len();
     let count = |finding| impact.clusters.iter().filter(|reached| reached.finding == finding).count();
     let clusters = if all == 1 { "cluster" } else { "clusters" };
-    let told = match impact.verdict {
+    let summary = match impact.verdict {
         "allow" if count(Finding::Unknown) > 0 => style.yellow(&format!(
             "may be deleted; {} of {all} {clusters} not seen, and acknowledged",
             count(Finding::Unknown)
@@ -76,13 +81,16 @@ fn headline(impact: &Impact, here: &str, style: Style) -> String {
         "deny" => style.red("a deletion is refused"),
         _ => style.yellow("unknown: a deletion is refused until it is known"),
     };
-    let told =
-        if impact.exists == Some(false) { style.yellow(&format!("does not exist in {here}")) } else { told };
+    let summary = if impact.exists == Some(false) {
+        style.yellow(&format!("does not exist in {here}"))
+    } else {
+        summary
+    };
     let exists = match impact.exists {
         Some(_) => "",
         None => "  (whether it exists could not be seen)",
     };
-    format!("{}  {told}{exists}\n", style.bold(&format!("{kind}/{}", impact.name)))
+    format!("{}  {summary}{exists}\n", style.bold(&format!("{kind}/{}", impact.name)))
 }
 
 fn line(reached: &ClusterImpact, style: Style) -> String {

@@ -44,8 +44,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "LABELS", conflicts_with = "world")]
     pub(crate) namespace_labels: Option<String>,
     /// A world on disk that knows the namespaces
-    #[arg(long, value_name = "DIR")]
-    pub(crate) world: Option<PathBuf>,
+    #[arg(id = "world", long = "world", value_name = "DIR")]
+    pub(crate) snapshot: Option<PathBuf>,
 }
 
 /// The user of the generated review.
@@ -112,7 +112,7 @@ fn pods(name: &str, documents: &Documents) -> Result<Vec<Vec<Found>>, Vec<Proble
 
 /// Returns a reader of namespaces: labels from a flag, or a snapshot.
 fn clients(args: &Args, default: &str, found: &[Vec<Found>]) -> Result<Clients, Stop> {
-    let Some(text) = &args.namespace_labels else { return offline(args.world.as_ref()) };
+    let Some(text) = &args.namespace_labels else { return offline(args.snapshot.as_ref()) };
     let labels = labels("--namespace-labels", text)?;
     let names: BTreeSet<&str> =
         found.iter().flatten().map(|pod| pod.namespace.as_deref().unwrap_or(default)).collect();

@@ -82,16 +82,16 @@ pub(super) fn chosen<'f>(
     if only.contains(&Part::Members) {
         api_servers.retain(ApiServer::has_members);
     }
-    let told = || {
+    let servers = || {
         let server = |is_karmada: &bool| if *is_karmada { "Karmada" } else { "the cluster of Durward" };
-        let told = every.iter().map(|(is_karmada, names)| format!("{} ({names})", server(is_karmada)));
-        told.collect::<Vec<_>>().join(" and ")
+        let names = every.iter().map(|(is_karmada, names)| format!("{} ({names})", server(is_karmada)));
+        names.collect::<Vec<_>>().join(" and ")
     };
     let count = api_servers.len();
     match api_servers.pop() {
         Some(api_server) if count == 1 => Ok(api_server),
         Some(_) => {
-            let problem = Problem::new("the guards of this file are asked by two API servers").why(told());
+            let problem = Problem::new("the guards of this file are asked by two API servers").why(servers());
             Err(problem.next(
                 "print for each: --only cluster | kubectl apply -f -, and --only karmada | kubectl --kubeconfig karmada-admin.config apply -f -",
             ))
@@ -99,7 +99,7 @@ pub(super) fn chosen<'f>(
         None => {
             let named: Vec<_> = only.iter().map(|part| format!("{part:?}").to_lowercase()).collect();
             let problem = Problem::new(format!("--only {}: there is nothing to print", named.join(",")));
-            Err(problem.why(format!("the guards of this file are asked by {}", told())))
+            Err(problem.why(format!("the guards of this file are asked by {}", servers())))
         }
     }
 }

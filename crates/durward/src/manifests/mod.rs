@@ -46,7 +46,7 @@ pub(crate) struct Args {
     pub(crate) priority_class: String,
 }
 
-/// What `manifests` prints.
+/// The objects that `manifests` prints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Part {
     /// The webhook configurations.
@@ -101,7 +101,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let mut objects = Vec::new();
     if parts(Part::Rbac) || !is_part {
         objects.extend(rbac::objects(&api_server, &file.home)?);
-        tell_who(&api_server, &file.home);
+        note_requirements(&api_server, &file.home);
     }
     // Members of another fleet than Karmada's are separate clusters, which no object here reaches.
     if parts(Part::Members) || (!is_part && api_server.is_karmada()) {
@@ -160,8 +160,8 @@ fn workload_alone(file: &File, args: &Args) -> Outcome {
     Ok(Exit::Done)
 }
 
-/// What must be there beside what is printed.
-fn tell_who(api_server: &ApiServer<'_>, home: &str) {
+/// Prints the user or the namespace that must exist before the objects are applied.
+fn note_requirements(api_server: &ApiServer<'_>, home: &str) {
     output::note(match &api_server.user {
         Some(user) => format!(
             "note: Durward must ask the Karmada API server as the user {user}: by a client certificate with CN={user} and no O"
@@ -192,7 +192,7 @@ fn authority(path: &Path) -> Result<Pem, Problem> {
     Ok(pem)
 }
 
-/// What is worth knowing before it is applied: the certificate may lie here too.
+/// Prints notes on the certificate before the objects are applied. The certificate can also be on this machine.
 fn notes(file: &File, authorities: &Pem) {
     let ends = authorities
         .certificates

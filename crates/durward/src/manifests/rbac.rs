@@ -9,7 +9,7 @@ use super::api_servers::ApiServer;
 use super::{Metadata, NAME, tree};
 use crate::documents::OrderedValue;
 
-/// The name of objects for member clusters. On Karmada they are templates beside the objects of the control plane.
+/// The name of objects for member clusters. On Karmada they are templates in addition to the objects of the control plane.
 const MEMBER: &str = "durward-member";
 
 #[derive(Debug, Serialize)]

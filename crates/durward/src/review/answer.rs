@@ -56,8 +56,9 @@ pub(crate) struct Answered {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) response: Option<Box<RawValue>>,
     /// How the verdict was found.
-    pub(crate) way: Way,
-    /// What Unknown becomes for this user.
+    #[serde(rename = "way")]
+    pub(crate) evaluation: Evaluation,
+    /// The verdict for this user if the result is Unknown.
     pub(crate) settle_policy: String,
 }
 
@@ -73,7 +74,7 @@ pub(crate) struct Cause {
 /// How a verdict was found.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Way {
+pub(crate) struct Evaluation {
     /// The webhook entries whose rules and namespaceSelector match.
     pub(crate) rules: Vec<String>,
     /// The names of their matchConditions, which only the API server evaluates.
@@ -87,7 +88,7 @@ pub(crate) struct Way {
     pub(crate) took: Duration,
 }
 
-impl Way {
+impl Evaluation {
     /// Creates it from the matching entries.
     pub(super) fn by(entries: &[&WebhookEntry], facts: Vec<String>, took: Duration) -> Self {
         let mut match_conditions: Vec<String> = Vec::new();
@@ -119,21 +120,21 @@ impl Answered {
         settled: &Settled,
         settle_policy: &SettlePolicy,
         response: &[u8],
-        way: Way,
+        evaluation: Evaluation,
     ) -> Result<Self, Problem> {
         let raw =
             |text: String| RawValue::from_string(text).map_err(|e| Problem::new(source).why(e.to_string()));
         let mut answered = Self::unasked(source, request);
         answered.guard = Some(guard);
         answered.verdict = settled.verdict;
-        answered.way = way;
+        answered.evaluation = evaluation;
         answered.response = Some(raw(String::from_utf8_lossy(response).into_owned())?);
         answered.causes =
             settled.causes.iter().map(|cause| Cause { code: cause.code, text: cause.text.clone() }).collect();
         answered.warnings = settled.warnings.fitted();
         answered.audit =
             settled.audit.iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
-        answered.settle_policy = stance_of(request, settle_policy);
+        answered.settle_policy = settle_policy_text(request, settle_policy);
         match &settled.answer {
             Answer::Allow => {}
             Answer::Deny(denial) => {
@@ -178,21 +179,21 @@ impl Answered {
             patch: Vec::new(),
             patched_object: None,
             response: None,
-            way: Way::default(),
+            evaluation: Evaluation::default(),
             settle_policy: String::new(),
         }
     }
 }
 
-fn stance_of(request: &Request<'_>, settle_policy: &SettlePolicy) -> String {
-    let (who, on_unknown) = if settle_policy.is_controller(&request.user) {
+fn settle_policy_text(request: &Request<'_>, settle_policy: &SettlePolicy) -> String {
+    let (user, on_unknown) = if settle_policy.is_controller(&request.user) {
         ("a controller", settle_policy.controllers)
     } else {
         ("a person", settle_policy.users)
     };
-    let becomes = match on_unknown {
+    let verdict = match on_unknown {
         OnUnknown::Allow => "allow",
         OnUnknown::Deny => "deny",
     };
-    format!("{:?}; unknown is {becomes} for {who}", settle_policy.mode).to_lowercase()
+    format!("{:?}; unknown is {verdict} for {user}", settle_policy.mode).to_lowercase()
 }

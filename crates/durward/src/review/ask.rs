@@ -88,15 +88,23 @@ pub(crate) async fn ask(
         let (review, settled) = ruled.map_err(malformed)?;
         let took = began.elapsed();
         let response = encode(&review, &settled);
-        let way = super::answer::Way::by(&entries, facts.take(), took);
+        let evaluation = super::answer::Evaluation::by(&entries, facts.take(), took);
         let settle_policy = asked.guard.settle_policy();
-        answered.push(Answered::new(source, name, &review.request, &settled, settle_policy, &response, way)?);
+        answered.push(Answered::new(
+            source,
+            name,
+            &review.request,
+            &settled,
+            settle_policy,
+            &response,
+            evaluation,
+        )?);
     }
     if answered.is_empty() {
         answered.push(Answered::unasked(source, &plain.request));
     }
     for one in &mut answered {
-        one.way.not_asked.clone_from(&not_asked);
+        one.evaluation.not_asked.clone_from(&not_asked);
     }
     Ok(answered)
 }

@@ -36,8 +36,8 @@ pub(crate) struct Args {
     #[arg(long, short, value_name = "FILE")]
     pub(crate) config: PathBuf,
     /// A world on disk for the guards to look at
-    #[arg(long, value_name = "DIR")]
-    pub(crate) world: Option<PathBuf>,
+    #[arg(id = "world", long = "world", value_name = "DIR")]
+    pub(crate) snapshot: Option<PathBuf>,
     /// The guard to ask; otherwise those whose webhook rules and namespaceSelector fit the review
     #[arg(long, value_name = "NAME")]
     pub(crate) guard: Option<String>,
@@ -62,7 +62,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
         let problem = Problem::new(format!("--guard {name:?}")).why("no guard of that name is on");
         return Err(problem.next(format!("on are: {}", on.join(", "))).into());
     }
-    let clients = offline(args.world.as_ref())?;
+    let clients = offline(args.snapshot.as_ref())?;
     let facts = Arc::new(FactLog::default());
     let asked = ask::guards(&file, &observed(&clients, &facts, clients.context.clone()));
     let standard_input = [PathBuf::from("-")];

@@ -12,8 +12,8 @@ pub(super) fn text(one: &Answered, verbose: bool, show_patch: bool, style: Style
     let by = one.guard.unwrap_or("no guard is asked");
     let reason = match (&one.message, one.patch.len()) {
         (Some(message), _) => format!(": {message}"),
-        _ if one.guard.is_none() && !one.way.not_asked.is_empty() => {
-            format!("; not asked: {}", one.way.not_asked.join("; "))
+        _ if one.guard.is_none() && !one.evaluation.not_asked.is_empty() => {
+            format!("; not asked: {}", one.evaluation.not_asked.join("; "))
         }
         (None, 0) => String::new(),
         (None, 1) => ": 1 addition".to_owned(),
@@ -22,7 +22,7 @@ pub(super) fn text(one: &Answered, verbose: bool, show_patch: bool, style: Style
     lines.push(format!("  {by}  {}{reason}", verdict(one, style)));
     lines.extend(one.warnings.iter().map(|warning| format!("  {} {warning}", style.yellow("warning:"))));
     if verbose {
-        lines.extend(way(one, style));
+        lines.extend(evaluation_lines(one, style));
     }
     if show_patch && let Some(object) = &one.patched_object {
         lines.push("  after the patch:".to_owned());
@@ -58,38 +58,38 @@ fn verdict(one: &Answered, style: Style) -> String {
     }
 }
 
-fn way(one: &Answered, style: Style) -> Vec<String> {
+fn evaluation_lines(one: &Answered, style: Style) -> Vec<String> {
     let mut lines = Vec::new();
-    let mut tell = |what: &str, text: &str| lines.push(style.dim(&format!("  {what:<9} {text}")));
+    let mut add = |what: &str, text: &str| lines.push(style.dim(&format!("  {what:<9} {text}")));
     if one.guard.is_none() {
-        if one.way.not_asked.is_empty() {
-            tell("rule", "none of the guards that are on has a rule that fits");
+        if one.evaluation.not_asked.is_empty() {
+            add("rule", "none of the guards that are on has a rule that fits");
         }
         return lines;
     }
-    let rules = if one.way.rules.is_empty() {
+    let rules = if one.evaluation.rules.is_empty() {
         "none fits; asked by --guard".to_owned()
     } else {
-        one.way.rules.join(", ")
+        one.evaluation.rules.join(", ")
     };
-    tell("rule", &rules);
-    one.way.not_asked.iter().for_each(|guard| tell("not asked", guard));
-    if !one.way.match_conditions.is_empty() {
-        let names = one.way.match_conditions.join(", ");
-        tell(
+    add("rule", &rules);
+    one.evaluation.not_asked.iter().for_each(|guard| add("not asked", guard));
+    if !one.evaluation.match_conditions.is_empty() {
+        let names = one.evaluation.match_conditions.join(", ");
+        add(
             "unseen",
             &format!(
                 "matchConditions {names}: the API server's to evaluate; see durward guards --config FILE"
             ),
         );
     }
-    if one.way.facts.is_empty() {
-        tell("facts", "nothing was looked at but the object");
+    if one.evaluation.facts.is_empty() {
+        add("facts", "nothing was looked at but the object");
     }
-    one.way.facts.iter().for_each(|fact| tell("fact", fact));
-    one.causes.iter().for_each(|cause| tell("cause", &format!("{}: {}", cause.code, cause.text)));
-    one.audit.iter().for_each(|(key, value)| tell("audit", &format!("{key}={value}")));
-    tell("stance", &one.settle_policy);
-    tell("time", &format!("{} us", one.way.took.as_micros()));
+    one.evaluation.facts.iter().for_each(|fact| add("fact", fact));
+    one.causes.iter().for_each(|cause| add("cause", &format!("{}: {}", cause.code, cause.text)));
+    one.audit.iter().for_each(|(key, value)| add("audit", &format!("{key}={value}")));
+    add("stance", &one.settle_policy);
+    add("time", &format!("{} us", one.evaluation.took.as_micros()));
     lines
 }

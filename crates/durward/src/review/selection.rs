@@ -140,7 +140,7 @@ mod tests {
         Arc::new(StaticLabels::new(labels.collect()))
     }
 
-    fn told(
+    fn selected(
         entries: &[WebhookEntry],
         (operation, resource, namespace): (&str, &str, &str),
         reader: &dyn Reader,
@@ -169,36 +169,36 @@ mod tests {
     #[test]
     fn selects_namespaces_by_their_labels_and_by_name() {
         let entries = [entry("a", "pods", team(&["x"])), entry("b", "pods", team(&["x", "y"]))];
-        assert_eq!(told(&entries, POD, given(&[("team", "x")]).as_ref()), "a+b");
-        assert_eq!(told(&entries, POD, given(&[("team", "y")]).as_ref()), "b");
-        assert_eq!(told(&entries, POD, given(&[]).as_ref()), "not selected");
-        assert_eq!(told(&entries, ("CREATE", "services", "shop"), given(&[]).as_ref()), "no rule");
+        assert_eq!(selected(&entries, POD, given(&[("team", "x")]).as_ref()), "a+b");
+        assert_eq!(selected(&entries, POD, given(&[("team", "y")]).as_ref()), "b");
+        assert_eq!(selected(&entries, POD, given(&[]).as_ref()), "not selected");
+        assert_eq!(selected(&entries, ("CREATE", "services", "shop"), given(&[]).as_ref()), "no rule");
         let named = |name: &str| [entry("a", "pods", one_of(NAME_LABEL, &[name]))];
-        assert_eq!(told(&named("shop"), POD, given(&[]).as_ref()), "a");
-        assert_eq!(told(&named("bank"), POD, given(&[]).as_ref()), "not selected");
+        assert_eq!(selected(&named("shop"), POD, given(&[]).as_ref()), "a");
+        assert_eq!(selected(&named("bank"), POD, given(&[]).as_ref()), "not selected");
     }
 
     #[test]
     fn reports_unknown_labels_only_if_a_selector_needs_them() {
         let needy = entry("a", "pods", team(&["x"]));
         let any = entry("b", "pods", Selector::default());
-        assert_eq!(told(std::slice::from_ref(&needy), POD, &Offline), "a unknown no-world");
-        assert_eq!(told(&[needy, any.clone()], POD, &Offline), "b");
-        assert_eq!(told(&[any], POD, &Offline), "b");
+        assert_eq!(selected(std::slice::from_ref(&needy), POD, &Offline), "a unknown no-world");
+        assert_eq!(selected(&[needy, any.clone()], POD, &Offline), "b");
+        assert_eq!(selected(&[any], POD, &Offline), "b");
     }
 
     #[test]
     fn selects_cluster_scoped_objects_and_reads_labels_of_a_namespace_from_itself() {
         let of = |resource: &str, value: &str| [entry("a", resource, team(&[value]))];
-        assert_eq!(told(&of("nodes", "x"), ("CREATE", "nodes", ""), &Offline), "a");
-        let world = given(&[("team", "stored")]);
+        assert_eq!(selected(&of("nodes", "x"), ("CREATE", "nodes", ""), &Offline), "a");
+        let reader = given(&[("team", "stored")]);
         for operation in ["CREATE", "UPDATE"] {
             let request = (operation, "namespaces", "n");
-            assert_eq!(told(&of("namespaces", "own"), request, world.as_ref()), "a");
-            assert_eq!(told(&of("namespaces", "stored"), request, world.as_ref()), "not selected");
+            assert_eq!(selected(&of("namespaces", "own"), request, reader.as_ref()), "a");
+            assert_eq!(selected(&of("namespaces", "stored"), request, reader.as_ref()), "not selected");
         }
         let request = ("DELETE", "namespaces", "n");
-        assert_eq!(told(&of("namespaces", "stored"), request, world.as_ref()), "a");
-        assert_eq!(told(&of("namespaces", "own"), request, world.as_ref()), "not selected");
+        assert_eq!(selected(&of("namespaces", "stored"), request, reader.as_ref()), "a");
+        assert_eq!(selected(&of("namespaces", "own"), request, reader.as_ref()), "not selected");
     }
 }

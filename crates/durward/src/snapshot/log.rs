@@ -125,11 +125,11 @@ impl Log {
 
     /// Records a request to an etcd member as unanswered.
     pub(super) fn asked_of(&mut self, peer: &Endpoint, question: EtcdRequest) {
-        let silent = Cause::new(
+        let unanswered = Cause::new(
             cause::TIMEOUT,
             format!("{peer} could not be asked for {question}: no answer in time"),
         );
-        self.pod(peer).answers.entry(question).or_insert(Err(silent));
+        self.pod(peer).answers.entry(question).or_insert(Err(unanswered));
     }
 
     /// Records the answer of an etcd member.
@@ -196,14 +196,15 @@ impl Log {
         self.clusters.iter().flat_map(of_cluster).collect()
     }
 
-    /// Returns the recordings, the local cluster first, and failures beside certain answers. A snapshot can't contain such a
-    /// failure, so what it concerns is missing there, which means Unknown.
+    /// Returns the recordings, the local cluster first, and the failures of partly read Lists. A snapshot can't contain such a
+    /// failure. The objects in question are missing in it, which means Unknown.
     pub(super) fn clusters(mut self) -> (Vec<ClusterRecording>, Vec<String>) {
         self.is_there(&Cluster::Local);
-        let mut beside = Vec::new();
+        let mut extra_failures = Vec::new();
         let clusters = self.clusters.into_iter();
-        let clusters = clusters.map(|(of, resources)| of_cluster(&of, resources, &mut beside)).collect();
-        (clusters, beside)
+        let clusters =
+            clusters.map(|(of, resources)| of_cluster(&of, resources, &mut extra_failures)).collect();
+        (clusters, extra_failures)
     }
 
     fn read(&mut self, of: &Cluster, resource: &Resource) -> &mut Read {
@@ -214,16 +215,17 @@ impl Log {
 fn of_cluster(
     of: &Cluster,
     resources: BTreeMap<Resource, Read>,
-    beside: &mut Vec<String>,
+    extra_failures: &mut Vec<String>,
 ) -> ClusterRecording {
     let mut recording =
         ClusterRecording { name: recorded_name(of).to_owned(), ..ClusterRecording::default() };
     for (resource, mut read) in resources {
-        let silent = || Cause::new(cause::TIMEOUT, format!("{resource}: no answer in time"));
-        let failure = read.failure.take().or_else(|| (read.pending > 0).then(silent));
+        let unanswered = || Cause::new(cause::TIMEOUT, format!("{resource}: no answer in time"));
+        let failure = read.failure.take().or_else(|| (read.pending > 0).then(unanswered));
         match (read.list(&resource), failure) {
             (Some(list), failure) => {
-                beside.extend(failure.map(|cause| format!("part of {resource} of {of}: {}", cause.text)));
+                extra_failures
+                    .extend(failure.map(|cause| format!("part of {resource} of {of}: {}", cause.text)));
                 recording.lists.push(list);
             }
             (None, Some(cause)) => recording.unread.push(Unseen { what: Some(resource), cause }),

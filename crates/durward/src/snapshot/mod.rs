@@ -41,7 +41,7 @@ pub(crate) struct Args {
     #[arg(long, short, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) world: ClusterArgs,
+    pub(crate) cluster: ClusterArgs,
 }
 
 /// `snapshot`
@@ -62,7 +62,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     runtime()?.block_on(async {
         match (&args.config, &of_ensembles, file) {
             (Some(path), Some(_), Some(file)) if !has_fleet && args.targets.is_empty() => {
-                let context = etcd_context::open(path, &args.world).await?;
+                let context = etcd_context::open(path, &args.cluster).await?;
                 let recorder = Recorder::over(context.clients.clone());
                 for resource in file.guards.iter().flat_map(|guard| guard.configured.requirements().watches) {
                     recorder.read_all(&resource, Part::Metadata).await;
@@ -77,7 +77,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
 
 /// Records a fleet and the etcd clusters of the same control plane.
 async fn of_fleet(args: &Args, asked: &Asked, of_ensembles: Option<&Survey>, file: Option<&File>) -> Outcome {
-    let context = fleet::open(args.config.as_deref(), &args.world).await?;
+    let context = fleet::open(args.config.as_deref(), &args.cluster).await?;
     let things = asked.things(&context).await?;
     let recorder = Recorder::over(context.clients.clone());
     let problems = impacts(args, &context, &things, &recorder).await;
@@ -86,7 +86,7 @@ async fn of_fleet(args: &Args, asked: &Asked, of_ensembles: Option<&Survey>, fil
     }
     let (mut unread, mut replays) = (0, vec![replay(args, &things)]);
     if let (Some(survey), Some(file)) = (of_ensembles, file) {
-        if args.world.world.is_some() || access(&args.world, &file.cluster) == context.access {
+        if args.cluster.snapshot.is_some() || access(&args.cluster, &file.cluster) == context.access {
             unread = of_members(&recorder, survey).await;
             replays.push(replay_of_ensembles(args));
         } else {
@@ -138,20 +138,20 @@ async fn of_members(recorder: &Arc<Recorder>, survey: &Survey) -> usize {
     let found = survey.look(&recorder.clients(), &[], &progress).await;
     drop(line);
     let members = found.ensembles.iter().flat_map(|one| &one.members);
-    let silent: Vec<_> = members.filter_map(|member| member.unseen.as_ref()).collect();
-    for why in &silent {
+    let unanswered: Vec<_> = members.filter_map(|member| member.unseen.as_ref()).collect();
+    for why in &unanswered {
         output::note(format!("unread: {}", why.text));
     }
-    silent.len()
+    unanswered.len()
 }
 
 /// Writes the snapshot, and prints what is missing in it and how to use it.
 async fn written(args: &Args, recorder: Arc<Recorder>, unread: usize, replay: &str) -> Outcome {
     recorder.read_to_the_end().await;
-    let (recording, beside) = recorder.recording();
+    let (recording, extra_failures) = recorder.recording();
     cluster::snapshot::write(&args.out, &recording)?;
-    let mut unread = unread + beside.len();
-    for what in &beside {
+    let mut unread = unread + extra_failures.len();
+    for what in &extra_failures {
         output::note(format!("unread: {what}"));
     }
     for cluster in &recording.clusters {

@@ -57,8 +57,8 @@ impl Recorder {
     pub(super) fn recording(&self) -> (Recording, Vec<String>) {
         let mut log = std::mem::take(&mut *self.log());
         let pods = log.pods();
-        let (clusters, beside) = log.clusters();
-        (Recording { time: self.time, clusters, pods }, beside)
+        let (clusters, extra_failures) = log.clusters();
+        (Recording { time: self.time, clusters, pods }, extra_failures)
     }
 
     async fn read(&self, of: &Cluster, resource: &Resource, list: &List) {
@@ -235,14 +235,14 @@ mod tests {
             recorder.clients().reader.list(&member.cluster, query, soon()).await.unwrap();
         }
         recorder.read_to_the_end().await;
-        let (recording, beside) = recorder.recording();
+        let (recording, extra_failures) = recorder.recording();
         let [here, m1, m2] = &recording.clusters[..] else { panic!("{:?}", recording.clusters) };
         assert_eq!(names(&here.lists[0].objects), ["m1", "m2"].into());
         assert_eq!((here.lists[0].names.as_ref(), here.lists[0].namespaces.as_ref()), (None, None));
         assert_eq!(names(&m1.lists[0].objects), ["a", "b", "c"].into());
         assert_eq!(m1.lists[0].fields, "status.phase!=Failed");
         assert_eq!(m1.lists[0].namespaces.clone().unwrap(), ["shop".to_owned()].into());
-        assert!(m2.lists.is_empty() && beside.is_empty(), "half a List looks like a whole one");
+        assert!(m2.lists.is_empty() && extra_failures.is_empty(), "half a List looks like a whole one");
         assert_eq!((m2.unread[0].what.as_ref(), m2.unread[0].cause.code), (Some(&pods), cause::BUSY));
     }
 
@@ -283,9 +283,9 @@ mod tests {
             drop(recorder.clients().reader.list(&Cluster::Local, query(limit, from), soon()).await);
         }
         recorder.read_to_the_end().await;
-        let (recording, beside) = recorder.recording();
+        let (recording, extra_failures) = recorder.recording();
         assert_eq!(names(&recording.clusters[0].lists[0].objects), ["a", "b"].into());
-        assert!(beside.is_empty() && recording.clusters[0].unread.is_empty(), "{beside:?}");
+        assert!(extra_failures.is_empty() && recording.clusters[0].unread.is_empty(), "{extra_failures:?}");
     }
 
     #[tokio::test]
@@ -299,11 +299,11 @@ mod tests {
         for (of, name) in [(&Cluster::Local, "shop"), (&m1, "shop"), (&m1, "docs")] {
             recorder.clients().reader.get_object(of, look(name), soon()).await.unwrap();
         }
-        let (recording, beside) = recorder.recording();
+        let (recording, extra_failures) = recorder.recording();
         let [here, m1] = &recording.clusters[..] else { panic!("{:?}", recording.clusters) };
         assert_eq!(here.lists[0].names.clone().unwrap(), ["shop".to_owned()].into());
         assert!(here.lists[0].objects.is_empty());
-        assert!(beside.is_empty());
+        assert!(extra_failures.is_empty());
         assert_eq!(names(&m1.lists[0].objects), ["docs", "shop"].into());
     }
 
@@ -331,9 +331,9 @@ mod tests {
         let clients = recorder.clients();
         let asked = clients.reader.get_object(&Cluster::Local, look, soon());
         assert!(tokio::time::timeout(Duration::from_millis(1), asked).await.is_err());
-        let (recording, beside) = recorder.recording();
+        let (recording, extra_failures) = recorder.recording();
         assert_eq!(recording.clusters[0].unread[0].cause.code, cause::TIMEOUT);
-        assert!(beside.is_empty());
+        assert!(extra_failures.is_empty());
     }
 
     #[tokio::test]
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn reports_failures_beside_recorded_answers() {
+    async fn reports_failures_in_addition_to_recorded_answers() {
         struct Once(std::sync::atomic::AtomicBool);
         impl Reader for Once {
             fn get<'a>(&'a self, address: Address<'a>, deadline: Instant) -> BoxFuture<'a, MetadataResult> {
@@ -405,8 +405,8 @@ mod tests {
                     .await,
             );
         }
-        let (recording, beside) = recorder.recording();
+        let (recording, extra_failures) = recorder.recording();
         assert_eq!(recording.clusters[0].lists[0].names.clone().unwrap(), ["shop".to_owned()].into());
-        assert_eq!(beside, ["part of namespaces of here: later"]);
+        assert_eq!(extra_failures, ["part of namespaces of here: later"]);
     }
 }

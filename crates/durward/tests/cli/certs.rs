@@ -75,7 +75,7 @@ fn exits_with_two_and_the_next_step_on_bad_input() {
         "encrypted.key",
         "-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----\n",
     );
-    for (arguments, told) in [
+    for (arguments, expected) in [
         (&["certs", "show", "nothing.crt"][..], "nothing.crt cannot be read"),
         (&["certs", "show", "empty.pem"], "holds no document"),
         (&["certs", "show", "broken.pem"], "cannot be read as PEM"),
@@ -97,7 +97,7 @@ fn exits_with_two_and_the_next_step_on_bad_input() {
     ] {
         let run = dir.run(arguments);
         assert_eq!(run.code, 2, "{arguments:?} {}", run.err);
-        assert!(run.err.contains(told), "{arguments:?}: {}", run.err);
+        assert!(run.err.contains(expected), "{arguments:?}: {}", run.err);
     }
     assert!(!dir.path().join("x").exists(), "nothing is written when something is wrong");
 }

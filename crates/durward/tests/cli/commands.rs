@@ -32,7 +32,7 @@ fn prints_help_to_stdout_and_problems_to_stderr() {
 
 #[test]
 fn runs_the_first_steps_of_the_help() {
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let help = durward(&["--help"]).out;
     let (_, then) = help.split_once("Then:\n").unwrap();
     let mut lines: Vec<_> = then.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
@@ -42,33 +42,33 @@ fn runs_the_first_steps_of_the_help() {
         let (command, file) = line.split_once(" > ").unwrap_or((line, ""));
         let words: Vec<_> = command.split(' ').collect();
         assert_eq!(words[0], "durward");
-        let run = durward_in(folder.path(), &words[1..], "");
+        let run = durward_in(directory.path(), &words[1..], "");
         assert_eq!(run.code, 0, "{line}: {}", run.err);
         if !file.is_empty() {
-            std::fs::write(folder.path().join(file), run.out).unwrap();
+            std::fs::write(directory.path().join(file), run.out).unwrap();
         }
     }
 }
 
 #[test]
 fn runs_every_command_of_the_examples_page() {
-    let folder = tempfile::tempdir().unwrap();
-    copy(&crate::harness::root().join("examples"), &folder.path().join("examples"));
+    let directory = tempfile::tempdir().unwrap();
+    copy(&crate::harness::root().join("examples"), &directory.path().join("examples"));
     // The directory exists if a developer has run the page.
-    let _ = std::fs::remove_dir_all(folder.path().join("examples/certs"));
-    let page = std::fs::read_to_string(folder.path().join("examples/README.md")).unwrap();
+    let _ = std::fs::remove_dir_all(directory.path().join("examples/certs"));
+    let page = std::fs::read_to_string(directory.path().join("examples/README.md")).unwrap();
     let commands: Vec<_> = page.lines().filter_map(|line| line.strip_prefix("$ durward ")).collect();
     assert!(commands.len() > 10, "{page}");
     // The last command serves until it is stopped. The tests of `serve` cover it.
     for command in commands.iter().filter(|command| !command.starts_with("serve ")) {
         let run = std::process::Command::new("sh")
             .args(["-c", &format!("exec \"$0\" {command}"), env!("CARGO_BIN_EXE_durward")])
-            .current_dir(folder.path())
+            .current_dir(directory.path())
             .output()
             .unwrap();
-        let told = String::from_utf8(run.stderr).unwrap();
-        // Exit code 1 is a denial, which the examples contain. 2 is bad input.
-        assert!(matches!(run.status.code(), Some(0 | 1)) && !told.contains("error:"), "{command}: {told}");
+        let error = String::from_utf8(run.stderr).unwrap();
+        // Exit code 1 is a denial, which the examples contain. Exit code 2 is bad input.
+        assert!(matches!(run.status.code(), Some(0 | 1)) && !error.contains("error:"), "{command}: {error}");
     }
 }
 
@@ -126,7 +126,7 @@ fn prints_version_and_guards_as_text_and_json() {
         "  is asked by  etcd-pods: DELETE pods",
         "    objects    app=etcd",
     ] {
-        assert!(run.out.lines().any(|told| told == line), "{line}\n{}", run.out);
+        assert!(run.out.lines().any(|printed| printed == line), "{line}\n{}", run.out);
     }
     assert!(run.out.contains("only if    no-break-glass: ") && !run.out.contains("lxcfs"), "{}", run.out);
 }
@@ -143,19 +143,19 @@ fn generates_completions_and_man_pages() {
     assert!(durward(&["__complete", "rev"]).out.starts_with("review\t"));
     assert_eq!(durward(&["completions"]).code, 2);
     assert!(durward(&["man"]).out.contains(".TH durward"));
-    let folder = tempfile::tempdir().unwrap();
-    let man = durward_in(folder.path(), &["man", "--out", "man1"], "");
+    let directory = tempfile::tempdir().unwrap();
+    let man = durward_in(directory.path(), &["man", "--out", "man1"], "");
     assert_eq!(man.code, 0);
-    assert!(folder.path().join("man1/durward-certs-new.1").is_file(), "{}", man.out);
+    assert!(directory.path().join("man1/durward-certs-new.1").is_file(), "{}", man.out);
     assert!(!man.out.contains("__complete"));
 }
 
 #[test]
 fn runs_the_demo_and_removes_its_directory() {
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let run = std::process::Command::new(env!("CARGO_BIN_EXE_durward"))
         .arg("demo")
-        .env("TMPDIR", folder.path())
+        .env("TMPDIR", directory.path())
         .output();
     let run = run.unwrap();
     let out = String::from_utf8(run.stdout).unwrap();
@@ -171,7 +171,7 @@ fn runs_the_demo_and_removes_its_directory() {
         assert!(out.contains(verdict), "{verdict}: {out}");
     }
     assert!(!out.contains('\u{1b}'), "colours without a terminal");
-    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "something is left behind");
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0, "something is left behind");
     let wrong = durward(&["demo", "--scenario", "moon"]);
     assert_eq!(wrong.code, 2);
     assert!(
@@ -187,11 +187,11 @@ fn runs_the_demo_and_removes_its_directory() {
 
 #[test]
 fn an_interrupted_demo_removes_its_directory() {
-    let folder = tempfile::tempdir().unwrap();
-    let entries = || std::fs::read_dir(folder.path()).unwrap().count();
+    let directory = tempfile::tempdir().unwrap();
+    let entries = || std::fs::read_dir(directory.path()).unwrap().count();
     let start = |arguments: &[&str]| {
         let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_durward"));
-        command.args(arguments).env("TMPDIR", folder.path());
+        command.args(arguments).env("TMPDIR", directory.path());
         command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
         command.spawn().unwrap()
     };
@@ -208,12 +208,12 @@ fn an_interrupted_demo_removes_its_directory() {
         }
         interrupt(&child);
         let ended = child.wait_with_output().unwrap();
-        let told = String::from_utf8(ended.stderr).unwrap();
-        assert_eq!(entries(), 0, "something is left behind: {told}");
+        let error = String::from_utf8(ended.stderr).unwrap();
+        assert_eq!(entries(), 0, "something is left behind: {error}");
         match ended.status.code() {
             Some(0) => false,
             code => {
-                assert_eq!((code, told.as_str()), (Some(1), "error: the demo was interrupted\n"));
+                assert_eq!((code, error.as_str()), (Some(1), "error: the demo was interrupted\n"));
                 true
             }
         }
@@ -254,16 +254,16 @@ fn succeeds_if_standard_output_is_closed() {
 
 #[test]
 fn names_kubectl_when_run_as_its_plugin() {
-    let folder = tempfile::tempdir().unwrap();
-    let plugin = folder.path().join("kubectl-durward");
+    let directory = tempfile::tempdir().unwrap();
+    let plugin = directory.path().join("kubectl-durward");
     std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_durward"), &plugin).unwrap();
     let run = std::process::Command::new(plugin).arg("serve").output().unwrap();
     assert!(String::from_utf8(run.stderr).unwrap().contains("usage: kubectl durward serve"));
-    let world = crate::harness::root().join("examples/fleet/world");
-    let plugin = folder.path().join("kubectl-durward");
+    let snapshot = crate::harness::root().join("examples/fleet/world");
+    let plugin = directory.path().join("kubectl-durward");
     let run = std::process::Command::new(plugin)
         .args(["impact", "ns/docs", "--world"])
-        .arg(world)
+        .arg(snapshot)
         .output()
         .unwrap();
     assert_eq!(run.status.code(), Some(0));

@@ -41,7 +41,7 @@ fn reports_all_problems_with_line_key_and_allowed_values() {
 #[test]
 fn reports_files_that_are_not_a_configuration() {
     let dir = TestDir::new();
-    for (text, told) in [
+    for (text, expected) in [
         ("", "is empty"),
         ("- a\n", "the file: is not a map of keys"),
         ("a: [", "the file is not YAML"),
@@ -59,7 +59,7 @@ fn reports_files_that_are_not_a_configuration() {
         dir.write("d.yaml", text);
         let run = dir.run(&["config", "check", "d.yaml"]);
         assert_eq!(run.code, 2, "{text}");
-        assert!(run.err.contains(told), "{text}: {}", run.err);
+        assert!(run.err.contains(expected), "{text}: {}", run.err);
     }
     let missing = dir.run(&["config", "check", "nothing.yaml"]);
     assert_eq!(missing.code, 2);
@@ -125,10 +125,10 @@ fn rejects_certificates_that_the_api_server_would_reject() {
     ] {
         let run = check(registration);
         assert_eq!((run.code, run.out.as_str()), (2, ""), "{registration}");
-        let told = format!(
+        let expected = format!(
             "server.tls.files.cert: tls.crt: the API server calls {called}, and refuses a certificate that is good for durward.durward-system.svc, "
         );
-        assert!(run.err.contains(&told), "{}", run.err);
+        assert!(run.err.contains(&expected), "{}", run.err);
         let next =
             format!("make another: durward certs new {make} --out . (--force replaces what stands there)");
         assert!(run.err.contains(&next), "{}", run.err);

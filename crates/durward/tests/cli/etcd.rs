@@ -16,13 +16,13 @@ fn dir() -> TestDir {
     dir
 }
 
-fn doctor(dir: &TestDir, world: &str, more: &[&str]) -> crate::harness::Run {
-    let arguments = ["doctor", "etcd", "--config", "durward.yaml", "--world", world];
+fn doctor(dir: &TestDir, snapshot: &str, more: &[&str]) -> crate::harness::Run {
+    let arguments = ["doctor", "etcd", "--config", "durward.yaml", "--world", snapshot];
     dir.run(&[&arguments[..], more].concat())
 }
 
-fn codes(told: &Value) -> Vec<&str> {
-    told["findings"].as_array().unwrap().iter().map(|finding| finding["code"].as_str().unwrap()).collect()
+fn codes(report: &Value) -> Vec<&str> {
+    report["findings"].as_array().unwrap().iter().map(|finding| finding["code"].as_str().unwrap()).collect()
 }
 
 #[test]
@@ -38,12 +38,12 @@ fn reports_members_roles_and_the_verdict_for_each_pod() {
         "    etcd: db/etcd-0: it leads, and would hand over to etcd-1 first",
         "nothing to mend",
     ] {
-        assert!(run.out.lines().any(|told| told == line), "{line}\n{}", run.out);
+        assert!(run.out.lines().any(|printed| printed == line), "{line}\n{}", run.out);
     }
-    let told = doctor(&dir, "etcd/world", &["-o", "json"]).json();
-    assert_eq!(told["ensembles"][0]["lease"], "durward-system/durward-etcd.db");
-    assert_eq!(told["ensembles"][0]["members"][2]["lag"], 2);
-    assert_eq!(codes(&told), [""; 0]);
+    let report = doctor(&dir, "etcd/world", &["-o", "json"]).json();
+    assert_eq!(report["ensembles"][0]["lease"], "durward-system/durward-etcd.db");
+    assert_eq!(report["ensembles"][0]["members"][2]["lag"], 2);
+    assert_eq!(codes(&report), [""; 0]);
 }
 
 #[test]
@@ -54,9 +54,9 @@ fn reports_a_member_that_is_down_and_denied_deletions() {
     assert!(run.out.contains("db/etcd  2 of 3 healthy, 2 are a quorum"), "{}", run.out);
     assert!(run.out.contains("may not be deleted now: only 1 other member is healthy"), "{}", run.out);
     assert!(run.out.contains("kubectl -n db logs etcd-2"), "{}", run.out);
-    let told = doctor(&dir, "etcd/down", &["-o", "json"]).json();
-    assert_eq!(codes(&told), ["not-listening"]);
-    let members = told["ensembles"][0]["members"].as_array().unwrap();
+    let report = doctor(&dir, "etcd/down", &["-o", "json"]).json();
+    assert_eq!(codes(&report), ["not-listening"]);
+    let members = report["ensembles"][0]["members"].as_array().unwrap();
     let verdicts: Vec<_> = members.iter().map(|one| one["deletion"]["verdict"].as_str().unwrap()).collect();
     assert_eq!(verdicts, ["deny", "deny", "allow"]);
 }
@@ -64,9 +64,9 @@ fn reports_a_member_that_is_down_and_denied_deletions() {
 #[test]
 fn reports_members_that_could_not_be_read() {
     let dir = dir();
-    let told = doctor(&dir, "etcd/cut", &["-o", "json"]).json();
-    assert_eq!(codes(&told), ["timeout", "list"]);
-    let what = told["findings"][0]["what"].as_str().unwrap();
+    let report = doctor(&dir, "etcd/cut", &["-o", "json"]).json();
+    assert_eq!(codes(&report), ["timeout", "list"]);
+    let what = report["findings"][0]["what"].as_str().unwrap();
     assert!(
         what.starts_with("etcd-0 could not be asked") && what.ends_with("and the same for etcd-2"),
         "{what}"
@@ -74,11 +74,11 @@ fn reports_members_that_could_not_be_read() {
     // A List that was not recorded is unknown.
     fs::remove_file(dir.path().join("etcd/world/here/core_v1_pods.json")).unwrap();
     fs::remove_file(dir.path().join("etcd/down/here/coordination.k8s.io_v1_leases.json")).unwrap();
-    let told = doctor(&dir, "etcd/world", &["-o", "json"]).json();
-    assert_eq!((codes(&told), &told["ensembles"]), (vec!["not-recorded"], &json!([])));
-    let told = doctor(&dir, "etcd/down", &["-o", "json"]).json();
-    assert_eq!(codes(&told), ["not-listening", "lease"]);
-    assert_eq!(told["ensembles"][0]["members"][0]["deletion"]["verdict"], "deny", "by the quorum alone");
+    let report = doctor(&dir, "etcd/world", &["-o", "json"]).json();
+    assert_eq!((codes(&report), &report["ensembles"]), (vec!["not-recorded"], &json!([])));
+    let report = doctor(&dir, "etcd/down", &["-o", "json"]).json();
+    assert_eq!(codes(&report), ["not-listening", "lease"]);
+    assert_eq!(report["ensembles"][0]["members"][0]["deletion"]["verdict"], "deny", "by the quorum alone");
 }
 
 #[test]
@@ -104,13 +104,13 @@ fn reports_namespaces_without_selected_pods() {
 fn reports_entries_that_select_the_same_pods() {
     let dir = dir();
     dir.configure("  etcd: {leader: refuse, ensembles: [{namespace: db, selector: 'statefulset.kubernetes.io/pod-name in (etcd-0,etcd-1)'}, {namespace: db, selector: app=etcd}]}\n");
-    let told = doctor(&dir, "etcd/world", &["-o", "json"]).json();
-    let overlap = &told["findings"][0];
-    assert_eq!(overlap["code"], "overlap", "{told:#}");
+    let report = doctor(&dir, "etcd/world", &["-o", "json"]).json();
+    let overlap = &report["findings"][0];
+    assert_eq!(overlap["code"], "overlap", "{report:#}");
     assert_eq!(overlap["what"], "ensembles[0] and ensembles[1] both choose etcd-0, etcd-1 in namespace db");
     // Each pod belongs to one entry and has one verdict.
     let mut ruled: Vec<&str> = Vec::new();
-    for ensemble in told["ensembles"].as_array().unwrap() {
+    for ensemble in report["ensembles"].as_array().unwrap() {
         for member in ensemble["members"].as_array().unwrap() {
             if member["deletion"].is_object() {
                 ruled.push(member["name"].as_str().unwrap());
@@ -146,20 +146,20 @@ fn checks_one_namespace_on_request_and_prints_complete_commands() {
 }
 
 /// Returns the guard's answer to a review as JSON.
-fn review(dir: &TestDir, name: &str, world: &str) -> Value {
+fn review(dir: &TestDir, name: &str, snapshot: &str) -> Value {
     let file = format!("etcd/reviews/{name}.json");
-    let run = dir.run(&["review", &file, "--config", "durward.yaml", "--world", world, "-o", "json"]);
-    let mut told = run.json();
+    let run = dir.run(&["review", &file, "--config", "durward.yaml", "--world", snapshot, "-o", "json"]);
+    let mut report = run.json();
     // The time varies.
-    told[0]["way"]["microseconds"] = 0.into();
-    told
+    report[0]["way"]["microseconds"] = 0.into();
+    report
 }
 
 #[test]
 fn a_snapshot_of_etcd_clusters_gives_the_same_verdicts() {
     let dir = dir();
-    for (world, code) in [("world", 0), ("down", 1), ("cut", 1)] {
-        let (from, out) = (format!("etcd/{world}"), format!("snap-{world}"));
+    for (snapshot, code) in [("world", 0), ("down", 1), ("cut", 1)] {
+        let (from, out) = (format!("etcd/{snapshot}"), format!("snap-{snapshot}"));
         let run = dir.run(&["snapshot", "--out", &out, "--world", &from, "--config", "durward.yaml"]);
         assert_eq!(run.code, code, "{}", run.err);
         let again = format!("replay with: durward doctor etcd --world {out} --config durward.yaml\n");
@@ -167,7 +167,7 @@ fn a_snapshot_of_etcd_clusters_gives_the_same_verdicts() {
         assert_eq!(doctor(&dir, &from, &[]).out, doctor(&dir, &out, &[]).out);
         for name in ["etcd-allow", "etcd-leader", "etcd-deny", "etcd-drain", "etcd-dead", "etcd-unknown"] {
             let (first, second) = (review(&dir, name, &from), review(&dir, name, &out));
-            assert_eq!(first.to_string(), second.to_string(), "{world} {name}");
+            assert_eq!(first.to_string(), second.to_string(), "{snapshot} {name}");
             assert!(!first.to_string().contains("not-recorded"), "{first}");
         }
     }
@@ -189,8 +189,9 @@ fn both() -> TestDir {
         "apps_v1_statefulsets",
         "coordination.k8s.io_v1_leases",
     ] {
-        let read = |folder: &str| -> Option<Value> {
-            let text = fs::read_to_string(dir.path().join(folder).join(format!("here/{name}.json"))).ok()?;
+        let read = |directory: &str| -> Option<Value> {
+            let text =
+                fs::read_to_string(dir.path().join(directory).join(format!("here/{name}.json"))).ok()?;
             Some(serde_json::from_str(&text).unwrap())
         };
         let mut list = read("etcd/world").unwrap();
@@ -215,8 +216,8 @@ fn a_snapshot_contains_a_fleet_and_its_etcd_clusters() {
         let run = dir.run(&[&arguments[..], targets].concat());
         assert_eq!(run.code, 0, "{}", run.err);
         assert!(run.err.contains("; durward doctor etcd --world"), "{}", run.err);
-        let impact = |world: &str, what: &str| {
-            dir.run(&["impact", what, "--world", world, "--config", "durward.yaml", "-o", "json"]).out
+        let impact = |snapshot: &str, what: &str| {
+            dir.run(&["impact", what, "--world", snapshot, "--config", "durward.yaml", "-o", "json"]).out
         };
         for what in ["ns/shop", "ns/db"] {
             assert_eq!(impact("both", what), impact(out, what), "{what}");

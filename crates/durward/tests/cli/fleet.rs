@@ -198,21 +198,21 @@ fn notes_that_only_a_single_cluster_was_read() {
         &format!("apiVersion: v1\nkind: Config\ncurrent-context: a\nclusters: [{{name: c, cluster: {{server: 'http://{address}'}}}}]\ncontexts: [{{name: a, context: {{cluster: c, user: ''}}}}]\n"),
     );
     let run = dir.run(&["impact", "ns/shop", "--kubeconfig", "plain.config"]);
-    let told =
+    let expected =
         format!("{address}/ was asked, which is not a Karmada control plane: only this cluster is looked at");
-    assert!(run.err.contains(&told), "{}", run.err);
+    assert!(run.err.contains(&expected), "{}", run.err);
     assert_eq!(dir.run(&["impact", "ns/shop", "--world", "fleet"]).err, "", "a recording is no API server");
 }
 
 #[test]
 fn a_snapshot_gives_the_same_impact() {
     let dir = fleet();
-    for (world, things, code) in [
+    for (snapshot, things, code) in [
         ("fleet", &["ns/shop", "ns/docs", "crd/widgets.example.org"][..], 0),
         ("fleet", &[], 0),
         (CUT, &["ns/docs"], 1),
     ] {
-        let from = if world == CUT { root().join(CUT) } else { dir.path().join(world) };
+        let from = if snapshot == CUT { root().join(CUT) } else { dir.path().join(snapshot) };
         let from = from.to_str().unwrap().to_owned();
         let out = format!("snap-{}-{}", things.len(), code);
         let configured = ["--config", "durward.yaml"];
@@ -222,10 +222,11 @@ fn a_snapshot_gives_the_same_impact() {
         let line =
             format!("replay with: durward impact {} --world {out} --config durward.yaml\n", all.join(" "));
         assert!(made.err.ends_with(&line), "{}", made.err);
-        let replay =
-            |world: &str| dir.run(&[&["impact", "-o", "json", "--world", world], all, &configured].concat());
+        let replay = |snapshot: &str| {
+            dir.run(&[&["impact", "-o", "json", "--world", snapshot], all, &configured].concat())
+        };
         let (first, again) = (replay(&from), replay(&out));
-        if world == CUT {
+        if snapshot == CUT {
             assert_eq!(verdicts(&first), verdicts(&again));
             let again = again.json()[0]["clusters"][3]["unseen"][0].clone();
             assert_eq!(again["cause"], "timeout");
@@ -327,10 +328,11 @@ fn reports_problems_with_reasons_and_fixes() {
     );
     let run = dir.run(&["doctor", "fleet", "--world", "fleet", "--config", "durward.yaml", "-o", "json"]);
     assert_eq!((run.code, run.err.as_str()), (1, ""));
-    let told = run.json();
-    let ready: Vec<_> = told["clusters"].as_array().unwrap().iter().map(|one| one["ready"] == true).collect();
+    let report = run.json();
+    let ready: Vec<_> =
+        report["clusters"].as_array().unwrap().iter().map(|one| one["ready"] == true).collect();
     assert_eq!(ready, [true, true, false, false]);
-    let findings = told["findings"].as_array().unwrap();
+    let findings = report["findings"].as_array().unwrap();
     let codes: Vec<_> =
         findings.iter().map(|one| (one["code"].as_str().unwrap(), one["cluster"].as_str())).collect();
     assert_eq!(
@@ -391,8 +393,8 @@ fn dead() -> TestDir {
 fn reports_an_unreachable_control_plane_once_with_its_address() {
     let run = dead().run(&["doctor", "fleet", "--config", "durward.yaml"]);
     assert_eq!(run.code, 1);
-    let told = "which clusters there are could not be read\n\n- the control plane: no connection to the API server at http://127.0.0.1:1: ";
-    assert!(run.out.starts_with(told), "{}", run.out);
+    let expected = "which clusters there are could not be read\n\n- the control plane: no connection to the API server at http://127.0.0.1:1: ";
+    assert!(run.out.starts_with(expected), "{}", run.out);
     assert!(
         run.out.ends_with("\n  do  kubectl --kubeconfig karmada.config get --raw /version\n"),
         "{}",
@@ -420,8 +422,8 @@ fn reports_an_unreadable_cluster_list_first() {
     fs::remove_file(dir.path().join("fleet/here/cluster.karmada.io_v1alpha1_clusters.json")).unwrap();
     let run = dir.run(&["doctor", "fleet", "--world", "fleet", "--config", "durward.yaml"]);
     assert_eq!(run.code, 1);
-    let told = "which clusters there are could not be read\n\n- the list of the fleet's clusters could not be read: ";
-    assert!(run.out.starts_with(told), "{}", run.out);
+    let expected = "which clusters there are could not be read\n\n- the list of the fleet's clusters could not be read: ";
+    assert!(run.out.starts_with(expected), "{}", run.out);
     assert!(run.out.contains("(stale-fleet)"), "{}", run.out);
 }
 
@@ -433,8 +435,8 @@ fn reports_a_fleet_without_clusters() {
     });
     let run = dir.run(&["doctor", "fleet", "--world", "fleet", "--config", "durward.yaml"]);
     assert_eq!(run.code, 1);
-    let told = "1 of 1 cluster can be read as guards need\n\n- the fleet has no clusters (no-clusters)\n";
-    assert!(run.out.starts_with(told), "{}", run.out);
+    let expected = "1 of 1 cluster can be read as guards need\n\n- the fleet has no clusters (no-clusters)\n";
+    assert!(run.out.starts_with(expected), "{}", run.out);
 }
 
 #[test]
@@ -442,9 +444,9 @@ fn uses_the_singular_for_one_group_and_one_cluster() {
     let dir = fleet();
     dir.configure("  deletion: {fleet: {karmada: {}}}\n");
     let run = dir.run(&["doctor", "fleet", "--world", "fleet", "--config", "durward.yaml"]);
-    let told =
+    let expected =
         "- the group example.org has CustomResourceDefinitions and is not in guards.deletion.crds.groups";
-    assert!(run.out.contains(told), "{}", run.out);
+    assert!(run.out.contains(expected), "{}", run.out);
     dir.configure("  deletion: {}\n");
     let run =
         dir.run(&["snapshot", "--out", "one", "ns/shop", "--world", "fleet", "--config", "durward.yaml"]);

@@ -33,8 +33,9 @@ impl Run {
 }
 
 /// Runs `durward` with these arguments in a directory.
-pub(crate) fn durward_in(folder: &Path, arguments: &[&str], input: &str) -> Run {
-    let mut child = command(folder, arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+pub(crate) fn durward_in(directory: &Path, arguments: &[&str], input: &str) -> Run {
+    let mut child =
+        command(directory, arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     // A command that does not read its input closes it.
     let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
     let output = child.wait_with_output().unwrap();
@@ -68,14 +69,14 @@ pub(crate) fn copy(from: &Path, to: &Path) {
     }
 }
 
-fn command(folder: &Path, arguments: &[&str]) -> Command {
+fn command(directory: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_durward"));
-    command.args(arguments).current_dir(folder).stderr(Stdio::piped());
+    command.args(arguments).current_dir(directory).stderr(Stdio::piped());
     // The cluster of this machine must not be read.
     for name in ["KUBECONFIG", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"] {
         command.env_remove(name);
     }
-    command.env("HOME", folder);
+    command.env("HOME", directory);
     command
 }
 
@@ -149,9 +150,9 @@ pub(crate) struct Serving {
 
 impl Serving {
     /// Starts a process that might never serve.
-    pub(crate) fn begun(folder: &Path, arguments: &[&str]) -> Self {
+    pub(crate) fn begun(directory: &Path, arguments: &[&str]) -> Self {
         let mut child =
-            command(folder, arguments).stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
+            command(directory, arguments).stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
         let lines = Arc::new(Mutex::new(Vec::new()));
         let (reader, kept) = (BufReader::new(child.stderr.take().unwrap()), Arc::clone(&lines));
         thread::spawn(move || {
@@ -161,15 +162,15 @@ impl Serving {
         Self {
             child,
             lines,
-            authority: folder.join("ca.crt"),
+            authority: directory.join("ca.crt"),
             listen: nowhere,
             admin: nowhere,
             local: nowhere,
         }
     }
 
-    fn start(folder: &Path, arguments: &[&str]) -> Self {
-        let mut serving = Self::begun(folder, arguments);
+    fn start(directory: &Path, arguments: &[&str]) -> Self {
+        let mut serving = Self::begun(directory, arguments);
         for name in ["listen", "admin", "local"] {
             let at = serving.wait_for_log(|line| line["message"] == "listening" && line["listener"] == name);
             let address = at["address"].as_str().unwrap().parse().unwrap();

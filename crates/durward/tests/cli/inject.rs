@@ -132,7 +132,7 @@ fn prints_warnings_and_exits_with_two_on_bad_input() {
     let restricted = inject(&["--namespace-labels", "pod-security.kubernetes.io/enforce=restricted"], POD);
     assert_eq!(restricted.code, 0);
     assert!(restricted.err.contains("warning: Pod a: lxcfs: this pod gets no files"), "{}", restricted.err);
-    for (more, input, told) in [
+    for (more, input, expected) in [
         (&["nothing.yaml"][..], "", "nothing.yaml cannot be read"),
         (&[], "", "holds no document"),
         (&[], "a: [", "not YAML"),
@@ -152,7 +152,7 @@ fn prints_warnings_and_exits_with_two_on_bad_input() {
     ] {
         let run = inject(more, input);
         assert_eq!((run.code, run.out.as_str()), (2, ""), "{more:?} {input} {}", run.err);
-        assert!(run.err.contains(told), "{told}: {}", run.err);
+        assert!(run.err.contains(expected), "{expected}: {}", run.err);
     }
     let nothing = inject(
         &["--world", "examples/world"],

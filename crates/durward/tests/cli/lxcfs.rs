@@ -1,4 +1,4 @@
-//! `doctor lxcfs`, over a recorded cluster and here; and what the parts on nodes are tested with.
+//! `doctor lxcfs` with a recorded cluster and with local files, and the test files of the node agents.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt};
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{Run, TestDir};
 
-/// Every file as LXCFS has it.
+/// The files of LXCFS with plausible contents.
 const FILES: [(&str, &str); 9] = [
     ("/proc/cpuinfo", "processor\t: 0\n"),
     ("/proc/meminfo", "MemTotal:  262144 kB\n"),
@@ -23,7 +23,7 @@ const FILES: [(&str, &str); 9] = [
     ("/sys/devices/system/cpu/online", "0-1\n"),
 ];
 
-/// A folder in which every file is as LXCFS has it, and which is LXCFS's by the table of mounts of the house's `proc`.
+/// Creates a directory with all files of LXCFS, which the mount table in the `proc` of `dir` lists as an LXCFS mount.
 pub(crate) fn root(dir: &Path) -> PathBuf {
     let root = dir.join("lxcfs");
     for (path, text) in FILES {
@@ -33,7 +33,7 @@ pub(crate) fn root(dir: &Path) -> PathBuf {
     root
 }
 
-/// Has the table of mounts say that this lies at the root.
+/// Writes a mount table in which the LXCFS directory has the file system type `kind`.
 pub(crate) fn mount(dir: &Path, kind: &str) {
     let root = dir.join("lxcfs");
     let number = fs::metadata(root.join("proc/stat")).unwrap().dev();
@@ -45,17 +45,15 @@ pub(crate) fn mount(dir: &Path, kind: &str) {
 pub(crate) fn write(root: &Path, path: &str, text: &str) {
     let path = PathBuf::from(format!("{}{path}", root.display()));
     fs::create_dir_all(path.parent().unwrap()).unwrap();
-    // At once: a reader must not see half of it.
-    let beside = path.with_extension("new");
-    fs::write(&beside, text).unwrap();
-    fs::rename(beside, path).unwrap();
+    // The file is replaced atomically, because a concurrent reader must not see half of it.
+    let temporary = path.with_extension("new");
+    fs::write(&temporary, text).unwrap();
+    fs::rename(temporary, path).unwrap();
 }
 
 pub(crate) fn remove(root: &Path, path: &str) {
     fs::remove_file(format!("{}{path}", root.display())).unwrap();
 }
-
-// === through the API ===
 
 fn served() -> Value {
     json!({
@@ -65,13 +63,13 @@ fn served() -> Value {
             "uptime": "served", "loadavg": "served", "slabinfo": "served", "online": "served",
         },
         "runtime": {"runc": "1.1.5", "refuses": []},
-        // A minute before the cluster was recorded.
+        // One minute before the time of the snapshot.
         "time": "2026-11-21T09:59:00Z",
     })
 }
 
-/// A node on which all is well.
-fn well(name: &str) -> Value {
+/// Returns a healthy node.
+fn healthy_node(name: &str) -> Value {
     json!({
         "metadata": {
             "name": name, "uid": name, "labels": {"durward.dev/lxcfs-ready": "true"},
@@ -100,7 +98,7 @@ fn pods(node: &str) -> Vec<Value> {
     ["lxcfs", "lxcfs-node", "lxcfs-device"].map(|component| pod(component, node, "True")).into()
 }
 
-/// What doctor says of a cluster.
+/// Runs `doctor lxcfs` on a snapshot of these nodes and pods.
 fn doctor(lxcfs: &str, nodes: &[Value], pods: &[Value], more: &[&str]) -> Run {
     let dir = TestDir::new();
     dir.configure(&format!("  lxcfs: {{{lxcfs}}}\n"));
@@ -115,8 +113,8 @@ fn doctor(lxcfs: &str, nodes: &[Value], pods: &[Value], more: &[&str]) -> Run {
 }
 
 #[test]
-fn a_cluster_on_which_all_is_well_is_told_node_by_node_with_what_pods_see() {
-    let run = doctor("nodeReadiness: require, backend: auto", &[well("n1")], &pods("n1"), &[]);
+fn reports_healthy_nodes_with_the_values_that_pods_read() {
+    let run = doctor("nodeReadiness: require, backend: auto", &[healthy_node("n1")], &pods("n1"), &[]);
     assert_eq!((run.code, run.err.as_str()), (0, ""));
     assert_eq!(
         run.out,
@@ -129,10 +127,10 @@ fn a_cluster_on_which_all_is_well_is_told_node_by_node_with_what_pods_see() {
     );
 }
 
-/// The codes of what is to be mended, each with its node.
+/// Returns the codes of all findings with their nodes.
 fn codes(run: &Run) -> Vec<String> {
-    let told = run.json();
-    let findings = told["findings"].as_array().unwrap().clone();
+    let report = run.json();
+    let findings = report["findings"].as_array().unwrap().clone();
     assert_eq!(run.code, i32::from(!findings.is_empty()), "{}", run.err);
     findings
         .iter()
@@ -146,23 +144,23 @@ fn codes(run: &Run) -> Vec<String> {
         .collect()
 }
 
-/// A node with another report.
+/// Returns a node with this annotation.
 fn with(change: impl FnOnce(&mut Value)) -> Value {
     let mut report = served();
     change(&mut report);
-    let mut node = well("n1");
+    let mut node = healthy_node("n1");
     node["metadata"]["annotations"]["durward.dev/lxcfs-node"] = report.to_string().into();
     node
 }
 
 fn changed(change: impl FnOnce(&mut Value)) -> Value {
-    let mut node = well("n1");
+    let mut node = healthy_node("n1");
     change(&mut node);
     node
 }
 
 #[test]
-fn each_thing_that_is_amiss_is_told_by_a_name_of_its_own() {
+fn reports_each_problem_with_its_own_code() {
     let both = "nodeReadiness: require, backend: auto";
     for (lxcfs, node, pods, expected) in [
         (
@@ -181,7 +179,7 @@ fn each_thing_that_is_amiss_is_told_by_a_name_of_its_own() {
         (both, with(|report| report["library"] = "it is cut off".into()), pods("n1"), vec!["n1 library"]),
         (both, with(|report| report["library"] = "loaded".into()), pods("n1"), vec![]),
         (both, with(|report| report["library"] = "loading".into()), pods("n1"), vec![]),
-        ("root: /opt/lxcfs", well("n1"), pods("n1"), vec!["n1 root", "n1 label"]),
+        ("root: /opt/lxcfs", healthy_node("n1"), pods("n1"), vec!["n1 root", "n1 label"]),
         (both, changed(|node| node["metadata"]["labels"] = json!({})), pods("n1"), vec!["n1 label"]),
         (
             both,
@@ -204,9 +202,9 @@ fn each_thing_that_is_amiss_is_told_by_a_name_of_its_own() {
             vec!["n1 device"],
         ),
         ("backend: volumes", changed(|node| node["status"]["allocatable"] = json!({})), pods("n1"), vec![]),
-        (both, well("n1"), pods("n2"), vec!["n1 stale"]),
-        // No pod of ours anywhere: lxcfs-node may run on the node itself, for a quarter of an hour.
-        (both, well("n1"), vec![], vec![]),
+        (both, healthy_node("n1"), pods("n2"), vec!["n1 stale"]),
+        // Without our pods, the label agent can be a process of the node. Its annotation counts for 15 minutes.
+        (both, healthy_node("n1"), vec![], vec![]),
         (both, with(|report| report["time"] = "2026-11-21T09:44:59Z".into()), vec![], vec!["n1 stale"]),
         (both, with(|report| report["time"] = "2026-11-21T09:45:00Z".into()), pods("n1"), vec![]),
         (both, with(|report| report["time"] = "2026-11-21T09:44:59Z".into()), pods("n1"), vec!["n1 stale"]),
@@ -221,15 +219,20 @@ fn each_thing_that_is_amiss_is_told_by_a_name_of_its_own() {
             pods("n1"),
             vec!["n1 node"],
         ),
-        (both, well("n1"), [pods("n1"), vec![pod("lxcfs-library", "n1", "False")]].concat(), vec!["n1 pod"]),
+        (
+            both,
+            healthy_node("n1"),
+            [pods("n1"), vec![pod("lxcfs-library", "n1", "False")]].concat(),
+            vec!["n1 pod"],
+        ),
     ] {
         let run = doctor(lxcfs, &[node], &pods, &["-o", "json"]);
         assert_eq!(codes(&run), expected, "{lxcfs}: {}", run.out);
     }
 }
 
-/// A node of which nobody tells anything but that it is there.
-fn silent() -> Value {
+/// Returns a node without label, annotation and devices.
+fn node_without_information() -> Value {
     changed(|node| {
         node["metadata"] = json!({"name": "n1", "uid": "n1"});
         node["status"]["allocatable"] = json!({});
@@ -237,7 +240,7 @@ fn silent() -> Value {
 }
 
 #[test]
-fn that_a_node_serves_is_said_only_where_somebody_looked_at_every_file_lately() {
+fn a_node_serves_only_if_every_file_was_checked_recently() {
     let unready = |node: &mut Value| node["status"]["conditions"][1]["status"] = "Unknown".into();
     let old = with(|report| report["time"] = "2026-11-21T09:00:00Z".into());
     let lxcfs = vec![pod("lxcfs", "n1", "True")];
@@ -246,23 +249,23 @@ fn that_a_node_serves_is_said_only_where_somebody_looked_at_every_file_lately() 
         node
     };
     for (lxcfs, node, pods, expected, note) in [
-        ("", well("n1"), pods("n1"), "yes", ""),
-        ("", silent(), lxcfs.clone(), "unknown", "of the other files nothing is told"),
-        ("files: [meminfo]", silent(), lxcfs.clone(), "yes", ""),
-        ("", silent(), vec![pod("lxcfs", "n1", "False")], "no", ""),
-        ("", silent(), vec![], "unknown", "nothing is told"),
+        ("", healthy_node("n1"), pods("n1"), "yes", ""),
+        ("", node_without_information(), lxcfs.clone(), "unknown", "of the other files nothing is told"),
+        ("files: [meminfo]", node_without_information(), lxcfs.clone(), "yes", ""),
+        ("", node_without_information(), vec![pod("lxcfs", "n1", "False")], "no", ""),
+        ("", node_without_information(), vec![], "unknown", "nothing is told"),
         ("", changed(unready), pods("n1"), "unknown", "is not Ready"),
         ("", old.clone(), pods("n1"), "yes", ""),
         ("", without_devices(old.clone()), vec![], "unknown", "is 60 minutes old"),
         ("", without_devices(old), lxcfs, "unknown", "of the other files nothing is told"),
     ] {
-        let told = doctor(lxcfs, &[node], &pods, &["-o", "json"]).json();
-        let node = &told["nodes"][0];
-        assert_eq!(node["serves"], expected, "{told}");
-        assert!(node["unknown"].as_str().unwrap_or_default().contains(note), "{told}");
-        assert_eq!(node["sees"] == json!([]), expected != "yes", "{told}");
+        let report = doctor(lxcfs, &[node], &pods, &["-o", "json"]).json();
+        let node = &report["nodes"][0];
+        assert_eq!(node["serves"], expected, "{report}");
+        assert!(node["unknown"].as_str().unwrap_or_default().contains(note), "{report}");
+        assert_eq!(node["sees"] == json!([]), expected != "yes", "{report}");
     }
-    let run = doctor("", &[silent()], &[pod("lxcfs", "n1", "True")], &[]);
+    let run = doctor("", &[node_without_information()], &[pod("lxcfs", "n1", "True")], &[]);
     assert_eq!(run.code, 0, "nothing is known to be amiss: {}", run.out);
     assert!(
         run.out.contains("0 of 1 nodes serve") && run.out.contains("durward doctor lxcfs --here"),
@@ -272,14 +275,15 @@ fn that_a_node_serves_is_said_only_where_somebody_looked_at_every_file_lately() 
 }
 
 #[test]
-fn a_pod_that_is_not_ready_where_another_lxcfs_serves_is_told_as_one_too_many() {
+fn reports_an_unready_pod_as_superfluous_if_another_lxcfs_serves() {
     let (installed, look) = ("see \"LXCFS that is installed", "kubectl");
-    for (node, expected, first) in
-        [(well("n1"), "by another LXCFS", installed), (silent(), "have no files", look)]
-    {
+    for (node, expected, first) in [
+        (healthy_node("n1"), "by another LXCFS", installed),
+        (node_without_information(), "have no files", look),
+    ] {
         let run = doctor("", &[node], &[pod("lxcfs", "n1", "False")], &["-o", "json"]);
-        let told = run.json();
-        let findings = told["findings"].as_array().unwrap();
+        let report = run.json();
+        let findings = report["findings"].as_array().unwrap();
         let finding = findings.iter().find(|one| one["code"] == "pod").unwrap();
         assert!(finding["why"].as_str().unwrap().contains(expected), "{finding}");
         assert!(finding["mend"].as_str().unwrap().starts_with(first), "{finding}");
@@ -287,16 +291,16 @@ fn a_pod_that_is_not_ready_where_another_lxcfs_serves_is_told_as_one_too_many() 
 }
 
 #[test]
-fn nodes_of_which_nothing_tells_are_told_together_and_those_without_proc_are_left_alone() {
+fn groups_nodes_without_information_and_skips_nodes_without_proc() {
     let bare = |name: &str, system: &str| json!({"metadata": {"name": name, "uid": name}, "status": {"nodeInfo": {"operatingSystem": system}}});
-    let nodes = [bare("a", "linux"), bare("b", "linux"), bare("w", "windows"), well("n1")];
+    let nodes = [bare("a", "linux"), bare("b", "linux"), bare("w", "windows"), healthy_node("n1")];
     let run = doctor("", &nodes, &pods("n1"), &["-o", "json"]);
     assert_eq!(codes(&run), ["unseen"]);
-    let told = run.json();
-    assert_eq!(told["findings"][0]["what"], "nothing tells of LXCFS on a, b");
-    assert!(told["findings"][0]["mend"].as_str().unwrap().contains("get daemonsets"));
+    let report = run.json();
+    assert_eq!(report["findings"][0]["what"], "nothing tells of LXCFS on a, b");
+    assert!(report["findings"][0]["mend"].as_str().unwrap().contains("get daemonsets"));
     let serves: Vec<_> =
-        told["nodes"].as_array().unwrap().iter().map(|node| node["serves"].clone()).collect();
+        report["nodes"].as_array().unwrap().iter().map(|node| node["serves"].clone()).collect();
     assert_eq!(serves, ["unknown", "unknown", "yes", "windows"]);
     let run = doctor("nodeReadiness: require", &[bare("a", "linux")], &[], &[]);
     assert_eq!(run.code, 1);
@@ -305,13 +309,11 @@ fn nodes_of_which_nothing_tells_are_told_together_and_those_without_proc_are_lef
 }
 
 #[test]
-fn a_cluster_that_cannot_be_read_is_no_cluster_on_which_all_is_well() {
+fn does_not_report_an_unreadable_cluster_as_healthy() {
     let dir = TestDir::new();
     let run = dir.run(&["doctor", "lxcfs", "--world", "world", "-o", "json"]);
     assert_eq!(codes(&run), ["nodes"]);
 }
-
-// === here ===
 
 fn here(dir: &TestDir, root: &Path, lxcfs: &str, more: &[&str]) -> Run {
     dir.configure(&format!("  lxcfs: {{root: {}{lxcfs}}}\n", root.display()));
@@ -319,7 +321,7 @@ fn here(dir: &TestDir, root: &Path, lxcfs: &str, more: &[&str]) -> Run {
 }
 
 #[test]
-fn here_the_files_themselves_are_read() {
+fn here_reads_the_files() {
     let dir = TestDir::new();
     let root = root(dir.path());
     let run = here(&dir, &root, "", &[]);
@@ -330,7 +332,7 @@ fn here_the_files_themselves_are_read() {
 }
 
 #[test]
-fn here_a_file_that_is_not_as_it_should_be_is_told_with_what_to_do() {
+fn here_reports_a_broken_file_with_its_fix() {
     let dir = TestDir::new();
     let root = root(dir.path());
     remove(&root, "/proc/meminfo");
@@ -346,32 +348,32 @@ fn here_a_file_that_is_not_as_it_should_be_is_told_with_what_to_do() {
     mount(dir.path(), "fuse.lxcfs");
     let run = here(&dir, &root, "", &["-o", "json"]);
     assert_eq!(codes(&run), ["files", "files", "files"]);
-    let told = run.json();
+    let report = run.json();
     assert_eq!(
-        told["files"],
+        report["files"],
         json!({
             "cpuinfo": "garbage", "meminfo": "missing", "diskstats": "served", "stat": "not-a-file", "swaps": "missing",
             "uptime": "not-a-file", "loadavg": "served", "slabinfo": "served", "online": "served",
         })
     );
-    let what = told["findings"][1]["what"].as_str().unwrap();
+    let what = report["findings"][1]["what"].as_str().unwrap();
     assert!(what.ends_with("/proc/meminfo is not there (so: meminfo, swaps)"), "{what}");
     let run = here(&dir, &root, ", files: [diskstats]", &[]);
     assert_eq!(run.code, 0, "what pods do not get is not missed: {}", run.out);
 }
 
 #[test]
-fn here_copies_of_the_files_are_not_taken_for_lxcfs() {
+fn here_does_not_take_copies_of_the_files_for_lxcfs() {
     let dir = TestDir::new();
     let root = root(dir.path());
     for kind in ["ext4", "fuse.sshfs"] {
         mount(dir.path(), kind);
         let run = here(&dir, &root, "", &["-o", "json"]);
         assert_eq!(codes(&run), ["mount"]);
-        let told = run.json();
-        assert_eq!((&told["files"]["meminfo"], &told["sees"]), (&json!("not-lxcfs"), &json!([])));
+        let report = run.json();
+        assert_eq!((&report["files"]["meminfo"], &report["sees"]), (&json!("not-lxcfs"), &json!([])));
     }
-    // LXCFS is there, and something lies over its files.
+    // LXCFS runs, and another mount hides its files.
     write(
         dir.path(),
         "/proc/self/mountinfo",
@@ -382,7 +384,7 @@ fn here_copies_of_the_files_are_not_taken_for_lxcfs() {
     assert!(run.json()["findings"][0]["mend"].as_str().unwrap().contains("findmnt -R"), "{}", run.out);
 }
 
-/// A process in the house's `proc`.
+/// Writes a process to the `proc` of `dir`.
 fn process(dir: &Path, pid: i32, rights: &str, users: &str) {
     for (name, text) in [
         ("comm", "lxcfs\n".to_owned()),
@@ -397,7 +399,7 @@ fn process(dir: &Path, pid: i32, rights: &str, users: &str) {
 }
 
 #[test]
-fn here_a_process_that_only_calls_itself_lxcfs_is_passed_over_and_none_is_run() {
+fn here_ignores_unprivileged_processes_named_lxcfs_and_runs_no_program() {
     let dir = TestDir::new();
     let root = root(dir.path());
     let ran = dir.path().join("ran");
@@ -415,15 +417,15 @@ fn here_a_process_that_only_calls_itself_lxcfs_is_passed_over_and_none_is_run() 
         fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).unwrap();
         std::os::unix::fs::symlink("/", dir.path().join(format!("proc/{pid}/root"))).unwrap();
         let run = here(&dir, &root, "", &["-o", "json"]);
-        let told = run.json();
-        assert_eq!(told["pid"], if pid == 7 { json!(7) } else { Value::Null }, "{pid}");
-        assert_eq!(told["version"], Value::Null);
+        let report = run.json();
+        assert_eq!(report["pid"], if pid == 7 { json!(7) } else { Value::Null }, "{pid}");
+        assert_eq!(report["version"], Value::Null);
         assert!(!ran.exists(), "the program of {pid} was run");
     }
 }
 
 #[test]
-fn here_and_a_cluster_cannot_both_be_meant() {
+fn rejects_here_together_with_a_cluster() {
     let run = TestDir::new().run(&["doctor", "lxcfs", "--here", "--world", "world"]);
     assert_eq!(run.code, 2);
     assert!(run.err.contains("--here"), "{}", run.err);

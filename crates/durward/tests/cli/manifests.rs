@@ -115,11 +115,11 @@ fn excludes_durwards_namespace_wherever_the_file_names_it() {
         dir.write("durward.yaml", &TestDir::configuration(service, &guards));
         let run = dir.run(&["config", "check", "durward.yaml"]);
         assert_eq!(run.code, 2);
-        let told = "but server.registration.service.namespace is \"guards\", and Durward runs in one namespace\n    \
+        let expected = "but server.registration.service.namespace is \"guards\", and Durward runs in one namespace\n    \
                     write the same at both, or take installNamespace out: it follows server.registration.service.namespace";
         assert!(
             run.err.contains("durward.yaml:9:29: guards.lxcfs.installNamespace: is ")
-                && run.err.contains(told),
+                && run.err.contains(expected),
             "{}",
             run.err
         );

@@ -58,9 +58,9 @@ fn prints_the_workload_first_and_webhook_configurations_last() {
     );
     let create = "kubectl -n durward-system create secret tls durward-tls --cert=tls.crt --key=tls.key";
     assert!(notes.contains(create), "{notes}");
-    let (alone, _) = printed(&dir, &["--only", "workload"]);
-    assert_eq!(kinds(&alone)[..2], ["ServiceAccount", "ConfigMap"]);
-    assert_eq!(kinds(&alone).len(), 6);
+    let (single, _) = printed(&dir, &["--only", "workload"]);
+    assert_eq!(kinds(&single)[..2], ["ServiceAccount", "ConfigMap"]);
+    assert_eq!(kinds(&single).len(), 6);
     let (with_rbac, _) = printed(&dir, &["--only", "workload,rbac"]);
     assert_eq!(kinds(&with_rbac).iter().filter(|kind| **kind == "ServiceAccount").count(), 1);
 }
@@ -102,8 +102,8 @@ fn sets_the_priority_class() {
     ] {
         assert_eq!(pod(&printed(&dir, flags).0)["priorityClassName"], class);
     }
-    let told = refused(&dir, &[&IMAGE[..], &["--priority-class", "Mine"]].concat());
-    assert!(told.contains("\"Mine\" is no name of a PriorityClass"), "{told}");
+    let error = refused(&dir, &[&IMAGE[..], &["--priority-class", "Mine"]].concat());
+    assert!(error.contains("\"Mine\" is no name of a PriorityClass"), "{error}");
 }
 
 #[test]
@@ -163,7 +163,7 @@ fn takes_other_files_from_a_secret_and_prints_its_command() {
 
 #[test]
 fn rejects_files_that_cannot_be_mounted() {
-    for (files, told) in [
+    for (files, expected) in [
         (
             "{cert: /tls.crt, key: /etc/tls/tls.key}",
             "server.tls.files.cert: nothing can be mounted at /tls.crt",
@@ -181,7 +181,7 @@ fn rejects_files_that_cannot_be_mounted() {
             &format!("version: 1\nserver: {{tls: {{files: {files}}}}}\nguards: {{lxcfs: {{}}}}\n"),
         );
         let said = refused(&dir, &[&["--only", "workload"], &IMAGE[..]].concat());
-        assert!(said.contains(told), "{files}: {said}");
+        assert!(said.contains(expected), "{files}: {said}");
     }
 }
 
@@ -236,7 +236,7 @@ fn mounts_every_file_of_an_etcd_cluster() {
     let dir = configured(&format!(
         "guards: {{etcd: {{ensembles: [{{namespace: db, selector: app=etcd, {files}}}]}}}}\n"
     ));
-    let (all, told) = printed(&dir, &[]);
+    let (all, notes) = printed(&dir, &[]);
     let pod = pod(&all);
     let items: Vec<(String, String)> = pod["volumes"]
         .as_array()
@@ -255,7 +255,7 @@ fn mounts_every_file_of_an_etcd_cluster() {
         ("secrets-etcd-password", "password"),
     ];
     assert_eq!(items, expected.map(|(key, path)| (key.to_owned(), path.to_owned())));
-    assert!(told.contains("--from-file=etcd-ca.crt=etcd/ca.crt"), "{told}");
+    assert!(notes.contains("--from-file=etcd-ca.crt=etcd/ca.crt"), "{notes}");
 }
 
 #[test]
@@ -288,9 +288,9 @@ fn selects_no_pods_of_the_node_agents() {
     ] {
         assert_eq!(selector, labels);
     }
-    let folder = crate::harness::root().join("deploy/lxcfs");
+    let directory = crate::harness::root().join("deploy/lxcfs");
     let mut seen = 0;
-    for entry in std::fs::read_dir(folder).unwrap() {
+    for entry in std::fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();
         if path.extension().is_none_or(|extension| extension != "yaml") {
             continue;
@@ -332,13 +332,13 @@ fn reports_all_settings_that_do_not_work_in_a_pod() {
         "version: 1\nserver: {listen: '127.0.0.1:8443', admin: '0.0.0.0:80'}\nguards: {lxcfs: {}}\n",
     );
     let said = refused(&dir, &["--only", "workload", "--image", "", "--tls-secret", "A B"]);
-    for told in [
+    for expected in [
         "server.listen: 127.0.0.1:8443 does not do in a pod: neither the API server nor the kubelet calls that address of a pod\n    write 0.0.0.0:8443",
         "server.admin: 0.0.0.0:80 does not do in a pod: a process that is not root may not have a port below 1024\n    write 0.0.0.0:8080",
         "--image says which image runs Durward",
         "--tls-secret \"A B\" is no name of a Secret",
     ] {
-        assert!(said.contains(told), "{told}: {said}");
+        assert!(said.contains(expected), "{expected}: {said}");
     }
     let dir = configured("guards: {lxcfs: {}}\n");
     assert!(refused(&dir, &["--only", "workload"]).contains("--image"));
@@ -359,8 +359,8 @@ fn never_prints_the_workload_for_karmada() {
         "{said}"
     );
     refused(&dir, &[&["--only", "karmada,workload"], &IMAGE[..]].concat());
-    let (alone, notes) = printed(&dir, &["--only", "workload"]);
-    let service = one(&alone, "Service");
+    let (single, notes) = printed(&dir, &["--only", "workload"]);
+    let service = one(&single, "Service");
     assert_eq!(
         (
             &service["metadata"]["name"],

@@ -48,7 +48,7 @@ fn reports_pipes_devices_and_directories_without_hanging() {
     dir.write("ca.yaml", &files("tls.crt", "tls.key", "pipe"));
     dir.write("cluster.yaml", &format!("kubeconfig: pipe\n{}", files("tls.crt", "tls.key", "ca.crt")));
     let note = "write what it gives into a file, and name that";
-    for (arguments, told, next) in [
+    for (arguments, expected, next) in [
         (&["config", "check", "pipe"][..], "the configuration file pipe cannot be read: it is a pipe", note),
         (&["config", "check", "/dev/zero"], "/dev/zero cannot be read: it is a device, not a file", note),
         (&["config", "check", "world"], "world cannot be read: it is a folder", "name a file in it"),
@@ -78,7 +78,7 @@ fn reports_pipes_devices_and_directories_without_hanging() {
     ] {
         let run = bounded(&dir, arguments);
         assert_eq!((run.code, run.out.as_str()), (2, ""), "{arguments:?} {}", run.err);
-        assert!(run.err.contains(told) && run.err.contains(next), "{arguments:?}: {}", run.err);
+        assert!(run.err.contains(expected) && run.err.contains(next), "{arguments:?}: {}", run.err);
     }
 }
 
@@ -97,7 +97,7 @@ fn rejects_files_that_are_too_large() {
     let dir = dir();
     std::fs::File::create(dir.path().join("large.yaml")).unwrap().set_len((1 << 20) + 1).unwrap();
     std::fs::File::create(dir.path().join("larger.json")).unwrap().set_len((64 << 20) + 1).unwrap();
-    for (arguments, told) in [
+    for (arguments, expected) in [
         (&["config", "check", "large.yaml"][..], "large.yaml cannot be read: it is larger than 1 MiB"),
         (
             &["review", "larger.json", "--config", "durward.yaml"],
@@ -106,7 +106,7 @@ fn rejects_files_that_are_too_large() {
     ] {
         let run = bounded(&dir, arguments);
         assert_eq!(run.code, 2, "{arguments:?} {}", run.err);
-        assert!(run.err.contains(told), "{}", run.err);
+        assert!(run.err.contains(expected), "{}", run.err);
     }
     let input = " ".repeat((64 << 20) + 1);
     let run = durward_in(dir.path(), &["review", "-", "--config", "durward.yaml"], &input);

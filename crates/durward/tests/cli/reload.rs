@@ -55,10 +55,13 @@ fn keeps_the_old_plan_and_reports_a_bad_file() {
     serving.signal(Signal::HUP);
     let readyz = || Serving::get(serving.admin, "/readyz?verbose");
     serving.wait_until("readyz tells", || readyz().contains("[!]configuration"));
-    let told = readyz();
-    assert!(told.starts_with("HTTP/1.1 200"), "{told}");
-    assert!(told.contains("generation 1 stays in force; the file is refused: durward.yaml:"), "{told}");
-    assert!(told.contains("guards.lxcfs.filez"), "{told}");
+    let response = readyz();
+    assert!(response.starts_with("HTTP/1.1 200"), "{response}");
+    assert!(
+        response.contains("generation 1 stays in force; the file is refused: durward.yaml:"),
+        "{response}"
+    );
+    assert!(response.contains("guards.lxcfs.filez"), "{response}");
     assert_eq!(serving.metric("durward_config_refused_total"), Some(1.0));
     assert_eq!(serving.metric("durward_config_stale"), Some(1.0));
     assert_eq!(serving.metric("durward_config_generation"), Some(1.0));

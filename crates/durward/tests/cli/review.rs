@@ -46,8 +46,8 @@ fn reports_missing_facts_as_unknown_with_the_flag_to_add() {
     let fleet = ["--config", "examples/fleet/durward.yaml"];
     let run = durward(&[&["review", "examples/fleet/reviews/deletion-deny.json"], &fleet[..]].concat());
     assert_eq!((run.code, run.err.as_str()), (1, note));
-    let told = "namespace \"shop\" could not be checked: the list of the fleet's clusters could not be read: no world was given (--world DIR); the control plane (pods could not be looked up: no world was given (--world DIR); and 8 more that could not be read). Try again";
-    assert!(run.out.contains(told), "{}", run.out);
+    let expected = "namespace \"shop\" could not be checked: the list of the fleet's clusters could not be read: no world was given (--world DIR); the control plane (pods could not be looked up: no world was given (--world DIR); and 8 more that could not be read). Try again";
+    assert!(run.out.contains(expected), "{}", run.out);
     assert!(!run.out.contains("--kubeconfig"), "review has no such flag: {}", run.out);
 }
 
@@ -116,14 +116,14 @@ fn skips_guards_that_do_not_select_the_namespace() {
         durward_in(dir.path(), &arguments, &example("lxcfs-mutate.json"))
     };
     let (other, this) = ("{matchLabels: {team: bank}}", "{matchLabels: {kubernetes.io/metadata.name: shop}}");
-    let world = ["--world", "world"];
-    let json = [&world[..], &["-o", "json"]].concat();
+    let snapshot = ["--world", "world"];
+    let json = [&snapshot[..], &["-o", "json"]].concat();
 
-    let run = review(other, &world);
-    let told =
+    let run = review(other, &snapshot);
+    let expected =
         "no guard is asked  passes; not asked: lxcfs: namespaceSelector does not select namespace \"shop\"\n";
     assert_eq!(run.code, 0, "{}", run.err);
-    assert!(run.out.contains(told), "{}", run.out);
+    assert!(run.out.contains(expected), "{}", run.out);
     let answer = &review(other, &json).json()[0];
     assert_eq!((&answer["verdict"], &answer["way"]["rules"]), (&"unasked".into(), &serde_json::json!([])));
     assert!(
@@ -142,7 +142,7 @@ fn skips_guards_that_do_not_select_the_namespace() {
         answer["way"]["matchConditions"],
         serde_json::json!(["not-left-alone", "pod-opts-in", "not-opted-out"])
     );
-    let run = review(this, &[&world[..], &["-v"]].concat());
+    let run = review(this, &[&snapshot[..], &["-v"]].concat());
     assert!(
         run.out.contains("unseen    matchConditions not-left-alone, pod-opts-in, not-opted-out: the API server's to evaluate"),
         "{}",

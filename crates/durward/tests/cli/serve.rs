@@ -159,10 +159,10 @@ fn stops_during_the_start_and_survives_sighup() {
         Serving::begun(dir.path(), &["serve", "--config", "durward.yaml", "--kubeconfig", "kubeconfig"]);
     starting.wait_until("the plugin is asked", || dir.path().join("asked").exists());
     starting.signal(Signal::HUP);
-    let told = Instant::now();
+    let since = Instant::now();
     starting.signal(Signal::TERM);
     assert_eq!(starting.wait().code(), Some(0));
-    assert!(told.elapsed() < Duration::from_secs(10), "{:?}", told.elapsed());
+    assert!(since.elapsed() < Duration::from_secs(10), "{:?}", since.elapsed());
     starting.wait_for_log(|line| line["message"] == "stopped before it served");
     // The plugin has been orphaned.
     let plugin = fs::read_to_string(dir.path().join("asked")).unwrap().trim().parse().unwrap();

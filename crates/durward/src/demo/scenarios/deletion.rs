@@ -3,9 +3,9 @@
 use crate::demo::scenario::{Scenario, Scene, Step, Verdict};
 
 /// The files of a snapshot in `examples/`.
-macro_rules! world {
-    ($folder:literal: $($file:literal)*) => {
-        &[$(($file, include_str!(concat!("../../../../../examples/fleet/", $folder, "/", $file)))),*]
+macro_rules! snapshot {
+    ($dir:literal: $($file:literal)*) => {
+        &[$(($file, include_str!(concat!("../../../../../examples/fleet/", $dir, "/", $file)))),*]
     };
 }
 
@@ -22,7 +22,7 @@ pub(in crate::demo) const SCENARIO: Scenario = Scenario {
     scenes: &[
         Scene {
             title: "A Karmada fleet of three members, all of which answer",
-            world: FLEET,
+            snapshot: FLEET,
             steps: &[
                 Step {
                     title: "kubectl delete namespace docs: only finished pods anywhere",
@@ -46,7 +46,7 @@ pub(in crate::demo) const SCENARIO: Scenario = Scenario {
         },
         Scene {
             title: "The link to m3 is cut",
-            world: CUT,
+            snapshot: CUT,
             steps: &[Step {
                 title: "docs again: what cannot be seen is unknown, never empty",
                 review: review!("deletion-unknown.json"),
@@ -57,7 +57,7 @@ pub(in crate::demo) const SCENARIO: Scenario = Scenario {
     ],
 };
 
-const FLEET: &[(&str, &str)] = world!("world":
+const FLEET: &[(&str, &str)] = snapshot!("world":
     "here/apiextensions.k8s.io_v1_customresourcedefinitions.json"
     "here/apps_v1_daemonsets.json"
     "here/apps_v1_deployments.json"
@@ -105,7 +105,7 @@ const FLEET: &[(&str, &str)] = world!("world":
     "world.yaml"
 );
 
-const CUT: &[(&str, &str)] = world!("cut":
+const CUT: &[(&str, &str)] = snapshot!("cut":
     "here/apiextensions.k8s.io_v1_customresourcedefinitions.json"
     "here/apps_v1_daemonsets.json"
     "here/apps_v1_deployments.json"

@@ -3,9 +3,9 @@
 use crate::demo::scenario::{Scenario, Scene, Step, Verdict};
 
 /// The files of a snapshot in `examples/`.
-macro_rules! world {
-    ($folder:literal) => {
-        world!($folder:
+macro_rules! snapshot {
+    ($dir:literal) => {
+        snapshot!($dir:
             "world.yaml"
             "here/apps_v1_statefulsets.json"
             "here/coordination.k8s.io_v1_leases.json"
@@ -17,8 +17,8 @@ macro_rules! world {
             "here/etcd/db_etcd-2.json"
         )
     };
-    ($folder:literal: $($file:literal)*) => {
-        &[$(($file, include_str!(concat!("../../../../../examples/etcd/", $folder, "/", $file)))),*]
+    ($dir:literal: $($file:literal)*) => {
+        &[$(($file, include_str!(concat!("../../../../../examples/etcd/", $dir, "/", $file)))),*]
     };
 }
 
@@ -35,7 +35,7 @@ pub(in crate::demo) const SCENARIO: Scenario = Scenario {
     scenes: &[
         Scene {
             title: "Three members, all healthy; etcd-0 leads",
-            world: world!("world"),
+            snapshot: snapshot!("world"),
             steps: &[
                 Step {
                     title: "kubectl delete pod etcd-1: the other two are a quorum",
@@ -53,7 +53,7 @@ pub(in crate::demo) const SCENARIO: Scenario = Scenario {
         },
         Scene {
             title: "etcd-2 is down",
-            world: world!("down"),
+            snapshot: snapshot!("down"),
             steps: &[
                 Step {
                     title: "kubectl delete pod etcd-1: one would be left, of three",
@@ -77,7 +77,7 @@ pub(in crate::demo) const SCENARIO: Scenario = Scenario {
         },
         Scene {
             title: "Durward reaches etcd-1 alone",
-            world: world!("cut"),
+            snapshot: snapshot!("cut"),
             steps: &[Step {
                 title: "etcd-1 again: who does not answer is neither healthy nor gone",
                 review: review!("etcd-unknown.json"),

@@ -9,7 +9,7 @@ pub(in crate::demo) const SCENARIO: Scenario = Scenario {
     scenes: &[
         Scene {
             title: "The cluster can be seen",
-            world: &[
+            snapshot: &[
                 ("world.yaml", include_str!("../../../../../examples/world/world.yaml")),
                 (
                     "here/core_v1_namespaces.json",
@@ -39,7 +39,7 @@ pub(in crate::demo) const SCENARIO: Scenario = Scenario {
         },
         Scene {
             title: "The cluster does not answer",
-            world: &[("world.yaml", include_str!("../../../../../examples/blind/world.yaml"))],
+            snapshot: &[("world.yaml", include_str!("../../../../../examples/blind/world.yaml"))],
             steps: &[Step {
                 title: "the annotated pod again: what cannot be seen is unknown, never guessed",
                 review: include_str!("../../../../../examples/reviews/lxcfs-unknown.json"),

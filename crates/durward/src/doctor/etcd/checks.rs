@@ -150,7 +150,7 @@ pub(super) fn shared(namespace: &str) -> Option<Finding> {
 fn of_ensemble(one: &ClusterReport, fixes: &Fixes) -> Vec<Finding> {
     let mut findings = Vec::new();
     findings.extend(quorum(one, fixes));
-    findings.extend(silent(one, fixes));
+    findings.extend(unread_members(one, fixes));
     let found_in =
         |code, what: String, why: &str, fix: String| Finding::new(subject(one), code, what, why, fix);
     // While the membership is unclear, no member is healthy. That is one finding.
@@ -252,7 +252,7 @@ fn quorum(one: &ClusterReport, fixes: &Fixes) -> Option<Finding> {
 }
 
 /// Reports members that could not be read. Members that fail for the same reason are one finding.
-fn silent(one: &ClusterReport, fixes: &Fixes) -> Vec<Finding> {
+fn unread_members(one: &ClusterReport, fixes: &Fixes) -> Vec<Finding> {
     let mut by_cause: Vec<(&ReportCause, Vec<&str>)> = Vec::new();
     for member in &one.members {
         let Some(why) = &member.unseen else { continue };

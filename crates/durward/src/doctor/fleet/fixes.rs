@@ -176,8 +176,8 @@ mod tests {
             assert!(fixes.cluster(of, code).starts_with(begin), "{code}: {}", fixes.cluster(of, code));
         }
         let acknowledged = fixes.cluster(&m1, cause::TIMEOUT);
-        let told = "for a while: kubectl --kubeconfig karmada-admin.config annotate cluster m1 durward.dev/acknowledge-unreachable=";
-        assert!(acknowledged.contains(told), "{acknowledged}");
+        let expected = "for a while: kubectl --kubeconfig karmada-admin.config annotate cluster m1 durward.dev/acknowledge-unreachable=";
+        assert!(acknowledged.contains(expected), "{acknowledged}");
         assert!(
             fixes
                 .list()
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_context_is_one_of_the_kubeconfig_that_leads_here() {
+    fn fixes_for_a_context_name_its_kubeconfig() {
         let (fleet, access) = (Fleet::Contexts(vec!["a".into()]), access("k", Some("hub")));
         let fixes = fixes(&fleet, &access);
         let a = Cluster::Context("a".into());
@@ -207,8 +207,8 @@ mod tests {
             assert_eq!(fixes.cluster(of, code), expected);
         }
         assert_eq!(fixes.list(), "kubectl --kubeconfig k config get-contexts");
-        let (alone, nobodys) = (Fleet::None, Access::default());
-        let plain = Fixes { fleet: &alone, access: &nobodys, config: "d.yaml" };
+        let (no_fleet, no_access) = (Fleet::None, Access::default());
+        let plain = Fixes { fleet: &no_fleet, access: &no_access, config: "d.yaml" };
         assert_eq!(plain.cluster(&Cluster::Local, cause::TIMEOUT), "kubectl get --raw /version");
     }
 }

@@ -122,7 +122,7 @@ pub(super) fn all(
         let said = one.serves();
         let serves = said.clone().unwrap_or(Serves::Unknown);
         if serves != Serves::Windows {
-            if one.is_bare() && node.ill.is_none() && node.devices.is_none() {
+            if one.is_bare() && node.not_ready.is_none() && node.devices.is_none() {
                 unseen.push(node.name.clone());
             } else {
                 findings.extend(one.findings(serves));
@@ -164,7 +164,7 @@ impl Expectation {
 
     /// Reports a pod of LXCFS or its agents that is not ready.
     fn pod(&self, pod: &Pod, is_served: bool) -> Option<Finding> {
-        let why = pod.ill.as_deref()?;
+        let why = pod.not_ready.as_deref()?;
         let matters = match pod.component {
             Component::Lxcfs if is_served => {
                 "the files are served there all the same, so by another LXCFS: then this pod is not for that node"
@@ -228,18 +228,18 @@ impl NodeCheck<'_> {
         if self.node.is_windows {
             return Ok(Serves::Windows);
         }
-        if let Some(why) = &self.node.ill {
+        if let Some(why) = &self.node.not_ready {
             return Err(format!("the node is not Ready ({why}), so what it said last is old"));
         }
         if let Some(report) = self.report().filter(|_| self.old().is_none()) {
-            return of(self.ill(report).is_empty() && report.root == self.expected.on_node.root);
+            return of(self.unserved(report).is_empty() && report.root == self.expected.on_node.root);
         }
         if let Some(devices) = self.node.devices {
             return of(devices > 0);
         }
         let examine = "to know it, durward doctor lxcfs --here on the node, or nodeReadiness: prefer";
         match self.pod(Component::Lxcfs) {
-            Some(pod) if pod.ill.is_some() => Ok(Serves::No),
+            Some(pod) if pod.not_ready.is_some() => Ok(Serves::No),
             Some(_) if self.expected.on_node.files == [LxcfsFile::Meminfo] => Ok(Serves::Yes),
             Some(_) => Err(format!(
                 "meminfo is served, since LXCFS's pod is Ready; of the other files nothing is told ({examine})"
@@ -272,7 +272,7 @@ impl NodeCheck<'_> {
     }
 
     /// Returns the promised files that are not served, with their states.
-    fn ill<'r>(&self, report: &'r NodeAnnotation) -> Vec<(LxcfsFile, &'r str)> {
+    fn unserved<'r>(&self, report: &'r NodeAnnotation) -> Vec<(LxcfsFile, &'r str)> {
         let files = self.expected.on_node.files.iter();
         let word = |file: LxcfsFile| report.files.get(file.name()).map_or("missing", String::as_str);
         files.map(|&file| (file, word(file))).filter(|(_, word)| *word != FileState::Served.word()).collect()
@@ -284,7 +284,7 @@ impl NodeCheck<'_> {
 
     fn findings(&self, serves: Serves) -> Vec<Finding> {
         let mut found = Vec::new();
-        if let Some(why) = &self.node.ill {
+        if let Some(why) = &self.node.not_ready {
             found.push(self.found(
                 "node",
                 format!("the node is not Ready: {why}"),
@@ -330,9 +330,10 @@ impl NodeCheck<'_> {
             ));
             return found;
         }
-        let ill = self.ill(report);
-        if let Some((_, word)) = ill.first() {
-            let list: Vec<_> = ill.iter().map(|(file, word)| format!("{} {word}", file.name())).collect();
+        let unserved = self.unserved(report);
+        if let Some((_, word)) = unserved.first() {
+            let list: Vec<_> =
+                unserved.iter().map(|(file, word)| format!("{} {word}", file.name())).collect();
             found.push(self.found(
                 "files",
                 format!("LXCFS does not serve what pods are promised: {}", list.join(", ")),
@@ -359,7 +360,7 @@ impl NodeCheck<'_> {
                 format!("LXCFS has not loaded the library that lies on the node: {library}"),
                 "the node goes on with the library that it has, which is safe, and is not what was rolled out",
                 // Without a Ready LXCFS pod, the LXCFS of the node itself serves.
-                see(if self.pod(Component::Lxcfs).is_some_and(|pod| pod.ill.is_none()) { UPGRADE } else { INSTALLED }),
+                see(if self.pod(Component::Lxcfs).is_some_and(|pod| pod.not_ready.is_none()) { UPGRADE } else { INSTALLED }),
             ));
         }
         found
@@ -523,7 +524,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_sections_that_are_referred_to_are_there() {
+    fn the_referenced_sections_exist() {
         let page = include_str!("../../../../../deploy/lxcfs/README.md");
         for section in [UPGRADE, INSTALLED] {
             assert!(page.lines().any(|line| line == format!("## {section}")), "{section}");

@@ -47,7 +47,7 @@ pub(super) struct Node {
     /// Allocatable devices, if the node has the resource.
     pub(super) devices: Option<u64>,
     /// The reason why the node is not Ready.
-    pub(super) ill: Option<String>,
+    pub(super) not_ready: Option<String>,
 }
 
 /// A pod of LXCFS or its agents.
@@ -57,7 +57,7 @@ pub(super) struct Pod {
     pub(super) node: String,
     pub(super) component: Component,
     /// The reason why the pod is not ready.
-    pub(super) ill: Option<String>,
+    pub(super) not_ready: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -113,7 +113,7 @@ struct Condition {
 
 impl Condition {
     /// Returns the reason why a node is not Ready.
-    fn why_ill(&self) -> Option<String> {
+    fn not_ready_reason(&self) -> Option<String> {
         (self.r#type == "Ready" && self.status != "True")
             .then(|| format!("{}: {}", self.status, self.message))
     }
@@ -159,7 +159,7 @@ pub(super) async fn nodes(reader: &dyn Reader) -> Result<Vec<Node>, Cause> {
             label: metadata.labels.get(READY_LABEL).cloned(),
             report,
             runtime: status.node_info.container_runtime_version,
-            ill: status.conditions.iter().find_map(Condition::why_ill),
+            not_ready: status.conditions.iter().find_map(Condition::not_ready_reason),
             devices: status.allocatable.get(DEVICE).and_then(|amount| whole_number(amount)),
         });
     }
@@ -178,7 +178,7 @@ pub(super) async fn pods(reader: &dyn Reader, home: &str) -> Result<Vec<Pod>, Ca
         };
         let pod: WholePod = whole(&object)?;
         all.push(Pod {
-            ill: why_ill(&pod.status, object.metadata.deleting),
+            not_ready: not_ready_reason(&pod.status, object.metadata.deleting),
             name: object.name,
             node: pod.spec.node_name,
             component: *component,
@@ -188,7 +188,7 @@ pub(super) async fn pods(reader: &dyn Reader, home: &str) -> Result<Vec<Pod>, Ca
 }
 
 /// Returns why a pod is not ready: the most specific container state, or the pod's condition.
-fn why_ill(status: &PodStatus, is_deleting: bool) -> Option<String> {
+fn not_ready_reason(status: &PodStatus, is_deleting: bool) -> Option<String> {
     let is_ready = status.conditions.iter().any(|one| one.r#type == "Ready" && one.status == "True");
     if is_ready && !is_deleting {
         return None;
@@ -237,7 +237,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_count_is_read_however_the_api_server_writes_it() {
+    fn parses_counts_in_each_format_of_the_api_server() {
         for (text, number) in [
             ("0", Some(0)),
             ("999", Some(999)),
@@ -251,14 +251,14 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_says_why_it_is_not_ready() {
-        let ill = |status| why_ill(&serde_json::from_value(status).unwrap(), false);
+    fn returns_why_a_pod_is_not_ready() {
+        let not_ready = |status| not_ready_reason(&serde_json::from_value(status).unwrap(), false);
         let ready = json!([{"type": "Ready", "status": "True"}]);
-        assert_eq!(ill(json!({"phase": "Running", "conditions": ready})), None);
+        assert_eq!(not_ready(json!({"phase": "Running", "conditions": ready})), None);
         let unready = json!([{"type": "Ready", "status": "False", "message": "containers with unready status: [lxcfs]"}]);
         let waiting = json!([{"name": "lxcfs", "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}}}]);
         assert_eq!(
-            ill(json!({"conditions": unready, "containerStatuses": waiting})).unwrap(),
+            not_ready(json!({"conditions": unready, "containerStatuses": waiting})).unwrap(),
             "container lxcfs: CrashLoopBackOff: back-off"
         );
         let said = json!([{
@@ -266,11 +266,14 @@ mod tests {
             "lastState": {"terminated": {"exitCode": 1, "message": "starting\nanother LXCFS serves /var/lib/lxcfs\n\n"}},
         }]);
         assert_eq!(
-            ill(json!({"conditions": unready, "containerStatuses": said})).unwrap(),
+            not_ready(json!({"conditions": unready, "containerStatuses": said})).unwrap(),
             "container lxcfs: CrashLoopBackOff: another LXCFS serves /var/lib/lxcfs"
         );
-        assert_eq!(ill(json!({"conditions": unready})).unwrap(), "containers with unready status: [lxcfs]");
-        assert_eq!(ill(json!({"phase": "Pending"})).unwrap(), "Pending");
-        assert!(why_ill(&PodStatus::default(), true).unwrap().contains("being deleted"));
+        assert_eq!(
+            not_ready(json!({"conditions": unready})).unwrap(),
+            "containers with unready status: [lxcfs]"
+        );
+        assert_eq!(not_ready(json!({"phase": "Pending"})).unwrap(), "Pending");
+        assert!(not_ready_reason(&PodStatus::default(), true).unwrap().contains("being deleted"));
     }
 }

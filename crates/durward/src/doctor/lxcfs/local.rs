@@ -136,8 +136,8 @@ fn text(report: &LocalReport, result: &ProbeResult, on_node: &NodeSettings, styl
             _ if is_promised => style.red(seen.word()),
             _ => style.dim(seen.word()),
         };
-        let beside = if is_promised { String::new() } else { style.dim("  (pods do not get it)") };
-        lines.push(format!("  {:<10} {word}{beside}", file.name()));
+        let note = if is_promised { String::new() } else { style.dim("  (pods do not get it)") };
+        lines.push(format!("  {:<10} {word}{note}", file.name()));
     }
     lines.extend(report.sees.iter().map(|line| format!("a pod sees  {line}")));
     let mut out = output::lines(lines);

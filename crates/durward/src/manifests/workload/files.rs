@@ -71,29 +71,29 @@ pub(super) fn placed(file: &File, args: &Args, home: &str) -> Result<Placed, Vec
     }
     let mut folders: Vec<PathBuf> = vec![PathBuf::from(FOLDER)];
     for one in named.iter().filter(|one| !one.at.starts_with(FOLDER)) {
-        let folder = one.at.parent().unwrap_or(Path::new("/")).to_owned();
+        let dir = one.at.parent().unwrap_or(Path::new("/")).to_owned();
         // A mount inside another one would need a mount point in a read-only volume.
-        if !folders.iter().any(|known| folder.starts_with(known)) {
-            folders.retain(|known| !known.starts_with(&folder));
-            folders.push(folder);
+        if !folders.iter().any(|known| dir.starts_with(known)) {
+            folders.retain(|known| !known.starts_with(&dir));
+            folders.push(dir);
         }
     }
     let (mut volumes, mut mounts) = (Vec::new(), Vec::new());
-    for (index, folder) in folders.iter().enumerate() {
+    for (index, dir) in folders.iter().enumerate() {
         let name = if index == 0 { "configuration".to_owned() } else { format!("files-{index}") };
         let mut sources = Vec::new();
-        if folder == Path::new(FOLDER) {
+        if dir == Path::new(FOLDER) {
             let items = [json!({"key": CONFIGURATION, "path": CONFIGURATION})];
             sources.push(json!({"configMap": {"name": NAME, "items": items}}));
         }
         for secret in [args.tls_secret.as_str(), MORE] {
-            let items = items(&named, folder, secret == MORE);
+            let items = items(&named, dir, secret == MORE);
             if !items.is_empty() {
                 sources.push(json!({"secret": {"name": secret, "items": items}}));
             }
         }
         volumes.push(json!({"name": name, "projected": {"defaultMode": 0o440, "sources": sources}}));
-        mounts.push(json!({"name": name, "mountPath": folder.display().to_string(), "readOnly": true}));
+        mounts.push(json!({"name": name, "mountPath": dir.display().to_string(), "readOnly": true}));
     }
     Ok(Placed { volumes, mounts, flags, notes: notes(&named, &args.tls_secret, home) })
 }
@@ -185,14 +185,14 @@ fn misplaced(one: &Named) -> Option<Problem> {
     let what = format!("{}: nothing can be mounted at {} in a pod", one.by, one.at.display());
     let next =
         format!("write a path beside the configuration, as tls/tls.crt; there it is {FOLDER}/tls/tls.crt");
-    let folder = one.at.parent().unwrap_or(Path::new("/"));
-    let mut parts = folder.components().skip(1).map(|part| part.as_os_str().to_string_lossy().into_owned());
+    let dir = one.at.parent().unwrap_or(Path::new("/"));
+    let mut parts = dir.components().skip(1).map(|part| part.as_os_str().to_string_lossy().into_owned());
     let (first, second) = (parts.next(), parts.next());
     let why = if one.at == Path::new(FOLDER).join(CONFIGURATION) {
         "the configuration itself lies there"
     } else if second.is_none() || first.is_some_and(|first| TAKEN.contains(&first.as_str())) {
         "its folder would hide what the image has there"
-    } else if Path::new(FOLDER).starts_with(folder) && folder != Path::new(FOLDER) {
+    } else if Path::new(FOLDER).starts_with(dir) && dir != Path::new(FOLDER) {
         "its folder would hide the configuration"
     } else if one.at.to_str().is_none_or(|path| path.chars().any(|c| c == ':' || c.is_control())) {
         "a path in a pod may have no colon in it"
@@ -216,14 +216,14 @@ fn contested(named: &[Named]) -> Option<Problem> {
 }
 
 /// Returns the items of a Secret in a directory.
-fn items(named: &[Named], folder: &Path, is_more: bool) -> Vec<Value> {
+fn items(named: &[Named], dir: &Path, is_more: bool) -> Vec<Value> {
     let within = named.iter().filter_map(|one| {
         let key = match &one.secret {
             Source::Tls(key) if !is_more => *key,
             Source::More(key) if is_more => key,
             _ => return None,
         };
-        Some(json!({"key": key, "path": one.at.strip_prefix(folder).ok()?.display().to_string()}))
+        Some(json!({"key": key, "path": one.at.strip_prefix(dir).ok()?.display().to_string()}))
     });
     within.collect()
 }

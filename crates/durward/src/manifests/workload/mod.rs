@@ -73,8 +73,8 @@ pub(super) fn objects(
             Problem::new(format!("--priority-class {:?} is no name of a PriorityClass", args.priority_class));
         problems.push(problem.next("allowed: up to 253 of a-z, 0-9, - and .; \"\" for none"));
     }
-    let alone = alone(file);
-    if let Some(why) = alone.as_ref().filter(|_| args.replicas > 1) {
+    let single_replica_reason = single_replica_reason(file);
+    if let Some(why) = single_replica_reason.as_ref().filter(|_| args.replicas > 1) {
         let problem = Problem::new(format!(
             "--replicas {}: only one replica may run with this configuration",
             args.replicas
@@ -97,7 +97,7 @@ pub(super) fn objects(
         "spec": {
             "replicas": args.replicas,
             "selector": {"matchLabels": labels()},
-            "strategy": strategy(alone.is_some()),
+            "strategy": strategy(single_replica_reason.is_some()),
             "template": {"metadata": {"labels": labels()}, "spec": pod(file, (image, &args.priority_class), &arguments, &placed.volumes, &placed.mounts)},
         },
     });
@@ -157,7 +157,7 @@ pub(super) fn objects(
 }
 
 /// Returns the reason why only one replica can run.
-fn alone(file: &File) -> Option<String> {
+fn single_replica_reason(file: &File) -> Option<String> {
     file.guards.iter().find_map(|guard| {
         let why = guard.configured.requirements().single_replica_reason?;
         Some(format!("guards.{}.{why}", guard.kind.name()))
