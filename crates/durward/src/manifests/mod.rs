@@ -170,7 +170,7 @@ fn note_requirements(api_server: &ApiServer<'_>, home: &str) {
     });
 }
 
-/// The authority's certificates: public, so a key among them is a mistake that must not reach a cluster.
+/// Reads the CA certificates. They are public, so a private key among them is an error.
 fn authority(path: &Path) -> Result<Pem, Problem> {
     let name = path.display().to_string();
     let text = input::bytes(path, input::SMALL)?;

@@ -1,7 +1,7 @@
 //! Places the files of the configuration in a pod.
 //!
 //! The text of the configuration stays unchanged, so each file must be at the path that the text names: relative paths below
-//! [`FOLDER`], absolute paths as they are.
+//! [`CONFIG_DIR`], absolute paths as they are.
 //!
 //! The volumes are projected: one directory contains the `ConfigMap` and keys of Secrets, and the kubelet updates it
 //! atomically. A mount inside a read-only mount would have no mount point, and a `subPath` is never updated.
@@ -16,7 +16,7 @@ use crate::file::{File, Purpose};
 use crate::manifests::Args;
 
 /// The directory of the configuration in a pod.
-pub(super) const FOLDER: &str = "/etc/durward";
+pub(super) const CONFIG_DIR: &str = "/etc/durward";
 
 /// The file name there and the key in the `ConfigMap`.
 pub(super) const CONFIGURATION: &str = "durward.yaml";
@@ -69,8 +69,8 @@ pub(super) fn placed(file: &File, args: &Args, home: &str) -> Result<Placed, Vec
     if !problems.is_empty() {
         return Err(problems);
     }
-    let mut folders: Vec<PathBuf> = vec![PathBuf::from(FOLDER)];
-    for one in named.iter().filter(|one| !one.at.starts_with(FOLDER)) {
+    let mut folders: Vec<PathBuf> = vec![PathBuf::from(CONFIG_DIR)];
+    for one in named.iter().filter(|one| !one.at.starts_with(CONFIG_DIR)) {
         let dir = one.at.parent().unwrap_or(Path::new("/")).to_owned();
         // A mount inside another one would need a mount point in a read-only volume.
         if !folders.iter().any(|known| dir.starts_with(known)) {
@@ -82,7 +82,7 @@ pub(super) fn placed(file: &File, args: &Args, home: &str) -> Result<Placed, Vec
     for (index, dir) in folders.iter().enumerate() {
         let name = if index == 0 { "configuration".to_owned() } else { format!("files-{index}") };
         let mut sources = Vec::new();
-        if dir == Path::new(FOLDER) {
+        if dir == Path::new(CONFIG_DIR) {
             let items = [json!({"key": CONFIGURATION, "path": CONFIGURATION})];
             sources.push(json!({"configMap": {"name": NAME, "items": items}}));
         }
@@ -101,7 +101,8 @@ pub(super) fn placed(file: &File, args: &Args, home: &str) -> Result<Placed, Vec
 /// Returns all files of the configuration, and flags for the certificate if the configuration names none.
 fn named(file: &File, flags: &mut Vec<String>) -> Result<Vec<Named>, Vec<Problem>> {
     // The same text, read with its path in the pod.
-    let inside = File::from_text(&Path::new(FOLDER).join(CONFIGURATION), file.text.clone(), Purpose::Guards)?;
+    let inside =
+        File::from_text(&Path::new(CONFIG_DIR).join(CONFIGURATION), file.text.clone(), Purpose::Guards)?;
     let mut named = Vec::new();
     let given = [
         ("server.tls.files.cert", &inside.server.tls.cert, &file.server.tls.cert),
@@ -111,7 +112,7 @@ fn named(file: &File, flags: &mut Vec<String>) -> Result<Vec<Named>, Vec<Problem
         let (at, here) = if let Some(at) = at {
             (normal(at), here.clone())
         } else {
-            let at = Path::new(FOLDER).join(default);
+            let at = Path::new(CONFIG_DIR).join(default);
             flags.push(format!("{flag}={}", at.display()));
             (at, None)
         };
@@ -153,7 +154,7 @@ fn push_more(named: &mut Vec<Named>, by: String, at: PathBuf, here: Option<PathB
     if named.iter().any(|one| one.at == at && matches!(one.secret, Source::More(_))) {
         return;
     }
-    let path = at.strip_prefix(FOLDER).unwrap_or(&at).display().to_string();
+    let path = at.strip_prefix(CONFIG_DIR).unwrap_or(&at).display().to_string();
     let clean = |c: char| if c.is_ascii_alphanumeric() || "-._".contains(c) { c } else { '-' };
     let key: String = path.trim_start_matches('/').chars().map(clean).collect();
     let is_taken = |key: &str| named.iter().any(|one| one.secret == Source::More(key.to_owned()));
@@ -183,16 +184,17 @@ fn normal(path: &Path) -> PathBuf {
 /// Returns the reason why nothing can be mounted at a path.
 fn misplaced(one: &Named) -> Option<Problem> {
     let what = format!("{}: nothing can be mounted at {} in a pod", one.by, one.at.display());
-    let next =
-        format!("write a path beside the configuration, as tls/tls.crt; there it is {FOLDER}/tls/tls.crt");
+    let next = format!(
+        "write a path beside the configuration, as tls/tls.crt; there it is {CONFIG_DIR}/tls/tls.crt"
+    );
     let dir = one.at.parent().unwrap_or(Path::new("/"));
     let mut parts = dir.components().skip(1).map(|part| part.as_os_str().to_string_lossy().into_owned());
     let (first, second) = (parts.next(), parts.next());
-    let why = if one.at == Path::new(FOLDER).join(CONFIGURATION) {
+    let why = if one.at == Path::new(CONFIG_DIR).join(CONFIGURATION) {
         "the configuration itself lies there"
     } else if second.is_none() || first.is_some_and(|first| TAKEN.contains(&first.as_str())) {
         "its folder would hide what the image has there"
-    } else if Path::new(FOLDER).starts_with(dir) && dir != Path::new(FOLDER) {
+    } else if Path::new(CONFIG_DIR).starts_with(dir) && dir != Path::new(CONFIG_DIR) {
         "its folder would hide the configuration"
     } else if one.at.to_str().is_none_or(|path| path.chars().any(|c| c == ':' || c.is_control())) {
         "a path in a pod may have no colon in it"
@@ -305,7 +307,7 @@ mod tests {
     fn gives_each_file_one_key() {
         let mut named = Vec::new();
         for path in ["a/b", "a-b", "a/b", "ü"] {
-            push_more(&mut named, "k".into(), Path::new(FOLDER).join(path), None);
+            push_more(&mut named, "k".into(), Path::new(CONFIG_DIR).join(path), None);
         }
         let keys: Vec<_> = named.iter().map(|one| one.secret.clone()).collect();
         assert_eq!(keys, ["a-b", "a-b-2", "-"].map(|key| Source::More(key.into())));

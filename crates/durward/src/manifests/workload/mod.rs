@@ -20,7 +20,7 @@ use super::{NAME, called, tree};
 use crate::documents::OrderedValue;
 use crate::file::{File, Reach};
 use crate::manifests::Args;
-use files::{CONFIGURATION, FOLDER};
+use files::{CONFIG_DIR, CONFIGURATION};
 
 /// A user id without a name in images and without files.
 const USER: u32 = 65532;
@@ -88,7 +88,7 @@ pub(super) fn objects(
         Err(more) => return Err(problems.into_iter().chain(more).collect()),
     };
     let (service, port, target) = reached(file);
-    let mut arguments = vec!["serve".to_owned(), format!("--config={FOLDER}/{CONFIGURATION}")];
+    let mut arguments = vec!["serve".to_owned(), format!("--config={CONFIG_DIR}/{CONFIGURATION}")];
     arguments.extend(placed.flags);
     let deployment = json!({
         "apiVersion": "apps/v1",
