@@ -12,7 +12,7 @@ use guards::{Configured, GUARD_KINDS};
 use serde_json::{Value, json};
 
 use super::simulator::pod;
-use super::{CROWD, MEMBER_DEADLINE, MEMBERS};
+use super::{CONCURRENT_REVIEWS, MEMBER_DEADLINE, MEMBERS};
 use crate::fleet::verdict;
 use crate::{Result, kernel};
 
@@ -20,29 +20,29 @@ use crate::{Result, kernel};
 pub(crate) fn client(order: &str) -> Result<bool> {
     let order: Value = serde_json::from_str(order)?;
     let kubeconfig = PathBuf::from(order["kubeconfig"].as_str().ok_or("no kubeconfig")?);
-    let how = order["how"].as_str().ok_or("nothing to do")?.to_owned();
+    let mode = order["how"].as_str().ok_or("nothing to do")?.to_owned();
     let port = order["port"].as_u64().ok_or("no port")?;
     let rounds = order["rounds"].as_u64().and_then(|rounds| usize::try_from(rounds).ok()).unwrap_or(1);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let (took, gone) = runtime.block_on(async {
+    let (took, allowed) = runtime.block_on(async {
         let access = Access { kubeconfig: Some(kubeconfig), context: None };
         let live = Live::connect(&access).await.map_err(|problem| problem.to_string())?;
         let guard = configured(port)?.build(&Clients::live(&Arc::new(live)));
-        match how.as_str() {
-            "crowd" => crowd(&*guard).await,
+        match mode.as_str() {
+            "crowd" => concurrent(&*guard).await,
             "race" => race(&*guard).await,
-            _ => one_by_one(&*guard, &how, rounds).await.map(|took| (took, Vec::new())),
+            _ => one_by_one(&*guard, &mode, rounds).await.map(|took| (took, Vec::new())),
         }
     })?;
-    println!("{}", json!({"took": took, "gone": gone, "peak": kernel::peak("self")?}));
+    println!("{}", json!({"took": took, "gone": allowed, "peak": kernel::peak("self")?}));
     Ok(true)
 }
 
 /// Returns times in microseconds, one after another. Each round has an etcd cluster of its own, because a reservation lasts.
-async fn one_by_one(guard: &dyn Guard, how: &str, rounds: usize) -> Result<Vec<u64>> {
+async fn one_by_one(guard: &dyn Guard, mode: &str, rounds: usize) -> Result<Vec<u64>> {
     let mut took = Vec::with_capacity(rounds);
     for round in 0..rounds {
-        let (of, number, is_dry, expected) = match how {
+        let (of, number, is_dry, expected) = match mode {
             "dry" => (0, 1, true, "allow"),
             "hangs" => (0, 1, true, "deny"),
             "leader" => (round, 0, false, "allow"),
@@ -58,7 +58,7 @@ async fn one_by_one(guard: &dyn Guard, how: &str, rounds: usize) -> Result<Vec<u
         if found != expected {
             return Err(format!("the verdict is {found}, not {expected}: {answer}").into());
         }
-        if how == "leader" && !answer.contains("leadership moved to") {
+        if mode == "leader" && !answer.contains("leadership moved to") {
             return Err(format!("the leader did not hand over: {answer}").into());
         }
     }
@@ -66,10 +66,10 @@ async fn one_by_one(guard: &dyn Guard, how: &str, rounds: usize) -> Result<Vec<u
 }
 
 /// Runs dry runs of one pod at once.
-async fn crowd(guard: &dyn Guard) -> Result<(Vec<u64>, Vec<String>)> {
+async fn concurrent(guard: &dyn Guard) -> Result<(Vec<u64>, Vec<String>)> {
     let body = deletion(0, 1, true);
     let since = Instant::now();
-    let found = join_all((0..CROWD).map(|_| verdict(guard, &body))).await;
+    let found = join_all((0..CONCURRENT_REVIEWS).map(|_| verdict(guard, &body))).await;
     let took = u64::try_from(since.elapsed().as_micros())?;
     for one in found {
         let (found, answer) = one?;
@@ -85,15 +85,17 @@ async fn crowd(guard: &dyn Guard) -> Result<(Vec<u64>, Vec<String>)> {
 async fn race(guard: &dyn Guard) -> Result<(Vec<u64>, Vec<String>)> {
     let bodies: Vec<Vec<u8>> = (0..MEMBERS).map(|number| deletion(0, number, false)).collect();
     let since = Instant::now();
-    let found = join_all((0..CROWD).zip(bodies.iter().cycle()).map(|(_, body)| verdict(guard, body))).await;
+    let found =
+        join_all((0..CONCURRENT_REVIEWS).zip(bodies.iter().cycle()).map(|(_, body)| verdict(guard, body)))
+            .await;
     let took = u64::try_from(since.elapsed().as_micros())?;
-    let mut gone = Vec::new();
+    let mut allowed = Vec::new();
     for (at, one) in found.into_iter().enumerate() {
         if one?.0 == "allow" {
-            gone.push(format!("etcd-0-{}", at % MEMBERS));
+            allowed.push(format!("etcd-0-{}", at % MEMBERS));
         }
     }
-    Ok((vec![took], gone))
+    Ok((vec![took], allowed))
 }
 
 fn configured(port: u64) -> Result<Box<dyn Configured>> {

@@ -39,8 +39,8 @@ pub(super) struct Simulator {
 struct State {
     clusters: usize,
     hangs: Option<usize>,
-    of_kubernetes: AtomicUsize,
-    of_members: AtomicUsize,
+    kubernetes_requests: AtomicUsize,
+    member_requests: AtomicUsize,
     /// By cluster.
     leaders: Vec<AtomicUsize>,
     /// By cluster: resource version and Lease.
@@ -53,8 +53,8 @@ impl Simulator {
         let state = Arc::new(State {
             clusters,
             hangs,
-            of_kubernetes: AtomicUsize::default(),
-            of_members: AtomicUsize::default(),
+            kubernetes_requests: AtomicUsize::default(),
+            member_requests: AtomicUsize::default(),
             leaders: (0..clusters).map(|_| AtomicUsize::default()).collect(),
             leases: Mutex::new(vec![None; clusters]),
         });
@@ -67,16 +67,16 @@ impl Simulator {
                 let listener =
                     runtime.block_on(TcpListener::bind(SocketAddr::from((address(of, number), port))))?;
                 port = listener.local_addr()?.port();
-                runtime.spawn(members(listener, of, number, Arc::clone(&state)));
+                runtime.spawn(accept_member(listener, of, number, Arc::clone(&state)));
             }
         }
         Ok(Self { kubeconfig, port, state, _runtime: runtime })
     }
 
     /// Returns the number of requests to Kubernetes, and to members.
-    pub(super) fn asked(&self) -> (usize, usize) {
-        let State { of_kubernetes, of_members, .. } = &*self.state;
-        (of_kubernetes.load(Ordering::Relaxed), of_members.load(Ordering::Relaxed))
+    pub(super) fn requests(&self) -> (usize, usize) {
+        let State { kubernetes_requests, member_requests, .. } = &*self.state;
+        (kubernetes_requests.load(Ordering::Relaxed), member_requests.load(Ordering::Relaxed))
     }
 }
 
@@ -102,19 +102,19 @@ pub(super) fn pod(of: usize, number: usize) -> Value {
 
 async fn accept(listener: TcpListener, tls: TlsAcceptor, state: Arc<State>) {
     while let Ok((stream, _)) = listener.accept().await {
-        tokio::spawn(kubernetes(stream, tls.clone(), Arc::clone(&state)));
+        tokio::spawn(serve_api(stream, tls.clone(), Arc::clone(&state)));
     }
 }
 
 /// Serves a connection. Its client can close it at any time.
-async fn kubernetes(stream: TcpStream, tls: TlsAcceptor, state: Arc<State>) -> Result<()> {
+async fn serve_api(stream: TcpStream, tls: TlsAcceptor, state: Arc<State>) -> Result<()> {
     stream.set_nodelay(true)?;
     let stream = tls.accept(stream).await?;
     let service = service_fn(|request: Request<Incoming>| {
         let due = Instant::now() + DELAY;
         let state = Arc::clone(&state);
         async move {
-            state.of_kubernetes.fetch_add(1, Ordering::Relaxed);
+            state.kubernetes_requests.fetch_add(1, Ordering::Relaxed);
             let (head, body) = request.into_parts();
             let body = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
             let wants_metadata =
@@ -131,25 +131,25 @@ async fn kubernetes(stream: TcpStream, tls: TlsAcceptor, state: Arc<State>) -> R
     Ok(server.serve_connection(TokioIo::new(stream), service).await?)
 }
 
-async fn members(listener: TcpListener, of: usize, number: usize, state: Arc<State>) {
+async fn accept_member(listener: TcpListener, of: usize, number: usize, state: Arc<State>) {
     while let Ok((stream, _)) = listener.accept().await {
-        tokio::spawn(member(stream, of, number, Arc::clone(&state)));
+        tokio::spawn(serve_member(stream, of, number, Arc::clone(&state)));
     }
 }
 
-async fn member(stream: TcpStream, of: usize, number: usize, state: Arc<State>) -> Result<()> {
+async fn serve_member(stream: TcpStream, of: usize, number: usize, state: Arc<State>) -> Result<()> {
     stream.set_nodelay(true)?;
     let service = service_fn(|request: Request<Incoming>| {
         let due = Instant::now() + DELAY;
         let state = Arc::clone(&state);
         async move {
-            state.of_members.fetch_add(1, Ordering::Relaxed);
+            state.member_requests.fetch_add(1, Ordering::Relaxed);
             let (head, body) = request.into_parts();
             let body = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
             if state.hangs == Some(number) {
                 return std::future::pending().await;
             }
-            let (code, said) = state.member(of, number, head.uri.path(), &body);
+            let (code, said) = state.answer_member(of, number, head.uri.path(), &body);
             sleep_until(due).await;
             Ok::<_, Infallible>(respond(code, &said))
         }
@@ -174,9 +174,9 @@ fn status(code: u16, reason: &str, kind: &str, group: &str, name: &str) -> (u16,
     if !group.is_empty() {
         details["group"] = group.into();
     }
-    let output = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": reason,
+    let failure = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": reason,
         "reason": reason, "details": details, "code": code});
-    (code, output)
+    (code, failure)
 }
 
 impl State {
@@ -218,24 +218,24 @@ impl State {
         let sent: Value = serde_json::from_slice(body).unwrap_or_default();
         let name = sent["metadata"]["name"].as_str().unwrap_or(name);
         let of = name.rsplit('-').next().and_then(|of| of.parse::<usize>().ok()).unwrap_or_default();
-        let output = |code: u16, reason: &str| status(code, reason, "leases", "coordination.k8s.io", name);
+        let failure = |code: u16, reason: &str| status(code, reason, "leases", "coordination.k8s.io", name);
         let mut leases = self.leases();
-        let Some(kept) = leases.get_mut(of) else { return output(404, "NotFound") };
-        let version = kept.as_ref().map(|(version, _)| *version);
+        let Some(stored) = leases.get_mut(of) else { return failure(404, "NotFound") };
+        let version = stored.as_ref().map(|(version, _)| *version);
         match (method.as_str(), version) {
-            ("GET", Some(_)) => (200, kept.as_ref().map(|(_, lease)| lease.clone()).unwrap_or_default()),
-            ("GET" | "PUT", None) => output(404, "NotFound"),
-            ("POST", Some(_)) => output(409, "AlreadyExists"),
+            ("GET", Some(_)) => (200, stored.as_ref().map(|(_, lease)| lease.clone()).unwrap_or_default()),
+            ("GET" | "PUT", None) => failure(404, "NotFound"),
+            ("POST", Some(_)) => failure(409, "AlreadyExists"),
             ("PUT", Some(version))
                 if sent["metadata"]["resourceVersion"].as_str() != Some(version.to_string().as_str()) =>
             {
-                output(409, "Conflict")
+                failure(409, "Conflict")
             }
             _ => {
                 let (version, mut lease) = (version.unwrap_or_default() + 1, sent.clone());
                 lease["metadata"]["resourceVersion"] = version.to_string().into();
                 lease["metadata"]["uid"] = "uid-lease".into();
-                *kept = Some((version, lease.clone()));
+                *stored = Some((version, lease.clone()));
                 (if method == Method::POST { 201 } else { 200 }, lease)
             }
         }
@@ -245,7 +245,7 @@ impl State {
         self.leases.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn member(&self, of: usize, number: usize, path: &str, body: &[u8]) -> (u16, Value) {
+    fn answer_member(&self, of: usize, number: usize, path: &str, body: &[u8]) -> (u16, Value) {
         let Some(leader) = self.leaders.get(of) else { return (404, Value::Null) };
         let header = json!({"cluster_id": (77 + of).to_string(), "member_id": id(number), "raft_term": "4"});
         let said = match path {
