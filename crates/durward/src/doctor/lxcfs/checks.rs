@@ -72,6 +72,7 @@ pub(super) struct NodeReport {
     /// Pods of LXCFS and its agents.
     pods: Vec<String>,
     /// Values that a pod with the files reads.
+    #[serde(rename = "sees")]
     visible_values: Vec<String>,
     /// The reason if `serves` is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
