@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use k8s_openapi::jiff::Timestamp;
 
-use super::queries::{self, ResourceQuery};
+use super::queries::{self, InUse, ResourceQuery, Unmanaged};
 use crate::common::{CommonConfig, Defaults};
 use crate::overrides::BreakGlass;
 use ::config::{Section, Selector, requires_label};
@@ -59,37 +59,6 @@ impl Config {
     pub(super) fn selects(&self, labels: &BTreeMap<String, String>) -> bool {
         self.select == Select::All || labels.get(GUARD_LABEL).is_some_and(|value| value == GUARD_VALUE)
     }
-}
-
-/// Kinds of objects that can keep a namespace in use.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum InUse {
-    /// Pods that have not finished.
-    Pods,
-    /// PVCs.
-    Pvcs,
-    /// `Deployments`, `StatefulSets`, `DaemonSets` and `CronJobs` with any number of replicas, and unfinished `Jobs`.
-    Workloads,
-    /// Services of type `LoadBalancer`.
-    LoadBalancers,
-}
-
-impl InUse {
-    const WORDS: [(&'static str, Self); 4] = [
-        ("pods", Self::Pods),
-        ("persistentvolumeclaims", Self::Pvcs),
-        ("workloads", Self::Workloads),
-        ("services.loadbalancer", Self::LoadBalancers),
-    ];
-}
-
-/// How objects in member clusters count that Karmada did not bring and that no managed object owns.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Unmanaged {
-    /// Like all others.
-    Deny,
-    /// They do not count, since they stay.
-    Ignore,
 }
 
 /// Whether messages name objects.

@@ -4,22 +4,19 @@
 //! only if every cluster of the fleet is in the facts. A cluster with unknown findings makes the ruling Unknown unless it is
 //! acknowledged.
 
-use std::collections::HashSet;
 use std::time::SystemTime;
 
-use admission::{Cause, Request, Ruling, Verdict};
+use admission::{Request, Ruling, Verdict};
 
-use super::acknowledge::{self, Acknowledgement};
 use super::config::Config;
 use super::facts::{ClusterFacts, Facts};
 use super::findings::Finding;
 use super::karmada::{KarmadaPart, Protection};
 use super::messages;
+use super::summary::FleetSummary;
 use super::target::{Kind, Target};
 use crate::exempt::Exemption;
 use crate::overrides::Override;
-use cluster::cause;
-use cluster::fleet::{Cluster, Fleet};
 
 /// The next step of a review.
 #[derive(Debug)]
@@ -125,99 +122,6 @@ fn selected(config: &Config, target: &Target, facts: &Facts) -> Ruling {
 fn unreadable_group(config: &Config, target: &Target, now: SystemTime) -> Option<Ruling> {
     let is_unreadable = target.kind == Kind::Crd && !config.groups.cover(target.group());
     is_unreadable.then(|| messages::unreadable_group(config, target, now))
-}
-
-/// The clusters of the facts by their meaning for the deletion.
-#[derive(Debug, Default)]
-pub(super) struct FleetSummary<'f> {
-    /// The number of clusters, the local one included.
-    pub(super) clusters: usize,
-    /// Clusters where something is in use.
-    pub(super) in_use: Vec<&'f ClusterFacts>,
-    /// Clusters with unknown findings and without an acknowledgement.
-    pub(super) unknown: Vec<&'f ClusterFacts>,
-    /// Clusters with unknown findings and an acknowledgement.
-    pub(super) acknowledged: Vec<(&'f ClusterFacts, Acknowledgement)>,
-    /// Clusters where something would stay.
-    pub(super) stays: Vec<&'f ClusterFacts>,
-    /// The reason why the facts may lack clusters.
-    pub(super) incomplete: Option<Cause>,
-    /// The code of the failure to list the fleet.
-    pub(super) list_failure: Option<&'static str>,
-    /// Whether there is a fleet without clusters.
-    pub(super) is_empty_fleet: bool,
-    /// The reasons why acknowledgements do not count.
-    pub(super) invalid_acknowledgements: Vec<String>,
-    /// The reason why the override annotations do not count.
-    pub(super) invalid_override: Option<String>,
-}
-
-impl<'f> FleetSummary<'f> {
-    /// Sorts the clusters.
-    pub(super) fn of(config: &Config, target: &Target, facts: &'f Facts) -> Self {
-        let mut summary = Self {
-            clusters: facts.clusters.len(),
-            incomplete: incomplete(facts),
-            list_failure: facts.members.as_ref().err().map(|why| why.code),
-            ..Self::default()
-        };
-        for cluster in &facts.clusters {
-            match cluster.findings.finding() {
-                Finding::Empty => {}
-                Finding::InUse => summary.in_use.push(cluster),
-                Finding::WouldStay => summary.stays.push(cluster),
-                Finding::Unknown => summary.add_unknown(config, cluster, facts.now),
-            }
-        }
-        // For an execution namespace no other cluster is read.
-        let is_local_only = matches!(KarmadaPart::of(config, target), Some(KarmadaPart::ExecutionSpace(_)));
-        let has_no_members = facts.members.as_ref().is_ok_and(|members| members.is_empty());
-        summary.is_empty_fleet = config.fleet != Fleet::None && !is_local_only && has_no_members;
-        if let Override::Invalid(why) = target.find_override(config.break_glass, facts.now) {
-            summary.invalid_override = Some(why);
-        }
-        summary
-    }
-
-    fn add_unknown(&mut self, config: &Config, cluster: &'f ClusterFacts, now: SystemTime) {
-        let covers = acknowledge::covers(&cluster.findings.unknown);
-        match acknowledge::find(config, &cluster.member, now).filter(|_| !cluster.is_local()) {
-            Some(Ok(acknowledgement)) => match covers {
-                Ok(()) => return self.acknowledged.push((cluster, acknowledgement)),
-                Err(what) => {
-                    let name = cluster.member.cluster.name();
-                    let why = format!("the acknowledgement of {name} does not count for {what}");
-                    self.invalid_acknowledgements.push(why);
-                }
-            },
-            Some(Err(why)) if covers.is_ok() => self.invalid_acknowledgements.push(why),
-            Some(Err(_)) | None => {}
-        }
-        self.unknown.push(cluster);
-    }
-
-    /// Returns the meaning of all clusters together.
-    pub(super) fn finding(&self) -> Finding {
-        let is_unknown = !self.unknown.is_empty() || self.incomplete.is_some();
-        Finding::of(!self.in_use.is_empty(), is_unknown, !self.stays.is_empty())
-    }
-}
-
-/// Returns the reason why the facts may lack clusters.
-fn incomplete(facts: &Facts) -> Option<Cause> {
-    let members = match &facts.members {
-        Ok(members) => members,
-        // The code is the same for every failure: the clusters are not known.
-        Err(why) => return Some(Cause::new(cause::STALE_FLEET, why.text.clone())),
-    };
-    let read: HashSet<_> = facts.clusters.iter().map(|cluster| &cluster.member.cluster).collect();
-    let expected = std::iter::once(&Cluster::Local).chain(members.iter().map(|member| &member.cluster));
-    let text = match expected.filter(|cluster| !read.contains(cluster)).count() {
-        0 => return None,
-        1 => "one cluster was not asked".to_owned(),
-        more => format!("{more} clusters were not asked"),
-    };
-    Some(Cause::new(cause::CROWDED, text))
 }
 
 fn by_clusters(config: &Config, target: &Target, facts: &Facts) -> Ruling {

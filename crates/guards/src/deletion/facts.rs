@@ -14,9 +14,10 @@ use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use tokio::time::{Instant, sleep};
 
 use super::acknowledge;
-use super::config::{Config, Unmanaged};
+use super::config::Config;
 use super::findings::ClusterFindings;
 use super::karmada::{KarmadaPart, Protection};
+use super::queries::Unmanaged;
 use super::reader::ClusterReader;
 use super::target::{Kind, Target};
 use cluster::fleet::{Cluster, Fleet, FleetMember, MembersResult};

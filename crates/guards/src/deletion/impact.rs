@@ -6,10 +6,11 @@ use admission::{Cause, Verdict};
 use serde::Serialize;
 
 use super::config::Names;
-use super::decide::{self, FleetSummary};
+use super::decide;
 use super::facts::{ClusterFacts, Facts, FactsReader, Progress};
 use super::findings::{ClusterFindings, Finding, ObjectCount};
 use super::karmada::KarmadaPart;
+use super::summary::FleetSummary;
 use super::survey::Survey;
 use super::target::{Kind, Target};
 use super::{messages, owners};

@@ -12,10 +12,10 @@ use std::time::SystemTime;
 use admission::{Cause, Denial, DenialCause, Ruling, one_line};
 
 use super::config::{Config, Groups, Names};
-use super::decide::FleetSummary;
 use super::facts::ClusterFacts;
 use super::findings::{Finding, ObjectCount};
 use super::karmada::KarmadaPart;
+use super::summary::FleetSummary;
 use super::target::{Kind, Target};
 use crate::overrides::{DELETE_ANYWAY, Override};
 use cluster::cause;

@@ -25,6 +25,7 @@ mod queries;
 mod reader;
 mod review;
 mod rules;
+mod summary;
 mod survey;
 mod target;
 #[cfg(test)]

@@ -8,9 +8,40 @@ use std::borrow::Cow;
 use k8s_openapi::api::batch::v1::JobStatus;
 use serde::Deserialize;
 
-use super::config::{InUse, Unmanaged};
 use cluster::Resource;
 use cluster::fleet::{Object, Part};
+
+/// Kinds of objects that can keep a namespace in use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum InUse {
+    /// Pods that have not finished.
+    Pods,
+    /// PVCs.
+    Pvcs,
+    /// `Deployments`, `StatefulSets`, `DaemonSets` and `CronJobs` with any number of replicas, and unfinished `Jobs`.
+    Workloads,
+    /// Services of type `LoadBalancer`.
+    LoadBalancers,
+}
+
+impl InUse {
+    /// The values in the configuration.
+    pub(super) const WORDS: [(&'static str, Self); 4] = [
+        ("pods", Self::Pods),
+        ("persistentvolumeclaims", Self::Pvcs),
+        ("workloads", Self::Workloads),
+        ("services.loadbalancer", Self::LoadBalancers),
+    ];
+}
+
+/// How objects in member clusters count that Karmada did not bring and that no managed object owns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Unmanaged {
+    /// Like all others.
+    Deny,
+    /// They do not count, since they stay.
+    Ignore,
+}
 
 /// One List, and the objects in it that are in use.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -14,10 +14,10 @@ use futures_util::future::{join, join_all};
 use serde::Deserialize;
 use tokio::time::Instant;
 
-use super::config::{Config, Unmanaged};
+use super::config::Config;
 use super::findings::{ClusterFindings, ObjectCount};
 use super::owners::{ListedObject, ObjectSet, is_managed, survivors};
-use super::queries::{InUseRule, Noun, ResourceQuery};
+use super::queries::{InUseRule, Noun, ResourceQuery, Unmanaged};
 use super::target::{Kind, Target};
 use cluster::fleet::{Cluster, GetQuery, ListQuery, Object, Part};
 use cluster::{Address, Clients, PAGE_LIMIT, Pages, Resource, cause};

@@ -10,8 +10,9 @@
 use ::config::Expression;
 
 use super::NAME;
-use super::config::{Config, GUARD_LABEL, GUARD_VALUE, Groups, Select, Unmanaged};
+use super::config::{Config, GUARD_LABEL, GUARD_VALUE, Groups, Select};
 use super::karmada;
+use super::queries::Unmanaged;
 use super::target::{CRD_GROUP, CRD_PLURAL, Kind};
 use crate::kind::{Permission, Permissions};
 use crate::overrides;

@@ -4,12 +4,15 @@ use admission::{Denial, OnUnknown, SettlePolicy, Settled, settle};
 use proptest::prelude::*;
 use serde_json::Value;
 
+use super::super::facts::ClusterFacts;
 use super::super::findings::{ClusterFindings, ObjectCount};
 use super::super::fixture::{config, crd, member, namespace, now, with_delete};
 use super::super::queries::Noun;
 use super::*;
 use crate::overrides;
+use admission::Cause;
 use cluster::Metadata;
+use cluster::cause;
 use cluster::fleet::{Cluster, FleetMember};
 
 const KARMADA: &str = "fleet: {karmada: {}}\n";

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::super::acknowledge::covers;
 use super::super::config::Config;
-use super::super::decide::FleetSummary;
+use super::super::summary::FleetSummary;
 use super::super::target::Target;
 use crate::overrides::{self, BreakGlass, REASON, UNTIL};
 use cluster::cause;
