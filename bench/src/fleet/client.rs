@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 use admission::{Guard, decode, encode, settle};
 use cluster::Clients;
 use cluster::live::{Access, Live};
-use config;
 use guards::{Configured, GUARD_KINDS};
 use serde_json::{Value, json};
 

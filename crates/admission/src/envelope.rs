@@ -231,13 +231,14 @@ impl<'a> PartialRequest<'a> {
             "object" => self.object = wanted.capture(scanner)?,
             "oldObject" => self.old_object = wanted.capture(scanner)?,
             "options" => self.options = Some(scanner.value()?),
-            "dryRun" => match scanner.peek()? {
-                Shape::Bool => self.dry_run = scanner.value()?.is_true(),
-                _ => {
+            "dryRun" => {
+                if scanner.peek()? == Shape::Bool {
+                    self.dry_run = scanner.value()?.is_true()
+                } else {
                     let what = "dryRun is neither true nor false";
                     return Err(JsonError { at: scanner.offset(), what }.into());
                 }
-            },
+            }
             _ => scanner.skip()?,
         }
         Ok(())

@@ -9,6 +9,10 @@ impl Section<'_> {
     /// Reads a label selector. Returns none if the key is absent or selects by nothing: an empty selector would select
     /// everything, which is never meant.
     pub fn selector(&mut self, key: &'static str, doc: &'static str) -> Option<Selector> {
+        #[expect(
+            clippy::redundant_closure_for_method_calls,
+            reason = "the method is not general over the section's lifetime"
+        )]
         let selector = self.section(key, doc, |section| section.label_selector());
         (!selector.selects_all()).then_some(selector)
     }

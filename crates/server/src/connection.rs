@@ -145,7 +145,10 @@ impl Connections {
                     // hyper waits for the rest of a half-read head even then, so the connection is polled once, which writes
                     // the end of the TLS session, and dropped.
                     connection.as_mut().graceful_shutdown();
-                    std::future::poll_fn(|cx| Poll::Ready(drop(connection.as_mut().poll(cx)))).await;
+                    std::future::poll_fn(|cx| {
+                        let _: () = drop(connection.as_mut().poll(cx));
+                        Poll::Ready(())
+                    }).await;
                     return;
                 }
                 () = drain.drained(), if !is_draining => {

@@ -52,16 +52,15 @@ impl ConnectionLimit {
 
     /// Returns a permit for a new connection, at the limit after another one has closed. Returns none if all are busy.
     pub(crate) async fn acquire(self: &Arc<Self>, peer: SocketAddr) -> Option<Permit> {
-        let permit = match Arc::clone(&self.permits).try_acquire_owned() {
-            Ok(permit) => permit,
-            Err(_) => {
-                let is_evicting = self.lock().evict_longest_waiting();
-                self.log(peer, is_evicting);
-                if !is_evicting {
-                    return None;
-                }
-                timeout(EVICT_TIMEOUT, Arc::clone(&self.permits).acquire_owned()).await.ok()?.ok()?
+        let permit = if let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() {
+            permit
+        } else {
+            let is_evicting = self.lock().evict_longest_waiting();
+            self.log(peer, is_evicting);
+            if !is_evicting {
+                return None;
             }
+            timeout(EVICT_TIMEOUT, Arc::clone(&self.permits).acquire_owned()).await.ok()?.ok()?
         };
         let state = Arc::new(ConnectionState::new());
         let mut open = self.lock();

@@ -80,7 +80,8 @@ impl ApiServer {
     async fn get_metadata(&self, address: Address<'_>) -> Result<Option<Wire>, Failure> {
         let path = path::object(address)
             .ok_or_else(|| Failure::new(cause::REFUSED, "there can be no object of that name"))?;
-        let (status, body) = self.fetch(&path, ONE, None, OBJECT_LIMIT).await.map_err(Failure::as_garbage)?;
+        let (status, body) =
+            self.fetch(&path, ONE, None, OBJECT_LIMIT).await.map_err(Failure::into_garbage)?;
         if status == StatusCode::NOT_FOUND && is_about(&body, address) {
             return Ok(None);
         }
@@ -89,7 +90,7 @@ impl ApiServer {
         }
         let query = GetQuery { address, part: Part::Metadata };
         let (wire, _) = answer::one(query, &body, "the API server answered with something else")
-            .map_err(Failure::as_garbage)?;
+            .map_err(Failure::into_garbage)?;
         Ok(Some(wire))
     }
 
@@ -153,7 +154,7 @@ impl ApiServer {
         let mut request = request(method, &path, WHOLE, Body::from(object.to_string().into_bytes()))?;
         request.headers_mut().insert(CONTENT_TYPE, hyper::header::HeaderValue::from_static(WHOLE));
         let response = self.send(request, None).await?;
-        self.read(response, OBJECT_LIMIT).await.map_err(Failure::as_garbage)
+        self.read(response, OBJECT_LIMIT).await.map_err(Failure::into_garbage)
     }
 
     async fn send(

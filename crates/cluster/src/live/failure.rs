@@ -25,7 +25,7 @@ pub(crate) struct Failure {
 
 impl Failure {
     /// The same, where a long body is garbage and no smaller request is possible.
-    pub(crate) fn as_garbage(self) -> Self {
+    pub(crate) fn into_garbage(self) -> Self {
         let code = if self.cause.code == cause::TOO_LONG { cause::GARBAGE } else { self.cause.code };
         Self { cause: Cause::new(code, self.cause.text), ..self }
     }

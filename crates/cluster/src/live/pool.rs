@@ -136,7 +136,7 @@ impl RequestLimiter {
             Priority::Probe => &permits.probes,
         };
         let permit = timeout_at(deadline, semaphore.acquire()).await.ok()?.ok()?;
-        let is_http2 = std::ptr::eq(permits, &self.http2);
+        let is_http2 = std::ptr::eq(permits, &raw const self.http2);
         let connection = if is_http2 { Some(self.assign(priority)?) } else { None };
         Some(Permit { limiter: self, connection, _permit: permit })
     }

@@ -36,9 +36,10 @@ impl LiveWriter {
     /// Checks with dry-run requests whether the Lease can be created and updated. A conflict is not a failure.
     pub async fn may_write(&self, lease: &Lease, deadline: Instant) -> Result<(), Cause> {
         for is_new in [true, false] {
-            match self.send(lease, &Reservations::default(), is_new, true, deadline).await {
-                Err(Failed { status: None | Some(401 | 403 | 500..), why }) => return Err(why),
-                Ok(()) | Err(_) => {}
+            if let Err(Failed { status: None | Some(401 | 403 | 500..), why }) =
+                self.send(lease, &Reservations::default(), is_new, true, deadline).await
+            {
+                return Err(why);
             }
         }
         Ok(())

@@ -51,7 +51,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
         for (number, what) in things.iter().enumerate() {
             let line = ProgressLine::new();
             let progress = |at: Progress<'_>| {
-                line.show(&format_progress(what, (number, things.len()), at, context.local_name()))
+                line.show(&format_progress(what, (number, things.len()), at, context.local_name()));
             };
             let deadline = Instant::now() + TIMEOUT;
             let impact = context.survey.impact(&context.clients, what.clone(), deadline, &progress).await;

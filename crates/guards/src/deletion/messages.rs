@@ -155,12 +155,11 @@ fn ending(config: &Config, target: &Target, summary: &FleetSummary<'_>, remedy: 
         let list = first_few(invalid, "acknowledgements that do not count", Clone::clone);
         out = format!(". {}", remedy::sentence(&list));
     }
-    match &summary.invalid_override {
-        Some(why) => format!("{out}{}. {remedy}, or {}", ignored_override(why), see_impact(target)),
-        None => {
-            let command = remedy::override_command(config, target);
-            format!("{out}. {remedy}, or {}; {command}", see_impact(target))
-        }
+    if let Some(why) = &summary.invalid_override {
+        format!("{out}{}. {remedy}, or {}", ignored_override(why), see_impact(target))
+    } else {
+        let command = remedy::override_command(config, target);
+        format!("{out}. {remedy}, or {}; {command}", see_impact(target))
     }
 }
 

@@ -271,14 +271,15 @@ impl ClusterReader<'_> {
         let many = &query.noun.many;
         // A snapshot repeats the recorded failure, which is explained already.
         let too_long = pages.too_long().filter(|_| !self.clients.context.is_snapshot);
+        // Another attempt can succeed, or nothing has been read that needs an explanation.
+        if why.code == cause::CROWDED || (too_long.is_none() && pages.pages_read() == 0) {
+            return why;
+        }
         let text = match (too_long, why.code, pages.pages_read()) {
-            // Another attempt can succeed.
-            (_, cause::CROWDED, _) => return why,
             (Some(_), cause::TOO_LONG, _) => {
                 format!("not even one of its {many} at a time can be read: {}", why.text)
             }
             (Some(long), ..) => format!("{}; asked for fewer {many}: {}", long.text, why.text),
-            (None, _, 0) => return why,
             (None, cause::TIMEOUT, read) => {
                 let pages = if read == 1 { "one page".to_owned() } else { format!("{read} pages") };
                 format!("{pages} of {many} came, and no last one in {:.1} s", time.as_secs_f64())

@@ -40,16 +40,16 @@ pub(super) fn entries(config: &Config) -> Vec<WebhookEntry> {
     let mut of_related = vec![overrides()];
     of_related.extend(config.related.contains(&Related::Scale).then(fewer_replicas));
     of_related.extend(install.clone());
-    let pods = entries_of(config, "etcd-pods", vec![namespaced("DELETE", "", "pods")], &of_pods, true);
-    let evictions = vec![namespaced("CREATE", "", "pods/eviction")];
+    let pods = entries_of(config, "etcd-pods", &[namespaced("DELETE", "", "pods")], &of_pods, true);
+    let evictions = [namespaced("CREATE", "", "pods/eviction")];
     let install: Vec<MatchCondition> = install.into_iter().collect();
-    let evictions = entries_of(config, "etcd-evictions", evictions, &install, false);
+    let evictions = entries_of(config, "etcd-evictions", &evictions, &install, false);
     let related: Vec<RuleWithOperations> =
         config.related.iter().flat_map(|related| related_rules(*related)).collect();
     let related = if related.is_empty() {
         Vec::new()
     } else {
-        entries_of(config, "etcd-above", related, &of_related, false)
+        entries_of(config, "etcd-above", &related, &of_related, false)
     };
     [pods, evictions, related].concat()
 }
@@ -58,7 +58,7 @@ pub(super) fn entries(config: &Config) -> Vec<WebhookEntry> {
 fn entries_of(
     config: &Config,
     name: &str,
-    rules: Vec<RuleWithOperations>,
+    rules: &[RuleWithOperations],
     conditions: &[MatchCondition],
     selects_pods: bool,
 ) -> Vec<WebhookEntry> {
@@ -70,7 +70,7 @@ fn entries_of(
             object_selector: scope.pods.cloned().unwrap_or_default(),
             match_conditions: conditions.to_vec(),
             has_side_effects: true,
-            ..WebhookEntry::new(WebhookType::Validating, name, rules.clone(), common)
+            ..WebhookEntry::new(WebhookType::Validating, name, rules.to_vec(), common)
         }
     };
     scopes(config, selects_pods).into_iter().enumerate().map(entry).collect()

@@ -158,7 +158,7 @@ const RESOURCE: &str = "durward.dev/lxcfs";
 const READY: &str = "durward.dev/lxcfs-ready";
 
 /// What was added would pass the API server's own rules: extended resources of whole numbers whose request is the limit
-/// (`validateResourceRequirements`), a label as selector, common_config of a weight from 1 to 100 with a key, an operator and values
+/// (`validateResourceRequirements`), a label as selector, `common_config` of a weight from 1 to 100 with a key, an operator and values
 /// (`ValidatePreferredSchedulingTerms`). And no pod gets both ways at once.
 fn would_be_valid(pod: &Value, patched: &Value, operations: &[Value]) {
     let added = |what: &str| operations.iter().any(|op| op["path"].as_str().unwrap().contains(what));

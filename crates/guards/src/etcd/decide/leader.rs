@@ -28,7 +28,7 @@ pub(super) fn decide_leader(
     let progress = input.progress;
     let deny = |reason: &str, text: &str| Decision::Ruling(messages.deny(reason, text));
     let allow = |text: &str| {
-        let ruling = messages.add_warnings(ruling.clone().warn(messages.warning(text)));
+        let ruling = messages.add_warnings(ruling.warn(messages.warning(text)));
         allow_reserved(input, table, me, messages, ruling)
     };
     if input.entry.leader == LeaderPolicy::Allow {
