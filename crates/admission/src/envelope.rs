@@ -233,7 +233,7 @@ impl<'a> PartialRequest<'a> {
             "options" => self.options = Some(scanner.value()?),
             "dryRun" => {
                 if scanner.peek()? == Shape::Bool {
-                    self.dry_run = scanner.value()?.is_true()
+                    self.dry_run = scanner.value()?.is_true();
                 } else {
                     let what = "dryRun is neither true nor false";
                     return Err(JsonError { at: scanner.offset(), what }.into());
