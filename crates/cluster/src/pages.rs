@@ -168,6 +168,7 @@ mod tests {
         }
     }
 
+    #[expect(clippy::unnecessary_wraps, reason = "the answer of a fake reader")]
     fn page(name: &str, next: Option<&str>) -> PageResult {
         let object = Object { name: name.to_owned(), ..Object::default() };
         Ok(Page { objects: vec![object], next: next.map(str::to_owned) })

@@ -32,7 +32,7 @@ pub(crate) async fn open(flags: &ClusterArgs, file: &File) -> Result<ControlPlan
     let control_planes = match Live::connect(&access).await {
         Ok(live) => {
             tracing::info!(cluster = live.server(), "guards look at this cluster");
-            ControlPlanes::live(Arc::new(live), access)
+            ControlPlanes::live(&Arc::new(live), access)
         }
         Err(problem) if is_needed => return Err(problem.into()),
         Err(problem) => {

@@ -59,8 +59,8 @@ impl ControlPlanes {
     }
 
     /// Uses a live control plane, and connects to others on demand.
-    pub(crate) fn live(live: Arc<Live>, access: Access) -> Self {
-        Self { live: Some(Arc::clone(&live)), ..Self::with_access(Clients::live(&live), access) }
+    pub(crate) fn live(live: &Arc<Live>, access: Access) -> Self {
+        Self { live: Some(Arc::clone(live)), ..Self::with_access(Clients::live(live), access) }
     }
 
     /// Sets the readiness of common clients that are not live.

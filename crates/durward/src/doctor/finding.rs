@@ -71,7 +71,12 @@ impl Finding {
 
 /// Formats findings, each after an empty line.
 pub(super) fn text(findings: &[Finding], style: Style) -> String {
-    findings.iter().map(|finding| format!("\n{}", finding.text(style))).collect()
+    let mut out = String::new();
+    for finding in findings {
+        out.push('\n');
+        out.push_str(&finding.text(style));
+    }
+    out
 }
 
 /// Prints a report in the chosen format. The outcome is negative if there are findings.

@@ -66,7 +66,7 @@ impl DeclaredSizes {
 mod tests {
     use super::*;
 
-    fn expected(sizes: DeclaredSizes, voters: usize, pods: usize) -> (usize, bool) {
+    fn expected(sizes: &DeclaredSizes, voters: usize, pods: usize) -> (usize, bool) {
         let size = sizes.expected(voters, voters, pods);
         (size.members, size.source == SizeSource::Declared)
     }
@@ -89,7 +89,7 @@ mod tests {
             // A StatefulSet that is scaled down has more pods for a while.
             (sizes(None, Some(1), None), 2, 2, (2, true)),
         ] {
-            assert_eq!(expected(declared.clone(), voters, pods), result, "{declared:?}");
+            assert_eq!(expected(&declared, voters, pods), result, "{declared:?}");
         }
     }
 
@@ -97,22 +97,22 @@ mod tests {
     fn numbers_below_the_existing_voters_or_pods_are_ignored() {
         let configured = |number| DeclaredSizes { configured: Some(number), ..DeclaredSizes::default() };
         let owner = |number| DeclaredSizes { owner: Some(number), ..DeclaredSizes::default() };
-        assert_eq!(expected(configured(1), 2, 1), (2, false));
-        assert_eq!(expected(configured(2), 2, 3), (3, false));
-        assert_eq!(expected(owner(1), 2, 2), (2, false));
+        assert_eq!(expected(&configured(1), 2, 1), (2, false));
+        assert_eq!(expected(&configured(2), 2, 3), (3, false));
+        assert_eq!(expected(&owner(1), 2, 2), (2, false));
     }
 
     #[test]
     fn voters_and_pods_declare_no_size() {
-        assert_eq!(expected(DeclaredSizes::default(), 2, 2), (2, false));
-        assert_eq!(expected(DeclaredSizes::default(), 1, 1), (1, false));
+        assert_eq!(expected(&DeclaredSizes::default(), 2, 2), (2, false));
+        assert_eq!(expected(&DeclaredSizes::default(), 1, 1), (1, false));
         let several = DeclaredSizes { at_least: 2, ..DeclaredSizes::default() };
-        assert_eq!(expected(several, 2, 2), (2, false));
+        assert_eq!(expected(&several, 2, 2), (2, false));
         let unread = DeclaredSizes {
             configured: Some(2),
             unread: Some(Cause::new(cluster::cause::FORBIDDEN, "no")),
             ..DeclaredSizes::default()
         };
-        assert_eq!(expected(unread, 2, 2), (2, false));
+        assert_eq!(expected(&unread, 2, 2), (2, false));
     }
 }

@@ -54,9 +54,9 @@ impl Ruling {
             ..Self::default()
         };
         match &settled.answer {
-            Answer::Allow => ruling.answer = "allow".to_owned(),
+            Answer::Allow => "allow".clone_into(&mut ruling.answer),
             Answer::Mutate(patch) => {
-                ruling.answer = "allow, changed".to_owned();
+                "allow, changed".clone_into(&mut ruling.answer);
                 let operations: Vec<Value> = serde_json::from_slice(&patch.to_json()).unwrap_or_default();
                 ruling.patch = operations.iter().map(|operation| Text::Exact(line(operation))).collect();
             }

@@ -152,7 +152,7 @@ fn of_ensemble(one: &ClusterReport, fixes: &Fixes) -> Vec<Finding> {
     findings.extend(quorum(one, fixes));
     findings.extend(unread_members(one, fixes));
     let found_in =
-        |code, what: String, why: &str, fix: String| Finding::new(subject(one), code, what, why, fix);
+        |code, what: String, why: &str, fix: String| Finding::new(Some(subject(one)), code, what, why, fix);
     // While the membership is unclear, no member is healthy. That is one finding.
     if let Some(why) = one.unclear.as_ref().filter(|why| !one.members.iter().any(|m| is_same(m, why))) {
         findings.push(found_in(
@@ -227,7 +227,7 @@ pub(super) fn unnoted(ensemble: Option<&ClusterReport>, why: &ReportCause, fixes
         _ => fixes.cluster(why.cause),
     };
     Finding::new(
-        ensemble.and_then(subject),
+        ensemble.map(subject),
         "lease",
         format!("it cannot be noted who leaves: {}", why.text),
         "no healthy member is deleted: of two at once nobody could tell the second one",
@@ -248,7 +248,7 @@ fn quorum(one: &ClusterReport, fixes: &Fixes) -> Option<Finding> {
         "bring the others up: {} -n {} get pods -o wide; what is said of each stands below",
         fixes.kubectl, one.namespace
     );
-    Some(Finding::new(subject(one), "quorum", what, why, fix))
+    Some(Finding::new(Some(subject(one)), "quorum", what, why, fix))
 }
 
 /// Reports members that could not be read. Members that fail for the same reason are one finding.
@@ -273,7 +273,13 @@ fn unread_members(one: &ClusterReport, fixes: &Fixes) -> Vec<Finding> {
             }
         };
         let first = pods.first().copied().unwrap_or_default();
-        Finding::new(subject(one), why.cause, what, matters, fixes.member(why.cause, &one.namespace, first))
+        Finding::new(
+            Some(subject(one)),
+            why.cause,
+            what,
+            matters,
+            fixes.member(why.cause, &one.namespace, first),
+        )
     });
     report.collect()
 }
@@ -319,7 +325,7 @@ fn of_member(one: &ClusterReport, member: &MemberReport, fixes: &Fixes) -> Optio
         ),
         _ => return None,
     };
-    Some(Finding::new(subject(one), code, what, why, fix))
+    Some(Finding::new(Some(subject(one)), code, what, why, fix))
 }
 
 /// Returns whether the failure of this member is the reason why the voters are unknown.
@@ -333,6 +339,6 @@ fn names<'n>(all: impl Iterator<Item = &'n str>) -> String {
     if all.len() > SHOWN { format!("{shown} and {} more", all.len() - SHOWN) } else { shown }
 }
 
-fn subject(one: &ClusterReport) -> Option<Subject> {
-    Some(Subject::Ensemble(one.name.clone()))
+fn subject(one: &ClusterReport) -> Subject {
+    Subject::Ensemble(one.name.clone())
 }
