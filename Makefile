@@ -55,7 +55,7 @@ fuzz: ## Both fuzz targets, FUZZ_SECONDS each (also needs nightly Rust)
 mutate: ## Apply small bugs (mutants/) one by one; a test must fail for each. MUTANT=word selects by name
 	@cargo run -q -p durward-lint --bin durward-mutate -- $(MUTANT:%=--only "%") mutants/*.txt
 
-lint: ## Formatting, clippy, links between pages, dependency rules
+lint: lint-language ## Formatting, clippy, language, links between pages, dependency rules
 	cargo fmt --all --check
 	scripts/links.sh
 	cargo clippy --workspace --all-targets -- -D warnings

@@ -91,7 +91,7 @@ pub(super) fn pick<'a>(
     volumes: &mut Volumes<'a>,
 ) -> Result<Picked<'a>, Unreadable> {
     let mut containers = Vec::new();
-    // All of them, whoever gets something in the end: each may mount a volume by the name that a new one would get.
+    // All containers are read: each can mount a volume whose name a new volume would get.
     for list in [List::Containers, List::Init, List::Ephemeral] {
         Container::read(pod, list, volumes, &mut containers)?;
     }
@@ -258,7 +258,7 @@ impl Injection {
         new.try_for_each(|value| self.add(&end, &value))
     }
 
-    /// Writes the summary into the pod's annotation, unless just that stands there.
+    /// Writes the summary into the pod's annotation, unless it is the same already.
     pub(super) fn status(&mut self, pod: Pod<'_>, opt_in: &PodOptIn<'_>) -> Result<(), Unreadable> {
         if opt_in.status.as_deref() == Some(self.summary.as_str()) {
             return Ok(());

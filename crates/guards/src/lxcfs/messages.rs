@@ -12,8 +12,7 @@ const WARNED: usize = 8;
 /// So long a summary may become; beyond it the containers are counted.
 const SUMMARY: usize = 4096;
 
-/// What each container shows after the patch. The same for the same mounts, whoever added them, so that a second pass has
-/// nothing to write.
+/// Returns what each container shows after the patch. It depends only on the mounts, so that a second pass has nothing to write.
 pub(super) fn summary(shares: &[Share<'_>]) -> String {
     each(shares, |Share { container, wanted, adds }, text| {
         text.push_str(&container.name);

@@ -264,7 +264,7 @@ mod tests {
             ] {
                 assert_eq!(pod.field(index).map(Raw::get), Some(expected), "{}", POINTERS[index]);
             }
-            // Whoever adds a pointer past what one decode can fill learns it here.
+            // Fails if there are more pointers than one decode can fill.
             assert!((0..POINTERS.len()).all(|index| pod.field(index).is_some()));
         });
     }

@@ -1,9 +1,9 @@
-//! When the guard wants to be called: only for pods that may want it, and never twice for one pod.
+//! Webhook entries: the API server calls the guard only for pods that can opt in, and once per pod.
 //!
-//! Two entries, because a namespace's opt-in is told by labels of the namespace and a pod's by its own: the first has the
-//! namespaces that opt in, the second every other namespace and asks for a word on the pod. The API server evaluates
-//! selectors first and matchConditions last (`plugin/webhook/generic/webhook.go`); an expression that fails follows
-//! failurePolicy without a call, so every map is looked for before it is looked into.
+//! There are two entries, because a namespace opts in by its labels and a pod by its own metadata. The first selects namespaces
+//! that opt in. The second selects all other namespaces and pods that opt in themselves. The API server evaluates selectors first
+//! and matchConditions last (`plugin/webhook/generic/webhook.go`). A failing expression follows failurePolicy without a call, so
+//! each expression checks that a map exists before it reads it.
 
 use k8s_openapi::api::admissionregistration::v1::MatchCondition;
 

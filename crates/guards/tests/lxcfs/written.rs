@@ -1,4 +1,4 @@
-//! JSON as others write it: keys in any order, and now and then one that stands there twice.
+//! JSON with keys in any order and with duplicate keys.
 
 use serde_json::Value;
 
