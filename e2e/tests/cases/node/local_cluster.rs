@@ -75,7 +75,12 @@ fn the_next_run_cleans_up_the_node_of_a_killed_supervisor(context: &TestContext)
         let alive = holder.is_alive() || supervisor.is_alive();
         Ok(if alive { Poll::Pending("alive".to_owned()) } else { Poll::Ready(()) })
     })?;
-    // The links went with their namespaces.
+    // The kernel ends the processes and the links of the namespace. A run with live processes is not cleaned up.
+    eventually("the end of the node's processes", CLEAN_WITHIN, || {
+        let left = cluster.left(&before)?;
+        let alive: Vec<_> = left.into_iter().filter(|line| line.starts_with("+ process")).collect();
+        Ok(if alive.is_empty() { Poll::Ready(()) } else { Poll::Pending(format!("{alive:#?}")) })
+    })?;
     cluster.has(&before, &["+ cgroup"])?;
     cluster.run("down")?.succeeded()?;
     let left = cluster.left(&before)?;
