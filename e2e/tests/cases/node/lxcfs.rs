@@ -25,7 +25,8 @@ fn lxcfs_stops_crashes_and_serves_again(context: &TestContext) -> Result<()> {
 
     // A regular stop: LXCFS unmounts, and the file of the pod is broken.
     let stopped = node.lxcfs().stop()?;
-    ensure!(!node.path(MEMINFO).exists(), "there is still a file");
+    // containerd creates a missing source as a directory if a container of another case restarted without LXCFS.
+    ensure!(!node.path(MEMINFO).is_file(), "there is still a file");
     let unreadable = first.attempt("app", &["cat", "/proc/meminfo"])?;
     ensure!(unreadable.stderr.contains("not connected"), "the pod reads {unreadable:?} without LXCFS");
     let second = reading_pod("second")?;
