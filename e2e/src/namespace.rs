@@ -10,7 +10,7 @@ use crate::pods::Pod;
 use crate::service::Service;
 use crate::wait::{Poll, eventually};
 
-const ACCOUNT_WITHIN: Duration = Duration::from_secs(60);
+const ACCOUNT_WITHIN: Duration = Duration::from_secs(180);
 
 /// A namespace of a cluster. It ends with the cluster.
 #[derive(Debug)]

@@ -59,6 +59,7 @@ pub(crate) struct Answered {
     #[serde(rename = "way")]
     pub(crate) evaluation: Evaluation,
     /// The verdict for this user if the result is Unknown.
+    #[serde(rename = "stance")]
     pub(crate) settle_policy: String,
 }
 

@@ -126,6 +126,7 @@ fn skips_guards_that_do_not_select_the_namespace() {
     assert!(run.out.contains(expected), "{}", run.out);
     let answer = &review(other, &json).json()[0];
     assert_eq!((&answer["verdict"], &answer["way"]["rules"]), (&"unasked".into(), &serde_json::json!([])));
+    assert!(answer.get("settlePolicy").is_none(), "the JSON keys are stable: {answer}");
     assert!(
         answer["way"]["notAsked"][0].as_str().unwrap().starts_with("lxcfs: namespaceSelector"),
         "{answer}"

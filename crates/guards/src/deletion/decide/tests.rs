@@ -255,7 +255,7 @@ fn a_denial_names_invalid_acknowledgements() {
 #[test]
 fn the_control_plane_cannot_be_acknowledged() {
     let facts = Facts { clusters: vec![local(no_answer())], ..named(vec![]) };
-    let yaml = format!("{KARMADA}acknowledge: [{{cluster: local, until: 2026-12-01T00:00:00Z, reason: x}}]");
+    let yaml = format!("{KARMADA}acknowledge: [{{cluster: here, until: 2026-12-01T00:00:00Z, reason: x}}]");
     let ruling = close(&config(&yaml), &namespace("shop"), &facts);
     assert!(
         denial(&ruling).message.contains("the control plane (no answer in 1.5 s). Try again, or see"),
