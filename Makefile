@@ -58,6 +58,7 @@ mutate: ## Apply small bugs (mutants/) one by one; a test must fail for each. MU
 lint: lint-language ## Formatting, clippy, language, links between pages, dependency rules
 	cargo fmt --all --check
 	scripts/links.sh
+	cargo run -q -p durward-lint --bin durward-mutate -- --check mutants/*.txt
 	cargo clippy --workspace --all-targets -- -D warnings
 	@cargo deny --version 2>/dev/null | grep -q ' $(CARGO_DENY)$$' || { echo "lint: installing cargo-deny $(CARGO_DENY) (about a minute, once)"; CARGO_PROFILE_DEV_DEBUG=0 cargo install cargo-deny --debug --locked --version $(CARGO_DENY); }
 	cargo deny check bans licenses sources

@@ -111,10 +111,10 @@ impl Cursor {
         ListQuery { limit: self.limit, continue_token: self.token.as_deref(), ..query }
     }
 
-    /// Moves on after a page. Fails if the page names itself as the next one.
+    /// Moves on after a page. Fails if the page names itself as the next one. Only the last page ends the List, so that a caller who
+    /// goes on after a failure gets the failure again and never an end.
     pub(crate) fn advance(&mut self, next: Option<&str>) -> Result<(), Cause> {
         if next.is_some() && next == self.token.as_deref() {
-            self.is_done = true;
             return Err(Cause::new(
                 cause::GARBAGE,
                 "the List does not end: a page names itself as the next one",
@@ -127,14 +127,13 @@ impl Cursor {
         Ok(())
     }
 
-    /// Whether the page is requested again, with fewer objects, because it was too long. Every other failure ends the List.
+    /// Returns whether the page is requested again, with fewer objects, because it was too long.
     pub(crate) fn shrink(&mut self, why: &Cause) -> bool {
         let shrinks = why.code == cause::TOO_LONG && self.limit > 1;
         if shrinks {
             self.limit = (self.limit / 10).max(1);
             self.too_long = Some(why.clone());
         }
-        self.is_done = !shrinks;
         shrinks
     }
 
@@ -194,6 +193,16 @@ mod tests {
         .await;
         assert_eq!(names.unwrap(), ["a", "b", "c"]);
         assert_eq!(requests, [(500, None), (500, Some("1".into())), (500, Some("2".into()))]);
+    }
+
+    #[tokio::test]
+    async fn a_failure_is_not_the_end_of_the_list() {
+        let fake = Fake(|_, _: Option<&str>| Err(Cause::new(cause::TIMEOUT, "no answer")), Mutex::default());
+        let query = ListQuery::new(&Resource::NAMESPACES);
+        let mut pages = Pages::with_page_timeout(&fake, &Cluster::Local, query, Duration::from_secs(1));
+        for _ in 0..2 {
+            assert_eq!(pages.next().await.unwrap_err().code, cause::TIMEOUT);
+        }
     }
 
     #[tokio::test]
