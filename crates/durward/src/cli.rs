@@ -41,7 +41,7 @@ pub(crate) enum Command {
     Serve(serve::Args),
     /// Answers admission reviews without a server
     #[command(
-        after_help = "Example:\n  durward review examples/reviews/*.json --config examples/durward.yaml --world examples/world -v\n\nExit code: 0 all allowed, 1 something denied, 2 bad input."
+        after_help = "Example:\n  durward review examples/lxcfs/reviews/*.json --config examples/lxcfs/durward.yaml --world examples/lxcfs/healthy -v\n\nExit code: 0 all allowed, 1 something denied, 2 bad input."
     )]
     Review(review::Args),
     /// Prints pods and workloads as they are after the LXCFS guard

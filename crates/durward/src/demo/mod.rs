@@ -1,27 +1,33 @@
-//! Command `demo`: shows all guards with the real server on loopback and reviews over HTTPS.
+//! Command `demo`: sends the requests of `examples/demo/scenes.yaml` over HTTPS to a server on loopback.
 //!
-//! It writes cluster snapshots and a certificate to a temporary directory. The exit code is 1 if a verdict is not the expected
-//! one.
+//! It writes the examples and a certificate to a temporary directory. The exit code is 1 if a verdict is not the expected one.
 
-mod client;
-mod environment;
 mod report;
-mod scenario;
-mod scenarios;
+mod scenes;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use clap::builder::PossibleValuesParser;
-use std::time::Instant;
-
 use config::Problem;
 use guards::GUARD_KINDS;
-use server::{Shutdown, Stopped};
-use tokio::task::JoinHandle;
+use hyper::Request;
+use kube::Client;
+use server::{Addresses, Bound, Checks, Metrics, PlanCell, Server, Settings, Shutdown, Stopped};
+use tempfile::TempDir;
 
+use crate::args::ServerArgs;
+use crate::certs::{Authority, Names, Pem};
+use crate::connect::snapshot;
+use crate::control_planes::ControlPlanes;
 use crate::exit::{Exit, Outcome, Stop};
+use crate::file::{File, Purpose};
 use crate::output::{self, Style};
-use client::Client;
-use environment::{DemoEnvironment, scenes};
-use scenario::{SCENARIOS, Scenario};
+use crate::plan::{options, plan};
+use crate::serve::refused;
+use crate::version::VERSION;
+use scenes::{EXAMPLES, Scene, Step, example, scenes};
 
 /// `demo`
 #[derive(Debug, clap::Args)]
@@ -30,137 +36,190 @@ pub(crate) struct Args {
     #[arg(long)]
     pub(crate) keep: bool,
     /// Only this guard's scenario
-    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(crate::demo::names()))]
+    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(GUARD_KINDS.iter().map(|kind| kind.name())))]
     pub(crate) scenario: Option<String>,
 }
 
+/// Lifetime of the certificate. With `--keep` the server can run for days.
+const LASTS: Duration = Duration::from_secs(30 * 86_400);
+
+/// Timeout of a request. On loopback it takes milliseconds.
+const TIMEOUT: Duration = Duration::from_secs(15);
+
 /// `demo`
 pub(crate) fn run(args: &Args) -> Outcome {
-    let scenarios = chosen(args.scenario.as_deref());
+    let scenes = scenes(args.scenario.as_deref())?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build()
-        .map_err(|error| Stop::fault(Problem::new("threads cannot be started").why(error.to_string())))?;
-    runtime.block_on(play(&scenarios, args.keep))
+        .map_err(|error| fault("threads cannot be started", &error))?;
+    runtime.block_on(play(&scenes, args.keep))
 }
 
-/// Returns the values of `--scenario`: the names of the guards.
-pub(crate) fn names() -> impl Iterator<Item = &'static str> {
-    SCENARIOS.iter().map(|scenario| scenario.guard)
+fn fault(what: &str, error: &dyn std::error::Error) -> Stop {
+    Stop::fault(Problem::new(what).why(error.to_string()))
 }
 
-fn chosen(name: Option<&str>) -> Vec<&'static Scenario> {
-    SCENARIOS.iter().copied().filter(|scenario| name.is_none_or(|name| scenario.guard == name)).collect()
-}
-
-async fn play(scenarios: &[&'static Scenario], keep: bool) -> Outcome {
+async fn play(scenes: &[Scene], keep: bool) -> Outcome {
     // Handlers are installed before there is a directory to clean up.
-    let mut signals = Shutdown::on_signals()
-        .map_err(|error| Stop::fault(Problem::new("signals cannot be caught").why(error.to_string())))?;
+    let mut signals = Shutdown::on_signals().map_err(|error| fault("signals cannot be caught", &error))?;
     let (handle, manual) = Shutdown::manual();
     let shutdown = if keep { signals.clone() } else { manual };
-    let Shown { environment, serving, wrong } = tokio::select! {
-        shown = show(scenarios, shutdown) => shown?,
+    let (began, style) = (Instant::now(), Style::stdout());
+    let showing = async {
+        let (mut demo, bound) = Demo::build(scenes).await?;
+        let serving = tokio::spawn(bound.serve(shutdown));
+        let wrong = demo.show(scenes, style).await?;
+        Ok::<_, Stop>((demo, serving, wrong))
+    };
+    let (demo, serving, wrong) = tokio::select! {
+        shown = showing => shown?,
         // Dropping the future removes the directory.
         () = signals.requested() => return Err(Stop::fault(Problem::new("the demo was interrupted"))),
     };
+    output::data(&ending(scenes, wrong, began, style))?;
     if keep {
-        output::data(&to_try(&environment, scenarios))?;
+        output::data(&demo.to_try(scenes))?;
     }
     handle.request();
-    let stopped = serving
-        .await
-        .map_err(|error| Stop::fault(Problem::new("the server broke").why(error.to_string())))?;
+    let stopped = serving.await.map_err(|error| fault("the server broke", &error))?;
     Ok(if wrong == 0 && stopped == Stopped::Clean { Exit::Done } else { Exit::No })
 }
 
-/// The state after all scenarios.
-struct Shown {
-    /// Dropping it removes its directory.
-    environment: DemoEnvironment,
-    serving: JoinHandle<Stopped>,
-    /// The number of unexpected verdicts.
-    wrong: u32,
+/// A server with its files.
+struct Demo {
+    /// A copy of `examples/`, removed on drop.
+    dir: TempDir,
+    addresses: Addresses,
+    client: Client,
+    file: File,
+    cell: PlanCell,
+    metrics: Metrics,
+    generation: u64,
 }
 
-/// Starts the server, sends the reviews of every scene, and prints the answers.
-async fn show(scenarios: &[&'static Scenario], shutdown: Shutdown) -> Result<Shown, Stop> {
-    let style = Style::stdout();
-    let began = Instant::now();
-    let (mut environment, bound) = DemoEnvironment::build(scenarios).await?;
-    let serving = tokio::spawn(bound.serve(shutdown));
-    let mut client = Client::connect(environment.addresses.listen, &environment.authority).await?;
-    output::data(&opening(&environment, scenarios, began, style))?;
-
-    let (mut number, mut wrong) = (0, 0);
-    let mut guard = "";
-    for (scenario, index, scene) in scenes(scenarios) {
-        if guard != scenario.guard {
-            guard = scenario.guard;
-            let summary =
-                GUARD_KINDS.iter().find(|kind| kind.name() == guard).map_or("", |kind| kind.summary());
-            output::data(&format!("{}  {summary}\n\n", style.bold(guard)))?;
+impl Demo {
+    /// Writes all files and binds the server. [`Bound::serve`] starts serving.
+    async fn build(scenes: &[Scene]) -> Result<(Self, Bound), Stop> {
+        let dir = tempfile::Builder::new().prefix("durward-demo-").tempdir();
+        let dir = dir.map_err(|error| fault("no directory for the demo", &error))?;
+        for (name, text) in EXAMPLES {
+            write(&dir.path().join(name), text)?;
         }
-        if number > 0 {
-            environment.show(scenario, index)?;
-        }
-        output::data(&format!(" {}\n\n", scene.title))?;
-        for step in scene.steps {
-            number += 1;
-            let answer = client.ask(scenario.guard, step.review).await?;
-            let told = report::step(number, step, &answer, style)?;
-            wrong += u32::from(!told.is_expected);
-            output::data(&told.text)?;
-        }
+        let authority = write_certificate(&dir.path().join("demo"))?;
+        let config = dir.path().join("demo/durward.yaml");
+        let file = File::load(&config, Purpose::Serving { cert_given: false, key_given: false })?;
+        let first = scenes.first().map(|scene| dir.path().join(&scene.snapshot)).unwrap_or_default();
+        let (metrics, checks) = (Metrics::new(VERSION), Checks::new());
+        let cell = PlanCell::new(plan(&file, 1, &ControlPlanes::snapshot(snapshot(&first)?), &metrics)?);
+        let settings =
+            Settings::new(options(&file.server, &ServerArgs::default())?).map_err(|e| refused(&e))?;
+        let bound = Server::bind(settings, cell.clone(), metrics.clone(), checks, None).await;
+        let bound = bound.map_err(|error| refused(&error))?;
+        let addresses = bound.addresses();
+        let client = client(&format!("https://{}", addresses.listen), &authority)?;
+        Ok((Self { dir, addresses, client, file, cell, metrics, generation: 1 }, bound))
     }
-    output::data(&ending(number, wrong, began, style))?;
-    Ok(Shown { environment, serving, wrong })
-}
 
-fn opening(environment: &DemoEnvironment, scenarios: &[&Scenario], began: Instant, style: Style) -> String {
-    let guards: Vec<_> = scenarios.iter().map(|scenario| scenario.guard).collect();
-    format!(
-        "{}\n\n  {}  {}\n  {}  {}\n  {}  https://{} with the guards: {}\n  {}  after {}\n\n",
-        style.bold("Durward, the keeper of the API server's door: real reviews over HTTPS"),
-        style.dim("world      "),
-        environment.dir().join("worlds").display(),
-        style.dim("certificate"),
-        "made just now, good for 127.0.0.1, signed by an authority that only this demo trusts",
-        style.dim("server     "),
-        environment.addresses.listen,
-        guards.join(", "),
-        style.dim("ready      "),
-        report::time(began.elapsed()),
-    )
-}
-
-fn ending(number: usize, wrong: u32, began: Instant, style: Style) -> String {
-    let verdict = match wrong {
-        0 => style.green(&format!("{number} reviews, every verdict as expected")),
-        _ => style.red(&format!("{wrong} of {number} verdicts are not the expected ones")),
-    };
-    let next = "  durward impact ns/shop --world examples/fleet/world   what a deletion would reach, before anybody deletes; in the repository\n  \
-                durward demo --keep                                   leaves the server running and tells what to try\n  \
-                durward config defaults > durward.yaml                every key, with what it does\n";
-    format!("{verdict}, in {}.\n\nNext:\n{next}", report::time(began.elapsed()))
-}
-
-fn to_try(environment: &DemoEnvironment, scenarios: &[&Scenario]) -> String {
-    let dir = environment.dir().display();
-    let server::Addresses { listen, admin, .. } = environment.addresses;
-    let guard = scenarios.first().map_or("", |scenario| scenario.guard);
-    let impact = match guard {
-        "deletion" => {
-            format!("  durward impact --all --world {dir}/worlds/deletion-1 --config {dir}/durward.yaml\n")
+    /// Sends the requests of every scene and prints the answers. Returns the number of unexpected verdicts.
+    async fn show(&mut self, scenes: &[Scene], style: Style) -> Result<usize, Stop> {
+        let title = style.bold("Durward demo: real requests over HTTPS, clusters from snapshots");
+        output::data(&format!("{title}\nserver: https://{}\n", self.addresses.listen))?;
+        let (mut wrong, mut guard) = (0, "");
+        for scene in scenes {
+            if guard != scene.guard {
+                guard = &scene.guard;
+                let summary =
+                    GUARD_KINDS.iter().find(|kind| kind.name() == guard).map_or("", |kind| kind.summary());
+                output::data(&format!("\n{}: {summary}\n", style.bold(guard)))?;
+            }
+            self.load(&self.dir.path().join(&scene.snapshot))?;
+            output::data(&format!("\n {}\n", scene.title))?;
+            for step in &scene.steps {
+                let began = Instant::now();
+                let answer = self.send(&scene.guard, step).await?;
+                let report = report::step(step, &answer, began.elapsed(), style)?;
+                wrong += usize::from(!report.is_expected);
+                output::data(&report.text)?;
+            }
         }
-        _ => String::new(),
+        Ok(wrong)
+    }
+
+    /// Replaces the plan by one for another snapshot, as a reload of the configuration does.
+    fn load(&mut self, dir: &PathBuf) -> Result<(), Stop> {
+        let control_planes = ControlPlanes::snapshot(snapshot(dir)?);
+        self.generation += 1;
+        self.cell.swap(plan(&self.file, self.generation, &control_planes, &self.metrics)?);
+        Ok(())
+    }
+
+    /// Posts a review to a guard as the API server does.
+    async fn send(&self, guard: &str, step: &Step) -> Result<String, Stop> {
+        let request = Request::post(format!("/{guard}?timeout=10s"))
+            .header("content-type", "application/json")
+            .body(example(&step.review)?.as_bytes().to_vec())
+            .map_err(|error| fault("the demo's request is invalid", &error))?;
+        let answer = tokio::time::timeout(TIMEOUT, self.client.request_text(request)).await;
+        let answer = answer.map_err(|error| fault("the demo's server does not answer", &error))?;
+        answer.map_err(|error| fault("the demo's server failed", &error))
+    }
+
+    fn to_try(&self, scenes: &[Scene]) -> String {
+        let Addresses { listen, admin, .. } = self.addresses;
+        let Some((scene, step)) = scenes.iter().find_map(|scene| Some((scene, scene.steps.last()?))) else {
+            return String::new();
+        };
+        let (dir, Scene { guard, snapshot, .. }, review) = (self.dir.path().display(), scene, &step.review);
+        format!(
+            "\nStill serving; Ctrl-C ends it and removes the directory. Try from another terminal:\n\
+             \x20 cd {dir}\n\
+             \x20 curl -s --cacert demo/ca.crt -H 'Content-Type: application/json' -d @{review} https://{listen}/{guard}\n\
+             \x20 curl -s http://{admin}/metrics | grep durward_reviews_total\n\
+             \x20 durward review {review} --config demo/durward.yaml --world {snapshot} -v\n"
+        )
+    }
+}
+
+/// Creates a client that trusts the CA of the demo.
+fn client(url: &str, authority: &str) -> Result<Client, Stop> {
+    let url = url.parse().map_err(|error| fault("the server's address is invalid", &error))?;
+    let mut config = kube::Config::new(url);
+    let pem = Pem::read("the demo's CA", authority.as_bytes())?;
+    config.root_cert = Some(pem.certificates.iter().map(|certificate| certificate.to_vec()).collect());
+    Client::try_from(config).map_err(|error| fault("the demo's client cannot be created", &error))
+}
+
+/// Writes a CA and a certificate as `certs new` does, and returns the CA.
+fn write_certificate(dir: &Path) -> Result<String, Stop> {
+    let mut names = Names::default();
+    names.address([127, 0, 0, 1].into());
+    let authority = Authority::make(LASTS)?;
+    let leaf = authority.sign(names, LASTS)?;
+    for (name, text) in [("ca.crt", &authority.cert), ("tls.crt", &leaf.cert), ("tls.key", &leaf.key)] {
+        write(&dir.join(name), text)?;
+    }
+    Ok(authority.cert)
+}
+
+fn write(path: &Path, text: &str) -> Result<(), Stop> {
+    let parent = path.parent().map_or(Ok(()), fs::create_dir_all);
+    let written = parent.and_then(|()| fs::write(path, text));
+    written.map_err(|error| fault(&format!("{} cannot be written", path.display()), &error))
+}
+
+fn ending(scenes: &[Scene], wrong: usize, began: Instant, style: Style) -> String {
+    let all: usize = scenes.iter().map(|scene| scene.steps.len()).sum();
+    let verdict = match wrong {
+        0 => style.green(&format!("{all} requests, every verdict as expected")),
+        _ => style.red(&format!("{wrong} of {all} verdicts are not the expected ones")),
     };
     format!(
-        "\nStill serving; Ctrl-C ends it and removes {dir}. Try from another terminal:\n\
-         \x20 curl -s --cacert {dir}/ca.crt -H 'Content-Type: application/json' -d @{dir}/reviews/{guard}-1.2.json https://{listen}/{guard}\n\
-         \x20 curl -s http://{admin}/readyz?verbose\n\
-         \x20 curl -s http://{admin}/metrics | grep durward_reviews_total\n\
-         \x20 durward review {dir}/reviews/{guard}-1.*.json --config {dir}/durward.yaml --world {dir}/worlds/{guard}-1 -v\n{impact}"
+        "\n{verdict}, in {}.\n\nNext:\n\
+         \x20 durward impact ns/shop --world examples/deletion/healthy   what a deletion would remove; in the repository\n\
+         \x20 durward demo --keep                                        leaves the server running and tells what to try\n\
+         \x20 durward config defaults > durward.yaml                     every key, with what it does\n",
+        report::time(began.elapsed())
     )
 }

@@ -1,16 +1,17 @@
-//! Prints request, verdict, reason and time of each review.
+//! Formats the answer to a request of the demo, as kubectl shows it.
 
 use std::time::Duration;
 
-use admission::{Fields, decode};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use config::Problem;
 use serde::Deserialize;
+use serde_json::Value;
 
-use super::client::Answer;
-use super::scenario::{Step, Verdict};
-use crate::output::Style;
+use super::scenes::{Step, Verdict};
+use crate::output::{self, Style};
 
-/// A printed answer.
+/// A formatted answer.
 pub(super) struct StepReport {
     /// The text to print.
     pub(super) text: String,
@@ -24,128 +25,81 @@ struct Envelope {
 }
 
 #[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", default)]
+#[derive(Default)]
 struct Response {
-    uid: String,
     allowed: bool,
     patch: Option<String>,
-    #[serde(default)]
     warnings: Vec<String>,
-    status: Option<Status>,
-    #[serde(default)]
-    audit_annotations: std::collections::BTreeMap<String, String>,
+    status: Status,
+    audit_annotations: serde_json::Map<String, Value>,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, Default)]
 struct Status {
     message: String,
 }
 
 impl Response {
     fn verdict(&self) -> Verdict {
-        if self.audit_annotations.contains_key("unknown") {
-            Verdict::Unknown
-        } else if !self.allowed {
-            Verdict::Deny
-        } else if self.patch.is_some() {
-            Verdict::Mutate
-        } else {
-            Verdict::Allow
+        match (self.allowed, &self.patch) {
+            _ if self.audit_annotations.contains_key("unknown") => Verdict::Unknown,
+            (false, _) => Verdict::Deny,
+            (true, Some(_)) => Verdict::Mutate,
+            (true, None) => Verdict::Allow,
         }
     }
 }
 
-/// Formats one step.
-pub(super) fn step(number: usize, step: &Step, answer: &Answer, style: Style) -> Result<StepReport, Problem> {
-    let unreadable =
-        |why: String| Problem::new(format!("the answer to review {number} cannot be read")).why(why);
-    if !answer.status.is_success() {
-        let text = String::from_utf8_lossy(&answer.body);
-        return Err(unreadable(format!("{}: {}", answer.status, text.trim())));
-    }
-    let Envelope { response } =
-        serde_json::from_slice(&answer.body).map_err(|error| unreadable(error.to_string()))?;
-    let review =
-        decode(step.review.as_bytes(), &Fields::none()).map_err(|error| unreadable(error.to_string()))?;
-    let request = &review.request;
-
+/// Formats a request and its answer.
+pub(super) fn step(step: &Step, answer: &str, took: Duration, style: Style) -> Result<StepReport, Problem> {
+    let Envelope { response } = serde_json::from_str(answer)
+        .map_err(|error| Problem::new("the server's answer is not a review").why(error.to_string()))?;
     let verdict = response.verdict();
-    let warned = match step.warning {
+    let is_warned = match &step.warning {
         Some(part) => response.warnings.iter().any(|warning| warning.contains(part)),
         None => response.warnings.is_empty(),
     };
-    let is_expected = verdict == step.expected && warned && response.uid == request.uid;
-
-    // In a review of a Namespace, the API server sets the namespace to the object itself.
-    let within = match request.namespace.as_ref() {
-        "" => String::new(),
-        _ if request.kind.kind == "Namespace" => String::new(),
-        namespace => format!("{namespace}/"),
+    let is_expected = verdict == step.verdict && is_warned;
+    let word = match (verdict, response.allowed) {
+        (Verdict::Allow, _) => style.green("allowed"),
+        (Verdict::Mutate, _) => style.cyan("allowed, with changes"),
+        (Verdict::Deny, _) => style.red("denied"),
+        (Verdict::Unknown, true) => style.yellow("allowed: could not check"),
+        (Verdict::Unknown, false) => style.yellow("denied: could not check"),
     };
-    let asked = format!("{} {} {within}{}", request.operation.as_str(), request.kind.kind, request.name);
     let mut lines = vec![
-        format!("  {number}. {}", style.bold(step.title)),
-        format!("     {} {asked} by {}", style.dim("asked  "), request.user.name),
-        format!(
-            "     {} {}  {}",
-            style.dim("verdict"),
-            painted(verdict, response.allowed, style),
-            style.dim(&time(answer.took))
-        ),
+        format!("  $ {}", step.request),
+        format!("    {word} {}", style.dim(&format!("({})", time(took)))),
     ];
-    let mut report = |what: &str, text: &str| {
-        let text = text.replace('\n', "\n             ");
-        lines.push(format!("     {} {text}", style.dim(&format!("{what:<7}"))));
-    };
-    if let Some(status) = &response.status {
-        report("reason", &status.message);
-    }
+    let mut add = |text: &str| lines.extend(text.lines().map(|line| format!("    {line}")));
+    add(&response.status.message);
     for change in response.patch.as_deref().map(changes).unwrap_or_default() {
-        report("change", &change);
+        add(&change);
     }
-    response
-        .warnings
-        .iter()
-        .for_each(|warning| report("kubectl", &format!("{} {warning}", style.yellow("Warning:"))));
-    if verdict == Verdict::Allow && response.warnings.is_empty() {
-        report("reason", "nothing to object to, nothing to add");
+    for warning in &response.warnings {
+        add(&format!("{} {warning}", style.yellow("Warning:")));
     }
     if !is_expected {
-        let expected = format!("expected {:?}, warning {:?}", step.expected, step.warning);
-        lines.push(format!("     {}", style.red(&expected)));
+        add(&style.red(&format!("expected {:?}, warning {:?}", step.verdict, step.warning)));
     }
-    Ok(StepReport { text: format!("{}\n\n", lines.join("\n")), is_expected })
-}
-
-fn painted(verdict: Verdict, allowed: bool, style: Style) -> String {
-    match verdict {
-        Verdict::Allow => style.green("allow"),
-        Verdict::Mutate => style.cyan("mutate"),
-        Verdict::Deny => style.red("deny"),
-        Verdict::Unknown if allowed => style.yellow("unknown, so allow (this guard's stance)"),
-        Verdict::Unknown => style.yellow("unknown, so deny (this guard's stance)"),
-    }
+    Ok(StepReport { text: output::lines(lines), is_expected })
 }
 
 /// Returns a line for each addition of a patch.
 fn changes(patch: &str) -> Vec<String> {
-    use base64::Engine as _;
-    #[derive(Deserialize)]
-    struct Operation {
-        op: String,
-        path: String,
-        value: serde_json::Value,
-    }
-    let bytes = base64::engine::general_purpose::STANDARD.decode(patch).unwrap_or_default();
-    let operations: Vec<Operation> = serde_json::from_slice(&bytes).unwrap_or_default();
-    let told = operations.iter().map(|Operation { op, path, value }| match value {
-        serde_json::Value::Array(items) => {
-            let names: Vec<_> = items.iter().filter_map(|item| item.get("name")?.as_str()).collect();
-            format!("{op} {path}: {}", names.join(", "))
-        }
-        other => format!("{op} {path}: {other}"),
-    });
-    told.collect()
+    let bytes = STANDARD.decode(patch).unwrap_or_default();
+    let operations: Vec<Value> = serde_json::from_slice(&bytes).unwrap_or_default();
+    let change = |operation: &Value| {
+        let value = &operation["value"];
+        let names = value.as_array().map(|items| {
+            let names = items.iter().filter_map(|item| item["name"].as_str());
+            names.collect::<Vec<_>>().join(", ")
+        });
+        let path = operation["path"].as_str().unwrap_or_default();
+        format!("+ {path}: {}", names.unwrap_or_else(|| value.to_string()))
+    };
+    operations.iter().map(change).collect()
 }
 
 /// Formats a time to a tenth of a millisecond.
@@ -155,39 +109,26 @@ pub(super) fn time(took: Duration) -> String {
 
 #[cfg(test)]
 mod tests {
-    use hyper::StatusCode;
-
     use super::*;
-    use crate::demo::scenario::SCENARIOS;
 
-    fn told(expected: Verdict, warning: Option<&'static str>, response: &str) -> Result<StepReport, Problem> {
-        let review = SCENARIOS[0].scenes[0].steps[0].review;
-        let uid = "5b1d3c1e-0002-4000-8000-000000000001";
-        let body = format!(r#"{{"response":{{"uid":"{uid}",{response}}}}}"#);
-        let answer = Answer { status: StatusCode::OK, body: body.into(), took: Duration::from_micros(1500) };
-        step(1, &Step { title: "t", review, expected, warning }, &answer, Style::stdout())
+    fn report(verdict: Verdict, warning: Option<&str>, response: &str) -> StepReport {
+        let warning = warning.map(str::to_owned);
+        let expected = Step { request: "kubectl".to_owned(), review: String::new(), verdict, warning };
+        let answer = format!(r#"{{"response":{{{response}}}}}"#);
+        step(&expected, &answer, Duration::from_micros(1500), Style::stdout()).unwrap()
     }
 
     #[test]
     fn reports_an_unexpected_verdict() {
         let allow = r#""allowed":true"#;
-        let deny = r#""allowed":false,"status":{"message":"in use"}"#;
-        assert!(told(Verdict::Allow, None, allow).unwrap().is_expected);
-        assert!(!told(Verdict::Mutate, None, allow).unwrap().is_expected);
-        assert!(!told(Verdict::Allow, Some("careful"), allow).unwrap().is_expected);
-        assert!(!told(Verdict::Allow, None, r#""allowed":true,"warnings":["careful"]"#).unwrap().is_expected);
-        let refused = told(Verdict::Deny, None, deny).unwrap();
-        assert!(refused.is_expected && refused.text.contains("1.5 ms") && refused.text.contains("in use"));
-        let blind = r#""allowed":false,"auditAnnotations":{"unknown":"x"},"status":{"message":"x"}"#;
-        assert!(told(Verdict::Unknown, None, blind).unwrap().is_expected);
-    }
-
-    #[test]
-    fn stops_at_an_answer_that_is_not_a_review() {
-        let answer =
-            Answer { status: StatusCode::NOT_FOUND, body: "nothing here\n".into(), took: Duration::ZERO };
-        let first = &SCENARIOS[0].scenes[0].steps[0];
-        let problem = step(1, first, &answer, Style::stdout()).err().unwrap();
-        assert!(problem.to_string().contains("404 Not Found: nothing here"));
+        let deny = r#""allowed":false,"status":{"message":"in use\nNext: wait"}"#;
+        assert!(report(Verdict::Allow, None, allow).is_expected);
+        assert!(!report(Verdict::Mutate, None, allow).is_expected);
+        assert!(!report(Verdict::Allow, Some("careful"), allow).is_expected);
+        assert!(!report(Verdict::Allow, None, r#""allowed":true,"warnings":["careful"]"#).is_expected);
+        let denied = report(Verdict::Deny, None, deny);
+        assert!(denied.is_expected && denied.text.ends_with("denied (1.5 ms)\n    in use\n    Next: wait\n"));
+        let unknown = r#""allowed":false,"auditAnnotations":{"unknown":"x"},"status":{"message":"x"}"#;
+        assert!(report(Verdict::Unknown, None, unknown).is_expected);
     }
 }

@@ -59,7 +59,7 @@ pub(crate) async fn ask(
     let malformed = |why: String| {
         let problem =
             Problem::new(format!("{source} is not an AdmissionReview that can be answered")).why(why);
-        problem.next("what kubectl applies is no review: see durward inject, or examples/reviews")
+        problem.next("what kubectl applies is no review: see durward inject, or examples/lxcfs/reviews")
     };
     let plain = decode(document.as_bytes(), &Fields::none()).map_err(|e| malformed(e.to_string()))?;
     let (mut answered, mut not_asked) = (Vec::new(), Vec::new());

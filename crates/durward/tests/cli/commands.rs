@@ -162,14 +162,15 @@ fn runs_the_demo_and_removes_its_directory() {
     assert_eq!(run.status.code(), Some(0), "{out}");
     assert!(out.contains("every verdict as expected"));
     for verdict in [
-        "verdict allow",
-        "verdict mutate",
-        "verdict deny",
-        "verdict unknown, so allow",
-        "verdict unknown, so deny",
+        "allowed (",
+        "allowed, with changes",
+        "denied (",
+        "allowed: could not check",
+        "denied: could not check",
     ] {
-        assert!(out.contains(verdict), "{verdict}: {out}");
+        assert!(out.contains(&format!("\n    {verdict}")), "{verdict}: {out}");
     }
+    assert!(out.lines().count() <= 90, "{} lines: {out}", out.lines().count());
     assert!(!out.contains('\u{1b}'), "colours without a terminal");
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0, "something is left behind");
     let wrong = durward(&["demo", "--scenario", "moon"]);
@@ -259,7 +260,7 @@ fn names_kubectl_when_run_as_its_plugin() {
     std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_durward"), &plugin).unwrap();
     let run = std::process::Command::new(plugin).arg("serve").output().unwrap();
     assert!(String::from_utf8(run.stderr).unwrap().contains("usage: kubectl durward serve"));
-    let snapshot = crate::harness::root().join("examples/fleet/world");
+    let snapshot = crate::harness::root().join("examples/deletion/healthy");
     let plugin = directory.path().join("kubectl-durward");
     let run = std::process::Command::new(plugin)
         .args(["impact", "ns/docs", "--world"])

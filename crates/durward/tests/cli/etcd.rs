@@ -28,7 +28,7 @@ fn codes(report: &Value) -> Vec<&str> {
 #[test]
 fn reports_members_roles_and_the_verdict_for_each_pod() {
     let dir = dir();
-    let run = doctor(&dir, "etcd/world", &[]);
+    let run = doctor(&dir, "etcd/healthy", &[]);
     assert_eq!((run.code, run.err.as_str()), (0, ""), "{}", run.out);
     for line in [
         "1 of 1 ensemble has all its members healthy",
@@ -40,7 +40,7 @@ fn reports_members_roles_and_the_verdict_for_each_pod() {
     ] {
         assert!(run.out.lines().any(|printed| printed == line), "{line}\n{}", run.out);
     }
-    let report = doctor(&dir, "etcd/world", &["-o", "json"]).json();
+    let report = doctor(&dir, "etcd/healthy", &["-o", "json"]).json();
     assert_eq!(report["ensembles"][0]["lease"], "durward-system/durward-etcd.db");
     assert_eq!(report["ensembles"][0]["members"][2]["lag"], 2);
     assert_eq!(codes(&report), [""; 0]);
@@ -49,12 +49,12 @@ fn reports_members_roles_and_the_verdict_for_each_pod() {
 #[test]
 fn reports_a_member_that_is_down_and_denied_deletions() {
     let dir = dir();
-    let run = doctor(&dir, "etcd/down", &[]);
+    let run = doctor(&dir, "etcd/one-down", &[]);
     assert_eq!(run.code, 1);
     assert!(run.out.contains("db/etcd  2 of 3 healthy, 2 are a quorum"), "{}", run.out);
     assert!(run.out.contains("may not be deleted now: only 1 other member is healthy"), "{}", run.out);
     assert!(run.out.contains("kubectl -n db logs etcd-2"), "{}", run.out);
-    let report = doctor(&dir, "etcd/down", &["-o", "json"]).json();
+    let report = doctor(&dir, "etcd/one-down", &["-o", "json"]).json();
     assert_eq!(codes(&report), ["not-listening"]);
     let members = report["ensembles"][0]["members"].as_array().unwrap();
     let verdicts: Vec<_> = members.iter().map(|one| one["deletion"]["verdict"].as_str().unwrap()).collect();
@@ -64,7 +64,7 @@ fn reports_a_member_that_is_down_and_denied_deletions() {
 #[test]
 fn reports_members_that_could_not_be_read() {
     let dir = dir();
-    let report = doctor(&dir, "etcd/cut", &["-o", "json"]).json();
+    let report = doctor(&dir, "etcd/unreachable", &["-o", "json"]).json();
     assert_eq!(codes(&report), ["timeout", "list"]);
     let what = report["findings"][0]["what"].as_str().unwrap();
     assert!(
@@ -72,11 +72,11 @@ fn reports_members_that_could_not_be_read() {
         "{what}"
     );
     // A List that was not recorded is unknown.
-    fs::remove_file(dir.path().join("etcd/world/here/core_v1_pods.json")).unwrap();
-    fs::remove_file(dir.path().join("etcd/down/here/coordination.k8s.io_v1_leases.json")).unwrap();
-    let report = doctor(&dir, "etcd/world", &["-o", "json"]).json();
+    fs::remove_file(dir.path().join("etcd/healthy/here/core_v1_pods.json")).unwrap();
+    fs::remove_file(dir.path().join("etcd/one-down/here/coordination.k8s.io_v1_leases.json")).unwrap();
+    let report = doctor(&dir, "etcd/healthy", &["-o", "json"]).json();
     assert_eq!((codes(&report), &report["ensembles"]), (vec!["not-recorded"], &json!([])));
-    let report = doctor(&dir, "etcd/down", &["-o", "json"]).json();
+    let report = doctor(&dir, "etcd/one-down", &["-o", "json"]).json();
     assert_eq!(codes(&report), ["not-listening", "lease"]);
     assert_eq!(report["ensembles"][0]["members"][0]["deletion"]["verdict"], "deny", "by the quorum alone");
 }
@@ -85,7 +85,7 @@ fn reports_members_that_could_not_be_read() {
 fn reports_namespaces_without_selected_pods() {
     let dir = dir();
     dir.configure("  etcd: {ensembles: [{namespace: db, selector: app=etdc}]}\n");
-    let run = doctor(&dir, "etcd/world", &[]);
+    let run = doctor(&dir, "etcd/healthy", &[]);
     assert_eq!(run.code, 1);
     assert!(run.out.starts_with("no ensemble was found\n"), "{}", run.out);
     assert!(
@@ -95,7 +95,7 @@ fn reports_namespaces_without_selected_pods() {
     );
     assert!(run.out.contains("these pods seem to run etcd: etcd-0, etcd-1, etcd-2"), "{}", run.out);
     dir.configure("  etcd: {ensembles: []}\n");
-    let run = doctor(&dir, "etcd/world", &[]);
+    let run = doctor(&dir, "etcd/healthy", &[]);
     assert_eq!((run.code, run.out.as_str()), (2, ""));
     assert!(run.err.contains("no etcd ensembles are configured"), "{}", run.err);
 }
@@ -104,7 +104,7 @@ fn reports_namespaces_without_selected_pods() {
 fn reports_entries_that_select_the_same_pods() {
     let dir = dir();
     dir.configure("  etcd: {leader: refuse, ensembles: [{namespace: db, selector: 'statefulset.kubernetes.io/pod-name in (etcd-0,etcd-1)'}, {namespace: db, selector: app=etcd}]}\n");
-    let report = doctor(&dir, "etcd/world", &["-o", "json"]).json();
+    let report = doctor(&dir, "etcd/healthy", &["-o", "json"]).json();
     let overlap = &report["findings"][0];
     assert_eq!(overlap["code"], "overlap", "{report:#}");
     assert_eq!(overlap["what"], "ensembles[0] and ensembles[1] both choose etcd-0, etcd-1 in namespace db");
@@ -124,23 +124,23 @@ fn reports_entries_that_select_the_same_pods() {
 #[test]
 fn checks_one_namespace_on_request_and_prints_complete_commands() {
     let dir = dir();
-    let none = doctor(&dir, "etcd/down", &["--namespace", "other"]);
+    let none = doctor(&dir, "etcd/one-down", &["--namespace", "other"]);
     assert_eq!((none.code, none.out.starts_with("no ensemble was found\n")), (1, true), "{}", none.out);
     assert!(
         none.out.contains("no entry of the configuration chooses namespace other (no-pods)"),
         "{}",
         none.out
     );
-    let run = doctor(&dir, "etcd/down", &["--namespace", "db"]);
+    let run = doctor(&dir, "etcd/one-down", &["--namespace", "db"]);
     let (finding, table) = (run.out.find("not-listening"), run.out.find("db/etcd  2 of 3 healthy"));
     assert!(finding.unwrap() < table.unwrap(), "what is to be mended comes first\n{}", run.out);
-    let cut = doctor(&dir, "etcd/cut", &[]).out;
+    let cut = doctor(&dir, "etcd/unreachable", &[]).out;
     assert!(
         cut.contains("exec deploy/durward -- durward doctor etcd --config /etc/durward/durward.yaml"),
         "{cut}"
     );
-    fs::remove_file(dir.path().join("etcd/down/here/coordination.k8s.io_v1_leases.json")).unwrap();
-    let unrecorded = doctor(&dir, "etcd/down", &[]).out;
+    fs::remove_file(dir.path().join("etcd/one-down/here/coordination.k8s.io_v1_leases.json")).unwrap();
+    let unrecorded = doctor(&dir, "etcd/one-down", &[]).out;
     assert!(unrecorded.contains("durward snapshot --out FOLDER --config durward.yaml"), "{unrecorded}");
     assert!(!unrecorded.contains("manifests"), "{unrecorded}");
 }
@@ -158,7 +158,7 @@ fn review(dir: &TestDir, name: &str, snapshot: &str) -> Value {
 #[test]
 fn a_snapshot_of_etcd_clusters_gives_the_same_verdicts() {
     let dir = dir();
-    for (snapshot, code) in [("world", 0), ("down", 1), ("cut", 1)] {
+    for (snapshot, code) in [("healthy", 0), ("one-down", 1), ("unreachable", 1)] {
         let (from, out) = (format!("etcd/{snapshot}"), format!("snap-{snapshot}"));
         let run = dir.run(&["snapshot", "--out", &out, "--world", &from, "--config", "durward.yaml"]);
         assert_eq!(run.code, code, "{}", run.err);
@@ -173,15 +173,15 @@ fn a_snapshot_of_etcd_clusters_gives_the_same_verdicts() {
     }
     // Without a fleet, no object of a fleet can be named.
     let run =
-        dir.run(&["snapshot", "--out", "x", "ns/db", "--world", "etcd/world", "--config", "durward.yaml"]);
+        dir.run(&["snapshot", "--out", "x", "ns/db", "--world", "etcd/healthy", "--config", "durward.yaml"]);
     assert_eq!(run.code, 2, "{}", run.err);
 }
 
 /// A control plane whose own cluster contains an etcd cluster.
 fn both() -> TestDir {
     let dir = dir();
-    copy(&root().join("examples/fleet/world"), &dir.path().join("both"));
-    copy(&dir.path().join("etcd/world/here/etcd"), &dir.path().join("both/here/etcd"));
+    copy(&root().join("examples/deletion/healthy"), &dir.path().join("both"));
+    copy(&dir.path().join("etcd/healthy/here/etcd"), &dir.path().join("both/here/etcd"));
     for name in [
         "core_v1_pods",
         "core_v1_namespaces",
@@ -194,7 +194,7 @@ fn both() -> TestDir {
                 fs::read_to_string(dir.path().join(directory).join(format!("here/{name}.json"))).ok()?;
             Some(serde_json::from_str(&text).unwrap())
         };
-        let mut list = read("etcd/world").unwrap();
+        let mut list = read("etcd/healthy").unwrap();
         let more = read("both").map(|list| list["items"].as_array().unwrap().clone()).unwrap_or_default();
         list["items"].as_array_mut().unwrap().extend(more);
         for key in ["names", "namespaces"] {

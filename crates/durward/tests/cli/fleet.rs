@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 
 use crate::harness::{Run, TestDir, copy, durward, durward_in, root};
 
-const WORLD: &str = "examples/fleet/world";
-const CUT: &str = "examples/fleet/cut";
-const CONFIG: &str = "examples/fleet/durward.yaml";
+const WORLD: &str = "examples/deletion/healthy";
+const CUT: &str = "examples/deletion/m3-unreachable";
+const CONFIG: &str = "examples/deletion/durward.yaml";
 
 fn impact(arguments: &[&str]) -> Run {
     durward(&[&["impact"], arguments].concat())
@@ -265,7 +265,7 @@ fn a_snapshot_contains_only_what_was_read() {
     assert!(text.contains("docs") && !text.contains("shop"), "{text}");
     assert!(!out.join("m2/core_v1_pods.json").exists(), "m2 has no namespace docs");
     // The same review on both.
-    let review = root().join("examples/fleet/reviews/deletion-allow.json");
+    let review = root().join("examples/deletion/reviews/deletion-allow.json");
     let run = dir.run(&["review", review.to_str().unwrap(), "--config", "durward.yaml", "--world", "snap"]);
     assert_eq!(run.code, 0, "{}", run.out);
     let again = dir.run(&["snapshot", "--out", "snap", "ns/docs", "--world", "fleet"]);

@@ -97,9 +97,8 @@ impl TestDir {
             "durward.durward-system",
         ]);
         assert_eq!(made.code, 0, "{}", made.err);
-        for part in ["world/world.yaml", "world/here/core_v1_namespaces.json", "blind/world.yaml"] {
-            dir.write(part, &fs::read_to_string(root().join("examples").join(part)).unwrap());
-        }
+        copy(&root().join("examples/lxcfs/healthy"), &dir.path().join("world"));
+        copy(&root().join("examples/lxcfs/unreachable"), &dir.path().join("blind"));
         dir.configure("  lxcfs: {}\n");
         dir
     }
@@ -312,5 +311,5 @@ impl Client {
 
 /// A review from the examples.
 pub(crate) fn example(name: &str) -> String {
-    fs::read_to_string(root().join("examples/reviews").join(name)).unwrap()
+    fs::read_to_string(root().join("examples/lxcfs/reviews").join(name)).unwrap()
 }

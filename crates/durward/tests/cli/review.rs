@@ -2,7 +2,7 @@
 
 use crate::harness::{TestDir, durward, durward_in, example};
 
-const CONFIG: [&str; 2] = ["--config", "examples/durward.yaml"];
+const CONFIG: [&str; 2] = ["--config", "examples/lxcfs/durward.yaml"];
 
 fn review(more: &[&str]) -> crate::harness::Run {
     durward(&[&["review"], more, &CONFIG[..]].concat())
@@ -11,11 +11,11 @@ fn review(more: &[&str]) -> crate::harness::Run {
 #[test]
 fn prints_verdict_warnings_facts_and_the_patched_object() {
     let run = review(&[
-        "examples/reviews/lxcfs-allow.json",
-        "examples/reviews/lxcfs-mutate.json",
-        "examples/reviews/lxcfs-warn.json",
+        "examples/lxcfs/reviews/lxcfs-allow.json",
+        "examples/lxcfs/reviews/lxcfs-mutate.json",
+        "examples/lxcfs/reviews/lxcfs-warn.json",
         "--world",
-        "examples/world",
+        "examples/lxcfs/healthy",
         "-v",
         "--show-patch",
     ]);
@@ -34,7 +34,7 @@ fn prints_verdict_warnings_facts_and_the_patched_object() {
 
 #[test]
 fn reports_missing_facts_as_unknown_with_the_flag_to_add() {
-    let run = review(&["examples/reviews/lxcfs-mutate.json", "-o", "json"]);
+    let run = review(&["examples/lxcfs/reviews/lxcfs-mutate.json", "-o", "json"]);
     assert_eq!(run.code, 0);
     let answer = &run.json()[0];
     assert_eq!((&answer["verdict"], &answer["allowed"]), (&"unknown".into(), &true.into()));
@@ -43,8 +43,8 @@ fn reports_missing_facts_as_unknown_with_the_flag_to_add() {
     let note =
         "note: no --world was given: guards see nothing, and what they would have looked up is unknown\n";
     assert_eq!(run.err, note);
-    let fleet = ["--config", "examples/fleet/durward.yaml"];
-    let run = durward(&[&["review", "examples/fleet/reviews/deletion-deny.json"], &fleet[..]].concat());
+    let fleet = ["--config", "examples/deletion/durward.yaml"];
+    let run = durward(&[&["review", "examples/deletion/reviews/deletion-deny.json"], &fleet[..]].concat());
     assert_eq!((run.code, run.err.as_str()), (1, note));
     let expected = "namespace \"shop\" could not be checked: the list of the fleet's clusters could not be read: no world was given (--world DIR); the control plane (pods could not be looked up: no world was given (--world DIR); and 8 more that could not be read). Try again";
     assert!(run.out.contains(expected), "{}", run.out);
@@ -80,7 +80,7 @@ fn reads_several_reviews_as_stream_list_or_yaml() {
     ] {
         let run = durward_in(
             &crate::harness::root(),
-            &[&["review", "-", "--world", "examples/world", "-o", "json"], &CONFIG[..]].concat(),
+            &[&["review", "-", "--world", "examples/lxcfs/healthy", "-o", "json"], &CONFIG[..]].concat(),
             &input,
         );
         assert_eq!(run.code, 0, "{}", run.err);
@@ -96,7 +96,7 @@ fn calls_guards_by_their_rules_or_by_name() {
         example("lxcfs-mutate.json").replace("\"pods\"", "\"services\"").replace("\"Pod\"", "\"Service\"");
     let ask = |more: &[&str]| {
         let arguments =
-            [&["review", "-", "--world", "examples/world", "-o", "json"], more, &CONFIG[..]].concat();
+            [&["review", "-", "--world", "examples/lxcfs/healthy", "-o", "json"], more, &CONFIG[..]].concat();
         durward_in(&crate::harness::root(), &arguments, &service)
     };
     let run = ask(&[]);
@@ -157,7 +157,7 @@ fn exits_with_two_on_bad_input_and_answers_the_rest() {
     let good = example("lxcfs-allow.json");
     let run = durward_in(
         &crate::harness::root(),
-        &[&["review", "-", "nothing.json", "--world", "examples/world"], &CONFIG[..]].concat(),
+        &[&["review", "-", "nothing.json", "--world", "examples/lxcfs/healthy"], &CONFIG[..]].concat(),
         &format!("{good}\n{{\"apiVersion\":\"v1\",\"kind\":\"Pod\"}}"),
     );
     assert_eq!(run.code, 2);

@@ -1,5 +1,0 @@
-//! Scenarios, one file for each guard.
-
-pub(super) mod deletion;
-pub(super) mod etcd;
-pub(super) mod lxcfs;
