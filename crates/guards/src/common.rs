@@ -212,10 +212,10 @@ mod tests {
             common_config("installNamespace: \"\""),
             (CommonConfig { install_namespace: String::new(), ..common_config("{}").0 }, vec![])
         );
-        let told = common_config("mode: audit\ninstallNamespace: Bad Ns").1;
+        let problems = common_config("mode: audit\ninstallNamespace: Bad Ns").1;
         assert!(
-            told[0].starts_with("-:2:19: installNamespace: \"Bad Ns\": is no name of a namespace\n    allowed: a namespace: lower-case"),
-            "{told:?}"
+            problems[0].starts_with("-:2:19: installNamespace: \"Bad Ns\": is no name of a namespace\n    allowed: a namespace: lower-case"),
+            "{problems:?}"
         );
     }
 

@@ -172,7 +172,7 @@ mod tests {
             let root = parse("-", yaml).unwrap();
             read("-", root.as_ref(), Exempt::read).2.iter().map(ToString::to_string).collect::<Vec<_>>()
         };
-        for (yaml, told) in [
+        for (yaml, text) in [
             (
                 "exempt: {namespaces: [Foo_Bar]}",
                 "-:1:23: exempt.namespaces: \"Foo_Bar\": is no name of a namespace",
@@ -186,7 +186,7 @@ mod tests {
             let problems = problems(yaml);
             assert_eq!(problems.len(), 1, "{yaml}");
             assert!(
-                problems[0].contains(told) && problems[0].contains("\n    allowed: a namespace"),
+                problems[0].contains(text) && problems[0].contains("\n    allowed: a namespace"),
                 "{problems:?}"
             );
         }

@@ -9,18 +9,18 @@ use crate::args::ClusterArgs;
 use std::path::PathBuf;
 use std::time::{Instant, SystemTime};
 
-use cluster::fleet::{Cluster, Fleet, FleetMember, ListQuery, Object, Part};
+use cluster::fleet::{Cluster, Fleet, FleetMember, ListQuery, Object};
 use cluster::snapshot::LOCAL;
 use cluster::{Reader, Resource, cause};
 use futures_util::StreamExt as _;
 use futures_util::stream;
-use guards::deletion::{Survey, Validity};
+use guards::deletion::{DeletionKind, Survey, Validity};
 use serde::Serialize;
 
 use super::finding::{self, Finding, Subject};
 use crate::args::Format;
 use crate::exit::Outcome;
-use crate::fleet::{self, ANSWER_WITHIN, FleetContext, Subject as Deleted, all_pages};
+use crate::fleet::{self, ANSWER_WITHIN, FleetContext, all_pages};
 use crate::output::{ProgressLine, Style};
 use crate::review::runtime;
 use fixes::Fixes;
@@ -136,14 +136,7 @@ async fn check_cluster(
 ) -> Vec<Finding> {
     let mut found: Vec<(admission::Cause, Vec<String>)> = Vec::new();
     for resource in resources {
-        let query = ListQuery {
-            resource,
-            namespace: "",
-            field_selector: "",
-            part: Part::Metadata,
-            limit: 1,
-            continue_token: None,
-        };
+        let query = ListQuery { limit: 1, ..ListQuery::new(resource) };
         let Err(why) = reader.list(of, query, Instant::now() + ANSWER_WITHIN).await else { continue };
         // An unreachable cluster does not answer for the next kind either.
         if cause::is_of_cluster(why.code) {
@@ -178,7 +171,7 @@ fn unreadable(of: &Cluster, why: &admission::Cause, kinds: &[String], context: &
 /// Reports API groups of local CRDs that the guard does not read. CRDs of member clusters are deleted there, and Karmada's own are
 /// never read.
 async fn unreadable_groups(reader: &dyn Reader, survey: &Survey) -> Option<Finding> {
-    let objects = all_pages(reader, &Cluster::Local, &Deleted::Definition.resource()).await.ok()?;
+    let objects = all_pages(reader, &Cluster::Local, &DeletionKind::Crd.resource()).await.ok()?;
     let is_karmadas = |group: &str| {
         *survey.fleet() == Fleet::Karmada && (group == "karmada.io" || group.ends_with(".karmada.io"))
     };
@@ -211,22 +204,23 @@ async fn unreadable_groups(reader: &dyn Reader, survey: &Survey) -> Option<Findi
 /// Reports namespaces and CRDs that still have override annotations.
 async fn overrides(reader: &dyn Reader, fixes: &Fixes<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for (subject, word) in [(Deleted::Namespace, "ns"), (Deleted::Definition, "crd")] {
+    for kind in [DeletionKind::Namespace, DeletionKind::Crd] {
+        let word = kind.short_name();
         // A failed list is already a finding of this cluster.
         let objects: Vec<Object> =
-            all_pages(reader, &Cluster::Local, &subject.resource()).await.unwrap_or_default();
+            all_pages(reader, &Cluster::Local, &kind.resource()).await.unwrap_or_default();
         for object in objects.iter().filter(|object| !object.metadata.deleting) {
-            let Some(deed) = Survey::leftover_override(&object.metadata) else { continue };
+            let Some(leftover) = Survey::leftover_override(&object.metadata) else { continue };
             let name = &object.name;
-            let off: Vec<_> = deed.annotations.iter().map(|key| format!("{key}-")).collect();
-            let why = if deed.value != *name {
+            let off: Vec<_> = leftover.annotations.iter().map(|key| format!("{key}-")).collect();
+            let why = if leftover.value != *name {
                 "it opens nothing, since it is not the object's own name, and somebody meant it to"
-            } else if deed.annotations.len() > 1 {
+            } else if leftover.annotations.len() > 1 {
                 "whoever has the verb break-glass deletes it, whatever is in use; and with a reason and an end that holds, whoever may delete it"
             } else {
                 "whoever has the verb break-glass deletes it, whatever is in use"
             };
-            let what = format!("{word}/{name} is annotated durward.dev/delete-anyway={}", deed.value);
+            let what = format!("{word}/{name} is annotated durward.dev/delete-anyway={}", leftover.value);
             let fix = fixes.annotate(&format!("{word} {name}"), &off.join(" "));
             findings.push(Finding::new(None, "break-glass", what, why, fix));
         }

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cluster::fleet::{Cluster as FleetCluster, Fleet, ListQuery, Part};
+use cluster::fleet::{Cluster as FleetCluster, Fleet, ListQuery};
 use cluster::live::{Access, Live};
 use cluster::snapshot::Snapshot;
 use cluster::{Clients, Reader, Resource, cause};
@@ -17,7 +17,7 @@ use config::{Problem, parse, read};
 use guards::deletion::{self, Deletion, Survey};
 use guards::{Configured, GuardKind, etcd};
 
-pub(crate) use target::{Asked, Subject, Target, all_pages, missing};
+pub(crate) use target::{SubjectArg, SubjectArgs, all_pages, missing};
 
 use crate::args::ClusterArgs;
 use crate::connect::access;
@@ -152,14 +152,7 @@ pub(crate) async fn connect(access: &Access) -> Result<Live, Stop> {
 /// unknown.
 async fn karmada(reader: &dyn Reader) -> Result<(), admission::Cause> {
     let Some(clusters) = Resource::from_stem("cluster.karmada.io_v1alpha1_clusters") else { return Ok(()) };
-    let query = ListQuery {
-        resource: &clusters,
-        namespace: "",
-        field_selector: "",
-        part: Part::Metadata,
-        limit: 1,
-        continue_token: None,
-    };
+    let query = ListQuery { limit: 1, ..ListQuery::new(&clusters) };
     reader.list(&FleetCluster::Local, query, Instant::now() + ANSWER_WITHIN).await.map(drop)
 }
 

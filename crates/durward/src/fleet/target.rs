@@ -7,70 +7,40 @@ use cluster::fleet::{Cluster, ListQuery, Object};
 use cluster::{Reader, Resource, list_pages};
 use config::names::is_dns_subdomain;
 use config::{Problem, nearest};
-use guards::deletion::DeletionSubject;
+use guards::deletion::{DeletionKind, DeletionSubject};
 
 use super::{ANSWER_WITHIN, FleetContext, next_for};
 use crate::exit::Stop;
 
-/// A kind of object that the deletion guard protects.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Subject {
-    Namespace,
-    Definition,
-}
-
-impl Subject {
-    /// All kinds.
-    pub(crate) const ALL: [Self; 2] = [Self::Namespace, Self::Definition];
-
-    fn of(word: &str) -> Option<Self> {
-        match word.to_ascii_lowercase().as_str() {
-            "ns" | "namespace" | "namespaces" => Some(Self::Namespace),
-            "crd"
-            | "crds"
-            | "customresourcedefinition"
-            | "customresourcedefinitions"
-            | "customresourcedefinition.apiextensions.k8s.io"
-            | "customresourcedefinitions.apiextensions.k8s.io" => Some(Self::Definition),
-            _ => None,
-        }
-    }
-
-    fn what(self, name: String) -> DeletionSubject {
-        match self {
-            Self::Namespace => DeletionSubject::Namespace(name),
-            Self::Definition => DeletionSubject::Crd(name),
-        }
-    }
-
-    /// The resource of this kind.
-    pub(crate) fn resource(self) -> Resource {
-        match self {
-            Self::Namespace => Resource::NAMESPACES,
-            Self::Definition => Resource {
-                group: "apiextensions.k8s.io".into(),
-                version: "v1".into(),
-                plural: "customresourcedefinitions".into(),
-            },
-        }
+/// Returns the kind that a word of the command line names.
+fn kind(word: &str) -> Option<DeletionKind> {
+    match word.to_ascii_lowercase().as_str() {
+        "ns" | "namespace" | "namespaces" => Some(DeletionKind::Namespace),
+        "crd"
+        | "crds"
+        | "customresourcedefinition"
+        | "customresourcedefinitions"
+        | "customresourcedefinition.apiextensions.k8s.io"
+        | "customresourcedefinitions.apiextensions.k8s.io" => Some(DeletionKind::Crd),
+        _ => None,
     }
 }
 
 /// One argument of the command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Target {
+pub(crate) enum SubjectArg {
     /// `ns/shop`
-    One(DeletionSubject),
+    Named(DeletionSubject),
     /// `ns`
-    Every(Subject),
+    All(DeletionKind),
 }
 
-impl FromStr for Target {
+impl FromStr for SubjectArg {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         let (word, name) = text.split_once('/').map_or((text, None), |(word, name)| (word, Some(name)));
-        let subject = Subject::of(word).ok_or_else(|| {
+        let kind = kind(word).ok_or_else(|| {
             // A name without a kind is usually a namespace. One with a dot can be a CRD.
             let meant = match name {
                 None if !is_dns_subdomain(text) => String::new(),
@@ -81,8 +51,10 @@ impl FromStr for Target {
             format!("allowed: ns/NAME, crd/NAME{meant}")
         })?;
         match name {
-            None => Ok(Self::Every(subject)),
-            Some(name) if is_dns_subdomain(name) => Ok(Self::One(subject.what(name.to_owned()))),
+            None => Ok(Self::All(kind)),
+            Some(name) if is_dns_subdomain(name) => {
+                Ok(Self::Named(DeletionSubject { kind, name: name.to_owned() }))
+            }
             Some(_) => {
                 Err("allowed: ns/NAME, crd/NAME; names are lower-case letters, digits, - and .".to_owned())
             }
@@ -90,62 +62,57 @@ impl FromStr for Target {
     }
 }
 
-/// The selected objects.
+/// The objects that the command line selects.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Asked {
-    targets: Vec<Target>,
-    all: bool,
+pub(crate) enum SubjectArgs {
+    Named(Vec<DeletionSubject>),
+    All(Vec<DeletionKind>),
 }
 
-impl Asked {
-    /// Parses the arguments. As in kubectl, a kind without a name needs `--all`. `--all` alone means all kinds.
-    pub(crate) fn new(targets: &[Target], all: bool) -> Result<Self, Problem> {
-        let one = targets.iter().any(|target| matches!(target, Target::One(_)));
-        let every = targets.iter().any(|target| matches!(target, Target::Every(_)));
-        let problem = match (all, one, every) {
-            (true, true, _) => Problem::new("--all beside a name").why("either those that are named, or all"),
-            (false, _, true) => Problem::new("a kind without a name").why("which of them?"),
-            (false, false, false) => Problem::new("nothing is named"),
-            (true, false, _) | (false, true, false) => {
-                return Ok(Self { targets: targets.to_vec(), all });
+impl SubjectArgs {
+    /// Checks the arguments. As in kubectl, a kind without a name needs `--all`. `--all` alone means all kinds.
+    pub(crate) fn new(args: &[SubjectArg], all: bool) -> Result<Self, Problem> {
+        let (mut named, mut kinds) = (Vec::new(), Vec::new());
+        for arg in args {
+            match arg {
+                SubjectArg::Named(subject) if named.contains(subject) => {}
+                SubjectArg::Named(subject) => named.push(subject.clone()),
+                SubjectArg::All(kind) => kinds.push(*kind),
             }
+        }
+        let problem = match (all, named.is_empty(), kinds.is_empty()) {
+            (true, true, true) => return Ok(Self::everything()),
+            (true, true, false) => return Ok(Self::All(kinds)),
+            (false, false, true) => return Ok(Self::Named(named)),
+            (true, false, _) => {
+                Problem::new("--all beside a name").why("either those that are named, or all")
+            }
+            (false, _, false) => Problem::new("a kind without a name").why("which of them?"),
+            (false, true, true) => Problem::new("nothing is named"),
         };
         Err(problem.next("write ns/NAME, crd/NAME, or: ns --all, crd --all, --all"))
     }
 
     /// Selects all objects.
     pub(crate) fn everything() -> Self {
-        Self { targets: Vec::new(), all: true }
+        Self::All(vec![DeletionKind::Namespace, DeletionKind::Crd])
     }
 
-    /// Returns each selected object once, in order. If all of a kind are selected, lists them.
-    pub(crate) async fn things(&self, context: &FleetContext) -> Result<Vec<DeletionSubject>, Stop> {
-        let mut things = Vec::new();
-        let mut put = |thing: DeletionSubject| {
-            if !things.contains(&thing) {
-                things.push(thing);
-            }
+    /// Returns the selected objects in order. If all of a kind are selected, lists them.
+    pub(crate) async fn subjects(&self, context: &FleetContext) -> Result<Vec<DeletionSubject>, Stop> {
+        let kinds = match self {
+            Self::Named(named) => return Ok(named.clone()),
+            Self::All(kinds) => kinds,
         };
-        for target in &self.targets {
-            if let Target::One(what) = target {
-                put(what.clone());
-            }
+        let mut subjects = Vec::new();
+        for kind in
+            [DeletionKind::Namespace, DeletionKind::Crd].into_iter().filter(|kind| kinds.contains(kind))
+        {
+            let objects = every(context, &kind.resource()).await?.into_iter();
+            let names: BTreeSet<String> = objects.map(|object| object.name).collect();
+            subjects.extend(names.into_iter().map(|name| DeletionSubject { kind, name }));
         }
-        if self.all {
-            let is_meant =
-                |subject| self.targets.is_empty() || self.targets.contains(&Target::Every(subject));
-            for subject in Subject::ALL.into_iter().filter(|subject| is_meant(*subject)) {
-                let names: BTreeSet<String> = every(context, &subject.resource())
-                    .await?
-                    .into_iter()
-                    .map(|object| object.name)
-                    .collect();
-                for name in names {
-                    put(subject.what(name));
-                }
-            }
-        }
-        Ok(things)
+        Ok(subjects)
     }
 }
 
@@ -169,13 +136,14 @@ pub(crate) async fn all_pages(
 }
 
 /// Reports that an object does not exist, with the nearest name.
-pub(crate) async fn missing(reader: &dyn Reader, what: &DeletionSubject) -> Problem {
-    let (subject, name, kind) = match what {
-        DeletionSubject::Namespace(name) => (Subject::Namespace, name, "namespace"),
-        DeletionSubject::Crd(name) => (Subject::Definition, name, "CustomResourceDefinition"),
+pub(crate) async fn missing(reader: &dyn Reader, subject: &DeletionSubject) -> Problem {
+    let DeletionSubject { kind, name } = subject;
+    let word = match kind {
+        DeletionKind::Namespace => "namespace",
+        DeletionKind::Crd => "CustomResourceDefinition",
     };
-    let problem = Problem::new(format!("there is no {kind} {name:?}"));
-    let objects = all_pages(reader, &Cluster::Local, &subject.resource()).await.unwrap_or_default();
+    let problem = Problem::new(format!("there is no {word} {name:?}"));
+    let objects = all_pages(reader, &Cluster::Local, &kind.resource()).await.unwrap_or_default();
     match nearest(name, objects.iter().map(|object| object.name.as_str())) {
         Some(meant) => problem.next(format!("did you mean {meant}?")),
         None => problem.next("what members have under that name is not reached by a deletion here"),
@@ -188,15 +156,16 @@ mod tests {
 
     #[test]
     fn parses_names_as_kubectl_does() {
-        let namespace = Target::One(DeletionSubject::Namespace("shop".into()));
-        let definition = Target::One(DeletionSubject::Crd("widgets.example.org".into()));
+        let named = |kind, name: &str| SubjectArg::Named(DeletionSubject { kind, name: name.to_owned() });
+        let namespace = named(DeletionKind::Namespace, "shop");
+        let definition = named(DeletionKind::Crd, "widgets.example.org");
         for (text, expected) in [
             ("ns/shop", Some(&namespace)),
             ("namespaces/shop", Some(&namespace)),
             ("crd/widgets.example.org", Some(&definition)),
             ("customresourcedefinition.apiextensions.k8s.io/widgets.example.org", Some(&definition)),
-            ("ns", Some(&Target::Every(Subject::Namespace))),
-            ("crds", Some(&Target::Every(Subject::Definition))),
+            ("ns", Some(&SubjectArg::All(DeletionKind::Namespace))),
+            ("crds", Some(&SubjectArg::All(DeletionKind::Crd))),
             ("shop", None),
             ("pod/web", None),
             ("ns/", None),
@@ -205,25 +174,25 @@ mod tests {
             ("ns/Shop", None),
             ("ns/a%2Fb", None),
         ] {
-            assert_eq!(text.parse::<Target>().ok().as_ref(), expected, "{text}");
+            assert_eq!(text.parse::<SubjectArg>().ok().as_ref(), expected, "{text}");
         }
     }
 
     #[test]
     fn suggests_a_kind_for_a_name_without_one() {
-        for (text, told) in [
+        for (text, message) in [
             ("shop", "allowed: ns/NAME, crd/NAME; did you mean ns/shop?"),
             ("widgets.example.org", "allowed: ns/NAME, crd/NAME; did you mean crd/widgets.example.org?"),
             ("Shop!", "allowed: ns/NAME, crd/NAME"),
             ("pod/web", "allowed: ns/NAME, crd/NAME"),
         ] {
-            assert_eq!(text.parse::<Target>().unwrap_err(), told);
+            assert_eq!(text.parse::<SubjectArg>().unwrap_err(), message);
         }
     }
 
     #[test]
     fn takes_either_names_or_all() {
-        let parse = |words: &[&str]| words.iter().map(|w| w.parse().unwrap()).collect::<Vec<Target>>();
+        let parse = |words: &[&str]| words.iter().map(|w| w.parse().unwrap()).collect::<Vec<SubjectArg>>();
         for (words, all, is_right) in [
             (&["ns/a", "crd/b.c"][..], false, true),
             (&["ns"], true, true),
@@ -233,7 +202,7 @@ mod tests {
             (&["ns/a"], true, false),
             (&["ns/a", "crd"], false, false),
         ] {
-            assert_eq!(Asked::new(&parse(words), all).is_ok(), is_right, "{words:?} {all}");
+            assert_eq!(SubjectArgs::new(&parse(words), all).is_ok(), is_right, "{words:?} {all}");
         }
     }
 }

@@ -4,7 +4,6 @@
 mod text;
 
 use crate::args::ClusterArgs;
-use crate::fleet::Target;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -13,7 +12,7 @@ use guards::deletion::{DeletionSubject, Impact as Found, Progress};
 
 use crate::args::Format;
 use crate::exit::{Exit, Outcome};
-use crate::fleet::{self, Asked};
+use crate::fleet::{self, SubjectArg, SubjectArgs};
 use crate::output::{self, ProgressLine, Style};
 use crate::review::runtime;
 
@@ -22,7 +21,7 @@ use crate::review::runtime;
 pub(crate) struct Args {
     /// What would be deleted; with --all a kind without a name, or nothing
     #[arg(value_name = "ns/NAME|crd/NAME")]
-    pub(crate) targets: Vec<Target>,
+    pub(crate) targets: Vec<SubjectArg>,
     /// All namespaces and definitions of the control plane, or all of the kind that is named
     #[arg(long)]
     pub(crate) all: bool,
@@ -42,25 +41,25 @@ pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// `impact`
 pub(crate) fn run(args: &Args) -> Outcome {
-    let asked = Asked::new(&args.targets, args.all)?;
+    let subjects = SubjectArgs::new(&args.targets, args.all)?;
     runtime()?.block_on(async {
         let context = fleet::open(args.config.as_deref(), &args.cluster).await?;
-        let things = asked.things(&context).await?;
+        let subjects = subjects.subjects(&context).await?;
         let (mut found, mut problems) = (Vec::new(), Vec::new());
         let style = Style::stdout();
-        for (number, what) in things.iter().enumerate() {
+        for (number, subject) in subjects.iter().enumerate() {
             let line = ProgressLine::new();
             let progress = |at: Progress<'_>| {
-                line.show(&format_progress(what, (number, things.len()), at, context.local_name()));
+                line.show(&format_progress(subject, (number, subjects.len()), at, context.local_name()));
             };
             let deadline = Instant::now() + TIMEOUT;
-            let impact = context.survey.impact(&context.clients, what.clone(), deadline, &progress).await;
+            let impact = context.survey.impact(&context.clients, subject.clone(), deadline, &progress).await;
             drop(line);
             if impact.exists == Some(false) {
-                problems.push(fleet::missing(context.clients.reader.as_ref(), what).await);
+                problems.push(fleet::missing(context.clients.reader.as_ref(), subject).await);
             }
             if args.output == Format::Text {
-                output::data(&text::format_impact(&impact, things.len() > 1, context.local_name(), style))?;
+                output::data(&text::format_impact(&impact, subjects.len() > 1, context.local_name(), style))?;
             }
             found.push(impact);
         }
@@ -81,12 +80,12 @@ fn exit(found: &[Found]) -> Exit {
 }
 
 fn format_progress(
-    what: &DeletionSubject,
+    subject: &DeletionSubject,
     (number, of): (usize, usize),
     at: Progress<'_>,
     here: &str,
 ) -> String {
-    let (DeletionSubject::Namespace(name) | DeletionSubject::Crd(name)) = what;
+    let name = &subject.name;
     let which = if of > 1 { format!("{} of {of}, ", number + 1) } else { String::new() };
     let last = if at.cluster == LOCAL { here } else { at.cluster };
     format!("{which}{name}: {} of {} clusters have answered, {last} last", at.done, at.of)

@@ -7,7 +7,6 @@ mod log;
 mod recorder;
 
 use crate::args::ClusterArgs;
-use crate::fleet::Target;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
@@ -15,14 +14,14 @@ use std::time::Instant;
 use cluster::fleet::Part;
 use cluster::snapshot::LOCAL;
 use config::Problem;
-use guards::deletion::{self, DeletionSubject};
+use guards::deletion::{self, DeletionKind, DeletionSubject};
 use guards::etcd::Survey;
 
 use crate::connect::access;
 use crate::etcd_context;
 use crate::exit::{Exit, Outcome};
 use crate::file::{File, Purpose};
-use crate::fleet::{self, Asked, FleetContext, Subject};
+use crate::fleet::{self, FleetContext, SubjectArg, SubjectArgs};
 use crate::impact::TIMEOUT;
 use crate::output::{self, ProgressLine};
 use crate::review::runtime;
@@ -33,7 +32,7 @@ use recorder::Recorder;
 pub(crate) struct Args {
     /// What would be deleted; without any, all namespaces and definitions of the control plane
     #[arg(value_name = "ns/NAME|crd/NAME")]
-    pub(crate) targets: Vec<Target>,
+    pub(crate) targets: Vec<SubjectArg>,
     /// The folder to write; must not be there, or be empty
     #[arg(long, value_name = "DIR")]
     pub(crate) out: PathBuf,
@@ -46,7 +45,11 @@ pub(crate) struct Args {
 
 /// `snapshot`
 pub(crate) fn run(args: &Args) -> Outcome {
-    let asked = if args.targets.is_empty() { Asked::everything() } else { Asked::new(&args.targets, false)? };
+    let asked = if args.targets.is_empty() {
+        SubjectArgs::everything()
+    } else {
+        SubjectArgs::new(&args.targets, false)?
+    };
     // The write at the end checks this again, after the work.
     if std::fs::read_dir(&args.out).is_ok_and(|mut entries| entries.next().is_some()) {
         let problem = Problem::new(args.out.display().to_string());
@@ -76,15 +79,20 @@ pub(crate) fn run(args: &Args) -> Outcome {
 }
 
 /// Records a fleet and the etcd clusters of the same control plane.
-async fn of_fleet(args: &Args, asked: &Asked, of_ensembles: Option<&Survey>, file: Option<&File>) -> Outcome {
+async fn of_fleet(
+    args: &Args,
+    asked: &SubjectArgs,
+    of_ensembles: Option<&Survey>,
+    file: Option<&File>,
+) -> Outcome {
     let context = fleet::open(args.config.as_deref(), &args.cluster).await?;
-    let things = asked.things(&context).await?;
+    let subjects = asked.subjects(&context).await?;
     let recorder = Recorder::over(context.clients.clone());
-    let problems = impacts(args, &context, &things, &recorder).await;
+    let problems = impacts(args, &context, &subjects, &recorder).await;
     for resource in &context.watches {
         recorder.read_all(resource, Part::Metadata).await;
     }
-    let (mut unread, mut replays) = (0, vec![replay(args, &things)]);
+    let (mut unread, mut replays) = (0, vec![replay(args, &subjects)]);
     if let (Some(survey), Some(file)) = (of_ensembles, file) {
         if args.cluster.snapshot.is_some() || access(&args.cluster, &file.cluster) == context.access {
             unread = of_members(&recorder, survey).await;
@@ -105,28 +113,28 @@ async fn of_fleet(args: &Args, asked: &Asked, of_ensembles: Option<&Survey>, fil
 async fn impacts(
     args: &Args,
     context: &FleetContext,
-    things: &[DeletionSubject],
+    subjects: &[DeletionSubject],
     recorder: &Arc<Recorder>,
 ) -> Vec<Problem> {
     let mut problems = Vec::new();
-    for (number, what) in things.iter().enumerate() {
+    for (number, subject) in subjects.iter().enumerate() {
         let line = ProgressLine::new();
-        line.show(&format!("{} of {}", number + 1, things.len()));
+        line.show(&format!("{} of {}", number + 1, subjects.len()));
         let progress = |at: guards::deletion::Progress<'_>| {
-            let which = format!("{} of {}", number + 1, things.len());
+            let which = format!("{} of {}", number + 1, subjects.len());
             line.show(&format!("{which}: {} of {} clusters have answered", at.done, at.of));
         };
         let deadline = Instant::now() + TIMEOUT;
-        let impact = context.survey.impact(&recorder.clients(), what.clone(), deadline, &progress).await;
+        let impact = context.survey.impact(&recorder.clients(), subject.clone(), deadline, &progress).await;
         // An object of `--all` can be deleted meanwhile. A named object that is missing is a mistake.
         if impact.exists == Some(false) && !args.targets.is_empty() {
-            problems.push(fleet::missing(context.clients.reader.as_ref(), what).await);
+            problems.push(fleet::missing(context.clients.reader.as_ref(), subject).await);
         }
     }
     if args.targets.is_empty() {
         // `--all` needs complete Lists. CRDs were read whole, and a List has one form.
-        recorder.read_all(&Subject::Namespace.resource(), Part::Metadata).await;
-        recorder.read_all(&Subject::Definition.resource(), Part::Whole).await;
+        recorder.read_all(&DeletionKind::Namespace.resource(), Part::Metadata).await;
+        recorder.read_all(&DeletionKind::Crd.resource(), Part::Whole).await;
     }
     problems
 }
@@ -176,16 +184,12 @@ async fn written(args: &Args, recorder: Arc<Recorder>, unread: usize, replay: &s
 }
 
 /// Returns the command that reads the snapshot.
-fn replay(args: &Args, things: &[DeletionSubject]) -> String {
-    let named = |what: &DeletionSubject| match what {
-        DeletionSubject::Namespace(name) => format!("ns/{name}"),
-        DeletionSubject::Crd(name) => format!("crd/{name}"),
-    };
-    let what = match args.targets.as_slice() {
+fn replay(args: &Args, subjects: &[DeletionSubject]) -> String {
+    let subjects = match args.targets.as_slice() {
         [] => "--all".to_owned(),
-        _ => things.iter().map(named).collect::<Vec<_>>().join(" "),
+        _ => subjects.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "),
     };
-    format!("durward impact {what} --world {}{}", args.out.display(), config(args))
+    format!("durward impact {subjects} --world {}{}", args.out.display(), config(args))
 }
 
 /// Returns the same for etcd clusters.

@@ -7,6 +7,7 @@
 use std::time::{Duration, SystemTime};
 
 use admission::Cause;
+use serde::Serialize;
 
 use super::config::{ClusterMatch, Config};
 use ::config::{SelectorExt as _, time};
@@ -25,12 +26,12 @@ const IN_CONFIGURATION: &str = "in the configuration";
 const ON_CLUSTER: &str = "on its Cluster";
 
 /// An acknowledgement that is valid now.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Acknowledgement {
-    /// The reason.
-    pub(super) reason: String,
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Acknowledgement {
     /// The end, RFC 3339.
-    pub(super) until: String,
+    pub until: String,
+    /// The reason.
+    pub reason: String,
 }
 
 /// An acknowledgement, or the reason why it is not valid, with its place for messages.

@@ -14,7 +14,7 @@ use super::findings::Finding;
 use super::karmada::{KarmadaPart, Protection};
 use super::messages;
 use super::summary::FleetSummary;
-use super::target::{Kind, Target};
+use super::target::{DeletionKind, Target};
 use crate::exempt::Exemption;
 use crate::overrides::Override;
 
@@ -34,7 +34,7 @@ pub(super) enum Next {
 
 /// Decides by the request alone, if that is possible.
 pub(super) fn open(config: &Config, request: &Request<'_>, now: SystemTime) -> Next {
-    let Some(kind) = Kind::of(request) else { return Next::Rule(Ruling::allow()) };
+    let Some(kind) = DeletionKind::of(request) else { return Next::Rule(Ruling::allow()) };
     let target = match Target::read(kind, request) {
         Ok(target) => target,
         Err(cause) => return Next::Rule(Ruling::unknown(cause)),
@@ -67,7 +67,7 @@ fn not_selected() -> Ruling {
 
 /// Returns the configuration key that exempts the target.
 fn exempt(config: &Config, request: &Request<'_>, target: &Target) -> Option<&'static str> {
-    let is_namespace = target.kind == Kind::Namespace;
+    let is_namespace = target.kind == DeletionKind::Namespace;
     match config.common_config.exempt.of(request) {
         // A CRD has no namespace, whatever the request says.
         Exemption::By(key) if is_namespace || key != "exempt.namespaces" => return Some(key),
@@ -120,7 +120,7 @@ fn selected(config: &Config, target: &Target, facts: &Facts) -> Ruling {
 
 /// Returns the ruling for a CRD whose objects Durward isn't configured to read.
 fn unreadable_group(config: &Config, target: &Target, now: SystemTime) -> Option<Ruling> {
-    let is_unreadable = target.kind == Kind::Crd && !config.groups.cover(target.group());
+    let is_unreadable = target.kind == DeletionKind::Crd && !config.groups.cover(target.group());
     is_unreadable.then(|| messages::unreadable_group(config, target, now))
 }
 

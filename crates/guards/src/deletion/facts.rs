@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 use admission::Cause;
 use admission::budget::Budget;
 use futures_util::future::join;
-use futures_util::stream::{FuturesUnordered, StreamExt as _};
+use futures_util::stream::{self, StreamExt as _};
 use tokio::time::{Instant, sleep};
 
 use super::acknowledge;
@@ -19,7 +19,7 @@ use super::findings::ClusterFindings;
 use super::karmada::{KarmadaPart, Protection};
 use super::queries::Unmanaged;
 use super::reader::ClusterReader;
-use super::target::{Kind, Target};
+use super::target::{DeletionKind, Target};
 use cluster::fleet::{Cluster, Fleet, FleetMember, MembersResult};
 use cluster::{Clients, Metadata, cause};
 
@@ -175,14 +175,13 @@ impl FactsReader<'_> {
             let findings = self.member(target, &member.cluster, is_preserved, end, batches).await;
             (at, ClusterFacts { member, findings })
         };
-        let mut waiting = order.into_iter().enumerate();
-        let mut reads: FuturesUnordered<_> = waiting.by_ref().take(MAX_CONCURRENT).map(read).collect();
+        let mut reads =
+            stream::iter(order.into_iter().enumerate().map(read)).buffer_unordered(MAX_CONCURRENT);
         let mut facts = Vec::with_capacity(members.len());
         while let Some((at, read_facts)) = reads.next().await {
             let (cluster, done) = (read_facts.member.cluster.name(), facts.len() + 1);
             (self.progress)(Progress { cluster, done, of: members.len() });
             facts.push((at, read_facts));
-            reads.extend(waiting.next().map(&read));
         }
         facts.sort_by_key(|(at, _)| *at);
         facts.into_iter().map(|(_, facts)| facts).collect()
@@ -221,7 +220,7 @@ impl FactsReader<'_> {
     async fn is_preserved(&self, target: &Target, end: Instant) -> bool {
         let matters = self.config.is_karmada()
             && self.config.unmanaged == Unmanaged::Ignore
-            && target.kind == Kind::Crd;
+            && target.kind == DeletionKind::Crd;
         let deadline = end.min(Instant::now() + self.config.member_deadline);
         matters && self.cluster(&Cluster::Local, deadline).preserves(target).await
     }

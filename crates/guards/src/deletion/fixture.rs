@@ -8,7 +8,7 @@ use admission::{Fields, Request, decode};
 use serde_json::{Value, json};
 
 use super::config::{self, Config};
-use super::target::{CRD_GROUP, Kind, POINTERS, Target};
+use super::target::{CRD_GROUP, DeletionKind, POINTERS, Target};
 use ::config::time;
 use ::config::{parse, read};
 use cluster::Metadata;
@@ -62,7 +62,7 @@ pub(super) fn with_delete<T>(
     with(&decode(&body, &Fields::new(&POINTERS)).unwrap().request)
 }
 
-fn target(kind: Kind, name: &str) -> Target {
+fn target(kind: DeletionKind, name: &str) -> Target {
     Target {
         kind,
         name: name.to_owned(),
@@ -76,12 +76,12 @@ fn target(kind: Kind, name: &str) -> Target {
 
 /// Returns a namespace to delete.
 pub(super) fn namespace(name: &str) -> Target {
-    target(Kind::Namespace, name)
+    target(DeletionKind::Namespace, name)
 }
 
 /// Returns a CRD to delete.
 pub(super) fn crd(name: &str) -> Target {
-    target(Kind::Crd, name)
+    target(DeletionKind::Crd, name)
 }
 
 /// Returns a member of a Karmada fleet.

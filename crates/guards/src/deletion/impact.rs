@@ -5,6 +5,7 @@ use std::time::Instant;
 use admission::{Cause, Verdict};
 use serde::Serialize;
 
+use super::acknowledge::Acknowledgement;
 use super::config::Names;
 use super::decide;
 use super::facts::{ClusterFacts, Facts, FactsReader, Progress};
@@ -12,20 +13,11 @@ use super::findings::{ClusterFindings, Finding, ObjectCount};
 use super::karmada::KarmadaPart;
 use super::summary::FleetSummary;
 use super::survey::Survey;
-use super::target::{Kind, Target};
+use super::target::{DeletionKind, DeletionSubject, Target};
 use super::{messages, owners};
 use ::config::time;
 use cluster::fleet::{Cluster, GetQuery, Part};
 use cluster::{Address, Clients};
-
-/// An object that a user may delete.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum DeletionSubject {
-    /// The namespace with this name.
-    Namespace(String),
-    /// The CRD with this name.
-    Crd(String),
-}
 
 /// The impact of a deletion.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -75,7 +67,7 @@ pub struct ClusterImpact {
     pub unseen: Vec<UnknownReason>,
     /// The acknowledgement that replaces the answer.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub acknowledged: Option<Acknowledged>,
+    pub acknowledged: Option<Acknowledgement>,
 }
 
 /// A number of objects of one kind.
@@ -101,15 +93,6 @@ pub struct UnknownReason {
     pub text: String,
 }
 
-/// A valid acknowledgement.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Acknowledged {
-    /// The end, RFC 3339.
-    pub until: String,
-    /// The reason.
-    pub reason: String,
-}
-
 impl Survey {
     /// Reads all clusters before the deadline. Calls `progress` after each member.
     pub async fn impact(
@@ -133,10 +116,7 @@ impl Survey {
         subject: DeletionSubject,
         deadline: Instant,
     ) -> (Target, Option<bool>) {
-        let (kind, name) = match subject {
-            DeletionSubject::Namespace(name) => (Kind::Namespace, name),
-            DeletionSubject::Crd(name) => (Kind::Crd, name),
-        };
+        let DeletionSubject { kind, name } = subject;
         let resource = kind.resource();
         let address = Address { resource: &resource, namespace: "", name: &name };
         let now = Instant::now();
@@ -171,8 +151,8 @@ impl Survey {
         let incomplete = summary.incomplete.iter().filter(|_| !is_karmada_part || facts.members.is_err());
         Impact {
             kind: match target.kind {
-                Kind::Namespace => "Namespace",
-                Kind::Crd => "CustomResourceDefinition",
+                DeletionKind::Namespace => "Namespace",
+                DeletionKind::Crd => "CustomResourceDefinition",
             },
             name: target.name.clone(),
             time: time::format(facts.now),
@@ -206,8 +186,7 @@ impl Survey {
             in_use: counts(&findings.in_use),
             stays: counts(&findings.stays),
             unseen: findings.unknown.iter().map(UnknownReason::of).collect(),
-            acknowledged: acknowledged
-                .map(|(_, a)| Acknowledged { until: a.until.clone(), reason: a.reason.clone() }),
+            acknowledged: acknowledged.map(|(_, acknowledgement)| acknowledgement.clone()),
         }
     }
 }

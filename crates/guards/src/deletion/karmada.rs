@@ -6,7 +6,7 @@
 //! contains the credentials of the member clusters. Karmada does not propagate these namespaces.
 
 use super::config::Config;
-use super::target::{Kind, Target};
+use super::target::{DeletionKind, Target};
 use cluster::fleet::FleetMember;
 
 /// A part of Karmada that can be deleted by mistake.
@@ -43,9 +43,9 @@ impl<'t> KarmadaPart<'t> {
             return None;
         }
         match target.kind {
-            Kind::Namespace if NAMESPACES.contains(&target.name.as_str()) => Some(Self::Core),
-            Kind::Namespace => target.name.strip_prefix(EXECUTION_PREFIX).map(Self::ExecutionSpace),
-            Kind::Crd => {
+            DeletionKind::Namespace if NAMESPACES.contains(&target.name.as_str()) => Some(Self::Core),
+            DeletionKind::Namespace => target.name.strip_prefix(EXECUTION_PREFIX).map(Self::ExecutionSpace),
+            DeletionKind::Crd => {
                 let group = target.group();
                 let is_own =
                     group.strip_suffix(GROUP).is_some_and(|front| front.is_empty() || front.ends_with('.'));

@@ -16,7 +16,7 @@ use super::facts::ClusterFacts;
 use super::findings::{Finding, ObjectCount};
 use super::karmada::KarmadaPart;
 use super::summary::FleetSummary;
-use super::target::{Kind, Target};
+use super::target::{DeletionKind, Target};
 use crate::overrides::{DELETE_ANYWAY, Override};
 use cluster::cause;
 use cluster::fleet::{Fleet, FleetMember};
@@ -188,9 +188,9 @@ pub(super) fn in_use(config: &Config, target: &Target, summary: &FleetSummary<'_
         let _ = write!(message, "; {}", list_unknown(config, &summary.unknown));
     }
     let remedy = match (target.kind, summary.in_use.len()) {
-        (Kind::Crd, _) => "Delete the objects first",
-        (Kind::Namespace, 1) => "Empty it",
-        (Kind::Namespace, _) => "Empty them",
+        (DeletionKind::Crd, _) => "Delete the objects first",
+        (DeletionKind::Namespace, 1) => "Empty it",
+        (DeletionKind::Namespace, _) => "Empty them",
     };
     message.push_str(&ending(config, target, summary, remedy));
     denial(&message, causes_for_programs(config, summary))

@@ -47,10 +47,12 @@ use cluster::fleet::ProbeTargets;
 use config::Config;
 use review::DeletionGuard;
 
+pub use acknowledge::Acknowledgement;
 pub use facts::Progress;
 pub use findings::Finding;
-pub use impact::{Acknowledged, ClusterImpact, DeletionSubject, Impact, ImpactCount, UnknownReason};
+pub use impact::{ClusterImpact, Impact, ImpactCount, UnknownReason};
 pub use survey::{AcknowledgementReport, LeftoverOverride, Survey, Validity};
+pub use target::{DeletionKind, DeletionSubject};
 
 /// The path, the metric label and the configuration key.
 const NAME: &str = "deletion";

@@ -18,9 +18,9 @@ use super::config::Config;
 use super::findings::{ClusterFindings, ObjectCount};
 use super::owners::{ListedObject, ObjectSet, is_managed, survivors};
 use super::queries::{InUseRule, Noun, ResourceQuery, Unmanaged};
-use super::target::{Kind, Target};
+use super::target::{DeletionKind, Target};
 use cluster::fleet::{Cluster, GetQuery, ListQuery, Object, Part};
-use cluster::{Address, Clients, PAGE_LIMIT, Pages, Resource, cause};
+use cluster::{Address, Clients, Pages, Resource, cause};
 
 /// Objects of one List that are kept to find out what Karmada brought: a few megabytes.
 const MAX_OBJECTS: usize = 20_000;
@@ -115,8 +115,8 @@ impl ClusterReader<'_> {
     /// Reads what the deletion would delete.
     pub(super) async fn findings(&self, target: &Target) -> ClusterFindings {
         let findings = match target.kind {
-            Kind::Namespace => self.namespace(target).await,
-            Kind::Crd => self.crd(target).await,
+            DeletionKind::Namespace => self.namespace(target).await,
+            DeletionKind::Crd => self.crd(target).await,
         };
         findings.unwrap_or_else(ClusterFindings::unknown).on_one_line()
     }
@@ -235,14 +235,8 @@ impl ClusterReader<'_> {
             more: false,
             unknown: Vec::new(),
         };
-        let list_query = ListQuery {
-            resource: &query.resource,
-            namespace,
-            field_selector: query.field_selector,
-            part: query.part,
-            limit: PAGE_LIMIT,
-            continue_token: None,
-        };
+        let ResourceQuery { resource, field_selector, part, .. } = query;
+        let list_query = ListQuery { namespace, field_selector, part: *part, ..ListQuery::new(resource) };
         let time = self.deadline.saturating_duration_since(Instant::now());
         let (reader, deadline) = (self.clients.reader.as_ref(), self.deadline.into_std());
         let mut pages = Pages::new(reader, self.cluster, list_query, deadline);

@@ -13,7 +13,7 @@ use super::NAME;
 use super::config::{Config, GUARD_LABEL, GUARD_VALUE, Groups, Select};
 use super::karmada;
 use super::queries::Unmanaged;
-use super::target::{CRD_GROUP, CRD_PLURAL, Kind};
+use super::target::{CRD_GROUP, CRD_PLURAL, DeletionKind};
 use crate::kind::{Permission, Permissions};
 use crate::overrides;
 use crate::webhook::{WebhookEntry, WebhookType, cel_string, condition, rule};
@@ -106,7 +106,11 @@ fn in_every_cluster(config: &Config) -> Vec<Permission> {
 /// Returns the resources that probes read in each cluster.
 pub(super) fn probed(config: &Config) -> Vec<Resource> {
     let listed = config.queries.iter().map(|query| query.resource.clone());
-    [Kind::Namespace, Kind::Crd].map(Kind::resource).into_iter().chain(listed).collect()
+    [DeletionKind::Namespace, DeletionKind::Crd]
+        .map(DeletionKind::resource)
+        .into_iter()
+        .chain(listed)
+        .collect()
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 //! of a deletecollection the request's name is empty, so the name comes from the old object.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::time::SystemTime;
 
 use admission::{Cause, Operation, Raw, Request, Shape};
@@ -34,7 +35,7 @@ pub(super) const CRD_PLURAL: &str = "customresourcedefinitions";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Target {
     /// The kind.
-    pub(super) kind: Kind,
+    pub(super) kind: DeletionKind,
     /// The name.
     pub(super) name: String,
     /// The uid that the object has in the cluster that sent the review; empty in a review without one. Without a review it is
@@ -52,14 +53,14 @@ pub(super) struct Target {
 
 /// The kinds whose deletion deletes other objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub enum DeletionKind {
     /// A namespace, with everything in it.
     Namespace,
     /// A CRD, with all its custom objects.
     Crd,
 }
 
-impl Kind {
+impl DeletionKind {
     /// Returns the kind that a request deletes, if it is one of the two.
     pub(super) fn of(request: &Request<'_>) -> Option<Self> {
         if request.operation != Operation::Delete {
@@ -75,7 +76,7 @@ impl Kind {
     }
 
     /// Returns the resource.
-    pub(super) fn resource(self) -> Resource {
+    pub fn resource(self) -> Resource {
         match self {
             Self::Namespace => Resource::NAMESPACES,
             Self::Crd => {
@@ -93,7 +94,7 @@ impl Kind {
     }
 
     /// Returns kubectl's short name.
-    pub(super) fn short_name(self) -> &'static str {
+    pub fn short_name(self) -> &'static str {
         match self {
             Self::Namespace => "ns",
             Self::Crd => "crd",
@@ -101,9 +102,24 @@ impl Kind {
     }
 }
 
+/// An object that a user may delete. Its text is that of kubectl: `ns/shop`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeletionSubject {
+    /// The kind.
+    pub kind: DeletionKind,
+    /// The name.
+    pub name: String,
+}
+
+impl fmt::Display for DeletionSubject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.kind.short_name(), self.name)
+    }
+}
+
 impl Target {
     /// Reads the target of a review. An error makes the ruling Unknown.
-    pub(super) fn read(kind: Kind, request: &Request<'_>) -> Result<Self, Cause> {
+    pub(super) fn read(kind: DeletionKind, request: &Request<'_>) -> Result<Self, Cause> {
         let garbage = |what: String| Cause::new(cause::GARBAGE, format!("the review cannot be used: {what}"));
         let missing = |what: &str| garbage(format!("{what}; the API server always sends it"));
         let old = request.old_object.as_ref().ok_or_else(|| missing("it has no oldObject"))?;
@@ -175,7 +191,7 @@ mod tests {
 
     fn read(change: impl FnOnce(&mut Value)) -> Result<Target, String> {
         with_delete("namespaces", "shop", change, |request| {
-            let kind = Kind::of(request).ok_or("not ours")?;
+            let kind = DeletionKind::of(request).ok_or("not ours")?;
             Target::read(kind, request).map_err(|cause| cause.text)
         })
     }
@@ -188,7 +204,7 @@ mod tests {
             request["dryRun"] = true.into();
         });
         let target = target.unwrap();
-        assert_eq!((target.name.as_str(), target.kind), ("shop", Kind::Namespace));
+        assert_eq!((target.name.as_str(), target.kind), ("shop", DeletionKind::Namespace));
         assert_eq!((target.deleting, target.dry_run), (false, true));
         assert_eq!(target.labels.get("a").map(String::as_str), Some("b"));
         let deleting =
@@ -211,7 +227,7 @@ mod tests {
             "resource":{"group":"","version":"v1","resource":"namespaces"},"name":"shop",
             "oldObject":{"metadata":{"name":"shop","labels":{},"labels":{}}}}}"#;
         let review = admission::decode(text.as_bytes(), &admission::Fields::new(&POINTERS)).unwrap();
-        let text = Target::read(Kind::Namespace, &review.request).unwrap_err().text;
+        let text = Target::read(DeletionKind::Namespace, &review.request).unwrap_err().text;
         assert!(text.contains("metadata.labels stands twice in its oldObject"), "{text}");
     }
 
@@ -261,7 +277,7 @@ mod tests {
             CRD_PLURAL,
             "widgets.example.org",
             |_| {},
-            |request| Target::read(Kind::of(request).unwrap(), request).unwrap(),
+            |request| Target::read(DeletionKind::of(request).unwrap(), request).unwrap(),
         );
         assert_eq!((target.plural(), target.group()), ("widgets", "example.org"));
         assert_eq!(target.text(), "customresourcedefinition \"widgets.example.org\"");

@@ -214,7 +214,7 @@ fn an_acknowledgement_does_not_cover_missing_capacity_and_the_denial_says_so() {
 
 #[test]
 fn every_ruling_warns_of_a_fleet_without_clusters() {
-    let told = |yaml: &str, target: &Target, findings| {
+    let warns = |yaml: &str, target: &Target, findings| {
         let ruling =
             close(&config(yaml), target, &Facts { clusters: vec![local(findings)], ..named(vec![]) });
         let audit = ruling.audit.iter().any(|(key, _)| key == "fleet");
@@ -225,11 +225,11 @@ fn every_ruling_warns_of_a_fleet_without_clusters() {
         audit
     };
     let shop = namespace("shop");
-    assert!(told(KARMADA, &shop, ClusterFindings::default()));
-    assert!(told(KARMADA, &shop, in_use(&["a"])));
-    assert!(!told("select: all", &shop, ClusterFindings::default()), "there is no fleet");
+    assert!(warns(KARMADA, &shop, ClusterFindings::default()));
+    assert!(warns(KARMADA, &shop, in_use(&["a"])));
+    assert!(!warns("select: all", &shop, ClusterFindings::default()), "there is no fleet");
     assert!(
-        !told(KARMADA, &namespace("karmada-es-m9"), ClusterFindings::default()),
+        !warns(KARMADA, &namespace("karmada-es-m9"), ClusterFindings::default()),
         "the others were not asked"
     );
     let some = close(&config(KARMADA), &shop, &named(vec![("m1", ClusterFindings::default())]));

@@ -293,8 +293,7 @@ async fn an_impact_reports_each_cluster_and_its_progress() {
         reports.lock().unwrap().push(format!("{} {}/{}", progress.cluster, progress.done, progress.of));
     };
     let deadline = (tokio::time::Instant::now() + Duration::from_secs(10)).into_std();
-    let impact =
-        survey.impact(&clients(fleet), DeletionSubject::Namespace("shop".into()), deadline, &progress).await;
+    let impact = survey.impact(&clients(fleet), namespace_shop(), deadline, &progress).await;
     assert_eq!((impact.verdict, impact.exists), ("deny", Some(true)));
     let clusters: Vec<_> = impact.clusters.iter().map(|c| (c.cluster.as_str(), c.finding)).collect();
     assert_eq!(clusters, [("here", Finding::Empty), ("m1", Finding::InUse), ("m2", Finding::Unknown)]);
@@ -311,9 +310,13 @@ async fn an_impact_of_a_missing_object_is_not_unknown() {
     let fleet = FakeFleet { is_other: true, ..FakeFleet::default().with("m1", FakeCluster::default()) };
     let clients = clients(Arc::new(fleet));
     let survey = Survey::new(config(KARMADA));
-    for what in [DeletionSubject::Namespace("shop".into()), DeletionSubject::Crd(WIDGETS.into())] {
+    for what in [namespace_shop(), DeletionSubject { kind: DeletionKind::Crd, name: WIDGETS.into() }] {
         let deadline = (tokio::time::Instant::now() + Duration::from_secs(10)).into_std();
         let impact = survey.impact(&clients, what, deadline, &|_| {}).await;
         assert_eq!((impact.verdict, impact.exists), ("allow", Some(false)));
     }
+}
+
+fn namespace_shop() -> DeletionSubject {
+    DeletionSubject { kind: DeletionKind::Namespace, name: "shop".into() }
 }

@@ -211,7 +211,7 @@ async fn unmanaged_objects_without_memory_are_unknown_and_managed_ones_are_count
     );
     // An owner that had no memory could be unmanaged, so its dependent is not reported as in use.
     let findings =
-        findings_with_budget(300, IGNORED, m1(vec![owned("operated", "elsewhere"), object("foreign")])).await;
+        findings_with_budget(200, IGNORED, m1(vec![owned("operated", "elsewhere"), object("foreign")])).await;
     assert!(findings.is_overloaded() && findings.in_use.is_empty(), "{findings:?}");
     let six: Vec<Object> = (0..6).map(|at| managed(object(&format!("web-{at}")))).collect();
     let findings = findings_with_budget(0, IGNORED, m1(six)).await;
