@@ -111,27 +111,36 @@ if [ ${#missing[@]} -gt 0 ]; then
   allow_services
 fi
 
-# etcd 3.4: Go cannot pin it, so it is Debian's, unpacked where e2e/src/etcd_cluster/release.rs finds it.
-# It is not installed, because the package would start an etcd at every boot.
+# unpack PACKAGE PROGRAM: puts Debian's package where the tests find its program. It is not installed, because it would
+# start a service at every boot.
 cache=${DURWARD_E2E_CACHE:-${XDG_CACHE_HOME:+$XDG_CACHE_HOME/durward}}
-etcd=${cache:-$HOME/.cache/durward}/debian/etcd-server
-is_3_4() { [[ $("$1" --version 2>/dev/null || true) == "etcd Version: 3.4."* ]]; }
-if ! is_3_4 "$etcd/usr/bin/etcd" && ! is_3_4 /usr/bin/etcd; then
+debian=${cache:-$HOME/.cache/durward}/debian
+unpack() {
+  local package=$1 program=$debian/$1/usr/bin/$2 unpacked
   { command -v apt-get && command -v dpkg-deb; } >/dev/null \
-    || fail "etcd 3.4 is missing, and there is no apt here to fetch it: put the program of Debian 12's package etcd-server at $etcd/usr/bin/etcd."
-  echo "prepare: unpacking Debian's etcd-server into $etcd; it is not installed"
+    || fail "$2 is missing, and there is no apt here to fetch it: put the program of Debian 12's package $package at $program."
+  echo "prepare: unpacking Debian's $package into $debian/$package; it is not installed"
   export TMPDIR=/var/tmp # as above
   unpacked=$(mktemp -d)
   made+=("$unpacked")
-  fetch() { (cd "$unpacked" && apt-get download -qq -o APT::Sandbox::User=root etcd-server); }
-  fetch 2>/dev/null || { [ "$(id -u)" != 0 ] || apt-get update -qq; fetch; } || fail "apt could not fetch etcd-server: see above"
-  dpkg-deb -x "$unpacked"/etcd-server_*.deb "$unpacked/etcd-server"
-  is_3_4 "$unpacked/etcd-server/usr/bin/etcd" \
-    || fail "the etcd-server of this distribution is not of the line 3.4: put the program of Debian 12's package at $etcd/usr/bin/etcd."
-  mkdir -p "${etcd%/*}"
-  rm -rf "$etcd"
-  mv "$unpacked/etcd-server" "$etcd"
+  fetch() { (cd "$unpacked" && apt-get download -qq -o APT::Sandbox::User=root "$package"); }
+  fetch 2>/dev/null || { [ "$(id -u)" != 0 ] || apt-get update -qq; fetch; } || fail "apt could not fetch $package: see above"
+  mkdir "$unpacked/$package"
+  dpkg-deb --fsys-tarfile "$unpacked/${package}"_*.deb | tar -x -C "$unpacked/$package" "./usr/bin/$2"
+  mkdir -p "$debian"
+  rm -rf "${debian:?}/$package"
+  mv "$unpacked/$package" "$debian/$package"
+}
+
+# Go cannot pin etcd 3.4, so it is Debian's (e2e/src/etcd_cluster/release.rs).
+is_3_4() { [[ $("$1" --version 2>/dev/null || true) == "etcd Version: 3.4."* ]]; }
+etcd=$debian/etcd-server/usr/bin/etcd
+if ! is_3_4 "$etcd" && ! is_3_4 /usr/bin/etcd; then
+  unpack etcd-server etcd
+  is_3_4 "$etcd" || fail "the etcd-server of this distribution is not of the line 3.4: put the program of Debian 12's package at $etcd."
 fi
+# The tests of deploy/alerts.
+[ -x "$debian/prometheus/usr/bin/promtool" ] || command -v promtool >/dev/null || unpack prometheus promtool
 
 if [ "$(id -u)" != 0 ]; then
   echo "prepare: not root: the end-to-end tests need root, for namespaces of their own" >&2

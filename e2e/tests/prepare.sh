@@ -6,7 +6,7 @@ prepare=$1
 own=/mnt # on every host, and nothing of it is needed here
 mount -t tmpfs none "$own"
 mount -t tmpfs none /run
-mkdir -p "$own"/{bin,upper/{bin,sbin},work/{bin,sbin}} "$own/cache/debian/etcd-server/usr/bin"
+mkdir -p "$own"/{bin,upper/{bin,sbin},work/{bin,sbin}} "$own"/cache/debian/{etcd-server,prometheus}/usr/bin
 for folder in bin sbin; do
   mount -t overlay -o "lowerdir=/usr/$folder,upperdir=$own/upper/$folder,workdir=$own/work/$folder" none "/usr/$folder"
 done
@@ -15,6 +15,7 @@ rm -f "$policy"
 
 put() { cat >"$1"; chmod 755 "$1"; }
 put "$own/cache/debian/etcd-server/usr/bin/etcd" <<<'echo "etcd Version: 3.4.0"'
+put "$own/cache/debian/prometheus/usr/bin/promtool" <<<':'
 put "$own/bin/go" <<<':'
 put "$own/bin/systemctl" <<<'echo "$*" >>/mnt/systemctl'
 put "$own/bin/apt-get" <<'EOF'

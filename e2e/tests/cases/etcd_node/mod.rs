@@ -4,5 +4,6 @@
 //! the clients of etcd. One case deploys a manifest that many documents copy.
 
 mod environment;
+mod random_deletions;
 mod rolling_update;
 mod upstream_manifest;

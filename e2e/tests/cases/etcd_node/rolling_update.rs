@@ -18,7 +18,7 @@ const TRANSFER_LIMIT: Duration = Duration::from_millis(100);
 
 const ATTEMPTS: usize = 3;
 
-const MEMBERS: [&str; 3] = ["etcd-0", "etcd-1", "etcd-2"];
+pub(super) const MEMBERS: [&str; 3] = ["etcd-0", "etcd-1", "etcd-2"];
 
 /// The first process of a container gets only signals that it handles, and a shell handles none: etcd gets
 /// SIGKILL.
@@ -64,7 +64,7 @@ fn manifest(ns: &str, data: &str) -> [(&'static str, Value); 2] {
 }
 
 /// Creates an etcd cluster in this namespace and waits until it is healthy.
-fn create_etcd(context: &TestContext, node: &Node, ns: &Namespace<'_>) -> Result<()> {
+pub(super) fn create_etcd(context: &TestContext, node: &Node, ns: &Namespace<'_>) -> Result<()> {
     let data = context.directory("etcd-data")?;
     for (resource, object) in manifest(ns.name(), &data.display().to_string()) {
         node.cluster().api().create(&ns.path(resource), &object)?.succeeded()?;
@@ -78,7 +78,7 @@ fn create_etcd(context: &TestContext, node: &Node, ns: &Namespace<'_>) -> Result
     })
 }
 
-fn addresses(node: &Node, ns: &Namespace<'_>) -> Result<Vec<Ipv4Addr>> {
+pub(super) fn addresses(node: &Node, ns: &Namespace<'_>) -> Result<Vec<Ipv4Addr>> {
     let pods = list(node.cluster().api(), &ns.path("pods"))?;
     Ok(pods.iter().filter_map(|pod| pod["status"]["podIP"].as_str()?.parse().ok()).collect())
 }
