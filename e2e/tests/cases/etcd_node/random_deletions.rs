@@ -74,7 +74,7 @@ fn random_deletions_cost(
     ensure!(allowed > 0, "no deletion was allowed");
     let guard = if profile.is_some() { "with Durward" } else { "without Durward" };
     print(format_args!(
-        "{CALLERS} callers for {ATTACK:?}, {guard}: {} writes, longest gap {:.2?}, {} lost; {allowed} deletions and evictions allowed, {denied} denied",
+        "{CALLERS} callers for {ATTACK:?}, {guard}: {} writes, longest gap {:.2?}, {} lost; {allowed} requests allowed, {denied} denied",
         cost.acknowledged,
         cost.gap,
         cost.lost.len()
@@ -103,7 +103,7 @@ fn delete_at_random(
             _ => api.create(&format!("{path}/eviction"), &eviction)?,
         };
         let count = if answer.is_success() { allowed } else { denied };
-        // A pod that is being replaced does not count.
+        // A pod that is being replaced does not exist for a moment.
         if answer.status != 404 {
             count.fetch_add(1, Ordering::Relaxed);
         }
