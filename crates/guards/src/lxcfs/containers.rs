@@ -1,68 +1,59 @@
-//! The pod's containers, as far as they matter here: what is mounted where the files would go, and which limits there are.
+//! Containers of a pod: their limits, and what is mounted where the files of LXCFS go.
 
 use std::borrow::Cow;
 
-use admission::{JsonError, Raw, Scanner, Shape};
+use admission::{Raw, Scanner, Shape};
 
+use super::bounded_text::{self, MAX_NAME, MAX_PATH};
 use super::files::{Files, LxcfsFile};
-use super::limits;
 use super::mount_path::{Relation, clean, relation};
-use super::pod::{List, POD_LIMITS, Pod, Presence, Unreadable};
-use super::slot::{Slot, Target};
+use super::pod::{ContainerList, Pod, PodField, Unreadable, elements, members, unique_members};
+use super::slot::{Slot, SlotPath};
 use super::volumes::Volumes;
 
-/// More containers than this in one list are not looked at. An object of etcd's 1.5 MiB holds no 1,000 of them once each has its
-/// mounts, and an answer must not grow to many times its question for somebody who only wants it large.
-const MOST_CONTAINERS: usize = 1000;
+/// Bound of the containers in one list, so that an answer is not many times larger than its review. An object in etcd (1.5 MiB)
+/// cannot hold 1,000 containers with their mounts.
+const MAX_CONTAINERS: usize = 1000;
 
-/// Which limits a container or a pod has.
+/// The limits that a container or a pod has.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Limits {
-    /// `limits.cpu`
+    /// Whether `limits.cpu` is set.
     pub(super) cpu: bool,
-    /// `limits.memory`
+    /// Whether `limits.memory` is set.
     pub(super) memory: bool,
 }
 
 impl Limits {
-    /// Those of the pod as a whole.
+    /// Returns the limits of the whole pod.
     pub(super) fn of_pod(pod: Pod<'_>) -> Self {
-        pod.field(POD_LIMITS).map_or(Self::default(), Self::read)
+        Self::read(pod.field(PodField::PodLimits))
     }
 
-    /// Reads a `limits` map. Zero is no limit to the kubelet.
-    pub(super) fn read(limits: Raw<'_>) -> Self {
-        let mut found = Self::default();
-        // A map of another shape is the API server's to refuse; it limits nothing.
-        let _: Result<(), JsonError> = limits.scan().object(|scanner, key| {
-            let value = scanner.value()?;
-            match key.as_ref() {
-                "cpu" => found.cpu = is_amount(value),
-                "memory" => found.memory = is_amount(value),
-                _ => {}
-            }
-            Ok(())
-        });
-        found
+    /// Reads a `limits` map. A value of another type sets no limit, and the API server rejects it.
+    fn read(limits: Option<Raw<'_>>) -> Self {
+        let values = limits.and_then(|limits| members(&mut limits.scan(), ["cpu", "memory"]).ok());
+        let [cpu, memory] = values.unwrap_or_default().0.map(|value| value.is_some_and(is_positive));
+        Self { cpu, memory }
     }
 
-    /// Those of both.
-    pub(super) fn and(self, other: Self) -> Self {
+    /// Returns the limits that one of both has.
+    pub(super) fn union(self, other: Self) -> Self {
         Self { cpu: self.cpu || other.cpu, memory: self.memory || other.memory }
     }
 }
 
-/// Whether a quantity is more than zero, as far as its usual spellings tell.
-pub(super) fn is_amount(quantity: Raw<'_>) -> bool {
+/// Returns whether a quantity in a usual notation is more than zero. The kubelet treats a limit of zero as no limit.
+pub(super) fn is_positive(quantity: Raw<'_>) -> bool {
     !matches!(quantity.get(), "null" | "0" | "\"0\"" | "\"\"")
 }
 
-/// A container, as far as it matters here.
+/// A container of a pod.
 #[derive(Debug)]
 pub(super) struct Container<'a> {
-    /// In which list it stands.
-    pub(super) list: List,
-    /// At which place of the list.
+    /// The list that contains it.
+    pub(super) list: ContainerList,
+    /// Its index in the list.
     pub(super) index: usize,
     /// Its name.
     pub(super) name: Cow<'a, str>,
@@ -70,179 +61,136 @@ pub(super) struct Container<'a> {
     pub(super) mounts: Slot,
     /// Its own limits.
     pub(super) limits: Limits,
-    /// Its `resources` as they stand there.
+    /// Its `resources`.
     pub(super) resources: Option<Raw<'a>>,
     /// The files that LXCFS shows in it already.
     pub(super) shown: Files,
-    /// The pod's own mounts that are in the way of files; of several in the way of one file, the first.
-    pub(super) kept: Vec<Kept<'a>>,
+    /// Mounts of the pod that conflict with files, in their order. A file is in the first one only.
+    pub(super) conflicts: Vec<Conflict<'a>>,
 }
 
-/// A mount of the pod's own at, above or below the places of files.
+/// A mount of the pod at, above or below the paths of files.
 #[derive(Debug)]
-pub(super) struct Kept<'a> {
-    /// These files.
+pub(super) struct Conflict<'a> {
+    /// The files.
     pub(super) files: Files,
-    /// Where it is mounted, as the pod has it.
+    /// The mount path in the pod.
     pub(super) path: Cow<'a, str>,
 }
 
 impl<'a> Container<'a> {
-    /// Adds the containers of one list to `out`.
-    pub(super) fn read(
+    /// Appends the containers of one list to `out`.
+    pub(super) fn read_list(
         pod: Pod<'a>,
-        list: List,
+        list: ContainerList,
         volumes: &mut Volumes<'a>,
         out: &mut Vec<Self>,
     ) -> Result<(), Unreadable> {
-        let value = pod.field(list.field());
-        match Presence::of(value, Shape::Array) {
-            None => Err(Unreadable::new(format!("spec.{}", list.key()), "is not an array")),
-            Some(Presence::Missing) => Ok(()),
-            Some(Presence::Present) => value.map_or(Ok(()), |value| {
-                value.scan().array(|scanner, index| {
-                    out.push(Self::one(scanner, list, index, volumes)?);
-                    Ok(())
-                })
-            }),
-        }
+        elements(pod.field(list.field()), format!("spec.{}", list.key()), |scanner, index| {
+            out.push(Self::read(scanner, list, index, volumes)?);
+            Ok(())
+        })
     }
 
-    fn one(
+    fn read(
         scanner: &mut Scanner<'a>,
-        list: List,
+        list: ContainerList,
         index: usize,
         volumes: &mut Volumes<'a>,
     ) -> Result<Self, Unreadable> {
-        let wrong = |why| Unreadable::new(format!("spec.{}[{index}]", list.key()), why);
-        if index == MOST_CONTAINERS {
-            return Err(wrong("is the 1001st container"));
+        let unreadable = |problem| Unreadable::new(format!("spec.{}[{index}]", list.key()), problem);
+        if index == MAX_CONTAINERS {
+            return Err(unreadable("is the 1001st container"));
         }
-        if scanner.peek()? != Shape::Object {
-            return Err(wrong("is not an object"));
-        }
-        let (mut name, mut mounts, mut devices, mut resources) = (None, None, None, None);
-        scanner.object(|scanner, key| {
-            let slot = match key.as_ref() {
-                "name" => &mut name,
-                "volumeMounts" => &mut mounts,
-                "volumeDevices" => &mut devices,
-                "resources" => &mut resources,
-                _ => return scanner.value().map(drop).map_err(Unreadable::from),
-            };
-            if slot.replace(scanner.value()?).is_some() {
-                return Err(wrong("has a key twice"));
-            }
-            Ok(())
-        })?;
-        let name = limits::name(name).map_err(wrong)?;
+        let keys = ["name", "volumeMounts", "volumeDevices", "resources"];
+        let [name, mounts, devices, resources] = unique_members(scanner, keys, unreadable)?;
+        let limits = resources.and_then(|resources| members(&mut resources.scan(), ["limits"]).ok());
         let mut container = Self {
             list,
             index,
-            name,
-            mounts: Slot::read(Target::Mounts(list, index), mounts)
-                .ok_or_else(|| wrong("has volumeMounts that are no array"))?,
-            limits: resources.map_or(Limits::default(), limits_of),
+            name: bounded_text::name(name).map_err(unreadable)?,
+            mounts: Slot::read(SlotPath::Mounts(list, index), mounts)
+                .ok_or_else(|| unreadable("has volumeMounts that are no array"))?,
+            limits: limits.map_or(Limits::default(), |([limits], _)| Limits::read(limits)),
             resources,
             shown: Files::default(),
-            kept: Vec::new(),
+            conflicts: Vec::new(),
         };
         for (mounts, path_key) in [(mounts, "mountPath"), (devices, "devicePath")] {
-            if let Some(mounts) = mounts.filter(|value| value.shape() == Shape::Array) {
-                mounts.scan().array(|scanner, _| {
-                    let mount = Mount::read(scanner, path_key).map_err(wrong)?;
-                    let (volume, is_handed_out) = (mount.volume.clone(), mount.is_handed_out);
-                    container.sees(mount, volumes);
-                    let Some(volume) = volume else { return Ok(()) };
-                    if is_handed_out {
-                        volumes.is_handed_out(&volume);
-                    }
-                    volumes.take(volume)
-                })?;
-            }
+            let Some(mounts) = mounts.filter(|value| value.shape() == Shape::Array) else { continue };
+            mounts.scan().array(|scanner, _| {
+                let mount = ContainerMount::read(scanner, path_key).map_err(unreadable)?;
+                container.add_mount(&mount, volumes);
+                let Some(volume) = mount.volume else { return Ok(()) };
+                if mount.is_bidirectional {
+                    volumes.add_bidirectional_mount(&volume);
+                }
+                volumes.reserve_name(volume)
+            })?;
         }
-        // What LXCFS shows in place is settled, whatever else is mounted around it.
+        // A file that LXCFS shows has no conflict, whatever else is mounted around it.
         let shown = container.shown;
-        container.kept.iter_mut().for_each(|kept| kept.files = kept.files.without(shown));
-        container.kept.retain(|kept| !kept.files.is_empty());
+        container.conflicts.iter_mut().for_each(|conflict| conflict.files = conflict.files.without(shown));
+        container.conflicts.retain(|conflict| !conflict.files.is_empty());
         Ok(container)
     }
 
-    /// Where it stands in the pod, as in `spec.containers[2]`.
-    pub(super) fn place(&self) -> String {
+    /// Returns its path in the pod, as in `spec.containers[2]`.
+    pub(super) fn path(&self) -> String {
         format!("spec.{}[{}]", self.list.key(), self.index)
     }
 
-    /// The files that something of the pod's own is in the way of.
-    pub(super) fn kept_files(&self) -> Files {
-        self.kept.iter().fold(Files::default(), |files, kept| files.and(kept.files))
+    /// Returns the files with a conflict.
+    pub(super) fn conflicting_files(&self) -> Files {
+        self.conflicts.iter().fold(Files::default(), |files, conflict| files.union(conflict.files))
     }
 
-    /// Takes one mount of the pod into account.
-    fn sees(&mut self, mount: Mount<'a>, volumes: &Volumes<'a>) {
-        let place = clean(&mount.path);
-        // Most mounts are settled by their first letters.
-        if !(place == "/" || place.starts_with("/proc") || place.starts_with("/sys")) {
+    fn add_mount(&mut self, mount: &ContainerMount<'a>, volumes: &Volumes<'a>) {
+        let path = clean(&mount.path);
+        // Most mounts are elsewhere.
+        if !(path == "/" || path.starts_with("/proc") || path.starts_with("/sys")) {
             return;
         }
-        let mut in_the_way = Files::default();
+        let shown_file = mount.volume.as_deref().and_then(|volume| volumes.file_of(volume));
+        let mut conflicting = Files::default();
         for file in LxcfsFile::ALL {
-            match relation(&place, file.path()) {
+            match relation(&path, file.path()) {
                 Relation::Apart => {}
-                Relation::Same if mount.volume.as_deref().and_then(|v| volumes.file_of(v)) == Some(file) => {
-                    self.shown = self.shown.with(file);
-                }
-                Relation::Same | Relation::Above | Relation::Below => in_the_way = in_the_way.with(file),
+                Relation::Same if shown_file == Some(file) => self.shown = self.shown.with(file),
+                Relation::Same | Relation::Above | Relation::Below => conflicting = conflicting.with(file),
             }
         }
-        let files = in_the_way.without(self.kept_files());
+        let files = conflicting.without(self.conflicting_files());
         if !files.is_empty() {
-            drop(place);
-            self.kept.push(Kept { files, path: mount.path });
+            self.conflicts.push(Conflict { files, path: mount.path.clone() });
         }
     }
 }
 
-/// One entry of `volumeMounts` or `volumeDevices`.
-struct Mount<'a> {
+/// An entry of `volumeMounts` or `volumeDevices`.
+struct ContainerMount<'a> {
     path: Cow<'a, str>,
     volume: Option<Cow<'a, str>>,
-    /// Whether what is mounted in it is to be seen on the node. Only privileged containers may have that
-    /// (`validateMountPropagation` in `pkg/apis/core/validation`), and those that run LXCFS need it.
-    is_handed_out: bool,
+    /// Whether mounts inside it appear on the node. Only privileged containers can have that
+    /// (`validateMountPropagation` in `pkg/apis/core/validation`), and containers that run LXCFS need it.
+    is_bidirectional: bool,
 }
 
-impl<'a> Mount<'a> {
+impl<'a> ContainerMount<'a> {
     fn read(scanner: &mut Scanner<'a>, path_key: &str) -> Result<Self, &'static str> {
-        let (mut path, mut volume, mut is_handed_out) = (Ok(None), Ok(None), false);
-        scanner
-            .object(|scanner, key| {
-                let value = scanner.value()?;
-                if key == path_key {
-                    path = limits::text(value, limits::PATH);
-                } else if key == "name" {
-                    volume = limits::text(value, limits::NAME);
-                } else if key == "mountPropagation" {
-                    is_handed_out = value.get() == "\"Bidirectional\"";
-                }
-                Ok::<_, JsonError>(())
-            })
+        let ([path, volume, propagation], _) = members(scanner, [path_key, "name", "mountPropagation"])
             .map_err(|_| "has a mount that is not an object")?;
-        let path = path.map_err(|_| "has a mount whose path is longer than any path can be")?;
-        let volume = volume.map_err(|_| "mounts a volume whose name is longer than any name may be")?;
-        Ok(Self { path: path.ok_or("has a mount without a path")?, volume, is_handed_out })
+        let path =
+            bounded_text::optional(path, MAX_PATH, "has a mount whose path is longer than any path can be")?;
+        let volume = bounded_text::optional(
+            volume,
+            MAX_NAME,
+            "mounts a volume whose name is longer than any name may be",
+        )?;
+        Ok(Self {
+            path: path.ok_or("has a mount without a path")?,
+            volume,
+            is_bidirectional: propagation.is_some_and(|value| value.get() == "\"Bidirectional\""),
+        })
     }
-}
-
-fn limits_of(resources: Raw<'_>) -> Limits {
-    let mut limits = Limits::default();
-    // As above: what is no map limits nothing.
-    let _: Result<(), JsonError> = resources.scan().object(|scanner, key| {
-        let value = scanner.value()?;
-        if key == "limits" {
-            limits = Limits::read(value);
-        }
-        Ok(())
-    });
-    limits
 }

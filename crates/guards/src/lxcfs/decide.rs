@@ -1,14 +1,12 @@
-//! The decision, pure: what is asked, what the pod wants, and once the namespace's labels are known, what is done.
+//! The decision about a pod, in two steps, so that the namespace is read only if its labels matter. Pure.
 //!
-//! Two steps, so that the world is asked about the namespace only when the answer depends on it: [`open`] rules by itself, or
-//! names what [`close`] needs the labels for.
+//! [`decide`] decides by the request, or returns a [`PendingPod`]. [`decide_with_namespace`] decides by the labels of the namespace.
 
 use std::collections::BTreeMap;
 
 use admission::{Mode, Operation, Request, Ruling, Verdict};
 
-use super::config::{Backend, Config};
-use super::device;
+use super::config::{Config, MountMethod};
 use super::inject::{self, Injection};
 use super::messages;
 use super::opt_in::{Enabled, PodOptIn, SWITCH};
@@ -19,198 +17,199 @@ use super::verify_patch;
 use super::volumes::Volumes;
 use crate::exempt::Exemption;
 
-/// What every warning begins with, so that a person knows who speaks.
-const VOICE: &str = "lxcfs: ";
+/// The prefix of every warning, which names the guard.
+const WARNING_PREFIX: &str = "lxcfs: ";
 
-/// Namespaces that are left alone by name, beside the one of the installation: what runs the cluster must start while Durward
-/// or LXCFS is broken.
-pub(super) const LEFT_ALONE: &str = "kube-system";
+/// A namespace that the guard excludes by name, like the namespace of Durward. System pods must start without Durward and LXCFS.
+pub(super) const SYSTEM_NAMESPACE: &str = "kube-system";
 
-/// What comes after the first look.
+/// The result of the first step.
 #[derive(Debug)]
 pub(super) enum Step<'a> {
-    /// It is decided.
-    Rule(Ruling),
-    /// The namespace's labels decide.
-    Ask(Opened<'a>),
+    /// The ruling.
+    Decided(Ruling),
+    /// The labels of the namespace decide.
+    NeedsNamespace(PendingPod<'a>),
 }
 
-/// A pod that was looked at once.
+/// A pod whose decision depends on its namespace.
 #[derive(Debug)]
-pub(super) struct Opened<'a> {
+pub(super) struct PendingPod<'a> {
     request: &'a Request<'a>,
-    asked: Asked,
+    kind: RequestKind,
     pod: Pod<'a>,
     opt_in: PodOptIn<'a>,
-    wanted: Enabled,
+    enabled: Enabled,
     skips: Vec<SkipReason>,
 }
 
-/// The two things that this guard is asked about.
+/// The requests that the guard decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Asked {
-    /// A pod is made.
-    New,
-    /// A running pod gets ephemeral containers.
-    Running,
+enum RequestKind {
+    /// The creation of a pod.
+    NewPod,
+    /// New ephemeral containers in a running pod.
+    EphemeralContainers,
 }
 
-/// Looks at the request alone.
-pub(super) fn open<'a>(config: &Config, request: &'a Request<'a>) -> Step<'a> {
-    let Some(asked) = asked(request) else { return Step::Rule(Ruling::allow()) };
+/// Decides by the request alone if that is possible.
+pub(super) fn decide<'a>(config: &Config, request: &'a Request<'a>) -> Step<'a> {
+    let Some(kind) = request_kind(request) else { return Step::Decided(Ruling::allow()) };
     let namespace = request.namespace.as_ref();
-    if namespace == LEFT_ALONE || namespace == config.common_config.install_namespace {
-        return Step::Rule(Ruling::allow());
+    if namespace == SYSTEM_NAMESPACE || namespace == config.common_config.install_namespace {
+        return Step::Decided(Ruling::allow());
     }
     let exemption = config.common_config.exempt.of(request);
     if let Exemption::By(part) = exemption {
-        return Step::Rule(Ruling::allow().audit("exempt", part));
+        return Step::Decided(Ruling::allow().audit("exempt", part));
     }
-    let seen = Pod::see(request.object.as_ref()).and_then(|pod| Ok((pod, PodOptIn::read(pod)?)));
-    let (pod, opt_in) = match seen {
-        Ok(seen) => seen,
-        Err(unreadable) => return Step::Rule(as_it_is(&unreadable)),
+    let read = Pod::read(request.object.as_ref()).and_then(|pod| Ok((pod, PodOptIn::read(pod)?)));
+    let (pod, opt_in) = match read {
+        Ok(read) => read,
+        Err(unreadable) => return Step::Decided(unchanged(&unreadable)),
     };
-    let wanted = opt_in.enabled(config.opt_in);
-    if wanted == Enabled::No {
+    let enabled = opt_in.enabled(config.opt_in);
+    if enabled == Enabled::No {
         let warning = opt_in.old_value_warning();
-        return Step::Rule(
-            warning.map_or_else(Ruling::allow, |warning| Ruling::allow().warn(format!("{VOICE}{warning}"))),
-        );
+        return Step::Decided(warning.map_or_else(Ruling::allow, |warning| {
+            Ruling::allow().warn(format!("{WARNING_PREFIX}{warning}"))
+        }));
     }
     let mut skips = skip_reason::of_pod(config, pod, &opt_in);
-    if asked == Asked::Running {
-        // The volumes that it has may be its author's own, so what speaks against showing them still does. That the kubelet
-        // takes nothing of a static pod from here is no harm: it takes no ephemeral container either.
+    if kind == RequestKind::EphemeralContainers {
+        // The other reasons apply, because the pod's volumes can be its author's. The kubelet ignores ephemeral containers of a
+        // static pod, so that reason needs no warning.
         skips.retain(|skip| *skip != SkipReason::Mirror);
     }
-    let opened = Opened { request, asked, pod, opt_in, wanted, skips };
-    let by_namespace = wanted == Enabled::ByNamespace || exemption == Exemption::DependsOnNamespace;
-    // The device has nothing that Pod Security could refuse.
-    let by_pod_security = config.backend != Backend::Device && asked == Asked::New && opened.skips.is_empty();
+    let pending = PendingPod { request, kind, pod, opt_in, enabled, skips };
+    let by_namespace = enabled == Enabled::ByNamespace || exemption == Exemption::DependsOnNamespace;
+    // Pod Security cannot reject the extended resource of the device plugin.
+    let by_pod_security = config.mount_method != MountMethod::DevicePlugin
+        && kind == RequestKind::NewPod
+        && pending.skips.is_empty();
     if by_namespace || by_pod_security {
-        Step::Ask(opened)
+        Step::NeedsNamespace(pending)
     } else {
-        Step::Rule(finish(config, &opened, None))
+        Step::Decided(finish(config, &pending, None))
     }
 }
 
-impl Opened<'_> {
-    /// Whether these labels are older than the question. A pod without a word of its own is asked about only because the API
-    /// server has seen its namespace opt in ([`registration`](super::rules)), so labels that do not cannot be those
-    /// that it went by.
-    pub(super) fn contradicts(&self, labels: &BTreeMap<String, String>) -> bool {
-        self.wanted == Enabled::ByNamespace && !opts_in(labels)
+impl PendingPod<'_> {
+    /// Returns whether these labels are older than the request. The API server sends a pod without its own setting only if the
+    /// namespace opts in ([`rules`](super::rules)), so labels without the opt-in are stale.
+    pub(super) fn is_newer_than(&self, labels: &BTreeMap<String, String>) -> bool {
+        self.enabled == Enabled::ByNamespace && labels.get(SWITCH).is_none_or(|value| value != "enabled")
     }
 }
 
-fn opts_in(labels: &BTreeMap<String, String>) -> bool {
-    labels.get(SWITCH).is_some_and(|value| value == "enabled")
-}
-
-/// Decides with the namespace's labels.
-pub(super) fn close(config: &Config, opened: &Opened<'_>, labels: &BTreeMap<String, String>) -> Ruling {
+/// Decides with the labels of the namespace.
+pub(super) fn decide_with_namespace(
+    config: &Config,
+    pending: &PendingPod<'_>,
+    labels: &BTreeMap<String, String>,
+) -> Ruling {
     if config.common_config.exempt.selects(labels) {
         return Ruling::allow().audit("exempt", "exempt.namespaceSelector");
     }
-    if opened.contradicts(labels) {
+    if pending.is_newer_than(labels) {
         return Ruling::allow();
     }
-    finish(config, opened, Some(labels))
+    finish(config, pending, Some(labels))
 }
 
-fn asked(request: &Request<'_>) -> Option<Asked> {
+fn request_kind(request: &Request<'_>) -> Option<RequestKind> {
     let resource = &request.resource;
     if !resource.group.is_empty() || resource.resource != "pods" {
         return None;
     }
     match (request.operation, request.subresource.as_ref()) {
-        (Operation::Create, "") => Some(Asked::New),
-        (Operation::Update, "ephemeralcontainers") => Some(Asked::Running),
+        (Operation::Create, "") => Some(RequestKind::NewPod),
+        (Operation::Update, "ephemeralcontainers") => Some(RequestKind::EphemeralContainers),
         _ => None,
     }
 }
 
-fn finish(config: &Config, opened: &Opened<'_>, labels: Option<&BTreeMap<String, String>>) -> Ruling {
-    match injection(config, opened, labels) {
+fn finish(config: &Config, pending: &PendingPod<'_>, labels: Option<&BTreeMap<String, String>>) -> Ruling {
+    match injection(config, pending, labels) {
         Ok(injection) => {
             #[cfg(debug_assertions)]
-            debug_assert!(verify_patch::applies(opened.pod.raw(), &injection.patch), "{:?}", injection.patch);
+            debug_assert!(
+                verify_patch::applies(pending.pod.raw(), &injection.patch),
+                "{:?}",
+                injection.patch
+            );
             ruling(config, injection)
         }
-        Err(unreadable) => as_it_is(&unreadable),
+        Err(unreadable) => unchanged(&unreadable),
     }
 }
 
 fn injection(
     config: &Config,
-    opened: &Opened<'_>,
+    pending: &PendingPod<'_>,
     labels: Option<&BTreeMap<String, String>>,
 ) -> Result<Injection, Unreadable> {
-    let Opened { request, asked, pod, opt_in, .. } = opened;
-    let mut skips = opened.skips.clone();
-    let mut volumes = Volumes::read(*pod, &config.root)?;
-    let mut by_device = config.backend == Backend::Device;
-    if *asked == Asked::New {
+    let PendingPod { request, kind, pod, opt_in, .. } = pending;
+    let is_new = *kind == RequestKind::NewPod;
+    let mut skips = pending.skips.clone();
+    let mut volumes = Volumes::read(*pod, &config.lxcfs_path)?;
+    let mut by_device = config.mount_method == MountMethod::DevicePlugin;
+    if is_new {
         skips.extend(skip_reason::of_volumes(config, *pod, &mut volumes)?);
-        let refused = labels.and_then(|labels| skip_reason::of_namespace(config, &request.namespace, labels));
-        match config.backend {
-            Backend::Volumes => skips.extend(refused),
-            Backend::Auto => by_device = refused.is_some(),
-            Backend::Device => {}
+        let rejection =
+            labels.and_then(|labels| skip_reason::of_namespace(config, &request.namespace, labels));
+        match config.mount_method {
+            MountMethod::HostPath => skips.extend(rejection),
+            MountMethod::Auto => by_device = rejection.is_some(),
+            MountMethod::DevicePlugin => {}
         }
         if !by_device {
             skips.extend(skip_reason::of_selector(config, *pod)?);
         }
     }
     if skips.is_empty() {
-        return match asked {
-            Asked::New if by_device => device::into_new(config, *pod, opt_in, volumes),
-            Asked::New => inject::into_new(config, *pod, opt_in, volumes),
-            Asked::Running => {
-                let old = Pod::see(request.old_object.as_ref())?;
-                inject::into_running(config, *pod, old, opt_in, volumes)
-            }
-        };
+        if is_new {
+            return inject::into_new_pod(config, *pod, opt_in, volumes, by_device);
+        }
+        let old = Pod::read(request.old_object.as_ref())?;
+        return inject::into_running_pod(config, *pod, old, opt_in, volumes);
     }
-    let who = match asked {
-        Asked::New => "this pod gets",
-        Asked::Running => "ephemeral containers of this pod get",
-    };
+    let subject = if is_new { "this pod gets" } else { "ephemeral containers of this pod get" };
     let mut injection = Injection {
-        warnings: vec![format!("{who} no files: {}", messages::reasons(&skips))],
-        summary: messages::skipped(&skips),
+        warnings: vec![format!("{subject} no files: {}", messages::reasons(&skips))],
+        status: messages::skipped_status(&skips),
         ..Injection::default()
     };
-    // The kubelet compares the mirror with its own file, and a running pod's annotations are not to be changed this way.
-    if *asked == Asked::New && !skips.contains(&SkipReason::Mirror) {
-        injection.status(*pod, opt_in)?;
+    // The kubelet compares a mirror pod with its own file. An update of ephemeral containers cannot change annotations.
+    if is_new && !skips.contains(&SkipReason::Mirror) {
+        injection.add_status(*pod, opt_in)?;
     }
     Ok(injection)
 }
 
 fn ruling(config: &Config, injection: Injection) -> Ruling {
-    let Injection { patch, mut summary, whereto, warnings, .. } = injection;
-    summary.push_str(whereto);
+    let Injection { patch, status, node_note, warnings } = injection;
     let is_audit = config.common_config.settle_policy.mode == Mode::Audit;
     let would_change = is_audit && !patch.is_empty();
     let mut ruling =
         if is_audit || patch.is_empty() { Ruling::allow() } else { Ruling::new(Verdict::Mutate(patch)) };
     for warning in warnings {
-        ruling.warnings.push(format!("{VOICE}{warning}"));
+        ruling.warnings.push(format!("{WARNING_PREFIX}{warning}"));
     }
     if would_change {
+        let status = status + node_note;
         ruling.warnings.push(format!(
-            "{VOICE}mode is audit, so the pod is left as it is; enforced it would become: {summary}"
+            "{WARNING_PREFIX}mode is audit, so the pod is left as it is; enforced it would become: {status}"
         ));
-        ruling.audit.set("would-inject", summary);
+        ruling.audit.set("would-inject", status);
     }
     ruling
 }
 
-/// A pod that cannot be read is let through as it is; the API server will tell what is wrong with it.
-fn as_it_is(unreadable: &Unreadable) -> Ruling {
-    Ruling::skipped(unreadable.to_string()).warn(format!("{VOICE}the pod is left as it is: {unreadable}"))
+/// Allows an unreadable pod unchanged. The API server reports its error.
+fn unchanged(unreadable: &Unreadable) -> Ruling {
+    Ruling::skipped(unreadable.to_string())
+        .warn(format!("{WARNING_PREFIX}the pod is left as it is: {unreadable}"))
 }
 
 #[cfg(test)]
@@ -226,16 +225,16 @@ mod tests {
         json!({"metadata": {"annotations": annotations}, "spec": spec})
     }
 
-    /// Whether the namespace is asked about, and the ruling's verdict if not.
-    fn asks(
+    /// Returns the verdict, or none if the decision needs the namespace.
+    fn verdict_without_namespace(
         yaml: &str,
         annotations: &Value,
         spec: &Value,
         change: impl FnOnce(&mut Value),
     ) -> Option<&'static str> {
-        with_request(&pod(annotations, spec), change, |request| match open(&config(yaml), request) {
-            Step::Ask(_) => None,
-            Step::Rule(ruling) => Some(match ruling.verdict {
+        with_request(&pod(annotations, spec), change, |request| match decide(&config(yaml), request) {
+            Step::NeedsNamespace(_) => None,
+            Step::Decided(ruling) => Some(match ruling.verdict {
                 Verdict::Allow => "allow",
                 Verdict::Mutate(_) => "mutate",
                 Verdict::Deny(_) | Verdict::Unknown(_) => "something else",
@@ -250,12 +249,12 @@ mod tests {
     }
 
     #[test]
-    fn the_namespace_is_asked_about_only_if_the_answer_depends_on_it() {
+    fn reads_the_namespace_only_if_the_decision_depends_on_it() {
         let on = json!({SWITCH: "enabled"});
         let none = json!({});
         let plain = json!({});
         let by_labels = "exempt: {namespaceSelector: {matchLabels: {a: b}}}";
-        for (told, yaml, annotations, spec, expected) in [
+        for (reason, yaml, annotations, spec, expected) in [
             ("its Pod Security level decides", "{}", &on, &plain, None),
             ("its label may opt in", "{}", &none, &plain, None),
             ("its label cannot opt in", "optIn: {namespaceLabel: false}", &none, &plain, Some("allow")),
@@ -263,30 +262,47 @@ mod tests {
             ("the pod is skipped anyway", "{}", &on, &json!({"hostPID": true}), Some("mutate")),
             ("its labels may exempt", by_labels, &on, &json!({"hostPID": true}), None),
         ] {
-            assert_eq!(asks(yaml, annotations, spec, |_| {}), expected, "{told}");
+            assert_eq!(verdict_without_namespace(yaml, annotations, spec, |_| {}), expected, "{reason}");
         }
         let device = "backend: device";
-        assert_eq!(asks(device, &on, &plain, |_| {}), Some("mutate"), "nothing for Pod Security to refuse");
-        assert_eq!(asks(device, &none, &plain, |_| {}), None, "its label may opt in");
-        assert_eq!(asks("backend: auto", &on, &plain, |_| {}), None, "its level chooses the way");
-        assert_eq!(asks("{}", &on, &plain, running), Some("allow"), "a running pod is past Pod Security");
-        assert_eq!(asks("{}", &none, &plain, running), None, "its label may opt in a running pod");
+        assert_eq!(
+            verdict_without_namespace(device, &on, &plain, |_| {}),
+            Some("mutate"),
+            "nothing for Pod Security to refuse"
+        );
+        assert_eq!(verdict_without_namespace(device, &none, &plain, |_| {}), None, "its label may opt in");
+        assert_eq!(
+            verdict_without_namespace("backend: auto", &on, &plain, |_| {}),
+            None,
+            "its level chooses the way"
+        );
+        assert_eq!(
+            verdict_without_namespace("{}", &on, &plain, running),
+            Some("allow"),
+            "a running pod is past Pod Security"
+        );
+        assert_eq!(
+            verdict_without_namespace("{}", &none, &plain, running),
+            None,
+            "its label may opt in a running pod"
+        );
     }
 
     #[test]
-    fn only_new_pods_and_ephemeral_containers_are_looked_at() {
+    fn decides_only_new_pods_and_ephemeral_containers() {
         let on = json!({SWITCH: "enabled"});
         let plain = json!({});
         let other = |key: &'static str, value: &'static str| {
-            asks("{}", &on, &plain, move |request| request[key] = value.into())
+            verdict_without_namespace("{}", &on, &plain, move |request| request[key] = value.into())
         };
         assert_eq!(other("operation", "UPDATE"), Some("allow"));
         assert_eq!(other("operation", "DELETE"), Some("allow"));
         assert_eq!(other("subResource", "eviction"), Some("allow"));
-        assert_eq!(other("namespace", LEFT_ALONE), Some("allow"));
+        assert_eq!(other("namespace", SYSTEM_NAMESPACE), Some("allow"));
         assert_eq!(other("namespace", "durward-system"), Some("allow"));
         assert_eq!(
-            asks("{}", &on, &plain, |request| request["resource"]["group"] = "example.org".into()),
+            verdict_without_namespace("{}", &on, &plain, |request| request["resource"]["group"] =
+                "example.org".into()),
             Some("allow")
         );
     }
@@ -297,9 +313,11 @@ mod tests {
             |_| {},
             |request| {
                 let config = config(yaml);
-                match open(&config, request) {
-                    Step::Ask(opened) => close(&config, &opened, &BTreeMap::new()),
-                    Step::Rule(ruling) => ruling,
+                match decide(&config, request) {
+                    Step::NeedsNamespace(pending) => {
+                        decide_with_namespace(&config, &pending, &BTreeMap::new())
+                    }
+                    Step::Decided(ruling) => ruling,
                 }
             },
         )
@@ -313,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_with_a_thousand_containers_is_served_and_one_with_more_is_left_as_it_is() {
+    fn changes_pods_with_at_most_1000_containers() {
         let with = |count: usize| {
             let containers: Vec<Value> = (0..count).map(|n| json!({"name": format!("c{n}")})).collect();
             json!({"metadata": {"annotations": {SWITCH: "enabled"}}, "spec": {"containers": containers}})
@@ -332,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hundred_conflicts_are_told_in_a_few_warnings() {
+    fn reports_a_hundred_conflicts_in_nine_warnings() {
         let mounts = json!([{"name": "x", "mountPath": "/proc"}]);
         let containers: Vec<Value> =
             (0..100).map(|n| json!({"name": format!("c{n}"), "volumeMounts": mounts})).collect();
@@ -344,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_longer_than_the_api_server_or_the_kernel_takes_leave_the_pod_as_it_is() {
+    fn leaves_a_pod_with_an_overlong_string_unchanged() {
         let with = |annotation: usize, name: usize, mount: usize, host: usize| {
             let text = |length: usize| "x".repeat(length);
             json!({
@@ -356,7 +374,7 @@ mod tests {
             })
         };
         assert_eq!(operations(&decided(&with(1000, 253, 4096, 4096), "{}")).len(), 3);
-        for (pod, told) in [
+        for (pod, problem) in [
             (
                 with(262_145, 9, 9, 9),
                 "annotation durward.dev/lxcfs-files is longer than all annotations may be",
@@ -370,16 +388,16 @@ mod tests {
             ),
         ] {
             let ruling = decided(&pod, "{}");
-            assert_eq!(ruling.verdict, Verdict::Allow, "{told}");
+            assert_eq!(ruling.verdict, Verdict::Allow, "{problem}");
             assert_eq!(
                 ruling.warnings.iter().collect::<Vec<_>>(),
-                [format!("lxcfs: the pod is left as it is: {told}")]
+                [format!("lxcfs: the pod is left as it is: {problem}")]
             );
         }
     }
 
     #[test]
-    fn of_a_long_path_name_or_class_so_much_is_told_as_one_can_read() {
+    fn shortens_long_names_and_paths_in_warnings() {
         let below = format!("/proc/meminfo/{}", "x".repeat(4000));
         let name = "n".repeat(200);
         let mount = json!({"name": "x", "mountPath": below});
@@ -389,20 +407,27 @@ mod tests {
         });
         for yaml in ["{}", "backend: device"] {
             let ruling = decided(&pod, yaml);
-            let told: Vec<&str> = ruling.warnings.iter().collect();
-            assert!(told[0].contains("keeps the pod's own mount at /proc/meminfo/xxxx"), "{told:?}");
-            assert!(told.iter().all(|warning| warning.chars().count() < 400), "{told:?}");
+            let warnings: Vec<&str> = ruling.warnings.iter().collect();
+            assert!(warnings[0].contains("keeps the pod's own mount at /proc/meminfo/xxxx"), "{warnings:?}");
+            assert!(warnings.iter().all(|warning| warning.chars().count() < 400), "{warnings:?}");
         }
         pod["spec"]["containers"][0]["volumeMounts"] = json!([]);
-        let told: Vec<String> = decided(&pod, "backend: device").warnings.iter().map(str::to_owned).collect();
-        assert!(told[0].contains("passes the scheduler by") && told[0].chars().count() < 400, "{told:?}");
+        let warnings: Vec<String> =
+            decided(&pod, "backend: device").warnings.iter().map(str::to_owned).collect();
+        assert!(
+            warnings[0].contains("passes the scheduler by") && warnings[0].chars().count() < 400,
+            "{warnings:?}"
+        );
         pod["spec"]["runtimeClassName"] = "c".repeat(4000).into();
-        let told: Vec<String> = decided(&pod, "{}").warnings.iter().map(str::to_owned).collect();
-        assert!(told[0].contains("runtimeClassName \"cccc") && told[0].chars().count() < 400, "{told:?}");
+        let warnings: Vec<String> = decided(&pod, "{}").warnings.iter().map(str::to_owned).collect();
+        assert!(
+            warnings[0].contains("runtimeClassName \"cccc") && warnings[0].chars().count() < 400,
+            "{warnings:?}"
+        );
     }
 
     #[test]
-    fn a_pod_whose_annotations_are_full_gets_its_files_without_a_status() {
+    fn omits_the_status_if_the_annotations_are_full() {
         let big = "x".repeat(256 * 1024);
         let pod = json!({"metadata": {"annotations": {SWITCH: "enabled", "big": big}}, "spec": {"containers": [{"name": "app"}]}});
         let ruling = decided(&pod, "files: [meminfo]");
@@ -411,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn more_volumes_of_our_name_than_anyone_needs_leave_the_pod_as_it_is() {
+    fn leaves_a_pod_with_more_than_100_lxcfs_volumes_unchanged() {
         let volumes: Vec<Value> = (0..101).map(|n| json!({"name": format!("lxcfs-{n}")})).collect();
         let pod = json!({"metadata": {"annotations": {SWITCH: "enabled"}}, "spec": {"containers": [{"name": "app"}], "volumes": volumes}});
         assert!(

@@ -1,12 +1,11 @@
-//! The files that LXCFS serves and a runtime lets in: which there are, where they go, and what each depends on.
+//! The files that LXCFS serves and that container runtimes can mount.
 //!
-//! Upstream facts. runc refuses every mount below `/proc` but those on its list (`checkProcMount` in
-//! `libcontainer/rootfs_linux.go`): cpuinfo, diskstats, meminfo, stat, swaps, uptime from 2016 on, loadavg from 1.0.0-rc6,
-//! slabinfo from 1.0.0-rc93. Nothing below `/sys` is refused. LXCFS serves loadavg and the processors that are online from
-//! 3.1.0 on (loadavg only with `--enable-loadavg`), slabinfo from 5.0.0 on. `/proc/pressure`, which LXCFS 7 has, is on no
-//! runc's list: see [`why_refused`].
+//! runc rejects mounts below `/proc` except those on its list (`checkProcMount` in `libcontainer/rootfs_linux.go`): cpuinfo,
+//! diskstats, meminfo, stat, swaps and uptime since 2016, loadavg since 1.0.0-rc6, slabinfo since 1.0.0-rc93. It allows mounts below
+//! `/sys`. LXCFS serves loadavg and the online CPUs since 3.1.0 (loadavg only with `--enable-loadavg`), slabinfo since 5.0.0.
+//! LXCFS 7 has `/proc/pressure`, which is on no list of runc: see [`rejection`].
 
-/// One file that can be mounted over the kernel's own.
+/// A file of LXCFS that can be mounted over the file of the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LxcfsFile {
     /// `/proc/cpuinfo`
@@ -21,7 +20,7 @@ pub enum LxcfsFile {
     Swaps,
     /// `/proc/uptime`
     Uptime,
-    /// `/proc/loadavg`: costly to serve, so it is not among the defaults.
+    /// `/proc/loadavg`. It is expensive to serve, so it is not a default.
     Loadavg,
     /// `/proc/slabinfo`
     Slabinfo,
@@ -29,19 +28,22 @@ pub enum LxcfsFile {
     Online,
 }
 
-/// What a file shows the limit of.
+/// The resource whose limit a file shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Shows {
+pub(super) enum FileScope {
     /// `limits.memory`
     Memory,
     /// `limits.cpu`
     Cpu,
-    /// The container itself (its age, its disk traffic), whatever its limits are.
+    /// The container itself: its age or its disk traffic.
     Container,
 }
 
+/// The common prefix of default volume names.
+pub(super) const VOLUME_PREFIX: &str = "lxcfs-";
+
 impl LxcfsFile {
-    /// Every file, in the order in which they are added.
+    /// All files, in the order in which they are added.
     pub const ALL: [Self; 9] = [
         Self::Cpuinfo,
         Self::Meminfo,
@@ -54,68 +56,56 @@ impl LxcfsFile {
         Self::Online,
     ];
 
-    /// What every LXCFS since 2.0 serves and every runc since 2016 lets in.
+    /// The files that LXCFS serves since 2.0 and runc allows since 2016.
     pub const DEFAULT: [Self; 6] =
         [Self::Cpuinfo, Self::Meminfo, Self::Diskstats, Self::Stat, Self::Swaps, Self::Uptime];
 
-    /// Its word in the configuration and in a pod's annotation.
+    /// Returns the default volume name, the path and the scope.
+    fn properties(self) -> (&'static str, &'static str, FileScope) {
+        match self {
+            Self::Cpuinfo => ("lxcfs-cpuinfo", "/proc/cpuinfo", FileScope::Cpu),
+            Self::Meminfo => ("lxcfs-meminfo", "/proc/meminfo", FileScope::Memory),
+            Self::Diskstats => ("lxcfs-diskstats", "/proc/diskstats", FileScope::Container),
+            Self::Stat => ("lxcfs-stat", "/proc/stat", FileScope::Cpu),
+            Self::Swaps => ("lxcfs-swaps", "/proc/swaps", FileScope::Memory),
+            Self::Uptime => ("lxcfs-uptime", "/proc/uptime", FileScope::Container),
+            Self::Loadavg => ("lxcfs-loadavg", "/proc/loadavg", FileScope::Cpu),
+            Self::Slabinfo => ("lxcfs-slabinfo", "/proc/slabinfo", FileScope::Memory),
+            Self::Online => ("lxcfs-online", "/sys/devices/system/cpu/online", FileScope::Cpu),
+        }
+    }
+
+    /// Returns the name in the configuration and in annotations.
     pub fn name(self) -> &'static str {
         self.volume().strip_prefix(VOLUME_PREFIX).unwrap_or_default()
     }
 
-    /// The name that its volume gets where nobody else has it.
+    /// Returns the default name of its volume.
     pub(super) fn volume(self) -> &'static str {
-        match self {
-            Self::Cpuinfo => "lxcfs-cpuinfo",
-            Self::Meminfo => "lxcfs-meminfo",
-            Self::Diskstats => "lxcfs-diskstats",
-            Self::Stat => "lxcfs-stat",
-            Self::Swaps => "lxcfs-swaps",
-            Self::Uptime => "lxcfs-uptime",
-            Self::Loadavg => "lxcfs-loadavg",
-            Self::Slabinfo => "lxcfs-slabinfo",
-            Self::Online => "lxcfs-online",
-        }
+        self.properties().0
     }
 
-    /// Where it stands in the container; below the LXCFS root it has the same path.
+    /// Returns the path in a container. Below the LXCFS directory, the file has the same path.
     pub fn path(self) -> &'static str {
-        match self {
-            Self::Cpuinfo => "/proc/cpuinfo",
-            Self::Meminfo => "/proc/meminfo",
-            Self::Diskstats => "/proc/diskstats",
-            Self::Stat => "/proc/stat",
-            Self::Swaps => "/proc/swaps",
-            Self::Uptime => "/proc/uptime",
-            Self::Loadavg => "/proc/loadavg",
-            Self::Slabinfo => "/proc/slabinfo",
-            Self::Online => "/sys/devices/system/cpu/online",
-        }
+        self.properties().1
     }
 
-    /// What it shows the limit of.
-    pub(super) fn shows(self) -> Shows {
-        match self {
-            Self::Meminfo | Self::Swaps | Self::Slabinfo => Shows::Memory,
-            Self::Cpuinfo | Self::Stat | Self::Loadavg | Self::Online => Shows::Cpu,
-            Self::Diskstats | Self::Uptime => Shows::Container,
-        }
+    /// Returns the resource whose limit the file shows.
+    pub(super) fn scope(self) -> FileScope {
+        self.properties().2
     }
 
-    /// The file of that name.
+    /// Returns the file with this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|file| file.name() == name)
     }
 }
 
-/// What the names of all our volumes begin with.
-pub(super) const VOLUME_PREFIX: &str = "lxcfs-";
-
-/// Why a file that LXCFS may well serve cannot be asked for; none for a word that is no file of LXCFS at all.
-pub(super) fn why_refused(word: &str) -> Option<&'static str> {
-    let word = word.trim_start_matches('/');
-    let word = word.strip_prefix("proc/").unwrap_or(word);
-    (word == "pressure" || word.starts_with("pressure/")).then_some(
+/// Returns the reason why a file of LXCFS cannot be mounted, or none for other names.
+pub(super) fn rejection(name: &str) -> Option<&'static str> {
+    let name = name.trim_start_matches('/');
+    let name = name.strip_prefix("proc/").unwrap_or(name);
+    (name == "pressure" || name.starts_with("pressure/")).then_some(
         "runc lets nothing be mounted below /proc/pressure, so the container would not start (\"inside /proc\")",
     )
 }
@@ -125,67 +115,64 @@ pub(super) fn why_refused(word: &str) -> Option<&'static str> {
 pub(super) struct Files(u16);
 
 impl Files {
-    /// The set of these.
+    /// Returns the set of these files.
     pub(super) fn of(files: &[LxcfsFile]) -> Self {
         files.iter().fold(Self::default(), |set, &file| set.with(file))
     }
 
-    /// This set and `file`.
+    /// Returns this set with `file`.
     pub(super) fn with(self, file: LxcfsFile) -> Self {
         Self(self.0 | 1 << file as u16)
     }
 
-    /// This set and `other`.
-    pub(super) fn and(self, other: Self) -> Self {
+    /// Returns the union of both sets.
+    pub(super) fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// This set without `other`.
+    /// Returns the files in both sets.
+    pub(super) fn intersection(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+
+    /// Returns this set without the files of `other`.
     pub(super) fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
     }
 
-    /// Whether `file` is in it.
-    pub(super) fn has(self, file: LxcfsFile) -> bool {
+    /// Returns whether the set contains `file`.
+    pub(super) fn contains(self, file: LxcfsFile) -> bool {
         self.0 >> file as u16 & 1 == 1
     }
 
-    /// Whether nothing is in it.
+    /// Returns whether the set is empty.
     pub(super) fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// How many there are.
+    /// Returns the number of files.
     pub(super) fn len(self) -> usize {
         self.0.count_ones() as usize
     }
 
-    /// Each, in the order of [`LxcfsFile::ALL`].
+    /// Returns the files in the order of [`LxcfsFile::ALL`].
     pub(super) fn iter(self) -> impl Iterator<Item = LxcfsFile> {
-        LxcfsFile::ALL.into_iter().filter(move |&file| self.has(file))
+        LxcfsFile::ALL.into_iter().filter(move |&file| self.contains(file))
     }
 
-    /// Those for which `keep` holds.
+    /// Returns the files for which `keep` returns true.
     pub(super) fn filter(self, keep: impl Fn(LxcfsFile) -> bool) -> Self {
         self.iter().filter(|&file| keep(file)).fold(Self::default(), Self::with)
-    }
-
-    /// Adds the names to `out`, with commas between them.
-    pub(super) fn write(self, out: &mut String) {
-        for (index, file) in self.iter().enumerate() {
-            if index > 0 {
-                out.push(',');
-            }
-            out.push_str(file.name());
-        }
     }
 }
 
 impl std::fmt::Display for Files {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let mut text = String::new();
-        self.write(&mut text);
-        f.write_str(&text)
+        for (index, file) in self.iter().enumerate() {
+            f.write_str(if index > 0 { "," } else { "" })?;
+            f.write_str(file.name())?;
+        }
+        Ok(())
     }
 }
 
@@ -194,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_file_has_a_name_a_volume_and_a_path_of_its_own() {
+    fn each_file_has_a_unique_name_volume_and_path() {
         for (index, file) in LxcfsFile::ALL.into_iter().enumerate() {
             assert!(!file.name().is_empty());
             assert!(file.path().ends_with(&format!("/{}", file.name())));
@@ -210,17 +197,17 @@ mod tests {
         assert_eq!(set.len(), 2);
         assert!(set.without(set).is_empty());
         assert_eq!(
-            Files::of(&LxcfsFile::ALL).filter(|file| file.shows() == Shows::Memory).to_string(),
+            Files::of(&LxcfsFile::ALL).filter(|file| file.scope() == FileScope::Memory).to_string(),
             "meminfo,swaps,slabinfo"
         );
     }
 
     #[test]
-    fn pressure_is_refused_with_its_reason_however_it_is_written() {
+    fn rejects_every_spelling_of_pressure() {
         for word in ["pressure", "pressure/cpu", "/proc/pressure/memory", "proc/pressure"] {
-            assert!(why_refused(word).is_some_and(|why| why.contains("runc")), "{word}");
+            assert!(rejection(word).is_some_and(|why| why.contains("runc")), "{word}");
         }
-        assert_eq!(why_refused("meminf"), None);
-        assert_eq!(why_refused("pressures"), None);
+        assert_eq!(rejection("meminf"), None);
+        assert_eq!(rejection("pressures"), None);
     }
 }

@@ -1,4 +1,4 @@
-//! For the tests of this room: configurations, requests and pods out of short texts.
+//! Fixtures for unit tests: configurations, requests and pods.
 
 use admission::{Fields, Request, decode};
 use serde_json::{Value, json};
@@ -7,21 +7,21 @@ use super::config::{self, Config};
 use super::pod::{POINTERS, Pod};
 use ::config::{parse, read};
 
-/// The configuration that this section makes, and its problems.
+/// Returns the configuration of this section and its problems.
 pub(super) fn configured(yaml: &str) -> (Config, Vec<String>) {
     let root = parse("d.yaml", yaml).unwrap();
     let (config, _, problems) = read("d.yaml", root.as_ref(), |s| config::read(s, super::DEFAULTS));
     (config, problems.iter().map(ToString::to_string).collect())
 }
 
-/// The same, where nothing may be wrong.
+/// Returns the configuration of this section, which must have no problems.
 pub(super) fn config(yaml: &str) -> Config {
     let (config, problems) = configured(yaml);
     assert_eq!(problems, [""; 0]);
     config
 }
 
-/// Calls `with` with a request that creates `pod` in namespace shop; `change` may make another request of it.
+/// Calls `with` with a request that creates `pod` in namespace shop. `change` can edit the request.
 pub(super) fn with_request<T>(
     pod: &Value,
     change: impl FnOnce(&mut Value),
@@ -38,5 +38,5 @@ pub(super) fn with_request<T>(
 
 /// Calls `with` with a pod.
 pub(super) fn with_pod<T>(pod: &Value, with: impl FnOnce(Pod<'_>) -> T) -> T {
-    with_request(pod, |_| {}, |request| with(Pod::see(request.object.as_ref()).unwrap()))
+    with_request(pod, |_| {}, |request| with(Pod::read(request.object.as_ref()).unwrap()))
 }

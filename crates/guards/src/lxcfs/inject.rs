@@ -1,121 +1,84 @@
-//! What is added to a pod: which file to which container, and the patch that does it.
-//!
-//! Judged by what is mounted, container by container: a second pass over the same pod, or over a copy of it, adds nothing, and
-//! one over a pod to which another webhook has added a container adds to that container alone.
+//! The patch of a pod: selects containers, plans their mounts and writes the operations.
 
 use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
 
 use admission::{Patch, Pointer};
 use serde::Serialize;
 
-use super::addition::Addition;
-use super::config::{Backend, Config, Root};
+use super::bounded_text::MAX_ANNOTATIONS;
+use super::config::{Config, MountMethod};
 use super::containers::{Container, Limits};
+use super::device;
 use super::files::{Files, LxcfsFile};
-use super::limits;
 use super::messages;
-use super::opt_in::{ContainerSelection, PodOptIn, STATUS};
-use super::pod::{ANNOTATIONS, List, Pod, Unreadable};
-use super::slot::{Slot, Target};
+use super::mount_plan::{Device, MountPlan};
+use super::opt_in::{PodOptIn, STATUS};
+use super::pod::{ContainerList, Pod, PodField, Unreadable};
+use super::slot::{Slot, SlotPath};
 use super::volumes::Volumes;
 
-/// What is to be added, and what is to be said of it.
+/// The patch of a pod and texts about it.
 #[derive(Debug, Default)]
 pub(super) struct Injection {
-    /// The additions; empty if the pod has everything already.
+    /// The patch. It is empty if the pod needs no change.
     pub(super) patch: Patch,
-    /// What the pod has after the patch.
-    pub(super) summary: String,
-    /// Where the pod goes by the patch, as the rest of a sentence; empty if it goes where it went before.
-    pub(super) whereto: &'static str,
-    /// For the person.
+    /// The status of the pod after the patch.
+    pub(super) status: String,
+    /// How the patch restricts nodes, as the end of a sentence. It is empty without a restriction.
+    pub(super) node_note: &'static str,
+    /// Warnings for the client.
     pub(super) warnings: Vec<String>,
 }
 
-/// A container that is chosen, and the files that it is to get.
-#[derive(Debug)]
-pub(super) struct Share<'a> {
-    /// The container.
-    pub(super) container: Container<'a>,
-    /// The files that it should show in the end.
-    pub(super) wanted: Files,
-    /// Those of them that are to be added.
-    pub(super) adds: Files,
-}
-
-/// The name of each file's volume.
+/// The volume name of each file.
 type VolumeNames<'v> = [Cow<'v, str>; LxcfsFile::ALL.len()];
 
-/// Adds the files to a pod that is being made.
-pub(super) fn into_new<'a>(
+/// Adds the files to a new pod, by the device plugin or by volumes.
+pub(super) fn into_new_pod<'a>(
     config: &Config,
     pod: Pod<'a>,
     opt_in: &PodOptIn<'_>,
     mut volumes: Volumes<'a>,
+    by_device: bool,
 ) -> Result<Injection, Unreadable> {
-    let Picked { containers, wrong } = pick(config, pod, opt_in, &mut volumes)?;
-    let (files, mut warnings) = opt_in.files(config.files);
-    warnings.extend(wrong);
-    let shares = shares(config, pod, containers, files);
-    warnings.extend(messages::conflicts(&shares));
-    let has_no_limit = |share: &Share<'_>| share.wanted.is_empty() && share.container.shown.is_empty();
-    warnings.extend(messages::nothing(shares.len(), !files.is_empty() && shares.iter().all(has_no_limit)));
-
-    let mut injection = Injection::of(&shares, warnings);
-    let needed = shares.iter().fold(Files::default(), |all, share| all.and(share.adds));
-    let names = volume_names(&volumes);
-    injection.volumes(&config.root, &volumes, &names, needed)?;
-    injection.mounts(&config.root, &shares, &names)?;
-    // By whomever the files were added: what is there needs a node that serves it.
-    if shares.iter().any(|share| !share.container.shown.and(share.adds).is_empty()) {
-        injection.readiness(config.node_readiness, pod)?;
+    let (containers, selection_warning) = select(config, pod, opt_in, &mut volumes)?;
+    let (files, mut warnings) = if by_device {
+        (config.files, opt_in.partial_files_warning(config.files).into_iter().collect())
+    } else {
+        opt_in.files(config.files)
+    };
+    warnings.extend(selection_warning);
+    let pod_limits = Limits::of_pod(pod);
+    let plan = |container| match by_device {
+        true => MountPlan::device(config, pod_limits, container),
+        false => Ok(MountPlan::mounts(config, files, pod_limits, container)),
+    };
+    let plans = containers.into_iter().map(plan).collect::<Result<Vec<_>, _>>()?;
+    warnings.extend(messages::conflicts(&plans, by_device));
+    warnings.extend(messages::no_files(&plans, files).map(str::to_owned));
+    if plans.iter().any(|plan| matches!(plan.device, Device::Added(_))) {
+        warnings.extend(device::node_name_warning(pod));
     }
-    injection.status(pod, opt_in)?;
+
+    let mut injection = Injection::new(&plans, warnings);
+    injection.add_volumes_and_mounts(config, &plans, &volumes)?;
+    for plan in &plans {
+        if let Device::Added(slots) = plan.device {
+            injection.add_resource(slots)?;
+        }
+    }
+    // Mounts that the pod had before need a node that serves them too.
+    if plans.iter().any(|plan| !plan.shown.is_empty()) {
+        injection.select_nodes(config.node_affinity, pod)?;
+    }
+    injection.add_status(pod, opt_in)?;
     Ok(injection)
 }
 
-/// The containers of a new pod that are to get files, and what is wrong with how the pod chooses them.
-#[derive(Debug)]
-pub(super) struct Picked<'a> {
-    /// In the order of their lists.
-    pub(super) containers: Vec<Container<'a>>,
-    /// For the person.
-    pub(super) wrong: Option<String>,
-}
-
-/// Reads the containers of a new pod, and leaves those that are to get files.
-pub(super) fn pick<'a>(
-    config: &Config,
-    pod: Pod<'a>,
-    opt_in: &PodOptIn<'_>,
-    volumes: &mut Volumes<'a>,
-) -> Result<Picked<'a>, Unreadable> {
-    let mut containers = Vec::new();
-    // All containers are read: each can mount a volume whose name a new volume would get.
-    for list in [List::Containers, List::Init, List::Ephemeral] {
-        Container::read(pod, list, volumes, &mut containers)?;
-    }
-    let names = names(&containers)?;
-    let chosen = opt_in.selection(&names);
-    // The API server lets nobody make a pod that has ephemeral containers already.
-    let gets = |container: &Container<'_>| {
-        container.list != List::Ephemeral && is_chosen(config, chosen.as_ref(), container)
-    };
-    let gets: Vec<bool> = containers.iter().map(gets).collect();
-    let wrong = chosen.and_then(|chosen| chosen.warning);
-    let mut gets = gets.into_iter();
-    containers.retain(|_| gets.next() == Some(true));
-    Ok(Picked { containers, wrong })
-}
-
-fn is_chosen(config: &Config, chosen: Option<&ContainerSelection<'_>>, container: &Container<'_>) -> bool {
-    let by_default = container.list != List::Init || config.init_containers;
-    chosen.map_or(by_default, |chosen| chosen.contains(&container.name, by_default))
-}
-
-/// Adds the files to the ephemeral containers that a running pod is getting. Its volumes cannot be changed any more, so only
-/// what it already has can be mounted; nor can its annotations, so no status is written.
-pub(super) fn into_running<'a>(
+/// Adds the files to new ephemeral containers of a running pod. Its volumes and annotations cannot change, so only files of
+/// existing volumes are mounted, and no status is written.
+pub(super) fn into_running_pod<'a>(
     config: &Config,
     pod: Pod<'a>,
     old: Pod<'a>,
@@ -123,161 +86,162 @@ pub(super) fn into_running<'a>(
     mut volumes: Volumes<'a>,
 ) -> Result<Injection, Unreadable> {
     let (mut containers, mut before) = (Vec::new(), Vec::new());
-    Container::read(pod, List::Ephemeral, &mut volumes, &mut containers)?;
-    Container::read(old, List::Ephemeral, &mut volumes, &mut before)?;
-    names(&containers)?;
-    let before = names(&before)?;
-    containers.retain(|container| before.binary_search(&container.name.as_ref()).is_err());
-    let new = containers.len();
-    let names = names(&containers)?;
-    let chosen = opt_in.selection(&names);
-    let gets = |container: &Container<'_>| is_chosen(config, chosen.as_ref(), container);
-    let mut gets = containers.iter().map(gets).collect::<Vec<bool>>().into_iter();
-    containers.retain(|_| gets.next() == Some(true));
+    Container::read_list(pod, ContainerList::Ephemeral, &mut volumes, &mut containers)?;
+    Container::read_list(old, ContainerList::Ephemeral, &mut volumes, &mut before)?;
+    unique_names(&containers)?;
+    let before = unique_names(&before)?;
+    containers.retain(|container| !before.contains(container.name.as_ref()));
+    let is_empty = containers.is_empty();
+    let (containers, _) = selected(config, opt_in, containers)?;
     let (files, _) = opt_in.files(config.files);
-    let had = files.filter(|file| volumes.ours(file).is_some());
-    let shares = shares(config, pod, containers, had);
+    let available = files.filter(|file| volumes.reusable(file).is_some());
+    let pod_limits = Limits::of_pod(pod);
+    let plan = |container| MountPlan::mounts(config, available, pod_limits, container);
+    let plans: Vec<_> = containers.into_iter().map(plan).collect();
 
-    let mut warnings = messages::conflicts(&shares);
-    let has_no_limits = |share: &Share<'_>| share.wanted.is_empty() && share.container.shown.is_empty();
-    let why_none = if new > 0 && shares.is_empty() {
+    let mut warnings = messages::conflicts(&plans, false);
+    let reason = if plans.is_empty() && !is_empty {
         Some("the pod's annotation durward.dev/lxcfs-containers does not choose it")
-    } else if shares.is_empty() || !shares.iter().all(has_no_limits) {
+    } else if plans.is_empty() || !plans.iter().all(MountPlan::lacks_limits) {
         None
-    } else if had.is_empty() {
-        Some(why_none_are_had(config.backend))
+    } else if available.is_empty() {
+        Some(no_volumes_reason(config.mount_method))
     } else {
         Some(
             "onlyIfLimited is set, it has no limits of its own, and the pod as a whole has none that the files would show",
         )
     };
-    warnings.extend(why_none.map(|why| format!("this container gets no files: {why}")));
-    let mut injection = Injection::of(&shares, warnings);
-    injection.mounts(&config.root, &shares, &volume_names(&volumes))?;
+    warnings.extend(reason.map(|reason| format!("this container gets no files: {reason}")));
+    let mut injection = Injection::new(&plans, warnings);
+    injection.add_volumes_and_mounts(config, &plans, &volumes)?;
     Ok(injection)
 }
 
-/// Why an ephemeral container can have no files in a pod without volumes of LXCFS.
-fn why_none_are_had(backend: Backend) -> &'static str {
-    match backend {
-        Backend::Volumes => "the pod was made without volumes of LXCFS, and a running pod takes no new ones",
-        Backend::Device => {
+/// Returns the selected containers of a new pod, and a warning about the selection.
+fn select<'a>(
+    config: &Config,
+    pod: Pod<'a>,
+    opt_in: &PodOptIn<'_>,
+    volumes: &mut Volumes<'a>,
+) -> Result<(Vec<Container<'a>>, Option<String>), Unreadable> {
+    let mut containers = Vec::new();
+    // All containers are read, because each can mount a volume whose name a new volume would get.
+    for list in [ContainerList::Containers, ContainerList::Init, ContainerList::Ephemeral] {
+        Container::read_list(pod, list, volumes, &mut containers)?;
+    }
+    let (mut containers, warning) = selected(config, opt_in, containers)?;
+    // The API server rejects a new pod with ephemeral containers.
+    containers.retain(|container| container.list != ContainerList::Ephemeral);
+    Ok((containers, warning))
+}
+
+/// Returns the containers that the pod selects, and a warning about the selection.
+fn selected<'a>(
+    config: &Config,
+    opt_in: &PodOptIn<'_>,
+    mut containers: Vec<Container<'a>>,
+) -> Result<(Vec<Container<'a>>, Option<String>), Unreadable> {
+    unique_names(&containers)?;
+    let by_default = |list| list != ContainerList::Init || config.include_init_containers;
+    let names: Vec<_> =
+        containers.iter().map(|container| (container.name.as_ref(), by_default(container.list))).collect();
+    let (is_selected, warning) = opt_in.select(&names);
+    let mut is_selected = is_selected.into_iter();
+    containers.retain(|_| is_selected.next() == Some(true));
+    Ok((containers, warning))
+}
+
+/// Returns the reason why an ephemeral container gets no files in a pod without volumes of LXCFS.
+fn no_volumes_reason(method: MountMethod) -> &'static str {
+    match method {
+        MountMethod::HostPath => {
+            "the pod was made without volumes of LXCFS, and a running pod takes no new ones"
+        }
+        MountMethod::DevicePlugin => {
             "the device plugin gives none to ephemeral containers, which cannot have resources"
         }
-        Backend::Auto => {
+        MountMethod::Auto => {
             "the pod was made without volumes of LXCFS, a running pod takes no new ones, and the device plugin gives none to ephemeral containers"
         }
     }
 }
 
-/// The names of all containers, sorted.
-fn names<'c>(containers: &'c [Container<'_>]) -> Result<Vec<&'c str>, Unreadable> {
-    let mut names: Vec<&str> = containers.iter().map(|container| container.name.as_ref()).collect();
-    names.sort_unstable();
-    match names.windows(2).find(|pair| pair.first() == pair.last()) {
-        Some(_) => Err(Unreadable::new("a container's name", "stands twice")),
-        None => Ok(names),
+fn unique_names<'c>(containers: &'c [Container<'_>]) -> Result<BTreeSet<&'c str>, Unreadable> {
+    let names: BTreeSet<&str> = containers.iter().map(|container| container.name.as_ref()).collect();
+    if names.len() < containers.len() {
+        return Err(Unreadable::new("a container's name", "stands twice"));
     }
-}
-
-fn shares<'a>(config: &Config, pod: Pod<'_>, containers: Vec<Container<'a>>, files: Files) -> Vec<Share<'a>> {
-    let of_pod = Limits::of_pod(pod);
-    let share = |container: Container<'a>| {
-        let wanted = config.limited(files, container.limits.and(of_pod));
-        let adds = wanted.without(container.shown).without(container.kept_files());
-        Share { container, wanted, adds }
-    };
-    containers.into_iter().map(share).collect()
-}
-
-/// For each file, the volume that shows it, or the name that a new one gets.
-fn volume_names<'v>(volumes: &'v Volumes<'_>) -> VolumeNames<'v> {
-    LxcfsFile::ALL.map(|file| {
-        volumes.ours(file).map_or_else(|| volumes.free_name(file), |source| Cow::Borrowed(&source.name))
-    })
-}
-
-fn name_in<'n>(names: &'n VolumeNames<'_>, file: LxcfsFile) -> &'n str {
-    names.get(file as usize).map_or("", AsRef::as_ref)
+    Ok(names)
 }
 
 impl Injection {
-    /// An injection that adds nothing yet, with room for what it will add.
-    fn of(shares: &[Share<'_>], warnings: Vec<String>) -> Self {
-        let mounts: usize = shares.iter().map(|share| share.adds.len()).sum();
-        // A mount takes some 130 bytes with its path, a volume 150, of which there are at most as many as files; and the status.
-        let size = mounts * 130 + mounts.min(LxcfsFile::ALL.len()) * 150;
-        Self::with_room(size, messages::summary(shares), warnings)
+    /// Creates an injection without operations. Its patch has capacity for those of the plans, for the node selection and the
+    /// status.
+    fn new(plans: &[MountPlan<'_>], warnings: Vec<String>) -> Self {
+        // In bytes: a mount 130, a volume 150, the two operations of a resource 220.
+        let mounts: usize = plans.iter().map(|plan| plan.added.len()).sum();
+        let resources = plans.iter().filter(|plan| matches!(plan.device, Device::Added(_))).count();
+        let size = mounts * 130 + mounts.min(LxcfsFile::ALL.len()) * 150 + resources * 220 + 256;
+        let patch = Patch::with_capacity(size);
+        Self { patch, status: messages::status(plans), node_note: "", warnings }
     }
 
-    /// An injection that adds nothing yet, with room for so many bytes at so many places beside the readiness and the status.
-    pub(super) fn with_room(size: usize, summary: String, warnings: Vec<String>) -> Self {
-        Self { patch: Patch::with_capacity(size + 256), summary, whereto: "", warnings }
-    }
-
-    /// Adds the volumes that are missing.
-    fn volumes(
+    fn add_volumes_and_mounts(
         &mut self,
-        root: &Root,
+        config: &Config,
+        plans: &[MountPlan<'_>],
         volumes: &Volumes<'_>,
-        names: &VolumeNames<'_>,
-        needed: Files,
     ) -> Result<(), Unreadable> {
-        let missing = needed.filter(|file| volumes.ours(file).is_none());
-        let new = missing.iter().map(|file| Addition::volume(root, file, name_in(names, file)));
-        self.add_all(volumes.slot, new, missing.len())
-    }
-
-    /// Adds the mounts.
-    fn mounts(
-        &mut self,
-        root: &Root,
-        shares: &[Share<'_>],
-        names: &VolumeNames<'_>,
-    ) -> Result<(), Unreadable> {
-        shares.iter().try_for_each(|Share { container, adds, .. }| {
-            let new = adds.iter().map(|file| Addition::mount(root, file, name_in(names, file)));
-            self.add_all(container.mounts, new, adds.len())
+        let path = &config.lxcfs_path;
+        let name = |file| volumes.reusable(file).map_or_else(|| volumes.free_name(file), Cow::Borrowed);
+        let names: VolumeNames<'_> = LxcfsFile::ALL.map(name);
+        let name = |file: LxcfsFile| names.get(file as usize).map_or("", AsRef::as_ref);
+        let added = plans.iter().fold(Files::default(), |all, plan| all.union(plan.added));
+        let missing = added.filter(|file| volumes.reusable(file).is_none());
+        self.add_all(volumes.slot, missing.iter().map(|file| path.volume(file, name(file))))?;
+        plans.iter().try_for_each(|plan| {
+            let mounts = plan.added.iter().map(|file| path.mount(file, name(file)));
+            self.add_all(plan.container.mounts, mounts)
         })
     }
 
-    /// Adds `new` to a list, or as a list where there is none.
-    pub(super) fn add_all(
-        &mut self,
-        slot: Slot,
-        mut new: impl Iterator<Item = impl Serialize>,
-        count: usize,
-    ) -> Result<(), Unreadable> {
-        if count == 0 {
+    /// Adds the status to the pod's annotations, unless they contain it.
+    pub(super) fn add_status(&mut self, pod: Pod<'_>, opt_in: &PodOptIn<'_>) -> Result<(), Unreadable> {
+        if opt_in.status.as_deref() == Some(self.status.as_str()) {
             return Ok(());
         }
-        if slot.is_missing() {
-            return self.add(&slot.pointer(), &new.collect::<Vec<_>>());
-        }
-        let end = slot.pointer().append();
-        new.try_for_each(|value| self.add(&end, &value))
-    }
-
-    /// Writes the summary into the pod's annotation, unless it is the same already.
-    pub(super) fn status(&mut self, pod: Pod<'_>, opt_in: &PodOptIn<'_>) -> Result<(), Unreadable> {
-        if opt_in.status.as_deref() == Some(self.summary.as_str()) {
-            return Ok(());
-        }
-        let annotations = pod.field(ANNOTATIONS);
-        let written = annotations.map_or(0, |raw| raw.get().len());
-        if written + STATUS.len() + self.summary.len() > limits::ANNOTATIONS {
+        let annotations = pod.field(PodField::Annotations);
+        let size = annotations.map_or(0, |raw| raw.get().len());
+        if size + STATUS.len() + self.status.len() > MAX_ANNOTATIONS {
             self.warnings.push(format!("{STATUS} is not written: the annotations have no room left"));
             return Ok(());
         }
-        let slot = Slot::read(Target::Annotations, annotations)
+        let slot = Slot::read(SlotPath::Annotations, annotations)
             .ok_or_else(|| Unreadable::new("metadata.annotations", "is not an object"))?;
-        let summary = std::mem::take(&mut self.summary);
-        let added = self.add_entry(slot, STATUS, &summary);
-        self.summary = summary;
+        let status = std::mem::take(&mut self.status);
+        let added = self.add_entry(slot, STATUS, &status);
+        self.status = status;
         added
     }
 
-    /// Adds an entry to a map, or a map with the entry if there is none.
+    /// Appends values to a list. A missing list is added as a whole.
+    pub(super) fn add_all(
+        &mut self,
+        slot: Slot,
+        values: impl Iterator<Item = impl Serialize>,
+    ) -> Result<(), Unreadable> {
+        let mut values = values.peekable();
+        if values.peek().is_none() {
+            return Ok(());
+        }
+        if slot.is_missing() {
+            return self.add(&slot.pointer(), &values.collect::<Vec<_>>());
+        }
+        let end = slot.pointer().append();
+        values.try_for_each(|value| self.add(&end, &value))
+    }
+
+    /// Adds an entry to a map. A missing map is added as a whole.
     pub(super) fn add_entry(
         &mut self,
         slot: Slot,
@@ -285,19 +249,15 @@ impl Injection {
         value: &impl Serialize,
     ) -> Result<(), Unreadable> {
         if slot.is_missing() {
-            self.add(&slot.pointer(), &std::collections::BTreeMap::from([(key, value)]))
+            self.add(&slot.pointer(), &BTreeMap::from([(key, value)]))
         } else {
             self.add(&slot.pointer().key(key), value)
         }
     }
 
-    /// Adds a whole value at a missing slot.
-    pub(super) fn add_whole(&mut self, slot: Slot, value: &impl Serialize) -> Result<(), Unreadable> {
-        if slot.is_missing() { self.add(&slot.pointer(), value) } else { Ok(()) }
-    }
-
-    fn add(&mut self, at: &Pointer, value: &impl Serialize) -> Result<(), Unreadable> {
-        // Texts and booleans into memory: there is nothing that could fail, and if it did, nothing half would be sent.
+    /// Adds a value.
+    pub(super) fn add(&mut self, at: &Pointer, value: &impl Serialize) -> Result<(), Unreadable> {
+        // Serializing strings and booleans into memory cannot fail. If it did, no partial patch would be sent.
         self.patch.add(at, value).map_err(|_| Unreadable::new("the patch", "could not be written"))
     }
 }

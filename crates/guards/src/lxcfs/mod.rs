@@ -1,20 +1,29 @@
-//! Shows containers their own limits: mounts the files of LXCFS over those of `/proc` that tell of the whole node.
+//! Shows containers their own limits in `/proc`: mounts files of LXCFS into pods that opt in.
 //!
-//! Protects programs that size themselves by `/proc/meminfo`, `/proc/cpuinfo` and their like (`free`, `top`, allocators,
-//! runtimes older than cgroups) from taking the node for their own. Does not run LXCFS and does not look at nodes, and cannot help
-//! programs that ask the kernel by a system call (`nproc`, `sysinfo(2)`, all of musl).
+//! Programs that size themselves by `/proc/meminfo` or `/proc/cpuinfo` (`free`, `top`, allocators, older runtimes) see the resources
+//! of the node without this guard. The guard does not run LXCFS and does not read nodes. It does not help programs that ask the
+//! kernel by a system call (`nproc`, `sysinfo(2)`, all of musl).
 //!
-//! It only ever adds: volumes, mounts and one annotation; or in the place of volumes a resource, for which the node's device
-//! plugin mounts the files ([`device`]). Where it is asked to, it has pods go to nodes that have LXCFS ([`readiness`]). What it
-//! does not know it cannot lose, because the pod is never written again ([`pod`]). A patch applies by construction
-//! ([`slot`]).
+//! A patch only adds: volumes, mounts and an annotation, or the extended resource of the device plugin instead of volumes
+//! ([`device`]). With `nodeAffinity`, it also selects nodes on which LXCFS is ready ([`readiness`]). The pod is not written again, so
+//! unknown fields are kept ([`pod`]). A patch applies by construction ([`slot`]).
 //!
-//! Its stance when blind is *allow*: a pod without the files runs, and has run so before. So is its failurePolicy, Ignore.
+//! An Unknown verdict is allowed by default, because a pod also runs without the files. For the same reason, the failurePolicy is
+//! Ignore. The guard reads the labels of the pod's namespace, and only if they matter: for the opt-in, an exemption or Pod Security.
 //!
-//! It looks outward for one thing, the labels of the pod's namespace: whether it opts its pods in, and whether Pod Security
-//! would refuse them with hostPath volumes. Where neither matters it does not look at all.
+//! Files, in the order of a review:
+//!
+//! | file | purpose |
+//! |---|---|
+//! | `decide` | decides by the request, or by the labels of the namespace. Pure |
+//! | `opt_in`, `skip_reason` | opt-in settings of a pod, and reasons against files |
+//! | `pod`, `containers`, `volumes`, `mount_path`, `bounded_text` | read the pod |
+//! | `mount_plan`, `device` | plan what each container gets |
+//! | `inject`, `readiness`, `slot`, `verify_patch` | write and check the patch |
+//! | `messages` | texts |
+//! | `config`, `files`, `lxcfs_path`, `rules`, `node` | configuration, webhook entries, and settings for nodes |
 
-mod addition;
+mod bounded_text;
 mod config;
 mod containers;
 mod decide;
@@ -23,9 +32,10 @@ mod files;
 #[cfg(test)]
 mod fixture;
 mod inject;
-mod limits;
+mod lxcfs_path;
 mod messages;
 mod mount_path;
+mod mount_plan;
 mod node;
 mod opt_in;
 mod pod;
@@ -42,8 +52,7 @@ use std::time::Instant;
 
 use admission::{BoxFuture, Cause, Fields, Guard, OnUnknown, Request, Ruling, SettlePolicy};
 
-use crate::common::Defaults;
-use crate::common::FailurePolicy;
+use crate::common::{Defaults, FailurePolicy};
 use crate::kind::{Configured, GuardKind, Permission, Permissions, Requirements};
 use crate::webhook::WebhookEntry;
 use ::config::Section;
@@ -55,18 +64,16 @@ use decide::Step;
 pub use files::LxcfsFile;
 pub use node::{DEVICE, NODE_ANNOTATION, NodeSettings, READY_LABEL};
 
-/// The path, the metric label and the key in the configuration.
+/// The path, the metric label and the configuration key.
 const NAME: &str = "lxcfs";
 
-/// Five seconds are plenty for a look into the cache, and a slow Durward must not hold up pods that can do without it.
+/// Five seconds are enough for a read from the cache. A slow Durward must not delay pods that can run without the files.
 const DEFAULTS: Defaults =
     Defaults { when_unknown: OnUnknown::Allow, failure_policy: FailurePolicy::Ignore, timeout_seconds: 5 };
 
-/// The kind.
+/// The LXCFS guard before it is configured.
 #[derive(Debug)]
 pub(crate) struct Lxcfs;
-
-// === impl Lxcfs ===
 
 impl GuardKind for Lxcfs {
     fn name(&self) -> &'static str {
@@ -82,56 +89,47 @@ impl GuardKind for Lxcfs {
     }
 
     fn read(&self, section: &mut Section<'_>) -> Box<dyn Configured> {
-        Box::new(Injector { config: Arc::new(config::read(section, DEFAULTS)) })
+        Box::new(Arc::new(config::read(section, DEFAULTS)))
     }
 }
 
-/// The guard between configuration and service.
-struct Injector {
-    config: Arc<Config>,
-}
-
-// === impl Injector ===
-
-impl Configured for Injector {
+impl Configured for Arc<Config> {
     fn webhooks(&self) -> Vec<WebhookEntry> {
-        rules::entries(&self.config)
+        rules::entries(self)
     }
 
     fn permissions(&self) -> Permissions {
-        if !self.config.looks_at_namespaces() {
-            return Permissions::default();
-        }
         let own = vec![Permission::on("", "namespaces", &["get", "list", "watch"])];
-        Permissions { own, ..Permissions::default() }
+        Permissions {
+            own: if self.depends_on_namespaces() { own } else { Vec::new() },
+            ..Permissions::default()
+        }
     }
 
     fn requirements(&self) -> Requirements {
-        if !self.config.looks_at_namespaces() {
+        if !self.depends_on_namespaces() {
             return Requirements::default();
         }
         Requirements { reads_cluster: true, watches: vec![Resource::NAMESPACES], ..Requirements::default() }
     }
 
     fn build(&self, clients: &Clients) -> Arc<dyn Guard> {
-        Arc::new(Door {
-            config: Arc::clone(&self.config),
+        Arc::new(LxcfsGuard {
+            config: Arc::clone(self),
             reader: Arc::clone(&clients.reader),
             fields: Fields::new(&pod::POINTERS),
         })
     }
 }
 
-/// The guard at the door.
-struct Door {
+/// The LXCFS guard.
+struct LxcfsGuard {
     config: Arc<Config>,
     reader: Arc<dyn Reader>,
     fields: Fields,
 }
 
-// === impl Door ===
-
-impl Guard for Door {
+impl Guard for LxcfsGuard {
     fn name(&self) -> &'static str {
         NAME
     }
@@ -150,23 +148,25 @@ impl Guard for Door {
 
     fn review<'a>(&'a self, request: &'a Request<'a>, deadline: Instant) -> BoxFuture<'a, Ruling> {
         Box::pin(async move {
-            let opened = match decide::open(&self.config, request) {
-                Step::Rule(ruling) => return ruling,
-                Step::Ask(opened) => opened,
+            let pending = match decide::decide(&self.config, request) {
+                Step::Decided(ruling) => return ruling,
+                Step::NeedsNamespace(pending) => pending,
             };
             let name = request.namespace.as_ref();
             let address = Address { resource: &Resource::NAMESPACES, namespace: "", name };
-            let mut answer = self.reader.get(address, deadline).await;
-            // Such labels are certain to be out of date, or have changed this moment. Rarely: no cost on the common way.
-            if matches!(&answer, Ok(Some(namespace)) if opened.contradicts(&namespace.labels)) {
-                answer = self.reader.get_uncached(address, deadline).await;
+            let mut result = self.reader.get(address, deadline).await;
+            // Stale labels are rare, so most reviews cost no request.
+            if matches!(&result, Ok(Some(namespace)) if pending.is_newer_than(&namespace.labels)) {
+                result = self.reader.get_uncached(address, deadline).await;
             }
-            match answer {
-                Ok(Some(namespace)) => decide::close(&self.config, &opened, &namespace.labels),
-                // The API server lets no pod into a namespace that is not there, so somebody looked elsewhere.
+            match result {
+                Ok(Some(namespace)) => {
+                    decide::decide_with_namespace(&self.config, &pending, &namespace.labels)
+                }
+                // The API server accepts no pod in a missing namespace, so Durward reads another cluster.
                 Ok(None) => unknown(
                     cause::REFUSED,
-                    &format!("namespace {:?} does not exist", opt_in::shortened(name)),
+                    &format!("namespace {:?} does not exist", messages::shortened(name)),
                 ),
                 Err(cause) => unknown(cause.code, &cause.text),
             }
@@ -174,8 +174,8 @@ impl Guard for Door {
     }
 }
 
-fn unknown(code: &'static str, why: &str) -> Ruling {
-    Ruling::unknown(Cause::new(code, format!("lxcfs adds no files to the pod: {why}")))
+fn unknown(code: &'static str, reason: &str) -> Ruling {
+    Ruling::unknown(Cause::new(code, format!("lxcfs adds no files to the pod: {reason}")))
 }
 
 #[cfg(test)]
@@ -192,14 +192,14 @@ mod tests {
     use super::*;
     use cluster::{Metadata, MetadataResult};
 
-    /// A world in which every namespace has these labels, and which counts how often it is looked into and asked.
-    struct Counting {
+    /// A reader that returns these labels for every namespace and counts its calls.
+    struct CountingReader {
         labels: BTreeMap<String, String>,
-        looks: AtomicUsize,
-        questions: AtomicUsize,
+        cached: AtomicUsize,
+        uncached: AtomicUsize,
     }
 
-    impl Counting {
+    impl CountingReader {
         fn answer(&self, counter: &AtomicUsize) -> BoxFuture<'_, MetadataResult> {
             counter.fetch_add(1, Ordering::Relaxed);
             let labels = self.labels.clone();
@@ -207,18 +207,18 @@ mod tests {
         }
     }
 
-    impl Reader for Counting {
+    impl Reader for CountingReader {
         fn get<'a>(&'a self, _: Address<'a>, _: Instant) -> BoxFuture<'a, MetadataResult> {
-            self.answer(&self.looks)
+            self.answer(&self.cached)
         }
 
         fn get_uncached<'a>(&'a self, _: Address<'a>, _: Instant) -> BoxFuture<'a, MetadataResult> {
-            self.answer(&self.questions)
+            self.answer(&self.uncached)
         }
     }
 
     #[test]
-    fn namespaces_are_read_only_where_their_labels_matter() {
+    fn reads_namespaces_only_if_their_labels_matter() {
         for (yaml, expected) in [
             ("{}", true),
             ("optIn: {namespaceLabel: false}", true),
@@ -230,14 +230,15 @@ mod tests {
                 true,
             ),
         ] {
-            let injector = Injector { config: Arc::new(config(yaml)) };
-            let reads = (!injector.permissions().own.is_empty(), !injector.requirements().watches.is_empty());
+            let configured = Arc::new(config(yaml));
+            let reads =
+                (!configured.permissions().own.is_empty(), !configured.requirements().watches.is_empty());
             assert_eq!(reads, (expected, expected), "{yaml}");
         }
     }
 
     #[test]
-    fn the_api_server_is_asked_past_the_memory_only_where_memory_cannot_be_right() {
+    fn reads_uncached_labels_only_if_the_cached_ones_are_stale() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         for (annotation, label, expected) in [
             ("enabled", None, (1, 0)),
@@ -249,19 +250,22 @@ mod tests {
         ] {
             let labels =
                 label.map(|label| (opt_in::SWITCH.to_owned(), label.to_owned())).into_iter().collect();
-            let world =
-                Arc::new(Counting { labels, looks: AtomicUsize::new(0), questions: AtomicUsize::new(0) });
-            let injector = Injector { config: Arc::new(config("{}")) };
-            let clients = Clients::reader_only(Arc::<Counting>::clone(&world));
-            let guard = injector.build(&clients);
+            let reader = Arc::new(CountingReader {
+                labels,
+                cached: AtomicUsize::new(0),
+                uncached: AtomicUsize::new(0),
+            });
+            let configured = Arc::new(config("{}"));
+            let clients = Clients::reader_only(Arc::<CountingReader>::clone(&reader));
+            let guard = configured.build(&clients);
             let annotations =
                 if annotation.is_empty() { json!({}) } else { json!({opt_in::SWITCH: annotation}) };
             let pod = json!({"metadata": {"annotations": annotations}, "spec": {"containers": []}});
             let deadline = Instant::now() + Duration::from_secs(5);
             let review = |request: &Request<'_>| runtime.block_on(guard.review(request, deadline));
             assert!(!matches!(with_request(&pod, |_| {}, review).verdict, Verdict::Unknown(_)));
-            let asked = (world.looks.load(Ordering::Relaxed), world.questions.load(Ordering::Relaxed));
-            assert_eq!(asked, expected, "{annotation:?} {label:?}");
+            let calls = (reader.cached.load(Ordering::Relaxed), reader.uncached.load(Ordering::Relaxed));
+            assert_eq!(calls, expected, "{annotation:?} {label:?}");
         }
     }
 }

@@ -1,27 +1,27 @@
-//! Paths as a runtime will understand them, so that `/proc//meminfo/` is known to be `/proc/meminfo`.
+//! Mount paths as a runtime interprets them: `/proc//meminfo/` is `/proc/meminfo`.
 //!
-//! The kubelet makes a relative mount path absolute and the runtime cleans it; the API server compares the letters only
-//! (`ValidateVolumeMounts`), so a pod can carry the same place twice under two spellings.
+//! The kubelet makes a relative path absolute, and the runtime cleans it. The API server compares strings (`ValidateVolumeMounts`),
+//! so a pod can contain the same path in two spellings.
 
 use std::borrow::Cow;
 
-/// How a mount lies to a file.
+/// The relation of a mount to a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Relation {
-    /// At its place.
+    /// The mount is at the file.
     Same,
-    /// At a folder that holds it.
+    /// The mount is at a directory above the file.
     Above,
-    /// Below it, as if it were a folder.
+    /// The mount is below the file, as if that were a directory.
     Below,
-    /// Somewhere else.
+    /// The mount is elsewhere.
     Apart,
 }
 
-/// How a mount at `path` lies to `file`; both are [`clean`].
+/// Returns the relation of a mount at `path` to `file`. Both paths are [`clean`].
 pub(super) fn relation(path: &str, file: &str) -> Relation {
-    let is_below = |path: &str, folder: &str| {
-        path.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/') || folder == "/")
+    let is_below = |path: &str, directory: &str| {
+        path.strip_prefix(directory).is_some_and(|rest| rest.starts_with('/') || directory == "/")
     };
     if path == file {
         Relation::Same
@@ -34,12 +34,12 @@ pub(super) fn relation(path: &str, file: &str) -> Relation {
     }
 }
 
-/// The path from the root on, without empty segments, `.` and `..`. What is clean already is not copied.
+/// Returns the absolute path without empty segments, `.` and `..`. A clean path is not copied.
 pub(super) fn clean(path: &str) -> Cow<'_, str> {
     if is_clean(path) {
         return Cow::Borrowed(path);
     }
-    // Put together in one text: a list of segments has sixteen bytes for each.
+    // A list of segments would need sixteen bytes for each.
     let mut cleaned = String::with_capacity(path.len() + 1);
     for segment in path.split('/') {
         match segment {
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_is_cleaned_as_the_runtime_cleans_it() {
+    fn cleans_paths_like_a_runtime() {
         for (path, cleaned) in [
             ("/proc/meminfo", "/proc/meminfo"),
             ("/proc/meminfo/", "/proc/meminfo"),
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn mounts_lie_at_above_below_or_apart() {
+    fn classifies_mounts() {
         for (path, expected) in [
             ("/proc/meminfo", Relation::Same),
             ("/proc//meminfo/.", Relation::Same),

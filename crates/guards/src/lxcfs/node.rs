@@ -3,8 +3,9 @@
 //! The guard promises files to pods by `nodeReadiness` and `backend`. The agents of `durward-node` keep that promise.
 
 use super::DEFAULTS;
-use super::config::{self, Backend, Config, DEFAULT_ROOT, NodeReadiness};
+use super::config::{self, Config, MountMethod, NodeAffinity};
 use super::files::LxcfsFile;
+use super::lxcfs_path::DEFAULT_PATH;
 use ::config::Section;
 
 /// The label of a node on which LXCFS serves every promised file; its value is `true`.
@@ -33,7 +34,7 @@ impl Default for NodeSettings {
     /// Returns the settings without a configuration.
     fn default() -> Self {
         Self {
-            root: DEFAULT_ROOT.to_owned(),
+            root: DEFAULT_PATH.to_owned(),
             files: LxcfsFile::DEFAULT.to_vec(),
             is_label_wanted: false,
             is_device_wanted: false,
@@ -49,10 +50,10 @@ impl NodeSettings {
 
     fn of(config: &Config) -> Self {
         Self {
-            root: config.root.path().to_owned(),
+            root: config.lxcfs_path.as_str().to_owned(),
             files: config.files.iter().collect(),
-            is_label_wanted: config.node_readiness != NodeReadiness::Ignore,
-            is_device_wanted: config.backend != Backend::Volumes,
+            is_label_wanted: config.node_affinity != NodeAffinity::None,
+            is_device_wanted: config.mount_method != MountMethod::HostPath,
         }
     }
 }
@@ -63,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn settings_settingss_follow_readiness_and_backend() {
+    fn settings_follow_the_configuration() {
         for (written, label, device) in [
             ("{}", false, false),
             ("nodeReadiness: require", true, false),

@@ -1,14 +1,15 @@
 //! Annotations and labels of a pod about LXCFS: whether it opts in, with which files, in which containers.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use admission::Raw;
-use admission::text::truncate;
 
-use super::config::OptIn;
-use super::files::{Files, LxcfsFile, why_refused};
-use super::limits;
-use super::pod::{Pod, Unreadable};
+use super::bounded_text;
+use super::config::OptInSources;
+use super::files::{Files, LxcfsFile, rejection};
+use super::messages::shortened;
+use super::pod::{Pod, PodField, Unreadable, entries};
 
 /// The annotation or label that opts a pod in (`enabled`) or out (`disabled`); the label that opts a namespace's pods in.
 pub(super) const SWITCH: &str = "durward.dev/lxcfs";
@@ -27,8 +28,6 @@ const MIRROR: &str = "kubernetes.io/config.mirror";
 const OLD_YES: [&str; 2] = ["true", "yes"];
 /// Values of the older annotation that opt out without a warning. The webhook rules exclude such pods.
 pub(super) const OLD_NO: [&str; 2] = ["false", "no"];
-/// The number of characters of a pod's text in a message. Names of containers and namespaces have at most 63.
-const MAX_CHARS: usize = 64;
 
 /// The value of an opt-in setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,7 +66,7 @@ impl<'a> PodOptIn<'a> {
     /// Reads annotations and labels.
     pub(super) fn read(pod: Pod<'a>) -> Result<Self, Unreadable> {
         let mut opt_in = Self::default();
-        pod.annotations(|key, value| {
+        entries(pod.field(PodField::Annotations), "metadata.annotations", |key, value| {
             let slot = match key {
                 SWITCH => &mut opt_in.annotation,
                 OLD_SWITCH => &mut opt_in.old,
@@ -82,17 +81,15 @@ impl<'a> PodOptIn<'a> {
             };
             fill(slot, "annotation", key, value)
         })?;
-        pod.labels(
-            |key, value| {
-                if key == SWITCH { fill(&mut opt_in.label, "label", key, value) } else { Ok(()) }
-            },
-        )?;
+        entries(pod.field(PodField::Labels), "metadata.labels", |key, value| {
+            if key == SWITCH { fill(&mut opt_in.label, "label", key, value) } else { Ok(()) }
+        })?;
         Ok(opt_in)
     }
 
     /// Returns whether the pod's settings enable the files. `disabled` wins. An invalid value counts as an opt-in here, so that
     /// the pod gets a warning ([`Self::invalid`]); an invalid value of the older annotation opts out.
-    pub(super) fn enabled(&self, by: OptIn) -> Enabled {
+    pub(super) fn enabled(&self, by: OptInSources) -> Enabled {
         let annotation = self.annotation.as_deref().map(setting);
         let label = self.label.as_deref().map(setting);
         let old = self.old.as_deref().map(old_setting);
@@ -135,40 +132,41 @@ impl<'a> PodOptIn<'a> {
     /// Returns the pod's files out of the served ones, and warnings about the list.
     pub(super) fn files(&self, served: Files) -> (Files, Vec<String>) {
         let Some(list) = self.files.as_deref() else { return (served, Vec::new()) };
-        let (mut files, mut refused, mut unknown) = (Files::default(), None, UnknownNames::default());
+        let (mut files, mut rejected, mut unknown) = (Files::default(), None, UnknownNames::default());
         for word in words(list) {
-            match (LxcfsFile::named(word), why_refused(word)) {
+            match (LxcfsFile::named(word), rejection(word)) {
                 (Some(file), _) => files = files.with(file),
-                (None, Some(why)) => refused = Some((word, why)),
+                (None, Some(reason)) => rejected = Some((word, reason)),
                 (None, None) => unknown.add(word),
             }
         }
-        let beyond = files.without(served);
-        files = files.without(beyond);
-        let mut wrong = Vec::new();
-        if !beyond.is_empty() {
-            wrong.push(format!(
-                "annotation {FILES} asks for {beyond}, which this cluster does not add; allowed: {served}"
+        let not_served = files.without(served);
+        files = files.without(not_served);
+        let mut warnings = Vec::new();
+        if !not_served.is_empty() {
+            warnings.push(format!(
+                "annotation {FILES} asks for {not_served}, which this cluster does not add; allowed: {served}"
             ));
         }
-        wrong.extend(
-            refused
-                .map(|(word, why)| format!("annotation {FILES}: {:?} is left out: {why}", shortened(word))),
-        );
-        wrong.extend(unknown.describe().map(|words| {
-            format!("annotation {FILES} names {words}, which LXCFS does not have; allowed: {served}")
-        }));
-        if files.is_empty() && wrong.is_empty() {
-            wrong.push(format!("annotation {FILES} is empty; allowed: {served}"));
+        if let Some((word, reason)) = rejected {
+            warnings.push(format!("annotation {FILES}: {:?} is left out: {reason}", shortened(word)));
         }
-        (files, wrong)
+        if let Some(names) = unknown.describe() {
+            warnings.push(format!(
+                "annotation {FILES} names {names}, which LXCFS does not have; allowed: {served}"
+            ));
+        }
+        if files.is_empty() && warnings.is_empty() {
+            warnings.push(format!("annotation {FILES} is empty; allowed: {served}"));
+        }
+        (files, warnings)
     }
 
     /// Returns a warning if the pod asks for a part of the files, which the device plugin cannot give.
     pub(super) fn partial_files_warning(&self, served: Files) -> Option<String> {
         let list = self.files.as_deref()?;
-        let (files, wrong) = self.files(served);
-        (files != served || !wrong.is_empty()).then(|| {
+        let (files, warnings) = self.files(served);
+        (files != served || !warnings.is_empty()).then(|| {
             format!(
                 "annotation {FILES} is {:?}, which cannot be honoured: the device plugin of LXCFS gives all files or none, and they are {served}",
                 shortened(list)
@@ -176,65 +174,45 @@ impl<'a> PodOptIn<'a> {
         })
     }
 
-    /// Returns which of these containers the pod selects, or none without the annotation. `names` must be sorted.
-    pub(super) fn selection<'n>(&self, names: &'n [&'n str]) -> Option<ContainerSelection<'n>> {
-        self.containers.as_deref().map(|list| ContainerSelection::read(list, names))
+    /// Returns whether the pod selects each of these containers, and a warning about the list. A container has a name, and a default
+    /// that counts if the pod names no container to select.
+    pub(super) fn select(&self, containers: &[(&str, bool)]) -> (Vec<bool>, Option<String>) {
+        let Some(list) = self.containers.as_deref() else {
+            return (containers.iter().map(|(_, by_default)| *by_default).collect(), None);
+        };
+        // The words of a hostile list are not stored: each sets a mark on a container.
+        let mut marks: BTreeMap<_, _> = containers.iter().map(|(name, _)| (*name, Mark::default())).collect();
+        let (mut is_by_name, mut is_empty, mut unknown) = (false, true, UnknownNames::default());
+        for word in words(list) {
+            is_empty = false;
+            let excluded = word.strip_prefix('!').map(str::trim_start);
+            is_by_name |= excluded.is_none();
+            match marks.get_mut(excluded.unwrap_or(word)) {
+                Some(mark) if excluded.is_some() => mark.excluded = true,
+                Some(mark) => mark.named = true,
+                None => unknown.add(excluded.unwrap_or(word)),
+            }
+        }
+        let is_selected = |(name, by_default): &(&str, bool)| {
+            let mark = marks.get(name).copied().unwrap_or_default();
+            !mark.excluded && if is_by_name { mark.named } else { *by_default }
+        };
+        let warning = if is_empty {
+            Some(format!("annotation {CONTAINERS} is empty; write names like app,!sidecar"))
+        } else {
+            let unknown = unknown.describe();
+            unknown
+                .map(|names| format!("annotation {CONTAINERS} names {names}, which this pod does not have"))
+        };
+        (containers.iter().map(is_selected).collect(), warning)
     }
 }
 
-/// The containers that a pod selects by name.
-///
-/// A pod has at most a few thousand containers, but a hostile list can have any number of words. So each word sets a mark on a name,
-/// and no list of words is kept.
-#[derive(Debug)]
-pub(super) struct ContainerSelection<'n> {
-    names: &'n [&'n str],
-    /// One for each name.
-    marks: Vec<Mark>,
-    /// Whether only named containers are selected.
-    is_by_name: bool,
-    /// A warning about the list.
-    pub(super) warning: Option<String>,
-}
-
-/// How a pod selects one of its containers.
+/// How a pod selects a container by name.
 #[derive(Debug, Clone, Copy, Default)]
 struct Mark {
     named: bool,
     excluded: bool,
-}
-
-impl<'n> ContainerSelection<'n> {
-    fn read(list: &str, names: &'n [&'n str]) -> Self {
-        let (mut is_by_name, mut is_empty, mut unknown) = (false, true, UnknownNames::default());
-        let mut marks = vec![Mark::default(); names.len()];
-        for word in words(list) {
-            is_empty = false;
-            let without = word.strip_prefix('!').map(str::trim_start);
-            is_by_name |= without.is_none();
-            let name = without.unwrap_or(word);
-            match names.binary_search(&name).ok().and_then(|at| marks.get_mut(at)) {
-                Some(mark) if without.is_some() => mark.excluded = true,
-                Some(mark) => mark.named = true,
-                None => unknown.add(name),
-            }
-        }
-        let warning = if is_empty {
-            Some(format!("annotation {CONTAINERS} is empty; write names like app,!sidecar"))
-        } else {
-            let described = unknown.describe();
-            described
-                .map(|names| format!("annotation {CONTAINERS} names {names}, which this pod does not have"))
-        };
-        Self { names, marks, is_by_name, warning }
-    }
-
-    /// Returns whether the container is selected, by its name or by the default of its list.
-    pub(super) fn contains(&self, name: &str, by_default: bool) -> bool {
-        let at = self.names.binary_search(&name).ok();
-        let mark = at.and_then(|at| self.marks.get(at)).copied().unwrap_or_default();
-        !mark.excluded && if self.is_by_name { mark.named } else { by_default }
-    }
 }
 
 /// Unknown names in a list: the first few, and the number of all others.
@@ -281,24 +259,19 @@ fn old_setting(value: &str) -> Setting {
     }
 }
 
-/// Returns as much of a pod's text as a message contains.
-pub(super) fn shortened(value: &str) -> Cow<'_, str> {
-    truncate(value, MAX_CHARS)
-}
-
 fn fill<'a>(
     slot: &mut Option<Cow<'a, str>>,
     what: &str,
     key: &str,
     value: Raw<'a>,
 ) -> Result<(), Unreadable> {
-    let wrong = |why| Unreadable::new(format!("{what} {key}"), why);
-    let value = limits::text(value, limits::ANNOTATIONS)
-        .map_err(|_| wrong("is longer than all annotations may be"))?
-        .ok_or_else(|| wrong("is not a text"))?;
+    let unreadable = |problem| Unreadable::new(format!("{what} {key}"), problem);
+    let value = bounded_text::text(value, bounded_text::MAX_ANNOTATIONS)
+        .map_err(|_| unreadable("is longer than all annotations may be"))?
+        .ok_or_else(|| unreadable("is not a text"))?;
     match slot.replace(value) {
         None => Ok(()),
-        Some(_) => Err(wrong("stands twice")),
+        Some(_) => Err(unreadable("stands twice")),
     }
 }
 
@@ -309,13 +282,13 @@ mod tests {
     use super::super::fixture::with_pod;
     use super::*;
 
-    const ALL: OptIn = OptIn { annotation: true, label: true, namespace_label: true };
+    const ALL: OptInSources = OptInSources { annotation: true, label: true, namespace_label: true };
 
     fn pod(annotations: &Value, labels: &Value) -> Value {
         json!({"metadata": {"annotations": annotations, "labels": labels}, "spec": {}})
     }
 
-    fn enabled(annotations: &Value, labels: &Value, by: OptIn) -> Enabled {
+    fn enabled(annotations: &Value, labels: &Value, by: OptInSources) -> Enabled {
         with_pod(&pod(annotations, labels), |pod| PodOptIn::read(pod).unwrap().enabled(by))
     }
 
@@ -346,10 +319,10 @@ mod tests {
     fn a_disabled_source_still_opts_out() {
         let on = json!({SWITCH: "enabled"});
         let none = json!({});
-        assert_eq!(enabled(&on, &none, OptIn { annotation: false, ..ALL }), Enabled::ByNamespace);
-        assert_eq!(enabled(&none, &on, OptIn { label: false, ..ALL }), Enabled::ByNamespace);
-        assert_eq!(enabled(&none, &none, OptIn { namespace_label: false, ..ALL }), Enabled::No);
-        let nothing = OptIn { annotation: false, label: false, namespace_label: true };
+        assert_eq!(enabled(&on, &none, OptInSources { annotation: false, ..ALL }), Enabled::ByNamespace);
+        assert_eq!(enabled(&none, &on, OptInSources { label: false, ..ALL }), Enabled::ByNamespace);
+        assert_eq!(enabled(&none, &none, OptInSources { namespace_label: false, ..ALL }), Enabled::No);
+        let nothing = OptInSources { annotation: false, label: false, namespace_label: true };
         assert_eq!(enabled(&json!({SWITCH: "disabled"}), &none, nothing), Enabled::No);
     }
 
@@ -363,7 +336,7 @@ mod tests {
         );
         let fields = admission::Fields::new(&super::super::pod::POINTERS);
         let review = admission::decode(body.as_bytes(), &fields).unwrap();
-        let twice = PodOptIn::read(Pod::see(review.request.object.as_ref()).unwrap()).unwrap_err();
+        let twice = PodOptIn::read(Pod::read(review.request.object.as_ref()).unwrap()).unwrap_err();
         assert_eq!(twice.to_string(), "label durward.dev/lxcfs stands twice");
         let number = with_pod(&pod(&json!({FILES: 7}), &json!({})), |pod| PodOptIn::read(pod).unwrap_err());
         assert_eq!(number.to_string(), "annotation durward.dev/lxcfs-files is not a text");
@@ -374,8 +347,8 @@ mod tests {
         let served = Files::of(&LxcfsFile::DEFAULT);
         let read = |list: &str| {
             with_pod(&pod(&json!({FILES: list}), &json!({})), |pod| {
-                let (files, wrong) = PodOptIn::read(pod).unwrap().files(served);
-                (files.to_string(), wrong.len())
+                let (files, warnings) = PodOptIn::read(pod).unwrap().files(served);
+                (files.to_string(), warnings.len())
             })
         };
         assert_eq!(read("uptime , meminfo"), ("meminfo,uptime".to_owned(), 0));
@@ -389,30 +362,33 @@ mod tests {
         let list = "x,".repeat(100_000);
         with_pod(&pod(&json!({FILES: list, CONTAINERS: list}), &json!({})), |pod| {
             let opt_in = PodOptIn::read(pod).unwrap();
-            let (_, wrong) = opt_in.files(Files::of(&LxcfsFile::DEFAULT));
-            assert!(wrong[0].contains("\"x\" and 99996 more, which LXCFS does not have"), "{}", wrong[0]);
-            let wrong = opt_in.selection(&["app"]).unwrap().warning.unwrap();
-            assert!(wrong.contains("\"x\" and 99996 more, which this pod does not have"), "{wrong}");
+            let (_, warnings) = opt_in.files(Files::of(&LxcfsFile::DEFAULT));
+            let expected = "\"x\" and 99996 more, which LXCFS does not have";
+            assert!(warnings[0].contains(expected), "{}", warnings[0]);
+            let warning = opt_in.select(&[("app", true)]).1.unwrap();
+            assert!(warning.contains("\"x\" and 99996 more, which this pod does not have"), "{warning}");
         });
     }
 
     #[test]
     fn selects_and_excludes_containers_by_name() {
-        let names = ["app", "init", "log", "other"];
-        let chosen = ContainerSelection::read("app, ! log", &names);
-        assert!(
-            chosen.contains("app", false) && !chosen.contains("log", true) && !chosen.contains("other", true)
-        );
-        assert_eq!(chosen.warning, None);
-        let but = ContainerSelection::read("!log", &names);
-        assert!(but.contains("app", true) && !but.contains("init", false) && !but.contains("log", true));
-        let both = ContainerSelection::read("app,!app", &names);
-        assert!(!both.contains("app", true) && !both.contains("other", true));
-        assert_eq!(both.warning, None);
-        let unknown = ContainerSelection::read("ap,!lo,ap", &names);
-        assert!(!unknown.contains("app", true));
-        assert!(unknown.warning.is_some_and(|wrong| wrong.contains("names \"ap\", \"lo\", \"ap\", which")));
-        assert!(ContainerSelection::read(",", &[]).warning.is_some_and(|wrong| wrong.contains("is empty")));
+        let containers = [("app", true), ("init", false), ("log", true), ("other", true)];
+        for (list, expected, expected_warning) in [
+            ("app, ! log", "app", ""),
+            ("!log", "app,other", ""),
+            ("app,!app", "", ""),
+            ("init", "init", ""),
+            ("ap,!lo,ap", "", "names \"ap\", \"lo\", \"ap\", which"),
+            (",", "app,log,other", "is empty"),
+        ] {
+            with_pod(&pod(&json!({CONTAINERS: list}), &json!({})), |pod| {
+                let (selected, warning) = PodOptIn::read(pod).unwrap().select(&containers);
+                let names = containers.iter().zip(selected).filter_map(|((name, _), is)| is.then_some(*name));
+                assert_eq!(names.collect::<Vec<_>>().join(","), expected, "{list}");
+                assert_eq!(warning.is_none(), expected_warning.is_empty(), "{list}");
+                assert!(warning.unwrap_or_default().contains(expected_warning), "{list}");
+            });
+        }
     }
 
     #[test]

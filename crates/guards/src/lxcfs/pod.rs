@@ -1,14 +1,14 @@
-//! The pod as spans of the review: the few fields that are read of it, and how its lists stand.
+//! A pod as spans of the review: the fields that the guard reads.
 //!
-//! Nothing of the pod is turned into a tree or written again, so a field that this code has never heard of cannot be lost.
-//! A pod that is not what the API says (a container that is a number, a name that stands twice) is [`Unreadable`]; it is
-//! admitted as it is, because the API server refuses such a pod by itself and says why better than we could.
+//! The pod is not parsed into a tree and not written again, so unknown fields are kept. A pod that violates the API (a container
+//! that is a number, a duplicate name) is [`Unreadable`]. Such a pod is admitted unchanged, because the API server rejects it with
+//! a better message.
 
 use std::borrow::Cow;
 
-use admission::{JsonError, Object, Raw, Shape};
+use admission::{JsonError, Object, Raw, Scanner, Shape};
 
-/// What decoding fills for this guard, in the order of the constants below.
+/// Pointers to the fields of a pod that decoding fills, in the order of [`PodField`].
 pub(super) const POINTERS: [&str; 21] = [
     "/metadata",
     "/metadata/annotations",
@@ -32,89 +32,79 @@ pub(super) const POINTERS: [&str; 21] = [
     "/spec/affinity",
     "/metadata/ownerReferences",
 ];
-const METADATA: usize = 0;
-/// Index of the annotations among the fields.
-pub(super) const ANNOTATIONS: usize = 1;
-const LABELS: usize = 2;
-/// Index of the spec among the fields.
-pub(super) const SPEC: usize = 3;
-/// Index of the volumes among the fields.
-pub(super) const VOLUMES: usize = 4;
-const CONTAINERS: usize = 5;
-const INIT_CONTAINERS: usize = 6;
-const EPHEMERAL_CONTAINERS: usize = 7;
-/// Index of `hostPID` among the fields.
-pub(super) const HOST_PID: usize = 8;
-/// Index of `shareProcessNamespace` among the fields.
-pub(super) const SHARED_PROCESSES: usize = 9;
-/// Index of `hostUsers` among the fields.
-pub(super) const HOST_USERS: usize = 10;
-/// Index of the operating system among the fields.
-pub(super) const OS: usize = 11;
-/// Index of the operating system that the node selector asks for among the fields.
-pub(super) const NODE_OS: usize = 12;
-/// Index of the runtime class among the fields.
-pub(super) const RUNTIME_CLASS: usize = 13;
-/// Index of the limits of the pod as a whole among the fields.
-pub(super) const POD_LIMITS: usize = 14;
-/// Index of the operating system under the node label's older name among the fields.
-pub(super) const OLD_NODE_OS: usize = 15;
-/// Index of the options that only Windows has among the fields.
-pub(super) const WINDOWS_OPTIONS: usize = 16;
-/// Index of the node that the pod is bound to among the fields.
-pub(super) const NODE_NAME: usize = 17;
-/// Index of the node selector among the fields.
-pub(super) const NODE_SELECTOR: usize = 18;
-/// Index of the affinity among the fields.
-pub(super) const AFFINITY: usize = 19;
-/// Index of the pod's owners among the fields.
-pub(super) const OWNERS: usize = 20;
 
-/// Why a pod cannot be read: a field, and what is wrong with it, as in "spec.containers\[2\] is not an object".
+/// A field of a pod.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum PodField {
+    /// `metadata`
+    Metadata,
+    /// `metadata.annotations`
+    Annotations,
+    /// `metadata.labels`
+    Labels,
+    /// `spec`
+    Spec,
+    /// `spec.volumes`
+    Volumes,
+    /// `spec.containers`
+    Containers,
+    /// `spec.initContainers`
+    InitContainers,
+    /// `spec.ephemeralContainers`
+    EphemeralContainers,
+    /// `spec.hostPID`
+    HostPid,
+    /// `spec.shareProcessNamespace`
+    ShareProcessNamespace,
+    /// `spec.hostUsers`
+    HostUsers,
+    /// `spec.os.name`
+    Os,
+    /// The operating system in the node selector.
+    NodeOs,
+    /// `spec.runtimeClassName`
+    RuntimeClass,
+    /// The limits of the whole pod.
+    PodLimits,
+    /// The operating system in the node selector, under the older label.
+    OldNodeOs,
+    /// `spec.securityContext.windowsOptions`
+    WindowsOptions,
+    /// `spec.nodeName`
+    NodeName,
+    /// `spec.nodeSelector`
+    NodeSelector,
+    /// `spec.affinity`
+    Affinity,
+    /// `metadata.ownerReferences`
+    Owners,
+}
+
+/// Error: a pod cannot be read, as in "spec.containers\[2\] is not an object".
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{field} {why}")]
+#[error("{field} {problem}")]
 pub(super) struct Unreadable {
     field: String,
-    why: &'static str,
+    problem: &'static str,
 }
 
 impl Unreadable {
-    /// This field, for this reason.
-    pub(super) fn new(field: impl Into<String>, why: &'static str) -> Self {
-        Self { field: field.into(), why }
+    /// Creates the error for a field.
+    pub(super) fn new(field: impl Into<String>, problem: &'static str) -> Self {
+        Self { field: field.into(), problem }
     }
 }
 
 impl From<JsonError> for Unreadable {
-    /// Spans were checked when they were shortened, so this tells of a value that is of another type than was just looked at.
+    /// Converts the error of a value with an unexpected type. The grammar of spans was checked before.
     fn from(error: JsonError) -> Self {
         Self::new("the pod", error.what)
     }
 }
 
-/// Whether the pod has a list or a map.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Presence {
-    /// Absent or null.
-    Missing,
-    /// Present, maybe empty.
-    Present,
-}
-
-impl Presence {
-    /// Returns the presence of a value, or none if it has another type.
-    pub(super) fn of(value: Option<Raw<'_>>, shape: Shape) -> Option<Self> {
-        match value.map(Raw::shape) {
-            None | Some(Shape::Null) => Some(Self::Missing),
-            Some(found) if found == shape => Some(Self::Present),
-            Some(_) => None,
-        }
-    }
-}
-
 /// The three lists of containers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum List {
+pub(super) enum ContainerList {
     /// `spec.containers`
     Containers,
     /// `spec.initContainers`
@@ -123,8 +113,8 @@ pub(super) enum List {
     Ephemeral,
 }
 
-impl List {
-    /// The key of the spec.
+impl ContainerList {
+    /// Returns the key in the spec.
     pub(super) fn key(self) -> &'static str {
         match self {
             Self::Containers => "containers",
@@ -133,12 +123,12 @@ impl List {
         }
     }
 
-    /// Its index among the fields.
-    pub(super) fn field(self) -> usize {
+    /// Returns the field of the list.
+    pub(super) fn field(self) -> PodField {
         match self {
-            Self::Containers => CONTAINERS,
-            Self::Init => INIT_CONTAINERS,
-            Self::Ephemeral => EPHEMERAL_CONTAINERS,
+            Self::Containers => PodField::Containers,
+            Self::Init => PodField::InitContainers,
+            Self::Ephemeral => PodField::EphemeralContainers,
         }
     }
 }
@@ -150,18 +140,19 @@ pub(super) struct Pod<'a> {
 }
 
 impl<'a> Pod<'a> {
-    /// Sees a pod in the object.
-    pub(super) fn see(object: Option<&'a Object<'a>>) -> Result<Self, Unreadable> {
+    /// Reads the object of a review as a pod.
+    pub(super) fn read(object: Option<&'a Object<'a>>) -> Result<Self, Unreadable> {
         let object = object.ok_or_else(|| Unreadable::new("the object", "is not in the review"))?;
         if let Some(key) = object.duplicate_key() {
             return Err(Unreadable::new(key, "stands twice"));
         }
-        for (field, name) in [(METADATA, "metadata"), (SPEC, "spec")] {
-            if object.field(field).map(Raw::shape) != Some(Shape::Object) {
+        let pod = Self { object };
+        for (field, name) in [(PodField::Metadata, "metadata"), (PodField::Spec, "spec")] {
+            if pod.field(field).map(Raw::shape) != Some(Shape::Object) {
                 return Err(Unreadable::new(name, "is not an object"));
             }
         }
-        Ok(Self { object })
+        Ok(pod)
     }
 
     /// Returns the whole pod.
@@ -170,53 +161,82 @@ impl<'a> Pod<'a> {
         self.object.raw()
     }
 
-    /// One of the fields.
-    pub(super) fn field(self, index: usize) -> Option<Raw<'a>> {
-        self.object.field(index)
+    /// Returns the value of a field.
+    pub(super) fn field(self, field: PodField) -> Option<Raw<'a>> {
+        self.object.field(field as usize)
     }
 
-    /// One of the fields, as a text.
-    pub(super) fn text(self, index: usize) -> Option<Cow<'a, str>> {
-        self.field(index).and_then(Raw::text)
+    /// Returns the value of a field if it is a string.
+    pub(super) fn text(self, field: PodField) -> Option<Cow<'a, str>> {
+        self.field(field).and_then(Raw::text)
     }
 
-    /// Whether one of the fields is true.
-    pub(super) fn is_true(self, index: usize) -> bool {
-        self.field(index).is_some_and(Raw::is_true)
+    /// Returns whether a field is true.
+    pub(super) fn is_true(self, field: PodField) -> bool {
+        self.field(field).is_some_and(Raw::is_true)
     }
 
-    /// Calls `each` with every annotation.
-    pub(super) fn annotations(
-        self,
-        each: impl FnMut(&str, Raw<'a>) -> Result<(), Unreadable>,
-    ) -> Result<(), Unreadable> {
-        entries(self.field(ANNOTATIONS), "metadata.annotations", each)
-    }
-
-    /// Calls `each` with every label.
-    pub(super) fn labels(
-        self,
-        each: impl FnMut(&str, Raw<'a>) -> Result<(), Unreadable>,
-    ) -> Result<(), Unreadable> {
-        entries(self.field(LABELS), "metadata.labels", each)
+    /// Returns the name of the node that the pod is bound to.
+    pub(super) fn node_name(self) -> Option<Cow<'a, str>> {
+        self.text(PodField::NodeName).filter(|node| !node.is_empty())
     }
 }
 
-/// Calls `each` with every entry of a map, which may be absent or null; `name` is what it is called in an error.
+/// Calls `each` for every entry of a map, which can be absent or null. `name` is its name in an error.
 pub(super) fn entries<'a>(
     map: Option<Raw<'a>>,
     name: &str,
     mut each: impl FnMut(&str, Raw<'a>) -> Result<(), Unreadable>,
 ) -> Result<(), Unreadable> {
-    match Presence::of(map, Shape::Object) {
-        None => Err(Unreadable::new(name, "is not an object")),
-        Some(Presence::Missing) => Ok(()),
-        Some(Presence::Present) => map.map_or(Ok(()), |map| {
-            map.scan().object(|scanner, key| {
-                let value = scanner.value()?;
-                each(&key, value)
-            })
-        }),
+    match map.map(|map| (map, map.shape())) {
+        None | Some((_, Shape::Null)) => Ok(()),
+        Some((map, Shape::Object)) => map.scan().object(|scanner, key| each(&key, scanner.value()?)),
+        Some(_) => Err(Unreadable::new(name, "is not an object")),
+    }
+}
+
+/// Calls `each` for every element of a list, which can be absent or null. `name` is its name in an error.
+pub(super) fn elements<'a>(
+    list: Option<Raw<'a>>,
+    name: impl Into<String>,
+    each: impl FnMut(&mut Scanner<'a>, usize) -> Result<(), Unreadable>,
+) -> Result<(), Unreadable> {
+    match list.map(|list| (list, list.shape())) {
+        None | Some((_, Shape::Null)) => Ok(()),
+        Some((list, Shape::Array)) => list.scan().array(each),
+        Some(_) => Err(Unreadable::new(name, "is not an array")),
+    }
+}
+
+/// Returns the values of these keys in the object at the scanner, and whether one of the keys is duplicate. The last value counts.
+pub(super) fn members<'a, const N: usize>(
+    scanner: &mut Scanner<'a>,
+    keys: [&str; N],
+) -> Result<([Option<Raw<'a>>; N], bool), JsonError> {
+    let (mut values, mut is_duplicate) = ([None; N], false);
+    scanner.object(|scanner, key| {
+        let value = scanner.value()?;
+        let at = keys.iter().position(|wanted| *wanted == key);
+        if let Some(found) = at.and_then(|at| values.get_mut(at)) {
+            is_duplicate |= found.replace(value).is_some();
+        }
+        Ok::<_, JsonError>(())
+    })?;
+    Ok((values, is_duplicate))
+}
+
+/// Returns the values of these keys in the object at the scanner. Returns an error for another type and for a duplicate key.
+pub(super) fn unique_members<'a, const N: usize>(
+    scanner: &mut Scanner<'a>,
+    keys: [&str; N],
+    unreadable: impl Fn(&'static str) -> Unreadable,
+) -> Result<[Option<Raw<'a>>; N], Unreadable> {
+    if scanner.peek()? != Shape::Object {
+        return Err(unreadable("is not an object"));
+    }
+    match members(scanner, keys)? {
+        (values, false) => Ok(values),
+        (_, true) => Err(unreadable("has a key twice")),
     }
 }
 
@@ -228,7 +248,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_field_is_filled_from_its_own_place() {
+    fn fills_every_field() {
         let pod = json!({
             "metadata": {"annotations": {"at": "annotations"}, "labels": {"at": "labels"}, "ownerReferences": "owners"},
             "spec": {
@@ -241,31 +261,31 @@ mod tests {
             },
         });
         with_pod(&pod, |pod| {
-            for (index, expected) in [
-                (ANNOTATIONS, r#"{"at":"annotations"}"#),
-                (LABELS, r#"{"at":"labels"}"#),
-                (VOLUMES, r#""volumes""#),
-                (List::Containers.field(), r#""containers""#),
-                (List::Init.field(), r#""init""#),
-                (List::Ephemeral.field(), r#""ephemeral""#),
-                (HOST_PID, r#""pid""#),
-                (SHARED_PROCESSES, r#""processes""#),
-                (HOST_USERS, r#""users""#),
-                (OS, r#""os""#),
-                (NODE_OS, r#""node""#),
-                (OLD_NODE_OS, r#""old node""#),
-                (RUNTIME_CLASS, r#""class""#),
-                (POD_LIMITS, r#""limits""#),
-                (WINDOWS_OPTIONS, r#""windows""#),
-                (NODE_NAME, r#""bound""#),
-                (NODE_SELECTOR, r#"{"beta.kubernetes.io/os":"old node","kubernetes.io/os":"node"}"#),
-                (AFFINITY, r#""affinity""#),
-                (OWNERS, r#""owners""#),
+            for (field, expected) in [
+                (PodField::Annotations, r#"{"at":"annotations"}"#),
+                (PodField::Labels, r#"{"at":"labels"}"#),
+                (PodField::Volumes, r#""volumes""#),
+                (ContainerList::Containers.field(), r#""containers""#),
+                (ContainerList::Init.field(), r#""init""#),
+                (ContainerList::Ephemeral.field(), r#""ephemeral""#),
+                (PodField::HostPid, r#""pid""#),
+                (PodField::ShareProcessNamespace, r#""processes""#),
+                (PodField::HostUsers, r#""users""#),
+                (PodField::Os, r#""os""#),
+                (PodField::NodeOs, r#""node""#),
+                (PodField::OldNodeOs, r#""old node""#),
+                (PodField::RuntimeClass, r#""class""#),
+                (PodField::PodLimits, r#""limits""#),
+                (PodField::WindowsOptions, r#""windows""#),
+                (PodField::NodeName, r#""bound""#),
+                (PodField::NodeSelector, r#"{"beta.kubernetes.io/os":"old node","kubernetes.io/os":"node"}"#),
+                (PodField::Affinity, r#""affinity""#),
+                (PodField::Owners, r#""owners""#),
             ] {
-                assert_eq!(pod.field(index).map(Raw::get), Some(expected), "{}", POINTERS[index]);
+                assert_eq!(pod.field(field).map(Raw::get), Some(expected), "{field:?}");
             }
-            // Fails if there are more pointers than one decode can fill.
-            assert!((0..POINTERS.len()).all(|index| pod.field(index).is_some()));
+            // Fails if there are more pointers than decoding can fill.
+            assert!((0..POINTERS.len()).all(|index| pod.object.field(index).is_some()));
         });
     }
 }

@@ -1,217 +1,178 @@
-//! Where a pod with the files may go: to nodes that carry the label which is kept there while LXCFS is well.
+//! Sends pods with the files to nodes with a label, which a node has while LXCFS is ready on it.
 //!
-//! `require` is one key of `spec.nodeSelector`, which holds beside whatever affinity the pod has. Of required affinity terms any
-//! one is enough: one more of them would let the pod go where its author forbade it. `prefer` is one preferred term of the
-//! greatest weight.
+//! `required` adds a key to `spec.nodeSelector`, which holds in addition to any affinity. A further required affinity term would be an
+//! alternative to those of the author, and could allow nodes that the author excluded. `preferred` adds a preferred term with the
+//! maximum weight.
 //!
-//! Never for pods of a `DaemonSet`: their controller has chosen the node by the template, and there is no other to which they
-//! could go instead. Nor for pods with a `nodeName`: the kubelet fails those whose selector its node does not match, for good
-//! (`AdmissionCheck` in `pkg/scheduler`, called by `pkg/kubelet/lifecycle/predicate.go`). Both wait for the files on their node.
+//! Pods of a `DaemonSet` are not changed: their controller selected the node by the template. Pods with a `nodeName` are not changed
+//! either: if the node does not match the selector, the kubelet fails the pod permanently (`AdmissionCheck` in `pkg/scheduler`, called
+//! by `pkg/kubelet/lifecycle/predicate.go`). Both wait for the files on their node.
 
-use admission::{Raw, Scanner, Shape};
-use serde::Serialize;
+use admission::{Raw, Shape};
+use k8s_openapi::api::core::v1 as core;
 
-use super::config::NodeReadiness;
+use super::config::NodeAffinity;
 use super::inject::Injection;
-use super::pod::{AFFINITY, NODE_NAME, NODE_SELECTOR, OWNERS, Pod, Presence, Unreadable, entries};
-use super::slot::{Slot, Target};
+use super::pod::{Pod, PodField, Unreadable, elements, entries, members};
+use super::slot::{Slot, SlotPath};
 
-/// The label of a node on which LXCFS is well.
+/// The label of a node on which LXCFS is ready. If LXCFS is not ready, the label is absent.
 pub(super) const READY: &str = "durward.dev/lxcfs-ready";
-/// Its value; the label is taken away, not changed, where LXCFS is not well.
+/// The value of the label.
 const TRUE: &str = "true";
-/// The greatest there is (`ValidatePreferredSchedulingTerms`): which node is the nearest matters less than that it can serve.
-const WEIGHT: u8 = 100;
+/// The maximum (`ValidatePreferredSchedulingTerms`): a node that serves the files is better than a near one.
+const WEIGHT: i32 = 100;
 
-/// The part of the affinity that is about nodes.
+/// The part of an affinity about nodes.
 pub(super) const NODE_AFFINITY: &str = "nodeAffinity";
-/// Those of its terms that only weigh.
+/// The preferred terms of a node affinity.
 pub(super) const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
 
-/// One preferred term, as it is written into a pod.
-#[derive(Debug, Serialize)]
-struct Term {
-    weight: u8,
-    preference: Preference,
-}
+const NODE_SELECTOR: &str = "spec.nodeSelector";
 
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Preference {
-    match_expressions: [Expression; 1],
-}
-
-#[derive(Debug, Serialize)]
-struct Expression {
-    key: &'static str,
-    operator: &'static str,
-    values: [&'static str; 1],
-}
-
-const TERM: Term = Term {
-    weight: WEIGHT,
-    preference: Preference { match_expressions: [Expression { key: READY, operator: "In", values: [TRUE] }] },
-};
-
-/// What the pod's own selector says of the label, if that is anything else than what would be added: its author sends it where
-/// LXCFS is not.
+/// Returns the value of the label in the pod's node selector, if it is another than the guard would add.
 pub(super) fn other_selector(pod: Pod<'_>) -> Result<Option<String>, Unreadable> {
-    Ok(selected(pod)?.filter(|value| value != TRUE))
+    Ok(selected_value(pod)?.filter(|value| value != TRUE))
 }
 
-/// The value that the pod's own selector has for the label.
-fn selected(pod: Pod<'_>) -> Result<Option<String>, Unreadable> {
-    const NAME: &str = "spec.nodeSelector";
+fn selected_value(pod: Pod<'_>) -> Result<Option<String>, Unreadable> {
+    let unreadable = |problem| Unreadable::new(format!("{NODE_SELECTOR} {READY}"), problem);
     let mut found = None;
-    entries(pod.field(NODE_SELECTOR), NAME, |key, value| {
+    entries(pod.field(PodField::NodeSelector), NODE_SELECTOR, |key, value| {
         if key != READY {
             return Ok(());
         }
-        let value =
-            value.text().ok_or_else(|| Unreadable::new(format!("{NAME} {READY}"), "is not a text"))?;
+        let value = value.text().ok_or_else(|| unreadable("is not a text"))?;
         match found.replace(value.into_owned()) {
             None => Ok(()),
-            Some(_) => Err(Unreadable::new(format!("{NAME} {READY}"), "stands twice")),
+            Some(_) => Err(unreadable("stands twice")),
         }
     })?;
     Ok(found)
 }
 
 impl Injection {
-    /// Has the pod go where LXCFS is ready, as the configuration wants it.
-    pub(super) fn readiness(&mut self, wanted: NodeReadiness, pod: Pod<'_>) -> Result<(), Unreadable> {
-        if wanted == NodeReadiness::Ignore || has_its_node(pod)? {
+    /// Adds the node selection of the configuration.
+    pub(super) fn select_nodes(&mut self, affinity: NodeAffinity, pod: Pod<'_>) -> Result<(), Unreadable> {
+        if affinity == NodeAffinity::None || has_node(pod)? {
             return Ok(());
         }
-        match wanted {
-            NodeReadiness::Ignore => Ok(()),
-            NodeReadiness::Require => self.select(pod),
-            NodeReadiness::Prefer => self.prefer(pod),
-        }
+        if affinity == NodeAffinity::Required { self.require(pod) } else { self.prefer(pod) }
     }
 
-    fn select(&mut self, pod: Pod<'_>) -> Result<(), Unreadable> {
-        if selected(pod)?.is_some() {
+    fn require(&mut self, pod: Pod<'_>) -> Result<(), Unreadable> {
+        if selected_value(pod)?.is_some() {
             return Ok(());
         }
-        let slot = slot(Target::NodeSelector, pod.field(NODE_SELECTOR), "spec.nodeSelector")?;
-        self.whereto = ", on nodes with durward.dev/lxcfs-ready only";
+        let slot = map_slot(SlotPath::NodeSelector, pod.field(PodField::NodeSelector), NODE_SELECTOR)?;
+        self.node_note = ", on nodes with durward.dev/lxcfs-ready only";
         self.add_entry(slot, READY, &TRUE)
     }
 
     fn prefer(&mut self, pod: Pod<'_>) -> Result<(), Unreadable> {
-        const WHERETO: &str = ", rather on nodes with durward.dev/lxcfs-ready";
-        let affinity = pod.field(AFFINITY);
-        let whole = slot(Target::Affinity, affinity, "spec.affinity")?;
-        if whole.is_missing() {
-            self.whereto = WHERETO;
-            return self.add_whole(whole, &map(NODE_AFFINITY, map(PREFERRED, [TERM])));
-        }
-        let of_nodes = member(affinity, NODE_AFFINITY, "spec.affinity")?;
-        let whole = slot(Target::NodeAffinity, of_nodes, "spec.affinity.nodeAffinity")?;
-        if whole.is_missing() {
-            self.whereto = WHERETO;
-            return self.add_whole(whole, &map(PREFERRED, [TERM]));
-        }
-        let terms = member(of_nodes, PREFERRED, "spec.affinity.nodeAffinity")?;
-        let slot = slot(Target::Preferred, terms, "the preferred node affinity")?;
+        let affinity = pod.field(PodField::Affinity);
+        let slot = map_slot(SlotPath::Affinity, affinity, "spec.affinity")?;
+        let node_affinity = child(affinity, NODE_AFFINITY, "spec.affinity")?;
+        let node_slot = map_slot(SlotPath::NodeAffinity, node_affinity, "spec.affinity.nodeAffinity")?;
+        let terms = child(node_affinity, PREFERRED, "spec.affinity.nodeAffinity")?;
+        let terms_slot = Slot::read(SlotPath::Preferred, terms)
+            .ok_or_else(|| Unreadable::new("the preferred node affinity", "is not an array"))?;
         if has_term(terms)? {
             return Ok(());
         }
-        self.whereto = WHERETO;
-        self.add_all(slot, [TERM].into_iter(), 1)
+        self.node_note = ", rather on nodes with durward.dev/lxcfs-ready";
+        if slot.is_missing() {
+            let node_affinity = Some(node_affinity_with(term()));
+            self.add(&slot.pointer(), &core::Affinity { node_affinity, ..core::Affinity::default() })
+        } else if node_slot.is_missing() {
+            self.add(&node_slot.pointer(), &node_affinity_with(term()))
+        } else {
+            self.add_all(terms_slot, [term()].into_iter())
+        }
     }
 }
 
-fn map<T: Serialize>(key: &'static str, value: T) -> impl Serialize {
-    std::collections::BTreeMap::from([(key, value)])
+fn term() -> core::PreferredSchedulingTerm {
+    let values = Some(vec![TRUE.to_owned()]);
+    let expression =
+        core::NodeSelectorRequirement { key: READY.to_owned(), operator: "In".to_owned(), values };
+    let preference = core::NodeSelectorTerm { match_expressions: Some(vec![expression]), match_fields: None };
+    core::PreferredSchedulingTerm { weight: WEIGHT, preference }
 }
 
-fn slot(target: Target, value: Option<Raw<'_>>, name: &str) -> Result<Slot, Unreadable> {
-    let why = if target == Target::Preferred { "is not an array" } else { "is not an object" };
-    Slot::read(target, value).ok_or_else(|| Unreadable::new(name, why))
+fn node_affinity_with(term: core::PreferredSchedulingTerm) -> core::NodeAffinity {
+    let preferred_during_scheduling_ignored_during_execution = Some(vec![term]);
+    core::NodeAffinity {
+        preferred_during_scheduling_ignored_during_execution,
+        ..core::NodeAffinity::default()
+    }
 }
 
-/// Whether somebody else than the scheduler says on which node the pod runs.
-fn has_its_node(pod: Pod<'_>) -> Result<bool, Unreadable> {
-    if pod.text(NODE_NAME).is_some_and(|node| !node.is_empty()) {
+fn map_slot(path: SlotPath, value: Option<Raw<'_>>, name: &str) -> Result<Slot, Unreadable> {
+    Slot::read(path, value).ok_or_else(|| Unreadable::new(name, "is not an object"))
+}
+
+/// Returns whether the pod has its node already: by name, or because a `DaemonSet` controls it.
+fn has_node(pod: Pod<'_>) -> Result<bool, Unreadable> {
+    const OWNERS: &str = "metadata.ownerReferences";
+    if pod.node_name().is_some() {
         return Ok(true);
     }
-    let owners = pod.field(OWNERS);
     let mut found = false;
-    let presence = Presence::of(owners, Shape::Array)
-        .ok_or_else(|| Unreadable::new("metadata.ownerReferences", "is not an array"))?;
-    if presence == Presence::Present
-        && let Some(owners) = owners
-    {
-        owners.scan().array(|scanner, index| {
-            found |= is_daemon_set(scanner, index)?;
-            Ok::<_, Unreadable>(())
+    elements(pod.field(PodField::Owners), OWNERS, |scanner, index| {
+        let (mut is_kind, mut is_group, mut is_controller) = (false, false, false);
+        entries(Some(scanner.value()?), &format!("{OWNERS}[{index}]"), |key, value| {
+            let text = || value.text().unwrap_or_default();
+            match key {
+                "kind" => is_kind = text() == "DaemonSet",
+                "apiVersion" => is_group = text().starts_with("apps/"),
+                "controller" => is_controller = value.is_true(),
+                _ => {}
+            }
+            Ok(())
         })?;
-    }
-    Ok(found)
-}
-
-/// Whether the entry at the scanner is the `DaemonSet` that made the pod.
-fn is_daemon_set(scanner: &mut Scanner<'_>, index: usize) -> Result<bool, Unreadable> {
-    let name = format!("metadata.ownerReferences[{index}]");
-    let (mut is_kind, mut is_group, mut controls) = (false, false, false);
-    entries(Some(scanner.value()?), &name, |key, value| {
-        let text = || value.text().unwrap_or_default();
-        match key {
-            "kind" => is_kind = text() == "DaemonSet",
-            "apiVersion" => is_group = text().starts_with("apps/"),
-            "controller" => controls = value.is_true(),
-            _ => {}
-        }
+        found |= is_kind && is_group && is_controller;
         Ok(())
     })?;
-    Ok(is_kind && is_group && controls)
-}
-
-/// Whether one of the preferred terms is about the label and nothing else: ours, or its author's word on the matter.
-fn has_term(terms: Option<Raw<'_>>) -> Result<bool, Unreadable> {
-    let mut found = false;
-    if let Some(terms) = terms.filter(|terms| terms.shape() == Shape::Array) {
-        terms.scan().array(|scanner, _| {
-            found |= is_about_readiness(scanner.value()?).unwrap_or(false);
-            Ok::<_, Unreadable>(())
-        })?;
-    }
     Ok(found)
 }
 
-/// What is of another shape is no term about anything, as the API server says; nor is one in which a key stands twice, as nobody
-/// knows which of them counts.
+/// Returns whether a preferred term is about the label only: an earlier addition, or the author's decision.
+fn has_term(terms: Option<Raw<'_>>) -> Result<bool, Unreadable> {
+    let mut found = false;
+    elements(terms, PREFERRED, |scanner, _| {
+        found |= is_about_readiness(scanner.value()?).unwrap_or(false);
+        Ok(())
+    })?;
+    Ok(found)
+}
+
+/// Returns whether a term is about the label only. A value of another type is about nothing, as in the API server. An object with a
+/// duplicate key counts as nothing too, because readers differ in the value that they take.
 fn is_about_readiness(term: Raw<'_>) -> Result<bool, Unreadable> {
-    let preference = member(Some(term), "preference", PREFERRED)?;
-    let (mut keys, mut about) = (0, 0);
+    let preference = child(Some(term), "preference", PREFERRED)?;
+    let (mut keys, mut ready_keys) = (0, 0);
     for list in ["matchExpressions", "matchFields"] {
-        let Some(named) = member(preference, list, "preference")?.filter(|list| list.shape() == Shape::Array)
+        let Some(requirements) = child(preference, list, "preference")?.filter(|l| l.shape() == Shape::Array)
         else {
             continue;
         };
-        named.scan().array(|scanner, _| {
-            let key = member(Some(scanner.value()?), "key", list)?;
-            let is_ours = list == "matchExpressions" && key.and_then(Raw::text).as_deref() == Some(READY);
+        requirements.scan().array(|scanner, _| {
+            let key = child(Some(scanner.value()?), "key", list)?;
             keys += 1;
-            about += usize::from(is_ours);
+            ready_keys +=
+                i32::from(list == "matchExpressions" && key.and_then(Raw::text).as_deref() == Some(READY));
             Ok::<_, Unreadable>(())
         })?;
     }
-    Ok(keys == 1 && about == 1)
+    Ok(keys == 1 && ready_keys == 1)
 }
 
-/// The one value that stands under `wanted` in an object, if any does.
-fn member<'a>(object: Option<Raw<'a>>, wanted: &str, name: &str) -> Result<Option<Raw<'a>>, Unreadable> {
-    let Some(object) = object else { return Ok(None) };
-    let mut found = None;
-    object.scan().object(|scanner, key| {
-        let value = scanner.value()?;
-        if key == wanted && found.replace(value).is_some() {
-            return Err(Unreadable::new(format!("{name}.{wanted}"), "stands twice"));
-        }
-        Ok(())
-    })?;
-    Ok(found)
+/// Returns the value of a key in an object that can be absent or null. `name` is the name of the object in an error.
+fn child<'a>(object: Option<Raw<'a>>, key: &str, name: &str) -> Result<Option<Raw<'a>>, Unreadable> {
+    let Some(object) = object.filter(|object| object.shape() != Shape::Null) else { return Ok(None) };
+    match members(&mut object.scan(), [key])? {
+        ([value], false) => Ok(value),
+        (_, true) => Err(Unreadable::new(format!("{name}.{key}"), "stands twice")),
+    }
 }

@@ -7,13 +7,13 @@
 
 use k8s_openapi::api::admissionregistration::v1::MatchCondition;
 
-use super::config::{Config, OptIn};
-use super::decide::LEFT_ALONE;
+use super::config::{Config, OptInSources};
+use super::decide::SYSTEM_NAMESPACE;
 use super::opt_in::{OLD_NO, OLD_SWITCH, SWITCH};
 use crate::webhook::{WebhookEntry, WebhookType, cel_string, condition, rule};
 use ::config::{Expression, Selector};
 
-/// The entries that the configuration asks for.
+/// Returns the entries of the configuration.
 pub(super) fn entries(config: &Config) -> Vec<WebhookEntry> {
     let by = config.opt_in;
     let mut entries = Vec::new();
@@ -32,8 +32,8 @@ pub(super) fn entries(config: &Config) -> Vec<WebhookEntry> {
             let (key, values) = enabled();
             selector.extend(Expression::NotIn(key, values));
         }
-        let wants = condition("pod-opts-in", opts_in(by));
-        entries.push(entry(config, "lxcfs-pods", selector, vec![wants, not_out]));
+        let opted_in = condition("pod-opts-in", opts_in(by));
+        entries.push(entry(config, "lxcfs-pods", selector, vec![opted_in, not_out]));
     }
     entries
 }
@@ -44,7 +44,7 @@ fn entry(
     namespace_selector: Selector,
     conditions: Vec<MatchCondition>,
 ) -> WebhookEntry {
-    let mut match_conditions = vec![condition("not-left-alone", not_left_alone(config))];
+    let mut match_conditions = vec![condition("not-left-alone", not_excluded(config))];
     match_conditions.extend(conditions);
     let rules = vec![
         rule("CREATE", "", "pods", "Namespaced"),
@@ -54,44 +54,43 @@ fn entry(
     WebhookEntry { namespace_selector, match_conditions, ..entry }
 }
 
-fn not_left_alone(config: &Config) -> String {
-    let mut names = vec![LEFT_ALONE];
-    if !config.common_config.install_namespace.is_empty()
-        && config.common_config.install_namespace != LEFT_ALONE
-    {
-        names.push(&config.common_config.install_namespace);
+fn not_excluded(config: &Config) -> String {
+    let mut names = vec![SYSTEM_NAMESPACE];
+    let own = config.common_config.install_namespace.as_str();
+    if !own.is_empty() && own != SYSTEM_NAMESPACE {
+        names.push(own);
     }
     format!("!(request.namespace in [{}])", names.into_iter().map(cel_string).collect::<Vec<_>>().join(", "))
 }
 
-/// Word for word what [`PodOptIn::wanted`](super::opt_in::PodOptIn::enabled) takes for No: `disabled` beats everything, and the older
-/// annotation's no counts where the pod does not also speak in a way that is listened to.
-fn not_opted_out(by: OptIn) -> String {
-    let mut speaks = vec![format!("!({} && {})", has("annotations", OLD_SWITCH), older_is_no())];
-    speaks.extend(by.annotation.then(|| format!("({})", has("annotations", SWITCH))));
-    speaks.extend(by.label.then(|| format!("({})", has("labels", SWITCH))));
+/// Mirrors the opt-outs of [`PodOptIn::enabled`](super::opt_in::PodOptIn::enabled): `disabled` wins, and an opt-out by the older
+/// annotation counts if the pod has no setting of an enabled source.
+fn not_opted_out(by: OptInSources) -> String {
+    let mut alternatives = vec![format!("!({} && {})", has("annotations", OLD_SWITCH), old_opts_out())];
+    alternatives.extend(by.annotation.then(|| format!("({})", has("annotations", SWITCH))));
+    alternatives.extend(by.label.then(|| format!("({})", has("labels", SWITCH))));
     format!(
         "!({}) && !({}) && ({})",
         entry_is("annotations", SWITCH, "disabled"),
         entry_is("labels", SWITCH, "disabled"),
-        speaks.join(" || ")
+        alternatives.join(" || ")
     )
 }
 
-fn opts_in(by: OptIn) -> String {
-    let mut ways = Vec::new();
+fn opts_in(by: OptInSources) -> String {
+    let mut sources = Vec::new();
     if by.annotation {
-        ways.push(has("annotations", SWITCH));
-        ways.push(format!("{} && !({})", has("annotations", OLD_SWITCH), older_is_no()));
+        sources.push(has("annotations", SWITCH));
+        sources.push(format!("{} && !({})", has("annotations", OLD_SWITCH), old_opts_out()));
     }
     if by.label {
-        ways.push(has("labels", SWITCH));
+        sources.push(has("labels", SWITCH));
     }
-    ways.into_iter().map(|way| format!("({way})")).collect::<Vec<_>>().join(" || ")
+    sources.into_iter().map(|source| format!("({source})")).collect::<Vec<_>>().join(" || ")
 }
 
-/// In whatever case, as [`PodOptIn`](super::opt_in::PodOptIn) compares the word.
-fn older_is_no() -> String {
+/// Ignores case, as [`PodOptIn`](super::opt_in::PodOptIn) does.
+fn old_opts_out() -> String {
     let words = OLD_NO.map(cel_string).join(", ");
     format!("{}.lowerAscii() in [{words}]", at("annotations", OLD_SWITCH))
 }
@@ -124,9 +123,9 @@ mod tests {
         entry.match_conditions.iter().map(|c| (c.name.as_str(), c.expression.as_str())).collect()
     }
 
-    const NOT_ALONE: (&str, &str) =
+    const NOT_EXCLUDED: (&str, &str) =
         ("not-left-alone", r#"!(request.namespace in ["kube-system", "durward-system"])"#);
-    const NOT_OUT: (&str, &str) = (
+    const NOT_OPTED_OUT: (&str, &str) = (
         "not-opted-out",
         concat!(
             r#"!(has(object.metadata.annotations) && "durward.dev/lxcfs" in object.metadata.annotations && "#,
@@ -148,20 +147,20 @@ mod tests {
         r#"(has(object.metadata.labels) && "durward.dev/lxcfs" in object.metadata.labels)"#;
 
     #[test]
-    fn two_entries_share_the_pods_between_them() {
+    fn two_entries_select_each_pod_at_most_once() {
         let entries = entries(&config("{}"));
         assert_eq!(entries.len(), 2);
         let [namespaces, pods] = entries.as_slice() else { panic!() };
         assert_eq!((namespaces.name.as_str(), pods.name.as_str()), ("lxcfs-namespaces", "lxcfs-pods"));
         assert_eq!(selector(namespaces), "durward.dev/lxcfs in (enabled)");
         assert_eq!(selector(pods), "durward.dev/lxcfs notin (enabled)");
-        assert_eq!(expressions(namespaces), [NOT_ALONE, NOT_OUT]);
+        assert_eq!(expressions(namespaces), [NOT_EXCLUDED, NOT_OPTED_OUT]);
         let either = format!("{BY_ANNOTATION} || {BY_LABEL}");
-        assert_eq!(expressions(pods), [NOT_ALONE, ("pod-opts-in", either.as_str()), NOT_OUT]);
+        assert_eq!(expressions(pods), [NOT_EXCLUDED, ("pod-opts-in", either.as_str()), NOT_OPTED_OUT]);
     }
 
     #[test]
-    fn each_entry_asks_about_new_pods_and_ephemeral_containers_and_does_no_harm_when_down() {
+    fn entries_match_new_pods_and_ephemeral_containers_and_ignore_failures() {
         for entry in entries(&config("{}")) {
             assert_eq!(entry.webhook_type, WebhookType::Mutating);
             assert_eq!(
@@ -179,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_way_to_opt_in_that_is_turned_off_is_not_registered() {
+    fn a_disabled_source_has_no_entry() {
         let only_namespaces = entries(&config("optIn: {annotation: false, label: false}"));
         assert_eq!(only_namespaces.iter().map(|e| e.name.as_str()).collect::<Vec<_>>(), ["lxcfs-namespaces"]);
 
@@ -190,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_way_to_opt_in_that_is_turned_off_does_not_speak_against_the_older_no() {
+    fn a_disabled_source_does_not_override_the_older_opt_out() {
         for (section, annotation, label) in [
             ("{}", true, true),
             ("optIn: {annotation: false}", false, true),
@@ -198,20 +197,20 @@ mod tests {
             ("optIn: {annotation: false, label: false}", false, false),
         ] {
             let entries = entries(&config(section));
-            let [(_, not_alone), (name, not_out)] = expressions(&entries[0])[..] else { panic!() };
-            assert_eq!((name, not_alone), ("not-opted-out", NOT_ALONE.1));
-            let says = |map: &str| {
+            let [(_, not_excluded), (name, not_out)] = expressions(&entries[0])[..] else { panic!() };
+            assert_eq!((name, not_excluded), ("not-opted-out", NOT_EXCLUDED.1));
+            let contains = |map: &str| {
                 not_out.contains(&format!(
                     r#" || (has(object.metadata.{map}) && "durward.dev/lxcfs" in object.metadata.{map})"#
                 ))
             };
             assert!(not_out.contains("sidecar-injector.lxcfs/inject"), "{not_out}");
-            assert_eq!((says("annotations"), says("labels")), (annotation, label), "{section}");
+            assert_eq!((contains("annotations"), contains("labels")), (annotation, label), "{section}");
         }
     }
 
     #[test]
-    fn the_configured_selector_is_asked_for_beside_our_own() {
+    fn entries_add_the_configured_selector() {
         let config =
             config("webhook: {namespaceSelector: {matchLabels: {team: shop}}}\ninstallNamespace: guards");
         for entry in entries(&config) {
@@ -221,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn names_and_expressions_are_within_the_limits_of_the_api() {
+    fn names_and_expressions_fit_the_api() {
         for entry in entries(&config("{}")) {
             let names: Vec<&str> = entry.match_conditions.iter().map(|c| c.name.as_str()).collect();
             assert!(names.len() <= 64 && names.iter().all(|name| name.len() <= 63));

@@ -1,24 +1,24 @@
-//! Places in a pod at which a patch adds something.
+//! Places in a pod where a patch adds something.
 //!
-//! The API server turns a patch that does not apply into an error that failurePolicy Ignore admits
-//! (`plugin/webhook/mutating/dispatcher.go`): the pod would lose its files. A [`Slot`] is made only from the value that was read at
-//! its place. Therefore its parent exists, its type is right, and an index is within its list.
+//! The API server turns a patch that does not apply into an error, which failurePolicy Ignore admits
+//! (`plugin/webhook/mutating/dispatcher.go`). The pod would lose its files. A [`Slot`] is made only from the value at its place.
+//! Therefore its parent exists, its type is right, and an index is within its list.
 
 use admission::{Pointer, Raw, Shape};
 
-use super::pod::{List, Presence};
+use super::pod::ContainerList;
 use super::readiness::{NODE_AFFINITY, PREFERRED};
 
-/// A list or a map of the pod to which something can be added.
+/// A list or a map of the pod to which the patch can add something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Slot {
-    target: Target,
-    presence: Presence,
+    path: SlotPath,
+    is_missing: bool,
 }
 
-/// The lists and maps to which the guard adds something.
+/// The lists and maps that the guard extends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Target {
+pub(super) enum SlotPath {
     /// `metadata.annotations`
     Annotations,
     /// `spec.volumes`
@@ -32,16 +32,16 @@ pub(super) enum Target {
     /// The preferred terms of the node affinity.
     Preferred,
     /// The mounts of the container at this index.
-    Mounts(List, usize),
+    Mounts(ContainerList, usize),
     /// The resources of the container at this index.
-    Resources(List, usize),
+    Resources(ContainerList, usize),
     /// The limits of the container at this index.
-    Limits(List, usize),
+    Limits(ContainerList, usize),
     /// The requests of the container at this index.
-    Requests(List, usize),
+    Requests(ContainerList, usize),
 }
 
-impl Target {
+impl SlotPath {
     fn shape(self) -> Shape {
         match self {
             Self::Volumes | Self::Preferred | Self::Mounts(..) => Shape::Array,
@@ -51,7 +51,7 @@ impl Target {
 
     fn pointer(self) -> Pointer {
         let spec = || Pointer::root().key("spec");
-        let container = |list: List, index| spec().key(list.key()).index(index);
+        let container = |list: ContainerList, index| spec().key(list.key()).index(index);
         match self {
             Self::Annotations => Pointer::root().key("metadata").key("annotations"),
             Self::Volumes => spec().key("volumes"),
@@ -68,18 +68,20 @@ impl Target {
 }
 
 impl Slot {
-    /// Returns the slot of a target with its value in the pod, or none if the value has another type.
-    pub(super) fn read(target: Target, value: Option<Raw<'_>>) -> Option<Self> {
-        Presence::of(value, target.shape()).map(|presence| Self { target, presence })
+    /// Returns the slot of a list or map with this value in the pod, or none if the value has another type.
+    pub(super) fn read(path: SlotPath, value: Option<Raw<'_>>) -> Option<Self> {
+        let shape = value.map_or(Shape::Null, Raw::shape);
+        let is_missing = shape == Shape::Null;
+        (is_missing || shape == path.shape()).then_some(Self { path, is_missing })
     }
 
-    /// Returns whether the pod has no value there, or null. Then the list or map is added as a whole.
+    /// Returns whether the value is absent or null. The patch then adds the whole list or map.
     pub(super) fn is_missing(self) -> bool {
-        self.presence == Presence::Missing
+        self.is_missing
     }
 
-    /// Returns the path of the list or map.
+    /// Returns the pointer to the list or map.
     pub(super) fn pointer(self) -> Pointer {
-        self.target.pointer()
+        self.path.pointer()
     }
 }

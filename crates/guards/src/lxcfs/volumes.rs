@@ -1,194 +1,166 @@
-//! The pod's volumes, as far as they matter here: which of them show files of LXCFS, and which names are taken.
+//! Volumes of a pod: volumes that show files of LXCFS, and names that new volumes cannot have.
 
 use std::borrow::Cow;
 
-use admission::{JsonError, Raw, Scanner, Shape};
+use admission::{Raw, Scanner, Shape};
 
-use super::config::Root;
+use super::bounded_text::{self, MAX_PATH};
 use super::files::{LxcfsFile, VOLUME_PREFIX};
-use super::limits;
+use super::lxcfs_path::LxcfsPath;
 use super::mount_path::{Relation, clean, relation};
-use super::pod::{Pod, Unreadable, VOLUMES};
-use super::slot::{Slot, Target};
+use super::pod::{Pod, PodField, Unreadable, members, unique_members};
+use super::slot::{Slot, SlotPath};
 
-/// More volumes than this with names or paths like ours are nobody's honest pod; without a bound their number times that of the
-/// mounts would be compared.
-const MOST_VOLUMES: usize = 100;
+/// Bound of volumes with names or paths of LXCFS. Every mount is compared with each of them.
+const MAX_VOLUMES: usize = 100;
 
-/// A volume of the pod that shows one file of LXCFS.
+/// A volume that shows one file of LXCFS.
 #[derive(Debug)]
-pub(super) struct Source<'a> {
-    /// The volume's name.
-    pub(super) name: Cow<'a, str>,
-    /// Which file.
-    pub(super) file: LxcfsFile,
-    /// Whether it is just what would be added, so that new mounts may use it.
-    pub(super) is_ours: bool,
-}
-
-/// A volume that shows a folder above that of LXCFS.
-#[derive(Debug)]
-struct Above<'a> {
+struct LxcfsVolume<'a> {
     name: Cow<'a, str>,
-    folder: String,
+    file: LxcfsFile,
+    /// Whether new mounts can use it, because it equals the volume that the guard adds.
+    is_reusable: bool,
 }
 
-/// The volumes of the pod, as far as they matter here.
+/// A volume that shows a directory above LXCFS.
+#[derive(Debug)]
+struct ParentVolume<'a> {
+    name: Cow<'a, str>,
+    path: String,
+}
+
+/// The volumes of a pod.
 #[derive(Debug)]
 pub(super) struct Volumes<'a> {
     /// The slot of the list.
     pub(super) slot: Slot,
-    /// Volumes that show a file of LXCFS.
-    pub(super) sources: Vec<Source<'a>>,
-    /// The folder by which the pod is known as one that runs LXCFS: that of LXCFS itself, or one above it out of which a container
-    /// hands its mounts to the node. The latter only once the containers are read.
-    pub(super) serves: Option<String>,
-    above: Vec<Above<'a>>,
-    taken: Vec<Cow<'a, str>>,
+    /// The directory that shows that the pod runs LXCFS: the LXCFS directory itself, or a parent directory in a Bidirectional
+    /// mount. The latter is known after the containers are read.
+    pub(super) served_path: Option<String>,
+    lxcfs_volumes: Vec<LxcfsVolume<'a>>,
+    parent_volumes: Vec<ParentVolume<'a>>,
+    reserved_names: Vec<Cow<'a, str>>,
 }
 
 impl<'a> Volumes<'a> {
     /// Reads the volumes.
-    pub(super) fn read(pod: Pod<'a>, root: &Root) -> Result<Self, Unreadable> {
-        let list = pod.field(VOLUMES);
-        let slot = Slot::read(Target::Volumes, list)
+    pub(super) fn read(pod: Pod<'a>, lxcfs_path: &LxcfsPath) -> Result<Self, Unreadable> {
+        let list = pod.field(PodField::Volumes);
+        let slot = Slot::read(SlotPath::Volumes, list)
             .ok_or_else(|| Unreadable::new("spec.volumes", "is not an array"))?;
-        let mut volumes =
-            Self { slot, sources: Vec::new(), serves: None, above: Vec::new(), taken: Vec::new() };
+        let mut volumes = Self {
+            slot,
+            served_path: None,
+            lxcfs_volumes: Vec::new(),
+            parent_volumes: Vec::new(),
+            reserved_names: Vec::new(),
+        };
         if let (false, Some(list)) = (slot.is_missing(), list) {
-            list.scan().array(|scanner, index| volumes.one(scanner, index, root))?;
+            list.scan().array(|scanner, index| volumes.add(scanner, index, lxcfs_path))?;
         }
         Ok(volumes)
     }
 
-    fn one(&mut self, scanner: &mut Scanner<'a>, index: usize, root: &Root) -> Result<(), Unreadable> {
-        let wrong = |why| Unreadable::new(format!("spec.volumes[{index}]"), why);
-        if scanner.peek()? != Shape::Object {
-            return Err(wrong("is not an object"));
-        }
-        let (mut name, mut host_path) = (None, None);
-        scanner.object(|scanner, key| {
-            let slot = match key.as_ref() {
-                "name" => &mut name,
-                "hostPath" => &mut host_path,
-                _ => return scanner.value().map(drop).map_err(Unreadable::from),
-            };
-            if slot.replace(scanner.value()?).is_some() {
-                return Err(wrong("has a key twice"));
-            }
-            Ok(())
-        })?;
-        let name = limits::name(name).map_err(wrong)?;
+    fn add(
+        &mut self,
+        scanner: &mut Scanner<'a>,
+        index: usize,
+        lxcfs_path: &LxcfsPath,
+    ) -> Result<(), Unreadable> {
+        let unreadable = |problem| Unreadable::new(format!("spec.volumes[{index}]"), problem);
+        let [name, host_path] = unique_members(scanner, ["name", "hostPath"], unreadable)?;
+        let name = bounded_text::name(name).map_err(unreadable)?;
         if let Some(host_path) = host_path.filter(|value| value.shape() == Shape::Object) {
-            let host_path = HostPath::read(host_path).map_err(wrong)?;
-            self.host_path(name.clone(), &host_path, root)?;
+            self.add_host_path(name.clone(), host_path, lxcfs_path, unreadable)?;
         }
-        if self.sources.len() > MOST_VOLUMES {
-            return Err(too_many());
+        if self.lxcfs_volumes.len() > MAX_VOLUMES {
+            return Err(too_many_volumes());
         }
-        self.take(name)
+        self.reserve_name(name)
     }
 
-    fn host_path(&mut self, name: Cow<'a, str>, of: &HostPath<'_>, root: &Root) -> Result<(), Unreadable> {
-        let Some(path) = of.path.as_deref() else { return Ok(()) };
-        let path = clean(path);
-        let relation = relation(&path, root.path());
+    fn add_host_path(
+        &mut self,
+        name: Cow<'a, str>,
+        host_path: Raw<'_>,
+        lxcfs_path: &LxcfsPath,
+        unreadable: impl Fn(&'static str) -> Unreadable,
+    ) -> Result<(), Unreadable> {
+        let ([path, path_type], _) = members(&mut host_path.scan(), ["path", "type"])?;
+        let path = bounded_text::optional(path, MAX_PATH, "has a path longer than any path can be");
+        let Some(path) = path.map_err(unreadable)? else { return Ok(()) };
+        let path = clean(&path);
+        let relation = relation(&path, lxcfs_path.as_str());
         if relation == Relation::Same {
-            self.serves = Some(root.path().to_owned());
+            self.served_path = Some(lxcfs_path.as_str().to_owned());
         } else if relation == Relation::Above {
-            if self.above.len() == MOST_VOLUMES {
+            if self.parent_volumes.len() == MAX_VOLUMES {
                 return Err(Unreadable::new(
                     "the pod",
                     "has more than 100 volumes above the folder of LXCFS",
                 ));
             }
-            self.above.push(Above { name, folder: path.into_owned() });
-        } else if let Some(file) = root.file_at(&path) {
-            if self.sources.iter().any(|source| source.name == name) {
+            self.parent_volumes.push(ParentVolume { name, path: path.into_owned() });
+        } else if let Some(file) = lxcfs_path.file_at(&path) {
+            if self.lxcfs_volumes.iter().any(|volume| volume.name == name) {
                 return Err(Unreadable::new("a volume's name", "stands twice"));
             }
-            self.sources.push(Source { name, file, is_ours: of.is_typed_file });
+            let is_reusable = path_type.is_some_and(|value| value.get() == "\"File\"");
+            self.lxcfs_volumes.push(LxcfsVolume { name, file, is_reusable });
         }
         Ok(())
     }
 
-    /// Whether only its containers tell if the pod runs LXCFS.
+    /// Returns whether the mounts decide if the pod runs LXCFS.
     pub(super) fn depends_on_mounts(&self) -> bool {
-        self.serves.is_none() && !self.above.is_empty()
+        self.served_path.is_none() && !self.parent_volumes.is_empty()
     }
 
-    /// Takes into account that a container hands what it mounts in this volume to the node.
-    pub(super) fn is_handed_out(&mut self, name: &str) {
-        if self.serves.is_none() {
-            self.serves =
-                self.above.iter().find(|above| above.name == name).map(|above| above.folder.clone());
+    /// Records that a container mounts this volume with propagation Bidirectional.
+    pub(super) fn add_bidirectional_mount(&mut self, volume: &str) {
+        if self.served_path.is_none() {
+            let parent = self.parent_volumes.iter().find(|parent| parent.name == volume);
+            self.served_path = parent.map(|parent| parent.path.clone());
         }
     }
 
-    /// Remembers a name that no new volume may have. A mount may name a volume that is not there: the API server refuses such a
-    /// pod, and it must not find just the missing name among what was added.
-    pub(super) fn take(&mut self, name: Cow<'a, str>) -> Result<(), Unreadable> {
-        if name.starts_with(VOLUME_PREFIX) && !self.taken.contains(&name) {
-            if self.taken.len() == MOST_VOLUMES {
-                return Err(too_many());
+    /// Records a name that no new volume can have. A mount can name a volume that does not exist. The API server rejects such a
+    /// pod, so a new volume must not get the missing name.
+    pub(super) fn reserve_name(&mut self, name: Cow<'a, str>) -> Result<(), Unreadable> {
+        if name.starts_with(VOLUME_PREFIX) && !self.reserved_names.contains(&name) {
+            if self.reserved_names.len() == MAX_VOLUMES {
+                return Err(too_many_volumes());
             }
-            self.taken.push(name);
+            self.reserved_names.push(name);
         }
         Ok(())
     }
 
-    /// The file that the volume of this name shows.
+    /// Returns the file that the volume with this name shows.
     pub(super) fn file_of(&self, name: &str) -> Option<LxcfsFile> {
-        self.sources.iter().find(|source| source.name == name).map(|source| source.file)
+        self.lxcfs_volumes.iter().find(|volume| volume.name == name).map(|volume| volume.file)
     }
 
-    /// The volume through which `file` can be mounted as it is.
-    pub(super) fn ours(&self, file: LxcfsFile) -> Option<&Source<'a>> {
-        self.sources.iter().find(|source| source.is_ours && source.file == file)
+    /// Returns the name of the volume through which `file` can be mounted.
+    pub(super) fn reusable(&self, file: LxcfsFile) -> Option<&str> {
+        let volume = self.lxcfs_volumes.iter().find(|volume| volume.is_reusable && volume.file == file);
+        volume.map(|volume| volume.name.as_ref())
     }
 
-    /// A name for a new volume of `file`: the usual one, or with a number if the pod has another volume of that name.
+    /// Returns a free name for a new volume: the default name, or that name with a number.
     pub(super) fn free_name(&self, file: LxcfsFile) -> Cow<'static, str> {
-        let usual = file.volume();
-        let is_free = |name: &str| !self.taken.iter().any(|taken| taken == name);
-        if is_free(usual) {
-            return Cow::Borrowed(usual);
+        let default = file.volume();
+        let is_free = |name: &str| !self.reserved_names.iter().any(|reserved| reserved == name);
+        if is_free(default) {
+            return Cow::Borrowed(default);
         }
-        // There is one more number than there are names in the way.
-        let numbers = 2..self.taken.len() + 3;
-        numbers
-            .map(|n| format!("{usual}-{n}"))
-            .find(|name| is_free(name))
-            .map_or(Cow::Borrowed(usual), Cow::Owned)
+        // There is one more number than there are reserved names.
+        let mut names = (2..self.reserved_names.len() + 3).map(|n| format!("{default}-{n}"));
+        names.find(|name| is_free(name)).map_or(Cow::Borrowed(default), Cow::Owned)
     }
 }
 
-/// What a `hostPath` says.
-struct HostPath<'a> {
-    path: Option<Cow<'a, str>>,
-    is_typed_file: bool,
-}
-
-impl<'a> HostPath<'a> {
-    fn read(value: Raw<'a>) -> Result<Self, &'static str> {
-        let (mut path, mut is_typed_file) = (Ok(None), false);
-        value
-            .scan()
-            .object(|scanner, key| {
-                let value = scanner.value()?;
-                match key.as_ref() {
-                    "path" => path = limits::text(value, limits::PATH),
-                    "type" => is_typed_file = value.get() == "\"File\"",
-                    _ => {}
-                }
-                Ok::<_, JsonError>(())
-            })
-            .map_err(|error| error.what)?;
-        let path = path.map_err(|_| "has a path longer than any path can be")?;
-        Ok(Self { path, is_typed_file })
-    }
-}
-
-fn too_many() -> Unreadable {
+fn too_many_volumes() -> Unreadable {
     Unreadable::new("the pod", "has more than 100 volumes of LXCFS")
 }

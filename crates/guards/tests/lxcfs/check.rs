@@ -1,4 +1,4 @@
-//! What holds of every review that the LXCFS guard answers. Used by the property tests and by the fuzz target `injection`.
+//! Properties of every review of the LXCFS guard. The property tests and the fuzz target `injection` use them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,40 +9,40 @@ use cluster::{self, Address, Clients, Metadata, Reader};
 use guards::GUARD_KINDS;
 use serde_json::Value;
 
-/// Every namespace opts its pods in, and some say what Pod Security is to enforce.
-struct Willing;
+/// A reader in which every namespace opts in. One namespace has a Pod Security level.
+struct OptInReader;
 
-/// A namespace in which Pod Security refuses hostPath volumes.
-pub(crate) const STRICT: &str = "strict";
+/// A namespace in which Pod Security rejects hostPath volumes.
+pub(crate) const RESTRICTED: &str = "strict";
 
-impl Reader for Willing {
+impl Reader for OptInReader {
     fn get<'a>(&'a self, namespace: Address<'a>, _: Instant) -> BoxFuture<'a, cluster::MetadataResult> {
         let label = |key: &str, value: &str| (key.to_owned(), value.to_owned());
         let mut labels: BTreeMap<_, _> = [label("durward.dev/lxcfs", "enabled")].into();
         labels.extend(
-            (namespace.name == STRICT).then(|| label("pod-security.kubernetes.io/enforce", "restricted")),
+            (namespace.name == RESTRICTED).then(|| label("pod-security.kubernetes.io/enforce", "restricted")),
         );
         Box::pin(std::future::ready(Ok(Some(Arc::new(Metadata { labels, ..Metadata::default() })))))
     }
 }
 
-/// The guard with this section, in a world where every namespace opts in.
+/// Returns the guard with this section. Every namespace opts in.
 pub(crate) fn guard(yaml: &str) -> Arc<dyn Guard> {
     let kind = GUARD_KINDS.iter().find(|kind| kind.name() == "lxcfs").unwrap();
     let root = config::parse("-", yaml).unwrap();
     let (configured, _, problems) = config::read("-", root.as_ref(), |section| kind.read(section));
     assert_eq!(problems, []);
-    configured.build(&Clients::reader_only(Arc::new(Willing)))
+    configured.build(&Clients::reader_only(Arc::new(OptInReader)))
 }
 
-/// What the guard says; none if the body is no review.
-pub(crate) fn ruled(guard: &dyn Guard, body: &[u8]) -> Option<Ruling> {
+/// Returns the ruling, or none if the body is not a review.
+pub(crate) fn rule(guard: &dyn Guard, body: &[u8]) -> Option<Ruling> {
     let review = decode(body, guard.fields()).ok()?;
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     Some(runtime.block_on(guard.review(&review.request, Instant::now() + Duration::from_secs(5))))
 }
 
-/// The operations of a ruling's patch. The guard never refuses, and is never blind in this world.
+/// Returns the operations of a ruling. The guard never denies, and the reader never fails.
 pub(crate) fn operations(ruling: &Ruling) -> Vec<Value> {
     match &ruling.verdict {
         Verdict::Mutate(patch) => serde_json::from_slice(&patch.to_json()).unwrap(),
@@ -51,39 +51,37 @@ pub(crate) fn operations(ruling: &Ruling) -> Vec<Value> {
     }
 }
 
-/// Where the guard tells what it did.
+/// The path of the status annotation.
 pub(crate) const STATUS: &str = "/metadata/annotations/durward.dev~1lxcfs-status";
 
-/// Checks one review all the way, as it was sent: what is applied is the patch that these very bytes got. Gives the object as it
-/// would be stored; none if the body is no review, or one that only our reader takes (numbers beyond a float, halves of
-/// surrogate pairs).
+/// Checks one review as it was sent, and returns the object after the patch. Returns none if the body is not a review, or if
+/// only our reader accepts it (numbers beyond a float, halves of surrogate pairs).
 pub(crate) fn check(guard: &dyn Guard, body: &[u8]) -> Option<Value> {
-    let ruling = ruled(guard, body)?;
+    let ruling = rule(guard, body)?;
     let operations = operations(&ruling);
     let review: Value = serde_json::from_slice(body).ok()?;
     let object = &review["request"]["object"];
     for operation in &operations {
         let path = operation["path"].as_str().unwrap();
-        assert!(is_permitted(path), "{path}");
+        assert!(is_allowed_path(path), "{path}");
     }
-    let patched = applied(object, &operations);
-    assert_eq!(&without(patched.clone(), object, &operations), object);
-    well_formed(object, &patched);
-    would_be_valid(object, &patched, &operations);
+    let patched = apply(object, &operations);
+    assert_eq!(&revert(patched.clone(), object, &operations), object);
+    assert_safe_mounts(object, &patched);
+    assert_valid_additions(object, &patched, &operations);
 
-    // Nothing was changed, so there is nothing that a second pass could see. Written anew the body would be another: keys that
-    // stand twice in it would stand there once.
+    // An unchanged pod needs no second review. Serializing it would also remove its duplicate keys.
     if !operations.is_empty() {
         let mut second = review.clone();
         second["request"]["object"] = patched.clone();
-        let again = ruled(guard, second.to_string().as_bytes()).unwrap();
+        let again = rule(guard, second.to_string().as_bytes()).unwrap();
         assert_eq!(again.verdict, Verdict::Allow, "a second pass adds something to {patched}");
     }
     Some(patched)
 }
 
-/// What the operations make of the pod, one after another.
-fn applied(pod: &Value, operations: &[Value]) -> Value {
+/// Applies the operations one after another.
+fn apply(pod: &Value, operations: &[Value]) -> Value {
     let mut patched = pod.clone();
     for operation in operations {
         let (parent, _) = operation["path"].as_str().unwrap().rsplit_once('/').unwrap();
@@ -98,8 +96,8 @@ fn applied(pod: &Value, operations: &[Value]) -> Value {
     patched
 }
 
-/// Takes out of `patched` what each operation added, last first, and gives back what the status was.
-fn without(mut patched: Value, original: &Value, operations: &[Value]) -> Value {
+/// Reverts the operations in `patched`, the last one first.
+fn revert(mut patched: Value, original: &Value, operations: &[Value]) -> Value {
     for operation in operations.iter().rev() {
         let path = operation["path"].as_str().unwrap();
         assert_eq!(operation["op"], "add");
@@ -120,7 +118,7 @@ fn without(mut patched: Value, original: &Value, operations: &[Value]) -> Value 
     patched
 }
 
-const OF_THE_POD: [&str; 10] = [
+const POD_PATHS: [&str; 10] = [
     "/metadata/annotations",
     STATUS,
     "/spec/volumes",
@@ -132,7 +130,7 @@ const OF_THE_POD: [&str; 10] = [
     "/spec/affinity/nodeAffinity/preferredDuringSchedulingIgnoredDuringExecution",
     "/spec/affinity/nodeAffinity/preferredDuringSchedulingIgnoredDuringExecution/-",
 ];
-const OF_A_CONTAINER: [&str; 7] = [
+const CONTAINER_PATHS: [&str; 7] = [
     "volumeMounts",
     "volumeMounts/-",
     "resources",
@@ -142,25 +140,25 @@ const OF_A_CONTAINER: [&str; 7] = [
     "resources/requests/durward.dev~1lxcfs",
 ];
 
-fn is_permitted(path: &str) -> bool {
+fn is_allowed_path(path: &str) -> bool {
     let in_container = |list: &str, permitted: &[&str]| {
         path.strip_prefix(list)
             .and_then(|rest| rest.split_once('/'))
             .is_some_and(|(index, rest)| index.parse::<usize>().is_ok() && permitted.contains(&rest))
     };
-    OF_THE_POD.contains(&path)
-        || in_container("/spec/containers/", &OF_A_CONTAINER)
-        || in_container("/spec/initContainers/", &OF_A_CONTAINER)
-        || in_container("/spec/ephemeralContainers/", &OF_A_CONTAINER[..2])
+    POD_PATHS.contains(&path)
+        || in_container("/spec/containers/", &CONTAINER_PATHS)
+        || in_container("/spec/initContainers/", &CONTAINER_PATHS)
+        || in_container("/spec/ephemeralContainers/", &CONTAINER_PATHS[..2])
 }
 
 const RESOURCE: &str = "durward.dev/lxcfs";
 const READY: &str = "durward.dev/lxcfs-ready";
 
-/// What was added would pass the API server's own rules: extended resources of whole numbers whose request is the limit
-/// (`validateResourceRequirements`), a label as selector, `common_config` of a weight from 1 to 100 with a key, an operator and values
-/// (`ValidatePreferredSchedulingTerms`). And no pod gets both ways at once.
-fn would_be_valid(pod: &Value, patched: &Value, operations: &[Value]) {
+/// Checks that the API server accepts the additions: extended resources are whole numbers and the request equals the limit
+/// (`validateResourceRequirements`), and a preferred term has a weight from 1 to 100 (`ValidatePreferredSchedulingTerms`). A
+/// pod gets either volumes or resources.
+fn assert_valid_additions(pod: &Value, patched: &Value, operations: &[Value]) {
     let added = |what: &str| operations.iter().any(|op| op["path"].as_str().unwrap().contains(what));
     assert!(!(added("/resources") && (added("/spec/volumes") || added("volumeMounts"))), "{operations:?}");
     assert!(!(added("/resources") && (added("nodeSelector") || added("affinity"))), "{operations:?}");
@@ -181,20 +179,20 @@ fn would_be_valid(pod: &Value, patched: &Value, operations: &[Value]) {
                 .cloned()
                 .unwrap_or_default()
         };
-        let common_config = preferred(patched);
-        assert_eq!(common_config.len(), preferred(pod).len() + 1);
+        let terms = preferred(patched);
+        assert_eq!(terms.len(), preferred(pod).len() + 1);
         let ours = serde_json::json!({"weight": 100, "preference": {"matchExpressions":
             [{"key": READY, "operator": "In", "values": ["true"]}]}});
-        assert_eq!(common_config.last(), Some(&ours));
+        assert_eq!(terms.last(), Some(&ours));
     }
-    let has_its_node = pod["spec"]["nodeName"].as_str().is_some_and(|node| !node.is_empty())
+    let has_node = pod["spec"]["nodeName"].as_str().is_some_and(|node| !node.is_empty())
         || pod["metadata"]["ownerReferences"].as_array().is_some_and(|owners| {
             owners.iter().any(|owner| {
                 let version = owner["apiVersion"].as_str().unwrap_or_default();
                 owner["kind"] == "DaemonSet" && version.starts_with("apps/") && owner["controller"] == true
             })
         });
-    assert!(!(has_its_node && (added("nodeSelector") || added("affinity"))), "{pod}");
+    assert!(!(has_node && (added("nodeSelector") || added("affinity"))), "{pod}");
     let has_files = |container: &Value| {
         container["volumeMounts"].as_array().is_some_and(|mounts| {
             mounts.iter().any(|mount| {
@@ -208,8 +206,8 @@ fn would_be_valid(pod: &Value, patched: &Value, operations: &[Value]) {
     }
 }
 
-/// What was added is safe: read-only mounts of typed files, no place and no volume name taken twice by it.
-fn well_formed(pod: &Value, patched: &Value) {
+/// Checks that mounts are read-only, volumes have type File, and no path or volume name is duplicate.
+fn assert_safe_mounts(pod: &Value, patched: &Value) {
     let list =
         |of: &Value, path: &str| of.pointer(path).and_then(Value::as_array).cloned().unwrap_or_default();
     let before = list(pod, "/spec/volumes").len();
@@ -222,7 +220,7 @@ fn well_formed(pod: &Value, patched: &Value) {
     for key in ["containers", "initContainers", "ephemeralContainers"] {
         let path = format!("/spec/{key}");
         for name in list(pod, &path).iter().flat_map(|container| list(container, "/volumeMounts")) {
-            // A mount of a volume that is not there must not find one among what was added.
+            // A mount of a missing volume must not refer to a new volume.
             let name = &name["name"];
             let was_there = volumes.iter().take(before).any(|volume| volume["name"] == *name);
             assert!(was_there || !name.is_string() || !is_there(name), "{name} is there now");

@@ -1,11 +1,10 @@
-//! What holds of the LXCFS guard for every pod: nothing of the pod's is changed or lost, the patch applies, and a second pass
-//! adds nothing. Pods are made at random, honest ones and odd ones, and written with their keys in any order; each patch is
-//! applied by a library.
+//! Properties of the LXCFS guard for every pod: the patch changes nothing of the pod, it applies, and a second review adds
+//! nothing. The pods are random, valid and invalid, with keys in random order. A library applies each patch.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by them")]
 
 mod check;
-mod written;
+mod json_writer;
 
 use std::collections::BTreeSet;
 
@@ -16,10 +15,10 @@ use proptest::strategy::ValueTree as _;
 use proptest::{collection::vec, option};
 use serde_json::{Map, Value, json};
 
-use check::{STATUS, STRICT, guard, operations, ruled};
-use written::{Double, OTHERS, written};
+use check::{RESTRICTED, STATUS, guard, operations, rule};
+use json_writer::{DuplicateKey, OTHER_VALUES, write};
 
-/// Configurations under which the same must hold.
+/// Configurations with the same properties.
 const CONFIGURATIONS: [&str; 9] = [
     "{}",
     "{initContainers: true, files: [cpuinfo, meminfo, diskstats, stat, swaps, uptime, loadavg, slabinfo, online]}",
@@ -31,9 +30,9 @@ const CONFIGURATIONS: [&str; 9] = [
     "{backend: device, initContainers: true, onlyIfLimited: true, files: [meminfo, stat]}",
     "{backend: auto, nodeReadiness: require}",
 ];
-/// Their places in that list.
-const REQUIRE: usize = 4;
-const PREFER: usize = 5;
+/// Indexes in that list.
+const REQUIRED_AFFINITY: usize = 4;
+const PREFERRED_AFFINITY: usize = 5;
 const DEVICE: usize = 6;
 const AUTO: usize = 8;
 
@@ -41,26 +40,26 @@ fn review(request: &Value) -> Value {
     json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request})
 }
 
-fn creation(pod: &Value) -> Value {
-    creation_in("shop", pod)
+fn new_pod(pod: &Value) -> Value {
+    new_pod_in("shop", pod)
 }
 
-fn creation_in(namespace: &str, pod: &Value) -> Value {
+fn new_pod_in(namespace: &str, pod: &Value) -> Value {
     review(&json!({"uid": "u", "operation": "CREATE", "namespace": namespace, "object": pod,
         "resource": {"group": "", "version": "v1", "resource": "pods"}}))
 }
 
-fn debugging(pod: &Value, old: &Value) -> Value {
+fn ephemeral_containers(pod: &Value, old: &Value) -> Value {
     review(&json!({"uid": "u", "operation": "UPDATE", "namespace": "shop", "object": pod, "oldObject": old,
         "resource": {"group": "", "version": "v1", "resource": "pods"}, "subResource": "ephemeralcontainers"}))
 }
 
-/// Checks a review whose keys stand in the order that comes of `order`.
+/// Checks a review whose order of keys depends on `order`.
 fn check(guard: &dyn Guard, review: &Value, order: u64) -> Value {
-    check::check(guard, written(review, order, None).as_bytes()).unwrap()
+    check::check(guard, write(review, order, None).as_bytes()).unwrap()
 }
 
-// === Pods at random ===
+// === Random pods ===
 
 fn words() -> impl Strategy<Value = &'static str> {
     select(vec![
@@ -91,7 +90,7 @@ fn annotations() -> impl Strategy<Value = Option<Value>> {
     let some = vec((key, words()), 0..4).prop_map(|entries| {
         entries.into_iter().map(|(key, value)| (key.to_owned(), value.into())).collect::<Map<_, _>>().into()
     });
-    // Switched off only now and then, so that most pods get something.
+    // Few pods opt out, so that most of them get files.
     let on = some.prop_map(|mut map: Value| {
         if map["durward.dev/lxcfs"] != "disabled" {
             map["durward.dev/lxcfs"] = "enabled".into();
@@ -198,7 +197,7 @@ fn resources() -> impl Strategy<Value = Option<Value>> {
     prop_oneof![1 => Just(None), 1 => Just(Some(Value::Null)), 8 => both]
 }
 
-/// What the scheduler goes by, as keys of the spec.
+/// Keys of the spec that the scheduler reads.
 fn scheduling() -> impl Strategy<Value = Vec<(&'static str, Value)>> {
     let selector = select(vec![
         None,
@@ -256,8 +255,8 @@ fn containers(names: Vec<&'static str>) -> impl Strategy<Value = Value> {
         .prop_map(Value::from)
 }
 
-fn honest_pod() -> impl Strategy<Value = Value> {
-    let oddity = select(vec![
+fn valid_pod() -> impl Strategy<Value = Value> {
+    let special_field = select(vec![
         None,
         None,
         None,
@@ -272,8 +271,8 @@ fn honest_pod() -> impl Strategy<Value = Value> {
     ]);
     let labels = option::of(Just(json!({"app": "web"})));
     let lists = (containers(vec!["app", "log"]), option::of(containers(vec!["prepare", "mesh"])));
-    (annotations(), labels, listed(volume(), 4), lists, oddity, scheduling(), owners()).prop_map(
-        |(annotations, labels, volumes, (containers, init), oddity, scheduling, owners)| {
+    (annotations(), labels, listed(volume(), 4), lists, special_field, scheduling(), owners()).prop_map(
+        |(annotations, labels, volumes, (containers, init), special_field, scheduling, owners)| {
             let mut pod = json!({"kind": "Pod", "metadata": {"generateName": "web-"}, "spec": {"containers": containers}});
             let mut set = |parent: &str, key: &str, value: Option<Value>| {
                 if let Some(value) = value {
@@ -288,7 +287,7 @@ fn honest_pod() -> impl Strategy<Value = Value> {
             for (key, value) in scheduling {
                 set("spec", key, Some(value));
             }
-            if let Some((key, value)) = oddity {
+            if let Some((key, value)) = special_field {
                 set("spec", key, Some(value));
             }
             pod
@@ -343,8 +342,8 @@ fn any_json() -> impl Strategy<Value = Value> {
     })
 }
 
-/// An honest pod in which the value at one place is something else.
-fn odd_pod() -> impl Strategy<Value = Value> {
+/// A valid pod with one replaced value.
+fn invalid_pod() -> impl Strategy<Value = Value> {
     let place = select(vec![
         "/metadata",
         "/metadata/annotations",
@@ -372,7 +371,7 @@ fn odd_pod() -> impl Strategy<Value = Value> {
         "/spec/nodeName",
         "/spec/initContainers",
     ]);
-    (honest_pod(), place, any_json()).prop_map(|(mut pod, place, value)| {
+    (valid_pod(), place, any_json()).prop_map(|(mut pod, place, value)| {
         if let Some(there) = pod.pointer_mut(place) {
             *there = value;
         }
@@ -381,7 +380,7 @@ fn odd_pod() -> impl Strategy<Value = Value> {
 }
 
 proptest! {
-    // PROPTEST_CASES=100000 looks harder.
+    // PROPTEST_CASES=100000 tests more pods.
     #![proptest_config(ProptestConfig {
         cases: ProptestConfig::default().cases * 4,
         failure_persistence: None,
@@ -389,92 +388,92 @@ proptest! {
     })]
 
     #[test]
-    fn adds_only_what_can_be_taken_out_again_and_nothing_twice(
-        pod in honest_pod(), which in 0..CONFIGURATIONS.len(), order: u64, is_strict: bool,
+    fn the_patch_can_be_reverted_and_a_second_review_adds_nothing(
+        pod in valid_pod(), configuration_index in 0..CONFIGURATIONS.len(), order: u64, is_strict: bool,
     ) {
-        let namespace = if is_strict { STRICT } else { "shop" };
-        check(&*guard(CONFIGURATIONS[which]), &creation_in(namespace, &pod), order);
+        let namespace = if is_strict { RESTRICTED } else { "shop" };
+        check(&*guard(CONFIGURATIONS[configuration_index]), &new_pod_in(namespace, &pod), order);
     }
 
     #[test]
-    fn the_same_holds_for_pods_that_are_no_pods(
-        pod in prop_oneof![odd_pod(), any_json()], which in 0..CONFIGURATIONS.len(), order: u64,
+    fn handles_invalid_pods(
+        pod in prop_oneof![invalid_pod(), any_json()], configuration_index in 0..CONFIGURATIONS.len(), order: u64,
     ) {
-        check(&*guard(CONFIGURATIONS[which]), &creation(&pod), order);
+        check(&*guard(CONFIGURATIONS[configuration_index]), &new_pod(&pod), order);
     }
 
     #[test]
-    fn the_same_holds_when_a_container_is_added_later(
-        pod in honest_pod(), which in 0..CONFIGURATIONS.len(), later in container("late"), order: u64,
+    fn handles_a_container_added_after_the_first_review(
+        pod in valid_pod(), configuration_index in 0..CONFIGURATIONS.len(), later in container("late"), order: u64,
     ) {
-        let guard = guard(CONFIGURATIONS[which]);
-        let mut first = check(&*guard, &creation(&pod), order);
+        let guard = guard(CONFIGURATIONS[configuration_index]);
+        let mut first = check(&*guard, &new_pod(&pod), order);
         first["spec"]["containers"].as_array_mut().unwrap().push(later);
-        check(&*guard, &creation(&first), order);
+        check(&*guard, &new_pod(&first), order);
     }
 
     #[test]
-    fn the_same_holds_for_ephemeral_containers(
-        pod in honest_pod(), which in 0..CONFIGURATIONS.len(), new in containers(vec!["debug", "shell"]), order: u64,
+    fn handles_ephemeral_containers(
+        pod in valid_pod(), configuration_index in 0..CONFIGURATIONS.len(), new in containers(vec!["debug", "shell"]), order: u64,
     ) {
-        let guard = guard(CONFIGURATIONS[which]);
-        let old = check(&*guard, &creation(&pod), order);
+        let guard = guard(CONFIGURATIONS[configuration_index]);
+        let old = check(&*guard, &new_pod(&pod), order);
         let mut pod = old.clone();
         pod["spec"]["ephemeralContainers"] = new;
-        check(&*guard, &debugging(&pod, &old), order);
+        check(&*guard, &ephemeral_containers(&pod, &old), order);
     }
 
     #[test]
-    fn the_same_holds_where_a_key_stands_twice(
-        pod in honest_pod(), which in 0..CONFIGURATIONS.len(), order: u64, double in double(),
+    fn handles_a_duplicate_key(
+        pod in valid_pod(), configuration_index in 0..CONFIGURATIONS.len(), order: u64, duplicate_key in duplicate_key(),
     ) {
-        let body = written(&creation(&pod), order, Some(double));
-        // Only the envelope's own keys make it no review.
-        check::check(&*guard(CONFIGURATIONS[which]), body.as_bytes());
+        let body = write(&new_pod(&pod), order, Some(duplicate_key));
+        // Only a duplicate key of the envelope makes the review invalid.
+        check::check(&*guard(CONFIGURATIONS[configuration_index]), body.as_bytes());
     }
 
     #[test]
-    fn a_body_with_broken_bytes_is_refused_or_patched_so_that_the_patch_applies(
-        pod in honest_pod(), order: u64, breaks in breaks(),
+    fn handles_corrupt_bytes(
+        pod in valid_pod(), order: u64, corruptions in corruptions(),
     ) {
-        check::check(&*guard("{}"), &broken(written(&creation(&pod), order, None), &breaks));
+        check::check(&*guard("{}"), &corrupt(write(&new_pod(&pod), order, None), &corruptions));
     }
 }
 
-type Breaks = Vec<(prop::sample::Index, u8)>;
+type Corruptions = Vec<(prop::sample::Index, u8)>;
 
-fn breaks() -> impl Strategy<Value = Breaks> {
+fn corruptions() -> impl Strategy<Value = Corruptions> {
     vec((any::<prop::sample::Index>(), select(b"{}[]\",:0n\\ \x00\xff".to_vec())), 1..4)
 }
 
-fn broken(body: String, breaks: &Breaks) -> Vec<u8> {
+fn corrupt(body: String, corruptions: &Corruptions) -> Vec<u8> {
     let mut body = body.into_bytes();
-    for (at, byte) in breaks {
+    for (at, byte) in corruptions {
         let at = at.index(body.len());
         body[at] = *byte;
     }
     body
 }
 
-/// A review of an honest pod has some 20 to 120 keys.
-fn double() -> impl Strategy<Value = Double> {
-    (0..120_usize, 0..OTHERS.len(), any::<bool>()).prop_map(|(key, other, first)| Double {
+/// The review of a valid pod has about 20 to 120 keys.
+fn duplicate_key() -> impl Strategy<Value = DuplicateKey> {
+    (0..120_usize, 0..OTHER_VALUES.len(), any::<bool>()).prop_map(|(key, other, first)| DuplicateKey {
         key,
         other,
         first,
     })
 }
 
-/// How many of 200 reviews made of pods at random get more than a status, and which places are added to.
-fn tried(configuration: &str, review: impl Fn(&Value, &dyn Guard) -> Value) -> (usize, BTreeSet<String>) {
+/// Returns how many of 200 random reviews change the spec, and the paths of the additions.
+fn additions(configuration: &str, review: impl Fn(&Value, &dyn Guard) -> Value) -> (usize, BTreeSet<String>) {
     let guard = guard(configuration);
     let mut runner = proptest::test_runner::TestRunner::deterministic();
-    let strategy = honest_pod();
+    let strategy = valid_pod();
     let (mut paths, mut changed) = (BTreeSet::new(), 0);
     for _ in 0..200 {
         let pod = strategy.new_tree(&mut runner).unwrap().current();
-        let body = written(&review(&pod, &*guard), 7, None);
-        let operations = operations(&ruled(&*guard, body.as_bytes()).unwrap());
+        let body = write(&review(&pod, &*guard), 7, None);
+        let operations = operations(&rule(&*guard, body.as_bytes()).unwrap());
         let added = operations.iter().map(|operation| operation["path"].as_str().unwrap().to_owned());
         let added: BTreeSet<String> = added.collect();
         changed += usize::from(added.iter().any(|path| path.starts_with("/spec/")));
@@ -483,11 +482,11 @@ fn tried(configuration: &str, review: impl Fn(&Value, &dyn Guard) -> Value) -> (
     (changed, paths)
 }
 
-// These guard the tests above against generating only pods that nothing is added to.
+// The following tests check that the generators above produce pods that get additions.
 
 #[test]
-fn most_pods_at_random_get_something() {
-    let (changed, paths) = tried("{}", |pod, _| creation(pod));
+fn most_random_pods_get_files() {
+    let (changed, paths) = additions("{}", |pod, _| new_pod(pod));
     assert!(changed > 40, "{changed}");
     for path in [
         "/spec/volumes",
@@ -499,26 +498,27 @@ fn most_pods_at_random_get_something() {
     ] {
         assert!(paths.contains(path), "{path}");
     }
-    let (_, paths) = tried(CONFIGURATIONS[1], |pod, _| creation(pod));
+    let (_, paths) = additions(CONFIGURATIONS[1], |pod, _| new_pod(pod));
     for path in ["/spec/initContainers/0/volumeMounts", "/spec/initContainers/0/volumeMounts/-"] {
         assert!(paths.contains(path), "{path}");
     }
 }
 
 #[test]
-fn many_pods_at_random_are_sent_to_nodes_and_get_devices() {
+fn many_random_pods_select_nodes_and_request_devices() {
     const PREFERRED: &str = "/spec/affinity/nodeAffinity/preferredDuringSchedulingIgnoredDuringExecution";
-    let (_, paths) = tried(CONFIGURATIONS[REQUIRE], |pod, _| creation(pod));
+    let (_, paths) = additions(CONFIGURATIONS[REQUIRED_AFFINITY], |pod, _| new_pod(pod));
     for path in ["/spec/nodeSelector", "/spec/nodeSelector/durward.dev~1lxcfs-ready"] {
         assert!(paths.contains(path), "{path}");
     }
-    let (_, paths) = tried(CONFIGURATIONS[PREFER], |pod, _| creation(pod));
+    let (_, paths) = additions(CONFIGURATIONS[PREFERRED_AFFINITY], |pod, _| new_pod(pod));
     let to_the_list = format!("{PREFERRED}/-");
     for path in ["/spec/affinity", "/spec/affinity/nodeAffinity", PREFERRED, &to_the_list] {
         assert!(paths.contains(path), "{path}");
     }
-    for (which, namespace) in [(DEVICE, "shop"), (AUTO, STRICT)] {
-        let (changed, paths) = tried(CONFIGURATIONS[which], |pod, _| creation_in(namespace, pod));
+    for (configuration_index, namespace) in [(DEVICE, "shop"), (AUTO, RESTRICTED)] {
+        let (changed, paths) =
+            additions(CONFIGURATIONS[configuration_index], |pod, _| new_pod_in(namespace, pod));
         assert!(changed > 20, "{changed}");
         for path in ["", "/limits", "/limits/durward.dev~1lxcfs", "/requests", "/requests/durward.dev~1lxcfs"]
         {
@@ -530,46 +530,46 @@ fn many_pods_at_random_are_sent_to_nodes_and_get_devices() {
             "{paths:?}"
         );
     }
-    let (_, paths) = tried(CONFIGURATIONS[AUTO], |pod, _| creation(pod));
+    let (_, paths) = additions(CONFIGURATIONS[AUTO], |pod, _| new_pod(pod));
     assert!(!paths.iter().any(|path| path.contains("resources")), "{paths:?}");
     assert!(paths.contains("/spec/volumes") && paths.contains("/spec/nodeSelector"), "{paths:?}");
 }
 
 #[test]
-fn many_ephemeral_containers_and_containers_that_come_later_get_something() {
-    let (changed, paths) = tried("{}", |pod, guard| {
-        let old = check(guard, &creation(pod), 1);
+fn many_ephemeral_and_later_containers_get_files() {
+    let (changed, paths) = additions("{}", |pod, guard| {
+        let old = check(guard, &new_pod(pod), 1);
         let mut pod = old.clone();
         pod["spec"]["ephemeralContainers"] =
             json!([{"name": "debug"}, {"name": "shell", "volumeMounts": []}]);
-        debugging(&pod, &old)
+        ephemeral_containers(&pod, &old)
     });
     assert!(changed > 40, "{changed}");
     for path in ["/spec/ephemeralContainers/0/volumeMounts", "/spec/ephemeralContainers/1/volumeMounts/-"] {
         assert!(paths.contains(path), "{path}");
     }
-    let (changed, _) = tried("{}", |pod, guard| {
-        let mut first = check(guard, &creation(pod), 1);
+    let (changed, _) = additions("{}", |pod, guard| {
+        let mut first = check(guard, &new_pod(pod), 1);
         first["spec"]["containers"].as_array_mut().unwrap().push(json!({"name": "late"}));
-        creation(&first)
+        new_pod(&first)
     });
     assert!(changed > 40, "{changed}");
 }
 
 #[test]
-fn bodies_with_a_key_twice_or_broken_bytes_are_refused_left_alone_and_patched() {
+fn duplicate_keys_and_corrupt_bytes_have_all_outcomes() {
     let guard = guard("{}");
     let mut runner = proptest::test_runner::TestRunner::deterministic();
-    let strategy = (honest_pod(), any::<u64>(), double(), breaks());
-    // By what was done to the body: how many are no reviews, are let through with a warning, are patched.
+    let strategy = (valid_pod(), any::<u64>(), duplicate_key(), corruptions());
+    // Counts of invalid, allowed and patched reviews: with a duplicate key, and with corrupt bytes.
     let mut seen = [[0; 3]; 2];
     for _ in 0..400 {
-        let (pod, order, double, breaks) = strategy.new_tree(&mut runner).unwrap().current();
-        let review = creation(&pod);
-        let duplicate_key = written(&review, order, Some(double)).into_bytes();
-        let broken = broken(written(&review, order, None), &breaks);
-        for (row, body) in seen.iter_mut().zip([duplicate_key, broken]) {
-            match ruled(&*guard, &body) {
+        let (pod, order, duplicate_key, corruptions) = strategy.new_tree(&mut runner).unwrap().current();
+        let review = new_pod(&pod);
+        let duplicate_key = write(&review, order, Some(duplicate_key)).into_bytes();
+        let corrupt = corrupt(write(&review, order, None), &corruptions);
+        for (row, body) in seen.iter_mut().zip([duplicate_key, corrupt]) {
+            match rule(&*guard, &body) {
                 None => row[0] += 1,
                 Some(ruling) if operations(&ruling).is_empty() => row[1] += 1,
                 Some(_) => row[2] += 1,

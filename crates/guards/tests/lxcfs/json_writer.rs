@@ -1,26 +1,26 @@
-//! JSON with keys in any order and with duplicate keys.
+//! Writes JSON with keys in any order and with a duplicate key.
 
 use serde_json::Value;
 
-/// What a key that is to stand twice is given beside its own value.
-pub(crate) const OTHERS: [&str; 7] =
+/// Other values of a duplicate key.
+pub(crate) const OTHER_VALUES: [&str; 7] =
     ["null", "[]", "{}", "7", "\"enabled\"", r#"[{"name":"data","mountPath":"/proc"}]"#, r#"{"name":"app"}"#];
 
-/// A key that stands twice.
+/// A duplicate key.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Double {
-    /// Which one, in the order in which they are written.
+pub(crate) struct DuplicateKey {
+    /// The index of the key, in the order of writing.
     pub(crate) key: usize,
-    /// Its other value, out of [`OTHERS`].
+    /// The index of its other value in [`OTHER_VALUES`].
     pub(crate) other: usize,
-    /// Whether that comes first.
+    /// Whether the other value is first.
     pub(crate) first: bool,
 }
 
-/// The value as a text whose keys stand in the order that comes of `order`.
-pub(crate) fn written(value: &Value, order: u64, double: Option<Double>) -> String {
-    // Any start but zero is a good one.
-    let mut writer = Writer { state: order | 1, keys: 0, double, out: String::new() };
+/// Returns the value as text. The order of keys depends on `order`.
+pub(crate) fn write(value: &Value, order: u64, duplicate_key: Option<DuplicateKey>) -> String {
+    // The state must not be zero.
+    let mut writer = Writer { state: order | 1, keys: 0, duplicate_key, out: String::new() };
     writer.value(value);
     writer.out
 }
@@ -28,7 +28,7 @@ pub(crate) fn written(value: &Value, order: u64, double: Option<Double>) -> Stri
 struct Writer {
     state: u64,
     keys: usize,
-    double: Option<Double>,
+    duplicate_key: Option<DuplicateKey>,
     out: String,
 }
 
@@ -62,9 +62,9 @@ impl Writer {
 
     fn entry(&mut self, key: &str, value: &Value) {
         let key = Value::from(key).to_string();
-        let twice = self.double.filter(|double| double.key == self.keys);
+        let twice = self.duplicate_key.filter(|duplicate_key| duplicate_key.key == self.keys);
         self.keys += 1;
-        let other = twice.map(|double| (double.first, OTHERS[double.other]));
+        let other = twice.map(|duplicate_key| (duplicate_key.first, OTHER_VALUES[duplicate_key.other]));
         if let Some((true, other)) = other {
             self.out.extend([&key, ":", other, ","]);
         }
@@ -81,7 +81,7 @@ impl Writer {
         }
     }
 
-    /// A number below `end` (xorshift64).
+    /// Returns a number below `end` (xorshift64).
     fn below(&mut self, end: usize) -> usize {
         self.state ^= self.state << 13;
         self.state ^= self.state >> 7;

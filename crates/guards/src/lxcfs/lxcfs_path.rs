@@ -1,0 +1,118 @@
+//! The directory on the nodes where LXCFS is mounted, and the volumes and mounts of its files.
+//!
+//! A volume has the hostPath type `File`: if LXCFS is not mounted, the kubelet delays the container and reports an event. Without a
+//! type, the runtime would create an empty directory instead. Each file has its own volume without a subPath, because a subPath
+//! into a crashed FUSE file system blocks the end of the pod (lxc/lxcfs#683). Mounts are read-only, because a writable LXCFS gives
+//! access to the node.
+
+use std::borrow::Cow;
+use std::str::FromStr;
+
+use k8s_openapi::api::core::v1::{HostPathVolumeSource, Volume, VolumeMount};
+use serde::Serialize;
+use serde_json::value::{RawValue, to_raw_value};
+
+use super::files::LxcfsFile;
+
+/// The default directory.
+pub(super) const DEFAULT_PATH: &str = "/var/lib/lxcfs";
+
+/// The directory on the nodes where LXCFS is mounted. It is absolute and clean, so that it can be compared with paths of pods.
+#[derive(Debug, Clone)]
+pub(super) struct LxcfsPath {
+    path: String,
+    files: Vec<NodeFile>,
+}
+
+/// A file on the nodes, with its volume and mount under the default volume name. Nearly every patch contains these.
+#[derive(Debug, Clone)]
+struct NodeFile {
+    source: String,
+    volume: Box<RawValue>,
+    mount: Box<RawValue>,
+}
+
+impl LxcfsPath {
+    /// Returns the LXCFS directory at a clean path.
+    pub(super) fn new(path: &str) -> Self {
+        let node_file = |file: LxcfsFile| {
+            let source = format!("{path}{}", file.path());
+            NodeFile {
+                volume: volume_json(file.volume(), &source),
+                mount: mount_json(file.volume(), file),
+                source,
+            }
+        };
+        Self { path: path.to_owned(), files: LxcfsFile::ALL.into_iter().map(node_file).collect() }
+    }
+
+    /// Returns the path of the directory.
+    pub(super) fn as_str(&self) -> &str {
+        &self.path
+    }
+
+    /// Returns the path of a file on the nodes.
+    pub(super) fn source(&self, file: LxcfsFile) -> &str {
+        self.files.get(file as usize).map_or("", |node_file| node_file.source.as_str())
+    }
+
+    /// Returns the volume of a file as JSON.
+    pub(super) fn volume(&self, file: LxcfsFile, name: &str) -> Cow<'_, RawValue> {
+        match self.files.get(file as usize) {
+            Some(node_file) if name == file.volume() => Cow::Borrowed(&node_file.volume),
+            _ => Cow::Owned(volume_json(name, self.source(file))),
+        }
+    }
+
+    /// Returns the mount of a file from the volume of this name as JSON.
+    pub(super) fn mount(&self, file: LxcfsFile, volume: &str) -> Cow<'_, RawValue> {
+        match self.files.get(file as usize) {
+            Some(node_file) if volume == file.volume() => Cow::Borrowed(&node_file.mount),
+            _ => Cow::Owned(mount_json(volume, file)),
+        }
+    }
+
+    /// Returns the file with this path on the nodes.
+    pub(super) fn file_at(&self, path: &str) -> Option<LxcfsFile> {
+        let inner = path.strip_prefix(self.path.as_str())?;
+        LxcfsFile::ALL.into_iter().find(|file| file.path() == inner)
+    }
+}
+
+impl FromStr for LxcfsPath {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let segments = text.strip_prefix('/').ok_or("is not absolute: it must begin with /")?;
+        if segments.is_empty() {
+            return Err("is the node's whole file system".to_owned());
+        }
+        if segments.split('/').any(|segment| matches!(segment, "" | "." | "..")) {
+            return Err("is not written the shortest way: no //, /./, /../ and no / at the end".to_owned());
+        }
+        if text.contains(|c: char| c == ':' || c.is_control()) {
+            return Err("has a character that no hostPath may have".to_owned());
+        }
+        Ok(Self::new(text))
+    }
+}
+
+fn volume_json(name: &str, source: &str) -> Box<RawValue> {
+    let host_path = HostPathVolumeSource { path: source.to_owned(), type_: Some("File".to_owned()) };
+    json(&Volume { name: name.to_owned(), host_path: Some(host_path), ..Volume::default() })
+}
+
+fn mount_json(volume: &str, file: LxcfsFile) -> Box<RawValue> {
+    let mount_path = file.path().to_owned();
+    json(&VolumeMount {
+        name: volume.to_owned(),
+        mount_path,
+        read_only: Some(true),
+        ..VolumeMount::default()
+    })
+}
+
+/// Serializes strings and booleans, which cannot fail.
+fn json(value: &impl Serialize) -> Box<RawValue> {
+    to_raw_value(value).unwrap_or_default()
+}
