@@ -50,9 +50,12 @@ pub(super) fn into_new_pod<'a>(
     };
     warnings.extend(selection_warning);
     let pod_limits = Limits::of_pod(pod);
-    let plan = |container| match by_device {
-        true => MountPlan::device(config, pod_limits, container),
-        false => Ok(MountPlan::mounts(config, files, pod_limits, container)),
+    let plan = |container| {
+        if by_device {
+            MountPlan::device(config, pod_limits, container)
+        } else {
+            Ok(MountPlan::mounts(config, files, pod_limits, container))
+        }
     };
     let plans = containers.into_iter().map(plan).collect::<Result<Vec<_>, _>>()?;
     warnings.extend(messages::conflicts(&plans, by_device));

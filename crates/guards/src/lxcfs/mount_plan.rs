@@ -1,4 +1,4 @@
-//! What each selected container gets. Pure: containers and configuration in, plans out.
+//! Plans what each selected container gets. Pure: containers and configuration in, plans out.
 //!
 //! A plan depends on what is mounted in the container. Therefore a second review of a pod or of its copy plans no additions, and
 //! a review after another webhook added a container plans additions for that container only.
@@ -12,7 +12,7 @@ use super::files::Files;
 use super::messages::shortened;
 use super::pod::Unreadable;
 
-/// What a selected container gets: mounts of files, or the extended resource of the device plugin.
+/// The plan of a selected container: mounts of files, or the extended resource of the device plugin.
 #[derive(Debug)]
 pub(super) struct MountPlan<'a> {
     /// The container.
