@@ -75,7 +75,7 @@ impl GuardKind for Deletion {
     }
 
     fn page(&self) -> &'static str {
-        include_str!("README.md")
+        include_str!("../../../../docs/src/deletion/index.md")
     }
 
     fn read(&self, section: &mut Section<'_>) -> Box<dyn Configured> {

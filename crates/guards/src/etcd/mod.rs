@@ -97,7 +97,7 @@ impl GuardKind for Etcd {
     }
 
     fn page(&self) -> &'static str {
-        include_str!("README.md")
+        include_str!("../../../../docs/src/etcd/index.md")
     }
 
     fn read(&self, section: &mut Section<'_>) -> Box<dyn Configured> {

@@ -85,7 +85,7 @@ impl GuardKind for Lxcfs {
     }
 
     fn page(&self) -> &'static str {
-        include_str!("README.md")
+        include_str!("../../../../docs/src/lxcfs/index.md")
     }
 
     fn read(&self, section: &mut Section<'_>) -> Box<dyn Configured> {
