@@ -2,6 +2,7 @@
 
 mod client;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use admission::{Operation, Request};
@@ -9,7 +10,7 @@ use admission::{Operation, Request};
 use super::labels;
 use crate::common::{CommonConfig, Defaults};
 use crate::overrides::BreakGlass;
-use ::config::{Section, Selector, names};
+use ::config::{Section, Selector, SelectorExt as _, names};
 use cluster::Resource;
 
 pub(super) use client::ClientConfig;
@@ -74,30 +75,30 @@ impl Related {
         ("poddisruptionbudgets", Self::Pdbs),
     ];
 
-    /// Returns API group and plural of its objects.
-    pub(super) fn resource(self) -> (&'static str, &'static str) {
+    /// Returns API group, plural, operation and subresources of its requests.
+    pub(super) fn requests(self) -> (&'static str, &'static str, Operation, &'static [&'static str]) {
         match self {
-            Self::Scale | Self::StatefulSets => ("apps", "statefulsets"),
-            Self::Pvcs => ("", "persistentvolumeclaims"),
-            Self::Pdbs => ("policy", "poddisruptionbudgets"),
+            Self::Scale => ("apps", "statefulsets", Operation::Update, &["", "scale"]),
+            Self::StatefulSets => ("apps", "statefulsets", Operation::Delete, &[""]),
+            Self::Pvcs => ("", "persistentvolumeclaims", Operation::Delete, &[""]),
+            Self::Pdbs => ("policy", "poddisruptionbudgets", Operation::Delete, &[""]),
         }
     }
 
     /// Returns the kind of its objects as kubectl writes it.
     pub(super) fn kind(self) -> &'static str {
-        self.resource().1.trim_end_matches('s')
+        self.requests().1.trim_end_matches('s')
     }
 
     /// Returns what a request is about.
     pub(super) fn of(request: &Request<'_>) -> Option<Self> {
         let resource = (request.resource.group.as_ref(), request.resource.resource.as_ref());
-        let all = Self::WORDS.into_iter().map(|(_, related)| related);
-        let mut all = all.filter(|related| related.resource() == resource);
-        match (request.operation, request.subresource.as_ref()) {
-            (Operation::Update, "" | "scale") => all.find(|related| *related == Self::Scale),
-            (Operation::Delete, "") => all.find(|related| *related != Self::Scale),
-            _ => None,
-        }
+        Self::WORDS.into_iter().map(|(_, related)| related).find(|related| {
+            let (group, plural, operation, subresources) = related.requests();
+            resource == (group, plural)
+                && request.operation == operation
+                && subresources.contains(&request.subresource.as_ref())
+        })
     }
 }
 
@@ -131,6 +132,21 @@ pub(super) struct OwnerKind {
 pub(super) enum NamespaceMatch {
     Named(String),
     Labeled(Selector),
+}
+
+impl NamespaceMatch {
+    /// Whether it selects a namespace, or does so with the right labels.
+    pub(super) fn may_match(&self, name: &str) -> bool {
+        matches!(self, Self::Labeled(_)) || matches!(self, Self::Named(own) if own == name)
+    }
+
+    /// Whether it selects a namespace with these labels.
+    pub(super) fn matches(&self, name: &str, labels: &BTreeMap<String, String>) -> bool {
+        match self {
+            Self::Named(own) => own == name,
+            Self::Labeled(selector) => selector.matches(labels),
+        }
+    }
 }
 
 /// Which selected pods form one etcd cluster.

@@ -12,9 +12,10 @@ use std::time::SystemTime;
 
 use admission::Cause;
 use tokio::sync::OwnedMutexGuard;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 use super::config::ReservationStore;
+use super::kube_reader::KubeReader;
 use super::reservations;
 use cluster::cause;
 use cluster::etcd::{Endpoint, Id};
@@ -34,28 +35,40 @@ struct LocalStore {
     held: Vec<Reservation>,
 }
 
-/// Makes the changes for one etcd cluster.
+/// Makes the changes for one etcd cluster until the end of its reader.
 #[derive(Clone, Copy)]
 pub(super) struct Effects<'e> {
     pub(super) writer: &'e dyn Writer,
+    pub(super) reader: KubeReader<'e>,
     pub(super) store: ReservationStore,
     pub(super) lease: &'e Lease,
-    pub(super) end: Instant,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Reads the reservations.
+pub(super) async fn read(
+    store: ReservationStore,
+    reader: KubeReader<'_>,
+    lease: &Lease,
+) -> Result<Reservations, Cause> {
+    match store {
+        ReservationStore::Lease => reader.reservations(lease).await,
+        ReservationStore::Local => Ok(local(lease)),
+    }
+}
+
 /// Returns the reservations of this process.
-pub(super) fn local(lease: &Lease) -> Reservations {
+fn local(lease: &Lease) -> Reservations {
     let store = lock(&LOCAL).get(&key(lease)).cloned().unwrap_or_default();
     Reservations { version: Some(store.version.to_string()), held: store.held }
 }
 
 /// Waits for the other reviews in this process whose write conflicted. All etcd clusters of a namespace share a Lease: if a hundred of
 /// them lose a member at once, ninety-nine writes would conflict, and each of these reviews would ask all members again.
-pub(super) async fn queue(lease: &Lease) -> OwnedMutexGuard<()> {
+async fn queue(lease: &Lease) -> OwnedMutexGuard<()> {
     let queue = {
         let mut all = lock(&QUEUES);
         all.retain(|_, queue| Arc::strong_count(queue) > 1);
@@ -69,13 +82,39 @@ fn key(lease: &Lease) -> String {
 }
 
 impl Effects<'_> {
-    /// Adds a reservation to the set that was read.
+    /// Writes a reservation over the set that was read, and after a conflict over newer ones. `entry` returns the reservation for each
+    /// set; without one nothing is written.
     pub(super) async fn reserve(
         &self,
-        read: &Reservations,
-        entry: Reservation,
+        mut read: Reservations,
         now: SystemTime,
-    ) -> WriteResult {
+        entry: impl Fn(&Reservations) -> Result<Option<Reservation>, Cause>,
+    ) -> Option<WriteResult> {
+        let mut queued = None;
+        loop {
+            let entry = match entry(&read) {
+                Ok(entry) => entry?,
+                Err(why) => return Some(WriteResult::Failed(why)),
+            };
+            let written = self.write(&read, entry, now).await;
+            if written != WriteResult::Conflict || Instant::now() >= self.reader.end {
+                return Some(written);
+            }
+            if queued.is_none() {
+                match timeout_at(self.reader.end, queue(self.lease)).await {
+                    Ok(guard) => queued = Some(guard),
+                    Err(_) => return Some(WriteResult::Conflict),
+                }
+            }
+            read = match self::read(self.store, self.reader, self.lease).await {
+                Ok(read) => read,
+                Err(why) => return Some(WriteResult::Failed(why)),
+            };
+        }
+    }
+
+    /// Adds a reservation to the set that was read.
+    async fn write(&self, read: &Reservations, entry: Reservation, now: SystemTime) -> WriteResult {
         let mut set = read.clone();
         set.held.retain(|held| held.uid != entry.uid && reservations::is_kept(held, now));
         set.held.push(entry);
@@ -88,14 +127,14 @@ impl Effects<'_> {
             return WriteResult::Failed(Cause::new(cause::CROWDED, text));
         }
         match self.store {
-            ReservationStore::Lease => self.writer.write(self.lease, &set, self.end.into_std()).await,
+            ReservationStore::Lease => self.writer.write(self.lease, &set, self.reader.end.into_std()).await,
             ReservationStore::Local => swap(self.lease, set),
         }
     }
 
     /// Asks the leader to transfer leadership.
     pub(super) async fn move_leader(&self, leader: &Endpoint, to: Id) -> TransferResult {
-        self.writer.transfer_leadership(leader, to, self.end.into_std()).await
+        self.writer.transfer_leadership(leader, to, self.reader.end.into_std()).await
     }
 }
 
@@ -115,6 +154,8 @@ mod tests {
 
     use admission::BoxFuture;
     use k8s_openapi::jiff::Timestamp;
+
+    use cluster::Clients;
 
     use super::super::fixture::now;
     use super::*;
@@ -152,9 +193,10 @@ mod tests {
     }
 
     async fn reserve(lease: &Lease, read: &Reservations, entry: Reservation) -> WriteResult {
-        let end = Instant::now() + Duration::from_secs(1);
-        Effects { writer: &NoWriter, store: ReservationStore::Local, lease, end }
-            .reserve(read, entry, now())
+        let clients = Clients::offline();
+        let reader = KubeReader { clients: &clients, end: Instant::now() + Duration::from_secs(1) };
+        Effects { writer: &NoWriter, reader, store: ReservationStore::Local, lease }
+            .write(read, entry, now())
             .await
     }
 

@@ -12,7 +12,9 @@ use tokio::time::Instant;
 
 use super::config::Config;
 use super::group::Group;
-use super::kube_state::{KubeReader, KubeState, NodeState, OwnerState, StatefulSet};
+use super::kube_reader::{KubeReader, NodeState};
+use super::kube_state::KubeState;
+use super::owners::{OwnerState, StatefulSet};
 use super::pod::Pod;
 use super::reservations::{self, ReservationStatus, ReviewTimes};
 use super::size::DeclaredSizes;
@@ -136,7 +138,8 @@ impl Facts {
             }
         }
         self.reservation = times.status(reservations, uid);
-        self.transfers_from = times.transfers_from(reservations, uid, &self.pods);
+        let exists = |uid: &str| self.pods.iter().any(|facts| facts.pod.uid == uid && !facts.pod.is_deleting);
+        self.transfers_from = times.transfers_from(reservations, uid, exists);
         self
     }
 }
@@ -152,8 +155,9 @@ pub(super) struct FactReader<'r> {
 
 impl FactReader<'_> {
     /// Asks every pod of the etcd cluster, for the review of the pod `uid`.
-    pub(super) async fn about(&self, uid: &str, state: &KubeState, pods: &[Pod]) -> Facts {
-        let owner = |pod: &Pod| state.owners.state(&state.owner, pod).as_ref().ok();
+    pub(super) async fn about(&self, uid: &str, state: &KubeState) -> Facts {
+        let pods = state.pods.as_deref().unwrap_or_default();
+        let owner = |pod: &Pod| state.owners.of(pod).as_ref().ok();
         let set = |pod: &Pod| owner(pod).and_then(OwnerState::stateful_set);
         let end = state.now + self.end.saturating_duration_since(Instant::now());
         let nodes: BTreeSet<&str> =
@@ -176,7 +180,7 @@ impl FactReader<'_> {
         let is_without_owner = |pod: &&Pod| owner(pod).is_some_and(OwnerState::has_no_pods_left);
         let is_surplus = |pod: &&Pod| set(pod).is_some_and(|set| set.is_surplus(&pod.name));
         // In a teardown no member is left that could depend on these pods.
-        let is_torn_down = matches!(state.owner, Ok(OwnerState::Deleted | OwnerState::ScaledToZero));
+        let is_torn_down = matches!(state.owners.own, Ok(OwnerState::Deleted | OwnerState::ScaledToZero));
         let facts = Facts {
             now: state.now,
             end,

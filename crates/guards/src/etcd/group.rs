@@ -2,43 +2,24 @@
 
 use std::sync::Arc;
 
-use super::config::{Config, EtcdClusterConfig, GroupBy, NamespaceMatch, OwnerKind};
-use super::pod::{self, Pod};
+use super::config::{Config, EtcdClusterConfig, GroupBy, OwnerKind};
+use super::pod::Pod;
 use ::config::SelectorExt as _;
 use cluster::etcd::{ClientOptions, Endpoint};
 use cluster::writer::Lease;
 
-/// Whether a configuration entry applies to a pod.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Selected {
-    /// It does.
-    Yes,
-    /// It does if the namespace has the labels of its selector.
-    IfNamespaceMatches,
-}
-
-/// Returns the entries that may apply to a pod, in their order. The first one that does is the pod's.
-pub(super) fn entries<'c>(
-    config: &'c Config,
-    pod: &Pod,
-    json: &str,
-) -> impl Iterator<Item = (&'c EtcdClusterConfig, Selected)> {
-    config.clusters.iter().filter_map(move |entry| {
-        let selected = match &entry.namespaces {
-            NamespaceMatch::Named(name) if *name == pod.namespace => Selected::Yes,
-            NamespaceMatch::Named(_) => return None,
-            NamespaceMatch::Labeled(_) => Selected::IfNamespaceMatches,
-        };
-        selects(entry, pod, json).then_some((entry, selected))
-    })
+/// Returns the entries that may apply to a pod, in their order. The first one that also selects the labels of the namespace is the
+/// pod's.
+pub(super) fn entries<'c>(config: &'c Config, pod: &Pod) -> impl Iterator<Item = &'c EtcdClusterConfig> {
+    config
+        .clusters
+        .iter()
+        .filter(move |entry| entry.namespaces.may_match(&pod.namespace) && selects(entry, pod))
 }
 
 /// Whether an entry selects a pod, in any namespace.
-pub(super) fn selects(entry: &EtcdClusterConfig, pod: &Pod, json: &str) -> bool {
-    match &entry.selector {
-        Some(selector) => selector.matches(&pod.labels),
-        None => pod::is_autodetected(json),
-    }
+fn selects(entry: &EtcdClusterConfig, pod: &Pod) -> bool {
+    entry.selector.as_ref().map_or(pod.runs_etcd, |selector| selector.matches(&pod.labels))
 }
 
 /// The pods of one etcd cluster.
@@ -75,10 +56,16 @@ impl Group {
     }
 
     /// Whether a selected pod belongs to this group.
-    pub(super) fn contains(&self, pod: &Pod) -> bool {
+    fn contains(&self, pod: &Pod) -> bool {
         let uid = pod.owner(self.kind.as_ref()).map(|owner| owner.uid.as_str());
         let is_same = !self.is_by_owner || uid == self.owner.as_ref().map(|(uid, _)| uid.as_str());
         pod.namespace == self.namespace && is_same
+    }
+
+    /// Returns the pods of this group. Pods that have ended are left out, except the one with this uid.
+    pub(super) fn select(&self, entry: &EtcdClusterConfig, mut pods: Vec<Pod>, uid: &str) -> Vec<Pod> {
+        pods.retain(|pod| (!pod.has_ended() || pod.uid == uid) && selects(entry, pod) && self.contains(pod));
+        pods
     }
 
     /// Whether one owner makes all of its pods.
@@ -127,6 +114,8 @@ pub(super) fn lease_name(namespace: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::super::fixture::config;
     use super::super::pod::Controller;
     use super::*;
@@ -147,22 +136,24 @@ mod tests {
         }
     }
 
-    fn first(yaml: &str, pod: &Pod) -> Option<Selected> {
-        entries(&config(yaml), pod, "{}").next().map(|(_, selected)| selected)
+    fn is_selected(yaml: &str, pod: &Pod) -> bool {
+        entries(&config(yaml), pod).next().is_some()
     }
 
     #[test]
     fn an_entry_selects_pods_by_namespace_and_labels() {
         let etcd = pod("etcd-0", None);
-        assert_eq!(first("ensembles: [{namespace: db, selector: app=etcd}]", &etcd), Some(Selected::Yes));
-        assert_eq!(first("ensembles: [{namespace: other, selector: app=etcd}]", &etcd), None);
-        assert_eq!(first("ensembles: [{namespace: db, selector: app=web}]", &etcd), None);
+        assert!(is_selected("ensembles: [{namespace: db, selector: app=etcd}]", &etcd));
+        assert!(!is_selected("ensembles: [{namespace: other, selector: app=etcd}]", &etcd));
+        assert!(!is_selected("ensembles: [{namespace: db, selector: app=web}]", &etcd));
         let labeled = "ensembles: [{namespaceSelector: {matchLabels: {t: u}}, selector: app=etcd}]";
-        assert_eq!(first(labeled, &etcd), Some(Selected::IfNamespaceMatches));
-        let autodetected = config("recognise: true\nensembles: [{namespace: db}]");
-        let json = r#"{"metadata":{},"spec":{"containers":[{"image":"etcd:3"}]}}"#;
-        assert!(entries(&autodetected, &etcd, json).next().is_some());
-        assert!(entries(&autodetected, &etcd, "{}").next().is_none());
+        assert!(is_selected(labeled, &etcd));
+        let namespaces = &config(labeled).clusters[0].namespaces;
+        assert!(namespaces.matches("db", &[("t".to_owned(), "u".to_owned())].into()));
+        assert!(!namespaces.matches("db", &BTreeMap::new()));
+        let autodetected = "recognise: true\nensembles: [{namespace: db}]";
+        assert!(is_selected(autodetected, &Pod { runs_etcd: true, ..pod("x", None) }));
+        assert!(!is_selected(autodetected, &etcd));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use std::time::SystemTime;
 use admission::{Cause, Code, Denial, DenialCause, Ruling, Verdict, one_line};
 
 use super::config::Config;
-use super::decide::{Input, Quorum};
+use super::input::{Input, Quorum};
 use super::overrides::{self, DELETE_ANYWAY, DeniedRequest, Override};
 use super::pod::Pod;
 use super::removal::{Removal, RemovalKind};

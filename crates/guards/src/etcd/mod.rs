@@ -16,11 +16,11 @@
 //! |---|---|
 //! | `removal` | reads which pod is deleted or evicted |
 //! | `review` | runs the steps of a review and keeps its time |
-//! | `group`, `pod` | find the pods of an etcd cluster |
-//! | `kube_state`, `owners` | read namespace, owner, node, pods and reservations |
+//! | `group`, `pod`, `wire` | find the pods of an etcd cluster |
+//! | `kube_reader`, `kube_state`, `owners` | read namespace, owner, node, pods and reservations |
 //! | `facts` | asks the members |
 //! | `table`, `size` | judge the members and the size of the etcd cluster. Pure |
-//! | `decide` | decides. Pure |
+//! | `input`, `decide` | decide. Pure |
 //! | `reservations`, `backoff` | judge reservations. Pure |
 //! | `effects` | reserves deletions and moves leadership |
 //! | `messages`, `overrides` | texts and override hints |
@@ -36,6 +36,8 @@ mod facts;
 #[cfg(test)]
 mod fixture;
 mod group;
+mod input;
+mod kube_reader;
 mod kube_state;
 mod labels;
 mod messages;
@@ -52,6 +54,7 @@ mod survey;
 mod table;
 #[cfg(test)]
 mod tests;
+mod wire;
 
 use std::any::Any;
 use std::path::Path;

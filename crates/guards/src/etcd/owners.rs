@@ -5,20 +5,112 @@
 
 use admission::Cause;
 use futures_util::future::join_all;
+use serde_json::Value;
 
 use super::config::{EtcdClusterConfig, OwnerKind};
 use super::group::Group;
-use super::kube_state::{KubeReader, OwnerState};
+use super::kube_reader::{KubeReader, STATEFUL_SETS, json};
 use super::pod::{Controller, Pod};
 use super::size::DeclaredSizes;
+use super::wire;
+use cluster::fleet::Part;
 
-/// The owners of an etcd cluster's pods, except the owner of the pod under review.
-#[derive(Debug, Clone, Default)]
+/// The state of a pod's owner.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) enum OwnerState {
+    /// The pod has no owner that the guard reads.
+    #[default]
+    None,
+    /// A `StatefulSet`.
+    StatefulSet(StatefulSet),
+    /// An object of the configured kind, and the size that it declares.
+    Custom(Option<u64>),
+    /// Deleted, or being deleted, while others still make pods of the etcd cluster.
+    DeletedWithOthersLeft,
+    /// Scaled to zero, as are all other owners of the etcd cluster.
+    ScaledToZero,
+    /// Deleted, or being deleted with its pods.
+    Deleted,
+}
+
+impl OwnerState {
+    /// Whether the owner leaves the pod no successor.
+    pub(super) fn has_no_pods_left(&self) -> bool {
+        match self {
+            Self::StatefulSet(set) => set.replicas == 0,
+            Self::DeletedWithOthersLeft | Self::ScaledToZero | Self::Deleted => true,
+            Self::None | Self::Custom(_) => false,
+        }
+    }
+
+    /// Returns the `StatefulSet` if it exists.
+    pub(super) fn stateful_set(&self) -> Option<&StatefulSet> {
+        match self {
+            Self::StatefulSet(set) => Some(set),
+            _ => None,
+        }
+    }
+
+    /// Returns the number of members that the owner declares.
+    fn declared_size(&self) -> Option<u64> {
+        match self {
+            Self::StatefulSet(set) => Some(set.replicas),
+            Self::Custom(size) => *size,
+            _ => None,
+        }
+    }
+}
+
+/// The parts of a `StatefulSet` that the guard uses.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct StatefulSet {
+    pub(super) replicas: u64,
+    /// `status.updateRevision`.
+    pub(super) revision: String,
+    /// The ordinal of its first pod.
+    start: u64,
+    /// Whether scaling down deletes PVCs.
+    scaling_deletes_pvcs: bool,
+}
+
+impl StatefulSet {
+    fn of(set: &wire::StatefulSet) -> Self {
+        Self {
+            replicas: set.spec.replicas.unwrap_or(1),
+            revision: set.status.update_revision.clone(),
+            start: set.spec.ordinals.as_ref().map_or(0, |ordinals| ordinals.start),
+            scaling_deletes_pvcs: set.scaling_deletes_pvcs(),
+        }
+    }
+
+    /// Whether a pod is beyond its replicas and does not come back.
+    pub(super) fn is_surplus(&self, pod: &str) -> bool {
+        let ordinal = pod.rsplit_once('-').and_then(|(_, ordinal)| ordinal.parse::<u64>().ok());
+        let is_wanted = |ordinal: u64| ordinal.checked_sub(self.start).is_some_and(|at| at < self.replicas);
+        ordinal.is_some_and(|ordinal| !is_wanted(ordinal))
+    }
+
+    /// Whether a pod is surplus and its PVC is deleted with it.
+    pub(super) fn deletes_pvc_of(&self, pod: &str) -> bool {
+        self.scaling_deletes_pvcs && self.is_surplus(pod)
+    }
+}
+
+/// The owners of an etcd cluster's pods.
+#[derive(Debug, Clone)]
 pub(super) struct Owners {
     /// The kind that can be an owner besides `StatefulSet`.
     kind: Option<OwnerKind>,
+    /// The owner of the pod under review, in the light of the others.
+    pub(super) own: Result<OwnerState, Cause>,
     others: Vec<OtherOwner>,
     pub(super) sizes: DeclaredSizes,
+}
+
+impl Default for Owners {
+    fn default() -> Self {
+        Self { kind: None, own: Ok(OwnerState::None), others: Vec::new(), sizes: DeclaredSizes::default() }
+    }
 }
 
 /// Another owner. All pods without an owner count as one.
@@ -29,14 +121,45 @@ struct OtherOwner {
 }
 
 impl Owners {
-    /// Reads the other owners, and returns the state of the pod's own owner in their light.
+    /// Reads the owner of one pod.
+    pub(super) async fn read_one(
+        reader: KubeReader<'_>,
+        entry: &EtcdClusterConfig,
+        pod: &Pod,
+    ) -> Result<OwnerState, Cause> {
+        let (resource, owner) = match (pod.stateful_set(), &entry.owner) {
+            (Some(set), _) => (&STATEFUL_SETS, set),
+            (None, Some(kind)) => match pod.owner(Some(kind)) {
+                Some(owner) => (&kind.resource, owner),
+                None => return Ok(OwnerState::None),
+            },
+            (None, None) => return Ok(OwnerState::None),
+        };
+        let found = reader.find(resource, &pod.namespace, &owner.name, Part::Whole).await?;
+        let Some(object) = found.filter(|found| found.uid == owner.uid) else {
+            return Ok(OwnerState::Deleted);
+        };
+        let json = json(&object)?;
+        let (metadata, state) = if pod.stateful_set().is_some() {
+            let set: wire::StatefulSet = wire::read(json, "the StatefulSet")?;
+            let state = OwnerState::StatefulSet(StatefulSet::of(&set));
+            (set.metadata, state)
+        } else {
+            let custom: wire::Object<Value> = wire::read(json, &format!("{resource} {:?}", owner.name))?;
+            (custom.metadata, OwnerState::Custom(size(&custom.spec)))
+        };
+        let is_deleted = object.metadata.deleting && !metadata.orphans();
+        Ok(if is_deleted { OwnerState::Deleted } else { state })
+    }
+
+    /// Reads the other owners. `own` is the state of the pod's own owner.
     pub(super) async fn read(
         reader: KubeReader<'_>,
         entry: &EtcdClusterConfig,
         group: &Group,
         (pod, own): (&Pod, Result<OwnerState, Cause>),
         pods: Option<&[Pod]>,
-    ) -> (Result<OwnerState, Cause>, Self) {
+    ) -> Self {
         let kind = entry.owner.as_ref();
         let mut one_of_each = vec![pod];
         for pod in pods.unwrap_or_default() {
@@ -46,26 +169,28 @@ impl Owners {
         }
         let others = one_of_each.into_iter().skip(1).map(async |pod| OtherOwner {
             owner: pod.owner(kind).cloned(),
-            state: reader.owner(entry, pod).await,
+            state: Self::read_one(reader, entry, pod).await,
         });
         let others = join_all(others).await;
         // Without the list of pods there may be other owners.
         let is_complete = pods.is_some() || group.has_one_owner();
         let sizes = sizes(entry, group, &own, &others);
         let own = own.map(|state| with_others(state, is_complete, &others));
-        (own, Self { kind: kind.cloned(), others, sizes })
+        Self { kind: kind.cloned(), own, others, sizes }
     }
 
-    /// Returns the state of a pod's owner. `own` is the state for the pod under review.
-    pub(super) fn state<'s>(
-        &'s self,
-        own: &'s Result<OwnerState, Cause>,
-        pod: &Pod,
-    ) -> &'s Result<OwnerState, Cause> {
+    /// Returns the state of a pod's owner.
+    pub(super) fn of(&self, pod: &Pod) -> &Result<OwnerState, Cause> {
         let owner = pod.owner(self.kind.as_ref());
         let other = self.others.iter().find(|other| other.owner.as_ref() == owner);
-        other.map_or(own, |other| &other.state)
+        other.map_or(&self.own, |other| &other.state)
     }
+}
+
+/// Returns `spec.size` or `spec.replicas`, as operators name it. Other types and 0 are not sizes.
+fn size(spec: &Value) -> Option<u64> {
+    let sizes = ["size", "replicas"].iter().filter_map(|key| spec.get(key)?.as_u64());
+    sizes.max().filter(|size| *size > 0)
 }
 
 /// Returns the state of an owner together with the others: only all of them together end the etcd cluster.

@@ -6,11 +6,10 @@
 use std::collections::BTreeMap;
 
 use admission::Cause;
-use serde::Deserialize;
 use serde_json::Value;
 
 use super::config::OwnerKind;
-use cluster::cause;
+use super::wire::{self, Container, OwnerReference, PodStatus};
 
 /// A pod that may run an etcd member.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -28,6 +27,8 @@ pub(super) struct Pod {
     pub(super) node: String,
     /// `status.podIP`.
     pub(super) address: String,
+    /// Whether one of its containers looks like etcd.
+    pub(super) runs_etcd: bool,
     /// The state of its etcd process, as the kubelet last reported it.
     pub(super) process: Process,
     /// Whether its preStop hook removes the member from the etcd cluster.
@@ -69,101 +70,20 @@ const DEFAULT_GRACE: i64 = 30;
 /// The annotation of a mirror pod. The kubelet creates one for each static pod.
 const MIRROR: &str = "kubernetes.io/config.mirror";
 
-#[derive(Deserialize)]
-struct Wire {
-    metadata: Metadata,
-    #[serde(default)]
-    spec: Spec,
-    #[serde(default)]
-    status: Status,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Metadata {
-    namespace: String,
-    name: String,
-    uid: String,
-    labels: Option<BTreeMap<String, String>>,
-    annotations: Option<BTreeMap<String, String>>,
-    deletion_timestamp: Option<String>,
-    owner_references: Option<Vec<Reference>>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Reference {
-    api_version: String,
-    kind: String,
-    name: String,
-    uid: String,
-    controller: Option<bool>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Spec {
-    node_name: String,
-    termination_grace_period_seconds: Option<i64>,
-    containers: Option<Vec<Container>>,
-    init_containers: Option<Vec<Container>>,
-    volumes: Option<Vec<BTreeMap<String, Value>>>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Container {
-    name: String,
-    image: String,
-    restart_policy: String,
-    command: Option<Vec<String>>,
-    args: Option<Vec<String>>,
-    ports: Option<Vec<Port>>,
-    volume_mounts: Option<Vec<Mount>>,
-    lifecycle: Option<Value>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Port {
-    container_port: i64,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Mount {
-    name: String,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Status {
-    phase: String,
-    #[serde(rename = "podIP")]
-    pod_ip: String,
-    container_statuses: Option<Vec<ContainerStatus>>,
-    init_container_statuses: Option<Vec<ContainerStatus>>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct ContainerStatus {
-    name: String,
-    state: BTreeMap<String, Value>,
-}
-
 impl Pod {
     /// Reads a pod from JSON. `port` is the client port of its etcd.
     pub(super) fn read(json: &str, port: u16) -> Result<Self, Cause> {
-        let wire: Wire = serde_json::from_str(json)
-            .map_err(|error| Cause::new(cause::GARBAGE, format!("the pod cannot be read: {error}")))?;
-        let Wire { metadata, spec, status } = wire;
+        wire::read(json, "the pod").map(|pod| Self::of(pod, port))
+    }
+
+    /// Returns a pod, or the pod of a template.
+    pub(super) fn of(wire::Pod { metadata, spec, status }: wire::Pod, port: u16) -> Self {
         let containers = long_running(spec.containers, spec.init_containers);
         let etcd = etcd_container(&containers, port);
         let volumes = spec.volumes.unwrap_or_default();
         let references = metadata.owner_references.unwrap_or_default();
         let controller = references.into_iter().find(|owner| owner.controller == Some(true));
-        Ok(Self {
+        Self {
             namespace: metadata.namespace,
             name: metadata.name,
             uid: metadata.uid,
@@ -171,6 +91,7 @@ impl Pod {
             annotations: metadata.annotations.unwrap_or_default(),
             is_deleting: metadata.deletion_timestamp.is_some_and(|time| !time.is_empty()),
             controller: controller.map(Controller::of),
+            runs_etcd: containers.iter().any(Container::is_etcd),
             process: process(&status, &containers, port),
             hook_removes_member: etcd.is_some_and(Container::removes_member),
             keeps_data: etcd.is_none_or(|etcd| etcd.keeps_data(&volumes)),
@@ -182,7 +103,7 @@ impl Pod {
             node: spec.node_name,
             address: status.pod_ip,
             grace: spec.termination_grace_period_seconds.unwrap_or(DEFAULT_GRACE),
-        })
+        }
     }
 
     /// Returns the `StatefulSet` that controls the pod.
@@ -220,7 +141,7 @@ impl Pod {
 }
 
 impl Controller {
-    fn of(Reference { api_version, kind, name, uid, .. }: Reference) -> Self {
+    fn of(OwnerReference { api_version, kind, name, uid, .. }: OwnerReference) -> Self {
         // The core group has no name.
         let group = api_version.split_once('/').map_or("", |(group, _)| group).to_owned();
         Self { group, kind, name, uid }
@@ -229,12 +150,6 @@ impl Controller {
     fn is(&self, group: &str, kind: &str) -> bool {
         self.group == group && self.kind == kind
     }
-}
-
-/// Whether a pod in JSON has a container that runs etcd. A pod that cannot be read has none.
-pub(super) fn is_autodetected(json: &str) -> bool {
-    let Ok(Wire { spec, .. }) = serde_json::from_str(json) else { return false };
-    long_running(spec.containers, spec.init_containers).iter().any(Container::is_etcd)
 }
 
 /// Returns the containers that run as long as the pod: its containers and its sidecars.
@@ -257,7 +172,7 @@ fn etcd_container(containers: &[Container], port: u16) -> Option<&Container> {
 ///
 /// If one container is certainly etcd, those are the containers that look like etcd or serve its port. Otherwise they are all
 /// containers that are not known to be a tool. A backup container of the same image thus says nothing about the member.
-fn process(status: &Status, containers: &[Container], port: u16) -> Process {
+fn process(status: &PodStatus, containers: &[Container], port: u16) -> Process {
     let reported = || status.container_statuses.iter().chain(&status.init_container_statuses).flatten();
     if matches!(status.phase.as_str(), "Succeeded" | "Failed") {
         return Process::Ended;

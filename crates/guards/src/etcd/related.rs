@@ -14,15 +14,15 @@ use std::time::SystemTime;
 
 use admission::{Cause, Object, Raw, Request, Ruling, Shape};
 
-use super::config::{Config, EtcdClusterConfig, NamespaceMatch, Related, Severity};
+use super::config::{Config, EtcdClusterConfig, Related, Severity};
 use super::group;
-use super::kube_state::{KubeReader, Namespace, json};
+use super::kube_reader::{KubeReader, Namespace, STATEFUL_SETS, json};
 use super::messages;
 use super::overrides::{self, DeniedRequest, Override};
 use super::pod::Pod;
 use super::removal::{ANNOTATIONS, DELETION_TIMESTAMP, NAME, malformed};
-use ::config::SelectorExt as _;
 use cluster::cause;
+use cluster::fleet::Part;
 
 /// One request.
 #[derive(Clone, Copy)]
@@ -148,7 +148,8 @@ async fn subject<'s>(input: Input<'s>, related: Related, name: &str) -> Result<O
     let Input { kube, request, old, .. } = input;
     let name = name.to_owned();
     if related == Related::Scale && !request.subresource.is_empty() {
-        let Some(set) = kube.stateful_set(&request.namespace, &name).await? else { return Ok(None) };
+        let set = kube.find(&STATEFUL_SETS, &request.namespace, &name, Part::Whole).await?;
+        let Some(set) = set else { return Ok(None) };
         let json = json(&set)?.to_owned().into();
         let namespace = kube.namespace(&request.namespace).await?;
         let (annotations, is_deleting) = (set.metadata.annotations, set.metadata.deleting);
@@ -164,18 +165,10 @@ async fn subject<'s>(input: Input<'s>, related: Related, name: &str) -> Result<O
     }))
 }
 
-/// Returns the configuration entry of a pod or a pod template.
-fn entry<'i>(
-    input: Input<'i>,
-    namespace: &Namespace,
-    json: &str,
-) -> Result<Option<(&'i EtcdClusterConfig, Pod)>, Cause> {
-    let pod = Pod { namespace: input.request.namespace.to_string(), ..Pod::read(json, 0)? };
-    let found = group::entries(input.config, &pod, json).find(|(entry, _)| match &entry.namespaces {
-        NamespaceMatch::Named(_) => true,
-        NamespaceMatch::Labeled(selector) => selector.matches(&namespace.labels),
-    });
-    Ok(found.map(|(entry, _)| (entry, pod)))
+/// Returns the configuration entry of a pod.
+fn entry_of<'i>(input: Input<'i>, namespace: &Namespace, pod: &Pod) -> Option<&'i EtcdClusterConfig> {
+    let mut entries = group::entries(input.config, pod);
+    entries.find(|entry| entry.namespaces.matches(&pod.namespace, &namespace.labels))
 }
 
 fn annotations(object: &Object<'_>) -> Result<BTreeMap<String, String>, Cause> {

@@ -10,9 +10,9 @@
 use std::time::{Duration, SystemTime};
 
 use admission::Cause;
+use k8s_openapi::jiff::Timestamp;
 
 use super::backoff::{self, Backoff};
-use super::facts::PodFacts;
 use super::group;
 use super::pod::Pod;
 use cluster::cause;
@@ -76,17 +76,16 @@ impl ReviewTimes {
         ReservationStatus { validity, successors: entry.to.clone(), backoff }
     }
 
-    /// Returns the uid of the existing pod whose reservation names this pod as successor.
+    /// Returns the uid of the pod whose reservation names this pod as successor, if that pod exists.
     pub(super) fn transfers_from(
         self,
         reservations: &Reservations,
         uid: &str,
-        pods: &[PodFacts],
+        exists: impl Fn(&str) -> bool,
     ) -> Option<String> {
         let names_it = |held: &&Reservation| {
             held.uid != uid && held.to.iter().any(|to| to == uid) && is_valid(held, self.now)
         };
-        let exists = |uid: &str| pods.iter().any(|facts| facts.pod.uid == uid && !facts.pod.is_deleting);
         reservations.held.iter().filter(names_it).map(|held| &held.uid).find(|uid| exists(uid)).cloned()
     }
 
@@ -104,6 +103,24 @@ impl ReviewTimes {
     }
 }
 
+/// Returns the reservation of a pod for a review with this end. It keeps what an earlier reservation contains.
+pub(super) fn reservation(
+    pod: &Pod,
+    status: &ReservationStatus,
+    now: SystemTime,
+    end: SystemTime,
+) -> Result<Reservation, Cause> {
+    let time = |time: SystemTime| {
+        Timestamp::try_from(time)
+            .map_err(|error| Cause::new(cause::NOT_RESERVED, format!("the time is none: {error}")))
+    };
+    let mut entry = Reservation::new(&pod.uid, &pod.name, time(end)?);
+    entry.first = Some(status.backoff.first.map_or_else(|| time(now), Ok)?);
+    // A concurrent review of the same pod may be moving leadership to another successor.
+    entry.to.clone_from(&status.successors);
+    Ok(entry)
+}
+
 /// Whether a reservation counts. A pod with a deletion timestamp counts without one.
 pub(super) fn is_valid(held: &Reservation, now: SystemTime) -> bool {
     held.age(now) <= VALID_FOR
@@ -116,7 +133,7 @@ pub(super) fn is_kept(held: &Reservation, now: SystemTime) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::jiff::{SignedDuration, Timestamp};
+    use k8s_openapi::jiff::SignedDuration;
 
     use super::super::fixture::now;
     use super::*;

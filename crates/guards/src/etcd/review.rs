@@ -5,29 +5,32 @@
 //! member finds the reservation. A review may be dropped at any point; its reservation expires.
 
 use std::collections::BTreeSet;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use admission::{Cause, Mode, OnUnknown, Request, Ruling, Verdict};
 use futures_util::future::{join, join_all};
-use k8s_openapi::jiff::Timestamp;
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep};
 
-use super::config::{Config, EtcdClusterConfig, NamespaceMatch, ReservationStore};
-use super::decide::{self, Decision, EarlyRuling, Effect, Input, Next, Progress};
+use super::config::{Config, EtcdClusterConfig, NamespaceMatch};
+use super::decide::{self, Decision, EarlyRuling, Next};
 use super::effects::{self, Effects};
 use super::facts::{FactReader, Facts};
-use super::group::{self, Group, Selected};
-use super::kube_state::{KubeReader, KubeState};
+use super::group::{self, Group};
+use super::input::{Effect, Input, Progress};
+use super::kube_reader::{KubeReader, PODS, json};
+use super::kube_state::KubeState;
 use super::messages;
 use super::overrides::{self, Override};
+use super::owners::Owners;
 use super::pod::Pod;
 use super::related;
 use super::removal::{Removal, RemovalKind};
-use super::reservations::{ReservationStatus, ReviewTimes, Validity};
+use super::reservations::{ReviewTimes, Validity, reservation};
 use super::table::Table;
 use ::config::SelectorExt as _;
 use cluster::etcd::Id;
-use cluster::writer::{Lease, Reservation, Reservations, TransferResult, WriteResult, Writer};
+use cluster::fleet::Part;
+use cluster::writer::{Lease, Reservations, TransferResult, WriteResult, Writer};
 use cluster::{Clients, cause};
 
 /// Time for the decision and the response: a tenth of the review, and at most this.
@@ -92,13 +95,10 @@ impl<'r> Reviewer<'r> {
             Next::Rule(ruling) => return ruling,
             Next::ReadFacts(removal) => removal,
         };
-        let json = match &removal.pod {
-            Some(json) => json.clone(),
-            None => match self.kube().pod(&removal.namespace, &removal.name).await {
-                Ok(Some(json)) => json,
-                Ok(None) => return Ruling::allow().audit("allowed", "there is no such pod"),
-                Err(why) => return self.unknown(&removal, &why),
-            },
+        let json = match self.pod(&removal).await {
+            Ok(Some(json)) => json,
+            Ok(None) => return Ruling::allow().audit("allowed", "there is no such pod"),
+            Err(why) => return self.unknown(&removal, &why),
         };
         let subject = match self.subject(&removal, &json).await {
             Ok(Some(subject)) => subject,
@@ -115,6 +115,15 @@ impl<'r> Reviewer<'r> {
             None => self.with_reserve_time(&removal).review_member(&subject).await,
         };
         self.finish(&subject, early).await
+    }
+
+    /// Returns the pod in JSON. The review of an eviction does not contain it.
+    async fn pod(&self, removal: &Removal) -> Result<Option<String>, Cause> {
+        if let Some(json) = &removal.pod {
+            return Ok(Some(json.clone()));
+        }
+        let found = self.kube().find(&PODS, &removal.namespace, &removal.name, Part::Whole).await?;
+        found.map(|object| json(&object).map(str::to_owned)).transpose()
     }
 
     /// Returns a reviewer that keeps time for a reservation if an Unknown verdict is allowed.
@@ -154,15 +163,24 @@ impl<'r> Reviewer<'r> {
     }
 
     fn kube(&self) -> KubeReader<'r> {
-        KubeReader { clients: self.clients, end: self.end.min(Instant::now() + KUBE_TIMEOUT) }
+        self.kube_until(self.end.min(Instant::now() + KUBE_TIMEOUT))
+    }
+
+    fn kube_until(&self, end: Instant) -> KubeReader<'r> {
+        KubeReader { clients: self.clients, end }
     }
 
     fn facts<'s>(&'s self, subject: &'s Subject<'_>) -> FactReader<'s> {
         FactReader { clients: self.clients, config: self.config, group: &subject.group, end: self.end }
     }
 
-    fn effects<'s>(&'s self, subject: &'s Subject<'_>, writer: &'s dyn Writer) -> Effects<'s> {
-        Effects { writer, store: self.config.reservation, lease: &subject.lease, end: self.end }
+    fn effects<'s>(
+        &self,
+        subject: &'s Subject<'_>,
+        writer: &'s dyn Writer,
+        reader: KubeReader<'s>,
+    ) -> Effects<'s> {
+        Effects { writer, reader, store: self.config.reservation, lease: &subject.lease }
     }
 
     /// Whether the review changes nothing, and its effects count as done. In audit mode denials do not bind, so effects do not
@@ -202,35 +220,25 @@ impl<'r> Reviewer<'r> {
 
     /// Reserves a deletion that is allowed in any case, in the time that is left. A teardown needs no reservation.
     async fn reserve_allowed(&self, subject: &Subject<'_>, writer: &dyn Writer) -> Result<(), Cause> {
-        let end = self.reserve_end.min(Instant::now() + RESERVE_TIMEOUT);
-        let kube = KubeReader { clients: self.clients, end };
-        let (is_torn_down, mut read) =
-            join(self.is_torn_down(subject, kube), self.reservations(subject, kube)).await;
+        let kube = self.kube_until(self.reserve_end.min(Instant::now() + RESERVE_TIMEOUT));
+        let read = self.reservations(subject, kube);
+        let (is_torn_down, read) = join(self.is_torn_down(subject, kube), read).await;
         if is_torn_down {
             return Ok(());
         }
-        let late = || Cause::new(cause::TIMEOUT, "there was no time left");
-        let effects = Effects { end, ..self.effects(subject, writer) };
-        let mut queued = None;
-        loop {
-            let reservations = read?;
+        let now = self.clients.context.now();
+        let entry = |reservations: &Reservations| {
             let now = self.clients.context.now();
-            let end_time = now + self.reserve_end.saturating_duration_since(Instant::now());
-            let status = ReviewTimes { now, end: end_time }.status(&reservations, &subject.pod.uid);
-            if status.validity == Validity::Active {
-                return Ok(());
-            }
-            let entry = reservation(&subject.pod, &status, now, end_time)?;
-            match effects.reserve(&reservations, entry, now).await {
-                WriteResult::Written => return Ok(()),
-                WriteResult::Failed(why) => return Err(why),
-                WriteResult::Conflict if Instant::now() >= end => return Err(late()),
-                WriteResult::Conflict => {}
-            }
-            if queued.is_none() {
-                queued = Some(timeout_at(end, effects::queue(effects.lease)).await.map_err(|_| late())?);
-            }
-            read = self.reservations(subject, kube).await;
+            let times =
+                ReviewTimes { now, end: now + self.reserve_end.saturating_duration_since(Instant::now()) };
+            let status = times.status(reservations, &subject.pod.uid);
+            let entry = reservation(&subject.pod, &status, now, times.end)?;
+            Ok(Some(entry).filter(|_| status.validity != Validity::Active))
+        };
+        match self.effects(subject, writer, kube).reserve(read?, now, entry).await {
+            Some(WriteResult::Written) | None => Ok(()),
+            Some(WriteResult::Failed(why)) => Err(why),
+            Some(WriteResult::Conflict) => Err(Cause::new(cause::TIMEOUT, "there was no time left")),
         }
     }
 
@@ -239,7 +247,7 @@ impl<'r> Reviewer<'r> {
         let pod = &subject.pod;
         let (namespace, (owner, has_node)) = join(
             kube.namespace(&pod.namespace),
-            join(kube.owner(subject.entry, pod), kube.has_node(&pod.node)),
+            join(Owners::read_one(kube, subject.entry, pod), kube.has_node(&pod.node)),
         )
         .await;
         // With several owners, this one removes only a part of the etcd cluster.
@@ -248,10 +256,7 @@ impl<'r> Reviewer<'r> {
     }
 
     async fn reservations(&self, subject: &Subject<'_>, kube: KubeReader<'_>) -> Result<Reservations, Cause> {
-        match self.config.reservation {
-            ReservationStore::Lease => kube.reservations(&subject.lease).await,
-            ReservationStore::Local => Ok(effects::local(&subject.lease)),
-        }
+        effects::read(self.config.reservation, kube, &subject.lease).await
     }
 
     /// Finds the etcd cluster of a pod.
@@ -261,14 +266,13 @@ impl<'r> Reviewer<'r> {
     {
         let pod = Pod::read(json, 0)?;
         let mut namespace = None;
-        for (entry, selected) in group::entries(self.config, &pod, json) {
-            if selected == Selected::IfNamespaceMatches {
+        for entry in group::entries(self.config, &pod) {
+            if let NamespaceMatch::Labeled(selector) = &entry.namespaces {
                 let namespace = match &mut namespace {
                     Some(namespace) => namespace,
                     none => none.insert(self.kube().namespace(&pod.namespace).await?),
                 };
-                if !matches!(&entry.namespaces, NamespaceMatch::Labeled(selector) if selector.matches(&namespace.labels))
-                {
+                if !selector.matches(&namespace.labels) {
                     continue;
                 }
             }
@@ -294,17 +298,13 @@ impl<'r> Reviewer<'r> {
 
     /// Reads Kubernetes and the members. Returns an early ruling if the members need not be asked.
     async fn read(&self, subject: &Subject<'_>) -> Result<Snapshot, Box<EarlyRuling>> {
-        let lease = (self.config.reservation == ReservationStore::Lease).then_some(&subject.lease);
         let Subject { removal, pod, entry, group, .. } = subject;
-        let mut state = self.kube().read(entry, group, pod, lease).await;
-        if lease.is_none() {
-            state.reservations = Ok(effects::local(&subject.lease));
-        }
+        let kube = self.kube();
+        let state = KubeState::read(kube, entry, group, pod, self.reservations(subject, kube)).await;
         if let Some(early) = decide::from_kube_state(self.config, removal, pod, &state) {
             return Err(Box::new(early));
         }
-        let pods = state.pods.as_deref().unwrap_or_default();
-        let facts = self.facts(subject).about(&pod.uid, &state, pods).await;
+        let facts = self.facts(subject).about(&pod.uid, &state).await;
         Ok(Snapshot { state, facts })
     }
 
@@ -320,7 +320,7 @@ impl<'r> Reviewer<'r> {
                 Err(early) => return *early,
             };
             let effect = loop {
-                let effect = match self.decide(subject, &snapshot, &mut progress) {
+                let effect = match self.decide(subject, &snapshot, &progress) {
                     Decision::Ruling(ruling) => {
                         let ruling = self.add_namespace_warnings(subject.removal, &snapshot.state, ruling);
                         return EarlyRuling::unreserved(ruling);
@@ -355,22 +355,22 @@ impl<'r> Reviewer<'r> {
         EarlyRuling::unreserved(self.unknown(subject.removal, &Cause::new(cause::TIMEOUT, text)))
     }
 
-    fn decide(&self, subject: &Subject<'_>, snapshot: &Snapshot, progress: &mut Progress) -> Decision {
+    fn decide(&self, subject: &Subject<'_>, snapshot: &Snapshot, progress: &Progress) -> Decision {
         let Subject { removal, pod, entry, .. } = subject;
-        let is_dry_run = self.is_dry_run(removal);
-        loop {
-            let input = Input { config: self.config, entry, removal, pod, facts: &snapshot.facts, progress };
-            match decide::decide(input) {
-                Decision::Effect(effect) if is_dry_run => progress.assume(effect),
-                Decision::Effect(effect) => return Decision::Effect(effect),
-                Decision::Ruling(ruling) => {
-                    return Decision::Ruling(decide::unknown_owner(pod, &snapshot.state, ruling));
-                }
-            }
+        let input = Input { config: self.config, entry, removal, pod, facts: &snapshot.facts, progress };
+        let decision = if self.is_dry_run(removal) {
+            Decision::Ruling(decide::dry_run(input))
+        } else {
+            decide::decide(input)
+        };
+        match decision {
+            Decision::Ruling(ruling) => Decision::Ruling(decide::unknown_owner(pod, &snapshot.state, ruling)),
+            effect @ Decision::Effect(_) => effect,
         }
     }
 
-    /// Writes the reservation that an effect needs.
+    /// Writes the reservation that an effect needs over the reservations that the decision used. After a conflict it retries, as long
+    /// as the others changed no reservation of this etcd cluster.
     async fn reserve(
         &self,
         subject: &Subject<'_>,
@@ -378,60 +378,31 @@ impl<'r> Reviewer<'r> {
         effect: &Effect,
     ) -> Option<WriteResult> {
         let (facts, pod) = (&snapshot.facts, &subject.pod);
+        let successor = match effect {
+            Effect::MoveLeader { .. } => return None,
+            Effect::Reserve => None,
+            Effect::AddSuccessor { uid } => Some(uid),
+        };
         let read = match &snapshot.state.reservations {
             Ok(read) => read,
             Err(why) => return Some(WriteResult::Failed(why.clone())),
         };
-        let mut entry = match reservation(pod, &facts.reservation, facts.now, facts.end) {
-            Ok(entry) => entry,
-            Err(why) => return Some(WriteResult::Failed(why)),
-        };
-        match effect {
-            Effect::MoveLeader { .. } => return None,
-            Effect::Reserve => {}
-            Effect::AddSuccessor { uid } => {
+        let entry = |current: &Reservations| {
+            let is_same = |uid: &str| current.of(uid) == read.of(uid);
+            if !is_same(&pod.uid) || !facts.pods.iter().all(|pod| is_same(&pod.pod.uid)) {
+                return Ok(None);
+            }
+            let mut entry = reservation(pod, &facts.reservation, facts.now, facts.end)?;
+            if let Some(uid) = successor {
                 let previous = read.of(&pod.uid).filter(|_| facts.reservation.validity != Validity::Expired);
                 entry.since = previous.map_or(entry.since, |previous| previous.since);
                 entry.to.push(uid.clone());
             }
-        }
-        let end = self.end.min(Instant::now() + KUBE_TIMEOUT);
-        let effects = Effects { end, ..self.effects(subject, self.clients.writer.as_deref()?) };
-        Some(self.write(&effects, subject, snapshot, read, entry).await)
-    }
-
-    /// Writes over the reservations that the decision used. After a conflict it retries, as long as the others changed no
-    /// reservation of this etcd cluster.
-    async fn write(
-        &self,
-        effects: &Effects<'_>,
-        subject: &Subject<'_>,
-        snapshot: &Snapshot,
-        read: &Reservations,
-        entry: Reservation,
-    ) -> WriteResult {
-        let now = snapshot.state.now;
-        let first = effects.reserve(read, entry.clone(), now).await;
-        if first != WriteResult::Conflict {
-            return first;
-        }
-        let Ok(_queued) = timeout_at(effects.end, effects::queue(effects.lease)).await else {
-            return WriteResult::Conflict;
+            Ok(Some(entry))
         };
-        while Instant::now() < effects.end {
-            let Ok(current) = self.reservations(subject, self.kube()).await else {
-                return WriteResult::Conflict;
-            };
-            let is_same = |uid: &str| current.of(uid) == read.of(uid);
-            if !is_same(&subject.pod.uid) || !snapshot.facts.pods.iter().all(|pod| is_same(&pod.pod.uid)) {
-                return WriteResult::Conflict;
-            }
-            let written = effects.reserve(&current, entry.clone(), now).await;
-            if written != WriteResult::Conflict {
-                return written;
-            }
-        }
-        WriteResult::Conflict
+        let writer = self.clients.writer.as_deref()?;
+        let effects = self.effects(subject, writer, self.kube());
+        Some(effects.reserve(read.clone(), facts.now, entry).await.unwrap_or(WriteResult::Conflict))
     }
 
     /// Moves leadership, and waits until most members report the new leader.
@@ -441,7 +412,8 @@ impl<'r> Reviewer<'r> {
         // The listed pod may have a newer address than the review's.
         let listed = facts.pods.iter().find(|listed| listed.pod.uid == subject.pod.uid);
         let leader = subject.group.peer(listed.map_or(&subject.pod, |listed| &listed.pod));
-        let moved = self.effects(subject, writer).move_leader(&leader, to).await;
+        let effects = self.effects(subject, writer, self.kube_until(self.end));
+        let moved = effects.move_leader(&leader, to).await;
         if moved != TransferResult::Transferred {
             return moved;
         }
@@ -458,22 +430,4 @@ impl<'r> Reviewer<'r> {
         }
         TransferResult::Transferred
     }
-}
-
-/// Returns the reservation of a pod for a review with this end. It keeps what an earlier reservation contains.
-fn reservation(
-    pod: &Pod,
-    status: &ReservationStatus,
-    now: SystemTime,
-    end: SystemTime,
-) -> Result<Reservation, Cause> {
-    let time = |time: SystemTime| {
-        Timestamp::try_from(time)
-            .map_err(|error| Cause::new(cause::NOT_RESERVED, format!("the time is none: {error}")))
-    };
-    let mut entry = Reservation::new(&pod.uid, &pod.name, time(end)?);
-    entry.first = Some(status.backoff.first.map_or_else(|| time(now), Ok)?);
-    // A concurrent review of the same pod may be moving leadership to another successor.
-    entry.to.clone_from(&status.successors);
-    Ok(entry)
 }

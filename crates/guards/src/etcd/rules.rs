@@ -12,6 +12,7 @@
 
 use std::collections::BTreeSet;
 
+use admission::Operation;
 use k8s_openapi::api::admissionregistration::v1::{MatchCondition, RuleWithOperations};
 
 use super::NAME;
@@ -33,25 +34,18 @@ struct Scoped<'c> {
 
 /// Returns the webhook entries.
 pub(super) fn entries(config: &Config) -> Vec<WebhookEntry> {
-    let install = not_install_namespace(config);
-    let overrides = || overrides::condition(NAME);
-    let mut of_pods = vec![overrides(), not_last_kubelet_deletion(), not_terminating()];
-    of_pods.extend(install.clone());
-    let mut of_related = vec![overrides()];
-    of_related.extend(config.related.contains(&Related::Scale).then(fewer_replicas));
-    of_related.extend(install.clone());
-    let pods = entries_of(config, "etcd-pods", &[namespaced("DELETE", "", "pods")], &of_pods, true);
-    let evictions = [namespaced("CREATE", "", "pods/eviction")];
-    let install: Vec<MatchCondition> = install.into_iter().collect();
-    let evictions = entries_of(config, "etcd-evictions", &evictions, &install, false);
-    let related: Vec<RuleWithOperations> =
-        config.related.iter().flat_map(|related| related_rules(*related)).collect();
-    let related = if related.is_empty() {
-        Vec::new()
-    } else {
-        entries_of(config, "etcd-above", &related, &of_related, false)
-    };
-    [pods, evictions, related].concat()
+    let deletions = vec![overrides::condition(NAME), not_last_kubelet_deletion(), not_terminating()];
+    let mut related = vec![overrides::condition(NAME)];
+    related.extend(config.related.contains(&Related::Scale).then(fewer_replicas));
+    [
+        ("etcd-pods", vec![namespaced(Operation::Delete, "", "pods")], deletions),
+        ("etcd-evictions", vec![namespaced(Operation::Create, "", "pods/eviction")], Vec::new()),
+        ("etcd-above", config.related.iter().flat_map(|related| related_rules(*related)).collect(), related),
+    ]
+    .into_iter()
+    .filter(|(_, rules, _)| !rules.is_empty())
+    .flat_map(|(name, rules, conditions)| entries_of(config, name, &rules, conditions))
+    .collect()
 }
 
 /// Returns one entry per scope. The first has the plain name, the second ends in `-2`.
@@ -59,21 +53,21 @@ fn entries_of(
     config: &Config,
     name: &str,
     rules: &[RuleWithOperations],
-    conditions: &[MatchCondition],
-    selects_pods: bool,
+    mut conditions: Vec<MatchCondition>,
 ) -> Vec<WebhookEntry> {
     let common = &config.common_config;
+    conditions.extend(not_install_namespace(config));
     let entry = |(at, scope): (usize, Scoped<'_>)| {
         let name = if at == 0 { name.to_owned() } else { format!("{name}-{}", at + 1) };
         WebhookEntry {
             namespace_selector: both(&common.namespace_selector, &scope.namespaces),
             object_selector: scope.pods.cloned().unwrap_or_default(),
-            match_conditions: conditions.to_vec(),
+            match_conditions: conditions.clone(),
             has_side_effects: true,
             ..WebhookEntry::new(WebhookType::Validating, name, rules.to_vec(), common)
         }
     };
-    scopes(config, selects_pods).into_iter().enumerate().map(entry).collect()
+    scopes(config, name == "etcd-pods").into_iter().enumerate().map(entry).collect()
 }
 
 /// Returns the scopes of all etcd clusters: named namespaces with the same selector of pods share one, each namespace selector has its
@@ -123,19 +117,17 @@ fn both(one: &Selector, other: &Selector) -> Selector {
     both.into_iter().collect()
 }
 
-fn namespaced(operation: &str, group: &str, resource: &str) -> RuleWithOperations {
-    rule(operation, group, resource, "Namespaced")
+fn namespaced(operation: Operation, group: &str, resource: &str) -> RuleWithOperations {
+    rule(operation.as_str(), group, resource, "Namespaced")
 }
 
-fn related_rules(related: Related) -> Vec<RuleWithOperations> {
-    let (group, resource) = related.resource();
-    match related {
-        Related::Scale => {
-            let subresource = format!("{resource}/scale");
-            vec![namespaced("UPDATE", group, resource), namespaced("UPDATE", group, &subresource)]
-        }
-        Related::StatefulSets | Related::Pvcs | Related::Pdbs => vec![namespaced("DELETE", group, resource)],
-    }
+fn related_rules(related: Related) -> impl Iterator<Item = RuleWithOperations> {
+    let (group, plural, operation, subresources) = related.requests();
+    subresources.iter().map(move |subresource| {
+        let resource =
+            if subresource.is_empty() { plural.to_owned() } else { format!("{plural}/{subresource}") };
+        namespaced(operation, group, &resource)
+    })
 }
 
 /// Matches updates of a `StatefulSet` that reduce its replicas. A Scale omits the value 0.

@@ -14,19 +14,22 @@ use futures_util::future::{join, join_all};
 use tokio::time::Instant;
 
 use super::config::{Config, EtcdClusterConfig, NamespaceMatch, ReservationStore};
-use super::decide::{self, Decision, Input, Progress};
+use super::decide;
+use super::effects;
 use super::facts::{FactReader, Facts};
-use super::group::{self, Group, Selected};
-use super::kube_state::{KubeReader, KubeState, Namespace, PODS, json};
+use super::group::{self, Group};
+use super::input::{Input, Progress};
+use super::kube_reader::{KubeReader, Namespace, PODS, read_pods};
+use super::kube_state::KubeState;
 use super::messages;
 use super::overrides::DELETE_ANYWAY;
 use super::owners::Owners;
-use super::pod::{self, Pod};
+use super::pod::Pod;
 use super::removal::{Removal, RemovalKind};
 use super::table::{MemberState, Row, Table};
 use ::config::SelectorExt as _;
-use cluster::fleet::{Object, Part};
-use cluster::writer::{Lease, Reservations};
+use cluster::fleet::Part;
+use cluster::writer::Lease;
 use cluster::{Clients, Resource};
 
 pub use report::{
@@ -46,7 +49,7 @@ pub struct Survey {
 }
 
 /// An etcd cluster: its entry, its group, and the uids of the pods that the entry decides about.
-struct ObjectResult<'c> {
+struct FoundCluster<'c> {
     entry: &'c EtcdClusterConfig,
     group: Group,
     own: Vec<String>,
@@ -133,15 +136,12 @@ impl Survey {
         let kube = kube(clients);
         let (namespace, objects) = join(kube.namespace(name), kube.list(&PODS, name, Part::Whole)).await;
         let (namespace, objects) = (namespace?, objects?);
+        let pods = read_pods(&objects, 0)?;
         let mut overlaps = BTreeMap::new();
-        let found = self.find(&namespace, name, &objects, &mut overlaps)?;
-        let autodetected = || {
-            let pods = objects.iter().filter(|object| json(object).is_ok_and(pod::is_autodetected));
-            pods.map(|object| object.name.clone()).collect()
-        };
+        let found = self.find(&namespace, &pods, &mut overlaps);
         // An entry whose pods all belong to an earlier entry is reported as an overlap, not as empty.
         let is_empty = |at: usize, entry: &EtcdClusterConfig| {
-            contains(entry, name, &namespace)
+            entry.namespaces.matches(name, &namespace.labels)
                 && !found.iter().any(|found| std::ptr::eq(found.entry, entry))
                 && !overlaps.keys().any(|(_, second)| *second == at)
         };
@@ -150,8 +150,8 @@ impl Survey {
             entry: entry_name(at),
             namespace: name.to_owned(),
             is_going: namespace.is_deleting,
-            pods: objects.len(),
-            seem_members: autodetected(),
+            pods: pods.len(),
+            seem_members: pods.iter().filter(|pod| pod.runs_etcd).map(|pod| pod.name.clone()).collect(),
         });
         let mut report = SurveyReport { empty: empty.collect(), ..SurveyReport::default() };
         report.overlaps = overlaps
@@ -164,15 +164,9 @@ impl Survey {
             })
             .collect();
         for found in &found {
-            let mut pods = Vec::new();
-            for object in &objects {
-                let json = json(object)?;
-                let pod = Pod::read(json, found.entry.port)?;
-                if !pod.has_ended() && group::selects(found.entry, &pod, json) && found.group.contains(&pod) {
-                    pods.push(pod);
-                }
-            }
-            report.ensembles.push(self.cluster(clients, &namespace, found, &pods).await);
+            // The port may identify the container of etcd.
+            let pods = found.group.select(found.entry, read_pods(&objects, found.entry.port)?, "");
+            report.ensembles.push(self.cluster(clients, &namespace, found, pods).await);
         }
         report.ensembles.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(report)
@@ -183,66 +177,48 @@ impl Survey {
     fn find(
         &self,
         namespace: &Namespace,
-        name: &str,
-        objects: &[Object],
+        pods: &[Pod],
         overlaps: &mut BTreeMap<(usize, usize), Vec<String>>,
-    ) -> Result<Vec<ObjectResult<'_>>, Cause> {
+    ) -> Vec<FoundCluster<'_>> {
         let position = |entry: &EtcdClusterConfig| {
             self.config.clusters.iter().position(|one| std::ptr::eq(one, entry)).unwrap_or_default()
         };
-        let mut all: Vec<ObjectResult<'_>> = Vec::new();
-        for object in objects {
-            let json = json(object)?;
-            let pod = Pod::read(json, 0)?;
-            if pod.has_ended() {
-                continue;
-            }
-            let mut entries = group::entries(&self.config, &pod, json)
-                .filter(|(entry, selected)| *selected == Selected::Yes || contains(entry, name, namespace))
-                .map(|(entry, _)| entry);
+        let mut all: Vec<FoundCluster<'_>> = Vec::new();
+        for pod in pods.iter().filter(|pod| !pod.has_ended()) {
+            let mut entries = group::entries(&self.config, pod)
+                .filter(|entry| entry.namespaces.matches(&pod.namespace, &namespace.labels));
             let Some(entry) = entries.next() else { continue };
             for other in entries {
                 overlaps.entry((position(entry), position(other))).or_default().push(pod.name.clone());
             }
-            let group = Group::of(entry, &Pod::read(json, entry.port)?);
+            let group = Group::of(entry, pod);
             match all.iter_mut().find(|found| found.group == group) {
-                Some(found) => found.own.push(pod.uid),
-                None => all.push(ObjectResult { entry, group, own: vec![pod.uid] }),
+                Some(found) => found.own.push(pod.uid.clone()),
+                None => all.push(FoundCluster { entry, group, own: vec![pod.uid.clone()] }),
             }
         }
-        Ok(all)
+        all
     }
 
     async fn cluster(
         &self,
         clients: &Clients,
         namespace: &Namespace,
-        ObjectResult { entry, group, own }: &ObjectResult<'_>,
-        pods: &[Pod],
+        FoundCluster { entry, group, own }: &FoundCluster<'_>,
+        pods: Vec<Pod>,
     ) -> ClusterReport {
         let kube = kube(clients);
         let lease = group.lease(self.home());
         let first = pods.first().cloned().unwrap_or_default();
-        let reservations = async {
-            match self.config.reservation {
-                ReservationStore::Lease => kube.reservations(&lease).await,
-                ReservationStore::Local => Ok(Reservations::default()),
-            }
-        };
         let nodes = join_all(pods.iter().map(|pod| kube.has_node(&pod.node)));
-        let (owner, (nodes, reservations)) = join(kube.owner(entry, &first), join(nodes, reservations)).await;
-        let (owner, owners) = Owners::read(kube, entry, group, (&first, owner), Some(pods)).await;
-        let state = KubeState {
-            now: clients.context.now(),
-            namespace: Ok(namespace.clone()),
-            owner,
-            owners,
-            has_node: Ok(true),
-            pods: Ok(pods.to_vec()),
-            reservations,
-        };
+        let reservations = effects::read(self.config.reservation, kube, &lease);
+        let owner = Owners::read_one(kube, entry, &first);
+        let (owner, (nodes, reservations)) = join(owner, join(nodes, reservations)).await;
+        let owners = Owners::read(kube, entry, group, (&first, owner), Some(&pods)).await;
+        let state = KubeState::of_pods(clients.context.now(), namespace.clone(), pods.clone());
+        let state = KubeState { owners, reservations, ..state };
         let facts = FactReader { clients, config: &self.config, group, end: Instant::now() + TIMEOUT };
-        let facts = facts.about("", &state, pods).await;
+        let facts = facts.about("", &state).await;
         let table = Table::of(&self.config, &facts);
         let members = table.rows.iter().map(|row| {
             let found = pods.iter().zip(&nodes).find(|(pod, _)| pod.uid == row.uid);
@@ -291,21 +267,15 @@ impl Survey {
         }
         let reservations = state.reservations.as_ref().cloned().unwrap_or_default();
         let facts = facts.clone().about(&pod.uid, &reservations);
-        let mut progress = Progress::default();
-        loop {
-            let input = Input {
-                config: &self.config,
-                entry,
-                removal: &removal,
-                pod,
-                facts: &facts,
-                progress: &progress,
-            };
-            match decide::decide(input) {
-                Decision::Ruling(ruling) => return ruling,
-                Decision::Effect(effect) => progress.assume(effect),
-            }
-        }
+        let input = Input {
+            config: &self.config,
+            entry,
+            removal: &removal,
+            pod,
+            facts: &facts,
+            progress: &Progress::default(),
+        };
+        decide::unknown_owner(pod, state, decide::dry_run(input))
     }
 }
 
@@ -315,13 +285,6 @@ fn kube(clients: &Clients) -> KubeReader<'_> {
 
 fn entry_name(at: usize) -> String {
     format!("ensembles[{at}]")
-}
-
-fn contains(entry: &EtcdClusterConfig, name: &str, namespace: &Namespace) -> bool {
-    match &entry.namespaces {
-        NamespaceMatch::Named(named) => named == name,
-        NamespaceMatch::Labeled(selector) => selector.matches(&namespace.labels),
-    }
 }
 
 fn member(table: &Table, row: &Row, deletion: Option<DeletionReport>, pod: Option<&Pod>) -> MemberReport {

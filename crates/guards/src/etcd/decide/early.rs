@@ -5,9 +5,11 @@ use std::time::SystemTime;
 use admission::{Cause, Denial, Request, Ruling, Verdict, one_line};
 
 use super::super::config::Config;
-use super::super::kube_state::{KubeState, Namespace, OwnerState};
+use super::super::kube_reader::Namespace;
+use super::super::kube_state::KubeState;
 use super::super::messages;
 use super::super::overrides::{self, Override};
+use super::super::owners::OwnerState;
 use super::super::pod::Pod;
 use super::super::removal::{Removal, RemovalKind};
 use cluster::cause;
@@ -110,7 +112,7 @@ pub(in super::super) fn from_kube_state(
             return Some(early);
         }
     }
-    match &state.owner {
+    match &state.owners.own {
         Ok(OwnerState::Deleted) if pod.stateful_set().is_some() => {
             return allow("its StatefulSet is being deleted or gone");
         }
@@ -151,7 +153,7 @@ fn from_namespace(
 
 /// Turns a denial into Unknown if the pod's owner of an operator's kind could not be read: the deletion may be a teardown.
 pub(in super::super) fn unknown_owner(pod: &Pod, state: &KubeState, ruling: Ruling) -> Ruling {
-    let (Err(why), None) = (&state.owner, pod.stateful_set()) else { return ruling };
+    let (Err(why), None) = (&state.owners.own, pod.stateful_set()) else { return ruling };
     let Ruling { verdict, warnings, audit, refusal } = ruling;
     let Verdict::Deny(denial) = verdict else { return Ruling { verdict, warnings, audit, refusal } };
     let text = format!("whether what it belongs to is being deleted cannot be seen: {}", why.text);

@@ -3,19 +3,14 @@
 use admission::Ruling;
 
 use super::super::config::LeaderPolicy;
+use super::super::input::{Effect, Input};
 use super::super::messages::Messages;
 use super::super::reservations::Validity;
-use super::super::table::{MemberState, Row, Table};
-use super::{Decision, Effect, Input, allow_reserved, deny_backoff, not_reserved};
-use cluster::etcd::Id;
+use super::super::table::{Row, Table};
+use super::{Decision, allow_reserved, deny_backoff, not_reserved};
 
 /// The denial for people with `leader: refuse`.
 pub(super) const LEADS: &str = "it leads the ensemble, and leaders are not deleted here (leader: refuse)";
-
-/// Whether the leader is denied. Controllers are not, because a rolling update would never finish.
-pub(in super::super) fn is_refused(input: Input<'_>) -> bool {
-    input.entry.leader == LeaderPolicy::Refuse && !input.removal.by_controller
-}
 
 /// Decides about the leader.
 pub(super) fn decide_leader(
@@ -34,7 +29,7 @@ pub(super) fn decide_leader(
     if input.entry.leader == LeaderPolicy::Allow {
         return allow("it leads: the ensemble elects another when it is gone");
     }
-    if is_refused(input) {
+    if input.denies_leader() {
         return deny("Leader", LEADS);
     }
     if progress.cannot_move_leader || table.is_degraded {
@@ -53,7 +48,7 @@ pub(super) fn decide_leader(
         return allow(&format!("it leads, and would hand over to {name} first"));
     }
     let reservation = &input.facts.reservation;
-    let next = successor(table, me, &progress.unable_to_lead, &reservation.successors);
+    let next = table.successor(me, &progress.unable_to_lead, &reservation.successors);
     let Some((next, to)) = next.and_then(|next| Some((next, next.id?))) else {
         return deny("Leader", "it leads the ensemble, and no other member can take over");
     };
@@ -77,26 +72,4 @@ pub(super) fn decide_leader(
         );
     }
     Decision::Effect(Effect::AddSuccessor { uid: next.uid.clone() })
-}
-
-/// A lag below this is normal, because entries are written while the members answer.
-const NORMAL_LAG: u64 = 100;
-
-/// Returns the best member to take over leadership: healthy, not on a cordoned node, with little lag, already updated. Among equals
-/// the reserved successor wins. A member on a cordoned node or with an old revision would soon have to transfer leadership again.
-pub(in super::super) fn successor<'t>(
-    table: &'t Table,
-    me: &Row,
-    unable_to_lead: &[Id],
-    reserved: &[String],
-) -> Option<&'t Row> {
-    let is_able = |row: &&Row| {
-        row.uid != me.uid
-            && row.state == MemberState::Healthy
-            && row.id.is_some_and(|id| !unable_to_lead.contains(&id))
-    };
-    table.rows.iter().filter(is_able).min_by_key(|row| {
-        let (lag, is_other) = (row.lag.unwrap_or(0), !reserved.contains(&row.uid));
-        (row.is_cordoned, lag / NORMAL_LAG, !row.is_updated, is_other, lag, row.id)
-    })
 }

@@ -16,18 +16,12 @@ mod voter;
 
 use admission::{Cause, Ruling};
 
-use super::config::{Config, EtcdClusterConfig, Membership};
-use super::facts::Facts;
+use super::input::{Effect, Input};
 use super::messages::Messages;
-use super::pod::Pod;
-use super::removal::Removal;
-use super::reservations::Validity;
 use super::table::{MemberState, Row, Table};
 use cluster::cause;
-use cluster::etcd::Id;
 
 pub(super) use early::{EarlyRuling, Next, from_kube_state, from_pod, from_request, unknown_owner};
-pub(super) use leader::{is_refused, successor};
 use no_response::decide_no_response;
 use voter::decide_voter;
 
@@ -39,109 +33,14 @@ pub(super) enum Decision {
     Effect(Effect),
 }
 
-/// A change that is needed before a member can be deleted.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Effect {
-    /// Reserve the deletion of the pod.
-    Reserve,
-    /// Add the pod with this uid as successor to the reservation, without renewing it.
-    AddSuccessor { uid: String },
-    MoveLeader {
-        to: Id,
-        /// The name of the successor for users.
-        name: String,
-    },
-}
-
-/// The effects of this review so far.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Progress {
-    /// A dry run would have reserved the deletion.
-    pub(super) would_reserve: bool,
-    pub(super) reservation_error: Option<Cause>,
-    /// The members that cannot take over leadership.
-    pub(super) unable_to_lead: Vec<Id>,
-    /// Whether etcd does not support leadership transfers.
-    pub(super) cannot_move_leader: bool,
-    /// The successor that a dry run would have moved leadership to.
-    pub(super) would_move_to: Option<String>,
-    pub(super) moved_to: Option<String>,
-}
-
-impl Progress {
-    /// Records an effect as done, for a dry run.
-    pub(super) fn assume(&mut self, effect: Effect) {
-        match effect {
-            Effect::Reserve | Effect::AddSuccessor { .. } => self.would_reserve = true,
-            Effect::MoveLeader { name, .. } => self.would_move_to = Some(name),
+/// Decides as if all effects succeeded.
+pub(super) fn dry_run(input: Input<'_>) -> Ruling {
+    let mut progress = input.progress.clone();
+    loop {
+        match decide(Input { progress: &progress, ..input }) {
+            Decision::Ruling(ruling) => return ruling,
+            Decision::Effect(effect) => progress.assume(effect),
         }
-    }
-}
-
-/// The input of the last step.
-#[derive(Clone, Copy)]
-pub(super) struct Input<'i> {
-    pub(super) config: &'i Config,
-    pub(super) entry: &'i EtcdClusterConfig,
-    pub(super) removal: &'i Removal,
-    pub(super) pod: &'i Pod,
-    pub(super) facts: &'i Facts,
-    pub(super) progress: &'i Progress,
-}
-
-impl Input<'_> {
-    /// Returns why the deletion cannot be reserved.
-    fn reservation_error(&self) -> Option<&Cause> {
-        self.facts.reservations_error.as_ref().or(self.progress.reservation_error.as_ref())
-    }
-
-    /// Whether an allow can rely on a reservation.
-    fn is_reserved(&self) -> bool {
-        self.progress.would_reserve || self.facts.reservation.validity == Validity::Active
-    }
-
-    /// Whether deleting the pod removes the member from the list. A hook does that, and it does not run without a grace period.
-    fn removes_member(&self) -> bool {
-        let is_configured = match self.entry.membership {
-            Membership::Auto => self.pod.hook_removes_member,
-            Membership::Kept => false,
-            Membership::Removed => true,
-        };
-        is_configured && self.grace() > 0
-    }
-
-    /// Returns the grace period of the deletion in seconds.
-    fn grace(&self) -> i64 {
-        self.removal.grace.unwrap_or(self.pod.grace)
-    }
-
-    /// Returns the quorum without the pod. The hook of an unhealthy member may fail to remove it.
-    fn quorum(&self, me: &Row, voters: usize) -> Quorum {
-        Quorum::of(voters, self.removes_member() && me.state == MemberState::Healthy)
-    }
-}
-
-/// The quorum after a deletion.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Quorum {
-    /// The number of voters then.
-    pub(super) voters: usize,
-    /// How many of them are a quorum.
-    pub(super) needed: usize,
-    /// Whether the member leaves the list.
-    pub(super) removes_member: bool,
-}
-
-impl Quorum {
-    fn of(voters: usize, removes_member: bool) -> Self {
-        let voters = if removes_member { voters.saturating_sub(1) } else { voters };
-        Self { voters, needed: voters / 2 + 1, removes_member }
-    }
-
-    /// Whether even healthy others are not a quorum.
-    fn is_impossible(self) -> bool {
-        let others = if self.removes_member { self.voters } else { self.voters.saturating_sub(1) };
-        others < self.needed
     }
 }
 

@@ -2,9 +2,10 @@
 
 use admission::Cause;
 
+use super::super::input::{Input, Quorum};
 use super::super::messages::Messages;
 use super::super::table::{Row, Table};
-use super::{Decision, Input, Quorum, allow_reserved, mixed_clusters};
+use super::{Decision, allow_reserved, mixed_clusters};
 use cluster::cause;
 
 /// Decides about a member that does not answer: it can be deleted if the others are a quorum, or if it is almost certainly down. It

@@ -9,13 +9,18 @@ use admission::Verdict;
 use proptest::prelude::*;
 use proptest::test_runner::{Config as Cases, TestRunner};
 
+use super::super::facts::Facts;
 use super::super::facts::{Answers, MemberView, PodFacts};
 use super::super::fixture::{self, config, now};
-use super::super::kube_state::NodeState;
+use super::super::input::{Progress, Quorum};
+use super::super::kube_reader::NodeState;
+use super::super::pod::Pod;
+use super::super::removal::Removal;
 use super::super::removal::RemovalKind;
 use super::super::reservations::ReservationStatus;
 use super::super::size::DeclaredSizes;
 use super::*;
+use cluster::etcd::Id;
 use cluster::etcd::{Alarm, AlarmKind, Member, MemberList, Read, Status};
 
 /// The problem of one member.

@@ -3,11 +3,12 @@
 use admission::{Cause, Ruling, Verdict};
 
 use super::super::config::{LeaderPolicy, Severity};
+use super::super::input::{Input, Quorum};
 use super::super::messages::Messages;
 use super::super::size::SizeSource;
 use super::super::table::{MemberState, Row, Table};
-use super::leader::{LEADS, decide_leader, is_refused};
-use super::{Decision, Input, Quorum, allow_reserved};
+use super::leader::{LEADS, decide_leader};
+use super::{Decision, allow_reserved};
 use cluster::cause;
 
 /// The denial for the remaining members after the quorum is lost.
@@ -149,7 +150,7 @@ impl Voter<'_> {
                 return messages.deny("QuorumLost", LOST);
             }
             // A single member has no successor.
-            if table.leads(me) && is_refused(*input) {
+            if table.leads(me) && input.denies_leader() {
                 return messages.deny("Leader", LEADS);
             }
             if let Some(ruling) = self.without_other() {

@@ -3,8 +3,8 @@
 use admission::Cause;
 
 use super::super::config::Config;
-use super::super::decide::{Input, is_refused, successor};
 use super::super::facts::PodFacts;
+use super::super::input::Input;
 use super::super::removal::RemovalKind;
 use super::super::table::{MemberState, Row, Table};
 use cluster::cause;
@@ -95,9 +95,9 @@ fn leader(input: Input<'_>, table: &Table) -> String {
         );
     }
     let next =
-        table.row(&input.pod.uid).and_then(|me| successor(table, me, &input.progress.unable_to_lead, &[]));
+        table.row(&input.pod.uid).and_then(|me| table.successor(me, &input.progress.unable_to_lead, &[]));
     match next.and_then(|next| Some((next, next.id?))) {
-        Some((next, id)) if is_refused(input) => format!(
+        Some((next, id)) if input.denies_leader() => format!(
             "Hand over to {} first: {exec} move-leader {id:x} (with your --cacert, --cert and --key)",
             next.name
         ),

@@ -116,8 +116,7 @@ fn etcd_can_be_a_sidecar() {
     let starting = json!({"phase": "Pending", "initContainerStatuses": [state("etcd", "running")]});
     let spec = json!({"initContainers": [always], "containers": [{"name": "app", "image": "web"}]});
     assert_eq!(pod(&spec, &starting).process, Process::Running);
-    let autodetected = json!({"metadata": {}, "spec": spec});
-    assert!(is_autodetected(&autodetected.to_string()));
+    assert!(pod(&spec, &starting).runs_etcd);
 }
 
 #[test]
@@ -182,10 +181,8 @@ fn autodetects_containers_by_program_or_image() {
         ),
         (json!({"name": "etcd", "image": "etcd:3", "command": ["sh", "-c", "exec etcd"]}), true),
     ] {
-        let pod = json!({"metadata": {}, "spec": {"containers": [container]}});
-        assert_eq!(is_autodetected(&pod.to_string()), expected, "{container}");
+        assert_eq!(pod(&json!({"containers": [container]}), &json!({})).runs_etcd, expected, "{container}");
     }
-    assert!(!is_autodetected("7"));
 }
 
 #[test]

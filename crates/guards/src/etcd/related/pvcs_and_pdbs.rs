@@ -4,18 +4,11 @@ use admission::Cause;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde::Deserialize;
 
-use super::super::kube_state::{PODS, json};
 use super::super::pod::Pod;
-use super::{Input, Objection, Subject, entry};
+use super::super::wire;
+use super::{Input, Objection, Subject, entry_of};
 use ::config::{Selector, SelectorExt as _};
 use cluster::cause;
-use cluster::fleet::Part;
-
-#[derive(Deserialize)]
-struct Pdb {
-    #[serde(default)]
-    spec: PdbSpec,
-}
 
 #[derive(Default, Deserialize)]
 struct PdbSpec {
@@ -24,11 +17,9 @@ struct PdbSpec {
 
 /// Returns the pods of the namespace that are members and stay.
 async fn members(input: Input<'_>, subject: &Subject<'_>) -> Result<Vec<Pod>, Cause> {
-    let mut members = Vec::new();
-    for object in input.kube.list(&PODS, &input.request.namespace, Part::Whole).await? {
-        members.extend(entry(input, &subject.namespace, json(&object)?)?.map(|(_, pod)| pod));
-    }
-    members.retain(|pod| !pod.is_deleting && !pod.has_ended());
+    let mut members = input.kube.pods(&input.request.namespace, 0).await?;
+    let is_member = |pod: &Pod| entry_of(input, &subject.namespace, pod).is_some();
+    members.retain(|pod| !pod.is_deleting && !pod.has_ended() && is_member(pod));
     Ok(members)
 }
 
@@ -42,12 +33,11 @@ pub(super) async fn pvc_deleted(input: Input<'_>, subject: &Subject<'_>) -> Resu
 }
 
 pub(super) async fn pdb_deleted(input: Input<'_>, subject: &Subject<'_>) -> Result<Vec<Objection>, Cause> {
-    let unreadable = |error: &dyn std::fmt::Display| {
-        Cause::new(cause::GARBAGE, format!("the PodDisruptionBudget cannot be read: {error}"))
-    };
-    let pdb: Pdb = serde_json::from_str(&subject.json).map_err(|error| unreadable(&error))?;
+    let pdb: wire::Object<PdbSpec> = wire::read(&subject.json, "the PodDisruptionBudget")?;
     let Some(selector) = pdb.spec.selector else { return Ok(Vec::new()) };
-    let selector = Selector::try_from(selector).map_err(|error| unreadable(&error))?;
+    let selector = Selector::try_from(selector).map_err(|error| {
+        Cause::new(cause::GARBAGE, format!("the PodDisruptionBudget cannot be read: {error}"))
+    })?;
     let members = members(input, subject).await?;
     let is_selected = |pod: &&Pod| selector.matches(&pod.labels);
     let members = match members.iter().filter(is_selected).count() {

@@ -11,16 +11,14 @@ use serde::Deserialize;
 
 use super::super::config::{EtcdClusterConfig, Membership, Related, Severity};
 use super::super::facts::{FactReader, MemberView};
-use super::super::group::{self, Group};
-use super::super::kube_state::{KubeState, OwnerState, PODS, WireStatefulSet, json};
-use super::super::owners::Owners;
+use super::super::group::Group;
+use super::super::kube_state::KubeState;
 use super::super::pod::{Pod, Process};
 use super::super::removal::{REPLICAS, malformed};
 use super::super::table::Table;
-use super::{Input, Objection, Subject, entry};
+use super::super::wire;
+use super::{Input, Objection, Subject, entry_of};
 use cluster::cause;
-use cluster::fleet::Part;
-use cluster::writer::Reservations;
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -49,18 +47,23 @@ pub(super) fn is_scaled_down(input: Input<'_>) -> Result<bool, Cause> {
     Ok(after < before)
 }
 
-/// Returns the JSON of the pod template.
-fn template<'s>(set: &WireStatefulSet<'s>) -> Result<&'s str, Cause> {
-    let template = set.spec.template.ok_or_else(|| {
+/// Returns the configuration entry of the pods of a template, and the pod of the template.
+fn of_template<'i>(
+    input: Input<'i>,
+    subject: &Subject<'_>,
+    template: Option<wire::Pod>,
+) -> Result<Option<(&'i EtcdClusterConfig, Pod)>, Cause> {
+    let template = template.ok_or_else(|| {
         Cause::new(cause::GARBAGE, "the StatefulSet cannot be read: missing field `template`")
     })?;
-    Ok(template.get())
+    let pod = Pod { namespace: input.request.namespace.to_string(), ..Pod::of(template, 0) };
+    Ok(entry_of(input, &subject.namespace, &pod).map(|entry| (entry, pod)))
 }
 
 pub(super) async fn scaled(input: Input<'_>, subject: &Subject<'_>) -> Result<Vec<Objection>, Cause> {
     let (before, after) = change(input)?;
-    let set = WireStatefulSet::read(&subject.json)?;
-    let Some((entry, pod)) = entry(input, &subject.namespace, template(&set)?)? else {
+    let mut set: wire::StatefulSet = wire::read(&subject.json, "the StatefulSet")?;
+    let Some((entry, pod)) = of_template(input, subject, set.spec.template.take())? else {
         return Ok(Vec::new());
     };
     let removes_members = match entry.membership {
@@ -115,31 +118,15 @@ async fn voters(
     uid: &str,
 ) -> Result<u64, Cause> {
     let Input { config, kube, .. } = input;
-    let mut pods = Vec::new();
-    for object in kube.list(&PODS, &input.request.namespace, Part::Whole).await? {
-        let json = json(&object)?;
-        let pod = Pod::read(json, entry.port)?;
-        if !pod.has_ended() && group::selects(entry, &pod, json) {
-            pods.push(pod);
-        }
-    }
+    let pods = kube.pods(&input.request.namespace, entry.port).await?;
     let is_own = |pod: &&Pod| pod.stateful_set().is_some_and(|owner| owner.uid == uid);
-    let Some(own) = pods.iter().find(is_own) else {
+    let Some(group) = pods.iter().find(is_own).map(|own| Group::of(entry, own)) else {
         return Err(Cause::new(cause::UNCLEAR, "none of its pods is there"));
     };
-    let group = Group::of(entry, own);
-    pods.retain(|pod| group.contains(pod));
-    let state = KubeState {
-        now: input.now,
-        namespace: Ok(subject.namespace.clone()),
-        owner: Ok(OwnerState::None),
-        owners: Owners::default(),
-        has_node: Ok(true),
-        pods: Ok(pods.clone()),
-        reservations: Ok(Reservations::default()),
-    };
+    let pods = group.select(entry, pods, "");
+    let state = KubeState::of_pods(input.now, subject.namespace.clone(), pods);
     let reader = FactReader { clients: kube.clients, config, group: &group, end: kube.end };
-    let mut facts = reader.about("", &state, &pods).await;
+    let mut facts = reader.about("", &state).await;
     // A member that was removed from the list stops, and its pod stays. The others report who votes.
     let is_removed =
         |view: &MemberView| matches!(view, MemberView::NoResponse(why) if why.code == cause::NOT_LISTENING);
@@ -148,13 +135,13 @@ async fn voters(
 }
 
 pub(super) fn deleted(input: Input<'_>, subject: &Subject<'_>) -> Result<Vec<Objection>, Cause> {
-    let set = WireStatefulSet::read(&subject.json)?;
+    let mut set: wire::StatefulSet = wire::read(&subject.json, "the StatefulSet")?;
     let options = input.request.options.map(Raw::parse::<Option<Options>>).transpose();
     let options =
         options.map_err(|_| malformed("its options are none of a deletion"))?.flatten().unwrap_or_default();
     let is_orphaning =
         options.propagation_policy.as_deref() == Some("Orphan") || options.orphan_dependents == Some(true);
-    if is_orphaning || entry(input, &subject.namespace, template(&set)?)?.is_none() {
+    if is_orphaning || of_template(input, subject, set.spec.template.take())?.is_none() {
         return Ok(Vec::new());
     }
     let mut objections = Vec::new();

@@ -143,6 +143,9 @@ pub(super) struct Table {
     pub(super) notes: Vec<String>,
 }
 
+/// A lag below this is normal, because entries are written while the members answer.
+const NORMAL_LAG: u64 = 100;
+
 /// The largest size at which each deletion interrupts etcd.
 const SMALL: usize = 2;
 
@@ -197,6 +200,20 @@ impl Table {
         // A voter without a pod has no row if the list is uncertain.
         let has_all = self.reported_voters.is_some_and(|voters| voters <= others.len() + 1);
         !self.has_working_quorum && has_all && others.into_iter().all(|is_down| is_down)
+    }
+
+    /// Returns the best member to take over leadership: healthy, not on a cordoned node, with little lag, already updated. Among equals
+    /// the reserved successor wins. A member on a cordoned node or with an old revision would soon have to transfer leadership again.
+    pub(super) fn successor(&self, me: &Row, unable_to_lead: &[Id], reserved: &[String]) -> Option<&Row> {
+        let is_able = |row: &&Row| {
+            row.uid != me.uid
+                && row.state == MemberState::Healthy
+                && row.id.is_some_and(|id| !unable_to_lead.contains(&id))
+        };
+        self.rows.iter().filter(is_able).min_by_key(|row| {
+            let (lag, is_other) = (row.lag.unwrap_or(0), !reserved.contains(&row.uid));
+            (row.is_cordoned, lag / NORMAL_LAG, !row.is_updated, is_other, lag, row.id)
+        })
     }
 
     /// Whether some pods belong to another etcd cluster that may depend on them.
