@@ -6,7 +6,7 @@
 //! | `config.yaml` | the guard's section of the configuration; without the file, all defaults |
 //! | `facts.yaml` | the objects of the cluster; an object that is not listed is unknown to the guard, not absent |
 //! | `fleet.yaml` | instead of `facts.yaml`: the objects of several clusters; see [`fleet`] |
-//! | `ensemble.yaml` | instead of `facts.yaml`: an etcd cluster and its pods; see [`etcd_cluster`] |
+//! | `etcd.yaml` | instead of `facts.yaml`: an etcd cluster and its pods; see [`etcd_cluster`] |
 //! | `ruling.yaml` | the expected ruling; see [`expected`] |
 //!
 //! `facts.yaml` lists objects by the plural of their resource, and namespaced ones as `namespace/name`:
@@ -73,7 +73,7 @@ fn trials(kind: &'static dyn GuardKind) -> Vec<Trial> {
 
 /// The files of a case. Another name is an error, since the runner would ignore the file.
 const FILES: [&str; 6] =
-    ["review.json", "config.yaml", "facts.yaml", "fleet.yaml", "ensemble.yaml", "ruling.yaml"];
+    ["review.json", "config.yaml", "facts.yaml", "fleet.yaml", "etcd.yaml", "ruling.yaml"];
 
 fn run(kind: &'static dyn GuardKind, case: &Path) -> Result<(), Failed> {
     for entry in fs::read_dir(case)? {
@@ -84,7 +84,7 @@ fn run(kind: &'static dyn GuardKind, case: &Path) -> Result<(), Failed> {
     }
     let body = fs::read(case.join("review.json")).map_err(|error| format!("review.json: {error}"))?;
     let clusters = case.join("fleet.yaml");
-    let members = case.join("ensemble.yaml");
+    let members = case.join("etcd.yaml");
     let clients = match (fs::read_to_string(&clusters), fs::read_to_string(&members)) {
         (Ok(text), _) => fleet::FleetFile::read(&text, &clusters)?.clients(),
         (_, Ok(text)) => etcd_cluster::EtcdFacts::read(&text, &members)?.clients(),

@@ -205,17 +205,17 @@ async fn after_quorum_loss_dead_members_are_allowed_and_the_others_stay() {
         "the quorum is lost, and it is one of the members that are left",
     );
     // If two know no leader, a third without a response has no quorum.
-    let silent = |down: &[&str]| {
+    let unreachable = |down: &[&str]| {
         let fake = Fake::of(3).leaderless();
         for name in down {
             fake.state().members.get_mut(*name).unwrap().reply = Reply::NoResponse(cause::TIMEOUT);
         }
         fake
     };
-    assert_ruling(&deleted(&silent(&["etcd-2"]), LEAST, "etcd-2").await, "allow", "the quorum is lost");
+    assert_ruling(&deleted(&unreachable(&["etcd-2"]), LEAST, "etcd-2").await, "allow", "the quorum is lost");
     // Two members without a response may be a quorum by themselves.
     assert_ruling(
-        &deleted(&silent(&["etcd-1", "etcd-2"]), LEAST, "etcd-2").await,
+        &deleted(&unreachable(&["etcd-1", "etcd-2"]), LEAST, "etcd-2").await,
         "unknown",
         "etcd-2: timeout",
     );
@@ -464,8 +464,8 @@ async fn a_denied_eviction_makes_a_drain_wait() {
     let Verdict::Deny(denial) = ruling.verdict else { panic!() };
     assert_eq!((denial.code, denial.causes[0].reason.as_str()), (Code::TooManyRequests, "DisruptionBudget"));
     assert_ruling(&evicted(&Fake::of(3), LEAST, "etcd-1").await, "allow", "");
-    let gone = Fake::of(3).with(|s| drop(s.pods.remove(1)));
-    assert_ruling(&evicted(&gone, LEAST, "etcd-1").await, "allow", "");
+    let without_pod = Fake::of(3).with(|s| drop(s.pods.remove(1)));
+    assert_ruling(&evicted(&without_pod, LEAST, "etcd-1").await, "allow", "");
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,16 +1,16 @@
-//! An etcd cluster in a file, for cases of the etcd guard: `ensemble.yaml` instead of `facts.yaml`.
+//! An etcd cluster in a file, for cases of the etcd guard: `etcd.yaml` instead of `facts.yaml`.
 //!
 //! ```yaml
 //! pods:                                  # in namespace db, of the StatefulSet etcd, on nodes n0, n1, …
 //!   etcd-0: {id: 10, leads: true}
 //!   etcd-1: {id: 11, behind: 3}
-//!   etcd-2: {unknown: not-listening}     # or read: timeout, poor: true, learner: true, term: 3, ensemble: 7, …
+//!   etcd-2: {unknown: not-listening}     # or read: timeout, healthOnly: true, learner: true, term: 3, cluster: 7, …
 //! quorum: lost                           # no member knows a leader, and no read succeeds
 //! alarms: {etcd-1: NOSPACE}
 //! unknown: {pods: forbidden}             # failed reads of the API server
 //! absent: [nodes/n1]                     # objects that do not exist
-//! going: [namespaces/db]                 # objects with a deletion timestamp
-//! leaving: [etcd-1]                      # pods with a reservation from ten seconds ago
+//! deleting: [namespaces/db]              # objects with a deletion timestamp
+//! reserved: [etcd-1]                     # pods with a reservation from ten seconds ago
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -46,8 +46,8 @@ pub(crate) struct EtcdFacts {
     alarms: BTreeMap<String, String>,
     unknown: BTreeMap<String, String>,
     absent: BTreeSet<String>,
-    going: BTreeSet<String>,
-    leaving: Vec<String>,
+    deleting: BTreeSet<String>,
+    reserved: Vec<String>,
 }
 
 // Each flag is independent.
@@ -58,11 +58,12 @@ struct MemberFacts {
     id: u64,
     leads: bool,
     term: u64,
-    #[serde(rename = "ensemble")]
+    #[serde(rename = "cluster")]
     cluster_id: u64,
     behind: u64,
     learner: bool,
-    poor: bool,
+    #[serde(rename = "healthOnly")]
+    health_only: bool,
     read: Option<String>,
     unknown: Option<String>,
     version: String,
@@ -82,7 +83,7 @@ impl Default for MemberFacts {
             cluster_id: CLUSTER_ID,
             behind: 0,
             learner: false,
-            poor: false,
+            health_only: false,
             read: None,
             unknown: None,
             version: "3.5.16".to_owned(),
@@ -145,7 +146,7 @@ impl EtcdFacts {
     }
 
     fn with_deletion_timestamp(&self, plural: &str, name: &str, mut object: Value) -> Value {
-        if self.going.contains(&format!("{plural}/{name}")) {
+        if self.deleting.contains(&format!("{plural}/{name}")) {
             object["metadata"]["deletionTimestamp"] = "2026-11-21T09:59:00Z".into();
         }
         object
@@ -157,10 +158,10 @@ impl EtcdFacts {
         }
         match plural {
             "pods" => self.pods.get(name).map(|one| self.pod(name, one)),
-            "leases" if self.leaving.is_empty() => None,
+            "leases" if self.reserved.is_empty() => None,
             "leases" => {
                 let entry = |pod: &String| json!({"uid": format!("uid-{pod}"), "pod": pod, "since": "2026-11-21T09:59:50Z"});
-                let held: Vec<Value> = self.leaving.iter().map(entry).collect();
+                let held: Vec<Value> = self.reserved.iter().map(entry).collect();
                 let annotations = json!({"durward.dev/reservations": Value::from(held).to_string()});
                 Some(json!({"metadata": {"namespace": "durward-system", "name": name, "resourceVersion": "7", "annotations": annotations}}))
             }
@@ -199,7 +200,7 @@ impl EtcdFacts {
             return fail(code);
         }
         let plain = matches!(request, EtcdRequest::Health | EtcdRequest::Metrics);
-        if one.poor != plain {
+        if one.health_only != plain {
             return fail(if plain { "unsupported" } else { "gateway-off" });
         }
         let of_voters =

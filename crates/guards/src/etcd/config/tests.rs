@@ -69,9 +69,9 @@ fn a_server_name_can_contain_namespace_and_name() {
 #[test]
 fn lists_files_with_their_keys() {
     let yaml = "ensembles: [{namespace: a, selector: x=y}, {namespace: b, selector: x=y, client: {tls: {files: {ca: ca, cert: c, key: k}}, auth: {files: {user: u, password: p}}}}]";
-    let ensembles = config(yaml).clusters;
-    assert!(ensembles[0].client.files().is_empty());
-    let keys: Vec<&str> = ensembles[1].client.files().into_iter().map(|(key, _)| key).collect();
+    let clusters = config(yaml).clusters;
+    assert!(clusters[0].client.files().is_empty());
+    let keys: Vec<&str> = clusters[1].client.files().into_iter().map(|(key, _)| key).collect();
     assert_eq!(
         keys,
         ["tls.files.ca", "tls.files.cert", "tls.files.key", "auth.files.user", "auth.files.password"]
@@ -106,18 +106,18 @@ fn reads_the_kind_of_the_owner() {
         ("{apiVersion: a.b/v1, kind: etcdcluster}", "is no kind"),
         ("{apiVersion: a.b/v1, kind: Etcd, plural: Etcds}", "is no plural"),
     ] {
-        let told = problems(&format!("ensembles: [{{namespace: a, selector: x=y, owner: {owner}}}]"));
-        assert_eq!(told.len(), 1, "{told:?}");
-        assert!(told[0].contains(why), "{told:?}");
+        let errors = problems(&format!("ensembles: [{{namespace: a, selector: x=y, owner: {owner}}}]"));
+        assert_eq!(errors.len(), 1, "{errors:?}");
+        assert!(errors[0].contains(why), "{errors:?}");
     }
 }
 
 #[test]
 fn reports_all_problems_at_once() {
-    let told = problems(
+    let errors = problems(
         "ensembles:\n- {selector: app=etcd}\n- {namespace: db}\n- {namespace: durward-system, selector: '!a'}\nmemberDeadline: 0s\nreservaton: lease\n",
     );
-    let told = told.join("\n");
+    let errors = errors.join("\n");
     for why in [
         "ensembles[0].namespace: not exactly one of namespace and namespaceSelector",
         "ensembles[1].selector: is missing",
@@ -126,7 +126,7 @@ fn reports_all_problems_at_once() {
         "memberDeadline: is no time",
         "did you mean reservation?",
     ] {
-        assert!(told.contains(why), "{why}:\n{told}");
+        assert!(errors.contains(why), "{why}:\n{errors}");
     }
 }
 
@@ -259,17 +259,17 @@ fn contradictions_have_a_next_step() {
 
 #[test]
 fn never_proposes_a_timeout_above_the_maximum() {
-    let told = |deadline: &str| {
+    let errors = |deadline: &str| {
         problems(&format!("memberDeadline: {deadline}\nensembles: [{{namespace: db, selector: a=b}}]"))
             .join("\n")
     };
-    assert!(told("14s").contains("timeoutSeconds: 29"), "{}", told("14s"));
-    assert!(!told("15s").contains("timeoutSeconds: 31"), "{}", told("15s"));
+    assert!(errors("14s").contains("timeoutSeconds: 29"), "{}", errors("14s"));
+    assert!(!errors("15s").contains("timeoutSeconds: 31"), "{}", errors("15s"));
 }
 
 #[track_caller]
 fn is_told(yaml: &str, why: &str, next: &str) {
-    let told = problems(yaml);
-    assert_eq!(told.len(), 1, "{yaml}: {told:?}");
-    assert!(told[0].contains(why) && told[0].contains(next), "{told:?}");
+    let errors = problems(yaml);
+    assert_eq!(errors.len(), 1, "{yaml}: {errors:?}");
+    assert!(errors[0].contains(why) && errors[0].contains(next), "{errors:?}");
 }

@@ -283,12 +283,12 @@ impl Any {
     /// Whether most pods are in one etcd cluster with one listed leader.
     fn is_led(&self) -> bool {
         let twins = self.members.iter().filter(|problem| **problem == Problem::Twice).count();
-        let silent = self
+        let unanswered = self
             .members
             .iter()
             .filter(|problem| matches!(problem, Problem::NoResponse(_) | Problem::OtherCluster))
             .count();
-        let told = self.members.len() + twins - silent;
+        let answering = self.members.len() + twins - unanswered;
         let has_one = self.leader.is_some_and(|leader| {
             Self::is_listed(self.members[leader]) && self.members[leader] != Problem::Learner
         });
@@ -297,7 +297,7 @@ impl Any {
             .iter()
             .enumerate()
             .any(|(at, problem)| *problem == Problem::Claims && Some(at) != self.leader);
-        told * 2 > self.members.len() + twins && has_one && !others
+        answering * 2 > self.members.len() + twins && has_one && !others
     }
 
     /// Returns the number of voters after the deletion: one less if the hook removes the member, which needs a healthy member and a
@@ -410,7 +410,7 @@ fn an_allowed_deletion_leaves_a_healthy_quorum() {
         let of = case.remaining_voters();
         let holds = others > of / 2;
         let small = case.is_small();
-        let (at, goes) = match &decision {
+        let (at, is_allowed) = match &decision {
             // An effect is decided only for a member that can be deleted.
             Decision::Effect(effect) => {
                 if matches!(effect, Effect::MoveLeader { .. }) {
@@ -429,7 +429,7 @@ fn an_allowed_deletion_leaves_a_healthy_quorum() {
             },
         };
         counts[at].set(counts[at].get() + 1);
-        if goes && case.votes(case.target) {
+        if is_allowed && case.votes(case.target) {
             // One of two stays, even if the leader is unclear.
             let stays =
                 |at: usize| matches!(case.members[at], Problem::None | Problem::OldTerm | Problem::Claims);
@@ -443,7 +443,7 @@ fn an_allowed_deletion_leaves_a_healthy_quorum() {
         }
         // A member that does not answer may be healthy, so it needs a quorum of the others or a lost quorum.
         if let Problem::NoResponse(code) = case.members[case.target]
-            && goes
+            && is_allowed
         {
             let rest = case.voters().saturating_sub(case.leaderless());
             let is_lost = !case.has_working_quorum() && rest < case.voters() / 2 + 1;
@@ -467,7 +467,7 @@ fn an_allowed_deletion_leaves_a_healthy_quorum() {
         }
         // A pod of another etcd cluster with more members is needed there.
         if case.members[case.target] == Problem::OtherCluster {
-            prop_assert!(!goes, "{decision:?}");
+            prop_assert!(!is_allowed, "{decision:?}");
         }
         // A healthy member is allowed only with a reservation.
         if matches!(&decision, Decision::Ruling(ruling) if ruling.verdict == Verdict::Allow)
@@ -486,7 +486,7 @@ fn an_allowed_deletion_leaves_a_healthy_quorum() {
             && case.leader != Some(case.target)
             && may
         {
-            prop_assert!(goes, "{decision:?}");
+            prop_assert!(is_allowed, "{decision:?}");
         }
         Ok(())
     });

@@ -241,11 +241,11 @@ fn a_pod_with_the_id_of_a_member_that_is_down_does_not_count() {
     };
     assert!(is_rejected(&table_with(with_own_list)));
     // The member's own pod may be missing.
-    let gone = table_with(|facts| {
+    let without_pods = table_with(|facts| {
         with_own_list(facts);
         drop(facts.pods.remove(2));
     });
-    assert!(is_rejected(&gone), "{:?}", gone.rows);
+    assert!(is_rejected(&without_pods), "{:?}", without_pods.rows);
     // A verified pod has a certificate of the etcd cluster.
     let verified = table_with(|facts| {
         rogue(facts);

@@ -182,12 +182,12 @@ async fn an_unreadable_owner_makes_the_size_unknown() {
 
 #[tokio::test(start_paused = true)]
 async fn deleting_one_of_several_statefulsets_is_not_a_teardown() {
-    let goes = |state: &mut State| {
+    let delete_second = |state: &mut State| {
         each_its_own(state);
         let set = state.others.get_mut(&("statefulsets", "b".to_owned())).unwrap();
         set["metadata"]["deletionTimestamp"] = "x".into();
     };
-    let gone = |state: &mut State| {
+    let remove_second = |state: &mut State| {
         each_its_own(state);
         drop(state.others.remove(&("statefulsets", "b".to_owned())));
     };
@@ -195,7 +195,7 @@ async fn deleting_one_of_several_statefulsets_is_not_a_teardown() {
         each_its_own(state);
         state.others.get_mut(&("statefulsets", "b".to_owned())).unwrap()["spec"]["replicas"] = 0.into();
     };
-    let changes: [fn(&mut State); 3] = [goes, gone, end];
+    let changes: [fn(&mut State); 3] = [delete_second, remove_second, end];
     for (at, change) in changes.into_iter().enumerate() {
         // Another member is down, so even the garbage collector waits.
         let short = Fake::of(3).down(&["etcd-2"]).with(change);
@@ -217,7 +217,7 @@ async fn deleting_one_of_several_statefulsets_is_not_a_teardown() {
     }
     // Deleting all owners is a teardown.
     let all = Fake::of(3).down(&["etcd-2"]).with(|s| {
-        goes(s);
+        delete_second(s);
         s.others.get_mut(&("statefulsets", "a".to_owned())).unwrap()["spec"]["replicas"] = 0.into();
         drop(s.others.remove(&("statefulsets", "c".to_owned())));
     });
@@ -226,12 +226,12 @@ async fn deleting_one_of_several_statefulsets_is_not_a_teardown() {
     }
     assert!(all.state().actions.is_empty());
     // A pod whose etcd does not run is allowed and reserved.
-    let crashed = Fake::of(3).with(goes);
+    let crashed = Fake::of(3).with(delete_second);
     crashed.set_container("etcd-1", "waiting");
     assert_ruling(&deleted_by(&crashed, TOGETHER, "etcd-1", CONTROLLER, |_| {}).await, "allow", "");
     assert_eq!(crashed.state().actions, ["reserved etcd-1"]);
     // Without the list of pods, other owners may exist.
-    let unseen = Fake::of(3).with(goes).with_error("pods");
+    let unseen = Fake::of(3).with(delete_second).with_error("pods");
     assert_ruling(&deleted_by(&unseen, TOGETHER, "etcd-1", CONTROLLER, |_| {}).await, "unknown", "");
 }
 

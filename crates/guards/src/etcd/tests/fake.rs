@@ -96,7 +96,7 @@ pub(super) struct State {
 #[derive(Clone)]
 pub(super) struct Fake(Arc<Mutex<State>>);
 
-const ENSEMBLE: Id = 0xcdf8_1818_1818_1818;
+const CLUSTER_ID: Id = 0xcdf8_1818_1818_1818;
 
 impl Fake {
     /// Returns so many healthy members. `etcd-0` leads and has the id 10.
@@ -107,7 +107,7 @@ impl Fake {
             reply: Reply::Full,
             leader: ReportedLeader::Consensus,
             term: 4,
-            cluster: ENSEMBLE,
+            cluster: CLUSTER_ID,
             behind: 0,
             is_learner: false,
             version: "3.5.16",
@@ -285,7 +285,7 @@ impl State {
             is_learner: one.is_learner,
         };
         let own = self.members.iter().filter(|(_, one)| one.cluster == cluster).map(member);
-        let listed = self.listed.iter().filter(|_| cluster == ENSEMBLE).cloned();
+        let listed = self.listed.iter().filter(|_| cluster == CLUSTER_ID).cloned();
         MemberList { cluster, members: own.chain(listed).collect() }
     }
 
@@ -377,9 +377,9 @@ async fn hang_until<T>(deadline: Instant, text: &str) -> Result<T, Cause> {
 impl Reader for Fake {
     fn get<'a>(&'a self, address: Address<'a>, deadline: Instant) -> BoxFuture<'a, cluster::MetadataResult> {
         Box::pin(async move {
-            let look = GetQuery { address, part: cluster::fleet::Part::Metadata };
+            let query = GetQuery { address, part: cluster::fleet::Part::Metadata };
             Ok(self
-                .get_object(&Cluster::Local, look, deadline)
+                .get_object(&Cluster::Local, query, deadline)
                 .await?
                 .map(|object| Arc::new(object.metadata)))
         })
@@ -388,12 +388,12 @@ impl Reader for Fake {
     fn get_object<'a>(
         &'a self,
         _: &'a Cluster,
-        look: GetQuery<'a>,
+        query: GetQuery<'a>,
         deadline: Instant,
     ) -> BoxFuture<'a, ObjectResult> {
         Box::pin(async move {
             yield_now().await;
-            let plural = look.address.resource.plural.as_ref();
+            let plural = query.address.resource.plural.as_ref();
             if plural == "leases" && self.state().leases_hang {
                 return hang_until(deadline, "the API server did not answer").await;
             }
@@ -408,7 +408,7 @@ impl Reader for Fake {
                     object(&lease)
                 }));
             }
-            Ok(state.object(plural, look.address.name).map(object))
+            Ok(state.object(plural, query.address.name).map(object))
         })
     }
 

@@ -225,9 +225,9 @@ async fn the_smaller_of_two_clusters_in_one_group_is_unknown() {
         });
         assert_ruling(&deleted(&lags, yaml, "etcd-1").await, "deny", "only 2 other members");
         // A pod without a response may belong to either.
-        let silent = two_in_one(have_a_set)
+        let unreachable = two_in_one(have_a_set)
             .with(|s| s.members.get_mut("etcd-7").unwrap().reply = Reply::NoResponse(cause::TIMEOUT));
-        assert_ruling(&deleted(&silent, yaml, "etcd-7").await, "unknown", "two ensembles");
+        assert_ruling(&deleted(&unreachable, yaml, "etcd-7").await, "unknown", "two ensembles");
     }
 }
 

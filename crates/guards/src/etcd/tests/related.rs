@@ -45,7 +45,7 @@ fn scaled_by_subresource(before: u64, after: u64) -> Vec<u8> {
     })
 }
 
-fn gone(change: impl FnOnce(&mut Value)) -> Vec<u8> {
+fn deleted_statefulset(change: impl FnOnce(&mut Value)) -> Vec<u8> {
     body("DELETE", "apps", "statefulsets", &Value::Null, &set(3), change)
 }
 
@@ -81,33 +81,45 @@ async fn scaling_below_the_quorum_is_denied() {
 #[tokio::test]
 async fn deleting_a_statefulset_with_its_members_is_denied() {
     let guard = fake().guard(&yaml());
-    assert_ruling(&review(&guard, &gone(|_| {})).await, "deny", "its 3 members go with it");
+    assert_ruling(&review(&guard, &deleted_statefulset(|_| {})).await, "deny", "its 3 members go with it");
     // The denial proposes no request that is denied too.
-    assert!(!text_of(&review(&guard, &gone(|_| {})).await).contains("scale it to 0"));
+    assert!(!text_of(&review(&guard, &deleted_statefulset(|_| {})).await).contains("scale it to 0"));
     let alone = fake().guard(&format!("alsoGuard: [statefulsets]\n{LEAST}"));
-    assert_ruling(&review(&alone, &gone(|_| {})).await, "deny", "or scale it to 0 where that is meant");
     assert_ruling(
-        &review(&guard, &gone(|r| r["options"] = json!({"propagationPolicy": "Orphan"}))).await,
-        "allow",
-        "",
+        &review(&alone, &deleted_statefulset(|_| {})).await,
+        "deny",
+        "or scale it to 0 where that is meant",
     );
     assert_ruling(
-        &review(&guard, &gone(|r| r["oldObject"]["spec"]["replicas"] = 0.into())).await,
-        "allow",
-        "",
-    );
-    assert_ruling(
-        &review(&guard, &gone(|r| r["oldObject"]["metadata"]["deletionTimestamp"] = "x".into())).await,
-        "allow",
-        "",
-    );
-    assert_ruling(
-        &review(&guard, &gone(|r| r["oldObject"]["spec"]["template"]["metadata"]["labels"] = json!({})))
+        &review(&guard, &deleted_statefulset(|r| r["options"] = json!({"propagationPolicy": "Orphan"})))
             .await,
         "allow",
         "",
     );
-    let broken = gone(|r| {
+    assert_ruling(
+        &review(&guard, &deleted_statefulset(|r| r["oldObject"]["spec"]["replicas"] = 0.into())).await,
+        "allow",
+        "",
+    );
+    assert_ruling(
+        &review(
+            &guard,
+            &deleted_statefulset(|r| r["oldObject"]["metadata"]["deletionTimestamp"] = "x".into()),
+        )
+        .await,
+        "allow",
+        "",
+    );
+    assert_ruling(
+        &review(
+            &guard,
+            &deleted_statefulset(|r| r["oldObject"]["spec"]["template"]["metadata"]["labels"] = json!({})),
+        )
+        .await,
+        "allow",
+        "",
+    );
+    let broken = deleted_statefulset(|r| {
         r["oldObject"]["metadata"]["annotations"] = json!({
         "durward.dev/delete-anyway": "etcd", "durward.dev/delete-reason": "move", "durward.dev/delete-until": "2026-11-21T18:00:00Z"});
     });
@@ -124,16 +136,20 @@ async fn scaling_ignores_members_that_were_removed_before() {
         }
     });
     assert_ruling(&review(&removed.guard(&yaml()), &scaled(3, 1)).await, "allow", "");
-    let silent = fake().with(|s| {
+    let unreachable = fake().with(|s| {
         for one in s.members.values_mut() {
             one.reply = Reply::NoResponse(cause::TIMEOUT);
         }
     });
-    let text_of = review(&silent.guard(&yaml()), &scaled(3, 1)).await;
+    let text_of = review(&unreachable.guard(&yaml()), &scaled(3, 1)).await;
     assert_ruling(&text_of, "deny", "whether others have left the ensemble before cannot be seen");
     let leaving = format!("{ALL}\nensembles: [{{namespace: db, selector: app=etcd, membership: removed}}]");
-    assert_ruling(&review(&silent.guard(&leaving), &scaled(3, 1)).await, "allow", "");
-    assert_ruling(&review(&silent.guard(&leaving), &scaled(3, 0)).await, "deny", "none of its 3 members");
+    assert_ruling(&review(&unreachable.guard(&leaving), &scaled(3, 1)).await, "allow", "");
+    assert_ruling(
+        &review(&unreachable.guard(&leaving), &scaled(3, 0)).await,
+        "deny",
+        "none of its 3 members",
+    );
 }
 
 #[tokio::test]
@@ -167,11 +183,11 @@ async fn annotations_of_the_statefulset_override_a_scale() {
         "deny",
         "then kubectl -n db patch statefulset etcd -p '{\"spec\":{\"replicas\":1}}'",
     );
-    let going = fake().with(|s| {
+    let terminating = fake().with(|s| {
         let set = s.others.get_mut(&("statefulsets", "etcd".to_owned())).unwrap();
         set["metadata"]["deletionTimestamp"] = "x".into();
     });
-    assert_ruling(&review(&going.guard(&yaml()), &scaled_by_subresource(3, 1)).await, "allow", "");
+    assert_ruling(&review(&terminating.guard(&yaml()), &scaled_by_subresource(3, 1)).await, "allow", "");
 }
 
 #[tokio::test]
@@ -184,9 +200,13 @@ async fn annotations_of_the_namespace_override_and_mistakes_are_reported() {
     };
     let broken = annotated(json!({
         "durward.dev/delete-anyway": "db", "durward.dev/delete-reason": "move", "durward.dev/delete-until": "2026-11-21T18:00:00Z"}));
-    assert_ruling(&review(&broken.guard(&yaml()), &gone(|_| {})).await, "allow", "passes unchecked");
+    assert_ruling(
+        &review(&broken.guard(&yaml()), &deleted_statefulset(|_| {})).await,
+        "allow",
+        "passes unchecked",
+    );
     let half = annotated(json!({"durward.dev/delete-anyway": "db"}));
-    let text_of = review(&half.guard(&yaml()), &gone(|_| {})).await;
+    let text_of = review(&half.guard(&yaml()), &deleted_statefulset(|_| {})).await;
     assert_eq!(super::fake::verdict_of(&text_of), "deny");
     let warned: Vec<&str> = text_of.warnings.iter().collect();
     assert!(
@@ -200,18 +220,18 @@ async fn pvcs_that_are_deleted_with_pods_are_warned_about_or_denied() {
     let kept = |set: &mut Value, when: &str| {
         set["spec"]["persistentVolumeClaimRetentionPolicy"] = json!({when: "Delete"});
     };
-    let going = || gone(|r| kept(&mut r["oldObject"], "whenDeleted"));
+    let terminating = || deleted_statefulset(|r| kept(&mut r["oldObject"], "whenDeleted"));
     let shrinking = |after: u64| {
         let (mut new, mut old) = (set(after), set(5));
         kept(&mut new, "whenScaled");
         kept(&mut old, "whenScaled");
         body("UPDATE", "apps", "statefulsets", &new, &old, |_| {})
     };
-    let orphan = gone(|r| {
+    let orphan = deleted_statefulset(|r| {
         kept(&mut r["oldObject"], "whenDeleted");
         r["options"] = json!({"propagationPolicy": "Orphan"});
     });
-    let empty = gone(|r| {
+    let empty = deleted_statefulset(|r| {
         kept(&mut r["oldObject"], "whenDeleted");
         r["oldObject"]["spec"]["replicas"] = 0.into();
     });
@@ -222,7 +242,7 @@ async fn pvcs_that_are_deleted_with_pods_are_warned_about_or_denied() {
     assert_ruling(&review(&warns, &empty).await, "allow", "its claims are deleted with it");
     assert_ruling(&review(&denies, &empty).await, "deny", "its claims are deleted with it");
     assert_ruling(&review(&denies, &orphan).await, "allow", "");
-    assert_ruling(&review(&warns, &going()).await, "deny", "its 3 members go with it");
+    assert_ruling(&review(&warns, &terminating()).await, "deny", "its 3 members go with it");
 }
 
 #[tokio::test]
@@ -262,14 +282,14 @@ async fn deleting_the_pvc_of_a_member_or_a_pdb_over_members_is_denied() {
 
 #[tokio::test]
 async fn a_namespace_teardown_and_unconfigured_objects_are_allowed() {
-    let going = fake().with(|s| {
+    let terminating = fake().with(|s| {
         s.others.get_mut(&("namespaces", "db".to_owned())).unwrap()["metadata"]["deletionTimestamp"] =
             "x".into();
     });
-    assert_ruling(&review(&going.guard(&yaml()), &gone(|_| {})).await, "allow", "");
-    assert_ruling(&review(&fake().guard(LEAST), &gone(|_| {})).await, "allow", "");
-    let blind = fake().with_error("namespaces");
-    let text_of = review(&blind.guard(&yaml()), &gone(|_| {})).await;
+    assert_ruling(&review(&terminating.guard(&yaml()), &deleted_statefulset(|_| {})).await, "allow", "");
+    assert_ruling(&review(&fake().guard(LEAST), &deleted_statefulset(|_| {})).await, "allow", "");
+    let unreadable = fake().with_error("namespaces");
+    let text_of = review(&unreadable.guard(&yaml()), &deleted_statefulset(|_| {})).await;
     assert_ruling(&text_of, "unknown", "");
     let refusal = text_of.refusal.unwrap().message;
     assert!(refusal.starts_with("statefulset \"db/etcd\" could not be checked: "), "{refusal}");
