@@ -1,16 +1,17 @@
 //! Parses the answers of etcd's JSON gateway and of its plain HTTP paths, and encodes them for snapshots.
 //!
-//! One reading for both: the live world reads what a member answers, the world on disk what one answered once. A member may be
-//! anybody, so nothing is filled in: an answer of which a part is missing that must be there is none.
+//! Live clients and snapshots share this parser. Any program may answer on a member's port, so nothing is filled in: an answer
+//! without a required part is an error.
 //!
 //! Facts (measured on 3.4.23 and 3.6.15; `api/etcdserverpb/rpc.proto`): numbers of 64 bits are strings, and what is zero is
-//! left out; `raftAppliedIndex`, `errors` and `isLearner` came with 3.4, `downgradeInfo` with 3.6. Without alarms, 3.4 answers
+//! omitted; `raftAppliedIndex`, `errors` and `isLearner` came with 3.4, `downgradeInfo` with 3.6. Without alarms, 3.4 answers
 //! `{}` without a header. From 3.5.7 on an alarm CORRUPT may have the member id zero, where etcd cannot tell whose data differs
-//! (`etcdserver/corrupt.go`); then the id is what is left out.
+//! (`etcdserver/corrupt.go`); then the id is omitted.
 
 mod metrics;
 
 use admission::Cause;
+use admission::text::{excerpt, is_printable};
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value, json};
@@ -20,20 +21,20 @@ use super::etcd::{
     Alarm, AlarmKind, EtcdRequest, EtcdResponse, Health, Id, Member, MemberList, Read, Status,
 };
 
-/// Longer than any name, version or URL of a member that people have to read.
-const LONGEST: usize = 1024;
+/// The longest name, version or URL of a member.
+const MAX_TEXT: usize = 1024;
 
-/// So many complaints of a member are kept. It has one for each alarm that is raised, so that this is enough for two alarms of
-/// each of thirty members; etcd advises no more than seven.
-const COMPLAINTS: usize = 64;
+/// Errors of a member that are kept. It has one for each raised alarm, so this is enough for two alarms of each of thirty
+/// members; etcd advises at most seven members.
+const MAX_ERRORS: usize = 64;
 
 /// Words of a snapshot for a linearizable read that succeeded, and for one that was denied.
 const SERVED: &str = "served";
 const DENIED: &str = "denied";
 
-/// The answer to a question. The cause's text is the end of a sentence about the member.
-pub(super) fn read(question: EtcdRequest, body: &[u8]) -> Result<EtcdResponse, Cause> {
-    match question {
+/// Parses the answer to a request. The cause's text is the end of a sentence about the member.
+pub(super) fn read(request: EtcdRequest, body: &[u8]) -> Result<EtcdResponse, Cause> {
+    match request {
         EtcdRequest::Status => status(body).map(|status| EtcdResponse::Status(Box::new(status))),
         EtcdRequest::Members | EtcdRequest::MembersByQuorum => members(body).map(EtcdResponse::Members),
         EtcdRequest::Alarms => alarms(body).map(EtcdResponse::Alarms),
@@ -46,10 +47,10 @@ pub(super) fn read(question: EtcdRequest, body: &[u8]) -> Result<EtcdResponse, C
     }
 }
 
-/// An answer out of a recording: the body, as it came, or a word where only that tells. The error is the end of a sentence.
-pub(super) fn recorded(question: EtcdRequest, value: &Value) -> Result<EtcdResponse, String> {
-    let of = |body: &[u8]| read(question, body).map_err(|cause| cause.text);
-    match (question, value) {
+/// Parses an answer in a snapshot: the body as it came, or a word for a read. The error is the end of a sentence.
+pub(super) fn recorded(request: EtcdRequest, value: &Value) -> Result<EtcdResponse, String> {
+    let of = |body: &[u8]| read(request, body).map_err(|cause| cause.text);
+    match (request, value) {
         (EtcdRequest::Read, Value::String(word)) if word == SERVED => Ok(EtcdResponse::Read(Read::Served)),
         (EtcdRequest::Read, Value::String(word)) if word == DENIED => Ok(EtcdResponse::Read(Read::Denied)),
         (EtcdRequest::Read, _) => Err(format!("is neither {SERVED:?} nor {DENIED:?}")),
@@ -59,7 +60,7 @@ pub(super) fn recorded(question: EtcdRequest, value: &Value) -> Result<EtcdRespo
     }
 }
 
-/// An answer as [`recorded`] reads it.
+/// Returns an answer in the form that [`recorded`] parses.
 pub(super) fn written(answer: &EtcdResponse) -> Value {
     match answer {
         EtcdResponse::Status(status) => status_written(status),
@@ -118,7 +119,7 @@ fn member_written(member: &Member) -> Value {
     Value::Object(out)
 }
 
-/// A number of 64 bits, as the gateway writes it; or as one that people write.
+/// A number of 64 bits: a string, as the gateway writes it, or a JSON number, as in snapshots written by hand.
 #[derive(Debug, Clone, Copy, Default)]
 struct Number(u64);
 
@@ -148,7 +149,7 @@ struct Header {
     member_id: Option<Number>,
 }
 
-/// An answer of which only the header counts.
+/// An answer that needs a header only.
 #[derive(Deserialize)]
 struct Bare {
     header: Option<Header>,
@@ -211,7 +212,7 @@ fn status(body: &[u8]) -> Result<Status, Cause> {
     let (cluster, member) = header(wire.header.as_ref())?;
     let member = member.ok_or_else(|| garbage("the answer has no member id"))?;
     let version = wire.version.unwrap_or_default();
-    let version = told("version", version)?;
+    let version = printable("version", version)?;
     let since =
         self::version(&version).ok_or_else(|| garbage("the answer has no version that could be read"))?;
     let number = |wire: Option<Number>| wire.unwrap_or_default().0;
@@ -225,7 +226,7 @@ fn status(body: &[u8]) -> Result<Status, Cause> {
         applied: wire.raft_applied_index.map(|Number(at)| at).or_else(|| (since >= (3, 4)).then_some(0)),
         is_learner: wire.is_learner.unwrap_or_default(),
         version,
-        errors: wire.errors.unwrap_or_default().iter().take(COMPLAINTS).map(|line| one_line(line)).collect(),
+        errors: wire.errors.unwrap_or_default().iter().take(MAX_ERRORS).map(|line| one_line(line)).collect(),
         is_downgrading: wire.downgrade_info.and_then(|info| info.enabled).unwrap_or_default(),
     })
 }
@@ -244,11 +245,11 @@ fn members(body: &[u8]) -> Result<MemberList, Cause> {
             return Err(garbage("the list of members has one id twice"));
         }
         let urls = |urls: Option<Vec<String>>| -> Result<Vec<String>, Cause> {
-            urls.unwrap_or_default().into_iter().map(|url| told("URL", url)).collect()
+            urls.unwrap_or_default().into_iter().map(|url| printable("URL", url)).collect()
         };
         members.push(Member {
             id,
-            name: told("name", wire.name.unwrap_or_default())?,
+            name: printable("name", wire.name.unwrap_or_default())?,
             peer_urls: urls(wire.peer_urls)?,
             client_urls: urls(wire.client_urls)?,
             is_learner: wire.is_learner.unwrap_or_default(),
@@ -259,7 +260,7 @@ fn members(body: &[u8]) -> Result<MemberList, Cause> {
 
 fn alarms(body: &[u8]) -> Result<Vec<Alarm>, Cause> {
     let wire: AlarmsWire = parsed(body)?;
-    // 3.4 has no header where it has no alarm, so `{}` is an answer. Anything else needs one of the two.
+    // Without alarms, 3.4 omits the header too, so `{}` is valid. Other answers need one of the two keys.
     if wire.header.is_none() && wire.alarms.is_none() && body.trim_ascii() != b"{}" {
         return Err(something_else());
     }
@@ -268,9 +269,9 @@ fn alarms(body: &[u8]) -> Result<Vec<Alarm>, Cause> {
     }
     let alarm = |wire: AlarmWire| {
         let Number(member) = wire.member_id.unwrap_or_default();
-        // Its number is zero, and what is zero is left out: no alarm at all, which is never raised.
+        // A missing kind is `NONE` (zero), which etcd never raises.
         let kind = wire.alarm.ok_or_else(|| garbage("an alarm says not of what"))?;
-        Ok(Alarm { member, kind: AlarmKind::read(told("alarm", kind)?) })
+        Ok(Alarm { member, kind: AlarmKind::read(printable("alarm", kind)?) })
     };
     wire.alarms.unwrap_or_default().into_iter().map(alarm).collect()
 }
@@ -292,14 +293,14 @@ fn health(body: &[u8]) -> Result<Health, Cause> {
     Ok(Health { is_healthy, reason: one_line(&wire.reason.unwrap_or_default()) })
 }
 
-/// Major and minor of a version, as `3.5.16`.
+/// Returns major and minor of a version like `3.5.16`.
 pub(super) fn version(text: &str) -> Option<(u32, u32)> {
     let mut parts = text.split('.');
     let mut part = || parts.next()?.parse().ok();
     Some((part()?, part()?))
 }
 
-/// The version out of `GET /version`; none where it is not etcd that answers.
+/// Returns the version in an answer to `GET /version`, or `None` if it is not from etcd.
 pub(super) fn version_of(body: &[u8]) -> Option<(u32, u32)> {
     #[derive(Deserialize)]
     struct Wire {
@@ -308,11 +309,11 @@ pub(super) fn version_of(body: &[u8]) -> Option<(u32, u32)> {
     serde_json::from_slice(body).ok().and_then(|wire: Wire| version(&wire.etcdserver))
 }
 
-/// An error of the gateway. 3.5 and before say it under `error`, too.
+/// An error of the gateway. Versions up to 3.5 also have its text in `error`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Refusal {
-    /// The number of gRPC. The HTTP status says less: for a request to who does not lead it is 412 in 3.4 and 400 in 3.6.
+    /// The gRPC code. The HTTP status is less precise: a request to a follower gets 412 in 3.4 and 400 in 3.6.
     pub(super) code: Option<i64>,
     pub(super) message: String,
     error: Value,
@@ -321,16 +322,16 @@ pub(super) struct Refusal {
 impl Refusal {
     /// Returns `None` if the answer is not from the gateway.
     pub(super) fn read(body: &[u8]) -> Option<Self> {
-        let mut told: Self = serde_json::from_slice(body).ok()?;
-        told.code?;
-        if let (true, Value::String(error)) = (told.message.is_empty(), &told.error) {
-            told.message.clone_from(error);
+        let mut refusal: Self = serde_json::from_slice(body).ok()?;
+        refusal.code?;
+        if let (true, Value::String(error)) = (refusal.message.is_empty(), &refusal.error) {
+            refusal.message.clone_from(error);
         }
-        Some(told)
+        Some(refusal)
     }
 }
 
-/// The ids of a header. The cluster's must be there; whose answer it is not every answer says.
+/// Returns the ids of a header. The cluster's id is required; some answers have no member id.
 fn header(header: Option<&Header>) -> Result<(Id, Option<Id>), Cause> {
     let Some(header) = header else { return Err(something_else()) };
     let id = |number: Option<Number>| number.map(|Number(id)| id).filter(|&id| id != 0);
@@ -338,7 +339,7 @@ fn header(header: Option<&Header>) -> Result<(Id, Option<Id>), Cause> {
     Ok((cluster, id(header.member_id)))
 }
 
-/// A body as JSON. Other bodies may be a login page or a part of an answer.
+/// Parses a JSON body. A body that is not JSON may be a login page or a part of an answer.
 fn parsed<T: DeserializeOwned>(body: &[u8]) -> Result<T, Cause> {
     serde_json::from_slice(body).map_err(|error| {
         if body.trim_ascii_start().starts_with(b"{") {
@@ -361,21 +362,17 @@ fn garbage(text: &str) -> Cause {
     Cause::new(cause::GARBAGE, text)
 }
 
-/// A text that people read and guards compare: it stays as it is, or the answer is none.
-fn told(what: &str, text: String) -> Result<String, Cause> {
-    if text.len() > LONGEST || text.chars().any(is_unprintable) {
+/// Returns a text that guards compare, unchanged, or an error if users could not read it.
+fn printable(what: &str, text: String) -> Result<String, Cause> {
+    if text.len() > MAX_TEXT || !text.chars().all(is_printable) {
         return Err(garbage(&format!("a {what} in the answer is longer than 1 KiB, or cannot be printed")));
     }
     Ok(text)
 }
 
-/// A text that people read.
+/// Returns foreign text for a sentence.
 fn one_line(text: &str) -> String {
-    admission::text::excerpt(text, 160)
-}
-
-fn is_unprintable(c: char) -> bool {
-    !admission::text::is_printable(c)
+    excerpt(text, 160)
 }
 
 impl AlarmKind {

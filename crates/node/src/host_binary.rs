@@ -76,7 +76,7 @@ fn only_root_can_write(path: &Path) -> bool {
 #[derive(Debug)]
 pub(crate) struct HostBinary {
     program: PathBuf,
-    /// None for a static program.
+    /// `None` for a static program.
     loader: Option<PathBuf>,
     library_path: OsString,
 }

@@ -1,4 +1,4 @@
-//! The few series of `/metrics` that tell of a member's role: Prometheus' text, one series a line.
+//! Parses the series of `/metrics` that describe a member's role, and encodes them for snapshots.
 
 use admission::Cause;
 
@@ -6,7 +6,7 @@ use super::garbage;
 use crate::cause;
 use crate::etcd::MemberMetrics;
 
-/// Everything that is etcd's own begins so; what only Go and its gRPC library count says nothing of who answers.
+/// The prefix of etcd's own series. Series of Go and gRPC do not prove that etcd answers.
 const OWN: &str = "etcd_";
 
 const IS_LEADER: &str = "etcd_server_is_leader";
@@ -42,7 +42,7 @@ pub(super) fn read(body: &[u8]) -> Result<MemberMetrics, Cause> {
             }
             VERSION => {
                 let version = label(labels, "server_version").map(str::to_owned);
-                metrics.version = version.map(|version| super::told("version", version)).transpose()?;
+                metrics.version = version.map(|version| super::printable("version", version)).transpose()?;
             }
             _ => {}
         }
@@ -54,14 +54,14 @@ pub(super) fn read(body: &[u8]) -> Result<MemberMetrics, Cause> {
     }
 }
 
-/// The value of a label out of `server_id="7453e01f965c95d5"}`. The values that are read contain no escapes.
+/// Returns the value of a label in `server_id="7453e01f965c95d5"}`. The values that are read contain no escapes.
 fn label<'t>(labels: &'t str, name: &str) -> Option<&'t str> {
     let from = labels.trim_end_matches('}').split(',');
     let mut values = from.filter_map(|pair| pair.trim().strip_prefix(name)?.strip_prefix("=\""));
     values.next()?.strip_suffix('"')
 }
 
-/// The same again.
+/// Returns the metrics in the form that [`read`] parses.
 pub(super) fn written(metrics: &MemberMetrics) -> String {
     let flags = [
         (IS_LEADER, metrics.is_leader),
@@ -76,7 +76,7 @@ pub(super) fn written(metrics: &MemberMetrics) -> String {
         metrics.version.as_ref().map(|version| format!("{VERSION}{{server_version=\"{version}\"}} 1"));
     let mut lines: Vec<String> = flags.chain(id).chain(version).collect();
     if lines.is_empty() {
-        // So that it is read as etcd's again, of which nothing is known.
+        // Any series of etcd: it is parsed as etcd's metrics without a role.
         lines.push("etcd_server_nothing 0".to_owned());
     }
     lines.join("\n")

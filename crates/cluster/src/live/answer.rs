@@ -9,14 +9,14 @@ use admission::Cause;
 use admission::text::is_printable;
 use hyper::StatusCode;
 use serde::Deserialize;
-use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserializer, Error as _, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::failure::{Failure, Status, brief, is_about, not_understood, refusal};
 use super::karmada;
 use crate::fleet::{Cluster, GetQuery, ListQuery, Object, Owner, Page, Part};
 use crate::metadata::{Allowance, Wire};
-use crate::{Resource, cause};
+use crate::{PAGE_LIMIT, Resource, cause};
 
 /// The part of an object that Durward reads.
 #[derive(Deserialize)]
@@ -41,14 +41,20 @@ pub(crate) struct ListPage<T> {
 /// The longest name that Kubernetes accepts for the objects that guards read.
 const MAX_NAME: usize = 253;
 
+/// The largest page that is requested.
+const MAX_ITEMS: usize = PAGE_LIMIT as usize;
+
 /// 1 MiB: the annotations of an object have at most 256 KiB, and JSON may escape each byte with several.
 const MAX_STRING: usize = 1 << 20;
 
-/// A List on the wire.
+/// A List on the wire. Every List has these keys, each once.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct List<'b> {
     api_version: String,
     kind: String,
     metadata: ListMeta,
+    #[serde(borrow, deserialize_with = "items")]
     items: Vec<&'b RawValue>,
 }
 
@@ -143,11 +149,7 @@ fn list<T>(
     mut keep: impl FnMut(Wire, &RawValue) -> T,
 ) -> Result<ListPage<T>, Failure> {
     let garbage = |text| Failure::new(cause::GARBAGE, text);
-    check_strings(body)?;
-    let mut json = serde_json::Deserializer::from_slice(body);
-    let max = usize::try_from(query.limit).unwrap_or(usize::MAX);
-    let list = AtMost(max).deserialize(&mut json).and_then(|list| json.end().map(|()| list));
-    let list = list.map_err(|error| not_understood(&error, body))?;
+    let list: List<'_> = parse(body)?;
     list.check(query).map_err(garbage)?;
     let mut items = Vec::with_capacity(list.items.len());
     let mut allowance = Allowance::default();
@@ -306,6 +308,11 @@ impl List<'_> {
             let what = format!("{} {}", self.api_version, self.kind);
             return Err(format!("the answer is no List of {} ({})", query.resource, brief(&what)));
         }
+        // Real API servers respect the limit of a request.
+        let max = usize::try_from(query.limit).unwrap_or(MAX_ITEMS);
+        if self.items.len() > max {
+            return Err(too_many_items(max));
+        }
         let next = self.metadata.r#continue.as_deref().unwrap_or_default();
         if next.is_empty() && self.metadata.remaining_item_count.is_some_and(|count| count > 0) {
             return Err("the List says that there is more, and not where".to_owned());
@@ -317,90 +324,35 @@ impl List<'_> {
     }
 }
 
-/// Parses a List of at most this many items. Real API servers respect the limit of a request.
-struct AtMost(usize);
+/// Parses items, null as none: Go encodes an empty slice as null. Stops at the largest page, because a body can hold millions
+/// of tiny items.
+fn items<'b, D: Deserializer<'b>>(deserializer: D) -> Result<Vec<&'b RawValue>, D::Error> {
+    struct Items;
+    impl<'b> Visitor<'b> for Items {
+        type Value = Vec<&'b RawValue>;
 
-impl<'b> DeserializeSeed<'b> for AtMost {
-    type Value = List<'b>;
-
-    fn deserialize<D: Deserializer<'b>>(self, deserializer: D) -> Result<List<'b>, D::Error> {
-        deserializer.deserialize_map(self)
-    }
-}
-
-impl<'b> Visitor<'b> for AtMost {
-    type Value = List<'b>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a List")
-    }
-
-    fn visit_map<A: MapAccess<'b>>(self, mut map: A) -> Result<List<'b>, A::Error> {
-        #[derive(Deserialize)]
-        #[serde(field_identifier, rename_all = "camelCase")]
-        enum Key {
-            ApiVersion,
-            Kind,
-            Metadata,
-            Items,
-            #[serde(other)]
-            Other,
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("items")
         }
-        let (mut api_version, mut kind, mut metadata, mut items) = (None, None, None, None);
-        while let Some(key) = map.next_key()? {
-            let is_second = match key {
-                Key::ApiVersion => api_version.replace(map.next_value()?).is_some(),
-                Key::Kind => kind.replace(map.next_value()?).is_some(),
-                Key::Metadata => metadata.replace(map.next_value()?).is_some(),
-                Key::Items => items.replace(map.next_value_seed(Items(self.0))?).is_some(),
-                Key::Other => map.next_value::<IgnoredAny>().map(|_| false)?,
-            };
-            if is_second {
-                return Err(A::Error::custom("a key stands twice, and hides what stood there first"));
+
+        fn visit_unit<E>(self) -> Result<Self::Value, E> {
+            Ok(Vec::new())
+        }
+
+        fn visit_seq<A: SeqAccess<'b>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
+            let mut items = Vec::new();
+            while let Some(item) = seq.next_element()? {
+                if items.len() == MAX_ITEMS {
+                    return Err(A::Error::custom(too_many_items(MAX_ITEMS)));
+                }
+                items.push(item);
             }
+            Ok(items)
         }
-        let missing = A::Error::missing_field;
-        Ok(List {
-            api_version: api_version.ok_or_else(|| missing("apiVersion"))?,
-            kind: kind.ok_or_else(|| missing("kind"))?,
-            metadata: metadata.ok_or_else(|| missing("metadata"))?,
-            // Every List has this key.
-            items: items.ok_or_else(|| missing("items"))?,
-        })
     }
+    deserializer.deserialize_any(Items)
 }
 
-struct Items(usize);
-
-impl<'b> DeserializeSeed<'b> for Items {
-    type Value = Vec<&'b RawValue>;
-
-    fn deserialize<D: Deserializer<'b>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
-        deserializer.deserialize_any(self)
-    }
-}
-
-impl<'b> Visitor<'b> for Items {
-    type Value = Vec<&'b RawValue>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("items")
-    }
-
-    // Go encodes an empty slice as null.
-    fn visit_unit<E>(self) -> Result<Self::Value, E> {
-        Ok(Vec::new())
-    }
-
-    fn visit_seq<A: SeqAccess<'b>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
-        let mut items = Vec::new();
-        while let Some(item) = seq.next_element()? {
-            if items.len() == self.0 {
-                let text = format!("the List holds more than the {} objects that were asked for", self.0);
-                return Err(A::Error::custom(text));
-            }
-            items.push(item);
-        }
-        Ok(items)
-    }
+fn too_many_items(max: usize) -> String {
+    format!("the List holds more than the {max} objects that were asked for")
 }

@@ -12,10 +12,10 @@ use tokio::time::{Duration, Instant};
 
 use super::answer::{self, ListPage};
 use super::body::{BodyReader, Bytes};
-use super::failure::{Failure, SERVER, is_about, not_sent, refusal};
+use super::failure::{Failure, SERVER, not_sent, refusal};
 use super::path;
 use super::pool::{self, Permit, RequestLimiter};
-use crate::fleet::{Cluster, GetQuery, ListQuery, Part};
+use crate::fleet::{Cluster, GetQuery, ListQuery, Object, Part};
 use crate::metadata::Wire;
 use crate::{Address, MetadataResult, Resource, cause};
 use admission::Cause;
@@ -70,28 +70,18 @@ impl ApiServer {
 
     /// Reads the metadata of one object over the shared connection.
     pub(crate) async fn get(&self, address: Address<'_>) -> MetadataResult {
-        let metadata = self.get_metadata(address).await;
-        metadata.map(|found| found.map(|wire| Arc::new(wire.kept()))).map_err(|failure| {
+        let found = self.get_object(address).await;
+        found.map(|object| object.map(|object| Arc::new(object.metadata))).map_err(|failure| {
             let text = format!("{address} could not be looked up: {}", failure.cause.text);
-            Cause::new(failure.cause.code, text)
+            Cause::new(failure.into_garbage().cause.code, text)
         })
     }
 
-    async fn get_metadata(&self, address: Address<'_>) -> Result<Option<Wire>, Failure> {
+    async fn get_object(&self, address: Address<'_>) -> Result<Option<Object>, Failure> {
         let path = path::object(address)
             .ok_or_else(|| Failure::new(cause::REFUSED, "there can be no object of that name"))?;
-        let (status, body) =
-            self.fetch(&path, ONE, None, OBJECT_LIMIT).await.map_err(Failure::into_garbage)?;
-        if status == StatusCode::NOT_FOUND && is_about(&body, address) {
-            return Ok(None);
-        }
-        if status != StatusCode::OK {
-            return Err(refusal(status, &body, "get", address.resource));
-        }
-        let query = GetQuery { address, part: Part::Metadata };
-        let (wire, _) = answer::one(query, &body, "the API server answered with something else")
-            .map_err(Failure::into_garbage)?;
-        Ok(Some(wire))
+        let (status, body) = self.fetch(&path, ONE, None, OBJECT_LIMIT).await?;
+        answer::object(&Cluster::Local, GetQuery { address, part: Part::Metadata }, status, &body)
     }
 
     /// Reads one page of metadata of the local cluster over the shared connection.

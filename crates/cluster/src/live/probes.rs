@@ -34,61 +34,45 @@ const MAX_LOG_LINES: usize = 20;
 
 /// Runs the probes and keeps their last results. Dropping it stops them.
 #[derive(Default)]
-pub(super) struct Prober {
-    state: Arc<Mutex<State>>,
+pub(super) struct Prober(Mutex<Option<Probes>>);
+
+/// The probes of some targets.
+struct Probes {
+    targets: ProbeTargets,
+    task: AbortHandle,
+    health: Arc<Mutex<Vec<ClusterHealth>>>,
 }
 
-#[derive(Default)]
-struct State {
-    targets: Option<ProbeTargets>,
-    task: Option<AbortHandle>,
-    /// Increases with each change of the targets. Late results of earlier targets are dropped.
-    generation: u64,
-    health: Vec<ClusterHealth>,
-}
-
-impl Drop for Prober {
+impl Drop for Probes {
     fn drop(&mut self) {
-        if let Some(task) = &lock(&self.state).task {
-            task.abort();
-        }
+        self.task.abort();
     }
 }
 
 impl Prober {
     /// Replaces the targets. Probes of the same targets go on.
     pub(super) fn start(&self, targets: ProbeTargets, fleet: Arc<FleetClient>, runtime: &Handle) {
-        let mut state = lock(&self.state);
-        if state.targets.as_ref() == Some(&targets) {
+        let mut probes = lock(&self.0);
+        if probes.as_ref().is_some_and(|probes| probes.targets == targets) {
             return;
         }
-        if let Some(task) = state.task.take() {
-            task.abort();
-        }
-        state.generation += 1;
-        state.health.clear();
-        state.targets = Some(targets.clone());
-        let task = run(targets, fleet, Arc::clone(&self.state), state.generation);
-        state.task = Some(runtime.spawn(task).abort_handle());
+        let health = Arc::default();
+        let task = runtime.spawn(run(targets.clone(), fleet, Arc::clone(&health))).abort_handle();
+        *probes = Some(Probes { targets, task, health });
     }
 
     pub(super) fn health(&self) -> Vec<ClusterHealth> {
-        lock(&self.state).health.clone()
+        lock(&self.0).as_ref().map(|probes| lock(&probes.health).clone()).unwrap_or_default()
     }
 }
 
-async fn run(targets: ProbeTargets, fleet: Arc<FleetClient>, state: Arc<Mutex<State>>, generation: u64) {
+async fn run(targets: ProbeTargets, fleet: Arc<FleetClient>, health: Arc<Mutex<Vec<ClusterHealth>>>) {
     let mut ticks = interval(INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        let health = probe_all(&targets, &fleet).await;
-        let mut state = lock(&state);
-        if state.generation != generation {
-            return;
-        }
-        let old = std::mem::replace(&mut state.health, health);
-        log_changes(&old, &state.health);
+        let new = probe_all(&targets, &fleet).await;
+        log_changes(&std::mem::replace(&mut *lock(&health), new.clone()), &new);
     }
 }
 

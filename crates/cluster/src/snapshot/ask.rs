@@ -17,7 +17,7 @@ impl Snapshot {
         let what = || format!("{address} could not be looked up");
         let list = self.recorded(LOCAL, address.resource, what)?;
         let found = list.metadata(address.namespace, address.name);
-        found.map_err(|why| self.not_told(LOCAL, address.resource, &what(), &why))
+        found.map_err(|why| self.incomplete(LOCAL, address.resource, &what(), &why))
     }
 
     pub(super) fn found(&self, of: &Cluster, look: GetQuery<'_>) -> ObjectResult {
@@ -26,7 +26,7 @@ impl Snapshot {
         let cluster = recorded_name(of);
         let list = self.recorded(cluster, address.resource, what)?;
         let found = list.object(address.namespace, address.name, part);
-        found.map_err(|why| self.not_told(cluster, address.resource, &what(), &why))
+        found.map_err(|why| self.incomplete(cluster, address.resource, &what(), &why))
     }
 
     /// The whole List is one page.
@@ -36,7 +36,7 @@ impl Snapshot {
         let list = self.recorded(cluster, query.resource, what)?;
         match list.objects(query) {
             Ok(objects) => Ok(Page { objects, next: None }),
-            Err(why) => Err(self.not_told(cluster, query.resource, &what(), &why)),
+            Err(why) => Err(self.incomplete(cluster, query.resource, &what(), &why)),
         }
     }
 
@@ -70,14 +70,14 @@ impl Snapshot {
         Ok(FleetMember { cluster, metadata: Metadata::default() })
     }
 
-    /// Those of the recorded Secrets, with their labels, that are of the fleet; or else every other cluster of the recording.
+    /// Returns the recorded Secrets with the label of the fleet. Without recorded Secrets, returns every other cluster.
     fn secrets(&self, namespace: &str) -> Result<Vec<FleetMember>, String> {
         let member = |name: &str, metadata| FleetMember {
             cluster: Cluster::Secret(namespace.into(), name.into()),
             metadata,
         };
         let here = self.clusters.get(LOCAL);
-        if here.is_some_and(|here| here.is_told(&Resource::SECRETS)) {
+        if here.is_some_and(|here| here.covers(&Resource::SECRETS)) {
             let secrets = self.listed_here(&Resource::SECRETS, namespace)?;
             let is_member =
                 |metadata: &Metadata| metadata.labels.get(FLEET).is_some_and(|value| value == MEMBER);
@@ -89,7 +89,7 @@ impl Snapshot {
             return if members.is_empty() { Err(no_secret(namespace)) } else { Ok(members) };
         }
         let members: Vec<FleetMember> = self.others().map(|name| member(name, Metadata::default())).collect();
-        if members.is_empty() { Err(format!("{INDEX} has no cluster beside {LOCAL}")) } else { Ok(members) }
+        if members.is_empty() { Err(format!("{INDEX} has no cluster besides {LOCAL}")) } else { Ok(members) }
     }
 
     fn listed_here(&self, resource: &Resource, namespace: &str) -> Result<Vec<(String, Metadata)>, String> {
@@ -105,7 +105,7 @@ impl Snapshot {
         Ok(page.objects.into_iter().map(|object| (object.name, object.metadata)).collect())
     }
 
-    /// The List of a resource, or why there is none.
+    /// Returns the List of a resource, or why it is missing.
     fn recorded(
         &self,
         cluster: &str,
@@ -130,19 +130,19 @@ impl Snapshot {
         Err(Cause::new(cause::NOT_RECORDED, text))
     }
 
-    fn not_told(&self, cluster: &str, resource: &Resource, what: &str, why: &str) -> Cause {
+    fn incomplete(&self, cluster: &str, resource: &Resource, what: &str, why: &str) -> Cause {
         let file = self.file(cluster, resource);
-        Cause::new(cause::NOT_RECORDED, format!("{what}: {file} does not tell: {why}"))
+        Cause::new(cause::NOT_RECORDED, format!("{what}: not recorded in {file}: {why}"))
     }
 
     fn file(&self, cluster: &str, resource: &Resource) -> String {
-        let file = self.path.join(index::folder(cluster)).join(resource.stem());
+        let file = self.path.join(index::directory(cluster)).join(resource.stem());
         format!("{}.json", file.display())
     }
 }
 
-/// Stands between what could not be read and why.
-const WHEN: &str = " when the world was recorded: ";
+/// Joins the object and the reason in the text of a recorded failure.
+const WHEN: &str = " when the snapshot was taken: ";
 
 /// Returns the cluster as part of a sentence.
 fn place(of: &Cluster) -> String {

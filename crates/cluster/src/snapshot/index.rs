@@ -1,4 +1,4 @@
-//! `world.yaml`: when the world was recorded, of which clusters, and what could not be read.
+//! `world.yaml`: the time of the snapshot, its clusters, and the Lists that could not be read.
 
 use std::time::SystemTime;
 
@@ -12,7 +12,7 @@ use config::{Place, Problem, Section, parse, read as read_section};
 /// The version of the format that this Durward reads.
 const VERSION: &str = "1";
 
-/// In place of one List's name: all that are not recorded.
+/// Stands for all Lists that are not recorded.
 pub(super) const EVERYTHING: &str = "*";
 
 /// The content of `world.yaml`.
@@ -22,7 +22,7 @@ pub(super) struct Index {
     pub(super) clusters: Vec<Cluster>,
 }
 
-/// One cluster, as far as `world.yaml` tells.
+/// One cluster in `world.yaml`.
 #[derive(Debug)]
 pub(super) struct Cluster {
     pub(super) name: String,
@@ -30,7 +30,7 @@ pub(super) struct Cluster {
     pub(super) unread: Vec<Unread>,
 }
 
-/// Something that could not be read.
+/// A List that could not be read.
 #[derive(Debug)]
 pub(super) struct Unread {
     /// A List's name without `.json`, or [`EVERYTHING`].
@@ -39,15 +39,15 @@ pub(super) struct Unread {
     pub(super) text: String,
 }
 
-/// Whether a cluster can be called so: by the names of Karmada's Clusters and of Secrets, and by what people call contexts.
+/// Whether a cluster can have this name: that of a Karmada Cluster, a Secret or a context.
 pub(super) fn is_name(name: &str) -> bool {
-    // 80: percent-encoded it is a file's name yet, which may have 255 bytes.
+    // Percent-encoded, 80 characters fit into a file name of 255 bytes.
     let is_short = (1..=80).contains(&name.len());
     (is_short && !name.starts_with('.') && !name.chars().any(char::is_control)) || name == OTHER_LOCAL
 }
 
-/// The folder of a cluster's Lists: its name, percent-encoded.
-pub(super) fn folder(cluster: &str) -> String {
+/// Returns the name of a cluster's directory: its name, percent-encoded.
+pub(super) fn directory(cluster: &str) -> String {
     // Tools that copy directories skip names that begin with a dot.
     cluster.strip_prefix('.').map_or_else(|| encoded(cluster), |rest| format!("%2E{}", encoded(rest)))
 }
@@ -70,54 +70,54 @@ fn index(section: &mut Section<'_>) -> Index {
     if section.has("version") && version != VERSION {
         section.problem(
             "version",
-            format!("{version:?} is a format that this Durward does not know"),
+            format!("{version:?} is not supported"),
             Some(format!(
-                "it reads version {VERSION}; replay the folder with the Durward that wrote it, or a newer one"
+                "this Durward supports version {VERSION}; use the Durward that wrote the snapshot, or a newer one"
             )),
         );
     }
     let time: Option<Timestamp> = section.parsed(
         "time",
         "RFC 3339 time",
-        "When the clusters were seen, as 2026-11-21T10:00:00Z.",
+        "Time at which the clusters were read, like 2026-11-21T10:00:00Z.",
         None,
     );
     require(section, "time", "2026-11-21T10:00:00Z");
     let clusters =
-        section.sections("clusters", "The clusters, that of the API server which asks among them.", cluster);
+        section.sections("clusters", "Clusters, including the local one.", cluster);
     let names: Vec<&str> = clusters.iter().map(|cluster| cluster.name.as_str()).collect();
     if section.is_written() && !names.contains(&LOCAL) {
         section.problem(
             "clusters",
-            format!("there is none named {LOCAL:?}"),
-            Some(format!("add the cluster whose API server asks: - name: {LOCAL}")),
+            format!("no cluster is named {LOCAL:?}"),
+            Some(format!("add the local cluster: - name: {LOCAL}")),
         );
     }
     if let Some(twice) =
         names.iter().enumerate().find(|(at, name)| names.iter().take(*at).any(|earlier| earlier == *name))
     {
-        section.problem("clusters", format!("{:?} stands there twice", twice.1), None);
+        section.problem("clusters", format!("{:?} is listed twice", twice.1), None);
     }
     Index { time: time.map_or(SystemTime::UNIX_EPOCH, SystemTime::from), clusters }
 }
 
 fn cluster(section: &mut Section<'_>) -> Cluster {
-    let name = section.required_text("name", "name", "The cluster's name, and that of its folder.");
+    let name = section.required_text("name", "name", "Name of the cluster and of its directory.");
     if section.has("name") && !is_name(&name) {
         section.problem(
             "name",
             format!("{name:?} is not a cluster's name"),
-            Some("allowed: up to 80 characters in one line that do not begin with a dot".to_owned()),
+            Some("use up to 80 printable characters; the first one is not a dot".to_owned()),
         );
     }
     let kubernetes =
-        section.optional_text("kubernetes", "version", "The version of Kubernetes it runs, as v1.35.4.");
-    let unread = section.sections("unread", "What could not be read of it, and why.", unread);
+        section.optional_text("kubernetes", "version", "Kubernetes version, like v1.35.4.");
+    let unread = section.sections("unread", "Lists that could not be read, and why.", unread);
     let whats: Vec<&str> = unread.iter().map(|unread: &Unread| unread.what.as_str()).collect();
     if let Some(twice) =
         whats.iter().enumerate().find(|(at, what)| whats.iter().take(*at).any(|earlier| earlier == *what))
     {
-        section.problem("unread", format!("{:?} stands there twice", twice.1), None);
+        section.problem("unread", format!("{:?} is listed twice", twice.1), None);
     }
     Cluster { name, kubernetes, unread }
 }
@@ -126,23 +126,23 @@ fn unread(section: &mut Section<'_>) -> Unread {
     let what = section.required_text(
         "what",
         "List",
-        "A List's name, as core_v1_namespaces; or * for all that are not recorded.",
+        "Name of a List, like core_v1_namespaces, or * for all that are not recorded.",
     );
     if section.has("what") && what != EVERYTHING && Resource::from_stem(&what).is_none() {
         section.problem(
             "what",
             format!("{what:?} is not the name of a List"),
-            Some("write: <group>_<version>_<plural>, as core_v1_namespaces; or \"*\"".to_owned()),
+            Some("use <group>_<version>_<plural>, like core_v1_namespaces, or \"*\"".to_owned()),
         );
     }
     let words = cause::recordable().map(|code| (code, code)).collect::<Vec<_>>();
-    let cause = section.choice("cause", "Why, in one word.", &words, cause::UNREACHABLE);
+    let cause = section.choice("cause", "Reason code.", &words, cause::UNREACHABLE);
     require(section, "cause", cause::UNREACHABLE);
-    let text = section.required_text("text", "sentence", "Why, for people.");
+    let text = section.required_text("text", "sentence", "Reason for users.");
     Unread { what, cause, text }
 }
 
-/// Says that a key is missing which has no default.
+/// Reports a missing key that has no default.
 fn require(section: &mut Section<'_>, key: &str, example: &str) {
     if section.is_written() && !section.has(key) {
         section.problem(key, "is missing", Some(format!("add: {key}: {example}")));

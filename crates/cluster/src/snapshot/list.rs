@@ -1,4 +1,4 @@
-//! One List of a recording: what `kubectl get -o json` or the API itself gives, of which the metadata is kept.
+//! Parses a List in a snapshot: the output of `kubectl get -o json`, or an answer of the API.
 
 use std::collections::BTreeSet;
 
@@ -10,8 +10,8 @@ use crate::Resource;
 use crate::metadata::{Wire, null_is_empty};
 use config::{Place, Problem};
 
-/// Enough to see what is wrong with a file; a file that is wrong throughout would fill the screen otherwise.
-const PROBLEMS_TOLD: usize = 10;
+/// Problems of one file that are reported, so that an invalid file does not fill the screen.
+const MAX_PROBLEMS: usize = 10;
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -20,7 +20,7 @@ struct List<'t> {
     kind: String,
     #[serde(default)]
     metadata: ListMetadata,
-    // Go writes an empty slice as null. The key must stand there, though: a file without it says nothing.
+    // Go encodes an empty slice as null. The key is required, because a file without it proves nothing.
     #[serde(borrow, deserialize_with = "null_is_empty")]
     items: Vec<&'t RawValue>,
     // The next keys belong to this format, not to Kubernetes: they limit which objects the List contains.
@@ -60,21 +60,21 @@ pub(super) fn read(file: &str, text: &str, resource: &Resource) -> Result<Record
         names: list.names,
     });
     let mut problems = Vec::new();
-    let mut untold = 0;
+    let mut omitted = 0;
     for (at, item) in list.items.iter().enumerate() {
         match reading.item(at, item, &mut objects) {
             Ok(()) => {}
-            Err(problem) if problems.len() < PROBLEMS_TOLD => problems.push(problem),
-            Err(_) => untold += 1,
+            Err(problem) if problems.len() < MAX_PROBLEMS => problems.push(problem),
+            Err(_) => omitted += 1,
         }
     }
-    if untold > 0 {
-        problems.push(Problem::new(format!("{file}: {untold} more items are wrong")));
+    if omitted > 0 {
+        problems.push(Problem::new(format!("{file}: {omitted} more items are invalid")));
     }
     if problems.is_empty() { Ok(objects) } else { Err(problems) }
 }
 
-/// Whether its items are whole objects, each of them.
+/// Whether all items are whole objects.
 fn is_whole(list: &List<'_>) -> bool {
     #[derive(Deserialize)]
     struct Kind {
@@ -94,7 +94,7 @@ struct Reading<'r> {
 }
 
 impl Reading<'_> {
-    /// Whether it is a List, a whole one, and of what the file's name says.
+    /// Checks that the file is a complete List of the resource in its name.
     fn envelope(&self, list: &List<'_>) -> Result<(), Problem> {
         let expected = match list.kind.as_str() {
             "List" => "v1".to_owned(),
@@ -122,9 +122,9 @@ impl Reading<'_> {
         if list.metadata.r#continue.as_ref().is_some_and(|token| !token.is_empty()) {
             let problem = Problem::new("metadata.continue")
                 .at(self.place(self.text))
-                .why("this is one page of a longer List");
+                .why("is one page of a longer List");
             return Err(
-                problem.next("record the whole List: an object that is missing here would count as gone")
+                problem.next("record the whole List; a missing object would count as deleted")
             );
         }
         Ok(())
@@ -136,15 +136,10 @@ impl Reading<'_> {
             serde_json::from_str(item.get()).map_err(|error| problem("").why(bare(&error)))?;
         let partial = kind.as_deref() == Some("PartialObjectMetadata");
         let expected = if partial { "meta.k8s.io/v1".to_owned() } else { self.resource.api_version() };
-        let told = (api_version.as_deref().unwrap_or(&expected), kind.as_deref());
-        if told.0 != expected || told.1.is_some_and(|kind| !partial && !self.resource.may_be(kind)) {
-            let why = format!(
-                "{} {} is not one of the {}",
-                told.0,
-                told.1.unwrap_or("without kind"),
-                self.resource
-            );
-            return Err(problem("").why(why));
+        let (version, kind) = (api_version.as_deref().unwrap_or(&expected), kind.as_deref());
+        if version != expected || kind.is_some_and(|kind| !partial && !self.resource.may_be(kind)) {
+            let kind = kind.unwrap_or("without kind");
+            return Err(problem("").why(format!("{version} {kind} is not one of the {}", self.resource)));
         }
         if metadata.name.is_empty() {
             return Err(problem(".metadata.name").why("is missing"));
@@ -153,7 +148,7 @@ impl Reading<'_> {
         if scope.namespaces.as_ref().is_some_and(|namespaces| !namespaces.contains(&metadata.namespace))
             || scope.names.as_ref().is_some_and(|names| !names.contains(&metadata.name))
         {
-            return Err(problem("").why("is not among the namespaces and names that the List says it is of"));
+            return Err(problem("").why("is not in the namespaces and names of the List"));
         }
         let (namespace, name) = (metadata.namespace.clone(), metadata.name.clone());
         let raw = scope.is_whole.then(|| item.to_owned());
@@ -162,7 +157,7 @@ impl Reading<'_> {
         }
         let within =
             if namespace.is_empty() { String::new() } else { format!(" in namespace {namespace:?}") };
-        Err(problem("").why(format!("{name:?}{within} stands in the List twice")))
+        Err(problem("").why(format!("{name:?}{within} is in the List twice")))
     }
 
     /// Returns the place of a part of the text.
@@ -178,7 +173,7 @@ impl Reading<'_> {
     }
 }
 
-/// serde's sentence without its own "at line 3 column 4": the place says it, for the file and not for the part.
+/// Returns the text of a parse error without its position, which is relative to the item and not to the file.
 fn bare(error: &serde_json::Error) -> String {
     let text = error.to_string();
     text.split(" at line ").next().unwrap_or_default().to_owned()

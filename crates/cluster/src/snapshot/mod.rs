@@ -1,10 +1,9 @@
-//! A world on disk: what was seen of the clusters at one time, so that a verdict can be replayed, shown and tested.
+//! A snapshot: the state of clusters at one time, in a directory, so that a verdict can be replayed, shown and tested.
 //!
-//! The README of this crate describes the format. Its one rule: **what is not recorded is Unknown, and only an explicit empty
-//! List says that there is nothing.** A failure that was recorded is that failure again.
+//! The documentation describes the format (`reference/snapshot.md`). **Data that is not recorded is Unknown, and only an explicit
+//! empty List proves absence.** A recorded failure is reported as that failure again.
 //!
-//! Everything is read and checked at once, when the folder is opened; afterwards nothing is looked up on disk. `write.rs`
-//! writes snapshots; its caller reads the clusters.
+//! All files are read and checked when the snapshot is opened. `write.rs` writes snapshots; its caller reads the clusters.
 
 mod ask;
 mod etcd;
@@ -23,24 +22,24 @@ use admission::BoxFuture;
 use admission::file::{FileError, read_file};
 
 use super::etcd::{Endpoint, EtcdRequest, EtcdResult};
-use super::fleet::{Cluster as Whom, Fleet, GetQuery, ListQuery, MembersResult, ObjectResult, PageResult};
+use super::fleet::{self, Fleet, GetQuery, ListQuery, MembersResult, ObjectResult, PageResult};
 use super::{Address, EtcdClient, MetadataResult, Reader, Readiness, Resource};
 use config::Problem;
 use index::{Index, Unread};
 use recorded::Recorded;
 
-pub use write::{ClusterRecording, ListRecording, PodRecording, Recording, Unseen, write};
+pub use write::{ClusterRecording, ListRecording, PodRecording, Recording, UnreadList, write};
 
-/// The cluster whose API server asks. It has a name of its own, because no cluster knows what its neighbours call it.
+/// The recorded name of the local cluster. A cluster does not know the name that other clusters use for it.
 pub const LOCAL: &str = "here";
 
 /// The recorded name of a member cluster that is called `here`. No other name in a snapshot begins with a dot.
 const OTHER_LOCAL: &str = ".here";
 
-/// Under which name a cluster is recorded.
-pub fn recorded_name(of: &Whom) -> &str {
+/// Returns the recorded name of a cluster.
+pub fn recorded_name(of: &fleet::Cluster) -> &str {
     match of {
-        Whom::Local => LOCAL,
+        fleet::Cluster::Local => LOCAL,
         other if other.name() == LOCAL => OTHER_LOCAL,
         other => other.name(),
     }
@@ -51,23 +50,23 @@ pub fn display_name(recorded: &str) -> &str {
     if recorded == OTHER_LOCAL { LOCAL } else { recorded }
 }
 
-/// The file that makes a folder a world.
+/// The file with the time, the clusters and the failures.
 pub const INDEX: &str = "world.yaml";
 
-/// 512 MiB: a hundred thousand whole pods of 5 kB. A recording needs their metadata only, which is less.
+/// 512 MiB: a hundred thousand whole pods of 5 kB. Their metadata takes less.
 const FILE_LIMIT: u64 = 512 << 20;
 
-/// A world on disk, read.
+/// A snapshot in memory.
 #[derive(Debug)]
 pub struct Snapshot {
     path: PathBuf,
     time: SystemTime,
     clusters: BTreeMap<String, Cluster>,
-    /// Members of etcd ensembles, and what they answered.
+    /// The answers of etcd members.
     pods: etcd::Pods,
 }
 
-/// One cluster of it.
+/// A cluster in a snapshot.
 #[derive(Debug)]
 struct Cluster {
     kubernetes: Option<String>,
@@ -82,33 +81,33 @@ impl Cluster {
         covering(&resource.stem()).or_else(|| covering(index::EVERYTHING))
     }
 
-    /// Whether the recording says anything of a resource.
-    fn is_told(&self, resource: &Resource) -> bool {
+    /// Whether the snapshot has a List or a failure for a resource.
+    fn covers(&self, resource: &Resource) -> bool {
         self.lists.contains_key(resource) || self.unread_of(resource).is_some()
     }
 }
 
 impl Snapshot {
-    /// Reads a folder. Returns all problems.
+    /// Reads a directory. Returns all problems.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, Vec<Problem>> {
         let path = path.as_ref();
         let root = path.canonicalize().map_err(|error| vec![unreadable(path, &error)])?;
         let text = text(&root, &path.join(INDEX)).map_err(|problem| {
             vec![
                 problem
-                    .next(format!("a world is a folder with a file {INDEX} and a folder for each cluster")),
+                    .next(format!("a snapshot is a directory with a file {INDEX} and a directory for each cluster")),
             ]
         })?;
         let Index { time, clusters } = index::read(&path.join(INDEX).display().to_string(), &text)?;
-        let mut problems = strangers(path, &clusters);
+        let mut problems = unlisted_files(path, &clusters);
         let mut read = BTreeMap::new();
         for cluster in clusters {
             let lists =
-                lists(&root, &path.join(index::folder(&cluster.name)), &cluster.unread, &mut problems);
-            let kept = Cluster { kubernetes: cluster.kubernetes, unread: cluster.unread, lists };
-            read.insert(cluster.name, kept);
+                lists(&root, &path.join(index::directory(&cluster.name)), &cluster.unread, &mut problems);
+            let cluster_read = Cluster { kubernetes: cluster.kubernetes, unread: cluster.unread, lists };
+            read.insert(cluster.name, cluster_read);
         }
-        let pods = etcd::read(&root, &path.join(LOCAL).join(etcd::FOLDER), &mut problems);
+        let pods = etcd::read(&root, &path.join(LOCAL).join(etcd::DIRECTORY), &mut problems);
         if problems.is_empty() {
             Ok(Self { path: path.to_owned(), time, clusters: read, pods })
         } else {
@@ -116,12 +115,12 @@ impl Snapshot {
         }
     }
 
-    /// When the clusters were seen.
+    /// Returns the time at which the clusters were read.
     pub fn time(&self) -> SystemTime {
         self.time
     }
 
-    /// The names under which clusters are recorded, [`LOCAL`] among them.
+    /// Returns the recorded names of all clusters, including [`LOCAL`].
     pub fn clusters(&self) -> impl Iterator<Item = &str> {
         self.clusters.keys().map(String::as_str)
     }
@@ -131,7 +130,7 @@ impl Snapshot {
         self.clusters().filter(|name| *name != LOCAL).map(display_name)
     }
 
-    /// The version of Kubernetes that a cluster runs (`v1.35.4`), if it was recorded.
+    /// Returns the recorded Kubernetes version of a cluster, like `v1.35.4`.
     pub fn kubernetes(&self, cluster: &str) -> Option<&str> {
         self.clusters.get(cluster)?.kubernetes.as_deref()
     }
@@ -142,7 +141,7 @@ impl Snapshot {
         let line = |(resource, objects): (&Resource, &Recorded)| Readiness {
             name: resource.to_string(),
             ok: true,
-            reason: format!("recorded, {} of them", objects.len()),
+            reason: format!("snapshot, {} objects", objects.len()),
         };
         lists.map(line).collect()
     }
@@ -155,7 +154,7 @@ impl Reader for Snapshot {
 
     fn get_object<'a>(
         &'a self,
-        of: &'a Whom,
+        of: &'a fleet::Cluster,
         query: GetQuery<'a>,
         _deadline: Instant,
     ) -> BoxFuture<'a, ObjectResult> {
@@ -164,7 +163,7 @@ impl Reader for Snapshot {
 
     fn list<'a>(
         &'a self,
-        of: &'a Whom,
+        of: &'a fleet::Cluster,
         query: ListQuery<'a>,
         _deadline: Instant,
     ) -> BoxFuture<'a, PageResult> {
@@ -187,7 +186,7 @@ impl EtcdClient for Snapshot {
     }
 }
 
-/// Reads the Lists of one cluster. A cluster of which nothing was recorded needs no folder.
+/// Reads the Lists of one cluster. A cluster without Lists needs no directory.
 fn lists(
     root: &Path,
     path: &Path,
@@ -198,9 +197,9 @@ fn lists(
     if !path.exists() {
         return lists;
     }
-    let of_etcd = root.join(LOCAL).join(etcd::FOLDER);
+    let etcd_directory = root.join(LOCAL).join(etcd::DIRECTORY);
     for file in entries(path, problems) {
-        if file.canonicalize().is_ok_and(|real| real == of_etcd) {
+        if file.canonicalize().is_ok_and(|real| real == etcd_directory) {
             continue;
         }
         let Some(name) = file.file_name().and_then(|name| name.to_str()) else {
@@ -211,14 +210,14 @@ fn lists(
             problems.push(
                 Problem::new(file.display().to_string())
                     .why("is not the name of a List")
-                    .next("write: <group>_<version>_<plural>.json, as core_v1_namespaces.json or apps_v1_deployments.json"),
+                    .next("name it <group>_<version>_<plural>.json, like core_v1_namespaces.json or apps_v1_deployments.json"),
             );
             continue;
         };
         if unread.iter().any(|unread| unread.what == resource.stem()) {
             let problem = Problem::new(file.display().to_string())
-                .why(format!("{INDEX} says that it could not be read"));
-            problems.push(problem.next("keep one of the two: the file, or the entry under unread"));
+                .why(format!("{INDEX} has an entry under unread for this List"));
+            problems.push(problem.next("remove the file or the entry"));
             continue;
         }
         let objects = text(root, &file)
@@ -233,25 +232,25 @@ fn lists(
 }
 
 /// Reports files that would be ignored: a cluster that is not in the index, or a List in the wrong directory.
-fn strangers(path: &Path, clusters: &[index::Cluster]) -> Vec<Problem> {
+fn unlisted_files(path: &Path, clusters: &[index::Cluster]) -> Vec<Problem> {
     let mut problems = Vec::new();
     for entry in entries(path, &mut problems) {
         let name = entry.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let listed = clusters.iter().any(|cluster| index::folder(&cluster.name) == name);
+        let listed = clusters.iter().any(|cluster| index::directory(&cluster.name) == name);
         let data =
             ["json", "yaml", "yml"].iter().any(|&end| entry.extension().is_some_and(|found| found == end));
         let problem = Problem::new(entry.display().to_string());
         if entry.is_dir() && !listed {
             problems.push(
                 problem
-                    .why(format!("there is no cluster {name:?} in {INDEX}"))
-                    .next(format!("add it under clusters (- name: {name}), or take the folder away")),
+                    .why(format!("{INDEX} has no cluster {name:?}"))
+                    .next(format!("add it under clusters (- name: {name}), or remove the directory")),
             );
         } else if !entry.is_dir() && data && name != INDEX {
             problems.push(
                 problem
-                    .why("nothing is read from here")
-                    .next(format!("Lists stand in a cluster's folder, as {LOCAL}/{name}")),
+                    .why("is not in a cluster's directory")
+                    .next(format!("move it to a cluster's directory, like {LOCAL}/{name}")),
             );
         }
     }
@@ -277,15 +276,15 @@ fn entries(path: &Path, problems: &mut Vec<Problem>) -> Vec<PathBuf> {
     }
 }
 
-/// The text of a file of the folder, and of no other: a link that leads out of the folder is refused, so that a world which
-/// someone was sent cannot make Durward read what is not part of it.
+/// Reads a file of the snapshot. A link out of the directory is rejected, so that a snapshot from another person cannot make
+/// Durward read other files.
 fn text(root: &Path, path: &Path) -> Result<String, Problem> {
     let real = path.canonicalize().map_err(|error| unreadable(path, &error))?;
     let problem = || Problem::new(path.display().to_string());
     if !real.starts_with(root) {
         return Err(problem()
-            .why("is a link that leads out of the folder")
-            .next("copy the file into the folder"));
+            .why("is a link out of the directory")
+            .next("copy the file into the directory"));
     }
     let bytes = read_file(&real, FILE_LIMIT).map_err(|error| match error {
         FileError::Unreadable(error) => unreadable(path, &error),

@@ -1,4 +1,4 @@
-//! A recorded List, and what can be told by it: of what it was recorded of, all; of the rest, nothing.
+//! A recorded List. It proves absence only within its scope: its namespaces, names and field selector.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub(super) struct Recorded {
 pub(super) struct Scope {
     /// Whether its items are whole objects.
     pub(super) is_whole: bool,
-    /// Only what a field selector let through; empty for all.
+    /// The field selector of the List; empty for all objects.
     pub(super) fields: String,
     /// Only these namespaces.
     pub(super) namespaces: Option<BTreeSet<String>>,
@@ -28,7 +28,7 @@ pub(super) struct Scope {
     pub(super) names: Option<BTreeSet<String>>,
 }
 
-/// An object, with its metadata apart, so that it can be given out without a copy.
+/// An object. Its metadata is shared, so that callers need no copy.
 #[derive(Debug)]
 struct Entry {
     metadata: Arc<Metadata>,
@@ -50,7 +50,7 @@ impl Recorded {
         Self { scope, objects: BTreeMap::new() }
     }
 
-    /// Whether it is the first of its name.
+    /// Returns whether it is the first object with this name.
     pub(super) fn insert(&mut self, mut object: Object) -> bool {
         let metadata = Arc::new(std::mem::take(&mut object.metadata));
         let (namespace, name) = (object.namespace.clone(), object.name.clone());
@@ -62,12 +62,12 @@ impl Recorded {
         self.objects.values().map(BTreeMap::len).sum()
     }
 
-    /// The metadata of an object. The error says why the List does not tell.
+    /// Returns the metadata of an object. The error says why the List does not answer.
     pub(super) fn metadata(&self, namespace: &str, name: &str) -> Result<Option<Arc<Metadata>>, String> {
         Ok(self.entry(namespace, name)?.map(|entry| Arc::clone(&entry.metadata)))
     }
 
-    /// An object. The error says why the List does not tell.
+    /// Returns an object. The error says why the List does not answer.
     pub(super) fn object(&self, namespace: &str, name: &str, part: Part) -> Result<Option<Object>, String> {
         let entry = self.entry(namespace, name)?;
         if entry.is_some() {
@@ -82,7 +82,7 @@ impl Recorded {
         }
         self.scope.check_namespace(namespace)?;
         if !self.scope.fields.is_empty() {
-            return Err(format!("only what {:?} selects was recorded", self.scope.fields));
+            return Err(format!("only objects that match {:?} were recorded", self.scope.fields));
         }
         if self.scope.names.as_ref().is_some_and(|names| !names.contains(name)) {
             return Err("only other names were recorded".to_owned());
@@ -90,7 +90,7 @@ impl Recorded {
         Ok(None)
     }
 
-    /// Returns all objects of a query as one page. The error says why the List does not tell.
+    /// Returns all objects of a query as one page. The error says why the List does not answer.
     pub(super) fn objects(&self, query: &ListQuery<'_>) -> Result<Vec<Object>, String> {
         let scope = &self.scope;
         scope.check_part(query.part)?;
@@ -101,11 +101,11 @@ impl Recorded {
         let is_selected = scope.fields == query.field_selector;
         let selector = Selector::parse(if is_selected { "" } else { query.field_selector })?;
         if !is_selected && !scope.fields.is_empty() {
-            return Err(format!("only what {:?} selects was recorded", scope.fields));
+            return Err(format!("only objects that match {:?} were recorded", scope.fields));
         }
         if !scope.is_whole && !selector.is_of_metadata() {
             return Err(format!(
-                "only metadata was recorded, which does not tell {:?}",
+                "only metadata was recorded, which does not contain {:?}",
                 query.field_selector
             ));
         }
@@ -132,7 +132,7 @@ impl Scope {
         Ok(())
     }
 
-    /// Empty stands for all namespaces, and for what has none.
+    /// An empty namespace stands for all namespaces and for cluster-wide objects.
     fn check_namespace(&self, namespace: &str) -> Result<(), String> {
         match &self.namespaces {
             Some(namespaces) if !namespaces.contains(namespace) => {

@@ -1,6 +1,6 @@
-//! Field selectors, as far as they can be judged on a recorded object.
+//! Field selectors on recorded objects.
 //!
-//! An API server knows for each resource which fields can be selected by (`pkg/registry/core/*/strategy.go`); guards use three.
+//! API servers have a list of fields for each resource (`pkg/registry/core/*/strategy.go`); guards use three of them.
 
 use serde::Deserialize;
 
@@ -42,13 +42,13 @@ struct Spec {
 const NAME: &str = "metadata.name";
 
 impl<'s> Selector<'s> {
-    /// The error says what cannot be judged.
+    /// The error names the unsupported part.
     pub(super) fn parse(text: &'s str) -> Result<Self, String> {
         let parts = text.split(',').filter(|part| !part.is_empty());
         Ok(Self { conditions: parts.map(condition).collect::<Result<_, _>>()? })
     }
 
-    /// Whether metadata is enough to judge by.
+    /// Whether metadata is enough.
     pub(super) fn is_of_metadata(&self) -> bool {
         self.conditions.iter().all(|condition| condition.field == NAME)
     }
@@ -92,7 +92,7 @@ fn condition(text: &str) -> Result<Condition<'_>, String> {
             Ok(Condition { field, is_equal, value })
         }
         _ => Err(format!(
-            "the field selector {text:?} cannot be judged on a recording (known: {NAME}, status.phase, spec.type)"
+            "the field selector {text:?} is not supported in snapshots (supported: {NAME}, status.phase, spec.type)"
         )),
     }
 }

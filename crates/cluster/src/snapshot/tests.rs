@@ -1,4 +1,4 @@
-//! Folders good and bad.
+//! Valid and invalid snapshots.
 
 use std::fs;
 use std::path::Path;
@@ -14,21 +14,21 @@ const NAMESPACES: &str = "here/core_v1_namespaces.json";
 const ONE: &str = r#"{"apiVersion":"v1","kind":"NamespaceList","metadata":{"resourceVersion":"1"},"items":[
   {"metadata":{"name":"shop","labels":{"team":"a"},"deletionTimestamp":"2026-11-21T09:00:00Z"}}]}"#;
 
-/// A folder that holds these files.
-pub(super) fn folder(files: &[(&str, &str)]) -> TempDir {
-    let folder = tempfile::tempdir().unwrap();
+/// A directory that holds these files.
+pub(super) fn directory(files: &[(&str, &str)]) -> TempDir {
+    let directory = tempfile::tempdir().unwrap();
     for (name, text) in files {
-        let path = folder.path().join(name);
+        let path = directory.path().join(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, text).unwrap();
     }
-    folder
+    directory
 }
 
 /// Returns the problems of a directory with these files, without its path.
 pub(super) fn problems(files: &[(&str, &str)]) -> String {
-    let folder = folder(files);
-    problems_of(folder.path())
+    let directory = directory(files);
+    problems_of(directory.path())
 }
 
 fn problems_of(path: &Path) -> String {
@@ -38,9 +38,9 @@ fn problems_of(path: &Path) -> String {
 }
 
 pub(super) fn opened(files: &[(&str, &str)]) -> (TempDir, Snapshot) {
-    let folder = folder(files);
-    let opened = Snapshot::open(folder.path()).unwrap();
-    (folder, opened)
+    let directory = directory(files);
+    let opened = Snapshot::open(directory.path()).unwrap();
+    (directory, opened)
 }
 
 async fn get(snapshot: &Snapshot, name: &str) -> MetadataResult {
@@ -50,32 +50,32 @@ async fn get(snapshot: &Snapshot, name: &str) -> MetadataResult {
 
 #[tokio::test]
 async fn recorded_objects_are_returned_and_a_complete_list_proves_absence() {
-    let (_folder, snapshot) = opened(&[(INDEX, INDEX_TEXT), (NAMESPACES, ONE)]);
+    let (_directory, snapshot) = opened(&[(INDEX, INDEX_TEXT), (NAMESPACES, ONE)]);
     let shop = get(&snapshot, "shop").await.unwrap().unwrap();
     assert_eq!((shop.labels["team"].as_str(), shop.deleting), ("a", true));
     assert_eq!(get(&snapshot, "other").await, Ok(None));
     assert_eq!(snapshot.time(), SystemTime::UNIX_EPOCH + Duration::from_secs(1_795_255_200));
-    assert_eq!(snapshot.readiness()[0].reason, "recorded, 1 of them");
+    assert_eq!(snapshot.readiness()[0].reason, "snapshot, 1 objects");
 }
 
 #[tokio::test]
 async fn an_explicit_empty_list_is_certain_absence() {
     for items in ["[]", "null"] {
         let list = format!(r#"{{"apiVersion":"v1","kind":"List","items":{items}}}"#);
-        let (_folder, snapshot) = opened(&[(INDEX, INDEX_TEXT), (NAMESPACES, &list)]);
+        let (_directory, snapshot) = opened(&[(INDEX, INDEX_TEXT), (NAMESPACES, &list)]);
         assert_eq!(get(&snapshot, "shop").await, Ok(None));
     }
 }
 
 #[tokio::test]
 async fn data_that_is_not_recorded_is_unknown() {
-    let (folder, snapshot) = opened(&[
+    let (directory, snapshot) = opened(&[
         (INDEX, INDEX_TEXT),
         ("here/core_v1_pods.json", r#"{"apiVersion":"v1","kind":"PodList","items":[]}"#),
     ]);
     let found = get(&snapshot, "shop").await.unwrap_err();
     assert_eq!(found.code, cause::NOT_RECORDED);
-    let expected = format!("(there is no {}/{NAMESPACES})", folder.path().display());
+    let expected = format!("(there is no {}/{NAMESPACES})", directory.path().display());
     assert!(found.text.ends_with(&expected), "{}", found.text);
 }
 
@@ -84,18 +84,18 @@ async fn a_recorded_failure_is_that_failure_again() {
     let index = format!(
         "{INDEX_TEXT}    unread:\n      - {{what: core_v1_namespaces, cause: forbidden, text: may not list namespaces}}\n"
     );
-    let (_folder, snapshot) = opened(&[(INDEX, &index)]);
+    let (_directory, snapshot) = opened(&[(INDEX, &index)]);
     let found = get(&snapshot, "shop").await.unwrap_err();
     assert_eq!(found.code, cause::FORBIDDEN);
-    assert!(found.text.ends_with("when the world was recorded: may not list namespaces"), "{}", found.text);
+    assert!(found.text.ends_with("when the snapshot was taken: may not list namespaces"), "{}", found.text);
 }
 
 #[tokio::test]
 async fn a_failure_of_everything_is_one_of_all_that_is_not_there() {
     let index = format!("{INDEX_TEXT}    unread: [{{what: '*', cause: timeout, text: no answer in 5 s}}]\n");
-    let (_folder, snapshot) = opened(&[(INDEX, &index)]);
+    let (_directory, snapshot) = opened(&[(INDEX, &index)]);
     assert_eq!(get(&snapshot, "shop").await.unwrap_err().code, cause::TIMEOUT);
-    let (_folder, snapshot) = opened(&[(INDEX, &index), (NAMESPACES, ONE)]);
+    let (_directory, snapshot) = opened(&[(INDEX, &index), (NAMESPACES, ONE)]);
     assert!(get(&snapshot, "shop").await.unwrap().is_some());
 }
 
@@ -106,15 +106,15 @@ async fn every_form_of_list_that_kubectl_and_the_api_give_is_read() {
         r#"{"apiVersion":"meta.k8s.io/v1","kind":"PartialObjectMetadataList","metadata":{},"items":[{"apiVersion":"meta.k8s.io/v1","kind":"PartialObjectMetadata","metadata":{"name":"shop"}}]}"#,
         r#"{"kind":"NamespaceList","apiVersion":"v1","metadata":{"continue":""},"items":[{"metadata":{"name":"shop"},"spec":{"finalizers":["kubernetes"]}}]}"#,
     ] {
-        let (_folder, snapshot) = opened(&[(INDEX, INDEX_TEXT), (NAMESPACES, list)]);
+        let (_directory, snapshot) = opened(&[(INDEX, INDEX_TEXT), (NAMESPACES, list)]);
         assert!(get(&snapshot, "shop").await.unwrap().is_some(), "{list}");
     }
 }
 
 #[test]
-fn several_clusters_stand_beside_each_other() {
+fn a_snapshot_can_have_several_clusters() {
     let index = "version: 1\ntime: 2026-11-21T10:00:00+01:00\nclusters:\n  - {name: here, kubernetes: v1.35.4}\n  - name: m1.example\n";
-    let (_folder, snapshot) = opened(&[
+    let (_directory, snapshot) = opened(&[
         (INDEX, index),
         (
             "m1.example/apps_v1_deployments.json",
@@ -128,21 +128,21 @@ fn several_clusters_stand_beside_each_other() {
 #[test]
 fn a_directory_without_index_is_rejected_with_an_explanation() {
     assert!(problems(&[]).starts_with("world.yaml: cannot be read: No such file"), "{}", problems(&[]));
-    assert!(problems(&[]).contains("a world is a folder with a file world.yaml"));
-    let missing = folder(&[]).path().join("nowhere");
+    assert!(problems(&[]).contains("a snapshot is a directory with a file world.yaml"));
+    let missing = directory(&[]).path().join("nowhere");
     assert!(problems_of(&missing).contains("cannot be read"));
-    let folder = folder(&[(INDEX, INDEX_TEXT)]);
-    assert!(problems_of(&folder.path().join(INDEX)).contains("cannot be read: Not a directory"));
+    let directory = directory(&[(INDEX, INDEX_TEXT)]);
+    assert!(problems_of(&directory.path().join(INDEX)).contains("cannot be read: Not a directory"));
 }
 
 #[test]
 fn all_problems_of_the_index_are_reported_with_their_lines() {
-    let told = problems(&[(
+    let found = problems(&[(
         INDEX,
         "version: 2\ntime: yesterday\nclusters:\n  - name: ../m1\n  - kubernetes: v1.35.4\n    unread:\n      - {what: pods, cause: tired, texts: x}\n  - name: m1\n  - name: m1\nkind: World\n",
     )]);
     for expected in [
-        "world.yaml:1:10: version: \"2\" is a format that this Durward does not know",
+        "world.yaml:1:10: version: \"2\" is not supported",
         "world.yaml:2:7: time: \"yesterday\"",
         "world.yaml:4:11: clusters[0].name: \"../m1\" is not a cluster's name",
         "clusters[1].name: is missing",
@@ -151,11 +151,11 @@ fn all_problems_of_the_index_are_reported_with_their_lines() {
         "allowed: unreachable, timeout, credentials, forbidden, busy, refused, garbage",
         "clusters[1].unread[0].text: is missing",
         "clusters[1].unread[0].texts",
-        "clusters: there is none named \"here\"",
-        "clusters: \"m1\" stands there twice",
+        "clusters: no cluster is named \"here\"",
+        "clusters: \"m1\" is listed twice",
         "world.yaml:10:1: kind",
     ] {
-        assert!(told.contains(expected), "{expected}\nis not in\n{told}");
+        assert!(found.contains(expected), "{expected}\nis not in\n{found}");
     }
 }
 
@@ -168,7 +168,7 @@ fn an_index_without_required_keys_is_rejected() {
         ("clusters: here", "clusters: is not a list"),
         (
             "version: 1\ntime: 2026-11-21T10:00:00Z\nclusters: []\n",
-            "add the cluster whose API server asks: - name: here",
+            "add the local cluster: - name: here",
         ),
         ("time: 2026-11-21T10:00:00Z\nclusters: [{name: here}]\n", "version: is missing"),
         ("version: 1\nclusters: [{name: here}]\n", "time: is missing"),
@@ -176,15 +176,15 @@ fn an_index_without_required_keys_is_rejected() {
         ("version: [\n", "the file is not YAML"),
         (
             "version: 1\ntime: 2026-11-21T10:00:00Z\nclusters: [{name: here, unread: [{what: \"*\", cause: busy, text: x}, {what: \"*\", cause: busy, text: y}]}]\n",
-            "\"*\" stands there twice",
+            "\"*\" is listed twice",
         ),
         (
             "version: 1\ntime: 2026-11-21T10:00:00Z\nclusters: [{name: here, unread: [{what: \"*\", text: x}]}]\n",
             "cause: is missing",
         ),
     ] {
-        let told = problems(&[(INDEX, index)]);
-        assert!(told.contains(expected), "{index:?}: {told}");
+        let found = problems(&[(INDEX, index)]);
+        assert!(found.contains(expected), "{index:?}: {found}");
     }
 }
 
@@ -197,7 +197,7 @@ fn invalid_lists_are_reported_with_file_line_and_reason() {
         ("{\"kind\":\"NamespaceList\",\n\"apiVersion\":\"v1\"}".to_owned(), "here/core_v1_namespaces.json:2:18: this is not a List in JSON: missing field `items`"),
         ("apiVersion: v1\nkind: List\n".to_owned(), "here/core_v1_namespaces.json:1:1: this is not a List in JSON: expected value"),
         (list("{\"metadata\":{\"name\":\"a\"}},\n  {\"metadata\":{}}"), "here/core_v1_namespaces.json:3:3: items[1].metadata.name: is missing"),
-        (list("{\"metadata\":{\"name\":\"a\"}},\n{\"metadata\":{\"name\":\"a\"}}"), "here/core_v1_namespaces.json:3:1: items[1]: \"a\" stands in the List twice"),
+        (list("{\"metadata\":{\"name\":\"a\"}},\n{\"metadata\":{\"name\":\"a\"}}"), "here/core_v1_namespaces.json:3:1: items[1]: \"a\" is in the List twice"),
         (list("{\"metadata\":{\"name\":\"a\",\"labels\":[]}}"), "items[0]: invalid type: sequence, expected a map"),
         (list("{}"), "items[0]: missing field `metadata`"),
         (list("{\"kind\":\"Pod\",\"apiVersion\":\"v1\",\"metadata\":{\"name\":\"a\"}}"), "items[0]: v1 Pod is not one of the namespaces"),
@@ -205,11 +205,11 @@ fn invalid_lists_are_reported_with_file_line_and_reason() {
         ("{\"apiVersion\":\"v1\",\"kind\":\"PodList\",\"items\":[]}".to_owned(), "kind \"PodList\" of \"v1\": is not a List of namespaces"),
         ("{\"apiVersion\":\"v2\",\"kind\":\"NamespaceList\",\"items\":[]}".to_owned(), "does not fit the file's name"),
         ("{\"apiVersion\":\"v1\",\"kind\":\"Namespace\",\"items\":[]}".to_owned(), "is not a List"),
-        ("{\"apiVersion\":\"v1\",\"kind\":\"NamespaceList\",\"metadata\":{\"continue\":\"x\"},\"items\":[]}".to_owned(), "this is one page of a longer List"),
+        ("{\"apiVersion\":\"v1\",\"kind\":\"NamespaceList\",\"metadata\":{\"continue\":\"x\"},\"items\":[]}".to_owned(), "is one page of a longer List"),
         ("[".repeat(100_000), "this is not a List in JSON"),
     ] {
-        let told = problems(&[(INDEX, INDEX_TEXT), (NAMESPACES, &text)]);
-        assert!(told.contains(expected), "{expected}\nis not in\n{told}");
+        let found = problems(&[(INDEX, INDEX_TEXT), (NAMESPACES, &text)]);
+        assert!(found.contains(expected), "{expected}\nis not in\n{found}");
     }
 }
 
@@ -217,16 +217,16 @@ fn invalid_lists_are_reported_with_file_line_and_reason() {
 fn a_list_that_is_wrong_throughout_does_not_fill_the_screen() {
     let items = vec!["{\"metadata\":{}}"; 1000].join(",");
     let text = format!("{{\"apiVersion\":\"v1\",\"kind\":\"NamespaceList\",\"items\":[{items}]}}");
-    let told = problems(&[(INDEX, INDEX_TEXT), (NAMESPACES, &text)]);
-    assert_eq!(told.lines().count(), 11);
-    assert!(told.ends_with("990 more items are wrong"), "{told}");
+    let found = problems(&[(INDEX, INDEX_TEXT), (NAMESPACES, &text)]);
+    assert_eq!(found.lines().count(), 11);
+    assert!(found.ends_with("990 more items are invalid"), "{found}");
 }
 
 #[test]
 fn every_file_in_the_directory_is_read_or_reported() {
     let list = r#"{"apiVersion":"v1","kind":"List","items":[]}"#;
     let index = format!("{INDEX_TEXT}    unread: [{{what: core_v1_pods, cause: busy, text: x}}]\n");
-    let told = problems(&[
+    let found = problems(&[
         (INDEX, &index),
         ("core_v1_namespaces.json", list),
         ("m1/core_v1_namespaces.json", list),
@@ -235,13 +235,13 @@ fn every_file_in_the_directory_is_read_or_reported() {
         ("here/core_v1_pods.json", list),
     ]);
     for expected in [
-        "core_v1_namespaces.json: nothing is read from here\n    Lists stand in a cluster's folder, as here/core_v1_namespaces.json",
-        "m1: there is no cluster \"m1\" in world.yaml",
+        "core_v1_namespaces.json: is not in a cluster's directory\n    move it to a cluster's directory, like here/core_v1_namespaces.json",
+        "m1: world.yaml has no cluster \"m1\"",
         "here/namespaces.json: is not the name of a List",
         "here/core_v1_namespaces.yaml: is not the name of a List",
-        "here/core_v1_pods.json: world.yaml says that it could not be read",
+        "here/core_v1_pods.json: world.yaml has an entry under unread",
     ] {
-        assert!(told.contains(expected), "{expected}\nis not in\n{told}");
+        assert!(found.contains(expected), "{expected}\nis not in\n{found}");
     }
     // Other files are allowed there.
     opened(&[
@@ -257,24 +257,24 @@ fn every_file_in_the_directory_is_read_or_reported() {
 #[test]
 fn a_link_out_of_the_directory_is_rejected_and_one_inside_is_followed() {
     use std::os::unix::fs::symlink;
-    let outside = folder(&[("secret.json", ONE), ("there/core_v1_namespaces.json", ONE)]);
-    let snapshot = folder(&[(INDEX, INDEX_TEXT), ("..data/namespaces.json", ONE), ("here/.keep", "")]);
+    let outside = directory(&[("secret.json", ONE), ("there/core_v1_namespaces.json", ONE)]);
+    let snapshot = directory(&[(INDEX, INDEX_TEXT), ("..data/namespaces.json", ONE), ("here/.keep", "")]);
     let at = snapshot.path().join(NAMESPACES);
     symlink("../..data/namespaces.json", &at).unwrap();
     Snapshot::open(snapshot.path()).unwrap();
     fs::remove_file(&at).unwrap();
     symlink(outside.path().join("secret.json"), &at).unwrap();
-    assert!(problems_of(snapshot.path()).contains("is a link that leads out of the folder"));
+    assert!(problems_of(snapshot.path()).contains("is a link out of the directory"));
     fs::remove_dir_all(snapshot.path().join("here")).unwrap();
     symlink(outside.path().join("there"), snapshot.path().join("here")).unwrap();
-    assert!(problems_of(snapshot.path()).contains("is a link that leads out of the folder"));
+    assert!(problems_of(snapshot.path()).contains("is a link out of the directory"));
 }
 
 #[cfg(unix)]
 #[test]
 fn directories_binary_files_and_huge_files_are_rejected() {
     use std::os::unix::ffi::OsStrExt as _;
-    let snapshot = folder(&[(INDEX, INDEX_TEXT), ("here/.keep", "")]);
+    let snapshot = directory(&[(INDEX, INDEX_TEXT), ("here/.keep", "")]);
     let at = snapshot.path().join(NAMESPACES);
     fs::create_dir(&at).unwrap();
     assert!(problems_of(snapshot.path()).contains("is not a file"));
@@ -296,7 +296,7 @@ fn directories_binary_files_and_huge_files_are_rejected() {
 #[test]
 fn a_deeply_nested_index_is_a_problem_and_no_crash() {
     for text in ["[".repeat(200_000), "{a: ".repeat(200_000), "- ".repeat(200_000)] {
-        let folder = folder(&[(INDEX, &text)]);
-        assert!(Snapshot::open(folder.path()).is_err());
+        let directory = directory(&[(INDEX, &text)]);
+        assert!(Snapshot::open(directory.path()).is_err());
     }
 }

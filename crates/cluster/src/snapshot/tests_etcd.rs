@@ -5,11 +5,11 @@ use std::time::{Duration, Instant, SystemTime};
 
 use admission::Cause;
 
-use super::tests::{folder, opened, problems};
+use super::tests::{directory, opened, problems};
 use super::*;
 use crate::cause;
 use crate::etcd::{
-    Alarm, AlarmKind, ClientOptions, EtcdResponse as Told, Health, Member, MemberList as Listing,
+    Alarm, AlarmKind, ClientOptions, EtcdResponse, Health, Member, MemberList,
     MemberMetrics, Read, Status,
 };
 
@@ -27,11 +27,11 @@ fn peer(uid: &str) -> Endpoint {
     }
 }
 
-async fn ask(snapshot: &Snapshot, uid: &str, question: EtcdRequest) -> EtcdResult {
-    snapshot.call(&peer(uid), question, Instant::now()).await
+async fn ask(snapshot: &Snapshot, uid: &str, request: EtcdRequest) -> EtcdResult {
+    snapshot.call(&peer(uid), request, Instant::now()).await
 }
 
-/// One answer to each question, with ids over 2^63.
+/// One answer to each request, with ids over 2^63.
 fn answers() -> BTreeMap<EtcdRequest, EtcdResult> {
     let (id, other) = (u64::MAX - 1, 1 << 63);
     let status = Status {
@@ -64,16 +64,16 @@ fn answers() -> BTreeMap<EtcdRequest, EtcdResult> {
         ..MemberMetrics::default()
     };
     BTreeMap::from([
-        (EtcdRequest::Status, Ok(Told::Status(Box::new(status)))),
-        (EtcdRequest::Members, Ok(Told::Members(Listing { cluster: id, members: vec![started, added] }))),
+        (EtcdRequest::Status, Ok(EtcdResponse::Status(Box::new(status)))),
+        (EtcdRequest::Members, Ok(EtcdResponse::Members(MemberList { cluster: id, members: vec![started, added] }))),
         (EtcdRequest::MembersByQuorum, Err(Cause::new(cause::UNSUPPORTED, "3.4 cannot"))),
-        (EtcdRequest::Alarms, Ok(Told::Alarms(alarms.map(|(kind, member)| Alarm { member, kind }).into()))),
-        (EtcdRequest::Read, Ok(Told::Read(Read::Denied))),
+        (EtcdRequest::Alarms, Ok(EtcdResponse::Alarms(alarms.map(|(kind, member)| Alarm { member, kind }).into()))),
+        (EtcdRequest::Read, Ok(EtcdResponse::Read(Read::Denied))),
         (
             EtcdRequest::Health,
-            Ok(Told::Health(Health { is_healthy: false, reason: "RAFT NO LEADER".to_owned() })),
+            Ok(EtcdResponse::Health(Health { is_healthy: false, reason: "RAFT NO LEADER".to_owned() })),
         ),
-        (EtcdRequest::Metrics, Ok(Told::Metrics(metrics))),
+        (EtcdRequest::Metrics, Ok(EtcdResponse::Metrics(metrics))),
     ])
 }
 
@@ -92,11 +92,11 @@ async fn recorded_responses_and_causes_are_returned() {
     let path = place.path().join("w");
     write(&path, &recording(vec![pod(answers())])).unwrap();
     let snapshot = Snapshot::open(&path).unwrap();
-    for (question, expected) in answers() {
-        assert_eq!(ask(&snapshot, "u", question).await, expected, "{question:?}");
+    for (request, expected) in answers() {
+        assert_eq!(ask(&snapshot, "u", request).await, expected, "{request:?}");
     }
     // A metric that says nothing is still a member's.
-    let nothing = BTreeMap::from([(EtcdRequest::Metrics, Ok(Told::Metrics(MemberMetrics::default())))]);
+    let nothing = BTreeMap::from([(EtcdRequest::Metrics, Ok(EtcdResponse::Metrics(MemberMetrics::default())))]);
     let path = place.path().join("v");
     write(&path, &recording(vec![pod(nothing.clone())])).unwrap();
     let snapshot = Snapshot::open(&path).unwrap();
@@ -104,15 +104,15 @@ async fn recorded_responses_and_causes_are_returned() {
 }
 
 #[tokio::test]
-async fn another_pod_of_the_name_another_question_and_a_pod_without_a_file_are_not_recorded() {
+async fn another_uid_another_request_and_a_pod_without_a_file_are_not_recorded() {
     let file = r#"{"uid": "u", "read": "served"}"#;
-    let (_folder, snapshot) = opened(&[(INDEX, WORLD), (FILE, file)]);
-    assert_eq!(ask(&snapshot, "u", EtcdRequest::Read).await, Ok(Told::Read(Read::Served)));
-    for (uid, question, why) in [
-        ("v", EtcdRequest::Read, "is of another pod of that name"),
+    let (_directory, snapshot) = opened(&[(INDEX, WORLD), (FILE, file)]);
+    assert_eq!(ask(&snapshot, "u", EtcdRequest::Read).await, Ok(EtcdResponse::Read(Read::Served)));
+    for (uid, request, why) in [
+        ("v", EtcdRequest::Read, "is about another pod"),
         ("u", EtcdRequest::Status, "has no \"status\""),
     ] {
-        let cause = ask(&snapshot, uid, question).await.unwrap_err();
+        let cause = ask(&snapshot, uid, request).await.unwrap_err();
         assert_eq!(cause.code, cause::NOT_RECORDED);
         assert!(cause.text.contains(why), "{}", cause.text);
     }
@@ -128,43 +128,43 @@ async fn another_pod_of_the_name_another_question_and_a_pod_without_a_file_are_n
 #[test]
 fn an_invalid_file_is_rejected_with_the_reason() {
     for (text, why) in [
-        ("[]", "is no JSON object"),
-        ("{}", "has no uid"),
-        (r#"{"uid": 1}"#, "has no uid"),
-        (r#"{"uid": "u", "stat": {}}"#, "has \"stat\" in it, which is no question"),
+        ("[]", "is not a JSON object"),
+        ("{}", "has no string uid"),
+        (r#"{"uid": 1}"#, "has no string uid"),
+        (r#"{"uid": "u", "stat": {}}"#, "unknown key \"stat\""),
         (r#"{"uid": "u", "status": {}}"#, "status: what answers there is not etcd"),
         (r#"{"uid": "u", "status": {"header": {"cluster_id": "1"}}}"#, "status: the answer has no member id"),
         (r#"{"uid": "u", "read": true}"#, "read: is neither"),
         (r#"{"uid": "u", "metrics": {}}"#, "metrics: is no text"),
-        (r#"{"uid": "u", "read": {"unknown": {"cause": "bad-luck", "text": ""}}}"#, "its cause is none of"),
-        (r#"{"uid": "u", "read": {"unknown": {"cause": "timeout"}}}"#, "read.unknown: it has no text"),
+        (r#"{"uid": "u", "read": {"unknown": {"cause": "bad-luck", "text": ""}}}"#, "cause must be one of"),
+        (r#"{"uid": "u", "read": {"unknown": {"cause": "timeout"}}}"#, "read.unknown: text is missing"),
     ] {
-        let told = problems(&[(INDEX, WORLD), (FILE, text)]);
-        assert!(told.contains(why) && told.contains("shop_etcd-0.json"), "{text}: {told}");
+        let found = problems(&[(INDEX, WORLD), (FILE, text)]);
+        assert!(found.contains(why) && found.contains("shop_etcd-0.json"), "{text}: {found}");
     }
-    let told = problems(&[(INDEX, WORLD), ("here/etcd/etcd-0.json", "{}")]);
-    assert!(told.contains("is not the name of a pod's answers"), "{told}");
+    let found = problems(&[(INDEX, WORLD), ("here/etcd/etcd-0.json", "{}")]);
+    assert!(found.contains("is not the name of a pod's file"), "{found}");
     let other = "version: 1\ntime: 2026-11-21T10:00:00Z\nclusters: [{name: here}, {name: m1}]\n";
-    let told = problems(&[(INDEX, other), ("m1/etcd/shop_etcd-0.json", "{}")]);
-    assert!(told.contains("is not the name of a List"), "only the cluster that asks: {told}");
+    let found = problems(&[(INDEX, other), ("m1/etcd/shop_etcd-0.json", "{}")]);
+    assert!(found.contains("is not the name of a List"), "only the cluster that asks: {found}");
 }
 
 #[tokio::test]
 async fn a_cluster_may_be_called_etcd() {
     let index = "version: 1\ntime: 2026-11-21T10:00:00Z\nclusters: [{name: here}, {name: etcd}]\n";
     let list = r#"{"apiVersion":"v1","kind":"PodList","items":[]}"#;
-    let folder = folder(&[(INDEX, index), ("etcd/core_v1_pods.json", list)]);
-    let snapshot = Snapshot::open(folder.path()).unwrap();
+    let directory = directory(&[(INDEX, index), ("etcd/core_v1_pods.json", list)]);
+    let snapshot = Snapshot::open(directory.path()).unwrap();
     assert_eq!(snapshot.clusters().collect::<Vec<_>>(), ["etcd", "here"]);
 }
 
 #[test]
 fn invalid_recordings_are_not_written() {
     let place = tempfile::tempdir().unwrap();
-    let wrong = BTreeMap::from([(EtcdRequest::Status, Ok(Told::Read(Read::Served)))]);
+    let wrong = BTreeMap::from([(EtcdRequest::Status, Ok(EtcdResponse::Read(Read::Served)))]);
     let slash = PodRecording { name: "../x".to_owned(), ..pod(answers()) };
     for pods in [vec![pod(wrong)], vec![slash], vec![pod(answers()), pod(answers())]] {
-        let told = write(&place.path().join("w"), &recording(pods)).unwrap_err().to_string();
-        assert!(told.contains("cannot be recorded") || told.contains("two pods"), "{told}");
+        let found = write(&place.path().join("w"), &recording(pods)).unwrap_err().to_string();
+        assert!(found.contains("cannot be recorded") || found.contains("two pods"), "{found}");
     }
 }

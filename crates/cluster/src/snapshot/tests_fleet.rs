@@ -8,8 +8,8 @@ use std::time::{Duration, Instant, SystemTime};
 use admission::Cause;
 use serde_json::value::RawValue;
 
-use super::tests::{folder, opened, problems};
-use super::{ClusterRecording, INDEX, ListRecording, Recording, Snapshot, Unseen, recorded_name, write};
+use super::tests::{directory, opened, problems};
+use super::{ClusterRecording, INDEX, ListRecording, Recording, Snapshot, UnreadList, recorded_name, write};
 use crate::fleet::{
     Cluster, Fleet, GetQuery, ListQuery, MembersResult, Object, ObjectResult, Owner, PageResult, Part,
 };
@@ -85,13 +85,13 @@ const ACTIVE: &str = "status.phase!=Succeeded,status.phase!=Failed";
 
 #[tokio::test]
 async fn a_complete_list_answers_gets_pages_and_selectors() {
-    let (_folder, snapshot) = opened(&[(INDEX, FLEET), (PODS, WHOLE_PODS)]);
+    let (_directory, snapshot) = opened(&[(INDEX, FLEET), (PODS, WHOLE_PODS)]);
     assert_eq!(pods(&snapshot, "", Part::Metadata).await.unwrap(), ["job-0", "web-0"]);
     assert_eq!(pods(&snapshot, ACTIVE, Part::Metadata).await.unwrap(), ["web-0"]);
     unknown(
         pods(&snapshot, "spec.nodeName=a", Part::Metadata).await,
         cause::NOT_RECORDED,
-        "cannot be judged",
+        "is not supported in snapshots",
     );
     let all = list(&snapshot, &member("m1"), "core_v1_pods", "", ACTIVE, Part::Whole).await.unwrap();
     assert_eq!(all.objects.len(), 2);
@@ -111,20 +111,20 @@ async fn a_list_of_metadata_tells_no_more_than_metadata() {
             r#"{{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1"{key},"items":[{{"metadata":{{"name":"web-0","namespace":"shop"}}}}]}}"#
         )
     };
-    let (_folder, snapshot) = opened(&[(INDEX, FLEET), (PODS, &partial(""))]);
+    let (_directory, snapshot) = opened(&[(INDEX, FLEET), (PODS, &partial(""))]);
     assert_eq!(pods(&snapshot, "", Part::Metadata).await.unwrap(), ["web-0"]);
     assert_eq!(pods(&snapshot, "metadata.name=x", Part::Metadata).await.unwrap(), Vec::<String>::new());
     unknown(
         pods(&snapshot, ACTIVE, Part::Metadata).await,
         cause::NOT_RECORDED,
-        "only metadata was recorded, which does not tell",
+        "only metadata was recorded, which does not contain",
     );
     unknown(pods(&snapshot, "", Part::Whole).await, cause::NOT_RECORDED, "only metadata was recorded");
     let whole = find(&snapshot, &member("m1"), "core_v1_pods", "shop", "web-0", Part::Whole).await;
     unknown(whole, cause::NOT_RECORDED, "only metadata was recorded");
 
     // Read by that very selector, it tells that, and no other.
-    let (_folder, snapshot) =
+    let (_directory, snapshot) =
         opened(&[(INDEX, FLEET), (PODS, &partial(&format!(r#","fieldSelector":"{ACTIVE}""#)))]);
     assert_eq!(pods(&snapshot, ACTIVE, Part::Metadata).await.unwrap(), ["web-0"]);
     unknown(pods(&snapshot, "", Part::Metadata).await, cause::NOT_RECORDED, "selects was recorded");
@@ -141,7 +141,7 @@ async fn a_list_of_metadata_tells_no_more_than_metadata() {
 #[tokio::test]
 async fn a_list_of_metadata_in_a_plain_list_is_metadata_too() {
     let text = r#"{"kind":"List","apiVersion":"v1","items":[{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"name":"web-0","namespace":"shop"}}]}"#;
-    let (_folder, snapshot) = opened(&[(INDEX, FLEET), (PODS, text)]);
+    let (_directory, snapshot) = opened(&[(INDEX, FLEET), (PODS, text)]);
     unknown(pods(&snapshot, ACTIVE, Part::Metadata).await, cause::NOT_RECORDED, "only metadata was recorded");
 }
 
@@ -149,7 +149,7 @@ async fn a_list_of_metadata_in_a_plain_list_is_metadata_too() {
 async fn a_list_of_some_namespaces_or_names_does_not_answer_for_others() {
     let text = r#"{"kind":"PodList","apiVersion":"v1","namespaces":["shop"],"items":[{"metadata":{"name":"a","namespace":"shop"}}]}"#;
     let spaces = r#"{"kind":"NamespaceList","apiVersion":"v1","names":["shop"],"items":[]}"#;
-    let (_folder, snapshot) = opened(&[(INDEX, FLEET), (PODS, text), ("m1/core_v1_namespaces.json", spaces)]);
+    let (_directory, snapshot) = opened(&[(INDEX, FLEET), (PODS, text), ("m1/core_v1_namespaces.json", spaces)]);
     let m1 = member("m1");
     assert_eq!(pods(&snapshot, "", Part::Metadata).await.unwrap(), ["a"]);
     for namespace in ["other", ""] {
@@ -162,8 +162,8 @@ async fn a_list_of_some_namespaces_or_names_does_not_answer_for_others() {
     let answer = list(&snapshot, &m1, "core_v1_namespaces", "", "", Part::Metadata).await;
     unknown(answer, cause::NOT_RECORDED, "only some names were recorded");
     let stray = text.replace("\"namespace\":\"shop\"", "\"namespace\":\"x\"");
-    let told = problems(&[(INDEX, FLEET), (PODS, &stray)]);
-    assert!(told.contains("items[0]: is not among the namespaces and names"), "{told}");
+    let found = problems(&[(INDEX, FLEET), (PODS, &stray)]);
+    assert!(found.contains("items[0]: is not in the namespaces and names"), "{found}");
 }
 
 #[tokio::test]
@@ -171,7 +171,7 @@ async fn the_clusters_of_karmada_are_those_of_its_list_and_each_is_known_as_far_
     let clusters = r#"{"kind":"ClusterList","apiVersion":"cluster.karmada.io/v1alpha1","items":[
         {"metadata":{"name":"m1","labels":{"zone":"a"}}},{"metadata":{"name":"m9"}},{"metadata":{"name":"here"}}]}"#;
     let index = format!("{FLEET}    unread: [{{what: '*', cause: vanished, text: gone}}]\n");
-    let (_folder, snapshot) = opened(&[(INDEX, &index), (CLUSTERS, clusters), (PODS, WHOLE_PODS)]);
+    let (_directory, snapshot) = opened(&[(INDEX, &index), (CLUSTERS, clusters), (PODS, WHOLE_PODS)]);
     let read = members(&snapshot, &Fleet::Karmada).await.unwrap();
     assert_eq!(read.iter().map(|member| member.cluster.name()).collect::<Vec<_>>(), ["here", "m1", "m9"]);
     assert_eq!(read[1].metadata.labels["zone"], "a");
@@ -179,7 +179,7 @@ async fn the_clusters_of_karmada_are_those_of_its_list_and_each_is_known_as_far_
         ("m9", cause::NOT_RECORDED, "world.yaml has no cluster \"m9\""),
         // Not the control plane, which has that name in a recording.
         ("here", cause::NOT_RECORDED, "world.yaml has no cluster \".here\""),
-        ("m2", cause::VANISHED, "when the world was recorded: gone"),
+        ("m2", cause::VANISHED, "when the snapshot was taken: gone"),
     ] {
         unknown(
             list(&snapshot, &member(name), "core_v1_pods", "shop", "", Part::Metadata).await,
@@ -198,22 +198,22 @@ async fn the_clusters_of_karmada_are_those_of_its_list_and_each_is_known_as_far_
 
 #[tokio::test]
 async fn a_fleet_that_was_not_recorded_is_unknown() {
-    let (_folder, snapshot) = opened(&[(INDEX, FLEET)]);
+    let (_directory, snapshot) = opened(&[(INDEX, FLEET)]);
     unknown(
         members(&snapshot, &Fleet::Karmada).await,
         cause::STALE_FLEET,
         "clusters.cluster.karmada.io are not recorded",
     );
     let index = FLEET.replace("name: here\n", "name: here\n    unread: [{what: cluster.karmada.io_v1alpha1_clusters, cause: forbidden, text: may not}]\n");
-    let (_folder, snapshot) = opened(&[(INDEX, &index)]);
+    let (_directory, snapshot) = opened(&[(INDEX, &index)]);
     unknown(members(&snapshot, &Fleet::Karmada).await, cause::STALE_FLEET, "may not");
 }
 
 #[tokio::test]
-async fn other_fleets_are_the_clusters_beside_here() {
+async fn other_fleets_are_the_clusters_besides_the_local_one() {
     let index =
         "version: 1\ntime: 2026-11-21T10:00:00Z\nclusters: [{name: here}, {name: admin@m1}, {name: m2}]\n";
-    let (_folder, snapshot) = opened(&[(INDEX, index), ("admin%40m1/core_v1_pods.json", WHOLE_PODS)]);
+    let (_directory, snapshot) = opened(&[(INDEX, index), ("admin%40m1/core_v1_pods.json", WHOLE_PODS)]);
     assert!(members(&snapshot, &Fleet::None).await.unwrap().is_empty());
     let contexts = |name: &str| Fleet::Contexts(vec![name.to_owned()]);
     let read = members(&snapshot, &contexts("admin@m1")).await.unwrap();
@@ -233,7 +233,7 @@ async fn other_fleets_are_the_clusters_beside_here() {
         {"metadata":{"name":"m2","namespace":"durward","labels":{"durward.dev/fleet":"member","zone":"b"}}},
         {"metadata":{"name":"x","namespace":"durward"}},
         {"metadata":{"name":"y","namespace":"other","labels":{"durward.dev/fleet":"member"}}}]}"#;
-    let (_folder, snapshot) = opened(&[(INDEX, index), ("here/core_v1_secrets.json", recorded)]);
+    let (_directory, snapshot) = opened(&[(INDEX, index), ("here/core_v1_secrets.json", recorded)]);
     let read = members(&snapshot, &secrets).await.unwrap();
     assert_eq!(
         (read.len(), read[0].cluster.name(), read[0].metadata.labels["zone"].as_str()),
@@ -243,8 +243,8 @@ async fn other_fleets_are_the_clusters_beside_here() {
     let elsewhere = Fleet::Secrets { namespace: "elsewhere".to_owned() };
     unknown(members(&snapshot, &elsewhere).await, cause::STALE_FLEET, "no Secret in namespace \"elsewhere\"");
     let alone = "version: 1\ntime: 2026-11-21T10:00:00Z\nclusters: [{name: here}]\n";
-    let (_folder, snapshot) = opened(&[(INDEX, alone)]);
-    unknown(members(&snapshot, &secrets).await, cause::STALE_FLEET, "no cluster beside here");
+    let (_directory, snapshot) = opened(&[(INDEX, alone)]);
+    unknown(members(&snapshot, &secrets).await, cause::STALE_FLEET, "no cluster besides here");
 }
 
 fn recording() -> Recording {
@@ -284,7 +284,7 @@ fn recording() -> Recording {
     let crds = list("apiextensions.k8s.io_v1_customresourcedefinitions", Part::Whole, "", vec![mice]);
     let mut scoped = list("core_v1_namespaces", Part::Metadata, "", Vec::new());
     scoped.names = Some(BTreeSet::from(["shop".to_owned()]));
-    let unseen = |what: Option<&str>, code, text: &str| Unseen {
+    let unread_list = |what: Option<&str>, code, text: &str| UnreadList {
         what: what.map(resource),
         cause: Cause::new(code, text),
     };
@@ -300,12 +300,12 @@ fn recording() -> Recording {
             ClusterRecording {
                 name: "admin@m1".into(),
                 lists: vec![list("core_v1_pods", Part::Metadata, ACTIVE, vec![web]), scoped],
-                unread: vec![unseen(Some("core_v1_services"), cause::FORBIDDEN, "may \"not\":\n# list")],
+                unread: vec![unread_list(Some("core_v1_services"), cause::FORBIDDEN, "may \"not\":\n# list")],
                 ..ClusterRecording::default()
             },
             ClusterRecording {
                 name: "m2".into(),
-                unread: vec![unseen(None, cause::CROWDED, "too many questions")],
+                unread: vec![unread_list(None, cause::CROWDED, "too many questions")],
                 ..ClusterRecording::default()
             },
         ],
@@ -315,7 +315,7 @@ fn recording() -> Recording {
 
 #[tokio::test]
 async fn a_written_snapshot_is_read_back() {
-    let place = folder(&[]);
+    let place = directory(&[]);
     let path = place.path().join("world");
     write(&path, &recording()).unwrap();
     let snapshot = Snapshot::open(&path).unwrap_or_else(|problems| panic!("{problems:?}"));
@@ -351,7 +351,7 @@ async fn a_written_snapshot_is_read_back() {
 
 #[tokio::test]
 async fn a_member_that_is_called_like_the_one_that_asks_is_another_one_in_a_recording_too() {
-    let place = folder(&[]);
+    let place = directory(&[]);
     let path = place.path().join("world");
     let pods = |name: &str| ListRecording {
         resource: resource("core_v1_pods"),
@@ -386,7 +386,7 @@ async fn a_member_that_is_called_like_the_one_that_asks_is_another_one_in_a_reco
 
 #[test]
 fn existing_files_are_kept_and_an_empty_directory_is_used() {
-    let place = folder(&[("full/README.md", "x"), ("file", "x")]);
+    let place = directory(&[("full/README.md", "x"), ("file", "x")]);
     std::fs::create_dir(place.path().join("empty")).unwrap();
     write(&place.path().join("empty"), &recording()).unwrap();
     for (name, words) in [
@@ -395,8 +395,8 @@ fn existing_files_are_kept_and_an_empty_directory_is_used() {
         ("file", "cannot be written"),
         ("a/b", "cannot be written"),
     ] {
-        let told = write(&place.path().join(name), &recording()).unwrap_err().to_string();
-        assert!(told.contains(words), "{name}: {told}");
+        let found = write(&place.path().join(name), &recording()).unwrap_err().to_string();
+        assert!(found.contains(words), "{name}: {found}");
     }
     assert!(!place.path().join("full").join(INDEX).exists());
 }
@@ -404,16 +404,16 @@ fn existing_files_are_kept_and_an_empty_directory_is_used() {
 #[test]
 fn invalid_recordings_are_not_written() {
     let refused = |change: &dyn Fn(&mut Recording), words: &str| {
-        let place = folder(&[]);
+        let place = directory(&[]);
         let mut recording = recording();
         change(&mut recording);
-        let told = write(&place.path().join("w"), &recording).unwrap_err().to_string();
-        assert!(told.contains(words), "{told}");
+        let found = write(&place.path().join("w"), &recording).unwrap_err().to_string();
+        assert!(found.contains(words), "{found}");
         assert_eq!(std::fs::read_dir(place.path() as &Path).unwrap().count(), 0);
     };
     refused(&|recording| drop(recording.clusters.remove(0)), "there is no cluster \"here\"");
     refused(&|recording| recording.clusters[1].name = "../m1".into(), "cannot be recorded");
-    refused(&|recording| recording.clusters[1].name = "m2".into(), "two clusters are called \"m2\"");
+    refused(&|recording| recording.clusters[1].name = "m2".into(), "two clusters are named \"m2\"");
     refused(
         &|recording| recording.clusters[1].lists[0].resource.plural = "../pods".into(),
         "cannot be recorded",

@@ -1,7 +1,7 @@
-//! Writing a folder, so that what was seen can be replayed.
+//! Writes a snapshot.
 //!
-//! It is written beside its place and put there when it is complete: a folder that was begun and not ended would say less than
-//! was seen, and look the same. Existing files are not overwritten.
+//! The directory is written under a temporary name and renamed when it is complete: an incomplete snapshot looks like a complete
+//! one with less data. Existing files are not overwritten.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -22,11 +22,11 @@ use config::Problem;
 /// The content of a snapshot.
 #[derive(Debug)]
 pub struct Recording {
-    /// When it was begun to look.
+    /// When reading began.
     pub time: SystemTime,
-    /// Each cluster once, [`LOCAL`] among them.
+    /// Each cluster once, including [`LOCAL`].
     pub clusters: Vec<ClusterRecording>,
-    /// The members of etcd ensembles that were asked, each pod once.
+    /// The pods of etcd clusters, each once.
     pub pods: Vec<PodRecording>,
 }
 
@@ -46,43 +46,43 @@ pub struct PodRecording {
 /// The content of one cluster.
 #[derive(Debug, Default)]
 pub struct ClusterRecording {
-    /// Under which it is recorded, see [`recorded_name`](super::recorded_name).
+    /// The recorded name, see [`recorded_name`](super::recorded_name).
     pub name: String,
-    /// The version of Kubernetes it runs, if that is known.
+    /// The Kubernetes version, if it is known.
     pub kubernetes: Option<String>,
     /// The Lists that were read, one for each resource.
     pub lists: Vec<ListRecording>,
     /// A failure to read.
-    pub unread: Vec<Unseen>,
+    pub unread: Vec<UnreadList>,
 }
 
 /// A List, to its last page.
 #[derive(Debug)]
 pub struct ListRecording {
-    /// Of what.
+    /// The resource.
     pub resource: Resource,
-    /// How much of each object.
+    /// The part of each object.
     pub part: Part,
-    /// The field selector by which it was read; empty for none.
+    /// The field selector of the request; empty for none.
     pub fields: String,
-    /// The namespaces that were read, where it was not all.
+    /// The namespaces that were read; `None` for all.
     pub namespaces: Option<BTreeSet<String>>,
-    /// The names that were looked up, where the objects were not listed.
+    /// The names that were read one by one; `None` for a List.
     pub names: Option<BTreeSet<String>>,
     /// The objects.
     pub objects: Vec<Object>,
 }
 
-/// Something that could not be read.
+/// A List that could not be read.
 #[derive(Debug)]
-pub struct Unseen {
-    /// The resource; `None` for all without a List.
+pub struct UnreadList {
+    /// The resource; `None` for all resources without a List.
     pub what: Option<Resource>,
-    /// Why. A code that a recording cannot give is written as `busy`.
+    /// The reason. A code that a snapshot cannot contain is written as `busy`.
     pub cause: admission::Cause,
 }
 
-/// Writes a folder. `path` must not be there, or be an empty folder.
+/// Writes a snapshot. `path` must not exist, or be an empty directory.
 pub fn write(path: &Path, recording: &Recording) -> Result<(), Problem> {
     let problem = || Problem::new(path.display().to_string());
     check(recording).map_err(|why| problem().why(why))?;
@@ -90,25 +90,25 @@ pub fn write(path: &Path, recording: &Recording) -> Result<(), Problem> {
         Ok(true) => {}
         Ok(false) => {
             return Err(problem()
-                .why("is not empty, and nothing is written over")
-                .next("give a folder that is not there yet"));
+                .why("is not empty, and files are not overwritten")
+                .next("use a directory that does not exist"));
         }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
         Err(error) => return Err(problem().why(format!("cannot be written: {error}"))),
     }
     // The parent of `.` is known only by its real path.
     let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    let beside = beside(&real);
-    // Put over an empty folder of the name. Another process may have filled it meanwhile.
-    let written = fill(&beside, recording).and_then(|()| fs::rename(&beside, &real));
+    let temporary = temporary_path(&real);
+    // The rename replaces an empty directory. It fails if another process has filled it meanwhile.
+    let written = fill(&temporary, recording).and_then(|()| fs::rename(&temporary, &real));
     written.map_err(|error| {
         // A partial snapshot is useless. A failure to remove it adds no information.
-        let _ = fs::remove_dir_all(&beside);
+        let _ = fs::remove_dir_all(&temporary);
         problem().why(format!("cannot be written: {error}"))
     })
 }
 
-fn beside(path: &Path) -> PathBuf {
+fn temporary_path(path: &Path) -> PathBuf {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     path.with_file_name(format!(".{name}.{}.part", std::process::id()))
 }
@@ -118,16 +118,16 @@ fn check(recording: &Recording) -> Result<(), String> {
     let mut names = BTreeSet::new();
     for cluster in &recording.clusters {
         if !is_name(&cluster.name) {
-            return Err(format!("a cluster that is called {:?} cannot be recorded", cluster.name));
+            return Err(format!("a cluster named {:?} cannot be recorded", cluster.name));
         }
         if !names.insert(cluster.name.as_str()) {
-            return Err(format!("two clusters are called {:?}", cluster.name));
+            return Err(format!("two clusters are named {:?}", cluster.name));
         }
-        let mut told = BTreeSet::new();
-        let unread = cluster.unread.iter().filter_map(|unseen| unseen.what.as_ref());
+        let mut stems = BTreeSet::new();
+        let unread = cluster.unread.iter().filter_map(|unread_list| unread_list.what.as_ref());
         for resource in cluster.lists.iter().map(|list| &list.resource).chain(unread) {
             if Resource::from_stem(&resource.stem()).as_ref() != Some(resource)
-                || !told.insert(resource.stem())
+                || !stems.insert(resource.stem())
             {
                 return Err(format!("{resource} of {} cannot be recorded, or twice", cluster.name));
             }
@@ -145,42 +145,42 @@ fn check(recording: &Recording) -> Result<(), String> {
             || namespace.starts_with('.')
             || !belong
         {
-            return Err(format!("what pod {namespace}/{name} answered cannot be recorded"));
+            return Err(format!("the answers of pod {namespace}/{name} cannot be recorded"));
         }
         if !pods.insert((namespace, name)) {
-            return Err(format!("two pods are called {namespace}/{name}"));
+            return Err(format!("two pods are named {namespace}/{name}"));
         }
     }
     if names.contains(LOCAL) { Ok(()) } else { Err(format!("there is no cluster {LOCAL:?}")) }
 }
 
-fn fill(folder: &Path, recording: &Recording) -> std::io::Result<()> {
-    fs::create_dir(folder)?;
+fn fill(directory: &Path, recording: &Recording) -> std::io::Result<()> {
+    fs::create_dir(directory)?;
     let deleted = timestamp(recording.time);
     for cluster in &recording.clusters {
         if cluster.lists.is_empty() {
             continue;
         }
-        let folder = folder.join(index::folder(&cluster.name));
-        fs::create_dir(&folder)?;
+        let directory = directory.join(index::directory(&cluster.name));
+        fs::create_dir(&directory)?;
         for list in &cluster.lists {
-            fs::write(folder.join(format!("{}.json", list.resource.stem())), text(list, &deleted)?)?;
+            fs::write(directory.join(format!("{}.json", list.resource.stem())), text(list, &deleted)?)?;
         }
     }
     if !recording.pods.is_empty() {
-        let folder = folder.join(LOCAL).join(etcd::FOLDER);
-        fs::create_dir_all(&folder)?;
+        let directory = directory.join(LOCAL).join(etcd::DIRECTORY);
+        fs::create_dir_all(&directory)?;
         for PodRecording { namespace, name, uid, answers } in &recording.pods {
-            fs::write(folder.join(etcd::name(namespace, name)), etcd::written(uid, answers))?;
+            fs::write(directory.join(etcd::name(namespace, name)), etcd::written(uid, answers))?;
         }
     }
-    let mut file = fs::File::create_new(folder.join(INDEX))?;
-    file.write_all(told(recording).as_bytes())?;
+    let mut file = fs::File::create_new(directory.join(INDEX))?;
+    file.write_all(index_text(recording).as_bytes())?;
     file.sync_all()
 }
 
-/// `world.yaml`. Every text in it is written as JSON, which YAML reads.
-fn told(recording: &Recording) -> String {
+/// Returns the text of `world.yaml`. Its strings are JSON, which is valid YAML.
+fn index_text(recording: &Recording) -> String {
     use std::fmt::Write as _;
     let quoted = |text: &str| {
         let line: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
@@ -196,7 +196,7 @@ fn told(recording: &Recording) -> String {
         if !unread.is_empty() {
             out.push_str("    unread:\n");
         }
-        for Unseen { what, cause } in unread {
+        for UnreadList { what, cause } in unread {
             let what = what.as_ref().map_or_else(|| EVERYTHING.to_owned(), Resource::stem);
             let code = if cause::is_recordable(cause.code) { cause.code } else { cause::BUSY };
             let _ = writeln!(out, "      - what: {}", quoted(&what));
@@ -210,7 +210,7 @@ fn timestamp(time: SystemTime) -> String {
     Timestamp::try_from(time).unwrap_or(Timestamp::UNIX_EPOCH).to_string()
 }
 
-/// A List: an item a line, so that two recordings can be compared.
+/// Returns the text of a List, with a line for each item, so that snapshots can be compared.
 fn text(list: &ListRecording, deleted: &str) -> std::io::Result<String> {
     let (api_version, kind) = match list.part {
         Part::Whole => ("v1", "List"),
@@ -234,7 +234,7 @@ fn text(list: &ListRecording, deleted: &str) -> std::io::Result<String> {
             (Part::Metadata, _) => out.push_str(&metadata(object, deleted).to_string()),
             (Part::Whole, Some(raw)) => out.push_str(raw.get()),
             (Part::Whole, None) => {
-                let text = format!("{} {:?} was not read whole", list.resource, object.name);
+                let text = format!("{} {:?} was read without its content", list.resource, object.name);
                 return Err(std::io::Error::other(text));
             }
         }
@@ -243,7 +243,7 @@ fn text(list: &ListRecording, deleted: &str) -> std::io::Result<String> {
     Ok(out)
 }
 
-/// The fields that guards read. Only the fact of a deletion is known.
+/// Returns the metadata that guards read. The time of a deletion is not known, only that there is one.
 fn metadata(object: &Object, deleted: &str) -> Value {
     let Object { namespace, name, uid, metadata: Metadata { labels, annotations, deleting }, owners, .. } =
         object;

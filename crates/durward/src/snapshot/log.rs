@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use admission::Cause;
 use cluster::etcd::{Endpoint, EtcdRequest, EtcdResult};
 use cluster::fleet::{Cluster, GetQuery, ListQuery, Object, ObjectResult, Part};
-use cluster::snapshot::{ClusterRecording, ListRecording, PodRecording, Unseen, recorded_name};
+use cluster::snapshot::{ClusterRecording, ListRecording, PodRecording, UnreadList, recorded_name};
 use cluster::{Resource, cause};
 
 /// The selection of a List.
@@ -228,7 +228,7 @@ fn of_cluster(
                     .extend(failure.map(|cause| format!("part of {resource} of {of}: {}", cause.text)));
                 recording.lists.push(list);
             }
-            (None, Some(cause)) => recording.unread.push(Unseen { what: Some(resource), cause }),
+            (None, Some(cause)) => recording.unread.push(UnreadList { what: Some(resource), cause }),
             (None, None) => {}
         }
     }

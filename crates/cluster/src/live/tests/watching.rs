@@ -155,7 +155,7 @@ async fn a_recent_object_never_replaces_a_refusal() {
     let refusals: [(Reply, &str); 4] = [
         (|asked| asked.json(403, &status(403, "Forbidden", "")), cause::FORBIDDEN),
         (|asked| asked.json(401, &status(401, "Unauthorized", "")), cause::CREDENTIALS),
-        (|asked| asked.bytes(404, "404 page not found"), cause::GARBAGE),
+        (|asked| asked.bytes(404, "404 page not found"), cause::NOT_SERVED),
         (|asked| asked.bytes(400, "{}"), cause::REFUSED),
     ];
     for (reply, expected) in refusals {
