@@ -27,7 +27,7 @@ pub const NOT_SERVED: &str = "not-served";
 /// Durward does not read all of the answer: it is over its limit, a List has no last page in time, or it has too many objects.
 pub const TOO_LONG: &str = "too-long";
 /// Durward itself had too many concurrent requests, or no memory left for answers.
-pub const CROWDED: &str = "crowded";
+pub const OVERLOADED: &str = "overloaded";
 /// The TLS handshake with an etcd member failed: wrong CA, wrong name, expired, or it rejects the client certificate.
 pub const TLS: &str = "tls";
 /// The member's address refuses connections on the port: almost certainly no etcd runs there. A firewall that rejects, and an
@@ -50,7 +50,7 @@ pub const NOT_RESERVED: &str = "not-reserved";
 /// The snapshot does not contain it.
 pub const NOT_RECORDED: &str = "not-recorded";
 /// Neither a cluster nor a snapshot is available.
-pub const NO_CLUSTER: &str = "no-world";
+pub const NO_CLUSTER: &str = "no-cluster";
 
 /// Every code.
 pub const ALL: [&str; 24] = [
@@ -66,7 +66,7 @@ pub const ALL: [&str; 24] = [
     STALE_FLEET,
     NOT_SERVED,
     TOO_LONG,
-    CROWDED,
+    OVERLOADED,
     TLS,
     NOT_LISTENING,
     NOT_ETCD,

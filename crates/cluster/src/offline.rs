@@ -53,12 +53,12 @@ mod tests {
     async fn reports_unknown_and_the_flag_that_helps() {
         let address = Address { resource: &Resource::NAMESPACES, namespace: "", name: "shop" };
         let cause = Offline.get(address, Instant::now()).await.unwrap_err();
-        assert_eq!(cause.code, "no-world");
+        assert_eq!(cause.code, "no-cluster");
         assert_eq!(
             cause.text,
             "namespaces \"shop\" could not be looked up: no world was given (--world DIR)"
         );
         let members = Offline.members(&Fleet::Karmada, Instant::now()).await.unwrap_err();
-        assert_eq!((members.code, members.text.as_str()), ("no-world", "no world was given (--world DIR)"));
+        assert_eq!((members.code, members.text.as_str()), ("no-cluster", "no world was given (--world DIR)"));
     }
 }

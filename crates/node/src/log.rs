@@ -9,7 +9,7 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{Layer as _, fmt};
 
-/// What is logged, and how.
+/// Flags of the log.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct LogFlags {
     /// What is logged: error, warn, info, debug, trace, or per part: info,node=debug

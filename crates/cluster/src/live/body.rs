@@ -89,7 +89,7 @@ impl BodyReader {
                 if !reservation.resize(capacity.saturating_sub(UNCOUNTED)) {
                     let text =
                         "Durward has no room left for the answers that are under way (96 MiB); try again";
-                    return Err(Failure::new(cause::CROWDED, text));
+                    return Err(Failure::new(cause::OVERLOADED, text));
                 }
                 bytes.reserve_exact(capacity - bytes.len());
             }
@@ -110,7 +110,7 @@ impl BodyReader {
         }
         let Ok(permit) = timeout_at(deadline, Arc::clone(&self.parsers).acquire_owned()).await else {
             let text = "Durward is reading too many long answers already; try again";
-            return Some(Err(Cause::new(cause::CROWDED, text)));
+            return Some(Err(Cause::new(cause::OVERLOADED, text)));
         };
         // The thread goes on if the caller is dropped, and keeps its permit and its reservation until it ends.
         let parsing = tokio::task::spawn_blocking(move || {
@@ -155,7 +155,7 @@ mod tests {
         let reader = BodyReader::with_budget(1 << 20);
         let long = read(&reader, 900 << 10).await.unwrap();
         let failure = read(&reader, 200 << 10).await.unwrap_err();
-        assert_eq!(failure.cause.code, cause::CROWDED);
+        assert_eq!(failure.cause.code, cause::OVERLOADED);
         let mut short = Vec::new();
         for _ in 0..1000 {
             short.push(read(&reader, UNCOUNTED).await.unwrap());

@@ -149,7 +149,7 @@ impl FleetClient {
                 let max = server.limiter.max_reviews();
                 let text =
                     format!("{name} was not asked: Durward has {max} questions under way already; try again");
-                return Err(Cause::new(cause::CROWDED, text));
+                return Err(Cause::new(cause::OVERLOADED, text));
             };
             // The wait for the permit does not count against the cluster.
             let began = Instant::now();

@@ -83,8 +83,7 @@ fn index(section: &mut Section<'_>) -> Index {
         None,
     );
     require(section, "time", "2026-11-21T10:00:00Z");
-    let clusters =
-        section.sections("clusters", "Clusters, including the local one.", cluster);
+    let clusters = section.sections("clusters", "Clusters, including the local one.", cluster);
     let names: Vec<&str> = clusters.iter().map(|cluster| cluster.name.as_str()).collect();
     if section.is_written() && !names.contains(&LOCAL) {
         section.problem(
@@ -110,8 +109,7 @@ fn cluster(section: &mut Section<'_>) -> Cluster {
             Some("use up to 80 printable characters; the first one is not a dot".to_owned()),
         );
     }
-    let kubernetes =
-        section.optional_text("kubernetes", "version", "Kubernetes version, like v1.35.4.");
+    let kubernetes = section.optional_text("kubernetes", "version", "Kubernetes version, like v1.35.4.");
     let unread = section.sections("unread", "Lists that could not be read, and why.", unread);
     let whats: Vec<&str> = unread.iter().map(|unread: &Unread| unread.what.as_str()).collect();
     if let Some(twice) =

@@ -123,9 +123,7 @@ impl Reading<'_> {
             let problem = Problem::new("metadata.continue")
                 .at(self.place(self.text))
                 .why("is one page of a longer List");
-            return Err(
-                problem.next("record the whole List; a missing object would count as deleted")
-            );
+            return Err(problem.next("record the whole List; a missing object would count as deleted"));
         }
         Ok(())
     }

@@ -93,10 +93,9 @@ impl Snapshot {
         let path = path.as_ref();
         let root = path.canonicalize().map_err(|error| vec![unreadable(path, &error)])?;
         let text = text(&root, &path.join(INDEX)).map_err(|problem| {
-            vec![
-                problem
-                    .next(format!("a snapshot is a directory with a file {INDEX} and a directory for each cluster")),
-            ]
+            vec![problem.next(format!(
+                "a snapshot is a directory with a file {INDEX} and a directory for each cluster"
+            ))]
         })?;
         let Index { time, clusters } = index::read(&path.join(INDEX).display().to_string(), &text)?;
         let mut problems = unlisted_files(path, &clusters);
@@ -282,9 +281,7 @@ fn text(root: &Path, path: &Path) -> Result<String, Problem> {
     let real = path.canonicalize().map_err(|error| unreadable(path, &error))?;
     let problem = || Problem::new(path.display().to_string());
     if !real.starts_with(root) {
-        return Err(problem()
-            .why("is a link out of the directory")
-            .next("copy the file into the directory"));
+        return Err(problem().why("is a link out of the directory").next("copy the file into the directory"));
     }
     let bytes = read_file(&real, FILE_LIMIT).map_err(|error| match error {
         FileError::Unreadable(error) => unreadable(path, &error),

@@ -166,10 +166,7 @@ fn an_index_without_required_keys_is_rejected() {
         ("# nothing\n", "the file is empty"),
         ("[]", "is not a map of keys"),
         ("clusters: here", "clusters: is not a list"),
-        (
-            "version: 1\ntime: 2026-11-21T10:00:00Z\nclusters: []\n",
-            "add the local cluster: - name: here",
-        ),
+        ("version: 1\ntime: 2026-11-21T10:00:00Z\nclusters: []\n", "add the local cluster: - name: here"),
         ("time: 2026-11-21T10:00:00Z\nclusters: [{name: here}]\n", "version: is missing"),
         ("version: 1\nclusters: [{name: here}]\n", "time: is missing"),
         ("version: 1\nversion: 1\n", "this key stands twice"),

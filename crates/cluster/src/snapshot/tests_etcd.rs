@@ -9,8 +9,7 @@ use super::tests::{directory, opened, problems};
 use super::*;
 use crate::cause;
 use crate::etcd::{
-    Alarm, AlarmKind, ClientOptions, EtcdResponse, Health, Member, MemberList,
-    MemberMetrics, Read, Status,
+    Alarm, AlarmKind, ClientOptions, EtcdResponse, Health, Member, MemberList, MemberMetrics, Read, Status,
 };
 
 const WORLD: &str = "version: 1\ntime: 2026-11-21T10:00:00Z\nclusters: [{name: here}]\n";
@@ -65,9 +64,15 @@ fn answers() -> BTreeMap<EtcdRequest, EtcdResult> {
     };
     BTreeMap::from([
         (EtcdRequest::Status, Ok(EtcdResponse::Status(Box::new(status)))),
-        (EtcdRequest::Members, Ok(EtcdResponse::Members(MemberList { cluster: id, members: vec![started, added] }))),
+        (
+            EtcdRequest::Members,
+            Ok(EtcdResponse::Members(MemberList { cluster: id, members: vec![started, added] })),
+        ),
         (EtcdRequest::MembersByQuorum, Err(Cause::new(cause::UNSUPPORTED, "3.4 cannot"))),
-        (EtcdRequest::Alarms, Ok(EtcdResponse::Alarms(alarms.map(|(kind, member)| Alarm { member, kind }).into()))),
+        (
+            EtcdRequest::Alarms,
+            Ok(EtcdResponse::Alarms(alarms.map(|(kind, member)| Alarm { member, kind }).into())),
+        ),
         (EtcdRequest::Read, Ok(EtcdResponse::Read(Read::Denied))),
         (
             EtcdRequest::Health,
@@ -96,7 +101,8 @@ async fn recorded_responses_and_causes_are_returned() {
         assert_eq!(ask(&snapshot, "u", request).await, expected, "{request:?}");
     }
     // A metric that says nothing is still a member's.
-    let nothing = BTreeMap::from([(EtcdRequest::Metrics, Ok(EtcdResponse::Metrics(MemberMetrics::default())))]);
+    let nothing =
+        BTreeMap::from([(EtcdRequest::Metrics, Ok(EtcdResponse::Metrics(MemberMetrics::default())))]);
     let path = place.path().join("v");
     write(&path, &recording(vec![pod(nothing.clone())])).unwrap();
     let snapshot = Snapshot::open(&path).unwrap();
@@ -108,10 +114,9 @@ async fn another_uid_another_request_and_a_pod_without_a_file_are_not_recorded()
     let file = r#"{"uid": "u", "read": "served"}"#;
     let (_directory, snapshot) = opened(&[(INDEX, WORLD), (FILE, file)]);
     assert_eq!(ask(&snapshot, "u", EtcdRequest::Read).await, Ok(EtcdResponse::Read(Read::Served)));
-    for (uid, request, why) in [
-        ("v", EtcdRequest::Read, "is about another pod"),
-        ("u", EtcdRequest::Status, "has no \"status\""),
-    ] {
+    for (uid, request, why) in
+        [("v", EtcdRequest::Read, "is about another pod"), ("u", EtcdRequest::Status, "has no \"status\"")]
+    {
         let cause = ask(&snapshot, uid, request).await.unwrap_err();
         assert_eq!(cause.code, cause::NOT_RECORDED);
         assert!(cause.text.contains(why), "{}", cause.text);

@@ -149,7 +149,8 @@ async fn a_list_of_metadata_in_a_plain_list_is_metadata_too() {
 async fn a_list_of_some_namespaces_or_names_does_not_answer_for_others() {
     let text = r#"{"kind":"PodList","apiVersion":"v1","namespaces":["shop"],"items":[{"metadata":{"name":"a","namespace":"shop"}}]}"#;
     let spaces = r#"{"kind":"NamespaceList","apiVersion":"v1","names":["shop"],"items":[]}"#;
-    let (_directory, snapshot) = opened(&[(INDEX, FLEET), (PODS, text), ("m1/core_v1_namespaces.json", spaces)]);
+    let (_directory, snapshot) =
+        opened(&[(INDEX, FLEET), (PODS, text), ("m1/core_v1_namespaces.json", spaces)]);
     let m1 = member("m1");
     assert_eq!(pods(&snapshot, "", Part::Metadata).await.unwrap(), ["a"]);
     for namespace in ["other", ""] {
@@ -305,7 +306,7 @@ fn recording() -> Recording {
             },
             ClusterRecording {
                 name: "m2".into(),
-                unread: vec![unread_list(None, cause::CROWDED, "too many questions")],
+                unread: vec![unread_list(None, cause::OVERLOADED, "too many questions")],
                 ..ClusterRecording::default()
             },
         ],
@@ -338,7 +339,7 @@ async fn a_written_snapshot_is_read_back() {
     );
     unknown(
         list(&snapshot, &member("m2"), "core_v1_pods", "", "", Part::Metadata).await,
-        cause::CROWDED,
+        cause::OVERLOADED,
         "too many questions",
     );
     let stem = "apiextensions.k8s.io_v1_customresourcedefinitions";

@@ -182,7 +182,7 @@ mod tests {
     fn reports_unknown_labels_only_if_a_selector_needs_them() {
         let needy = entry("a", "pods", team(&["x"]));
         let any = entry("b", "pods", Selector::default());
-        assert_eq!(selected(std::slice::from_ref(&needy), POD, &Offline), "a unknown no-world");
+        assert_eq!(selected(std::slice::from_ref(&needy), POD, &Offline), "a unknown no-cluster");
         assert_eq!(selected(&[needy, any.clone()], POD, &Offline), "b");
         assert_eq!(selected(&[any], POD, &Offline), "b");
     }

@@ -64,7 +64,7 @@ fn reports_pipes_devices_and_directories_without_hanging() {
         (&["review", "/dev/zero", "--config", "durward.yaml"], "it is a device", note),
         (&["inject", "pipe", "--config", "durward.yaml"], "pipe cannot be read: it is a pipe", note),
         (&["certs", "show", "pipe"], "pipe cannot be read: it is a pipe", note),
-        (&["review", "--config", "durward.yaml", "--world", "pipe"], "pipe", "a world is a folder"),
+        (&["review", "--config", "durward.yaml", "--world", "pipe"], "pipe", "a snapshot is a directory"),
         (
             &["serve", "--config", "durward.yaml", "--kubeconfig", "pipe"],
             "kubeconfig pipe cannot be read",

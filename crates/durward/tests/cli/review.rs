@@ -38,7 +38,7 @@ fn reports_missing_facts_as_unknown_with_the_flag_to_add() {
     assert_eq!(run.code, 0);
     let answer = &run.json()[0];
     assert_eq!((&answer["verdict"], &answer["allowed"]), (&"unknown".into(), &true.into()));
-    assert_eq!(answer["causes"][0]["code"], "no-world");
+    assert_eq!(answer["causes"][0]["code"], "no-cluster");
     assert!(answer["warnings"][0].as_str().unwrap().contains("--world DIR"), "{answer}");
     let note =
         "note: no --world was given: guards see nothing, and what they would have looked up is unknown\n";

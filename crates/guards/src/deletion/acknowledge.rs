@@ -80,7 +80,7 @@ pub(super) fn named(config: &Config) -> impl Iterator<Item = &str> {
 /// cluster is reachable.
 pub(super) fn covers(unknown: &[Cause]) -> Result<(), &'static str> {
     let uncovered = |cause: &Cause| match cause.code {
-        cause::STALE_FLEET | cause::CROWDED => Some("what Durward had no room to ask"),
+        cause::STALE_FLEET | cause::OVERLOADED => Some("what Durward had no room to ask"),
         cause::TOO_LONG => Some("what it answers and Durward cannot read to the end"),
         _ => None,
     };
@@ -190,8 +190,8 @@ mod tests {
         let covered = |code| covers(&[Cause::new(code, "")]).is_ok();
         assert!(covered(cause::UNREACHABLE) && covered(cause::TIMEOUT) && covered(cause::NO_ENDPOINT));
         assert!(covered(cause::GARBAGE) && covered(cause::REFUSED), "a broken proxy answers like this");
-        assert!(!covered(cause::CROWDED) && !covered(cause::STALE_FLEET) && !covered(cause::TOO_LONG));
-        for mixed in [[cause::TIMEOUT, cause::CROWDED], [cause::TOO_LONG, cause::TIMEOUT]] {
+        assert!(!covered(cause::OVERLOADED) && !covered(cause::STALE_FLEET) && !covered(cause::TOO_LONG));
+        for mixed in [[cause::TIMEOUT, cause::OVERLOADED], [cause::TOO_LONG, cause::TIMEOUT]] {
             assert!(
                 covers(&mixed.map(|code| Cause::new(code, ""))).is_err(),
                 "{mixed:?}: each cause must be covered"

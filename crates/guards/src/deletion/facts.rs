@@ -203,7 +203,7 @@ impl FactsReader<'_> {
             let start = Instant::now();
             if start >= end {
                 let text = format!("Durward had no time left to ask {cluster}; try again");
-                return ClusterFindings::unknown(Cause::new(cause::CROWDED, text));
+                return ClusterFindings::unknown(Cause::new(cause::OVERLOADED, text));
             }
             let reader = ClusterReader { is_preserved, ..self.cluster(cluster, end.min(start + time)) };
             let findings = reader.findings(target).await;

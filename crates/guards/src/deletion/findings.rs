@@ -97,7 +97,7 @@ impl ClusterFindings {
 
     /// Whether another attempt can find more, because Durward itself lacked capacity.
     pub(super) fn is_overloaded(&self) -> bool {
-        self.in_use.is_empty() && self.unknown.iter().any(|cause| cause.code == cause::CROWDED)
+        self.in_use.is_empty() && self.unknown.iter().any(|cause| cause.code == cause::OVERLOADED)
     }
 
     /// Returns the meaning for a deletion.

@@ -134,7 +134,7 @@ impl ObjectSet {
                 "Durward has no room left to tell what Karmada brought in all clusters at once ({} MiB); try again",
                 MAX_BYTES >> 20
             );
-            return Err(Cause::new(cause::CROWDED, text));
+            return Err(Cause::new(cause::OVERLOADED, text));
         }
         self.objects.push(object);
         Ok(())
@@ -355,7 +355,7 @@ mod tests {
         let mut second = ObjectSet::new(&budget);
         second.add(one()).unwrap();
         let full = second.add(one()).unwrap_err();
-        assert_eq!(full.code, cause::CROWDED);
+        assert_eq!(full.code, cause::OVERLOADED);
         assert!(
             full.text.starts_with("Durward has no room left to tell what Karmada brought"),
             "{}",

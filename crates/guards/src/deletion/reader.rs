@@ -266,7 +266,7 @@ impl ClusterReader<'_> {
         // A snapshot repeats the recorded failure, which is explained already.
         let too_long = pages.too_long().filter(|_| !self.clients.context.is_snapshot);
         // Another attempt can succeed, or nothing has been read that needs an explanation.
-        if why.code == cause::CROWDED || (too_long.is_none() && pages.pages_read() == 0) {
+        if why.code == cause::OVERLOADED || (too_long.is_none() && pages.pages_read() == 0) {
             return why;
         }
         let text = match (too_long, why.code, pages.pages_read()) {
@@ -349,7 +349,7 @@ fn summarize(lists: &[(&Noun, ListResult)], scope: Scope) -> ClusterFindings {
     }
     // If owners are missing for lack of memory, another attempt may find them. Only managed objects are certain.
     let is_certain = |object: &ListedObject| scope == Scope::All || object.managed;
-    let is_overloaded = findings.unknown.iter().any(|why| why.code == cause::CROWDED);
+    let is_overloaded = findings.unknown.iter().any(|why| why.code == cause::OVERLOADED);
     let mut survives = survivors(lists.iter().flat_map(|(_, list)| list.objects.iter())).into_iter();
     for (noun, list) in lists {
         let (mut in_use, mut stays) = (Vec::new(), Vec::new());

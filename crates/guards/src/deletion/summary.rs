@@ -105,5 +105,5 @@ fn incomplete(facts: &Facts) -> Option<Cause> {
         1 => "one cluster was not asked".to_owned(),
         more => format!("{more} clusters were not asked"),
     };
-    Some(Cause::new(cause::CROWDED, text))
+    Some(Cause::new(cause::OVERLOADED, text))
 }

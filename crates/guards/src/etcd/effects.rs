@@ -124,7 +124,7 @@ impl Effects<'_> {
         }
         if set.is_too_long() {
             let text = "so many pods leave this namespace at once that no more can be noted; try again";
-            return WriteResult::Failed(Cause::new(cause::CROWDED, text));
+            return WriteResult::Failed(Cause::new(cause::OVERLOADED, text));
         }
         match self.store {
             ReservationStore::Lease => self.writer.write(self.lease, &set, self.reader.end.into_std()).await,

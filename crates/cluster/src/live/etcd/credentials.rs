@@ -219,7 +219,7 @@ impl<K: Clone + Eq + Hash, T> Cache<K, T> {
 }
 
 fn is_temporary(why: &Cause) -> bool {
-    matches!(why.code, cause::TIMEOUT | cause::UNREACHABLE | cause::BUSY | cause::CROWDED)
+    matches!(why.code, cause::TIMEOUT | cause::UNREACHABLE | cause::BUSY | cause::OVERLOADED)
 }
 
 fn credentials(why: &str) -> Cause {

@@ -82,7 +82,10 @@ async fn absence_is_believed_only_from_a_status_about_the_very_object() {
         let (answer, ()) = tokio::join!(get(&live, shop()), async { fake.next().await.bytes(404, body) });
         match answer {
             Ok(None) => assert!(expected, "{what}"),
-            Err(found) => assert!(!expected && matches!(found.code, cause::GARBAGE | cause::NOT_SERVED), "{what}: {found:?}"),
+            Err(found) => assert!(
+                !expected && matches!(found.code, cause::GARBAGE | cause::NOT_SERVED),
+                "{what}: {found:?}"
+            ),
             Ok(Some(_)) => panic!("{what}"),
         }
     }

@@ -132,7 +132,7 @@ async fn an_exhausted_budget_fails_long_answers_and_no_short_ones() {
         let (long, ()) = tokio::join!(asking(), async { fake.next().await.bytes(200, page(MIB)) });
         let (short, ()) = tokio::join!(asking(), async { fake.next().await.bytes(200, page(10_000)) });
         let long = long.unwrap_err();
-        assert_eq!(long.code, cause::CROWDED);
+        assert_eq!(long.code, cause::OVERLOADED);
         assert!(long.text.contains("no room left"), "{}", long.text);
         assert_eq!(short.unwrap().objects.len(), 1);
         drop(hanging);

@@ -607,9 +607,13 @@ async fn a_request_without_a_permit_is_crowded_and_single_gets_do_not_wait() {
         super::fake::settled().await;
         let deadline = (Instant::now() + Duration::from_secs(1)).into_std();
         let resource = pods();
-        let crowded = live.list(&of, query(&resource, "shop"), deadline).await.unwrap_err();
-        assert_eq!(crowded.code, cause::CROWDED);
-        assert!(crowded.text.contains(&format!("has {places} questions under way")), "{}", crowded.text);
+        let overloaded = live.list(&of, query(&resource, "shop"), deadline).await.unwrap_err();
+        assert_eq!(overloaded.code, cause::OVERLOADED);
+        assert!(
+            overloaded.text.contains(&format!("has {places} questions under way")),
+            "{}",
+            overloaded.text
+        );
         super::get(&live, super::shop()).await
     };
     let (answers, single, ()) = tokio::join!(crowd, late, async {

@@ -69,7 +69,7 @@ impl Fixes {
         match code {
             cause::FORBIDDEN => self.apply(),
             cause::NOT_RECORDED => self.record(),
-            cause::BUSY | cause::CROWDED => self.again(),
+            cause::BUSY | cause::OVERLOADED => self.again(),
             _ => format!("{} get --raw /version", self.kubectl),
         }
     }

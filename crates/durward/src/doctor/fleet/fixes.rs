@@ -73,7 +73,9 @@ impl<'e> Fixes<'e> {
             (cause::NOT_RECORDED, _) => {
                 format!("record it: durward snapshot, or kubectl get … -o json into its folder, {name}")
             }
-            (cause::BUSY | cause::CROWDED | cause::VANISHED, _) => "durward doctor fleet (again)".to_owned(),
+            (cause::BUSY | cause::OVERLOADED | cause::VANISHED, _) => {
+                "durward doctor fleet (again)".to_owned()
+            }
             (_, Cluster::Member(_)) => {
                 format!("{look} get --raw /apis/cluster.karmada.io/v1alpha1/clusters/{name}/proxy/version")
             }

@@ -189,9 +189,9 @@ fn an_acknowledgement_replaces_an_answer_and_warns() {
         close(&config(KARMADA), &namespace("shop"), &with(in_use(&["a"]))).verdict,
         Verdict::Deny(_)
     ));
-    let crowded = ClusterFindings::unknown(Cause::new(cause::CROWDED, "no place"));
+    let overloaded = ClusterFindings::unknown(Cause::new(cause::OVERLOADED, "no place"));
     assert!(matches!(
-        close(&config(KARMADA), &namespace("shop"), &with(crowded)).verdict,
+        close(&config(KARMADA), &namespace("shop"), &with(overloaded)).verdict,
         Verdict::Unknown(_)
     ));
 }
@@ -202,10 +202,10 @@ fn an_acknowledgement_does_not_cover_missing_capacity_and_the_denial_says_so() {
         ("durward.dev/acknowledge-unreachable", "link cut"),
         ("durward.dev/acknowledge-until", "2026-12-01T00:00:00Z"),
     ];
-    let crowded = ClusterFindings::unknown(Cause::new(cause::CROWDED, "no place"));
-    let facts = facts(vec![(member("m5", &until, &[]), crowded)]);
+    let overloaded = ClusterFindings::unknown(Cause::new(cause::OVERLOADED, "no place"));
+    let facts = facts(vec![(member("m5", &until, &[]), overloaded)]);
     let ruling = close(&config(KARMADA), &namespace("shop"), &facts);
-    assert!(matches!(&ruling.verdict, Verdict::Unknown(causes) if causes[0].code == cause::CROWDED));
+    assert!(matches!(&ruling.verdict, Verdict::Unknown(causes) if causes[0].code == cause::OVERLOADED));
     let message = &denial(&ruling).message;
     let note =
         ". The acknowledgement of m5 does not count for what Durward had no room to ask. Try again, or";

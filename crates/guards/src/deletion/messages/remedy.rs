@@ -143,7 +143,7 @@ mod tests {
             (cause::BUSY, "Try again"),
             (cause::VANISHED, "Try again"),
             (cause::STALE_FLEET, "Try again"),
-            (cause::CROWDED, "Try again"),
+            (cause::OVERLOADED, "Try again"),
         ] {
             assert_eq!(remedies(KARMADA, &[&[code]], None), remedy, "{code}");
         }
@@ -159,11 +159,11 @@ mod tests {
             "Try again when they answer, acknowledge them"
         );
         assert_eq!(
-            remedies(KARMADA, &[timeout, refused, timeout, &[cause::CROWDED]], None),
+            remedies(KARMADA, &[timeout, refused, timeout, &[cause::OVERLOADED]], None),
             "Put right address and token in Karmada, try again when they answer, acknowledge them"
         );
         assert_eq!(
-            remedies(KARMADA, &[&[cause::GARBAGE, cause::FORBIDDEN], &[cause::CROWDED]], None),
+            remedies(KARMADA, &[&[cause::GARBAGE, cause::FORBIDDEN], &[cause::OVERLOADED]], None),
             "Apply what durward manifests prints, put that right"
         );
     }

@@ -141,7 +141,7 @@ async fn a_hanging_local_cluster_does_not_hide_findings_of_members() {
 async fn does_not_retry_missing_capacity_in_a_snapshot() {
     let directory = tempfile::tempdir().unwrap();
     let index = "version: 1\ntime: 2026-11-21T10:00:00Z\nclusters:\n  - name: here\n  - name: m1\n    \
-                 unread: [{what: '*', cause: crowded, text: no room}]\n";
+                 unread: [{what: '*', cause: overloaded, text: no room}]\n";
     std::fs::write(directory.path().join("world.yaml"), index).unwrap();
     std::fs::create_dir(directory.path().join("here")).unwrap();
     let clusters = r#"{"kind":"ClusterList","apiVersion":"cluster.karmada.io/v1alpha1","items":[{"metadata":{"name":"m1"}}]}"#;
@@ -204,7 +204,7 @@ async fn an_unreachable_acknowledged_region_does_not_delay_other_members() {
 async fn retries_a_member_after_missing_capacity() {
     let turns = AtomicUsize::new(0);
     let lists = move |query: &ListQuery<'_>| match turns.fetch_add(1, Ordering::Relaxed) {
-        0 => Err(Cause::new(cause::CROWDED, "m1 was not asked: too many questions are under way")),
+        0 => Err(Cause::new(cause::OVERLOADED, "m1 was not asked: too many questions are under way")),
         _ => Ok(pods(query, vec![object("a")], None)),
     };
     let ruling = delete_shop(&Arc::new(FakeFleet::default().with("m1", cluster_with(lists)))).await;

@@ -109,9 +109,11 @@ async fn one_object_that_is_too_long_is_unknown_and_cannot_be_acknowledged() {
 
 #[tokio::test(start_paused = true)]
 async fn a_failure_after_a_long_page_cannot_be_acknowledged() {
-    for (code_then, expected) in
-        [(cause::TIMEOUT, cause::TOO_LONG), (cause::BUSY, cause::TOO_LONG), (cause::CROWDED, cause::CROWDED)]
-    {
+    for (code_then, expected) in [
+        (cause::TIMEOUT, cause::TOO_LONG),
+        (cause::BUSY, cause::TOO_LONG),
+        (cause::OVERLOADED, cause::OVERLOADED),
+    ] {
         let pages = long_pods(1, 0);
         let lists = move |query: &ListQuery<'_>| match (query.resource.plural.as_ref(), query.limit) {
             ("pods", 50) => Err(Cause::new(code_then, "what came then")),

@@ -18,8 +18,8 @@ fn any_cluster() -> impl Strategy<Value = ClusterCase> {
         6 => Just(vec![]),
         2 => proptest::sample::select(&cause::ALL[..]).prop_map(|code| vec![code]),
         // A cause that can be acknowledged and one that cannot, in both orders.
-        1 => Just(vec![cause::TIMEOUT, cause::CROWDED]),
-        1 => Just(vec![cause::CROWDED, cause::TIMEOUT]),
+        1 => Just(vec![cause::TIMEOUT, cause::OVERLOADED]),
+        1 => Just(vec![cause::OVERLOADED, cause::TIMEOUT]),
         1 => proptest::collection::vec(proptest::sample::select(&cause::ALL[..]), 2..4),
     ];
     let acknowledgement = prop_oneof![3 => Just(1_u8), 1 => Just(0), 1 => Just(2), 1 => Just(3)];
@@ -115,7 +115,7 @@ impl Case {
         }
         let clusters = std::iter::once(&self.local).chain(&self.members).enumerate();
         let read: Vec<_> = clusters.filter(|(at, _)| self.missing != Some(*at)).collect();
-        let uncovered = ["crowded", "stale-fleet", "too-long"];
+        let uncovered = ["overloaded", "stale-fleet", "too-long"];
         let is_unknown = read.iter().any(|(at, (_, _, codes, acknowledged))| {
             let is_covered =
                 *at > 0 && *acknowledged == 1 && !codes.iter().any(|code| uncovered.contains(code));
@@ -133,7 +133,7 @@ impl Case {
     /// Whether an acknowledgement covers one cause of a cluster and not another.
     fn is_partly_covered(&self) -> bool {
         self.members.iter().any(|(_, _, codes, acknowledged)| {
-            *acknowledged == 1 && codes.contains(&cause::TIMEOUT) && codes.contains(&cause::CROWDED)
+            *acknowledged == 1 && codes.contains(&cause::TIMEOUT) && codes.contains(&cause::OVERLOADED)
         })
     }
 }
