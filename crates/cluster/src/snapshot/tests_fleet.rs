@@ -127,9 +127,9 @@ async fn a_list_of_metadata_tells_no_more_than_metadata() {
     let (_directory, snapshot) =
         opened(&[(INDEX, FLEET), (PODS, &partial(&format!(r#","fieldSelector":"{ACTIVE}""#)))]);
     assert_eq!(pods(&snapshot, ACTIVE, Part::Metadata).await.unwrap(), ["web-0"]);
-    unknown(pods(&snapshot, "", Part::Metadata).await, cause::NOT_RECORDED, "selects was recorded");
+    unknown(pods(&snapshot, "", Part::Metadata).await, cause::NOT_RECORDED, "were recorded");
     let absent = find(&snapshot, &member("m1"), "core_v1_pods", "shop", "x", Part::Metadata).await;
-    unknown(absent, cause::NOT_RECORDED, "selects was recorded");
+    unknown(absent, cause::NOT_RECORDED, "were recorded");
     assert!(
         find(&snapshot, &member("m1"), "core_v1_pods", "shop", "web-0", Part::Metadata)
             .await
@@ -421,5 +421,5 @@ fn invalid_recordings_are_not_written() {
     );
     refused(&|recording| recording.clusters[1].lists[1].resource = resource("core_v1_pods"), "or twice");
     refused(&|recording| recording.clusters[1].unread[0].what = Some(resource("core_v1_pods")), "or twice");
-    refused(&|recording| recording.clusters[0].lists[0].objects[0].raw = None, "was not read whole");
+    refused(&|recording| recording.clusters[0].lists[0].objects[0].raw = None, "was read without its content");
 }

@@ -597,7 +597,7 @@ async fn an_expired_deadline_sends_no_request() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_without_a_permit_is_crowded_and_single_gets_do_not_wait() {
+async fn a_request_without_a_permit_is_overloaded_and_single_gets_do_not_wait() {
     use futures_util::future::join_all;
     let (live, mut fake) = live();
     let places = RequestLimiter::new(FLEET_CONNECTIONS).max_reviews();
