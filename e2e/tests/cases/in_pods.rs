@@ -1,16 +1,18 @@
 //! Durward in pods, installed with the commands of its README.
 
+use std::path::PathBuf;
+
 use e2e::context;
 use e2e::prelude::*;
 
 /// Creates a certificate and its Secret, applies the output of `durward manifests --image`, and waits for the pods.
-/// Returns the output of `kubectl apply`.
+/// Returns the directory with `durward.yaml` and `tls`, and the output of `kubectl apply`.
 pub(crate) fn install(
     context: &TestContext,
     node: &Node,
     namespace: &Namespace<'_>,
     guards: &str,
-) -> Result<Output> {
+) -> Result<(PathBuf, Output)> {
     let directory = context.directory("in-pods")?;
     let tls = directory.join("tls").display().to_string();
     let service = format!("durward.{}", namespace.name());
@@ -30,5 +32,5 @@ pub(crate) fn install(
     let printed = Durward::command(context, &["manifests", "--config", &config, "--image", image])?;
     let applied = kubectl.apply(&printed.succeeded()?.stdout)?.succeeded()?;
     node.await_workload(namespace, "deployments", "durward")?;
-    Ok(applied)
+    Ok((directory, applied))
 }

@@ -1,6 +1,7 @@
 //! The cases by area, and the modules that several areas use ([`environment`], [`attempt`], [`files`], [`load`],
 //! [`in_pods`]).
 
+mod alerts;
 mod attempt;
 mod container_view;
 mod controlplane;
@@ -24,6 +25,7 @@ mod opt_in;
 mod options;
 mod other_webhooks;
 mod outage;
+mod pages;
 mod pod_security;
 mod reload;
 mod replacement;

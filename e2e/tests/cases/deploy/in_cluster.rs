@@ -83,7 +83,7 @@ impl Environment {
     /// Installs Durward and returns when its pods are called.
     pub(super) fn install(&self, namespace: &Namespace<'_>) -> Result<()> {
         let guards = "  lxcfs: {backend: auto, nodeReadiness: require, webhook: {failurePolicy: Fail}}";
-        let applied = in_pods::install(self.context, self.node, namespace, guards)?;
+        let (_, applied) = in_pods::install(self.context, self.node, namespace, guards)?;
         // kubectl also warns of objects without its last-applied annotation, after an earlier installation.
         let warnings: Vec<_> = applied.stderr.lines().filter(|line| line.contains("violate")).collect();
         ensure!(warnings.is_empty(), "the API server warns: {warnings:?}");

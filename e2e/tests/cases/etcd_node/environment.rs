@@ -1,5 +1,6 @@
 //! A node for this area, with Durward in pods. One case at a time uses it, because the cases measure times.
 
+use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use e2e::node::{self, TemporaryNamespace};
@@ -10,6 +11,9 @@ use crate::cases::in_pods;
 
 pub(super) struct Environment {
     pub(super) node: &'static Node,
+    pub(super) namespace: Namespace<'static>,
+    /// The directory with `durward.yaml` and `tls`.
+    pub(super) directory: PathBuf,
 }
 
 impl Environment {
@@ -57,8 +61,11 @@ fn start(context: &'static TestContext) -> Result<Environment> {
     node.image(context, Image::Etcd)?;
     let restricted = [("pod-security.kubernetes.io/enforce", "restricted")];
     let namespace = node.cluster().exact_namespace("durward-system", &restricted)?;
-    in_pods::install(context, node, &namespace, &guards(&[]))?;
-    let environment = Environment { node };
+    // The other guards are for the runbooks. Without a fleet, deletion guards only objects with its label.
+    let others = "  deletion: {fleet: none}\n  lxcfs: {webhook: {failurePolicy: Fail}}";
+    let guards = format!("{}\n{others}", guards(&[]));
+    let (directory, _) = in_pods::install(context, node, &namespace, &guards)?;
+    let environment = Environment { node, namespace, directory };
     environment.await_guard()?;
     Ok(environment)
 }

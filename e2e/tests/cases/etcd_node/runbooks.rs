@@ -1,0 +1,60 @@
+//! The commands of the runbooks, run as the pages have them.
+
+use e2e::prelude::*;
+
+use super::environment::exclusive;
+use crate::cases::environment::{await_injection, opted_in};
+use crate::cases::files::{DEFAULT_FILES, LxcfsChecks as _};
+use crate::cases::load::under_load_of;
+use crate::cases::objects::{list, name_of};
+use crate::cases::outage::denied_unreviewed;
+use crate::cases::pages::Shell;
+
+/// Reviews before and after the renewal.
+const BETWEEN: usize = 30;
+
+#[e2e::case]
+fn renewing_the_certificate_as_its_page_says_fails_no_call(context: &'static TestContext) -> Result<()> {
+    let fixture = exclusive(context)?;
+    let (node, pods) = (fixture.node, fixture.namespace.path("pods"));
+    let (cluster, shop) = (node.cluster(), node.namespace("renewal")?);
+    await_injection(&shop)?;
+    let shell = Shell::new(context, cluster, &fixture.directory)?;
+    let expiry = || -> Result<Vec<String>> {
+        let read = |pod: &Value| -> Result<String> {
+            let metrics = format!("kubectl get --raw {pods}/http:{}:8080/proxy/metrics", name_of(pod));
+            let metric = format!("{metrics} | grep ^durward_certificate_not_after_seconds");
+            Ok(shell.run(&metric)?.succeeded()?.stdout)
+        };
+        list(cluster.api(), &pods)?.iter().map(read).collect()
+    };
+    let (before, failed) = (expiry()?, denied_unreviewed(cluster)?);
+    let (reviews, ()) = under_load_of(
+        &shop,
+        |shop, name| opted_in(shop, name).as_dry_run(),
+        |_, pod| pod.with_files(&DEFAULT_FILES)?.without_warnings().map(drop),
+        |load| {
+            load.await_more(BETWEEN)?;
+            shell.run_page("operate/certificates.md", |heading, _| {
+                Ok(["Look at the certificate", "Renew the serving certificate"].contains(&heading))
+            })?;
+            // The kubelet updates the files of a pod at once when the pod changes, and otherwise within a minute.
+            shell.run("kubectl -n durward-system annotate pods --all renewed=now")?.succeeded()?;
+            until("both replicas to use the new certificate", || {
+                let now = expiry()?;
+                let is_new = now.len() == 2 && now.iter().all(|line| !before.contains(line));
+                Ok((is_new, format!("{before:?}, {now:?}")))
+            })?;
+            // Other pods, so that the API server connects anew and sees the new certificate.
+            let durward = "-n durward-system deployment/durward";
+            shell
+                .run(&format!("kubectl rollout restart {durward} && kubectl rollout status {durward}"))?
+                .succeeded()?;
+            load.await_more(BETWEEN)
+        },
+    )?;
+    let failed = denied_unreviewed(cluster)? - failed;
+    print(format_args!("the certificate was renewed during {reviews} reviews, and {failed} calls failed"));
+    ensure!(failed < 0.5, "{failed} calls failed");
+    Ok(())
+}
