@@ -46,7 +46,7 @@ pub(crate) enum Command {
     Review(review::Args),
     /// Prints pods and workloads as they are after the LXCFS guard
     #[command(
-        after_help = "Example:\n  durward inject deployment.yaml --config durward.yaml --namespace-labels team=shop --diff\n\nAn object that does not change stays as it is written. One that does keeps every other byte in JSON; in YAML it is written anew, without its comments."
+        after_help = "Example:\n  durward inject deployment.yaml --config durward.yaml --namespace-labels team=shop --diff\n\nA document that does not change keeps its text. One that does is written anew, in YAML without its comments."
     )]
     Inject(inject::Args),
     /// Tells what a deletion would reach in every cluster, and deletes nothing

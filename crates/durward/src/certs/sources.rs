@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use config::Problem;
+use serde_json::Value;
 
 use super::pem::Pem;
-use crate::documents::{Documents, OrderedValue};
+use crate::documents::Documents;
 use crate::exit::Stop;
 use crate::input::{self, shown};
 
@@ -34,7 +35,9 @@ pub(super) fn at(path: &Path) -> Result<Vec<Source>, Stop> {
     }
     let mut sources = Vec::new();
     for json in Documents::parse(&name, text)?.iter() {
-        object(&OrderedValue::from_json(json)?, &mut sources)?;
+        let value = serde_json::from_str(json)
+            .map_err(|error| Problem::new(format!("{name} cannot be read")).why(error.to_string()))?;
+        object(&value, &mut sources)?;
     }
     if sources.is_empty() {
         let problem = Problem::new(format!("{name} holds no certificate"));
@@ -77,35 +80,30 @@ fn read_directory(path: &Path) -> Result<Vec<Source>, Stop> {
     if problems.is_empty() { Ok(sources) } else { Err(problems.into()) }
 }
 
-fn object(value: &OrderedValue, sources: &mut Vec<Source>) -> Result<(), Problem> {
-    let kind = value.get("kind").and_then(OrderedValue::as_str).unwrap_or_default();
-    let name =
-        value.get("metadata").and_then(|m| m.get("name")).and_then(OrderedValue::as_str).unwrap_or_default();
-    if let Some(items) = value.get("items") {
-        return items.items().iter().try_for_each(|item| object(item, sources));
+/// Reads the certificates of a Secret or a webhook configuration, or of the items of a List.
+fn object(value: &Value, sources: &mut Vec<Source>) -> Result<(), Problem> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let (kind, name) = (text(&value["kind"]), text(&value["metadata"]["name"]));
+    for item in list(&value["items"]) {
+        object(&item, sources)?;
     }
     if kind == "Secret" {
-        let Some(OrderedValue::Map(entries)) = value.get("data") else { return Ok(()) };
-        for (key, value) in entries {
-            let bytes = STANDARD.decode(value.as_str().unwrap_or_default()).unwrap_or_default();
+        for (key, value) in value["data"].as_object().into_iter().flatten() {
+            let bytes = STANDARD.decode(text(value)).unwrap_or_default();
             if bytes.starts_with(b"-----BEGIN ") {
                 let name = format!("Secret {name}, {key}");
                 sources.push(Source { pem: Pem::read(&name, &bytes)?, name, trusted: false });
             }
         }
     }
-    for webhook in value.get("webhooks").map(OrderedValue::items).unwrap_or_default() {
-        let webhook_name = webhook.get("name").and_then(OrderedValue::as_str).unwrap_or_default();
-        let origin = format!("{kind} {name}, caBundle of {webhook_name}");
-        let Some(text) =
-            webhook.get("clientConfig").and_then(|c| c.get("caBundle")).and_then(OrderedValue::as_str)
-        else {
-            continue;
-        };
+    for webhook in list(&value["webhooks"]) {
+        let Some(bundle) = webhook["clientConfig"]["caBundle"].as_str() else { continue };
+        let name = format!("{kind} {name}, caBundle of {}", text(&webhook["name"]));
         let bytes = STANDARD
-            .decode(text)
-            .map_err(|error| Problem::new(format!("{origin}: is not base64")).why(error.to_string()))?;
-        sources.push(Source { pem: Pem::read(&origin, &bytes)?, name: origin, trusted: true });
+            .decode(bundle)
+            .map_err(|error| Problem::new(format!("{name}: is not base64")).why(error.to_string()))?;
+        sources.push(Source { pem: Pem::read(&name, &bytes)?, name, trusted: true });
     }
     Ok(())
 }

@@ -1,40 +1,29 @@
 //! Files with several documents: a stream of JSON values, or YAML documents between `---` lines, as kubectl takes them.
 //!
-//! Documents are passed on as JSON text, because guards read JSON. In a JSON file a changed document is written back to its place
-//! and every other byte stays. In a YAML file unchanged documents keep their text; changed ones are written anew, without comments.
+//! A document that does not change keeps its text. One that changes is written anew in the format of the file, without comments.
 
-mod splice;
-mod value;
 mod yaml;
 
-use std::ops::Range;
-
-use admission::{Raw, Scanner};
 use config::{Place, Problem};
-
-pub(crate) use splice::{apply, members};
-pub(crate) use value::OrderedValue;
+use serde::Serialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
 
 /// The documents of a file.
 #[derive(Debug)]
-pub(crate) enum Documents {
-    /// A stream of JSON values.
-    Json {
-        /// The text of the file.
-        text: String,
-        /// The byte range of each value.
-        spans: Vec<Range<usize>>,
-    },
-    /// A stream of YAML documents.
-    Yaml {
-        /// The documents as JSON text, without empty ones.
-        documents: Vec<String>,
-        /// The documents as they were written, or `None` if the file can't be split at its lines.
-        source: Option<Vec<String>>,
-        /// Whether the file ends with a newline. kubectl reads a block scalar at the end of a file as if a newline followed;
-        /// other readers don't. The output ends as the input does, so that the value stays the same for both.
-        ends_with_newline: bool,
-    },
+pub(crate) struct Documents {
+    text: String,
+    is_json: bool,
+    documents: Vec<Document>,
+}
+
+/// One document.
+#[derive(Debug)]
+struct Document {
+    /// The JSON text, which guards read.
+    json: String,
+    /// The text as it was written, or `None` if the file can't be split at its lines.
+    source: Option<String>,
 }
 
 /// A file whose documents were replaced.
@@ -48,96 +37,72 @@ pub(crate) struct Rewritten {
 impl Documents {
     /// Parses a text. `name` is the file name in errors.
     pub(crate) fn parse(name: &str, text: String) -> Result<Self, Problem> {
-        let documents = if text.trim_start_matches('\u{feff}').trim_start().starts_with(['{', '[']) {
-            let spans = json_spans(name, &text)?;
-            Self::Json { text, spans }
-        } else {
-            let values = yaml::read(name, &text)?;
-            let documents: Vec<String> = values.iter().map(OrderedValue::to_json).collect();
-            let source = yaml::split(&text).filter(|source| source.len() == documents.len());
-            Self::Yaml { documents, source, ends_with_newline: text.ends_with('\n') }
-        };
-        if documents.iter().next().is_none() {
+        let is_json = text.trim_start_matches('\u{feff}').trim_start().starts_with(['{', '[']);
+        let documents = if is_json { json(name, &text)? } else { yaml(name, &text)? };
+        if documents.is_empty() {
             return Err(Problem::new(format!("{name} holds no document")));
         }
-        Ok(documents)
+        Ok(Self { text, is_json, documents })
     }
 
     /// Returns each document as JSON text.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &str> {
-        let (text, spans, documents) = match self {
-            Self::Json { text, spans } => (text.as_str(), spans.as_slice(), [].as_slice()),
-            Self::Yaml { documents, .. } => ("", [].as_slice(), documents.as_slice()),
-        };
-        let spans = spans.iter().filter_map(move |span| text.get(span.clone()));
-        spans.chain(documents.iter().map(String::as_str))
+        self.documents.iter().map(|document| document.json.as_str())
     }
 
-    /// Returns the file with its documents replaced, in the format of the file. A document that does not change keeps its text.
-    pub(crate) fn rewritten(&self, documents: &[String]) -> Result<Rewritten, Problem> {
-        match self {
-            Self::Json { text, spans } => {
-                let mut out = String::with_capacity(text.len());
-                let mut at = 0;
-                for (span, document) in spans.iter().zip(documents) {
-                    out.push_str(text.get(at..span.start).unwrap_or_default());
-                    out.push_str(document);
-                    at = span.end;
-                }
-                out.push_str(text.get(at..).unwrap_or_default());
-                Ok(Rewritten { text: out, lost_comments: false })
-            }
-            Self::Yaml { documents: before, source, ends_with_newline } => {
-                let (mut parts, mut lost_comments) = (Vec::new(), false);
-                for (index, (old, new)) in before.iter().zip(documents).enumerate() {
-                    let source = source.as_ref().and_then(|source| source.get(index));
-                    match source {
-                        Some(source) if old == new => parts.push(source.clone()),
-                        _ => {
-                            lost_comments |= source.is_none_or(|source| yaml::has_comment(source));
-                            parts.push(yaml::write(&OrderedValue::from_json(new)?)?);
-                        }
-                    }
-                }
-                let mut text = parts.join("---\n");
-                if !ends_with_newline && text.ends_with('\n') {
-                    text.pop();
-                }
-                Ok(Rewritten { text, lost_comments })
-            }
+    /// Returns the file with its documents replaced. `None` stands for a document that does not change.
+    pub(crate) fn rewritten(&self, changed: &[Option<Value>]) -> Result<Rewritten, Problem> {
+        if changed.iter().all(Option::is_none) {
+            return Ok(Rewritten { text: self.text.clone(), lost_comments: false });
         }
+        let (mut parts, mut lost_comments) = (Vec::new(), false);
+        for (document, changed) in self.documents.iter().zip(changed) {
+            let source = document.source.as_deref();
+            parts.push(match (changed, source) {
+                (None, Some(source)) => source.to_owned(),
+                (changed, _) => {
+                    let same = || serde_json::from_str(&document.json).unwrap_or_default();
+                    let value = changed.clone().unwrap_or_else(same);
+                    lost_comments |= !self.is_json && source.is_none_or(yaml::has_comment);
+                    if self.is_json { format!("{value:#}\n") } else { yaml::write(&value)? }
+                }
+            });
+        }
+        let mut text = if self.is_json { parts.concat() } else { parts.join("---\n") };
+        // kubectl reads a block scalar at the end of a file as if a newline followed, and other readers don't. The output ends as
+        // the input does, so that the value stays the same for both.
+        if !self.text.ends_with('\n') && text.ends_with('\n') {
+            text.pop();
+        }
+        Ok(Rewritten { text, lost_comments })
     }
 }
 
 /// Writes documents as YAML, separated by `---`.
-pub(crate) fn yaml_stream(values: &[OrderedValue]) -> Result<String, Problem> {
+pub(crate) fn yaml_stream(values: &[impl Serialize]) -> Result<String, Problem> {
     Ok(values.iter().map(yaml::write).collect::<Result<Vec<_>, _>>()?.join("---\n"))
 }
 
-/// Returns the byte range of each value of a JSON stream.
-fn json_spans(name: &str, text: &str) -> Result<Vec<Range<usize>>, Problem> {
-    let skipped = text.len() - text.trim_start_matches('\u{feff}').len();
-    let mut scanner = Scanner::new(text.get(skipped..).unwrap_or_default());
-    let mut spans = Vec::new();
-    loop {
-        if scanner.end().is_ok() {
-            return Ok(spans);
-        }
-        let raw: Raw<'_> = scanner.value().map_err(|error| {
-            let (line, column) = position(text, skipped + error.at);
-            let place = Place { file: name.to_owned(), line, column };
-            Problem::new("this is not JSON").at(place).why(error.what)
+/// Parses a JSON stream.
+fn json(name: &str, text: &str) -> Result<Vec<Document>, Problem> {
+    let values = serde_json::Deserializer::from_str(text.trim_start_matches('\u{feff}')).into_iter();
+    let document = |value: Result<Box<RawValue>, serde_json::Error>| {
+        let json = value.map_err(|error| {
+            let place = Place { file: name.to_owned(), line: error.line(), column: error.column() };
+            Problem::new("this is not JSON").at(place).why(error.to_string())
         })?;
-        let end = skipped + scanner.offset();
-        spans.push(end - raw.get().len()..end);
-    }
+        Ok(Document { json: json.get().to_owned(), source: Some(format!("{}\n", json.get())) })
+    };
+    values.map(document).collect()
 }
 
-/// Returns the line and column of a byte offset, both from 1.
-fn position(text: &str, at: usize) -> (usize, usize) {
-    let before = text.get(..at).unwrap_or(text);
-    let line = before.matches('\n').count() + 1;
-    (line, before.len() - before.rfind('\n').map_or(0, |newline| newline + 1) + 1)
+/// Parses YAML documents.
+fn yaml(name: &str, text: &str) -> Result<Vec<Document>, Problem> {
+    let values = yaml::read(name, text)?;
+    let sources = yaml::split(text).filter(|sources| sources.len() == values.len());
+    let source = |index: usize| sources.as_ref()?.get(index).cloned();
+    let documents = values.iter().enumerate();
+    Ok(documents.map(|(index, value)| Document { json: value.to_string(), source: source(index) }).collect())
 }
 
 #[cfg(test)]
@@ -151,12 +116,17 @@ mod tests {
     }
 
     #[test]
-    fn rewrites_a_json_stream_byte_for_byte() {
-        let text = " {\"a\": 1}\n\n[2]\n{\"b\":{}}\n";
+    fn json_documents_that_do_not_change_keep_their_text() {
+        let text = " {\"a\": 1}\n\n[2]\n{\"z\": 1.5, \"b\":{}}\n";
         let parsed = Documents::parse("f", text.to_owned()).unwrap();
         let all: Vec<_> = parsed.iter().map(str::to_owned).collect();
-        assert_eq!(all, ["{\"a\": 1}", "[2]", "{\"b\":{}}"]);
-        assert_eq!(parsed.rewritten(&all).unwrap().text, text);
+        assert_eq!(all, ["{\"a\": 1}", "[2]", "{\"z\": 1.5, \"b\":{}}"]);
+        assert_eq!(parsed.rewritten(&[None, None, None]).unwrap().text, text);
+        let mut value: Value = serde_json::from_str(&all[2]).unwrap();
+        value["c"] = true.into();
+        let changed = parsed.rewritten(&[None, None, Some(value)]).unwrap();
+        assert_eq!(changed.text, "{\"a\": 1}\n[2]\n{\n  \"z\": 1.5,\n  \"b\": {},\n  \"c\": true\n}\n");
+        assert!(!changed.lost_comments);
     }
 
     #[test]
@@ -172,7 +142,7 @@ mod tests {
         let error = |text: &str| Documents::parse("f.json", text.to_owned()).unwrap_err().to_string();
         assert_eq!(
             error("{\n  \"a\": b}"),
-            "f.json:2:8: this is not JSON: a value must begin with one of {, [, \", a digit, -, true, false, null"
+            "f.json:2:8: this is not JSON: expected value at line 2 column 8"
         );
         assert!(error("a: [1\nb: 2").starts_with("f.json:"), "{}", error("a: [1\nb: 2"));
         assert_eq!(error("# nothing\n"), "f.json holds no document");
@@ -183,11 +153,10 @@ mod tests {
     fn writes_yaml_keys_in_the_order_of_the_file() {
         let text = "# why\nz: 1\na: [x, {w: 'on'}]\n---\nb: {c: d} # kept\n";
         let parsed = Documents::parse("f", text.to_owned()).unwrap();
-        let mut all: Vec<_> = parsed.iter().map(str::to_owned).collect();
-        let same = parsed.rewritten(&all).unwrap();
+        let same = parsed.rewritten(&[None, None]).unwrap();
         assert_eq!((same.text.as_str(), same.lost_comments), (text, false));
-        all[0] = all[0].replace("[\"x\"", "[\"new\"");
-        let changed = parsed.rewritten(&all).unwrap();
+        let first = parsed.iter().next().unwrap().replace("[\"x\"", "[\"new\"");
+        let changed = parsed.rewritten(&[Some(serde_json::from_str(&first).unwrap()), None]).unwrap();
         assert_eq!(changed.text, "z: 1\na:\n- new\n- w: \"on\"\n---\nb: {c: d} # kept\n");
         assert!(changed.lost_comments);
     }
@@ -198,20 +167,21 @@ mod tests {
         let parsed = Documents::parse("f", text.to_owned()).unwrap();
         let all: Vec<_> = parsed.iter().map(str::to_owned).collect();
         assert_eq!(all[1], r#"{"b":"x\n"}"#, "as kubectl reads it");
-        let first_changed = parsed.rewritten(&[r#"{"a":2}"#.to_owned(), all[1].clone()]).unwrap();
+        let first_changed = parsed.rewritten(&[Some(serde_json::json!({"a": 2})), None]).unwrap();
         assert_eq!(first_changed.text, "a: 2\n---\nb: |\n  x");
-        let last_changed = parsed.rewritten(&[all[0].clone(), r#"{"a":1,"b":"x\n"}"#.to_owned()]).unwrap();
+        let last = Some(serde_json::json!({"a": 1, "b": "x\n"}));
+        let last_changed = parsed.rewritten(&[None, last]).unwrap();
         assert_eq!(last_changed.text, "a: 1\n---\na: 1\nb: |\n  x");
     }
 
-    fn value() -> impl Strategy<Value = serde_json::Value> {
+    fn value() -> impl Strategy<Value = Value> {
         let text = prop_oneof![
             "[ -~\n\t]{0,12}",
             "(yes|on|0644|1e3|~|null|- a|a: b|#x|\\|)",
             "([a-z ]{0,4}\n){0,3}"
         ];
         let leaf = prop_oneof![
-            Just(serde_json::Value::Null),
+            Just(Value::Null),
             any::<bool>().prop_map(Into::into),
             any::<i64>().prop_map(Into::into),
             text.prop_map(Into::into),
@@ -220,7 +190,7 @@ mod tests {
             prop_oneof![
                 prop::collection::vec(inner.clone(), 0..4).prop_map(Into::into),
                 prop::collection::btree_map("[a-z./-]{1,6}", inner, 0..4)
-                    .prop_map(|map| serde_json::Value::Object(map.into_iter().collect())),
+                    .prop_map(|map| Value::Object(map.into_iter().collect())),
             ]
         })
     }
@@ -238,18 +208,20 @@ mod tests {
             let last = format!("block: {style}\n{}{}", indented.join("\n"), if ends_with_newline { "\n" } else { "" });
             let mut documents: Vec<String> = values
                 .iter()
-                .map(|value| yaml::write(&OrderedValue::of(&serde_json::json!({ "value": value })).unwrap()).unwrap())
+                .map(|value| yaml::write(&serde_json::json!({ "value": value })).unwrap())
                 .collect();
             documents.push(last);
             let parsed = Documents::parse("f", documents.join("---\n")).unwrap();
             let before: Vec<_> = parsed.iter().map(str::to_owned).collect();
             prop_assert_eq!(before.len(), values.len() + 1);
             for (value, read) in values.iter().zip(&before) {
-                prop_assert_eq!(&serde_json::from_str::<serde_json::Value>(read).unwrap()["value"], value);
+                prop_assert_eq!(&serde_json::from_str::<Value>(read).unwrap()["value"], value);
             }
             let mut after = before.clone();
             after[0] = r#"{"changed":true}"#.to_owned();
-            let rewritten = parsed.rewritten(&after).unwrap().text;
+            let mut changed = vec![None; before.len()];
+            changed[0] = Some(serde_json::json!({"changed": true}));
+            let rewritten = parsed.rewritten(&changed).unwrap().text;
             let again = Documents::parse("f", rewritten).unwrap();
             prop_assert_eq!(again.iter().map(str::to_owned).collect::<Vec<_>>(), after);
         }

@@ -5,20 +5,19 @@
 
 use config::{Place, Problem};
 
-use super::value::OrderedValue;
+use serde::Serialize;
+use serde_json::Value;
 
 /// Reads all documents and omits empty ones.
-pub(super) fn read(name: &str, text: &str) -> Result<Vec<OrderedValue>, Problem> {
+pub(super) fn read(name: &str, text: &str) -> Result<Vec<Value>, Problem> {
     let options = serde_saphyr::options! { legacy_octal_numbers: true, with_snippet: false };
-    let values: Vec<OrderedValue> =
-        serde_saphyr::from_multiple_with_options(text, options).map_err(|error| {
-            let number = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
-            let (line, column) =
-                error.location().map_or((1, 1), |at| (number(at.line()), number(at.column())));
-            let place = Place { file: name.to_owned(), line, column };
-            Problem::new("this is not YAML that kubectl takes").why(error.to_string()).at(place)
-        })?;
-    Ok(values.into_iter().filter(|value| *value != OrderedValue::Null).collect())
+    let values: Vec<Value> = serde_saphyr::from_multiple_with_options(text, options).map_err(|error| {
+        let number = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
+        let (line, column) = error.location().map_or((1, 1), |at| (number(at.line()), number(at.column())));
+        let place = Place { file: name.to_owned(), line, column };
+        Problem::new("this is not YAML that kubectl takes").why(error.to_string()).at(place)
+    })?;
+    Ok(values.into_iter().filter(|value| *value != Value::Null).collect())
 }
 
 /// Splits a text into its documents at the `---` lines, so that an unchanged document keeps its text. A document that holds only
@@ -57,7 +56,7 @@ pub(super) fn has_comment(text: &str) -> bool {
 }
 
 /// Writes one document that ends with a newline.
-pub(super) fn write(value: &OrderedValue) -> Result<String, Problem> {
+pub(super) fn write(value: &impl Serialize) -> Result<String, Problem> {
     serde_saphyr::to_string(value)
         .map_err(|error| Problem::new("a value cannot be written as YAML").why(error.to_string()))
 }
@@ -133,17 +132,9 @@ mod tests {
             "a\u{0}b",
         ];
         for text in texts {
-            for tree in [
-                OrderedValue::String(text.to_owned()),
-                OrderedValue::Map(vec![(
-                    "k".to_owned(),
-                    OrderedValue::List(vec![OrderedValue::String(text.to_owned())]),
-                )]),
-                OrderedValue::Map(vec![(
-                    text.to_owned(),
-                    OrderedValue::Map(vec![("k".to_owned(), OrderedValue::String(text.to_owned()))]),
-                )]),
-            ] {
+            for tree in
+                [Value::from(text), serde_json::json!({"k": [text]}), serde_json::json!({text: {"k": text}})]
+            {
                 let yaml = write(&tree).unwrap();
                 let back = read("-", &yaml).unwrap_or_else(|e| panic!("{e}\n{yaml}"));
                 assert_eq!(back, [tree], "{yaml}");
@@ -155,7 +146,7 @@ mod tests {
     fn writes_as_kubectl_does() {
         let json = r#"{"kind":"Pod","spec":{"containers":[{"name":"a","args":["x",[1,2]],"env":[]},{}],"x":{}},"s":"a\nb"}"#;
         assert_eq!(
-            write(&OrderedValue::from_json(json).unwrap()).unwrap(),
+            write(&serde_json::from_str::<Value>(json).unwrap()).unwrap(),
             "kind: Pod\nspec:\n  containers:\n  - name: a\n    args:\n    - x\n    - - 1\n      - 2\n    env: []\n  - {}\n  x: {}\ns: |-\n  a\n  b\n"
         );
     }

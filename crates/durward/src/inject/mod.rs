@@ -2,10 +2,8 @@
 //!
 //! If a fact is missing, the command fails. A namespace without given labels is not an unlabeled namespace.
 
-mod diff;
 mod workload;
 
-use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,9 +13,11 @@ use admission::{Answer, Cause, decode};
 use cluster::{Clients, Reader, cause};
 use config::Problem;
 use guards::WebhookType;
+use serde_json::{Value, json};
+use similar::TextDiff;
 
 use crate::connect::{StaticLabels, labels, offline};
-use crate::documents::{Documents, OrderedValue, apply, yaml_stream};
+use crate::documents::{Documents, yaml_stream};
 use crate::exit::{Exit, Outcome, Stop};
 use crate::file::{File, Purpose};
 use crate::input::{self, shown};
@@ -56,33 +56,32 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let file = File::load(&args.config, Purpose::Guards)?;
     let name = shown(&args.file);
     let documents = Documents::parse(&name, input::text_or_stdin(&args.file, input::LARGE)?)?;
-    let found = pods(&name, &documents)?;
-    if found.iter().all(Vec::is_empty) {
+    let values = values(&name, &documents)?;
+    if values.iter().all(|(_, pods)| pods.is_empty()) {
         output::note(format!("note: {name} holds no pod and no workload; nothing changes"));
     }
     let default = args.namespace.as_deref().unwrap_or("default");
-    let clients = clients(args, default, &found)?;
+    let clients = clients(args, default, values.iter().flat_map(|(_, pods)| pods))?;
     let guards = guards_of_pods(&file, &clients)?;
     let runtime = runtime()?;
     let (mut after, mut problems) = (Vec::new(), Vec::new());
-    for (document, pods) in documents.iter().zip(&found) {
-        let mut text = document.to_owned();
-        // Replacing from the end keeps the earlier ranges valid.
-        for pod in pods.iter().rev() {
-            let namespace = pod.namespace.as_deref().unwrap_or(default);
-            let old = text.get(pod.span.clone()).unwrap_or_default().to_owned();
-            match runtime.block_on(injected(&guards, clients.reader.as_ref(), &old, (pod, namespace))) {
-                Ok(new) => text.replace_range(pod.span.clone(), &new),
+    for (before, pods) in &values {
+        let mut value = before.clone();
+        for found in pods {
+            let namespace = found.namespace.as_deref().unwrap_or(default);
+            let Some(pod) = value.pointer_mut(&found.pointer) else { continue };
+            match runtime.block_on(injected(&guards, clients.reader.as_ref(), pod, (found, namespace))) {
+                Ok(new) => *pod = new,
                 Err(problem) => problems.push(problem),
             }
         }
-        after.push(text);
+        after.push(Some(value).filter(|value| value != before));
     }
     if !problems.is_empty() {
         return Err(problems.into());
     }
     if args.diff {
-        output::data(&differences(&name, &documents, &after)?)?;
+        output::data(&differences(&name, &values, &after)?)?;
     } else {
         let rewritten = documents.rewritten(&after)?;
         if rewritten.lost_comments {
@@ -93,12 +92,13 @@ pub(crate) fn run(args: &Args) -> Outcome {
     Ok(Exit::Done)
 }
 
-/// Finds the pods of each document.
-fn pods(name: &str, documents: &Documents) -> Result<Vec<Vec<Found>>, Vec<Problem>> {
+/// Parses each document and finds its pods.
+fn values(name: &str, documents: &Documents) -> Result<Vec<(Value, Vec<Found>)>, Vec<Problem>> {
     let (mut all, mut problems) = (Vec::new(), Vec::new());
     for (index, document) in documents.iter().enumerate() {
-        match find(document) {
-            Ok(found) => all.push(found),
+        let value = serde_json::from_str(document).map_err(|error| error.to_string());
+        match value.and_then(|value| Ok((find(&value)?, value))) {
+            Ok((found, value)) => all.push((value, found)),
             Err(why) => {
                 problems.push(
                     Problem::new(format!("{name}#{} cannot be read as Kubernetes objects", index + 1))
@@ -111,11 +111,10 @@ fn pods(name: &str, documents: &Documents) -> Result<Vec<Vec<Found>>, Vec<Proble
 }
 
 /// Returns a reader of namespaces: labels from a flag, or a snapshot.
-fn clients(args: &Args, default: &str, found: &[Vec<Found>]) -> Result<Clients, Stop> {
+fn clients<'f>(args: &Args, default: &str, found: impl Iterator<Item = &'f Found>) -> Result<Clients, Stop> {
     let Some(text) = &args.namespace_labels else { return offline(args.snapshot.as_ref()) };
     let labels = labels("--namespace-labels", text)?;
-    let names: BTreeSet<&str> =
-        found.iter().flatten().map(|pod| pod.namespace.as_deref().unwrap_or(default)).collect();
+    let names: BTreeSet<&str> = found.map(|pod| pod.namespace.as_deref().unwrap_or(default)).collect();
     if names.len() > 1 {
         let names: Vec<_> = names.into_iter().collect();
         let problem = Problem::new("--namespace-labels are the labels of one namespace");
@@ -128,7 +127,7 @@ fn clients(args: &Args, default: &str, found: &[Vec<Found>]) -> Result<Clients, 
 /// Returns the guards that mutate new pods.
 fn guards_of_pods(file: &File, clients: &Clients) -> Result<Vec<Asked>, Problem> {
     let mut guards = crate::review::guards(file, clients);
-    let review = review("{}", "", "default");
+    let review = review(&json!({}), "", "default");
     let asked = decode(review.as_bytes(), &admission::Fields::none())
         .map_err(|error| Problem::new("the review of a pod cannot be made").why(error.to_string()))?;
     for guard in &mut guards {
@@ -148,16 +147,27 @@ fn guards_of_pods(file: &File, clients: &Clients) -> Result<Vec<Asked>, Problem>
 async fn injected(
     guards: &[Asked],
     reader: &dyn Reader,
-    pod: &str,
+    pod: &Value,
     (found, namespace): (&Found, &str),
-) -> Result<String, Problem> {
-    let mut text = with_metadata(pod).map_err(|why| Problem::new(found.owner.clone()).why(why))?;
-    let before = text.clone();
+) -> Result<Value, Problem> {
+    let mut after = pod.clone();
+    if let Some(fields) =
+        after.as_object_mut().filter(|fields| fields.get("metadata").is_none_or(Value::is_null))
+    {
+        fields.insert("metadata".to_owned(), json!({}));
+    }
+    let before = after.clone();
     for asked in guards {
         let unreadable = |why: String| Problem::new(format!("{} cannot be read", found.owner)).why(why);
-        // The patch is applied to the original text, so that a template does not gain owners.
-        let made = as_made(&text, found).map_err(unreadable)?;
-        let body = review(&made, &found.name, namespace);
+        // The patch is applied to the original, so that a template does not gain owners.
+        let mut created = after.clone();
+        let metadata = created.get_mut("metadata").and_then(Value::as_object_mut);
+        if let Some(metadata) = metadata.filter(|_| found.is_for_daemon_set) {
+            // A controller sets the owner, as far as guards read it.
+            let owner = json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "", "uid": "", "controller": true});
+            metadata.insert("ownerReferences".to_owned(), json!([owner]));
+        }
+        let body = review(&created, &found.name, namespace);
         let doubt = match selected(asked, reader, &body).await.map_err(unreadable)? {
             Selected::Yes => None,
             Selected::Unknown(cause) => Some(cause),
@@ -194,13 +204,16 @@ async fn injected(
                 return Err(Problem::new(format!("{} is refused", found.owner)).why(denial.message));
             }
             Answer::Mutate(patch) => {
-                text = apply(&text, &patch.to_json()).map_err(|why| {
-                    Problem::new(format!("{}: the patch does not apply", found.owner)).why(why)
-                })?;
+                let unfit = |why: &dyn std::error::Error| {
+                    Problem::new(format!("{}: the patch does not apply", found.owner)).why(why.to_string())
+                };
+                let patch: json_patch::Patch =
+                    serde_json::from_slice(&patch.to_json()).map_err(|error| unfit(&error))?;
+                json_patch::patch(&mut after, &patch).map_err(|error| unfit(&error))?;
             }
         }
     }
-    Ok(if text == before { pod.to_owned() } else { text })
+    Ok(if after == before { pod.clone() } else { after })
 }
 
 /// Whether the API server calls a guard with matching rules for a pod of this namespace.
@@ -221,26 +234,9 @@ async fn selected(asked: &Asked, reader: &dyn Reader, body: &str) -> Result<Sele
     })
 }
 
-/// Adds metadata to a template that has none.
-fn with_metadata(pod: &str) -> Result<String, String> {
-    let members = crate::documents::members(pod).map_err(|error| error.what.to_owned())?;
-    let has_some = |span: &std::ops::Range<usize>| pod.get(span.clone()) != Some("null");
-    if members.iter().any(|(key, span)| key == "metadata" && has_some(span)) {
-        return Ok(pod.to_owned());
-    }
-    apply(pod, br#"[{"op":"add","path":"/metadata","value":{}}]"#)
-}
-
-/// Adds the owner that a controller sets, as far as guards read it: the `DaemonSet` of a pod.
-fn as_made<'t>(text: &'t str, found: &Found) -> Result<Cow<'t, str>, String> {
-    const OWNED: &[u8] = br#"[{"op":"add","path":"/metadata/ownerReferences","value":
-        [{"apiVersion":"apps/v1","kind":"DaemonSet","name":"","uid":"","controller":true}]}]"#;
-    if found.is_for_daemon_set { apply(text, OWNED).map(Cow::Owned) } else { Ok(Cow::Borrowed(text)) }
-}
-
 /// Returns the review that an API server would send for this pod.
-fn review(pod: &str, name: &str, namespace: &str) -> String {
-    let head = serde_json::json!({
+fn review(pod: &Value, name: &str, namespace: &str) -> String {
+    let request = json!({
         "uid": "durward-inject",
         "kind": {"group": "", "version": "v1", "kind": "Pod"},
         "resource": {"group": "", "version": "v1", "resource": "pods"},
@@ -248,20 +244,26 @@ fn review(pod: &str, name: &str, namespace: &str) -> String {
         "namespace": namespace,
         "operation": "CREATE",
         "userInfo": {"username": USER},
+        "object": pod,
     });
-    let head = head.to_string();
-    let head = head.strip_suffix('}').unwrap_or_default();
-    format!(
-        r#"{{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{head},"object":{pod}}}}}"#
-    )
+    json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}).to_string()
 }
 
 /// Returns the changes as a diff of YAML, in which an addition has its own line.
-fn differences(name: &str, before: &Documents, after: &[String]) -> Result<String, Problem> {
+fn differences(
+    name: &str,
+    before: &[(Value, Vec<Found>)],
+    after: &[Option<Value>],
+) -> Result<String, Problem> {
     let mut out = String::new();
-    for (index, (old, new)) in before.iter().zip(after).enumerate() {
-        let yaml = |json: &str| yaml_stream(&[OrderedValue::from_json(json)?]);
-        out.push_str(&diff::unified(&format!("{name}#{}", index + 1), &yaml(old)?, &yaml(new)?));
+    for (index, ((old, _), new)) in before.iter().zip(after).enumerate() {
+        let Some(new) = new else { continue };
+        let (old, new) = (yaml_stream(&[old])?, yaml_stream(&[new])?);
+        let name = format!("{name}#{}", index + 1);
+        let header = (name.as_str(), format!("{name} (after the guards)"));
+        out.push_str(
+            &TextDiff::from_lines(&old, &new).unified_diff().header(header.0, &header.1).to_string(),
+        );
     }
     Ok(out)
 }

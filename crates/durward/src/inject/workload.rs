@@ -2,11 +2,7 @@
 //!
 //! Pods are created from the template, so a guard's patch for a pod is applied to the template.
 
-use std::ops::Range;
-
-use admission::{Raw, Scanner, Shape};
-
-use crate::documents::members;
+use serde_json::Value;
 
 /// API group, kind, and path of the pod template.
 const WORKLOADS: [(&str, &str, &[&str]); 9] = [
@@ -27,8 +23,8 @@ const MAX_DEPTH: usize = 16;
 /// A pod or a pod template in a document.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Found {
-    /// Its byte range in the document.
-    pub(super) span: Range<usize>,
+    /// The JSON Pointer to it.
+    pub(super) pointer: String,
     /// The name of its object in messages: `Deployment worker`.
     pub(super) owner: String,
     /// The namespace in the document.
@@ -40,98 +36,52 @@ pub(super) struct Found {
 }
 
 /// Finds all pods and templates of a document. Other kinds contain none.
-pub(super) fn find(document: &str) -> Result<Vec<Found>, String> {
+pub(super) fn find(document: &Value) -> Result<Vec<Found>, String> {
     let mut found = Vec::new();
-    collect(document, 0..document.len(), 0, &mut found)?;
+    collect(document, String::new(), 0, &mut found)?;
     Ok(found)
 }
 
-fn collect(document: &str, span: Range<usize>, depth: usize, found: &mut Vec<Found>) -> Result<(), String> {
+fn collect(value: &Value, pointer: String, depth: usize, found: &mut Vec<Found>) -> Result<(), String> {
     if depth > MAX_DEPTH {
         return Err(format!("lists stand in lists more than {MAX_DEPTH} deep"));
     }
-    let text = document.get(span.clone()).unwrap_or_default();
-    if Scanner::new(text).peek() == Ok(Shape::Array) {
-        let elements = members(text).map_err(|error| error.what.to_owned())?;
-        return elements
-            .into_iter()
-            .try_for_each(|(_, inner)| collect(document, within(&span, &inner), depth + 1, found));
+    if let Some(items) = value.as_array() {
+        let mut items = items.iter().enumerate();
+        return items
+            .try_for_each(|(index, item)| collect(item, format!("{pointer}/{index}"), depth + 1, found));
     }
-    let object = Object::read(text)?;
-    let (kind, api_version) =
-        (object.text("kind").unwrap_or_default(), object.text("apiVersion").unwrap_or_default());
-    if kind.is_empty() || api_version.is_empty() {
+    if !value.is_object() {
+        return Err("it is not an object".to_owned());
+    }
+    let text = |value: &Value| value.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
+    let (Some(kind), Some(api_version)) = (text(&value["kind"]), text(&value["apiVersion"])) else {
         return Err("it has no kind and apiVersion, so it is no Kubernetes object".to_owned());
-    }
-    if kind.ends_with("List") && object.get("items").is_some() {
-        let items = object.get("items").unwrap_or_default();
-        return collect_items(document, &within(&span, &items), depth, found);
+    };
+    match &value["items"] {
+        items if !kind.ends_with("List") || (items.is_null() && value.get("items").is_none()) => {}
+        Value::Null => return Ok(()),
+        Value::Array(_) => return collect(&value["items"], format!("{pointer}/items"), depth, found),
+        _ => return Err("items is not a list".to_owned()),
     }
     let group = api_version.split_once('/').map_or("", |(group, _)| group);
-    let Some((_, _, way)) = WORKLOADS.iter().find(|(g, k, _)| *g == group && *k == kind) else {
+    let Some((_, _, path)) = WORKLOADS.iter().find(|(g, k, _)| *g == group && *k == kind) else {
         return Ok(());
     };
-    let metadata =
-        object.get("metadata").map(|inner| Object::read(text.get(inner).unwrap_or_default())).transpose()?;
-    let of_metadata = |key| metadata.as_ref().and_then(|metadata| metadata.text(key));
-    let name = of_metadata("name").or_else(|| of_metadata("generateName")).unwrap_or_default();
-    let mut at = span;
-    for key in *way {
-        let object = Object::read(document.get(at.clone()).unwrap_or_default())?;
-        let inner = object.get(key).ok_or_else(|| format!("{kind} {name}: it has no {}", way.join(".")))?;
-        at = within(&at, &inner);
+    let metadata = &value["metadata"];
+    let name = text(&metadata["name"]).or_else(|| text(&metadata["generateName"])).unwrap_or_default();
+    let below: String = path.iter().map(|key| format!("/{key}")).collect();
+    if !value.pointer(&below).is_some_and(Value::is_object) {
+        return Err(format!("{kind} {name}: it has no {}", path.join(".")));
     }
     found.push(Found {
-        span: at,
+        pointer: format!("{pointer}{below}"),
         owner: format!("{kind} {name}"),
-        namespace: of_metadata("namespace"),
-        name: if way.is_empty() { name } else { String::new() },
+        namespace: text(&metadata["namespace"]),
+        name: if path.is_empty() { name } else { String::new() },
         is_for_daemon_set: kind == "DaemonSet",
     });
     Ok(())
-}
-
-fn collect_items(
-    document: &str,
-    span: &Range<usize>,
-    depth: usize,
-    found: &mut Vec<Found>,
-) -> Result<(), String> {
-    let text = document.get(span.clone()).unwrap_or_default();
-    if Scanner::new(text).peek() == Ok(Shape::Null) {
-        return Ok(());
-    }
-    let items = members(text).map_err(|_| "items is not a list".to_owned())?;
-    items.into_iter().try_for_each(|(_, inner)| collect(document, within(span, &inner), depth + 1, found))
-}
-
-fn within(outer: &Range<usize>, inner: &Range<usize>) -> Range<usize> {
-    outer.start + inner.start..outer.start + inner.end
-}
-
-/// The members of an object.
-struct Object<'t> {
-    text: &'t str,
-    members: Vec<(String, Range<usize>)>,
-}
-
-impl<'t> Object<'t> {
-    fn read(text: &'t str) -> Result<Self, String> {
-        if Scanner::new(text).peek() != Ok(Shape::Object) {
-            return Err("it is not an object".to_owned());
-        }
-        let members = members(text).map_err(|error| error.what.to_owned())?;
-        Ok(Self { text, members })
-    }
-
-    fn get(&self, key: &str) -> Option<Range<usize>> {
-        self.members.iter().find(|(name, _)| name == key).map(|(_, span)| span.clone())
-    }
-
-    fn text(&self, key: &str) -> Option<String> {
-        let value = Raw::from_text(self.text.get(self.get(key)?)?).ok()?;
-        value.text().map(std::borrow::Cow::into_owned).filter(|text| !text.is_empty())
-    }
 }
 
 #[cfg(test)]
@@ -139,8 +89,9 @@ mod tests {
     use super::*;
 
     fn owners(document: &str) -> Vec<String> {
-        let found = find(document).unwrap();
-        found.iter().map(|f| format!("{} = {}", f.owner, &document[f.span.clone()])).collect()
+        let document = serde_json::from_str(document).unwrap();
+        let found = find(&document).unwrap();
+        found.iter().map(|f| format!("{} = {}", f.owner, document.pointer(&f.pointer).unwrap())).collect()
     }
 
     #[test]
@@ -164,6 +115,7 @@ mod tests {
         let list = r#"{"apiVersion":"v1","kind":"List","items":[{"apiVersion":"v1","kind":"Service","metadata":{}},
             {"apiVersion":"batch/v1","kind":"Job","metadata":{"name":"j","namespace":"n"},"spec":{"template":{}}}]}"#;
         assert_eq!(owners(list), ["Job j = {}"]);
+        let find = |text: &str| super::find(&serde_json::from_str(text).unwrap());
         assert_eq!(find(list).unwrap()[0].namespace.as_deref(), Some("n"));
         let volcano = r#"{"apiVersion":"batch.volcano.sh/v1","kind":"Job","spec":{"tasks":[]}}"#;
         assert_eq!(find(volcano).unwrap(), []);
@@ -171,6 +123,7 @@ mod tests {
 
     #[test]
     fn reports_missing_fields() {
+        let find = |text: &str| super::find(&serde_json::from_str(text).unwrap());
         assert_eq!(
             find(r#"{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"w"},"spec":{}}"#)
                 .unwrap_err(),
@@ -178,7 +131,7 @@ mod tests {
         );
         assert!(find(r#"{"spec":{}}"#).unwrap_err().contains("no kind"));
         assert!(find("7").unwrap_err().contains("not an object"));
-        let deep = "[".repeat(9000) + &"]".repeat(9000);
+        let deep = "[".repeat(90) + &"]".repeat(90);
         assert!(find(&deep).unwrap_err().contains("more than 16 deep"));
     }
 }

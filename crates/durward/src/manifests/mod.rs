@@ -14,9 +14,10 @@ use std::path::PathBuf;
 
 use config::Problem;
 use serde::Serialize;
+use serde_json::Value;
 
 use crate::certs::{CertificateFacts, Pem, bundle, days_until, now, server_name, signs};
-use crate::documents::{OrderedValue, yaml_stream};
+use crate::documents::yaml_stream;
 use crate::exit::{Exit, Outcome};
 use crate::file::{File, Purpose, Reach};
 use crate::input;
@@ -231,8 +232,8 @@ pub(crate) fn called(reach: &Reach) -> String {
     }
 }
 
-fn tree(object: &impl Serialize) -> Result<OrderedValue, Problem> {
-    OrderedValue::of(object)
+fn tree(object: &impl Serialize) -> Result<Value, Problem> {
+    serde_json::to_value(object).map_err(|error| Problem::new("an object is no JSON").why(error.to_string()))
 }
 
 #[cfg(test)]

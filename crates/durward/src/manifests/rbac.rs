@@ -4,10 +4,10 @@ use cluster::fleet::Fleet;
 use config::Problem;
 use guards::Permission;
 use serde::Serialize;
+use serde_json::Value;
 
 use super::api_servers::ApiServer;
 use super::{Metadata, NAME, tree};
-use crate::documents::OrderedValue;
 
 /// The name of objects for member clusters. On Karmada they are templates in addition to the objects of the control plane.
 const MEMBER: &str = "durward-member";
@@ -101,7 +101,7 @@ const RBAC: &str = "rbac.authorization.k8s.io";
 const RBAC_V1: &str = "rbac.authorization.k8s.io/v1";
 
 /// Returns the objects for an API server: service account, roles and bindings. `home` is the namespace of Durward.
-pub(super) fn objects(api_server: &ApiServer<'_>, home: &str) -> Result<Vec<OrderedValue>, Problem> {
+pub(super) fn objects(api_server: &ApiServer<'_>, home: &str) -> Result<Vec<Value>, Problem> {
     let mut objects = Vec::new();
     if !api_server.is_karmada() {
         objects.push(tree(&account(home))?);
@@ -125,7 +125,7 @@ pub(super) fn objects(api_server: &ApiServer<'_>, home: &str) -> Result<Vec<Orde
 }
 
 /// Returns the objects for member clusters. Karmada propagates them from the control plane, also to clusters that join later.
-pub(super) fn in_members(api_server: &ApiServer<'_>, home: &str) -> Result<Vec<OrderedValue>, Problem> {
+pub(super) fn in_members(api_server: &ApiServer<'_>, home: &str) -> Result<Vec<Value>, Problem> {
     let looking = |guard: &&&_| has_fleet(guard);
     let rules = union(
         api_server.guards.iter().filter(looking).flat_map(|guard| guard.configured.permissions().members),
@@ -156,7 +156,7 @@ fn union(all: impl Iterator<Item = Permission>) -> Vec<Permission> {
 }
 
 /// Returns the service account of Durward.
-pub(super) fn service_account(home: &str) -> Result<OrderedValue, Problem> {
+pub(super) fn service_account(home: &str) -> Result<Value, Problem> {
     tree(&account(home))
 }
 
@@ -183,7 +183,7 @@ fn granted(
     namespace: Option<&str>,
     rules: Vec<Permission>,
     subject: &Subject,
-) -> Result<[OrderedValue; 2], Problem> {
+) -> Result<[Value; 2], Problem> {
     let (role_kind, binding_kind) = match namespace {
         Some(_) => ("Role", "RoleBinding"),
         None => ("ClusterRole", "ClusterRoleBinding"),

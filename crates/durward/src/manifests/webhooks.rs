@@ -5,10 +5,10 @@ use guards::WebhookType;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::{MutatingWebhook, ServiceReference, WebhookClientConfig};
 use serde::Serialize;
+use serde_json::Value;
 
 use super::api_servers::ApiServer;
 use super::{Metadata, NAME, tree};
-use crate::documents::OrderedValue;
 use crate::file::Reach;
 
 #[derive(Debug, Serialize)]
@@ -25,7 +25,7 @@ pub(super) fn objects(
     api_server: &ApiServer<'_>,
     reach: &Reach,
     bundle: Option<String>,
-) -> Result<Vec<OrderedValue>, Problem> {
+) -> Result<Vec<Value>, Problem> {
     let bundle = bundle.map(|pem| ByteString(pem.into_bytes()));
     let mut objects = Vec::new();
     for (webhook_type, kind) in [

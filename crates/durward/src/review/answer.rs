@@ -10,8 +10,6 @@ use guards::WebhookEntry;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use crate::documents::apply;
-
 /// The answer of one guard to one review.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -48,10 +46,10 @@ pub(crate) struct Answered {
     /// Audit annotations.
     pub(crate) audit: BTreeMap<String, String>,
     /// The JSON Patch; empty without changes.
-    pub(crate) patch: Vec<Box<RawValue>>,
+    pub(crate) patch: json_patch::Patch,
     /// The object after the patch.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) patched_object: Option<Box<RawValue>>,
+    pub(crate) patched_object: Option<serde_json::Value>,
     /// The response to the API server.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) response: Option<Box<RawValue>>,
@@ -143,14 +141,14 @@ impl Answered {
                 answered.message = Some(denial.message.clone());
             }
             Answer::Mutate(patch) => {
-                let json = patch.to_json();
-                answered.patch =
-                    serde_json::from_slice(&json).map_err(|e| Problem::new(source).why(e.to_string()))?;
+                let unfit = |why: &dyn std::error::Error| {
+                    Problem::new(format!("{source}: the patch does not apply")).why(why.to_string())
+                };
+                answered.patch = serde_json::from_slice(&patch.to_json()).map_err(|e| unfit(&e))?;
                 if let Some(object) = &request.object {
-                    let after = apply(object.raw().get(), &json);
-                    let after = after
-                        .map_err(|why| Problem::new(format!("{source}: the patch does not apply")).why(why));
-                    answered.patched_object = Some(raw(after?)?);
+                    let mut object = serde_json::from_str(object.raw().get()).map_err(|e| unfit(&e))?;
+                    json_patch::patch(&mut object, &answered.patch).map_err(|e| unfit(&e))?;
+                    answered.patched_object = Some(object);
                 }
             }
         }
@@ -177,7 +175,7 @@ impl Answered {
             causes: Vec::new(),
             warnings: Vec::new(),
             audit: BTreeMap::new(),
-            patch: Vec::new(),
+            patch: json_patch::Patch::default(),
             patched_object: None,
             response: None,
             evaluation: Evaluation::default(),

@@ -11,13 +11,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use config::Problem;
+use serde_json::value::RawValue;
 
 pub(crate) use ask::{Asked, TIMEOUT, guards, rule};
 pub(crate) use selection::{Selection, selection};
 
 use crate::args::Format;
 use crate::connect::offline;
-use crate::documents::{Documents, members};
+use crate::documents::Documents;
 use crate::exit::{Exit, Outcome, Stop};
 use crate::file::{File, Purpose};
 use crate::input::{self, shown};
@@ -126,8 +127,9 @@ fn documents(path: &Path) -> Result<Vec<String>, Problem> {
     let mut all = Vec::new();
     for document in documents.iter() {
         if document.starts_with('[') {
-            let elements = members(document).map_err(|error| Problem::new(name.clone()).why(error.what))?;
-            all.extend(elements.into_iter().filter_map(|(_, span)| document.get(span).map(str::to_owned)));
+            let elements: Vec<&RawValue> = serde_json::from_str(document)
+                .map_err(|error| Problem::new(name.clone()).why(error.to_string()))?;
+            all.extend(elements.into_iter().map(|element| element.get().to_owned()));
         } else {
             all.push(document.to_owned());
         }

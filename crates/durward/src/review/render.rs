@@ -3,7 +3,7 @@
 use config::Problem;
 
 use super::answer::Answered;
-use crate::documents::{OrderedValue, yaml_stream};
+use crate::documents::yaml_stream;
 use crate::output::Style;
 
 /// Formats request, verdict and reason; with `verbose` also how the verdict was found.
@@ -26,7 +26,7 @@ pub(super) fn text(one: &Answered, verbose: bool, show_patch: bool, style: Style
     }
     if show_patch && let Some(object) = &one.patched_object {
         lines.push("  after the patch:".to_owned());
-        let yaml = yaml_stream(&[OrderedValue::from_json(object.get())?])?;
+        let yaml = yaml_stream(&[object])?;
         lines.extend(yaml.lines().map(|line| format!("    {line}")));
     }
     lines.push(String::new());

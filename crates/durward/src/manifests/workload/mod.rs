@@ -17,7 +17,6 @@ use serde_json::{Value, json};
 
 use super::rbac::service_account;
 use super::{NAME, called, tree};
-use crate::documents::OrderedValue;
 use crate::file::{File, Reach};
 use crate::manifests::Args;
 use files::{CONFIG_DIR, CONFIGURATION};
@@ -51,11 +50,7 @@ fn service_of_url(file: &File) -> Option<(String, String)> {
 }
 
 /// Returns all objects in the order in which they are needed.
-pub(super) fn objects(
-    file: &File,
-    args: &Args,
-    with_account: bool,
-) -> Result<Vec<OrderedValue>, Vec<Problem>> {
+pub(super) fn objects(file: &File, args: &Args, with_account: bool) -> Result<Vec<Value>, Vec<Problem>> {
     let home = home(file);
     let mut problems = unfit(file, &home);
     let image = args.image.as_deref().unwrap_or_default();
