@@ -13,8 +13,7 @@ use std::path::Path;
 use std::path::PathBuf;
 
 use config::Problem;
-use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::certs::{CertificateFacts, Pem, bundle, days_until, now, server_name, signs};
 use crate::documents::yaml_stream;
@@ -67,25 +66,14 @@ pub(crate) enum Part {
 /// The name and label of all objects.
 const NAME: &str = "durward";
 
-/// `metadata` of a printed object.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-struct Metadata {
-    name: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    namespace: Option<String>,
-    labels: Labels,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-struct Labels {
-    #[serde(rename = "app.kubernetes.io/name")]
-    name: &'static str,
-}
-
-impl Metadata {
-    fn named(name: &str, namespace: Option<&str>) -> Self {
-        Self { name: name.to_owned(), namespace: namespace.map(str::to_owned), labels: Labels { name: NAME } }
+/// Returns the metadata of a printed object.
+fn metadata(name: &str, namespace: Option<&str>) -> Value {
+    let mut metadata = json!({"name": name});
+    if let Some(namespace) = namespace {
+        metadata["namespace"] = namespace.into();
     }
+    metadata["labels"] = json!({"app.kubernetes.io/name": NAME});
+    metadata
 }
 
 /// `manifests`
@@ -101,12 +89,12 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let api_server = api_servers::chosen(api_servers, &args.only)?;
     let mut objects = Vec::new();
     if parts(Part::Rbac) || !is_part {
-        objects.extend(rbac::objects(&api_server, &file.home)?);
+        objects.extend(rbac::objects(&api_server, &file.home));
         note_requirements(&api_server, &file.home);
     }
     // Members of another fleet than Karmada's are separate clusters, which no object here reaches.
     if parts(Part::Members) || (!is_part && api_server.is_karmada()) {
-        objects.extend(rbac::in_members(&api_server, &file.home)?);
+        objects.extend(rbac::in_members(&api_server, &file.home));
     }
     let is_workload = parts(Part::Workload) || (!is_part && args.image.is_some());
     if is_workload && api_server.is_karmada() {
@@ -139,7 +127,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
             &api_server,
             &api_server.reach(&file.server.registration.reach),
             bundle,
-        )?);
+        ));
     }
     if on_karmada {
         output::data(if api_server.is_karmada() {
@@ -230,10 +218,6 @@ pub(crate) fn called(reach: &Reach) -> String {
             host.trim_start_matches('[').trim_end_matches(']').to_owned()
         }
     }
-}
-
-fn tree(object: &impl Serialize) -> Result<Value, Problem> {
-    serde_json::to_value(object).map_err(|error| Problem::new("an object is no JSON").why(error.to_string()))
 }
 
 #[cfg(test)]

@@ -1,38 +1,23 @@
 //! Webhook configurations from the guards' entries: at most one mutating and one validating, with the same address.
 
-use config::Problem;
 use guards::WebhookType;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::{MutatingWebhook, ServiceReference, WebhookClientConfig};
-use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::api_servers::ApiServer;
-use super::{Metadata, NAME, tree};
+use super::{NAME, metadata};
 use crate::file::Reach;
 
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Configuration {
-    api_version: &'static str,
-    kind: &'static str,
-    metadata: Metadata,
-    webhooks: Vec<MutatingWebhook>,
-}
-
 /// Returns the configurations that have entries. `bundle` is the CA in PEM.
-pub(super) fn objects(
-    api_server: &ApiServer<'_>,
-    reach: &Reach,
-    bundle: Option<String>,
-) -> Result<Vec<Value>, Problem> {
+pub(super) fn objects(api_server: &ApiServer<'_>, reach: &Reach, bundle: Option<String>) -> Vec<Value> {
     let bundle = bundle.map(|pem| ByteString(pem.into_bytes()));
     let mut objects = Vec::new();
     for (webhook_type, kind) in [
         (WebhookType::Mutating, "MutatingWebhookConfiguration"),
         (WebhookType::Validating, "ValidatingWebhookConfiguration"),
     ] {
-        let mut webhooks = Vec::new();
+        let mut webhooks: Vec<MutatingWebhook> = Vec::new();
         for guard in &api_server.guards {
             let path = format!("/{}", guard.kind.name());
             let entries = guard.configured.webhooks().into_iter();
@@ -41,11 +26,15 @@ pub(super) fn objects(
                 .extend(entries.map(|entry| entry.into_webhook(client_config(reach, &path, bundle.clone()))));
         }
         if !webhooks.is_empty() {
-            let (api_version, metadata) = ("admissionregistration.k8s.io/v1", Metadata::named(NAME, None));
-            objects.push(tree(&Configuration { api_version, kind, metadata, webhooks })?);
+            objects.push(json!({
+                "apiVersion": "admissionregistration.k8s.io/v1",
+                "kind": kind,
+                "metadata": metadata(NAME, None),
+                "webhooks": webhooks,
+            }));
         }
     }
-    Ok(objects)
+    objects
 }
 
 fn client_config(reach: &Reach, path: &str, ca_bundle: Option<ByteString>) -> WebhookClientConfig {

@@ -278,7 +278,7 @@ mod tests {
                 (PodField::PodLimits, r#""limits""#),
                 (PodField::WindowsOptions, r#""windows""#),
                 (PodField::NodeName, r#""bound""#),
-                (PodField::NodeSelector, r#"{"beta.kubernetes.io/os":"old node","kubernetes.io/os":"node"}"#),
+                (PodField::NodeSelector, r#"{"kubernetes.io/os":"node","beta.kubernetes.io/os":"old node"}"#),
                 (PodField::Affinity, r#""affinity""#),
                 (PodField::Owners, r#""owners""#),
             ] {

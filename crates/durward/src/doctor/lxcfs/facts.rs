@@ -1,12 +1,11 @@
 //! Reads nodes and the pods of LXCFS and its agents from the API server.
 
-use std::collections::BTreeMap;
-
 use admission::Cause;
 use cluster::fleet::{Cluster, ListQuery, Object, Part};
 use cluster::{Reader, Resource, cause, list_pages};
 use guards::lxcfs::{DEVICE, NODE_ANNOTATION, READY_LABEL};
-use serde::Deserialize;
+use k8s_openapi::api::core::v1 as k8s;
+use serde::de::DeserializeOwned;
 
 use crate::fleet::ANSWER_WITHIN;
 use node::NodeAnnotation;
@@ -60,107 +59,29 @@ pub(super) struct Pod {
     pub(super) not_ready: Option<String>,
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct WholeNode {
-    status: NodeStatus,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct NodeStatus {
-    allocatable: BTreeMap<String, String>,
-    conditions: Vec<Condition>,
-    node_info: NodeInfo,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct NodeInfo {
-    container_runtime_version: String,
-    operating_system: String,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct WholePod {
-    spec: PodSpec,
-    status: PodStatus,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct PodSpec {
-    node_name: String,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct PodStatus {
-    phase: String,
-    conditions: Vec<Condition>,
-    init_container_statuses: Vec<Container>,
-    container_statuses: Vec<Container>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Condition {
-    r#type: String,
-    status: String,
-    message: String,
-}
-
-impl Condition {
-    /// Returns the reason why a node is not Ready.
-    fn not_ready_reason(&self) -> Option<String> {
-        (self.r#type == "Ready" && self.status != "True")
-            .then(|| format!("{}: {}", self.status, self.message))
-    }
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct Container {
-    name: String,
-    state: BTreeMap<String, State>,
-    last_state: BTreeMap<String, State>,
-}
-
-impl Container {
-    /// Returns the last message of a terminated container, which says more than its back-off.
-    fn last_words(&self) -> Option<&str> {
-        let message = &self.last_state.get("terminated")?.message;
-        message.lines().rev().map(str::trim).find(|line| !line.is_empty())
-    }
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct State {
-    reason: String,
-    message: String,
-}
-
 /// Lists all nodes.
 pub(super) async fn nodes(reader: &dyn Reader) -> Result<Vec<Node>, Cause> {
     let nodes = Resource { group: "".into(), version: "v1".into(), plural: "nodes".into() };
     let mut all = Vec::new();
     for object in list(reader, &nodes, "").await? {
-        let WholeNode { status } = whole(&object)?;
+        let status = whole::<k8s::Node>(&object)?.status.unwrap_or_default();
         let Object { name, metadata, .. } = object;
+        let info = status.node_info.unwrap_or_default();
+        let ready =
+            status.conditions.into_iter().flatten().find(|one| one.type_ == "Ready" && one.status != "True");
+        let devices = status.allocatable.as_ref().and_then(|amounts| amounts.get(DEVICE));
         let report = metadata
             .annotations
             .get(NODE_ANNOTATION)
             .map(|text| serde_json::from_str(text).map_err(|error| error.to_string()));
         all.push(Node {
             name,
-            is_windows: status.node_info.operating_system == "windows",
+            is_windows: info.operating_system == "windows",
             label: metadata.labels.get(READY_LABEL).cloned(),
             report,
-            runtime: status.node_info.container_runtime_version,
-            not_ready: status.conditions.iter().find_map(Condition::not_ready_reason),
-            devices: status.allocatable.get(DEVICE).and_then(|amount| whole_number(amount)),
+            runtime: info.container_runtime_version,
+            not_ready: ready.map(|one| format!("{}: {}", one.status, one.message.unwrap_or_default())),
+            devices: devices.and_then(|amount| whole_number(&amount.0)),
         });
     }
     Ok(all)
@@ -176,11 +97,11 @@ pub(super) async fn pods(reader: &dyn Reader, home: &str) -> Result<Vec<Pod>, Ca
         else {
             continue;
         };
-        let pod: WholePod = whole(&object)?;
+        let pod: k8s::Pod = whole(&object)?;
         all.push(Pod {
-            not_ready: not_ready_reason(&pod.status, object.metadata.deleting),
+            not_ready: not_ready_reason(&pod.status.unwrap_or_default(), object.metadata.deleting),
             name: object.name,
-            node: pod.spec.node_name,
+            node: pod.spec.and_then(|spec| spec.node_name).unwrap_or_default(),
             component: *component,
         });
     }
@@ -188,24 +109,33 @@ pub(super) async fn pods(reader: &dyn Reader, home: &str) -> Result<Vec<Pod>, Ca
 }
 
 /// Returns why a pod is not ready: the most specific container state, or the pod's condition.
-fn not_ready_reason(status: &PodStatus, is_deleting: bool) -> Option<String> {
-    let is_ready = status.conditions.iter().any(|one| one.r#type == "Ready" && one.status == "True");
-    if is_ready && !is_deleting {
-        return None;
-    }
+fn not_ready_reason(status: &k8s::PodStatus, is_deleting: bool) -> Option<String> {
     if is_deleting {
         return Some("it is being deleted".to_owned());
     }
-    let containers = status.init_container_statuses.iter().chain(&status.container_statuses);
-    let waits = containers
-        .filter_map(|one| Some((one, one.state.get("waiting")?)))
-        .find(|(_, state)| !matches!(state.reason.as_str(), "" | "PodInitializing" | "ContainerCreating"));
-    if let Some((one, state)) = waits {
-        let message = one.last_words().unwrap_or(&state.message);
-        return Some(format!("container {}: {}: {message}", one.name, state.reason));
+    let mut conditions = status.conditions.iter().flatten();
+    if conditions.clone().any(|one| one.type_ == "Ready" && one.status == "True") {
+        return None;
     }
-    let condition = status.conditions.iter().find(|one| one.status == "False" && !one.message.is_empty());
-    Some(condition.map_or_else(|| status.phase.clone(), |one| one.message.clone()))
+    let containers = status.init_container_statuses.iter().chain(&status.container_statuses).flatten();
+    let waits = containers
+        .filter_map(|one| Some((one, one.state.as_ref()?.waiting.as_ref()?)))
+        .map(|(one, waits)| (one, waits.reason.as_deref().unwrap_or_default(), waits))
+        .find(|(_, reason, _)| !matches!(*reason, "" | "PodInitializing" | "ContainerCreating"));
+    if let Some((one, reason, waits)) = waits {
+        let message = last_message(one).or(waits.message.as_deref()).unwrap_or_default();
+        return Some(format!("container {}: {reason}: {message}", one.name));
+    }
+    let unmet = |message: &String| !message.is_empty();
+    let condition =
+        conditions.find_map(|one| one.message.clone().filter(unmet).filter(|_| one.status == "False"));
+    Some(condition.or_else(|| status.phase.clone()).unwrap_or_default())
+}
+
+/// Returns the last message of a terminated container, which says more than its back-off.
+fn last_message(container: &k8s::ContainerStatus) -> Option<&str> {
+    let message = container.last_state.as_ref()?.terminated.as_ref()?.message.as_deref()?;
+    message.lines().rev().map(str::trim).find(|line| !line.is_empty())
 }
 
 /// Parses a count. The API server writes 1000 as `1k`.
@@ -218,7 +148,7 @@ fn whole_number(text: &str) -> Option<u64> {
     digits.parse::<u64>().ok()?.checked_mul(factor)
 }
 
-fn whole<T: Default + for<'d> Deserialize<'d>>(object: &Object) -> Result<T, Cause> {
+fn whole<T: Default + DeserializeOwned>(object: &Object) -> Result<T, Cause> {
     let Some(raw) = &object.raw else { return Ok(T::default()) };
     serde_json::from_str(raw.get()).map_err(|error| {
         Cause::new(cause::GARBAGE, format!("{} is not what it should be: {error}", object.name))
@@ -274,6 +204,6 @@ mod tests {
             "containers with unready status: [lxcfs]"
         );
         assert_eq!(not_ready(json!({"phase": "Pending"})).unwrap(), "Pending");
-        assert!(not_ready_reason(&PodStatus::default(), true).unwrap().contains("being deleted"));
+        assert!(not_ready_reason(&k8s::PodStatus::default(), true).unwrap().contains("being deleted"));
     }
 }

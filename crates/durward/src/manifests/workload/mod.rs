@@ -16,7 +16,7 @@ use config::names::is_dns_subdomain;
 use serde_json::{Value, json};
 
 use super::rbac::service_account;
-use super::{NAME, called, tree};
+use super::{NAME, called};
 use crate::file::{File, Reach};
 use crate::manifests::Args;
 use files::{CONFIG_DIR, CONFIGURATION};
@@ -100,9 +100,9 @@ pub(super) fn objects(file: &File, args: &Args, with_account: bool) -> Result<Ve
         [target, file.server.admin].map(|address| json!({"port": address.port(), "protocol": "TCP"}));
     let mut objects = Vec::new();
     if with_account {
-        objects.push(service_account(&home).map_err(|problem| vec![problem])?);
+        objects.push(service_account(&home));
     }
-    for object in [
+    objects.extend([
         json!({
             "apiVersion": "v1",
             "kind": "ConfigMap",
@@ -137,9 +137,7 @@ pub(super) fn objects(file: &File, args: &Args, with_account: bool) -> Result<Ve
             "spec": {"podSelector": {"matchLabels": labels()}, "policyTypes": ["Ingress"], "ingress": [{"ports": policy_ports}]},
         }),
         deployment,
-    ] {
-        objects.push(tree(&object).map_err(|problem| vec![problem])?);
-    }
+    ]);
     for note in placed.notes {
         crate::output::note(note);
     }
