@@ -38,7 +38,8 @@ fn main() {
     let clients = Clients::reader_only(Arc::new(Cached(Arc::new(Metadata::default()))));
     // `durward-bench fleet` measures the deletion guard.
     for kind in GUARD_KINDS.iter().filter(|kind| kind.name() != "deletion") {
-        let (configured, _, problems) = config::read("-", None, |section| kind.read(section));
+        let (configured, _, problems) =
+            config::read("-", None, |section| kind.read(section, guards::NAMESPACE));
         assert!(problems.is_empty(), "the defaults of {} are no configuration", kind.name());
         let guard = configured.build(&clients);
         let guard = guard.as_ref();

@@ -41,7 +41,8 @@ impl Drop for Snapshot {
     }
 }
 
-const CONFIGURATION: &str = "version: 1
+const CONFIGURATION: &str = "apiVersion: durward.dev/v1alpha1
+kind: Configuration
 server:
   tls: {files: {cert: tls.crt, key: tls.key, ca: tls.crt}}
   registration: {manage: none, url: \"https://127.0.0.1:8443\"}

@@ -98,7 +98,7 @@ impl<'a> Installation<'a> {
     ) -> Result<Self> {
         let registration = json!({
             "manage": "none",
-            "service": {"name": service.name(), "namespace": service.namespace()},
+            "service": {"name": service.name()},
         });
         let host = IpAddr::from(match cluster.host() {
             Ipv4Addr::LOCALHOST => context.address()?,
@@ -214,7 +214,9 @@ impl<'a> Installation<'a> {
             "registration": self.registration,
             "drain": {"lameDuck": lame_duck, "finish": "5s"},
         });
-        let text = format!("version: 1\nserver: {server}\nguards:\n{}\n", guards.trim_end());
+        let header = "apiVersion: durward.dev/v1alpha1\nkind: Configuration";
+        let namespace = self.home.as_ref().map(|home| format!("namespace: {home}\n")).unwrap_or_default();
+        let text = format!("{header}\n{namespace}server: {server}\nguards:\n{}\n", guards.trim_end());
         self.replace("durward.yaml", &text)
     }
 

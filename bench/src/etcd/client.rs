@@ -105,7 +105,8 @@ fn configured(port: u64) -> Result<Box<dyn Configured>> {
         MEMBER_DEADLINE.as_millis()
     );
     let root = config::parse("bench", &text).map_err(|problems| format!("{problems:?}"))?;
-    let (configured, _, problems) = config::read("bench", root.as_ref(), |section| kind.read(section));
+    let (configured, _, problems) =
+        config::read("bench", root.as_ref(), |section| kind.read(section, guards::NAMESPACE));
     match problems.first() {
         None => Ok(configured),
         Some(problem) => Err(problem.to_string().into()),

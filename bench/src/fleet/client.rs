@@ -85,7 +85,8 @@ fn configured() -> Result<Box<dyn Configured>> {
         GUARD_KINDS.iter().find(|kind| kind.name() == "deletion").ok_or("there is no deletion guard")?;
     let text = format!("fleet: {{karmada: {{}}}}\nmemberDeadline: {}ms\n", MEMBER_DEADLINE.as_millis());
     let root = config::parse("bench", &text).map_err(|problems| format!("{problems:?}"))?;
-    let (configured, _, problems) = config::read("bench", root.as_ref(), |section| kind.read(section));
+    let (configured, _, problems) =
+        config::read("bench", root.as_ref(), |section| kind.read(section, guards::NAMESPACE));
     match problems.first() {
         None => Ok(configured),
         Some(problem) => Err(problem.to_string().into()),

@@ -103,7 +103,7 @@ pub fn settle(request: &Request<'_>, ruling: Ruling, settle_policy: &SettlePolic
             audit.set("unknown", &text);
             let answer = match settle_policy.on_unknown(&request.user) {
                 OnUnknown::Allow => {
-                    warnings.push(format!("allowed unchecked: {text}"));
+                    warnings.push(format!("allowed without a check: {text}"));
                     Answer::Allow
                 }
                 OnUnknown::Deny => {
@@ -117,7 +117,7 @@ pub fn settle(request: &Request<'_>, ruling: Ruling, settle_policy: &SettlePolic
         Answer::Deny(denial) if settle_policy.mode == Mode::Audit => {
             // The audit annotation has the whole message; a warning is one short line.
             let first = denial.message.lines().next().unwrap_or_default();
-            warnings.push(format!("would be refused if this guard were enforced: {first}"));
+            warnings.push(format!("audit: would be denied: {first}"));
             audit.set("would-deny", &denial.message);
             (Answer::Allow, true)
         }
@@ -128,7 +128,7 @@ pub fn settle(request: &Request<'_>, ruling: Ruling, settle_policy: &SettlePolic
 
 fn join(causes: &[Cause]) -> String {
     if causes.is_empty() {
-        return "the guard gave no cause".to_owned();
+        return "the guard gave no reason".to_owned();
     }
     causes.iter().map(|cause| cause.text.as_str()).collect::<Vec<_>>().join("; ")
 }
@@ -175,7 +175,7 @@ mod tests {
         );
         assert_eq!(controller.answer, Answer::Allow);
         assert_eq!(controller.verdict, "unknown");
-        assert_eq!(controller.warnings.fitted(), ["allowed unchecked: no answer from m5 in 1.5 s"]);
+        assert_eq!(controller.warnings.fitted(), ["allowed without a check: no answer from m5 in 1.5 s"]);
     }
 
     #[test]
@@ -221,7 +221,7 @@ mod tests {
             let settled = settled("ann", ruling, &settle_policy);
             assert_eq!(settled.answer, Answer::Allow);
             assert!(settled.would_deny);
-            assert!(settled.warnings.fitted()[0].starts_with("would be refused"));
+            assert!(settled.warnings.fitted()[0].starts_with("audit: would be denied: "));
         }
     }
 

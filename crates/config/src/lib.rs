@@ -7,6 +7,7 @@
 //!
 //! The binary reads the files and decides which one is the configuration.
 
+mod header;
 pub mod names;
 mod node;
 mod problem;
@@ -16,6 +17,7 @@ mod shape;
 pub mod time;
 mod units;
 
+pub use header::read_header;
 /// Label selectors as kube has them.
 pub use kube_core::{Expression, Selector, SelectorExt};
 pub use node::{Node, Value, parse};

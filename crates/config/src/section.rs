@@ -27,7 +27,6 @@ pub fn read<T>(
         place: start,
         entries: &[],
         written: false,
-        presets: Vec::new(),
         keys: Vec::new(),
         other: None,
         problems,
@@ -48,7 +47,6 @@ pub struct Section<'n> {
     place: Place,
     entries: &'n [(String, Place, Node)],
     written: bool,
-    presets: Vec<(&'static str, String)>,
     keys: Vec<Key>,
     /// Place of a value that is not a map.
     other: Option<Place>,
@@ -79,19 +77,6 @@ impl<'n> Section<'n> {
     /// Returns whether the value is an empty list.
     pub fn is_empty_list(&self, key: &str) -> bool {
         self.find(key).is_some_and(|node| matches!(&node.value, Value::List(items) if items.is_empty()))
-    }
-
-    /// Returns the text of the value, without validation.
-    pub fn given(&self, key: &str) -> Option<&'n str> {
-        match self.find(key).map(|node| &node.value) {
-            Some(Value::Scalar { text, .. }) => Some(text),
-            _ => None,
-        }
-    }
-
-    /// Replaces the default of a [`name`](Self::name) in this section by a value from another part of the file.
-    pub fn preset(&mut self, key: &'static str, value: &str) {
-        self.presets.push((key, value.to_owned()));
     }
 
     /// Returns the place of the section.
@@ -452,7 +437,6 @@ impl<'n> Section<'n> {
             place: entry.map_or_else(|| self.place.clone(), |(_, place, _)| place.clone()),
             entries: &[],
             written: false,
-            presets: Vec::new(),
             keys: Vec::new(),
             other: None,
             problems: Rc::clone(&self.problems),

@@ -13,6 +13,12 @@ pub fn read(text: &str) -> Option<Timestamp> {
     if shaped { text.parse().ok() } else { None }
 }
 
+/// Parses the end of a period: RFC 3339, or a date such as `2026-12-01`, which ends the period when that day begins in UTC.
+pub fn read_end(text: &str) -> Option<Timestamp> {
+    let is_date = text.len() == "2026-12-01".len() && !text.contains('T');
+    if is_date { read(&format!("{text}T00:00:00Z")) } else { read(text) }
+}
+
 /// Formats a time as RFC 3339 in seconds.
 pub fn format(time: SystemTime) -> String {
     let seconds = time.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
@@ -23,6 +29,20 @@ pub fn format(time: SystemTime) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn reads_the_end_of_a_period_as_a_time_or_a_date() {
+        for (text, expected) in [
+            ("2026-12-01", Some("2026-12-01T00:00:00Z")),
+            ("2026-12-01T18:00:00+01:00", Some("2026-12-01T17:00:00Z")),
+            ("2026-12-32", None),
+            ("2026-12-1", None),
+            ("20261201", None),
+            ("tomorrow", None),
+        ] {
+            assert_eq!(read_end(text).map(|time| format(time.into())).as_deref(), expected, "{text}");
+        }
+    }
 
     #[test]
     fn reads_rfc_3339_and_nothing_else() {

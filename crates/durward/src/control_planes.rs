@@ -191,8 +191,9 @@ mod tests {
         contexts: [{name: a, context: {cluster: c, user: ''}}, {name: b, context: {cluster: c, user: ''}}]\n";
 
     fn file(dir: &Path, karmada: &str) -> File {
-        let text =
-            format!("version: 1\nguards: {{lxcfs: {{}}, deletion: {{fleet: {{karmada: {karmada}}}}}}}\n");
+        let text = format!(
+            "apiVersion: durward.dev/v1alpha1\nkind: Configuration\nguards: {{lxcfs: {{}}, deletion: {{fleet: {{karmada: {karmada}}}}}}}\n"
+        );
         File::from_text(&dir.join("durward.yaml"), text, Purpose::Guards).ok().unwrap()
     }
 

@@ -76,7 +76,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
 }
 
 fn by_default(kind: &dyn GuardKind) -> Guard {
-    let (configured, _, _) = read("-", None, |section| kind.read(section));
+    let (configured, _, _) = read("-", None, |section| kind.read(section, guards::NAMESPACE));
     describe(kind.name(), kind.summary(), configured.as_ref())
 }
 

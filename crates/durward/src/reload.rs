@@ -224,8 +224,9 @@ mod tests {
 
     use super::*;
 
-    const GOOD: &str = "version: 1\nguards: {lxcfs: {}}\n";
-    const OTHER: &str = "version: 1\nguards: {lxcfs: {initContainers: true}}\n";
+    const GOOD: &str = "apiVersion: durward.dev/v1alpha1\nkind: Configuration\nguards: {lxcfs: {}}\n";
+    const OTHER: &str =
+        "apiVersion: durward.dev/v1alpha1\nkind: Configuration\nguards: {lxcfs: {initContainers: true}}\n";
 
     fn reload(path: &Path) -> (Reload, PlanCell, Checks) {
         let file = File::load(path, Purpose::Guards).unwrap();
@@ -288,7 +289,7 @@ mod tests {
         let reload =
             Reload::new(file, Purpose::Guards, cell.clone(), Arc::clone(&control_planes), metrics, &checks);
         let reload = Arc::new(Mutex::new(reload));
-        let karmada = "version: 1\nguards: {lxcfs: {}, deletion: {fleet: {karmada: {kubeconfig: k}}}}\n";
+        let karmada = "apiVersion: durward.dev/v1alpha1\nkind: Configuration\nguards: {lxcfs: {}, deletion: {fleet: {karmada: {kubeconfig: k}}}}\n";
         fs::write(&path, karmada).unwrap();
         look_aside(Arc::clone(&reload), false).await;
         assert_eq!(cell.current().generation(), 1);
@@ -318,7 +319,8 @@ mod tests {
         let path = dir.path().join("durward.yaml");
         fs::write(&path, GOOD).unwrap();
         let (mut reload, cell, checks) = reload(&path);
-        fs::write(&path, "version: 1\nguards: {lxcf: {}}\n").unwrap();
+        fs::write(&path, "apiVersion: durward.dev/v1alpha1\nkind: Configuration\nguards: {lxcf: {}}\n")
+            .unwrap();
         assert_eq!(reload.look(false), Looked::Refused);
         assert_eq!(reload.look(false), Looked::Unchanged);
         assert_eq!(reload.look(true), Looked::Refused);

@@ -3,15 +3,10 @@
 use admission::{Glob, Mode, OnUnknown, Request, SettlePolicy};
 
 use crate::exempt::{Exempt, Exemption};
-use ::config::{Section, Selector, names};
+use ::config::{Section, Selector};
 
-/// The default install namespace.
-pub const INSTALL_NAMESPACE: &str = "durward-system";
-
-/// The key of [`CommonConfig::install_namespace`].
-pub const INSTALL_NAMESPACE_KEY: &str = "installNamespace";
-
-const INSTALL_NAMESPACES: &str = "namespace: lower-case letters, digits and - (63 at most, a letter or digit at both ends), or \"\" where Durward runs in none";
+/// The default namespace of Durward.
+pub const NAMESPACE: &str = "durward-system";
 
 /// The policy of the API server for requests while the webhook does not answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,8 +30,8 @@ impl FailurePolicy {
 /// The defaults of a guard.
 #[derive(Debug, Clone, Copy)]
 pub struct Defaults {
-    /// The answer for Unknown.
-    pub when_unknown: OnUnknown,
+    /// `onUnknown`.
+    pub on_unknown: OnUnknown,
     /// The policy of the API server while Durward does not answer.
     pub failure_policy: FailurePolicy,
     /// The timeout of the API server.
@@ -46,7 +41,7 @@ pub struct Defaults {
 /// The keys that every guard has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommonConfig {
-    /// `mode`, `whenUnknown` and `controllers`.
+    /// `mode`, `onUnknown` and `controllerUsers`.
     pub settle_policy: SettlePolicy,
     /// `exempt`.
     pub exempt: Exempt,
@@ -54,12 +49,13 @@ pub struct CommonConfig {
     pub failure_policy: FailurePolicy,
     /// `webhook.timeoutSeconds`.
     pub timeout_seconds: u8,
-    /// `webhook.reviewVersions`.
+    /// `webhook.admissionReviewVersions`.
     pub review_versions: Vec<String>,
     /// `webhook.namespaceSelector`, besides the selection of the guard itself.
     pub namespace_selector: Selector,
-    /// `installNamespace`: exempt by name, so that Durward can be installed again while it is down.
-    pub install_namespace: String,
+    /// The namespace of Durward, exempt by name so that Durward can be installed again while it is down. Empty if Durward does
+    /// not run in the cluster.
+    pub namespace: String,
 }
 
 impl CommonConfig {
@@ -67,7 +63,7 @@ impl CommonConfig {
     pub fn exempt_by(&self, request: &Request<'_>, namespace: &str) -> Option<&'static str> {
         match self.exempt.of(request) {
             Exemption::By(part) => Some(part),
-            _ if namespace == self.install_namespace => Some("installNamespace"),
+            _ if namespace == self.namespace => Some("namespace"),
             Exemption::DependsOnNamespace | Exemption::No => None,
         }
     }
@@ -76,63 +72,54 @@ impl CommonConfig {
 const ON_UNKNOWN: [(&str, OnUnknown); 2] = [("deny", OnUnknown::Deny), ("allow", OnUnknown::Allow)];
 
 impl CommonConfig {
-    /// Reads the keys.
-    pub fn read(section: &mut Section<'_>, defaults: Defaults) -> Self {
+    /// Reads the keys. `namespace` is the namespace of Durward.
+    pub fn read(section: &mut Section<'_>, defaults: Defaults, namespace: &str) -> Self {
         let words = [("enforce", Mode::Enforce), ("audit", Mode::Audit)];
         let mode = section.choice(
             "mode",
-            "Whether a denial binds, or is only told and counted (audit).",
+            "enforce: deny requests. audit: allow them with a warning, and count them.",
             &words,
             Mode::Enforce,
         );
-        let (users, controllers) = when_unknown(section, defaults.when_unknown);
+        let (users, controllers) = on_unknown(section, defaults.on_unknown);
         let named = section.texts(
-            "controllers",
+            "controllerUsers",
             "user name",
-            "Users treated as controllers beside those of Kubernetes itself; * is any run of characters.",
+            "Users that count as controllers, besides those of Kubernetes. * matches any characters.",
             &[],
         );
         let exempt = Exempt::read(section);
-        let install_namespace = section.name(
-            INSTALL_NAMESPACE_KEY,
-            INSTALL_NAMESPACES,
-            "Durward's own namespace, left alone by name; the one of the Service by which it is reached.",
-            INSTALL_NAMESPACE,
-            |text| if text.is_empty() { Ok(()) } else { names::namespace(text) },
-        );
         let settle_policy = SettlePolicy {
             mode,
             users,
             controllers,
             more_controllers: named.into_iter().map(Glob::new).collect(),
         };
-        section.section("webhook", "How the guard is registered.", |s| {
+        section.section("webhook", "The entries of this guard in webhook configurations.", |s| {
             let policies = [("Fail", FailurePolicy::Fail), ("Ignore", FailurePolicy::Ignore)];
             let failure_policy = s.choice(
                 "failurePolicy",
-                "What happens to a request while no Durward answers.",
+                "What the API server does while Durward does not answer: Fail denies, Ignore allows.",
                 &policies,
                 defaults.failure_policy,
             );
             let seconds = s.number(
                 "timeoutSeconds",
-                "How long the API server waits for an answer.",
+                "Timeout of the API server, in seconds.",
                 u64::from(defaults.timeout_seconds),
                 (1, 30),
             );
             let versions = s.choices(
-                "reviewVersions",
-                "Which versions of AdmissionReview are taken, best first.",
+                "admissionReviewVersions",
+                "Versions of AdmissionReview, the preferred one first.",
                 &[("v1", "v1"), ("v1beta1", "v1beta1")],
                 &["v1"],
             );
             if versions.is_empty() {
-                s.problem("reviewVersions", "is empty", Some("allowed: v1, v1beta1".to_owned()));
+                s.problem("admissionReviewVersions", "is empty", Some("allowed: v1, v1beta1".to_owned()));
             }
-            let namespace_selector = s.selector(
-                "namespaceSelector",
-                "Only objects in namespaces with these labels are asked about.",
-            );
+            let namespace_selector =
+                s.selector("namespaceSelector", "Review only objects in namespaces with these labels.");
             Self {
                 settle_policy,
                 exempt,
@@ -140,21 +127,28 @@ impl CommonConfig {
                 timeout_seconds: u8::try_from(seconds).unwrap_or(defaults.timeout_seconds),
                 review_versions: versions.into_iter().map(str::to_owned).collect(),
                 namespace_selector: namespace_selector.unwrap_or_default(),
-                install_namespace,
+                namespace: namespace.to_owned(),
             }
         })
     }
 }
 
-/// `whenUnknown: deny`, or `whenUnknown: {people: deny, controllers: allow}`.
-fn when_unknown(section: &mut Section<'_>, default: OnUnknown) -> (OnUnknown, OnUnknown) {
-    const DOC: &str = "What becomes of a request that could not be checked; or {people: …, controllers: …}.";
-    section.choice_or_section("whenUnknown", DOC, &ON_UNKNOWN, default, |s, both| {
+/// `onUnknown: deny`, or `onUnknown: {users: deny, controllers: allow}`.
+fn on_unknown(section: &mut Section<'_>, default: OnUnknown) -> (OnUnknown, OnUnknown) {
+    const DOC: &str = "The answer to a request that could not be checked; or {users: …, controllers: …}.";
+    section.choice_or_section("onUnknown", DOC, &ON_UNKNOWN, default, |s, both| {
         (
-            s.choice("people", "For people.", &ON_UNKNOWN, both),
-            s.choice("controllers", "For controllers.", &ON_UNKNOWN, both),
+            s.choice("users", "The answer to users.", &ON_UNKNOWN, both),
+            s.choice("controllers", "The answer to controllers.", &ON_UNKNOWN, both),
         )
     })
+}
+
+/// Splits the first line `namespace: NAME` from the section of a test: the file has this key beside its guards.
+#[cfg(test)]
+pub(crate) fn split_namespace(yaml: &str) -> (&str, &str) {
+    let line = yaml.strip_prefix("namespace: ").and_then(|rest| rest.split_once('\n'));
+    line.map_or((NAMESPACE, yaml), |(namespace, rest)| (namespace.trim_matches('"'), rest))
 }
 
 #[cfg(test)]
@@ -163,11 +157,12 @@ mod tests {
     use ::config::{parse, read};
 
     const DEFAULTS: Defaults =
-        Defaults { when_unknown: OnUnknown::Deny, failure_policy: FailurePolicy::Fail, timeout_seconds: 10 };
+        Defaults { on_unknown: OnUnknown::Deny, failure_policy: FailurePolicy::Fail, timeout_seconds: 10 };
 
     fn common_config(yaml: &str) -> (CommonConfig, Vec<String>) {
         let root = parse("-", yaml).unwrap();
-        let (common_config, _, problems) = read("-", root.as_ref(), |s| CommonConfig::read(s, DEFAULTS));
+        let (common_config, _, problems) =
+            read("-", root.as_ref(), |s| CommonConfig::read(s, DEFAULTS, NAMESPACE));
         (common_config, problems.iter().map(ToString::to_string).collect())
     }
 
@@ -178,50 +173,38 @@ mod tests {
         assert_eq!(common_config.settle_policy, SettlePolicy::deny_unknown());
         assert_eq!((common_config.failure_policy, common_config.timeout_seconds), (FailurePolicy::Fail, 10));
         assert_eq!(
-            (common_config.review_versions, common_config.install_namespace.as_str()),
+            (common_config.review_versions, common_config.namespace.as_str()),
             (vec!["v1".to_owned()], "durward-system")
         );
     }
 
     #[test]
-    fn reads_when_unknown_as_one_value_or_two() {
-        assert_eq!(common_config("whenUnknown: allow").0.settle_policy.users, OnUnknown::Allow);
-        let (two, problems) = common_config("whenUnknown: {controllers: allow}");
+    fn reads_on_unknown_as_one_value_or_two() {
+        assert_eq!(common_config("onUnknown: allow").0.settle_policy.users, OnUnknown::Allow);
+        let (two, problems) = common_config("onUnknown: {controllers: allow}");
         assert_eq!(
             (two.settle_policy.users, two.settle_policy.controllers),
             (OnUnknown::Deny, OnUnknown::Allow)
         );
         assert_eq!(problems, [""; 0]);
-        assert!(common_config("whenUnknown: {peple: allow}").1[0].contains("did you mean people?"));
-        assert!(common_config("whenUnknown: maybe").1[0].contains("allowed: deny, allow"));
+        assert!(common_config("onUnknown: {usrs: allow}").1[0].contains("did you mean users?"));
+        assert!(common_config("onUnknown: maybe").1[0].contains("allowed: deny, allow"));
     }
 
     #[test]
-    fn the_schema_has_both_forms_of_when_unknown() {
-        let ((), keys, _) = read("-", None, |s| drop(CommonConfig::read(s, DEFAULTS)));
+    fn the_schema_has_both_forms_of_on_unknown() {
+        let ((), keys, _) = read("-", None, |s| drop(CommonConfig::read(s, DEFAULTS, NAMESPACE)));
         let schema = ::config::Shape::Section(keys).schema();
-        let forms = &schema["properties"]["whenUnknown"]["anyOf"];
+        let forms = &schema["properties"]["onUnknown"]["anyOf"];
         assert_eq!(forms[0]["enum"][0], "deny");
-        assert!(forms[1]["properties"]["people"].is_object());
-    }
-
-    #[test]
-    fn rejects_an_invalid_install_namespace() {
-        assert_eq!(common_config("installNamespace: guards").0.install_namespace, "guards");
-        assert_eq!(
-            common_config("installNamespace: \"\""),
-            (CommonConfig { install_namespace: String::new(), ..common_config("{}").0 }, vec![])
-        );
-        let problems = common_config("mode: audit\ninstallNamespace: Bad Ns").1;
-        assert!(
-            problems[0].starts_with("-:2:19: installNamespace: \"Bad Ns\": is no name of a namespace\n    allowed: a namespace: lower-case"),
-            "{problems:?}"
-        );
+        assert!(forms[1]["properties"]["users"].is_object());
     }
 
     #[test]
     fn rejects_webhook_settings_that_the_api_server_rejects() {
         assert!(common_config("webhook: {timeoutSeconds: 31}").1[0].contains("a whole number from 1 to 30"));
-        assert!(common_config("webhook: {reviewVersions: [v2]}").1[0].contains("allowed: v1, v1beta1"));
+        assert!(
+            common_config("webhook: {admissionReviewVersions: [v2]}").1[0].contains("allowed: v1, v1beta1")
+        );
     }
 }

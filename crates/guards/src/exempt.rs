@@ -16,7 +16,7 @@ pub struct Exempt {
     namespace_selector: Option<Selector>,
 }
 
-const SERVICE_ACCOUNTS: &str = "namespace/name, as ci/runner; * is any run of characters";
+const SERVICE_ACCOUNTS: &str = "namespace/name, as ci/runner; * matches any characters";
 
 /// Checks that a pattern can match the namespace/name of a service account.
 fn service_accounts(text: &str) -> Result<(), names::Fault> {
@@ -49,7 +49,7 @@ impl Exempt {
     pub fn read(section: &mut Section<'_>) -> Self {
         section.section(
             "exempt",
-            "Who and what is left alone; empty by default. * stands for any run of characters.",
+            "Requests that the guard ignores; empty by default. * matches any characters.",
             |s| {
                 let mut globs =
                     |key, what, doc| s.texts(key, what, doc, &[]).into_iter().map(Glob::new).collect();

@@ -6,7 +6,7 @@
 //! annotations, and for a CREATE of one nothing at all.
 //!
 //! All other callers also annotate a reason and an end. Durward checks these and writes them to the audit log. With
-//! `breakGlass: verb` only callers with the verb can override.
+//! `breakGlass: permission` only callers with the verb can override.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -18,14 +18,17 @@ use ::config::Section;
 use ::config::time;
 
 /// The annotation that overrides. Its value is the object's own name.
-pub(crate) const DELETE_ANYWAY: &str = "durward.dev/delete-anyway";
+pub const DELETE_ANYWAY: &str = "durward.dev/delete-anyway";
 /// The annotation with the reason.
-pub(crate) const REASON: &str = "durward.dev/delete-reason";
-/// The annotation with the end, RFC 3339.
-pub(crate) const UNTIL: &str = "durward.dev/delete-until";
+pub const DELETE_REASON: &str = "durward.dev/delete-reason";
+/// The annotation with the end: RFC 3339 or a date.
+pub const DELETE_UNTIL: &str = "durward.dev/delete-until";
 
 /// All annotations.
-pub(crate) const ALL: [&str; 3] = [DELETE_ANYWAY, REASON, UNTIL];
+pub(crate) const ALL: [&str; 3] = [DELETE_ANYWAY, DELETE_REASON, DELETE_UNTIL];
+
+/// The reason in printed commands. It is not valid, so a command that is pasted unchanged overrides nothing.
+pub(crate) const PLACEHOLDER: &str = "<reason>";
 
 /// The longest time from now to the end.
 const MAX_DURATION: Duration = Duration::from_secs(24 * 3600);
@@ -37,9 +40,9 @@ const SUGGESTED_DURATION: Duration = Duration::from_secs(2 * 3600);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BreakGlass {
     /// Callers that annotate a reason and an end, and callers with the verb.
-    Annotations,
+    Annotation,
     /// Only callers with the verb.
-    Verb,
+    Permission,
 }
 
 impl BreakGlass {
@@ -47,9 +50,9 @@ impl BreakGlass {
     pub(crate) fn read(section: &mut Section<'_>) -> Self {
         section.choice(
             "breakGlass",
-            "Who may delete in spite of all: whoever gives a reason and an end in annotations, or only callers with the verb break-glass.",
-            &[("annotations", Self::Annotations), ("verb", Self::Verb)],
-            Self::Annotations,
+            "Who can override a denial. annotation: callers that annotate a reason and an end. permission: only callers with the verb break-glass.",
+            &[("annotation", Self::Annotation), ("permission", Self::Permission)],
+            Self::Annotation,
         )
     }
 }
@@ -66,7 +69,7 @@ pub(crate) enum Override {
         /// The end, RFC 3339.
         until: String,
     },
-    /// They are not valid, with the reasons as the end of a sentence.
+    /// They are not valid, with the reasons.
     Invalid(String),
 }
 
@@ -82,56 +85,85 @@ pub(crate) fn judge(
     let Some(anyway) = value(DELETE_ANYWAY) else { return Override::None };
     let mut wrong = Vec::new();
     if anyway != name {
-        wrong.push(format!("{DELETE_ANYWAY} is {anyway:?} and must be the object's own name, {name:?}"));
+        wrong.push(format!("delete-anyway is {anyway:?}, expected {name:?}"));
     }
-    if allowed == BreakGlass::Verb {
-        wrong.push(format!(
-            "it counts only for callers who have the verb break-glass on guards.durward.dev/{guard} (breakGlass: verb)"
-        ));
+    if allowed == BreakGlass::Permission {
+        wrong.push(format!("you need the verb break-glass on guards.durward.dev/{guard}"));
         return Override::Invalid(wrong.join("; "));
     }
-    let reason = value(REASON).unwrap_or_default().trim();
-    if reason.is_empty() {
-        wrong.push(format!("{REASON} is missing: say why"));
+    let reason = check_reason(value(DELETE_REASON)).map_err(|why| wrong.push(format!("delete-reason {why}")));
+    let until = check_end(value(DELETE_UNTIL), now, MAX_DURATION)
+        .map_err(|why| wrong.push(format!("delete-until {why}")));
+    match (reason, until) {
+        (Ok(reason), Ok(until)) if wrong.is_empty() => Override::Active { reason, until },
+        _ => Override::Invalid(wrong.join("; ")),
     }
-    let until = match end(value(UNTIL), now) {
-        Ok(until) => until,
-        Err(why) => {
-            wrong.push(why);
-            String::new()
-        }
-    };
-    if wrong.is_empty() {
-        Override::Active { reason: reason.to_owned(), until }
-    } else {
-        Override::Invalid(wrong.join("; "))
+}
+
+/// Returns the reason without blanks around it, or an error that describes what is wrong.
+pub(crate) fn check_reason(reason: Option<&str>) -> Result<String, &'static str> {
+    match reason.map(str::trim) {
+        None => Err("is missing"),
+        Some("") => Err("is empty"),
+        Some(PLACEHOLDER | "..." | "…") => Err("is the placeholder, write a reason"),
+        Some(reason) => Ok(reason.to_owned()),
     }
 }
 
 /// Returns the end in RFC 3339, or an error that describes what is wrong.
-fn end(until: Option<&str>, now: SystemTime) -> Result<String, String> {
-    let Some(text) = until else {
-        return Err(format!("{UNTIL} is missing: a time in RFC 3339, at most 24 h ahead"));
-    };
-    let Some(end) = time::read(text) else {
-        return Err(format!("{UNTIL} is {text:?}, which is no time in RFC 3339 (as 2026-11-21T18:00:00Z)"));
-    };
+pub(crate) fn check_end(until: Option<&str>, now: SystemTime, longest: Duration) -> Result<String, String> {
+    let text = until.ok_or("is missing")?;
+    let end = time::read_end(text)
+        .ok_or_else(|| format!("{text:?} is not a time (2026-11-21T18:00:00Z) or a date (2026-12-01)"))?;
     let end = SystemTime::from(end);
     match end.duration_since(now) {
-        Ok(left) if left > MAX_DURATION => Err(format!("{UNTIL} is {text}, more than 24 h ahead")),
+        Ok(left) if left > longest => {
+            let hours = longest.as_secs() / 3600;
+            let limit = if hours > 24 { format!("{} days", hours / 24) } else { format!("{hours} hours") };
+            Err(format!("{text} is more than {limit} ahead"))
+        }
         Ok(left) if !left.is_zero() => Ok(time::format(end)),
-        _ => Err(format!("{UNTIL} was {text}, which is over")),
+        _ => Err(format!("{text} is in the past")),
     }
 }
 
-/// Returns the annotation for callers with the verb, as an argument of `kubectl annotate`.
-pub(crate) fn annotation(name: &str) -> String {
-    format!("{DELETE_ANYWAY}={name}")
+/// Returns the command that overrides a denial. `object` is the object as in kubectl's command line, and `overwrite` is true
+/// if it has some of the annotations.
+#[allow(dead_code, reason = "the guards move to it one by one")]
+pub(crate) fn command(
+    object: &str,
+    name: &str,
+    allowed: BreakGlass,
+    overwrite: bool,
+    now: SystemTime,
+) -> String {
+    let overwrite = if overwrite { "--overwrite " } else { "" };
+    format!("kubectl annotate {overwrite}{object} {}", arguments(name, allowed, now))
 }
 
-/// Returns the annotations for other callers, with an end two hours ahead.
-pub(crate) fn annotations(name: &str, now: SystemTime) -> String {
-    format!("{} {REASON}='WHY' {UNTIL}={}", annotation(name), time::format(now + SUGGESTED_DURATION))
+/// Returns the annotations that override a denial, as arguments of `kubectl annotate`.
+pub(crate) fn arguments(name: &str, allowed: BreakGlass, now: SystemTime) -> String {
+    let rest = match allowed {
+        BreakGlass::Annotation => {
+            let until = time::format(now + SUGGESTED_DURATION);
+            format!(" {DELETE_REASON}='{PLACEHOLDER}' {DELETE_UNTIL}={until}")
+        }
+        BreakGlass::Permission => String::new(),
+    };
+    format!("{DELETE_ANYWAY}={name}{rest}")
+}
+
+/// Returns the annotations that override a denial for a time.
+pub fn annotations(
+    name: &str,
+    reason: &str,
+    duration: Duration,
+    now: SystemTime,
+) -> Result<[(&'static str, String); 3], String> {
+    let reason = check_reason(Some(reason)).map_err(|why| format!("the reason {why}"))?;
+    let until = now.checked_add(duration).map(time::format).unwrap_or_default();
+    let until = check_end(Some(&until), now, MAX_DURATION)?;
+    Ok([(DELETE_ANYWAY, name.to_owned()), (DELETE_REASON, reason), (DELETE_UNTIL, until)])
 }
 
 /// Returns the match condition that skips the guard for callers with the verb if the old object has the annotation.
@@ -160,62 +192,96 @@ mod tests {
 
     #[test]
     fn name_reason_and_end_together_override() {
-        let all = [(DELETE_ANYWAY, "shop"), (REASON, "moved"), (UNTIL, "2026-11-21T20:00:00+02:00")];
-        let Override::Active { reason, until } = judged(BreakGlass::Annotations, &all) else { panic!() };
-        assert_eq!((reason.as_str(), until.as_str()), ("moved", "2026-11-21T18:00:00Z"));
-        assert_eq!(judged(BreakGlass::Annotations, &[]), Override::None);
-        assert_eq!(judged(BreakGlass::Annotations, &all[1..]), Override::None);
+        let until =
+            [("2026-11-21T20:00:00+02:00", "2026-11-21T18:00:00Z"), ("2026-11-22", "2026-11-22T00:00:00Z")];
+        for (end, expected) in until {
+            let all = [(DELETE_ANYWAY, "shop"), (DELETE_REASON, "moved"), (DELETE_UNTIL, end)];
+            let Override::Active { reason, until } = judged(BreakGlass::Annotation, &all) else { panic!() };
+            assert_eq!((reason.as_str(), until.as_str()), ("moved", expected));
+            assert_eq!(judged(BreakGlass::Annotation, &all[1..]), Override::None);
+        }
+        assert_eq!(judged(BreakGlass::Annotation, &[]), Override::None);
     }
 
     #[test]
     fn describes_each_mistake() {
         let (name, reason, until) =
-            ((DELETE_ANYWAY, "shop"), (REASON, "moved"), (UNTIL, "2026-11-21T18:00:00Z"));
+            ((DELETE_ANYWAY, "shop"), (DELETE_REASON, "moved"), (DELETE_UNTIL, "2026-11-21T18:00:00Z"));
         for (annotations, text) in [
-            (
-                vec![(DELETE_ANYWAY, "shpo"), reason, until],
-                "is \"shpo\" and must be the object's own name, \"shop\"",
-            ),
+            (vec![(DELETE_ANYWAY, "shpo"), reason, until], "delete-anyway is \"shpo\", expected \"shop\""),
             (vec![(DELETE_ANYWAY, "true"), reason, until], "is \"true\""),
             (vec![(DELETE_ANYWAY, ""), reason, until], "is \"\""),
             (vec![name, until], "delete-reason is missing"),
-            (vec![name, (REASON, " "), until], "delete-reason is missing"),
+            (vec![name, (DELETE_REASON, " "), until], "delete-reason is empty"),
+            (
+                vec![name, (DELETE_REASON, "<reason>"), until],
+                "delete-reason is the placeholder, write a reason",
+            ),
             (vec![name, reason], "delete-until is missing"),
-            (vec![name, reason, (UNTIL, "2026-11-21T09:59:59Z")], "which is over"),
-            (vec![name, reason, (UNTIL, "2026-11-21T10:00:00Z")], "which is over"),
-            (vec![name, reason, (UNTIL, "2026-11-22T10:00:01Z")], "more than 24 h ahead"),
-            (vec![name, reason, (UNTIL, "soon")], "no time in RFC 3339"),
-            (vec![name, reason, (UNTIL, "2026-11-21T18Z")], "no time in RFC 3339"),
-            (vec![name, reason, (UNTIL, "20261121T180000Z")], "no time in RFC 3339"),
+            (vec![name, reason, (DELETE_UNTIL, "2026-11-21T09:59:59Z")], "is in the past"),
+            (vec![name, reason, (DELETE_UNTIL, "2026-11-21T10:00:00Z")], "is in the past"),
+            (vec![name, reason, (DELETE_UNTIL, "2026-11-21")], "is in the past"),
+            (vec![name, reason, (DELETE_UNTIL, "2026-11-22T10:00:01Z")], "more than 24 hours ahead"),
+            (vec![name, reason, (DELETE_UNTIL, "soon")], "delete-until \"soon\" is not a time"),
+            (vec![name, reason, (DELETE_UNTIL, "2026-11-21T18Z")], "is not a time"),
+            (vec![name, reason, (DELETE_UNTIL, "20261121T180000Z")], "is not a time"),
         ] {
-            let Override::Invalid(why) = judged(BreakGlass::Annotations, &annotations) else {
+            let Override::Invalid(why) = judged(BreakGlass::Annotation, &annotations) else {
                 panic!("{annotations:?}")
             };
             assert!(why.contains(text), "{why}");
         }
-        let Override::Invalid(why) = judged(BreakGlass::Annotations, &[(DELETE_ANYWAY, "x")]) else {
+        let Override::Invalid(why) = judged(BreakGlass::Annotation, &[(DELETE_ANYWAY, "x")]) else {
             panic!()
         };
         assert_eq!(why.matches("; ").count(), 2, "{why}");
     }
 
     #[test]
-    fn annotations_alone_do_not_override_with_break_glass_verb() {
-        let all = [(DELETE_ANYWAY, "shop"), (REASON, "moved"), (UNTIL, "2026-11-21T18:00:00Z")];
-        let Override::Invalid(why) = judged(BreakGlass::Verb, &all) else { panic!() };
+    fn annotations_alone_do_not_override_if_the_permission_is_required() {
+        let all = [(DELETE_ANYWAY, "shop"), (DELETE_REASON, "moved"), (DELETE_UNTIL, "2026-11-21T18:00:00Z")];
+        let Override::Invalid(why) = judged(BreakGlass::Permission, &all) else { panic!() };
         assert!(why.contains("verb break-glass on guards.durward.dev/deletion"), "{why}");
     }
 
     #[test]
-    fn the_suggested_annotations_override() {
-        let typed = annotations("shop", now());
+    fn the_printed_command_overrides_only_with_a_reason() {
+        let printed = command("ns shop", "shop", BreakGlass::Annotation, false, now());
         assert_eq!(
-            typed,
-            "durward.dev/delete-anyway=shop durward.dev/delete-reason='WHY' durward.dev/delete-until=2026-11-21T12:00:00Z"
+            printed,
+            "kubectl annotate ns shop durward.dev/delete-anyway=shop durward.dev/delete-reason='<reason>' durward.dev/delete-until=2026-11-21T12:00:00Z"
         );
-        let typed = typed.replace('\'', "");
-        let annotations: Vec<(&str, &str)> = typed.split(' ').filter_map(|one| one.split_once('=')).collect();
-        assert!(matches!(judged(BreakGlass::Annotations, &annotations), Override::Active { .. }));
+        let typed = |reason: &str| {
+            let typed = printed.replace("'<reason>'", reason);
+            let annotations: Vec<(&str, &str)> =
+                typed.split(' ').filter_map(|one| one.split_once('=')).collect();
+            judged(BreakGlass::Annotation, &annotations)
+        };
+        assert!(matches!(typed("moved"), Override::Active { .. }));
+        assert!(matches!(typed("<reason>"), Override::Invalid(_)));
+        assert_eq!(
+            command("ns shop", "shop", BreakGlass::Permission, true, now()),
+            "kubectl annotate --overwrite ns shop durward.dev/delete-anyway=shop"
+        );
+    }
+
+    #[test]
+    fn computes_annotations_that_override() {
+        let computed = |reason: &str, hours: u64| {
+            annotations("shop", reason, Duration::from_secs(hours * 3600), now()).map(|all| {
+                let all: Vec<(&str, &str)> = all.iter().map(|(key, value)| (*key, value.as_str())).collect();
+                judged(BreakGlass::Annotation, &all)
+            })
+        };
+        assert!(matches!(computed("moved", 24), Ok(Override::Active { .. })));
+        for (reason, hours, why) in [
+            ("", 2, "is empty"),
+            ("<reason>", 2, "placeholder"),
+            ("moved", 25, "24 hours"),
+            ("moved", 0, "past"),
+        ] {
+            assert!(computed(reason, hours).unwrap_err().contains(why), "{reason} {hours}");
+        }
     }
 
     #[test]

@@ -125,7 +125,8 @@ fn guard(kind: &dyn GuardKind, file: &Path, clients: &Clients) -> Result<Arc<dyn
         problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
     };
     let root = config::parse("config.yaml", &text).map_err(problems)?;
-    let (configured, _, wrong) = config::read("config.yaml", root.as_ref(), |section| kind.read(section));
+    let (configured, _, wrong) =
+        config::read("config.yaml", root.as_ref(), |section| kind.read(section, guards::NAMESPACE));
     if wrong.is_empty() { Ok(configured.build(clients)) } else { Err(problems(wrong).into()) }
 }
 

@@ -55,7 +55,8 @@ fn no_guard_treats_a_duplicate_key_as_a_missing_field() {
     let offline = Clients::offline();
     for kind in GUARD_KINDS {
         let section = config::parse("-", section(kind.name())).unwrap();
-        let (configured, _, problems) = config::read("-", section.as_ref(), |section| kind.read(section));
+        let (configured, _, problems) =
+            config::read("-", section.as_ref(), |section| kind.read(section, guards::NAMESPACE));
         assert_eq!(problems, [], "{}", kind.name());
         let guard = configured.build(&offline);
         // The guard ignores the kind, so it leaves no trace.

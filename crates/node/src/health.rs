@@ -110,7 +110,11 @@ pub(crate) mod tests {
     pub(crate) fn monitor(root: &TempDir) -> HealthMonitor {
         let config = root.path().join("durward.yaml");
         let guard = format!("  lxcfs: {{root: {}, nodeReadiness: prefer}}\n", root.path().display());
-        fs::write(&config, format!("version: 1\nguards:\n{guard}")).unwrap();
+        fs::write(
+            &config,
+            format!("apiVersion: durward.dev/v1alpha1\nkind: Configuration\nguards:\n{guard}"),
+        )
+        .unwrap();
         let config = NodeConfig::load(&config).unwrap();
         HealthMonitor { prober: blocking_prober(root), ..HealthMonitor::new(root.path(), config) }
     }
@@ -183,8 +187,11 @@ pub(crate) mod tests {
         let mut monitor = monitor(&root);
         assert_eq!(monitor.probe().await.1, Health::Healthy);
         assert!(monitor.was_healthy && !monitor.refresh());
-        fs::write(root.path().join("durward.yaml"), "version: 1\nguards:\n  lxcfs: {root: /opt/lxcfs}\n")
-            .unwrap();
+        fs::write(
+            root.path().join("durward.yaml"),
+            "apiVersion: durward.dev/v1alpha1\nkind: Configuration\nguards:\n  lxcfs: {root: /opt/lxcfs}\n",
+        )
+        .unwrap();
         assert!(monitor.refresh() && !monitor.was_healthy);
         assert_eq!(monitor.settings().root, "/opt/lxcfs");
     }

@@ -6,7 +6,7 @@ use std::fs;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use config::{Node, Problem, Value, parse, read};
+use config::{Node, Problem, Value, parse, read, read_header};
 use guards::lxcfs::NodeSettings;
 
 /// The API server's limit for a `ConfigMap`.
@@ -65,13 +65,13 @@ pub fn read_settings(path: &Path, text: &str) -> Result<NodeSettings, Vec<Proble
     let name = path.display().to_string();
     let mut root = parse(&name, text)?;
     if let Some(root) = &mut root {
-        retain(root, &["version", "guards"]);
+        retain(root, &["apiVersion", "kind", "guards"]);
         if let Some(guards) = entry(root, "guards") {
             retain(guards, &["lxcfs"]);
         }
     }
     let (settings, _, problems) = read(&name, root.as_ref(), |section| {
-        section.number("version", "The version of this format.", 1, (1, 1));
+        read_header(section);
         section.section("guards", "The guards that are on.", |guards| {
             let is_on = guards.has("lxcfs");
             let settings = guards.section("lxcfs", "The lxcfs guard.", NodeSettings::read);
@@ -124,7 +124,13 @@ mod tests {
     fn takes_over_a_change_and_rejects_a_mistake() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("durward.yaml");
-        let write = |guards: &str| fs::write(&path, format!("version: 1\nguards:\n{guards}")).unwrap();
+        let write = |guards: &str| {
+            fs::write(
+                &path,
+                format!("apiVersion: durward.dev/v1alpha1\nkind: Configuration\nguards:\n{guards}"),
+            )
+            .unwrap()
+        };
         write("  lxcfs: {}\n");
         let mut config = NodeConfig::load(&path).unwrap();
         assert_eq!(config.settings.root, "/var/lib/lxcfs");
@@ -141,16 +147,16 @@ mod tests {
 
     #[test]
     fn reads_only_the_section_of_the_lxcfs_guard() {
-        let text = "version: 1\nserver: {listen: nonsense}\nguards: {etcd: {}, lxcfs: {root: /l}}\n";
+        let text = "apiVersion: durward.dev/v1alpha1\nkind: Configuration\nserver: {listen: nonsense}\nguards: {etcd: {}, lxcfs: {root: /l}}\n";
         assert_eq!(read_settings(Path::new("durward.yaml"), text).unwrap().root, "/l");
-        let text = "version: 1\nguards: {lxcfs: {rot: /l}}\n";
+        let text = "apiVersion: durward.dev/v1alpha1\nkind: Configuration\nguards: {lxcfs: {rot: /l}}\n";
         let problems = read_settings(Path::new("durward.yaml"), text).unwrap_err();
         assert!(problems[0].to_string().contains("guards.lxcfs.rot"), "{problems:?}");
     }
 
     #[test]
     fn rejects_a_file_without_the_guard() {
-        for text in ["version: 1\nguards: {deletion: {}}\n", ""] {
+        for text in ["apiVersion: durward.dev/v1alpha1\nkind: Configuration\nguards: {deletion: {}}\n", ""] {
             let problems = read_settings(Path::new("durward.yaml"), text).unwrap_err();
             assert!(problems[0].to_string().contains("the lxcfs guard is not on"), "{problems:?}");
         }

@@ -24,9 +24,11 @@ pub(crate) fn install(
         .succeeded()?;
     let server = json!({
         "tls": {"files": {"cert": "tls/tls.crt", "key": "tls/tls.key", "ca": "tls/ca.crt"}},
-        "registration": {"service": {"name": "durward", "namespace": namespace.name()}},
+        "registration": {"service": {"name": "durward"}},
     });
-    let text = format!("version: 1\nserver: {server}\nguards:\n{guards}\n");
+    let header =
+        format!("apiVersion: durward.dev/v1alpha1\nkind: Configuration\nnamespace: {}", namespace.name());
+    let text = format!("{header}\nserver: {server}\nguards:\n{guards}\n");
     let config = context::write(&directory, "durward.yaml", &text)?.display().to_string();
     let image = node.image(context, Image::Durward)?;
     let printed = Durward::command(context, &["manifests", "--config", &config, "--image", image])?;

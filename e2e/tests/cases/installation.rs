@@ -7,7 +7,11 @@ use super::environment::{DEFAULTS, scratch};
 
 #[e2e::case]
 fn a_server_with_an_invalid_configuration_exits(context: &TestContext) -> Result<()> {
-    let config = write(&context.directory("bad")?, "durward.yaml", "version: 1\nguards: {lxcsf: {}}\n")?;
+    let config = write(
+        &context.directory("bad")?,
+        "durward.yaml",
+        "apiVersion: durward.dev/v1alpha1\nkind: Configuration\nguards: {lxcsf: {}}\n",
+    )?;
     let path = config.display().to_string();
     let output = Durward::command(context, &["serve", "--config", &path])?;
     output.exited_with(2)?;

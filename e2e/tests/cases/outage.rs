@@ -85,8 +85,8 @@ fn a_missing_permission_is_named_in_the_warning(context: &'static TestContext) -
         Ok(())
     })?;
 
-    // `whenUnknown: deny` denies pods instead, with the same reason.
-    installation.configure("  lxcfs: {whenUnknown: deny}")?;
+    // `onUnknown: deny` denies pods instead, with the same reason.
+    installation.configure("  lxcfs: {onUnknown: deny}")?;
     durward.signal(Signal::HUP)?;
     eventually_ok("a denied pod", || {
         let pod = opted_in(&shop, "web").as_dry_run();

@@ -11,7 +11,7 @@ fn reviews_in_v1beta1_are_answered(context: &'static TestContext) -> Result<()> 
     let mut installation = Installation::by_url(
         context,
         &cluster,
-        "  lxcfs: {webhook: {reviewVersions: [v1beta1], failurePolicy: Fail}}",
+        "  lxcfs: {webhook: {admissionReviewVersions: [v1beta1], failurePolicy: Fail}}",
     )?;
     let durward = installation.serve().start_ready(context)?;
     installation.register()?;

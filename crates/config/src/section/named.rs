@@ -18,10 +18,9 @@ impl Section<'_> {
         default: &str,
         check: impl Fn(&str) -> Result<(), Fault>,
     ) -> String {
-        let preset = self.presets.iter().find(|(name, _)| *name == key).map(|(_, value)| value.clone());
-        let default = preset.unwrap_or_else(|| default.to_owned());
         let read = |text: &str| check(text).map(|()| text.to_owned()).map_err(str::to_owned);
-        self.scalar(key, doc, &Shape::Text(what), Some(default.clone()), read).unwrap_or(default)
+        self.scalar(key, doc, &Shape::Text(what), Some(default.to_owned()), read)
+            .unwrap_or_else(|| default.to_owned())
     }
 
     /// Reads a name that is required if the section is present. Returns an empty text if it is invalid or missing.

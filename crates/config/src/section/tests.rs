@@ -125,16 +125,3 @@ fn reports_invalid_labels_with_place_and_allowed_values() {
         assert!(problem.starts_with(begin), "{problem}\n{begin}");
     }
 }
-
-#[test]
-fn a_preset_replaces_the_default() {
-    let reader = |s: &mut Section<'_>| {
-        s.preset("place", "there");
-        let given = s.given("place").map(str::to_owned);
-        (s.name("place", "name", "Where.", "here", |_| Ok(())), given)
-    };
-    assert_eq!(values("{}", reader), ("there".to_owned(), None));
-    assert_eq!(values("place: elsewhere", reader), ("elsewhere".to_owned(), Some("elsewhere".to_owned())));
-    let (_, keys, _) = read("-", None, reader);
-    assert_eq!(keys[0].default.as_deref(), Some("there"));
-}

@@ -28,7 +28,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use cluster::Clients;
-use guards::INSTALL_NAMESPACE;
+use guards::NAMESPACE;
 use guards::lxcfs::{LxcfsFile, NodeSettings};
 use node::{NodeAnnotation, read_settings};
 use serde::Serialize;
@@ -97,7 +97,7 @@ async fn examine(
         None => Clients::live(&Arc::new(fleet::connect(&access).await?)),
     };
     let reader = clients.reader.as_ref();
-    let home = file.map_or(INSTALL_NAMESPACE, |file| file.home.as_str());
+    let home = file.map_or(NAMESPACE, |file| file.namespace.as_str());
     let expected = Expectation {
         is_configured: on_node.is_some(),
         on_node: on_node.unwrap_or_default(),

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use admission::file::check_file;
 use cluster::live::Access;
 use config::{Key, Problem, Section, names, parse, read};
-use guards::{Configured, GUARD_KINDS, GuardKind, INSTALL_NAMESPACE, INSTALL_NAMESPACE_KEY};
+use guards::{Configured, GUARD_KINDS, GuardKind, NAMESPACE};
 
 pub(crate) use server::{Reach, ServerSection};
 
@@ -47,7 +47,7 @@ pub(crate) struct File {
     /// The guards that are on.
     pub(crate) guards: Vec<Guarded>,
     /// The namespace of Durward, which every guard leaves alone.
-    pub(crate) home: String,
+    pub(crate) namespace: String,
 }
 
 /// The cluster that guards read.
@@ -90,8 +90,8 @@ impl File {
         if !problems.is_empty() {
             return Err(problems);
         }
-        let Parts { server, cluster, guards, home } = parts;
-        Ok(Self { path: path.to_owned(), text, server, cluster, guards, home })
+        let Parts { server, cluster, guards, namespace } = parts;
+        Ok(Self { path: path.to_owned(), text, server, cluster, guards, namespace })
     }
 
     /// Returns the guard with this name, if it is on.
@@ -173,21 +173,25 @@ pub(crate) fn read_text(path: &Path) -> Result<String, Problem> {
     })
 }
 
+const NAMESPACES: &str = "namespace: lower-case letters, digits and - (at most 63, a letter or digit at both ends), or \"\" if Durward does not run in the cluster";
+
 /// The results of the section readers.
 struct Parts {
     server: ServerSection,
     cluster: Cluster,
     guards: Vec<Guarded>,
-    home: String,
+    namespace: String,
 }
 
 fn read_root(section: &mut Section<'_>, within: &Within<'_>) -> Parts {
-    section.number("version", "The version of this format.", 1, (1, 1));
-    if section.is_written() && !section.has("version") {
-        section.problem("version", "is missing", Some("add: version: 1".to_owned()));
-    }
-    let server = section
-        .section("server", "How Durward is reached, and how it is registered.", |s| read_server(s, within));
+    config::read_header(section);
+    let namespace = section.name(
+        "namespace",
+        NAMESPACES,
+        "Where Durward runs. Every guard leaves this namespace alone.",
+        NAMESPACE,
+        |text| if text.is_empty() { Ok(()) } else { names::namespace(text) },
+    );
     let serving = matches!(within.purpose, Purpose::Serving { .. });
     let cluster = Cluster {
         kubeconfig: within.path(
@@ -202,9 +206,11 @@ fn read_root(section: &mut Section<'_>, within: &Within<'_>) -> Parts {
             "Another context of the kubeconfig than its current one.",
         ),
     };
-    let mut home = Home::of(&server.registration.reach);
+    let server = section.section("server", "How Durward is reached, and how it is registered.", |s| {
+        read_server(s, within, &namespace)
+    });
     let guards = section.section("guards", "The guards that are on; one without a section is off.", |s| {
-        read_guards(s, within.dir, &mut home)
+        read_guards(s, within.dir, &namespace)
     });
     if section.is_written() && guards.is_empty() {
         let names: Vec<_> = GUARD_KINDS.iter().map(|kind| format!("{}: {{}}", kind.name())).collect();
@@ -214,53 +220,10 @@ fn read_root(section: &mut Section<'_>, within: &Within<'_>) -> Parts {
             Some(format!("under guards: add {}", names.join(" or "))),
         );
     }
-    let home = home.0.map_or_else(|| INSTALL_NAMESPACE.to_owned(), |(namespace, _)| namespace);
-    Parts { server, cluster, guards, home }
+    Parts { server, cluster, guards, namespace }
 }
 
-/// The namespace of Durward and the key that named it first. All keys must agree: a guard that excludes another namespace would
-/// be called while its own server starts.
-struct Home(Option<(String, String)>);
-
-impl Home {
-    /// Takes the namespace of a Service, which selects pods of its own namespace. A URL names none.
-    fn of(reach: &Reach) -> Self {
-        Self(match reach {
-            Reach::Service { namespace, .. } => {
-                Some((namespace.clone(), "server.registration.service.namespace".to_owned()))
-            }
-            Reach::Url(_) => None,
-        })
-    }
-
-    /// Sets the default of a guard's section to the known namespace.
-    fn preset(&self, section: &mut Section<'_>) {
-        if let Some((namespace, _)) = &self.0 {
-            section.preset(INSTALL_NAMESPACE_KEY, namespace);
-        }
-    }
-
-    /// Compares the guard's namespace with the known one, or remembers it. An empty value names none.
-    fn compare(&mut self, section: &mut Section<'_>, guard: &str) {
-        let Some(given) = section.given(INSTALL_NAMESPACE_KEY) else { return };
-        match &self.0 {
-            Some((namespace, _)) if namespace == given => {}
-            // The reader of the guard reports an invalid name.
-            _ if !given.is_empty() && names::namespace(given).is_err() => {}
-            Some((namespace, key)) => {
-                let why =
-                    format!("is {given:?}, but {key} is {namespace:?}, and Durward runs in one namespace");
-                let next =
-                    format!("write the same at both, or take {INSTALL_NAMESPACE_KEY} out: it follows {key}");
-                section.problem(INSTALL_NAMESPACE_KEY, why, Some(next));
-            }
-            None if given.is_empty() => {}
-            None => self.0 = Some((given.to_owned(), format!("guards.{guard}.{INSTALL_NAMESPACE_KEY}"))),
-        }
-    }
-}
-
-fn read_guards(section: &mut Section<'_>, dir: &Path, home: &mut Home) -> Vec<Guarded> {
+fn read_guards(section: &mut Section<'_>, dir: &Path, namespace: &str) -> Vec<Guarded> {
     let mut on = Vec::new();
     for &kind in GUARD_KINDS {
         let name = kind.name();
@@ -269,12 +232,7 @@ fn read_guards(section: &mut Section<'_>, dir: &Path, home: &mut Home) -> Vec<Gu
             section.problem(name, "nothing stands here", Some(next));
         }
         let written = section.has(name);
-        let configured = section.section(name, kind.summary(), |s| {
-            home.preset(s);
-            let configured = kind.read(s);
-            home.compare(s, name);
-            configured
-        });
+        let configured = section.section(name, kind.summary(), |s| kind.read(s, namespace));
         if written {
             let access = configured
                 .requirements()

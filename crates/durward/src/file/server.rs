@@ -6,7 +6,6 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use config::{Section, names};
-use guards::INSTALL_NAMESPACE;
 use server::{ClientCertificates, Drain, Limits, TlsVersion};
 
 use super::{Purpose, Within};
@@ -68,7 +67,7 @@ pub(crate) enum Reach {
     Url(String),
 }
 
-pub(super) fn read_server(section: &mut Section<'_>, within: &Within<'_>) -> ServerSection {
+pub(super) fn read_server(section: &mut Section<'_>, within: &Within<'_>, namespace: &str) -> ServerSection {
     let listen =
         address(section, "listen", "Where the API server calls, over TLS; port 0 takes any free one.", 8443);
     let admin = address(section, "admin", "Where /livez, /readyz and /metrics are; read-only.", 8080);
@@ -94,11 +93,9 @@ pub(super) fn read_server(section: &mut Section<'_>, within: &Within<'_>) -> Ser
         local,
         tls: section
             .section("tls", "The certificate, and what is asked of callers.", |s| read_tls(s, within)),
-        registration: section.section(
-            "registration",
-            "How the API server learns of Durward.",
-            read_registration,
-        ),
+        registration: section.section("registration", "How the API server learns of Durward.", |s| {
+            read_registration(s, namespace)
+        }),
         limits: section.section(
             "limits",
             "How much is taken on at once; past it 503, which the API server tries again.",
@@ -205,7 +202,7 @@ enum Asked {
     Require,
 }
 
-fn read_registration(section: &mut Section<'_>) -> Registration {
+fn read_registration(section: &mut Section<'_>, namespace: &str) -> Registration {
     section.choice(
         "manage",
         "none: `durward manifests` prints the webhook configurations, and you apply them.",
@@ -223,15 +220,8 @@ fn read_registration(section: &mut Section<'_>) -> Registration {
     }
     let service = section.section("service", "The Service by which the API server reaches Durward.", |s| {
         let name = s.name("name", names::SERVICE, "Its name.", "durward", names::service);
-        let namespace = s.name(
-            "namespace",
-            names::NAMESPACE,
-            "Its namespace, where Durward runs.",
-            INSTALL_NAMESPACE,
-            names::namespace,
-        );
         let port = s.number("port", "Its port.", 443, (1, 65535));
-        Reach::Service { name, namespace, port: u16::try_from(port).unwrap_or(443) }
+        Reach::Service { name, namespace: namespace.to_owned(), port: u16::try_from(port).unwrap_or(443) }
     });
     Registration { reach: url.map_or(service, |url| Reach::Url(url.0)) }
 }

@@ -89,12 +89,12 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let api_server = api_servers::chosen(api_servers, &args.only)?;
     let mut objects = Vec::new();
     if parts(Part::Rbac) || !is_part {
-        objects.extend(rbac::objects(&api_server, &file.home));
-        note_requirements(&api_server, &file.home);
+        objects.extend(rbac::objects(&api_server, &file.namespace));
+        note_requirements(&api_server, &file.namespace);
     }
     // Members of another fleet than Karmada's are separate clusters, which no object here reaches.
     if parts(Part::Members) || (!is_part && api_server.is_karmada()) {
-        objects.extend(rbac::in_members(&api_server, &file.home));
+        objects.extend(rbac::in_members(&api_server, &file.namespace));
     }
     let is_workload = parts(Part::Workload) || (!is_part && args.image.is_some());
     if is_workload && api_server.is_karmada() {

@@ -120,7 +120,7 @@ impl TestDir {
 
     pub(crate) fn configuration(server: &str, guards: &str) -> String {
         format!(
-            "version: 1\nserver:\n  listen: 127.0.0.1:0\n  admin: 127.0.0.1:0\n  local: 127.0.0.1:0\n  \
+            "apiVersion: durward.dev/v1alpha1\nkind: Configuration\nserver:\n  listen: 127.0.0.1:0\n  admin: 127.0.0.1:0\n  local: 127.0.0.1:0\n  \
              tls: {{files: {{cert: tls.crt, key: tls.key, ca: ca.crt}}}}\n  {server}\nguards:\n{guards}"
         )
     }

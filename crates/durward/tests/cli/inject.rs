@@ -69,7 +69,10 @@ fn reads_workloads_lists_and_other_objects_as_kubectl_does() {
 #[test]
 fn shows_pods_of_a_daemon_set_as_their_controller_creates_them() {
     let dir = TestDir::new();
-    dir.write("durward.yaml", "version: 1\nguards: {lxcfs: {nodeReadiness: require}}\n");
+    dir.write(
+        "durward.yaml",
+        "apiVersion: durward.dev/v1alpha1\nkind: Configuration\nguards: {lxcfs: {nodeReadiness: require}}\n",
+    );
     let shown = |api_version: &str, kind: &str, metadata: &str| {
         let template = format!("{{{metadata}\"spec\":{{\"containers\":[{{\"name\":\"c\"}}]}}}}");
         let workload = format!(
@@ -94,7 +97,10 @@ fn shows_pods_of_a_daemon_set_as_their_controller_creates_them() {
 fn shows_the_device_without_reading_a_namespace() {
     let dir = TestDir::new();
     let guards = "lxcfs: {backend: device, optIn: {namespaceLabel: false}}";
-    dir.write("durward.yaml", &format!("version: 1\nguards: {{{guards}}}\n"));
+    dir.write(
+        "durward.yaml",
+        &format!("apiVersion: durward.dev/v1alpha1\nkind: Configuration\nguards: {{{guards}}}\n"),
+    );
     let run = durward_in(dir.path(), &["inject", "--config", "durward.yaml"], POD);
     assert_eq!(run.code, 0, "{}", run.err);
     let pod = run.json();

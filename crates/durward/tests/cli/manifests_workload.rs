@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::harness::TestDir;
 
-const SERVER: &str = "version: 1\nserver:\n  tls: {files: {cert: tls.crt, key: tls.key, ca: ca.crt}}\n";
+const SERVER: &str = "apiVersion: durward.dev/v1alpha1\nkind: Configuration\nserver:\n  tls: {files: {cert: tls.crt, key: tls.key, ca: ca.crt}}\n";
 const IMAGE: [&str; 2] = ["--image", "registry.example.com/durward:1"];
 
 /// Returns the printed objects and notes.
@@ -109,7 +109,7 @@ fn sets_the_priority_class() {
 #[test]
 fn passes_the_certificate_by_flags_if_the_file_names_none() {
     let dir = TestDir::new();
-    dir.write("durward.yaml", "version: 1\nguards: {lxcfs: {}}\n");
+    dir.write("durward.yaml", "apiVersion: durward.dev/v1alpha1\nkind: Configuration\nguards: {lxcfs: {}}\n");
     let (all, notes) = printed(&dir, &[]);
     let arguments = &pod(&all)["containers"][0]["args"];
     assert_eq!(arguments[2], "--tls-cert=/etc/durward/tls/tls.crt");
@@ -125,7 +125,7 @@ fn takes_other_files_from_a_secret_and_prints_its_command() {
     std::fs::create_dir(dir.path().join("conf")).unwrap();
     dir.write(
         "conf/durward.yaml",
-        "version: 1\nkubeconfig: ../clusters/far.config\nserver:\n  tls:\n    files: {cert: /var/run/door/a.pem, key: /var/run/door/b.pem}\n    \
+        "apiVersion: durward.dev/v1alpha1\nkind: Configuration\nkubeconfig: ../clusters/far.config\nserver:\n  tls:\n    files: {cert: /var/run/door/a.pem, key: /var/run/door/b.pem}\n    \
          clientCertificates: {mode: require, ca: authorities/callers.pem}\nguards:\n  lxcfs: {}\n  deletion: {fleet: {karmada: {kubeconfig: /etc/karmada/k.config}}}\n",
     );
     let run = dir
@@ -178,7 +178,7 @@ fn rejects_files_that_cannot_be_mounted() {
         let dir = TestDir::new();
         dir.write(
             "durward.yaml",
-            &format!("version: 1\nserver: {{tls: {{files: {files}}}}}\nguards: {{lxcfs: {{}}}}\n"),
+            &format!("apiVersion: durward.dev/v1alpha1\nkind: Configuration\nserver: {{tls: {{files: {files}}}}}\nguards: {{lxcfs: {{}}}}\n"),
         );
         let said = refused(&dir, &[&["--only", "workload"], &IMAGE[..]].concat());
         assert!(said.contains(expected), "{files}: {said}");
@@ -190,9 +190,9 @@ fn takes_ports_times_and_names_from_the_file() {
     let dir = TestDir::new();
     dir.write(
         "durward.yaml",
-        "version: 1\nserver:\n  listen: '[::]:9443'\n  admin: 0.0.0.0:9090\n  drain: {lameDuck: 1500ms, finish: 20s}\n  \
+        "apiVersion: durward.dev/v1alpha1\nkind: Configuration\nserver:\n  listen: '[::]:9443'\n  admin: 0.0.0.0:9090\n  drain: {lameDuck: 1500ms, finish: 20s}\n  \
          limits: {bytesInFlight: 256Mi}\n  tls: {files: {cert: tls.crt, key: tls.key}}\n  \
-         registration: {service: {name: door, namespace: guards, port: 8443}}\nguards: {lxcfs: {}}\n",
+         registration: {service: {name: door, port: 8443}}\nnamespace: guards\nguards: {lxcfs: {}}\n",
     );
     let (all, _) = printed(&dir, &["--replicas", "3"]);
     assert!(all.iter().all(|object| {
@@ -329,7 +329,7 @@ fn reports_all_settings_that_do_not_work_in_a_pod() {
     let dir = TestDir::new();
     dir.write(
         "durward.yaml",
-        "version: 1\nserver: {listen: '127.0.0.1:8443', admin: '0.0.0.0:80'}\nguards: {lxcfs: {}}\n",
+        "apiVersion: durward.dev/v1alpha1\nkind: Configuration\nserver: {listen: '127.0.0.1:8443', admin: '0.0.0.0:80'}\nguards: {lxcfs: {}}\n",
     );
     let said = refused(&dir, &["--only", "workload", "--image", "", "--tls-secret", "A B"]);
     for expected in [
@@ -372,7 +372,7 @@ fn never_prints_the_workload_for_karmada() {
     assert!(notes.contains("--from-file=karmada.config=karmada.config"), "{notes}");
     dir.write("durward.yaml", &format!("{SERVER}{url}guards:\n  lxcfs: {{}}\n"));
     let said = refused(&dir, &[&["--only", "workload"], &IMAGE[..]].concat());
-    assert!(said.contains("add to guards.lxcfs: installNamespace: karmada-system"), "{said}");
+    assert!(said.contains("add: namespace: karmada-system"), "{said}");
 }
 
 #[test]

@@ -40,7 +40,7 @@ fn reports_pipes_devices_and_directories_without_hanging() {
     let dir = dir();
     let files = |cert: &str, key: &str, ca: &str| {
         format!(
-            "version: 1\nguards: {{lxcfs: {{}}}}\nserver: {{tls: {{files: {{cert: {cert}, key: {key}, ca: {ca}}}}}}}\n"
+            "apiVersion: durward.dev/v1alpha1\nkind: Configuration\nguards: {{lxcfs: {{}}}}\nserver: {{tls: {{files: {{cert: {cert}, key: {key}, ca: {ca}}}}}}}\n"
         )
     };
     dir.write("cert.yaml", &files("pipe", "tls.key", "ca.crt"));

@@ -54,7 +54,7 @@ fn reports_missing_facts_as_unknown_with_the_flag_to_add() {
 #[test]
 fn exits_with_one_on_a_denial() {
     let dir = TestDir::new();
-    dir.configure("  lxcfs: {whenUnknown: deny}\n");
+    dir.configure("  lxcfs: {onUnknown: deny}\n");
     let run = durward_in(
         dir.path(),
         &["review", "--config", "durward.yaml", "--world", "blind", "-o", "json"],

@@ -114,9 +114,9 @@ pub(super) enum ClusterMatch {
 }
 
 /// Reads the section.
-pub(super) fn read(section: &mut Section<'_>, defaults: Defaults) -> Config {
-    let common_config = CommonConfig::read(section, defaults);
-    let (fleet, access, user) = fleet(section, &common_config.install_namespace);
+pub(super) fn read(section: &mut Section<'_>, defaults: Defaults, namespace: &str) -> Config {
+    let common_config = CommonConfig::read(section, defaults, namespace);
+    let (fleet, access, user) = fleet(section, &common_config.namespace);
     let (in_use, more) = namespaces(section);
     let groups = section.section("crds", "Deletions of CustomResourceDefinitions.", groups);
     let unmanaged = section.choice(

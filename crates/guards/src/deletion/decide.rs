@@ -78,8 +78,8 @@ fn exempt(config: &Config, request: &Request<'_>, target: &Target) -> Option<&'s
         }
         _ => {}
     }
-    let is_install = is_namespace && target.name == config.common_config.install_namespace;
-    (is_install && !config.is_karmada()).then_some("installNamespace")
+    let is_install = is_namespace && target.name == config.common_config.namespace;
+    (is_install && !config.is_karmada()).then_some("namespace")
 }
 
 /// Decides with the facts.

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::config::{self, Config};
 use super::target::{CRD_GROUP, DeletionKind, POINTERS, Target};
+use crate::common::split_namespace;
 use ::config::time;
 use ::config::{parse, read};
 use cluster::Metadata;
@@ -24,8 +25,10 @@ pub(super) fn now() -> SystemTime {
 
 /// Reads a section, and returns the configuration and the problems.
 pub(super) fn configured(yaml: &str) -> (Config, Vec<String>) {
+    let (namespace, yaml) = split_namespace(yaml);
     let root = parse("d.yaml", yaml).unwrap();
-    let (config, _, problems) = read("d.yaml", root.as_ref(), |s| config::read(s, super::DEFAULTS));
+    let (config, _, problems) =
+        read("d.yaml", root.as_ref(), |s| config::read(s, super::DEFAULTS, namespace));
     (config, problems.iter().map(ToString::to_string).collect())
 }
 

@@ -196,7 +196,7 @@ pub(super) fn in_use(config: &Config, target: &Target, summary: &FleetSummary<'_
     denial(&message, causes_for_programs(config, summary))
 }
 
-/// Returns the denial for `whenUnknown: deny`.
+/// Returns the denial for `onUnknown: deny`.
 pub(super) fn unknown(config: &Config, target: &Target, summary: &FleetSummary<'_>) -> Denial {
     let mut message = format!("{} could not be checked", target.text());
     let mut parts: Vec<String> = summary.incomplete.iter().map(|cause| cause.text.clone()).collect();

@@ -59,7 +59,7 @@ const NAME: &str = "deletion";
 
 /// Ten seconds: reading a fleet takes time, and a deletion can wait.
 const DEFAULTS: Defaults =
-    Defaults { when_unknown: OnUnknown::Deny, failure_policy: FailurePolicy::Fail, timeout_seconds: 10 };
+    Defaults { on_unknown: OnUnknown::Deny, failure_policy: FailurePolicy::Fail, timeout_seconds: 10 };
 
 /// The kind of this guard.
 #[derive(Debug)]
@@ -78,8 +78,8 @@ impl GuardKind for Deletion {
         include_str!("../../../../docs/src/deletion/index.md")
     }
 
-    fn read(&self, section: &mut Section<'_>) -> Box<dyn Configured> {
-        Box::new(config::read(section, DEFAULTS))
+    fn read(&self, section: &mut Section<'_>, namespace: &str) -> Box<dyn Configured> {
+        Box::new(config::read(section, DEFAULTS, namespace))
     }
 }
 

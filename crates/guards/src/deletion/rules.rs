@@ -24,7 +24,7 @@ use cluster::fleet::Fleet;
 pub(super) fn webhook(config: &Config) -> WebhookEntry {
     let is_terminating = "oldObject == null || !has(oldObject.metadata.deletionTimestamp)".to_owned();
     let mut conditions = vec![overrides::condition(NAME), condition("not-terminating", is_terminating)];
-    let install = config.common_config.install_namespace.as_str();
+    let install = config.common_config.namespace.as_str();
     if !config.is_karmada() && !install.is_empty() {
         let is_install = is_namespace(&format!("== {}", cel_string(install)));
         conditions.push(condition("not-the-install-namespace", format!("!({is_install})")));
@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn excludes_the_install_namespace_except_on_karmada() {
-        let plain = entry("installNamespace: guards");
+        let plain = entry("namespace: guards\n");
         assert_eq!(names(&plain), ["no-break-glass", "not-terminating", "not-the-install-namespace"]);
         assert_eq!(
             plain.match_conditions[2].expression,
@@ -234,7 +234,7 @@ mod tests {
             assert!(!all.iter().any(reads_secrets), "{yaml}");
             assert!(namespaced.is_empty());
         }
-        let secrets = config("fleet: {secrets: {}}\ninstallNamespace: guards");
+        let secrets = config("namespace: guards\nfleet: {secrets: {}}");
         let [(namespace, permission)] = permissions(&secrets).namespaced.try_into().unwrap();
         assert_eq!((namespace.as_str(), permission.resources), ("guards", vec!["secrets".to_owned()]));
     }

@@ -187,8 +187,8 @@ const LEADER_POLICIES: [(&str, LeaderPolicy); 3] =
     [("transfer", LeaderPolicy::Transfer), ("refuse", LeaderPolicy::Refuse), ("allow", LeaderPolicy::Allow)];
 
 /// Reads the section.
-pub(super) fn read(section: &mut Section<'_>, defaults: Defaults) -> Config {
-    let common_config = CommonConfig::read(section, defaults);
+pub(super) fn read(section: &mut Section<'_>, defaults: Defaults, namespace: &str) -> Config {
+    let common_config = CommonConfig::read(section, defaults, namespace);
     let reservation = reservation_store(section, &common_config);
     let data_safety = section.choice(
         "dataSafety",
@@ -255,8 +255,9 @@ fn reservation_store(section: &mut Section<'_>, common_config: &CommonConfig) ->
         &[("lease", ReservationStore::Lease), ("local", ReservationStore::Local)],
         ReservationStore::Lease,
     );
-    if reservation == ReservationStore::Lease && common_config.install_namespace.is_empty() {
-        let next = "name it in installNamespace, or set reservation: local and run one replica".to_owned();
+    if reservation == ReservationStore::Lease && common_config.namespace.is_empty() {
+        let next = "name it in the key namespace of the file, or set reservation: local and run one replica"
+            .to_owned();
         section.problem(
             "reservation",
             "is lease, and Durward runs in no namespace to keep one in",
@@ -295,7 +296,7 @@ fn clusters(
     let clusters = section.sections(
         "ensembles",
         "Which pods are members of etcd ensembles; the first entry that chooses a pod counts.",
-        |s| cluster(s, autodetect, leader, &common_config.install_namespace),
+        |s| cluster(s, autodetect, leader, &common_config.namespace),
     );
     if let Some((first, second)) = duplicate(&clusters) {
         let why = format!(
@@ -380,8 +381,7 @@ fn namespaces(section: &mut Section<'_>, install: &str) -> NamespaceMatch {
         section.problem("namespace", why, Some(next));
     }
     if !install.is_empty() && name.as_deref() == Some(install) {
-        let next =
-            "Durward leaves its own namespace alone; name another in installNamespace, or move the ensemble";
+        let next = "Durward leaves its own namespace alone; name another in the key namespace of the file, or move the ensemble";
         section.problem("namespace", "is Durward's own", Some(next.to_owned()));
     }
     selector.map_or_else(|| NamespaceMatch::Named(name.unwrap_or_default()), NamespaceMatch::Labeled)

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::config::{self, Config};
 use super::removal::POINTERS;
+use crate::common::split_namespace;
 use ::config::{parse, read};
 
 /// The current time in tests: 2026-11-21T10:00:00Z.
@@ -23,8 +24,10 @@ pub(super) fn now() -> SystemTime {
 
 /// Reads a section. Returns its configuration and its problems.
 pub(super) fn configured(yaml: &str) -> (Config, Vec<String>) {
+    let (namespace, yaml) = split_namespace(yaml);
     let root = parse("d.yaml", yaml).unwrap();
-    let (config, _, problems) = read("d.yaml", root.as_ref(), |s| config::read(s, super::DEFAULTS));
+    let (config, _, problems) =
+        read("d.yaml", root.as_ref(), |s| config::read(s, super::DEFAULTS, namespace));
     (config, problems.iter().map(ToString::to_string).collect())
 }
 

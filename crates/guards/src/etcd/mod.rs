@@ -84,7 +84,7 @@ const NAME: &str = "etcd";
 
 /// Ten seconds, because a leadership transfer takes time and a drain can wait.
 const DEFAULTS: Defaults =
-    Defaults { when_unknown: OnUnknown::Deny, failure_policy: FailurePolicy::Fail, timeout_seconds: 10 };
+    Defaults { on_unknown: OnUnknown::Deny, failure_policy: FailurePolicy::Fail, timeout_seconds: 10 };
 
 /// The etcd guard before it is configured.
 #[derive(Debug)]
@@ -103,8 +103,8 @@ impl GuardKind for Etcd {
         include_str!("../../../../docs/src/etcd/index.md")
     }
 
-    fn read(&self, section: &mut Section<'_>) -> Box<dyn Configured> {
-        Box::new(Arc::new(config::read(section, DEFAULTS)))
+    fn read(&self, section: &mut Section<'_>, namespace: &str) -> Box<dyn Configured> {
+        Box::new(Arc::new(config::read(section, DEFAULTS, namespace)))
     }
 }
 

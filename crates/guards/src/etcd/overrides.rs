@@ -2,7 +2,7 @@
 //!
 //! The API server checks the verb `break-glass` against the object in the request: a deletion, or a change of a `StatefulSet`. An
 //! eviction contains no pod, and `kubectl scale` no `StatefulSet`. For these, Durward reads the three annotations of the stored
-//! object, and `breakGlass: verb` allows no override.
+//! object, and `breakGlass: permission` allows no override.
 
 use std::collections::BTreeMap;
 use std::time::SystemTime;
@@ -46,7 +46,7 @@ pub(super) fn hint(
         Override::Invalid(wrong) => Some(format!("the annotation {DELETE_ANYWAY} does not count: {wrong}")),
         Override::None | Override::Active { .. } => None,
     };
-    let by_verb = config.break_glass == BreakGlass::Verb;
+    let by_verb = config.break_glass == BreakGlass::Permission;
     // The text about the missing verb contains the command.
     if by_verb
         && matches!(denied, DeniedRequest::Deletion(_))
@@ -61,7 +61,10 @@ pub(super) fn hint(
     };
     let overwrite = if wrong.is_some() { " --overwrite" } else { "" };
     let annotate = format!("kubectl -n {namespace} annotate{overwrite} {resource} {name}");
-    let (one, all) = (overrides::annotation(name), overrides::annotations(name, now));
+    let (one, all) = (
+        overrides::arguments(name, BreakGlass::Permission, now),
+        overrides::arguments(name, BreakGlass::Annotation, now),
+    );
     let holder = format!("a caller with the verb break-glass on guards.durward.dev/{NAME}");
     let hint = match (by_verb, denied) {
         (false, DeniedRequest::Deletion(_)) => format!(
@@ -77,10 +80,10 @@ pub(super) fn hint(
             format!("to delete in spite of all: {annotate} {one} (it counts only for {holder})")
         }
         (true, DeniedRequest::Eviction) => format!(
-            "nothing opens an eviction (breakGlass: verb); {holder} may delete in spite of all: {annotate} {one}, then kubectl -n {namespace} delete pod {name}"
+            "nothing opens an eviction (breakGlass: permission); {holder} may delete in spite of all: {annotate} {one}, then kubectl -n {namespace} delete pod {name}"
         ),
         (true, DeniedRequest::Scaling(replicas)) => format!(
-            "nothing opens kubectl scale (breakGlass: verb); {holder} may change the StatefulSet in spite of all: {annotate} {one}, then kubectl -n {namespace} patch statefulset {name} -p '{{\"spec\":{{\"replicas\":{replicas}}}}}'"
+            "nothing opens kubectl scale (breakGlass: permission); {holder} may change the StatefulSet in spite of all: {annotate} {one}, then kubectl -n {namespace} patch statefulset {name} -p '{{\"spec\":{{\"replicas\":{replicas}}}}}'"
         ),
     };
     wrong.map_or(hint.clone(), |wrong| format!("{wrong}; {hint}"))
@@ -97,7 +100,7 @@ mod tests {
 
     #[test]
     fn each_hint_overrides_the_denied_request() {
-        let all = "durward.dev/delete-anyway=etcd-1 durward.dev/delete-reason='WHY' durward.dev/delete-until=2026-11-21T12:00:00Z";
+        let all = "durward.dev/delete-anyway=etcd-1 durward.dev/delete-reason='<reason>' durward.dev/delete-until=2026-11-21T12:00:00Z";
         for (yaml, denied, expected) in [
             (
                 "",
@@ -121,19 +124,19 @@ mod tests {
                 ),
             ),
             (
-                "breakGlass: verb",
+                "breakGlass: permission",
                 DeniedRequest::Deletion("pod"),
                 "to delete in spite of all: kubectl -n db annotate pod etcd-1 durward.dev/delete-anyway=etcd-1 (it counts only for a caller with the verb break-glass on guards.durward.dev/etcd)".to_owned(),
             ),
         ] {
             assert_eq!(hint_of(yaml, denied, &Override::None), expected);
         }
-        let evicted = hint_of("breakGlass: verb", DeniedRequest::Eviction, &Override::None);
+        let evicted = hint_of("breakGlass: permission", DeniedRequest::Eviction, &Override::None);
         assert!(
             evicted.contains("nothing opens an eviction") && evicted.ends_with("delete pod etcd-1"),
             "{evicted}"
         );
-        let scaled = hint_of("breakGlass: verb", DeniedRequest::Scaling(1), &Override::None);
+        let scaled = hint_of("breakGlass: permission", DeniedRequest::Scaling(1), &Override::None);
         assert!(scaled.ends_with(r#"patch statefulset etcd-1 -p '{"spec":{"replicas":1}}'"#), "{scaled}");
         for hint in [evicted, scaled] {
             assert!(!hint.contains("delete-reason"), "a reason never counts there: {hint}");
@@ -146,7 +149,7 @@ mod tests {
         let hint = hint_of("", DeniedRequest::Deletion("pod"), &wrong);
         assert!(hint.starts_with("the annotation durward.dev/delete-anyway does not count: durward.dev/delete-reason is missing"), "{hint}");
         assert!(hint.contains("annotate --overwrite pod etcd-1"), "{hint}");
-        let without_the_verb = hint_of("breakGlass: verb", DeniedRequest::Deletion("pod"), &wrong);
+        let without_the_verb = hint_of("breakGlass: permission", DeniedRequest::Deletion("pod"), &wrong);
         assert!(!without_the_verb.contains("kubectl"), "{without_the_verb}");
     }
 }

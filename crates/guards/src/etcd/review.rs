@@ -279,7 +279,7 @@ impl<'r> Reviewer<'r> {
             // The port may identify the container of etcd.
             let pod = Pod::read(json, entry.port)?;
             let group = Group::of(entry, &pod);
-            let lease = group.lease(&self.config.common_config.install_namespace);
+            let lease = group.lease(&self.config.common_config.namespace);
             return Ok(Some(Subject { removal, pod, entry, group, lease }));
         }
         Ok(None)

@@ -154,7 +154,7 @@ fn not_terminating() -> MatchCondition {
 }
 
 fn not_install_namespace(config: &Config) -> Option<MatchCondition> {
-    let name = config.common_config.install_namespace.as_str();
+    let name = config.common_config.namespace.as_str();
     (!name.is_empty())
         .then(|| condition("not-the-install-namespace", format!("request.namespace != {}", cel_string(name))))
 }
@@ -197,7 +197,7 @@ pub(super) fn permissions(config: &Config) -> Vec<Permission> {
 pub(super) fn namespaced_permissions(config: &Config) -> Vec<(String, Permission)> {
     let mut permissions = Vec::new();
     if config.reservation == ReservationStore::Lease && !config.clusters.is_empty() {
-        let home = || config.common_config.install_namespace.clone();
+        let home = || config.common_config.namespace.clone();
         permissions.extend(lease_permissions(config).into_iter().map(|leases| (home(), leases)));
     }
     for entry in &config.clusters {

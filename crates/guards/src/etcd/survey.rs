@@ -67,7 +67,7 @@ impl Survey {
 
     /// Returns the namespace of Durward.
     pub fn home(&self) -> &str {
-        &self.config.common_config.install_namespace
+        &self.config.common_config.namespace
     }
 
     /// Reads all etcd clusters, or those in the given namespaces. `progress` gets the number of namespaces read and their total.

@@ -524,6 +524,6 @@ async fn an_override_on_the_pod_or_its_namespace_allows() {
     assert_ruling(
         &deleted(&wrong, LEAST, "etcd-1").await,
         "deny",
-        "durward.dev/delete-anyway does not count: durward.dev/delete-anyway is \"etcd-2\"",
+        "durward.dev/delete-anyway does not count: delete-anyway is \"etcd-2\"",
     );
 }

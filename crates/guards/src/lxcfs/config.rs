@@ -113,7 +113,7 @@ impl PodSecurity {
 }
 
 /// Reads the section.
-pub(super) fn read(section: &mut Section<'_>, defaults: Defaults) -> Config {
+pub(super) fn read(section: &mut Section<'_>, defaults: Defaults, namespace: &str) -> Config {
     let words = LxcfsFile::ALL.map(|file| (file.name(), file));
     let files = section.choices_except(
         "files",
@@ -171,7 +171,7 @@ pub(super) fn read(section: &mut Section<'_>, defaults: Defaults) -> Config {
     );
     let (mount_method, node_affinity) = mount_method(section);
     Config {
-        common_config: CommonConfig::read(section, defaults),
+        common_config: CommonConfig::read(section, defaults, namespace),
         files: Files::of(&files),
         opt_in,
         include_init_containers,

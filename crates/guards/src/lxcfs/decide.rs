@@ -56,7 +56,7 @@ enum RequestKind {
 pub(super) fn decide<'a>(config: &Config, request: &'a Request<'a>) -> Step<'a> {
     let Some(kind) = request_kind(request) else { return Step::Decided(Ruling::allow()) };
     let namespace = request.namespace.as_ref();
-    if namespace == SYSTEM_NAMESPACE || namespace == config.common_config.install_namespace {
+    if namespace == SYSTEM_NAMESPACE || namespace == config.common_config.namespace {
         return Step::Decided(Ruling::allow());
     }
     let exemption = config.common_config.exempt.of(request);

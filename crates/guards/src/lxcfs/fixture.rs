@@ -5,12 +5,15 @@ use serde_json::{Value, json};
 
 use super::config::{self, Config};
 use super::pod::{POINTERS, Pod};
+use crate::common::split_namespace;
 use ::config::{parse, read};
 
 /// Returns the configuration of this section and its problems.
 pub(super) fn configured(yaml: &str) -> (Config, Vec<String>) {
+    let (namespace, yaml) = split_namespace(yaml);
     let root = parse("d.yaml", yaml).unwrap();
-    let (config, _, problems) = read("d.yaml", root.as_ref(), |s| config::read(s, super::DEFAULTS));
+    let (config, _, problems) =
+        read("d.yaml", root.as_ref(), |s| config::read(s, super::DEFAULTS, namespace));
     (config, problems.iter().map(ToString::to_string).collect())
 }
 

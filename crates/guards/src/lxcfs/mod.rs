@@ -69,7 +69,7 @@ const NAME: &str = "lxcfs";
 
 /// Five seconds are enough for a read from the cache. A slow Durward must not delay pods that can run without the files.
 const DEFAULTS: Defaults =
-    Defaults { when_unknown: OnUnknown::Allow, failure_policy: FailurePolicy::Ignore, timeout_seconds: 5 };
+    Defaults { on_unknown: OnUnknown::Allow, failure_policy: FailurePolicy::Ignore, timeout_seconds: 5 };
 
 /// The LXCFS guard before it is configured.
 #[derive(Debug)]
@@ -88,8 +88,8 @@ impl GuardKind for Lxcfs {
         include_str!("../../../../docs/src/lxcfs/index.md")
     }
 
-    fn read(&self, section: &mut Section<'_>) -> Box<dyn Configured> {
-        Box::new(Arc::new(config::read(section, DEFAULTS)))
+    fn read(&self, section: &mut Section<'_>, namespace: &str) -> Box<dyn Configured> {
+        Box::new(Arc::new(config::read(section, DEFAULTS, namespace)))
     }
 }
 

@@ -45,7 +45,7 @@ impl Default for NodeSettings {
 impl NodeSettings {
     /// Reads the guard's section.
     pub fn read(section: &mut Section<'_>) -> Self {
-        Self::of(&config::read(section, DEFAULTS))
+        Self::of(&config::read(section, DEFAULTS, crate::NAMESPACE))
     }
 
     fn of(config: &Config) -> Self {

@@ -56,7 +56,7 @@ fn entry(
 
 fn not_excluded(config: &Config) -> String {
     let mut names = vec![SYSTEM_NAMESPACE];
-    let own = config.common_config.install_namespace.as_str();
+    let own = config.common_config.namespace.as_str();
     if !own.is_empty() && own != SYSTEM_NAMESPACE {
         names.push(own);
     }
@@ -212,7 +212,7 @@ mod tests {
     #[test]
     fn entries_add_the_configured_selector() {
         let config =
-            config("webhook: {namespaceSelector: {matchLabels: {team: shop}}}\ninstallNamespace: guards");
+            config("namespace: guards\nwebhook: {namespaceSelector: {matchLabels: {team: shop}}}");
         for entry in entries(&config) {
             assert!(selector(&entry).starts_with("team=shop,durward.dev/lxcfs "));
             assert_eq!(expressions(&entry)[0].1, r#"!(request.namespace in ["kube-system", "guards"])"#);

@@ -30,7 +30,8 @@ impl Reader for OptInReader {
 pub(crate) fn guard(yaml: &str) -> Arc<dyn Guard> {
     let kind = GUARD_KINDS.iter().find(|kind| kind.name() == "lxcfs").unwrap();
     let root = config::parse("-", yaml).unwrap();
-    let (configured, _, problems) = config::read("-", root.as_ref(), |section| kind.read(section));
+    let (configured, _, problems) =
+        config::read("-", root.as_ref(), |section| kind.read(section, guards::NAMESPACE));
     assert_eq!(problems, []);
     configured.build(&Clients::reader_only(Arc::new(OptInReader)))
 }

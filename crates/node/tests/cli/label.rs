@@ -176,7 +176,10 @@ fn rejects_bad_input_before_it_starts() {
         assert_eq!(code, 2, "{error}");
         assert!(error.contains(expected), "{line}: {error}");
     }
-    node.write("durward.yaml", "version: 1\nguards: {deletion: {}}\n");
+    node.write(
+        "durward.yaml",
+        "apiVersion: durward.dev/v1alpha1\nkind: Configuration\nguards: {deletion: {}}\n",
+    );
     let (code, error) = node.run(&["device-plugin", "--config", "durward.yaml"]);
     assert_eq!(code, 2);
     assert!(error.contains("the lxcfs guard is not on"), "{error}");

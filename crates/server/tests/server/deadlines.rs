@@ -30,7 +30,7 @@ async fn drops_a_guard_at_its_deadline_and_settles_by_its_policy() {
     assert_eq!(lenient["response"]["allowed"], true);
     assert_eq!(
         lenient["response"]["warnings"][0],
-        "allowed unchecked: the lenient guard did not rule within 150 ms"
+        "allowed without a check: the lenient guard did not rule within 150 ms"
     );
     server.wait_for_metric("durward_guard_deadlines_total{guard=\"strict\"}", 1.0).await;
     server.wait_for_metric("durward_unknown_total{guard=\"strict\",cause=\"deadline\"}", 1.0).await;

@@ -88,7 +88,7 @@ fn unasked(UnreadScope { namespace, why }: &UnreadScope, fixes: &Fixes) -> Findi
     let (whose, matters) = match namespace {
         Some(namespace) => (
             format!("namespace {namespace}: {}", why.text),
-            "a review that cannot ask this either is Unknown: members are not deleted, unless whenUnknown says allow",
+            "a review that cannot ask this either is Unknown: members are not deleted, unless onUnknown says allow",
         ),
         None => (
             format!("which namespaces have the labels of namespaceSelector is not known: {}", why.text),
@@ -141,8 +141,7 @@ pub(super) fn shared(namespace: &str) -> Option<Finding> {
     (namespace == "kube-system").then(|| {
         let what = "Durward is installed in kube-system and may write Leases there";
         let why = "the control plane's own leaders are elected by Leases of that namespace";
-        let fix =
-            "install it in a namespace of its own (installNamespace, server.registration.service.namespace)";
+        let fix = "install it in a namespace of its own (the key namespace)";
         Finding::new(None, "namespace", what.to_owned(), why, fix.to_owned())
     })
 }

@@ -34,7 +34,7 @@ const MIB: usize = 1 << 20;
 
 /// Returns the namespace of the workload. If all guards are called by Karmada, the URL contains it.
 pub(super) fn home(file: &File) -> String {
-    service_of_url(file).map_or_else(|| file.home.clone(), |(_, namespace)| namespace)
+    service_of_url(file).map_or_else(|| file.namespace.clone(), |(_, namespace)| namespace)
 }
 
 /// Returns the name and namespace of the Service in a URL, if it is one.
@@ -201,14 +201,13 @@ fn unfit(file: &File, home: &str) -> Vec<Problem> {
             problems.push(Problem::new(what).why(why).next(next(default)));
         }
     }
-    let here = file.guards.iter().find(|guard| guard.configured.requirements().user.is_none());
-    if let Some(guard) = here.filter(|_| home != file.home) {
-        let name = guard.kind.name();
+    let here = file.guards.iter().any(|guard| guard.configured.requirements().user.is_none());
+    if here && home != file.namespace {
         let what = format!(
-            "server.registration.url leads to the namespace {home}, and guards.{name} takes {} for the one in which Durward runs",
-            file.home
+            "server.registration.url leads to the namespace {home}, and namespace is {}",
+            file.namespace
         );
-        problems.push(Problem::new(what).next(format!("add to guards.{name}: installNamespace: {home}")));
+        problems.push(Problem::new(what).next(format!("add: namespace: {home}")));
     }
     if file.text.len() > LONGEST_FILE {
         let what = format!(

@@ -10,7 +10,7 @@ fn an_empty_section_reads_this_cluster_and_selects_labelled_objects() {
         (&config.fleet, config.select, config.unmanaged),
         (&Fleet::None, Select::Labelled, Unmanaged::Deny)
     );
-    assert_eq!((config.names, config.break_glass), (Names::Show, BreakGlass::Annotations));
+    assert_eq!((config.names, config.break_glass), (Names::Show, BreakGlass::Annotation));
     assert_eq!(config.member_deadline, Duration::from_secs(3));
     assert!(config.groups.0.is_empty() && config.access.is_none());
     let listed: Vec<_> = config.queries.iter().map(|query| query.resource.to_string()).collect();
@@ -36,7 +36,7 @@ fn a_fleet_has_one_kind_and_selects_all_objects() {
         ("fleet: {karmada: {}}", Fleet::Karmada),
         ("fleet: {karmada: }", Fleet::Karmada),
         ("fleet: {contexts: [a, b]}", Fleet::Contexts(vec!["a".into(), "b".into()])),
-        ("fleet: {secrets: {}}\ninstallNamespace: guards", Fleet::Secrets { namespace: "guards".into() }),
+        ("namespace: guards\nfleet: {secrets: {}}", Fleet::Secrets { namespace: "guards".into() }),
     ] {
         let config = config(yaml);
         assert_eq!(config.fleet, expected, "{yaml}");

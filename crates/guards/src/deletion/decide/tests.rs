@@ -371,7 +371,7 @@ fn names_what_is_wrong_with_the_override_of_such_a_crd() {
         close(&config(KARMADA), &target, &named(vec![]))
     };
     for (anyway, wrong) in
-        [("widgets", "is \"widgets\" and must be"), ("widgets.example.org", overrides::REASON)]
+        [("widgets", "delete-anyway is \"widgets\""), ("widgets.example.org", "delete-reason")]
     {
         let ruling = ruling(anyway);
         let message = &denial(&ruling).message;
@@ -409,17 +409,17 @@ fn allows_terminating_exempt_and_unlabelled_objects_without_facts() {
     assert!(ruled("{}", labelled).is_none());
     assert!(ruled(all, |_| {}).is_none());
     for (yaml, expected) in [
-        ("exempt: {users: [ann]}", "exempt: exempt.users"),
-        ("exempt: {namespaces: ['sh*']}", "exempt: exempt.namespaces"),
-        ("installNamespace: shop", "exempt: installNamespace"),
+        ("exempt: {users: [ann]}\n", "exempt: exempt.users"),
+        ("exempt: {namespaces: ['sh*']}\n", "exempt: exempt.namespaces"),
+        ("namespace: shop\n", "exempt: namespace"),
     ] {
-        assert_eq!(audit(ruled(&format!("{all}{yaml}"), |_| {})).as_deref(), Some(expected));
+        assert_eq!(audit(ruled(&format!("{yaml}{all}"), |_| {})).as_deref(), Some(expected));
     }
     let selector = "select: all\nexempt: {namespaceSelector: {matchLabels: {env: ci}}}";
     let ci = |r: &mut Value| r["oldObject"]["metadata"]["labels"] = serde_json::json!({"env": "ci"});
     assert_eq!(audit(ruled(selector, ci)).as_deref(), Some("exempt: exempt.namespaceSelector"));
     assert!(ruled(selector, |_| {}).is_none());
-    assert!(ruled(&format!("{KARMADA}installNamespace: shop"), |_| {}).is_none(), "guarded on Karmada");
+    assert!(ruled(&format!("namespace: shop\n{KARMADA}"), |_| {}).is_none(), "guarded on Karmada");
 }
 
 #[test]
@@ -468,7 +468,7 @@ fn a_denial_names_invalid_override_annotations_and_valid_ones_allow() {
         denial(&close(&config(KARMADA), &target, &named(vec![("m1", in_use(&["a"]))]))).message.clone();
     assert!(
         message.contains(
-            ". The annotation durward.dev/delete-anyway does not count: durward.dev/delete-anyway is \"shpo\""
+            ". The annotation durward.dev/delete-anyway does not count: delete-anyway is \"shpo\""
         ),
         "{message}"
     );

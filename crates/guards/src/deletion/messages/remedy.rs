@@ -6,7 +6,7 @@ use super::super::acknowledge::covers;
 use super::super::config::Config;
 use super::super::summary::FleetSummary;
 use super::super::target::Target;
-use crate::overrides::{self, BreakGlass, REASON, UNTIL};
+use crate::overrides::{self, BreakGlass, DELETE_REASON, DELETE_UNTIL};
 use cluster::cause;
 
 /// The remedies that one message names.
@@ -88,11 +88,13 @@ pub(super) fn for_unknown(config: &Config, summary: &FleetSummary<'_>) -> String
 /// others the next denial names what is missing.
 pub(super) fn override_command(config: &Config, target: &Target) -> String {
     let others = match config.break_glass {
-        BreakGlass::Annotations => format!(" (without the verb break-glass also {REASON} and {UNTIL})"),
-        BreakGlass::Verb => " (with the verb break-glass only)".to_owned(),
+        BreakGlass::Annotation => {
+            format!(" (without the verb break-glass also {DELETE_REASON} and {DELETE_UNTIL})")
+        }
+        BreakGlass::Permission => " (with the verb break-glass only)".to_owned(),
     };
     let (kind, name) = (target.kind.short_name(), &target.name);
-    let annotation = overrides::annotation(name);
+    let annotation = format!("{}={name}", overrides::DELETE_ANYWAY);
     format!("to delete in spite of all: kubectl annotate {kind}/{name} {annotation}{others}")
 }
 
@@ -207,7 +209,7 @@ mod tests {
                 "{}",
                 "(without the verb break-glass also durward.dev/delete-reason and durward.dev/delete-until)",
             ),
-            ("breakGlass: verb", "(with the verb break-glass only)"),
+            ("breakGlass: permission", "(with the verb break-glass only)"),
         ] {
             let text = override_command(&config(yaml), &crd("widgets.example.org"));
             assert_eq!(text, format!("{command} {others}"));

@@ -43,9 +43,10 @@ fn secrets_are_in_the_members_namespace_and_files_relative_to_the_configuration(
     assert_eq!(client.login, Some(Login::Secret { namespace: "tenant-7".into(), name: "etcd-user".into() }));
     assert_eq!(of_secrets.secrets(), ["etcd-client", "etcd-user"]);
     let yaml = "ensembles: [{namespace: db, selector: a=b, client: {tls: {files: {ca: ca.pem, cert: /c.pem, key: k.pem}}}}]";
+    let (namespace, yaml) = crate::common::split_namespace(yaml);
     let root = ::config::parse("/etc/durward/d.yaml", yaml).unwrap();
     let (config, _, problems) =
-        ::config::read("/etc/durward/d.yaml", root.as_ref(), |s| read(s, super::super::DEFAULTS));
+        ::config::read("/etc/durward/d.yaml", root.as_ref(), |s| read(s, super::super::DEFAULTS, namespace));
     assert_eq!(problems, []);
     let identity = Some((PathBuf::from("/c.pem"), PathBuf::from("/etc/durward/k.pem")));
     let files = Material::Files { authority: "/etc/durward/ca.pem".into(), identity };
@@ -135,7 +136,7 @@ fn each_problem_has_a_next_step() {
     for (yaml, why, next) in [
         ("mode: audit", "names none, so nothing is guarded", "ensembles: [{namespace: db"),
         (
-            "installNamespace: \"\"\nensembles: [{namespace: db, selector: a=b}]",
+            "namespace: \"\"\nensembles: [{namespace: db, selector: a=b}]",
             "runs in no namespace",
             "reservation: local",
         ),

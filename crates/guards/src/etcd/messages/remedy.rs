@@ -14,7 +14,7 @@ const PERMIT: &str = "durward manifests --config durward.yaml --only rbac | kube
 
 /// Returns the command that shows more than a denial.
 fn doctor(config: &Config) -> String {
-    match config.common_config.install_namespace.as_str() {
+    match config.common_config.namespace.as_str() {
         "" => "durward doctor etcd --config durward.yaml".to_owned(),
         home => format!(
             "kubectl -n {home} exec deploy/durward -- durward doctor etcd --config /etc/durward/durward.yaml"

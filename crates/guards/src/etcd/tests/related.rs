@@ -164,11 +164,11 @@ async fn annotations_of_the_statefulset_override_a_scale() {
     assert_ruling(
         &whole,
         "deny",
-        "To scale in spite of all: kubectl -n db annotate statefulset etcd durward.dev/delete-anyway=etcd durward.dev/delete-reason='WHY'",
+        "To scale in spite of all: kubectl -n db annotate statefulset etcd durward.dev/delete-anyway=etcd durward.dev/delete-reason='<reason>'",
     );
     let half = annotated(json!({"durward.dev/delete-anyway": "etcd"}));
     let half = review(&half.guard(&yaml()), &scaled_by_subresource(3, 1)).await;
-    assert_ruling(&half, "deny", "delete-reason is missing: say why");
+    assert_ruling(&half, "deny", "delete-reason is missing");
     let broken = annotated(json!({
         "durward.dev/delete-anyway": "etcd", "durward.dev/delete-reason": "move", "durward.dev/delete-until": "2026-11-21T18:00:00Z"}));
     assert_ruling(
@@ -176,7 +176,7 @@ async fn annotations_of_the_statefulset_override_a_scale() {
         "allow",
         "passes unchecked",
     );
-    let by_verb = format!("breakGlass: verb\n{}", yaml());
+    let by_verb = format!("breakGlass: permission\n{}", yaml());
     let text_of = review(&broken.guard(&by_verb), &scaled_by_subresource(3, 1)).await;
     assert_ruling(
         &text_of,

@@ -63,7 +63,7 @@ async fn reservations_are_not_withdrawn() {
 
 #[tokio::test(start_paused = true)]
 async fn an_allowed_unknown_is_reserved() {
-    let yaml = format!("whenUnknown: {{controllers: allow}}\n{LEAST}");
+    let yaml = format!("onUnknown: {{controllers: allow}}\n{LEAST}");
     // A member fails in the second read, and in the first.
     for is_blind_at_once in [false, true] {
         let fake = Fake::of(3);
@@ -236,7 +236,7 @@ async fn a_teardown_is_not_reserved() {
 
 #[tokio::test(start_paused = true)]
 async fn an_allowed_unknown_without_a_list_of_pods_is_reserved() {
-    let yaml = format!("whenUnknown: {{controllers: allow}}\n{LEAST}");
+    let yaml = format!("onUnknown: {{controllers: allow}}\n{LEAST}");
     let by_controller = |fake: &Fake| {
         let (fake, yaml) = (fake.clone(), yaml.clone());
         async move {

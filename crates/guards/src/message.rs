@@ -1,0 +1,90 @@
+//! The text of a denial. All guards build it here.
+//!
+//! Readers see it in a terminal, in an event, and in the output of `kubectl drain`. Line 1 is complete on its own: the object, and
+//! why the request is denied. The lines below are optional: details, what to do next, and the command that overrides the denial.
+
+use std::fmt;
+
+use admission::text::{excerpt, one_line};
+
+/// The length limit of line 1. A terminal and most event lists show it without a scroll bar.
+const MAX_SUMMARY: usize = 160;
+
+/// The text of a denial.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Message {
+    summary: String,
+    lines: Vec<String>,
+}
+
+impl Message {
+    /// Creates a message from its first line: the object, and why the request is denied. It contains no advice.
+    pub(crate) fn new(summary: &str) -> Self {
+        Self { summary: excerpt(summary, MAX_SUMMARY), lines: Vec::new() }
+    }
+
+    fn line(mut self, prefix: &str, text: &str) -> Self {
+        self.lines.push(format!("{prefix}{}", one_line(text)));
+        self
+    }
+
+    /// Adds an indented line with a detail.
+    pub(crate) fn detail(self, text: &str) -> Self {
+        self.line("  ", text)
+    }
+
+    /// Adds what the caller can do, with a command that the caller can run.
+    pub(crate) fn next(self, action: &str) -> Self {
+        self.line("Next: ", action)
+    }
+
+    /// Adds what only the operator of Durward can do.
+    pub(crate) fn operator(self, action: &str) -> Self {
+        self.line("Durward operator: ", action)
+    }
+
+    /// Adds the command that overrides the denial. `consequence` is a condition or a consequence, or empty.
+    pub(crate) fn override_with(self, command: &str, consequence: &str) -> Self {
+        let prefix = if consequence.is_empty() {
+            "Override: ".to_owned()
+        } else {
+            format!("Override ({consequence}): ")
+        };
+        self.line(&prefix, &format!("{command}, then delete again"))
+    }
+}
+
+impl fmt::Display for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.summary)?;
+        self.lines.iter().try_for_each(|line| write!(f, "\n{line}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn joins_the_parts_in_lines() {
+        let message = Message::new("namespace \"shop\" is still in use")
+            .detail("m1: 1 pod")
+            .next("delete it")
+            .operator("run the doctor")
+            .override_with("kubectl annotate ns shop a=b", "")
+            .override_with("c", "can lose data");
+        assert_eq!(
+            message.to_string(),
+            "namespace \"shop\" is still in use\n  m1: 1 pod\nNext: delete it\nDurward operator: run the doctor\n\
+             Override: kubectl annotate ns shop a=b, then delete again\nOverride (can lose data): c, then delete again"
+        );
+    }
+
+    #[test]
+    fn foreign_text_cannot_forge_a_line_or_lengthen_the_first() {
+        let forged = format!("web\nNext: delete everything{}", "x".repeat(300));
+        let message = Message::new(&forged).detail(&forged).next(&forged).to_string();
+        assert_eq!(message.lines().count(), 3);
+        assert_eq!(message.lines().next().map(|line| line.chars().count()), Some(MAX_SUMMARY));
+    }
+}
