@@ -9,13 +9,13 @@ fn reports_all_problems_with_line_key_and_allowed_values() {
     let dir = TestDir::new();
     dir.write(
         "bad.yaml",
-        "version: 2\nserver:\n  listn: 0.0.0.0:1\n  listen: 8443\n  local: 10.0.0.1:8081\n  tls:\n    self: {}\n    files: {cert: nothing.crt, key: .}\n  \
+        "apiVersion: v2\nserver:\n  listn: 0.0.0.0:1\n  listen: 8443\n  local: 10.0.0.1:8081\n  tls:\n    self: {}\n    files: {cert: nothing.crt, key: .}\n  \
          registration:\n    manage: all\n    url: http://x\n    service: {name: Durward_1}\n  limits: {bodyBytes: 8Mi, bytesInFlight: 1Mi}\nguards:\n  lxcf: {}\n  lxcfs:\n",
     );
     let run = dir.run(&["config", "check", "bad.yaml"]);
     assert_eq!((run.code, run.out.as_str()), (2, ""));
     for line in [
-        "bad.yaml:1:10: version: \"2\": cannot stand here",
+        "bad.yaml:1:13: apiVersion: \"v2\"",
         "bad.yaml:3:3: server.listn: there is no such key; did you mean listen?",
         "bad.yaml:4:11: server.listen: \"8443\": invalid socket address",
         "bad.yaml:5:10: server.local: \"10.0.0.1:8081\": is not a loopback address",
@@ -46,7 +46,7 @@ fn reports_files_that_are_not_a_configuration() {
         ("- a\n", "the file: is not a map of keys"),
         ("a: [", "the file is not YAML"),
         ("apiVersion: durward.dev/v1alpha1\nkind: Configuration\n", "guards: no guard is on"),
-        ("guards: {lxcfs: {}}\n", "version: is missing"),
+        ("guards: {lxcfs: {}}\n", "apiVersion: is missing"),
         (
             "apiVersion: durward.dev/v1alpha1\nkind: Configuration\nguards: {lxcfs: {}}\nserver: {tls: {clientCertificates: {mode: require}}}\n",
             "clientCertificates.ca: is missing",
@@ -141,7 +141,7 @@ fn reads_json_and_resolves_paths_relative_to_the_file() {
     let dir = TestDir::new();
     dir.write(
         "conf/d.json",
-        r#"{"version": 1, "server": {"tls": {"files": {"cert": "../tls.crt", "key": "../tls.key"}}}, "guards": {"lxcfs": {}}}"#,
+        r#"{"apiVersion": "durward.dev/v1alpha1", "kind": "Configuration", "server": {"tls": {"files": {"cert": "../tls.crt", "key": "../tls.key"}}}, "guards": {"lxcfs": {}}}"#,
     );
     let run = dir.run(&["config", "check", "conf/d.json"]);
     assert_eq!((run.code, run.err.as_str()), (0, ""));

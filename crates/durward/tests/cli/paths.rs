@@ -54,7 +54,7 @@ fn reports_pipes_devices_and_directories_without_hanging() {
         (&["config", "check", "world"], "world cannot be read: it is a folder", "name a file in it"),
         (
             &["config", "check", "cert.yaml"],
-            "cert.yaml:3:30: server.tls.files.cert: pipe: it is a pipe",
+            "cert.yaml:4:30: server.tls.files.cert: pipe: it is a pipe",
             note,
         ),
         (&["config", "check", "key.yaml"], "server.tls.files.key: /dev/zero: it is a device", note),
