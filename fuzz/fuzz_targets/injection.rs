@@ -14,10 +14,10 @@ mod check;
 static GUARDS: LazyLock<[Arc<dyn Guard>; 5]> = LazyLock::new(|| {
     [
         check::guard("{}"),
-        check::guard("{onlyIfLimited: true, initContainers: true, files: [meminfo, stat, online]}"),
-        check::guard("{nodeReadiness: require}"),
-        check::guard("{nodeReadiness: prefer, initContainers: true}"),
-        check::guard("{backend: auto, podSecurityDefault: restricted, initContainers: true}"),
+        check::guard("{onlyLimitedContainers: true, includeInitContainers: true, files: [meminfo, stat, online]}"),
+        check::guard("{nodeAffinity: required}"),
+        check::guard("{nodeAffinity: preferred, includeInitContainers: true}"),
+        check::guard("{mountMethod: auto, podSecurityDefault: restricted, includeInitContainers: true}"),
     ]
 });
 

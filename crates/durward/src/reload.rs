@@ -226,7 +226,7 @@ mod tests {
 
     const GOOD: &str = "apiVersion: durward.dev/v1alpha1\nkind: Configuration\nguards: {lxcfs: {}}\n";
     const OTHER: &str =
-        "apiVersion: durward.dev/v1alpha1\nkind: Configuration\nguards: {lxcfs: {initContainers: true}}\n";
+        "apiVersion: durward.dev/v1alpha1\nkind: Configuration\nguards: {lxcfs: {includeInitContainers: true}}\n";
 
     fn reload(path: &Path) -> (Reload, PlanCell, Checks) {
         let file = File::load(path, Purpose::Guards).unwrap();

@@ -86,7 +86,7 @@ impl HealthMonitor {
         let health = Health::of(&result, self.settings(), self.was_healthy);
         self.was_healthy = health == Health::Healthy;
         if let Health::FirstTimeout(why) = &health {
-            tracing::debug!(why, "LXCFS did not answer in time for once; the next look counts");
+            tracing::debug!(why, "LXCFS did not answer in time, retrying");
         }
         (result, health)
     }
@@ -109,7 +109,7 @@ pub(crate) mod tests {
     /// Creates a monitor that blocks on files that do not answer.
     pub(crate) fn monitor(root: &TempDir) -> HealthMonitor {
         let config = root.path().join("durward.yaml");
-        let guard = format!("  lxcfs: {{root: {}, nodeReadiness: prefer}}\n", root.path().display());
+        let guard = format!("  lxcfs: {{lxcfsPath: {}, nodeAffinity: preferred}}\n", root.path().display());
         fs::write(
             &config,
             format!("apiVersion: durward.dev/v1alpha1\nkind: Configuration\nguards:\n{guard}"),
@@ -189,7 +189,7 @@ pub(crate) mod tests {
         assert!(monitor.was_healthy && !monitor.refresh());
         fs::write(
             root.path().join("durward.yaml"),
-            "apiVersion: durward.dev/v1alpha1\nkind: Configuration\nguards:\n  lxcfs: {root: /opt/lxcfs}\n",
+            "apiVersion: durward.dev/v1alpha1\nkind: Configuration\nguards:\n  lxcfs: {lxcfsPath: /opt/lxcfs}\n",
         )
         .unwrap();
         assert!(monitor.refresh() && !monitor.was_healthy);

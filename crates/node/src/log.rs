@@ -12,10 +12,10 @@ use tracing_subscriber::{Layer as _, fmt};
 /// Flags of the log.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct LogFlags {
-    /// What is logged: error, warn, info, debug, trace, or per part: info,node=debug
+    /// Log level: error, warn, info, debug, trace; per module: info,node=debug
     #[arg(long = "log-level", value_name = "FILTER", default_value = "info,kube_client=off", value_parser = parse_filter)]
     filter: Targets,
-    /// How it is logged
+    /// Log format
     #[arg(long = "log-format", value_enum, default_value_t, value_name = "FORMAT")]
     format: LogFormat,
 }
@@ -26,7 +26,7 @@ enum LogFormat {
     /// One JSON object a line.
     #[default]
     Json,
-    /// For people.
+    /// Plain text.
     Text,
 }
 
@@ -43,7 +43,7 @@ impl LogFlags {
         tracing_subscriber::registry()
             .with(lines.with_filter(self.filter.clone()))
             .try_init()
-            .map_err(|error| vec![Problem::new("logging cannot be started").why(error.to_string())])
+            .map_err(|error| vec![Problem::new("could not start logging").why(error.to_string())])
     }
 }
 
@@ -53,7 +53,7 @@ fn parse_filter(text: &str) -> Result<Targets, String> {
     for part in text.split(',').map(str::trim) {
         let level = part.split_once('=').map_or(part, |(_, level)| level);
         if !LEVELS.contains(&level.to_ascii_lowercase().as_str()) {
-            return Err(format!("{level:?} is no level: {} are", LEVELS.join(", ")));
+            return Err(format!("{level:?} is not a log level (one of {})", LEVELS.join(", ")));
         }
     }
     text.replace(char::is_whitespace, "").parse().map_err(|error| format!("{error}"))

@@ -16,14 +16,14 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Labels the Node while LXCFS serves the promised files, and makes LXCFS load a new library; one on each node
+    /// Node agent: label nodes where LXCFS works; reload its library
     #[command(
-        after_help = "Example:\n  durward-node label --config durward.yaml --node $NODE_NAME --library /var/lib/lxcfs-library/liblxcfs.so\n\nReads guards.lxcfs: root, files and nodeReadiness. SIGTERM leaves label and annotation on the Node, because LXCFS keeps running; the annotation contains the time of its last update."
+        after_help = "Example:\n  durward-node label --config durward.yaml --node $NODE_NAME --library /var/lib/lxcfs-library/liblxcfs.so\n\nReads guards.lxcfs: lxcfsPath, files and nodeAffinity. On SIGTERM, label and annotation stay on the Node, because LXCFS keeps running. The annotation contains the time of its last update."
     )]
     Label(label::Args),
-    /// Offers the files of LXCFS to the kubelet as a device, for pods that can't have hostPath volumes; one on each node
+    /// Node agent: kubelet device plugin for LXCFS files
     #[command(
-        after_help = "Example:\n  durward-node device-plugin --config durward.yaml\n\nReads guards.lxcfs: root and files. SIGTERM removes the devices; running pods keep their files."
+        after_help = "Example:\n  durward-node device-plugin --config durward.yaml\n\nReads guards.lxcfs: lxcfsPath and files. On SIGTERM, the node offers no devices; running pods keep their files."
     )]
     DevicePlugin(device_plugin::Args),
 }

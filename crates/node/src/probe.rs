@@ -71,17 +71,15 @@ impl FileState {
     pub fn meaning(self) -> &'static str {
         match self {
             Self::Served => "is served",
-            Self::Missing => "is not there",
+            Self::Missing => "does not exist",
             Self::NotAFile => "is not a file",
             Self::NotLxcfs => {
-                "is there and is not LXCFS's, which is not mounted there or has something over it"
+                "is not a file of LXCFS: LXCFS is not mounted there, or another mount covers it"
             }
-            Self::Dead => {
-                "is dead: LXCFS is gone and its mount is left (\"Transport endpoint is not connected\")"
-            }
+            Self::Dead => "is on a dead mount: LXCFS has exited (\"Transport endpoint is not connected\")",
             Self::Silent => "does not answer",
-            Self::Garbage => "is not what such a file says",
-            Self::Unreadable => "cannot be read",
+            Self::Garbage => "has invalid content",
+            Self::Unreadable => "could not be read",
         }
     }
 
@@ -123,7 +121,7 @@ impl ProbeResult {
         let first = broken.next()?;
         let others = match broken.count() {
             0 => String::new(),
-            count => format!(", and {count} more files are no better"),
+            count => format!(", and {count} more files have problems"),
         };
         Some(format!("{}{} {}{others}", settings.root, first.path(), self.state(*first).meaning()))
     }
@@ -452,7 +450,7 @@ pub(crate) mod tests {
         let settings = NodeSettings { root: "/l".to_owned(), ..NodeSettings::default() };
         assert_eq!(
             result.problem(&settings).unwrap(),
-            "/l/proc/cpuinfo is not a file, and 4 more files are no better"
+            "/l/proc/cpuinfo is not a file, and 4 more files have problems"
         );
     }
 

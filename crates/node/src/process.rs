@@ -142,7 +142,7 @@ impl Process {
             return Err(Errno::SRCH.into());
         }
         if !self.handles_reload() {
-            return Err(io::Error::other("it does not catch SIGUSR1, which would end it"));
+            return Err(io::Error::other("it does not handle SIGUSR1, so the signal would stop it"));
         }
         match pidfd {
             Some(pidfd) => pidfd_send_signal(&pidfd, Signal::USR1)?,

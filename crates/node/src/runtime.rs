@@ -9,8 +9,8 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 /// Runs a command to its end. Threads that hang in a FUSE mount are left behind, so that the process can exit.
 pub(crate) fn block_on(command: impl Future<Output = ExitCode>) -> Result<ExitCode, Vec<Problem>> {
     let runtime = Builder::new_current_thread().enable_all().build();
-    let runtime = runtime
-        .map_err(|error| vec![Problem::new("the runtime cannot be started").why(error.to_string())])?;
+    let runtime =
+        runtime.map_err(|error| vec![Problem::new("could not start the runtime").why(error.to_string())])?;
     let code = runtime.block_on(command);
     runtime.shutdown_background();
     Ok(code)
@@ -35,6 +35,6 @@ impl StopSignals {
             _ = self.terminate.recv() => "SIGTERM",
             _ = self.interrupt.recv() => "SIGINT",
         };
-        tracing::info!(signal = name, "asked to stop");
+        tracing::info!(signal = name, "stopping");
     }
 }

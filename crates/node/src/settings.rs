@@ -37,7 +37,7 @@ impl NodeConfig {
             Ok(text) => text,
             // The kubelet replaces a ConfigMap's files; for a moment there is none.
             Err(problem) => {
-                tracing::debug!(why = %problem, "the configuration cannot be read now");
+                tracing::debug!(why = %problem, "could not read the configuration, retrying");
                 return false;
             }
         };
@@ -46,13 +46,13 @@ impl NodeConfig {
         match settings {
             Ok(settings) if settings == self.settings => false,
             Ok(settings) => {
-                tracing::info!(root = settings.root, "the configuration has changed");
+                tracing::info!(root = settings.root, "configuration reloaded");
                 self.settings = settings;
                 true
             }
             Err(problems) => {
                 for problem in problems {
-                    tracing::error!(why = %problem, "the configuration has changed and cannot be used; what held before still holds");
+                    tracing::error!(why = %problem, "the changed configuration is not valid, keeping the old one");
                 }
                 false
             }
@@ -82,8 +82,8 @@ pub fn read_settings(path: &Path, text: &str) -> Result<NodeSettings, Vec<Proble
         _ if !problems.is_empty() => Err(problems),
         Some(settings) => Ok(settings),
         None => {
-            let problem = Problem::new(format!("{name}: the lxcfs guard is not on"));
-            Err(vec![problem.next("under guards: add lxcfs: {}")])
+            let problem = Problem::new(format!("{name}: the lxcfs guard is off"));
+            Err(vec![problem.next("add lxcfs: {} under guards")])
         }
     }
 }
@@ -101,7 +101,7 @@ fn entry<'n>(node: &'n mut Node, key: &str) -> Option<&'n mut Node> {
 
 fn read_text(path: &Path) -> Result<String, Problem> {
     let problem = |why: String| {
-        Problem::new(format!("the configuration file {} cannot be read", path.display())).why(why)
+        Problem::new(format!("could not read the configuration file {}", path.display())).why(why)
     };
     // Opening a pipe would block.
     if !fs::metadata(path).map_err(|error| problem(error.to_string()))?.is_file() {
@@ -135,7 +135,7 @@ mod tests {
         let mut config = NodeConfig::load(&path).unwrap();
         assert_eq!(config.settings.root, "/var/lib/lxcfs");
         assert!(!config.refresh());
-        write("  lxcfs: {root: /opt/lxcfs}\n");
+        write("  lxcfs: {lxcfsPath: /opt/lxcfs}\n");
         assert!(config.refresh());
         assert_eq!(config.settings.root, "/opt/lxcfs");
         write("  lxcfs: {rot: /x}\n");
@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn reads_only_the_section_of_the_lxcfs_guard() {
-        let text = "apiVersion: durward.dev/v1alpha1\nkind: Configuration\nserver: {listen: nonsense}\nguards: {etcd: {}, lxcfs: {root: /l}}\n";
+        let text = "apiVersion: durward.dev/v1alpha1\nkind: Configuration\nserver: {listen: nonsense}\nguards: {etcd: {}, lxcfs: {lxcfsPath: /l}}\n";
         assert_eq!(read_settings(Path::new("durward.yaml"), text).unwrap().root, "/l");
         let text = "apiVersion: durward.dev/v1alpha1\nkind: Configuration\nguards: {lxcfs: {rot: /l}}\n";
         let problems = read_settings(Path::new("durward.yaml"), text).unwrap_err();
@@ -158,7 +158,7 @@ mod tests {
     fn rejects_a_file_without_the_guard() {
         for text in ["apiVersion: durward.dev/v1alpha1\nkind: Configuration\nguards: {deletion: {}}\n", ""] {
             let problems = read_settings(Path::new("durward.yaml"), text).unwrap_err();
-            assert!(problems[0].to_string().contains("the lxcfs guard is not on"), "{problems:?}");
+            assert!(problems[0].to_string().contains("the lxcfs guard is off"), "{problems:?}");
         }
     }
 }

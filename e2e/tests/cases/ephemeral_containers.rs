@@ -54,7 +54,7 @@ fn an_ephemeral_container_of_a_pod_without_files_warns(context: &'static TestCon
         json!({"spec": {"ephemeralContainers": [{"name": "debug", "image": "images.example/debug:1"}]}});
     let answer = eventually("a warning about the missing volumes", WAIT_LIMIT, || {
         let answer = api.merge(&path, &debug)?.succeeded()?;
-        let warned = answer.warnings.iter().any(|warning| warning.contains("made without volumes of LXCFS"));
+        let warned = answer.warnings.iter().any(|warning| warning.contains("the pod has no LXCFS volumes"));
         Ok(if warned { Poll::Ready(answer) } else { Poll::Pending(format!("{:?}", answer.warnings)) })
     })?;
     check_mounts(&answer.body["spec"]["ephemeralContainers"][0], &[])
@@ -70,7 +70,7 @@ fn an_ephemeral_container_of_a_skipped_pod_gets_no_files(context: &'static TestC
         pod["spec"] = spec;
         pod["spec"]["hostPID"] = true.into();
     });
-    let why = "it has hostPID";
+    let why = "hostPID is true";
     check_volumes(&copy.is_admitted()?.with_warning(why)?.pod, &DEFAULT_FILES)?;
     let debug =
         json!({"spec": {"ephemeralContainers": [{"name": "debug", "image": "images.example/debug:1"}]}});

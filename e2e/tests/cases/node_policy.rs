@@ -49,7 +49,7 @@ fn a_node_token_can_change_only_two_keys_of_its_node(context: &'static TestConte
     })?;
 
     let owner = json!({"apiVersion": "v1", "kind": "Pod", "name": "gone", "uid": "1-2-3"});
-    let only = "may change only the label";
+    let only = "can change only the label";
     for change in [
         labelled("shop", "x".into()),
         labelled("kept", Value::Null),

@@ -33,7 +33,7 @@ fn init_containers_get_files_if_configured_or_named(context: &'static TestContex
     let named = pod("named").annotated("durward.dev/lxcfs-containers", "app,sidecar").is_admitted()?;
     check_init_containers(&named, |name| if name == "sidecar" { &DEFAULT_FILES } else { &[] })?;
 
-    installation.configure("  lxcfs: {initContainers: true}")?;
+    installation.configure("  lxcfs: {includeInitContainers: true}")?;
     durward.signal(Signal::HUP)?;
     eventually_ok("init containers to get files", || {
         check_init_containers(&pod("probe").as_dry_run().is_admitted()?, |_| &DEFAULT_FILES)
@@ -51,9 +51,7 @@ fn audit_mode_changes_nothing_and_warns(context: &'static TestContext) -> Result
     let shop = cluster.namespace("shop")?;
     eventually_ok("a warning of the auditing guard", || {
         let audited = opted_in(&shop, "probe").as_dry_run().by_kubectl_apply().is_admitted()?;
-        audited.with_warning(
-            "mode is audit, so the pod is left as it is; enforced it would become: app=cpuinfo,",
-        )
+        audited.with_warning("lxcfs: audit: would be changed: app=cpuinfo,")
     })?;
     opted_in(&shop, "web").is_admitted()?.untouched()?.without_annotation(STATUS).map(drop)
 }

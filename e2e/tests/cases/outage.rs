@@ -124,7 +124,7 @@ fn namespaces_are_read_one_by_one_without_the_watch(context: &'static TestContex
         .without_warnings()?;
     let strict =
         cluster.labelled_namespace("strict", &[("pod-security.kubernetes.io/enforce", "baseline")])?;
-    opted_in(&strict, "web").is_admitted()?.skipped_because("enforces Pod Security baseline")?;
+    opted_in(&strict, "web").is_admitted()?.skipped_because("enforces Pod Security \"baseline\"")?;
     eventually_ok("the reason in /readyz", || {
         let page = durward.page("/readyz")?;
         let words = "not permitted to list namespaces (RBAC: verb list)";

@@ -30,12 +30,12 @@ fn pods_that_pod_security_would_deny_get_no_files(context: &'static TestContext)
 
     restricted_pod(&unlabeled, "web")
         .is_admitted()?
-        .skipped_because("podSecurityDefault restricted refuses hostPath volumes")?;
+        .skipped_because("podSecurityDefault \"restricted\" forbids hostPath volumes")?;
     for level in ["baseline", "restricted"] {
         let strict = cluster.labelled_namespace("strict", &[(ENFORCE, level)])?;
         restricted_pod(&strict, "web")
             .is_admitted()?
-            .skipped_because(&format!("enforces Pod Security {level}, which refuses hostPath"))?;
+            .skipped_because(&format!("enforces Pod Security {level:?}, which forbids hostPath"))?;
     }
     restricted_pod(&lenient, "web").is_admitted()?.with_files(&DEFAULT_FILES)?.without_warnings()?;
 
@@ -74,12 +74,12 @@ fn requests_device(admitted: &Admitted, amount: &str) -> Result<()> {
 fn pods_request_a_device_if_volumes_are_denied_else_ready_nodes(context: &'static TestContext) -> Result<()> {
     const READY: &str = "durward.dev/lxcfs-ready";
     const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
-    let guard = |readiness: &str| {
-        format!("  lxcfs: {{podSecurityDefault: restricted, backend: auto, nodeReadiness: {readiness}}}")
+    let guard = |affinity: &str| {
+        format!("  lxcfs: {{podSecurityDefault: restricted, mountMethod: auto, nodeAffinity: {affinity}}}")
     };
     let cluster = context.cluster(&restricted())?;
     let (installation, durward) =
-        Installation::start(context, &cluster, &guard("require"), "durward-device")?;
+        Installation::start(context, &cluster, &guard("required"), "durward-device")?;
     let unlabeled = cluster.namespace("silent")?;
     let lenient = cluster.labelled_namespace("lenient", &[(ENFORCE, "privileged")])?;
     await_injection(&lenient)?;

@@ -12,9 +12,9 @@ fn an_unsuitable_pod_is_admitted_without_files(context: &'static TestContext) ->
     let class = json!({"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "kata"}, "handler": "kata"});
     fixture.cluster.api().create("/apis/node.k8s.io/v1/runtimeclasses", &class)?.succeeded()?;
     let reasons = [
-        ("host-pid", json!({"hostPID": true}), "it has hostPID"),
-        ("shared", json!({"shareProcessNamespace": true}), "it has shareProcessNamespace"),
-        ("kata", json!({"runtimeClassName": "kata"}), "its runtimeClassName \"kata\" is not among"),
+        ("host-pid", json!({"hostPID": true}), "hostPID is true"),
+        ("shared", json!({"shareProcessNamespace": true}), "shareProcessNamespace is true"),
+        ("kata", json!({"runtimeClassName": "kata"}), "runtimeClassName \"kata\" is not one of"),
         ("windows", json!({"os": {"name": "windows"}}), "it runs on Windows"),
         ("windows-node", json!({"nodeSelector": {"kubernetes.io/os": "windows"}}), "it runs on Windows"),
     ];
@@ -39,7 +39,7 @@ fn a_pod_keeps_its_own_mount(context: &'static TestContext) -> Result<()> {
         .container("side")
         .with(|pod| pod["spec"]["volumes"] = json!([{"name": "own", "emptyDir": {}}]))
         .is_admitted()?
-        .with_warning("container \"app\" keeps the pod's own mount at /proc/meminfo")?;
+        .with_warning("container \"app\" already mounts /proc/meminfo")?;
     let others: Vec<&str> = DEFAULT_FILES.into_iter().filter(|file| *file != "meminfo").collect();
     check_volumes(&admitted.pod, &DEFAULT_FILES)?;
     check_mounts(&admitted.pod["spec"]["containers"][0], &others)?;
@@ -88,8 +88,7 @@ fn a_copied_status_annotation_does_not_prevent_injection(context: &'static TestC
 fn kubectl_prints_the_warnings_of_the_header(context: &'static TestContext) -> Result<()> {
     let fixture = shared(context)?;
     let shop = fixture.cluster.namespace("shop")?;
-    let warning =
-        "lxcfs: this pod gets no files: it has hostPID, so LXCFS would take its processes for the node's";
+    let warning = "lxcfs: no files added: hostPID is true, so LXCFS would show values of the node";
     let pod = |name| opted_in(&shop, name).with(|pod| pod["spec"]["hostPID"] = true.into());
     let by_kubectl = pod("by-kubectl").by_kubectl_apply().is_admitted()?;
     let by_hand = pod("by-hand").is_admitted()?;
@@ -101,7 +100,7 @@ fn kubectl_prints_the_warnings_of_the_header(context: &'static TestContext) -> R
         .annotated(OPT_IN, "enable")
         .by_kubectl_apply()
         .is_admitted()?
-        .skipped_because("annotation durward.dev/lxcfs is \"enable\"")
+        .skipped_because("annotation durward.dev/lxcfs=\"enable\" is not a valid value")
         .map(drop)
 }
 

@@ -141,7 +141,7 @@ fn text(report: &EtcdReport, style: Style) -> String {
         out.push('\n');
     }
     if report.findings.is_empty() {
-        out.push_str(&style.green("\nnothing to mend\n"));
+        out.push_str(&style.green("\nno problems found\n"));
     }
     out
 }

@@ -20,7 +20,6 @@ pub(super) struct Finding {
     /// The consequence while it lasts.
     pub(super) why: String,
     /// The command or the lines that fix it.
-    #[serde(rename = "mend")]
     pub(super) fix: String,
 }
 

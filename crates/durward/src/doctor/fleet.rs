@@ -297,7 +297,7 @@ fn text(report: &FleetReport, local: &str, style: Style) -> String {
     };
     out.push_str(&finding::text(&report.findings.iter().map(renamed).collect::<Vec<_>>(), style));
     if report.findings.is_empty() {
-        out.push_str(&style.green("nothing to mend\n"));
+        out.push_str(&style.green("no problems found\n"));
     }
     out
 }

@@ -1,16 +1,16 @@
 //! `doctor lxcfs`: reports for each node whether LXCFS serves the promised files, and what a pod would read. It uses the API
-//! server, or with `--here` the files of this machine.
+//! server, or with `--local` the files of this machine.
 //!
 //! The codes of findings are a closed set:
 //!
 //! | code | problem |
 //! |---|---|
 //! | `nodes`, `pods` | a list could not be read |
-//! | `unseen` | no information about LXCFS on these nodes |
-//! | `untold` | the annotation is missing, and pods depend on the readiness label |
+//! | `no-data` | no information about LXCFS on these nodes |
+//! | `annotation` | the annotation is not valid, or it is missing and pods depend on the readiness label |
 //! | `files` | a promised file is not served |
 //! | `runtime` | runc refuses to mount a file |
-//! | `root` | the agent uses another LXCFS path |
+//! | `path` | the agent uses another LXCFS path |
 //! | `label` | the label contradicts the files |
 //! | `stale` | the label and the annotation are no longer updated |
 //! | `node` | the node is not Ready |
@@ -49,9 +49,9 @@ pub(crate) struct Args {
     /// The configuration file
     #[arg(long, short, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// Look at the files of the machine that this runs on, and at no cluster
+    /// Check the files of this machine instead of a cluster
     #[arg(long, conflicts_with_all = ["kubeconfig", "context", "world"])]
-    pub(crate) here: bool,
+    pub(crate) local: bool,
     /// The directory of procfs. Tests use another one.
     #[arg(long, value_name = "DIR", default_value = "/proc", hide = true)]
     pub(crate) proc: PathBuf,
@@ -76,7 +76,7 @@ struct LxcfsReport {
 pub(super) fn run(args: &Args) -> Outcome {
     let file = args.config.as_deref().map(|path| File::load(path, Purpose::Guards)).transpose()?;
     let on_node = file.as_ref().map(|file| read_settings(&file.path, &file.text)).transpose()?;
-    if args.here {
+    if args.local {
         return runtime()?.block_on(local::run(args, &on_node.unwrap_or_default()));
     }
     let runtime = runtime()?;
@@ -142,10 +142,10 @@ fn visible_values(report: Option<&NodeAnnotation>, on_node: &NodeSettings) -> Ve
     let processors = [LxcfsFile::Cpuinfo, LxcfsFile::Stat, LxcfsFile::Online];
     if has(&processors) {
         let what = match started_with("cfs") {
-            Some(true) => "as many processors as the CPU limit, rounded up",
-            Some(false) => "every processor of the node, because LXCFS runs without --enable-cfs",
+            Some(true) => "as many CPUs as the CPU limit, rounded up",
+            Some(false) => "all CPUs of the node, because LXCFS runs without --enable-cfs",
             None => {
-                "as many processors as the CPU limit if LXCFS runs with --enable-cfs, which is not known here, otherwise all"
+                "as many CPUs as the CPU limit if LXCFS runs with --enable-cfs, otherwise all (the options of LXCFS are unknown)"
             }
         };
         lines.push(format!("{}: {what}", names(&processors)));
@@ -159,7 +159,7 @@ fn visible_values(report: Option<&NodeAnnotation>, on_node: &NodeSettings) -> Ve
             match started_with("loadavg") {
                 Some(true) => "the container's load",
                 Some(false) => "the node's load, because LXCFS runs without --enable-loadavg",
-                None => "the container's load if LXCFS runs with --enable-loadavg, which is not known here",
+                None => "the container's load if LXCFS runs with --enable-loadavg (the options of LXCFS are unknown)",
             }
         ));
     }
@@ -169,13 +169,13 @@ fn visible_values(report: Option<&NodeAnnotation>, on_node: &NodeSettings) -> Ve
 fn text(report: &LxcfsReport, style: Style) -> String {
     let well = report.nodes.iter().filter(|node| node.serves == checks::Serves::Yes).count();
     let all = report.nodes.iter().filter(|node| node.serves != checks::Serves::Windows).count();
-    let mut out = format!("{well} of {all} nodes serve what pods are promised\n");
+    let mut out = format!("{well} of {all} nodes serve all files\n");
     for node in &report.nodes {
         out.push_str(&node.text(style));
     }
     out.push_str(&finding::text(&report.findings, style));
     if report.findings.is_empty() {
-        out.push_str(&style.green("nothing to mend\n"));
+        out.push_str(&style.green("no problems found\n"));
     }
     out
 }
@@ -196,9 +196,9 @@ mod tests {
             ..NodeSettings::default()
         };
         let lines = |options| visible_values(Some(&with(options)), &on_node);
-        assert_eq!(lines(Some(&["cfs"]))[1], "cpuinfo: as many processors as the CPU limit, rounded up");
+        assert_eq!(lines(Some(&["cfs"]))[1], "cpuinfo: as many CPUs as the CPU limit, rounded up");
         assert!(lines(Some(&[]))[1].contains("without --enable-cfs"));
-        assert!(lines(None)[1].contains("not known here"));
+        assert!(lines(None)[1].contains("options of LXCFS are unknown"));
         assert!(lines(Some(&["loadavg"]))[2].contains("the container's load"));
         assert_eq!(lines(None)[0], "meminfo: the container's memory limit");
         assert_eq!(lines(None).len(), 3);

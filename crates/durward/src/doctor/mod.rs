@@ -15,9 +15,9 @@ pub(crate) enum Command {
         after_help = "Example:\n  durward doctor fleet --config durward.yaml\n\nAsk as Durward does: with its kubeconfig, or in its pod. Without --config the fleet is found out, as with impact, and what a file would say (groups, acknowledgements) is not looked at.\n\nExit code: 0 all well, 1 something to mend, 2 bad input."
     )]
     Fleet(fleet::Args),
-    /// Every node: whether LXCFS serves there what pods are promised, what a pod would see, and what stands in the way
+    /// Check LXCFS on every node, and what pods read there
     #[command(
-        after_help = "Examples:\n  durward doctor lxcfs --config durward.yaml\n  durward doctor lxcfs --here\n\nWithout --config the guard's defaults are held against what is seen.\n\nExit code: 0 all well, 1 something to mend, 2 bad input."
+        after_help = "Examples:\n  durward doctor lxcfs --config durward.yaml\n  durward doctor lxcfs --local\n\nWithout --config, the defaults of the guard are expected.\n\nExit code: 0 all well, 1 something to mend, 2 bad input."
     )]
     Lxcfs(lxcfs::Args),
     /// Every etcd ensemble: its members, who leads, what cannot be asked and why, and what would become of each pod's deletion now

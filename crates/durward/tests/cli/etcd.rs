@@ -36,7 +36,7 @@ fn reports_members_roles_and_the_verdict_for_each_pod() {
         "  etcd-0  leader    term 4  0 behind  healthy",
         "    may be deleted now: the others are a quorum",
         "    etcd: db/etcd-0: it leads, and would hand over to etcd-1 first",
-        "nothing to mend",
+        "no problems found",
     ] {
         assert!(run.out.lines().any(|printed| printed == line), "{line}\n{}", run.out);
     }

@@ -278,7 +278,7 @@ fn reports_no_findings_for_a_healthy_fleet() {
     let run = durward(&["doctor", "fleet", "--world", WORLD, "--config", CONFIG]);
     assert_eq!(
         (run.code, run.out.as_str()),
-        (0, "4 of 4 clusters can be read as guards need\nnothing to mend\n")
+        (0, "4 of 4 clusters can be read as guards need\nno problems found\n")
     );
 }
 
@@ -351,20 +351,20 @@ fn reports_problems_with_reasons_and_fixes() {
         (0, "what", "pods"),
         (
             0,
-            "mend",
+            "fix",
             "durward manifests --config durward.yaml --only members | kubectl --kubeconfig karmada-admin.config apply -f -",
         ),
-        (1, "mend", "put right what is missing: kubectl get cluster m3 -o yaml"),
+        (1, "fix", "put right what is missing: kubectl get cluster m3 -o yaml"),
         (
             1,
-            "mend",
+            "fix",
             "unregister, if it is a pull member), and join it again, but unjoining a cluster that is Ready deletes there what Karmada brought, and all that is in the namespaces",
         ),
-        (2, "mend", "crds:\n  groups:\n  - one.org\n  - two.org"),
+        (2, "fix", "crds:\n  groups:\n  - one.org\n  - two.org"),
         (3, "what", "ns/shop is annotated durward.dev/delete-anyway=shop"),
         (
             3,
-            "mend",
+            "fix",
             "kubectl --kubeconfig karmada-admin.config annotate ns shop durward.dev/delete-anyway- durward.dev/delete-reason-",
         ),
         (4, "what", "ends within three days"),

@@ -71,7 +71,7 @@ fn shows_pods_of_a_daemon_set_as_their_controller_creates_them() {
     let dir = TestDir::new();
     dir.write(
         "durward.yaml",
-        "apiVersion: durward.dev/v1alpha1\nkind: Configuration\nguards: {lxcfs: {nodeReadiness: require}}\n",
+        "apiVersion: durward.dev/v1alpha1\nkind: Configuration\nguards: {lxcfs: {nodeAffinity: required}}\n",
     );
     let shown = |api_version: &str, kind: &str, metadata: &str| {
         let template = format!("{{{metadata}\"spec\":{{\"containers\":[{{\"name\":\"c\"}}]}}}}");
@@ -96,7 +96,7 @@ fn shows_pods_of_a_daemon_set_as_their_controller_creates_them() {
 #[test]
 fn shows_the_device_without_reading_a_namespace() {
     let dir = TestDir::new();
-    let guards = "lxcfs: {backend: device, optIn: {namespaceLabel: false}}";
+    let guards = "lxcfs: {mountMethod: devicePlugin, optIn: {namespaceLabel: false}}";
     dir.write(
         "durward.yaml",
         &format!("apiVersion: durward.dev/v1alpha1\nkind: Configuration\nguards: {{{guards}}}\n"),
@@ -132,7 +132,7 @@ fn a_diff_shows_only_the_additions() {
 fn prints_warnings_and_exits_with_two_on_bad_input() {
     let restricted = inject(&["--namespace-labels", "pod-security.kubernetes.io/enforce=restricted"], POD);
     assert_eq!(restricted.code, 0);
-    assert!(restricted.err.contains("warning: Pod a: lxcfs: this pod gets no files"), "{}", restricted.err);
+    assert!(restricted.err.contains("warning: Pod a: lxcfs: no files added"), "{}", restricted.err);
     for (more, input, expected) in [
         (&["nothing.yaml"][..], "", "nothing.yaml cannot be read"),
         (&[], "", "holds no document"),

@@ -114,16 +114,16 @@ fn doctor(lxcfs: &str, nodes: &[Value], pods: &[Value], more: &[&str]) -> Run {
 
 #[test]
 fn reports_healthy_nodes_with_the_values_that_pods_read() {
-    let run = doctor("nodeReadiness: require, backend: auto", &[healthy_node("n1")], &pods("n1"), &[]);
+    let run = doctor("nodeAffinity: required, mountMethod: auto", &[healthy_node("n1")], &pods("n1"), &[]);
     assert_eq!((run.code, run.err.as_str()), (0, ""));
     assert_eq!(
         run.out,
-        "1 of 1 nodes serve what pods are promised\n\n\
+        "1 of 1 nodes serve all files\n\n\
          n1  serves  LXCFS 5.0.3, containerd://1.6.20, runc 1.1.5, label, 1000 devices\n  \
          meminfo, swaps: the container's memory limit\n  \
-         cpuinfo, stat: as many processors as the CPU limit, rounded up\n  \
+         cpuinfo, stat: as many CPUs as the CPU limit, rounded up\n  \
          uptime: the container's age\n\
-         nothing to mend\n"
+         no problems found\n"
     );
 }
 
@@ -135,7 +135,7 @@ fn codes(run: &Run) -> Vec<String> {
     findings
         .iter()
         .map(|one| {
-            for key in ["what", "why", "mend"] {
+            for key in ["what", "why", "fix"] {
                 assert!(!one[key].as_str().unwrap().is_empty(), "{one}");
             }
             let node = one["node"].as_str().map(|node| format!("{node} ")).unwrap_or_default();
@@ -161,7 +161,7 @@ fn changed(change: impl FnOnce(&mut Value)) -> Value {
 
 #[test]
 fn reports_each_problem_with_its_own_code() {
-    let both = "nodeReadiness: require, backend: auto";
+    let both = "nodeAffinity: required, mountMethod: auto";
     for (lxcfs, node, pods, expected) in [
         (
             both,
@@ -176,10 +176,10 @@ fn reports_each_problem_with_its_own_code() {
             pods("n1"),
             vec!["n1 runtime"],
         ),
-        (both, with(|report| report["library"] = "it is cut off".into()), pods("n1"), vec!["n1 library"]),
+        (both, with(|report| report["library"] = "it is truncated".into()), pods("n1"), vec!["n1 library"]),
         (both, with(|report| report["library"] = "loaded".into()), pods("n1"), vec![]),
         (both, with(|report| report["library"] = "loading".into()), pods("n1"), vec![]),
-        ("root: /opt/lxcfs", healthy_node("n1"), pods("n1"), vec!["n1 root", "n1 label"]),
+        ("lxcfsPath: /opt/lxcfs", healthy_node("n1"), pods("n1"), vec!["n1 path", "n1 label"]),
         (both, changed(|node| node["metadata"]["labels"] = json!({})), pods("n1"), vec!["n1 label"]),
         (
             both,
@@ -191,9 +191,14 @@ fn reports_each_problem_with_its_own_code() {
             both,
             changed(|node| node["metadata"]["annotations"]["durward.dev/lxcfs-node"] = "{".into()),
             pods("n1"),
-            vec!["n1 untold"],
+            vec!["n1 annotation"],
         ),
-        (both, changed(|node| node["metadata"]["annotations"] = json!({})), pods("n1"), vec!["n1 untold"]),
+        (
+            both,
+            changed(|node| node["metadata"]["annotations"] = json!({})),
+            pods("n1"),
+            vec!["n1 annotation"],
+        ),
         (both, changed(|node| node["status"]["allocatable"] = json!({})), pods("n1"), vec!["n1 device"]),
         (
             both,
@@ -201,7 +206,12 @@ fn reports_each_problem_with_its_own_code() {
             pods("n1"),
             vec!["n1 device"],
         ),
-        ("backend: volumes", changed(|node| node["status"]["allocatable"] = json!({})), pods("n1"), vec![]),
+        (
+            "mountMethod: hostPath",
+            changed(|node| node["status"]["allocatable"] = json!({})),
+            pods("n1"),
+            vec![],
+        ),
         (both, healthy_node("n1"), pods("n2"), vec!["n1 stale"]),
         // Without our pods, the label agent can be a process of the node. Its annotation counts for 15 minutes.
         (both, healthy_node("n1"), vec![], vec![]),
@@ -250,14 +260,14 @@ fn a_node_serves_only_if_every_file_was_checked_recently() {
     };
     for (lxcfs, node, pods, expected, note) in [
         ("", healthy_node("n1"), pods("n1"), "yes", ""),
-        ("", node_without_information(), lxcfs.clone(), "unknown", "of the other files nothing is told"),
+        ("", node_without_information(), lxcfs.clone(), "unknown", "no information about the other files"),
         ("files: [meminfo]", node_without_information(), lxcfs.clone(), "yes", ""),
         ("", node_without_information(), vec![pod("lxcfs", "n1", "False")], "no", ""),
-        ("", node_without_information(), vec![], "unknown", "nothing is told"),
+        ("", node_without_information(), vec![], "unknown", "no information"),
         ("", changed(unready), pods("n1"), "unknown", "is not Ready"),
         ("", old.clone(), pods("n1"), "yes", ""),
         ("", without_devices(old.clone()), vec![], "unknown", "is 60 minutes old"),
-        ("", without_devices(old), lxcfs, "unknown", "of the other files nothing is told"),
+        ("", without_devices(old), lxcfs, "unknown", "no information about the other files"),
     ] {
         let report = doctor(lxcfs, &[node], &pods, &["-o", "json"]).json();
         let node = &report["nodes"][0];
@@ -268,7 +278,7 @@ fn a_node_serves_only_if_every_file_was_checked_recently() {
     let run = doctor("", &[node_without_information()], &[pod("lxcfs", "n1", "True")], &[]);
     assert_eq!(run.code, 0, "nothing is known to be amiss: {}", run.out);
     assert!(
-        run.out.contains("0 of 1 nodes serve") && run.out.contains("durward doctor lxcfs --here"),
+        run.out.contains("0 of 1 nodes serve") && run.out.contains("durward doctor lxcfs --local"),
         "{}",
         run.out
     );
@@ -276,9 +286,12 @@ fn a_node_serves_only_if_every_file_was_checked_recently() {
 
 #[test]
 fn reports_an_unready_pod_as_superfluous_if_another_lxcfs_serves() {
-    let (installed, look) = ("see \"LXCFS that is installed", "kubectl");
+    let (installed, look) = (
+        "see https://github.com/durward/durward/blob/main/docs/src/lxcfs/nodes-upgrade.md#lxcfs-installed-on-the-node",
+        "kubectl",
+    );
     for (node, expected, first) in [
-        (healthy_node("n1"), "by another LXCFS", installed),
+        (healthy_node("n1"), "another LXCFS serves", installed),
         (node_without_information(), "have no files", look),
     ] {
         let run = doctor("", &[node], &[pod("lxcfs", "n1", "False")], &["-o", "json"]);
@@ -286,7 +299,7 @@ fn reports_an_unready_pod_as_superfluous_if_another_lxcfs_serves() {
         let findings = report["findings"].as_array().unwrap();
         let finding = findings.iter().find(|one| one["code"] == "pod").unwrap();
         assert!(finding["why"].as_str().unwrap().contains(expected), "{finding}");
-        assert!(finding["mend"].as_str().unwrap().starts_with(first), "{finding}");
+        assert!(finding["fix"].as_str().unwrap().starts_with(first), "{finding}");
     }
 }
 
@@ -295,17 +308,17 @@ fn groups_nodes_without_information_and_skips_nodes_without_proc() {
     let bare = |name: &str, system: &str| json!({"metadata": {"name": name, "uid": name}, "status": {"nodeInfo": {"operatingSystem": system}}});
     let nodes = [bare("a", "linux"), bare("b", "linux"), bare("w", "windows"), healthy_node("n1")];
     let run = doctor("", &nodes, &pods("n1"), &["-o", "json"]);
-    assert_eq!(codes(&run), ["unseen"]);
+    assert_eq!(codes(&run), ["no-data"]);
     let report = run.json();
-    assert_eq!(report["findings"][0]["what"], "nothing tells of LXCFS on a, b");
-    assert!(report["findings"][0]["mend"].as_str().unwrap().contains("get daemonsets"));
+    assert_eq!(report["findings"][0]["what"], "no information about LXCFS on a, b");
+    assert!(report["findings"][0]["fix"].as_str().unwrap().contains("get daemonsets"));
     let serves: Vec<_> =
         report["nodes"].as_array().unwrap().iter().map(|node| node["serves"].clone()).collect();
     assert_eq!(serves, ["unknown", "unknown", "yes", "windows"]);
-    let run = doctor("nodeReadiness: require", &[bare("a", "linux")], &[], &[]);
+    let run = doctor("nodeAffinity: required", &[bare("a", "linux")], &[], &[]);
     assert_eq!(run.code, 1);
     assert!(run.out.contains("kubectl apply -k deploy/lxcfs"), "{}", run.out);
-    assert!(run.out.contains("durward doctor lxcfs --here"), "{}", run.out);
+    assert!(run.out.contains("durward doctor lxcfs --local"), "{}", run.out);
 }
 
 #[test]
@@ -315,24 +328,24 @@ fn does_not_report_an_unreadable_cluster_as_healthy() {
     assert_eq!(codes(&run), ["nodes"]);
 }
 
-fn here(dir: &TestDir, root: &Path, lxcfs: &str, more: &[&str]) -> Run {
-    dir.configure(&format!("  lxcfs: {{root: {}{lxcfs}}}\n", root.display()));
-    dir.run(&[&["doctor", "lxcfs", "--here", "--config", "durward.yaml", "--proc", "proc"], more].concat())
+fn local(dir: &TestDir, root: &Path, lxcfs: &str, more: &[&str]) -> Run {
+    dir.configure(&format!("  lxcfs: {{lxcfsPath: {}{lxcfs}}}\n", root.display()));
+    dir.run(&[&["doctor", "lxcfs", "--local", "--config", "durward.yaml", "--proc", "proc"], more].concat())
 }
 
 #[test]
-fn here_reads_the_files() {
+fn local_reads_the_files() {
     let dir = TestDir::new();
     let root = root(dir.path());
-    let run = here(&dir, &root, "", &[]);
+    let run = local(&dir, &root, "", &[]);
     assert_eq!((run.code, run.err.as_str()), (0, ""), "{}", run.out);
     assert!(run.out.contains("  meminfo    served\n"), "{}", run.out);
-    assert!(run.out.contains("  loadavg    served  (pods do not get it)\n"), "{}", run.out);
-    assert!(run.out.ends_with("nothing to mend\n"), "{}", run.out);
+    assert!(run.out.contains("  loadavg    served  (not in guards.lxcfs.files)\n"), "{}", run.out);
+    assert!(run.out.ends_with("no problems found\n"), "{}", run.out);
 }
 
 #[test]
-fn here_reports_a_broken_file_with_its_fix() {
+fn local_reports_a_broken_file_with_its_fix() {
     let dir = TestDir::new();
     let root = root(dir.path());
     remove(&root, "/proc/meminfo");
@@ -343,10 +356,10 @@ fn here_reports_a_broken_file_with_its_fix() {
     assert!(Command::new("mkfifo").arg(root.join("proc/uptime")).status().unwrap().success());
     write(&root, "/proc/cpuinfo", "");
     write(dir.path(), "/proc/self/mountinfo", "");
-    let run = here(&dir, &root, "", &["-o", "json"]);
+    let run = local(&dir, &root, "", &["-o", "json"]);
     assert_eq!(codes(&run), ["mount", "mount", "files"], "nothing is mounted");
     mount(dir.path(), "fuse.lxcfs");
-    let run = here(&dir, &root, "", &["-o", "json"]);
+    let run = local(&dir, &root, "", &["-o", "json"]);
     assert_eq!(codes(&run), ["files", "files", "files"]);
     let report = run.json();
     assert_eq!(
@@ -357,18 +370,18 @@ fn here_reports_a_broken_file_with_its_fix() {
         })
     );
     let what = report["findings"][1]["what"].as_str().unwrap();
-    assert!(what.ends_with("/proc/meminfo is not there (so: meminfo, swaps)"), "{what}");
-    let run = here(&dir, &root, ", files: [diskstats]", &[]);
-    assert_eq!(run.code, 0, "what pods do not get is not missed: {}", run.out);
+    assert!(what.ends_with("/proc/meminfo does not exist (files: meminfo, swaps)"), "{what}");
+    let run = local(&dir, &root, ", files: [diskstats]", &[]);
+    assert_eq!(run.code, 0, "other files are not expected: {}", run.out);
 }
 
 #[test]
-fn here_does_not_take_copies_of_the_files_for_lxcfs() {
+fn local_does_not_take_copies_of_the_files_for_lxcfs() {
     let dir = TestDir::new();
     let root = root(dir.path());
     for kind in ["ext4", "fuse.sshfs"] {
         mount(dir.path(), kind);
-        let run = here(&dir, &root, "", &["-o", "json"]);
+        let run = local(&dir, &root, "", &["-o", "json"]);
         assert_eq!(codes(&run), ["mount"]);
         let report = run.json();
         assert_eq!((&report["files"]["meminfo"], &report["sees"]), (&json!("not-lxcfs"), &json!([])));
@@ -379,9 +392,9 @@ fn here_does_not_take_copies_of_the_files_for_lxcfs() {
         "/proc/self/mountinfo",
         &format!("97 90 0:1 / {} rw - fuse.lxcfs lxcfs rw\n", root.display()),
     );
-    let run = here(&dir, &root, "", &["-o", "json"]);
+    let run = local(&dir, &root, "", &["-o", "json"]);
     assert_eq!(codes(&run), ["files"]);
-    assert!(run.json()["findings"][0]["mend"].as_str().unwrap().contains("findmnt -R"), "{}", run.out);
+    assert!(run.json()["findings"][0]["fix"].as_str().unwrap().contains("findmnt -R"), "{}", run.out);
 }
 
 /// Writes a process to the `proc` of `dir`.
@@ -399,7 +412,7 @@ fn process(dir: &Path, pid: i32, rights: &str, users: &str) {
 }
 
 #[test]
-fn here_ignores_unprivileged_processes_named_lxcfs_and_runs_no_program() {
+fn local_ignores_unprivileged_processes_named_lxcfs_and_runs_no_program() {
     let dir = TestDir::new();
     let root = root(dir.path());
     let ran = dir.path().join("ran");
@@ -416,7 +429,7 @@ fn here_ignores_unprivileged_processes_named_lxcfs_and_runs_no_program() {
         fs::write(&program, &script).unwrap();
         fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).unwrap();
         std::os::unix::fs::symlink("/", dir.path().join(format!("proc/{pid}/root"))).unwrap();
-        let run = here(&dir, &root, "", &["-o", "json"]);
+        let run = local(&dir, &root, "", &["-o", "json"]);
         let report = run.json();
         assert_eq!(report["pid"], if pid == 7 { json!(7) } else { Value::Null }, "{pid}");
         assert_eq!(report["version"], Value::Null);
@@ -425,8 +438,8 @@ fn here_ignores_unprivileged_processes_named_lxcfs_and_runs_no_program() {
 }
 
 #[test]
-fn rejects_here_together_with_a_cluster() {
-    let run = TestDir::new().run(&["doctor", "lxcfs", "--here", "--world", "world"]);
+fn rejects_local_together_with_a_cluster() {
+    let run = TestDir::new().run(&["doctor", "lxcfs", "--local", "--world", "world"]);
     assert_eq!(run.code, 2);
-    assert!(run.err.contains("--here"), "{}", run.err);
+    assert!(run.err.contains("--local"), "{}", run.err);
 }

@@ -23,7 +23,7 @@ fn prints_verdict_warnings_facts_and_the_patched_object() {
     for part in [
         "lxcfs-allow.json#1  CREATE Pod shop/plain by ann\n  lxcfs  allow\n",
         "lxcfs  mutate: 3 additions",
-        "warning: lxcfs: this pod gets no files: namespace \"vault\" enforces Pod Security restricted",
+        "warning: lxcfs: no files added: namespace \"vault\" enforces Pod Security \"restricted\"",
         "fact      namespaces \"vault\" has labels",
         "stance    enforce; unknown is allow for a person",
         "        - name: lxcfs-meminfo\n          mountPath: /proc/meminfo\n          readOnly: true\n",
@@ -141,11 +141,13 @@ fn skips_guards_that_do_not_select_the_namespace() {
     );
     assert_eq!(
         answer["way"]["matchConditions"],
-        serde_json::json!(["not-left-alone", "pod-opts-in", "not-opted-out"])
+        serde_json::json!(["not-excluded", "pod-opts-in", "not-opted-out"])
     );
     let run = review(this, &[&snapshot[..], &["-v"]].concat());
     assert!(
-        run.out.contains("unseen    matchConditions not-left-alone, pod-opts-in, not-opted-out: the API server's to evaluate"),
+        run.out.contains(
+            "unseen    matchConditions not-excluded, pod-opts-in, not-opted-out: the API server's to evaluate"
+        ),
         "{}",
         run.out
     );

@@ -35,7 +35,7 @@ pub(super) fn text(value: Raw<'_>, max: usize) -> Result<Option<Cow<'_, str>>, T
 
 /// Returns a required name. The error is the end of a sentence.
 pub(super) fn name(value: Option<Raw<'_>>) -> Result<Cow<'_, str>, &'static str> {
-    optional(value, MAX_NAME, "has a name longer than any name may be")?.ok_or("has no name")
+    optional(value, MAX_NAME, "has a name longer than 253 bytes")?.ok_or("has no name")
 }
 
 /// Returns a string that can be absent, or `problem` if it is too long.

@@ -114,62 +114,63 @@ impl PodSecurity {
 
 /// Reads the section.
 pub(super) fn read(section: &mut Section<'_>, defaults: Defaults, namespace: &str) -> Config {
-    let words = LxcfsFile::ALL.map(|file| (file.name(), file));
+    let names = LxcfsFile::ALL.map(|file| (file.name(), file));
     let files = section.choices_except(
         "files",
-        "The files of LXCFS that a pod gets; a pod may ask for fewer.",
-        &words,
+        "LXCFS files that a pod gets. A pod can select fewer by the annotation durward.dev/lxcfs-files.",
+        &names,
         &LxcfsFile::DEFAULT,
-        |word| rejection(word).map(str::to_owned),
+        |name| rejection(name).map(str::to_owned),
     );
     if section.is_empty_list("files") {
-        let next = "name at least one, or leave the lxcfs section out".to_owned();
-        section.problem("files", "names no file that LXCFS serves", Some(next));
+        let next = "name at least one file, or remove the lxcfs section".to_owned();
+        section.problem("files", "is empty, so no pod would get files", Some(next));
     }
-    let opt_in = section.section("optIn", "By what a pod is opted in. Opting out always works.", |s| {
+    let opt_in = section.section("optIn", "Sources of an opt-in. Opting out always works.", |s| {
         let sources = OptInSources {
             annotation: s.bool(
                 "annotation",
-                "By the pod's annotation durward.dev/lxcfs or sidecar-injector.lxcfs/inject.",
+                "The pod's annotation durward.dev/lxcfs or sidecar-injector.lxcfs/inject.",
                 true,
             ),
-            label: s.bool("label", "By the pod's label durward.dev/lxcfs.", true),
-            namespace_label: s.bool("namespaceLabel", "By the namespace's label durward.dev/lxcfs.", true),
+            label: s.bool("label", "The pod's label durward.dev/lxcfs.", true),
+            namespace_label: s.bool("namespaceLabel", "The namespace's label durward.dev/lxcfs.", true),
         };
         if s.is_written() && !(sources.annotation || sources.label || sources.namespace_label) {
-            let next = "leave one of them true, or leave the lxcfs section out".to_owned();
-            s.problem("namespaceLabel", "is false like the others, so no pod could be opted in", Some(next));
+            let next = "set one source to true, or remove the lxcfs section".to_owned();
+            s.problem("namespaceLabel", "is false like the others, so no pod can opt in", Some(next));
         }
         sources
     });
-    let include_init_containers =
-        section.bool("initContainers", "Whether init containers, sidecars among them, get the files.", false);
-    let only_limited_containers = section.bool(
-        "onlyIfLimited",
-        "Whether a container gets only the files that show a limit which it has.",
+    let include_init_containers = section.bool(
+        "includeInitContainers",
+        "Whether init containers get the files too, sidecars among them.",
         false,
     );
-    let runtime_classes = section.section("runtimes", "Container runtimes that take the mounts.", |s| {
-        s.texts(
-            "allow",
-            "runtime class",
-            "RuntimeClasses whose pods get the files; a pod that names none always may.",
-            &["runc"],
-        )
-    });
+    let only_limited_containers = section.bool(
+        "onlyLimitedContainers",
+        "Whether a container gets only files that show a limit which it has.",
+        false,
+    );
+    let runtime_classes = section.texts(
+        "runtimeClasses",
+        "runtime class",
+        "RuntimeClasses whose pods get the files. Pods without a RuntimeClass always do.",
+        &["runc"],
+    );
     let lxcfs_path = section.parsed(
-        "root",
+        "lxcfsPath",
         "path",
-        "Where LXCFS is mounted on the nodes.",
+        "Directory on the nodes where LXCFS is mounted.",
         Some((DEFAULT_PATH, LxcfsPath::new(DEFAULT_PATH))),
     );
     let pod_security_default = section.choice(
         "podSecurityDefault",
-        "What Pod Security admission enforces on this cluster in namespaces without a label of their own.",
+        "Pod Security level of namespaces without the label pod-security.kubernetes.io/enforce, as configured in the API server.",
         &PodSecurity::WORDS,
         PodSecurity::Privileged,
     );
-    let (mount_method, node_affinity) = mount_method(section);
+    let (mount_method, node_affinity) = read_mount_method(section);
     Config {
         common_config: CommonConfig::read(section, defaults, namespace),
         files: Files::of(&files),
@@ -184,31 +185,35 @@ pub(super) fn read(section: &mut Section<'_>, defaults: Defaults, namespace: &st
     }
 }
 
-fn mount_method(section: &mut Section<'_>) -> (MountMethod, NodeAffinity) {
-    let backend = section.choice(
-        "backend",
-        "By which way the files come: hostPath volumes, the device plugin, or auto: volumes where Pod Security lets them in, else the device.",
-        &[("volumes", MountMethod::HostPath), ("device", MountMethod::DevicePlugin), ("auto", MountMethod::Auto)],
+fn read_mount_method(section: &mut Section<'_>) -> (MountMethod, NodeAffinity) {
+    let method = section.choice(
+        "mountMethod",
+        "How files get into a pod: hostPath volumes, the devicePlugin, or auto: hostPath volumes if Pod Security allows them, otherwise the device plugin.",
+        &[
+            ("hostPath", MountMethod::HostPath),
+            ("devicePlugin", MountMethod::DevicePlugin),
+            ("auto", MountMethod::Auto),
+        ],
         MountMethod::HostPath,
     );
-    let readiness = section.choice(
-        "nodeReadiness",
-        "Whether pods with the volumes go only (require) or rather (prefer) to nodes with the label durward.dev/lxcfs-ready.",
+    let affinity = section.choice(
+        "nodeAffinity",
+        "Whether pods with hostPath volumes prefer or require nodes with the label durward.dev/lxcfs-ready.",
         &[
-            ("ignore", NodeAffinity::None),
-            ("prefer", NodeAffinity::Preferred),
-            ("require", NodeAffinity::Required),
+            ("none", NodeAffinity::None),
+            ("preferred", NodeAffinity::Preferred),
+            ("required", NodeAffinity::Required),
         ],
         NodeAffinity::None,
     );
-    if backend == MountMethod::DevicePlugin && readiness != NodeAffinity::None {
+    if method == MountMethod::DevicePlugin && affinity != NodeAffinity::None {
         section.problem(
-            "nodeReadiness",
-            "has no effect with backend: device, whose pods the scheduler sends only where the device plugin is well",
-            Some("leave nodeReadiness out, or take backend: auto, whose volumes it is for".to_owned()),
+            "nodeAffinity",
+            "has no effect with mountMethod: devicePlugin, because the scheduler selects nodes that offer the resource",
+            Some("remove nodeAffinity, or use mountMethod: auto".to_owned()),
         );
     }
-    (backend, readiness)
+    (method, affinity)
 }
 
 #[cfg(test)]
@@ -234,7 +239,7 @@ mod tests {
         let (_, problems) = configured("files: [meminfo, pressure]");
         assert_eq!(problems.len(), 1);
         assert!(
-            problems[0].starts_with("d.yaml:1:18: files: \"pressure\": runc lets nothing be mounted"),
+            problems[0].starts_with("d.yaml:1:18: files: \"pressure\": runc allows no mounts"),
             "{problems:?}"
         );
     }
@@ -243,24 +248,24 @@ mod tests {
     fn suggests_a_file_for_an_unknown_name() {
         let (_, problems) = configured("files: [memifo]");
         assert!(problems[0].contains("did you mean meminfo?"), "{problems:?}");
-        assert!(configured("files: []").1[0].contains("names no file"));
+        assert!(configured("files: []").1[0].contains("no pod would get files"));
     }
 
     #[test]
     fn accepts_only_absolute_clean_paths() {
-        for (root, why) in [
+        for (path, problem) in [
             ("lib/lxcfs", "not absolute"),
-            ("/", "whole file system"),
-            ("/var/lib/lxcfs/", "shortest way"),
-            ("/var//lxcfs", "shortest way"),
-            ("/var/../lxcfs", "shortest way"),
-            ("/a:b", "no hostPath may have"),
+            ("/", "root directory"),
+            ("/var/lib/lxcfs/", "not clean"),
+            ("/var//lxcfs", "not clean"),
+            ("/var/../lxcfs", "not clean"),
+            ("/a:b", "not allowed in a hostPath"),
         ] {
-            let (_, problems) = configured(&format!("root: {root}"));
-            assert!(problems.first().is_some_and(|problem| problem.contains(why)), "{root}: {problems:?}");
+            let (_, problems) = configured(&format!("lxcfsPath: {path}"));
+            assert!(problems.first().is_some_and(|found| found.contains(problem)), "{path}: {problems:?}");
         }
         assert_eq!(
-            config("root: /opt/l").lxcfs_path.source(LxcfsFile::Online),
+            config("lxcfsPath: /opt/l").lxcfs_path.source(LxcfsFile::Online),
             "/opt/l/sys/devices/system/cpu/online"
         );
         assert_eq!(config("{}").lxcfs_path.file_at("/var/lib/lxcfs/proc/stat"), Some(LxcfsFile::Stat));
@@ -270,24 +275,25 @@ mod tests {
     #[test]
     fn rejects_a_section_without_an_opt_in_source() {
         let (_, problems) = configured("optIn: {annotation: false, label: false, namespaceLabel: false}");
-        assert!(problems[0].contains("no pod could be opted in"), "{problems:?}");
+        assert!(problems[0].contains("no pod can opt in"), "{problems:?}");
     }
 
     #[test]
     fn rejects_node_affinity_with_the_device_plugin() {
-        for readiness in ["prefer", "require"] {
-            let (_, problems) = configured(&format!("backend: device\nnodeReadiness: {readiness}"));
+        for affinity in ["preferred", "required"] {
+            let (_, problems) = configured(&format!("mountMethod: devicePlugin\nnodeAffinity: {affinity}"));
             let [problem] = &problems[..] else { panic!("{problems:?}") };
             assert!(
-                problem.starts_with("d.yaml:2:16: nodeReadiness: has no effect with backend: device"),
+                problem
+                    .starts_with("d.yaml:2:15: nodeAffinity: has no effect with mountMethod: devicePlugin"),
                 "{problem}"
             );
-            assert_eq!(configured(&format!("backend: auto\nnodeReadiness: {readiness}")).1, [""; 0]);
+            assert_eq!(configured(&format!("mountMethod: auto\nnodeAffinity: {affinity}")).1, [""; 0]);
         }
-        assert_eq!(configured("backend: device\nnodeReadiness: ignore").1, [""; 0]);
-        let (_, problems) = configured("backend: devices\nnodeReadiness: required");
-        assert!(problems[0].contains("did you mean device?"), "{problems:?}");
-        assert!(problems[1].contains("did you mean require?"), "{problems:?}");
+        assert_eq!(configured("mountMethod: devicePlugin\nnodeAffinity: none").1, [""; 0]);
+        let (_, problems) = configured("mountMethod: devicePlugins\nnodeAffinity: require");
+        assert!(problems[0].contains("did you mean devicePlugin?"), "{problems:?}");
+        assert!(problems[1].contains("did you mean required?"), "{problems:?}");
     }
 
     #[test]
@@ -295,7 +301,7 @@ mod tests {
         let (none, memory) = (Limits::default(), Limits { memory: true, cpu: false });
         let files = Files::of(&LxcfsFile::DEFAULT);
         assert_eq!(config("{}").files_for(files, none), files);
-        let limited = config("onlyIfLimited: true");
+        let limited = config("onlyLimitedContainers: true");
         assert!(limited.files_for(files, none).is_empty());
         assert_eq!(limited.files_for(files, memory).to_string(), "meminfo,diskstats,swaps,uptime");
     }

@@ -100,7 +100,7 @@ impl<'a> Container<'a> {
     ) -> Result<Self, Unreadable> {
         let unreadable = |problem| Unreadable::new(format!("spec.{}[{index}]", list.key()), problem);
         if index == MAX_CONTAINERS {
-            return Err(unreadable("is the 1001st container"));
+            return Err(unreadable("exceeds the limit of 1000 containers"));
         }
         let keys = ["name", "volumeMounts", "volumeDevices", "resources"];
         let [name, mounts, devices, resources] = unique_members(scanner, keys, unreadable)?;
@@ -110,7 +110,7 @@ impl<'a> Container<'a> {
             index,
             name: bounded_text::name(name).map_err(unreadable)?,
             mounts: Slot::read(SlotPath::Mounts(list, index), mounts)
-                .ok_or_else(|| unreadable("has volumeMounts that are no array"))?,
+                .ok_or_else(|| unreadable("has volumeMounts that are not an array"))?,
             limits: limits.map_or(Limits::default(), |([limits], _)| Limits::read(limits)),
             resources,
             shown: Files::default(),
@@ -180,13 +180,9 @@ impl<'a> ContainerMount<'a> {
     fn read(scanner: &mut Scanner<'a>, path_key: &str) -> Result<Self, &'static str> {
         let ([path, volume, propagation], _) = members(scanner, [path_key, "name", "mountPropagation"])
             .map_err(|_| "has a mount that is not an object")?;
-        let path =
-            bounded_text::optional(path, MAX_PATH, "has a mount whose path is longer than any path can be")?;
-        let volume = bounded_text::optional(
-            volume,
-            MAX_NAME,
-            "mounts a volume whose name is longer than any name may be",
-        )?;
+        let path = bounded_text::optional(path, MAX_PATH, "has a mount path longer than 4096 bytes")?;
+        let volume =
+            bounded_text::optional(volume, MAX_NAME, "mounts a volume with a name longer than 253 bytes")?;
         Ok(Self {
             path: path.ok_or("has a mount without a path")?,
             volume,

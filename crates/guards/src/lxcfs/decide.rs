@@ -174,9 +174,9 @@ fn injection(
         let old = Pod::read(request.old_object.as_ref())?;
         return inject::into_running_pod(config, *pod, old, opt_in, volumes);
     }
-    let subject = if is_new { "this pod gets" } else { "ephemeral containers of this pod get" };
+    let place = if is_new { "" } else { " to ephemeral containers" };
     let mut injection = Injection {
-        warnings: vec![format!("{subject} no files: {}", messages::reasons(&skips))],
+        warnings: vec![format!("no files added{place}: {}", messages::reasons(&skips))],
         status: messages::skipped_status(&skips),
         ..Injection::default()
     };
@@ -198,9 +198,7 @@ fn ruling(config: &Config, injection: Injection) -> Ruling {
     }
     if would_change {
         let status = status + node_note;
-        ruling.warnings.push(format!(
-            "{WARNING_PREFIX}mode is audit, so the pod is left as it is; enforced it would become: {status}"
-        ));
+        ruling.warnings.push(format!("{WARNING_PREFIX}audit: would be changed: {status}"));
         ruling.audit.set("would-inject", status);
     }
     ruling
@@ -208,8 +206,7 @@ fn ruling(config: &Config, injection: Injection) -> Ruling {
 
 /// Allows an unreadable pod unchanged. The API server reports its error.
 fn unchanged(unreadable: &Unreadable) -> Ruling {
-    Ruling::skipped(unreadable.to_string())
-        .warn(format!("{WARNING_PREFIX}the pod is left as it is: {unreadable}"))
+    Ruling::skipped(unreadable.to_string()).warn(format!("{WARNING_PREFIX}pod not changed: {unreadable}"))
 }
 
 #[cfg(test)]
@@ -264,7 +261,7 @@ mod tests {
         ] {
             assert_eq!(verdict_without_namespace(yaml, annotations, spec, |_| {}), expected, "{reason}");
         }
-        let device = "backend: device";
+        let device = "mountMethod: devicePlugin";
         assert_eq!(
             verdict_without_namespace(device, &on, &plain, |_| {}),
             Some("mutate"),
@@ -272,7 +269,7 @@ mod tests {
         );
         assert_eq!(verdict_without_namespace(device, &none, &plain, |_| {}), None, "its label may opt in");
         assert_eq!(
-            verdict_without_namespace("backend: auto", &on, &plain, |_| {}),
+            verdict_without_namespace("mountMethod: auto", &on, &plain, |_| {}),
             None,
             "its level chooses the way"
         );
@@ -345,7 +342,12 @@ mod tests {
         let ruling = decided(&with(1001), "{}");
         assert_eq!(ruling.verdict, Verdict::Allow);
         assert!(
-            ruling.warnings.iter().next().unwrap().contains("spec.containers[1000] is the 1001st container")
+            ruling
+                .warnings
+                .iter()
+                .next()
+                .unwrap()
+                .contains("spec.containers[1000] exceeds the limit of 1000 containers")
         );
     }
 
@@ -358,7 +360,9 @@ mod tests {
             json!({"metadata": {"annotations": {SWITCH: "enabled"}}, "spec": {"containers": containers}});
         let ruling = decided(&pod, "{}");
         assert_eq!(ruling.warnings.iter().count(), 9);
-        assert!(ruling.warnings.iter().last().unwrap().contains("92 more containers keep mounts"));
+        assert!(
+            ruling.warnings.iter().last().unwrap().contains("92 more containers have conflicting mounts")
+        );
     }
 
     #[test]
@@ -375,23 +379,17 @@ mod tests {
         };
         assert_eq!(operations(&decided(&with(1000, 253, 4096, 4096), "{}")).len(), 3);
         for (pod, problem) in [
-            (
-                with(262_145, 9, 9, 9),
-                "annotation durward.dev/lxcfs-files is longer than all annotations may be",
-            ),
-            (with(9, 254, 9, 9), "spec.volumes[0] has a name longer than any name may be"),
-            (with(9, 9, 4097, 9), "spec.containers[0] has a mount whose path is longer than any path can be"),
-            (with(9, 9, 9, 4097), "spec.volumes[0] has a path longer than any path can be"),
-            (
-                with(9, 9, 3 << 20, 9),
-                "spec.containers[0] has a mount whose path is longer than any path can be",
-            ),
+            (with(262_145, 9, 9, 9), "annotation durward.dev/lxcfs-files is longer than 256 KiB"),
+            (with(9, 254, 9, 9), "spec.volumes[0] has a name longer than 253 bytes"),
+            (with(9, 9, 4097, 9), "spec.containers[0] has a mount path longer than 4096 bytes"),
+            (with(9, 9, 9, 4097), "spec.volumes[0] has a path longer than 4096 bytes"),
+            (with(9, 9, 3 << 20, 9), "spec.containers[0] has a mount path longer than 4096 bytes"),
         ] {
             let ruling = decided(&pod, "{}");
             assert_eq!(ruling.verdict, Verdict::Allow, "{problem}");
             assert_eq!(
                 ruling.warnings.iter().collect::<Vec<_>>(),
-                [format!("lxcfs: the pod is left as it is: {problem}")]
+                [format!("lxcfs: pod not changed: {problem}")]
             );
         }
     }
@@ -405,17 +403,17 @@ mod tests {
             "metadata": {"annotations": {SWITCH: "enabled"}},
             "spec": {"containers": [{"name": name, "volumeMounts": [mount]}], "nodeName": "m".repeat(4000)},
         });
-        for yaml in ["{}", "backend: device"] {
+        for yaml in ["{}", "mountMethod: devicePlugin"] {
             let ruling = decided(&pod, yaml);
             let warnings: Vec<&str> = ruling.warnings.iter().collect();
-            assert!(warnings[0].contains("keeps the pod's own mount at /proc/meminfo/xxxx"), "{warnings:?}");
+            assert!(warnings[0].contains("already mounts /proc/meminfo/xxxx"), "{warnings:?}");
             assert!(warnings.iter().all(|warning| warning.chars().count() < 400), "{warnings:?}");
         }
         pod["spec"]["containers"][0]["volumeMounts"] = json!([]);
         let warnings: Vec<String> =
-            decided(&pod, "backend: device").warnings.iter().map(str::to_owned).collect();
+            decided(&pod, "mountMethod: devicePlugin").warnings.iter().map(str::to_owned).collect();
         assert!(
-            warnings[0].contains("passes the scheduler by") && warnings[0].chars().count() < 400,
+            warnings[0].contains("bypasses the scheduler") && warnings[0].chars().count() < 400,
             "{warnings:?}"
         );
         pod["spec"]["runtimeClassName"] = "c".repeat(4000).into();
@@ -432,7 +430,7 @@ mod tests {
         let pod = json!({"metadata": {"annotations": {SWITCH: "enabled", "big": big}}, "spec": {"containers": [{"name": "app"}]}});
         let ruling = decided(&pod, "files: [meminfo]");
         assert_eq!(operations(&ruling).len(), 2);
-        assert!(ruling.warnings.iter().any(|warning| warning.contains("no room left")));
+        assert!(ruling.warnings.iter().any(|warning| warning.contains("would exceed 256 KiB")));
     }
 
     #[test]

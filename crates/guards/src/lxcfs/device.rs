@@ -59,9 +59,9 @@ pub(super) fn requested(container: &Container<'_>) -> Result<Requested, Unreadab
     let [limits, requests] = unique_members(&mut resources.scan(), ["limits", "requests"], unreadable)?;
     let slots = ResourceSlots::Present {
         limits: Slot::read(SlotPath::Limits(list, index), limits)
-            .ok_or_else(|| unreadable("has limits that are no object"))?,
+            .ok_or_else(|| unreadable("has limits that are not an object"))?,
         requests: Slot::read(SlotPath::Requests(list, index), requests)
-            .ok_or_else(|| unreadable("has requests that are no object"))?,
+            .ok_or_else(|| unreadable("has requests that are not an object"))?,
     };
     // An amount in one of the two is the author's decision. It is invalid, or the API server defaults the other one.
     let amount = amount(limits).or_else(|| amount(requests));
@@ -78,7 +78,7 @@ pub(super) fn node_name_warning(pod: Pod<'_>) -> Option<String> {
     let node = pod.node_name()?;
     let node = shortened(&node);
     Some(format!(
-        "nodeName {node:?} passes the scheduler by: if the device plugin of LXCFS is not well on that node, the kubelet fails this pod for good"
+        "nodeName {node:?} bypasses the scheduler: if the LXCFS device plugin on that node is unhealthy, the kubelet fails this pod permanently"
     ))
 }
 

@@ -106,7 +106,7 @@ pub(super) fn rejection(name: &str) -> Option<&'static str> {
     let name = name.trim_start_matches('/');
     let name = name.strip_prefix("proc/").unwrap_or(name);
     (name == "pressure" || name.starts_with("pressure/")).then_some(
-        "runc lets nothing be mounted below /proc/pressure, so the container would not start (\"inside /proc\")",
+        "runc allows no mounts below /proc/pressure, so the container would not start (\"inside /proc\")",
     )
 }
 

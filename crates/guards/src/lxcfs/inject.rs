@@ -104,17 +104,17 @@ pub(super) fn into_running_pod<'a>(
 
     let mut warnings = messages::conflicts(&plans, false);
     let reason = if plans.is_empty() && !is_empty {
-        Some("the pod's annotation durward.dev/lxcfs-containers does not choose it")
+        Some("annotation durward.dev/lxcfs-containers does not select it")
     } else if plans.is_empty() || !plans.iter().all(MountPlan::lacks_limits) {
         None
     } else if available.is_empty() {
         Some(no_volumes_reason(config.mount_method))
     } else {
         Some(
-            "onlyIfLimited is set, it has no limits of its own, and the pod as a whole has none that the files would show",
+            "onlyLimitedContainers is true, and neither the container nor the pod has a limit that the files show",
         )
     };
-    warnings.extend(reason.map(|reason| format!("this container gets no files: {reason}")));
+    warnings.extend(reason.map(|reason| format!("no files added to this container: {reason}")));
     let mut injection = Injection::new(&plans, warnings);
     injection.add_volumes_and_mounts(config, &plans, &volumes)?;
     Ok(injection)
@@ -157,14 +157,10 @@ fn selected<'a>(
 /// Returns the reason why an ephemeral container gets no files in a pod without volumes of LXCFS.
 fn no_volumes_reason(method: MountMethod) -> &'static str {
     match method {
-        MountMethod::HostPath => {
-            "the pod was made without volumes of LXCFS, and a running pod takes no new ones"
-        }
-        MountMethod::DevicePlugin => {
-            "the device plugin gives none to ephemeral containers, which cannot have resources"
-        }
+        MountMethod::HostPath => "the pod has no LXCFS volumes, and a running pod cannot get new ones",
+        MountMethod::DevicePlugin => "ephemeral containers cannot request the resource of the device plugin",
         MountMethod::Auto => {
-            "the pod was made without volumes of LXCFS, a running pod takes no new ones, and the device plugin gives none to ephemeral containers"
+            "the pod has no LXCFS volumes, a running pod cannot get new ones, and ephemeral containers cannot request the resource of the device plugin"
         }
     }
 }
@@ -172,7 +168,7 @@ fn no_volumes_reason(method: MountMethod) -> &'static str {
 fn unique_names<'c>(containers: &'c [Container<'_>]) -> Result<BTreeSet<&'c str>, Unreadable> {
     let names: BTreeSet<&str> = containers.iter().map(|container| container.name.as_ref()).collect();
     if names.len() < containers.len() {
-        return Err(Unreadable::new("a container's name", "stands twice"));
+        return Err(Unreadable::new("a container name", "is duplicate"));
     }
     Ok(names)
 }
@@ -216,7 +212,8 @@ impl Injection {
         let annotations = pod.field(PodField::Annotations);
         let size = annotations.map_or(0, |raw| raw.get().len());
         if size + STATUS.len() + self.status.len() > MAX_ANNOTATIONS {
-            self.warnings.push(format!("{STATUS} is not written: the annotations have no room left"));
+            self.warnings
+                .push(format!("annotation {STATUS} not written: the annotations would exceed 256 KiB"));
             return Ok(());
         }
         let slot = Slot::read(SlotPath::Annotations, annotations)

@@ -85,13 +85,13 @@ impl FromStr for LxcfsPath {
     fn from_str(text: &str) -> Result<Self, String> {
         let segments = text.strip_prefix('/').ok_or("is not absolute: it must begin with /")?;
         if segments.is_empty() {
-            return Err("is the node's whole file system".to_owned());
+            return Err("is the root directory of the node".to_owned());
         }
         if segments.split('/').any(|segment| matches!(segment, "" | "." | "..")) {
-            return Err("is not written the shortest way: no //, /./, /../ and no / at the end".to_owned());
+            return Err("is not clean: remove //, /./, /../ and a final /".to_owned());
         }
         if text.contains(|c: char| c == ':' || c.is_control()) {
-            return Err("has a character that no hostPath may have".to_owned());
+            return Err("contains a character that is not allowed in a hostPath".to_owned());
         }
         Ok(Self::new(text))
     }

@@ -59,9 +59,9 @@ pub(super) fn conflicts(plans: &[MountPlan<'_>], by_device: bool) -> Vec<String>
     let more = conflicts.count();
     if more > 0 {
         warnings.push(if by_device {
-            format!("{more} more containers keep mounts of the pod's own, and get none of LXCFS's files")
+            format!("{more} more containers have conflicting mounts and get no LXCFS files")
         } else {
-            format!("{more} more containers keep mounts of the pod's own in the place of LXCFS's files")
+            format!("{more} more containers have conflicting mounts and do not get all LXCFS files")
         });
     }
     warnings
@@ -70,9 +70,9 @@ pub(super) fn conflicts(plans: &[MountPlan<'_>], by_device: bool) -> Vec<String>
 /// Returns a warning if no container of a new pod gets any of `files`, because none is selected or none has limits.
 pub(super) fn no_files(plans: &[MountPlan<'_>], files: Files) -> Option<&'static str> {
     if plans.is_empty() {
-        Some("this pod gets no files: none of its containers is chosen")
+        Some("no files added: the pod selects none of its containers")
     } else if !files.is_empty() && plans.iter().all(MountPlan::lacks_limits) {
-        Some("this pod gets no files: its containers have no limits, and onlyIfLimited is set")
+        Some("no files added: no container has limits, and onlyLimitedContainers is true")
     } else {
         None
     }

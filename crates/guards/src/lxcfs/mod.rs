@@ -81,7 +81,7 @@ impl GuardKind for Lxcfs {
     }
 
     fn summary(&self) -> &'static str {
-        "Shows containers their own limits in /proc, by mounting the files of LXCFS into pods that ask for it."
+        "Mounts LXCFS files into pods that opt in, so that /proc shows the limits of the container."
     }
 
     fn page(&self) -> &'static str {
@@ -175,7 +175,7 @@ impl Guard for LxcfsGuard {
 }
 
 fn unknown(code: &'static str, reason: &str) -> Ruling {
-    Ruling::unknown(Cause::new(code, format!("lxcfs adds no files to the pod: {reason}")))
+    Ruling::unknown(Cause::new(code, format!("no LXCFS files added: {reason}")))
 }
 
 #[cfg(test)]
@@ -222,11 +222,11 @@ mod tests {
         for (yaml, expected) in [
             ("{}", true),
             ("optIn: {namespaceLabel: false}", true),
-            ("backend: auto\noptIn: {namespaceLabel: false}", true),
-            ("backend: device", true),
-            ("backend: device\noptIn: {namespaceLabel: false}", false),
+            ("mountMethod: auto\noptIn: {namespaceLabel: false}", true),
+            ("mountMethod: devicePlugin", true),
+            ("mountMethod: devicePlugin\noptIn: {namespaceLabel: false}", false),
             (
-                "backend: device\noptIn: {namespaceLabel: false}\nexempt: {namespaceSelector: {matchLabels: {a: b}}}",
+                "mountMethod: devicePlugin\noptIn: {namespaceLabel: false}\nexempt: {namespaceSelector: {matchLabels: {a: b}}}",
                 true,
             ),
         ] {

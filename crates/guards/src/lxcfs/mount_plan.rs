@@ -107,12 +107,10 @@ impl<'a> MountPlan<'a> {
         let (name, blocked) = (shortened(&self.container.name), self.blocked);
         Some(if by_device {
             format!(
-                "container {name:?} keeps the pod's own mount at {path}, so it gets none of LXCFS's files: the device plugin gives all of them or none"
+                "container {name:?} already mounts {path}, so it gets no LXCFS files: the device plugin mounts all files or none"
             )
         } else {
-            format!(
-                "container {name:?} keeps the pod's own mount at {path}, so it does not get {blocked} of LXCFS"
-            )
+            format!("container {name:?} already mounts {path}, so it does not get {blocked} of LXCFS")
         })
     }
 }

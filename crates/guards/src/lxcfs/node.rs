@@ -1,6 +1,6 @@
 //! The settings that hold on nodes, and the names by which a node reports the state of LXCFS.
 //!
-//! The guard promises files to pods by `nodeReadiness` and `backend`. The agents of `durward-node` keep that promise.
+//! The guard relies on nodes by `nodeAffinity` and `mountMethod`. The agents of `durward-node` provide what it relies on.
 
 use super::DEFAULTS;
 use super::config::{self, Config, MountMethod, NodeAffinity};
@@ -67,10 +67,10 @@ mod tests {
     fn settings_follow_the_configuration() {
         for (written, label, device) in [
             ("{}", false, false),
-            ("nodeReadiness: require", true, false),
-            ("nodeReadiness: prefer", true, false),
-            ("backend: device", false, true),
-            ("{backend: auto, nodeReadiness: prefer}", true, true),
+            ("nodeAffinity: required", true, false),
+            ("nodeAffinity: preferred", true, false),
+            ("mountMethod: devicePlugin", false, true),
+            ("{mountMethod: auto, nodeAffinity: preferred}", true, true),
         ] {
             let settings = NodeSettings::of(&config(written));
             assert_eq!((settings.is_label_wanted, settings.is_device_wanted), (label, device), "{written}");

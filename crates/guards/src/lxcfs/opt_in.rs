@@ -113,7 +113,7 @@ impl<'a> PodOptIn<'a> {
         let value = self.old.as_deref().filter(|value| old_setting(value) == Setting::Invalid)?;
         (!is_out(&self.annotation) && !is_out(&self.label)).then(|| {
             format!(
-                "annotation {OLD_SWITCH} is {:?}, which opts the pod out; to opt in, write annotation {SWITCH}: enabled",
+                "annotation {OLD_SWITCH}={:?} opts the pod out; to opt in, set the annotation {SWITCH}=enabled",
                 shortened(value)
             )
         })
@@ -124,7 +124,7 @@ impl<'a> PodOptIn<'a> {
         let describe = |what: &str, value: &Option<Cow<'_, str>>| {
             let value = value.as_deref().filter(|value| setting(value) == Setting::Invalid)?;
             let value = shortened(value);
-            Some(format!("{what} {SWITCH} is {value:?}, and only enabled and disabled are understood"))
+            Some(format!("{what} {SWITCH}={value:?} is not a valid value (use \"enabled\" or \"disabled\")"))
         };
         describe("annotation", &self.annotation).or_else(|| describe("label", &self.label))
     }
@@ -145,19 +145,17 @@ impl<'a> PodOptIn<'a> {
         let mut warnings = Vec::new();
         if !not_served.is_empty() {
             warnings.push(format!(
-                "annotation {FILES} asks for {not_served}, which this cluster does not add; allowed: {served}"
+                "annotation {FILES}: the guard does not add {not_served} here (allowed: {served})"
             ));
         }
         if let Some((word, reason)) = rejected {
-            warnings.push(format!("annotation {FILES}: {:?} is left out: {reason}", shortened(word)));
+            warnings.push(format!("annotation {FILES}: {:?} ignored: {reason}", shortened(word)));
         }
         if let Some(names) = unknown.describe() {
-            warnings.push(format!(
-                "annotation {FILES} names {names}, which LXCFS does not have; allowed: {served}"
-            ));
+            warnings.push(format!("annotation {FILES}: LXCFS has no file {names} (allowed: {served})"));
         }
         if files.is_empty() && warnings.is_empty() {
-            warnings.push(format!("annotation {FILES} is empty; allowed: {served}"));
+            warnings.push(format!("annotation {FILES} is empty (allowed: {served})"));
         }
         (files, warnings)
     }
@@ -168,7 +166,7 @@ impl<'a> PodOptIn<'a> {
         let (files, warnings) = self.files(served);
         (files != served || !warnings.is_empty()).then(|| {
             format!(
-                "annotation {FILES} is {:?}, which cannot be honoured: the device plugin of LXCFS gives all files or none, and they are {served}",
+                "annotation {FILES}={:?} ignored: the device plugin mounts all files or none ({served})",
                 shortened(list)
             )
         })
@@ -198,11 +196,10 @@ impl<'a> PodOptIn<'a> {
             !mark.excluded && if is_by_name { mark.named } else { *by_default }
         };
         let warning = if is_empty {
-            Some(format!("annotation {CONTAINERS} is empty; write names like app,!sidecar"))
+            Some(format!("annotation {CONTAINERS} is empty (example: app,!sidecar)"))
         } else {
             let unknown = unknown.describe();
-            unknown
-                .map(|names| format!("annotation {CONTAINERS} names {names}, which this pod does not have"))
+            unknown.map(|names| format!("annotation {CONTAINERS}: the pod has no container {names}"))
         };
         (containers.iter().map(is_selected).collect(), warning)
     }
@@ -267,11 +264,11 @@ fn fill<'a>(
 ) -> Result<(), Unreadable> {
     let unreadable = |problem| Unreadable::new(format!("{what} {key}"), problem);
     let value = bounded_text::text(value, bounded_text::MAX_ANNOTATIONS)
-        .map_err(|_| unreadable("is longer than all annotations may be"))?
-        .ok_or_else(|| unreadable("is not a text"))?;
+        .map_err(|_| unreadable("is longer than 256 KiB"))?
+        .ok_or_else(|| unreadable("is not a string"))?;
     match slot.replace(value) {
         None => Ok(()),
-        Some(_) => Err(unreadable("stands twice")),
+        Some(_) => Err(unreadable("is duplicate")),
     }
 }
 
@@ -337,9 +334,9 @@ mod tests {
         let fields = admission::Fields::new(&super::super::pod::POINTERS);
         let review = admission::decode(body.as_bytes(), &fields).unwrap();
         let twice = PodOptIn::read(Pod::read(review.request.object.as_ref()).unwrap()).unwrap_err();
-        assert_eq!(twice.to_string(), "label durward.dev/lxcfs stands twice");
+        assert_eq!(twice.to_string(), "label durward.dev/lxcfs is duplicate");
         let number = with_pod(&pod(&json!({FILES: 7}), &json!({})), |pod| PodOptIn::read(pod).unwrap_err());
-        assert_eq!(number.to_string(), "annotation durward.dev/lxcfs-files is not a text");
+        assert_eq!(number.to_string(), "annotation durward.dev/lxcfs-files is not a string");
     }
 
     #[test]
@@ -363,10 +360,13 @@ mod tests {
         with_pod(&pod(&json!({FILES: list, CONTAINERS: list}), &json!({})), |pod| {
             let opt_in = PodOptIn::read(pod).unwrap();
             let (_, warnings) = opt_in.files(Files::of(&LxcfsFile::DEFAULT));
-            let expected = "\"x\" and 99996 more, which LXCFS does not have";
+            let expected = "LXCFS has no file \"x\", \"x\", \"x\", \"x\" and 99996 more (allowed: ";
             assert!(warnings[0].contains(expected), "{}", warnings[0]);
             let warning = opt_in.select(&[("app", true)]).1.unwrap();
-            assert!(warning.contains("\"x\" and 99996 more, which this pod does not have"), "{warning}");
+            assert!(
+                warning.contains("the pod has no container \"x\", \"x\", \"x\", \"x\" and 99996 more"),
+                "{warning}"
+            );
         });
     }
 
@@ -378,7 +378,7 @@ mod tests {
             ("!log", "app,other", ""),
             ("app,!app", "", ""),
             ("init", "init", ""),
-            ("ap,!lo,ap", "", "names \"ap\", \"lo\", \"ap\", which"),
+            ("ap,!lo,ap", "", "has no container \"ap\", \"lo\", \"ap\""),
             (",", "app,log,other", "is empty"),
         ] {
             with_pod(&pod(&json!({CONTAINERS: list}), &json!({})), |pod| {

@@ -144,7 +144,7 @@ impl<'a> Pod<'a> {
     pub(super) fn read(object: Option<&'a Object<'a>>) -> Result<Self, Unreadable> {
         let object = object.ok_or_else(|| Unreadable::new("the object", "is not in the review"))?;
         if let Some(key) = object.duplicate_key() {
-            return Err(Unreadable::new(key, "stands twice"));
+            return Err(Unreadable::new(key, "is duplicate"));
         }
         let pod = Self { object };
         for (field, name) in [(PodField::Metadata, "metadata"), (PodField::Spec, "spec")] {
@@ -236,7 +236,7 @@ pub(super) fn unique_members<'a, const N: usize>(
     }
     match members(scanner, keys)? {
         (values, false) => Ok(values),
-        (_, true) => Err(unreadable("has a key twice")),
+        (_, true) => Err(unreadable("has a duplicate key")),
     }
 }
 

@@ -42,10 +42,10 @@ fn selected_value(pod: Pod<'_>) -> Result<Option<String>, Unreadable> {
         if key != READY {
             return Ok(());
         }
-        let value = value.text().ok_or_else(|| unreadable("is not a text"))?;
+        let value = value.text().ok_or_else(|| unreadable("is not a string"))?;
         match found.replace(value.into_owned()) {
             None => Ok(()),
-            Some(_) => Err(unreadable("stands twice")),
+            Some(_) => Err(unreadable("is duplicate")),
         }
     })?;
     Ok(found)
@@ -80,7 +80,7 @@ impl Injection {
         if has_term(terms)? {
             return Ok(());
         }
-        self.node_note = ", rather on nodes with durward.dev/lxcfs-ready";
+        self.node_note = ", preferably on nodes with durward.dev/lxcfs-ready";
         if slot.is_missing() {
             let node_affinity = Some(node_affinity_with(term()));
             self.add(&slot.pointer(), &core::Affinity { node_affinity, ..core::Affinity::default() })
@@ -173,6 +173,6 @@ fn child<'a>(object: Option<Raw<'a>>, key: &str, name: &str) -> Result<Option<Ra
     let Some(object) = object.filter(|object| object.shape() != Shape::Null) else { return Ok(None) };
     match members(&mut object.scan(), [key])? {
         ([value], false) => Ok(value),
-        (_, true) => Err(Unreadable::new(format!("{name}.{key}"), "stands twice")),
+        (_, true) => Err(Unreadable::new(format!("{name}.{key}"), "is duplicate")),
     }
 }

@@ -44,7 +44,7 @@ fn entry(
     namespace_selector: Selector,
     conditions: Vec<MatchCondition>,
 ) -> WebhookEntry {
-    let mut match_conditions = vec![condition("not-left-alone", not_excluded(config))];
+    let mut match_conditions = vec![condition("not-excluded", not_excluded(config))];
     match_conditions.extend(conditions);
     let rules = vec![
         rule("CREATE", "", "pods", "Namespaced"),
@@ -124,7 +124,7 @@ mod tests {
     }
 
     const NOT_EXCLUDED: (&str, &str) =
-        ("not-left-alone", r#"!(request.namespace in ["kube-system", "durward-system"])"#);
+        ("not-excluded", r#"!(request.namespace in ["kube-system", "durward-system"])"#);
     const NOT_OPTED_OUT: (&str, &str) = (
         "not-opted-out",
         concat!(

@@ -22,25 +22,23 @@ pub(super) enum SkipReason {
     #[error("{0}")]
     InvalidSetting(String),
     /// The kubelet runs a static pod from its own file and ignores changes of the mirror pod.
-    #[error("it is the mirror of a static pod, which the kubelet runs from its own file")]
+    #[error("it mirrors a static pod, which the kubelet runs from its own file")]
     Mirror,
     /// Windows has no `/proc`.
-    #[error("it runs on Windows, where there is no /proc")]
+    #[error("it runs on Windows, which has no /proc")]
     Windows,
     /// LXCFS finds a container by the first process of its pid namespace (lxcfs `lookup_initpid_in_store`), here that of the node.
-    #[error("it has hostPID, so LXCFS would take its processes for the node's")]
+    #[error("hostPID is true, so LXCFS would show values of the node")]
     HostPid,
     /// As above, but the first process is that of the pause container (lxc/lxcfs#543).
-    #[error("it has shareProcessNamespace, so LXCFS would show the limits of the pause container")]
+    #[error("shareProcessNamespace is true, so LXCFS would show limits of the pause container")]
     SharedProcesses,
     /// The runtime mounts every volume of such a pod id-mapped. A FUSE file system rejects that unless its daemon allows it (Linux
     /// 6.12, `FUSE_ALLOW_IDMAP`). LXCFS does not, so the container would not start (as awslabs/mountpoint-s3#1835).
-    #[error(
-        "it has hostUsers: false, and its containers would not start, because LXCFS cannot be mounted id-mapped"
-    )]
+    #[error("hostUsers is false, and LXCFS does not support the id-mapped mounts of such pods")]
     UserNamespace,
     /// The runtime is not known to support the mounts. Kata and Sysbox have their own `/proc`.
-    #[error("its runtimeClassName {class:?} is not among those that take the mounts ({allowed})")]
+    #[error("runtimeClassName {class:?} is not one of the runtimeClasses of the guard ({allowed})")]
     RuntimeClass {
         /// The runtime class of the pod, shortened.
         class: String,
@@ -48,11 +46,11 @@ pub(super) enum SkipReason {
         allowed: String,
     },
     /// The pod mounts the LXCFS directory, as the pods of LXCFS do. It would wait for files that it must serve.
-    #[error("it mounts {0} itself, as the pods that run LXCFS do")]
+    #[error("it mounts {0} itself, as pods that run LXCFS do")]
     MountsLxcfs(String),
     /// The pod has a Bidirectional mount above the LXCFS directory, as the pods of LXCFS do.
     #[error(
-        "it mounts {parent}, above {path}, with mountPropagation Bidirectional, as the pods that run LXCFS do"
+        "it mounts {parent}, above {path}, with mountPropagation Bidirectional, as pods that run LXCFS do"
     )]
     MountsParent {
         /// The LXCFS directory.
@@ -61,15 +59,15 @@ pub(super) enum SkipReason {
         parent: String,
     },
     /// The pod's node selector excludes the nodes on which LXCFS is ready.
-    #[error(
-        "its nodeSelector wants {READY} to be {value:?}, so it would wait for files on a node where LXCFS is not ready"
-    )]
+    #[error("its nodeSelector {READY}={value:?} excludes nodes on which LXCFS is ready")]
     OtherNodes {
         /// The value of the label in the selector, shortened.
         value: String,
     },
     /// Pod Security admission, which runs later, would reject the pod because of its hostPath volumes.
-    #[error("namespace {namespace:?} enforces Pod Security {level}, which refuses hostPath volumes")]
+    #[error(
+        "namespace {namespace:?} enforces Pod Security {level:?}, which forbids hostPath volumes (Durward operator: use mountMethod: auto)"
+    )]
     PodSecurityLabel {
         /// The namespace.
         namespace: String,
@@ -78,7 +76,7 @@ pub(super) enum SkipReason {
     },
     /// As above, and the level is the configured default.
     #[error(
-        "namespace {namespace:?} has no label {ENFORCE}, and podSecurityDefault {level} refuses hostPath volumes"
+        "namespace {namespace:?} has no label {ENFORCE}, and podSecurityDefault {level:?} forbids hostPath volumes (Durward operator: use mountMethod: auto)"
     )]
     PodSecurityDefault {
         /// The namespace.

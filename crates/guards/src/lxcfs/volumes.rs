@@ -88,7 +88,7 @@ impl<'a> Volumes<'a> {
         unreadable: impl Fn(&'static str) -> Unreadable,
     ) -> Result<(), Unreadable> {
         let ([path, path_type], _) = members(&mut host_path.scan(), ["path", "type"])?;
-        let path = bounded_text::optional(path, MAX_PATH, "has a path longer than any path can be");
+        let path = bounded_text::optional(path, MAX_PATH, "has a path longer than 4096 bytes");
         let Some(path) = path.map_err(unreadable)? else { return Ok(()) };
         let path = clean(&path);
         let relation = relation(&path, lxcfs_path.as_str());
@@ -98,13 +98,13 @@ impl<'a> Volumes<'a> {
             if self.parent_volumes.len() == MAX_VOLUMES {
                 return Err(Unreadable::new(
                     "the pod",
-                    "has more than 100 volumes above the folder of LXCFS",
+                    "has more than 100 volumes above the LXCFS directory",
                 ));
             }
             self.parent_volumes.push(ParentVolume { name, path: path.into_owned() });
         } else if let Some(file) = lxcfs_path.file_at(&path) {
             if self.lxcfs_volumes.iter().any(|volume| volume.name == name) {
-                return Err(Unreadable::new("a volume's name", "stands twice"));
+                return Err(Unreadable::new("a volume name", "is duplicate"));
             }
             let is_reusable = path_type.is_some_and(|value| value.get() == "\"File\"");
             self.lxcfs_volumes.push(LxcfsVolume { name, file, is_reusable });

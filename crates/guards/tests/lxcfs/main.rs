@@ -21,14 +21,14 @@ use json_writer::{DuplicateKey, OTHER_VALUES, write};
 /// Configurations with the same properties.
 const CONFIGURATIONS: [&str; 9] = [
     "{}",
-    "{initContainers: true, files: [cpuinfo, meminfo, diskstats, stat, swaps, uptime, loadavg, slabinfo, online]}",
-    "{onlyIfLimited: true, runtimes: {allow: [runc, kata]}}",
-    "{root: /mnt, initContainers: true, files: [meminfo, online]}",
-    "{nodeReadiness: require}",
-    "{nodeReadiness: prefer, initContainers: true}",
-    "{backend: device}",
-    "{backend: device, initContainers: true, onlyIfLimited: true, files: [meminfo, stat]}",
-    "{backend: auto, nodeReadiness: require}",
+    "{includeInitContainers: true, files: [cpuinfo, meminfo, diskstats, stat, swaps, uptime, loadavg, slabinfo, online]}",
+    "{onlyLimitedContainers: true, runtimeClasses: [runc, kata]}",
+    "{lxcfsPath: /mnt, includeInitContainers: true, files: [meminfo, online]}",
+    "{nodeAffinity: required}",
+    "{nodeAffinity: preferred, includeInitContainers: true}",
+    "{mountMethod: devicePlugin}",
+    "{mountMethod: devicePlugin, includeInitContainers: true, onlyLimitedContainers: true, files: [meminfo, stat]}",
+    "{mountMethod: auto, nodeAffinity: required}",
 ];
 /// Indexes in that list.
 const REQUIRED_AFFINITY: usize = 4;

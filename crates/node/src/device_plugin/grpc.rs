@@ -77,13 +77,13 @@ pub(super) async fn read_message<M: Message + Default>(
 fn decode<M: Message + Default>(bytes: &[u8]) -> Result<M, Status> {
     let invalid = |message: &str| Status::new(Code::InvalidArgument, message);
     let Some(([compressed, length @ ..], content)) = bytes.split_first_chunk::<5>() else {
-        return Err(invalid("there is no message"));
+        return Err(invalid("the message is missing"));
     };
     if *compressed != 0 {
-        return Err(Status::new(Code::Unimplemented, "compressed messages are not understood"));
+        return Err(Status::new(Code::Unimplemented, "compressed messages are not supported"));
     }
     if u32::try_from(content.len()) != Ok(u32::from_be_bytes(*length)) {
-        return Err(invalid("it is not one message"));
+        return Err(invalid("the body is not one message"));
     }
     M::decode(content).map_err(|error| invalid(&error.to_string()))
 }
@@ -160,7 +160,7 @@ pub(super) async fn call<M: Message + Default>(
     tokio::select! {
         result = exchange => result,
         result = &mut connection => {
-            Err(Status::unavailable(result.err().map_or_else(|| "the connection ended".to_owned(), |error| error.to_string())))
+            Err(Status::unavailable(result.err().map_or_else(|| "the connection was closed".to_owned(), |error| error.to_string())))
         }
     }
 }

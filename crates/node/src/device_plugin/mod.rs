@@ -30,16 +30,16 @@ const PROBE_INTERVAL: Duration = Duration::from_secs(2);
 /// Flags of `device-plugin`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The configuration file
+    /// Configuration file
     #[arg(long, short, value_name = "FILE")]
     config: PathBuf,
-    /// The directory with the sockets of the kubelet and its plugins
+    /// Directory of the kubelet's plugin sockets
     #[arg(long, value_name = "DIR", default_value = "/var/lib/kubelet/device-plugins")]
     kubelet_dir: PathBuf,
-    /// How many containers of this node can have the files at once; a number below the possible ones becomes a limit
+    /// Number of devices: containers of this node that can have the files
     #[arg(long, value_name = "NUMBER", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     devices: u32,
-    /// The directory with mounts and processes; another one than the kernel's is for tests
+    /// Directory with mounts and processes, for tests
     #[arg(long, value_name = "DIR", default_value = "/proc", hide = true)]
     proc: PathBuf,
     #[command(flatten)]
@@ -57,7 +57,7 @@ async fn serve(args: &Args, config: NodeConfig) -> ExitCode {
     let mut signals = match StopSignals::register() {
         Ok(signals) => signals,
         Err(error) => {
-            tracing::error!(%error, "signals cannot be caught");
+            tracing::error!(%error, "could not register signal handlers");
             return ExitCode::FAILURE;
         }
     };

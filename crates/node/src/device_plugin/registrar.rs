@@ -104,11 +104,11 @@ impl Registrar {
             (Some(found), Some((own, _))) if found == *own => return true,
             // Another process replaced the socket. Two plugins would replace each other's for ever.
             (Some(_), Some(_)) => {
-                self.warn("another process listens at our socket; waiting until it has gone");
+                self.warn("another process listens on the plugin socket; waiting for its end");
                 return false;
             }
             (_, Some(_)) => {
-                tracing::info!(socket = %self.socket.display(), "our socket was removed, as a kubelet does that starts");
+                tracing::info!(socket = %self.socket.display(), "the plugin socket was removed, probably by a starting kubelet");
             }
             (_, None) => {}
         }
@@ -120,9 +120,7 @@ impl Registrar {
             }
             Err(error) => {
                 let socket = self.socket.display();
-                let problem = format!(
-                    "the socket {socket} cannot be made: {error}; is the kubelet's folder elsewhere? --kubelet-dir"
-                );
+                let problem = format!("could not create the socket {socket}: {error}; check --kubelet-dir");
                 // An error, because waiting does not help.
                 if is_due(&mut self.logged, &problem) {
                     tracing::error!("{problem}");
@@ -142,7 +140,7 @@ impl Registrar {
     fn listen(&self) -> io::Result<(SocketId, JoinSet<()>)> {
         match fs::symlink_metadata(&self.socket) {
             Ok(metadata) if metadata.file_type().is_socket() => fs::remove_file(&self.socket)?,
-            Ok(_) => return Err(io::Error::other("something that is no socket stands there")),
+            Ok(_) => return Err(io::Error::other("the path exists and is not a socket")),
             Err(_) => {}
         }
         let listener = UnixListener::bind(&self.socket)?;
@@ -157,7 +155,7 @@ impl Registrar {
     async fn ensure_registered(&mut self) {
         let Some(kubelet) = SocketId::of(&self.kubelet_socket) else {
             self.registered = None;
-            self.warn(&format!("there is no kubelet at {}; waiting for it", self.kubelet_socket.display()));
+            self.warn(&format!("no kubelet listens on {}; waiting", self.kubelet_socket.display()));
             return;
         };
         if let Some((known, at)) = self.registered
@@ -166,7 +164,7 @@ impl Registrar {
             if self.service.open_streams() > 0 || at.elapsed() <= WATCH_TIMEOUT {
                 return;
             }
-            tracing::warn!("the kubelet does not watch the devices any more");
+            tracing::warn!("the kubelet no longer watches the devices");
             self.registered = None;
         }
         if self.retry.is_some_and(|(at, _)| Instant::now() < at) {
@@ -181,16 +179,16 @@ impl Registrar {
         let call = grpc::call::<Empty>(&self.kubelet_socket, REGISTER, &request);
         let problem = match timeout(REGISTER_TIMEOUT, call).await {
             Ok(Ok(_)) => {
-                tracing::info!(resource = DEVICE, "the kubelet knows the devices");
+                tracing::info!(resource = DEVICE, "registered with the kubelet");
                 (self.registered, self.retry, self.logged) = (Some((kubelet, Instant::now())), None, None);
                 return;
             }
             Ok(Err(status)) => status.to_string(),
-            Err(_) => format!("no answer in {} s", REGISTER_TIMEOUT.as_secs()),
+            Err(_) => format!("no response in {} s", REGISTER_TIMEOUT.as_secs()),
         };
         let pause = self.retry.map_or(FIRST_BACKOFF, |(_, pause)| (pause * 2).min(MAX_BACKOFF));
         self.retry = Some((Instant::now() + pause, pause));
-        self.warn(&format!("the kubelet does not take the devices: {problem}"));
+        self.warn(&format!("the kubelet rejects the plugin: {problem}"));
     }
 
     /// Removes the plugin's own socket, and waits for calls in flight.
@@ -199,11 +197,11 @@ impl Registrar {
         if SocketId::of(&self.socket) == Some(own)
             && let Err(error) = fs::remove_file(&self.socket)
         {
-            tracing::warn!(socket = %self.socket.display(), %error, "our socket cannot be removed");
+            tracing::warn!(socket = %self.socket.display(), %error, "could not remove the plugin socket");
         }
         let done = async { while tasks.join_next().await.is_some() {} };
         if timeout(STOP_TIMEOUT, done).await.is_err() {
-            tracing::warn!("some calls of the kubelet were not answered to their end");
+            tracing::warn!("some calls of the kubelet were canceled");
         }
     }
 }
@@ -232,7 +230,7 @@ async fn accept(listener: UnixListener, service: Arc<PluginService>, mut stop: w
         match accepted {
             Ok((stream, _)) => drop(connections.spawn(serve(stream, Arc::clone(&service), stop.clone()))),
             Err(error) => {
-                tracing::warn!(%error, "a connection cannot be taken");
+                tracing::warn!(%error, "could not accept a connection");
                 sleep(FIRST_BACKOFF).await;
             }
         }
@@ -255,7 +253,7 @@ async fn serve(stream: UnixStream, service: Arc<PluginService>, mut stop: watch:
     };
     // A kubelet that stops closes its connections.
     if let Err(error) = result {
-        tracing::debug!(%error, "a connection broke");
+        tracing::debug!(%error, "a connection failed");
     }
 }
 

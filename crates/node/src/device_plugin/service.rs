@@ -2,7 +2,7 @@
 //!
 //! A device is only the right to the files. So there are more devices than a node can have containers, and all are equal. They are
 //! healthy while LXCFS serves every promised file; otherwise the scheduler finds no free device on this node, and pods wait or
-//! run elsewhere. This keeps the promise of `nodeReadiness: require` without a label.
+//! run elsewhere. This keeps the promise of `nodeAffinity: required` without a label.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -78,7 +78,7 @@ impl PluginService {
         let (head, body) = request.into_parts();
         let content_type = head.headers.get(CONTENT_TYPE);
         if !content_type.is_some_and(|value| value.as_bytes().starts_with(b"application/grpc")) {
-            return Ok(failure(&Status::new(Code::InvalidArgument, "only gRPC is spoken here")));
+            return Ok(failure(&Status::new(Code::InvalidArgument, "only gRPC is supported")));
         }
         let method = head.uri.path().strip_prefix("/v1beta1.DevicePlugin/").unwrap_or_default();
         Ok(match method {
@@ -96,7 +96,7 @@ impl PluginService {
                 Err(status) => Err(status),
             }),
             "GetPreferredAllocation" => respond(read_message(body).await.map(preferred)),
-            _ => failure(&Status::new(Code::Unimplemented, format!("there is no {}", head.uri.path()))),
+            _ => failure(&Status::new(Code::Unimplemented, format!("unknown method {}", head.uri.path()))),
         })
     }
 
@@ -124,7 +124,7 @@ impl PluginService {
     async fn allocate(&self, request: &AllocateRequest) -> Result<AllocateResponse, Status> {
         let containers = request.container_requests.len();
         let response = ContainerAllocateResponse { mounts: mounts(self.healthy_monitor().await?.settings()) };
-        tracing::debug!(containers, "containers get the files");
+        tracing::debug!(containers, "allocated devices");
         Ok(AllocateResponse { container_responses: vec![response; containers] })
     }
 
@@ -146,7 +146,7 @@ impl PluginService {
             Health::Healthy => Ok(monitor),
             Health::FirstTimeout(why) | Health::Timeout(why) | Health::Broken(why) => Err(Status::new(
                 Code::Unavailable,
-                format!("LXCFS does not serve this node: {why}; see: durward doctor lxcfs"),
+                format!("LXCFS does not serve all files on this node: {why}; details: durward doctor lxcfs"),
             )),
         }
     }
@@ -168,8 +168,8 @@ fn mounts(settings: &NodeSettings) -> Vec<Mount> {
 
 fn log_health(problem: Option<&str>) {
     match problem {
-        None => tracing::info!("LXCFS serves every file that pods are promised: devices are healthy"),
-        Some(why) => tracing::warn!(why, "LXCFS does not serve what pods are promised: no device is healthy"),
+        None => tracing::info!("LXCFS serves all files, devices are healthy"),
+        Some(why) => tracing::warn!(why, "LXCFS does not serve all files, devices are unhealthy"),
     }
 }
 
@@ -248,9 +248,9 @@ mod tests {
         let (service, _clock) = service(&root).await;
         fs::remove_file(root.path().join("proc/stat")).unwrap();
         service.probe().await;
-        assert!(service.problem.borrow().as_deref().unwrap().contains("is not there"));
+        assert!(service.problem.borrow().as_deref().unwrap().contains("does not exist"));
         let status = service.allocate(&one_container()).await.unwrap_err();
-        assert!(status.message.contains("/proc/stat is not there"), "{status}");
+        assert!(status.message.contains("/proc/stat does not exist"), "{status}");
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,8 +1,8 @@
 //! `durward-node label`: keeps label and annotation of the Node, and makes LXCFS load a new library. One process on each node.
 //!
-//! Pods with `nodeReadiness` select the label, so it follows the health of LXCFS within seconds. When the agent stops, the label
+//! Pods with `nodeAffinity` select the label, so it follows the health of LXCFS within seconds. When the agent stops, the label
 //! stays: LXCFS keeps running, and a kubelet that restarts while the label is missing fails running pods that select it. The time
-//! in the annotation shows whether the agent still runs. Without `nodeReadiness` the agent sends no request to the API server.
+//! in the annotation shows whether the agent still runs. Without `nodeAffinity` the agent sends no request to the API server.
 
 mod node_client;
 
@@ -40,24 +40,24 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 /// Flags of `label`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The configuration file
+    /// Configuration file
     #[arg(long, short, value_name = "FILE")]
     config: PathBuf,
-    /// The name of this node: in a pod, its spec.nodeName
+    /// Name of this node (in a pod: spec.nodeName)
     #[arg(long, value_name = "NAME", env = "NODE_NAME")]
     node: String,
-    /// A library that LXCFS loads again when the file is replaced
+    /// Library that LXCFS loads again when the file is replaced
     #[arg(long, value_name = "FILE")]
     library: Option<PathBuf>,
-    /// The pid file of LXCFS; without it, the process is found by its name and by root
+    /// LXCFS PID file (if it is missing: find the process by name)
     #[arg(long, value_name = "FILE", default_value = PID_FILE)]
     pid_file: PathBuf,
-    /// The runc that starts containers on this node, to read its version
+    /// runc of this node, to read its version
     #[arg(long, value_name = "PROGRAM", default_value = "runc")]
     runc: PathBuf,
     #[command(flatten)]
     access: Access,
-    /// The directory with mounts and processes; another one than the kernel's is for tests
+    /// Directory with mounts and processes, for tests
     #[arg(long, value_name = "DIR", default_value = "/proc", hide = true)]
     proc: PathBuf,
     #[command(flatten)]
@@ -68,8 +68,8 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<ExitCode, Vec<Problem>> {
     let config = NodeConfig::load(&args.config)?;
     if names::node(&args.node).is_err() {
-        let problem = Problem::new(format!("--node {:?} is no name of a node", args.node));
-        return Err(vec![problem.next("in a pod, give it spec.nodeName: env NODE_NAME by fieldRef")]);
+        let problem = Problem::new(format!("--node {:?} is not a node name", args.node));
+        return Err(vec![problem.next("in a pod, set the variable NODE_NAME to spec.nodeName by fieldRef")]);
     }
     args.log.start()?;
     block_on(serve(args, config))
@@ -79,7 +79,7 @@ async fn serve(args: &Args, config: NodeConfig) -> ExitCode {
     let mut signals = match StopSignals::register() {
         Ok(signals) => signals,
         Err(error) => {
-            tracing::error!(%error, "signals cannot be caught");
+            tracing::error!(%error, "could not register signal handlers");
             return ExitCode::FAILURE;
         }
     };
@@ -89,7 +89,7 @@ async fn serve(args: &Args, config: NodeConfig) -> ExitCode {
     let mut agent = Agent::new(args, config);
     let mut ticks = interval(PROBE_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    tracing::info!(node = args.node, root = agent.monitor.settings().root, "keeping the node");
+    tracing::info!(node = args.node, root = agent.monitor.settings().root, "started");
     loop {
         let state = tokio::select! {
             biased;
@@ -113,7 +113,7 @@ async fn serve(args: &Args, config: NodeConfig) -> ExitCode {
         }
         Ok(_) => ExitCode::FAILURE,
         Err(_) => {
-            let why = "the API server did not answer in time, so the label may be another than it should be";
+            let why = "the API server did not answer in time, so the label can be outdated";
             tracing::error!(node = args.node, why, "stopped");
             ExitCode::FAILURE
         }
@@ -210,7 +210,7 @@ impl Agent {
         }
         if !is_known && let Some(process) = &process {
             let version = self.version.as_deref().unwrap_or("unknown");
-            tracing::info!(pid = process.pid(), version, options = process.options.join(","), "LXCFS runs");
+            tracing::info!(pid = process.pid(), version, options = process.options.join(","), "found LXCFS");
         }
         self.process = process;
     }
@@ -221,8 +221,8 @@ impl Agent {
             return;
         }
         match problem {
-            None => tracing::info!("LXCFS serves every file that pods are promised"),
-            Some(why) => tracing::warn!(why, "LXCFS does not serve what pods are promised"),
+            None => tracing::info!("LXCFS serves all files"),
+            Some(why) => tracing::warn!(why, "LXCFS does not serve all files"),
         }
     }
 }

@@ -34,10 +34,10 @@ const MAX_BACKOFF: Duration = Duration::from_secs(60);
 /// Flags for the API server.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(super) struct Access {
-    /// The cluster of the node; in a pod, its own cluster needs no flag
+    /// Kubeconfig of the cluster (default in a pod: its own cluster)
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// Another context of the kubeconfig than its current one
+    /// Kubeconfig context
     #[arg(long, value_name = "NAME")]
     context: Option<String>,
 }
@@ -112,7 +112,7 @@ impl NodeClient {
             .body(patch.to_string().into_bytes())
             .map_err(|error| error.to_string())?;
         let answer = timeout(REQUEST_TIMEOUT, self.send(request)).await;
-        answer.map_err(|_| format!("no answer in {} s", REQUEST_TIMEOUT.as_secs()))?
+        answer.map_err(|_| format!("no response in {} s", REQUEST_TIMEOUT.as_secs()))?
     }
 
     async fn send(&mut self, request: Request<Vec<u8>>) -> Result<(), String> {
@@ -133,12 +133,12 @@ impl NodeClient {
         let kube::Error::Api(status) = error else { return with_sources(error) };
         let name = &self.name;
         match status.code {
-            404 => format!("there is no node {name:?}: --node must be spec.nodeName"),
+            404 => format!("node {name:?} does not exist: --node must be spec.nodeName"),
             403 => format!(
-                "{}: the service account needs patch on nodes (deploy/lxcfs/rbac.yaml), or set nodeReadiness: ignore",
+                "{}: the service account needs permission to patch nodes (deploy/lxcfs/rbac.yaml), or set nodeAffinity: none",
                 status.message
             ),
-            code => format!("the API server answers {code}: {}", status.message),
+            code => format!("the API server returned {code}: {}", status.message),
         }
     }
 }
@@ -170,7 +170,7 @@ pub(super) async fn run_writer(
                 failures = 0;
                 if is_started && logged_label.replace(is_ready) != Some(is_ready) {
                     let label = if is_ready { "true" } else { "none" };
-                    tracing::info!(node = client.name, label, "{READY_LABEL} is written");
+                    tracing::info!(node = client.name, label, "wrote label {READY_LABEL}");
                 }
                 written = Some(state);
             }
@@ -182,7 +182,7 @@ pub(super) async fn run_writer(
                         node = client.name,
                         why,
                         failures,
-                        "the node cannot be told how LXCFS does"
+                        "could not write label and annotation of the node"
                     );
                 }
             }
@@ -190,8 +190,8 @@ pub(super) async fn run_writer(
         if is_last {
             let is_right = result.is_ok() || is_ready || client.is_missing;
             if !is_right {
-                let mend = format!("kubectl label node {} {READY_LABEL}-", client.name);
-                tracing::error!(node = client.name, mend, "the label may still be there");
+                let fix = format!("kubectl label node {} {READY_LABEL}-", client.name);
+                tracing::error!(node = client.name, fix, "the label can still be on the node");
             }
             return is_right;
         }
@@ -394,7 +394,7 @@ mod tests {
     #[tokio::test]
     async fn describes_how_to_fix_an_error() {
         for (code, expected) in
-            [(403, "needs patch on nodes"), (404, "spec.nodeName"), (500, "answers 500: no")]
+            [(403, "needs permission to patch nodes"), (404, "spec.nodeName"), (500, "returned 500: no")]
         {
             let (held, mut client) = fake(other_keys());
             held.lock().unwrap().error_code = Some(code);

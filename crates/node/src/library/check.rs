@@ -42,36 +42,36 @@ const OPERATIONS: [&str; 14] = [
 
 /// Returns an error unless the file is a whole ELF library and defines every function that the program of the process names.
 pub(super) fn check(process: &Process, path: &Path) -> Result<(), String> {
-    let unreadable = |error: std::io::Error| format!("it cannot be read: {error}");
+    let unreadable = |error: std::io::Error| format!("it could not be read: {error}");
     if fs::metadata(path).map_err(unreadable)?.len() > MAX_BYTES {
         return Err(format!("it is larger than {} MiB", MAX_BYTES >> 20));
     }
     let defined = defined_functions(&fs::read(path).map_err(unreadable)?)?;
     let program = fs::read(process.program())
-        .map_err(|error| format!("the program of LXCFS cannot be read: {error}"))?;
+        .map_err(|error| format!("the program of LXCFS could not be read: {error}"))?;
     let missing: Vec<_> =
         named_functions(&program).into_iter().filter(|name| !defined.contains(*name)).collect();
     if missing.is_empty() {
         Ok(())
     } else {
-        Err(format!("it lacks what LXCFS calls: {}", missing.join(", ")))
+        Err(format!("it lacks functions that LXCFS calls: {}", missing.join(", ")))
     }
 }
 
 /// Returns the functions that a library defines, or an error if it is not a library or not complete.
 fn defined_functions(library: &[u8]) -> Result<BTreeSet<String>, String> {
-    let no_library = |why: &dyn Display| format!("it is no library: {why}");
+    let no_library = |why: &dyn Display| format!("it is not a library: {why}");
     let header = FileHeader64::<Endianness>::parse(library).map_err(|error| no_library(&error))?;
     let endian = header.endian().map_err(|error| no_library(&error))?;
     if header.e_type(endian) != ET_DYN {
-        return Err(no_library(&"it is an ELF file of another kind"));
+        return Err(no_library(&"it is another type of ELF file"));
     }
     let segments = header.program_headers(endian, library).map_err(|error| no_library(&error))?;
     let loaded = segments.iter().filter(|segment| segment.p_type(endian) == PT_LOAD);
     let end = loaded.map(|segment| segment.p_offset(endian).saturating_add(segment.p_filesz(endian))).max();
-    let end = end.ok_or_else(|| no_library(&"nothing of it would be loaded"))?;
+    let end = end.ok_or_else(|| no_library(&"it has nothing to load"))?;
     if end > library.len() as u64 {
-        return Err(format!("it is cut off: {} bytes of at least {end}", library.len()));
+        return Err(format!("it is truncated: {} of at least {end} bytes", library.len()));
     }
     let sections = header.sections(endian, library).map_err(|error| no_library(&error))?;
     let symbols = sections.symbols(endian, library, SHT_DYNSYM).map_err(|error| no_library(&error))?;
@@ -115,9 +115,12 @@ mod tests {
         let library = library();
         for length in [0, 3, 63, 64, library.len() / 2, library.len() - (64 << 10)] {
             let error = defined_functions(&library[..length]).unwrap_err();
-            assert!(error.contains("is no library") || error.contains("is cut off"), "{length}: {error}");
+            assert!(
+                error.contains("is not a library") || error.contains("is truncated"),
+                "{length}: {error}"
+            );
         }
-        assert!(defined_functions(b"#!/bin/sh\nexit 0\n").unwrap_err().contains("is no library"));
+        assert!(defined_functions(b"#!/bin/sh\nexit 0\n").unwrap_err().contains("is not a library"));
     }
 
     #[test]

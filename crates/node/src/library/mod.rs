@@ -100,7 +100,7 @@ impl Library {
                 return LibraryState::Absent;
             }
             Err(error) => {
-                return LibraryState::NotLoaded(format!("{} cannot be read: {error}", self.path.display()));
+                return LibraryState::NotLoaded(format!("could not read {}: {error}", self.path.display()));
             }
         };
         let signaled = self.signaled.take();
@@ -108,17 +108,15 @@ impl Library {
             && process != Some(&signaled.process)
         {
             let (pid, library) = (signaled.process.pid(), self.path.display());
-            tracing::error!(pid, %library, "LXCFS is gone since it was told to load the library");
+            tracing::error!(pid, %library, "LXCFS has exited after the signal to load the library");
         }
         let Some(process) = process else {
-            return LibraryState::NotLoaded(
-                "LXCFS is not among the processes that can be seen here".to_owned(),
-            );
+            return LibraryState::NotLoaded("no visible process is LXCFS".to_owned());
         };
         match has_loaded(process, file) {
             Ok(true) => {
                 if signaled.is_some() {
-                    tracing::info!(pid = process.pid(), library = %self.path.display(), "LXCFS has loaded the new library");
+                    tracing::info!(pid = process.pid(), library = %self.path.display(), "LXCFS loaded the new library");
                 }
                 self.failed = None;
                 return LibraryState::Loaded;
@@ -126,7 +124,7 @@ impl Library {
             Ok(false) => {}
             Err(error) => {
                 return LibraryState::NotLoaded(format!(
-                    "what LXCFS has loaded cannot be seen ({error}): that needs root with CAP_SYS_PTRACE, and no AppArmor profile"
+                    "could not read the libraries of LXCFS ({error}): this needs root with CAP_SYS_PTRACE, and no AppArmor profile"
                 ));
             }
         }
@@ -148,7 +146,7 @@ impl Library {
         }
         match self.signal(file, process) {
             Ok(()) => {
-                tracing::info!(pid = process.pid(), library = %self.path.display(), "LXCFS is told to load the library: SIGUSR1");
+                tracing::info!(pid = process.pid(), library = %self.path.display(), "sent SIGUSR1 to LXCFS to load the library");
                 self.signaled = Some(Attempt { file, process: process.clone(), at: Instant::now() });
                 self.loading(file, process)
             }
@@ -165,13 +163,13 @@ impl Library {
     fn signal(&self, file: FileId, process: &Process) -> Result<(), String> {
         check::check(process, &self.path)?;
         if FileId::of(&self.path).ok() != Some(file) {
-            return Err("it has changed while it was tried".to_owned());
+            return Err("it changed during the check".to_owned());
         }
-        process.reload().map_err(|error| format!("LXCFS cannot be told to load it: {error}"))
+        process.reload().map_err(|error| format!("could not send the signal to LXCFS: {error}"))
     }
 
     fn fail(&mut self, file: FileId, process: &Process, reason: String) -> LibraryState {
-        tracing::error!(pid = process.pid(), library = %self.path.display(), why = reason, "LXCFS goes on with the library that it has");
+        tracing::error!(pid = process.pid(), library = %self.path.display(), why = reason, "LXCFS keeps its present library");
         let attempt = Attempt { file, process: process.clone(), at: Instant::now() };
         self.failed = Some((attempt, reason.clone()));
         LibraryState::NotLoaded(reason)
@@ -180,11 +178,11 @@ impl Library {
     fn not_loaded(&self, process: &Process) -> String {
         let loaded = match process.library() {
             Ok(Some(mapped)) => mapped.path,
-            _ => "none that is called liblxcfs.so".to_owned(),
+            _ => "no liblxcfs.so".to_owned(),
         };
         let directory = self.path.parent().unwrap_or(Path::new("/"));
         format!(
-            "LXCFS was told to load it and {} s later had {loaded}: is LD_LIBRARY_PATH={} set for it, and does it see that folder?",
+            "{} s after the signal LXCFS had loaded {loaded}: check that LXCFS runs with LD_LIBRARY_PATH={} and sees that directory",
             LOAD_TIMEOUT.as_secs(),
             directory.display()
         )
@@ -239,7 +237,7 @@ mod tests {
         fs::write(&path, "no library either").unwrap();
         assert_eq!(library.update(Some(&process)), LibraryState::Loading);
         let LibraryState::NotLoaded(reason) = library.update(Some(&process)) else { panic!() };
-        assert!(reason.contains("is no library"), "{reason}");
+        assert!(reason.contains("is not a library"), "{reason}");
         let at = library.failed.as_ref().unwrap().0.at;
         library.update(Some(&process));
         assert_eq!(library.failed.as_ref().unwrap().0.at, at, "it is not tried again at once");
@@ -255,7 +253,7 @@ mod tests {
         assert_eq!(library.update(Some(&process)), LibraryState::Loading);
         tokio::time::advance(LOAD_TIMEOUT).await;
         let LibraryState::NotLoaded(reason) = library.update(Some(&process)) else { panic!() };
-        assert!(reason.contains("15 s later had /x/liblxcfs.so"), "{reason}");
+        assert!(reason.contains("15 s after the signal LXCFS had loaded /x/liblxcfs.so"), "{reason}");
         assert!(reason.contains("LD_LIBRARY_PATH"), "{reason}");
         // Signaled again a minute later.
         tokio::time::advance(RETRY_INTERVAL).await;
@@ -270,7 +268,7 @@ mod tests {
         let LibraryState::NotLoaded(reason) = library.update(Some(&process)) else { panic!() };
         assert!(reason.contains("CAP_SYS_PTRACE"), "{reason}");
         let LibraryState::NotLoaded(reason) = library.update(None) else { panic!() };
-        assert!(reason.contains("not among the processes"), "{reason}");
+        assert!(reason.contains("no visible process"), "{reason}");
         fs::remove_file(&path).unwrap();
         assert_eq!(library.update(Some(&process)), LibraryState::Absent);
     }

@@ -245,7 +245,7 @@ struct Fixture {
 
 impl Fixture {
     fn new() -> Self {
-        let node = Node::new("backend: device");
+        let node = Node::new("mountMethod: devicePlugin");
         let sockets = node.path().join("device-plugins");
         fs::create_dir(&sockets).unwrap();
         Self { node, sockets, runtime: Runtime::new().unwrap() }
@@ -317,7 +317,7 @@ fn a_missing_file_makes_every_device_unhealthy_until_it_is_back() {
         for method in ["Allocate", "PreStartContainer"] {
             let (code, message) = plugin.call::<Devices>(method, &Allocate::default()).await.unwrap_err();
             assert_eq!(code, "14");
-            assert!(message.contains("/proc/swaps is not there"), "{message}");
+            assert!(message.contains("/proc/swaps does not exist"), "{message}");
             assert!(message.contains("durward doctor lxcfs"), "{message}");
         }
         fixture.node.write_file("/proc/swaps", "Filename\tType\n");
@@ -405,7 +405,7 @@ fn follows_a_change_of_the_configuration() {
         let mut kubelet = Kubelet::start(&fixture.sockets, 0);
         let agent = fixture.start();
         kubelet.registered().await;
-        fixture.node.configure("backend: device, files: [uptime]");
+        fixture.node.configure("mountMethod: devicePlugin, files: [uptime]");
         agent.wait_for_message("has changed");
         let mut plugin = Plugin::connect(&fixture.sockets).await;
         let request = Allocate { containers: vec![Ids::default()] };

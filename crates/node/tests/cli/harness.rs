@@ -58,7 +58,7 @@ impl Node {
         let root = self.root();
         self.write(
             "durward.yaml",
-            &format!("apiVersion: durward.dev/v1alpha1\nkind: Configuration\nguards: {{lxcfs: {{root: {}, {options}}}}}\n", root.display()),
+            &format!("apiVersion: durward.dev/v1alpha1\nkind: Configuration\nguards: {{lxcfs: {{lxcfsPath: {}, {options}}}}}\n", root.display()),
         );
     }
 

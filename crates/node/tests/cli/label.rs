@@ -106,7 +106,7 @@ fn start(node: &Node) -> Agent {
 #[test]
 fn labels_the_node_while_lxcfs_serves_and_keeps_the_label_when_the_agent_stops() {
     let api = ApiServer::start();
-    let node = node(&api, "nodeReadiness: require");
+    let node = node(&api, "nodeAffinity: required");
     let mut agent = start(&node);
     agent.wait_until("the label is set", || api.metadata()["labels"][LABEL] == "true");
     let report: Value =
@@ -140,7 +140,7 @@ fn labels_the_node_while_lxcfs_serves_and_keeps_the_label_when_the_agent_stops()
 #[test]
 fn sends_no_request_without_node_readiness() {
     let api = ApiServer::start();
-    let node = node(&api, "nodeReadiness: ignore");
+    let node = node(&api, "nodeAffinity: none");
     let mut agent = start(&node);
     agent.wait_for_message("LXCFS serves every file that pods are promised");
     node.remove_file("/proc/uptime");
@@ -152,14 +152,14 @@ fn sends_no_request_without_node_readiness() {
 #[test]
 fn logs_the_command_that_removes_a_label_that_it_could_not_remove() {
     let api = ApiServer::start();
-    let node = node(&api, "nodeReadiness: prefer");
+    let node = node(&api, "nodeAffinity: preferred");
     node.remove_file("/proc/uptime");
     node.write("kubeconfig", &kubeconfig(1));
     let mut agent = start(&node);
     agent.wait_for_message("the node cannot be told how LXCFS does");
     assert_eq!(agent.stop().code(), Some(1));
     let line = agent.wait_for_log(|line| line["level"] == "ERROR");
-    assert_eq!(line["mend"], "kubectl label node n1 durward.dev/lxcfs-ready-");
+    assert_eq!(line["fix"], "kubectl label node n1 durward.dev/lxcfs-ready-");
 }
 
 #[test]
@@ -182,5 +182,5 @@ fn rejects_bad_input_before_it_starts() {
     );
     let (code, error) = node.run(&["device-plugin", "--config", "durward.yaml"]);
     assert_eq!(code, 2);
-    assert!(error.contains("the lxcfs guard is not on"), "{error}");
+    assert!(error.contains("the lxcfs guard is off"), "{error}");
 }

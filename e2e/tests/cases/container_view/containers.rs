@@ -58,7 +58,7 @@ fn named_init_containers_and_sidecars_see_their_own_limits(context: &'static Tes
 
 #[e2e::case(Reconfigures)]
 fn configured_init_containers_and_sidecars_see_their_own_limits(context: &'static TestContext) -> Result<()> {
-    let node = shared_with(context, "  lxcfs: {initContainers: true}")?;
+    let node = shared_with(context, "  lxcfs: {includeInitContainers: true}")?;
     let shop = node.namespace("shop")?;
     let pod = ready(&node, &shop, &pod_with_all_kinds(&shop, "kinds").is_admitted()?)?;
     ContainerView::parse(&pod.logs("once")?)?.with_memory(48)?;

@@ -48,9 +48,9 @@ const ONLY_SKIPPED: [(&str, &[&str]); 2] =
 /// Configurations: each adds to other places of a pod.
 const CONFIGURATIONS: [(&str, &str); 4] = [
     ("volumes", DEFAULTS),
-    ("require", "  lxcfs: {nodeReadiness: require}"),
-    ("prefer", "  lxcfs: {nodeReadiness: prefer}"),
-    ("device", "  lxcfs: {backend: device}"),
+    ("require", "  lxcfs: {nodeAffinity: required}"),
+    ("prefer", "  lxcfs: {nodeAffinity: preferred}"),
+    ("device", "  lxcfs: {mountMethod: devicePlugin}"),
 ];
 
 /// The additions of the last three.

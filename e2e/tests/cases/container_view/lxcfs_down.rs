@@ -96,7 +96,7 @@ fn a_dead_mount_of_a_killed_lxcfs_prevents_container_starts(context: &'static Te
 
 #[e2e::case(Reconfigures)]
 fn a_pod_waits_for_the_label_of_a_ready_node(context: &'static TestContext) -> Result<()> {
-    let node = shared_with(context, "  lxcfs: {nodeReadiness: require}")?;
+    let node = shared_with(context, "  lxcfs: {nodeAffinity: required}")?;
     let shop = node.namespace("shop")?;
     let label = |value: Value| {
         let labels = json!({"metadata": {"labels": {"durward.dev/lxcfs-ready": value}}});

@@ -94,7 +94,8 @@ fn a_pod_sees_only_the_chosen_files_in_the_chosen_containers(context: &'static T
 
 #[e2e::case(Reconfigures)]
 fn the_online_file_makes_programs_count_the_cpus_of_the_limit(context: &'static TestContext) -> Result<()> {
-    let node = shared_with(context, "  lxcfs: {files: [meminfo, online, loadavg], onlyIfLimited: true}")?;
+    let node =
+        shared_with(context, "  lxcfs: {files: [meminfo, online, loadavg], onlyLimitedContainers: true}")?;
     let shop = node.namespace("shop")?;
     let both = idle_pod(&shop, "both").annotated(OPT_IN, "enabled").is_admitted()?.without_warnings()?;
     let memory = shop
@@ -148,7 +149,7 @@ fn a_pod_sees_the_file_that_it_mounts_itself(context: &'static TestContext) -> R
         .with(with_short_grace)
         .with(|pod| pod["spec"]["volumes"] = json!([{"name": "own", "configMap": {"name": "own"}}]))
         .is_admitted()?
-        .with_warning("container \"app\" keeps the pod's own mount at /proc/meminfo")?;
+        .with_warning("container \"app\" already mounts /proc/meminfo")?;
     let status = admitted.pod["metadata"]["annotations"][STATUS].as_str().unwrap_or_default();
     ensure!(status.starts_with("app=cpuinfo,diskstats,stat,swaps,uptime"), "the status is {status:?}");
     let pod = ready(&node, &shop, &admitted)?;

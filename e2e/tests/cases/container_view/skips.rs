@@ -20,7 +20,7 @@ fn a_pod_in_a_restricted_namespace_runs_without_files(context: &'static TestCont
         .container_like("app", node::idle(container))
         .with(with_short_grace)
         .is_admitted()?
-        .skipped_because("enforces Pod Security restricted, which refuses hostPath")?;
+        .skipped_because("enforces Pod Security \"restricted\", which forbids hostPath")?;
     ContainerView::read(&ready(&node, &strict, &admitted)?, "app")?.of_node(&node).map(drop)
 }
 
@@ -33,8 +33,8 @@ fn pods_that_share_processes_run_without_files(context: &'static TestContext) ->
             idle_pod(&shop, name).annotated(OPT_IN, "enabled").with(|pod| pod["spec"][field] = true.into());
         pod.is_admitted()?.skipped_because(why)
     };
-    let host = sharing("host", "hostPID", "it has hostPID")?;
-    let shared = sharing("shared", "shareProcessNamespace", "it has shareProcessNamespace")?;
+    let host = sharing("host", "hostPID", "hostPID is true")?;
+    let shared = sharing("shared", "shareProcessNamespace", "shareProcessNamespace is true")?;
     for admitted in [host, shared] {
         ContainerView::read(&ready(&node, &shop, &admitted)?, "app")?.of_node(&node)?;
     }

@@ -31,7 +31,7 @@ fn a_restricted_pod_gets_the_device_without_host_paths(context: &'static TestCon
 fn backend_device_gives_every_pod_the_device(context: &'static TestContext) -> Result<()> {
     let fixture = exclusive(context)?;
     let shop = fixture.node.namespace("shop")?;
-    let configured = fixture.configured("  lxcfs: {backend: device}")?;
+    let configured = fixture.configured("  lxcfs: {mountMethod: devicePlugin}")?;
     let admitted = limited_pod(&shop, "web").is_admitted()?.without_warnings()?;
     requests_device(&admitted.pod)?;
     let web = fixture.node.pod(&shop, "web").is_ready()?;
@@ -86,7 +86,7 @@ fn pods_run_and_restart_without_the_plugin(context: &'static TestContext) -> Res
     let fixture = exclusive(context)?;
     let strict = fixture.node.labelled_namespace("strict", &RESTRICTED)?;
     let shop = fixture.node.namespace("shop")?;
-    let configured = fixture.configured("  lxcfs: {backend: device}")?;
+    let configured = fixture.configured("  lxcfs: {mountMethod: devicePlugin}")?;
     reading_pod(&shop, "reader").is_admitted()?;
     restricted_pod(&strict, "careful").is_admitted()?;
     let reader = fixture.node.pod(&shop, "reader").is_ready()?;

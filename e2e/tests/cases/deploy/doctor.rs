@@ -13,7 +13,7 @@ fn reports_what_pods_see_on_a_healthy_node(context: &'static TestContext) -> Res
         output.exited_with(0)?;
         contains_all(
             &output.stdout,
-            &["LXCFS 5.0.3", "meminfo, swaps: the container's memory limit", "nothing to mend"],
+            &["LXCFS 5.0.3", "meminfo, swaps: the container's memory limit", "no problems found"],
         )?;
     }
     let through_the_api = fixture.doctor()?.stdout;
@@ -28,7 +28,7 @@ fn reports_a_node_without_the_agent(context: &'static TestContext) -> Result<()>
     output.exited_with(1)?;
     contains_all(
         &output.stdout,
-        &["0 of 1 nodes", "node-1  unknown", "nothing tells of LXCFS on node-1", "apply -k deploy/lxcfs"],
+        &["0 of 1 nodes", "node-1  unknown", "no information about LXCFS on node-1", "apply -k deploy/lxcfs"],
     )?;
     Ok(())
 }
@@ -39,11 +39,11 @@ fn reports_how_to_start_lxcfs(context: &'static TestContext) -> Result<()> {
     let lxcfs = fixture.remove(LXCFS)?;
     fixture.await_diagnosis(&[
         "node-1  does not serve",
-        "LXCFS does not serve what pods are promised: cpuinfo missing, meminfo missing",
-        "on the node: does LXCFS run, and is /var/lib/lxcfs mounted",
+        "LXCFS does not serve all files: cpuinfo missing, meminfo missing",
+        "on the node: check that LXCFS runs and is mounted",
     ])?;
     fixture.await_diagnosis_on_node(&[
-        "LXCFS is not mounted at /var/lib/lxcfs: /var/lib/lxcfs/proc/cpuinfo is not there",
+        "LXCFS is not mounted at /var/lib/lxcfs: /var/lib/lxcfs/proc/cpuinfo does not exist",
         "the pod waits (\"hostPath type check failed\")",
     ])?;
     // An injector without a hostPath type creates such a directory.
@@ -51,7 +51,7 @@ fn reports_how_to_start_lxcfs(context: &'static TestContext) -> Result<()> {
     fixture.await_diagnosis(&["meminfo not-a-file"])?;
     fixture.await_diagnosis_on_node(&[
         "/var/lib/lxcfs/proc/meminfo is not a file",
-        "remove what stands in the way",
+        "remove the directory in place of the file",
     ])?;
     fixture.node.run(&["rm", "-r", "/var/lib/lxcfs/proc"])?.succeeded()?;
     lxcfs.restore()
@@ -64,12 +64,9 @@ fn reports_a_hanging_and_a_dead_lxcfs(context: &'static TestContext) -> Result<(
     fixture.signal("STOP", process)?;
     let hangs = await_frozen(process)
         .and_then(|()| {
-            fixture.await_diagnosis_on_node(&[
-                "does not answer",
-                "whatever reads such a file in a container hangs",
-            ])
+            fixture.await_diagnosis_on_node(&["does not answer", "reads of such a file in a container hang"])
         })
-        .and_then(|()| fixture.await_diagnosis(&["meminfo silent", "is LXCFS stopped, or out of memory?"]));
+        .and_then(|()| fixture.await_diagnosis(&["meminfo silent", "check whether LXCFS hangs"]));
     fixture.signal("CONT", process)?;
     hangs?;
     fixture.await_label(true)?;
@@ -84,7 +81,7 @@ fn reports_a_hanging_and_a_dead_lxcfs(context: &'static TestContext) -> Result<(
                 .await_diagnosis_on_node(&["Transport endpoint is not connected", "umount -l /var/lib/lxcfs"])
         })
         .and_then(|()| {
-            fixture.await_diagnosis(&["meminfo dead", "umount -l /var/lib/lxcfs, then start LXCFS again"])
+            fixture.await_diagnosis(&["meminfo dead", "umount -l /var/lib/lxcfs, then start LXCFS"])
         });
     fixture.signal("CONT", guardian)?;
     has_dead_files
@@ -106,7 +103,7 @@ fn the_documented_removal_leaves_nothing_on_the_node(context: &'static TestConte
         })?;
         fixture.await_devices("0")?;
         // The kubelet still lists the resource, with a quantity of zero.
-        fixture.await_diagnosis(&["nobody tells how LXCFS does there", "nobody offers the resource"])?;
+        fixture.await_diagnosis(&["lxcfs-node is missing", "does not offer the resource"])?;
         let node = fixture.node.object()?;
         let (labels, annotations) = (&node["metadata"]["labels"], &node["metadata"]["annotations"]);
         ensure!(labels[READY].is_null() && annotations[REPORT].is_null(), "the Node still has {annotations}");

@@ -22,7 +22,7 @@ use crate::cases::objects::list;
 const NAMESPACE: &str = "durward-system";
 
 /// The `guards` section of this area: it uses everything that the agents on nodes offer.
-pub(super) const GUARDS: &str = "  lxcfs: {backend: auto, nodeReadiness: require}";
+pub(super) const GUARDS: &str = "  lxcfs: {mountMethod: auto, nodeAffinity: required}";
 
 // The DaemonSets of the directory.
 pub(super) const LXCFS: &str = "durward-lxcfs";
@@ -258,7 +258,7 @@ impl Environment {
     pub(super) fn doctor_on_node(&self) -> Result<Output> {
         let program = self.context.durward_program()?.display().to_string();
         let config = self.installation.config().display().to_string();
-        self.node.run(&[&program, "doctor", "lxcfs", "--here", "--config", &config])
+        self.node.run(&[&program, "doctor", "lxcfs", "--local", "--config", &config])
     }
 
     /// Returns the pid of the LXCFS that serves the mount of this node. Other nodes of the host have their own.

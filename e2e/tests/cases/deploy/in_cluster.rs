@@ -82,7 +82,7 @@ fn replacing_replicas_under_load_fails_no_pod(context: &'static TestContext) -> 
 impl Environment {
     /// Installs Durward and returns when its pods are called.
     pub(super) fn install(&self, namespace: &Namespace<'_>) -> Result<()> {
-        let guards = "  lxcfs: {backend: auto, nodeReadiness: require, webhook: {failurePolicy: Fail}}";
+        let guards = "  lxcfs: {mountMethod: auto, nodeAffinity: required, webhook: {failurePolicy: Fail}}";
         let (_, applied) = in_pods::install(self.context, self.node, namespace, guards)?;
         // kubectl also warns of objects without its last-applied annotation, after an earlier installation.
         let warnings: Vec<_> = applied.stderr.lines().filter(|line| line.contains("violate")).collect();

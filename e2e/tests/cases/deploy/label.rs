@@ -28,12 +28,10 @@ fn label_and_annotation_follow_lxcfs_and_outlast_the_agent(context: &'static Tes
     ensure!(has_label(&node) && annotation.is_string(), "they were removed with the agent: {annotation}");
     let kubectl = fixture.node.cluster().kubectl();
     kubectl.run(&["annotate", "node", NAME, &format!("{REPORT}-")])?.succeeded()?;
-    fixture.await_diagnosis(&[
-        "no annotation that would say who keeps it",
-        "label node node-1 durward.dev/lxcfs-ready-",
-    ])?;
+    fixture
+        .await_diagnosis(&["but the annotation is missing", "label node node-1 durward.dev/lxcfs-ready-"])?;
     kubectl.run(&["label", "node", NAME, &format!("{READY}-")])?.succeeded()?;
-    fixture.await_diagnosis(&["nobody tells how LXCFS does there", "apply -k deploy/lxcfs"])?;
+    fixture.await_diagnosis(&["lxcfs-node is missing", "apply -k deploy/lxcfs"])?;
     supervisor.restore()?;
     fixture.await_label(true)
 }
@@ -42,7 +40,7 @@ fn label_and_annotation_follow_lxcfs_and_outlast_the_agent(context: &'static Tes
 fn a_changed_configuration_needs_no_restart(context: &'static TestContext) -> Result<()> {
     let fixture = exclusive(context)?;
     let before = fixture.pod(LABEL_AGENT)?["metadata"]["uid"].clone();
-    fixture.configure_agents("  lxcfs: {nodeReadiness: ignore}")?;
+    fixture.configure_agents("  lxcfs: {nodeAffinity: none}")?;
     let seen = fixture.await_label(false).and_then(|()| fixture.await_report("nothing", Value::is_null));
     fixture.configure_agents(GUARDS)?;
     seen?;
@@ -76,7 +74,7 @@ fn pods_that_require_readiness_wait_for_lxcfs(context: &'static TestContext) -> 
 fn pods_that_prefer_readiness_wait_on_the_node(context: &'static TestContext) -> Result<()> {
     let fixture = exclusive(context)?;
     let shop = fixture.node.namespace("shop")?;
-    let configured = fixture.configured("  lxcfs: {nodeReadiness: prefer}")?;
+    let configured = fixture.configured("  lxcfs: {nodeAffinity: preferred}")?;
     let lxcfs = fixture.remove(LXCFS)?;
     fixture.await_label(false)?;
     let admitted = limited_pod(&shop, "web").is_admitted()?;
@@ -106,11 +104,11 @@ fn a_missing_permission_is_logged(context: &'static TestContext) -> Result<()> {
     let seen = (|| {
         let pod = fixture.pod(LABEL_AGENT)?["metadata"]["name"].as_str().unwrap_or_default().to_owned();
         kubectl.run(&["delete", "pod", "-n", fixture.namespace.name(), &pod])?.succeeded()?;
-        fixture.await_logged(LABEL_AGENT, "the service account needs patch on nodes")
+        fixture.await_logged(LABEL_AGENT, "the service account needs permission to patch nodes")
     })();
     kubectl.run(&["apply", "-f", rbac])?.succeeded()?;
     seen?;
-    fixture.await_logged(LABEL_AGENT, "keeping the node")?;
+    fixture.await_logged(LABEL_AGENT, "started")?;
     // The label stayed, because removing it was forbidden too; now it is updated again.
     let lxcfs = fixture.remove(LXCFS)?;
     fixture.await_label(false)?;
@@ -128,10 +126,10 @@ fn the_agent_token_can_change_one_label_and_one_annotation(context: &'static Tes
     let path = format!("/api/v1/nodes/{NAME}");
     let label = |key: &str, value: Value| json!({"metadata": {"labels": {key: value}}});
     let refused = [
-        (&path, label("kubernetes.io/os", Value::Null), "may change only the label"),
-        (&path, label("shop", "x".into()), "may change only the label"),
-        (&path, json!({"metadata": {"annotations": {"shop": "x"}}}), "may change only the label"),
-        (&path, json!({"spec": {"unschedulable": true}}), "may change only the label"),
+        (&path, label("kubernetes.io/os", Value::Null), "can change only the label"),
+        (&path, label("shop", "x".into()), "can change only the label"),
+        (&path, json!({"metadata": {"annotations": {"shop": "x"}}}), "can change only the label"),
+        (&path, json!({"spec": {"unschedulable": true}}), "can change only the label"),
         (&format!("{path}/status"), json!({"status": {"capacity": {"shop": "1"}}}), "cannot patch resource"),
     ];
     for (path, change, why) in refused {

@@ -57,7 +57,7 @@ fn a_library_that_would_crash_lxcfs_is_not_loaded(context: &'static TestContext)
     let reports = |why: &str| {
         fixture
             .await_report(why, |report| report["library"].as_str().is_some_and(|text| text.contains(why)))?;
-        fixture.await_diagnosis(&["LXCFS has not loaded the library that lies on the node", why])?;
+        fixture.await_diagnosis(&["LXCFS did not load the library on the node", why])?;
         ensure!(fixture.process()? == before, "LXCFS was replaced");
         count_reads(&reader).map(drop)
     };
@@ -68,12 +68,12 @@ fn a_library_that_would_crash_lxcfs_is_not_loaded(context: &'static TestContext)
         let good = std::fs::read(&whole)?;
         std::fs::write(&unfinished, &good[..good.len() / 2])?;
         std::fs::rename(&unfinished, &whole)?;
-        reports("it is cut off")?;
+        reports("it is truncated")?;
         let directory = host_library().parent().and_then(Path::parent).map(Path::to_owned);
         let foreign = directory.context("a library without a directory")?.join("libfuse3.so.3");
         image(&fixture, "durward.test/lxcfs:3", &foreign)?;
         fixture.deploy("durward.test/lxcfs:3")?;
-        reports("it lacks what LXCFS calls")
+        reports("it lacks functions that LXCFS calls")
     })();
     // A changed template replaces the pods, whatever the node has.
     fixture.deploy("durward.test/lxcfs:3").and_then(|()| fixture.deploy(FIRST_IMAGE))?;

@@ -17,12 +17,15 @@ use node::{FileState, NodeAnnotation};
 /// Age of an outdated annotation. The label agent writes it every five minutes, so it has missed two writes.
 const OLD: Duration = Duration::from_secs(15 * 60);
 
-/// Sections of `deploy/lxcfs/README.md`.
-const UPGRADE: &str = "Upgrade of the library: no pod notices";
-const INSTALLED: &str = "LXCFS that is installed on the node";
+/// The page about LXCFS on nodes.
+const PAGE: &str = "https://github.com/durward/durward/blob/main/docs/src/lxcfs/nodes-upgrade.md";
+
+/// Sections of that page.
+const UPGRADE: &str = "Upgrade the library";
+const INSTALLED: &str = "LXCFS installed on the node";
 
 fn see(section: &str) -> String {
-    format!("see {section:?} in deploy/lxcfs/README.md")
+    format!("see {PAGE}#{}", section.to_lowercase().replace(' ', "-"))
 }
 
 /// The number of names that a message lists.
@@ -86,7 +89,7 @@ impl NodeReport {
             Serves::Yes => style.green("serves"),
             Serves::No => style.red("does not serve"),
             Serves::Unknown => style.yellow("unknown"),
-            Serves::Windows => style.dim("Windows: there is no /proc, and its pods are left alone"),
+            Serves::Windows => style.dim("Windows has no /proc, so its pods get no files"),
         };
         let mut parts = Vec::new();
         if let Some(report) = &self.report {
@@ -156,11 +159,11 @@ impl Expectation {
     /// Reports a list that could not be read.
     pub(super) fn unlisted(&self, what: &'static str, why: &str) -> Finding {
         let (matters, namespace) = match what {
-            "nodes" => ("nothing can be said of any node", String::new()),
-            _ => ("which of LXCFS's own pods run, and where, is not known", format!(" -n {}", self.home)),
+            "nodes" => ("no node could be checked", String::new()),
+            _ => ("the pods of LXCFS could not be checked", format!(" -n {}", self.home)),
         };
-        let fix = format!("{} get {what}{namespace} (whoever asks needs list on {what})", self.kubectl);
-        Finding::new(None, what, format!("{what} cannot be listed: {why}"), matters, fix)
+        let fix = format!("{} get {what}{namespace} (you need permission to list {what})", self.kubectl);
+        Finding::new(None, what, format!("could not list {what}: {why}"), matters, fix)
     }
 
     /// Reports a pod of LXCFS or its agents that is not ready.
@@ -168,17 +171,21 @@ impl Expectation {
         let why = pod.not_ready.as_deref()?;
         let matters = match pod.component {
             Component::Lxcfs if is_served => {
-                "the files are served there all the same, so by another LXCFS: then this pod is not for that node"
+                "another LXCFS serves the files on that node, so the node does not need this pod"
             }
-            Component::Lxcfs => "LXCFS itself: containers there have no files, or dead ones",
-            Component::Node => "nobody keeps the node's label and annotation true, and no library is loaded",
-            Component::Device => "the resource is not offered there, so pods that ask for it do not come",
-            Component::Library => "the node keeps the library that it has",
+            Component::Lxcfs => "this is LXCFS itself: containers on that node have no files, or broken ones",
+            Component::Node => {
+                "label and annotation of the node are not updated, and LXCFS does not load a new library"
+            }
+            Component::Device => {
+                "the node does not offer the resource, so pods that request it are not scheduled there"
+            }
+            Component::Library => "LXCFS on that node keeps its present library",
         };
         let node = Some(pod.node.clone()).filter(|node| !node.is_empty()).map(Subject::Node);
         let mut fix = format!("{} -n {} describe pod {}", self.kubectl, self.home, pod.name);
         if is_served && pod.component == Component::Lxcfs {
-            fix = format!("{}; or look at it: {fix}", see(INSTALLED));
+            fix = format!("{}; for details: {fix}", see(INSTALLED));
         }
         Some(Finding::new(node, "pod", format!("pod {} is not ready: {why}", pod.name), matters, fix))
     }
@@ -194,18 +201,18 @@ impl Expectation {
         let runs = pods.is_some_and(|pods| pods.iter().any(|pod| pod.component == Component::Lxcfs));
         let fix = if runs {
             format!(
-                "{} -n {} get daemonsets -l app.kubernetes.io/name=durward (their nodeSelector and tolerations must fit these nodes)",
+                "{} -n {} get daemonsets -l app.kubernetes.io/name=durward (nodeSelector and tolerations must match these nodes)",
                 self.kubectl, self.home
             )
         } else {
             format!(
-                "{} apply -k deploy/lxcfs; or, where LXCFS is installed on the nodes themselves, look there: durward doctor lxcfs --here",
+                "{} apply -k deploy/lxcfs; if LXCFS is installed on the nodes, run there: durward doctor lxcfs --local",
                 self.kubectl
             )
         };
-        let what = format!("nothing tells of LXCFS on {}{more}", shown.join(", "));
-        let why = "pods with the files may come to them, and wait there for files that nobody serves";
-        Some(Finding::new(None, "unseen", what, why, fix))
+        let what = format!("no information about LXCFS on {}{more}", shown.join(", "));
+        let why = "pods with LXCFS files can be scheduled there, and wait for the files";
+        Some(Finding::new(None, "no-data", what, why, fix))
     }
 }
 
@@ -230,7 +237,7 @@ impl NodeCheck<'_> {
             return Ok(Serves::Windows);
         }
         if let Some(why) = &self.node.not_ready {
-            return Err(format!("the node is not Ready ({why}), so what it said last is old"));
+            return Err(format!("the node is not Ready ({why}), so its last report is outdated"));
         }
         if let Some(report) = self.report().filter(|_| self.old().is_none()) {
             return of(self.unserved(report).is_empty() && report.root == self.expected.on_node.root);
@@ -238,16 +245,16 @@ impl NodeCheck<'_> {
         if let Some(devices) = self.node.devices {
             return of(devices > 0);
         }
-        let examine = "to know it, durward doctor lxcfs --here on the node, or nodeReadiness: prefer";
+        let examine = "run durward doctor lxcfs --local on the node, or set nodeAffinity: preferred";
         match self.pod(Component::Lxcfs) {
             Some(pod) if pod.not_ready.is_some() => Ok(Serves::No),
             Some(_) if self.expected.on_node.files == [LxcfsFile::Meminfo] => Ok(Serves::Yes),
             Some(_) => Err(format!(
-                "meminfo is served, since LXCFS's pod is Ready; of the other files nothing is told ({examine})"
+                "LXCFS's pod is Ready, so meminfo is served; no information about the other files ({examine})"
             )),
             None => Err(match self.old() {
                 Some(old) => old,
-                None => format!("nothing is told ({examine})"),
+                None => format!("no information ({examine})"),
             }),
         }
     }
@@ -259,7 +266,7 @@ impl NodeCheck<'_> {
             Some(age) => {
                 Some(format!("the annotation {NODE_ANNOTATION} is {} minutes old", age.as_secs() / 60))
             }
-            None => Some(format!("the annotation {NODE_ANNOTATION} does not say how old it is")),
+            None => Some(format!("the annotation {NODE_ANNOTATION} has no valid time")),
         }
     }
 
@@ -289,7 +296,7 @@ impl NodeCheck<'_> {
             found.push(self.found(
                 "node",
                 format!("the node is not Ready: {why}"),
-                "what label, annotation and resource say of it is from before, and no new pod starts there",
+                "label, annotation and resource are outdated, and no new pod starts there",
                 format!("{} describe node {}", self.expected.kubectl, self.node.name),
             ));
             return found;
@@ -299,15 +306,15 @@ impl NodeCheck<'_> {
             Some(Ok(_)) if self.old().is_some() => {}
             Some(Ok(report)) => found.extend(self.of_report(report)),
             Some(Err(error)) => found.push(self.found(
-                "untold",
-                format!("the annotation {NODE_ANNOTATION} cannot be understood: {error}"),
-                "it is not known what LXCFS serves there",
+                "annotation",
+                format!("the annotation {NODE_ANNOTATION} is not valid: {error}"),
+                "the state of LXCFS on the node is unknown",
                 format!(
-                    "{} annotate node {} {NODE_ANNOTATION}- (it is written again within five minutes)",
+                    "{} annotate node {} {NODE_ANNOTATION}- (durward-node writes it again within five minutes)",
                     self.expected.kubectl, self.node.name
                 ),
             )),
-            None => found.extend(self.untold()),
+            None => found.extend(self.missing_annotation()),
         }
         found.extend(self.label(serves));
         found.extend(self.device());
@@ -319,14 +326,14 @@ impl NodeCheck<'_> {
         let on_node = &self.expected.on_node;
         if report.root != on_node.root {
             let fix = if self.expected.is_configured {
-                "restart lxcfs-node with this configuration, or put guards.lxcfs.root right".to_owned()
+                "restart durward-node with this configuration, or correct guards.lxcfs.lxcfsPath".to_owned()
             } else {
-                "give --config FILE, with which Durward serves".to_owned()
+                "run this command with --config FILE, the configuration of the server".to_owned()
             };
             found.push(self.found(
-                "root",
-                format!("LXCFS is looked for at {}, and pods are promised {}", report.root, on_node.root),
-                "pods would get other files than those that were looked at",
+                "path",
+                format!("durward-node checks {}, and the guard mounts {}", report.root, on_node.root),
+                "the state of the files that pods get is unknown",
                 fix,
             ));
             return found;
@@ -337,7 +344,7 @@ impl NodeCheck<'_> {
                 unserved.iter().map(|(file, word)| format!("{} {word}", file.name())).collect();
             found.push(self.found(
                 "files",
-                format!("LXCFS does not serve what pods are promised: {}", list.join(", ")),
+                format!("LXCFS does not serve all files: {}", list.join(", ")),
                 why(word),
                 fix(word, &on_node.root),
             ));
@@ -347,9 +354,9 @@ impl NodeCheck<'_> {
             if !refused.is_empty() {
                 found.push(self.found(
                     "runtime",
-                    format!("runc {} lets nobody mount {}", runtime.version, refused.join(", ")),
+                    format!("runc {} does not allow mounts of {}", runtime.version, refused.join(", ")),
                     "containers with these files do not start there (\"inside /proc\")",
-                    "take them out of guards.lxcfs.files, or bring a newer runc to the node".to_owned(),
+                    "remove them from guards.lxcfs.files, or install a newer runc on the node".to_owned(),
                 ));
             }
         }
@@ -358,30 +365,36 @@ impl NodeCheck<'_> {
         {
             found.push(self.found(
                 "library",
-                format!("LXCFS has not loaded the library that lies on the node: {library}"),
-                "the node goes on with the library that it has, which is safe, and is not what was rolled out",
+                format!("LXCFS did not load the library on the node: {library}"),
+                "LXCFS keeps its present library, which is safe; the rollout has no effect there",
                 // Without a Ready LXCFS pod, the LXCFS of the node itself serves.
-                see(if self.pod(Component::Lxcfs).is_some_and(|pod| pod.not_ready.is_none()) { UPGRADE } else { INSTALLED }),
+                see(if self.pod(Component::Lxcfs).is_some_and(|pod| pod.not_ready.is_none()) {
+                    UPGRADE
+                } else {
+                    INSTALLED
+                }),
             ));
         }
         found
     }
 
     /// Reports a missing annotation if pods select nodes by the readiness label.
-    fn untold(&self) -> Option<Finding> {
+    fn missing_annotation(&self) -> Option<Finding> {
         if !self.expected.on_node.is_label_wanted {
             return None;
         }
         let kubectl = &self.expected.kubectl;
         let home = &self.expected.home;
         let fix = match self.pod(Component::Node) {
-            Some(pod) => format!("{kubectl} -n {home} logs {} (is it permitted to patch nodes?)", pod.name),
+            Some(pod) => {
+                format!("{kubectl} -n {home} logs {} (it needs permission to patch nodes)", pod.name)
+            }
             None => format!("{kubectl} apply -k deploy/lxcfs"),
         };
         Some(self.found(
-            "untold",
-            "nobody tells how LXCFS does there".to_owned(),
-            "with guards.lxcfs.nodeReadiness pods do not come to a node without the label",
+            "annotation",
+            format!("the annotation {NODE_ANNOTATION} is missing"),
+            "because of guards.lxcfs.nodeAffinity, pods avoid a node without the label",
             fix,
         ))
     }
@@ -392,39 +405,39 @@ impl NodeCheck<'_> {
         match (&self.node.label, serves) {
             _ if let Some(what) = self.stale() => {
                 let why = match &self.node.label {
-                    Some(_) => "pods go on coming when LXCFS serves no more",
-                    None => "whoever reads it takes for true what nobody has looked at since",
+                    Some(_) => "pods are scheduled there even if LXCFS stops serving",
+                    None => "the annotation can be wrong",
                 };
-                let take_off = format!(
+                let remove = format!(
                     "{kubectl} label node {name} {READY_LABEL}-; {kubectl} annotate node {name} {NODE_ANNOTATION}-"
                 );
                 let fix = match self.pod(Component::Node) {
                     Some(pod) => format!(
-                        "{kubectl} -n {} logs {} (it says what keeps it from writing); if nobody is to keep them: {take_off}",
+                        "{kubectl} -n {} logs {} (for the reason); to remove both: {remove}",
                         self.expected.home, pod.name
                     ),
-                    None => take_off,
+                    None => remove,
                 };
                 Some(self.found("stale", what, why, fix))
             }
             (Some(value), _) if value != "true" => Some(self.found(
                 "label",
                 format!("the label {READY_LABEL} is {value:?}"),
-                "pods look for \"true\", so they do not come",
+                "pods select the value \"true\", so they avoid the node",
                 format!("{kubectl} label node {name} {READY_LABEL}-"),
             )),
             (Some(_), Serves::No) => Some(self.found(
                 "label",
-                format!("the label {READY_LABEL} is there, though not every file is served"),
-                "pods come, and wait for files that are not there",
-                "does lxcfs-node run there? It takes the label off within seconds".to_owned(),
+                format!("the node has the label {READY_LABEL}, but not every file is served"),
+                "pods are scheduled there, and wait for the files",
+                "check that durward-node label runs there: it removes the label within seconds".to_owned(),
             )),
             (None, Serves::Yes) if self.expected.on_node.is_label_wanted && self.report().is_some() => Some(
                 self.found(
                     "label",
-                    format!("every file is served, and the label {READY_LABEL} is missing"),
-                    "pods do not come",
-                    "somebody took it off: lxcfs-node puts it back within five minutes, if it runs there"
+                    format!("every file is served, but the label {READY_LABEL} is missing"),
+                    "pods avoid the node",
+                    "check that durward-node label runs there: it sets the label within five minutes"
                         .to_owned(),
                 ),
             ),
@@ -436,19 +449,19 @@ impl NodeCheck<'_> {
     /// other nodes and not here. If no agent runs anywhere, it can be a process of the node, and only the time counts.
     fn stale(&self) -> Option<String> {
         if let Some(old) = self.old() {
-            return Some(format!("{old}, and lxcfs-node renews it every five"));
+            return Some(format!("{old}, but durward-node updates it every five"));
         }
         self.node.label.as_ref()?;
         let some_run = self.pods.is_some_and(|pods| pods.iter().any(|pod| pod.component == Component::Node));
         let is_kept = self.pod(Component::Node).is_some();
         let what = if some_run && !is_kept {
-            "no pod of lxcfs-node that would keep it"
+            "no pod of durward-node label runs there"
         } else if self.node.report.is_none() && !is_kept {
-            "no annotation that would say who keeps it"
+            "the annotation is missing"
         } else {
             return None;
         };
-        Some(format!("the label {READY_LABEL} is there, and {what}"))
+        Some(format!("the node has the label {READY_LABEL}, but {what}"))
     }
 
     fn device(&self) -> Option<Finding> {
@@ -457,25 +470,32 @@ impl NodeCheck<'_> {
         }
         let kubectl = &self.expected.kubectl;
         let home = &self.expected.home;
-        let matters = "with guards.lxcfs.backend pods ask for it, and do not come to a node without it";
+        let matters =
+            "because of guards.lxcfs.mountMethod, pods request it and are not scheduled to a node without it";
         match (self.node.devices, self.pod(Component::Device)) {
             (Some(0), Some(pod)) => Some(self.found(
                 "device",
                 format!("the resource {DEVICE} has no healthy device"),
                 matters,
-                format!("{kubectl} -n {home} logs {} (it says which file LXCFS does not serve)", pod.name),
+                format!(
+                    "{kubectl} -n {home} logs {} (it names the file that LXCFS does not serve)",
+                    pod.name
+                ),
             )),
             (Some(0) | None, None) => Some(self.found(
                 "device",
-                format!("nobody offers the resource {DEVICE}"),
+                format!("the node does not offer the resource {DEVICE}"),
                 matters,
                 format!("{kubectl} apply -k deploy/lxcfs"),
             )),
             (None, Some(pod)) => Some(self.found(
                 "device",
-                format!("the kubelet does not know the resource {DEVICE}, though {} runs", pod.name),
+                format!("the kubelet does not know the resource {DEVICE}, but {} runs", pod.name),
                 matters,
-                format!("{kubectl} -n {home} logs {} (is --kubelet-dir the kubelet's own folder?)", pod.name),
+                format!(
+                    "{kubectl} -n {home} logs {} (--kubelet-dir must be the kubelet's root directory)",
+                    pod.name
+                ),
             )),
             (Some(_), _) => None,
         }
@@ -486,12 +506,14 @@ impl NodeCheck<'_> {
 pub(super) fn why(word: &str) -> &'static str {
     match word {
         "dead" => {
-            "containers that run read \"Transport endpoint is not connected\", and none with the files starts"
+            "running containers read \"Transport endpoint is not connected\", and new ones with the files do not start"
         }
-        "silent" => "whatever reads such a file in a container hangs, and none with the files starts",
-        "garbage" => "programs in containers size themselves by nonsense",
-        "not-lxcfs" => "pods get the node's figures, or old ones, and nothing tells them so",
-        _ => "containers with the files do not start there: the pod waits (\"hostPath type check failed\")",
+        "silent" => {
+            "reads of such a file in a container hang, and new containers with the files do not start"
+        }
+        "garbage" => "programs in containers read wrong values",
+        "not-lxcfs" => "programs in containers read values of the node, or old values",
+        _ => "containers with the files do not start: the pod waits (\"hostPath type check failed\")",
     }
 }
 
@@ -499,24 +521,24 @@ pub(super) fn why(word: &str) -> &'static str {
 pub(super) fn fix(word: &str, root: &str) -> String {
     match word {
         "dead" => format!(
-            "on the node: umount -l {root}, then start LXCFS again; then restart the containers that have the files, since their mounts stay dead"
+            "on the node: umount -l {root}, then start LXCFS; then restart the containers with the files, because their mounts stay broken"
         ),
         "silent" => {
-            "on the node: is LXCFS stopped, or out of memory? ps -C lxcfs -o pid,stat,wchan,etime; end it and start it again".to_owned()
+            "on the node: check whether LXCFS hangs (ps -C lxcfs -o pid,stat,wchan,etime), and restart it".to_owned()
         }
         "not-a-file" => format!(
-            "on the node: stop LXCFS, remove what stands in the way under {root} (an injector without a hostPath type had it made), start LXCFS again"
+            "on the node: stop LXCFS, remove the directory in place of the file under {root} (hostPath volumes without a type create such directories), start LXCFS"
         ),
         "garbage" => {
-            "on the node: does LXCFS run in the process namespace of the node (in a pod: hostPID: true)? Is it the version that the guard's page names?".to_owned()
+            "on the node: check that LXCFS runs in the pid namespace of the node (in a pod: hostPID: true), and its version".to_owned()
         }
         "not-lxcfs" => format!(
-            "on the node: findmnt -R -o TARGET,FSTYPE {root} must say fuse.lxcfs and have nothing below it; take away what stands there otherwise, and start LXCFS again"
+            "on the node: findmnt -R -o TARGET,FSTYPE {root} must print fuse.lxcfs and nothing below it; remove other mounts and files, and start LXCFS"
         ),
         "missing" => format!(
-            "on the node: does LXCFS run, and is {root} mounted (findmnt {root})? Of a file that this version does not have: take it out of guards.lxcfs.files"
+            "on the node: check that LXCFS runs and is mounted (findmnt {root}); if this version does not have the file, remove it from guards.lxcfs.files"
         ),
-        _ => format!("on the node: cat {root}/proc/meminfo, and LXCFS's own log"),
+        _ => format!("on the node: cat {root}/proc/meminfo, and read the log of LXCFS"),
     }
 }
 
@@ -526,7 +548,7 @@ mod tests {
 
     #[test]
     fn the_referenced_sections_exist() {
-        let page = include_str!("../../../../../deploy/lxcfs/README.md");
+        let page = include_str!("../../../../../docs/src/lxcfs/nodes-upgrade.md");
         for section in [UPGRADE, INSTALLED] {
             assert!(page.lines().any(|line| line == format!("## {section}")), "{section}");
         }

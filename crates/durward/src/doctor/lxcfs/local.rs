@@ -1,4 +1,4 @@
-//! `doctor lxcfs --here`: checks the files of this machine. A readiness probe can run it, because it needs only the files.
+//! `doctor lxcfs --local`: checks the files of this machine. A readiness probe can run it, because it needs only the files.
 
 use std::path::Path;
 
@@ -16,7 +16,7 @@ use node::{
     lxcfs_version, runs_elsewhere,
 };
 
-/// The JSON of `doctor lxcfs --here`.
+/// The JSON of `doctor lxcfs --local`.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct LocalReport {
@@ -35,7 +35,7 @@ struct LocalReport {
     findings: Vec<Finding>,
 }
 
-/// `doctor lxcfs --here`
+/// `doctor lxcfs --local`
 pub(super) async fn run(args: &Args, on_node: &NodeSettings) -> Outcome {
     let result = Prober::new(&args.proc, &on_node.root).probe().await;
     let process = find_process(&args.proc, Path::new(PID_FILE), &on_node.root);
@@ -77,16 +77,16 @@ fn findings(
         // Files with the same problem are one finding.
         let alike: Vec<_> =
             on_node.files.iter().filter(|one| result.state(**one) == seen).map(|one| one.name()).collect();
-        let what = format!("{root}{} {} (so: {})", file.path(), seen.meaning(), alike.join(", "));
+        let what = format!("{root}{} {} (files: {})", file.path(), seen.meaning(), alike.join(", "));
         if matches!(seen, FileState::Missing | FileState::NotLxcfs) && !is_mounted(result.mount.as_ref()) {
             let fix = if runs_elsewhere(proc, root) {
                 let parent = Path::new(root).parent().unwrap_or(Path::new("/")).display();
                 format!(
-                    "LXCFS runs and its mount is not seen here: in a pod, mount {parent} with mountPropagation: HostToContainer"
+                    "LXCFS runs, but its mount is not visible here: in a pod, mount {parent} with mountPropagation: HostToContainer"
                 )
             } else {
                 format!(
-                    "start LXCFS: systemctl start lxcfs, or kubectl apply -k deploy/lxcfs; then findmnt {root} (it must say fuse.lxcfs)"
+                    "start LXCFS: systemctl start lxcfs, or kubectl apply -k deploy/lxcfs; then findmnt {root} (it must print fuse.lxcfs)"
                 )
             };
             found.push(Finding::new(
@@ -102,8 +102,8 @@ fn findings(
     }
     let refused = report.refused(&on_node.files);
     if !refused.is_empty() {
-        let what = format!("the runc of this node lets nobody mount {}", refused.join(", "));
-        let fix = "take them out of guards.lxcfs.files, or install a newer runc".to_owned();
+        let what = format!("the runc of this node does not allow mounts of {}", refused.join(", "));
+        let fix = "remove them from guards.lxcfs.files, or install a newer runc".to_owned();
         found.push(Finding::new(
             None,
             "runtime",
@@ -123,9 +123,9 @@ fn text(report: &LocalReport, result: &ProbeResult, on_node: &NodeSettings, styl
     let version = report.report.version.as_deref().unwrap_or("of unknown version");
     let runs = match report.pid {
         Some(pid) => format!("LXCFS {version} runs as process {pid}"),
-        None => "LXCFS is not among the processes that can be seen here".to_owned(),
+        None => "no visible process is LXCFS".to_owned(),
     };
-    let mount = report.mount.as_deref().unwrap_or("nothing is mounted");
+    let mount = report.mount.as_deref().unwrap_or("not mounted");
     let mut lines = vec![format!("{}  {mount}; {runs}", style.bold(&on_node.root))];
     lines.extend(report.report.runtime.as_ref().map(|runtime| format!("runc {}", runtime.version)));
     for file in LxcfsFile::ALL {
@@ -136,14 +136,14 @@ fn text(report: &LocalReport, result: &ProbeResult, on_node: &NodeSettings, styl
             _ if is_promised => style.red(seen.word()),
             _ => style.dim(seen.word()),
         };
-        let note = if is_promised { String::new() } else { style.dim("  (pods do not get it)") };
+        let note = if is_promised { String::new() } else { style.dim("  (not in guards.lxcfs.files)") };
         lines.push(format!("  {:<10} {word}{note}", file.name()));
     }
-    lines.extend(report.sees.iter().map(|line| format!("a pod sees  {line}")));
+    lines.extend(report.sees.iter().map(|line| format!("a pod reads  {line}")));
     let mut out = output::lines(lines);
     out.push_str(&finding::text(&report.findings, style));
     if report.findings.is_empty() {
-        out.push_str(&style.green("nothing to mend\n"));
+        out.push_str(&style.green("no problems found\n"));
     }
     out
 }
