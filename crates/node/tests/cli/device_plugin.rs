@@ -334,7 +334,7 @@ fn registers_again_when_the_kubelet_restarts_and_replaces_a_stale_socket() {
     drop(StdListener::bind(fixture.sockets.join(SOCKET)).unwrap());
     fixture.runtime.block_on(async {
         let agent = fixture.start();
-        agent.wait_for_message("waiting for it");
+        agent.wait_for_message("; waiting");
         for rejections in [0, 1, 0] {
             let mut kubelet = Kubelet::start(&fixture.sockets, rejections);
             for _ in 0..=rejections {
@@ -384,7 +384,7 @@ fn keeps_a_file_that_is_not_a_socket() {
     let fixture = Fixture::new();
     fs::write(fixture.sockets.join(SOCKET), "precious").unwrap();
     let mut agent = fixture.start();
-    agent.wait_for_message("something that is no socket");
+    agent.wait_for_message("is not a socket");
     assert_eq!(agent.stop().code(), Some(0));
     assert_eq!(fs::read_to_string(fixture.sockets.join(SOCKET)).unwrap(), "precious");
 }
@@ -406,7 +406,7 @@ fn follows_a_change_of_the_configuration() {
         let agent = fixture.start();
         kubelet.registered().await;
         fixture.node.configure("mountMethod: devicePlugin, files: [uptime]");
-        agent.wait_for_message("has changed");
+        agent.wait_for_message("configuration reloaded");
         let mut plugin = Plugin::connect(&fixture.sockets).await;
         let request = Allocate { containers: vec![Ids::default()] };
         let allocated = plugin.call::<Allocated>("Allocate", &request).await.unwrap();

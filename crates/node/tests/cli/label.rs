@@ -142,9 +142,9 @@ fn sends_no_request_without_node_readiness() {
     let api = ApiServer::start();
     let node = node(&api, "nodeAffinity: none");
     let mut agent = start(&node);
-    agent.wait_for_message("LXCFS serves every file that pods are promised");
+    agent.wait_for_message("LXCFS serves all files");
     node.remove_file("/proc/uptime");
-    agent.wait_for_message("LXCFS does not serve what pods are promised");
+    agent.wait_for_message("LXCFS does not serve all files");
     assert_eq!(agent.stop().code(), Some(0));
     assert_eq!(api.requests(), [""; 0]);
 }
@@ -156,7 +156,7 @@ fn logs_the_command_that_removes_a_label_that_it_could_not_remove() {
     node.remove_file("/proc/uptime");
     node.write("kubeconfig", &kubeconfig(1));
     let mut agent = start(&node);
-    agent.wait_for_message("the node cannot be told how LXCFS does");
+    agent.wait_for_message("could not write label and annotation");
     assert_eq!(agent.stop().code(), Some(1));
     let line = agent.wait_for_log(|line| line["level"] == "ERROR");
     assert_eq!(line["fix"], "kubectl label node n1 durward.dev/lxcfs-ready-");
