@@ -28,19 +28,19 @@ use workload::{Found, find};
 /// `inject`
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// A file with pods, workloads or Lists, JSON or YAML; - is standard input, as is no file at all
+    /// File with pods, workloads or Lists (JSON or YAML); - is standard input
     #[arg(value_name = "FILE|-", default_value = "-")]
     pub(crate) file: PathBuf,
-    /// The configuration file
+    /// Configuration file
     #[arg(long, short, value_name = "FILE")]
     pub(crate) config: PathBuf,
-    /// Print what changes instead of the objects
+    /// Print a diff instead of the objects
     #[arg(long)]
     pub(crate) diff: bool,
-    /// The namespace of objects that name none
+    /// Namespace of objects without one
     #[arg(long, short, value_name = "NAME")]
     pub(crate) namespace: Option<String>,
-    /// The labels of that namespace, key=value,…; "" for none. Without it, or --world, the labels are unknown
+    /// Labels of the namespace: key=value,… or "" for none
     #[arg(long, value_name = "LABELS", conflicts_with = "world")]
     pub(crate) namespace_labels: Option<String>,
     /// A world on disk that knows the namespaces
@@ -58,7 +58,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let documents = Documents::parse(&name, input::text_or_stdin(&args.file, input::LARGE)?)?;
     let values = values(&name, &documents)?;
     if values.iter().all(|(_, pods)| pods.is_empty()) {
-        output::note(format!("note: {name} holds no pod and no workload; nothing changes"));
+        output::note(format!("note: {name} contains no pod and no workload, so nothing changes"));
     }
     let default = args.namespace.as_deref().unwrap_or("default");
     let clients = clients(args, default, values.iter().flat_map(|(_, pods)| pods))?;
@@ -85,7 +85,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     } else {
         let rewritten = documents.rewritten(&after)?;
         if rewritten.lost_comments {
-            output::note("note: comments of the objects that change are not kept");
+            output::note("note: comments of changed objects are not kept");
         }
         output::data(&rewritten.text)?;
     }
@@ -101,7 +101,7 @@ fn values(name: &str, documents: &Documents) -> Result<Vec<(Value, Vec<Found>)>,
             Ok((found, value)) => all.push((value, found)),
             Err(why) => {
                 problems.push(
-                    Problem::new(format!("{name}#{} cannot be read as Kubernetes objects", index + 1))
+                    Problem::new(format!("{name}#{} could not be read as Kubernetes objects", index + 1))
                         .why(why),
                 );
             }
@@ -117,8 +117,8 @@ fn clients<'f>(args: &Args, default: &str, found: impl Iterator<Item = &'f Found
     let names: BTreeSet<&str> = found.map(|pod| pod.namespace.as_deref().unwrap_or(default)).collect();
     if names.len() > 1 {
         let names: Vec<_> = names.into_iter().collect();
-        let problem = Problem::new("--namespace-labels are the labels of one namespace");
-        let problem = problem.why(format!("the objects are in {}", names.join(", ")));
+        let problem = Problem::new("--namespace-labels sets the labels of one namespace");
+        let problem = problem.why(format!("the objects are in several: {}", names.join(", ")));
         return Err(problem.next("give a world that knows them all: --world DIR").into());
     }
     Ok(Clients::reader_only(Arc::new(StaticLabels::new(labels))))
@@ -129,7 +129,7 @@ fn guards_of_pods(file: &File, clients: &Clients) -> Result<Vec<Asked>, Problem>
     let mut guards = crate::review::guards(file, clients);
     let review = review(&json!({}), "", "default");
     let asked = decode(review.as_bytes(), &admission::Fields::none())
-        .map_err(|error| Problem::new("the review of a pod cannot be made").why(error.to_string()))?;
+        .map_err(|error| Problem::new("could not create the review of a pod").why(error.to_string()))?;
     for guard in &mut guards {
         guard.entries.retain(|entry| {
             entry.webhook_type == WebhookType::Mutating && rules::fits(entry, &asked.request)
@@ -137,8 +137,8 @@ fn guards_of_pods(file: &File, clients: &Clients) -> Result<Vec<Asked>, Problem>
     }
     guards.retain(|guard| !guard.entries.is_empty());
     if guards.is_empty() {
-        let problem = Problem::new(format!("no guard that {} turns on changes pods", file.path.display()));
-        return Err(problem.next("add under guards: lxcfs: {}"));
+        let problem = Problem::new(format!("{} enables no guard that changes pods", file.path.display()));
+        return Err(problem.next("add lxcfs: {} under guards"));
     }
     Ok(guards)
 }
@@ -158,7 +158,7 @@ async fn injected(
     }
     let before = after.clone();
     for asked in guards {
-        let unreadable = |why: String| Problem::new(format!("{} cannot be read", found.owner)).why(why);
+        let unreadable = |why: String| Problem::new(format!("{} could not be read", found.owner)).why(why);
         // The patch is applied to the original, so that a template does not gain owners.
         let mut created = after.clone();
         let metadata = created.get_mut("metadata").and_then(Value::as_object_mut);
@@ -174,7 +174,7 @@ async fn injected(
             Selected::No => {
                 let guard = asked.guard.name();
                 output::note(format!(
-                    "note: {}: {guard} is not asked: namespaceSelector does not select namespace {namespace}",
+                    "note: {}: {guard} is not called: namespaceSelector does not select namespace {namespace}",
                     found.owner
                 ));
                 continue;
@@ -183,15 +183,15 @@ async fn injected(
         let ruled = rule(asked.guard.as_ref(), body.as_bytes(), doubt).await;
         let (_, settled) = ruled.map_err(unreadable)?;
         if let Some(cause) = settled.causes.first() {
-            let problem = Problem::new(format!("{}: it is unknown what comes of it", found.owner));
+            let problem = Problem::new(format!("{}: the result is unknown", found.owner));
             // A pod needs no other fact. The guard's text is for the creator of a pod, so it is replaced.
             let why = if cause.code == cause::NO_CLUSTER {
-                format!("the labels of namespace {namespace} are not given")
+                format!("the labels of namespace {namespace} are unknown")
             } else {
                 cause.text.clone()
             };
             let next = format!(
-                "give the labels of namespace {namespace}: --namespace-labels key=value,… (\"\" for none), or --world DIR"
+                "pass the labels of namespace {namespace}: --namespace-labels key=value,… (\"\" for none), or --world DIR"
             );
             return Err(problem.why(why).next(next));
         }
@@ -201,7 +201,7 @@ async fn injected(
         match settled.answer {
             Answer::Allow => {}
             Answer::Deny(denial) => {
-                return Err(Problem::new(format!("{} is refused", found.owner)).why(denial.message));
+                return Err(Problem::new(format!("{} is denied", found.owner)).why(denial.message));
             }
             Answer::Mutate(patch) => {
                 let unfit = |why: &dyn std::error::Error| {

@@ -44,7 +44,7 @@ pub(super) fn find(document: &Value) -> Result<Vec<Found>, String> {
 
 fn collect(value: &Value, pointer: String, depth: usize, found: &mut Vec<Found>) -> Result<(), String> {
     if depth > MAX_DEPTH {
-        return Err(format!("lists stand in lists more than {MAX_DEPTH} deep"));
+        return Err(format!("lists are nested more than {MAX_DEPTH} deep"));
     }
     if let Some(items) = value.as_array() {
         let mut items = items.iter().enumerate();
@@ -56,7 +56,7 @@ fn collect(value: &Value, pointer: String, depth: usize, found: &mut Vec<Found>)
     }
     let text = |value: &Value| value.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
     let (Some(kind), Some(api_version)) = (text(&value["kind"]), text(&value["apiVersion"])) else {
-        return Err("it has no kind and apiVersion, so it is no Kubernetes object".to_owned());
+        return Err("it has no kind or no apiVersion".to_owned());
     };
     match &value["items"] {
         items if !kind.ends_with("List") || (items.is_null() && value.get("items").is_none()) => {}

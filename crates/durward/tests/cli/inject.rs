@@ -29,13 +29,13 @@ fn keeps_every_other_value_and_the_order_of_json() {
 fn fails_if_namespace_labels_are_not_given() {
     let run = inject(&[], POD);
     assert_eq!((run.code, run.out.as_str()), (2, ""));
-    assert!(run.err.contains("Pod a: it is unknown what comes of it"), "{}", run.err);
+    assert!(run.err.contains("Pod a: the result is unknown"), "{}", run.err);
     assert!(
-        run.err.contains("what comes of it: the labels of namespace default are not given\n"),
+        run.err.contains("the result is unknown: the labels of namespace default are unknown\n"),
         "{}",
         run.err
     );
-    assert!(run.err.contains("give the labels of namespace default: --namespace-labels"), "{}", run.err);
+    assert!(run.err.contains("pass the labels of namespace default: --namespace-labels"), "{}", run.err);
 }
 
 #[test]
@@ -48,7 +48,7 @@ fn reads_workloads_lists_and_other_objects_as_kubectl_does() {
         run.out
     );
     assert!(run.out.contains("        durward.dev/lxcfs-status: worker=cpuinfo"), "{}", run.out);
-    assert!(run.err.contains("note: comments of the objects that change are not kept"), "{}", run.err);
+    assert!(run.err.contains("note: comments of changed objects are not kept"), "{}", run.err);
 
     let job = "{\"apiVersion\":\"batch/v1\",\"kind\":\"Job\",\"metadata\":{\"name\":\"j\",\"namespace\":\"batch\"},\"spec\":{\"template\":{\"spec\":{\"containers\":[{\"name\":\"c\"}]}}}}";
     let list = format!(
@@ -137,7 +137,7 @@ fn prints_warnings_and_exits_with_two_on_bad_input() {
         (&["nothing.yaml"][..], "", "nothing.yaml cannot be read"),
         (&[], "", "holds no document"),
         (&[], "a: [", "not YAML"),
-        (&[], "{\"spec\":{}}", "no kind and apiVersion"),
+        (&[], "{\"spec\":{}}", "no kind or no apiVersion"),
         (
             &[],
             "{\"apiVersion\":\"apps/v1\",\"kind\":\"Deployment\",\"metadata\":{\"name\":\"w\"}}",
@@ -148,7 +148,7 @@ fn prints_warnings_and_exits_with_two_on_bad_input() {
         (
             &["--namespace-labels", ""],
             "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":\"a\",\"namespace\":\"x\"}}{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":\"b\"}}",
-            "the objects are in default, x",
+            "the objects are in several: default, x",
         ),
     ] {
         let run = inject(more, input);
@@ -163,7 +163,7 @@ fn prints_warnings_and_exits_with_two_on_bad_input() {
         (nothing.code, nothing.out.as_str()),
         (0, "apiVersion: v1\nkind: Service\nmetadata: {name: s} # as it is\n")
     );
-    assert!(nothing.err.contains("holds no pod"));
+    assert!(nothing.err.contains("contains no pod"));
 }
 
 #[test]
@@ -176,7 +176,7 @@ fn skips_namespaces_that_the_webhook_configuration_does_not_select() {
     let other = inject(&["--namespace-labels", "team=bank,durward.dev/lxcfs=enabled"], POD);
     assert_eq!((other.code, other.out.as_str()), (0, POD));
     assert!(
-        other.err.contains("Pod a: lxcfs is not asked: namespaceSelector does not select namespace default"),
+        other.err.contains("Pod a: lxcfs is not called: namespaceSelector does not select namespace default"),
         "{}",
         other.err
     );
@@ -184,7 +184,7 @@ fn skips_namespaces_that_the_webhook_configuration_does_not_select() {
     assert!(selected.out.contains("/proc/meminfo") && selected.err.is_empty(), "{}", selected.err);
     let unknown = inject(&[], POD);
     assert_eq!((unknown.code, unknown.out.as_str()), (2, ""));
-    assert!(unknown.err.contains("Pod a: it is unknown what comes of it"), "{}", unknown.err);
+    assert!(unknown.err.contains("Pod a: the result is unknown"), "{}", unknown.err);
     // No guard changes this pod.
     let out = POD.replace("enabled", "disabled");
     assert_eq!(inject(&[], &out).out, out);

@@ -8,7 +8,6 @@
 use std::borrow::Cow;
 use std::str::FromStr;
 
-use k8s_openapi::api::core::v1::{HostPathVolumeSource, Volume, VolumeMount};
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 
@@ -97,19 +96,35 @@ impl FromStr for LxcfsPath {
     }
 }
 
-fn volume_json(name: &str, source: &str) -> Box<RawValue> {
-    let host_path = HostPathVolumeSource { path: source.to_owned(), type_: Some("File".to_owned()) };
-    json(&Volume { name: name.to_owned(), host_path: Some(host_path), ..Volume::default() })
+/// A hostPath volume. Keys are written in the order of this type, as in manifests.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct NewVolume<'a> {
+    name: &'a str,
+    host_path: HostPath<'a>,
 }
 
-fn mount_json(volume: &str, file: LxcfsFile) -> Box<RawValue> {
-    let mount_path = file.path().to_owned();
-    json(&VolumeMount {
-        name: volume.to_owned(),
-        mount_path,
-        read_only: Some(true),
-        ..VolumeMount::default()
-    })
+#[derive(Serialize)]
+struct HostPath<'a> {
+    path: &'a str,
+    r#type: &'static str,
+}
+
+/// A mount of such a volume.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct NewMount<'a> {
+    name: &'a str,
+    mount_path: &'static str,
+    read_only: bool,
+}
+
+fn volume_json(name: &str, path: &str) -> Box<RawValue> {
+    json(&NewVolume { name, host_path: HostPath { path, r#type: "File" } })
+}
+
+fn mount_json(name: &str, file: LxcfsFile) -> Box<RawValue> {
+    json(&NewMount { name, mount_path: file.path(), read_only: true })
 }
 
 /// Serializes strings and booleans, which cannot fail.
