@@ -209,7 +209,10 @@ fn the_schema_accepts_the_defaults() {
     let schema = dir.run(&["config", "schema"]).json();
     let defaults: Value = serde_saphyr::from_str(&dir.run(&["config", "defaults"]).out).unwrap();
     takes(&schema, &defaults, "");
-    assert_eq!(schema["properties"]["guards"]["properties"]["lxcfs"]["properties"]["root"]["type"], "string");
+    assert_eq!(
+        schema["properties"]["guards"]["properties"]["lxcfs"]["properties"]["lxcfsPath"]["type"],
+        "string"
+    );
     let ensemble = &schema["properties"]["guards"]["properties"]["etcd"]["properties"]["ensembles"]["items"];
     assert_eq!(
         ensemble["properties"]["client"]["properties"]["tls"]["properties"]["secret"]["type"],
