@@ -225,8 +225,7 @@ mod tests {
     use super::*;
 
     const GOOD: &str = "apiVersion: durward.dev/v1alpha1\nkind: Configuration\nguards: {lxcfs: {}}\n";
-    const OTHER: &str =
-        "apiVersion: durward.dev/v1alpha1\nkind: Configuration\nguards: {lxcfs: {includeInitContainers: true}}\n";
+    const OTHER: &str = "apiVersion: durward.dev/v1alpha1\nkind: Configuration\nguards: {lxcfs: {includeInitContainers: true}}\n";
 
     fn reload(path: &Path) -> (Reload, PlanCell, Checks) {
         let file = File::load(path, Purpose::Guards).unwrap();

@@ -211,8 +211,7 @@ mod tests {
 
     #[test]
     fn entries_add_the_configured_selector() {
-        let config =
-            config("namespace: guards\nwebhook: {namespaceSelector: {matchLabels: {team: shop}}}");
+        let config = config("namespace: guards\nwebhook: {namespaceSelector: {matchLabels: {team: shop}}}");
         for entry in entries(&config) {
             assert!(selector(&entry).starts_with("team=shop,durward.dev/lxcfs "));
             assert_eq!(expressions(&entry)[0].1, r#"!(request.namespace in ["kube-system", "guards"])"#);

@@ -25,7 +25,10 @@ fn unknown_policy_differs_for_users_and_controllers(context: &'static TestContex
     let by_controller = controller(cluster)?;
     for removal in Removal::ALL {
         removal.dry_run(cluster.api(), &pods, "etcd-0")?.denied()?.with_message(&["could not be checked"])?;
-        removal.dry_run(&by_controller.api, &pods, "etcd-0")?.allowed()?.with_warning("allowed without a check")?;
+        removal
+            .dry_run(&by_controller.api, &pods, "etcd-0")?
+            .allowed()?
+            .with_warning("allowed without a check")?;
     }
     let unknown = durward.metrics()?.sum("durward_unknown_total", &[("guard", "etcd")]);
     ensure!(unknown > 5.5, "the counter of Unknown results is {unknown}");

@@ -467,9 +467,8 @@ fn a_denial_names_invalid_override_annotations_and_valid_ones_allow() {
     let message =
         denial(&close(&config(KARMADA), &target, &named(vec![("m1", in_use(&["a"]))]))).message.clone();
     assert!(
-        message.contains(
-            ". The annotation durward.dev/delete-anyway does not count: delete-anyway is \"shpo\""
-        ),
+        message
+            .contains(". The annotation durward.dev/delete-anyway does not count: delete-anyway is \"shpo\""),
         "{message}"
     );
     let right = serde_json::json!({"durward.dev/delete-anyway": "shop", "durward.dev/delete-reason": "moved",
