@@ -101,7 +101,7 @@ async fn race(guard: &dyn Guard) -> Result<(Vec<u64>, Vec<String>)> {
 fn configured(port: u64) -> Result<Box<dyn Configured>> {
     let kind = GUARD_KINDS.iter().find(|kind| kind.name() == "etcd").ok_or("there is no etcd guard")?;
     let text = format!(
-        "memberDeadline: {}ms\nensembles: [{{namespace: db, selector: app=etcd, client: {{port: {port}}}}}]\n",
+        "requestTimeout: {}ms\nclusters: [{{namespace: db, selector: app=etcd, client: {{port: {port}}}}}]\n",
         MEMBER_DEADLINE.as_millis()
     );
     let root = config::parse("bench", &text).map_err(|problems| format!("{problems:?}"))?;

@@ -39,8 +39,8 @@ pub(crate) fn survey(file: &File) -> Option<Survey> {
 pub(crate) async fn open(path: &Path, flags: &ClusterArgs) -> Result<EtcdContext, Stop> {
     let file = File::load(path, Purpose::Guards)?;
     let survey = survey(&file).ok_or_else(|| {
-        let problem = Problem::new(format!("{}: no etcd ensembles are configured", path.display()));
-        problem.next("under guards: add etcd: {ensembles: [{namespace: db, selector: app=etcd}]}")
+        let problem = Problem::new(format!("{}: no etcd clusters are configured", path.display()));
+        problem.next("under guards: add etcd: {clusters: [{namespace: db, selector: app=etcd}]}")
     })?;
     let access = access(flags, &file.cluster);
     let (clients, writer) = if let Some(dir) = &flags.snapshot {

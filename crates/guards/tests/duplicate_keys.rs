@@ -18,7 +18,7 @@ fn ruled(guard: &dyn Guard, body: &str) -> Ruling {
 /// Returns the smallest section with which the guard reviews a pod named web.
 fn section(guard: &str) -> &'static str {
     match guard {
-        "etcd" => "recognise: true\nensembles: [{namespace: shop}]",
+        "etcd" => "autodetect: true\nclusters: [{namespace: shop}]",
         _ => "{}",
     }
 }

@@ -21,7 +21,7 @@ pub(crate) static ETCD: Guard = Guard {
     prefixes: &[
         "admission webhook \"etcd-pods",
         "admission webhook \"etcd-evictions",
-        "admission webhook \"etcd-above",
+        "admission webhook \"etcd-related",
     ],
     answers_within: Duration::from_secs(9),
 };

@@ -6,14 +6,14 @@
 //! |---|---|
 //! | `gateway-off` | members answer only `/health` and `/metrics` |
 //! | `quorum` | quorum is lost, or too few members count |
-//! | `unfit`, `corrupt`, `stranger`, `absent` | a member, or a pod that is not one |
-//! | `list` | the members are unclear |
-//! | `membership` | the membership is changing |
+//! | `unhealthy`, `corrupt`, `not-member`, `no-pod` | a member, or a pod that is not one |
+//! | `members` | the members are unknown |
+//! | `membership-change` | the membership is changing |
 //! | `alarm` | a member raised an alarm |
 //! | `lease` | deletions can't be recorded |
 //! | `no-pods`, `overlap` | an entry selects no pods, or pods of another entry |
 //! | `namespace` | Durward shares its namespace with the control plane |
-//! | `break-glass` | a pod has an override annotation |
+//! | `override` | a pod has an override annotation |
 
 mod checks;
 
@@ -38,10 +38,10 @@ use checks::Fixes;
 /// `doctor etcd`
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The configuration file: which ensembles there are
+    /// Configuration file
     #[arg(long, short, value_name = "FILE")]
     pub(crate) config: PathBuf,
-    /// Only the ensembles of this namespace; may be given several times
+    /// Check only this namespace (repeatable)
     #[arg(long, short, value_name = "NAMESPACE")]
     pub(crate) namespace: Vec<String>,
     #[command(flatten)]
@@ -62,7 +62,7 @@ const CONCURRENT_LEASES: usize = 16;
 #[serde(rename_all = "camelCase")]
 struct EtcdReport {
     /// All etcd clusters with their members.
-    ensembles: Vec<ClusterReport>,
+    clusters: Vec<ClusterReport>,
     /// Problems and fixes.
     findings: Vec<Finding>,
 }
@@ -78,8 +78,8 @@ pub(super) fn run(args: &Args) -> Outcome {
 
 async fn examine(context: &EtcdContext, only: &[String]) -> EtcdReport {
     let line = ProgressLine::new();
-    let progress = |done: usize, of: usize| line.show(&format!("{done} of {of} namespaces were looked into"));
-    let surveyed = context.survey.look(&context.clients, only, &progress).await;
+    let progress = |done: usize, of: usize| line.show(&format!("{done} of {of} namespaces read"));
+    let surveyed = context.survey.read(&context.clients, only, &progress).await;
     drop(line);
     let fixes = Fixes {
         kubectl: fleet::kubectl(&context.access),
@@ -87,13 +87,13 @@ async fn examine(context: &EtcdContext, only: &[String]) -> EtcdReport {
         home: context.survey.home().to_owned(),
     };
     let mut findings = checks::all(&surveyed, &fixes);
-    let is_nothing = surveyed.ensembles.is_empty() && surveyed.empty.is_empty() && surveyed.unseen.is_empty();
+    let is_nothing = surveyed.clusters.is_empty() && surveyed.empty.is_empty() && surveyed.unread.is_empty();
     if is_nothing && !only.is_empty() {
-        findings.push(checks::nowhere(only));
+        findings.push(checks::no_entry(only));
     }
-    findings.extend(context.survey.install_namespace().and_then(checks::shared));
+    findings.extend(context.survey.install_namespace().and_then(checks::shared_namespace));
     findings.extend(check_leases(context, &surveyed, &fixes).await);
-    EtcdReport { ensembles: surveyed.ensembles, findings }
+    EtcdReport { clusters: surveyed.clusters, findings }
 }
 
 /// Checks by a dry run whether Leases can be written. A snapshot can't be checked. Leases that fail for the same reason are one
@@ -101,7 +101,7 @@ async fn examine(context: &EtcdContext, only: &[String]) -> EtcdReport {
 async fn check_leases(context: &EtcdContext, surveyed: &SurveyReport, fixes: &Fixes) -> Option<Finding> {
     let writer = context.writer.as_ref()?;
     // A Lease that could not be read is a finding already.
-    let readable = surveyed.ensembles.iter().filter(|one| one.lease_unread.is_none());
+    let readable = surveyed.clusters.iter().filter(|one| one.lease_error.is_none());
     let mut leases: Vec<(&str, &str)> =
         readable.filter_map(|one| one.lease.as_deref()?.split_once('/')).collect();
     leases.sort_unstable();
@@ -112,7 +112,7 @@ async fn check_leases(context: &EtcdContext, surveyed: &SurveyReport, fixes: &Fi
             writer.may_write(&lease, Instant::now() + ANSWER_WITHIN).await.err()
         });
         if let Some(why) = join_all(tried).await.into_iter().flatten().next() {
-            return Some(checks::unnoted(None, &ReportCause::from(&why), fixes));
+            return Some(checks::lease(None, &ReportCause::from(&why), fixes));
         }
     }
     None
@@ -120,23 +120,22 @@ async fn check_leases(context: &EtcdContext, surveyed: &SurveyReport, fixes: &Fi
 
 /// Formats the report.
 fn text(report: &EtcdReport, style: Style) -> String {
-    let is_well = |one: &&ClusterReport| one.members.iter().all(|member| member.state == "Healthy");
-    let well = report.ensembles.iter().filter(is_well).count();
-    let mut out = match report.ensembles.len() {
-        0 => "no ensemble was found\n".to_owned(),
-        1 => format!("{well} of 1 ensemble has all its members healthy\n"),
-        all => format!("{well} of {all} ensembles have all their members healthy\n"),
+    let is_healthy = |one: &&ClusterReport| one.members.iter().all(|member| member.state == "Healthy");
+    let healthy = report.clusters.iter().filter(is_healthy).count();
+    let mut out = match report.clusters.len() {
+        0 => "no etcd cluster found\n".to_owned(),
+        all => format!("etcd clusters with all members healthy: {healthy} of {all}\n"),
     };
     out.push_str(&finding::text(&report.findings, style));
-    let is_shown_in_full = |one: &&ClusterReport| report.ensembles.len() <= SHOWN_IN_FULL || !is_quiet(one);
-    for one in report.ensembles.iter().filter(is_shown_in_full) {
+    let is_shown_in_full = |one: &&ClusterReport| report.clusters.len() <= SHOWN_IN_FULL || !is_quiet(one);
+    for one in report.clusters.iter().filter(is_shown_in_full) {
         out.push('\n');
-        out.push_str(&ensemble(one, style));
+        out.push_str(&cluster(one, style));
     }
     let quiet: Vec<&str> =
-        report.ensembles.iter().filter(|one| !is_shown_in_full(one)).map(|one| one.name.as_str()).collect();
+        report.clusters.iter().filter(|one| !is_shown_in_full(one)).map(|one| one.name.as_str()).collect();
     if !quiet.is_empty() {
-        out.push_str("\nall well (--namespace tells more): ");
+        out.push_str("\nno problems (--namespace shows details): ");
         out.push_str(&quiet.join(", "));
         out.push('\n');
     }
@@ -152,10 +151,10 @@ fn is_quiet(one: &ClusterReport) -> bool {
     one.members.iter().all(|member| member.state == "Healthy" && deletion(member) == Some("allow"))
 }
 
-fn ensemble(one: &ClusterReport, style: Style) -> String {
+fn cluster(one: &ClusterReport, style: Style) -> String {
     let quorum = match (one.voters, one.quorum) {
-        (Some(voters), Some(quorum)) => format!("{} of {voters} healthy, {quorum} are a quorum", one.healthy),
-        _ => "who votes is not known".to_owned(),
+        (Some(voters), Some(quorum)) => format!("{} of {voters} healthy, quorum is {quorum}", one.healthy),
+        _ => "voters unknown".to_owned(),
     };
     let mut lines = vec![format!("{}  {quorum}", style.bold(&one.name))];
     let width = one.members.iter().map(|member| member.name.chars().count()).max().unwrap_or_default();
@@ -163,9 +162,9 @@ fn ensemble(one: &ClusterReport, style: Style) -> String {
         lines.push(row(member, width, style));
         if let Some(deletion) = &member.deletion {
             let verdict = match deletion.verdict {
-                "allow" => style.green("may be deleted now"),
-                "deny" => style.red("may not be deleted now"),
-                _ => style.yellow("whether it may be deleted now is unknown"),
+                "allow" => style.green("can be deleted now"),
+                "deny" => style.red("cannot be deleted now"),
+                _ => style.yellow("could not check whether it can be deleted now"),
             };
             let why = if deletion.why.is_empty() { String::new() } else { format!(": {}", deletion.why) };
             lines.push(format!("    {verdict}{why}"));

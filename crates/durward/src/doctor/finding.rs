@@ -30,7 +30,7 @@ pub(super) enum Subject {
     /// A cluster of the fleet.
     Cluster(String),
     /// An etcd cluster.
-    Ensemble(String),
+    EtcdCluster(String),
     /// A node.
     Node(String),
 }
@@ -38,7 +38,7 @@ pub(super) enum Subject {
 impl Subject {
     fn name(&self) -> &str {
         match self {
-            Self::Cluster(name) | Self::Ensemble(name) | Self::Node(name) => name,
+            Self::Cluster(name) | Self::EtcdCluster(name) | Self::Node(name) => name,
         }
     }
 }

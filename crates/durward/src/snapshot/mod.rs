@@ -61,9 +61,9 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let has_fleet = file.as_ref().is_none_or(|file| {
         file.guards.iter().any(|guard| deletion::survey(guard.configured.as_ref()).is_some())
     });
-    let of_ensembles = file.as_ref().and_then(etcd_context::survey);
+    let etcd_survey = file.as_ref().and_then(etcd_context::survey);
     runtime()?.block_on(async {
-        match (&args.config, &of_ensembles, file) {
+        match (&args.config, &etcd_survey, file) {
             (Some(path), Some(_), Some(file)) if !has_fleet && args.targets.is_empty() => {
                 let context = etcd_context::open(path, &args.cluster).await?;
                 let recorder = Recorder::over(context.clients.clone());
@@ -71,9 +71,9 @@ pub(crate) fn run(args: &Args) -> Outcome {
                     recorder.read_all(&resource, Part::Metadata).await;
                 }
                 let unread = of_members(&recorder, &context.survey).await;
-                written(args, recorder, unread, &replay_of_ensembles(args)).await
+                written(args, recorder, unread, &replay_etcd(args)).await
             }
-            (_, _, file) => of_fleet(args, &asked, of_ensembles.as_ref(), file.as_ref()).await,
+            (_, _, file) => of_fleet(args, &asked, etcd_survey.as_ref(), file.as_ref()).await,
         }
     })
 }
@@ -82,7 +82,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
 async fn of_fleet(
     args: &Args,
     asked: &SubjectArgs,
-    of_ensembles: Option<&Survey>,
+    etcd_survey: Option<&Survey>,
     file: Option<&File>,
 ) -> Outcome {
     let context = fleet::open(args.config.as_deref(), &args.cluster).await?;
@@ -93,14 +93,14 @@ async fn of_fleet(
         recorder.read_all(resource, Part::Metadata).await;
     }
     let (mut unread, mut replays) = (0, vec![replay(args, &subjects)]);
-    if let (Some(survey), Some(file)) = (of_ensembles, file) {
+    if let (Some(survey), Some(file)) = (etcd_survey, file) {
         if args.cluster.snapshot.is_some() || access(&args.cluster, &file.cluster) == context.access {
             unread = of_members(&recorder, survey).await;
-            replays.push(replay_of_ensembles(args));
+            replays.push(replay_etcd(args));
         } else {
             // A snapshot has one local cluster.
             output::note(
-                "unread: the etcd ensembles are not in the cluster that the other guard looks at: snapshot them by a file without that guard",
+                "unread: the etcd clusters are not on the control plane of the fleet; record them with a file without the deletion guard",
             );
             unread = 1;
         }
@@ -142,11 +142,12 @@ async fn impacts(
 /// Records all etcd clusters with the requests of a review. Returns the number of members without an answer.
 async fn of_members(recorder: &Arc<Recorder>, survey: &Survey) -> usize {
     let line = ProgressLine::new();
-    let progress = |done: usize, of: usize| line.show(&format!("{done} of {of} namespaces with ensembles"));
-    let found = survey.look(&recorder.clients(), &[], &progress).await;
+    let progress =
+        |done: usize, of: usize| line.show(&format!("{done} of {of} namespaces with etcd clusters"));
+    let found = survey.read(&recorder.clients(), &[], &progress).await;
     drop(line);
-    let members = found.ensembles.iter().flat_map(|one| &one.members);
-    let unanswered: Vec<_> = members.filter_map(|member| member.unseen.as_ref()).collect();
+    let members = found.clusters.iter().flat_map(|one| &one.members);
+    let unanswered: Vec<_> = members.filter_map(|member| member.error.as_ref()).collect();
     for why in &unanswered {
         output::note(format!("unread: {}", why.text));
     }
@@ -193,7 +194,7 @@ fn replay(args: &Args, subjects: &[DeletionSubject]) -> String {
 }
 
 /// Returns the same for etcd clusters.
-fn replay_of_ensembles(args: &Args) -> String {
+fn replay_etcd(args: &Args) -> String {
     format!("durward doctor etcd --world {}{}", args.out.display(), config(args))
 }
 

@@ -115,7 +115,7 @@ fn prints_version_and_guards_as_text_and_json() {
     assert!(durward(&["guards"]).out.contains("nobody before its section says what is guarded"));
     let dir = TestDir::new();
     dir.configure(
-        "  etcd: {ensembles: [{namespace: db, selector: app=etcd, client: {tls: {secret: etcd-client}}}]}\n",
+        "  etcd: {clusters: [{namespace: db, selector: app=etcd, client: {tls: {secretName: etcd-client}}}]}\n",
     );
     let run = dir.run(&["guards", "--config", "durward.yaml"]);
     assert_eq!(run.code, 0, "{}", run.err);

@@ -157,7 +157,7 @@ fn printed_defaults_mean_the_same_as_an_empty_file() {
     assert_eq!(made.code, 0, "{}", made.err);
     dir.write(
         "short.yaml",
-        "apiVersion: durward.dev/v1alpha1\nkind: Configuration\nserver: {tls: {files: {cert: tls/tls.crt, key: tls/tls.key, ca: tls/ca.crt}}}\nguards: {deletion: {}, lxcfs: {}, etcd: {ensembles: []}}\n",
+        "apiVersion: durward.dev/v1alpha1\nkind: Configuration\nserver: {tls: {files: {cert: tls/tls.crt, key: tls/tls.key, ca: tls/ca.crt}}}\nguards: {deletion: {}, lxcfs: {}, etcd: {clusters: []}}\n",
     );
     let check = dir.run(&["config", "check", "defaults.yaml"]);
     assert_eq!((check.code, check.err.as_str()), (0, ""));
@@ -171,10 +171,10 @@ fn printed_defaults_mean_the_same_as_an_empty_file() {
 fn printed_defaults_show_the_keys_of_list_entries() {
     let defaults = TestDir::new().run(&["config", "defaults"]).out;
     let all: Vec<&str> = defaults.lines().collect();
-    let at = all.iter().position(|line| *line == "    ensembles: []").unwrap();
+    let at = all.iter().position(|line| *line == "    clusters: []").unwrap();
     let entry: Vec<&str> = all[at + 1..].iter().map_while(|line| line.strip_prefix("      # ")).collect();
     assert!(entry[0].starts_with("- # "), "{entry:?}");
-    for key in ["  groupBy: statefulset", "  client:", "    port: 2379", "  membership: auto"] {
+    for key in ["  groupBy: statefulset", "  client:", "    port: 2379", "  memberOnPodDelete: auto"] {
         assert!(entry.contains(&key), "{key}: {entry:#?}");
     }
 }
@@ -184,19 +184,19 @@ fn config_check_checks_files_of_guards() {
     let dir = TestDir::new();
     let made = dir.run(&["certs", "new", "--service", "durward.durward-system", "--out", "tls"]);
     assert_eq!(made.code, 0, "{}", made.err);
-    let files = "files: {ca: tls/ca.crt}}, auth: {files: {user: user.txt, password: hunter2}}";
+    let files = "files: {ca: tls/ca.crt}}, auth: {files: {usernameFile: user.txt, passwordFile: hunter2}}";
     dir.configure(&format!(
-        "  etcd: {{ensembles: [{{namespace: db, selector: app=etcd, client: {{tls: {{{files}}}}}]}}\n"
+        "  etcd: {{clusters: [{{namespace: db, selector: app=etcd, client: {{tls: {{{files}}}}}]}}\n"
     ));
     dir.write("user.txt", "root");
     let run = dir.run(&["config", "check", "durward.yaml"]);
     assert_eq!(run.code, 2, "{}", run.err);
     assert!(
-        run.err.contains("guards.etcd.ensembles[0].client.auth.files.password: hunter2: "),
+        run.err.contains("guards.etcd.clusters[0].client.auth.files.passwordFile: hunter2: "),
         "{}",
         run.err
     );
-    assert!(!run.err.contains("files.user") && !run.err.contains("files.ca"), "{}", run.err);
+    assert!(!run.err.contains("files.usernameFile") && !run.err.contains("files.ca"), "{}", run.err);
     dir.write("hunter2", "x");
     let run = dir.run(&["config", "check", "durward.yaml"]);
     assert_eq!((run.code, run.err.as_str()), (0, ""));
@@ -213,12 +213,15 @@ fn the_schema_accepts_the_defaults() {
         schema["properties"]["guards"]["properties"]["lxcfs"]["properties"]["lxcfsPath"]["type"],
         "string"
     );
-    let ensemble = &schema["properties"]["guards"]["properties"]["etcd"]["properties"]["ensembles"]["items"];
+    let cluster = &schema["properties"]["guards"]["properties"]["etcd"]["properties"]["clusters"]["items"];
     assert_eq!(
-        ensemble["properties"]["client"]["properties"]["tls"]["properties"]["secret"]["type"],
+        cluster["properties"]["client"]["properties"]["tls"]["properties"]["secretName"]["type"],
         "string"
     );
-    assert_eq!(ensemble["properties"]["leader"]["enum"], serde_json::json!(["transfer", "refuse", "allow"]));
+    assert_eq!(
+        cluster["properties"]["onLeaderDelete"]["enum"],
+        serde_json::json!(["transfer", "deny", "allow"])
+    );
     let changes: [Change; 4] = [
         |wrong| wrong["server"]["listn"] = 1.into(),
         |wrong| wrong["guards"]["lxcfs"]["onUnknown"] = "perhaps".into(),

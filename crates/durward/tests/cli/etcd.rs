@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{TestDir, copy, root};
 
-const GUARD: &str = "  etcd: {ensembles: [{namespace: db, selector: app=etcd}]}\n";
+const GUARD: &str = "  etcd: {clusters: [{namespace: db, selector: app=etcd}]}\n";
 
 /// A directory with the etcd clusters of the examples and a configuration for them.
 fn dir() -> TestDir {
@@ -31,18 +31,18 @@ fn reports_members_roles_and_the_verdict_for_each_pod() {
     let run = doctor(&dir, "etcd/healthy", &[]);
     assert_eq!((run.code, run.err.as_str()), (0, ""), "{}", run.out);
     for line in [
-        "1 of 1 ensemble has all its members healthy",
-        "db/etcd  3 of 3 healthy, 2 are a quorum",
+        "etcd clusters with all members healthy: 1 of 1",
+        "db/etcd  3 of 3 healthy, quorum is 2",
         "  etcd-0  leader    term 4  0 behind  healthy",
-        "    may be deleted now: the others are a quorum",
+        "    can be deleted now: the others are a quorum",
         "    etcd: db/etcd-0: it leads, and would hand over to etcd-1 first",
         "no problems found",
     ] {
         assert!(run.out.lines().any(|printed| printed == line), "{line}\n{}", run.out);
     }
     let report = doctor(&dir, "etcd/healthy", &["-o", "json"]).json();
-    assert_eq!(report["ensembles"][0]["lease"], "durward-system/durward-etcd.db");
-    assert_eq!(report["ensembles"][0]["members"][2]["lag"], 2);
+    assert_eq!(report["clusters"][0]["lease"], "durward-system/durward-etcd.db");
+    assert_eq!(report["clusters"][0]["members"][2]["lag"], 2);
     assert_eq!(codes(&report), [""; 0]);
 }
 
@@ -51,12 +51,12 @@ fn reports_a_member_that_is_down_and_denied_deletions() {
     let dir = dir();
     let run = doctor(&dir, "etcd/one-down", &[]);
     assert_eq!(run.code, 1);
-    assert!(run.out.contains("db/etcd  2 of 3 healthy, 2 are a quorum"), "{}", run.out);
-    assert!(run.out.contains("may not be deleted now: only 1 other member is healthy"), "{}", run.out);
+    assert!(run.out.contains("db/etcd  2 of 3 healthy, quorum is 2"), "{}", run.out);
+    assert!(run.out.contains("cannot be deleted now: only 1 other member is healthy"), "{}", run.out);
     assert!(run.out.contains("kubectl -n db logs etcd-2"), "{}", run.out);
     let report = doctor(&dir, "etcd/one-down", &["-o", "json"]).json();
     assert_eq!(codes(&report), ["not-listening"]);
-    let members = report["ensembles"][0]["members"].as_array().unwrap();
+    let members = report["clusters"][0]["members"].as_array().unwrap();
     let verdicts: Vec<_> = members.iter().map(|one| one["deletion"]["verdict"].as_str().unwrap()).collect();
     assert_eq!(verdicts, ["deny", "deny", "allow"]);
 }
@@ -65,53 +65,50 @@ fn reports_a_member_that_is_down_and_denied_deletions() {
 fn reports_members_that_could_not_be_read() {
     let dir = dir();
     let report = doctor(&dir, "etcd/unreachable", &["-o", "json"]).json();
-    assert_eq!(codes(&report), ["timeout", "list"]);
+    assert_eq!(codes(&report), ["timeout", "members"]);
     let what = report["findings"][0]["what"].as_str().unwrap();
-    assert!(
-        what.starts_with("etcd-0 could not be asked") && what.ends_with("and the same for etcd-2"),
-        "{what}"
-    );
+    assert!(what.starts_with("etcd-0 could not be asked") && what.ends_with("; same for etcd-2"), "{what}");
     // A List that was not recorded is unknown.
     fs::remove_file(dir.path().join("etcd/healthy/here/core_v1_pods.json")).unwrap();
     fs::remove_file(dir.path().join("etcd/one-down/here/coordination.k8s.io_v1_leases.json")).unwrap();
     let report = doctor(&dir, "etcd/healthy", &["-o", "json"]).json();
-    assert_eq!((codes(&report), &report["ensembles"]), (vec!["not-recorded"], &json!([])));
+    assert_eq!((codes(&report), &report["clusters"]), (vec!["not-recorded"], &json!([])));
     let report = doctor(&dir, "etcd/one-down", &["-o", "json"]).json();
     assert_eq!(codes(&report), ["not-listening", "lease"]);
-    assert_eq!(report["ensembles"][0]["members"][0]["deletion"]["verdict"], "deny", "by the quorum alone");
+    assert_eq!(report["clusters"][0]["members"][0]["deletion"]["verdict"], "deny", "by the quorum alone");
 }
 
 #[test]
 fn reports_namespaces_without_selected_pods() {
     let dir = dir();
-    dir.configure("  etcd: {ensembles: [{namespace: db, selector: app=etdc}]}\n");
+    dir.configure("  etcd: {clusters: [{namespace: db, selector: app=etdc}]}\n");
     let run = doctor(&dir, "etcd/healthy", &[]);
     assert_eq!(run.code, 1);
-    assert!(run.out.starts_with("no ensemble was found\n"), "{}", run.out);
+    assert!(run.out.starts_with("no etcd cluster found\n"), "{}", run.out);
     assert!(
-        run.out.contains("ensembles[0] chooses none of the 3 pods in namespace db (no-pods)"),
+        run.out.contains("clusters[0] selects none of the 3 pods in namespace db (no-pods)"),
         "{}",
         run.out
     );
-    assert!(run.out.contains("these pods seem to run etcd: etcd-0, etcd-1, etcd-2"), "{}", run.out);
-    dir.configure("  etcd: {ensembles: []}\n");
+    assert!(run.out.contains("these pods run etcd: etcd-0, etcd-1, etcd-2"), "{}", run.out);
+    dir.configure("  etcd: {clusters: []}\n");
     let run = doctor(&dir, "etcd/healthy", &[]);
     assert_eq!((run.code, run.out.as_str()), (2, ""));
-    assert!(run.err.contains("no etcd ensembles are configured"), "{}", run.err);
+    assert!(run.err.contains("no etcd clusters are configured"), "{}", run.err);
 }
 
 #[test]
 fn reports_entries_that_select_the_same_pods() {
     let dir = dir();
-    dir.configure("  etcd: {leader: refuse, ensembles: [{namespace: db, selector: 'statefulset.kubernetes.io/pod-name in (etcd-0,etcd-1)'}, {namespace: db, selector: app=etcd}]}\n");
+    dir.configure("  etcd: {onLeaderDelete: deny, clusters: [{namespace: db, selector: 'statefulset.kubernetes.io/pod-name in (etcd-0,etcd-1)'}, {namespace: db, selector: app=etcd}]}\n");
     let report = doctor(&dir, "etcd/healthy", &["-o", "json"]).json();
     let overlap = &report["findings"][0];
     assert_eq!(overlap["code"], "overlap", "{report:#}");
-    assert_eq!(overlap["what"], "ensembles[0] and ensembles[1] both choose etcd-0, etcd-1 in namespace db");
+    assert_eq!(overlap["what"], "clusters[0] and clusters[1] both select etcd-0, etcd-1 in namespace db");
     // Each pod belongs to one entry and has one verdict.
     let mut ruled: Vec<&str> = Vec::new();
-    for ensemble in report["ensembles"].as_array().unwrap() {
-        for member in ensemble["members"].as_array().unwrap() {
+    for cluster in report["clusters"].as_array().unwrap() {
+        for member in cluster["members"].as_array().unwrap() {
             if member["deletion"].is_object() {
                 ruled.push(member["name"].as_str().unwrap());
             }
@@ -125,15 +122,11 @@ fn reports_entries_that_select_the_same_pods() {
 fn checks_one_namespace_on_request_and_prints_complete_commands() {
     let dir = dir();
     let none = doctor(&dir, "etcd/one-down", &["--namespace", "other"]);
-    assert_eq!((none.code, none.out.starts_with("no ensemble was found\n")), (1, true), "{}", none.out);
-    assert!(
-        none.out.contains("no entry of the configuration chooses namespace other (no-pods)"),
-        "{}",
-        none.out
-    );
+    assert_eq!((none.code, none.out.starts_with("no etcd cluster found\n")), (1, true), "{}", none.out);
+    assert!(none.out.contains("no entry selects namespace other (no-pods)"), "{}", none.out);
     let run = doctor(&dir, "etcd/one-down", &["--namespace", "db"]);
     let (finding, table) = (run.out.find("not-listening"), run.out.find("db/etcd  2 of 3 healthy"));
-    assert!(finding.unwrap() < table.unwrap(), "what is to be mended comes first\n{}", run.out);
+    assert!(finding.unwrap() < table.unwrap(), "findings come first\n{}", run.out);
     let cut = doctor(&dir, "etcd/unreachable", &[]).out;
     assert!(
         cut.contains("exec deploy/durward -- durward doctor etcd --config /etc/durward/durward.yaml"),
@@ -141,7 +134,7 @@ fn checks_one_namespace_on_request_and_prints_complete_commands() {
     );
     fs::remove_file(dir.path().join("etcd/one-down/here/coordination.k8s.io_v1_leases.json")).unwrap();
     let unrecorded = doctor(&dir, "etcd/one-down", &[]).out;
-    assert!(unrecorded.contains("durward snapshot --out FOLDER --config durward.yaml"), "{unrecorded}");
+    assert!(unrecorded.contains("durward snapshot --out DIR --config durward.yaml"), "{unrecorded}");
     assert!(!unrecorded.contains("manifests"), "{unrecorded}");
 }
 

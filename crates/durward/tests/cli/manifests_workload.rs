@@ -232,9 +232,9 @@ fn takes_ports_times_and_names_from_the_file() {
 
 #[test]
 fn mounts_every_file_of_an_etcd_cluster() {
-    let files = "client: {tls: {files: {ca: etcd/ca.crt, cert: etcd/tls.crt, key: etcd/tls.key}}, auth: {files: {user: etcd/user, password: /secrets/etcd/password}}}";
+    let files = "client: {tls: {files: {ca: etcd/ca.crt, cert: etcd/tls.crt, key: etcd/tls.key}}, auth: {files: {usernameFile: etcd/user, passwordFile: /secrets/etcd/password}}}";
     let dir = configured(&format!(
-        "guards: {{etcd: {{ensembles: [{{namespace: db, selector: app=etcd, {files}}}]}}}}\n"
+        "guards: {{etcd: {{clusters: [{{namespace: db, selector: app=etcd, {files}}}]}}}}\n"
     ));
     let (all, notes) = printed(&dir, &[]);
     let pod = pod(&all);
@@ -261,7 +261,7 @@ fn mounts_every_file_of_an_etcd_cluster() {
 #[test]
 fn runs_one_replica_if_reservations_are_local() {
     let dir = configured(
-        "guards: {etcd: {reservation: local, ensembles: [{namespace: db, selector: app=etcd}]}}\n",
+        "guards: {etcd: {coordination: inMemory, clusters: [{namespace: db, selector: app=etcd}]}}\n",
     );
     let refused = dir.run(&["manifests", "--config", "durward.yaml", "--image", "x:1"]);
     assert_eq!((refused.code, refused.out.as_str()), (2, ""));

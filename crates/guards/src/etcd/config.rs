@@ -19,30 +19,36 @@ pub(super) use client::ClientConfig;
 #[derive(Debug, Clone)]
 pub(super) struct Config {
     pub(super) common_config: CommonConfig,
-    pub(super) reservation: ReservationStore,
-    /// How deletions that lose data are handled.
-    pub(super) data_safety: Severity,
-    /// How deletions in etcd clusters of one or two members are handled. Each of them interrupts etcd.
-    pub(super) small: Severity,
-    /// How deletions during a membership change are handled.
-    pub(super) membership_change: Severity,
-    /// The other objects that are guarded besides pods.
-    pub(super) related: Vec<Related>,
-    pub(super) break_glass: BreakGlass,
-    /// The timeout for one member.
-    pub(super) member_deadline: Duration,
-    /// How many log entries a healthy member can be behind.
-    pub(super) lag: u64,
     pub(super) clusters: Vec<EtcdClusterConfig>,
+    /// The requests that are guarded besides deletions of pods.
+    pub(super) also_protect: Vec<Related>,
+    pub(super) warnings: Warnings,
+    /// How many log entries a healthy member can be behind.
+    pub(super) max_raft_lag: u64,
+    pub(super) coordination: Coordination,
+    /// The timeout for one member.
+    pub(super) request_timeout: Duration,
+    pub(super) break_glass: BreakGlass,
+}
+
+/// How deletions with side effects are handled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Warnings {
+    /// Deletions in etcd clusters of one or two members. Each of them interrupts etcd.
+    pub(super) small_cluster: Severity,
+    /// Deletions during a membership change.
+    pub(super) membership_change: Severity,
+    /// Deletions that lose data.
+    pub(super) data_loss: Severity,
 }
 
 /// The store of reservations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ReservationStore {
-    /// In a Lease in Durward's namespace, for all replicas.
+pub(super) enum Coordination {
+    /// A Lease in Durward's namespace, for all replicas.
     Lease,
-    /// In this process.
-    Local,
+    /// The memory of this process.
+    InMemory,
 }
 
 /// Whether a problem is a warning or a denial.
@@ -102,7 +108,7 @@ impl Related {
     }
 }
 
-/// One entry of `ensembles`: the etcd clusters in some namespaces.
+/// One entry of `clusters`: the etcd clusters in some namespaces.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct EtcdClusterConfig {
     pub(super) namespaces: NamespaceMatch,
@@ -111,13 +117,12 @@ pub(super) struct EtcdClusterConfig {
     pub(super) group_by: GroupBy,
     /// The kind of the pods' owner, if an operator makes them without a `StatefulSet`.
     pub(super) owner: Option<OwnerKind>,
-    /// The number of members that each etcd cluster is meant to have.
-    pub(super) members: Option<u64>,
+    pub(super) expected_members: Option<u64>,
     /// The client port of the members.
     pub(super) port: u16,
     pub(super) client: ClientConfig,
-    pub(super) membership: Membership,
-    pub(super) leader: LeaderPolicy,
+    pub(super) member_on_pod_delete: OnPodDelete,
+    pub(super) on_leader_delete: LeaderPolicy,
 }
 
 /// An operator's kind whose objects own the pods.
@@ -160,13 +165,13 @@ pub(super) enum GroupBy {
 
 /// The effect of deleting a pod on its member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Membership {
+pub(super) enum OnPodDelete {
     /// As its preStop hook says.
     Auto,
     /// It stays in the list.
-    Kept,
+    Keep,
     /// It is removed from the list.
-    Removed,
+    Remove,
 }
 
 /// How the deletion of a leader is handled.
@@ -175,7 +180,7 @@ pub(super) enum LeaderPolicy {
     /// It transfers leadership first.
     Transfer,
     /// Users are denied; for controllers it transfers leadership.
-    Refuse,
+    Deny,
     /// It can be deleted while it leads.
     Allow,
 }
@@ -184,134 +189,113 @@ pub(super) enum LeaderPolicy {
 const MAX_MEMBERS: u64 = 99;
 
 const LEADER_POLICIES: [(&str, LeaderPolicy); 3] =
-    [("transfer", LeaderPolicy::Transfer), ("refuse", LeaderPolicy::Refuse), ("allow", LeaderPolicy::Allow)];
+    [("transfer", LeaderPolicy::Transfer), ("deny", LeaderPolicy::Deny), ("allow", LeaderPolicy::Allow)];
 
 /// Reads the section.
 pub(super) fn read(section: &mut Section<'_>, defaults: Defaults, namespace: &str) -> Config {
     let common_config = CommonConfig::read(section, defaults, namespace);
-    let reservation = reservation_store(section, &common_config);
-    let data_safety = section.choice(
-        "dataSafety",
-        "Deletions that lose data, as of a member whose data is in an emptyDir: warned of or denied.",
-        &SEVERITIES,
-        Severity::Warn,
-    );
-    let small = section.choice(
-        "smallEnsembles",
-        "Deletions in an ensemble of one or two members, each of which is an outage: warned of or denied.",
-        &SEVERITIES,
-        Severity::Warn,
-    );
-    let membership_change = section.choice(
-        "membershipChange",
-        "Deletions while the ensemble has learners, members that have not started, or a downgrade under way: warned of or denied.",
-        &SEVERITIES,
-        Severity::Warn,
-    );
     let autodetect = section.bool(
-        "recognise",
-        "Whether an ensemble's selector may be left out: its members are then the pods of its namespaces that run etcd.",
+        "autodetect",
+        "Whether an entry of clusters can omit its selector. It then selects the pods that run etcd.",
         false,
     );
-    let leader = section.choice(
-        "leader",
-        "What becomes of a leader: it hands over first; or people are refused and controllers have it hand over; or it may go.",
+    let on_leader_delete = section.choice(
+        "onLeaderDelete",
+        "Deletion of the leader: transfer leadership first, or deny it for users (controllers transfer), or allow it.",
         &LEADER_POLICIES,
         LeaderPolicy::Transfer,
     );
-    let related = section.choices(
-        "alsoGuard",
-        "What is guarded beside pods: StatefulSets that are scaled below the quorum or deleted, claims of members, disruption budgets.",
+    let also_protect = section.choices(
+        "alsoProtect",
+        "Other requests to check: scaling a StatefulSet below quorum, deleting a StatefulSet, a member's PVC or a PDB.",
         &Related::WORDS,
         &[],
     );
-    let break_glass = BreakGlass::read(section);
-    let member_deadline = member_deadline(section, &common_config);
-    let lag = section.number(
-        "lag",
-        "How many entries of the log a member may be behind its leader and count as healthy.",
+    let warnings =
+        section.section("warnings", "Whether to warn about or deny deletions with side effects.", warnings);
+    let max_raft_lag = section.number(
+        "maxRaftLag",
+        "Raft log entries that a healthy member can be behind its leader.",
         5000,
         (1, 1_000_000),
     );
-    let clusters = clusters(section, autodetect, leader, &common_config);
+    let clusters = clusters(section, autodetect, on_leader_delete, &common_config);
     Config {
+        coordination: coordination(section, &common_config),
+        request_timeout: request_timeout(section, &common_config),
+        break_glass: BreakGlass::read(section),
         common_config,
-        reservation,
-        data_safety,
-        small,
-        membership_change,
-        related,
-        break_glass,
-        member_deadline,
-        lag,
+        also_protect,
+        warnings,
+        max_raft_lag,
         clusters,
     }
 }
 
-fn reservation_store(section: &mut Section<'_>, common_config: &CommonConfig) -> ReservationStore {
-    let reservation = section.choice(
-        "reservation",
-        "Where it is noted which members are on their way out: in Leases of Durward's namespace, or in this process alone (one replica only).",
-        &[("lease", ReservationStore::Lease), ("local", ReservationStore::Local)],
-        ReservationStore::Lease,
-    );
-    if reservation == ReservationStore::Lease && common_config.namespace.is_empty() {
-        let next = "name it in the key namespace of the file, or set reservation: local and run one replica"
-            .to_owned();
-        section.problem(
-            "reservation",
-            "is lease, and Durward runs in no namespace to keep one in",
-            Some(next),
-        );
+fn warnings(section: &mut Section<'_>) -> Warnings {
+    let mut severity = |key, doc| section.choice(key, doc, &SEVERITIES, Severity::Warn);
+    Warnings {
+        small_cluster: severity(
+            "smallCluster",
+            "Deletion in a cluster of one or two members. It interrupts etcd.",
+        ),
+        membership_change: severity(
+            "membershipChange",
+            "Deletion while the cluster has learners, members that have not started, or a downgrade.",
+        ),
+        data_loss: severity("dataLoss", "Deletion that loses the member's data, for example in an emptyDir."),
     }
-    reservation
 }
 
-fn member_deadline(section: &mut Section<'_>, common_config: &CommonConfig) -> Duration {
-    let member_deadline = section.wait(
-        "memberDeadline",
-        "How long one member is waited for; one that hangs costs no more than this.",
-        "1s",
+fn coordination(section: &mut Section<'_>, common_config: &CommonConfig) -> Coordination {
+    let coordination = section.choice(
+        "coordination",
+        "Where to record allowed deletions: in Leases in Durward's namespace, or in memory (one replica only).",
+        &[("lease", Coordination::Lease), ("inMemory", Coordination::InMemory)],
+        Coordination::Lease,
     );
-    let given = Duration::from_secs(common_config.timeout_seconds.into());
-    if member_deadline * 2 >= given {
-        let least = member_deadline.as_secs() * 2 + 1;
+    if coordination == Coordination::Lease && common_config.namespace.is_empty() {
+        let next = "set namespace, or set coordination: inMemory and run one replica".to_owned();
+        section.problem("coordination", "is lease, which needs the namespace of Durward", Some(next));
+    }
+    coordination
+}
+
+fn request_timeout(section: &mut Section<'_>, common_config: &CommonConfig) -> Duration {
+    const KEY: &str = "requestTimeout";
+    let timeout = section.wait(KEY, "Timeout of one request to an etcd member.", "1s");
+    let review = Duration::from_secs(common_config.timeout_seconds.into());
+    if timeout * 2 >= review {
+        let least = timeout.as_secs() * 2 + 1;
         let why = format!(
-            "is {member_deadline:?}, and members are asked twice within webhook.timeoutSeconds, {}",
-            given.as_secs()
+            "is {timeout:?}; Durward asks each member twice within webhook.timeoutSeconds, {}",
+            review.as_secs()
         );
         let longer = (least <= 30).then(|| format!("; or webhook: {{timeoutSeconds: {least}}}"));
-        let next = format!("allowed: less than {:?}{}", given / 2, longer.unwrap_or_default());
-        section.problem("memberDeadline", why, Some(next));
+        let next = format!("allowed: less than {:?}{}", review / 2, longer.unwrap_or_default());
+        section.problem(KEY, why, Some(next));
     }
-    member_deadline
+    timeout
 }
 
 fn clusters(
     section: &mut Section<'_>,
     autodetect: bool,
-    leader: LeaderPolicy,
+    on_leader_delete: LeaderPolicy,
     common_config: &CommonConfig,
 ) -> Vec<EtcdClusterConfig> {
-    let clusters = section.sections(
-        "ensembles",
-        "Which pods are members of etcd ensembles; the first entry that chooses a pod counts.",
-        |s| cluster(s, autodetect, leader, &common_config.namespace),
-    );
+    const KEY: &str = "clusters";
+    let doc = "etcd clusters by the pods of their members. The first entry that selects a pod applies.";
+    let clusters = section
+        .sections(KEY, doc, |s| cluster(s, autodetect, on_leader_delete, &common_config.namespace));
     if let Some((first, second)) = duplicate(&clusters) {
-        let why = format!(
-            "ensembles[{second}] chooses the pods that ensembles[{first}] chooses, and the first one counts"
-        );
-        section.problem(
-            "ensembles",
-            why,
-            Some("take one of them out, or choose by another label".to_owned()),
-        );
+        let why = format!("clusters[{second}] selects the same pods as clusters[{first}], which applies");
+        section.problem(KEY, why, Some("remove one of them, or select by another label".to_owned()));
     }
     // An empty list is intended, as in the output of `config defaults`.
-    if section.is_written() && !section.has("ensembles") {
-        let next = "add: ensembles: [{namespace: db, selector: app=etcd}]".to_owned();
-        section.problem("ensembles", "names none, so nothing is guarded", Some(next));
+    if section.is_written() && !section.has(KEY) {
+        let next = "add: clusters: [{namespace: db, selector: app=etcd}]".to_owned();
+        section.problem(KEY, "is missing, so the guard protects nothing", Some(next));
     }
     clusters
 }
@@ -319,104 +303,106 @@ fn clusters(
 fn cluster(
     section: &mut Section<'_>,
     autodetect: bool,
-    leader: LeaderPolicy,
+    on_leader_delete: LeaderPolicy,
     install: &str,
 ) -> EtcdClusterConfig {
     let namespaces = namespaces(section, install);
-    let selector = labels::read(section, "selector", "Its pods; may be left out where recognise is true.");
+    let selector = labels::read(section, "selector", "Selects the pods. Optional if autodetect is true.");
     if section.is_written() && !section.has("selector") && !autodetect {
-        let next = "add: selector: app=etcd; or set recognise: true".to_owned();
+        let next = "add: selector: app=etcd; or set autodetect: true".to_owned();
         section.problem("selector", "is missing", Some(next));
     }
     let group_by = section.choice(
         "groupBy",
-        "Which of them are one ensemble: those of one StatefulSet (or of one object of the kind in owner), or all that the selector chooses in a namespace.",
+        "Which of these pods form one cluster: those of one StatefulSet (or owner), or all in a namespace.",
         &[("statefulset", GroupBy::StatefulSet), ("selector", GroupBy::Selector)],
         GroupBy::StatefulSet,
     );
     let owner = section.section(
         "owner",
-        "The kind whose objects make the pods, where that is an operator's own and no StatefulSet; may be read then, and when such an object goes, its pods go.",
+        "Kind of the objects that own the pods, if an operator creates pods without a StatefulSet.",
         owner,
     );
-    let members = section.optional_number(
-        "members",
-        "How many members each ensemble is to have, where neither a StatefulSet nor the owner says so. With one or two each deletion is an outage, which is let pass only where that is said.",
+    let expected_members = section.optional_number(
+        "expectedMembers",
+        "Number of members, if neither a StatefulSet nor the owner declares it. Required for clusters of one or two members.",
         (1, MAX_MEMBERS),
     );
-    let (port, client) = section.section("client", "How the members are spoken to.", client::read);
+    let (port, client) = section.section("client", "Connection to the members.", client::read);
     if client.has_owner_name() && group_by == GroupBy::Selector {
-        let next = "take groupBy: selector out, or write the name itself".to_owned();
+        let next = "remove groupBy: selector, or write the name in full".to_owned();
         section.problem(
             "client",
-            "serverName has {name}, and with groupBy: selector an ensemble has no StatefulSet",
+            "serverName contains {name}, which groupBy: selector does not define",
             Some(next),
         );
     }
-    let membership = section.choice(
-        "membership",
-        "What becomes of a member whose pod is deleted: it stays in etcd's list, or is removed from it (auto: removed if the preStop hook says etcdctl member remove).",
-        &[("auto", Membership::Auto), ("kept", Membership::Kept), ("removed", Membership::Removed)],
-        Membership::Auto,
+    let member_on_pod_delete = section.choice(
+        "memberOnPodDelete",
+        "What happens to the member of a deleted pod: it stays in etcd's list or is removed; auto detects etcdctl member remove in the preStop hook.",
+        &[("auto", OnPodDelete::Auto), ("keep", OnPodDelete::Keep), ("remove", OnPodDelete::Remove)],
+        OnPodDelete::Auto,
     );
-    let own = section.optional_choice(
-        "leader",
-        "What becomes of its leader; as the guard's own key where absent.",
-        &LEADER_POLICIES,
-    );
-    let leader = own.unwrap_or(leader);
-    EtcdClusterConfig { namespaces, selector, group_by, owner, members, port, client, membership, leader }
+    let own =
+        section.optional_choice("onLeaderDelete", "Overrides onLeaderDelete of the guard.", &LEADER_POLICIES);
+    EtcdClusterConfig {
+        namespaces,
+        selector,
+        group_by,
+        owner,
+        expected_members,
+        port,
+        client,
+        member_on_pod_delete,
+        on_leader_delete: own.unwrap_or(on_leader_delete),
+    }
 }
 
 fn namespaces(section: &mut Section<'_>, install: &str) -> NamespaceMatch {
-    let name = section.optional_name("namespace", names::NAMESPACE, "Its namespace.", names::namespace);
-    let selector = labels::read(
-        section,
-        "namespaceSelector",
-        "Or those with these labels: an ensemble, or several, in each.",
-    );
+    let name =
+        section.optional_name("namespace", names::NAMESPACE, "Namespace of the pods.", names::namespace);
+    let selector =
+        labels::read(section, "namespaceSelector", "Selects namespaces instead, each with its own clusters.");
     if section.is_written() && section.has("namespace") == section.has("namespaceSelector") {
         let next = "write namespace: NAME, or namespaceSelector: LABEL=VALUE".to_owned();
-        let why = "not exactly one of namespace and namespaceSelector says where";
-        section.problem("namespace", why, Some(next));
+        section.problem("namespace", "needs exactly one of namespace and namespaceSelector", Some(next));
     }
     if !install.is_empty() && name.as_deref() == Some(install) {
-        let next = "Durward leaves its own namespace alone; name another in the key namespace of the file, or move the ensemble";
-        section.problem("namespace", "is Durward's own", Some(next.to_owned()));
+        let next = "Durward does not guard its own namespace; move the etcd cluster or Durward";
+        section.problem("namespace", "is the namespace of Durward", Some(next.to_owned()));
     }
     selector.map_or_else(|| NamespaceMatch::Named(name.unwrap_or_default()), NamespaceMatch::Labeled)
 }
 
 /// Reads the kind of the pods' owner.
 fn owner(section: &mut Section<'_>) -> Option<OwnerKind> {
-    const VERSION: &str = "group and version, as etcd.example.org/v1";
-    let version = section.required_name("apiVersion", VERSION, "Its group and version.", |text| {
-        match text.split_once('/') {
+    let version = section.required_name(
+        "apiVersion",
+        "group and version, for example etcd.example.org/v1",
+        "API group and version.",
+        |text| match text.split_once('/') {
             Some((group, version)) if !group.is_empty() && !version.is_empty() && !version.contains('/') => {
                 Ok(())
             }
-            _ => Err("is no group with a version"),
-        }
-    });
-    let kind = section.required_name("kind", "kind, as EtcdCluster", "Its kind.", |text| {
+            _ => Err("is not a group and version"),
+        },
+    );
+    let kind = section.required_name("kind", "kind, for example EtcdCluster", "Kind.", |text| {
         let is_kind = text.starts_with(|c: char| c.is_ascii_uppercase())
             && text.bytes().all(|byte| byte.is_ascii_alphanumeric());
-        if is_kind { Ok(()) } else { Err("is no kind") }
+        if is_kind { Ok(()) } else { Err("is not a kind") }
     });
-    let plural = section.optional_name(
-        "plural",
-        "plural, as etcdclusters",
-        "Its plural as kubectl api-resources has it; the kind in lower case with an s where absent.",
+    let resource = section.optional_name(
+        "resource",
+        "plural name, for example etcdclusters",
+        "Plural name, as in kubectl api-resources. Default: the kind in lower case with an s.",
         |text| {
-            let is_plural = !text.is_empty()
-                && text
-                    .bytes()
-                    .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-');
-            if is_plural { Ok(()) } else { Err("is no plural") }
+            let is_char = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+            if !text.is_empty() && text.bytes().all(is_char) { Ok(()) } else { Err("is not a plural name") }
         },
     );
     let (group, version) = version.split_once('/')?;
-    let plural = plural.unwrap_or_else(|| format!("{}s", kind.to_lowercase()));
+    let plural = resource.unwrap_or_else(|| format!("{}s", kind.to_lowercase()));
     let resource = Resource {
         group: group.to_owned().into(),
         version: version.to_owned().into(),

@@ -14,14 +14,14 @@ use admission::Cause;
 use tokio::sync::OwnedMutexGuard;
 use tokio::time::{Instant, timeout_at};
 
-use super::config::ReservationStore;
+use super::config::Coordination;
 use super::kube_reader::KubeReader;
 use super::reservations;
 use cluster::cause;
 use cluster::etcd::{Endpoint, Id};
 use cluster::writer::{Lease, Reservation, Reservations, TransferResult, WriteResult, Writer};
 
-/// The reservations of this process (`reservation: local`), by Lease. They outlive a reload of the configuration.
+/// The reservations of this process (`coordination: inMemory`), by Lease. They outlive a reload of the configuration.
 static LOCAL: Mutex<BTreeMap<String, LocalStore>> = Mutex::new(BTreeMap::new());
 
 /// The queues of reviews in this process that write one Lease, by Lease.
@@ -40,7 +40,7 @@ struct LocalStore {
 pub(super) struct Effects<'e> {
     pub(super) writer: &'e dyn Writer,
     pub(super) reader: KubeReader<'e>,
-    pub(super) store: ReservationStore,
+    pub(super) store: Coordination,
     pub(super) lease: &'e Lease,
 }
 
@@ -50,13 +50,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Reads the reservations.
 pub(super) async fn read(
-    store: ReservationStore,
+    store: Coordination,
     reader: KubeReader<'_>,
     lease: &Lease,
 ) -> Result<Reservations, Cause> {
     match store {
-        ReservationStore::Lease => reader.reservations(lease).await,
-        ReservationStore::Local => Ok(local(lease)),
+        Coordination::Lease => reader.reservations(lease).await,
+        Coordination::InMemory => Ok(local(lease)),
     }
 }
 
@@ -127,8 +127,8 @@ impl Effects<'_> {
             return WriteResult::Failed(Cause::new(cause::OVERLOADED, text));
         }
         match self.store {
-            ReservationStore::Lease => self.writer.write(self.lease, &set, self.reader.end.into_std()).await,
-            ReservationStore::Local => swap(self.lease, set),
+            Coordination::Lease => self.writer.write(self.lease, &set, self.reader.end.into_std()).await,
+            Coordination::InMemory => swap(self.lease, set),
         }
     }
 
@@ -195,7 +195,7 @@ mod tests {
     async fn reserve(lease: &Lease, read: &Reservations, entry: Reservation) -> WriteResult {
         let clients = Clients::offline();
         let reader = KubeReader { clients: &clients, end: Instant::now() + Duration::from_secs(1) };
-        Effects { writer: &NoWriter, reader, store: ReservationStore::Local, lease }
+        Effects { writer: &NoWriter, reader, store: Coordination::InMemory, lease }
             .write(read, entry, now())
             .await
     }

@@ -200,7 +200,7 @@ impl FactReader<'_> {
 
     /// Returns the deadline for a member that is asked now.
     fn member_end(&self) -> Instant {
-        self.end.min(Instant::now() + self.config.member_deadline)
+        self.end.min(Instant::now() + self.config.request_timeout)
     }
 
     async fn view(&self, pod: &Pod) -> MemberView {

@@ -15,7 +15,7 @@ use ::config::{parse, read};
 pub(super) const NOW: i64 = 1_795_255_200;
 
 /// The shortest valid section.
-pub(super) const LEAST: &str = "ensembles: [{namespace: db, selector: app=etcd}]";
+pub(super) const LEAST: &str = "clusters: [{namespace: db, selector: app=etcd}]";
 
 /// Returns the current time in tests.
 pub(super) fn now() -> SystemTime {

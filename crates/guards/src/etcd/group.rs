@@ -143,15 +143,15 @@ mod tests {
     #[test]
     fn an_entry_selects_pods_by_namespace_and_labels() {
         let etcd = pod("etcd-0", None);
-        assert!(is_selected("ensembles: [{namespace: db, selector: app=etcd}]", &etcd));
-        assert!(!is_selected("ensembles: [{namespace: other, selector: app=etcd}]", &etcd));
-        assert!(!is_selected("ensembles: [{namespace: db, selector: app=web}]", &etcd));
-        let labeled = "ensembles: [{namespaceSelector: {matchLabels: {t: u}}, selector: app=etcd}]";
+        assert!(is_selected("clusters: [{namespace: db, selector: app=etcd}]", &etcd));
+        assert!(!is_selected("clusters: [{namespace: other, selector: app=etcd}]", &etcd));
+        assert!(!is_selected("clusters: [{namespace: db, selector: app=web}]", &etcd));
+        let labeled = "clusters: [{namespaceSelector: {matchLabels: {t: u}}, selector: app=etcd}]";
         assert!(is_selected(labeled, &etcd));
         let namespaces = &config(labeled).clusters[0].namespaces;
         assert!(namespaces.matches("db", &[("t".to_owned(), "u".to_owned())].into()));
         assert!(!namespaces.matches("db", &BTreeMap::new()));
-        let autodetected = "recognise: true\nensembles: [{namespace: db}]";
+        let autodetected = "autodetect: true\nclusters: [{namespace: db}]";
         assert!(is_selected(autodetected, &Pod { runs_etcd: true, ..pod("x", None) }));
         assert!(!is_selected(autodetected, &etcd));
     }
@@ -160,11 +160,11 @@ mod tests {
     fn each_statefulset_is_a_cluster_unless_pods_are_grouped_by_selector() {
         let (a, b, alone) = (pod("a-0", Some("a")), pod("b-0", Some("b")), pod("c", None));
         let group = |yaml: &str, of: &Pod| Group::of(&config(yaml).clusters[0], of);
-        let by_set = "ensembles: [{namespace: db, selector: app=etcd}]";
+        let by_set = "clusters: [{namespace: db, selector: app=etcd}]";
         assert!(group(by_set, &a).contains(&pod("a-1", Some("a"))));
         assert!(!group(by_set, &a).contains(&b) && !group(by_set, &a).contains(&alone));
         assert!(group(by_set, &alone).contains(&alone) && !group(by_set, &alone).contains(&a));
-        let together = "ensembles: [{namespace: db, selector: app=etcd, groupBy: selector}]";
+        let together = "clusters: [{namespace: db, selector: app=etcd, groupBy: selector}]";
         assert!(group(together, &a).contains(&b) && group(together, &a).contains(&alone));
         let elsewhere = Pod { namespace: "other".into(), ..pod("a-1", Some("a")) };
         assert!(!group(together, &a).contains(&elsewhere));
@@ -173,8 +173,8 @@ mod tests {
     #[test]
     fn all_clusters_of_a_namespace_share_one_lease() {
         let of = |yaml: &str, pod: &Pod| Group::of(&config(yaml).clusters[0], pod).lease("durward-system");
-        let by_set = "ensembles: [{namespace: db, selector: app=etcd}]";
-        let together = "ensembles: [{namespace: db, selector: 'app in (etcd)', groupBy: selector}]";
+        let by_set = "clusters: [{namespace: db, selector: app=etcd}]";
+        let together = "clusters: [{namespace: db, selector: 'app in (etcd)', groupBy: selector}]";
         for yaml in [by_set, together] {
             for set in [Some("etcd"), None] {
                 let lease = of(yaml, &pod("etcd-0", set));

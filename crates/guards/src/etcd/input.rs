@@ -2,7 +2,7 @@
 
 use admission::Cause;
 
-use super::config::{Config, EtcdClusterConfig, LeaderPolicy, Membership};
+use super::config::{Config, EtcdClusterConfig, LeaderPolicy, OnPodDelete};
 use super::facts::Facts;
 use super::pod::Pod;
 use super::removal::Removal;
@@ -73,15 +73,15 @@ impl Input<'_> {
 
     /// Whether the leader is denied. Controllers are not, because a rolling update would never finish.
     pub(super) fn denies_leader(&self) -> bool {
-        self.entry.leader == LeaderPolicy::Refuse && !self.removal.by_controller
+        self.entry.on_leader_delete == LeaderPolicy::Deny && !self.removal.by_controller
     }
 
     /// Whether deleting the pod removes the member from the list. A hook does that, and it does not run without a grace period.
     pub(super) fn removes_member(&self) -> bool {
-        let is_configured = match self.entry.membership {
-            Membership::Auto => self.pod.hook_removes_member,
-            Membership::Kept => false,
-            Membership::Removed => true,
+        let is_configured = match self.entry.member_on_pod_delete {
+            OnPodDelete::Auto => self.pod.hook_removes_member,
+            OnPodDelete::Keep => false,
+            OnPodDelete::Remove => true,
         };
         is_configured && self.grace() > 0
     }

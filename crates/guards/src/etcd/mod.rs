@@ -75,7 +75,7 @@ pub use survey::{
     UnreadScope,
 };
 
-use config::{Config, ReservationStore};
+use config::{Config, Coordination};
 use removal::RemovalKind;
 use review::Reviewer;
 
@@ -124,10 +124,10 @@ impl Configured for Arc<Config> {
     fn requirements(&self) -> Requirements {
         let files = self.clusters.iter().enumerate().flat_map(|(at, entry)| {
             let with_key =
-                move |(key, path): (&str, &Path)| (format!("ensembles[{at}].client.{key}"), path.to_owned());
+                move |(key, path): (&str, &Path)| (format!("clusters[{at}].client.{key}"), path.to_owned());
             entry.client.files().into_iter().map(with_key)
         });
-        let is_local = self.reservation == ReservationStore::Local && !self.clusters.is_empty();
+        let is_local = self.coordination == Coordination::InMemory && !self.clusters.is_empty();
         Requirements {
             reads_cluster: !self.clusters.is_empty(),
             files: files.collect(),

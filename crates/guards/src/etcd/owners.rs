@@ -215,10 +215,10 @@ fn sizes(
     let unread = all().find_map(|state| state.as_ref().err());
     let own = own.as_ref().ok().filter(|_| is_one);
     DeclaredSizes {
-        configured: entry.members,
+        configured: entry.expected_members,
         replicas: own.and_then(OwnerState::stateful_set).map(|set| set.replicas),
         owner: own.and_then(OwnerState::declared_size),
         at_least: all().flatten().filter_map(OwnerState::declared_size).fold(0, u64::saturating_add),
-        unread: unread.filter(|_| is_one || entry.members.is_some()).cloned(),
+        unread: unread.filter(|_| is_one || entry.expected_members.is_some()).cloned(),
     }
 }

@@ -12,6 +12,8 @@ use super::config::OwnerKind;
 use super::wire::{self, Container, OwnerReference, PodStatus};
 
 /// A pod that may run an etcd member.
+// Each flag is independent.
+#[allow(clippy::struct_excessive_bools)]
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Pod {
     pub(super) namespace: String,

@@ -63,7 +63,7 @@ pub(super) async fn review(
     request: &Request<'_>,
     now: SystemTime,
 ) -> Ruling {
-    let Some(related) = Related::of(request).filter(|related| config.related.contains(related)) else {
+    let Some(related) = Related::of(request).filter(|related| config.also_protect.contains(related)) else {
         return Ruling::allow();
     };
     if let Some(key) = config.common_config.exempt_by(request, &request.namespace) {

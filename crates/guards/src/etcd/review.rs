@@ -180,7 +180,7 @@ impl<'r> Reviewer<'r> {
         writer: &'s dyn Writer,
         reader: KubeReader<'s>,
     ) -> Effects<'s> {
-        Effects { writer, reader, store: self.config.reservation, lease: &subject.lease }
+        Effects { writer, reader, store: self.config.coordination, lease: &subject.lease }
     }
 
     /// Whether the review changes nothing, and its effects count as done. In audit mode denials do not bind, so effects do not
@@ -256,7 +256,7 @@ impl<'r> Reviewer<'r> {
     }
 
     async fn reservations(&self, subject: &Subject<'_>, kube: KubeReader<'_>) -> Result<Reservations, Cause> {
-        effects::read(self.config.reservation, kube, &subject.lease).await
+        effects::read(self.config.coordination, kube, &subject.lease).await
     }
 
     /// Finds the etcd cluster of a pod.

@@ -16,7 +16,7 @@ use admission::Operation;
 use k8s_openapi::api::admissionregistration::v1::{MatchCondition, RuleWithOperations};
 
 use super::NAME;
-use super::config::{Config, EtcdClusterConfig, NamespaceMatch, OwnerKind, Related, ReservationStore};
+use super::config::{Config, Coordination, EtcdClusterConfig, NamespaceMatch, OwnerKind, Related};
 use super::group;
 use crate::kind::Permission;
 use crate::overrides;
@@ -36,11 +36,15 @@ struct Scoped<'c> {
 pub(super) fn entries(config: &Config) -> Vec<WebhookEntry> {
     let deletions = vec![overrides::condition(NAME), not_last_kubelet_deletion(), not_terminating()];
     let mut related = vec![overrides::condition(NAME)];
-    related.extend(config.related.contains(&Related::Scale).then(fewer_replicas));
+    related.extend(config.also_protect.contains(&Related::Scale).then(fewer_replicas));
     [
         ("etcd-pods", vec![namespaced(Operation::Delete, "", "pods")], deletions),
         ("etcd-evictions", vec![namespaced(Operation::Create, "", "pods/eviction")], Vec::new()),
-        ("etcd-above", config.related.iter().flat_map(|related| related_rules(*related)).collect(), related),
+        (
+            "etcd-related",
+            config.also_protect.iter().flat_map(|related| related_rules(*related)).collect(),
+            related,
+        ),
     ]
     .into_iter()
     .filter(|(_, rules, _)| !rules.is_empty())
@@ -196,7 +200,7 @@ pub(super) fn permissions(config: &Config) -> Vec<Permission> {
 /// Returns the permissions in single namespaces.
 pub(super) fn namespaced_permissions(config: &Config) -> Vec<(String, Permission)> {
     let mut permissions = Vec::new();
-    if config.reservation == ReservationStore::Lease && !config.clusters.is_empty() {
+    if config.coordination == Coordination::Lease && !config.clusters.is_empty() {
         let home = || config.common_config.namespace.clone();
         permissions.extend(lease_permissions(config).into_iter().map(|leases| (home(), leases)));
     }
@@ -266,7 +270,7 @@ mod tests {
     #[test]
     fn named_namespaces_share_an_entry_and_each_namespace_selector_has_its_own() {
         let entries = all(
-            "ensembles: [{namespace: b, selector: app=etcd}, {namespace: a, selector: app=etcd}, {namespaceSelector: {matchLabels: {t: u}}, selector: x=y}, {namespaceSelector: {matchLabels: {t: u}}, selector: z=y}]",
+            "clusters: [{namespace: b, selector: app=etcd}, {namespace: a, selector: app=etcd}, {namespaceSelector: {matchLabels: {t: u}}, selector: x=y}, {namespaceSelector: {matchLabels: {t: u}}, selector: z=y}]",
         );
         assert_eq!(
             names(&entries),
@@ -280,14 +284,14 @@ mod tests {
         assert_eq!(entries[3].namespace_selector.to_string(), "kubernetes.io/metadata.name in (a,b)");
         assert_eq!(entries[1].object_selector.to_string(), "x=y");
         assert_eq!(entries[2].object_selector.to_string(), "z=y");
-        let autodetected = all("recognise: true\nensembles: [{namespace: db}]");
+        let autodetected = all("autodetect: true\nclusters: [{namespace: db}]");
         assert!(autodetected[0].object_selector.selects_all());
     }
 
     #[test]
     fn namespaces_with_different_pod_selectors_have_different_entries() {
         let entries = all(
-            "ensembles: [{namespace: a, selector: app=etcd}, {namespace: b, selector: app=db}, {namespace: c, selector: app=etcd}]",
+            "clusters: [{namespace: a, selector: app=etcd}, {namespace: b, selector: app=db}, {namespace: c, selector: app=etcd}]",
         );
         assert_eq!(names(&entries), ["etcd-pods", "etcd-pods-2", "etcd-evictions"]);
         assert_eq!(entries[0].namespace_selector.to_string(), "kubernetes.io/metadata.name in (a,c)");
@@ -298,7 +302,7 @@ mod tests {
 
     #[test]
     fn the_namespace_selector_of_the_section_is_added() {
-        let yaml = "webhook: {namespaceSelector: {matchLabels: {t: v, w: x}}}\nensembles: [{namespaceSelector: {matchLabels: {t: u}}, selector: x=y}]";
+        let yaml = "webhook: {namespaceSelector: {matchLabels: {t: v, w: x}}}\nclusters: [{namespaceSelector: {matchLabels: {t: u}}, selector: x=y}]";
         let selector = all(yaml).remove(0).namespace_selector;
         assert_eq!(selector.to_string(), "t=u,t in (v),w=x");
     }
@@ -328,10 +332,10 @@ mod tests {
     #[test]
     fn related_objects_have_an_entry_only_if_configured() {
         let yaml = format!(
-            "{LEAST}\nalsoGuard: [scale, statefulsets, persistentvolumeclaims, poddisruptionbudgets]"
+            "{LEAST}\nalsoProtect: [scale, statefulsets, persistentvolumeclaims, poddisruptionbudgets]"
         );
         let entries = all(&yaml);
-        assert_eq!(names(&entries), ["etcd-pods", "etcd-evictions", "etcd-above"]);
+        assert_eq!(names(&entries), ["etcd-pods", "etcd-evictions", "etcd-related"]);
         let conditions = |entry: &WebhookEntry| -> Vec<String> {
             entry.match_conditions.iter().map(|condition| condition.name.clone()).collect()
         };
@@ -343,7 +347,7 @@ mod tests {
             entries[2].match_conditions[1].expression,
             "request.operation != \"UPDATE\" || (has(object.spec) && has(object.spec.replicas) ? object.spec.replicas : 0) < (has(oldObject.spec) && has(oldObject.spec.replicas) ? oldObject.spec.replicas : 0)"
         );
-        let without = all(&format!("{LEAST}\nalsoGuard: [statefulsets]"));
+        let without = all(&format!("{LEAST}\nalsoProtect: [statefulsets]"));
         assert_eq!(conditions(&without[2]), ["no-break-glass", "not-the-install-namespace"]);
         let resources: Vec<&str> = entries[2]
             .rules
@@ -375,7 +379,7 @@ mod tests {
 
     #[test]
     fn permissions_are_limited_to_named_namespaces() {
-        let yaml = "ensembles: [{namespace: db, selector: a=b, client: {tls: {secret: etcd-client}}}, {namespace: db, selector: c=d}]";
+        let yaml = "clusters: [{namespace: db, selector: a=b, client: {tls: {secretName: etcd-client}}}, {namespace: db, selector: c=d}]";
         let config = config(yaml);
         assert_eq!(
             permissions(&config).iter().map(text).collect::<Vec<_>>(),
@@ -399,18 +403,18 @@ mod tests {
 
     #[test]
     fn without_etcd_clusters_there_are_no_permissions() {
-        let config = config("ensembles: []");
+        let config = config("clusters: []");
         assert!(permissions(&config).is_empty() && namespaced_permissions(&config).is_empty());
     }
 
     #[test]
     fn a_namespace_selector_needs_permissions_in_all_namespaces_and_named_secrets_only() {
-        let yaml = "reservation: local\nensembles: [{namespaceSelector: {matchLabels: {t: u}}, selector: a=b, client: {tls: {secret: s}, auth: {secret: u}}}]";
+        let yaml = "coordination: inMemory\nclusters: [{namespaceSelector: {matchLabels: {t: u}}, selector: a=b, client: {tls: {secretName: s}, auth: {secretName: u}}}]";
         let config = config(yaml);
         assert!(namespaced_permissions(&config).is_empty());
         assert_eq!(text(&permissions(&config)[0]), "/namespaces [] get,list");
         assert_eq!(text(&permissions(&config)[4]), "/secrets [\"s\", \"u\"] get");
-        let yaml = "ensembles: [{namespaceSelector: t=u, selector: a=b}, {namespace: db, selector: a=b}]";
+        let yaml = "clusters: [{namespaceSelector: t=u, selector: a=b}, {namespace: db, selector: a=b}]";
         assert_eq!(
             text(&namespaced_permissions(&self::config(yaml))[0].1),
             "coordination.k8s.io/leases [] get,create,update"
@@ -419,7 +423,7 @@ mod tests {
 
     #[test]
     fn the_configured_owner_kind_can_be_read() {
-        let yaml = "ensembles: [{namespace: db, selector: a=b, owner: {apiVersion: etcd.example.org/v1, kind: EtcdCluster}}]";
+        let yaml = "clusters: [{namespace: db, selector: a=b, owner: {apiVersion: etcd.example.org/v1, kind: EtcdCluster}}]";
         let namespaced: Vec<String> =
             namespaced_permissions(&config(yaml)).iter().map(|(_, p)| text(p)).collect();
         assert!(namespaced.contains(&"etcd.example.org/etcdclusters [] get".to_owned()), "{namespaced:?}");

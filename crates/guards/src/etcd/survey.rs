@@ -13,7 +13,7 @@ use admission::{Cause, Ruling, Verdict};
 use futures_util::future::{join, join_all};
 use tokio::time::Instant;
 
-use super::config::{Config, EtcdClusterConfig, NamespaceMatch, ReservationStore};
+use super::config::{Config, Coordination, EtcdClusterConfig, NamespaceMatch};
 use super::decide;
 use super::effects;
 use super::facts::{FactReader, Facts};
@@ -60,9 +60,9 @@ impl Survey {
         Self { config }
     }
 
-    /// Returns the namespace of the Leases that reviews write; `None` with `reservation: local`.
+    /// Returns the namespace of the Leases that reviews write; `None` with `coordination: inMemory`.
     pub fn install_namespace(&self) -> Option<&str> {
-        (self.config.reservation == ReservationStore::Lease).then_some(self.home())
+        (self.config.coordination == Coordination::Lease).then_some(self.home())
     }
 
     /// Returns the namespace of Durward.
@@ -71,7 +71,7 @@ impl Survey {
     }
 
     /// Reads all etcd clusters, or those in the given namespaces. `progress` gets the number of namespaces read and their total.
-    pub async fn look(
+    pub async fn read(
         &self,
         clients: &Clients,
         only: &[String],
@@ -81,7 +81,7 @@ impl Survey {
         let mut names = match self.namespaces(clients).await {
             Ok(names) => names,
             Err((names, why)) => {
-                report.unseen.push(UnreadScope { namespace: None, why: ReportCause::from(&why) });
+                report.unread.push(UnreadScope { namespace: None, why: ReportCause::from(&why) });
                 names
             }
         };
@@ -92,13 +92,13 @@ impl Survey {
             for (name, read) in some.iter().zip(reports) {
                 match read {
                     Ok(read) => {
-                        report.ensembles.extend(read.ensembles);
+                        report.clusters.extend(read.clusters);
                         report.empty.extend(read.empty);
                         report.overlaps.extend(read.overlaps);
                     }
                     Err(why) => {
                         let why = ReportCause::from(&why);
-                        report.unseen.push(UnreadScope { namespace: Some(name.clone()), why });
+                        report.unread.push(UnreadScope { namespace: Some(name.clone()), why });
                     }
                 }
             }
@@ -149,9 +149,9 @@ impl Survey {
         let empty = empty.map(|(at, _)| EmptyEntry {
             entry: entry_name(at),
             namespace: name.to_owned(),
-            is_going: namespace.is_deleting,
+            is_deleting: namespace.is_deleting,
             pods: pods.len(),
-            seem_members: pods.iter().filter(|pod| pod.runs_etcd).map(|pod| pod.name.clone()).collect(),
+            etcd_pods: pods.iter().filter(|pod| pod.runs_etcd).map(|pod| pod.name.clone()).collect(),
         });
         let mut report = SurveyReport { empty: empty.collect(), ..SurveyReport::default() };
         report.overlaps = overlaps
@@ -166,9 +166,9 @@ impl Survey {
         for found in &found {
             // The port may identify the container of etcd.
             let pods = found.group.select(found.entry, read_pods(&objects, found.entry.port)?, "");
-            report.ensembles.push(self.cluster(clients, &namespace, found, pods).await);
+            report.clusters.push(self.cluster(clients, &namespace, found, pods).await);
         }
-        report.ensembles.sort_by(|a, b| a.name.cmp(&b.name));
+        report.clusters.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(report)
     }
 
@@ -211,7 +211,7 @@ impl Survey {
         let lease = group.lease(self.home());
         let first = pods.first().cloned().unwrap_or_default();
         let nodes = join_all(pods.iter().map(|pod| kube.has_node(&pod.node)));
-        let reservations = effects::read(self.config.reservation, kube, &lease);
+        let reservations = effects::read(self.config.coordination, kube, &lease);
         let owner = Owners::read_one(kube, entry, &first);
         let (owner, (nodes, reservations)) = join(owner, join(nodes, reservations)).await;
         let owners = Owners::read(kube, entry, group, (&first, owner), Some(&pods)).await;
@@ -236,14 +236,14 @@ impl Survey {
             voters,
             quorum: voters.map(|voters| voters / 2 + 1),
             healthy: table.healthy_without(""),
-            is_lost: table.is_leaderless,
-            unclear: table.voters.as_ref().err().map(ReportCause::from),
-            by_metrics_only: table.is_degraded,
+            is_leaderless: table.is_leaderless,
+            unknown_voters: table.voters.as_ref().err().map(ReportCause::from),
+            is_degraded: table.is_degraded,
             members: members.collect(),
             changes: table.changes.clone(),
             notes: table.notes.clone(),
             lease: self.install_namespace().map(|_| format!("{namespace}/{name}")),
-            lease_unread: facts.reservations_error.as_ref().map(ReportCause::from),
+            lease_error: facts.reservations_error.as_ref().map(ReportCause::from),
         }
     }
 
@@ -284,7 +284,7 @@ fn kube(clients: &Clients) -> KubeReader<'_> {
 }
 
 fn entry_name(at: usize) -> String {
-    format!("ensembles[{at}]")
+    format!("clusters[{at}]")
 }
 
 fn member(table: &Table, row: &Row, deletion: Option<DeletionReport>, pod: Option<&Pod>) -> MemberReport {
@@ -293,14 +293,14 @@ fn member(table: &Table, row: &Row, deletion: Option<DeletionReport>, pod: Optio
         role: messages::role(table, row),
         state: messages::state_name(&row.state),
         health: messages::health(row),
-        unseen: match &row.state {
+        error: match &row.state {
             MemberState::NoResponse(why) => Some(ReportCause::from(why)),
             _ => None,
         },
         term: row.term,
         lag: row.lag,
         deletion,
-        left_open: pod.and_then(|pod| pod.annotations.get(DELETE_ANYWAY).cloned()),
+        delete_anyway: pod.and_then(|pod| pod.annotations.get(DELETE_ANYWAY).cloned()),
     }
 }
 

@@ -67,7 +67,7 @@ async fn a_leader_does_not_transfer_to_a_member_that_leaves_soon() {
 
 #[tokio::test(start_paused = true)]
 async fn leader_refuse_denies_users_and_transfers_for_controllers() {
-    let yaml = format!("leader: refuse\n{LEAST}");
+    let yaml = format!("onLeaderDelete: deny\n{LEAST}");
     let fake = Fake::of(3);
     let ruling = deleted(&fake, &yaml, "etcd-0").await;
     assert_ruling(&ruling, "deny", "leaders are not deleted here");
@@ -84,7 +84,7 @@ async fn leader_refuse_denies_users_and_transfers_for_controllers() {
 
 #[tokio::test(start_paused = true)]
 async fn leader_allow_warns_about_the_leader() {
-    let yaml = format!("leader: allow\n{LEAST}");
+    let yaml = format!("onLeaderDelete: allow\n{LEAST}");
     assert_ruling(
         &deleted(&Fake::of(3), &yaml, "etcd-0").await,
         "allow",
@@ -96,7 +96,7 @@ async fn leader_allow_warns_about_the_leader() {
         "allow",
         "killed at once",
     );
-    let strict = format!("dataSafety: deny\n{yaml}");
+    let strict = format!("warnings: {{dataLoss: deny}}\n{yaml}");
     assert_ruling(
         &deleted_by(&Fake::of(3), &strict, "etcd-0", "ann", at_once).await,
         "deny",
@@ -184,7 +184,7 @@ async fn a_learner_is_allowed_and_a_follower_as_configured() {
         "allow",
         "membership is changing: members that do not vote yet: 1",
     );
-    let strict = format!("membershipChange: deny\n{LEAST}");
+    let strict = format!("warnings: {{membershipChange: deny}}\n{LEAST}");
     assert_ruling(&deleted(&fake(), &strict, "etcd-1").await, "deny", "membership is changing");
     assert_ruling(&deleted(&fake(), &strict, "etcd-3").await, "allow", "");
     let started = Fake::of(3).with(|state| state.listed = vec![Member { id: 99, ..Member::default() }]);
@@ -229,7 +229,7 @@ async fn clusters_of_one_and_two_warn_about_the_outage() {
         "it is the only member: nothing can be read or written",
     );
     assert_ruling(&deleted(&Fake::of(2), LEAST, "etcd-1").await, "allow", "the ensemble has 2 members");
-    let strict = format!("smallEnsembles: deny\n{LEAST}");
+    let strict = format!("warnings: {{smallCluster: deny}}\n{LEAST}");
     assert_ruling(&deleted(&Fake::of(1), &strict, "etcd-0").await, "deny", "it is the only member");
     assert_ruling(&deleted(&Fake::of(2), &strict, "etcd-0").await, "deny", "the ensemble has 2 members");
     assert_ruling(
@@ -292,7 +292,7 @@ async fn a_member_that_hangs_does_not_count_and_costs_only_its_deadline() {
     }
     let behind = Fake::of(3).with(|state| state.members.get_mut("etcd-2").unwrap().behind = 5001);
     assert_ruling(&deleted(&behind, LEAST, "etcd-1").await, "deny", "it is 5001 entries behind");
-    let patient = format!("lag: 6000\n{LEAST}");
+    let patient = format!("maxRaftLag: 6000\n{LEAST}");
     assert_ruling(&deleted(&behind, &patient, "etcd-1").await, "allow", "");
 }
 
@@ -335,7 +335,7 @@ async fn a_hook_that_removes_the_member_reduces_the_quorum() {
     let ruling = deleted(&fake(), LEAST, "etcd-1").await;
     assert_ruling(&ruling, "allow", "");
     assert!(!text_of(&ruling).contains("members: nothing can be read"), "{}", text_of(&ruling));
-    let kept = "ensembles: [{namespace: db, selector: app=etcd, membership: kept}]";
+    let kept = "clusters: [{namespace: db, selector: app=etcd, memberOnPodDelete: keep}]";
     assert_ruling(
         &deleted(&fake(), kept, "etcd-1").await,
         "deny",
@@ -349,7 +349,7 @@ async fn data_loss_is_warned_about_or_denied() {
         Fake::of(3).with(|state| state.pods[1]["spec"]["volumes"] = json!([{"name": "data", "emptyDir": {}}]))
     };
     assert_ruling(&deleted(&fake(), LEAST, "etcd-1").await, "allow", "none of its volumes outlives the pod");
-    let strict = format!("dataSafety: deny\n{LEAST}");
+    let strict = format!("warnings: {{dataLoss: deny}}\n{LEAST}");
     assert_ruling(&deleted(&fake(), &strict, "etcd-1").await, "deny", "none of its volumes outlives the pod");
     assert_ruling(&deleted(&fake(), &strict, "etcd-2").await, "allow", "");
 }
@@ -492,7 +492,7 @@ async fn a_dry_run_rules_the_same_and_changes_nothing() {
 async fn other_pods_are_ignored() {
     let fake = Fake::of(3).with(|s| s.pods[1]["metadata"]["labels"] = json!({"app": "web"}));
     assert_ruling(&deleted(&fake, LEAST, "etcd-1").await, "allow", "");
-    let other = "ensembles: [{namespaceSelector: {matchLabels: {t: u}}, selector: app=etcd}]";
+    let other = "clusters: [{namespaceSelector: {matchLabels: {t: u}}, selector: app=etcd}]";
     let fake = Fake::of(3).down(&["etcd-2"]);
     assert_ruling(&deleted(&fake, other, "etcd-1").await, "allow", "");
     assert_eq!(fake.state().asked, 0);

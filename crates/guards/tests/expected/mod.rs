@@ -4,7 +4,7 @@
 //! verdict: unknown
 //! answer: deny with 403
 //! causes: [timeout]                 # codes, in the order of the ruling
-//! message: [m5, memberDeadline]     # a list: the text contains each of these words
+//! message: [m5, requestTimeout]     # a list: the text contains each of these words
 //! details:
 //! - Unknown m5: []                  # an empty list: any text
 //! audit:

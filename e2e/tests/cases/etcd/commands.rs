@@ -48,7 +48,7 @@ fn doctor_and_a_snapshot_give_the_verdict_of_each_pod(context: &'static TestCont
 /// Returns the verdict on the deletion of each pod of the only etcd cluster.
 fn verdicts(doctor: &str) -> Result<Vec<(String, String)>> {
     let report: Value = serde_json::from_str(doctor).context("doctor's JSON")?;
-    let members = report["ensembles"][0]["members"].as_array().context("doctor reports no members")?;
+    let members = report["clusters"][0]["members"].as_array().context("doctor reports no members")?;
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     Ok(members.iter().map(|member| (text(&member["name"]), text(&member["deletion"]["verdict"]))).collect())
 }

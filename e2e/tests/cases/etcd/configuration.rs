@@ -1,4 +1,4 @@
-//! Options of the guard: unknown results for users and controllers, denials instead of warnings, `alsoGuard`,
+//! Options of the guard: unknown results for users and controllers, denials instead of warnings, `alsoProtect`,
 //! and the override.
 //!
 //! Each case installs its own Durward.
@@ -38,7 +38,7 @@ fn unknown_policy_differs_for_users_and_controllers(context: &'static TestContex
 #[e2e::case]
 fn warnings_can_be_configured_as_denials(context: &'static TestContext) -> Result<()> {
     let cluster = scratch(context)?;
-    let keys = ["dataSafety: deny", "smallEnsembles: deny", "membershipChange: deny"];
+    let keys = ["warnings: {dataLoss: deny, smallCluster: deny, membershipChange: deny}"];
     let (_installation, _durward) = installed(context, cluster, &keys)?;
     let ns = namespace(cluster, "denied", Profile::Allow)?;
     let mut etcd = EtcdCluster::of(3).start(context)?;
@@ -83,7 +83,7 @@ fn audit_mode_allows_everything_and_warns(context: &'static TestContext) -> Resu
 #[e2e::case]
 fn also_guard_denies_users_and_warns_controllers(context: &'static TestContext) -> Result<()> {
     let cluster = scratch(context)?;
-    let keys = ["alsoGuard: [scale, statefulsets, persistentvolumeclaims, poddisruptionbudgets]"];
+    let keys = ["alsoProtect: [scale, statefulsets, persistentvolumeclaims, poddisruptionbudgets]"];
     let (_installation, _durward) = installed(context, cluster, &keys)?;
     let ns = namespace(cluster, "above", Profile::Transfer)?;
     let etcd = EtcdCluster::of(3).start(context)?;

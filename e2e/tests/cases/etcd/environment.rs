@@ -53,28 +53,28 @@ impl Profile {
     fn keys(self) -> String {
         match self {
             Self::Transfer => String::new(),
-            Self::Refuse => ", leader: refuse".to_owned(),
-            Self::Allow => ", leader: allow".to_owned(),
-            Self::Tls => format!(", client: {{tls: {{secret: {TRUST}}}}}"),
-            Self::Named => format!(", client: {{serverName: {SERVER_NAME}, tls: {{secret: {TRUST}}}}}"),
-            Self::Login => format!(", client: {{tls: {{secret: {TRUST}}}, auth: {{secret: {LOGIN}}}}}"),
-            Self::Open => format!(", client: {{auth: {{secret: {LOGIN}, insecure: true}}}}"),
+            Self::Refuse => ", onLeaderDelete: deny".to_owned(),
+            Self::Allow => ", onLeaderDelete: allow".to_owned(),
+            Self::Tls => format!(", client: {{tls: {{secretName: {TRUST}}}}}"),
+            Self::Named => format!(", client: {{serverName: {SERVER_NAME}, tls: {{secretName: {TRUST}}}}}"),
+            Self::Login => format!(", client: {{tls: {{secretName: {TRUST}}}, auth: {{secretName: {LOGIN}}}}}"),
+            Self::Open => format!(", client: {{auth: {{secretName: {LOGIN}, allowUnverified: true}}}}"),
         }
     }
 }
 
 /// The default of one second is too short next to cases that keep every processor busy.
-const LONG_DEADLINE: &str = "memberDeadline: 2s";
+const LONG_DEADLINE: &str = "requestTimeout: 2s";
 
 /// Returns the `guards` section with these keys and an entry for each profile.
 pub(in crate::cases) fn guards(keys: &[&str]) -> String {
-    let needs_deadline = !keys.iter().any(|key| key.starts_with("memberDeadline"));
+    let needs_deadline = !keys.iter().any(|key| key.starts_with("requestTimeout"));
     let keys = keys.iter().copied().chain(needs_deadline.then_some(LONG_DEADLINE)).map(str::to_owned);
     let entries = Profile::ALL.iter().map(|profile| {
         let (name, more) = (profile.name(), profile.keys());
         format!("  - {{namespaceSelector: {{matchLabels: {{{LABEL}: {name}}}}}, selector: app=etcd{more}}}")
     });
-    let lines: Vec<String> = keys.chain(["ensembles:".to_owned()]).chain(entries).collect();
+    let lines: Vec<String> = keys.chain(["clusters:".to_owned()]).chain(entries).collect();
     format!("  etcd:\n    {}", lines.join("\n    "))
 }
 

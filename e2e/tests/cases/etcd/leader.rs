@@ -19,7 +19,7 @@ fn leader_refuse_denies_users_and_transfers_for_controllers(context: &'static Te
     let leader = etcd.leader()?;
     for removal in Removal::ALL {
         let removal = removal.send(cluster.api(), &pods, leader.name())?.denied()?;
-        removal.with_message(&["it leads the ensemble", "leader: refuse", "etcdctl move-leader"])?;
+        removal.with_message(&["it leads the ensemble", "onLeaderDelete: deny", "etcdctl move-leader"])?;
     }
     ensure!(etcd.leader()?.name() == leader.name(), "a denied leader transferred leadership");
     ensure!(

@@ -230,7 +230,7 @@ fn a_corrupt_alarm_without_a_member_denies_every_deletion(context: &'static Test
 #[e2e::case]
 fn a_member_that_hangs_takes_its_deadline_and_does_not_count(context: &'static TestContext) -> Result<()> {
     let cluster = scratch(context)?;
-    let (_installation, _durward) = installed(context, cluster, &["memberDeadline: 1s"])?;
+    let (_installation, _durward) = installed(context, cluster, &["requestTimeout: 1s"])?;
     let ns = namespace(cluster, "hangs", Profile::Transfer)?;
     let etcd = EtcdCluster::of(3).start(context)?;
     let pods = etcd.pods_in(&ns)?;

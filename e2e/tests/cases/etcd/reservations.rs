@@ -256,7 +256,7 @@ fn without_a_reservation_no_healthy_member_is_deleted(context: &'static TestCont
     pods.replace(other.name())?;
     other.await_reads(Duration::from_secs(60))?;
     // A single replica with local reservations needs no Lease.
-    installation.configure(&guards(&["reservation: local"]))?;
+    installation.configure(&guards(&["coordination: inMemory"]))?;
     durward.signal(Signal::HUP)?;
     await_allowed("a deletion with a local reservation", || delete(&pods, one.name()))?;
     delete(&pods, other.name())?.denied()?.with_cause(one.name(), "Leaving")?;

@@ -74,7 +74,7 @@ pub(super) fn objects(file: &File, args: &Args, with_account: bool) -> Result<Ve
             "--replicas {}: only one replica may run with this configuration",
             args.replicas
         ));
-        let next = "give --replicas 1 (while it is replaced nobody answers), or set reservation: lease";
+        let next = "give --replicas 1 (while it is replaced nobody answers), or set coordination: lease";
         problems.push(problem.why(why.clone()).next(next));
     }
     let placed = match files::placed(file, args, &home) {

@@ -11,7 +11,7 @@ use cluster::etcd::{ClientOptions, Login, Material, Tls};
 pub(in super::super) struct ClientConfig {
     tls: Option<TlsConfig>,
     login: Option<LoginConfig>,
-    sends_password_unverified: bool,
+    allows_unverified: bool,
     server_name: Option<String>,
 }
 
@@ -19,7 +19,7 @@ pub(in super::super) struct ClientConfig {
 struct TlsConfig {
     secret: Option<String>,
     files: Option<(PathBuf, Option<(PathBuf, PathBuf)>)>,
-    insecure: bool,
+    skips_verification: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,7 +47,7 @@ impl ClientConfig {
                 .as_ref()
                 .map(|name| Material::Secret { namespace: namespace.to_owned(), name: name.clone() });
             let files = tls.files.clone().map(|(ca, identity)| Material::Files { authority: ca, identity });
-            Tls { material: secret.or(files), server_name, insecure: tls.insecure }
+            Tls { material: secret.or(files), server_name, insecure: tls.skips_verification }
         });
         let login = self.login.as_ref().map(|login| match login {
             LoginConfig::Secret(name) => {
@@ -57,7 +57,7 @@ impl ClientConfig {
                 Login::Files { user: user.clone(), password: password.clone() }
             }
         });
-        Arc::new(ClientOptions { tls, login, open: self.sends_password_unverified })
+        Arc::new(ClientOptions { tls, login, open: self.allows_unverified })
     }
 
     /// Returns the names of the Secrets in the members' namespace.
@@ -80,7 +80,8 @@ impl ClientConfig {
             }
         }
         if let Some(LoginConfig::Files(user, password)) = &self.login {
-            files.extend([("auth.files.user", user.as_path()), ("auth.files.password", password)]);
+            files
+                .extend([("auth.files.usernameFile", user.as_path()), ("auth.files.passwordFile", password)]);
         }
         files
     }
@@ -92,107 +93,104 @@ impl ClientConfig {
 }
 
 const SERVER_NAME: &str =
-    "DNS name or address, as etcd.db.svc; {namespace} and {name} stand for those of the members' StatefulSet";
+    "DNS name or address, for example etcd.db.svc; {namespace} and {name} are those of the StatefulSet";
 
 /// Reads `client`. Returns the port separately.
 pub(super) fn read(section: &mut Section<'_>) -> (u16, ClientConfig) {
-    let port = section.number("port", "Where members serve clients.", 2379, (1, 65_535));
+    let port = section.number("port", "Client port of the members.", 2379, (1, 65_535));
     let server_name = section.optional_name(
         "serverName",
         SERVER_NAME,
-        "The name in the members' certificates; the pod's address must be in them where absent. {namespace} and {name} are those of the StatefulSet.",
+        "Name in the members' certificates; {namespace} and {name} are those of the StatefulSet. Default: the pod's address.",
         server_name,
     );
     let has_tls = section.has("tls");
     if section.is_blank("tls") {
-        let next = "write tls: {secret: NAME}, or leave it out for plain HTTP".to_owned();
-        section.problem("tls", "stands there with nothing behind it", Some(next));
+        let next = "write tls: {secretName: NAME}, or remove it for plain HTTP".to_owned();
+        section.problem("tls", "is empty", Some(next));
     }
-    let tls = section.section("tls", "TLS to the members; plain HTTP where absent.", tls);
-    let (login, sends_password_unverified) =
-        section.section("auth", "Who asks, where the ensemble has authentication on.", login);
-    if login.is_some() && !sends_password_unverified && (!has_tls || tls.insecure) {
-        let next = "add tls with the ensemble's authority, or auth.insecure: true".to_owned();
-        section.problem("auth", "would send a password to members that nobody verified", Some(next));
+    let tls = section.section("tls", "TLS to the members. Without it, Durward uses plain HTTP.", tls);
+    let (login, allows_unverified) =
+        section.section("auth", "User and password, if etcd has authentication enabled.", login);
+    if login.is_some() && !allows_unverified && (!has_tls || tls.skips_verification) {
+        let next = "add tls with the CA of the members, or auth: {allowUnverified: true}".to_owned();
+        section.problem("auth", "would send a password to unverified members", Some(next));
     }
     if section.has("serverName") && !has_tls {
-        section.problem(
-            "serverName",
-            "says nothing without tls",
-            Some("add: tls: {secret: NAME}".to_owned()),
-        );
+        let next = "add: tls: {secretName: NAME}".to_owned();
+        section.problem("serverName", "needs tls", Some(next));
     }
     let tls = has_tls.then_some(tls);
-    (u16::try_from(port).unwrap_or(2379), ClientConfig { tls, login, sends_password_unverified, server_name })
+    (u16::try_from(port).unwrap_or(2379), ClientConfig { tls, login, allows_unverified, server_name })
 }
 
 /// Validates a server name with placeholders.
 fn server_name(text: &str) -> Result<(), names::Fault> {
     let filled = text.replace(NAMESPACE, "n").replace(NAME, "n");
     if filled.contains(['{', '}']) {
-        return Err("has other braces than {namespace} and {name}");
+        return Err("has a placeholder other than {namespace} and {name}");
     }
     names::host(&filled)
 }
 
 fn tls(section: &mut Section<'_>) -> TlsConfig {
     let secret = section.optional_name(
-        "secret",
+        "secretName",
         names::SECRET,
-        "A Secret in the members' namespace: ca.crt, and tls.crt with tls.key where they ask for a certificate.",
+        "Secret in the members' namespace: ca.crt, and tls.crt with tls.key for client authentication.",
         names::secret,
     );
-    let files = section.section("files", "Files in PEM in place of a Secret.", files_of_tls);
-    let insecure = section.bool("insecure", "Whether their certificates are taken unverified.", false);
-    let (has_secret, has_files) = (section.has("secret"), section.has("files"));
+    let files = section.section("files", "PEM files instead of a Secret.", tls_files);
+    let skips_verification =
+        section.bool("insecureSkipVerify", "Whether to accept any certificate of the members.", false);
+    let (has_secret, has_files) = (section.has("secretName"), section.has("files"));
     if has_secret && has_files {
-        section.problem("secret", "stands beside files", Some("keep one of them".to_owned()));
+        section.problem("secretName", "conflicts with files", Some("keep one of them".to_owned()));
     }
-    if !has_secret && !has_files && !insecure && section.is_written() {
+    if !has_secret && !has_files && !skips_verification && section.is_written() {
         let next =
-            "add secret: NAME, or files: {ca: FILE}; insecure: true takes anybody for a member".to_owned();
-        section.problem("secret", "nothing says whose certificates are trusted", Some(next));
+            "add secretName: NAME, or files: {ca: FILE}; insecureSkipVerify: true accepts any certificate";
+        section.problem("secretName", "is missing, so Durward trusts no CA", Some(next.to_owned()));
     }
-    TlsConfig { secret, files, insecure }
+    TlsConfig { secret, files, skips_verification }
 }
 
-fn files_of_tls(section: &mut Section<'_>) -> Option<(PathBuf, Option<(PathBuf, PathBuf)>)> {
-    let ca = path(section, "ca", "The authority of their certificates.");
-    let certificate = path(section, "cert", "The certificate to show them, where they ask for one.");
-    let key = path(section, "key", "The key of that certificate.");
+fn tls_files(section: &mut Section<'_>) -> Option<(PathBuf, Option<(PathBuf, PathBuf)>)> {
+    let ca = path(section, "ca", "CA of the members' certificates.");
+    let certificate = path(section, "cert", "Client certificate, if the members require one.");
+    let key = path(section, "key", "Key of the client certificate.");
     if section.is_written() && ca.is_none() && !section.has("ca") {
         section.problem("ca", "is missing", Some("add: ca: FILE".to_owned()));
     }
     if section.has("cert") != section.has("key") {
-        let next = "add the other one, or take this one out".to_owned();
-        section.problem("cert", "a certificate and its key belong together", Some(next));
+        section.problem("cert", "needs key, and key needs cert", Some("set both or none".to_owned()));
     }
     ca.map(|ca| (ca, certificate.zip(key)))
 }
 
 fn login(section: &mut Section<'_>) -> (Option<LoginConfig>, bool) {
     let secret = section.optional_name(
-        "secret",
+        "secretName",
         names::SECRET,
-        "A Secret in the members' namespace: username and password.",
+        "Secret in the members' namespace: username and password.",
         names::secret,
     );
-    let files = section.section("files", "Files in place of a Secret.", |s| {
-        let user = path(s, "user", "The file in which the user's name stands, and nothing else.");
-        let password = path(s, "password", "The file in which the password stands, and nothing else.");
-        if s.is_written() && s.has("user") != s.has("password") {
-            let next = "write files: {user: FILE, password: FILE}".to_owned();
-            s.problem("password", "user and password belong together", Some(next));
+    let files = section.section("files", "Files instead of a Secret.", |s| {
+        let user = path(s, "usernameFile", "File with the user name.");
+        let password = path(s, "passwordFile", "File with the password.");
+        if s.is_written() && s.has("usernameFile") != s.has("passwordFile") {
+            let next = "write files: {usernameFile: FILE, passwordFile: FILE}".to_owned();
+            s.problem("passwordFile", "needs usernameFile, and usernameFile needs passwordFile", Some(next));
         }
         user.zip(password).map(|(user, password)| LoginConfig::Files(user, password))
     });
-    let insecure =
-        section.bool("insecure", "Whether the password may go to members that nobody verified.", false);
-    if section.is_written() && section.has("secret") == section.has("files") {
-        let next = "write secret: NAME, or files: {user: FILE, password: FILE}".to_owned();
-        section.problem("secret", "not exactly one of a Secret and two files says who asks", Some(next));
+    let allows_unverified =
+        section.bool("allowUnverified", "Whether to send the password to unverified members.", false);
+    if section.is_written() && section.has("secretName") == section.has("files") {
+        let next = "write secretName: NAME, or files: {usernameFile: FILE, passwordFile: FILE}".to_owned();
+        section.problem("secretName", "needs exactly one of secretName and files", Some(next));
     }
-    (secret.map(LoginConfig::Secret).or(files), insecure)
+    (secret.map(LoginConfig::Secret).or(files), allows_unverified)
 }
 
 /// Reads a path, relative to the configuration file.

@@ -4,7 +4,7 @@ use super::super::fixture::{config, configured};
 use super::*;
 use cluster::etcd::{ClientOptions, Login, Material};
 
-const LEAST: &str = "ensembles: [{namespace: db, selector: app=etcd}]";
+const LEAST: &str = "clusters: [{namespace: db, selector: app=etcd}]";
 
 fn problems(yaml: &str) -> Vec<String> {
     configured(yaml).1
@@ -15,26 +15,27 @@ fn a_namespace_and_a_selector_are_sufficient() {
     let config = config(LEAST);
     let [entry] = config.clusters.as_slice() else { panic!() };
     assert_eq!(entry.namespaces, NamespaceMatch::Named("db".into()));
-    assert_eq!((entry.port, entry.leader), (2379, LeaderPolicy::Transfer));
-    assert_eq!((entry.membership, entry.group_by), (Membership::Auto, GroupBy::StatefulSet));
+    assert_eq!((entry.port, entry.on_leader_delete), (2379, LeaderPolicy::Transfer));
+    assert_eq!((entry.member_on_pod_delete, entry.group_by), (OnPodDelete::Auto, GroupBy::StatefulSet));
     assert_eq!(*entry.client.client("db", None), ClientOptions::default());
     assert_eq!(
-        (config.reservation, config.data_safety, config.lag),
-        (ReservationStore::Lease, Severity::Warn, 5000)
+        (config.coordination, config.warnings.data_loss, config.max_raft_lag),
+        (Coordination::Lease, Severity::Warn, 5000)
     );
-    assert_eq!(config.member_deadline, Duration::from_secs(1));
+    assert_eq!(config.request_timeout, Duration::from_secs(1));
 }
 
 #[test]
 fn an_entry_overrides_the_key_for_all_entries() {
-    let yaml = "leader: refuse\nensembles: [{namespace: a, selector: x=y}, {namespace: b, selector: x=y, leader: allow}]";
-    let leaders: Vec<LeaderPolicy> = config(yaml).clusters.iter().map(|entry| entry.leader).collect();
-    assert_eq!(leaders, [LeaderPolicy::Refuse, LeaderPolicy::Allow]);
+    let yaml = "onLeaderDelete: deny\nclusters: [{namespace: a, selector: x=y}, {namespace: b, selector: x=y, onLeaderDelete: allow}]";
+    let leaders: Vec<LeaderPolicy> =
+        config(yaml).clusters.iter().map(|entry| entry.on_leader_delete).collect();
+    assert_eq!(leaders, [LeaderPolicy::Deny, LeaderPolicy::Allow]);
 }
 
 #[test]
 fn secrets_are_in_the_members_namespace_and_files_relative_to_the_configuration() {
-    let yaml = "ensembles: [{namespaceSelector: {matchLabels: {t: u}}, selector: a=b, client: {serverName: etcd.db.svc, tls: {secret: etcd-client}, auth: {secret: etcd-user}}}]";
+    let yaml = "clusters: [{namespaceSelector: {matchLabels: {t: u}}, selector: a=b, client: {serverName: etcd.db.svc, tls: {secretName: etcd-client}, auth: {secretName: etcd-user}}}]";
     let of_secrets = config(yaml).clusters.remove(0).client;
     let client = of_secrets.client("tenant-7", None);
     let tls = client.tls.as_ref().unwrap();
@@ -42,7 +43,7 @@ fn secrets_are_in_the_members_namespace_and_files_relative_to_the_configuration(
     assert_eq!((tls.material.as_ref(), tls.server_name.as_deref()), (Some(&material), Some("etcd.db.svc")));
     assert_eq!(client.login, Some(Login::Secret { namespace: "tenant-7".into(), name: "etcd-user".into() }));
     assert_eq!(of_secrets.secrets(), ["etcd-client", "etcd-user"]);
-    let yaml = "ensembles: [{namespace: db, selector: a=b, client: {tls: {files: {ca: ca.pem, cert: /c.pem, key: k.pem}}}}]";
+    let yaml = "clusters: [{namespace: db, selector: a=b, client: {tls: {files: {ca: ca.pem, cert: /c.pem, key: k.pem}}}}]";
     let (namespace, yaml) = crate::common::split_namespace(yaml);
     let root = ::config::parse("/etc/durward/d.yaml", yaml).unwrap();
     let (config, _, problems) =
@@ -57,7 +58,7 @@ fn secrets_are_in_the_members_namespace_and_files_relative_to_the_configuration(
 fn a_server_name_can_contain_namespace_and_name() {
     let name = |template: &str, owner: Option<&str>| {
         let yaml = format!(
-            "ensembles: [{{namespaceSelector: t=u, selector: a=b, client: {{serverName: '{template}', tls: {{secret: s}}}}}}]"
+            "clusters: [{{namespaceSelector: t=u, selector: a=b, client: {{serverName: '{template}', tls: {{secretName: s}}}}}}]"
         );
         config(&yaml).clusters[0].client.client("tenant-7", owner).tls.as_ref().unwrap().server_name.clone()
     };
@@ -69,27 +70,33 @@ fn a_server_name_can_contain_namespace_and_name() {
 
 #[test]
 fn lists_files_with_their_keys() {
-    let yaml = "ensembles: [{namespace: a, selector: x=y}, {namespace: b, selector: x=y, client: {tls: {files: {ca: ca, cert: c, key: k}}, auth: {files: {user: u, password: p}}}}]";
+    let yaml = "clusters: [{namespace: a, selector: x=y}, {namespace: b, selector: x=y, client: {tls: {files: {ca: ca, cert: c, key: k}}, auth: {files: {usernameFile: u, passwordFile: p}}}}]";
     let clusters = config(yaml).clusters;
     assert!(clusters[0].client.files().is_empty());
     let keys: Vec<&str> = clusters[1].client.files().into_iter().map(|(key, _)| key).collect();
     assert_eq!(
         keys,
-        ["tls.files.ca", "tls.files.cert", "tls.files.key", "auth.files.user", "auth.files.password"]
+        [
+            "tls.files.ca",
+            "tls.files.cert",
+            "tls.files.key",
+            "auth.files.usernameFile",
+            "auth.files.passwordFile"
+        ]
     );
 }
 
 #[test]
 fn selectors_have_two_forms() {
-    let text = "ensembles: [{namespaceSelector: t=u, selector: 'app=etcd,tier in (a,b)'}]";
-    let map = "ensembles: [{namespaceSelector: {matchLabels: {t: u}}, selector: {matchLabels: {app: etcd}, matchExpressions: [{key: tier, operator: In, values: [a, b]}]}}]";
+    let text = "clusters: [{namespaceSelector: t=u, selector: 'app=etcd,tier in (a,b)'}]";
+    let map = "clusters: [{namespaceSelector: {matchLabels: {t: u}}, selector: {matchLabels: {app: etcd}, matchExpressions: [{key: tier, operator: In, values: [a, b]}]}}]";
     assert_eq!(config(text).clusters, config(map).clusters);
 }
 
 #[test]
 fn reads_the_kind_of_the_owner() {
     let of = |owner: &str| {
-        config(&format!("ensembles: [{{namespace: a, selector: x=y, owner: {owner}}}]"))
+        config(&format!("clusters: [{{namespace: a, selector: x=y, owner: {owner}}}]"))
             .clusters
             .remove(0)
             .owner
@@ -99,15 +106,15 @@ fn reads_the_kind_of_the_owner() {
         (owner.kind.as_str(), owner.resource.stem().as_str()),
         ("EtcdCluster", "etcd.example.org_v1beta2_etcdclusters")
     );
-    let owner = of("{apiVersion: a.b/v1, kind: Etcd, plural: etcdes}").unwrap();
+    let owner = of("{apiVersion: a.b/v1, kind: Etcd, resource: etcdes}").unwrap();
     assert_eq!(&*owner.resource.plural, "etcdes");
     for (owner, why) in [
         ("{kind: EtcdCluster}", "owner.apiVersion: is missing"),
-        ("{apiVersion: v1, kind: EtcdCluster}", "is no group with a version"),
-        ("{apiVersion: a.b/v1, kind: etcdcluster}", "is no kind"),
-        ("{apiVersion: a.b/v1, kind: Etcd, plural: Etcds}", "is no plural"),
+        ("{apiVersion: v1, kind: EtcdCluster}", "is not a group and version"),
+        ("{apiVersion: a.b/v1, kind: etcdcluster}", "is not a kind"),
+        ("{apiVersion: a.b/v1, kind: Etcd, resource: Etcds}", "is not a plural name"),
     ] {
-        let errors = problems(&format!("ensembles: [{{namespace: a, selector: x=y, owner: {owner}}}]"));
+        let errors = problems(&format!("clusters: [{{namespace: a, selector: x=y, owner: {owner}}}]"));
         assert_eq!(errors.len(), 1, "{errors:?}");
         assert!(errors[0].contains(why), "{errors:?}");
     }
@@ -116,16 +123,16 @@ fn reads_the_kind_of_the_owner() {
 #[test]
 fn reports_all_problems_at_once() {
     let errors = problems(
-        "ensembles:\n- {selector: app=etcd}\n- {namespace: db}\n- {namespace: durward-system, selector: '!a'}\nmemberDeadline: 0s\nreservaton: lease\n",
+        "clusters:\n- {selector: app=etcd}\n- {namespace: db}\n- {namespace: durward-system, selector: '!a'}\nrequestTimeout: 0s\ncoordinaton: lease\n",
     );
     let errors = errors.join("\n");
     for why in [
-        "ensembles[0].namespace: not exactly one of namespace and namespaceSelector",
-        "ensembles[1].selector: is missing",
-        "ensembles[2].namespace: is Durward's own",
+        "clusters[0].namespace: needs exactly one of namespace and namespaceSelector",
+        "clusters[1].selector: is missing",
+        "clusters[2].namespace: is the namespace of Durward",
         "asks for no label",
-        "memberDeadline: is no time",
-        "did you mean reservation?",
+        "requestTimeout: is no time",
+        "did you mean coordination?",
     ] {
         assert!(errors.contains(why), "{why}:\n{errors}");
     }
@@ -134,134 +141,134 @@ fn reports_all_problems_at_once() {
 #[test]
 fn each_problem_has_a_next_step() {
     for (yaml, why, next) in [
-        ("mode: audit", "names none, so nothing is guarded", "ensembles: [{namespace: db"),
+        ("mode: audit", "is missing, so the guard protects nothing", "clusters: [{namespace: db"),
         (
-            "namespace: \"\"\nensembles: [{namespace: db, selector: a=b}]",
-            "runs in no namespace",
-            "reservation: local",
+            "namespace: \"\"\nclusters: [{namespace: db, selector: a=b}]",
+            "needs the namespace of Durward",
+            "coordination: inMemory",
         ),
         (
-            "ensembles: [{namespace: db, namespaceSelector: {matchLabels: {a: b}}, selector: a=b}]",
-            "not exactly one",
+            "clusters: [{namespace: db, namespaceSelector: {matchLabels: {a: b}}, selector: a=b}]",
+            "needs exactly one",
             "namespace: NAME",
         ),
         (
-            "ensembles: [{namespaceSelector: {matchExpressions: [{key: a, operator: DoesNotExist}]}, selector: a=b}]",
+            "clusters: [{namespaceSelector: {matchExpressions: [{key: a, operator: DoesNotExist}]}, selector: a=b}]",
             "nobody labelled",
             "Exists",
         ),
         (
-            "ensembles: [{namespace: db, selector: a=b, client: {tls: {}}}]",
-            "whose certificates",
-            "insecure: true",
+            "clusters: [{namespace: db, selector: a=b, client: {tls: {}}}]",
+            "trusts no CA",
+            "insecureSkipVerify: true",
         ),
-        ("ensembles: [{namespace: db, selector: a=b, client: {tls: }}]", "nothing behind it", "plain HTTP"),
+        ("clusters: [{namespace: db, selector: a=b, client: {tls: }}]", "is empty", "plain HTTP"),
         (
-            "ensembles: [{namespace: db, selector: a=b, client: {serverName: x}}]",
-            "says nothing without tls",
-            "tls: {secret",
-        ),
-        (
-            "ensembles: [{namespace: db, selector: a=b, client: {auth: {secret: s}}}]",
-            "members that nobody verified",
-            "auth.insecure: true",
+            "clusters: [{namespace: db, selector: a=b, client: {serverName: x}}]",
+            "needs tls",
+            "tls: {secretName",
         ),
         (
-            "ensembles: [{namespace: db, selector: a=b, client: {tls: {insecure: true}, auth: {secret: s}}}]",
-            "members that nobody verified",
-            "auth.insecure: true",
+            "clusters: [{namespace: db, selector: a=b, client: {auth: {secretName: s}}}]",
+            "unverified members",
+            "allowUnverified: true",
         ),
         (
-            "ensembles: [{namespace: db, selector: a=b, client: {tls: {secret: s}, auth: {files: {user: u}}}}]",
-            "user and password belong together",
-            "password: FILE",
+            "clusters: [{namespace: db, selector: a=b, client: {tls: {insecureSkipVerify: true}, auth: {secretName: s}}}]",
+            "unverified members",
+            "allowUnverified: true",
         ),
         (
-            "ensembles: [{namespace: db, selector: a=b, client: {tls: {secret: s, files: {ca: f}}}}]",
-            "stands beside files",
+            "clusters: [{namespace: db, selector: a=b, client: {tls: {secretName: s}, auth: {files: {usernameFile: u}}}}]",
+            "needs usernameFile",
+            "passwordFile: FILE",
+        ),
+        (
+            "clusters: [{namespace: db, selector: a=b, client: {tls: {secretName: s, files: {ca: f}}}}]",
+            "conflicts with files",
             "keep one",
         ),
         (
-            "ensembles: [{namespace: db, selector: a=b, client: {tls: {files: {cert: c, key: k}, insecure: true}}}]",
+            "clusters: [{namespace: db, selector: a=b, client: {tls: {files: {cert: c, key: k}, insecureSkipVerify: true}}}]",
             "tls.files.ca: is missing",
             "ca: FILE",
         ),
         (
-            "ensembles: [{namespace: db, selector: a=b, client: {tls: {files: {cert: c, key: k}}}}]",
+            "clusters: [{namespace: db, selector: a=b, client: {tls: {files: {cert: c, key: k}}}}]",
             "tls.files.ca: is missing",
             "ca: FILE",
         ),
     ] {
-        is_told(yaml, why, next);
+        has_problem(yaml, why, next);
     }
-    assert_eq!(problems("recognise: true\nensembles: [{namespace: db}]"), [""; 0]);
-    assert_eq!(problems("ensembles: []"), [""; 0], "whoever writes an empty list means it");
+    assert_eq!(problems("autodetect: true\nclusters: [{namespace: db}]"), [""; 0]);
+    assert_eq!(problems("clusters: []"), [""; 0], "an empty list is intended");
 }
 
 #[test]
 fn contradictions_have_a_next_step() {
     for (yaml, why, next) in [
-        ("ensembles: {namespace: db}", "is not a list", "ensembles: [{ … }]"),
+        ("clusters: {namespace: db}", "is not a list", "clusters: [{ … }]"),
         (
-            "ensembles: [{namespace: db, selector: a=b, client: {tls: true}}]",
+            "clusters: [{namespace: db, selector: a=b, client: {tls: true}}]",
             "is not a map of keys",
-            "allowed here: secret, files, insecure",
+            "allowed here: secretName, files, insecureSkipVerify",
         ),
-        ("ensembles: [{namespaceSelector: {}, selector: a=b}]", "asks for no label", "add matchLabels"),
+        ("clusters: [{namespaceSelector: {}, selector: a=b}]", "asks for no label", "add matchLabels"),
         (
-            "ensembles: [{namespace: db, selector: {matchExpressions: [{key: a, operator: DoesNotExist}]}}]",
+            "clusters: [{namespace: db, selector: {matchExpressions: [{key: a, operator: DoesNotExist}]}}]",
             "asks for no label",
             "add matchLabels",
         ),
         (
-            "ensembles: [{namespace: db, selector: a=b}, {namespace: c, selector: a=b}, {namespace: db, selector: {matchLabels: {a: b}}}]",
-            "ensembles[2] chooses the pods that ensembles[0] chooses",
+            "clusters: [{namespace: db, selector: a=b}, {namespace: c, selector: a=b}, {namespace: db, selector: {matchLabels: {a: b}}}]",
+            "clusters[2] selects the same pods as clusters[0]",
             "by another label",
         ),
         (
-            "ensembles: [{namespace: db, selector: a=b, client: {tls: {secret: db/etcd-client}}}]",
+            "clusters: [{namespace: db, selector: a=b, client: {tls: {secretName: db/etcd-client}}}]",
             "names a namespace too",
             "name of a Secret",
         ),
         (
-            "ensembles: [{namespace: db, selector: a=b, client: {serverName: 'https://etcd.db.svc:2379', tls: {secret: s}}}]",
+            "clusters: [{namespace: db, selector: a=b, client: {serverName: 'https://etcd.db.svc:2379', tls: {secretName: s}}}]",
             "is a URL",
             "DNS name",
         ),
         (
-            "ensembles: [{namespace: db, selector: a=b, client: {serverName: '*.db.svc', tls: {secret: s}}}]",
+            "clusters: [{namespace: db, selector: a=b, client: {serverName: '*.db.svc', tls: {secretName: s}}}]",
             "is a pattern",
             "DNS name",
         ),
         (
-            "ensembles: [{namespace: db, selector: a=b, client: {serverName: '{pod}.db.svc', tls: {secret: s}}}]",
-            "other braces than {namespace} and {name}",
+            "clusters: [{namespace: db, selector: a=b, client: {serverName: '{pod}.db.svc', tls: {secretName: s}}}]",
+            "placeholder other than {namespace} and {name}",
             "DNS name",
         ),
         (
-            "ensembles: [{namespace: db, selector: a=b, groupBy: selector, client: {serverName: '{name}.svc', tls: {secret: s}}}]",
-            "with groupBy: selector an ensemble has no StatefulSet",
-            "take groupBy: selector out",
+            "clusters: [{namespace: db, selector: a=b, groupBy: selector, client: {serverName: '{name}.svc', tls: {secretName: s}}}]",
+            "which groupBy: selector does not define",
+            "remove groupBy: selector",
         ),
         (
-            "memberDeadline: 20s\nensembles: [{namespace: db, selector: a=b}]",
-            "members are asked twice within webhook.timeoutSeconds, 10",
+            "requestTimeout: 20s\nclusters: [{namespace: db, selector: a=b}]",
+            "asks each member twice within webhook.timeoutSeconds, 10",
             "less than 5s",
         ),
         (
-            "webhook: {timeoutSeconds: 1}\nensembles: [{namespace: db, selector: a=b}]",
-            "members are asked twice within webhook.timeoutSeconds, 1",
+            "webhook: {timeoutSeconds: 1}\nclusters: [{namespace: db, selector: a=b}]",
+            "asks each member twice within webhook.timeoutSeconds, 1",
             "timeoutSeconds: 3",
         ),
     ] {
-        is_told(yaml, why, next);
+        has_problem(yaml, why, next);
     }
 }
 
 #[test]
 fn never_proposes_a_timeout_above_the_maximum() {
     let errors = |deadline: &str| {
-        problems(&format!("memberDeadline: {deadline}\nensembles: [{{namespace: db, selector: a=b}}]"))
+        problems(&format!("requestTimeout: {deadline}\nclusters: [{{namespace: db, selector: a=b}}]"))
             .join("\n")
     };
     assert!(errors("14s").contains("timeoutSeconds: 29"), "{}", errors("14s"));
@@ -269,7 +276,7 @@ fn never_proposes_a_timeout_above_the_maximum() {
 }
 
 #[track_caller]
-fn is_told(yaml: &str, why: &str, next: &str) {
+fn has_problem(yaml: &str, why: &str, next: &str) {
     let errors = problems(yaml);
     assert_eq!(errors.len(), 1, "{yaml}: {errors:?}");
     assert!(errors[0].contains(why) && errors[0].contains(next), "{errors:?}");

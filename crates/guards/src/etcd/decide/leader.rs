@@ -9,8 +9,9 @@ use super::super::reservations::Validity;
 use super::super::table::{Row, Table};
 use super::{Decision, allow_reserved, deny_backoff, not_reserved};
 
-/// The denial for people with `leader: refuse`.
-pub(super) const LEADS: &str = "it leads the ensemble, and leaders are not deleted here (leader: refuse)";
+/// The denial for people with `onLeaderDelete: deny`.
+pub(super) const LEADS: &str =
+    "it leads the ensemble, and leaders are not deleted here (onLeaderDelete: deny)";
 
 /// Decides about the leader.
 pub(super) fn decide_leader(
@@ -26,7 +27,7 @@ pub(super) fn decide_leader(
         let ruling = messages.add_warnings(ruling.warn(messages.warning(text)));
         allow_reserved(input, table, me, messages, ruling)
     };
-    if input.entry.leader == LeaderPolicy::Allow {
+    if input.entry.on_leader_delete == LeaderPolicy::Allow {
         return allow("it leads: the ensemble elects another when it is gone");
     }
     if input.denies_leader() {

@@ -118,7 +118,7 @@ fn any_case() -> impl Strategy<Value = Any> {
     let weighted = proptest::bool::weighted;
     let members = proptest::collection::vec(any_problem(), 1..7);
     let without_pod = prop_oneof![8 => Just(0_u64), 1 => 1..3_u64];
-    let rule = proptest::sample::select(vec!["transfer", "refuse", "allow"]);
+    let rule = proptest::sample::select(vec!["transfer", "deny", "allow"]);
     let leader = proptest::option::weighted(0.92, 0..6_usize);
     let how = (
         weighted(0.9),
@@ -361,7 +361,7 @@ impl Any {
     }
 
     fn decision(&self) -> Decision {
-        let config = config(&format!("leader: {}\n{}", self.leader_rule, fixture::LEAST));
+        let config = config(&format!("onLeaderDelete: {}\n{}", self.leader_rule, fixture::LEAST));
         let pod =
             Pod { hook_removes_member: self.hook_removes_member, ..pod(&format!("uid-{}", self.target)) };
         let removal = Removal {

@@ -141,7 +141,7 @@ impl Voter<'_> {
         if input.facts.surplus.contains(&input.pod.uid) && (*voters == 1 || !table.is_leaderless) {
             return messages.deny("ScaledAway", scaled_away(*voters));
         }
-        if input.config.small == Severity::Deny {
+        if input.config.warnings.small_cluster == Severity::Deny {
             return messages.deny("SmallEnsemble", &small(*voters));
         }
         if *voters > 1 {
@@ -220,19 +220,22 @@ fn concerns(input: Input<'_>, table: &Table, me: &Row) -> Vec<(Severity, &'stati
     let mut concerns = Vec::new();
     if !table.changes.is_empty() {
         let text = format!("its membership is changing: {}", table.changes.join(", "));
-        concerns.push((config.membership_change, "MembershipChange", text));
+        concerns.push((config.warnings.membership_change, "MembershipChange", text));
     }
     if !input.pod.keeps_data && !input.removes_member() {
         let text = "none of its volumes outlives the pod: what the member has written is lost, and it cannot come back under its id";
-        concerns.push((config.data_safety, "DataLoss", text.to_owned()));
+        concerns.push((config.warnings.data_loss, "DataLoss", text.to_owned()));
     }
     if input.facts.scaled_away.contains(&input.pod.uid) && !input.removes_member() {
         let text = "its StatefulSet was scaled down and deletes its claim with it (persistentVolumeClaimRetentionPolicy.whenScaled: Delete): what the member has written is lost, and it stays in the list";
-        concerns.push((config.data_safety, "DataLoss", text.to_owned()));
+        concerns.push((config.warnings.data_loss, "DataLoss", text.to_owned()));
     }
-    if table.leads(me) && input.removal.grace == Some(0) && input.entry.leader == LeaderPolicy::Allow {
+    if table.leads(me)
+        && input.removal.grace == Some(0)
+        && input.entry.on_leader_delete == LeaderPolicy::Allow
+    {
         let text = "it leads and is killed at once (grace period 0), before it can hand over: writes stop until another is elected";
-        concerns.push((config.data_safety, "KilledLeader", text.to_owned()));
+        concerns.push((config.warnings.data_loss, "KilledLeader", text.to_owned()));
     }
     concerns
 }

@@ -48,13 +48,13 @@ fn without_name(name: &str, why: &str) -> String {
 pub(in super::super) fn state_name(state: &MemberState) -> &'static str {
     match state {
         MemberState::Healthy => "Healthy",
-        MemberState::Unhealthy(_) => "Unfit",
+        MemberState::Unhealthy(_) => "Unhealthy",
         MemberState::Corrupt => "Corrupt",
         MemberState::Leaving(_) => "Leaving",
         MemberState::Learner => "Learner",
-        MemberState::NotMember(_) | MemberState::OtherCluster(_) => "Stranger",
-        MemberState::NoResponse(_) => "Silent",
-        MemberState::NoPod => "Absent",
+        MemberState::NotMember(_) | MemberState::OtherCluster(_) => "NotMember",
+        MemberState::NoResponse(_) => "NoResponse",
+        MemberState::NoPod => "NoPod",
     }
 }
 

@@ -109,7 +109,7 @@ fn leader(input: Input<'_>, table: &Table) -> String {
 fn undeclared_size(table: &Table) -> String {
     let voters = table.voters.as_ref().map_or(0, |voters| *voters);
     format!(
-        "Wait until all of its members vote again (etcdctl member list); if it is to have no more, whoever runs Durward says so: members: {voters} in its entry, if all ensembles of that entry have no more"
+        "Wait until all of its members vote again (etcdctl member list); if it is to have no more, whoever runs Durward says so: expectedMembers: {voters} in its entry, if all ensembles of that entry have no more"
     )
 }
 
@@ -168,7 +168,7 @@ fn others(input: Input<'_>, table: &Table) -> String {
     };
     let is_gone = |facts: &PodFacts| facts.pod.is_deleting || facts.has_lost_node();
     let corrupt = rows(&|row| row.state == MemberState::Corrupt);
-    let behind = rows(&|row| row.lag.is_some_and(|lag| lag > config.lag));
+    let behind = rows(&|row| row.lag.is_some_and(|lag| lag > config.max_raft_lag));
     let without_owner = pods(&|facts| facts.is_without_owner);
     let gone = pods(&is_gone);
     let reserved = pods(&|facts| facts.is_reserved && !is_gone(facts));
@@ -184,7 +184,7 @@ fn others(input: Input<'_>, table: &Table) -> String {
         steps.push(format!("replace {corrupt} first: its data is corrupt"));
     }
     if !behind.is_empty() {
-        steps.push(format!("wait until {behind} has caught up (lag: {})", config.lag));
+        steps.push(format!("wait until {behind} has caught up (lag: {})", config.max_raft_lag));
     }
     if !without_owner.is_empty() {
         steps.push(format!(

@@ -1,6 +1,6 @@
 //! Scaling down or deleting a `StatefulSet` of members.
 //!
-//! Scaling to zero is a teardown, so it is denied like a deletion (`alsoGuard: [scale, statefulsets]`). Otherwise etcd's own list
+//! Scaling to zero is a teardown, so it is denied like a deletion (`alsoProtect: [scale, statefulsets]`). Otherwise etcd's own list
 //! counts: members that were removed from it before are not needed. The members are asked only if the replicas alone do not decide.
 //!
 //! PVCs that are deleted with pods or the `StatefulSet` are lost data (`persistentVolumeClaimRetentionPolicy`,
@@ -9,7 +9,7 @@
 use admission::{Cause, Object, Raw};
 use serde::Deserialize;
 
-use super::super::config::{EtcdClusterConfig, Membership, Related, Severity};
+use super::super::config::{EtcdClusterConfig, OnPodDelete, Related, Severity};
 use super::super::facts::{FactReader, MemberView};
 use super::super::group::Group;
 use super::super::kube_state::KubeState;
@@ -66,14 +66,14 @@ pub(super) async fn scaled(input: Input<'_>, subject: &Subject<'_>) -> Result<Ve
     let Some((entry, pod)) = of_template(input, subject, set.spec.template.take())? else {
         return Ok(Vec::new());
     };
-    let removes_members = match entry.membership {
-        Membership::Auto => pod.hook_removes_member,
-        Membership::Kept => false,
-        Membership::Removed => true,
+    let removes_members = match entry.member_on_pod_delete {
+        OnPodDelete::Auto => pod.hook_removes_member,
+        OnPodDelete::Keep => false,
+        OnPodDelete::Remove => true,
     };
     let mut objections = Vec::new();
     if after == 0 {
-        let is_denied = input.config.related.contains(&Related::StatefulSets);
+        let is_denied = input.config.also_protect.contains(&Related::StatefulSets);
         let severity = if is_denied { Severity::Deny } else { Severity::Warn };
         objections.push(Objection { why: format!("none of its {before} members would be left"), severity });
     } else if after <= before / 2 && !removes_members {
@@ -81,7 +81,7 @@ pub(super) async fn scaled(input: Input<'_>, subject: &Subject<'_>) -> Result<Ve
     }
     if set.scaling_deletes_pvcs() {
         let why = "the claims of the pods that go are deleted with them (persistentVolumeClaimRetentionPolicy.whenScaled: Delete)";
-        objections.push(Objection { why: why.to_owned(), severity: input.config.data_safety });
+        objections.push(Objection { why: why.to_owned(), severity: input.config.warnings.data_loss });
     }
     Ok(objections)
 }
@@ -152,14 +152,14 @@ pub(super) fn deleted(input: Input<'_>, subject: &Subject<'_>) -> Result<Vec<Obj
     };
     if let Some(members) = members {
         // If scaling is guarded too, scaling to 0 is denied like this.
-        let is_scale_guarded = input.config.related.contains(&Related::Scale);
+        let is_scale_guarded = input.config.also_protect.contains(&Related::Scale);
         let or_scale = if is_scale_guarded { "" } else { ", or scale it to 0 where that is meant" };
         let why = format!("{members} with it; keep the pods with --cascade=orphan{or_scale}");
         objections.push(Objection::deny(why));
     }
     if set.deletion_deletes_pvcs() {
         let why = "its claims are deleted with it (persistentVolumeClaimRetentionPolicy.whenDeleted: Delete)";
-        objections.push(Objection { why: why.to_owned(), severity: input.config.data_safety });
+        objections.push(Objection { why: why.to_owned(), severity: input.config.warnings.data_loss });
     }
     Ok(objections)
 }

@@ -1,20 +1,19 @@
-//! The report about all etcd clusters, for users and as JSON.
+//! The report of the survey. `doctor etcd` prints its clusters as JSON.
 
 use admission::Cause;
 use serde::Serialize;
 
 /// The state of all configured etcd clusters.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SurveyReport {
     /// Etcd clusters, by namespace and name.
-    pub ensembles: Vec<ClusterReport>,
+    pub clusters: Vec<ClusterReport>,
     /// Configuration entries that select no pod.
     pub empty: Vec<EmptyEntry>,
     /// Configuration entries that select the same pods.
     pub overlaps: Vec<EntryOverlap>,
     /// Failed reads.
-    pub unseen: Vec<UnreadScope>,
+    pub unread: Vec<UnreadScope>,
 }
 
 /// One etcd cluster.
@@ -32,24 +31,24 @@ pub struct ClusterReport {
     /// The number of healthy members.
     pub healthy: usize,
     /// Whether members answer, and all of them know no leader.
-    pub is_lost: bool,
+    pub is_leaderless: bool,
     /// Why the number of voters is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub unclear: Option<ReportCause>,
+    pub unknown_voters: Option<ReportCause>,
     /// Whether its members have no JSON gateway.
-    pub by_metrics_only: bool,
+    pub is_degraded: bool,
     /// Its members, and pods that may be members.
     pub members: Vec<MemberReport>,
     /// Membership changes in progress.
     pub changes: Vec<String>,
     /// Other problems.
     pub notes: Vec<String>,
-    /// The Lease of its reservations as `namespace/name`; `None` with `reservation: local`.
+    /// The Lease of its reservations as `namespace/name`; `None` with `coordination: inMemory`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lease: Option<String>,
     /// Why the Lease cannot be read or understood.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub lease_unread: Option<ReportCause>,
+    pub lease_error: Option<ReportCause>,
 }
 
 /// A member, or a pod that may be one.
@@ -60,13 +59,13 @@ pub struct MemberReport {
     pub name: String,
     /// `leader`, `follower`, `learner`, or `-`.
     pub role: &'static str,
-    /// `Healthy`, `Unfit`, `Corrupt`, `Leaving`, `Learner`, `Stranger`, `Silent` or `Absent`.
+    /// `Healthy`, `Unhealthy`, `Corrupt`, `Leaving`, `Learner`, `NotMember`, `NoResponse` or `NoPod`.
     pub state: &'static str,
     /// The state for users.
     pub health: String,
     /// Why it did not answer.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub unseen: Option<ReportCause>,
+    pub error: Option<ReportCause>,
     /// Its raft term.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub term: Option<u64>,
@@ -78,7 +77,7 @@ pub struct MemberReport {
     pub deletion: Option<DeletionReport>,
     /// The value of `durward.dev/delete-anyway` on its pod.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub left_open: Option<String>,
+    pub delete_anyway: Option<String>,
 }
 
 /// The verdict on a deletion by a user.
@@ -95,28 +94,26 @@ pub struct DeletionReport {
 }
 
 /// A configuration entry that selects no pod of a namespace.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EmptyEntry {
-    /// The entry: `ensembles[0]`.
+    /// The entry: `clusters[0]`.
     pub entry: String,
     /// The namespace.
     pub namespace: String,
     /// Whether the namespace is deleted or has a deletion timestamp.
-    pub is_going: bool,
+    pub is_deleting: bool,
     /// The number of its pods.
     pub pods: usize,
-    /// The names of its pods that seem to run etcd.
-    pub seem_members: Vec<String>,
+    /// The names of its pods that run etcd.
+    pub etcd_pods: Vec<String>,
 }
 
 /// Two configuration entries that select the same pods of a namespace.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EntryOverlap {
     /// The namespace.
     pub namespace: String,
-    /// The entry that counts: `ensembles[0]`.
+    /// The entry that applies: `clusters[0]`.
     pub first: String,
     /// The entry that does not.
     pub second: String,
@@ -125,13 +122,11 @@ pub struct EntryOverlap {
 }
 
 /// A failed read.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnreadScope {
     /// The namespace; `None` if it concerns all.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
     /// The cause.
-    #[serde(flatten)]
     pub why: ReportCause,
 }
 

@@ -134,7 +134,7 @@ impl<'f> Gateway<'f> {
         if !self.alarms.is_known {
             return Some("nobody said which alarms are raised".to_owned());
         }
-        if let Some(lag) = lag.filter(|lag| *lag > config.lag) {
+        if let Some(lag) = lag.filter(|lag| *lag > config.max_raft_lag) {
             return Some(format!("it is {lag} entries behind"));
         }
         match &answers.read {

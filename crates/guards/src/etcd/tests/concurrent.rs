@@ -77,7 +77,7 @@ async fn concurrent_deletions_are_allowed_up_to_the_quorum_and_the_rest_later() 
 #[tokio::test(start_paused = true)]
 async fn local_reservations_need_no_lease() {
     // Local reservations outlive a test, so this one has its own namespace.
-    let local = format!("namespace: one-process\nreservation: local\n{LEAST}");
+    let local = format!("namespace: one-process\ncoordination: inMemory\n{LEAST}");
     let fake = Fake::of(3).with(|s| {
         s.errors.insert("leases", cause::FORBIDDEN);
         s.errors.insert("write", cause::FORBIDDEN);

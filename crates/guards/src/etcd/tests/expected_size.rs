@@ -7,8 +7,8 @@ use super::fake::{Fake, Reply, State, deleted, deleted_by, evicted, text_of, ver
 use super::{CONTROLLER, assert_ruling};
 use cluster::cause;
 
-const TOGETHER: &str = "ensembles: [{namespace: db, selector: app=etcd, groupBy: selector}]";
-const NAMED: &str = "ensembles: [{namespace: db, selector: app=etcd, owner: {apiVersion: etcd.example.org/v1, kind: EtcdCluster}}]";
+const TOGETHER: &str = "clusters: [{namespace: db, selector: app=etcd, groupBy: selector}]";
+const NAMED: &str = "clusters: [{namespace: db, selector: app=etcd, owner: {apiVersion: etcd.example.org/v1, kind: EtcdCluster}}]";
 
 /// Removes the owners of all pods.
 fn bare(state: &mut State) {
@@ -62,7 +62,7 @@ async fn a_configured_size_below_the_voters_or_pods_is_ignored() {
             change(state);
         })
     };
-    let (one, two) = (with(LEAST, "members: 1"), with(LEAST, "members: 2"));
+    let (one, two) = (with(LEAST, "expectedMembers: 1"), with(LEAST, "expectedMembers: 2"));
     let shapes: [(Fake, &str, &str); 5] = [
         (two_are_left(bare), &one, "nobody says that"),
         (two_are_left(|s| made(s, &json!({"replicas": 1}))), NAMED, "nobody says that"),
@@ -102,23 +102,23 @@ async fn two_voters_of_an_undeclared_cluster_both_stay() {
                 let ruling = deleted_by(&fake, yaml, name, user, |_| {}).await;
                 assert_eq!(verdict_of(&ruling), "deny", "{at} {name} {user}: {}", text_of(&ruling));
                 assert_ruling(&ruling, "deny", "nobody says that");
-                assert_ruling(&ruling, "deny", "members: 2");
+                assert_ruling(&ruling, "deny", "expectedMembers: 2");
             }
             assert_ruling(&evicted(&fake, yaml, name).await, "deny", "nobody says that");
         }
         assert!(fake.state().actions.is_empty(), "{at}: {:?}", fake.state().actions);
         // With a declared size of two, one is allowed and the other one waits.
-        let text = with(yaml, "members: 2");
+        let text = with(yaml, "expectedMembers: 2");
         assert_ruling(&deleted(&fake, &text, "etcd-1").await, "allow", "the ensemble has 2 members");
         assert_ruling(&deleted(&fake, &text, "etcd-0").await, "deny", "one of the two has to be there");
-        let three = with(yaml, "members: 3");
+        let three = with(yaml, "expectedMembers: 3");
         assert_ruling(&deleted(&fake, &three, "etcd-1").await, "deny", "2 of the 3 members that");
     }
     // A single member without a declared size may be the last one of more.
     let one = || Fake::of(1).with(bare);
-    assert_ruling(&deleted(&one(), LEAST, "etcd-0").await, "deny", "members: 1");
+    assert_ruling(&deleted(&one(), LEAST, "etcd-0").await, "deny", "expectedMembers: 1");
     assert_ruling(
-        &deleted(&one(), &with(LEAST, "members: 1"), "etcd-0").await,
+        &deleted(&one(), &with(LEAST, "expectedMembers: 1"), "etcd-0").await,
         "allow",
         "it is the only member",
     );
@@ -144,7 +144,7 @@ async fn the_owner_declares_the_size() {
             set["spec"]["replicas"] = replicas.into();
         }
     };
-    for yaml in [with(LEAST, "members: 2"), with(TOGETHER, "members: 2")] {
+    for yaml in [with(LEAST, "expectedMembers: 2"), with(TOGETHER, "expectedMembers: 2")] {
         assert_ruling(
             &deleted(&two_are_left(set(3)), &yaml, "etcd-1").await,
             "deny",
@@ -153,7 +153,7 @@ async fn the_owner_declares_the_size() {
         assert_ruling(&deleted(&two_are_left(set(2)), &yaml, "etcd-1").await, "allow", "has 2 members");
     }
     // A configured size of one does not override a StatefulSet of three.
-    let one = with(LEAST, "members: 1");
+    let one = with(LEAST, "expectedMembers: 1");
     assert_ruling(&deleted(&two_are_left(set(3)), &one, "etcd-1").await, "deny", "2 of the 3 members that");
     // A `StatefulSet` without pods is not found, so the sum of the others is only a lower bound.
     assert_ruling(&deleted(&two_are_left(set(2)), TOGETHER, "etcd-1").await, "deny", "nobody says that");
@@ -162,13 +162,13 @@ async fn the_owner_declares_the_size() {
 
 #[tokio::test(start_paused = true)]
 async fn an_unreadable_owner_makes_the_size_unknown() {
-    for yaml in [LEAST.to_owned(), with(LEAST, "members: 2"), with(TOGETHER, "members: 2")] {
+    for yaml in [LEAST.to_owned(), with(LEAST, "expectedMembers: 2"), with(TOGETHER, "expectedMembers: 2")] {
         let fake = two_are_left(|_| {}).with_error("statefulsets");
         for name in ["etcd-0", "etcd-1"] {
             let ruling = deleted(&fake, &yaml, name).await;
             assert_ruling(&ruling, "unknown", "how many members it is to have cannot be seen");
         }
-        let strict = format!("smallEnsembles: deny\n{yaml}");
+        let strict = format!("warnings: {{smallCluster: deny}}\n{yaml}");
         assert_eq!(verdict_of(&deleted(&fake, &strict, "etcd-1").await), "deny");
     }
     // The size does not matter for three voters.
@@ -268,7 +268,7 @@ async fn a_scaled_down_member_of_two_must_leave_the_list_first() {
     ended.set_container("etcd-1", "waiting");
     assert_ruling(&deleted_by(&ended, LEAST, "etcd-1", CONTROLLER, |_| {}).await, "allow", "");
     // Its hook removes it from the list.
-    let removed = with(LEAST, "membership: removed");
+    let removed = with(LEAST, "memberOnPodDelete: remove");
     assert_ruling(&deleted_by(&to(1), &removed, "etcd-1", CONTROLLER, |_| {}).await, "allow", "");
     // A dead member can be deleted.
     let dead = to(1).leaderless().with(|s| {
@@ -287,7 +287,7 @@ async fn a_scaled_down_member_of_two_must_leave_the_list_first() {
         drop(s.pods.remove(2));
         drop(s.others.remove(&("statefulsets", "a".to_owned())));
     });
-    let one = with(TOGETHER, "members: 1");
+    let one = with(TOGETHER, "expectedMembers: 1");
     assert_ruling(&deleted_by(&last, &one, "etcd-0", CONTROLLER, |_| {}).await, "deny", "nobody says that");
 }
 

@@ -153,7 +153,7 @@ async fn failed_reads_of_the_api_server_are_unknown() {
         let fake = Fake::of(3).with_error(plural);
         assert_ruling(&deleted(&fake, LEAST, "etcd-1").await, "allow", "");
     }
-    let labelled = "ensembles: [{namespaceSelector: {matchLabels: {t: u}}, selector: app=etcd}]";
+    let labelled = "clusters: [{namespaceSelector: {matchLabels: {t: u}}, selector: app=etcd}]";
     let fake = Fake::of(3).with_error("namespaces");
     assert_ruling(&deleted(&fake, labelled, "etcd-1").await, "unknown", "namespaces may not be read");
 }
@@ -206,7 +206,7 @@ fn two_in_one(have_a_set: bool) -> Fake {
     })
 }
 
-const TOGETHER: &str = "ensembles: [{namespace: db, selector: app=etcd, groupBy: selector}]";
+const TOGETHER: &str = "clusters: [{namespace: db, selector: app=etcd, groupBy: selector}]";
 
 #[tokio::test(start_paused = true)]
 async fn the_smaller_of_two_clusters_in_one_group_is_unknown() {

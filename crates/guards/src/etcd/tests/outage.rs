@@ -10,8 +10,8 @@ use super::{CONTROLLER, assert_ruling};
 use cluster::cause;
 use cluster::etcd::{AlarmKind, Member};
 
-const REMOVED: &str = "ensembles: [{namespace: db, selector: app=etcd, membership: removed}]";
-const TOGETHER: &str = "ensembles: [{namespace: db, selector: app=etcd, groupBy: selector}]";
+const REMOVED: &str = "clusters: [{namespace: db, selector: app=etcd, memberOnPodDelete: remove}]";
+const TOGETHER: &str = "clusters: [{namespace: db, selector: app=etcd, groupBy: selector}]";
 
 fn reply(state: &mut State, name: &str, reply: Reply) {
     state.members.get_mut(name).unwrap().reply = reply;
@@ -62,7 +62,7 @@ async fn only_a_healthy_member_with_a_grace_period_leaves_the_list() {
     let ill = four().with(|s| s.members.get_mut("etcd-1").unwrap().behind = 9000);
     assert_ruling(&deleted(&ill, REMOVED, "etcd-1").await, "deny", "3 of the 4");
     // The loss of its data is intended, healthy or not.
-    let strict = format!("dataSafety: deny\n{REMOVED}");
+    let strict = format!("warnings: {{dataLoss: deny}}\n{REMOVED}");
     let lags = Fake::of(3).with(|s| {
         s.members.get_mut("etcd-1").unwrap().behind = 9000;
         s.pods[1]["spec"]["volumes"] = json!([{"name": "data", "emptyDir": {}}]);
@@ -233,7 +233,7 @@ async fn scaling_one_of_several_statefulsets_to_zero_is_not_a_teardown() {
 
 #[tokio::test(start_paused = true)]
 async fn leader_refuse_denies_the_leader_of_two() {
-    let yaml = format!("leader: refuse\n{LEAST}");
+    let yaml = format!("onLeaderDelete: deny\n{LEAST}");
     assert_ruling(&deleted(&Fake::of(2), &yaml, "etcd-0").await, "deny", "leaders are not deleted here");
     assert_ruling(&deleted(&Fake::of(2), &yaml, "etcd-1").await, "allow", "the ensemble has 2 members");
     assert_ruling(

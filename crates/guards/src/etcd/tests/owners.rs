@@ -8,7 +8,7 @@ use super::{CONTROLLER, assert_ruling};
 
 const GARBAGE_COLLECTOR: &str = "system:serviceaccount:kube-system:generic-garbage-collector";
 
-const NAMED: &str = "ensembles: [{namespace: db, selector: app=etcd, owner: {apiVersion: etcd.example.org/v1, kind: EtcdCluster}}]";
+const NAMED: &str = "clusters: [{namespace: db, selector: app=etcd, owner: {apiVersion: etcd.example.org/v1, kind: EtcdCluster}}]";
 
 /// Returns three members with a custom owner. The last one is down.
 fn made() -> Fake {
@@ -83,7 +83,7 @@ async fn a_scaled_down_pod_with_its_pvc_is_warned_about_or_denied() {
         })
     };
     let drops = || json!({"whenScaled": "Delete"});
-    let strict = format!("dataSafety: deny\n{LEAST}");
+    let strict = format!("warnings: {{dataLoss: deny}}\n{LEAST}");
     for (fake, verdict, text) in [
         (scaled(2, drops()), "deny", "deletes its claim with it"),
         (scaled(2, json!({"whenScaled": "Retain", "whenDeleted": "Delete"})), "allow", ""),

@@ -7,7 +7,7 @@ use super::fake::{Fake, Reply, review, text_of};
 use super::{CONTROLLER, assert_ruling};
 use cluster::cause;
 
-const ALL: &str = "alsoGuard: [scale, statefulsets, persistentvolumeclaims, poddisruptionbudgets]";
+const ALL: &str = "alsoProtect: [scale, statefulsets, persistentvolumeclaims, poddisruptionbudgets]";
 
 fn yaml() -> String {
     format!("{ALL}\n{LEAST}")
@@ -69,7 +69,7 @@ async fn scaling_below_the_quorum_is_denied() {
         }
     }
     // Scaling to zero is denied only if deleting is denied too.
-    let alone = fake().guard(&format!("alsoGuard: [scale]\n{LEAST}"));
+    let alone = fake().guard(&format!("alsoProtect: [scale]\n{LEAST}"));
     let down = review(&alone, &scaled(3, 0)).await;
     assert_ruling(&down, "allow", "none of its 3 members would be left");
     let controller = body("UPDATE", "apps", "statefulsets", &set(0), &set(3), |r| {
@@ -84,7 +84,7 @@ async fn deleting_a_statefulset_with_its_members_is_denied() {
     assert_ruling(&review(&guard, &deleted_statefulset(|_| {})).await, "deny", "its 3 members go with it");
     // The denial proposes no request that is denied too.
     assert!(!text_of(&review(&guard, &deleted_statefulset(|_| {})).await).contains("scale it to 0"));
-    let alone = fake().guard(&format!("alsoGuard: [statefulsets]\n{LEAST}"));
+    let alone = fake().guard(&format!("alsoProtect: [statefulsets]\n{LEAST}"));
     assert_ruling(
         &review(&alone, &deleted_statefulset(|_| {})).await,
         "deny",
@@ -143,7 +143,8 @@ async fn scaling_ignores_members_that_were_removed_before() {
     });
     let text_of = review(&unreachable.guard(&yaml()), &scaled(3, 1)).await;
     assert_ruling(&text_of, "deny", "whether others have left the ensemble before cannot be seen");
-    let leaving = format!("{ALL}\nensembles: [{{namespace: db, selector: app=etcd, membership: removed}}]");
+    let leaving =
+        format!("{ALL}\nclusters: [{{namespace: db, selector: app=etcd, memberOnPodDelete: remove}}]");
     assert_ruling(&review(&unreachable.guard(&leaving), &scaled(3, 1)).await, "allow", "");
     assert_ruling(
         &review(&unreachable.guard(&leaving), &scaled(3, 0)).await,
@@ -235,7 +236,8 @@ async fn pvcs_that_are_deleted_with_pods_are_warned_about_or_denied() {
         kept(&mut r["oldObject"], "whenDeleted");
         r["oldObject"]["spec"]["replicas"] = 0.into();
     });
-    let (warns, denies) = (fake().guard(&yaml()), fake().guard(&format!("dataSafety: deny\n{}", yaml())));
+    let (warns, denies) =
+        (fake().guard(&yaml()), fake().guard(&format!("warnings: {{dataLoss: deny}}\n{}", yaml())));
     assert_ruling(&review(&warns, &shrinking(4)).await, "allow", "whenScaled: Delete");
     assert_ruling(&review(&denies, &shrinking(4)).await, "deny", "whenScaled: Delete");
     assert_ruling(&review(&denies, &scaled(5, 4)).await, "allow", "");

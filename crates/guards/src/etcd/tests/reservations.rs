@@ -292,7 +292,7 @@ async fn an_allowed_learner_counts_as_leaving_after_its_promotion() {
 
 #[tokio::test(start_paused = true)]
 async fn an_unhealthy_leader_stays_without_reservations() {
-    let yaml = "ensembles: [{namespace: db, selector: app=etcd, leader: allow}]";
+    let yaml = "clusters: [{namespace: db, selector: app=etcd, onLeaderDelete: allow}]";
     let fake = Fake::of(3).with_error("write");
     fake.set("etcd-0", Reply::ReadHangs);
     assert_ruling(&deleted(&fake, yaml, "etcd-0").await, "unknown", "it cannot be noted that it leaves");
@@ -365,7 +365,7 @@ async fn a_lease_without_its_annotation_is_unknown() {
 
 #[tokio::test(start_paused = true)]
 async fn replicas_with_different_groups_share_the_lease() {
-    let concurrent = "ensembles: [{namespace: db, selector: app=etcd, groupBy: selector}]";
+    let concurrent = "clusters: [{namespace: db, selector: app=etcd, groupBy: selector}]";
     let fake = Fake::of(3);
     let (one, other) = (fake.guard(LEAST), fake.guard(concurrent));
     let (a, b) = (delete("etcd-1", |_| {}), delete("etcd-2", |_| {}));
