@@ -12,7 +12,7 @@ pub fn read_header(section: &mut Section<'_>) {
     {
         section.choice(key, doc, &[(word, ())], ());
         if section.is_written() && !section.has(key) {
-            section.problem(key, "is missing", Some(format!("add: {key}: {word}")));
+            section.problem(key, "is required", Some(format!("add: {key}: {word}")));
         }
     }
 }

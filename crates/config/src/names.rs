@@ -4,7 +4,7 @@
 //! `IsDNS1123Subdomain`). Each function returns the reason why a name is invalid. A constant describes valid names.
 
 /// Describes [`label_key`].
-pub const LABEL_KEY: &str = "label key: letters, digits, -, _ and . (63 at most, a letter or digit at both ends), perhaps behind a DNS name and /";
+pub const LABEL_KEY: &str = "label key: letters, digits, -, _ and . (63 at most, a letter or digit at both ends), optionally after a DNS name and /";
 
 /// Describes [`label_value`].
 pub const LABEL_VALUE: &str =
@@ -15,7 +15,7 @@ pub const NAMESPACE: &str =
     "namespace: lower-case letters, digits and - (63 at most, a letter or digit at both ends)";
 
 /// Describes [`namespaces`].
-pub const NAMESPACES: &str = "namespace: lower-case letters, digits and - (63 at most, a letter or digit at both ends); * is any run of them";
+pub const NAMESPACES: &str = "namespace: lower-case letters, digits and - (63 at most, a letter or digit at both ends); * matches any number of them";
 
 /// Describes [`service`].
 pub const SERVICE: &str = "name of a Service: lower-case letters, digits and - (63 at most, a letter first, a letter or digit last)";
@@ -34,29 +34,29 @@ pub type Fault = &'static str;
 pub fn label_key(text: &str) -> Result<(), Fault> {
     let (prefix, name) = match text.split_once('/') {
         None => (None, text),
-        Some((_, name)) if name.contains('/') => return Err("is no label key: it has more than one /"),
+        Some((_, name)) if name.contains('/') => return Err("is not a label key: it has more than one /"),
         Some((prefix, name)) => (Some(prefix), name),
     };
     if name.is_empty() {
-        return Err("is no label key: it has no name");
+        return Err("is not a label key: it has no name");
     }
     if !is_qualified(name) {
-        return Err("is no label key");
+        return Err("is not a label key");
     }
     if prefix.is_some_and(|prefix| !is_dns_subdomain(prefix)) {
-        return Err("is no label key: what stands before / is no DNS name");
+        return Err("is not a label key: the part before / is not a DNS name");
     }
     Ok(())
 }
 
 /// Validates the value of a label, which can be empty.
 pub fn label_value(text: &str) -> Result<(), Fault> {
-    if text.is_empty() || is_qualified(text) { Ok(()) } else { Err("is no label value") }
+    if text.is_empty() || is_qualified(text) { Ok(()) } else { Err("is not a label value") }
 }
 
 /// Validates the name of a namespace.
 pub fn namespace(text: &str) -> Result<(), Fault> {
-    if is_dns_label(text) { Ok(()) } else { Err("is no name of a namespace") }
+    if is_dns_label(text) { Ok(()) } else { Err("is not the name of a namespace") }
 }
 
 /// Validates the name of a namespace, or a pattern that can match one.
@@ -76,29 +76,29 @@ pub fn namespaces(text: &str) -> Result<(), Fault> {
 /// Validates the name of a Service. It is part of environment variables of pods, so it begins with a letter.
 pub fn service(text: &str) -> Result<(), Fault> {
     let begins = text.starts_with(|c: char| c.is_ascii_lowercase());
-    if is_dns_label(text) && begins { Ok(()) } else { Err("is no name of a Service") }
+    if is_dns_label(text) && begins { Ok(()) } else { Err("is not the name of a Service") }
 }
 
 /// The name of a Node.
 pub fn node(text: &str) -> Result<(), Fault> {
-    if is_dns_subdomain(text) { Ok(()) } else { Err("is no name of a node") }
+    if is_dns_subdomain(text) { Ok(()) } else { Err("is not the name of a node") }
 }
 
 /// Validates the name of a Secret.
 pub fn secret(text: &str) -> Result<(), Fault> {
     if text.contains('/') {
-        return Err("names a namespace too: the Secret is in the namespace of what it is for");
+        return Err("contains a namespace: the Secret must be in the namespace of its object");
     }
-    if is_dns_subdomain(text) { Ok(()) } else { Err("is no name of a Secret") }
+    if is_dns_subdomain(text) { Ok(()) } else { Err("is not the name of a Secret") }
 }
 
 /// Validates a name in a certificate: a DNS name, or an address.
 pub fn host(text: &str) -> Result<(), Fault> {
     if text.contains("://") {
-        return Err("is a URL, and only the name in it is asked for");
+        return Err("is a URL; only its host name is needed");
     }
     if text.contains('*') {
-        return Err("is a pattern, and a name is asked for that a certificate with it covers");
+        return Err("is a pattern; a name that it covers is needed");
     }
     let is_address = || text.parse::<std::net::IpAddr>().is_ok();
     if is_dns_subdomain(&text.to_ascii_lowercase()) || is_address() {
@@ -106,9 +106,9 @@ pub fn host(text: &str) -> Result<(), Fault> {
     }
     match text.rsplit_once(':') {
         Some((_, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => {
-            Err("has a port, and only the name before it is asked for")
+            Err("has a port; only the host name is needed")
         }
-        _ => Err("is no DNS name and no address"),
+        _ => Err("is not a DNS name or an IP address"),
     }
 }
 

@@ -85,12 +85,12 @@ impl Tree<'_> {
                 None => {}
             },
             Event::Alias(_) => {
-                let problem = Problem::new("an alias (*name) stands here").at(place.clone());
-                self.problems.push(problem.next("write the value out; aliases are not supported"));
+                let problem = Problem::new("YAML aliases (*name) are not supported").at(place.clone());
+                self.problems.push(problem.next("write the value instead"));
                 self.value(Node { place, value: Value::Scalar { text: String::new(), quoted: false } });
             }
             Event::DocumentStart(..) if self.root.is_some() => {
-                let problem = Problem::new("a second document begins here").at(place);
+                let problem = Problem::new("the file has a second document").at(place);
                 self.problems.push(problem.next("keep one document in the file"));
             }
             _ => {}
@@ -104,14 +104,14 @@ impl Tree<'_> {
             Some(Open::Map(_, entries, key)) => match (key.take(), node) {
                 (Some((name, at)), node) => {
                     if let Some((_, first, _)) = entries.iter().find(|(other, ..)| *other == name) {
-                        let problem = Problem::new(format!("{name}: this key stands twice")).at(at.clone());
-                        self.problems.push(problem.why(format!("it stands in line {} too", first.line)));
+                        let problem = Problem::new(format!("{name}: duplicate field")).at(at.clone());
+                        self.problems.push(problem.why(format!("first in line {}", first.line)));
                     }
                     entries.push((name, at, node));
                 }
                 (None, Node { place, value: Value::Scalar { text, .. } }) => *key = Some((text, place)),
                 (None, Node { place, .. }) => {
-                    self.problems.push(Problem::new("a key must be a plain text").at(place.clone()));
+                    self.problems.push(Problem::new("a key must be a string").at(place.clone()));
                     *key = Some((String::new(), place));
                 }
             },
@@ -147,12 +147,9 @@ mod tests {
     #[test]
     fn rejects_invalid_yaml_duplicate_keys_aliases_and_second_documents() {
         assert!(problems("a: [1").starts_with("d.yaml:"));
-        assert!(
-            problems("a: 1\nb: 2\na: 3\n")
-                .contains("d.yaml:3:1: a: this key stands twice: it stands in line 1 too")
-        );
-        assert!(problems("a: &x 1\nb: *x\n").contains("d.yaml:2:4: an alias"));
+        assert!(problems("a: 1\nb: 2\na: 3\n").contains("d.yaml:3:1: a: duplicate field: first in line 1"));
+        assert!(problems("a: &x 1\nb: *x\n").contains("d.yaml:2:4: YAML aliases"));
         assert!(problems("a: 1\n---\nb: 2\n").contains("a second document"));
-        assert!(problems("[a]: 1\n").contains("plain text"));
+        assert!(problems("[a]: 1\n").contains("must be a string"));
     }
 }

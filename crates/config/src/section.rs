@@ -190,8 +190,8 @@ impl<'n> Section<'n> {
     pub fn wait(&mut self, key: &'static str, doc: &'static str, default: &str) -> Duration {
         let time = self.duration(key, doc, default, MAX_TIMEOUT);
         if time.is_zero() {
-            let next = format!("allowed: a time like 300ms or {default}");
-            self.problem(key, "is no time in which anyone could answer", Some(next));
+            let next = format!("must be a time like 300ms or {default}");
+            self.problem(key, "is too short", Some(next));
         }
         time
     }
@@ -285,7 +285,7 @@ impl<'n> Section<'n> {
         let values = values.unwrap_or_else(|| default.to_vec());
         if values.iter().enumerate().any(|(at, value)| values.iter().take(at).any(|earlier| earlier == value))
         {
-            self.problem(key, "names the same thing twice", None);
+            self.problem(key, "has a duplicate entry", None);
         }
         values
     }
@@ -330,7 +330,7 @@ impl<'n> Section<'n> {
                 }
             }
             Some(_) => {
-                let next = format!("write: {key}: [{{ … }}], one pair of braces for each entry");
+                let next = format!("must be a list of maps: {key}: [{{ … }}]");
                 self.problem(key, "is not a list", Some(next));
             }
         }
@@ -365,11 +365,8 @@ impl<'n> Section<'n> {
         self.declare(key, doc, Shape::List(Box::new(of.clone())), default);
         let node = self.find(key)?;
         let Value::List(items) = &node.value else {
-            self.problem(
-                key,
-                "is not a list",
-                Some(format!("write: {key}: [ … ], each entry {}", of.allowed())),
-            );
+            let next = format!("must be a list: {key}: [ … ]; each entry: {}", of.values());
+            self.problem(key, "is not a list", Some(next));
             return None;
         };
         Some(items.iter().filter_map(|item| self.entry(key, item, of, &read)).collect())
@@ -388,19 +385,13 @@ impl<'n> Section<'n> {
             return None;
         };
         let wrongly_quoted = *quoted && matches!(shape, Shape::Bool | Shape::Number(..));
-        let read = if wrongly_quoted { Err("is a text in quotes".to_owned()) } else { read(text) };
+        let read = if wrongly_quoted { Err("is a string in quotes".to_owned()) } else { read(text) };
         match read {
             Ok(value) => Some(value),
             Err(why) => {
-                let what = format!("{}: {text:?}", self.full(key));
-                let why = if why.is_empty() { "cannot stand here".to_owned() } else { why };
-                let next = Some(format!("allowed: {}", shape.allowed()));
-                self.problems.borrow_mut().push(Problem {
-                    what,
-                    place: Some(node.place.clone()),
-                    why: Some(why),
-                    next,
-                });
+                self.problems
+                    .borrow_mut()
+                    .push(invalid(self.full(key), &node.place, text, &why).next(shape.must()));
                 None
             }
         }
@@ -408,7 +399,7 @@ impl<'n> Section<'n> {
 
     fn misplaced(&mut self, key: &str, place: Place, shape: &Shape) {
         let problem = Problem::new(self.full(key)).at(place).why("is a list or a map");
-        self.problems.borrow_mut().push(problem.next(format!("allowed: {}", shape.allowed())));
+        self.problems.borrow_mut().push(problem.next(shape.must()));
     }
 
     fn declare(&mut self, name: &'static str, doc: &'static str, shape: Shape, default: Option<String>) {
@@ -458,27 +449,29 @@ impl<'n> Section<'n> {
     fn close(self) -> Vec<Key> {
         if let Some(place) = &self.other {
             let what = if self.path.is_empty() { "the file".to_owned() } else { self.path.clone() };
-            let keys = self.keys.iter().map(|key| key.name).collect::<Vec<_>>().join(", ");
-            let problem = Problem::new(what).at(place.clone()).why("is not a map of keys");
-            self.problems.borrow_mut().push(problem.next(format!("allowed here: {keys}")));
+            let problem = Problem::new(what).at(place.clone()).why("is not a map");
+            let next = Shape::Section(self.keys.clone()).must();
+            self.problems.borrow_mut().push(problem.next(next));
             return self.keys;
         }
         for (name, place, _) in self.entries {
             let known = || self.keys.iter().map(|key| key.name);
             if !known().any(|key| key == name) {
-                let allowed = format!("allowed here: {}", known().collect::<Vec<_>>().join(", "));
-                let problem = Problem::new(self.full(name)).at(place.clone());
-                let why = suggestion(name, known());
-                let why = if why.is_empty() {
-                    "there is no such key".to_owned()
-                } else {
-                    format!("there is no such key; {why}")
-                };
-                self.problems.borrow_mut().push(problem.why(why).next(allowed));
+                let problem = Problem::new(format!("unknown field {:?}", self.full(name))).at(place.clone());
+                let next = format!("known fields: {}", known().collect::<Vec<_>>().join(", "));
+                let suggestion = suggestion(name, known());
+                let why = Some(suggestion).filter(|suggestion| !suggestion.is_empty());
+                self.problems.borrow_mut().push(Problem { why, ..problem.next(next) });
             }
         }
         self.keys
     }
+}
+
+/// Returns the problem with a value. `why` is the reason, a suggestion, or empty.
+pub(super) fn invalid(key: String, place: &Place, value: &str, why: &str) -> Problem {
+    let why = if why.is_empty() { String::new() } else { format!(": {why}") };
+    Problem::new(key).at(place.clone()).why(format!("invalid value {value:?}{why}"))
 }
 
 fn suggestion<'a>(word: &str, allowed: impl IntoIterator<Item = &'a str>) -> String {

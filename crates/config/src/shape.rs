@@ -56,20 +56,41 @@ impl Shape {
         }
     }
 
-    /// Returns the allowed values for an error message.
-    pub fn allowed(&self) -> String {
+    /// Returns the allowed values for an error message: `must be true or false`.
+    pub fn must(&self) -> String {
         match self {
-            Self::Bool => "true or false".to_owned(),
-            Self::Text(what) | Self::TextOrSection(what, _) => {
-                format!("{} {what}", if what.starts_with(['a', 'e', 'i', 'o', 'u']) { "an" } else { "a" })
-            }
-            Self::Number(least, most) => format!("a whole number from {least} to {most}"),
-            Self::Choice(words) | Self::ChoiceOrSection(words, _) => words.join(", "),
-            Self::List(of) => format!("a list, each entry {}", of.allowed()),
-            Self::Labels => "names with texts".to_owned(),
-            Self::Section(keys) => keys.iter().map(|k| k.name).collect::<Vec<_>>().join(", "),
+            Self::Choice(words) if words.len() > 1 => format!("must be one of: {}", words.join(", ")),
+            shape => format!("must be {}", shape.values()),
         }
     }
+
+    /// Describes the allowed values.
+    pub fn values(&self) -> String {
+        let or_map = |first: String, keys: &[Key]| format!("{first}, or a map with: {}", names(keys));
+        match self {
+            Self::Bool => "true or false".to_owned(),
+            Self::Text(what) => with_article(what),
+            Self::TextOrSection(what, keys) => or_map(with_article(what), keys),
+            Self::Number(least, most) => format!("a whole number from {least} to {most}"),
+            Self::Choice(words) => words.join(", "),
+            Self::ChoiceOrSection(words, keys) => or_map(words.join(", "), keys),
+            Self::List(of) => format!("a list; each entry: {}", of.values()),
+            Self::Labels => "a map of strings".to_owned(),
+            Self::Section(keys) => format!("a map with: {}", names(keys)),
+        }
+    }
+}
+
+fn names(keys: &[Key]) -> String {
+    keys.iter().map(|key| key.name).collect::<Vec<_>>().join(", ")
+}
+
+/// Adds `a` or `an`, by sound: `a URL`, `an RFC 3339 time`.
+fn with_article(what: &str) -> String {
+    let is_vowel = what.starts_with(['a', 'e', 'i', 'o', 'u', 'A', 'E', 'I', 'O']);
+    // Abbreviations follow the sound of their first letter.
+    let is_an = is_vowel || what.starts_with("RFC");
+    format!("{} {what}", if is_an { "an" } else { "a" })
 }
 
 fn object(keys: &[Key]) -> Value {
@@ -116,7 +137,7 @@ fn write_defaults(keys: &[Key], indent: usize, out: &mut String) {
                 Ok(())
             }
             (_, Some(default)) => writeln!(out, "{pad}# {}\n{pad}{}: {default}", key.doc, key.name),
-            (shape, None) => writeln!(out, "{pad}# {}\n{pad}# {}: {}", key.doc, key.name, shape.allowed()),
+            (shape, None) => writeln!(out, "{pad}# {}\n{pad}# {}: {}", key.doc, key.name, shape.values()),
         };
     }
 }

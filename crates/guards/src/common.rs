@@ -188,7 +188,7 @@ mod tests {
         );
         assert_eq!(problems, [""; 0]);
         assert!(common_config("onUnknown: {usrs: allow}").1[0].contains("did you mean users?"));
-        assert!(common_config("onUnknown: maybe").1[0].contains("allowed: deny, allow"));
+        assert!(common_config("onUnknown: maybe").1[0].contains("must be one of: deny, allow"));
     }
 
     #[test]

@@ -175,7 +175,7 @@ mod tests {
         for (yaml, text) in [
             (
                 "exempt: {namespaces: [Foo_Bar]}",
-                "-:1:23: exempt.namespaces: \"Foo_Bar\": is no name of a namespace",
+                "-:1:23: exempt.namespaces: invalid value \"Foo_Bar\": is not the name of a namespace",
             ),
             ("exempt: {namespaces: ['Kube-*']}", "\"Kube-*\": matches no name of a namespace"),
             ("exempt: {serviceAccounts: [runner]}", "\"runner\": names no namespace"),
@@ -186,7 +186,7 @@ mod tests {
             let problems = problems(yaml);
             assert_eq!(problems.len(), 1, "{yaml}");
             assert!(
-                problems[0].contains(text) && problems[0].contains("\n    allowed: a namespace"),
+                problems[0].contains(text) && problems[0].contains("\n    must be a namespace"),
                 "{problems:?}"
             );
         }

@@ -143,6 +143,6 @@ fn unread(section: &mut Section<'_>) -> Unread {
 /// Reports a missing key that has no default.
 fn require(section: &mut Section<'_>, key: &str, example: &str) {
     if section.is_written() && !section.has(key) {
-        section.problem(key, "is missing", Some(format!("add: {key}: {example}")));
+        section.problem(key, "is required", Some(format!("add: {key}: {example}")));
     }
 }

@@ -143,17 +143,17 @@ fn all_problems_of_the_index_are_reported_with_their_lines() {
     )]);
     for expected in [
         "world.yaml:1:10: version: \"2\" is not supported",
-        "world.yaml:2:7: time: \"yesterday\"",
+        "world.yaml:2:7: time: invalid value \"yesterday\"",
         "world.yaml:4:11: clusters[0].name: \"../m1\" is not a cluster's name",
-        "clusters[1].name: is missing",
+        "clusters[1].name: is required",
         "clusters[1].unread[0].what: \"pods\" is not the name of a List",
-        "clusters[1].unread[0].cause: \"tired\"",
-        "allowed: unreachable, timeout, credentials, forbidden, busy, refused, garbage",
-        "clusters[1].unread[0].text: is missing",
-        "clusters[1].unread[0].texts",
+        "clusters[1].unread[0].cause: invalid value \"tired\"",
+        "must be one of: unreachable, timeout, credentials, forbidden, busy, refused, garbage",
+        "clusters[1].unread[0].text: is required",
+        "unknown field \"clusters[1].unread[0].texts\"",
         "clusters: no cluster is named \"here\"",
         "clusters: \"m1\" is listed twice",
-        "world.yaml:10:1: kind",
+        "world.yaml:10:1: unknown field \"kind\"",
     ] {
         assert!(found.contains(expected), "{expected}\nis not in\n{found}");
     }
@@ -164,12 +164,12 @@ fn an_index_without_required_keys_is_rejected() {
     for (index, expected) in [
         ("", "the file is empty"),
         ("# nothing\n", "the file is empty"),
-        ("[]", "is not a map of keys"),
+        ("[]", "is not a map"),
         ("clusters: here", "clusters: is not a list"),
         ("version: 1\ntime: 2026-11-21T10:00:00Z\nclusters: []\n", "add the local cluster: - name: here"),
-        ("time: 2026-11-21T10:00:00Z\nclusters: [{name: here}]\n", "version: is missing"),
-        ("version: 1\nclusters: [{name: here}]\n", "time: is missing"),
-        ("version: 1\nversion: 1\n", "this key stands twice"),
+        ("time: 2026-11-21T10:00:00Z\nclusters: [{name: here}]\n", "version: is required"),
+        ("version: 1\nclusters: [{name: here}]\n", "time: is required"),
+        ("version: 1\nversion: 1\n", "duplicate field"),
         ("version: [\n", "the file is not YAML"),
         (
             "version: 1\ntime: 2026-11-21T10:00:00Z\nclusters: [{name: here, unread: [{what: \"*\", cause: busy, text: x}, {what: \"*\", cause: busy, text: y}]}]\n",
@@ -177,7 +177,7 @@ fn an_index_without_required_keys_is_rejected() {
         ),
         (
             "version: 1\ntime: 2026-11-21T10:00:00Z\nclusters: [{name: here, unread: [{what: \"*\", text: x}]}]\n",
-            "cause: is missing",
+            "cause: is required",
         ),
     ] {
         let found = problems(&[(INDEX, index)]);

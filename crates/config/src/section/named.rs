@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use super::super::names::{self, Fault};
 use super::super::node::Value;
-use super::super::problem::{Place, Problem};
+use super::super::problem::Place;
 use super::super::shape::Shape;
-use super::Section;
+use super::{Section, invalid};
 
 impl Section<'_> {
     /// Reads a name. `check` is a function of [`names`], and `what` is its description.
@@ -35,7 +35,7 @@ impl Section<'_> {
         let name = self.scalar(key, doc, &Shape::Text(what), None, read);
         if self.written && !self.has(key) {
             let word = what.split(':').next().unwrap_or_default();
-            self.problem(key, "is missing", Some(format!("add: {key}: <{word}>")));
+            self.problem(key, "is required", Some(format!("add: {key}: <{word}>")));
         }
         name.unwrap_or_default()
     }
@@ -76,25 +76,29 @@ impl Section<'_> {
                         self.misplaced(key, place.clone(), &Shape::Labels);
                         continue;
                     };
+                    self.judge(self.full(key), (place, name), names::label_key(name), names::LABEL_KEY);
                     let full = format!("{}.{name}", self.full(key));
-                    self.judge(&full, place, names::label_key(name), names::LABEL_KEY);
-                    let value = format!("{full}: {text:?}");
-                    self.judge(&value, &node.place, names::label_value(text), names::LABEL_VALUE);
+                    self.judge(full, (&node.place, text), names::label_value(text), names::LABEL_VALUE);
                     labels.insert(name.clone(), text.clone());
                 }
             }
             Some(_) => {
-                self.problem(key, "is not a map", Some(format!("allowed: {}", Shape::Labels.allowed())));
+                self.problem(key, "is not a map", Some(Shape::Labels.must()));
             }
         }
         labels
     }
 
-    fn judge(&mut self, what: &str, place: &Place, judged: Result<(), Fault>, allowed: &'static str) {
-        if let Err(why) = judged {
-            let problem = Problem::new(what).at(place.clone()).why(why);
-            let next = format!("allowed: {}", Shape::Text(allowed).allowed());
-            self.problems.borrow_mut().push(problem.next(next));
+    fn judge(
+        &mut self,
+        key: String,
+        (place, text): (&Place, &str),
+        result: Result<(), Fault>,
+        allowed: &'static str,
+    ) {
+        if let Err(why) = result {
+            let problem = invalid(key, place, text, why).next(Shape::Text(allowed).must());
+            self.problems.borrow_mut().push(problem);
         }
     }
 }

@@ -32,12 +32,12 @@ fn reports_every_problem_in_the_order_of_the_file() {
     assert_eq!(
         found,
         [
-            "d.yaml:1:1: listn: there is no such key; did you mean listen?\n    allowed here: listen, limits, mode, flag, names",
-            "d.yaml:3:13: limits.inFlight: \"0\": cannot stand here\n    allowed: a whole number from 1 to 4096",
-            "d.yaml:4:13: limits.deadline: \"soon\": cannot stand here\n    allowed: a time like 300ms, 10s, 2m or 12h",
-            "d.yaml:5:7: mode: \"enforced\": did you mean enforce?\n    allowed: enforce, audit",
-            "d.yaml:6:7: flag: \"true\": is a text in quotes\n    allowed: true or false",
-            "d.yaml:7:8: names: is not a list\n    write: names: [ … ], each entry a name",
+            "d.yaml:1:1: unknown field \"listn\": did you mean listen?\n    known fields: listen, limits, mode, flag, names",
+            "d.yaml:3:13: limits.inFlight: invalid value \"0\"\n    must be a whole number from 1 to 4096",
+            "d.yaml:4:13: limits.deadline: invalid value \"soon\"\n    must be a time like 300ms, 10s, 2m or 12h",
+            "d.yaml:5:7: mode: invalid value \"enforced\": did you mean enforce?\n    must be one of: enforce, audit",
+            "d.yaml:6:7: flag: invalid value \"true\": is a string in quotes\n    must be true or false",
+            "d.yaml:7:8: names: is not a list\n    must be a list: names: [ … ]; each entry: a name",
         ]
     );
 }
@@ -67,8 +67,8 @@ fn reads_lists_of_sections_and_names_the_invalid_entry() {
     assert_eq!(
         problems("acknowledge:\n- cluster: a\n- {clustr: b}\n", reader),
         [
-            "d.yaml:3:3: acknowledge[1].cluster: is missing\n    add: cluster: <name>",
-            "d.yaml:3:4: acknowledge[1].clustr: there is no such key; did you mean cluster?\n    allowed here: cluster",
+            "d.yaml:3:3: acknowledge[1].cluster: is required\n    add: cluster: <name>",
+            "d.yaml:3:4: unknown field \"acknowledge[1].clustr\": did you mean cluster?\n    known fields: cluster",
         ]
     );
 }
@@ -114,11 +114,11 @@ fn reports_invalid_labels_with_place_and_allowed_values() {
     let text = "s:\n  matchLabels:\n    \"bad key!\": fine\n    team: \"x y\"\n  matchExpressions:\n  - {key: a/b/c, operator: In, values: [ok, -no]}\n  - {operator: Exists}\n";
     let found = problems(text, |s| s.selector("s", "Which."));
     let begins = [
-        "d.yaml:3:5: s.matchLabels.bad key!: is no label key\n    allowed: a label key: letters, digits",
-        "d.yaml:4:11: s.matchLabels.team: \"x y\": is no label value\n    allowed: a label value: letters, digits",
-        "d.yaml:6:11: s.matchExpressions[0].key: \"a/b/c\": is no label key: it has more than one /\n    allowed: a label key",
-        "d.yaml:6:45: s.matchExpressions[0].values: \"-no\": is no label value\n    allowed: a label value",
-        "d.yaml:7:5: s.matchExpressions[1].key: is missing\n    add: key: <label key>",
+        "d.yaml:3:5: s.matchLabels: invalid value \"bad key!\": is not a label key\n    must be a label key: letters, digits",
+        "d.yaml:4:11: s.matchLabels.team: invalid value \"x y\": is not a label value\n    must be a label value: letters, digits",
+        "d.yaml:6:11: s.matchExpressions[0].key: invalid value \"a/b/c\": is not a label key: it has more than one /\n    must be a label key",
+        "d.yaml:6:45: s.matchExpressions[0].values: invalid value \"-no\": is not a label value\n    must be a label value",
+        "d.yaml:7:5: s.matchExpressions[1].key: is required\n    add: key: <label key>",
     ];
     assert_eq!(found.len(), begins.len(), "{found:#?}");
     for (problem, begin) in found.iter().zip(begins) {

@@ -229,7 +229,7 @@ fn read_guards(section: &mut Section<'_>, dir: &Path, namespace: &str) -> Vec<Gu
         let name = kind.name();
         if section.is_blank(name) {
             let next = format!("write {name}: {{}} to turn it on with its defaults, or take the line out");
-            section.problem(name, "nothing stands here", Some(next));
+            section.problem(name, "is empty", Some(next));
         }
         let written = section.has(name);
         let configured = section.section(name, kind.summary(), |s| kind.read(s, namespace));

@@ -157,7 +157,7 @@ fn read_tls(section: &mut Section<'_>, within: &Within<'_>) -> Tls {
                 (Asked::Off, None) => ClientCertificates::Off,
                 (_, None) => {
                     if !s.has("ca") {
-                        s.problem("ca", "is missing", Some("add: ca: <path>".to_owned()));
+                        s.problem("ca", "is required", Some("add: ca: <path>".to_owned()));
                     }
                     ClientCertificates::Off
                 }
@@ -187,7 +187,7 @@ fn read_tls(section: &mut Section<'_>, within: &Within<'_>) -> Tls {
                 if !given && found.is_none() && !s.has(name) {
                     let next =
                         format!("add {name}: <path>, or give --tls-{name}; make one with: durward certs new");
-                    s.problem(name, "is missing", Some(next));
+                    s.problem(name, "is required", Some(next));
                 }
             }
             (cert, key, ca)

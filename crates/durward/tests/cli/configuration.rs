@@ -15,23 +15,23 @@ fn reports_all_problems_with_line_key_and_allowed_values() {
     let run = dir.run(&["config", "check", "bad.yaml"]);
     assert_eq!((run.code, run.out.as_str()), (2, ""));
     for line in [
-        "bad.yaml:1:13: apiVersion: \"v2\"",
-        "bad.yaml:3:3: server.listn: there is no such key; did you mean listen?",
-        "bad.yaml:4:11: server.listen: \"8443\": invalid socket address",
-        "bad.yaml:5:10: server.local: \"10.0.0.1:8081\": is not a loopback address",
-        "bad.yaml:7:5: server.tls.self: there is no such key",
-        "allowed here: minVersion, clientCertificates, files",
+        "bad.yaml:1:13: apiVersion: invalid value \"v2\"",
+        "bad.yaml:3:3: unknown field \"server.listn\": did you mean listen?",
+        "bad.yaml:4:11: server.listen: invalid value \"8443\": invalid socket address",
+        "bad.yaml:5:10: server.local: invalid value \"10.0.0.1:8081\": is not a loopback address",
+        "bad.yaml:7:5: unknown field \"server.tls.self\"",
+        "known fields: minVersion, clientCertificates, files",
         "bad.yaml:8:19: server.tls.files.cert: nothing.crt: No such file or directory (os error 2)\n    make it: durward certs new --service NAME.NAMESPACE --out .",
         "server.tls.files.key: .: it is a folder, not a file",
-        "bad.yaml:10:13: server.registration.manage: \"all\"",
-        "allowed: none",
-        "bad.yaml:11:10: server.registration.url: \"http://x\": does not begin with https://",
+        "bad.yaml:10:13: server.registration.manage: invalid value \"all\"",
+        "must be none",
+        "bad.yaml:11:10: server.registration.url: invalid value \"http://x\": does not begin with https://",
         "server.registration.url: stands beside service",
-        "server.registration.service.name: \"Durward_1\": is no name of a Service",
-        "allowed: a name of a Service: lower-case letters, digits and -",
+        "server.registration.service.name: invalid value \"Durward_1\": is not the name of a Service",
+        "must be a name of a Service: lower-case letters, digits and -",
         "server.limits.bytesInFlight: is less than bodyBytes",
-        "bad.yaml:15:3: guards.lxcf: there is no such key; did you mean lxcfs?",
-        "guards.lxcfs: nothing stands here",
+        "bad.yaml:15:3: unknown field \"guards.lxcf\": did you mean lxcfs?",
+        "guards.lxcfs: is empty",
         "write lxcfs: {} to turn it on",
     ] {
         assert!(run.err.contains(line), "missing: {line}\n{}", run.err);
@@ -43,13 +43,13 @@ fn reports_files_that_are_not_a_configuration() {
     let dir = TestDir::new();
     for (text, expected) in [
         ("", "is empty"),
-        ("- a\n", "the file: is not a map of keys"),
+        ("- a\n", "the file: is not a map"),
         ("a: [", "the file is not YAML"),
         ("apiVersion: durward.dev/v1alpha1\nkind: Configuration\n", "guards: no guard is on"),
-        ("guards: {lxcfs: {}}\n", "apiVersion: is missing"),
+        ("guards: {lxcfs: {}}\n", "apiVersion: is required"),
         (
             "apiVersion: durward.dev/v1alpha1\nkind: Configuration\nguards: {lxcfs: {}}\nserver: {tls: {clientCertificates: {mode: require}}}\n",
-            "clientCertificates.ca: is missing",
+            "clientCertificates.ca: is required",
         ),
         (
             "apiVersion: durward.dev/v1alpha1\nkind: Configuration\nguards: {lxcfs: {}}\nserver: {listen: '127.0.0.1:80', admin: '127.0.0.1:80'}\n",
@@ -80,11 +80,11 @@ fn rejects_values_that_the_api_server_would_reject() {
     let run = dir.run(&["manifests", "--config", "d.yaml"]);
     assert_eq!((run.code, run.out.as_str()), (2, ""));
     for line in [
-        "d.yaml:4:34: server.registration.service.name: \"9dur\": is no name of a Service\n    allowed: ",
-        "d.yaml:5:12: namespace: \"Bad Ns\": is no name of a namespace\n    allowed: ",
-        "d.yaml:8:27: guards.lxcfs.exempt.namespaces: \"Foo_Bar\": is no name of a namespace\n    allowed: ",
-        "d.yaml:10:41: guards.lxcfs.webhook.namespaceSelector.matchLabels.bad key!: is no label key\n    allowed: ",
-        "guards.lxcfs.webhook.namespaceSelector.matchLabels.bad key!: \"x y\": is no label value\n    allowed: ",
+        "d.yaml:4:34: server.registration.service.name: invalid value \"9dur\": is not the name of a Service\n    must be ",
+        "d.yaml:5:12: namespace: invalid value \"Bad Ns\": is not the name of a namespace\n    must be ",
+        "d.yaml:8:27: guards.lxcfs.exempt.namespaces: invalid value \"Foo_Bar\": is not the name of a namespace\n    must be ",
+        "d.yaml:10:41: guards.lxcfs.webhook.namespaceSelector.matchLabels: invalid value \"bad key!\": is not a label key\n    must be ",
+        "guards.lxcfs.webhook.namespaceSelector.matchLabels.bad key!: invalid value \"x y\": is not a label value\n    must be ",
     ] {
         assert!(run.err.contains(line), "missing: {line}\n{}", run.err);
     }
@@ -95,7 +95,7 @@ fn rejects_values_that_the_api_server_would_reject() {
     let run = dir.run(&["manifests", "--config", "d.yaml"]);
     assert_eq!(run.code, 2);
     assert!(
-        run.err.contains("d.yaml:3:30: server.registration.url: \"https://h:99999\": has a port that is not one of 1 to 65535"),
+        run.err.contains("d.yaml:3:30: server.registration.url: invalid value \"https://h:99999\": has a port that is not one of 1 to 65535"),
         "{}",
         run.err
     );

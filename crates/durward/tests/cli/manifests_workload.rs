@@ -103,7 +103,7 @@ fn sets_the_priority_class() {
         assert_eq!(pod(&printed(&dir, flags).0)["priorityClassName"], class);
     }
     let error = refused(&dir, &[&IMAGE[..], &["--priority-class", "Mine"]].concat());
-    assert!(error.contains("\"Mine\" is no name of a PriorityClass"), "{error}");
+    assert!(error.contains("\"Mine\" is not the name of a PriorityClass"), "{error}");
 }
 
 #[test]
@@ -336,7 +336,7 @@ fn reports_all_settings_that_do_not_work_in_a_pod() {
         "server.listen: 127.0.0.1:8443 does not do in a pod: neither the API server nor the kubelet calls that address of a pod\n    write 0.0.0.0:8443",
         "server.admin: 0.0.0.0:80 does not do in a pod: a process that is not root may not have a port below 1024\n    write 0.0.0.0:8080",
         "--image says which image runs Durward",
-        "--tls-secret \"A B\" is no name of a Secret",
+        "--tls-secret \"A B\" is not the name of a Secret",
     ] {
         assert!(said.contains(expected), "{expected}: {said}");
     }

@@ -324,7 +324,7 @@ fn acknowledged(section: &mut Section<'_>) -> AcknowledgedClusters {
         section.required_text("reason", "reason", "Why; it is told whenever the acknowledgement is used.");
     if section.is_written() {
         if !section.has("until") {
-            section.problem("until", "is missing", Some("add: until: 2026-12-01T00:00:00Z".to_owned()));
+            section.problem("until", "is required", Some("add: until: 2026-12-01T00:00:00Z".to_owned()));
         }
         if section.has("reason") && reason.trim().is_empty() {
             section.problem("reason", "is empty", Some("say why, as: link cut, ticket 81".to_owned()));

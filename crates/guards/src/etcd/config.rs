@@ -310,7 +310,7 @@ fn cluster(
     let selector = labels::read(section, "selector", "Selects the pods. Optional if autodetect is true.");
     if section.is_written() && !section.has("selector") && !autodetect {
         let next = "add: selector: app=etcd; or set autodetect: true".to_owned();
-        section.problem("selector", "is missing", Some(next));
+        section.problem("selector", "is required", Some(next));
     }
     let group_by = section.choice(
         "groupBy",

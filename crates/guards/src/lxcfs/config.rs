@@ -239,7 +239,7 @@ mod tests {
         let (_, problems) = configured("files: [meminfo, pressure]");
         assert_eq!(problems.len(), 1);
         assert!(
-            problems[0].starts_with("d.yaml:1:18: files: \"pressure\": runc allows no mounts"),
+            problems[0].starts_with("d.yaml:1:18: files: invalid value \"pressure\": runc allows no mounts"),
             "{problems:?}"
         );
     }

@@ -60,13 +60,15 @@ pub(super) fn objects(file: &File, args: &Args, with_account: bool) -> Result<Ve
         problems.push(problem.next("give it: --image registry.example.com/durward:1.0.0"));
     }
     if !is_dns_subdomain(&args.tls_secret) {
-        let problem = Problem::new(format!("--tls-secret {:?} is no name of a Secret", args.tls_secret));
-        problems.push(problem.next("allowed: up to 253 of a-z, 0-9, - and ."));
+        let problem = Problem::new(format!("--tls-secret {:?} is not the name of a Secret", args.tls_secret));
+        problems.push(problem.next("must be up to 253 of a-z, 0-9, - and ."));
     }
     if !args.priority_class.is_empty() && !is_dns_subdomain(&args.priority_class) {
-        let problem =
-            Problem::new(format!("--priority-class {:?} is no name of a PriorityClass", args.priority_class));
-        problems.push(problem.next("allowed: up to 253 of a-z, 0-9, - and .; \"\" for none"));
+        let problem = Problem::new(format!(
+            "--priority-class {:?} is not the name of a PriorityClass",
+            args.priority_class
+        ));
+        problems.push(problem.next("must be up to 253 of a-z, 0-9, - and .; \"\" for none"));
     }
     let single_replica_reason = single_replica_reason(file);
     if let Some(why) = single_replica_reason.as_ref().filter(|_| args.replicas > 1) {

@@ -160,7 +160,7 @@ fn tls_files(section: &mut Section<'_>) -> Option<(PathBuf, Option<(PathBuf, Pat
     let certificate = path(section, "cert", "Client certificate, if the members require one.");
     let key = path(section, "key", "Key of the client certificate.");
     if section.is_written() && ca.is_none() && !section.has("ca") {
-        section.problem("ca", "is missing", Some("add: ca: FILE".to_owned()));
+        section.problem("ca", "is required", Some("add: ca: FILE".to_owned()));
     }
     if section.has("cert") != section.has("key") {
         section.problem("cert", "needs key, and key needs cert", Some("set both or none".to_owned()));

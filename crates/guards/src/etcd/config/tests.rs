@@ -109,7 +109,7 @@ fn reads_the_kind_of_the_owner() {
     let owner = of("{apiVersion: a.b/v1, kind: Etcd, resource: etcdes}").unwrap();
     assert_eq!(&*owner.resource.plural, "etcdes");
     for (owner, why) in [
-        ("{kind: EtcdCluster}", "owner.apiVersion: is missing"),
+        ("{kind: EtcdCluster}", "owner.apiVersion: is required"),
         ("{apiVersion: v1, kind: EtcdCluster}", "is not a group and version"),
         ("{apiVersion: a.b/v1, kind: etcdcluster}", "is not a kind"),
         ("{apiVersion: a.b/v1, kind: Etcd, resource: Etcds}", "is not a plural name"),
@@ -128,10 +128,10 @@ fn reports_all_problems_at_once() {
     let errors = errors.join("\n");
     for why in [
         "clusters[0].namespace: needs exactly one of namespace and namespaceSelector",
-        "clusters[1].selector: is missing",
+        "clusters[1].selector: is required",
         "clusters[2].namespace: is the namespace of Durward",
         "asks for no label",
-        "requestTimeout: is no time",
+        "requestTimeout: is too short",
         "did you mean coordination?",
     ] {
         assert!(errors.contains(why), "{why}:\n{errors}");
@@ -190,12 +190,12 @@ fn each_problem_has_a_next_step() {
         ),
         (
             "clusters: [{namespace: db, selector: a=b, client: {tls: {files: {cert: c, key: k}, insecureSkipVerify: true}}}]",
-            "tls.files.ca: is missing",
+            "tls.files.ca: is required",
             "ca: FILE",
         ),
         (
             "clusters: [{namespace: db, selector: a=b, client: {tls: {files: {cert: c, key: k}}}}]",
-            "tls.files.ca: is missing",
+            "tls.files.ca: is required",
             "ca: FILE",
         ),
     ] {
@@ -211,8 +211,8 @@ fn contradictions_have_a_next_step() {
         ("clusters: {namespace: db}", "is not a list", "clusters: [{ … }]"),
         (
             "clusters: [{namespace: db, selector: a=b, client: {tls: true}}]",
-            "is not a map of keys",
-            "allowed here: secretName, files, insecureSkipVerify",
+            "is not a map",
+            "must be a map with: secretName, files, insecureSkipVerify",
         ),
         ("clusters: [{namespaceSelector: {}, selector: a=b}]", "asks for no label", "add matchLabels"),
         (
@@ -227,7 +227,7 @@ fn contradictions_have_a_next_step() {
         ),
         (
             "clusters: [{namespace: db, selector: a=b, client: {tls: {secretName: db/etcd-client}}}]",
-            "names a namespace too",
+            "contains a namespace",
             "name of a Secret",
         ),
         (
