@@ -72,7 +72,7 @@ mod tests {
         assert!(!filter.would_enable("guards", &Level::INFO));
         for (text, level) in [("inof", "inof"), ("node=loud", "loud"), ("", "")] {
             let error = parse_filter(text).unwrap_err();
-            assert!(error.starts_with(&format!("{level:?} is no level")), "{error}");
+            assert!(error.starts_with(&format!("{level:?} is not a log level")), "{error}");
         }
     }
 }

@@ -88,7 +88,7 @@ fn a_killed_lxcfs_restarts_and_its_mount_is_cleaned_up(context: &'static TestCon
     let name = now["metadata"]["name"].as_str().context("a pod without a name")?;
     let arguments = ["logs", "-n", fixture.namespace.name(), name, "--previous"];
     let output = fixture.node.cluster().kubectl().run(&arguments)?.succeeded()?.stdout;
-    ensure!(output.contains("LXCFS has ended by itself"), "its previous log is {output}");
+    ensure!(output.contains("LXCFS exited unexpectedly"), "its previous log is {output}");
     let shop = fixture.node.namespace("shop")?;
     limited_pod(&shop, "next").is_admitted()?;
     has_256_mib(&fixture.node.pod(&shop, "next").is_ready()?)
