@@ -230,7 +230,7 @@ fn a_snapshot_gives_the_same_impact() {
             assert_eq!(verdicts(&first), verdicts(&again));
             let again = again.json()[0]["clusters"][3]["unseen"][0].clone();
             assert_eq!(again["cause"], "timeout");
-            let why = "namespaces \"docs\" in m3 could not be looked up when the world was recorded: no answer in 3.0 s";
+            let why = "namespaces \"docs\" in m3 could not be looked up when the snapshot was taken: no answer in 3.0 s";
             assert_eq!(again["text"], why, "a recording of a recording says it once");
         } else {
             assert_eq!(first.json(), again.json(), "{things:?}");
