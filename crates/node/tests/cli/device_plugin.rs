@@ -298,7 +298,7 @@ fn registers_the_devices_and_gives_containers_the_files() {
         }
         plugin.call::<Devices>("PreStartContainer", &Ids::default()).await.unwrap();
         let (code, message) = plugin.call::<Devices>("Borrow", &Ids::default()).await.unwrap_err();
-        assert_eq!((code.as_str(), message.as_str()), ("12", "there is no /v1beta1.DevicePlugin/Borrow"));
+        assert_eq!((code.as_str(), message.as_str()), ("12", "unknown method /v1beta1.DevicePlugin/Borrow"));
     });
 }
 
