@@ -45,7 +45,7 @@ const CONFIGURATION: &str = "apiVersion: durward.dev/v1alpha1
 kind: Configuration
 server:
   tls: {files: {cert: tls.crt, key: tls.key, ca: tls.crt}}
-  registration: {manage: none, url: \"https://127.0.0.1:8443\"}
+  webhookConfiguration: {manage: none, url: \"https://127.0.0.1:8443\"}
 guards:
   lxcfs: {}
 ";
@@ -84,14 +84,14 @@ impl Server {
             .arg("serve")
             .arg("--config")
             .arg(folder.file("durward.yaml"))
-            .arg("--world")
+            .arg("--snapshot")
             .arg(folder.file("world"))
             .args([
-                "--listen",
+                "--bind-address",
                 &listen.to_string(),
-                "--admin",
+                "--metrics-bind-address",
                 &admin.to_string(),
-                "--local",
+                "--debug-bind-address",
                 &local.to_string(),
             ])
             .stdout(Stdio::null())

@@ -84,9 +84,9 @@ impl Serve {
         let tool = Tool::new(self.name, context.durward_program()?)
             .arguments(["serve", "--config"])
             .argument(self.config.display().to_string())
-            .arguments(["--listen".to_owned(), reviews.to_string()])
-            .arguments(["--admin".to_owned(), admin.to_string()])
-            .arguments(["--local".to_owned(), local.to_string()])
+            .arguments(["--bind-address".to_owned(), reviews.to_string()])
+            .arguments(["--metrics-bind-address".to_owned(), admin.to_string()])
+            .arguments(["--debug-bind-address".to_owned(), local.to_string()])
             .arguments(self.arguments);
         let part = context.supervisor()?.start_process(tool)?;
         Ok(Durward { part, reviews, admin, local })

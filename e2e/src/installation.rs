@@ -43,7 +43,7 @@ pub struct Installation<'a> {
     /// The namespace of its service account, or none on a Karmada control plane.
     home: Option<String>,
     /// The webhook section of the configuration.
-    registration: Value,
+    webhook: Value,
     directory: PathBuf,
     config: PathBuf,
     kubeconfig: PathBuf,
@@ -63,9 +63,9 @@ impl<'a> Installation<'a> {
     pub fn by_url(context: &'a TestContext, cluster: &'a Cluster, guards: &str) -> Result<Self> {
         let port = ports::free()?;
         let host = cluster.host();
-        let registration = json!({"manage": "none", "url": format!("https://{host}:{port}")});
+        let webhook = json!({"manage": "none", "url": format!("https://{host}:{port}")});
         let listener = (IpAddr::from(host), Some(port));
-        Self::new(context, cluster, Some(HOME), (&registration, guards), listener, Vec::new())
+        Self::new(context, cluster, Some(HOME), (&webhook, guards), listener, Vec::new())
     }
 
     /// Installs Durward by URL, starts a server with this name for its log, and registers it.
@@ -84,9 +84,9 @@ impl<'a> Installation<'a> {
     /// Installs Durward for a Karmada control plane, at a URL on 127.0.0.1, with one server at a time.
     pub fn on_karmada(context: &'a TestContext, fleet: &'a Fleet, guards: &str) -> Result<Self> {
         let port = ports::free()?;
-        let registration = json!({"manage": "none", "url": format!("https://127.0.0.1:{port}")});
+        let webhook = json!({"manage": "none", "url": format!("https://127.0.0.1:{port}")});
         let listener = (IpAddr::from([127, 0, 0, 1]), Some(port));
-        Self::new(context, fleet.karmada(), None, (&registration, guards), listener, Vec::new())
+        Self::new(context, fleet.karmada(), None, (&webhook, guards), listener, Vec::new())
     }
 
     /// Installs Durward behind a Service, whose endpoints the case sets. The cluster must have aggregator routing.
@@ -96,7 +96,7 @@ impl<'a> Installation<'a> {
         service: &Service<'_>,
         guards: &str,
     ) -> Result<Self> {
-        let registration = json!({
+        let webhook = json!({
             "manage": "none",
             "service": {"name": service.name()},
         });
@@ -109,7 +109,7 @@ impl<'a> Installation<'a> {
             context,
             cluster,
             Some(service.namespace()),
-            (&registration, guards),
+            (&webhook, guards),
             (host, None),
             vec![service.host()],
         )
@@ -119,7 +119,7 @@ impl<'a> Installation<'a> {
         context: &'a TestContext,
         cluster: &'a Cluster,
         home: Option<&str>,
-        (registration, guards): (&Value, &str),
+        (webhook, guards): (&Value, &str),
         (host, port): (IpAddr, Option<u16>),
         names: Vec<String>,
     ) -> Result<Self> {
@@ -133,7 +133,7 @@ impl<'a> Installation<'a> {
             cluster,
             home: home.map(ToOwned::to_owned),
             kubeconfig: PathBuf::new(),
-            registration: registration.clone(),
+            webhook: webhook.clone(),
             directory,
             config,
             ca,
@@ -208,11 +208,11 @@ impl<'a> Installation<'a> {
     pub fn configure(&self, guards: &str) -> Result<()> {
         // The defaults of ten and thirty seconds are for clusters with slow proxies. Behind a Service, the API server
         // must see the next server while this one still accepts connections, which takes seconds on a loaded machine.
-        let lame_duck = if self.port.is_some() { "3s" } else { "10s" };
+        let delay = if self.port.is_some() { "3s" } else { "10s" };
         let server = json!({
             "tls": {"files": {"cert": "tls.crt", "key": "tls.key", "ca": "ca.crt"}},
-            "registration": self.registration,
-            "drain": {"lameDuck": lame_duck, "finish": "5s"},
+            "webhookConfiguration": self.webhook,
+            "shutdown": {"delay": delay, "timeout": "5s"},
         });
         let header = "apiVersion: durward.dev/v1alpha1\nkind: Configuration";
         let namespace = self.home.as_ref().map(|home| format!("namespace: {home}\n")).unwrap_or_default();

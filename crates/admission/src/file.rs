@@ -26,9 +26,9 @@ impl FileError {
     pub fn next(&self) -> Option<&'static str> {
         match self {
             Self::Unreadable(_) => None,
-            Self::NotAFile("a folder") => Some("name a file in it"),
-            Self::NotAFile(_) => Some("write what it gives into a file, and name that"),
-            Self::TooLarge(_) => Some("is it the right path? nothing that belongs here comes near that size"),
+            Self::NotAFile("a directory") => Some("name a file in it"),
+            Self::NotAFile(_) => Some("write its content to a file and use that file"),
+            Self::TooLarge(_) => Some("check the path; no valid file is this large"),
         }
     }
 }
@@ -71,7 +71,7 @@ pub fn read_limited(source: impl Read, limit: u64) -> Result<Vec<u8>, FileError>
 
 fn word(kind: FileType) -> &'static str {
     if kind.is_dir() {
-        "a folder"
+        "a directory"
     } else if kind.is_fifo() {
         "a pipe"
     } else if kind.is_socket() {
@@ -97,7 +97,7 @@ mod tests {
         assert_eq!(read_file(&file, 2 << 20).unwrap().len(), 2 << 20);
         assert_eq!(fault(file.to_str().unwrap(), (2 << 20) - 1), "it is larger than 1 MiB");
         assert_eq!(fault("/dev/zero", 1 << 20), "it is a device, not a file");
-        assert_eq!(fault(directory.path().to_str().unwrap(), 1), "it is a folder, not a file");
+        assert_eq!(fault(directory.path().to_str().unwrap(), 1), "it is a directory, not a file");
         let _listener = std::os::unix::net::UnixListener::bind(directory.path().join("s")).unwrap();
         assert_eq!(fault(directory.path().join("s").to_str().unwrap(), 1), "it is a socket, not a file");
         assert!(fault("/nowhere", 1).contains("No such file"));

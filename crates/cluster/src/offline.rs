@@ -1,4 +1,4 @@
-//! Clients of a Durward without cluster and snapshot, as `durward review` without `--world`.
+//! Clients of a Durward without cluster and snapshot, as `durward review` without `--snapshot`.
 
 use std::future::ready;
 use std::time::Instant;
@@ -36,8 +36,8 @@ impl EtcdClient for Offline {
     }
 }
 
-/// Names `--world` only: commands that have `--kubeconfig` are never offline.
-const HINT: &str = "no world was given (--world DIR)";
+/// Names `--snapshot` only: commands that have `--kubeconfig` are never offline.
+const HINT: &str = "no snapshot was given (--snapshot DIR)";
 
 /// The answer to every request without a cluster.
 pub(super) fn no_cluster(what: &str) -> Cause {
@@ -56,9 +56,12 @@ mod tests {
         assert_eq!(cause.code, "no-cluster");
         assert_eq!(
             cause.text,
-            "namespaces \"shop\" could not be looked up: no world was given (--world DIR)"
+            "namespaces \"shop\" could not be looked up: no snapshot was given (--snapshot DIR)"
         );
         let members = Offline.members(&Fleet::Karmada, Instant::now()).await.unwrap_err();
-        assert_eq!((members.code, members.text.as_str()), ("no-cluster", "no world was given (--world DIR)"));
+        assert_eq!(
+            (members.code, members.text.as_str()),
+            ("no-cluster", "no snapshot was given (--snapshot DIR)")
+        );
     }
 }

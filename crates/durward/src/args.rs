@@ -18,20 +18,20 @@ pub(crate) enum Format {
 /// How log lines are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub(crate) enum LogFormat {
-    /// One JSON object a line.
+    /// One JSON object per line
     #[default]
     Json,
-    /// For reading along.
+    /// Text
     Text,
 }
 
 /// Flags that select the log level and the log format.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct LogArgs {
-    /// What is logged: error, warn, info, debug, trace, or per part: info,server=debug
+    /// Log level: error, warn, info, debug, trace; or per module: info,server=debug
     #[arg(long = "log-level", value_name = "FILTER", default_value = "info")]
     pub(crate) level: String,
-    /// How it is logged
+    /// Log format
     #[arg(long = "log-format", value_enum, default_value_t, value_name = "FORMAT")]
     pub(crate) format: LogFormat,
 }
@@ -39,19 +39,19 @@ pub(crate) struct LogArgs {
 /// Flags that override the `server` section of the file.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(crate) struct ServerArgs {
-    /// Where the API server calls, over TLS; port 0 takes any free one
+    /// Address for the API server (TLS); port 0 selects a free port
     #[arg(long, value_name = "ADDRESS")]
-    pub(crate) listen: Option<SocketAddr>,
-    /// Where /livez, /readyz and /metrics are
+    pub(crate) bind_address: Option<SocketAddr>,
+    /// Address of /livez, /readyz and /metrics
     #[arg(long, value_name = "ADDRESS")]
-    pub(crate) admin: Option<SocketAddr>,
-    /// Where the log level is changed; loopback only
+    pub(crate) metrics_bind_address: Option<SocketAddr>,
+    /// Loopback address to change the log level
     #[arg(long, value_name = "ADDRESS")]
-    pub(crate) local: Option<SocketAddr>,
-    /// The serving certificate, PEM
+    pub(crate) debug_bind_address: Option<SocketAddr>,
+    /// Serving certificate, PEM
     #[arg(long, value_name = "FILE")]
     pub(crate) tls_cert: Option<PathBuf>,
-    /// Its key, PEM
+    /// Key of the certificate, PEM
     #[arg(long, value_name = "FILE")]
     pub(crate) tls_key: Option<PathBuf>,
 }
@@ -59,13 +59,13 @@ pub(crate) struct ServerArgs {
 /// Selects the cluster or the snapshot that guards read.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(crate) struct ClusterArgs {
-    /// The cluster to look at; within a pod its own cluster needs no flag
-    #[arg(long, value_name = "FILE", conflicts_with = "world")]
+    /// Kubeconfig of the cluster [default: the cluster of the pod]
+    #[arg(long, value_name = "FILE", conflicts_with = "snapshot")]
     pub(crate) kubeconfig: Option<PathBuf>,
-    /// Another context of that kubeconfig, or of the file's, than its current one
-    #[arg(long, value_name = "NAME", conflicts_with = "world")]
+    /// Context of the kubeconfig [default: its current context]
+    #[arg(long, value_name = "NAME", conflicts_with = "snapshot")]
     pub(crate) context: Option<String>,
-    /// A world on disk instead of a cluster
-    #[arg(id = "world", long = "world", value_name = "DIR")]
+    /// Snapshot to read instead of a cluster
+    #[arg(long, value_name = "DIR")]
     pub(crate) snapshot: Option<PathBuf>,
 }

@@ -36,12 +36,12 @@ pub(crate) enum Command {
     Demo(demo::Args),
     /// Runs the webhook server
     #[command(
-        after_help = "Example:\n  durward serve --config durward.yaml --listen 127.0.0.1:8443 --log-format text\n\nSIGHUP reads the configuration again; SIGTERM drains and leaves; a second SIGTERM leaves at once."
+        after_help = "Example:\n  durward serve --config durward.yaml --bind-address 127.0.0.1:8443 --log-format text\n\nSIGHUP reads the configuration again; SIGTERM drains and leaves; a second SIGTERM leaves at once."
     )]
     Serve(serve::Args),
     /// Answers admission reviews without a server
     #[command(
-        after_help = "Example:\n  durward review examples/lxcfs/reviews/*.json --config examples/lxcfs/durward.yaml --world examples/lxcfs/healthy -v\n\nExit code: 0 all allowed, 1 something denied, 2 bad input."
+        after_help = "Example:\n  durward review examples/lxcfs/reviews/*.json --config examples/lxcfs/durward.yaml --snapshot examples/lxcfs/healthy -v\n\nExit code: 0 all allowed, 1 something denied, 2 bad input."
     )]
     Review(review::Args),
     /// Prints pods and workloads as they are after the LXCFS guard
@@ -62,7 +62,7 @@ pub(crate) enum Command {
     Doctor(doctor::Command),
     /// Writes what guards see of the clusters to disk, so that their verdict can be replayed
     #[command(
-        after_help = "Examples:\n  durward snapshot --out incident ns/shop --config durward.yaml\n  durward impact ns/shop --world incident --config durward.yaml\n  durward doctor etcd --world incident --config durward.yaml\n\nOf etcd ensembles all are recorded that the file names, whatever is named here.\n\nExit code: 0 everything was read, 1 something could not be (it is in the recording as that), 2 bad input, also a name that does not exist."
+        after_help = "Examples:\n  durward snapshot --out incident ns/shop --config durward.yaml\n  durward impact ns/shop --snapshot incident --config durward.yaml\n  durward doctor etcd --snapshot incident --config durward.yaml\n\nOf etcd ensembles all are recorded that the file names, whatever is named here.\n\nExit code: 0 everything was read, 1 something could not be (it is in the recording as that), 2 bad input, also a name that does not exist."
     )]
     Snapshot(snapshot::Args),
     /// Prints webhook configurations and RBAC for the guards that the file turns on, and with --image what runs Durward
@@ -185,8 +185,11 @@ mod tests {
 
     #[test]
     fn a_wrong_flag_suggests_the_nearest() {
-        let error = error_text(&["durward", "serve", "--config", "f", "--lissten", "x"]);
-        assert!(error.starts_with("there is no flag \"--lissten\": did you mean --listen?"), "{error}");
+        let error = error_text(&["durward", "serve", "--config", "f", "--bind-adress", "x"]);
+        assert!(
+            error.starts_with("there is no flag \"--bind-adress\": did you mean --bind-address?"),
+            "{error}"
+        );
     }
 
     #[test]
@@ -199,8 +202,8 @@ mod tests {
     fn reports_a_wrong_value_with_the_allowed_values() {
         let error = error_text(&["durward", "review", "-c", "f", "-o", "yaml"]);
         assert!(error.contains("\"yaml\": allowed: text, json"), "{error}");
-        let error = error_text(&["durward", "serve", "-c", "f", "--listen", "8443"]);
-        assert!(error.contains("--listen <ADDRESS>: \"8443\": invalid socket address"), "{error}");
+        let error = error_text(&["durward", "serve", "-c", "f", "--bind-address", "8443"]);
+        assert!(error.contains("--bind-address <ADDRESS>: \"8443\": invalid socket address"), "{error}");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use config::{Key, Problem, Shape};
 
 use crate::certs::{api_server, now};
 use crate::exit::{Exit, Outcome, Stop};
-use crate::file::{self, File, Purpose, Reach};
+use crate::file::{self, File, Purpose, WebhookAddress};
 use crate::input;
 use crate::manifests::called;
 use crate::output;
@@ -118,16 +118,13 @@ fn certificate_problems(file: &File) -> Vec<Problem> {
     let tls = &file.server.tls;
     let Some(cert) = &tls.cert else { return Vec::new() };
     let files = api_server::Files { cert, key: tls.key.as_deref(), ca: tls.ca.as_deref() };
-    let called = called(&file.server.registration.reach);
-    let names = match &file.server.registration.reach {
-        Reach::Service { name, namespace, .. } => format!("--service {name}.{namespace}"),
-        Reach::Url(_) if called.parse::<IpAddr>().is_ok() => format!("--address {called}"),
-        Reach::Url(_) => format!("--name {called}"),
+    let called = called(&file.server.webhook_address);
+    let names = match &file.server.webhook_address {
+        WebhookAddress::Service { name, namespace, .. } => format!("--service {name}.{namespace}"),
+        WebhookAddress::Url(_) if called.parse::<IpAddr>().is_ok() => format!("--address {called}"),
+        WebhookAddress::Url(_) => format!("--name {called}"),
     };
     let dir = cert.parent().filter(|dir| *dir != Path::new("")).unwrap_or(Path::new("."));
-    let make = format!(
-        "make another: durward certs new {names} --out {} (--force replaces what stands there)",
-        dir.display()
-    );
+    let make = format!("create another one: durward certs new {names} --out {} --force", dir.display());
     api_server::refusals(files, &called, &make, now())
 }

@@ -38,13 +38,12 @@ impl MemberHealthReport {
     /// Registers the metric. There is no result yet.
     pub(crate) fn new(checks: Checks, metrics: &Metrics) -> Self {
         let ready = Family::<ClusterLabel, Gauge>::default();
-        metrics.register(|registry| {
-            registry.register(
-                "member_ready",
-                "1 where the last round could read every kind that guards read there and that is known beforehand: objects of definitions are not tried; here is the cluster that asks. At most 5000 clusters, those that are not ready first",
-                ready.clone(),
-            );
-        });
+        metrics.register(
+            "member_ready",
+            &[("cluster", "name of the cluster; here is the local one; at most 5000, failing ones first")],
+            "1 if the last health probe could read every resource that guards need, except custom resources",
+            ready.clone(),
+        );
         Self { checks, ready, shown: Mutex::default() }
     }
 
@@ -54,8 +53,8 @@ impl MemberHealthReport {
         match health {
             // No guard has asked for probes since the start.
             None if self.checks.readiness_of(CHECK).is_none() => {}
-            None => self.checks.add(CHECK).note("no guard that is on looks at a fleet"),
-            Some([]) => self.checks.add(CHECK).note("the first round is under way"),
+            None => self.checks.add(CHECK).note("no guard reads a fleet"),
+            Some([]) => self.checks.add(CHECK).note("the first health probe is running"),
             Some(health) => match note(health) {
                 None => self.checks.add(CHECK).pass(),
                 Some(note) => self.checks.add(CHECK).note(note),
@@ -91,7 +90,7 @@ fn note(health: &[ClusterHealth]) -> Option<String> {
     if failing.is_empty() {
         return None;
     }
-    let mut note = format!("{} of {} clusters cannot be read as guards need", failing.len(), health.len());
+    let mut note = format!("{} of {} clusters cannot be read", failing.len(), health.len());
     for one in failing.iter().take(LINES) {
         note.push_str(&line(one));
     }
@@ -106,8 +105,8 @@ fn line(health: &ClusterHealth) -> String {
     let Some((resource, cause)) = health.failures.first() else { return String::new() };
     let more = match health.failures.len() {
         0 | 1 => String::new(),
-        2 => " (and one more kind)".to_owned(),
-        many => format!(" (and {} more kinds)", many - 1),
+        2 => " (and 1 more resource)".to_owned(),
+        many => format!(" (and {} more resources)", many - 1),
     };
     // Foreign text is cut to one line.
     let (cluster, text) = (one_line(&health.cluster), one_line(&cause.text));
@@ -153,15 +152,17 @@ mod tests {
         let (checks, metrics) = (Checks::new(), Metrics::new("t"));
         let report = MemberHealthReport::new(checks.clone(), &metrics);
         report.publish(Some(&[]));
-        assert!(checks.readiness().ready && checks.readiness().text.contains("[!]fleet: the first round"));
+        assert!(
+            checks.readiness().ready && checks.readiness().text.contains("[!]fleet: the first health probe")
+        );
         report.publish(Some(&[
             health("here", &[]),
             health("m2", &[("forbidden", "may not list\n \u{1b}[31mpods\u{202e}"), ("forbidden", "y")]),
         ]));
         let readiness = checks.readiness();
         assert!(readiness.ready);
-        let expected = "[!]fleet: 1 of 2 clusters cannot be read as guards need\n    \
-                        m2: namespaces (and one more kind): forbidden: may not list [31mpods\n";
+        let expected = "[!]fleet: 1 of 2 clusters cannot be read\n    \
+                        m2: namespaces (and 1 more resource): forbidden: may not list [31mpods\n";
         assert!(readiness.text.contains(expected), "{}", readiness.text);
         report.publish(Some(&[health("here", &[])]));
         assert!(checks.readiness().text.contains("[+]fleet ok"));

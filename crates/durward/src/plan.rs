@@ -28,20 +28,20 @@ pub(crate) fn options(server: &ServerSection, flags: &ServerArgs) -> Result<Serv
     let cert = flags.tls_cert.as_ref().or(server.tls.cert.as_ref());
     let key = flags.tls_key.as_ref().or(server.tls.key.as_ref());
     let (Some(cert), Some(key)) = (cert, key) else {
-        let problem = Problem::new("there is no certificate to serve with");
-        return Err(problem.next("give server.tls.files.cert and .key, or --tls-cert and --tls-key"));
+        let problem = Problem::new("no serving certificate is configured");
+        return Err(problem.next("set server.tls.files.cert and key, or use --tls-cert and --tls-key"));
     };
     let files = CertificateFiles { cert: cert.clone(), key: key.clone() };
     let mut tls = TlsSettings::new(CertificateSource::Files(files));
     tls.min_version = server.tls.min_version;
-    tls.client = server.tls.client.clone();
+    tls.client_auth = server.tls.client_auth.clone();
     Ok(ServerOptions {
-        listen: flags.listen.unwrap_or(server.listen),
-        admin: flags.admin.unwrap_or(server.admin),
-        local: flags.local.or(server.local),
+        bind_address: flags.bind_address.unwrap_or(server.bind_address),
+        metrics_bind_address: flags.metrics_bind_address.unwrap_or(server.metrics_bind_address),
+        debug_bind_address: flags.debug_bind_address.or(server.debug_bind_address),
         tls,
         limits: server.limits.clone(),
         timeouts: Timeouts::default(),
-        drain: server.drain.clone(),
+        shutdown: server.shutdown.clone(),
     })
 }

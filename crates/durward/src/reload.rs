@@ -45,9 +45,23 @@ struct Numbers {
     stale: Gauge<i64, AtomicI64>,
 }
 
+impl Numbers {
+    fn register(&self, metrics: &Metrics) {
+        let help = "Invalid new configuration files, which were rejected";
+        metrics.register("config_refused", &[], help, self.refused.clone());
+        let help = "1 while the configuration file differs from the active configuration";
+        metrics.register("config_stale", &[], help, self.stale.clone());
+    }
+}
+
+#[cfg(test)]
+pub(crate) fn register_metrics(metrics: &Metrics) {
+    Numbers::default().register(metrics);
+}
+
 /// The result of reading the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Looked {
+pub(crate) enum ReloadResult {
     /// The file has not changed.
     Unchanged,
     /// A new plan is active.
@@ -67,18 +81,7 @@ impl Reload {
         checks: &Checks,
     ) -> Self {
         let numbers = Numbers::default();
-        metrics.register(|registry| {
-            registry.register(
-                "config_refused",
-                "New contents of the configuration file that were refused",
-                numbers.refused.clone(),
-            );
-            registry.register(
-                "config_stale",
-                "1 while the configuration file holds something else than what is in force",
-                numbers.stale.clone(),
-            );
-        });
+        numbers.register(&metrics);
         let check = checks.add("configuration");
         check.pass();
         let (seen, started) = (Some(file.text.clone()), (file.server.clone(), file.cluster.clone()));
@@ -104,23 +107,23 @@ impl Reload {
                         _ = hangup.recv() => true,
                         _ = ticks.tick() => false,
                     };
-                    look_aside(Arc::clone(&reload), asked).await;
+                    read_blocking(Arc::clone(&reload), asked).await;
                 }
             }
         })
     }
 
     /// Reads the file once. A rejected text is reported again only if `asked`.
-    pub(crate) fn look(&mut self, asked: bool) -> Looked {
+    pub(crate) fn read(&mut self, asked: bool) -> ReloadResult {
         let text = read_text(&self.file.path);
         let read = text.as_ref().ok().cloned();
         if read == self.seen && !(asked && read.as_ref() != Some(&self.file.text)) {
-            return Looked::Unchanged;
+            return ReloadResult::Unchanged;
         }
         self.seen = read;
         let loaded = match text {
             // The active text is back after a rejected one, so there is nothing to build.
-            Ok(text) if text == self.file.text => return self.mended(),
+            Ok(text) if text == self.file.text => return self.loaded(),
             Ok(text) => File::from_text(&self.file.path, text, self.purpose),
             Err(problem) => Err(vec![problem]),
         };
@@ -133,28 +136,28 @@ impl Reload {
         });
         match built {
             Ok((file, plan)) => {
-                self.tell_differences(&file);
+                self.log_restart_needed(&file);
                 self.cell.swap(plan);
                 self.control_planes.activate(&file);
                 self.generation = next;
                 self.file = file;
-                self.mended()
+                self.loaded()
             }
             Err(problems) => self.refused(&problems),
         }
     }
 
-    fn mended(&mut self) -> Looked {
+    fn loaded(&mut self) -> ReloadResult {
         self.check.pass();
         self.numbers.stale.set(0);
         let guards: Vec<_> = self.file.guards.iter().map(|guard| guard.kind.name()).collect();
-        tracing::info!(generation = self.generation, guards = guards.join(","), "configuration in force");
-        Looked::Swapped
+        tracing::info!(generation = self.generation, guards = guards.join(","), "configuration loaded");
+        ReloadResult::Swapped
     }
 
-    fn refused(&self, problems: &[Problem]) -> Looked {
+    fn refused(&self, problems: &[Problem]) -> ReloadResult {
         for problem in problems {
-            tracing::error!(generation = self.generation, %problem, "the new configuration is refused");
+            tracing::error!(generation = self.generation, %problem, "the new configuration is invalid; the old one stays active");
         }
         let more = match problems.len() {
             0 | 1 => String::new(),
@@ -163,52 +166,50 @@ impl Reload {
         let first = problems.first().map(ToString::to_string).unwrap_or_default();
         let first = first.lines().next().unwrap_or_default();
         self.check.note(format!(
-            "generation {} stays in force; the file is refused: {first}{more}",
+            "generation {} stays active; the new file is invalid: {first}{more}",
             self.generation
         ));
         self.numbers.refused.inc();
         self.numbers.stale.set(1);
-        Looked::Refused
+        ReloadResult::Refused
     }
 
     /// Reports changed settings that need a restart.
-    fn tell_differences(&self, file: &File) {
+    fn log_restart_needed(&self, file: &File) {
         let ((was, cluster), is) = (&self.started, &file.server);
         for (key, same) in [
-            ("server.listen", was.listen == is.listen),
-            ("server.admin", was.admin == is.admin),
-            ("server.local", was.local == is.local),
+            ("server.bindAddress", was.bind_address == is.bind_address),
+            ("server.metricsBindAddress", was.metrics_bind_address == is.metrics_bind_address),
+            ("server.debugBindAddress", was.debug_bind_address == is.debug_bind_address),
             ("server.tls", was.tls == is.tls),
             ("server.limits", was.limits == is.limits),
-            ("server.drain", was.drain == is.drain),
+            ("server.shutdown", was.shutdown == is.shutdown),
             ("kubeconfig, context", *cluster == file.cluster),
         ] {
             if !same {
-                tracing::warn!(key, "has changed in the file and takes effect at the next start");
+                tracing::warn!(key, "changed; restart Durward to apply it");
             }
         }
         let asked = |file: &File| {
             let all = file.guards.iter();
             all.map(|guard| (guard.kind.name(), guard.configured.webhooks())).collect::<Vec<_>>()
         };
-        if asked(&self.file) != asked(file) || self.file.server.registration != is.registration {
-            tracing::warn!(
-                "what the guards want to be asked has changed: apply again what `durward manifests` prints"
-            );
+        if asked(&self.file) != asked(file) || self.file.server.webhook_address != is.webhook_address {
+            tracing::warn!("the webhook rules changed; apply the output of `durward manifests` again");
         }
     }
 }
 
 /// Reads once on a blocking thread, because a mounted file system can hang.
-async fn look_aside(reload: Arc<Mutex<Reload>>, asked: bool) {
-    let looked = tokio::task::spawn_blocking(move || {
+async fn read_blocking(reload: Arc<Mutex<Reload>>, asked: bool) {
+    let result = tokio::task::spawn_blocking(move || {
         let mut reload = reload.lock().unwrap_or_else(PoisonError::into_inner);
-        if reload.look(asked) == Looked::Unchanged && asked {
-            tracing::info!(generation = reload.generation, "the configuration is unchanged");
+        if reload.read(asked) == ReloadResult::Unchanged && asked {
+            tracing::info!(generation = reload.generation, "configuration unchanged");
         }
     });
-    if let Err(error) = looked.await {
-        tracing::error!(reason = %error, "looking at the configuration failed; the plan in force stays");
+    if let Err(error) = result.await {
+        tracing::error!(reason = %error, "reading the configuration failed; the old one stays active");
     }
 }
 
@@ -246,13 +247,13 @@ mod tests {
         symlink("..1", at("..data")).unwrap();
         symlink("..data/durward.yaml", at("durward.yaml")).unwrap();
         let (mut reload, cell, _) = reload(&at("durward.yaml"));
-        assert_eq!(reload.look(false), Looked::Unchanged);
+        assert_eq!(reload.read(false), ReloadResult::Unchanged);
         // Swaps a symlink, as kubelet does.
         symlink("..2", at("..data_tmp")).unwrap();
         fs::rename(at("..data_tmp"), at("..data")).unwrap();
-        assert_eq!(reload.look(false), Looked::Swapped);
+        assert_eq!(reload.read(false), ReloadResult::Swapped);
         assert_eq!(cell.current().generation(), 2);
-        assert_eq!(reload.look(false), Looked::Unchanged);
+        assert_eq!(reload.read(false), ReloadResult::Unchanged);
     }
 
     #[tokio::test]
@@ -290,11 +291,11 @@ mod tests {
         let reload = Arc::new(Mutex::new(reload));
         let karmada = "apiVersion: durward.dev/v1alpha1\nkind: Configuration\nguards: {lxcfs: {}, deletion: {fleet: {karmada: {kubeconfig: k}}}}\n";
         fs::write(&path, karmada).unwrap();
-        look_aside(Arc::clone(&reload), false).await;
+        read_blocking(Arc::clone(&reload), false).await;
         assert_eq!(cell.current().generation(), 1);
         let text = checks.readiness().text;
         assert!(
-            text.contains("generation 1 stays in force") && text.contains("the guard deletion looks at"),
+            text.contains("generation 1 stays active") && text.contains("the guard deletion looks at"),
             "{text}"
         );
 
@@ -302,7 +303,7 @@ mod tests {
             clusters: [{name: c, cluster: {server: 'http://127.0.0.1:1'}}]\n\
             contexts: [{name: a, context: {cluster: c, user: ''}}]\n";
         fs::write(dir.path().join("k"), kubeconfig).unwrap();
-        look_aside(Arc::clone(&reload), true).await;
+        read_blocking(Arc::clone(&reload), true).await;
         assert_eq!(cell.current().generation(), 2, "{}", checks.readiness().text);
         assert!(control_planes.health().is_some(), "rounds are made there");
     }
@@ -320,20 +321,20 @@ mod tests {
         let (mut reload, cell, checks) = reload(&path);
         fs::write(&path, "apiVersion: durward.dev/v1alpha1\nkind: Configuration\nguards: {lxcf: {}}\n")
             .unwrap();
-        assert_eq!(reload.look(false), Looked::Refused);
-        assert_eq!(reload.look(false), Looked::Unchanged);
-        assert_eq!(reload.look(true), Looked::Refused);
+        assert_eq!(reload.read(false), ReloadResult::Refused);
+        assert_eq!(reload.read(false), ReloadResult::Unchanged);
+        assert_eq!(reload.read(true), ReloadResult::Refused);
         assert_eq!((reload.numbers.refused.get(), reload.numbers.stale.get()), (2, 1));
         assert!(checks.readiness().ready);
-        assert!(checks.readiness().text.contains("generation 1 stays in force"));
+        assert!(checks.readiness().text.contains("generation 1 stays active"));
 
         fs::remove_file(&path).unwrap();
-        assert_eq!(reload.look(false), Looked::Refused);
+        assert_eq!(reload.read(false), ReloadResult::Refused);
         assert!(checks.readiness().text.contains("cannot be read"));
-        assert_eq!(reload.look(false), Looked::Unchanged);
+        assert_eq!(reload.read(false), ReloadResult::Unchanged);
 
         fs::write(&path, GOOD).unwrap();
-        assert_eq!(reload.look(false), Looked::Swapped);
+        assert_eq!(reload.read(false), ReloadResult::Swapped);
         assert_eq!((reload.numbers.stale.get(), cell.current().generation()), (0, 1));
     }
 }

@@ -44,7 +44,7 @@ pub(crate) struct Args {
 }
 
 /// Interval at which the state of the clients is copied to `/readyz`.
-const LOOKS: Duration = Duration::from_secs(1);
+const INTERVAL: Duration = Duration::from_secs(1);
 
 /// `serve`
 pub(crate) fn run(args: &Args) -> Outcome {
@@ -69,7 +69,7 @@ async fn start(
     control: Arc<dyn LogControl>,
 ) -> Result<Exit, Stop> {
     let uncaught =
-        |error: io::Error| Stop::fault(Problem::new("signals cannot be caught").why(error.to_string()));
+        |error: io::Error| Stop::fault(Problem::new("cannot handle signals").why(error.to_string()));
     let mut shutdown = Shutdown::on_signals().map_err(uncaught)?;
     // A SIGHUP during the start is handled after it by reading the file again.
     let hangup = signal(SignalKind::hangup()).map_err(uncaught)?;
@@ -79,11 +79,11 @@ async fn start(
     let (control_planes, file) = tokio::select! {
         biased;
         () = shutdown.requested() => {
-            tracing::info!("stopped before it served");
+            tracing::info!("stopped during startup");
             return Ok(Exit::Done);
         }
         opened = opening => opened
-            .map_err(|error| Stop::fault(Problem::new("the world cannot be opened").why(error.to_string())))?,
+            .map_err(|error| Stop::fault(Problem::new("cannot connect to the cluster").why(error.to_string())))?,
     };
     let control_planes = Arc::new(control_planes?);
     let (metrics, checks) = (Metrics::new(VERSION), Checks::new());
@@ -107,7 +107,7 @@ async fn start(
 /// Warns if the certificate lacks the name that the API server calls.
 fn warn_of_names(file: &File, options: &ServerOptions) {
     let CertificateSource::Files(files) = &options.tls.certificate else { return };
-    let name = called(&file.server.registration.reach);
+    let name = called(&file.server.webhook_address);
     // Binding the server reports unreadable files.
     let Some(pem) = input::bytes(&files.cert, input::SMALL).ok().and_then(|text| Pem::read("", &text).ok())
     else {
@@ -115,7 +115,7 @@ fn warn_of_names(file: &File, options: &ServerOptions) {
     };
     let (Some(leaf), Some(called)) = (pem.certificates.first(), server_name(&name)) else { return };
     if !is_for(leaf, &called) {
-        tracing::warn!(name, "the API server calls by this name, and the certificate is not for it");
+        tracing::warn!(name, "the certificate is not valid for the name that the API server calls");
     }
 }
 
@@ -125,7 +125,7 @@ fn runtime() -> Result<tokio::runtime::Runtime, Stop> {
         .enable_all()
         .thread_name("durward")
         .build()
-        .map_err(|error| Stop::fault(Problem::new("threads cannot be started").why(error.to_string())))
+        .map_err(|error| Stop::fault(Problem::new("cannot start threads").why(error.to_string())))
 }
 
 /// Maps a failed start to an exit code: 2 for bad configuration, 1 for a fault of the system.
@@ -138,27 +138,27 @@ pub(crate) fn refused(error: &BindError) -> Stop {
 }
 
 async fn serve(bound: Bound, shutdown: Shutdown) -> Exit {
-    let Addresses { listen, admin, local } = bound.addresses();
+    let Addresses { webhook, metrics, debug } = bound.addresses();
     // Scripts read these lines, because port 0 is replaced by a free port.
-    tracing::info!(listener = "listen", address = %listen, version = VERSION, "listening");
-    tracing::info!(listener = "admin", address = %admin, "listening");
-    if let Some(local) = local {
-        tracing::info!(listener = "local", address = %local, "listening");
+    tracing::info!(listener = "webhook", address = %webhook, version = VERSION, "listening");
+    tracing::info!(listener = "metrics", address = %metrics, "listening");
+    if let Some(address) = debug {
+        tracing::info!(listener = "debug", %address, "listening");
     }
     match bound.serve(shutdown).await {
         Stopped::Clean => {
-            tracing::info!("stopped; everything in flight was answered");
+            tracing::info!("stopped; all requests were answered");
             Exit::Done
         }
         Stopped::CutOff { connections } => {
             tracing::error!(
                 connections,
-                "stopped; these connections were still busy after drain.finish and were cut"
+                "stopped; busy connections were closed after server.shutdown.timeout"
             );
             Exit::No
         }
         Stopped::Aborted => {
-            tracing::error!("stopped at once, since a second signal asked for it");
+            tracing::error!("stopped at once by a second signal");
             Exit::No
         }
     }
@@ -174,12 +174,12 @@ fn follow_clients(
     let read_state = Arc::new(read_state);
     let was_ready = Arc::new(AtomicBool::new(publish_readiness(&read_state().0, &checks, false)));
     let report = Arc::new(MemberHealthReport::new(checks.clone(), &metrics));
-    supervise("world", metrics, move || {
+    supervise("clusters", metrics, move || {
         let (read_state, checks, was_ready) =
             (Arc::clone(&read_state), checks.clone(), Arc::clone(&was_ready));
         let report = Arc::clone(&report);
         async move {
-            let mut ticks = tokio::time::interval(LOOKS);
+            let mut ticks = tokio::time::interval(INTERVAL);
             ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
             loop {
                 ticks.tick().await;
@@ -197,7 +197,7 @@ fn follow_clients(
 /// make the server unready either.
 fn publish_readiness(all: &[Readiness], checks: &Checks, was_ready: bool) -> bool {
     for one in all {
-        let check = checks.add(format!("world-{}", one.name));
+        let check = checks.add(format!("cache-{}", one.name));
         match (one.ok, was_ready) {
             (true, _) => check.note(&one.reason),
             (false, true) => check.note(format!("{} (added while serving)", one.reason)),
@@ -207,9 +207,18 @@ fn publish_readiness(all: &[Readiness], checks: &Checks, was_ready: bool) -> boo
     let is_ready = was_ready || all.iter().all(|one| one.ok);
     // Guards without watches send a request for each review, so there is no cache to log.
     if is_ready && !was_ready && !all.is_empty() {
-        tracing::info!("the world is read");
+        tracing::info!("all watch caches are filled");
     }
     is_ready
+}
+
+/// Describes every metric of a server, for the reference page.
+#[cfg(test)]
+pub(crate) fn metrics_reference() -> Vec<server::MetricInfo> {
+    let metrics = Metrics::new(VERSION);
+    reload::register_metrics(&metrics);
+    MemberHealthReport::new(Checks::new(), &metrics);
+    metrics.reference()
 }
 
 #[cfg(test)]
@@ -219,7 +228,19 @@ mod tests {
     use super::*;
 
     fn namespaces(ok: bool) -> Vec<Readiness> {
-        vec![Readiness { name: "namespaces".to_owned(), ok, reason: "as told".to_owned() }]
+        vec![Readiness { name: "namespaces".to_owned(), ok, reason: "as reported".to_owned() }]
+    }
+
+    #[test]
+    fn every_metric_is_described_once() {
+        let reference = metrics_reference();
+        let names: std::collections::BTreeSet<_> = reference.iter().map(|info| &info.name).collect();
+        assert_eq!(names.len(), reference.len());
+        for name in
+            ["durward_reviews_total", "durward_config_stale", "durward_member_ready", "durward_build_info"]
+        {
+            assert!(reference.iter().any(|info| info.name == name), "{name}");
+        }
     }
 
     #[test]
@@ -233,10 +254,10 @@ mod tests {
     #[tokio::test]
     async fn continues_after_a_panic() {
         let (checks, metrics) = (Checks::new(), Metrics::new("t"));
-        let looks = AtomicUsize::new(0);
+        let reads = AtomicUsize::new(0);
         let panics_once = move || {
-            let read_state = looks.fetch_add(1, Ordering::Relaxed);
-            assert_ne!(read_state, 1, "this look fails");
+            let read_state = reads.fetch_add(1, Ordering::Relaxed);
+            assert_ne!(read_state, 1, "this read fails");
             (namespaces(read_state > 1), None)
         };
         let following = follow_clients(panics_once, checks.clone(), metrics.clone());
@@ -247,9 +268,9 @@ mod tests {
         };
         tokio::select! {
             () = following => {}
-            looked = tokio::time::timeout(Duration::from_secs(20), ready) => looked.unwrap(),
+            result = tokio::time::timeout(Duration::from_secs(20), ready) => result.unwrap(),
         }
-        assert!(metrics.encode().contains("durward_tasks_restarted_total{task=\"world\"} 1"));
+        assert!(metrics.encode().contains("durward_tasks_restarted_total{task=\"clusters\"} 1"));
     }
 
     #[test]
@@ -261,7 +282,7 @@ mod tests {
         assert!(publish_readiness(&namespaces(false), &checks, true));
         assert!(checks.readiness().ready);
         assert!(
-            checks.readiness().text.contains("as told (added while serving)"),
+            checks.readiness().text.contains("as reported (added while serving)"),
             "{}",
             checks.readiness().text
         );

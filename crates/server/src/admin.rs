@@ -1,5 +1,5 @@
-//! The two ports without TLS. The admin port is read-only, for kubelet and Prometheus. The local port changes the log level and
-//! listens on loopback only.
+//! The two ports without TLS. The metrics port is read-only, for kubelet and Prometheus. The debug port changes the log level
+//! and listens on loopback only.
 //!
 //! A connection has one request and ten seconds. At the limit the oldest one is closed, so that idle connections do not keep
 //! kubelet out, which would restart the pod.
@@ -64,7 +64,7 @@ impl Answer {
     }
 
     fn wrong_method(allow: &'static str) -> Self {
-        let text = format!("only {allow} is understood here\n");
+        let text = format!("method not allowed; use {allow}\n");
         Self { allow: Some(allow), ..Self::plain(StatusCode::METHOD_NOT_ALLOWED, text) }
     }
 
@@ -119,13 +119,13 @@ pub(crate) async fn serve<P: Port>(
     match accept_forever(listener.as_ref(), &mut tasks, metrics.server(), serve).await {}
 }
 
-/// `/livez`, `/readyz`, `/metrics`.
-pub(crate) struct AdminPort {
+/// Serves `/livez`, `/readyz` and `/metrics`.
+pub(crate) struct MetricsPort {
     pub(crate) checks: Checks,
     pub(crate) metrics: Metrics,
 }
 
-impl Port for AdminPort {
+impl Port for MetricsPort {
     async fn answer(&self, request: Request<Incoming>) -> Answer {
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
             return Answer::wrong_method("GET, HEAD");
@@ -146,19 +146,19 @@ impl Port for AdminPort {
                 Some(name) => self.check(name),
                 None => Answer::plain(
                     StatusCode::NOT_FOUND,
-                    "nothing is here; there are /livez, /readyz (?verbose shows every check), /readyz/<check> and /metrics\n",
+                    "not found; paths are /livez, /readyz (?verbose lists every check), /readyz/<check> and /metrics\n",
                 ),
             },
         }
     }
 }
 
-impl AdminPort {
+impl MetricsPort {
     fn check(&self, name: &str) -> Answer {
         if let Some(readiness) = self.checks.readiness_of(name) {
             return readyz(readiness, true);
         }
-        let mut text = "there is no such check; these there are:\n".to_owned();
+        let mut text = "unknown check; checks are:\n".to_owned();
         for name in self.checks.names() {
             // Writing to a String cannot fail.
             let _ = writeln!(text, "{name}");
@@ -176,24 +176,24 @@ fn readyz(readiness: Readiness, verbose: bool) -> Answer {
     }
 }
 
-/// `/log-level`.
-pub(crate) struct LocalPort {
+/// Serves `/log-level`.
+pub(crate) struct DebugPort {
     pub(crate) log: Option<Arc<dyn LogControl>>,
 }
 
-impl Port for LocalPort {
+impl Port for DebugPort {
     async fn answer(&self, request: Request<Incoming>) -> Answer {
         if !is_local(request.headers()) {
             return Answer::plain(
                 StatusCode::FORBIDDEN,
-                "this port answers to localhost, 127.0.0.1 and [::1] only, so that no web page can talk to it\n",
+                "forbidden: the Host must be localhost, 127.0.0.1 or [::1], so that web pages cannot use this port\n",
             );
         }
         if request.uri().path() != "/log-level" {
-            return Answer::plain(StatusCode::NOT_FOUND, "nothing is here; there is /log-level (GET, PUT)\n");
+            return Answer::plain(StatusCode::NOT_FOUND, "not found; the path is /log-level (GET, PUT)\n");
         }
         let Some(log) = &self.log else {
-            let text = "the log filter of this process cannot be changed while it runs\n";
+            let text = "the log level of this process cannot be changed\n";
             return Answer::plain(StatusCode::NOT_FOUND, text);
         };
         match *request.method() {
@@ -207,7 +207,7 @@ impl Port for LocalPort {
 async fn put_filter(log: &dyn LogControl, body: Incoming) -> Answer {
     let bad = |text: String| Answer::plain(StatusCode::BAD_REQUEST, text);
     let Ok(body) = Limited::new(body, MAX_FILTER).collect().await else {
-        return bad("the filter did not arrive, or is longer than 4 KiB\n".to_owned());
+        return bad("the filter was not received, or is longer than 4 KiB\n".to_owned());
     };
     let body = body.to_bytes();
     let Ok(filter) = std::str::from_utf8(&body).map(str::trim) else {
@@ -215,7 +215,7 @@ async fn put_filter(log: &dyn LogControl, body: Incoming) -> Answer {
     };
     if filter.is_empty() {
         return bad(
-            "the filter is empty; send for instance `info` or `info,durward::review=debug` as the body\n"
+            "the filter is empty; send for example `info` or `info,durward::review=debug` as the body\n"
                 .to_owned(),
         );
     }
@@ -226,7 +226,7 @@ async fn put_filter(log: &dyn LogControl, body: Incoming) -> Answer {
             tracing::info!(before, now, "log filter changed");
             Answer::plain(StatusCode::OK, format!("{now}\n"))
         }
-        Err(error) => bad(format!("{error}; the filter stays {before:?}\n")),
+        Err(error) => bad(format!("{error}; the filter is still {before:?}\n")),
     }
 }
 

@@ -51,7 +51,7 @@ impl Checks {
         if let Some(found) = all.iter().find(|check| check.0.name == name) {
             return found.clone();
         }
-        let state = Mutex::new(State::Failed("not looked at yet".to_owned()));
+        let state = Mutex::new(State::Failed("not checked yet".to_owned()));
         let check = Check(Arc::new(Entry { name, state }));
         all.push(check.clone());
         check
@@ -139,7 +139,7 @@ mod tests {
             checks.readiness(),
             Readiness {
                 ready: false,
-                text: "[-]cache failed: not looked at yet\nreadyz check failed\n".to_owned()
+                text: "[-]cache failed: not checked yet\nreadyz check failed\n".to_owned()
             }
         );
         cache.pass();

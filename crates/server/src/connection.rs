@@ -55,7 +55,7 @@ impl Connections {
             biased;
             stream = self.handshake(socket, peer) => stream,
             () = permit.evicted() => {
-                self.metrics.connections_evicted.inc();
+                self.metrics.idle_connections_closed.inc();
                 None
             }
         };
@@ -77,7 +77,7 @@ impl Connections {
                 return Some(stream);
             }
             (Ok(Err(error)), _) => (failure_reason(&error), error.to_string()),
-            (Err(_), _) => ("timeout", "the handshake took too long".to_owned()),
+            (Err(_), _) => ("timeout", "the handshake timed out".to_owned()),
         };
         self.metrics.count_handshake_failed(reason);
         let text = for_log(&text);
@@ -89,7 +89,7 @@ impl Connections {
                 %peer,
                 reason,
                 text,
-                "a caller does not trust our certificate: does the caBundle of its webhook configuration fit it?"
+                "the caller does not trust the serving certificate; check the caBundle of the webhook configuration"
             ),
             _ => tracing::info!(%peer, reason, text, "TLS handshake failed"),
         }
@@ -141,7 +141,7 @@ impl Connections {
                     }
                 }
                 () = permit.evicted() => {
-                    self.metrics.connections_evicted.inc();
+                    self.metrics.idle_connections_closed.inc();
                     // hyper waits for the rest of a half-read head even then, so the connection is polled once, which writes
                     // the end of the TLS session, and dropped.
                     connection.as_mut().graceful_shutdown();

@@ -77,15 +77,14 @@ impl ConnectionLimit {
             return;
         }
         open.logged_at = Some(Instant::now());
-        let (ended, turned_away) = (std::mem::take(&mut open.evicted), std::mem::take(&mut open.refused));
+        let (closed, rejected) = (std::mem::take(&mut open.evicted), std::mem::take(&mut open.refused));
         tracing::warn!(
-            port = self.port,
-            most = self.max,
-            ended,
-            turned_away,
+            listener = self.port,
+            limit = self.max,
+            closed,
+            rejected,
             %peer,
-            "as many connections are open as may be: the one that is quiet the longest ends for each that comes, and while all \
-             are busy who comes is turned away"
+            "connection limit reached: closing idle connections, and rejecting new ones while all are busy"
         );
     }
 
@@ -251,7 +250,7 @@ mod tests {
     }
 
     async fn full(max: usize) -> (Arc<ConnectionLimit>, Vec<Permit>) {
-        let limit = ConnectionLimit::new("listen", max);
+        let limit = ConnectionLimit::new("webhook", max);
         let mut permits = Vec::new();
         for _ in 0..max {
             permits.push(limit.acquire(peer()).await.unwrap());

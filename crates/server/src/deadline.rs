@@ -15,7 +15,7 @@ const MARGIN: Duration = Duration::from_millis(1500);
 
 /// Error: `?timeout=` is not a duration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("?timeout={got:?} is no duration: write it as Go does, for instance 10s, 1m30s or 300ms")]
+#[error("?timeout={got:?} is not a duration; use the format of Go, for example 10s, 1m30s or 300ms")]
 pub(crate) struct BadTimeout {
     got: String,
 }
@@ -141,7 +141,7 @@ mod tests {
             "%",
         ] {
             let error = parsed(text).unwrap_err();
-            assert!(error.to_string().contains("write it as Go does"), "{text}: {error}");
+            assert!(error.to_string().contains("use the format of Go"), "{text}: {error}");
         }
     }
 

@@ -6,23 +6,23 @@ use std::net::SocketAddr;
 
 use crate::tls::CertificateError;
 
-/// A socket of the server, by its key in the configuration.
+/// A key of the configuration with an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Socket {
-    /// `server.listen`
-    Listen,
-    /// `server.admin`
-    Admin,
-    /// `server.local`
-    Local,
+pub enum BindAddress {
+    /// `server.bindAddress`
+    Webhook,
+    /// `server.metricsBindAddress`
+    Metrics,
+    /// `server.debugBindAddress`
+    Debug,
 }
 
-impl fmt::Display for Socket {
+impl fmt::Display for BindAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Listen => "server.listen",
-            Self::Admin => "server.admin",
-            Self::Local => "server.local",
+            Self::Webhook => "server.bindAddress",
+            Self::Metrics => "server.metricsBindAddress",
+            Self::Debug => "server.debugBindAddress",
         })
     }
 }
@@ -33,14 +33,14 @@ pub enum BindError {
     /// A socket cannot be opened.
     #[error("{}: {source}; {}", self.what(), self.next())]
     Address {
-        /// The socket.
-        socket: Socket,
-        /// Its address.
+        /// The key.
+        key: BindAddress,
+        /// The address.
         address: SocketAddr,
         /// The error of the kernel.
         source: io::Error,
     },
-    /// `server.local` is not a loopback address.
+    /// `server.debugBindAddress` is not a loopback address.
     #[error("{}: {}; {}", self.what(), self.why(), self.next())]
     NotLoopback {
         /// Its address.
@@ -67,10 +67,12 @@ impl BindError {
     /// Returns what failed.
     pub fn what(&self) -> String {
         match self {
-            Self::Address { socket, address, .. } => format!("cannot listen on {address} ({socket})"),
-            Self::NotLoopback { address } => format!("server.local cannot be {address}"),
-            Self::Certificate { source } => format!("the certificate cannot be served ({})", source.place),
-            Self::Setting { key, .. } => format!("{key} cannot be used as it is set"),
+            Self::Address { key, address, .. } => format!("cannot listen on {address} ({key})"),
+            Self::NotLoopback { address } => format!("server.debugBindAddress: invalid value {address}"),
+            Self::Certificate { source } => {
+                format!("the serving certificate cannot be used ({})", source.place)
+            }
+            Self::Setting { key, .. } => format!("{key}: invalid value"),
         }
     }
 
@@ -79,7 +81,7 @@ impl BindError {
         match self {
             Self::Address { source, .. } => source.to_string(),
             Self::NotLoopback { .. } => {
-                "whoever reaches this port changes what is logged, so it listens on loopback only".to_owned()
+                "clients of this port can change the log level, so it must be a loopback address".to_owned()
             }
             Self::Certificate { source } => source.fault.to_string(),
             Self::Setting { why, .. } => why.clone(),
@@ -89,22 +91,24 @@ impl BindError {
     /// Returns the next step.
     pub fn next(&self) -> String {
         match self {
-            Self::Address { socket, source, .. } => match source.kind() {
+            Self::Address { key, source, .. } => match source.kind() {
                 io::ErrorKind::AddrInUse => {
-                    format!("stop who listens there, or set {socket} to another port")
+                    format!("stop the program that listens there, or set {key} to another port")
                 }
                 io::ErrorKind::AddrNotAvailable => {
-                    format!("set {socket} to an address of this machine, or to 0.0.0.0 or [::] for all")
+                    format!(
+                        "set {key} to an address of this machine, or to 0.0.0.0 or [::] for all addresses"
+                    )
                 }
                 io::ErrorKind::PermissionDenied => {
-                    format!("set {socket} to a port from 1024 up, or grant CAP_NET_BIND_SERVICE")
+                    format!("set {key} to a port of at least 1024, or grant CAP_NET_BIND_SERVICE")
                 }
-                _ => format!("look at {socket}"),
+                _ => format!("check {key}"),
             },
             Self::NotLoopback { address } => {
-                format!("set it to 127.0.0.1:{} and reach it by `kubectl port-forward`", address.port())
+                format!("set it to 127.0.0.1:{} and use `kubectl port-forward`", address.port())
             }
-            Self::Certificate { source } => format!("mend {} and start again", source.place),
+            Self::Certificate { source } => format!("fix {} and start again", source.place),
             Self::Setting { key, .. } => format!("change {key}"),
         }
     }
@@ -119,12 +123,12 @@ mod tests {
         let address = "10.0.0.7:8081".parse().unwrap();
         assert_eq!(
             BindError::NotLoopback { address }.to_string(),
-            "server.local cannot be 10.0.0.7:8081: whoever reaches this port changes what is logged, so it listens on \
-             loopback only; set it to 127.0.0.1:8081 and reach it by `kubectl port-forward`"
+            "server.debugBindAddress: invalid value 10.0.0.7:8081: clients of this port can change the log level, so it must \
+             be a loopback address; set it to 127.0.0.1:8081 and use `kubectl port-forward`"
         );
         let source = io::Error::from(io::ErrorKind::AddrInUse);
-        let error = BindError::Address { socket: Socket::Listen, address, source };
-        assert!(error.to_string().starts_with("cannot listen on 10.0.0.7:8081 (server.listen): "));
-        assert!(error.to_string().ends_with("or set server.listen to another port"));
+        let error = BindError::Address { key: BindAddress::Webhook, address, source };
+        assert!(error.to_string().starts_with("cannot listen on 10.0.0.7:8081 (server.bindAddress): "));
+        assert!(error.to_string().ends_with("or set server.bindAddress to another port"));
     }
 }

@@ -16,16 +16,16 @@
 //! let plan = PlanCell::new(Plan::new(1, vec![], &metrics)?);
 //! let files = CertificateFiles { cert: "tls.crt".into(), key: "tls.key".into() };
 //! let settings = Settings::new(ServerOptions {
-//!     listen: "0.0.0.0:8443".parse()?,
-//!     admin: "0.0.0.0:8080".parse()?,
-//!     local: None,
+//!     bind_address: "0.0.0.0:8443".parse()?,
+//!     metrics_bind_address: "0.0.0.0:8080".parse()?,
+//!     debug_bind_address: None,
 //!     tls: TlsSettings::new(CertificateSource::Files(files)),
 //!     limits: Default::default(),
 //!     timeouts: Default::default(),
-//!     drain: Default::default(),
+//!     shutdown: Default::default(),
 //! })?;
 //! let bound = Server::bind(settings, plan, metrics, Checks::new(), None).await?;
-//! println!("serving on {}", bound.addresses().listen);
+//! println!("serving on {}", bound.addresses().webhook);
 //! let stopped = bound.serve(Shutdown::on_signals()?).await;
 //! # Ok(()) }
 //! ```
@@ -52,12 +52,12 @@ mod tls;
 
 pub use admin::LogControl;
 pub use checks::{Check, Checks, Readiness};
-pub use errors::{BindError, Socket};
-pub use metrics::Metrics;
+pub use errors::{BindAddress, BindError};
+pub use metrics::{MetricInfo, Metrics};
 pub use plan::{Plan, PlanCell, PlanError};
 pub use server::{Addresses, Bound, Server, Settings};
 pub use settings::{
-    CertificateFiles, CertificatePem, CertificateSource, ClientCertificates, Drain, Limits, ServerOptions,
+    CertificateFiles, CertificatePem, CertificateSource, ClientAuth, Limits, ServerOptions, ShutdownTimes,
     Timeouts, TlsSettings, TlsVersion, UnknownTlsVersion,
 };
 pub use shutdown::{Shutdown, ShutdownHandle, Stopped};

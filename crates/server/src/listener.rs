@@ -63,7 +63,7 @@ where
             }
             Err(error) => {
                 metrics.accept_errors.inc();
-                tracing::error!(reason = %error, "a connection cannot be accepted; trying again in {backoff:?}");
+                tracing::error!(reason = %error, "accept failed; retrying in {backoff:?}");
                 sleep(backoff).await;
                 backoff = (backoff * 2).min(MAX_BACKOFF);
             }
@@ -78,7 +78,7 @@ pub(crate) fn log_panic(end: Result<(), JoinError>, metrics: &ServerMetrics) {
     {
         metrics.connection_panics.inc();
         let message = panic_message(panic.as_ref());
-        tracing::error!(panic = for_log(&message).as_ref(), "a connection ended by a panic");
+        tracing::error!(panic = for_log(&message).as_ref(), "a connection panicked");
     }
 }
 

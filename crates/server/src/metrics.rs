@@ -1,4 +1,5 @@
-//! The metrics `durward_*` in one registry. The server's own are here; other owners use [`Metrics::register`].
+//! The metrics `durward_*` in one registry. The server's own are here; other owners use [`Metrics::register`]. The registry also
+//! describes them, for the reference page.
 //!
 //! Labels come from closed sets of `&'static str`, never from a request: with namespaces as labels, Kyverno grew 1.2 million
 //! series of one metric. A guard's counters are looked up once, when its plan is created.
@@ -8,12 +9,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use admission::{Operation, Settled};
 use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
-use prometheus_client::registry::Registry;
+use prometheus_client::registry::{Metric, Registry};
 
 /// Ten buckets, from a guard that only reads the object (below 0.5 ms) to the default timeout of the API server (10 s).
 const SECONDS: [f64; 10] = [0.0005, 0.001, 0.0025, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0];
@@ -31,13 +33,33 @@ pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0
 /// The labels of a series.
 type Labels<const N: usize> = [(&'static str, &'static str); N];
 
+/// Describes a metric, for the reference page.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MetricInfo {
+    /// The full name: `durward_reviews_total`.
+    pub name: String,
+    /// `counter`, `gauge`, `histogram` or `info`.
+    pub kind: &'static str,
+    /// Its labels, each with its possible values.
+    pub labels: &'static [(&'static str, &'static str)],
+    /// The help text.
+    pub help: &'static str,
+}
+
+/// The registry and its description.
+#[derive(Debug)]
+struct DescribedRegistry {
+    registry: Registry,
+    reference: Vec<MetricInfo>,
+}
+
 /// The metrics of one server. Clones share them.
 #[derive(Debug, Clone)]
 pub struct Metrics(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    registry: Mutex<Registry>,
+    registry: Mutex<DescribedRegistry>,
     server: ServerMetrics,
     guards: GuardFamilies,
 }
@@ -51,7 +73,7 @@ pub(crate) struct ServerMetrics {
     pub(crate) bytes_in_flight: Gauge,
     pub(crate) connections: Gauge,
     pub(crate) connections_accepted: Counter,
-    pub(crate) connections_evicted: Counter,
+    pub(crate) idle_connections_closed: Counter,
     pub(crate) accept_errors: Counter,
     pub(crate) connection_panics: Counter,
     tasks_restarted: Family<Labels<1>, Counter>,
@@ -91,10 +113,12 @@ pub(crate) struct GuardMetrics {
 impl Metrics {
     /// Creates a registry with the server's own families, and `durward_build_info{version}`.
     pub fn new(version: &str) -> Self {
-        let mut registry = Registry::with_prefix("durward");
-        registry.register(
+        let mut registry =
+            DescribedRegistry { registry: Registry::with_prefix("durward"), reference: Vec::new() };
+        registry.add(
             "build",
-            "The version that runs",
+            &[("version", "the version")],
+            "Version of the running server",
             Info::new(vec![("version".to_owned(), version.to_owned())]),
         );
         let server = ServerMetrics::registered(&mut registry);
@@ -102,17 +126,29 @@ impl Metrics {
         Self(Arc::new(Inner { registry: Mutex::new(registry), server, guards }))
     }
 
-    /// Registers families of another owner, with the prefix `durward_`. Pass the name of a counter without `_total`.
-    pub fn register<T>(&self, families: impl FnOnce(&mut Registry) -> T) -> T {
-        families(&mut self.registry())
+    /// Registers a metric of another owner, with the prefix `durward_`. Pass the name of a counter without `_total`, and the help
+    /// text without a full stop.
+    pub fn register(
+        &self,
+        name: &str,
+        labels: &'static [(&'static str, &'static str)],
+        help: &'static str,
+        metric: impl Metric,
+    ) {
+        self.registry().add(name, labels, help, metric);
+    }
+
+    /// Describes all registered metrics.
+    pub fn reference(&self) -> Vec<MetricInfo> {
+        self.registry().reference.clone()
     }
 
     /// Returns all metrics as `OpenMetrics` text: the answer of `/metrics`.
     pub fn encode(&self) -> String {
         let mut text = String::with_capacity(16 << 10);
-        if encode(&mut text, &self.registry()).is_err() {
+        if encode(&mut text, &self.registry().registry).is_err() {
             // Only a label of another owner can fail. The metrics before it are written.
-            tracing::error!("a metric could not be written as text: the answer of /metrics is cut short");
+            tracing::error!("a metric could not be encoded; the answer of /metrics is incomplete");
         }
         text
     }
@@ -148,59 +184,93 @@ impl Metrics {
         self.0.server.config_generation.set(i64::try_from(generation).unwrap_or(i64::MAX));
     }
 
-    fn registry(&self) -> MutexGuard<'_, Registry> {
+    fn registry(&self) -> MutexGuard<'_, DescribedRegistry> {
         self.0.registry.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Registers clones of metrics. Help texts have no full stop: the registry adds it.
-struct Registration<'a>(&'a mut Registry);
-
-impl Registration<'_> {
-    fn one(&mut self, name: &str, help: &str, metric: &(impl prometheus_client::registry::Metric + Clone)) {
-        self.0.register(name, help, metric.clone());
+impl DescribedRegistry {
+    /// Registers and describes a metric. The registry adds a full stop to the help text.
+    fn add(
+        &mut self,
+        name: &str,
+        labels: &'static [(&'static str, &'static str)],
+        help: &'static str,
+        metric: impl Metric,
+    ) {
+        let (kind, suffix) = match metric.metric_type() {
+            MetricType::Counter => ("counter", "_total"),
+            MetricType::Gauge => ("gauge", ""),
+            MetricType::Histogram => ("histogram", ""),
+            MetricType::Info => ("info", "_info"),
+            MetricType::Unknown => ("unknown", ""),
+        };
+        self.reference.push(MetricInfo { name: format!("durward_{name}{suffix}"), kind, labels, help });
+        self.registry.register(name, help, metric);
     }
 }
 
 impl ServerMetrics {
-    fn registered(registry: &mut Registry) -> Self {
+    fn registered(registry: &mut DescribedRegistry) -> Self {
         let server = Self::default();
-        let mut add = Registration(registry);
-        add.one(
+        registry.add(
             "requests_refused",
-            "Requests that were no review that could be read, by reason; http is what was no request of HTTP/1.1 either",
-            &server.refused,
+            &[(
+                "reason",
+                "unknown_path, method, no_length, too_large, content_type, timeout_syntax, malformed, slow_body, broken_body, \
+                 shed, http",
+            )],
+            "Requests that were rejected because they are not valid admission requests, or at a limit (shed)",
+            server.refused.clone(),
         );
-        add.one("shed", "Requests and connections turned away because a limit was reached", &server.shed);
-        add.one("reviews_in_flight", "Reviews that are being decided", &server.in_flight);
-        add.one(
-            "bytes_in_flight",
-            "Bytes of bodies whose review is not yet answered and of answers that are not yet taken, and 32768 for each: what its connection takes",
-            &server.bytes_in_flight,
+        let help = "Requests and connections that were rejected at a limit";
+        registry.add("shed", &[("cause", "in_flight, bytes, connections")], help, server.shed.clone());
+        registry.add("reviews_in_flight", &[], "Admission requests in progress", server.in_flight.clone());
+        let help =
+            "Bytes of request bodies and of responses that are not sent yet, plus 32768 for each of them";
+        registry.add("bytes_in_flight", &[], help, server.bytes_in_flight.clone());
+        registry.add("connections", &[], "Open connections", server.connections.clone());
+        registry.add(
+            "connections_accepted",
+            &[],
+            "Accepted connections",
+            server.connections_accepted.clone(),
         );
-        add.one("connections", "Open connections", &server.connections);
-        add.one("connections_accepted", "Connections that were accepted", &server.connections_accepted);
-        let help = "Connections without a request that were ended for one that came, since as many were open as may be";
-        add.one("connections_made_room", help, &server.connections_evicted);
-        add.one(
-            "accept_errors",
-            "Errors while accepting, as too few file descriptors",
-            &server.accept_errors,
+        let help =
+            "Connections without a request that were closed to accept a new one at the connection limit";
+        registry.add("idle_connections_closed", &[], help, server.idle_connections_closed.clone());
+        let help = "Errors of accept, for example too few file descriptors";
+        registry.add("accept_errors", &[], help, server.accept_errors.clone());
+        let help = "Connections that ended by a panic outside of a guard";
+        registry.add("connection_panics", &[], help, server.connection_panics.clone());
+        registry.add(
+            "tasks_restarted",
+            &[("task", "certificate, metrics, debug, configuration, clusters")],
+            "Background tasks that ended and were restarted",
+            server.tasks_restarted.clone(),
         );
-        let help = "Connections that ended by a panic outside of a guard's ruling";
-        add.one("connection_panics", help, &server.connection_panics);
-        let help = "Tasks beside the server that ended and were begun anew";
-        add.one("tasks_restarted", help, &server.tasks_restarted);
-        add.one("handshakes_failed", "TLS handshakes that failed, by reason", &server.handshakes_failed);
-        add.one("client_certificates", "Handshakes by what the caller showed", &server.client_certificates);
-        let help = "When the serving certificate ends, in seconds since 1970";
-        add.one("certificate_not_after_seconds", help, &server.certificate_not_after);
-        add.one(
+        registry.add(
+            "handshakes_failed",
+            &[("reason", "hung_up, our_certificate_refused, client_certificate, protocol, timeout")],
+            "Failed TLS handshakes",
+            server.handshakes_failed.clone(),
+        );
+        registry.add(
+            "client_certificates",
+            &[("presented", "valid, invalid, absent")],
+            "TLS handshakes by the client certificate, if clientAuth.mode is not none",
+            server.client_certificates.clone(),
+        );
+        let help = "Expiry of the serving certificate, in seconds since 1970";
+        registry.add("certificate_not_after_seconds", &[], help, server.certificate_not_after.clone());
+        registry.add(
             "certificate_loads",
-            "Changes of certificate files, taken or refused",
-            &server.certificate_loads,
+            &[("result", "loaded, rejected")],
+            "Changes of the certificate files",
+            server.certificate_loads.clone(),
         );
-        add.one("config_generation", "The configuration in force, counted from 1", &server.config_generation);
+        let help = "Generation of the active configuration, counted from 1";
+        registry.add("config_generation", &[], help, server.config_generation.clone());
         for cause in ["in_flight", "bytes", "connections"] {
             drop(server.shed.get_or_create(&[("cause", cause)]));
         }
@@ -232,8 +302,11 @@ impl ServerMetrics {
     }
 }
 
+/// The label of most metrics of a guard.
+const GUARD: (&str, &str) = ("guard", "name of the guard");
+
 impl GuardFamilies {
-    fn registered(registry: &mut Registry) -> Self {
+    fn registered(registry: &mut DescribedRegistry) -> Self {
         let families = Self {
             reviews: Family::default(),
             duration: Family::new_with_constructor(|| Histogram::new(SECONDS)),
@@ -244,15 +317,38 @@ impl GuardFamilies {
             deadlines: Family::default(),
             abandoned: Family::default(),
         };
-        let mut add = Registration(registry);
-        add.one("reviews", "Reviews by guard, operation and verdict before the stance", &families.reviews);
-        add.one("review_duration_seconds", "From the head of the request to the answer", &families.duration);
-        add.one("review_decode_bytes", "Sizes of the bodies that were decoded", &families.decode_bytes);
-        add.one("unknown", "Causes for which a guard could not decide", &families.unknown);
-        add.one("would_deny", "Denials that audit mode let through", &families.would_deny);
-        add.one("guard_panics", "Panics of a guard, caught and answered as unknown", &families.panics);
-        add.one("guard_deadlines", "Reviews for which a guard did not rule in time", &families.deadlines);
-        add.one("reviews_abandoned", "Reviews whose caller hung up first", &families.abandoned);
+        registry.add(
+            "reviews",
+            &[
+                GUARD,
+                ("operation", "CREATE, UPDATE, DELETE, CONNECT"),
+                ("verdict", "allow, deny, mutate, unknown"),
+            ],
+            "Answered admission requests, by the verdict before mode and onUnknown apply",
+            families.reviews.clone(),
+        );
+        let help = "Time from the head of the request to the answer";
+        registry.add("review_duration_seconds", &[GUARD], help, families.duration.clone());
+        registry.add(
+            "review_decode_bytes",
+            &[],
+            "Size of decoded request bodies",
+            families.decode_bytes.clone(),
+        );
+        registry.add(
+            "unknown",
+            &[GUARD, ("cause", "a reason code")],
+            "Reasons for which a guard could not decide",
+            families.unknown.clone(),
+        );
+        let help = "Requests that audit mode allowed and enforce mode would deny";
+        registry.add("would_deny", &[GUARD], help, families.would_deny.clone());
+        let help = "Panics of a guard; the verdict is unknown";
+        registry.add("guard_panics", &[GUARD], help, families.panics.clone());
+        let help = "Requests that a guard did not answer in time; the verdict is unknown";
+        registry.add("guard_deadlines", &[GUARD], help, families.deadlines.clone());
+        let help = "Requests whose caller disconnected before the answer";
+        registry.add("reviews_abandoned", &[GUARD], help, families.abandoned.clone());
         families
     }
 }
@@ -352,11 +448,34 @@ mod tests {
     }
 
     #[test]
+    fn the_reference_has_every_metric_with_its_name_in_the_text() {
+        let metrics = Metrics::new("t");
+        let _guard = metrics.guard("g");
+        let (text, reference) = (metrics.encode(), metrics.reference());
+        assert!(reference.len() > 20, "{reference:?}");
+        for line in text.lines().filter_map(|line| line.strip_prefix("# TYPE ")) {
+            let (name, kind) = line.split_once(' ').unwrap();
+            let suffix = match kind {
+                "counter" => "_total",
+                "info" => "_info",
+                _ => "",
+            };
+            let name = format!("{name}{suffix}");
+            assert!(reference.iter().any(|info| info.name == name && info.kind == kind), "{name} {kind}");
+        }
+        for info in reference {
+            assert!(!info.help.ends_with('.') && info.help.len() <= 100, "{}", info.help);
+        }
+    }
+
+    #[test]
     fn other_owners_register_in_the_same_registry() {
         let metrics = Metrics::new("t");
         let reloads = Counter::<u64>::default();
-        metrics.register(|registry| registry.register("config_reloads", "Reloads.", reloads.clone()));
+        metrics.register("config_reloads", &[], "Reloads", reloads.clone());
         reloads.inc();
         assert!(metrics.encode().contains("durward_config_reloads_total 1"));
+        let last = metrics.reference().pop().unwrap();
+        assert_eq!((last.name.as_str(), last.kind), ("durward_config_reloads_total", "counter"));
     }
 }

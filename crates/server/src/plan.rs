@@ -25,15 +25,13 @@ pub(crate) struct Route {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
     /// Two guards have the same name, so one of them would never be called.
-    #[error("two guards are called {name:?}: each needs a name of its own, since the name is its path")]
+    #[error("two guards are named {name:?}; the name is the path, so it must be unique")]
     Twice {
         /// The name.
         name: &'static str,
     },
     /// A name that cannot be a path.
-    #[error(
-        "{name:?} cannot be a guard's name: only lower-case letters, digits and \"-\" make a path and a metric label"
-    )]
+    #[error("invalid guard name {name:?}: use lower-case letters, digits and \"-\"")]
     NotAPath {
         /// The name.
         name: &'static str,

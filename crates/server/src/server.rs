@@ -11,12 +11,12 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use crate::admin::{self, AdminPort, LocalPort, LogControl, Port};
+use crate::admin::{self, DebugPort, LogControl, MetricsPort, Port};
 use crate::checks::{Check, Checks};
 use crate::connection::Connections;
 use crate::connection_limit::ConnectionLimit;
 use crate::drain::DrainSignal;
-use crate::errors::{BindError, Socket};
+use crate::errors::{BindAddress, BindError};
 use crate::listener::{accept_forever, log_panic};
 use crate::metrics::Metrics;
 use crate::pipeline::Pipeline;
@@ -33,29 +33,29 @@ pub struct Settings(ServerOptions);
 impl Settings {
     /// Checks the options. Fails if a server with them would start and could not serve.
     pub fn new(options: ServerOptions) -> Result<Self, BindError> {
-        if let Some(address) = options.local.filter(|address| !address.ip().is_loopback()) {
+        if let Some(address) = options.debug_bind_address.filter(|address| !address.ip().is_loopback()) {
             return Err(BindError::NotLoopback { address });
         }
-        let Limits { in_flight, body_bytes, bytes_in_flight, deadline, connections } = &options.limits;
+        let limits = &options.limits;
         for (key, is_zero) in [
-            ("server.limits.inFlight", *in_flight == 0),
-            ("server.limits.bodyBytes", *body_bytes == 0),
-            ("server.limits.connections", *connections == 0),
-            ("server.limits.deadline", deadline.is_zero()),
+            ("server.limits.maxConcurrentRequests", limits.max_concurrent_requests == 0),
+            ("server.limits.maxRequestBytes", limits.max_request_bytes == 0),
+            ("server.limits.maxConnections", limits.max_connections == 0),
+            ("server.limits.requestTimeout", limits.request_timeout.is_zero()),
             ("server.tls.poll", options.tls.poll.is_zero()),
         ] {
             if is_zero {
-                return Err(BindError::Setting { key, why: "nothing could be served with none".to_owned() });
+                return Err(BindError::Setting { key, why: "it must be greater than zero".to_owned() });
             }
         }
-        let largest = body_bytes.saturating_add(Limits::BODY_COST);
-        if *bytes_in_flight < largest {
+        let largest = limits.max_request_bytes.saturating_add(Limits::BODY_COST);
+        if limits.max_total_bytes < largest {
             let why = format!(
-                "{bytes_in_flight} bytes for all bodies are less than the {largest} that one may take: bodyBytes, and {} for \
-                 whatever holds it",
+                "{} bytes are less than the {largest} bytes of the largest request: maxRequestBytes, and {} for its connection",
+                limits.max_total_bytes,
                 Limits::BODY_COST
             );
-            return Err(BindError::Setting { key: "server.limits.bytesInFlight", why });
+            return Err(BindError::Setting { key: "server.limits.maxTotalBytes", why });
         }
         Ok(Self(options))
     }
@@ -74,9 +74,9 @@ pub struct Bound {
     log: Option<Arc<dyn LogControl>>,
     reloader: CertReloader,
     shutdown_check: Check,
-    listen: TcpListener,
-    admin: TcpListener,
-    local: Option<TcpListener>,
+    webhook_listener: TcpListener,
+    metrics_listener: TcpListener,
+    debug_listener: Option<TcpListener>,
     addresses: Addresses,
 }
 
@@ -84,11 +84,11 @@ pub struct Bound {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Addresses {
     /// HTTPS, for the API server.
-    pub listen: SocketAddr,
+    pub webhook: SocketAddr,
     /// Plain HTTP: `/livez`, `/readyz`, `/metrics`.
-    pub admin: SocketAddr,
+    pub metrics: SocketAddr,
     /// Plain HTTP on loopback: `/log-level`.
-    pub local: Option<SocketAddr>,
+    pub debug: Option<SocketAddr>,
 }
 
 impl Server {
@@ -108,14 +108,15 @@ impl Server {
         let reloader = CertReloader::start(options.tls.clone(), metrics.clone(), certificate_check, now)?;
         let shutdown_check = checks.add("shutdown");
         shutdown_check.fail("not serving yet");
-        let (listen, listen_address) = open(Socket::Listen, options.listen).await?;
-        let (admin, admin_address) = open(Socket::Admin, options.admin).await?;
-        let local = match options.local {
-            Some(address) => Some(open(Socket::Local, address).await?),
+        let (webhook_listener, webhook) = open(BindAddress::Webhook, options.bind_address).await?;
+        let (metrics_listener, metrics_address) =
+            open(BindAddress::Metrics, options.metrics_bind_address).await?;
+        let debug = match options.debug_bind_address {
+            Some(address) => Some(open(BindAddress::Debug, address).await?),
             None => None,
         };
-        let (local, local_address) = local.unzip();
-        let addresses = Addresses { listen: listen_address, admin: admin_address, local: local_address };
+        let (debug_listener, debug) = debug.unzip();
+        let addresses = Addresses { webhook, metrics: metrics_address, debug };
         Ok(Bound {
             options,
             plan,
@@ -124,16 +125,16 @@ impl Server {
             log,
             reloader,
             shutdown_check,
-            listen,
-            admin,
-            local,
+            webhook_listener,
+            metrics_listener,
+            debug_listener,
             addresses,
         })
     }
 }
 
-async fn open(socket: Socket, address: SocketAddr) -> Result<(TcpListener, SocketAddr), BindError> {
-    let failed = |source| BindError::Address { socket, address, source };
+async fn open(key: BindAddress, address: SocketAddr) -> Result<(TcpListener, SocketAddr), BindError> {
+    let failed = |source| BindError::Address { key, address, source };
     let listener = TcpListener::bind(address).await.map_err(failed)?;
     let bound = listener.local_addr().map_err(failed)?;
     Ok((listener, bound))
@@ -148,11 +149,21 @@ impl Bound {
     /// Serves until `shutdown` is requested, then stops in order:
     ///
     /// 1. `/readyz` fails, and every answer has `Connection: close`.
-    /// 2. The server accepts connections for `drain.lame_duck` more.
-    /// 3. It accepts no more connections, closes idle ones, and waits for requests in flight, at most `drain.finish`.
+    /// 2. The server accepts connections for `shutdown.delay` more.
+    /// 3. It accepts no more connections, closes idle ones, and waits for requests in flight, at most `shutdown.timeout`.
     pub async fn serve(self, mut shutdown: Shutdown) -> Stopped {
         let Self {
-            options, plan, metrics, checks, log, reloader, shutdown_check, listen, admin, local, ..
+            options,
+            plan,
+            metrics,
+            checks,
+            log,
+            reloader,
+            shutdown_check,
+            webhook_listener,
+            metrics_listener,
+            debug_listener,
+            ..
         } = self;
         let drain = DrainSignal::new();
         shutdown_check.pass();
@@ -164,12 +175,12 @@ impl Bound {
         background.spawn(supervise("certificate", metrics.clone(), move || {
             reload_periodically(Arc::clone(&reloader), status.clone(), poll)
         }));
-        let admin_port = AdminPort { checks, metrics: metrics.clone() };
-        background.spawn(serve_port("admin", admin, admin_port, metrics.clone()));
-        if let Some(local) = local {
-            background.spawn(serve_port("local", local, LocalPort { log }, metrics.clone()));
+        let metrics_port = MetricsPort { checks, metrics: metrics.clone() };
+        background.spawn(serve_port("metrics", metrics_listener, metrics_port, metrics.clone()));
+        if let Some(listener) = debug_listener {
+            background.spawn(serve_port("debug", listener, DebugPort { log }, metrics.clone()));
         }
-        let limit = ConnectionLimit::new("listen", options.limits.connections);
+        let limit = ConnectionLimit::new("webhook", options.limits.max_connections);
         let pipeline = Pipeline::new(plan, options.limits, &options.timeouts, drain.watch(), &metrics);
         let metrics = metrics.server().clone();
         let connections = Arc::new(Connections {
@@ -178,7 +189,7 @@ impl Bound {
             timeouts: options.timeouts,
             metrics: metrics.clone(),
         });
-        let acceptor = Acceptor { listener: listen, limit, connections, drain };
+        let acceptor = Acceptor { listener: webhook_listener, limit, connections, drain };
         let mut tasks = JoinSet::new();
         tokio::select! {
             never = acceptor.accept(&mut tasks) => match never {},
@@ -186,17 +197,17 @@ impl Bound {
         }
         shutdown_check.fail("the server is stopping");
         acceptor.drain.start_lame_duck();
-        tracing::info!(lame_duck = ?options.drain.lame_duck, connections = tasks.len(), "stopping: no longer ready");
+        tracing::info!(delay = ?options.shutdown.delay, connections = tasks.len(), "shutdown started: not ready");
         tokio::select! {
             never = acceptor.accept(&mut tasks) => match never {},
-            () = sleep(options.drain.lame_duck) => {}
+            () = sleep(options.shutdown.delay) => {}
             () = shutdown.forced() => return aborted(tasks.len()),
         }
         let Acceptor { listener, drain, .. } = acceptor;
         drop(listener);
         drain.start_drain();
-        let finish = options.drain.finish;
-        tracing::info!(?finish, connections = tasks.len(), "stopping: no longer accepting");
+        let finish = options.shutdown.timeout;
+        tracing::info!(timeout = ?finish, connections = tasks.len(), "draining: no new connections");
         let all_ended = async {
             while let Some(end) = tasks.join_next().await {
                 log_panic(end, &metrics);
@@ -207,10 +218,10 @@ impl Bound {
             () = shutdown.forced() => return aborted(tasks.len()),
         };
         if is_clean {
-            tracing::info!("stopped: everything in flight was answered");
+            tracing::info!("drained: all requests were answered");
             return Stopped::Clean;
         }
-        tracing::warn!(connections = tasks.len(), "stopped: connections were still busy and are cut");
+        tracing::warn!(connections = tasks.len(), "shutdown timeout reached: busy connections are closed");
         Stopped::CutOff { connections: tasks.len() }
     }
 }
@@ -226,7 +237,7 @@ async fn serve_port<P: Port>(name: &'static str, listener: TcpListener, port: P,
 }
 
 fn aborted(connections: usize) -> Stopped {
-    tracing::warn!(connections, "asked to stop a second time: stopped at once");
+    tracing::warn!(connections, "second stop signal: all connections are closed");
     Stopped::Aborted
 }
 

@@ -10,11 +10,11 @@ use std::time::Duration;
 #[derive(Debug, Clone)]
 pub struct ServerOptions {
     /// HTTPS address for the API server. Port 0 lets the kernel choose.
-    pub listen: SocketAddr,
+    pub bind_address: SocketAddr,
     /// Address for kubelet and Prometheus: `/livez`, `/readyz`, `/metrics`, without TLS, read-only.
-    pub admin: SocketAddr,
+    pub metrics_bind_address: SocketAddr,
     /// Loopback address for operators, reached by `kubectl port-forward`: it changes the log level.
-    pub local: Option<SocketAddr>,
+    pub debug_bind_address: Option<SocketAddr>,
     /// Certificate, versions, client certificates.
     pub tls: TlsSettings,
     /// Limits of concurrent work.
@@ -22,7 +22,7 @@ pub struct ServerOptions {
     /// Time limits of peers.
     pub timeouts: Timeouts,
     /// Times of the shutdown.
-    pub drain: Drain,
+    pub shutdown: ShutdownTimes,
 }
 
 /// TLS of the HTTPS port.
@@ -33,7 +33,7 @@ pub struct TlsSettings {
     /// The oldest version that the server accepts.
     pub min_version: TlsVersion,
     /// Use of client certificates.
-    pub client: ClientCertificates,
+    pub client_auth: ClientAuth,
     /// Interval at which files are read again. They are compared by content, so a swap of `..data` by kubelet is noticed.
     pub poll: Duration,
 }
@@ -44,7 +44,7 @@ impl TlsSettings {
         Self {
             certificate,
             min_version: TlsVersion::V1_2,
-            client: ClientCertificates::Off,
+            client_auth: ClientAuth::None,
             poll: Duration::from_secs(10),
         }
     }
@@ -107,7 +107,7 @@ impl FromStr for TlsVersion {
 
 /// Error: a TLS version that the server does not accept.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{got:?} is no version of TLS that is spoken here, only \"1.2\" and \"1.3\"")]
+#[error("{got:?} is not a supported TLS version; use \"1.2\" or \"1.3\"")]
 pub struct UnknownTlsVersion {
     got: String,
 }
@@ -115,27 +115,27 @@ pub struct UnknownTlsVersion {
 /// Use of client certificates. An API server sends none unless its `AdmissionConfiguration` names a kubeconfig for this webhook,
 /// so count them before you require them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ClientCertificates {
+pub enum ClientAuth {
     /// Clients are not asked for one.
-    Off,
+    None,
     /// Clients are asked for one, which is counted as valid, invalid or absent. No client is refused.
-    Count {
+    Request {
         /// PEM file of the client CA, read again like the serving certificate.
-        ca: PathBuf,
+        ca_file: PathBuf,
     },
     /// The handshake fails without a valid one.
     Require {
         /// PEM file of the client CA, read again like the serving certificate.
-        ca: PathBuf,
+        ca_file: PathBuf,
     },
 }
 
-impl ClientCertificates {
+impl ClientAuth {
     /// Returns the file of the client CA, if one is needed.
-    pub fn ca(&self) -> Option<&PathBuf> {
+    pub fn ca_file(&self) -> Option<&PathBuf> {
         match self {
-            Self::Off => None,
-            Self::Count { ca } | Self::Require { ca } => Some(ca),
+            Self::None => None,
+            Self::Request { ca_file } | Self::Require { ca_file } => Some(ca_file),
         }
     }
 }
@@ -145,18 +145,18 @@ impl ClientCertificates {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
     /// Reviews in progress.
-    pub in_flight: usize,
+    pub max_concurrent_requests: usize,
     /// Size of a body. 8 MiB: old and new object at the API server's 3 MiB write limit, plus envelope, rounded up.
-    pub body_bytes: usize,
+    pub max_request_bytes: usize,
     /// Size of all bodies and answers together, each with [`Limits::BODY_COST`] on top. A body counts as it arrives, not by its
     /// `Content-Length`. Its answer counts in its place until the peer has taken it.
-    pub bytes_in_flight: usize,
+    pub max_total_bytes: usize,
     /// Upper limit of the caller's `?timeout=`.
-    pub deadline: Duration,
+    pub request_timeout: Duration,
     /// Open connections. A new one above the limit closes the one that has waited longest, or is closed if all are busy.
-    /// HTTP/1.1 needs one for each review in progress, so twice `in_flight`. An API server keeps at most 25 idle ones to a host.
+    /// HTTP/1.1 needs one for each review in progress, so twice `max_concurrent_requests`. An API server keeps at most 25 idle ones to a host.
     /// One costs about 30 kB, so 512 cost about 16 MiB.
-    pub connections: usize,
+    pub max_connections: usize,
 }
 
 impl Limits {
@@ -166,11 +166,11 @@ impl Limits {
 }
 
 const DEFAULT_LIMITS: Limits = Limits {
-    in_flight: 256,
-    body_bytes: 8 << 20,
-    bytes_in_flight: 64 << 20,
-    deadline: Duration::from_secs(10),
-    connections: 512,
+    max_concurrent_requests: 256,
+    max_request_bytes: 8 << 20,
+    max_total_bytes: 64 << 20,
+    request_timeout: Duration::from_secs(10),
+    max_connections: 512,
 };
 
 impl Default for Limits {
@@ -210,24 +210,24 @@ impl Default for Timeouts {
 
 /// Times of a shutdown.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Drain {
+pub struct ShutdownTimes {
     /// How long a server that is not ready still accepts connections: kube-proxy and the API server need it to update endpoints.
-    pub lame_duck: Duration,
+    pub delay: Duration,
     /// Limit of the wait for reviews in flight after that.
-    pub finish: Duration,
+    pub timeout: Duration,
 }
 
-impl Default for Drain {
+impl Default for ShutdownTimes {
     fn default() -> Self {
-        Self { lame_duck: Duration::from_secs(10), finish: Duration::from_secs(30) }
+        Self { delay: Duration::from_secs(10), timeout: Duration::from_secs(30) }
     }
 }
 
 // Each review needs a connection, and the largest body must fit.
-const _: () = assert!(DEFAULT_LIMITS.connections >= 2 * DEFAULT_LIMITS.in_flight);
-const _: () = assert!(DEFAULT_LIMITS.bytes_in_flight >= DEFAULT_LIMITS.body_bytes + Limits::BODY_COST);
+const _: () = assert!(DEFAULT_LIMITS.max_connections >= 2 * DEFAULT_LIMITS.max_concurrent_requests);
+const _: () = assert!(DEFAULT_LIMITS.max_total_bytes >= DEFAULT_LIMITS.max_request_bytes + Limits::BODY_COST);
 // Bodies, and idle connections at 30 kB.
-const _: () = assert!(DEFAULT_LIMITS.bytes_in_flight + DEFAULT_LIMITS.connections * 30_000 < 80 << 20);
+const _: () = assert!(DEFAULT_LIMITS.max_total_bytes + DEFAULT_LIMITS.max_connections * 30_000 < 80 << 20);
 
 #[cfg(test)]
 mod tests {
@@ -238,7 +238,7 @@ mod tests {
         assert_eq!("1.2".parse(), Ok(TlsVersion::V1_2));
         assert_eq!("1.3".parse(), Ok(TlsVersion::V1_3));
         let error = "1.1".parse::<TlsVersion>().unwrap_err();
-        assert!(error.to_string().contains("\"1.1\" is no version of TLS"));
+        assert!(error.to_string().contains("\"1.1\" is not a supported TLS version"));
     }
 
     #[test]

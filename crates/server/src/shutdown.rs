@@ -19,7 +19,7 @@ pub struct ShutdownHandle(watch::Sender<u8>);
 pub enum Stopped {
     /// Every request in flight was answered.
     Clean,
-    /// Some connections were still busy after `drain.finish` and were closed.
+    /// Some connections were still busy after `shutdown.timeout` and were closed.
     CutOff {
         /// Their number.
         connections: usize,
@@ -46,7 +46,7 @@ impl Shutdown {
                     _ = terminate.recv() => "SIGTERM",
                     _ = interrupt.recv() => "SIGINT",
                 };
-                tracing::info!(signal = name, "asked to stop");
+                tracing::info!(signal = name, "stop signal received");
                 handle.request();
             }
         });

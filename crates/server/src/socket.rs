@@ -56,7 +56,7 @@ impl Socket {
         let stall = self.write_stall;
         let stalled = self.stalled.get_or_insert_with(|| Box::pin(sleep(stall)));
         ready!(stalled.as_mut().poll(cx));
-        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the peer does not take its answer")))
+        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the peer does not read its response")))
     }
 
     /// Discards input until the peer closes, or a limit is reached.

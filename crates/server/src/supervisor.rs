@@ -25,14 +25,10 @@ where
         task.spawn(start());
         let reason = match task.join_next().await {
             Some(Err(error)) => error.to_string(),
-            _ => "it came to an end".to_owned(),
+            _ => "it returned".to_owned(),
         };
         metrics.server().count_restarted(name);
-        tracing::error!(
-            task = name,
-            reason,
-            "a task beside the server ended; it begins anew in {RESTART_DELAY:?}"
-        );
+        tracing::error!(task = name, reason, "background task ended; restarting it in {RESTART_DELAY:?}");
         sleep(RESTART_DELAY).await;
     }
 }

@@ -24,7 +24,7 @@ pub(crate) fn install(
         .succeeded()?;
     let server = json!({
         "tls": {"files": {"cert": "tls/tls.crt", "key": "tls/tls.key", "ca": "tls/ca.crt"}},
-        "registration": {"service": {"name": "durward"}},
+        "webhookConfiguration": {"service": {"name": "durward"}},
     });
     let header =
         format!("apiVersion: durward.dev/v1alpha1\nkind: Configuration\nnamespace: {}", namespace.name());

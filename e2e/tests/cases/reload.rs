@@ -42,7 +42,7 @@ fn a_valid_configuration_is_reloaded_and_an_invalid_one_ignored(context: &'stati
         await_metric(&durward, "durward_config_stale", 1.0)?;
         let page = durward.page("/readyz?verbose")?;
         ensure!(page.status == 200, "an invalid file made a server unready: {}", page.body);
-        contains_all(&page.body, &["configuration", "generation 2 stays in force", "memifno"])?;
+        contains_all(&page.body, &["configuration", "generation 2 stays active", "memifno"])?;
         ensure!(durward.log()?.contains("memifno"), "the log does not name the error in the new file");
         load.await_more(20)?;
 

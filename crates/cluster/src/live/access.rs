@@ -93,7 +93,7 @@ impl Access {
                     "there is no kubeconfig, and no service account of a pod ({})",
                     with_sources(&error)
                 ))
-                .next("give --kubeconfig FILE, or a recording with --world DIR")
+                .next("give --kubeconfig FILE, or --snapshot DIR")
         })
     }
 }

@@ -40,7 +40,7 @@ pub(crate) fn refusals(files: Files<'_>, called: &str, make: &str, now: i64) -> 
     let Some(cert) = cert else { return problems };
     let Some(leaf) = cert.certificates.first() else {
         let problem = Problem::new(format!("server.tls.files.cert: {}", files.cert.display()));
-        problems.push(problem.why("holds no certificate").next(make));
+        problems.push(problem.why("contains no certificate").next(make));
         return problems;
     };
     let facts = match CertificateFacts::of(&files.cert.display().to_string(), leaf) {
@@ -57,17 +57,15 @@ pub(crate) fn refusals(files: Files<'_>, called: &str, make: &str, now: i64) -> 
     if let (Some(Some(key)), Some(path)) = (key, files.key)
         && key.keys.first().is_none_or(|key| opens(key, &facts.public_key) != Ok(true))
     {
-        refuse(format!("the key {} is not this certificate's", path.display()), make);
+        refuse(format!("the key {} does not belong to this certificate", path.display()), make);
     }
     // The reader of the configuration reports an invalid name.
     let Some(name) = server_name(called) else { return problems };
     if !is_for(leaf, &name) {
         let names = if facts.names.is_empty() { "no name".to_owned() } else { facts.names.join(", ") };
         refuse(
-            format!(
-                "the API server calls {called}, and refuses a certificate that is good for {names} alone"
-            ),
-            &format!("{make}; or register a name that it is good for"),
+            format!("the API server calls {called}, but the certificate is valid for {names} only"),
+            &format!("{make}; or use one of its names in server.webhookConfiguration"),
         );
     } else if let (Some(Some(ca)), Some(path)) = (ca, files.ca)
         // Go accepts a certificate that is itself in the trusted bundle.
@@ -75,11 +73,11 @@ pub(crate) fn refusals(files: Files<'_>, called: &str, make: &str, now: i64) -> 
         && let Err(why) = signs(&ca.certificates, &cert.certificates, &name, now)
     {
         refuse(
-            format!("an API server that trusts server.tls.files.ca ({}) refuses it: {why}", path.display()),
+            format!("an API server that trusts server.tls.files.ca ({}) rejects it: {why}", path.display()),
             make,
         );
     } else if facts.ends <= now {
-        refuse(format!("it ended at {}", facts.not_after), make);
+        refuse(format!("it expired at {}", facts.not_after), make);
     }
     problems
 }
@@ -149,9 +147,12 @@ mod tests {
         let told = Snapshot::with(&["d.a.svc"]).told(OWN, "d.b.svc", now());
         assert_eq!(told.len(), 1);
         assert!(told[0].contains(
-            "tls.crt: the API server calls d.b.svc, and refuses a certificate that is good for d.a.svc alone"
+            "tls.crt: the API server calls d.b.svc, but the certificate is valid for d.a.svc only"
         ));
-        assert!(told[0].ends_with("durward certs new; or register a name that it is good for"), "{told:?}");
+        assert!(
+            told[0].ends_with("durward certs new; or use one of its names in server.webhookConfiguration"),
+            "{told:?}"
+        );
     }
 
     #[test]
@@ -159,12 +160,16 @@ mod tests {
         let dir = Snapshot::with(&["d.a.svc"]);
         dir.make("other-", &["d.a.svc"]);
         for (files, at, expected) in [
-            (["tls.crt", "tls.key", "other-ca.crt"], now(), "refuses it: "),
-            (["tls.crt", "other-tls.key", "ca.crt"], now(), "other-tls.key is not this certificate's"),
-            (["tls.crt", "ca.crt", "ca.crt"], now(), "ca.crt is not this certificate's"),
-            (OWN, now() + 400 * 86_400, "refuses it: "),
-            (["tls.key", "tls.key", "ca.crt"], now(), "holds no certificate"),
-            (["tls.crt", "tls.key", "tls.crt"], now() + 400 * 86_400, "it ended at "),
+            (["tls.crt", "tls.key", "other-ca.crt"], now(), "rejects it: "),
+            (
+                ["tls.crt", "other-tls.key", "ca.crt"],
+                now(),
+                "other-tls.key does not belong to this certificate",
+            ),
+            (["tls.crt", "ca.crt", "ca.crt"], now(), "ca.crt does not belong to this certificate"),
+            (OWN, now() + 400 * 86_400, "rejects it: "),
+            (["tls.key", "tls.key", "ca.crt"], now(), "contains no certificate"),
+            (["tls.crt", "tls.key", "tls.crt"], now() + 400 * 86_400, "it expired at "),
             (["gone.crt", "tls.key", "ca.crt"], now(), "gone.crt cannot be read"),
         ] {
             let told = dir.told(files, "d.a.svc", at);
@@ -173,6 +178,6 @@ mod tests {
         let cert = dir.0.path().join("tls.crt");
         let without =
             refusals(Files { cert: &cert, key: None, ca: None }, "d.a.svc", MAKE, now() + 400 * 86_400);
-        assert!(without[0].to_string().contains("it ended at "), "{without:?}");
+        assert!(without[0].to_string().contains("it expired at "), "{without:?}");
     }
 }

@@ -25,25 +25,25 @@ use crate::{input, output};
 #[derive(Debug, clap::Args)]
 #[command(group = ArgGroup::new("names").required(true).multiple(true).args(["service", "name", "address"]))]
 pub(crate) struct Args {
-    /// The folder to write to; made if it is not there
+    /// Output directory (created if it does not exist)
     #[arg(long, value_name = "DIR")]
     pub(crate) out: PathBuf,
-    /// A Service as NAME.NAMESPACE: all names that clients in a cluster call it by
+    /// Service of Durward; adds all its DNS names
     #[arg(long, value_name = "NAME.NAMESPACE")]
     pub(crate) service: Vec<String>,
-    /// A DNS name
+    /// Further DNS name
     #[arg(long, value_name = "DNS")]
     pub(crate) name: Vec<String>,
-    /// An IP address
+    /// IP address
     #[arg(long, value_name = "IP")]
     pub(crate) address: Vec<IpAddr>,
-    /// How long the serving certificate lasts; the authority lasts ten times as long
+    /// Validity of the serving certificate; a new CA is valid ten times as long
     #[arg(long, value_name = "DAYS", default_value_t = 365, value_parser = clap::value_parser!(u32).range(1..=3650))]
     pub(crate) days: u32,
-    /// A folder with ca.crt and ca.key to sign with, instead of a new authority
+    /// Directory with ca.crt and ca.key, to sign with an existing CA
     #[arg(long, value_name = "DIR")]
     pub(crate) ca: Option<PathBuf>,
-    /// Replace files that stand there already
+    /// Overwrite existing files
     #[arg(long)]
     pub(crate) force: bool,
 }
@@ -61,7 +61,7 @@ impl Names {
     fn service(&mut self, service: &str) -> Result<(), Problem> {
         let wrong = || {
             let problem = Problem::new(format!("--service {service:?}")).why("is not NAME.NAMESPACE");
-            problem.next("write for instance: --service durward.durward-system")
+            problem.next("for example: --service durward.durward-system")
         };
         let (name, namespace) = service.split_once('.').ok_or_else(wrong)?;
         if name.is_empty() || namespace.is_empty() || namespace.contains('.') {
@@ -75,11 +75,11 @@ impl Names {
 
     /// Adds a DNS name. `flag` is its source in errors.
     pub(crate) fn dns(&mut self, flag: &str, name: &str) -> Result<(), Problem> {
-        let wrong = || Problem::new(format!("{flag} {name:?}")).why("is no DNS name");
+        let wrong = || Problem::new(format!("{flag} {name:?}")).why("is not a DNS name");
         if super::verify::server_name(name)
             .is_none_or(|name| matches!(name, rustls::pki_types::ServerName::IpAddress(_)))
         {
-            return Err(wrong().next("give addresses by --address"));
+            return Err(wrong().next("use --address for IP addresses"));
         }
         self.0.push(SanType::DnsName(name.to_owned().try_into().map_err(|_| wrong())?));
         Ok(())
@@ -118,7 +118,7 @@ pub(crate) struct Leaf {
 }
 
 fn failed(error: &rcgen::Error) -> Problem {
-    Problem::new("a certificate cannot be made").why(error.to_string())
+    Problem::new("the certificate cannot be created").why(error.to_string())
 }
 
 impl Authority {
@@ -130,7 +130,7 @@ impl Authority {
         let mut params = CertificateParams::default();
         params.distinguished_name = DistinguishedName::new();
         // The time distinguishes this CA from its predecessor in a bundle of both.
-        params.distinguished_name.push(DnType::CommonName, format!("Durward authority {}", rfc3339(now())));
+        params.distinguished_name.push(DnType::CommonName, format!("Durward CA {}", rfc3339(now())));
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         params.not_before = begins.into();
@@ -145,7 +145,7 @@ impl Authority {
         let read = |name: &str| {
             let path = dir.join(name);
             input::text(&path, input::SMALL).map_err(|problem| {
-                let next = "give a folder that `durward certs new` has written";
+                let next = "use a directory that `durward certs new` created";
                 Problem { what: format!("--ca: {}", problem.what), ..problem }.next(next)
             })
         };
@@ -155,15 +155,15 @@ impl Authority {
         let first = parsed
             .certificates
             .first()
-            .ok_or_else(|| Problem::new(format!("{name} holds no certificate")))?;
+            .ok_or_else(|| Problem::new(format!("{name} contains no certificate")))?;
         let facts = CertificateFacts::of(&name, first)?;
         if !facts.authority {
-            return Err(Problem::new(format!("{name} is not an authority"))
-                .why("its certificate may not sign others"));
+            return Err(Problem::new(format!("{name} is not a CA"))
+                .why("its certificate isn't allowed to sign others"));
         }
         if facts.ends <= now() {
-            return Err(Problem::new(format!("{name} ended at {}", facts.not_after))
-                .next("make a new authority: leave --ca out"));
+            return Err(Problem::new(format!("{name} expired at {}", facts.not_after))
+                .next("create a new CA: omit --ca"));
         }
         let pair = KeyPair::from_pem(&key).map_err(|error| {
             Problem::new(format!("{} cannot be read", dir.join("ca.key").display())).why(error.to_string())
@@ -217,7 +217,7 @@ pub(crate) fn new(args: &Args) -> Outcome {
         None => Authority::make(lasts * 10)?,
     };
     if SystemTime::now() + lasts > authority.ends {
-        output::note("note: the authority ends before that, so the certificate ends with it");
+        output::note("note: the certificate expires with the CA, earlier than --days");
     }
     let leaf = authority.sign(names, lasts)?;
     let mut files = vec![
@@ -245,8 +245,8 @@ fn write_all(dir: &Path, files: &[(&str, &String, u32)], force: bool) -> Result<
         .map(|(name, ..)| dir.join(name))
         .filter(|path| !force && fs::symlink_metadata(path).is_ok())
         .map(|path| {
-            Problem::new(format!("{} is there already", path.display()))
-                .next("give another --out, or --force to replace it")
+            Problem::new(format!("{} exists", path.display()))
+                .next("use another --out, or --force to overwrite it")
         })
         .collect();
     if !standing.is_empty() {

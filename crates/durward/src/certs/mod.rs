@@ -22,14 +22,14 @@ pub(crate) use verify::{is_for, server_name, signs};
 /// `certs`
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
-    /// Makes an authority and a serving certificate
+    /// Create a CA and a serving certificate
     #[command(
-        after_help = "Example:\n  durward certs new --out certs --service durward.durward-system --address 10.0.0.7\n\nWrites ca.crt, ca.key, tls.crt, tls.key. Keep ca.key where the server does not see it."
+        after_help = "Example:\n  durward certs new --out certs --service durward.durward-system --address 10.0.0.7\n\nWrites ca.crt, ca.key, tls.crt and tls.key. The server does not need ca.key."
     )]
     New(make::Args),
-    /// Tells what certificates hold, whether they fit together, and when they end
+    /// Inspect certificates and expiry
     #[command(
-        after_help = "Examples:\n  durward certs show certs\n  kubectl get mutatingwebhookconfiguration durward -o yaml | durward certs show -\n\nExit code: 0 all well, 1 expired or do not fit, 2 bad input."
+        after_help = "Examples:\n  durward certs show certs\n  kubectl get mutatingwebhookconfiguration durward -o yaml | durward certs show -\n\nExit code: 0 valid, 1 expired or mismatched, 2 bad input."
     )]
     Show(show::Args),
 }

@@ -22,14 +22,14 @@ impl Pem {
             Problem::new(format!("{name} cannot be read as PEM")).why(format!("{error:?}"))
         };
         if contains(text, b"ENCRYPTED PRIVATE KEY") || contains(text, b"Proc-Type: 4,ENCRYPTED") {
-            return Err(Problem::new(format!("{name} holds an encrypted key"))
-                .next("take the passphrase off: openssl pkey -in KEY -out NEW"));
+            return Err(Problem::new(format!("{name} contains an encrypted key"))
+                .next("decrypt it: openssl pkey -in KEY -out NEW"));
         }
         let certificates =
             CertificateDer::pem_slice_iter(text).collect::<Result<Vec<_>, _>>().map_err(unreadable)?;
         let keys = PrivateKeyDer::pem_slice_iter(text).collect::<Result<Vec<_>, _>>().map_err(unreadable)?;
         if certificates.is_empty() && keys.is_empty() {
-            return Err(Problem::new(format!("{name} holds neither a certificate nor a key in PEM")));
+            return Err(Problem::new(format!("{name} contains no certificate and no key in PEM")));
         }
         Ok(Self { certificates, keys })
     }

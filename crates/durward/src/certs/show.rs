@@ -15,7 +15,7 @@ use crate::output::{self, Style};
 /// `certs show`
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// PEM files, folders of them, or webhook configurations in YAML or JSON; - is standard input
+    /// PEM files, directories, or webhook configurations; - is standard input
     #[arg(value_name = "FILE|DIR|-", required = true)]
     pub(crate) paths: Vec<PathBuf>,
     /// Text for people or JSON for programs
@@ -96,7 +96,7 @@ fn judge(sources: &[Source], now: i64) -> Result<Shown, config::Problem> {
     for (name, key) in &keys {
         let fits = facts.iter().any(|(_, known)| opens(key, &known.public_key) == Ok(true));
         if !fits {
-            shown.problems.push(format!("{name}: the key belongs to none of the certificates"));
+            shown.problems.push(format!("{name}: the key matches none of the certificates"));
         }
         shown.keys.push(Key { from: (*name).clone(), fits });
     }
@@ -104,30 +104,28 @@ fn judge(sources: &[Source], now: i64) -> Result<Shown, config::Problem> {
         let is_leaf = !known.authority && !source.trusted;
         let days_left = days_until(known.ends, now);
         if known.ends <= now {
-            shown.problems.push(format!("{}: {} ended at {}", source.name, known.subject, known.not_after));
+            shown.problems.push(format!("{}: {} expired at {}", source.name, known.subject, known.not_after));
         } else if known.begins > now {
             shown
                 .problems
-                .push(format!("{}: {} begins only at {}", source.name, known.subject, known.not_before));
+                .push(format!("{}: {} is not valid before {}", source.name, known.subject, known.not_before));
         }
         let mut signed = None;
         if is_leaf && known.names.is_empty() {
-            shown
-                .problems
-                .push(format!("{}: names no DNS name or address, so no client takes it", source.name));
+            shown.problems.push(format!("{}: has no DNS name or address, so clients reject it", source.name));
         } else if is_leaf && !authorities.is_empty() {
             let name = known.names.first().and_then(|name| server_name(name));
-            let verdict = name.ok_or_else(|| "its first name cannot be called".to_owned()).and_then(|name| {
+            let verdict = name.ok_or_else(|| "its first name is invalid".to_owned()).and_then(|name| {
                 signs(&authorities, &source.pem.certificates, &name, known.ends.min(now.max(known.begins)))
             });
             signed = Some(verdict.is_ok());
             if let Err(why) = verdict {
-                shown.problems.push(format!("{}: no authority given here signs it: {why}", source.name));
+                shown.problems.push(format!("{}: not signed by any of these CAs: {why}", source.name));
             }
         }
         let key = keys.iter().find(|(_, key)| opens(key, &known.public_key) == Ok(true));
         if is_leaf && key.is_none() && !keys.is_empty() {
-            shown.problems.push(format!("{}: none of the keys belongs to it", source.name));
+            shown.problems.push(format!("{}: none of the keys matches it", source.name));
         }
         let key = key.map(|(name, _)| (*name).clone());
         shown.certificates.push(Certificate {
@@ -144,22 +142,22 @@ fn judge(sources: &[Source], now: i64) -> Result<Shown, config::Problem> {
 fn text(shown: &Shown, style: Style) -> String {
     let mut out = String::new();
     for Certificate { from, facts, days_left, key, signed } in &shown.certificates {
-        let what = if facts.authority { "authority" } else { "serving certificate" };
+        let what = if facts.authority { "CA" } else { "serving certificate" };
         let mut lines = vec![style.bold(from), format!("  {what}: {}", facts.subject)];
         if !facts.names.is_empty() {
-            lines.push(format!("  good for:  {}", facts.names.join(", ")));
+            lines.push(format!("  names:     {}", facts.names.join(", ")));
         }
         lines.push(format!("  issued by: {}", facts.issuer));
         lines.push(format!("  serial:    {}", facts.serial));
         let ends = format!("{} ({days_left} days left)", facts.not_after);
-        lines.push(format!("  ends:      {}", if *days_left < 0 { style.red(&ends) } else { ends }));
+        lines.push(format!("  expires:   {}", if *days_left < 0 { style.red(&ends) } else { ends }));
         if let Some(key) = key {
             lines.push(format!("  key:       {key}"));
         }
         match signed {
-            Some(true) => lines.push(format!("  signed:    {}", style.green("by an authority given here"))),
+            Some(true) => lines.push(format!("  signed:    {}", style.green("by one of these CAs"))),
             Some(false) => {
-                lines.push(format!("  signed:    {}", style.red("by none of the authorities given here")));
+                lines.push(format!("  signed:    {}", style.red("by none of these CAs")));
             }
             None => {}
         }
@@ -167,11 +165,11 @@ fn text(shown: &Shown, style: Style) -> String {
         out.push_str("\n\n");
     }
     if shown.problems.is_empty() {
-        out.push_str(&style.green("everything fits together"));
+        out.push_str(&style.green("all certificates and keys are valid"));
         out.push('\n');
     }
     out.push_str(&output::lines(
-        shown.problems.iter().map(|problem| format!("{} {problem}", style.red("wrong:"))),
+        shown.problems.iter().map(|problem| format!("{} {problem}", style.red("problem:"))),
     ));
     out
 }
@@ -206,7 +204,7 @@ mod tests {
         assert_eq!(judge(&sources, now).unwrap().problems, [""; 0]);
         let later = judge(&sources, now + 20 * DAY).unwrap();
         assert_eq!(later.problems.len(), 1, "{:?}", later.problems);
-        assert!(later.problems[0].starts_with("tls.crt: CN=127.0.0.1 ended at"));
+        assert!(later.problems[0].starts_with("tls.crt: CN=127.0.0.1 expired at"));
         let leaf = &later.certificates[1];
         assert_eq!(
             (leaf.signed, leaf.days_left < 0, leaf.key.as_deref()),
@@ -215,7 +213,7 @@ mod tests {
         let both = judge(&sources, now + 200 * DAY).unwrap().problems;
         assert!(both.iter().any(|problem| problem.starts_with("ca.crt: ")), "{both:?}");
         let early = judge(&sources, now - DAY).unwrap().problems;
-        assert_eq!(early.len(), 2, "the authority and the leaf: {early:?}");
-        assert!(early.iter().all(|problem| problem.contains("begins only at")), "{early:?}");
+        assert_eq!(early.len(), 2, "the CA and the leaf: {early:?}");
+        assert!(early.iter().all(|problem| problem.contains("is not valid before")), "{early:?}");
     }
 }

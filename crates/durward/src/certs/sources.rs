@@ -40,8 +40,8 @@ pub(super) fn at(path: &Path) -> Result<Vec<Source>, Stop> {
         object(&value, &mut sources)?;
     }
     if sources.is_empty() {
-        let problem = Problem::new(format!("{name} holds no certificate"));
-        return Err(problem.next("give PEM, a Secret, or a webhook configuration with a caBundle").into());
+        let problem = Problem::new(format!("{name} contains no certificate"));
+        return Err(problem.next("use PEM, a Secret, or a webhook configuration with a caBundle").into());
     }
     Ok(sources)
 }
@@ -67,8 +67,8 @@ fn read_directory(path: &Path) -> Result<Vec<Source>, Stop> {
     }
     files.sort();
     if files.is_empty() {
-        let problem = Problem::new(format!("{} holds no certificate", path.display()));
-        return Err(problem.next("looked for: *.crt, *.pem, *.cer, *.key").into());
+        let problem = Problem::new(format!("{} contains no certificate", path.display()));
+        return Err(problem.next("expected files: *.crt, *.pem, *.cer, *.key").into());
     }
     let (mut sources, mut problems) = (Vec::new(), Vec::new());
     for file in files {

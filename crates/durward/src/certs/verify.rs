@@ -19,11 +19,11 @@ pub(crate) fn signs(
     name: &ServerName<'_>,
     now: i64,
 ) -> Verdict {
-    let (leaf, between) = chain.split_first().ok_or("there is no certificate")?;
+    let (leaf, between) = chain.split_first().ok_or("no certificate")?;
     let mut roots = RootCertStore::empty();
     let (taken, _) = roots.add_parsable_certificates(authorities.iter().cloned());
     if taken == 0 {
-        return Err("there is no authority".to_owned());
+        return Err("no CA".to_owned());
     }
     let provider = Arc::new(aws_lc_rs::default_provider());
     let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider)

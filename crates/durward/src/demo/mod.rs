@@ -118,14 +118,14 @@ impl Demo {
         let bound = Server::bind(settings, cell.clone(), metrics.clone(), checks, None).await;
         let bound = bound.map_err(|error| refused(&error))?;
         let addresses = bound.addresses();
-        let client = client(&format!("https://{}", addresses.listen), &authority)?;
+        let client = client(&format!("https://{}", addresses.webhook), &authority)?;
         Ok((Self { dir, addresses, client, file, cell, metrics, generation: 1 }, bound))
     }
 
     /// Sends the requests of every scene and prints the answers. Returns the number of unexpected verdicts.
     async fn show(&mut self, scenes: &[Scene], style: Style) -> Result<usize, Stop> {
         let title = style.bold("Durward demo: real requests over HTTPS, clusters from snapshots");
-        output::data(&format!("{title}\nserver: https://{}\n", self.addresses.listen))?;
+        output::data(&format!("{title}\nserver: https://{}\n", self.addresses.webhook))?;
         let (mut wrong, mut guard) = (0, "");
         for scene in scenes {
             if guard != scene.guard {
@@ -167,7 +167,7 @@ impl Demo {
     }
 
     fn to_try(&self, scenes: &[Scene]) -> String {
-        let Addresses { listen, admin, .. } = self.addresses;
+        let Addresses { webhook, metrics, .. } = self.addresses;
         let Some((scene, step)) = scenes.iter().find_map(|scene| Some((scene, scene.steps.last()?))) else {
             return String::new();
         };
@@ -175,9 +175,9 @@ impl Demo {
         format!(
             "\nStill serving; Ctrl-C ends it and removes the directory. Try from another terminal:\n\
              \x20 cd {dir}\n\
-             \x20 curl -s --cacert demo/ca.crt -H 'Content-Type: application/json' -d @{review} https://{listen}/{guard}\n\
-             \x20 curl -s http://{admin}/metrics | grep durward_reviews_total\n\
-             \x20 durward review {review} --config demo/durward.yaml --world {snapshot} -v\n"
+             \x20 curl -s --cacert demo/ca.crt -H 'Content-Type: application/json' -d @{review} https://{webhook}/{guard}\n\
+             \x20 curl -s http://{metrics}/metrics | grep durward_reviews_total\n\
+             \x20 durward review {review} --config demo/durward.yaml --snapshot {snapshot} -v\n"
         )
     }
 }
@@ -217,7 +217,7 @@ fn ending(scenes: &[Scene], wrong: usize, began: Instant, style: Style) -> Strin
     };
     format!(
         "\n{verdict}, in {}.\n\nNext:\n\
-         \x20 durward impact ns/shop --world examples/deletion/healthy   what a deletion would remove; in the repository\n\
+         \x20 durward impact ns/shop --snapshot examples/deletion/healthy   what a deletion would remove; in the repository\n\
          \x20 durward demo --keep                                        leaves the server running and tells what to try\n\
          \x20 durward config defaults > durward.yaml                     every key, with what it does\n",
         report::time(began.elapsed())

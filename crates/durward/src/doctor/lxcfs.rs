@@ -50,7 +50,7 @@ pub(crate) struct Args {
     #[arg(long, short, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     /// Check the files of this machine instead of a cluster
-    #[arg(long, conflicts_with_all = ["kubeconfig", "context", "world"])]
+    #[arg(long, conflicts_with_all = ["kubeconfig", "context", "snapshot"])]
     pub(crate) local: bool,
     /// The directory of procfs. Tests use another one.
     #[arg(long, value_name = "DIR", default_value = "/proc", hide = true)]

@@ -13,7 +13,7 @@ use cluster::live::Access;
 use config::{Key, Problem, Section, names, parse, read};
 use guards::{Configured, GUARD_KINDS, GuardKind, NAMESPACE};
 
-pub(crate) use server::{Reach, ServerSection};
+pub(crate) use server::{ServerSection, WebhookAddress};
 
 use crate::input;
 use server::read_server;
@@ -136,7 +136,7 @@ impl Within<'_> {
     ) -> Option<PathBuf> {
         self.path_or(section, key, doc, needed, |path| {
             let dir = path.parent().filter(|dir| *dir != Path::new("")).unwrap_or(Path::new("."));
-            Some(format!("make it: durward certs new --service NAME.NAMESPACE --out {}", dir.display()))
+            Some(format!("create it: durward certs new --service NAME.NAMESPACE --out {}", dir.display()))
         })
     }
 

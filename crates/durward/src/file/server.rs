@@ -1,4 +1,4 @@
-//! The `server` section: addresses, certificate, webhook registration, limits, shutdown.
+//! The `server` section: addresses, certificate, webhook configuration, limits, shutdown.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -6,27 +6,28 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use config::{Section, names};
-use server::{ClientCertificates, Drain, Limits, TlsVersion};
+use guards::NAMESPACE;
+use server::{ClientAuth, Limits, ShutdownTimes, TlsVersion};
 
 use super::{Purpose, Within};
 
 /// `server`
 #[derive(Debug, Clone)]
 pub(crate) struct ServerSection {
-    /// The address for the API server.
-    pub(crate) listen: SocketAddr,
-    /// The address for probes and metrics.
-    pub(crate) admin: SocketAddr,
-    /// The address for changing the log level, or `None`.
-    pub(crate) local: Option<SocketAddr>,
+    /// `bindAddress`
+    pub(crate) bind_address: SocketAddr,
+    /// `metricsBindAddress`
+    pub(crate) metrics_bind_address: SocketAddr,
+    /// `debugBindAddress`
+    pub(crate) debug_bind_address: Option<SocketAddr>,
     /// `tls`
     pub(crate) tls: Tls,
-    /// `registration`
-    pub(crate) registration: Registration,
+    /// `webhookConfiguration`
+    pub(crate) webhook_address: WebhookAddress,
     /// `limits`
     pub(crate) limits: Limits,
-    /// `drain`
-    pub(crate) drain: Drain,
+    /// `shutdown`
+    pub(crate) shutdown: ShutdownTimes,
 }
 
 /// `server.tls`
@@ -34,8 +35,8 @@ pub(crate) struct ServerSection {
 pub(crate) struct Tls {
     /// `minVersion`
     pub(crate) min_version: TlsVersion,
-    /// `clientCertificates`
-    pub(crate) client: ClientCertificates,
+    /// `clientAuth`
+    pub(crate) client_auth: ClientAuth,
     /// `files.cert`
     pub(crate) cert: Option<PathBuf>,
     /// `files.key`
@@ -44,16 +45,9 @@ pub(crate) struct Tls {
     pub(crate) ca: Option<PathBuf>,
 }
 
-/// `server.registration`
+/// The address of Durward in a webhook configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Registration {
-    /// The address in the webhook configuration.
-    pub(crate) reach: Reach,
-}
-
-/// The address in a webhook configuration.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Reach {
+pub(crate) enum WebhookAddress {
     /// A Service.
     Service {
         /// The name of the Service.
@@ -67,52 +61,71 @@ pub(crate) enum Reach {
     Url(String),
 }
 
+/// Longest time of a shutdown.
+const MAX_SHUTDOWN: Duration = Duration::from_secs(600);
+
 pub(super) fn read_server(section: &mut Section<'_>, within: &Within<'_>, namespace: &str) -> ServerSection {
-    let listen =
-        address(section, "listen", "Where the API server calls, over TLS; port 0 takes any free one.", 8443);
-    let admin = address(section, "admin", "Where /livez, /readyz and /metrics are; read-only.", 8080);
-    let at = SocketAddr::from((Ipv4Addr::LOCALHOST, 8081));
-    let local = section.parsed(
-        "local",
-        "loopback address with port, or none",
-        "Where the log level is changed, reached by kubectl port-forward; loopback only, or none.",
-        Some(("127.0.0.1:8081", Local(Some(at)))),
+    let bind_address = address(
+        section,
+        "bindAddress",
+        "Address for the API server (TLS). Port 0 selects a free port.",
+        8443,
     );
-    let local = local.unwrap_or(Local(None)).0;
-    if listen.port() != 0
-        && (listen.port() == admin.port() || local.is_some_and(|l| l.port() == listen.port()))
-    {
-        section.problem("listen", format!("port {} stands at another key too", listen.port()), None);
-    }
-    if admin.port() != 0 && local.is_some_and(|local| local.port() == admin.port()) {
-        section.problem("admin", format!("port {} stands at local too", admin.port()), None);
+    let metrics_bind_address = address(
+        section,
+        "metricsBindAddress",
+        "Address of /livez, /readyz and /metrics (plain HTTP, read-only).",
+        8080,
+    );
+    let default = SocketAddr::from((Ipv4Addr::LOCALHOST, 8081));
+    let debug_bind_address = section.parsed(
+        "debugBindAddress",
+        "loopback address with port, or none",
+        "Address to change the log level, for kubectl port-forward. Loopback only, or none.",
+        Some(("127.0.0.1:8081", Loopback(Some(default)))),
+    );
+    let debug_bind_address = debug_bind_address.unwrap_or(Loopback(None)).0;
+    let ports = [
+        ("bindAddress", Some(bind_address)),
+        ("metricsBindAddress", Some(metrics_bind_address)),
+        ("debugBindAddress", debug_bind_address),
+    ];
+    for (at, (key, address)) in ports.iter().enumerate() {
+        let port = address.map(|address| address.port()).filter(|port| *port != 0);
+        let others = ports.iter().take(at);
+        let same = others.filter(|(_, other)| port.is_some() && other.map(|other| other.port()) == port);
+        for (other, _) in same {
+            section.problem(key, format!("has the same port as {other}"), None);
+        }
     }
     ServerSection {
-        listen,
-        admin,
-        local,
+        bind_address,
+        metrics_bind_address,
+        debug_bind_address,
         tls: section
-            .section("tls", "The certificate, and what is asked of callers.", |s| read_tls(s, within)),
-        registration: section.section("registration", "How the API server learns of Durward.", |s| {
-            read_registration(s, namespace)
-        }),
+            .section("tls", "Serving certificate and client certificates.", |s| read_tls(s, within)),
+        webhook_address: section.section(
+            "webhookConfiguration",
+            "Address of Durward in the webhook configurations.",
+            |s| read_webhook_address(s, namespace),
+        ),
         limits: section.section(
             "limits",
-            "How much is taken on at once; past it 503, which the API server tries again.",
+            "Limits. Above them the answer is 503, and the API server retries.",
             read_limits,
         ),
-        drain: section.section("drain", "How the server leaves after SIGTERM.", |s| Drain {
-            lame_duck: s.duration(
-                "lameDuck",
-                "For how long it still accepts, while others learn that it leaves.",
+        shutdown: section.section("shutdown", "Shutdown after SIGTERM.", |s| ShutdownTimes {
+            delay: s.duration(
+                "delay",
+                "Time during which Durward still accepts connections but is not ready, so that endpoints are updated.",
                 "10s",
-                Duration::from_secs(600),
+                MAX_SHUTDOWN,
             ),
-            finish: s.duration(
-                "finish",
-                "The longest wait for reviews in flight after that.",
+            timeout: s.duration(
+                "timeout",
+                "Longest wait for requests in progress after the delay.",
                 "30s",
-                Duration::from_secs(600),
+                MAX_SHUTDOWN,
             ),
         }),
     }
@@ -122,173 +135,169 @@ fn address(section: &mut Section<'_>, key: &'static str, doc: &'static str, port
     let default = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
     let yaml = default.to_string();
     section
-        .parsed(key, "address with port, as 0.0.0.0:8443 or [::]:8443", doc, Some((&yaml, default)))
+        .parsed(key, "address with port, like 0.0.0.0:8443 or [::]:8443", doc, Some((&yaml, default)))
         .unwrap_or(default)
 }
 
 fn read_tls(section: &mut Section<'_>, within: &Within<'_>) -> Tls {
     let versions = [("1.2", TlsVersion::V1_2), ("1.3", TlsVersion::V1_3)];
-    let min_version = section.choice(
-        "minVersion",
-        "The oldest version of TLS that is spoken.",
-        &versions,
-        TlsVersion::V1_2,
-    );
+    let min_version =
+        section.choice("minVersion", "Oldest accepted version of TLS.", &versions, TlsVersion::V1_2);
     let serving = matches!(within.purpose, Purpose::Serving { .. });
-    let client = section.section(
-        "clientCertificates",
-        "Whether callers must show a certificate; an API server has none unless it was given one.",
-        |s| {
-            let modes = [("off", Asked::Off), ("count", Asked::Count), ("require", Asked::Require)];
-            let mode =
-                s.choice("mode", "off; count: ask, count, refuse nobody; require.", &modes, Asked::Off);
-            let ca = within.path(s, "ca", "The authorities that callers are checked against, PEM.", serving);
-            match (mode, ca) {
-                (Asked::Count, Some(ca)) => ClientCertificates::Count { ca },
-                (Asked::Require, Some(ca)) => ClientCertificates::Require { ca },
-                (Asked::Off, Some(_)) => {
-                    s.problem(
-                        "ca",
-                        "stands there while mode is off",
-                        Some("write mode: count or mode: require, or take ca out".to_owned()),
-                    );
-                    ClientCertificates::Off
-                }
-                (Asked::Off, None) => ClientCertificates::Off,
-                (_, None) => {
-                    if !s.has("ca") {
-                        s.problem("ca", "is required", Some("add: ca: <path>".to_owned()));
-                    }
-                    ClientCertificates::Off
-                }
-            }
-        },
+    let client_auth = section.section(
+        "clientAuth",
+        "Client certificates. An API server sends one only if its AdmissionConfiguration has a kubeconfig for the webhook.",
+        |s| read_client_auth(s, within, serving),
     );
     let (cert_given, key_given) = match within.purpose {
         Purpose::Serving { cert_given, key_given } => (cert_given, key_given),
         _ => (true, true),
     };
-    let (cert, key, ca) =
-        section.section("files", "Certificate and key as files; read again when they change.", |s| {
-            let cert = within.certificate(
-                s,
-                "cert",
-                "The serving certificate and what issued it, PEM.",
-                serving && !cert_given,
-            );
-            let key = within.certificate(s, "key", "Its key, PEM, not encrypted.", serving && !key_given);
-            let ca = within.certificate(
-                s,
-                "ca",
-                "The authority, PEM: what `manifests` prints as caBundle.",
-                within.purpose == Purpose::Registration,
-            );
-            for (name, given, found) in [("cert", cert_given, &cert), ("key", key_given, &key)] {
-                if !given && found.is_none() && !s.has(name) {
-                    let next =
-                        format!("add {name}: <path>, or give --tls-{name}; make one with: durward certs new");
-                    s.problem(name, "is required", Some(next));
-                }
+    let doc = "Files in PEM. Durward loads them again when they change.";
+    let (cert, key, ca) = section.section("files", doc, |s| {
+        let needed = serving && !cert_given;
+        let cert = within.certificate(s, "cert", "Serving certificate, followed by its issuers.", needed);
+        let key = within.certificate(s, "key", "Private key, not encrypted.", serving && !key_given);
+        let doc = "CA of the certificate, which `durward manifests` prints as caBundle.";
+        let ca = within.certificate(s, "ca", doc, within.purpose == Purpose::Registration);
+        for (name, given, found) in [("cert", cert_given, &cert), ("key", key_given, &key)] {
+            if !given && found.is_none() && !s.has(name) {
+                let next =
+                    format!("add {name}: <path>, or use --tls-{name}; create one with: durward certs new");
+                s.problem(name, "is required", Some(next));
             }
-            (cert, key, ca)
-        });
-    Tls { min_version, client, cert, key, ca }
+        }
+        (cert, key, ca)
+    });
+    Tls { min_version, client_auth, cert, key, ca }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Asked {
-    Off,
-    Count,
+enum ClientAuthMode {
+    None,
+    Request,
     Require,
 }
 
-fn read_registration(section: &mut Section<'_>, namespace: &str) -> Registration {
+fn read_client_auth(section: &mut Section<'_>, within: &Within<'_>, serving: bool) -> ClientAuth {
+    use ClientAuthMode as Mode;
+    let modes = [("none", Mode::None), ("request", Mode::Request), ("require", Mode::Require)];
+    let mode = section.choice(
+        "mode",
+        "none; request: ask for a certificate and count the results, accept every caller; require: reject callers without a valid one.",
+        &modes,
+        Mode::None,
+    );
+    let ca_file = within.path(section, "caFile", "CA of the client certificates, PEM.", serving);
+    match (mode, ca_file) {
+        (Mode::Request, Some(ca_file)) => ClientAuth::Request { ca_file },
+        (Mode::Require, Some(ca_file)) => ClientAuth::Require { ca_file },
+        (Mode::None, ca_file) => {
+            if ca_file.is_some() {
+                let next = "set mode to request or require, or remove caFile".to_owned();
+                section.problem("caFile", "has no effect with mode none", Some(next));
+            }
+            ClientAuth::None
+        }
+        (_, None) => {
+            if !section.has("caFile") {
+                section.problem("caFile", "is required", Some("add: caFile: <path>".to_owned()));
+            }
+            ClientAuth::None
+        }
+    }
+}
+
+fn read_webhook_address(section: &mut Section<'_>, namespace: &str) -> WebhookAddress {
     section.choice(
         "manage",
-        "none: `durward manifests` prints the webhook configurations, and you apply them.",
+        "none: you apply the webhook configurations that `durward manifests` prints.",
         &[("none", ())],
         (),
     );
     let url = section.parsed(
         "url",
-        "URL, as https://10.0.0.7:8443",
-        "How the API server reaches Durward without a Service.",
+        "URL, like https://10.0.0.7:8443",
+        "URL of Durward, if the API server cannot reach a Service.",
         None::<(&str, HttpsUrl)>,
     );
     if section.has("url") && section.has("service") {
-        section.problem("url", "stands beside service", Some("keep one of them".to_owned()));
+        section.problem("url", "cannot be combined with service", Some("remove one of them".to_owned()));
     }
-    let service = section.section("service", "The Service by which the API server reaches Durward.", |s| {
-        let name = s.name("name", names::SERVICE, "Its name.", "durward", names::service);
-        let port = s.number("port", "Its port.", 443, (1, 65535));
-        Reach::Service { name, namespace: namespace.to_owned(), port: u16::try_from(port).unwrap_or(443) }
+    let service = section.section("service", "Service of Durward, in its namespace.", |s| {
+        let name = s.name("name", names::SERVICE, "Name of the Service.", "durward", names::service);
+        let port = s.number("port", "Port of the Service.", 443, (1, 65535));
+        let namespace = if namespace.is_empty() { NAMESPACE } else { namespace };
+        WebhookAddress::Service {
+            name,
+            namespace: namespace.to_owned(),
+            port: u16::try_from(port).unwrap_or(443),
+        }
     });
-    Registration { reach: url.map_or(service, |url| Reach::Url(url.0)) }
+    url.map_or(service, |url| WebhookAddress::Url(url.0))
 }
 
 fn read_limits(section: &mut Section<'_>) -> Limits {
     let number = |value: u64| usize::try_from(value).unwrap_or(usize::MAX);
-    let in_flight = section.number("inFlight", "Reviews that are being decided.", 256, (1, 65_536));
-    let body_bytes = section.size("bodyBytes", "One review's body.", "8Mi");
-    let bytes_in_flight = section.size(
-        "bytesInFlight",
-        "All bodies and answers together, each with 32Ki for the connection that holds it.",
+    let max_concurrent_requests =
+        section.number("maxConcurrentRequests", "Requests in progress.", 256, (1, 65_536));
+    let max_request_bytes = section.size("maxRequestBytes", "Size of one request body.", "8Mi");
+    let max_total_bytes = section.size(
+        "maxTotalBytes",
+        "Size of all request bodies and responses together, with 32Ki for the connection of each.",
         "64Mi",
     );
-    let deadline = section.duration(
-        "deadline",
-        "The longest that a review may take, whatever the caller would wait.",
-        "10s",
-        Duration::from_secs(30),
-    );
-    let connections = section.number(
-        "connections",
-        "Open connections; a review under way holds one, idle ones make room.",
+    let max_connections = section.number(
+        "maxConnections",
+        "Open connections. At the limit, a new connection closes the longest idle one.",
         512,
         (1, 1_000_000),
     );
-    if body_bytes == 0 {
-        section.problem(
-            "bodyBytes",
-            "is nothing",
-            Some("write 8Mi: two objects of 3 MiB and an envelope".to_owned()),
-        );
+    let request_timeout = section.duration(
+        "requestTimeout",
+        "Longest time for a request, even if the timeout of the webhook is longer.",
+        "10s",
+        Duration::from_secs(30),
+    );
+    if max_request_bytes == 0 {
+        let next = "use 8Mi: two objects of 3 MiB and their envelope".to_owned();
+        section.problem("maxRequestBytes", "must be greater than zero", Some(next));
     }
-    if bytes_in_flight < body_bytes.saturating_add(Limits::BODY_COST) {
+    if max_total_bytes < max_request_bytes.saturating_add(Limits::BODY_COST) {
         section.problem(
-            "bytesInFlight",
-            "is less than bodyBytes and the 32Ki that each body costs beside it, so one large review would never fit",
+            "maxTotalBytes",
+            "must be at least maxRequestBytes plus 32Ki, or the largest request is never accepted",
             None,
         );
     }
-    if deadline < Duration::from_secs(1) {
+    if request_timeout < Duration::from_secs(1) {
         section.problem(
-            "deadline",
-            "is under a second",
-            Some("the API server waits for 1 s at least".to_owned()),
+            "requestTimeout",
+            "must be at least 1s",
+            Some("the API server waits at least 1 s".to_owned()),
         );
     }
     Limits {
-        in_flight: number(in_flight),
-        body_bytes,
-        bytes_in_flight,
-        deadline,
-        connections: number(connections),
+        max_concurrent_requests: number(max_concurrent_requests),
+        max_request_bytes,
+        max_total_bytes,
+        request_timeout,
+        max_connections: number(max_connections),
     }
 }
 
 /// A loopback address, or `none`.
 #[derive(Debug, Clone, Copy)]
-struct Local(Option<SocketAddr>);
+struct Loopback(Option<SocketAddr>);
 
-impl FromStr for Local {
+impl FromStr for Loopback {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         if text == "none" {
             return Ok(Self(None));
         }
-        let address: SocketAddr = text.parse().map_err(|_| "is no address with a port")?;
+        let address: SocketAddr = text.parse().map_err(|_| "is not an address with a port")?;
         if is_loopback(address.ip()) { Ok(Self(Some(address))) } else { Err("is not a loopback address") }
     }
 }
@@ -306,19 +315,19 @@ impl FromStr for HttpsUrl {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let rest = text.strip_prefix("https://").ok_or("does not begin with https://")?;
+        let rest = text.strip_prefix("https://").ok_or("does not start with https://")?;
         let (host, _) = rest.split_once('/').unwrap_or((rest, ""));
         if host.is_empty() || host.starts_with(':') {
-            return Err("names no host");
+            return Err("has no host");
         }
         if host.contains('@') {
-            return Err("names a user");
+            return Err("contains a user name");
         }
         if rest.contains(['?', '#']) {
-            return Err("has a query or a fragment, which the API server refuses");
+            return Err("has a query or a fragment, which the API server rejects");
         }
         if rest.contains(|c: char| c.is_whitespace() || c.is_control()) {
-            return Err("has white space in it");
+            return Err("contains white space");
         }
         let port = match host.rsplit_once(':') {
             // The last colon belongs to an IPv6 address without a port.
@@ -326,9 +335,9 @@ impl FromStr for HttpsUrl {
             parts => parts.map(|(_, port)| port),
         };
         if port.is_some_and(|port| port.parse::<u16>().map_or(true, |port| port == 0)) {
-            return Err("has a port that is not one of 1 to 65535");
+            return Err("has an invalid port (1 to 65535)");
         }
-        text.parse::<hyper::Uri>().map_err(|_| "is no URL")?;
+        text.parse::<hyper::Uri>().map_err(|_| "is not a URL")?;
         Ok(Self(text.trim_end_matches('/').to_owned()))
     }
 }
@@ -348,14 +357,14 @@ mod tests {
             ("http://h", "https://"),
             ("https://", "no host"),
             ("https://:8443", "no host"),
-            ("https://u@h", "a user"),
+            ("https://u@h", "a user name"),
             ("https://h?x", "a query"),
             ("https://h x", "white space"),
-            ("https://h:99999", "a port that is not one of 1 to 65535"),
-            ("https://h:0", "a port"),
-            ("https://h:/x", "a port"),
-            ("https://h:https", "a port"),
-            ("https://[::1]:70000", "a port"),
+            ("https://h:99999", "an invalid port (1 to 65535)"),
+            ("https://h:0", "an invalid port"),
+            ("https://h:/x", "an invalid port"),
+            ("https://h:https", "an invalid port"),
+            ("https://[::1]:70000", "an invalid port"),
         ] {
             let why = bad.parse::<HttpsUrl>().unwrap_err();
             assert!(why.contains(expected), "{bad}: {why}");

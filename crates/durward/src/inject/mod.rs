@@ -41,10 +41,10 @@ pub(crate) struct Args {
     #[arg(long, short, value_name = "NAME")]
     pub(crate) namespace: Option<String>,
     /// Labels of the namespace: key=value,… or "" for none
-    #[arg(long, value_name = "LABELS", conflicts_with = "world")]
+    #[arg(long, value_name = "LABELS", conflicts_with = "snapshot")]
     pub(crate) namespace_labels: Option<String>,
-    /// A world on disk that knows the namespaces
-    #[arg(id = "world", long = "world", value_name = "DIR")]
+    /// Snapshot to read the namespaces from
+    #[arg(long, value_name = "DIR")]
     pub(crate) snapshot: Option<PathBuf>,
 }
 
@@ -119,7 +119,7 @@ fn clients<'f>(args: &Args, default: &str, found: impl Iterator<Item = &'f Found
         let names: Vec<_> = names.into_iter().collect();
         let problem = Problem::new("--namespace-labels sets the labels of one namespace");
         let problem = problem.why(format!("the objects are in several: {}", names.join(", ")));
-        return Err(problem.next("give a world that knows them all: --world DIR").into());
+        return Err(problem.next("use a snapshot with all of them: --snapshot DIR").into());
     }
     Ok(Clients::reader_only(Arc::new(StaticLabels::new(labels))))
 }
@@ -191,7 +191,7 @@ async fn injected(
                 cause.text.clone()
             };
             let next = format!(
-                "pass the labels of namespace {namespace}: --namespace-labels key=value,… (\"\" for none), or --world DIR"
+                "pass the labels of namespace {namespace}: --namespace-labels key=value,… (\"\" for none), or --snapshot DIR"
             );
             return Err(problem.why(why).next(next));
         }

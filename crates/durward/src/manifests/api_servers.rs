@@ -8,7 +8,7 @@ use config::Problem;
 
 use super::Part;
 
-use crate::file::{File, Guarded, Reach};
+use crate::file::{File, Guarded, WebhookAddress};
 
 /// An API server and the guards that it calls.
 pub(super) struct ApiServer<'f> {
@@ -32,10 +32,10 @@ impl ApiServer<'_> {
 
     /// Returns the address of Durward for this API server. A Karmada control plane has no Services, so it calls a Service of
     /// its host cluster by its DNS name, as it calls Karmada's own webhook.
-    pub(super) fn reach(&self, given: &Reach) -> Reach {
+    pub(super) fn reach(&self, given: &WebhookAddress) -> WebhookAddress {
         match given {
-            Reach::Service { name, namespace, port } if self.is_karmada() => {
-                Reach::Url(format!("https://{name}.{namespace}.svc:{port}"))
+            WebhookAddress::Service { name, namespace, port } if self.is_karmada() => {
+                WebhookAddress::Url(format!("https://{name}.{namespace}.svc:{port}"))
             }
             given => given.clone(),
         }

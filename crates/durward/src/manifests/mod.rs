@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use crate::certs::{CertificateFacts, Pem, bundle, days_until, now, server_name, signs};
 use crate::documents::yaml_stream;
 use crate::exit::{Exit, Outcome};
-use crate::file::{File, Purpose, Reach};
+use crate::file::{File, Purpose, WebhookAddress};
 use crate::input;
 use crate::output;
 use api_servers::ApiServer;
@@ -125,7 +125,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
         let bundle = bundle.as_ref().map(|pem| self::bundle(&pem.certificates));
         objects.extend(webhooks::objects(
             &api_server,
-            &api_server.reach(&file.server.registration.reach),
+            &api_server.reach(&file.server.webhook_address),
             bundle,
         ));
     }
@@ -195,7 +195,7 @@ fn notes(file: &File, authorities: &Pem) {
     let Some(path) = &file.server.tls.cert else { return };
     let Ok(text) = input::bytes(path, input::SMALL) else { return };
     let Ok(served) = Pem::read("cert", &text) else { return };
-    let called = called(&file.server.registration.reach);
+    let called = called(&file.server.webhook_address);
     let Some(name) = server_name(&called) else { return };
     if let Err(why) = signs(&authorities.certificates, &served.certificates, &name, now()) {
         output::note(format!(
@@ -206,10 +206,10 @@ fn notes(file: &File, authorities: &Pem) {
 }
 
 /// The name by which the API server calls, and which the certificate must have.
-pub(crate) fn called(reach: &Reach) -> String {
+pub(crate) fn called(reach: &WebhookAddress) -> String {
     match reach {
-        Reach::Service { name, namespace, .. } => format!("{name}.{namespace}.svc"),
-        Reach::Url(url) => {
+        WebhookAddress::Service { name, namespace, .. } => format!("{name}.{namespace}.svc"),
+        WebhookAddress::Url(url) => {
             let host = url.trim_start_matches("https://").split('/').next().unwrap_or_default();
             let host = match host.rsplit_once(':') {
                 Some((host, port)) if port.bytes().all(|b| b.is_ascii_digit()) => host,
@@ -226,7 +226,7 @@ mod tests {
 
     #[test]
     fn takes_the_server_name_from_the_url() {
-        let service = Reach::Service { name: "d".into(), namespace: "s".into(), port: 443 };
+        let service = WebhookAddress::Service { name: "d".into(), namespace: "s".into(), port: 443 };
         assert_eq!(called(&service), "d.s.svc");
         for (url, name) in [
             ("https://10.0.0.7:8443", "10.0.0.7"),
@@ -234,7 +234,7 @@ mod tests {
             ("https://[::1]:8443", "::1"),
             ("https://[::1]", "::1"),
         ] {
-            assert_eq!(called(&Reach::Url(url.into())), name);
+            assert_eq!(called(&WebhookAddress::Url(url.into())), name);
         }
     }
 }

@@ -7,10 +7,14 @@ use serde_json::{Value, json};
 
 use super::api_servers::ApiServer;
 use super::{NAME, metadata};
-use crate::file::Reach;
+use crate::file::WebhookAddress;
 
 /// Returns the configurations that have entries. `bundle` is the CA in PEM.
-pub(super) fn objects(api_server: &ApiServer<'_>, reach: &Reach, bundle: Option<String>) -> Vec<Value> {
+pub(super) fn objects(
+    api_server: &ApiServer<'_>,
+    reach: &WebhookAddress,
+    bundle: Option<String>,
+) -> Vec<Value> {
     let bundle = bundle.map(|pem| ByteString(pem.into_bytes()));
     let mut objects = Vec::new();
     for (webhook_type, kind) in [
@@ -37,9 +41,9 @@ pub(super) fn objects(api_server: &ApiServer<'_>, reach: &Reach, bundle: Option<
     objects
 }
 
-fn client_config(reach: &Reach, path: &str, ca_bundle: Option<ByteString>) -> WebhookClientConfig {
+fn client_config(reach: &WebhookAddress, path: &str, ca_bundle: Option<ByteString>) -> WebhookClientConfig {
     match reach {
-        Reach::Service { name, namespace, port } => WebhookClientConfig {
+        WebhookAddress::Service { name, namespace, port } => WebhookClientConfig {
             service: Some(ServiceReference {
                 name: name.clone(),
                 namespace: namespace.clone(),
@@ -49,7 +53,7 @@ fn client_config(reach: &Reach, path: &str, ca_bundle: Option<ByteString>) -> We
             ca_bundle,
             url: None,
         },
-        Reach::Url(url) => {
+        WebhookAddress::Url(url) => {
             WebhookClientConfig { url: Some(format!("{url}{path}")), ca_bundle, service: None }
         }
     }

@@ -37,7 +37,7 @@ pub(crate) struct Args {
     #[arg(long, short, value_name = "FILE")]
     pub(crate) config: PathBuf,
     /// A world on disk for the guards to look at
-    #[arg(id = "world", long = "world", value_name = "DIR")]
+    #[arg(long, value_name = "DIR")]
     pub(crate) snapshot: Option<PathBuf>,
     /// The guard to ask; otherwise those whose webhook rules and namespaceSelector fit the review
     #[arg(long, value_name = "NAME")]
@@ -103,7 +103,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     }
     if answered.iter().any(Answered::saw_nothing) {
         output::note(
-            "note: no --world was given: guards see nothing, and what they would have looked up is unknown",
+            "note: no --snapshot was given: guards see nothing, and what they would have looked up is unknown",
         );
     }
     if !problems.is_empty() {

@@ -190,12 +190,12 @@ fn replay(args: &Args, subjects: &[DeletionSubject]) -> String {
         [] => "--all".to_owned(),
         _ => subjects.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "),
     };
-    format!("durward impact {subjects} --world {}{}", args.out.display(), config(args))
+    format!("durward impact {subjects} --snapshot {}{}", args.out.display(), config(args))
 }
 
 /// Returns the same for etcd clusters.
 fn replay_etcd(args: &Args) -> String {
-    format!("durward doctor etcd --world {}{}", args.out.display(), config(args))
+    format!("durward doctor etcd --snapshot {}{}", args.out.display(), config(args))
 }
 
 fn config(args: &Args) -> String {

@@ -12,7 +12,7 @@ fn writes_private_keys_for_the_owner_only_and_replaces_nothing() {
     let before = std::fs::read(dir.path().join("tls.key")).unwrap();
     let again = dir.run(&["certs", "new", "--out", ".", "--name", "x.example"]);
     assert_eq!((again.code, again.out.as_str()), (2, ""));
-    assert_eq!(again.err.matches("is there already").count(), 4, "{}", again.err);
+    assert_eq!(again.err.matches(" exists").count(), 4, "{}", again.err);
     assert_eq!(std::fs::read(dir.path().join("tls.key")).unwrap(), before);
     assert_eq!(dir.run(&["certs", "new", "--out", ".", "--name", "x.example", "--force"]).code, 0);
     assert_ne!(std::fs::read(dir.path().join("tls.key")).unwrap(), before);
@@ -24,7 +24,7 @@ fn creates_matching_certificates_for_a_service() {
     let dir = TestDir::new();
     let shown = dir.run(&["certs", "show", "."]);
     assert_eq!(shown.code, 0, "{}", shown.out);
-    assert!(shown.out.contains("everything fits together"));
+    assert!(shown.out.contains("all certificates and keys are valid"));
     let json = dir.run(&["certs", "show", "tls.crt", "tls.key", "ca.crt", "-o", "json"]).json();
     let leaf = &json["certificates"][0];
     assert_eq!(leaf["names"][0], "durward.durward-system.svc");
@@ -40,7 +40,7 @@ fn signs_another_certificate_with_an_existing_ca() {
     let renewed =
         dir.run(&["certs", "new", "--out", "renewed", "--ca", ".", "--service", "durward.durward-system"]);
     assert_eq!(renewed.code, 0, "{}", renewed.err);
-    assert!(!dir.path().join("renewed/ca.key").exists(), "the authority's key is not spread");
+    assert!(!dir.path().join("renewed/ca.key").exists(), "the CA key is not copied");
     assert_eq!(dir.run(&["certs", "show", "ca.crt", "renewed/tls.crt", "renewed/tls.key"]).code, 0);
 }
 
@@ -50,10 +50,10 @@ fn exits_with_one_and_names_what_does_not_match() {
     dir.run(&["certs", "new", "--out", "other", "--name", "other.example"]);
     let wrong_key = dir.run(&["certs", "show", "tls.crt", "other/tls.key"]);
     assert_eq!(wrong_key.code, 1);
-    assert!(wrong_key.out.contains("wrong: other/tls.key: the key belongs to none"), "{}", wrong_key.out);
-    let wrong_authority = dir.run(&["certs", "show", "tls.crt", "other/ca.crt"]);
-    assert_eq!(wrong_authority.code, 1);
-    assert!(wrong_authority.out.contains("no authority given here signs it"), "{}", wrong_authority.out);
+    assert!(wrong_key.out.contains("problem: other/tls.key: the key matches none"), "{}", wrong_key.out);
+    let wrong_ca = dir.run(&["certs", "show", "tls.crt", "other/ca.crt"]);
+    assert_eq!(wrong_ca.code, 1);
+    assert!(wrong_ca.out.contains("not signed by any of these CAs"), "{}", wrong_ca.out);
 }
 
 #[test]
@@ -81,12 +81,12 @@ fn exits_with_two_and_the_next_step_on_bad_input() {
         (&["certs", "show", "broken.pem"], "cannot be read as PEM"),
         (&["certs", "show", "garbage.crt"], "cannot be read"),
         (&["certs", "show", "encrypted.key"], "openssl pkey"),
-        (&["certs", "show", "world"], "looked for: *.crt"),
-        (&["certs", "show", "durward.yaml"], "holds no certificate"),
+        (&["certs", "show", "world"], "expected files: *.crt"),
+        (&["certs", "show", "durward.yaml"], "contains no certificate"),
         (&["certs", "new", "--out", "x"], "is missing"),
         (&["certs", "new", "--out", "x", "--service", "durward"], "is not NAME.NAMESPACE"),
-        (&["certs", "new", "--out", "x", "--name", "10.0.0.1"], "give addresses by --address"),
-        (&["certs", "new", "--out", "x", "--name", "a b"], "is no DNS name"),
+        (&["certs", "new", "--out", "x", "--name", "10.0.0.1"], "use --address for IP addresses"),
+        (&["certs", "new", "--out", "x", "--name", "a b"], "is not a DNS name"),
         (&["certs", "new", "--out", "x", "--address", "host"], "--address"),
         (&["certs", "new", "--out", "x", "--name", "a.b", "--days", "0"], "--days"),
         (

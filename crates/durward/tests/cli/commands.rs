@@ -263,7 +263,7 @@ fn names_kubectl_when_run_as_its_plugin() {
     let snapshot = crate::harness::root().join("examples/deletion/healthy");
     let plugin = directory.path().join("kubectl-durward");
     let run = std::process::Command::new(plugin)
-        .args(["impact", "ns/docs", "--world"])
+        .args(["impact", "ns/docs", "--snapshot"])
         .arg(snapshot)
         .output()
         .unwrap();

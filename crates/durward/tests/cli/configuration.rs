@@ -9,27 +9,27 @@ fn reports_all_problems_with_line_key_and_allowed_values() {
     let dir = TestDir::new();
     dir.write(
         "bad.yaml",
-        "apiVersion: v2\nserver:\n  listn: 0.0.0.0:1\n  listen: 8443\n  local: 10.0.0.1:8081\n  tls:\n    self: {}\n    files: {cert: nothing.crt, key: .}\n  \
-         registration:\n    manage: all\n    url: http://x\n    service: {name: Durward_1}\n  limits: {bodyBytes: 8Mi, bytesInFlight: 1Mi}\nguards:\n  lxcf: {}\n  lxcfs:\n",
+        "apiVersion: v2\nserver:\n  bindAdress: 0.0.0.0:1\n  bindAddress: 8443\n  debugBindAddress: 10.0.0.1:8081\n  tls:\n    self: {}\n    files: {cert: nothing.crt, key: .}\n  \
+         webhookConfiguration:\n    manage: all\n    url: http://x\n    service: {name: Durward_1}\n  limits: {maxRequestBytes: 8Mi, maxTotalBytes: 1Mi}\nguards:\n  lxcf: {}\n  lxcfs:\n",
     );
     let run = dir.run(&["config", "check", "bad.yaml"]);
     assert_eq!((run.code, run.out.as_str()), (2, ""));
     for line in [
         "bad.yaml:1:13: apiVersion: invalid value \"v2\"",
-        "bad.yaml:3:3: unknown field \"server.listn\": did you mean listen?",
-        "bad.yaml:4:11: server.listen: invalid value \"8443\": invalid socket address",
-        "bad.yaml:5:10: server.local: invalid value \"10.0.0.1:8081\": is not a loopback address",
+        "bad.yaml:3:3: unknown field \"server.bindAdress\": did you mean bindAddress?",
+        "bad.yaml:4:16: server.bindAddress: invalid value \"8443\": invalid socket address",
+        "bad.yaml:5:21: server.debugBindAddress: invalid value \"10.0.0.1:8081\": is not a loopback address",
         "bad.yaml:7:5: unknown field \"server.tls.self\"",
-        "known fields: minVersion, clientCertificates, files",
-        "bad.yaml:8:19: server.tls.files.cert: nothing.crt: No such file or directory (os error 2)\n    make it: durward certs new --service NAME.NAMESPACE --out .",
-        "server.tls.files.key: .: it is a folder, not a file",
-        "bad.yaml:10:13: server.registration.manage: invalid value \"all\"",
+        "known fields: minVersion, clientAuth, files",
+        "bad.yaml:8:19: server.tls.files.cert: nothing.crt: No such file or directory (os error 2)\n    create it: durward certs new --service NAME.NAMESPACE --out .",
+        "server.tls.files.key: .: it is a directory, not a file",
+        "bad.yaml:10:13: server.webhookConfiguration.manage: invalid value \"all\"",
         "must be none",
-        "bad.yaml:11:10: server.registration.url: invalid value \"http://x\": does not begin with https://",
-        "server.registration.url: stands beside service",
-        "server.registration.service.name: invalid value \"Durward_1\": is not the name of a Service",
+        "bad.yaml:11:10: server.webhookConfiguration.url: invalid value \"http://x\": does not start with https://",
+        "server.webhookConfiguration.url: cannot be combined with service",
+        "server.webhookConfiguration.service.name: invalid value \"Durward_1\": is not the name of a Service",
         "must be a name of a Service: lower-case letters, digits and -",
-        "server.limits.bytesInFlight: is less than bodyBytes",
+        "server.limits.maxTotalBytes: must be at least maxRequestBytes",
         "bad.yaml:15:3: unknown field \"guards.lxcf\": did you mean lxcfs?",
         "guards.lxcfs: is empty",
         "write lxcfs: {} to turn it on",
@@ -48,12 +48,12 @@ fn reports_files_that_are_not_a_configuration() {
         ("apiVersion: durward.dev/v1alpha1\nkind: Configuration\n", "guards: no guard is on"),
         ("guards: {lxcfs: {}}\n", "apiVersion: is required"),
         (
-            "apiVersion: durward.dev/v1alpha1\nkind: Configuration\nguards: {lxcfs: {}}\nserver: {tls: {clientCertificates: {mode: require}}}\n",
-            "clientCertificates.ca: is required",
+            "apiVersion: durward.dev/v1alpha1\nkind: Configuration\nguards: {lxcfs: {}}\nserver: {tls: {clientAuth: {mode: require}}}\n",
+            "clientAuth.caFile: is required",
         ),
         (
-            "apiVersion: durward.dev/v1alpha1\nkind: Configuration\nguards: {lxcfs: {}}\nserver: {listen: '127.0.0.1:80', admin: '127.0.0.1:80'}\n",
-            "port 80 stands at another key too",
+            "apiVersion: durward.dev/v1alpha1\nkind: Configuration\nguards: {lxcfs: {}}\nserver: {bindAddress: '127.0.0.1:80', metricsBindAddress: '127.0.0.1:80'}\n",
+            "metricsBindAddress: has the same port as bindAddress",
         ),
     ] {
         dir.write("d.yaml", text);
@@ -74,13 +74,13 @@ fn rejects_values_that_the_api_server_would_reject() {
     let dir = TestDir::new();
     dir.write(
         "d.yaml",
-        "apiVersion: durward.dev/v1alpha1\nkind: Configuration\nserver:\n  registration: {service: {name: 9dur}}\nnamespace: Bad Ns\nguards:\n  lxcfs:\n    \
+        "apiVersion: durward.dev/v1alpha1\nkind: Configuration\nserver:\n  webhookConfiguration: {service: {name: 9dur}}\nnamespace: Bad Ns\nguards:\n  lxcfs:\n    \
          exempt: {namespaces: [Foo_Bar, kube-*]}\n    webhook:\n      namespaceSelector: {matchLabels: {\"bad key!\": \"x y\"}}\n",
     );
     let run = dir.run(&["manifests", "--config", "d.yaml"]);
     assert_eq!((run.code, run.out.as_str()), (2, ""));
     for line in [
-        "d.yaml:4:34: server.registration.service.name: invalid value \"9dur\": is not the name of a Service\n    must be ",
+        "d.yaml:4:42: server.webhookConfiguration.service.name: invalid value \"9dur\": is not the name of a Service\n    must be ",
         "d.yaml:5:12: namespace: invalid value \"Bad Ns\": is not the name of a namespace\n    must be ",
         "d.yaml:8:27: guards.lxcfs.exempt.namespaces: invalid value \"Foo_Bar\": is not the name of a namespace\n    must be ",
         "d.yaml:10:41: guards.lxcfs.webhook.namespaceSelector.matchLabels: invalid value \"bad key!\": is not a label key\n    must be ",
@@ -90,12 +90,12 @@ fn rejects_values_that_the_api_server_would_reject() {
     }
     dir.write(
         "d.yaml",
-        "apiVersion: durward.dev/v1alpha1\nkind: Configuration\nserver: {registration: {url: 'https://h:99999'}}\nguards: {lxcfs: {}}\n",
+        "apiVersion: durward.dev/v1alpha1\nkind: Configuration\nserver: {webhookConfiguration: {url: 'https://h:99999'}}\nguards: {lxcfs: {}}\n",
     );
     let run = dir.run(&["manifests", "--config", "d.yaml"]);
     assert_eq!(run.code, 2);
     assert!(
-        run.err.contains("d.yaml:3:30: server.registration.url: invalid value \"https://h:99999\": has a port that is not one of 1 to 65535"),
+        run.err.contains("d.yaml:3:38: server.webhookConfiguration.url: invalid value \"https://h:99999\": has an invalid port (1 to 65535)"),
         "{}",
         run.err
     );
@@ -110,29 +110,32 @@ fn rejects_certificates_that_the_api_server_would_reject() {
     };
     for (registration, called, make) in [
         (
-            "registration: {url: 'https://durward.karmada-system.svc:443'}",
+            "webhookConfiguration: {url: 'https://durward.karmada-system.svc:443'}",
             "durward.karmada-system.svc",
             "--name durward.karmada-system.svc",
         ),
-        ("registration: {url: 'https://10.0.0.7:8443'}", "10.0.0.7", "--address 10.0.0.7"),
-        ("registration: {service: {name: door}}", "door.durward-system.svc", "--service door.durward-system"),
+        ("webhookConfiguration: {url: 'https://10.0.0.7:8443'}", "10.0.0.7", "--address 10.0.0.7"),
+        (
+            "webhookConfiguration: {service: {name: door}}",
+            "door.durward-system.svc",
+            "--service door.durward-system",
+        ),
     ] {
         let run = check(registration);
         assert_eq!((run.code, run.out.as_str()), (2, ""), "{registration}");
         let expected = format!(
-            "server.tls.files.cert: tls.crt: the API server calls {called}, and refuses a certificate that is good for durward.durward-system.svc, "
+            "server.tls.files.cert: tls.crt: the API server calls {called}, but the certificate is valid for durward.durward-system.svc, "
         );
         assert!(run.err.contains(&expected), "{}", run.err);
-        let next =
-            format!("make another: durward certs new {make} --out . (--force replaces what stands there)");
+        let next = format!("create another one: durward certs new {make} --out . --force");
         assert!(run.err.contains(&next), "{}", run.err);
     }
-    for right in ["drain: {}", "registration: {url: 'https://127.0.0.1'}"] {
+    for right in ["shutdown: {}", "webhookConfiguration: {url: 'https://127.0.0.1'}"] {
         let run = check(right);
         assert_eq!((run.code, run.err.as_str()), (0, ""), "{right}");
     }
     std::fs::remove_file(dir.path().join("ca.crt")).unwrap();
-    let run = check("drain: {}");
+    let run = check("shutdown: {}");
     assert!(run.code == 2 && run.err.contains("server.tls.files.ca: ca.crt cannot be read"), "{}", run.err);
 }
 

@@ -17,7 +17,7 @@ fn dir() -> TestDir {
 }
 
 fn doctor(dir: &TestDir, snapshot: &str, more: &[&str]) -> crate::harness::Run {
-    let arguments = ["doctor", "etcd", "--config", "durward.yaml", "--world", snapshot];
+    let arguments = ["doctor", "etcd", "--config", "durward.yaml", "--snapshot", snapshot];
     dir.run(&[&arguments[..], more].concat())
 }
 
@@ -141,7 +141,7 @@ fn checks_one_namespace_on_request_and_prints_complete_commands() {
 /// Returns the guard's answer to a review as JSON.
 fn review(dir: &TestDir, name: &str, snapshot: &str) -> Value {
     let file = format!("etcd/reviews/{name}.json");
-    let run = dir.run(&["review", &file, "--config", "durward.yaml", "--world", snapshot, "-o", "json"]);
+    let run = dir.run(&["review", &file, "--config", "durward.yaml", "--snapshot", snapshot, "-o", "json"]);
     let mut report = run.json();
     // The time varies.
     report[0]["way"]["microseconds"] = 0.into();
@@ -153,9 +153,9 @@ fn a_snapshot_of_etcd_clusters_gives_the_same_verdicts() {
     let dir = dir();
     for (snapshot, code) in [("healthy", 0), ("one-down", 1), ("unreachable", 1)] {
         let (from, out) = (format!("etcd/{snapshot}"), format!("snap-{snapshot}"));
-        let run = dir.run(&["snapshot", "--out", &out, "--world", &from, "--config", "durward.yaml"]);
+        let run = dir.run(&["snapshot", "--out", &out, "--snapshot", &from, "--config", "durward.yaml"]);
         assert_eq!(run.code, code, "{}", run.err);
-        let again = format!("replay with: durward doctor etcd --world {out} --config durward.yaml\n");
+        let again = format!("replay with: durward doctor etcd --snapshot {out} --config durward.yaml\n");
         assert!(run.err.ends_with(&again), "{}", run.err);
         assert_eq!(doctor(&dir, &from, &[]).out, doctor(&dir, &out, &[]).out);
         for name in ["etcd-allow", "etcd-leader", "etcd-deny", "etcd-drain", "etcd-dead", "etcd-unknown"] {
@@ -165,8 +165,16 @@ fn a_snapshot_of_etcd_clusters_gives_the_same_verdicts() {
         }
     }
     // Without a fleet, no object of a fleet can be named.
-    let run =
-        dir.run(&["snapshot", "--out", "x", "ns/db", "--world", "etcd/healthy", "--config", "durward.yaml"]);
+    let run = dir.run(&[
+        "snapshot",
+        "--out",
+        "x",
+        "ns/db",
+        "--snapshot",
+        "etcd/healthy",
+        "--config",
+        "durward.yaml",
+    ]);
     assert_eq!(run.code, 2, "{}", run.err);
 }
 
@@ -205,12 +213,12 @@ fn both() -> TestDir {
 fn a_snapshot_contains_a_fleet_and_its_etcd_clusters() {
     let dir = both();
     for (out, targets) in [("snap-all", &[][..]), ("snap-shop", &["ns/shop", "ns/db"])] {
-        let arguments = ["snapshot", "--out", out, "--world", "both", "--config", "durward.yaml"];
+        let arguments = ["snapshot", "--out", out, "--snapshot", "both", "--config", "durward.yaml"];
         let run = dir.run(&[&arguments[..], targets].concat());
         assert_eq!(run.code, 0, "{}", run.err);
-        assert!(run.err.contains("; durward doctor etcd --world"), "{}", run.err);
+        assert!(run.err.contains("; durward doctor etcd --snapshot"), "{}", run.err);
         let impact = |snapshot: &str, what: &str| {
-            dir.run(&["impact", what, "--world", snapshot, "--config", "durward.yaml", "-o", "json"]).out
+            dir.run(&["impact", what, "--snapshot", snapshot, "--config", "durward.yaml", "-o", "json"]).out
         };
         for what in ["ns/shop", "ns/db"] {
             assert_eq!(impact("both", what), impact(out, what), "{what}");

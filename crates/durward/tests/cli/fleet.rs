@@ -41,17 +41,17 @@ fn verdicts(run: &Run) -> Vec<(String, String)> {
 
 #[test]
 fn impact_lists_objects_in_use_by_cluster() {
-    let shop = impact(&["ns/shop", "--world", WORLD]);
+    let shop = impact(&["ns/shop", "--snapshot", WORLD]);
     assert_eq!((shop.code, shop.err.as_str()), (1, ""));
     assert_eq!(
         shop.out,
         "ns/shop  in use in 1 of 4 clusters: a deletion is refused\n  \
          m2  in use  2 pods, 1 claim: web-0, web-1, data-web-0\n  nothing in use in the control plane, m1, m3\n"
     );
-    let docs = impact(&["ns/docs", "--world", WORLD]);
+    let docs = impact(&["ns/docs", "--snapshot", WORLD]);
     assert_eq!(docs.code, 0);
     assert!(docs.out.starts_with("ns/docs  may be deleted: nothing in use in 4 clusters\n"), "{}", docs.out);
-    let widgets = impact(&["crd/widgets.example.org", "--world", WORLD, "--config", CONFIG]);
+    let widgets = impact(&["crd/widgets.example.org", "--snapshot", WORLD, "--config", CONFIG]);
     assert_eq!(widgets.code, 1);
     assert!(widgets.out.contains("m2  in use  1 object: shop/blue\n"), "{}", widgets.out);
 }
@@ -60,7 +60,8 @@ fn impact_lists_objects_in_use_by_cluster() {
 fn reports_an_unreadable_crd_group_with_the_line_to_add() {
     let dir = fleet();
     dir.configure("  deletion: {fleet: {karmada: {}}}\n");
-    let run = dir.run(&["impact", "crd/widgets.example.org", "--world", "fleet", "--config", "durward.yaml"]);
+    let run =
+        dir.run(&["impact", "crd/widgets.example.org", "--snapshot", "fleet", "--config", "durward.yaml"]);
     assert_eq!(run.code, 1);
     assert!(run.out.starts_with("crd/widgets.example.org  unknown: "), "{}", run.out);
     assert!(run.out.contains("under guards.deletion, crds: {groups: [example.org]}"), "{}", run.out);
@@ -68,7 +69,7 @@ fn reports_an_unreadable_crd_group_with_the_line_to_add() {
 
 #[test]
 fn impact_prints_json_with_stable_names() {
-    let run = impact(&["ns/shop", "--world", WORLD, "-o", "json"]);
+    let run = impact(&["ns/shop", "--snapshot", WORLD, "-o", "json"]);
     assert_eq!(run.code, 1);
     let shop = &run.json()[0];
     assert_eq!(
@@ -84,12 +85,12 @@ fn impact_prints_json_with_stable_names() {
 
 #[test]
 fn reports_unknown_clusters_with_their_causes() {
-    let run = impact(&["ns/docs", "--world", CUT, "-o", "json"]);
+    let run = impact(&["ns/docs", "--snapshot", CUT, "-o", "json"]);
     assert_eq!(run.code, 1);
     let docs = &run.json()[0];
     assert_eq!(docs["verdict"], "unknown");
     assert_eq!(docs["clusters"][3]["unseen"][0]["cause"], "timeout");
-    let text = impact(&["ns/docs", "--world", CUT]).out;
+    let text = impact(&["ns/docs", "--snapshot", CUT]).out;
     assert!(
         text.starts_with("ns/docs  unknown: a deletion is refused until it is known\n  m3  unknown  "),
         "{text}"
@@ -101,7 +102,7 @@ fn reports_unknown_clusters_with_their_causes() {
     dir.configure(
         "  deletion: {fleet: {karmada: {}}, acknowledge: [{cluster: m3, until: 2026-12-01T00:00:00Z, reason: cut}]}\n",
     );
-    let run = dir.run(&["impact", "ns/docs", "--world", "fleet", "--config", "durward.yaml"]);
+    let run = dir.run(&["impact", "ns/docs", "--snapshot", "fleet", "--config", "durward.yaml"]);
     assert_eq!(run.code, 1, "an acknowledged cluster is unknown all the same: {}", run.out);
     assert!(run.out.contains("1 of 4 clusters not seen, and acknowledged"), "{}", run.out);
     assert!(run.out.contains("(acknowledged until 2026-12-01T00:00:00Z: cut)"), "{}", run.out);
@@ -114,20 +115,20 @@ fn impact_lists_all_objects_of_a_kind() {
         names.iter().map(|(name, verdict)| ((*name).to_owned(), (*verdict).to_owned())).collect()
     };
     let namespaces = [("docs", "allow"), ("shop", "deny")];
-    let run = impact(&["ns", "--all", "--world", WORLD, "-o", "json"]);
+    let run = impact(&["ns", "--all", "--snapshot", WORLD, "-o", "json"]);
     assert_eq!((run.code, verdicts(&run)), (1, expected(&namespaces)));
-    let run = impact(&["--all", "--world", WORLD, "-o", "json"]);
+    let run = impact(&["--all", "--snapshot", WORLD, "-o", "json"]);
     let all = [&namespaces[..], &[("widgets.example.org", "deny")]].concat();
     assert_eq!(verdicts(&run), expected(&all));
     for wrong in [&["ns"][..], &[], &["ns/shop", "--all"], &["pod/web"], &["ns/../x"]] {
-        let run = impact(&[wrong, &["--world", WORLD]].concat());
+        let run = impact(&[wrong, &["--snapshot", WORLD]].concat());
         assert_eq!((run.code, run.out.as_str()), (2, ""), "{wrong:?}");
     }
 }
 
 #[test]
 fn rejects_a_name_that_does_not_exist() {
-    let run = impact(&["ns/shpo", "--world", WORLD]);
+    let run = impact(&["ns/shpo", "--snapshot", WORLD]);
     assert_eq!(run.code, 2);
     assert!(run.out.starts_with("ns/shpo  does not exist in the control plane\n"), "{}", run.out);
     assert!(run.err.contains("there is no namespace \"shpo\"\n    did you mean shop?"), "{}", run.err);
@@ -138,7 +139,7 @@ fn detects_the_fleet_without_a_configuration() {
     // Without Karmada's Clusters, other recorded clusters are contexts.
     let dir = fleet();
     fs::remove_file(dir.path().join("fleet/here/cluster.karmada.io_v1alpha1_clusters.json")).unwrap();
-    let run = durward_in(dir.path(), &["impact", "ns/shop", "--world", "fleet"], "");
+    let run = durward_in(dir.path(), &["impact", "ns/shop", "--snapshot", "fleet"], "");
     assert_eq!(run.code, 1);
     assert!(run.out.contains("m2  in use"), "{}", run.out);
     // A single cluster.
@@ -146,7 +147,7 @@ fn detects_the_fleet_without_a_configuration() {
     for member in ["m1", "m2", "m3"] {
         fs::remove_dir_all(dir.path().join("fleet").join(member)).unwrap();
     }
-    let run = durward_in(dir.path(), &["impact", "ns/shop", "--world", "fleet"], "");
+    let run = durward_in(dir.path(), &["impact", "ns/shop", "--snapshot", "fleet"], "");
     assert_eq!(
         (run.code, run.out.as_str()),
         (0, "ns/shop  may be deleted: nothing in use in 1 cluster\n  nothing in use in this cluster\n")
@@ -164,7 +165,7 @@ fn detects_the_fleet_without_a_configuration() {
     assert!(run.err.ends_with(next), "{}", run.err);
     // Without the deletion guard there is no fleet.
     dir.configure("  lxcfs: {}\n");
-    let run = dir.run(&["impact", "ns/shop", "--world", "fleet", "--config", "durward.yaml"]);
+    let run = dir.run(&["impact", "ns/shop", "--snapshot", "fleet", "--config", "durward.yaml"]);
     assert_eq!(run.code, 2);
     assert!(run.err.contains("no guard that looks at a fleet is on"), "{}", run.err);
 }
@@ -201,7 +202,11 @@ fn notes_that_only_a_single_cluster_was_read() {
     let expected =
         format!("{address}/ was asked, which is not a Karmada control plane: only this cluster is looked at");
     assert!(run.err.contains(&expected), "{}", run.err);
-    assert_eq!(dir.run(&["impact", "ns/shop", "--world", "fleet"]).err, "", "a recording is no API server");
+    assert_eq!(
+        dir.run(&["impact", "ns/shop", "--snapshot", "fleet"]).err,
+        "",
+        "a recording is no API server"
+    );
 }
 
 #[test]
@@ -216,14 +221,15 @@ fn a_snapshot_gives_the_same_impact() {
         let from = from.to_str().unwrap().to_owned();
         let out = format!("snap-{}-{}", things.len(), code);
         let configured = ["--config", "durward.yaml"];
-        let made = dir.run(&[&["snapshot", "--out", &out, "--world", &from], things, &configured].concat());
+        let made =
+            dir.run(&[&["snapshot", "--out", &out, "--snapshot", &from], things, &configured].concat());
         assert_eq!(made.code, code, "{}", made.err);
         let all = if things.is_empty() { &["--all"][..] } else { things };
         let line =
-            format!("replay with: durward impact {} --world {out} --config durward.yaml\n", all.join(" "));
+            format!("replay with: durward impact {} --snapshot {out} --config durward.yaml\n", all.join(" "));
         assert!(made.err.ends_with(&line), "{}", made.err);
         let replay = |snapshot: &str| {
-            dir.run(&[&["impact", "-o", "json", "--world", snapshot], all, &configured].concat())
+            dir.run(&[&["impact", "-o", "json", "--snapshot", snapshot], all, &configured].concat())
         };
         let (first, again) = (replay(&from), replay(&out));
         if snapshot == CUT {
@@ -241,7 +247,7 @@ fn a_snapshot_gives_the_same_impact() {
 #[test]
 fn writes_a_snapshot_of_a_missing_object_and_exits_with_two() {
     let dir = fleet();
-    let run = dir.run(&["snapshot", "--out", "snap", "ns/shpo", "--world", "fleet"]);
+    let run = dir.run(&["snapshot", "--out", "snap", "ns/shpo", "--snapshot", "fleet"]);
     assert_eq!(run.code, 2, "{}", run.err);
     assert!(run.err.contains("there is no namespace \"shpo\"\n    did you mean shop?"), "{}", run.err);
     assert!(dir.path().join("snap/world.yaml").exists());
@@ -252,9 +258,10 @@ fn a_snapshot_contains_only_what_was_read() {
     let dir = fleet();
     let out = dir.path().join("snap");
     let run =
-        dir.run(&["snapshot", "--out", "snap", "ns/docs", "--world", "fleet", "--config", "durward.yaml"]);
+        dir.run(&["snapshot", "--out", "snap", "ns/docs", "--snapshot", "fleet", "--config", "durward.yaml"]);
     assert_eq!((run.code, run.out.as_str()), (0, ""), "{}", run.err);
-    let replay = dir.run(&["impact", "ns/shop", "--world", "snap", "--config", "durward.yaml", "-o", "json"]);
+    let replay =
+        dir.run(&["impact", "ns/shop", "--snapshot", "snap", "--config", "durward.yaml", "-o", "json"]);
     assert_eq!(replay.code, 1);
     assert_eq!(
         verdicts(&replay),
@@ -266,16 +273,17 @@ fn a_snapshot_contains_only_what_was_read() {
     assert!(!out.join("m2/core_v1_pods.json").exists(), "m2 has no namespace docs");
     // The same review on both.
     let review = root().join("examples/deletion/reviews/deletion-allow.json");
-    let run = dir.run(&["review", review.to_str().unwrap(), "--config", "durward.yaml", "--world", "snap"]);
+    let run =
+        dir.run(&["review", review.to_str().unwrap(), "--config", "durward.yaml", "--snapshot", "snap"]);
     assert_eq!(run.code, 0, "{}", run.out);
-    let again = dir.run(&["snapshot", "--out", "snap", "ns/docs", "--world", "fleet"]);
+    let again = dir.run(&["snapshot", "--out", "snap", "ns/docs", "--snapshot", "fleet"]);
     assert_eq!(again.code, 2);
     assert!(again.err.contains("snap: is not empty"), "{}", again.err);
 }
 
 #[test]
 fn reports_no_findings_for_a_healthy_fleet() {
-    let run = durward(&["doctor", "fleet", "--world", WORLD, "--config", CONFIG]);
+    let run = durward(&["doctor", "fleet", "--snapshot", WORLD, "--config", CONFIG]);
     assert_eq!(
         (run.code, run.out.as_str()),
         (0, "4 of 4 clusters can be read as guards need\nno problems found\n")
@@ -284,11 +292,11 @@ fn reports_no_findings_for_a_healthy_fleet() {
 
 #[test]
 fn reports_the_unreachable_cluster_of_the_example() {
-    let run = durward(&["doctor", "fleet", "--world", CUT, "--config", CONFIG]);
+    let run = durward(&["doctor", "fleet", "--snapshot", CUT, "--config", CONFIG]);
     assert_eq!(run.code, 1);
     assert!(run.out.starts_with("3 of 4 clusters can be read as guards need\n\n- m3: "), "{}", run.out);
     assert_eq!(run.out.matches("\n- ").count(), 1, "{}", run.out);
-    let shop = impact(&["ns/shop", "--world", CUT]);
+    let shop = impact(&["ns/shop", "--snapshot", CUT]);
     assert!(
         shop.out.starts_with("ns/shop  in use in 1 of 4 clusters: a deletion is refused\n  m2  in use"),
         "{}",
@@ -326,7 +334,7 @@ fn reports_problems_with_reasons_and_fixes() {
     dir.configure(
         "  deletion: {fleet: {karmada: {}}, crds: {groups: [example.org]}, acknowledge: [{cluster: m2, until: 2026-11-20T00:00:00Z, reason: x}, {cluster: m7, until: 2026-12-01T00:00:00Z, reason: x}]}\n",
     );
-    let run = dir.run(&["doctor", "fleet", "--world", "fleet", "--config", "durward.yaml", "-o", "json"]);
+    let run = dir.run(&["doctor", "fleet", "--snapshot", "fleet", "--config", "durward.yaml", "-o", "json"]);
     assert_eq!((run.code, run.err.as_str()), (1, ""));
     let report = run.json();
     let ready: Vec<_> =
@@ -373,7 +381,7 @@ fn reports_problems_with_reasons_and_fixes() {
     ] {
         assert!(findings[at][key].as_str().unwrap().contains(part), "{}", findings[at]);
     }
-    let text = dir.run(&["doctor", "fleet", "--world", "fleet", "--config", "durward.yaml"]).out;
+    let text = dir.run(&["doctor", "fleet", "--snapshot", "fleet", "--config", "durward.yaml"]).out;
     assert!(text.starts_with("2 of 4 clusters can be read as guards need\n\n- m2: "), "{text}");
     assert!(text.contains("\n  why ") && text.contains("\n  do  "), "{text}");
 }
@@ -420,7 +428,7 @@ fn suggests_no_names_if_the_list_is_unreachable() {
 fn reports_an_unreadable_cluster_list_first() {
     let dir = fleet();
     fs::remove_file(dir.path().join("fleet/here/cluster.karmada.io_v1alpha1_clusters.json")).unwrap();
-    let run = dir.run(&["doctor", "fleet", "--world", "fleet", "--config", "durward.yaml"]);
+    let run = dir.run(&["doctor", "fleet", "--snapshot", "fleet", "--config", "durward.yaml"]);
     assert_eq!(run.code, 1);
     let expected = "which clusters there are could not be read\n\n- the list of the fleet's clusters could not be read: ";
     assert!(run.out.starts_with(expected), "{}", run.out);
@@ -433,7 +441,7 @@ fn reports_a_fleet_without_clusters() {
     change(&dir, "here/cluster.karmada.io_v1alpha1_clusters.json", |list| {
         list["items"] = json!([]);
     });
-    let run = dir.run(&["doctor", "fleet", "--world", "fleet", "--config", "durward.yaml"]);
+    let run = dir.run(&["doctor", "fleet", "--snapshot", "fleet", "--config", "durward.yaml"]);
     assert_eq!(run.code, 1);
     let expected = "1 of 1 cluster can be read as guards need\n\n- the fleet has no clusters (no-clusters)\n";
     assert!(run.out.starts_with(expected), "{}", run.out);
@@ -443,12 +451,12 @@ fn reports_a_fleet_without_clusters() {
 fn uses_the_singular_for_one_group_and_one_cluster() {
     let dir = fleet();
     dir.configure("  deletion: {fleet: {karmada: {}}}\n");
-    let run = dir.run(&["doctor", "fleet", "--world", "fleet", "--config", "durward.yaml"]);
+    let run = dir.run(&["doctor", "fleet", "--snapshot", "fleet", "--config", "durward.yaml"]);
     let expected =
         "- the group example.org has CustomResourceDefinitions and is not in guards.deletion.crds.groups";
     assert!(run.out.contains(expected), "{}", run.out);
     dir.configure("  deletion: {}\n");
     let run =
-        dir.run(&["snapshot", "--out", "one", "ns/shop", "--world", "fleet", "--config", "durward.yaml"]);
+        dir.run(&["snapshot", "--out", "one", "ns/shop", "--snapshot", "fleet", "--config", "durward.yaml"]);
     assert!(run.err.contains("one: 1 cluster; replay with"), "{}", run.err);
 }

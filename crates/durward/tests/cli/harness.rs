@@ -115,12 +115,12 @@ impl TestDir {
 
     /// Writes `durward.yaml` with these guards.
     pub(crate) fn configure(&self, guards: &str) {
-        self.write("durward.yaml", &Self::configuration("drain: {lameDuck: 0s}", guards));
+        self.write("durward.yaml", &Self::configuration("shutdown: {delay: 0s}", guards));
     }
 
     pub(crate) fn configuration(server: &str, guards: &str) -> String {
         format!(
-            "apiVersion: durward.dev/v1alpha1\nkind: Configuration\nserver:\n  listen: 127.0.0.1:0\n  admin: 127.0.0.1:0\n  local: 127.0.0.1:0\n  \
+            "apiVersion: durward.dev/v1alpha1\nkind: Configuration\nserver:\n  bindAddress: 127.0.0.1:0\n  metricsBindAddress: 127.0.0.1:0\n  debugBindAddress: 127.0.0.1:0\n  \
              tls: {{files: {{cert: tls.crt, key: tls.key, ca: ca.crt}}}}\n  {server}\nguards:\n{guards}"
         )
     }
@@ -131,7 +131,7 @@ impl TestDir {
 
     /// Starts `serve` and waits until it is ready.
     pub(crate) fn serve(&self, more: &[&str]) -> Serving {
-        let mut arguments = vec!["serve", "--config", "durward.yaml", "--world", "world"];
+        let mut arguments = vec!["serve", "--config", "durward.yaml", "--snapshot", "world"];
         arguments.extend(more);
         Serving::start(self.path(), &arguments)
     }
@@ -142,9 +142,9 @@ pub(crate) struct Serving {
     child: Child,
     lines: Arc<Mutex<Vec<String>>>,
     authority: PathBuf,
-    pub(crate) listen: SocketAddr,
-    pub(crate) admin: SocketAddr,
-    pub(crate) local: SocketAddr,
+    pub(crate) webhook: SocketAddr,
+    pub(crate) metrics: SocketAddr,
+    pub(crate) debug: SocketAddr,
 }
 
 impl Serving {
@@ -162,24 +162,25 @@ impl Serving {
             child,
             lines,
             authority: directory.join("ca.crt"),
-            listen: nowhere,
-            admin: nowhere,
-            local: nowhere,
+            webhook: nowhere,
+            metrics: nowhere,
+            debug: nowhere,
         }
     }
 
     fn start(directory: &Path, arguments: &[&str]) -> Self {
         let mut serving = Self::begun(directory, arguments);
-        for name in ["listen", "admin", "local"] {
+        for name in ["webhook", "metrics", "debug"] {
             let at = serving.wait_for_log(|line| line["message"] == "listening" && line["listener"] == name);
             let address = at["address"].as_str().unwrap().parse().unwrap();
             match name {
-                "listen" => serving.listen = address,
-                "admin" => serving.admin = address,
-                _ => serving.local = address,
+                "webhook" => serving.webhook = address,
+                "metrics" => serving.metrics = address,
+                _ => serving.debug = address,
             }
         }
-        serving.wait_until("it is ready", || Self::get(serving.admin, "/readyz").starts_with("HTTP/1.1 200"));
+        serving
+            .wait_until("it is ready", || Self::get(serving.metrics, "/readyz").starts_with("HTTP/1.1 200"));
         serving
     }
 
@@ -250,7 +251,7 @@ impl Serving {
 
     /// Returns the value of the metric whose line has this prefix.
     pub(crate) fn metric(&self, begin: &str) -> Option<f64> {
-        let text = Self::get(self.admin, "/metrics");
+        let text = Self::get(self.metrics, "/metrics");
         let line = text.lines().find(|line| line.starts_with(begin))?;
         line.rsplit(' ').next()?.parse().ok()
     }
@@ -264,8 +265,8 @@ impl Serving {
             .unwrap()
             .with_root_certificates(roots)
             .with_no_client_auth();
-        let name = ServerName::from(self.listen.ip());
-        let tcp = TcpStream::connect(self.listen).unwrap();
+        let name = ServerName::from(self.webhook.ip());
+        let tcp = TcpStream::connect(self.webhook).unwrap();
         tcp.set_read_timeout(Some(TIMEOUT)).unwrap();
         tcp.set_nodelay(true).unwrap();
         Client(BufReader::new(StreamOwned::new(ClientConnection::new(Arc::new(config), name).unwrap(), tcp)))

@@ -40,7 +40,7 @@ fn fails_if_namespace_labels_are_not_given() {
 
 #[test]
 fn reads_workloads_lists_and_other_objects_as_kubectl_does() {
-    let run = inject(&["examples/lxcfs/pods/deployment.yaml", "--world", "examples/lxcfs/healthy"], "");
+    let run = inject(&["examples/lxcfs/pods/deployment.yaml", "--snapshot", "examples/lxcfs/healthy"], "");
     assert_eq!(run.code, 0, "{}", run.err);
     assert!(
         run.out.contains("  selector: {app: worker}\n"),
@@ -115,7 +115,7 @@ fn shows_the_device_without_reading_a_namespace() {
 
 #[test]
 fn a_diff_shows_only_the_additions() {
-    let run = inject(&["examples/lxcfs/pods/web.yaml", "--world", "examples/lxcfs/healthy", "--diff"], "");
+    let run = inject(&["examples/lxcfs/pods/web.yaml", "--snapshot", "examples/lxcfs/healthy", "--diff"], "");
     assert_eq!(run.code, 0);
     assert!(run.out.starts_with("--- examples/lxcfs/pods/web.yaml#1\n+++ "), "{}", run.out);
     assert!(run.out.contains("+    durward.dev/lxcfs-status: app="));
@@ -144,7 +144,7 @@ fn prints_warnings_and_exits_with_two_on_bad_input() {
             "Deployment w: it has no spec.template",
         ),
         (&["--namespace-labels", "x"], POD, "is not key=value"),
-        (&["--namespace-labels", "", "--world", "examples/lxcfs/healthy"], POD, "does not go with"),
+        (&["--namespace-labels", "", "--snapshot", "examples/lxcfs/healthy"], POD, "does not go with"),
         (
             &["--namespace-labels", ""],
             "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":\"a\",\"namespace\":\"x\"}}{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":\"b\"}}",
@@ -156,7 +156,7 @@ fn prints_warnings_and_exits_with_two_on_bad_input() {
         assert!(run.err.contains(expected), "{expected}: {}", run.err);
     }
     let nothing = inject(
-        &["--world", "examples/lxcfs/healthy"],
+        &["--snapshot", "examples/lxcfs/healthy"],
         "apiVersion: v1\nkind: Service\nmetadata: {name: s} # as it is\n",
     );
     assert_eq!(

@@ -56,7 +56,7 @@ fn prints_the_permissions_of_the_guards() {
 #[test]
 fn prints_a_url_instead_of_a_service() {
     let dir = TestDir::new();
-    let server = "registration: {url: 'https://10.0.0.7:8443/'}";
+    let server = "webhookConfiguration: {url: 'https://10.0.0.7:8443/'}";
     dir.write(
         "durward.yaml",
         &TestDir::configuration(
@@ -76,8 +76,8 @@ fn prints_a_url_instead_of_a_service() {
 #[test]
 fn excludes_the_namespace_of_the_file() {
     let dir = TestDir::new();
-    let service = "registration: {service: {name: door}}";
-    let url = "registration: {url: 'https://10.0.0.7:8443'}";
+    let service = "webhookConfiguration: {service: {name: door}}";
+    let url = "webhookConfiguration: {url: 'https://10.0.0.7:8443'}";
     for (server, namespace, home) in [
         (service, "namespace: guards\n", "guards"),
         (url, "namespace: elsewhere\n", "elsewhere"),

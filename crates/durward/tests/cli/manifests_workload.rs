@@ -126,7 +126,7 @@ fn takes_other_files_from_a_secret_and_prints_its_command() {
     dir.write(
         "conf/durward.yaml",
         "apiVersion: durward.dev/v1alpha1\nkind: Configuration\nkubeconfig: ../clusters/far.config\nserver:\n  tls:\n    files: {cert: /var/run/door/a.pem, key: /var/run/door/b.pem}\n    \
-         clientCertificates: {mode: require, ca: authorities/callers.pem}\nguards:\n  lxcfs: {}\n  deletion: {fleet: {karmada: {kubeconfig: /etc/karmada/k.config}}}\n",
+         clientAuth: {mode: require, caFile: authorities/callers.pem}\nguards:\n  lxcfs: {}\n  deletion: {fleet: {karmada: {kubeconfig: /etc/karmada/k.config}}}\n",
     );
     let run = dir
         .run(&[&["manifests", "--config", "conf/durward.yaml", "--only", "workload"], &IMAGE[..]].concat());
@@ -190,9 +190,9 @@ fn takes_ports_times_and_names_from_the_file() {
     let dir = TestDir::new();
     dir.write(
         "durward.yaml",
-        "apiVersion: durward.dev/v1alpha1\nkind: Configuration\nserver:\n  listen: '[::]:9443'\n  admin: 0.0.0.0:9090\n  drain: {lameDuck: 1500ms, finish: 20s}\n  \
-         limits: {bytesInFlight: 256Mi}\n  tls: {files: {cert: tls.crt, key: tls.key}}\n  \
-         registration: {service: {name: door, port: 8443}}\nnamespace: guards\nguards: {lxcfs: {}}\n",
+        "apiVersion: durward.dev/v1alpha1\nkind: Configuration\nserver:\n  bindAddress: '[::]:9443'\n  metricsBindAddress: 0.0.0.0:9090\n  shutdown: {delay: 1500ms, timeout: 20s}\n  \
+         limits: {maxTotalBytes: 256Mi}\n  tls: {files: {cert: tls.crt, key: tls.key}}\n  \
+         webhookConfiguration: {service: {name: door, port: 8443}}\nnamespace: guards\nguards: {lxcfs: {}}\n",
     );
     let (all, _) = printed(&dir, &["--replicas", "3"]);
     assert!(all.iter().all(|object| {
@@ -219,14 +219,14 @@ fn takes_ports_times_and_names_from_the_file() {
         .iter()
         .map(|port| (port["name"].as_str().unwrap(), port["containerPort"].as_u64().unwrap()))
         .collect();
-    assert_eq!(ports, [("webhook", 9443), ("admin", 9090)]);
+    assert_eq!(ports, [("webhook", 9443), ("metrics", 9090)]);
     assert_eq!(
         one(&all, "NetworkPolicy")["spec"]["ingress"][0]["ports"],
         json!([{"port": 9443, "protocol": "TCP"}, {"port": 9090, "protocol": "TCP"}])
     );
     assert_eq!(container["resources"]["limits"]["memory"], "640Mi");
     for probe in ["readinessProbe", "livenessProbe"] {
-        assert_eq!(container[probe]["httpGet"]["port"], "admin");
+        assert_eq!(container[probe]["httpGet"]["port"], "metrics");
     }
 }
 
@@ -329,12 +329,12 @@ fn reports_all_settings_that_do_not_work_in_a_pod() {
     let dir = TestDir::new();
     dir.write(
         "durward.yaml",
-        "apiVersion: durward.dev/v1alpha1\nkind: Configuration\nserver: {listen: '127.0.0.1:8443', admin: '0.0.0.0:80'}\nguards: {lxcfs: {}}\n",
+        "apiVersion: durward.dev/v1alpha1\nkind: Configuration\nserver: {bindAddress: '127.0.0.1:8443', metricsBindAddress: '0.0.0.0:80'}\nguards: {lxcfs: {}}\n",
     );
     let said = refused(&dir, &["--only", "workload", "--image", "", "--tls-secret", "A B"]);
     for expected in [
-        "server.listen: 127.0.0.1:8443 does not do in a pod: neither the API server nor the kubelet calls that address of a pod\n    write 0.0.0.0:8443",
-        "server.admin: 0.0.0.0:80 does not do in a pod: a process that is not root may not have a port below 1024\n    write 0.0.0.0:8080",
+        "server.bindAddress: 127.0.0.1:8443 does not work in a pod: the API server and the kubelet cannot reach this address\n    use 0.0.0.0:8443",
+        "server.metricsBindAddress: 0.0.0.0:80 does not work in a pod: only root can bind ports below 1024\n    use 0.0.0.0:8080",
         "--image says which image runs Durward",
         "--tls-secret \"A B\" is not the name of a Secret",
     ] {
@@ -351,7 +351,7 @@ fn reports_all_settings_that_do_not_work_in_a_pod() {
 fn never_prints_the_workload_for_karmada() {
     let karmada = "  deletion: {fleet: {karmada: {}}}\n";
     let dir = TestDir::new();
-    let url = "  registration: {url: 'https://door.karmada-system.svc:8443'}\n";
+    let url = "  webhookConfiguration: {url: 'https://door.karmada-system.svc:8443'}\n";
     dir.write("durward.yaml", &format!("{SERVER}{url}kubeconfig: karmada.config\nguards:\n{karmada}"));
     let said = refused(&dir, &IMAGE);
     assert!(
@@ -377,7 +377,7 @@ fn never_prints_the_workload_for_karmada() {
 
 #[test]
 fn explains_a_url_that_is_not_a_service() {
-    let dir = configured("  registration: {url: 'https://10.0.0.7:6443/x'}\nguards: {lxcfs: {}}\n");
+    let dir = configured("  webhookConfiguration: {url: 'https://10.0.0.7:6443/x'}\nguards: {lxcfs: {}}\n");
     let (all, notes) = printed(&dir, &["--only", "workload"]);
     assert_eq!(one(&all, "Service")["spec"]["ports"][0]["port"], 6443);
     assert!(

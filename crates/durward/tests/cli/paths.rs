@@ -47,11 +47,11 @@ fn reports_pipes_devices_and_directories_without_hanging() {
     dir.write("key.yaml", &files("tls.crt", "/dev/zero", "ca.crt"));
     dir.write("ca.yaml", &files("tls.crt", "tls.key", "pipe"));
     dir.write("cluster.yaml", &format!("kubeconfig: pipe\n{}", files("tls.crt", "tls.key", "ca.crt")));
-    let note = "write what it gives into a file, and name that";
+    let note = "write its content to a file and use that file";
     for (arguments, expected, next) in [
         (&["config", "check", "pipe"][..], "the configuration file pipe cannot be read: it is a pipe", note),
         (&["config", "check", "/dev/zero"], "/dev/zero cannot be read: it is a device, not a file", note),
-        (&["config", "check", "world"], "world cannot be read: it is a folder", "name a file in it"),
+        (&["config", "check", "world"], "world cannot be read: it is a directory", "name a file in it"),
         (
             &["config", "check", "cert.yaml"],
             "cert.yaml:4:30: server.tls.files.cert: pipe: it is a pipe",
@@ -64,16 +64,16 @@ fn reports_pipes_devices_and_directories_without_hanging() {
         (&["review", "/dev/zero", "--config", "durward.yaml"], "it is a device", note),
         (&["inject", "pipe", "--config", "durward.yaml"], "pipe cannot be read: it is a pipe", note),
         (&["certs", "show", "pipe"], "pipe cannot be read: it is a pipe", note),
-        (&["review", "--config", "durward.yaml", "--world", "pipe"], "pipe", "a snapshot is a directory"),
+        (&["review", "--config", "durward.yaml", "--snapshot", "pipe"], "pipe", "a snapshot is a directory"),
         (
             &["serve", "--config", "durward.yaml", "--kubeconfig", "pipe"],
             "kubeconfig pipe cannot be read",
             note,
         ),
         (
-            &["serve", "--config", "durward.yaml", "--world", "world", "--tls-cert", "pipe"],
-            "the certificate cannot be served (pipe): cannot be read: it is a pipe",
-            "mend pipe",
+            &["serve", "--config", "durward.yaml", "--snapshot", "world", "--tls-cert", "pipe"],
+            "the serving certificate cannot be used (pipe): cannot be read: it is a pipe",
+            "fix pipe",
         ),
     ] {
         let run = bounded(&dir, arguments);
@@ -120,7 +120,7 @@ fn keeps_serving_if_the_configuration_becomes_a_pipe() {
     let mut serving = dir.serve(&[]);
     std::fs::rename(dir.path().join("pipe"), dir.path().join("durward.yaml")).unwrap();
     serving.signal(Signal::HUP);
-    let readyz = || Serving::get(serving.admin, "/readyz?verbose");
+    let readyz = || Serving::get(serving.metrics, "/readyz?verbose");
     serving.wait_until("readyz tells", || readyz().contains("durward.yaml cannot be read: it is a pipe"));
     assert!(serving.client().ask("/lxcfs", &example("lxcfs-mutate.json")).1["response"]["patch"].is_string());
     serving.signal(Signal::TERM);

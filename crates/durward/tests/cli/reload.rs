@@ -32,7 +32,7 @@ fn reloads_under_load_without_a_failed_review() {
             let files = if generation % 2 == 0 { "[meminfo]" } else { "[cpuinfo, meminfo]" };
             dir.configure(&format!("  lxcfs: {{files: {files}}}\n"));
             serving.signal(Signal::HUP);
-            serving.wait_until("the new plan is in force and reviews go on", || {
+            serving.wait_until("the new plan is active and reviews go on", || {
                 serving.metric("durward_config_generation") == Some(f64::from(generation))
                     && answered.load(Ordering::Relaxed) > before + 20
             });
@@ -53,12 +53,12 @@ fn keeps_the_old_plan_and_reports_a_bad_file() {
     let serving = dir.serve(&[]);
     dir.configure("  lxcfs: {filez: [meminfo], root: 7, podSecurityDefault: none}\n");
     serving.signal(Signal::HUP);
-    let readyz = || Serving::get(serving.admin, "/readyz?verbose");
+    let readyz = || Serving::get(serving.metrics, "/readyz?verbose");
     serving.wait_until("readyz tells", || readyz().contains("[!]configuration"));
     let response = readyz();
     assert!(response.starts_with("HTTP/1.1 200"), "{response}");
     assert!(
-        response.contains("generation 1 stays in force; the file is refused: durward.yaml:"),
+        response.contains("generation 1 stays active; the new file is invalid: durward.yaml:"),
         "{response}"
     );
     assert!(response.contains("guards.lxcfs.filez"), "{response}");
@@ -68,7 +68,7 @@ fn keeps_the_old_plan_and_reports_a_bad_file() {
     let problems: Vec<_> = serving
         .log()
         .iter()
-        .filter(|line| line["message"] == "the new configuration is refused")
+        .filter(|line| line["message"] == "the new configuration is invalid; the old one stays active")
         .map(|line| line["problem"].as_str().unwrap().to_owned())
         .collect();
     assert!(problems.len() >= 3, "{problems:?}");
@@ -84,14 +84,14 @@ fn keeps_the_old_plan_and_reports_a_bad_file() {
 fn reports_changes_that_need_a_restart() {
     let dir = TestDir::new();
     let serving = dir.serve(&[]);
-    let server = "drain: {lameDuck: 1s}\n  limits: {inFlight: 7}";
+    let server = "shutdown: {delay: 1s}\n  limits: {maxConcurrentRequests: 7}";
     dir.write("durward.yaml", &TestDir::configuration(server, "  lxcfs: {optIn: {label: false}}\n"));
     serving.signal(Signal::HUP);
-    for key in ["server.limits", "server.drain"] {
+    for key in ["server.limits", "server.shutdown"] {
         serving.wait_for_log(|line| line["key"] == key);
     }
     serving.wait_for_log(|line| {
-        line["message"].as_str().is_some_and(|m| m.contains("`durward manifests` prints"))
+        line["message"].as_str().is_some_and(|m| m.contains("output of `durward manifests`"))
     });
     assert!(!serving.log().iter().any(|line| line["key"] == "server.tls"));
 }

@@ -14,7 +14,7 @@ fn prints_verdict_warnings_facts_and_the_patched_object() {
         "examples/lxcfs/reviews/lxcfs-allow.json",
         "examples/lxcfs/reviews/lxcfs-mutate.json",
         "examples/lxcfs/reviews/lxcfs-warn.json",
-        "--world",
+        "--snapshot",
         "examples/lxcfs/healthy",
         "-v",
         "--show-patch",
@@ -39,14 +39,14 @@ fn reports_missing_facts_as_unknown_with_the_flag_to_add() {
     let answer = &run.json()[0];
     assert_eq!((&answer["verdict"], &answer["allowed"]), (&"unknown".into(), &true.into()));
     assert_eq!(answer["causes"][0]["code"], "no-cluster");
-    assert!(answer["warnings"][0].as_str().unwrap().contains("--world DIR"), "{answer}");
+    assert!(answer["warnings"][0].as_str().unwrap().contains("--snapshot DIR"), "{answer}");
     let note =
-        "note: no --world was given: guards see nothing, and what they would have looked up is unknown\n";
+        "note: no --snapshot was given: guards see nothing, and what they would have looked up is unknown\n";
     assert_eq!(run.err, note);
     let fleet = ["--config", "examples/deletion/durward.yaml"];
     let run = durward(&[&["review", "examples/deletion/reviews/deletion-deny.json"], &fleet[..]].concat());
     assert_eq!((run.code, run.err.as_str()), (1, note));
-    let expected = "namespace \"shop\" could not be checked: the list of the fleet's clusters could not be read: no world was given (--world DIR); the control plane (pods could not be looked up: no world was given (--world DIR); and 8 more that could not be read). Try again";
+    let expected = "namespace \"shop\" could not be checked: the list of the fleet's clusters could not be read: no snapshot was given (--snapshot DIR); the control plane (pods could not be looked up: no snapshot was given (--snapshot DIR); and 8 more that could not be read). Try again";
     assert!(run.out.contains(expected), "{}", run.out);
     assert!(!run.out.contains("--kubeconfig"), "review has no such flag: {}", run.out);
 }
@@ -57,7 +57,7 @@ fn exits_with_one_on_a_denial() {
     dir.configure("  lxcfs: {onUnknown: deny}\n");
     let run = durward_in(
         dir.path(),
-        &["review", "--config", "durward.yaml", "--world", "blind", "-o", "json"],
+        &["review", "--config", "durward.yaml", "--snapshot", "blind", "-o", "json"],
         &example("lxcfs-unknown.json"),
     );
     assert_eq!(run.code, 1, "{}", run.err);
@@ -80,7 +80,7 @@ fn reads_several_reviews_as_stream_list_or_yaml() {
     ] {
         let run = durward_in(
             &crate::harness::root(),
-            &[&["review", "-", "--world", "examples/lxcfs/healthy", "-o", "json"], &CONFIG[..]].concat(),
+            &[&["review", "-", "--snapshot", "examples/lxcfs/healthy", "-o", "json"], &CONFIG[..]].concat(),
             &input,
         );
         assert_eq!(run.code, 0, "{}", run.err);
@@ -96,7 +96,8 @@ fn calls_guards_by_their_rules_or_by_name() {
         example("lxcfs-mutate.json").replace("\"pods\"", "\"services\"").replace("\"Pod\"", "\"Service\"");
     let ask = |more: &[&str]| {
         let arguments =
-            [&["review", "-", "--world", "examples/lxcfs/healthy", "-o", "json"], more, &CONFIG[..]].concat();
+            [&["review", "-", "--snapshot", "examples/lxcfs/healthy", "-o", "json"], more, &CONFIG[..]]
+                .concat();
         durward_in(&crate::harness::root(), &arguments, &service)
     };
     let run = ask(&[]);
@@ -116,7 +117,7 @@ fn skips_guards_that_do_not_select_the_namespace() {
         durward_in(dir.path(), &arguments, &example("lxcfs-mutate.json"))
     };
     let (other, this) = ("{matchLabels: {team: bank}}", "{matchLabels: {kubernetes.io/metadata.name: shop}}");
-    let snapshot = ["--world", "world"];
+    let snapshot = ["--snapshot", "world"];
     let json = [&snapshot[..], &["-o", "json"]].concat();
 
     let run = review(other, &snapshot);
@@ -159,7 +160,7 @@ fn exits_with_two_on_bad_input_and_answers_the_rest() {
     let good = example("lxcfs-allow.json");
     let run = durward_in(
         &crate::harness::root(),
-        &[&["review", "-", "nothing.json", "--world", "examples/lxcfs/healthy"], &CONFIG[..]].concat(),
+        &[&["review", "-", "nothing.json", "--snapshot", "examples/lxcfs/healthy"], &CONFIG[..]].concat(),
         &format!("{good}\n{{\"apiVersion\":\"v1\",\"kind\":\"Pod\"}}"),
     );
     assert_eq!(run.code, 2);

@@ -19,8 +19,8 @@ fn serves_on_free_ports_and_exits_with_zero_on_sigterm() {
     assert_eq!(answer["response"]["patchType"], "JSONPatch");
     assert_eq!(serving.client().ask("/nobody", "{}").0, 404);
     assert_eq!(serving.metric("durward_config_generation"), Some(1.0));
-    assert!(Serving::get(serving.admin, "/readyz?verbose").contains("namespaces"));
-    let metrics = Serving::get(serving.admin, "/metrics");
+    assert!(Serving::get(serving.metrics, "/readyz?verbose").contains("namespaces"));
+    let metrics = Serving::get(serving.metrics, "/metrics");
     let help: Vec<_> = metrics.lines().filter(|line| line.starts_with("# HELP ")).collect();
     assert!(help.len() > 10, "{metrics}");
     for line in help {
@@ -29,17 +29,18 @@ fn serves_on_free_ports_and_exits_with_zero_on_sigterm() {
 
     serving.signal(Signal::TERM);
     assert_eq!(serving.wait().code(), Some(0));
-    serving
-        .wait_for_log(|line| line["message"].as_str().is_some_and(|m| m.starts_with("stopped; everything")));
+    serving.wait_for_log(|line| {
+        line["message"].as_str().is_some_and(|m| m.starts_with("stopped; all requests"))
+    });
 }
 
 #[test]
 fn exits_at_once_with_one_on_a_second_signal() {
     let dir = TestDir::new();
-    dir.write("durward.yaml", &TestDir::configuration("drain: {lameDuck: 5m}", "  lxcfs: {}\n"));
+    dir.write("durward.yaml", &TestDir::configuration("shutdown: {delay: 5m}", "  lxcfs: {}\n"));
     let mut serving = dir.serve(&[]);
     serving.signal(Signal::TERM);
-    serving.wait_until("it is not ready", || Serving::get(serving.admin, "/readyz").contains(" 503 "));
+    serving.wait_until("it is not ready", || Serving::get(serving.metrics, "/readyz").contains(" 503 "));
     serving.signal(Signal::TERM);
     assert_eq!(serving.wait().code(), Some(1));
 }
@@ -53,13 +54,13 @@ fn changes_the_log_level_while_serving_and_reports_typos() {
             "PUT /log-level HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
             body.len()
         );
-        Serving::plain(serving.local, &request)
+        Serving::plain(serving.debug, &request)
     };
     assert!(put("debug").starts_with("HTTP/1.1 2"));
-    assert!(Serving::get(serving.local, "/log-level").contains("debug"));
+    assert!(Serving::get(serving.debug, "/log-level").contains("debug"));
     let slip = put("debgu");
     assert!(slip.starts_with("HTTP/1.1 400") && slip.contains("is no level"), "{slip}");
-    assert!(Serving::get(serving.local, "/log-level").contains("debug"));
+    assert!(Serving::get(serving.debug, "/log-level").contains("debug"));
 }
 
 #[test]
@@ -73,29 +74,33 @@ fn reports_why_it_cannot_start_with_the_next_step() {
 
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    let run = serve(&["--world", "world", "--listen", &address]);
+    let run = serve(&["--snapshot", "world", "--bind-address", &address]);
     assert_eq!(run.code, 1);
-    assert!(run.err.contains(&format!("error: cannot listen on {address} (server.listen)")), "{}", run.err);
+    assert!(
+        run.err.contains(&format!("error: cannot listen on {address} (server.bindAddress)")),
+        "{}",
+        run.err
+    );
 
-    let run = serve(&["--world", "world", "--tls-key", "ca.key"]);
+    let run = serve(&["--snapshot", "world", "--tls-key", "ca.key"]);
     assert_eq!(run.code, 2);
-    assert!(run.err.contains("error: the certificate cannot be served"), "{}", run.err);
+    assert!(run.err.contains("error: the serving certificate cannot be used"), "{}", run.err);
 
-    let run = serve(&["--world", "nowhere"]);
+    let run = serve(&["--snapshot", "nowhere"]);
     assert_eq!(run.code, 2);
     assert!(run.err.contains("nowhere"), "{}", run.err);
 
-    let run = serve(&["--world", "world", "--local", "0.0.0.0:0"]);
+    let run = serve(&["--snapshot", "world", "--debug-bind-address", "0.0.0.0:0"]);
     assert_eq!(run.code, 2);
     assert!(run.err.contains("loopback"), "{}", run.err);
 
-    let run = serve(&["--world", "world", "--log-level", "inof"]);
+    let run = serve(&["--snapshot", "world", "--log-level", "inof"]);
     assert_eq!(run.code, 2);
     assert!(run.err.contains("\"inof\" is no level"), "{}", run.err);
 
     let run = serve(&[]);
     assert_eq!(run.code, 2);
-    assert!(run.err.contains("give --kubeconfig FILE, or a recording with --world DIR"), "{}", run.err);
+    assert!(run.err.contains("give --kubeconfig FILE, or --snapshot DIR"), "{}", run.err);
 
     let run = serve(&["--kubeconfig", "nothing"]);
     assert_eq!(run.code, 2);
@@ -115,7 +120,7 @@ fn takes_a_context_flag_from_the_files_kubeconfig() {
     dir.write("files.yaml", &kubeconfig("of-the-file"));
     // kubectl's kubeconfig has the context, but for another cluster.
     dir.write(".kube/config", &kubeconfig("at-home"));
-    let configuration = TestDir::configuration("drain: {lameDuck: 0s}", "  lxcfs: {}\n");
+    let configuration = TestDir::configuration("shutdown: {delay: 0s}", "  lxcfs: {}\n");
     dir.write("durward.yaml", &format!("kubeconfig: files.yaml\ncontext: of-the-file\n{configuration}"));
     let run = dir.run(&["serve", "--config", "durward.yaml", "--context", "at-home"]);
     assert_eq!(run.code, 2, "{}", run.err);
@@ -163,7 +168,7 @@ fn stops_during_the_start_and_survives_sighup() {
     starting.signal(Signal::TERM);
     assert_eq!(starting.wait().code(), Some(0));
     assert!(since.elapsed() < Duration::from_secs(10), "{:?}", since.elapsed());
-    starting.wait_for_log(|line| line["message"] == "stopped before it served");
+    starting.wait_for_log(|line| line["message"] == "stopped during startup");
     // The plugin has been orphaned.
     let plugin = fs::read_to_string(dir.path().join("asked")).unwrap().trim().parse().unwrap();
     kill_process(Pid::from_raw(plugin).unwrap(), Signal::KILL).unwrap();
@@ -172,18 +177,18 @@ fn stops_during_the_start_and_survives_sighup() {
 #[test]
 fn text_log_lines_cannot_be_forged() {
     let dir = TestDir::new();
-    let arguments = ["serve", "--config", "durward.yaml", "--world", "blind", "--log-format", "text"];
+    let arguments = ["serve", "--config", "durward.yaml", "--snapshot", "blind", "--log-format", "text"];
     let mut serving = Serving::begun(dir.path(), &arguments);
     let mut listens = None;
-    serving.wait_until("it says where it listens", || {
-        listens = serving.lines().into_iter().find(|line| line.contains("listener=\"listen\""));
+    serving.wait_until("it logs its address", || {
+        listens = serving.lines().into_iter().find(|line| line.contains("listener=\"webhook\""));
         listens.is_some()
     });
     let line = listens.unwrap();
     assert!(line.contains(" INFO ") && line.contains("durward::serve: listening"), "{line}");
     assert!(!line.contains('\u{1b}'), "colours without a terminal: {line}");
     let address = line.split("address=").nth(1).unwrap().split(' ').next().unwrap();
-    serving.listen = address.parse().unwrap();
+    serving.webhook = address.parse().unwrap();
 
     let review = example("lxcfs-unknown.json");
     let user = serde_json::from_str::<serde_json::Value>(&review).unwrap()["request"]["userInfo"]["username"]

@@ -22,7 +22,7 @@ pub(super) async fn run(route: &Route, request: &Request<'_>, began: Instant, bu
     let ruling = if Instant::now() >= deadline {
         // The guard has no part in this: the body came slowly, or the caller's timeout is too short.
         let limit = format_duration(budget);
-        let text = format!("the review was not here whole within {limit}, too late to ask");
+        let text = format!("the request took longer than {limit} to arrive, so the guard was not called");
         Ruling::unknown(Cause::new("late", text))
     } else {
         // `async`, so that a panic before the guard returns its future is caught too.
@@ -36,12 +36,12 @@ pub(super) async fn run(route: &Route, request: &Request<'_>, began: Instant, bu
                 let (uid, panic) = (uid.as_ref(), panic.as_ref());
                 tracing::error!(target: "durward::review", uid, guard = name, panic, "a guard panicked");
                 let text =
-                    format!("the {name} guard failed in itself; its log has the reason under uid {uid}");
+                    format!("the {name} guard failed (internal error); see Durward's log for uid {uid}");
                 Ruling::unknown(Cause::new("panic", text))
             }
             Err(_) => {
                 route.metrics.deadlines.inc();
-                let text = format!("the {name} guard did not rule within {}", format_duration(budget));
+                let text = format!("the {name} guard did not answer within {}", format_duration(budget));
                 Ruling::unknown(Cause::new("deadline", text))
             }
         }
@@ -63,7 +63,7 @@ impl<T> Future for CatchDrop<'_, T> {
 impl<T> Drop for CatchDrop<'_, T> {
     fn drop(&mut self) {
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(self.0.take()))) {
-            tracing::error!(panic = panic_message(panic.as_ref()), "a guard panicked while it was stopped");
+            tracing::error!(panic = panic_message(panic.as_ref()), "a guard panicked when it was cancelled");
         }
     }
 }
@@ -72,5 +72,5 @@ impl<T> Drop for CatchDrop<'_, T> {
 pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned())
-        .unwrap_or_else(|| "a panic without a text".to_owned())
+        .unwrap_or_else(|| "a panic without a message".to_owned())
 }

@@ -75,8 +75,10 @@ impl Pipeline {
         let (reviews, bytes) = (metrics.in_flight.clone(), metrics.bytes_in_flight.clone());
         Self {
             plan,
-            reviews: Budget::observed(limits.in_flight, move |change| _ = reviews.inc_by(change)),
-            bytes: Budget::observed(limits.bytes_in_flight, move |change| _ = bytes.inc_by(change)),
+            reviews: Budget::observed(limits.max_concurrent_requests, move |change| {
+                _ = reviews.inc_by(change);
+            }),
+            bytes: Budget::observed(limits.max_total_bytes, move |change| _ = bytes.inc_by(change)),
             limits,
             body_timeout: timeouts.body,
             drain,
@@ -135,11 +137,11 @@ impl Pipeline {
         let has_length = request.headers().contains_key(CONTENT_LENGTH);
         let length = request.body().size_hint().exact().filter(|_| has_length).ok_or(Refusal::NoLength)?;
         let length = match usize::try_from(length) {
-            Ok(fits) if fits <= self.limits.body_bytes => fits,
-            _ => return Err(Refusal::TooLarge { length, most: self.limits.body_bytes }),
+            Ok(fits) if fits <= self.limits.max_request_bytes => fits,
+            _ => return Err(Refusal::TooLarge { length, most: self.limits.max_request_bytes }),
         };
         check_content_type(request.headers().get(CONTENT_TYPE))?;
-        let timeout = deadline::timeout(request.uri().query(), self.limits.deadline)?;
+        let timeout = deadline::timeout(request.uri().query(), self.limits.request_timeout)?;
         if self.reviews.is_exhausted() {
             return Err(Refusal::TooManyReviews);
         }

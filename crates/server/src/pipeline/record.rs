@@ -84,7 +84,7 @@ impl Drop for Record<'_> {
             name = for_log(&self.request.name).as_ref(),
             user = for_log(&self.request.user.name).as_ref(),
             duration_ms = self.began.elapsed().as_secs_f64() * 1000.0,
-            "the caller hung up before the review was answered"
+            "the caller disconnected before the answer"
         );
     }
 }

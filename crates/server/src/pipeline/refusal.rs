@@ -15,21 +15,19 @@ use crate::deadline::{BadTimeout, format_duration};
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Refusal {
     /// 404
-    #[error("no guard answers at {path}; those that do: {known}")]
+    #[error("unknown path {path}; guards are at: {known}")]
     UnknownPath { path: String, known: String },
     /// 405
-    #[error("{method} is not understood here: an AdmissionReview is sent with POST")]
+    #[error("method {method} is not allowed: send an AdmissionReview with POST")]
     Method { method: String },
     /// 411
-    #[error(
-        "the request has no Content-Length: how large a review is must be known before it is read, so chunked bodies are not taken"
-    )]
+    #[error("the request has no Content-Length; chunked bodies are not supported")]
     NoLength,
     /// 413
-    #[error("the body has {length} bytes and {most} are the most that is taken (server.limits.bodyBytes)")]
+    #[error("the body has {length} bytes, more than the limit of {most} (server.limits.maxRequestBytes)")]
     TooLarge { length: u64, most: usize },
     /// 415
-    #[error("the Content-Type is {got:?} and must be application/json")]
+    #[error("the Content-Type is {got:?}; it must be application/json")]
     ContentType { got: String },
     /// 400
     #[error("{0}")]
@@ -38,18 +36,16 @@ pub(crate) enum Refusal {
     #[error("{0}")]
     Malformed(#[from] Malformed),
     /// 408
-    #[error("of {length} bytes only {arrived} arrived within {}", format_duration(*.time))]
+    #[error("only {arrived} of {length} bytes arrived within {}", format_duration(*.time))]
     Slow { length: usize, arrived: usize, time: Duration },
     /// 400
-    #[error("of {length} bytes only {arrived} arrived before the connection broke")]
+    #[error("only {arrived} of {length} bytes arrived before the connection ended")]
     Broken { length: usize, arrived: usize },
     /// 503
-    #[error("too many reviews are being decided here just now; ask again in a second")]
+    #[error("too many concurrent requests (server.limits.maxConcurrentRequests); retry in a second")]
     TooManyReviews,
     /// 503
-    #[error(
-        "the reviews that are here just now, and their answers, fill the memory that is set aside for them; ask again in a second"
-    )]
+    #[error("requests and responses use all memory (server.limits.maxTotalBytes); retry in a second")]
     TooManyBytes,
 }
 

@@ -53,35 +53,33 @@ pub enum CertificateFault {
     #[error("cannot be read: {0}")]
     File(#[source] FileError),
     /// A damaged PEM block.
-    #[error("holds a PEM block that is damaged: {0}")]
+    #[error("contains a damaged PEM block: {0}")]
     Damaged(String),
     /// The file has no certificate.
-    #[error("holds no PEM block CERTIFICATE{}", if *.key { ", but a private key: are certificate and key exchanged?" } else { "" })]
+    #[error("contains no PEM block CERTIFICATE{}", if *.key { ", but a private key; are certificate and key swapped?" } else { "" })]
     NoCertificate {
         /// Whether it has a key instead.
         key: bool,
     },
     /// The file has no key.
-    #[error("holds no PEM block PRIVATE KEY{}", if *.certificate { ", but a certificate: are certificate and key exchanged?" } else { "" })]
+    #[error("contains no PEM block PRIVATE KEY{}", if *.certificate { ", but a certificate; are certificate and key swapped?" } else { "" })]
     NoKey {
         /// Whether it has a certificate instead.
         certificate: bool,
     },
     /// The key is encrypted.
-    #[error(
-        "holds an encrypted private key, and nobody is there to type a password: decrypt it with `openssl pkey -in FILE -out FILE`"
-    )]
+    #[error("contains an encrypted private key; decrypt it with `openssl pkey -in FILE -out FILE`")]
     EncryptedKey,
     /// The file has more than one key.
-    #[error("holds {0} private keys; it must be clear which one is meant, so leave one")]
+    #[error("contains {0} private keys; keep one")]
     SeveralKeys(usize),
     /// The key cannot be used.
     #[error(
-        "holds a private key that cannot be used ({0}): RSA from 2048 bits, ECDSA P-256, P-384, P-521 and Ed25519 can"
+        "contains an unsupported private key ({0}); use RSA (2048 bits or more), ECDSA P-256, P-384, P-521 or Ed25519"
     )]
     UnusableKey(#[source] rustls::Error),
     /// A certificate cannot be parsed.
-    #[error("certificate {number} of the chain cannot be read: {why}")]
+    #[error("certificate {number} of the chain cannot be parsed: {why}")]
     Unparsable {
         /// Counted from 1.
         number: usize,
@@ -90,12 +88,12 @@ pub enum CertificateFault {
     },
     /// The key does not belong to the leaf.
     #[error(
-        "the private key does not belong to the first certificate: write both together, the leaf before its issuers"
+        "the private key does not belong to the first certificate; write both files together, the leaf before its issuers"
     )]
     KeyMismatch,
     /// A certificate was not issued by the next one.
     #[error(
-        "certificate {number} of the chain was issued by {issuer:?}, but the next one is {next:?}: order them from leaf to root"
+        "certificate {number} of the chain was issued by {issuer:?}, but the next one is {next:?}; order them from leaf to root"
     )]
     BrokenChain {
         /// Counted from 1.
@@ -106,30 +104,28 @@ pub enum CertificateFault {
         next: String,
     },
     /// The certificate has no names.
-    #[error(
-        "the certificate has no subject alternative name, the only place where the API server looks for the service's name"
-    )]
+    #[error("the certificate has no subject alternative name; API servers ignore the common name")]
     NoNames,
     /// The certificate is not for servers.
     #[error("the certificate's extended key usage does not allow server authentication")]
     NotForServers,
     /// The certificate has expired.
-    #[error("the certificate ended at {not_after}: renew it")]
+    #[error("the certificate expired at {not_after}; renew it")]
     Ended {
         /// In RFC 3339.
         not_after: String,
     },
     /// The certificate is not valid yet.
-    #[error("the certificate is valid only from {not_before}: is this machine's clock right?")]
+    #[error("the certificate is not valid before {not_before}; check the clock of this machine")]
     NotYet {
         /// In RFC 3339.
         not_before: String,
     },
     /// rustls rejects the certificate together with the other settings.
-    #[error("cannot be served: {0}")]
+    #[error("cannot be used: {0}")]
     Unservable(#[source] rustls::Error),
     /// The client CA cannot be used.
-    #[error("holds authorities that callers cannot be checked against: {0}")]
+    #[error("contains no usable client CA: {0}")]
     Authorities(String),
 }
 

@@ -1,8 +1,8 @@
-//! Verifies client certificates. In count mode every handshake succeeds, and the certificate is verified afterwards: this mode
-//! finds out whom `require` would refuse.
+//! Verifies client certificates. In mode `request` every handshake succeeds, and the certificate is verified afterwards: this
+//! mode shows which callers `require` would refuse.
 //!
 //! Fact: webpki parses the certificate again to check the handshake's signature. It rejects X.509 v1 (which `openssl x509 -req`
-//! creates without extensions) and RSA keys below 2048 bits. In count mode such a certificate is only counted as invalid.
+//! creates without extensions) and RSA keys below 2048 bits. In mode `request` such a certificate is only counted as invalid.
 
 use std::cell::Cell;
 use std::sync::Arc;

@@ -17,7 +17,7 @@ pub use certificate::{Certificate, CertificateError, CertificateFault};
 pub(crate) use client_certificate::with_key_proof;
 pub(crate) use reloader::{CertReloader, reload_periodically};
 
-use crate::settings::{ClientCertificates, TlsVersion};
+use crate::settings::{ClientAuth, TlsVersion};
 
 /// TLS configuration of new connections. Certificate, client CA and sessions are one value and change together: a session that
 /// is resumed after a change would show the old certificate and skip the new CA.
@@ -31,7 +31,7 @@ impl ServerTls {
     fn new(
         certificate: &Certificate,
         min_version: TlsVersion,
-        client: &ClientCertificates,
+        client: &ClientAuth,
         ca: Option<&[u8]>,
     ) -> Result<Self, CertificateFault> {
         let verifier = ca.map(client_certificate::verifier).transpose()?;
@@ -43,10 +43,10 @@ impl ServerTls {
             .with_protocol_versions(versions)
             .map_err(CertificateFault::Unservable)?;
         let builder = match (client, &verifier) {
-            (ClientCertificates::Count { .. }, Some(verifier)) => builder.with_client_cert_verifier(
-                Arc::new(client_certificate::CountingVerifier(Arc::clone(verifier))),
-            ),
-            (ClientCertificates::Require { .. }, Some(verifier)) => {
+            (ClientAuth::Request { .. }, Some(verifier)) => builder.with_client_cert_verifier(Arc::new(
+                client_certificate::CountingVerifier(Arc::clone(verifier)),
+            )),
+            (ClientAuth::Require { .. }, Some(verifier)) => {
                 builder.with_client_cert_verifier(Arc::clone(verifier))
             }
             _ => builder.with_no_client_auth(),
@@ -54,7 +54,7 @@ impl ServerTls {
         let served = SingleCertAndKey::from(certificate.certified.as_ref().clone());
         let mut config = builder.with_cert_resolver(Arc::new(served));
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        if let ClientCertificates::Count { .. } = client {
+        if let ClientAuth::Request { .. } = client {
             // A resumed session does not prove the key again, so the result of the first handshake would be lost.
             config.session_storage = Arc::new(NoServerSessionStorage {});
             config.send_tls13_tickets = 0;

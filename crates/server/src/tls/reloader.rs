@@ -46,7 +46,7 @@ struct Files {
 impl Files {
     fn read(settings: &TlsSettings) -> Result<Self, CertificateError> {
         let material = Material::read(&settings.certificate)?;
-        let ca = settings.client.ca().map(|path| read_pem(path)).transpose()?;
+        let ca = settings.client_auth.ca_file().map(|path| read_pem(path)).transpose()?;
         let mut digest = Sha256::new();
         for part in [Some(&material.cert), Some(&material.key), ca.as_ref()].into_iter().flatten() {
             digest.update(part.len().to_be_bytes());
@@ -57,12 +57,13 @@ impl Files {
 
     fn load(&self, settings: &TlsSettings) -> Result<(Certificate, ServerTls), CertificateError> {
         let certificate = Certificate::from_material(&self.material)?;
-        let place = || match settings.client.ca() {
+        let place = || match settings.client_auth.ca_file() {
             Some(path) => path.display().to_string(),
             None => self.material.cert_place.clone(),
         };
-        let tls = ServerTls::new(&certificate, settings.min_version, &settings.client, self.ca.as_deref())
-            .map_err(|fault| CertificateError { place: place(), fault })?;
+        let tls =
+            ServerTls::new(&certificate, settings.min_version, &settings.client_auth, self.ca.as_deref())
+                .map_err(|fault| CertificateError { place: place(), fault })?;
         Ok((certificate, tls))
     }
 }
@@ -105,16 +106,16 @@ impl CertReloader {
     pub(crate) fn reload(&mut self, now: SystemTime) {
         let error = self.replace(now).err().map(|error| error.to_string());
         if let Some(error) = error.as_deref().filter(|error| self.last_error.as_deref() != Some(error)) {
-            self.metrics.server().count_certificate_load("refused");
+            self.metrics.server().count_certificate_load("rejected");
             let certificate = self.status.certificate.load();
             tracing::warn!(
                 reason = error,
                 serial = certificate.serial(),
                 not_after = certificate.not_after_text(),
-                "the certificate files changed and cannot be served: the certificate from before stays in force"
+                "the new certificate files are invalid; the old certificate stays active"
             );
         }
-        let problem = error.as_ref().map(|error| format!("new files cannot be served: {error}"));
+        let problem = error.as_ref().map(|error| format!("new files are invalid: {error}"));
         self.status.report(problem.as_deref(), now);
         self.last_error = error;
     }
@@ -144,12 +145,12 @@ impl CertReloader {
         self.tls.store(Arc::new(tls));
         let metrics = self.metrics.server();
         metrics.certificate_not_after.set(certificate.not_after_seconds());
-        metrics.count_certificate_load("taken");
+        metrics.count_certificate_load("loaded");
         tracing::info!(
             serial = certificate.serial(),
             names = certificate.names().join(","),
             not_after = certificate.not_after_text(),
-            "new certificate in force"
+            "new certificate loaded"
         );
         self.status.certificate.store(Arc::new(certificate));
         self.digest = files.digest;
@@ -164,7 +165,7 @@ impl CertStatus {
         match (certificate.valid_at(now).err(), problem) {
             (None, None) => self.check.pass(),
             (None, Some(problem)) => self.check.note(format!(
-                "{problem}; the certificate from before stays, until {}",
+                "{problem}; the old certificate stays active until {}",
                 certificate.not_after_text()
             )),
             (Some(fault), None) => self.check.fail(fault.to_string()),
@@ -196,16 +197,14 @@ pub(crate) async fn reload_periodically(
                 break result;
             }
             if !std::mem::replace(&mut is_logged, true) {
-                tracing::warn!(
-                    "a look at the certificate files hangs: does what they are mounted from answer?"
-                );
+                tracing::warn!("reading the certificate files hangs; check the file system they are on");
             }
             let waited = format_duration(Duration::from_secs(began.elapsed().as_secs()));
-            let problem = format!("a look at the certificate files has hung for {waited}");
+            let problem = format!("reading the certificate files has hung for {waited}");
             status.report(Some(&problem), SystemTime::now());
         };
         if let Err(error) = result {
-            tracing::error!(reason = %error, "looking at the certificate files failed; the certificate in force stays");
+            tracing::error!(reason = %error, "reading the certificate files failed; the old certificate stays active");
         }
     }
 }
@@ -247,11 +246,11 @@ mod tests {
         write(directory.path(), 2030, 2032);
         let early = start(directory.path(), year(2029)).1.err().unwrap().to_string();
         assert!(
-            early.ends_with("valid only from 2030-01-01T00:00:00Z: is this machine's clock right?"),
+            early.ends_with("not valid before 2030-01-01T00:00:00Z; check the clock of this machine"),
             "{early}"
         );
         let late = start(directory.path(), year(2033)).1.err().unwrap().to_string();
-        assert!(late.ends_with("the certificate ended at 2032-01-01T00:00:00Z: renew it"), "{late}");
+        assert!(late.ends_with("the certificate expired at 2032-01-01T00:00:00Z; renew it"), "{late}");
     }
 
     #[test]
@@ -263,7 +262,7 @@ mod tests {
         assert!(checks.readiness().ready);
         reloader.reload(year(2033));
         assert!(
-            checks.readiness().text.contains("[-]certificate failed: the certificate ended at 2032-01-01")
+            checks.readiness().text.contains("[-]certificate failed: the certificate expired at 2032-01-01")
         );
         write(directory.path(), 2032, 2035);
         reloader.reload(year(2033));
@@ -276,9 +275,9 @@ mod tests {
         for (to, expected) in [
             (
                 2020,
-                "[-]certificate failed: the certificate ended at 2020-01-01T00:00:00Z: renew it; and a look",
+                "[-]certificate failed: the certificate expired at 2020-01-01T00:00:00Z; renew it; and reading",
             ),
-            (4000, "[!]certificate: a look at the certificate files has hung for "),
+            (4000, "[!]certificate: reading the certificate files has hung for "),
         ] {
             let directory = tempfile::tempdir().unwrap();
             write(directory.path(), 2018, to);
@@ -325,7 +324,7 @@ mod tests {
         let mut reloader = reloader.unwrap();
         write(directory.path(), 2032, 2036);
         reloader.reload(year(2031));
-        assert!(checks.readiness().text.contains("[!]certificate: new files cannot be served"));
+        assert!(checks.readiness().text.contains("[!]certificate: new files are invalid"));
         reloader.reload(year(2033));
         assert_eq!(checks.readiness_of("certificate").unwrap().text, "[+]certificate ok\n");
     }
@@ -338,7 +337,7 @@ mod tests {
         let mut reloader = reloader.unwrap();
         write(directory.path(), 2031, 2033);
         reloader.reload(year(2034));
-        assert!(checks.readiness().text.contains("ended at 2033-01-01"), "{}", checks.readiness().text);
+        assert!(checks.readiness().text.contains("expired at 2033-01-01"), "{}", checks.readiness().text);
     }
 
     #[test]
@@ -349,6 +348,6 @@ mod tests {
         std::fs::write(directory.path().join("k"), "half a key").unwrap();
         reloader.reload(year(2031));
         reloader.reload(year(2031));
-        assert!(reloader.metrics.encode().contains("durward_certificate_loads_total{result=\"refused\"} 1"));
+        assert!(reloader.metrics.encode().contains("durward_certificate_loads_total{result=\"rejected\"} 1"));
     }
 }

@@ -46,8 +46,8 @@ async fn replaces_the_certificate_under_load_without_a_failed_request() {
     .await;
     assert_eq!(kept.post("/g", review("kept", 0)).await.status, 200);
     assert_eq!(kept.serial_of_server(), "1001");
-    server.wait_for_metric("durward_certificate_loads_total{result=\"taken\"}", 1.0).await;
-    server.wait_for_metric("durward_certificate_loads_total{result=\"refused\"}", 0.0).await;
+    server.wait_for_metric("durward_certificate_loads_total{result=\"loaded\"}", 1.0).await;
+    server.wait_for_metric("durward_certificate_loads_total{result=\"rejected\"}", 0.0).await;
     assert!(server.checks.readiness().text.contains("[+]certificate ok"));
 }
 
@@ -64,16 +64,16 @@ async fn keeps_the_old_certificate_if_the_new_key_does_not_belong_to_it() {
     let (second, third) = (second.unwrap(), third.unwrap());
     let mismatched = Issued { cert: second.cert.clone(), key: third.key.clone() };
     mismatched.mount(mount.path(), "v2");
-    server.wait_for_metric("durward_certificate_loads_total{result=\"refused\"}", 1.0).await;
+    server.wait_for_metric("durward_certificate_loads_total{result=\"rejected\"}", 1.0).await;
     assert_eq!(serial(&server).await, "1");
     let answer = server.admin("/readyz?verbose").await;
     assert_eq!(answer.status, 200);
-    assert!(answer.text().contains("[!]certificate: new files cannot be served: "), "{}", answer.text());
+    assert!(answer.text().contains("[!]certificate: new files are invalid: "), "{}", answer.text());
     assert!(answer.text().contains("the private key does not belong to the first certificate"));
     // The same fault is counted once, although the files are read often.
     third.mount(mount.path(), "v3");
     wait_until("the new certificate is used", async || serial(&server).await == "3").await;
-    server.wait_for_metric("durward_certificate_loads_total{result=\"refused\"}", 1.0).await;
+    server.wait_for_metric("durward_certificate_loads_total{result=\"rejected\"}", 1.0).await;
     assert!(server.admin("/readyz?verbose").await.text().contains("[+]certificate ok"));
 }
 
@@ -83,7 +83,7 @@ async fn keeps_the_old_certificate_if_the_files_disappear() {
     let server = builder(mount.path(), |builder| builder.ca.issue(1)).start().await;
     std::fs::remove_file(mount.path().join("..data")).unwrap();
     wait_until("the missing files are reported", async || {
-        server.checks.readiness().text.contains("[!]certificate: new files cannot be served: ")
+        server.checks.readiness().text.contains("[!]certificate: new files are invalid: ")
     })
     .await;
     assert!(server.checks.readiness().text.contains("cannot be read: No such file"));
@@ -102,7 +102,7 @@ async fn does_not_replace_a_valid_certificate_by_an_expired_one() {
     let server = builder.start().await;
     ended.unwrap().mount(mount.path(), "v2");
     wait_until("the new one is refused", async || {
-        server.checks.readiness().text.contains("ended at 2020-01-02T00:00:00Z: renew it")
+        server.checks.readiness().text.contains("expired at 2020-01-02T00:00:00Z; renew it")
     })
     .await;
     assert!(server.checks.readiness().ready);

@@ -12,7 +12,7 @@ async fn server(gate: &Gate) -> TestServer {
         .guard(Stub::new("wait", Behavior::Wait(gate.clone())))
         .guard(Stub::new("allow", Behavior::Allow))
         .guard(Stub::new("long", Behavior::LongPatch(16 << 20)))
-        .with(|options| options.limits.connections = MAX)
+        .with(|options| options.limits.max_connections = MAX)
         .start()
         .await
 }
@@ -54,7 +54,7 @@ async fn closes_the_longest_idle_connection_at_the_limit() {
         assert_eq!(idle[at].post("/allow", review("web", 0)).await.status, 200);
     }
     assert_eq!(another.post("/allow", review("web", 0)).await.status, 200);
-    server.wait_for_metric("durward_connections_made_room_total", 1.0).await;
+    server.wait_for_metric("durward_idle_connections_closed_total", 1.0).await;
     server.wait_for_metric("durward_connections", MAX as f64).await;
     server.wait_for_metric("durward_shed_total{cause=\"connections\"}", 0.0).await;
 }
@@ -78,7 +78,7 @@ async fn closes_silent_handshakes_and_half_read_heads_at_the_limit() {
     let server = server(&Gate::new()).await;
     let mut silent = Vec::new();
     for _ in 0..2 * MAX {
-        silent.push(TcpStream::connect(server.addresses.listen).await.unwrap());
+        silent.push(TcpStream::connect(server.addresses.webhook).await.unwrap());
     }
     for _ in 0..3 {
         assert_eq!(server.post("/allow", review("web", 0)).await.status, 200);
@@ -101,7 +101,7 @@ async fn refuses_a_connection_while_all_are_busy_and_answers_each() {
     let server = server(&gate).await;
     let mut busy = busy(&server).await;
     for _ in 0..3 {
-        assert!(Client::connect(server.addresses.listen, &server.trust).await.is_err());
+        assert!(Client::connect(server.addresses.webhook, &server.trust).await.is_err());
     }
     server.wait_for_metric("durward_shed_total{cause=\"connections\"}", 3.0).await;
     gate.open(MAX);
@@ -111,7 +111,7 @@ async fn refuses_a_connection_while_all_are_busy_and_answers_each() {
     }
     // All are answered, so one of them is closed.
     assert_eq!(server.post("/allow", review("web", 0)).await.status, 200);
-    server.wait_for_metric("durward_connections_made_room_total", 1.0).await;
+    server.wait_for_metric("durward_idle_connections_closed_total", 1.0).await;
 }
 
 #[tokio::test]
@@ -128,13 +128,13 @@ async fn does_not_close_a_connection_whose_answer_is_not_taken() {
         others.push(begin_review(&server, "/wait").await);
     }
     server.wait_for_metric("durward_reviews_in_flight", (MAX - 1) as f64).await;
-    assert!(Client::connect(server.addresses.listen, &server.trust).await.is_err());
+    assert!(Client::connect(server.addresses.webhook, &server.trust).await.is_err());
     let answer = taking.answer().await.unwrap();
     assert_eq!(answer.status, 200);
     assert!(answer.body.len() > 16 << 20);
     // After its answer was taken, the connection can be closed.
     wait_until("the connection whose answer was taken is closed", async || {
-        Client::connect(server.addresses.listen, &server.trust).await.is_ok()
+        Client::connect(server.addresses.webhook, &server.trust).await.is_ok()
     })
     .await;
     assert!(taking.is_closed().await);
@@ -149,7 +149,7 @@ async fn silent_connections_do_not_block_probes_on_the_admin_port() {
     let server = server(&Gate::new()).await;
     let mut silent = Vec::new();
     for at in 0..300 {
-        let tcp = TcpStream::connect(server.addresses.admin).await.unwrap();
+        let tcp = TcpStream::connect(server.addresses.metrics).await.unwrap();
         if at % 2 == 0 {
             tcp.writable().await.unwrap();
             tcp.try_write(b"GET /livez HT").unwrap();

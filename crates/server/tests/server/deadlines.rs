@@ -23,14 +23,14 @@ async fn drops_a_guard_at_its_deadline_and_settles_by_its_policy() {
     assert_eq!(strict["response"]["allowed"], false);
     assert_eq!(
         strict["response"]["status"]["message"],
-        "pod \"web\" could not be checked: the strict guard did not rule within 150 ms"
+        "pod \"web\" could not be checked: the strict guard did not answer within 150 ms"
     );
     assert!(dropped.load(Ordering::SeqCst));
     let lenient = server.post("/lenient?timeout=300ms", review("web", 0)).await.json();
     assert_eq!(lenient["response"]["allowed"], true);
     assert_eq!(
         lenient["response"]["warnings"][0],
-        "allowed without a check: the lenient guard did not rule within 150 ms"
+        "allowed without a check: the lenient guard did not answer within 150 ms"
     );
     server.wait_for_metric("durward_guard_deadlines_total{guard=\"strict\"}", 1.0).await;
     server.wait_for_metric("durward_unknown_total{guard=\"strict\",cause=\"deadline\"}", 1.0).await;
@@ -41,12 +41,12 @@ async fn drops_a_guard_at_its_deadline_and_settles_by_its_policy() {
 async fn limits_the_timeout_of_the_caller_to_the_configured_deadline() {
     let server = ServerBuilder::new()
         .guard(Stub::new("hang", Behavior::Hang(Arc::default())))
-        .with(|options| options.limits.deadline = Duration::from_millis(200))
+        .with(|options| options.limits.request_timeout = Duration::from_millis(200))
         .start()
         .await;
     for query in ["", "?timeout=30s"] {
         let answer = server.post(&format!("/hang{query}"), review("web", 0)).await;
-        assert!(answer.text().contains("did not rule within 100 ms"), "{}", answer.text());
+        assert!(answer.text().contains("did not answer within 100 ms"), "{}", answer.text());
     }
 }
 
@@ -54,7 +54,7 @@ async fn limits_the_timeout_of_the_caller_to_the_configured_deadline() {
 async fn answers_a_timeout_of_zero_without_calling_the_guard() {
     let server = ServerBuilder::new().guard(Stub::new("panic", Behavior::PanicAtOnce)).start().await;
     let answer = server.post("/panic?timeout=0s", review("web", 0)).await;
-    assert!(answer.text().contains("not here whole within 0 ms, too late to ask"), "{}", answer.text());
+    assert!(answer.text().contains("took longer than 0 ms to arrive"), "{}", answer.text());
     assert!(server.metric("durward_guard_panics_total{guard=\"panic\"}") < 1.0);
 }
 
@@ -74,7 +74,7 @@ async fn does_not_count_a_late_body_as_a_deadline_of_the_guard() {
     assert_eq!(answer["response"]["allowed"], false);
     assert_eq!(
         answer["response"]["status"]["message"],
-        "pod \"web\" could not be checked: the review was not here whole within 50 ms, too late to ask"
+        "pod \"web\" could not be checked: the request took longer than 50 ms to arrive, so the guard was not called"
     );
     server.wait_for_metric("durward_unknown_total{guard=\"prompt\",cause=\"late\"}", 1.0).await;
     server.wait_for_metric("durward_guard_deadlines_total{guard=\"prompt\"}", 0.0).await;
@@ -87,6 +87,6 @@ async fn answers_although_the_guard_panics_when_dropped() {
     for _ in 0..2 {
         let answer = client.post("/bomb?timeout=100ms", review("web", 0)).await;
         assert_eq!(answer.status, 200);
-        assert!(answer.text().contains("did not rule within 50 ms"), "{}", answer.text());
+        assert!(answer.text().contains("did not answer within 50 ms"), "{}", answer.text());
     }
 }

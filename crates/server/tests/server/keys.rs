@@ -103,17 +103,17 @@ fn reports_each_fault() {
     let garbage = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
     let garbage_key = "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n";
     for (cert, key, expected) in [
-        ("", key, "the certificate in memory: holds no PEM block CERTIFICATE"),
-        (key, cert, "holds no PEM block CERTIFICATE, but a private key: are certificate and key exchanged?"),
-        (cert, "", "the key in memory: holds no PEM block PRIVATE KEY"),
-        (cert, cert, "holds no PEM block PRIVATE KEY, but a certificate"),
-        (cert, encrypted, "holds an encrypted private key"),
-        (cert, old_encrypted, "holds an encrypted private key"),
-        (cert, &format!("{key}{other}"), "holds 2 private keys"),
+        ("", key, "the certificate in memory: contains no PEM block CERTIFICATE"),
+        (key, cert, "contains no PEM block CERTIFICATE, but a private key; are certificate and key swapped?"),
+        (cert, "", "the key in memory: contains no PEM block PRIVATE KEY"),
+        (cert, cert, "contains no PEM block PRIVATE KEY, but a certificate"),
+        (cert, encrypted, "contains an encrypted private key"),
+        (cert, old_encrypted, "contains an encrypted private key"),
+        (cert, &format!("{key}{other}"), "contains 2 private keys"),
         (cert, &other, "the private key does not belong to the first certificate"),
-        (torn, key, "holds a PEM block that is damaged"),
-        (garbage, key, "certificate 1 of the chain cannot be read"),
-        (cert, garbage_key, "holds a private key that cannot be used"),
+        (torn, key, "contains a damaged PEM block"),
+        (garbage, key, "certificate 1 of the chain cannot be parsed"),
+        (cert, garbage_key, "contains an unsupported private key"),
     ] {
         let error = load(cert, key).unwrap_err();
         assert!(error.contains(expected), "{expected:?} is not in {error:?}");
@@ -141,7 +141,7 @@ fn a_path_to_something_that_is_no_file_is_told_and_does_not_hang() {
         let files = server::CertificateFiles { cert: path.to_owned(), key: path.to_owned() };
         Certificate::load(&CertificateSource::Files(files)).unwrap_err().to_string()
     };
-    assert!(files(directory.path()).ends_with(": cannot be read: it is a folder, not a file"));
+    assert!(files(directory.path()).ends_with(": cannot be read: it is a directory, not a file"));
     assert_eq!(files("/dev/zero".as_ref()), "/dev/zero: cannot be read: it is a device, not a file");
     let large = directory.path().join("large");
     std::fs::write(&large, vec![b'x'; (1 << 20) + 1]).unwrap();

@@ -13,9 +13,9 @@ async fn small_server(gate: &Gate) -> TestServer {
         .guard(Stub::new("wait", Behavior::Wait(gate.clone())))
         .guard(Stub::new("allow", Behavior::Allow))
         .with(|options| {
-            options.limits.body_bytes = 3000;
-            options.limits.bytes_in_flight = 2 * COST + 4000;
-            options.limits.in_flight = 2;
+            options.limits.max_request_bytes = 3000;
+            options.limits.max_total_bytes = 2 * COST + 4000;
+            options.limits.max_concurrent_requests = 2;
         })
         .start()
         .await
@@ -41,7 +41,7 @@ async fn bytes_over_the_budget_are_shed_until_a_review_is_answered() {
     assert_eq!(shed.header("retry-after"), Some("1"));
     assert!(shed.closes());
     assert_eq!(shed.header("content-type"), Some("text/plain; charset=utf-8"));
-    assert!(shed.text().contains("fill the memory"), "{}", shed.text());
+    assert!(shed.text().contains("use all memory"), "{}", shed.text());
     server.wait_for_metric("durward_shed_total{cause=\"bytes\"}", 1.0).await;
     // A shed review reserves nothing.
     server.wait_for_metric("durward_bytes_in_flight", (COST + body.len()) as f64).await;
@@ -127,7 +127,7 @@ async fn answers_408_to_a_body_that_does_not_arrive_in_time() {
     client.send("{\"kind\":").await;
     let answer = client.answer().await.unwrap();
     assert_eq!(answer.status, 408);
-    assert_eq!(answer.text(), "of 3000 bytes only 8 arrived within 100 ms\n");
+    assert_eq!(answer.text(), "only 8 of 3000 bytes arrived within 100 ms\n");
     assert!(answer.closes());
     assert!(client.is_closed().await);
     server.wait_for_metric("durward_bytes_in_flight", 0.0).await;
@@ -179,7 +179,7 @@ async fn unread_answers_fill_the_budget_until_their_callers_hang_up() {
     // Two of them exceed the default of 64 MiB; a small one fits.
     let shed = server.post("/long", &body).await;
     assert_eq!((shed.status, shed.header("retry-after")), (503, Some("1")));
-    assert!(shed.text().contains("and their answers, fill the memory"), "{}", shed.text());
+    assert!(shed.text().contains("and responses use all memory"), "{}", shed.text());
     server.wait_for_metric("durward_shed_total{cause=\"bytes\"}", 1.0).await;
     server.wait_for_metric("durward_reviews_abandoned_total{guard=\"long\"}", 0.0).await;
     assert_eq!(server.post("/allow", &body).await.status, 200);

@@ -131,7 +131,7 @@ async fn logs_a_review_whose_caller_hangs_up() {
     let lines = lines.of_reviews();
     assert_eq!(lines.len(), 1);
     assert_eq!(lines[0]["fields"]["uid"], "uid-web");
-    assert_eq!(lines[0]["fields"]["message"], "the caller hung up before the review was answered");
+    assert_eq!(lines[0]["fields"]["message"], "the caller disconnected before the answer");
 }
 
 #[tokio::test]

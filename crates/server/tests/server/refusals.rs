@@ -22,7 +22,7 @@ async fn answers_404_with_the_known_paths_to_an_unknown_path() {
         assert_eq!(answer.status, 404, "{path}");
         assert_eq!(answer.header("content-type"), Some("text/plain; charset=utf-8"));
         assert_eq!(answer.header("location"), None);
-        assert_eq!(answer.text(), format!("no guard answers at {path}; those that do: /lxcfs, /etcd\n"));
+        assert_eq!(answer.text(), format!("unknown path {path}; guards are at: /lxcfs, /etcd\n"));
     }
     server.wait_for_metric("durward_requests_refused_total{reason=\"unknown_path\"}", 5.0).await;
 }
@@ -36,7 +36,7 @@ async fn answers_405_to_methods_other_than_post() {
         let answer = client.answer().await.unwrap();
         assert_eq!(answer.status, 405);
         assert_eq!(answer.header("allow"), Some("POST"));
-        assert!(answer.text().starts_with(&format!("{method} is not understood here")), "{}", answer.text());
+        assert!(answer.text().starts_with(&format!("method {method} is not allowed")), "{}", answer.text());
     }
 }
 
@@ -64,7 +64,7 @@ async fn answers_413_before_reading_a_body_over_the_limit() {
     assert_eq!(answer.status, 413);
     assert_eq!(
         answer.text(),
-        "the body has 8388609 bytes and 8388608 are the most that is taken (server.limits.bodyBytes)\n"
+        "the body has 8388609 bytes, more than the limit of 8388608 (server.limits.maxRequestBytes)\n"
     );
     assert!(answer.closes());
     refused(&server, "too_large").await;
@@ -99,7 +99,7 @@ async fn answers_415_to_another_content_type() {
             .await;
         let answer = client.answer().await.unwrap();
         assert_eq!(answer.status, 415);
-        assert_eq!(answer.text(), format!("the Content-Type is {expected} and must be application/json\n"));
+        assert_eq!(answer.text(), format!("the Content-Type is {expected}; it must be application/json\n"));
     }
     let mut client = server.connect().await;
     let body = review("web", 0);
@@ -147,7 +147,7 @@ async fn answers_400_to_a_timeout_that_is_not_a_duration() {
     for value in ["10", "ten", "-1s", "1d", "%00"] {
         let answer = server.post(&format!("/lxcfs?timeout={value}"), review("web", 0)).await;
         assert_eq!(answer.status, 400, "{value}");
-        assert!(answer.text().contains("write it as Go does"), "{}", answer.text());
+        assert!(answer.text().contains("use the format of Go"), "{}", answer.text());
     }
     for value in ["10s", "1m30s", "1.5s", "300ms", "1h", "250%C2%B5s", "0s"] {
         assert_eq!(

@@ -75,7 +75,7 @@ async fn a_panic_is_unknown_and_its_message_is_not_answered() {
         assert_eq!(answer.status, 200);
         assert_eq!(answer.json()["response"]["allowed"], false);
         let message = answer.json()["response"]["status"]["message"].as_str().unwrap().to_owned();
-        assert!(message.contains(&format!("the {guard} guard failed in itself")), "{message}");
+        assert!(message.contains(&format!("the {guard} guard failed (internal error)")), "{message}");
         assert!(!answer.text().contains("inner words"));
         server.wait_for_metric(&format!("durward_guard_panics_total{{guard=\"{guard}\"}}"), 1.0).await;
         server

@@ -14,8 +14,8 @@ async fn server(gate: &Gate, lame_duck: Duration, finish: Duration) -> TestServe
         .guard(Stub::new("wait", Behavior::Wait(gate.clone())))
         .guard(Stub::new("allow", Behavior::Allow))
         .with(|options| {
-            options.drain.lame_duck = lame_duck;
-            options.drain.finish = finish;
+            options.shutdown.delay = lame_duck;
+            options.shutdown.timeout = finish;
         })
         .start()
         .await
@@ -64,7 +64,7 @@ async fn a_drain_closes_idle_connections_and_waits_for_reviews_in_flight() {
     let mut idle = server.connect().await;
     assert_eq!(idle.post("/allow", review("web", 0)).await.status, 200);
     let mut busy = waiting(&server).await;
-    let listen = server.addresses.listen;
+    let listen = server.addresses.webhook;
 
     server.shutdown.request();
     assert!(idle.is_closed().await);
@@ -93,7 +93,7 @@ async fn a_second_request_aborts_reviews_in_flight() {
     let server = server(&Gate::new(), Duration::ZERO, LONG).await;
     let mut busy = waiting(&server).await;
     server.shutdown.request();
-    let listen = server.addresses.listen;
+    let listen = server.addresses.webhook;
     wait_until("it drains", async || TcpStream::connect(listen).await.is_err()).await;
     server.shutdown.request();
     assert_eq!(server.stopped().await, Stopped::Aborted);
@@ -107,7 +107,7 @@ async fn answers_the_first_request_of_a_new_connection_while_draining() {
     let mut fresh = server.connect().await;
     server.wait_for_metric("durward_connections", 1.0).await;
     server.shutdown.request();
-    let listen = server.addresses.listen;
+    let listen = server.addresses.webhook;
     wait_until("it drains", async || TcpStream::connect(listen).await.is_err()).await;
     let answer = fresh.post("/allow", review("web", 0)).await;
     assert!(answer.status == 200 && answer.closes());

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use server::{BindError, CertificateFiles, CertificateSource, ClientCertificates, ServerOptions};
+use server::{BindError, CertificateFiles, CertificateSource, ClientAuth, ServerOptions};
 use tokio::net::TcpListener;
 
 use crate::harness::ServerBuilder;
@@ -18,14 +18,17 @@ async fn error(change: impl FnOnce(&mut ServerOptions)) -> BindError {
 async fn names_a_port_that_is_in_use() {
     let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = taken.local_addr().unwrap();
-    let error = error(|options| options.admin = address).await.to_string();
-    assert!(error.starts_with(&format!("cannot listen on {address} (server.admin): ")), "{error}");
-    assert!(error.ends_with("set server.admin to another port"), "{error}");
+    let error = error(|options| options.metrics_bind_address = address).await.to_string();
+    assert!(
+        error.starts_with(&format!("cannot listen on {address} (server.metricsBindAddress): ")),
+        "{error}"
+    );
+    assert!(error.ends_with("set server.metricsBindAddress to another port"), "{error}");
 }
 
 #[tokio::test]
-async fn rejects_a_local_port_that_is_not_on_loopback() {
-    let error = error(|options| options.local = Some("0.0.0.0:0".parse().unwrap())).await;
+async fn rejects_a_debug_port_that_is_not_on_loopback() {
+    let error = error(|options| options.debug_bind_address = Some("0.0.0.0:0".parse().unwrap())).await;
     assert!(matches!(error, BindError::NotLoopback { .. }));
 }
 
@@ -33,7 +36,7 @@ async fn rejects_a_local_port_that_is_not_on_loopback() {
 async fn names_a_missing_certificate_file() {
     let directory = tempfile::tempdir().unwrap();
     let (cert, key) = (directory.path().join("tls.crt"), directory.path().join("tls.key"));
-    let expected = format!("the certificate cannot be served ({}): ", cert.display());
+    let expected = format!("the serving certificate cannot be used ({}): ", cert.display());
     let files = CertificateSource::Files(CertificateFiles { cert, key });
     let error = error(|options| options.tls.certificate = files).await;
     assert!(error.to_string().starts_with(&expected), "{error}");
@@ -45,21 +48,21 @@ async fn names_an_invalid_client_ca_file() {
     let directory = tempfile::tempdir().unwrap();
     let ca = directory.path().join("ca.crt");
     std::fs::write(&ca, "not pem").unwrap();
-    let error = error(|options| options.tls.client = ClientCertificates::Require { ca: ca.clone() }).await;
+    let error = error(|options| options.tls.client_auth = ClientAuth::Require { ca_file: ca.clone() }).await;
     assert!(error.what().contains(&ca.display().to_string()), "{error}");
-    assert_eq!(error.why(), "holds no PEM block CERTIFICATE");
+    assert_eq!(error.why(), "contains no PEM block CERTIFICATE");
 }
 
 #[tokio::test]
 async fn rejects_limits_with_which_nothing_can_be_served() {
     type Change = fn(&mut ServerOptions);
     let cases: [(&str, Change); 5] = [
-        ("server.limits.inFlight", |s| s.limits.in_flight = 0),
-        ("server.limits.bodyBytes", |s| s.limits.body_bytes = 0),
-        ("server.limits.bytesInFlight", |s| {
-            s.limits.bytes_in_flight = s.limits.body_bytes + server::Limits::BODY_COST - 1;
+        ("server.limits.maxConcurrentRequests", |s| s.limits.max_concurrent_requests = 0),
+        ("server.limits.maxRequestBytes", |s| s.limits.max_request_bytes = 0),
+        ("server.limits.maxTotalBytes", |s| {
+            s.limits.max_total_bytes = s.limits.max_request_bytes + server::Limits::BODY_COST - 1;
         }),
-        ("server.limits.deadline", |s| s.limits.deadline = Duration::ZERO),
+        ("server.limits.requestTimeout", |s| s.limits.request_timeout = Duration::ZERO),
         ("server.tls.poll", |s| s.tls.poll = Duration::ZERO),
     ];
     for (key, change) in cases {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use server::{ClientCertificates, TlsVersion};
+use server::{ClientAuth, TlsVersion};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 
@@ -14,7 +14,7 @@ fn builder() -> ServerBuilder {
 
 /// Returns whether a review is answered. With TLS 1.3, only the first read shows a client that its certificate was refused.
 async fn is_served(server: &TestServer, trust: &Trust) -> bool {
-    let Ok(mut client) = Client::connect(server.addresses.listen, trust).await else { return false };
+    let Ok(mut client) = Client::connect(server.addresses.webhook, trust).await else { return false };
     let body = review("web", 0);
     let head = format!(
         "POST /g HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
@@ -29,10 +29,10 @@ async fn is_served(server: &TestServer, trust: &Trust) -> bool {
 #[tokio::test]
 async fn negotiates_only_http_1_1() {
     let server = builder().start().await;
-    let both = Client::connect(server.addresses.listen, &server.trust.with_alpn(&["h2", "http/1.1"])).await;
+    let both = Client::connect(server.addresses.webhook, &server.trust.with_alpn(&["h2", "http/1.1"])).await;
     assert_eq!(both.unwrap().protocol(), Some(b"http/1.1".as_slice()));
     assert!(is_served(&server, &server.trust.with_alpn(&[])).await);
-    assert!(Client::connect(server.addresses.listen, &server.trust.with_alpn(&["h2"])).await.is_err());
+    assert!(Client::connect(server.addresses.webhook, &server.trust.with_alpn(&["h2"])).await.is_err());
     server.wait_for_metric("durward_handshakes_failed_total{reason=\"protocol\"}", 1.0).await;
 }
 
@@ -49,7 +49,7 @@ async fn accepts_tls_versions_from_the_configured_minimum() {
 async fn counts_callers_that_do_not_trust_the_certificate() {
     let server = builder().start().await;
     let unknown = Trust::new(&Ca::new("another").pem);
-    assert!(Client::connect(server.addresses.listen, &unknown).await.is_err());
+    assert!(Client::connect(server.addresses.webhook, &unknown).await.is_err());
     server.wait_for_metric("durward_handshakes_failed_total{reason=\"our_certificate_refused\"}", 1.0).await;
 }
 
@@ -57,7 +57,7 @@ async fn counts_callers_that_do_not_trust_the_certificate() {
 async fn closes_a_silent_connection_after_the_handshake_timeout() {
     let server =
         builder().with(|options| options.timeouts.handshake = Duration::from_millis(50)).start().await;
-    let mut tcp = TcpStream::connect(server.addresses.listen).await.unwrap();
+    let mut tcp = TcpStream::connect(server.addresses.webhook).await.unwrap();
     let read = tokio::time::timeout(Duration::from_secs(20), tcp.read(&mut [0; 1])).await.unwrap();
     assert!(matches!(read, Ok(0) | Err(_)));
     server.wait_for_metric("durward_handshakes_failed_total{reason=\"timeout\"}", 1.0).await;
@@ -70,7 +70,7 @@ async fn count_mode_counts_client_certificates_and_refuses_none() {
     let ca = directory.path().join("ca.crt");
     std::fs::write(&ca, &callers.pem).unwrap();
     let server =
-        builder().with(|options| options.tls.client = ClientCertificates::Count { ca }).start().await;
+        builder().with(|options| options.tls.client_auth = ClientAuth::Request { ca_file: ca }).start().await;
     let valid = server.trust.with_certificate(&callers.issue(7));
     let invalid = server.trust.with_certificate(&Ca::new("unknown").issue(8));
     // A certificate that rustls cannot parse, and one with another key.
@@ -102,7 +102,7 @@ async fn require_mode_refuses_the_handshake_without_a_valid_client_certificate()
     let ca = directory.path().join("ca.crt");
     std::fs::write(&ca, &callers.pem).unwrap();
     let server =
-        builder().with(|options| options.tls.client = ClientCertificates::Require { ca }).start().await;
+        builder().with(|options| options.tls.client_auth = ClientAuth::Require { ca_file: ca }).start().await;
     assert!(!is_served(&server, &server.trust).await);
     assert!(!is_served(&server, &server.trust.with_certificate(&Ca::new("unknown").issue(8))).await);
     server.wait_for_metric("durward_handshakes_failed_total{reason=\"client_certificate\"}", 2.0).await;
@@ -116,10 +116,10 @@ async fn reloads_the_client_ca_with_its_file() {
     let directory = tempfile::tempdir().unwrap();
     let ca = directory.path().join("ca.crt");
     std::fs::write(&ca, &old.pem).unwrap();
-    let required = ClientCertificates::Require { ca: ca.clone() };
+    let required = ClientAuth::Require { ca_file: ca.clone() };
     let server = builder()
         .with(|options| {
-            options.tls.client = required;
+            options.tls.client_auth = required;
             options.tls.poll = Duration::from_millis(10);
         })
         .start()

@@ -38,7 +38,7 @@ fn a_snapshot_replays_the_same_verdict(context: &'static TestContext) -> Result<
     let stopped = fleet.member("m1")?.stop()?;
     let config = format!("--config={}", installation.config().display());
     installation.command(&["snapshot", &out, &used, &free])?;
-    let world = format!("--world={}", directory.display());
+    let world = format!("--snapshot={}", directory.display());
     for (what, namespace) in [(&used, &shop), (&free, &empty)] {
         let live = installation.command(&["impact", what, "--output=json"])?;
         let replayed = Durward::command(context, &["impact", what, &config, &world, "--output=json"])?;

@@ -120,9 +120,9 @@ fn named(file: &File, flags: &mut Vec<String>) -> Result<Vec<Named>, Vec<Problem
     }
     let mut more = vec![
         (
-            "server.tls.clientCertificates.ca".to_owned(),
-            inside.server.tls.client.ca(),
-            file.server.tls.client.ca(),
+            "server.tls.clientAuth.caFile".to_owned(),
+            inside.server.tls.client_auth.ca_file(),
+            file.server.tls.client_auth.ca_file(),
         ),
         ("kubeconfig".to_owned(), inside.cluster.kubeconfig.as_ref(), file.cluster.kubeconfig.as_ref()),
     ];

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use super::rbac::service_account;
 use super::{NAME, called};
-use crate::file::{File, Reach};
+use crate::file::{File, WebhookAddress};
 use crate::manifests::Args;
 use files::{CONFIG_DIR, CONFIGURATION};
 
@@ -39,8 +39,8 @@ pub(super) fn home(file: &File) -> String {
 
 /// Returns the name and namespace of the Service in a URL, if it is one.
 fn service_of_url(file: &File) -> Option<(String, String)> {
-    let reach = &file.server.registration.reach;
-    if !matches!(reach, Reach::Url(_)) {
+    let reach = &file.server.webhook_address;
+    if !matches!(reach, WebhookAddress::Url(_)) {
         return None;
     }
     let host = called(reach);
@@ -98,8 +98,8 @@ pub(super) fn objects(file: &File, args: &Args, with_account: bool) -> Result<Ve
             "template": {"metadata": {"labels": labels()}, "spec": pod(file, (image, &args.priority_class), &arguments, &placed.volumes, &placed.mounts)},
         },
     });
-    let policy_ports =
-        [target, file.server.admin].map(|address| json!({"port": address.port(), "protocol": "TCP"}));
+    let policy_ports = [target, file.server.metrics_bind_address]
+        .map(|address| json!({"port": address.port(), "protocol": "TCP"}));
     let mut objects = Vec::new();
     if with_account {
         objects.push(service_account(&home));
@@ -143,7 +143,7 @@ pub(super) fn objects(file: &File, args: &Args, with_account: bool) -> Result<Ve
     for note in placed.notes {
         crate::output::note(note);
     }
-    if let (Reach::Url(url), None) = (&file.server.registration.reach, service_of_url(file)) {
+    if let (WebhookAddress::Url(url), None) = (&file.server.webhook_address, service_of_url(file)) {
         crate::output::note(format!(
             "note: API servers call {url}: see to it that this leads to the Service {service} in {home}"
         ));
@@ -170,43 +170,44 @@ fn strategy(is_alone: bool) -> Value {
 
 /// Returns name and port of the Service and the port of its pods.
 fn reached(file: &File) -> (String, u16, SocketAddr) {
-    let (name, port) = match &file.server.registration.reach {
-        Reach::Service { name, port, .. } => (name.clone(), *port),
-        Reach::Url(url) => {
+    let (name, port) = match &file.server.webhook_address {
+        WebhookAddress::Service { name, port, .. } => (name.clone(), *port),
+        WebhookAddress::Url(url) => {
             let authority = url.trim_start_matches("https://").split('/').next().unwrap_or_default();
             let port = authority.rsplit_once(':').and_then(|(_, port)| port.parse().ok());
             (service_of_url(file).map_or_else(|| NAME.to_owned(), |(name, _)| name), port.unwrap_or(443))
         }
     };
-    (name, port, file.server.listen)
+    (name, port, file.server.bind_address)
 }
 
 /// Reports settings of the file that do not work in a pod.
 fn unfit(file: &File, home: &str) -> Vec<Problem> {
     let mut problems = Vec::new();
-    for (key, address) in [("listen", file.server.listen), ("admin", file.server.admin)] {
-        let what = format!("server.{key}: {address} does not do in a pod");
+    for (key, address) in
+        [("bindAddress", file.server.bind_address), ("metricsBindAddress", file.server.metrics_bind_address)]
+    {
+        let what = format!("server.{key}: {address} does not work in a pod");
         let next = |port: u16| {
             let any = if address.is_ipv6() { "[::]" } else { "0.0.0.0" };
-            format!("write {any}:{port}; the port of the Service stands at server.registration.service.port")
+            format!("use {any}:{port}; the port of the Service is server.webhookConfiguration.service.port")
         };
-        let default = if key == "listen" { 8443 } else { 8080 };
+        let default = if key == "bindAddress" { 8443 } else { 8080 };
         if !address.ip().is_unspecified() {
-            let why = "neither the API server nor the kubelet calls that address of a pod";
+            let why = "the API server and the kubelet cannot reach this address";
             let port = if address.port() == 0 { default } else { address.port() };
             problems.push(Problem::new(what).why(why).next(next(port)));
         } else if address.port() == 0 {
-            problems
-                .push(Problem::new(what).why("a Service leads to a port that is known").next(next(default)));
+            problems.push(Problem::new(what).why("a Service needs a fixed port").next(next(default)));
         } else if address.port() < 1024 {
-            let why = "a process that is not root may not have a port below 1024";
+            let why = "only root can bind ports below 1024";
             problems.push(Problem::new(what).why(why).next(next(default)));
         }
     }
     let here = file.guards.iter().any(|guard| guard.configured.requirements().user.is_none());
     if here && home != file.namespace {
         let what = format!(
-            "server.registration.url leads to the namespace {home}, and namespace is {}",
+            "server.webhookConfiguration.url is in the namespace {home}, but namespace is {}",
             file.namespace
         );
         problems.push(Problem::new(what).next(format!("add: namespace: {home}")));
@@ -230,11 +231,11 @@ fn pod(
     mounts: &[Value],
 ) -> Value {
     let server = &file.server;
-    let leaves = server.drain.lame_duck + server.drain.finish + MARGIN;
+    let leaves = server.shutdown.delay + server.shutdown.timeout + MARGIN;
     // A pending request is held as received and as processed. The rest is the program, connections and caches. Measured with
     // all 64 MiB in use: 84 MiB.
-    let most = 2 * server.limits.bytes_in_flight.div_ceil(MIB) + 128;
-    let probe = |path: &str, every: u32, failures: u32| json!({"httpGet": {"path": path, "port": "admin"}, "periodSeconds": every, "timeoutSeconds": 2, "failureThreshold": failures});
+    let most = 2 * server.limits.max_total_bytes.div_ceil(MIB) + 128;
+    let probe = |path: &str, every: u32, failures: u32| json!({"httpGet": {"path": path, "port": "metrics"}, "periodSeconds": every, "timeoutSeconds": 2, "failureThreshold": failures});
     let mut pod = json!({
         "serviceAccountName": NAME,
         "enableServiceLinks": false,
@@ -260,8 +261,8 @@ fn pod(
             "image": image,
             "args": arguments,
             "ports": [
-                {"name": "webhook", "containerPort": server.listen.port(), "protocol": "TCP"},
-                {"name": "admin", "containerPort": server.admin.port(), "protocol": "TCP"},
+                {"name": "webhook", "containerPort": server.bind_address.port(), "protocol": "TCP"},
+                {"name": "metrics", "containerPort": server.metrics_bind_address.port(), "protocol": "TCP"},
             ],
             "readinessProbe": probe("/readyz", 5, 2),
             "livenessProbe": probe("/livez", 10, 3),

@@ -40,13 +40,13 @@ impl ServerBuilder {
         let pem = CertificatePem { cert: issued.cert.into_bytes(), key: issued.key.into_bytes() };
         let free = "127.0.0.1:0".parse().unwrap();
         let options = ServerOptions {
-            listen: free,
-            admin: free,
-            local: Some(free),
+            bind_address: free,
+            metrics_bind_address: free,
+            debug_bind_address: Some(free),
             tls: TlsSettings::new(CertificateSource::Pem(pem)),
             limits: server::Limits::default(),
             timeouts: server::Timeouts::default(),
-            drain: server::Drain { lame_duck: Duration::ZERO, ..server::Drain::default() },
+            shutdown: server::ShutdownTimes { delay: Duration::ZERO, ..server::ShutdownTimes::default() },
         };
         Self { options, ca, guards: Vec::new(), log: None }
     }
@@ -91,7 +91,7 @@ impl ServerBuilder {
 
 impl TestServer {
     pub(crate) async fn connect(&self) -> Client {
-        Client::connect(self.addresses.listen, &self.trust).await.unwrap()
+        Client::connect(self.addresses.webhook, &self.trust).await.unwrap()
     }
 
     /// Sends one review on a new connection.
@@ -100,7 +100,7 @@ impl TestServer {
     }
 
     pub(crate) async fn admin(&self, path: &str) -> Answer {
-        plain(self.addresses.admin, "GET", path, "").await
+        plain(self.addresses.metrics, "GET", path, "").await
     }
 
     /// Returns the value of a series, 0 if it does not exist.
