@@ -286,8 +286,8 @@ fn clusters(
 ) -> Vec<EtcdClusterConfig> {
     const KEY: &str = "clusters";
     let doc = "etcd clusters by the pods of their members. The first entry that selects a pod applies.";
-    let clusters = section
-        .sections(KEY, doc, |s| cluster(s, autodetect, on_leader_delete, &common_config.namespace));
+    let clusters =
+        section.sections(KEY, doc, |s| cluster(s, autodetect, on_leader_delete, &common_config.namespace));
     if let Some((first, second)) = duplicate(&clusters) {
         let why = format!("clusters[{second}] selects the same pods as clusters[{first}], which applies");
         section.problem(KEY, why, Some("remove one of them, or select by another label".to_owned()));

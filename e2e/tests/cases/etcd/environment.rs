@@ -57,7 +57,9 @@ impl Profile {
             Self::Allow => ", onLeaderDelete: allow".to_owned(),
             Self::Tls => format!(", client: {{tls: {{secretName: {TRUST}}}}}"),
             Self::Named => format!(", client: {{serverName: {SERVER_NAME}, tls: {{secretName: {TRUST}}}}}"),
-            Self::Login => format!(", client: {{tls: {{secretName: {TRUST}}}, auth: {{secretName: {LOGIN}}}}}"),
+            Self::Login => {
+                format!(", client: {{tls: {{secretName: {TRUST}}}, auth: {{secretName: {LOGIN}}}}}")
+            }
             Self::Open => format!(", client: {{auth: {{secretName: {LOGIN}, allowUnverified: true}}}}"),
         }
     }
