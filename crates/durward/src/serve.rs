@@ -244,6 +244,19 @@ mod tests {
     }
 
     #[test]
+    fn the_alert_rules_name_five_metrics_that_exist() {
+        let rules = include_str!("../../../deploy/alerts/durward.yaml");
+        let words = rules.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_');
+        let names: std::collections::BTreeSet<_> =
+            words.filter(|word| word.starts_with("durward_")).collect();
+        assert_eq!(names.len(), 5, "{names:?}");
+        let reference = metrics_reference();
+        for name in names {
+            assert!(reference.iter().any(|info| info.name == name), "{name}");
+        }
+    }
+
+    #[test]
     fn is_unready_until_the_watches_were_read() {
         let checks = Checks::new();
         let never_polled = follow_clients(|| (namespaces(false), None), checks.clone(), Metrics::new("t"));
