@@ -6,9 +6,12 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help test unit e2e soak cluster cluster-down parity bench fuzz mutate lint lint-language fmt docs clean prepare demo
+.PHONY: help test unit e2e soak cluster cluster-down parity bench fuzz mutate lint lint-language fmt docs clean prepare demo reference
 
 CARGO_DENY := 0.20.2
+MDBOOK := 0.5.4
+# Pages that users read, and pages about the code.
+PAGES := README.md SECURITY.md ARCHITECTURE.md CONTRIBUTING.md CHANGELOG.md examples/README.md $(shell git ls-files 'docs/src/*.md')
 FUZZ_SECONDS ?= 60
 
 help: ## List the targets
@@ -55,22 +58,27 @@ fuzz: ## Both fuzz targets, FUZZ_SECONDS each (also needs nightly Rust)
 mutate: ## Apply small bugs (mutants/) one by one; a test must fail for each. MUTANT=word selects by name
 	@cargo run -q -p durward-lint --bin durward-mutate -- $(MUTANT:%=--only "%") mutants/*.txt
 
-lint: lint-language ## Formatting, clippy, language, links between pages, dependency rules
+lint: lint-language ## Formatting, clippy, rustdoc, language, links between pages, dependency rules
 	cargo fmt --all --check
-	scripts/links.sh
+	cargo run -q -p durward-lint --bin durward-links
 	cargo run -q -p durward-lint --bin durward-mutate -- --check mutants/*.txt
 	cargo clippy --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc -q --workspace --no-deps
 	@cargo deny --version 2>/dev/null | grep -q ' $(CARGO_DENY)$$' || { echo "lint: installing cargo-deny $(CARGO_DENY) (about a minute, once)"; CARGO_PROFILE_DEV_DEBUG=0 cargo install cargo-deny --debug --locked --version $(CARGO_DENY); }
 	cargo deny check bans licenses sources
 
-lint-language: ## Language of comments and pages; ONLY=DIR lists the findings of one directory
-	@cargo run -q -p durward-lint -- $(ONLY:%=--list --only %) ARCHITECTURE.md CONTRIBUTING.md CHANGELOG.md
+lint-language: ## Language of comments, texts and pages; ONLY=DIR lists the findings of one directory
+	@cargo run -q -p durward-lint -- $(ONLY:%=--list --only %) $(wildcard $(PAGES))
 
 fmt: ## Format the Rust code
 	cargo fmt --all
 
-docs: ## Build the API documentation of all crates
-	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
+docs: ## Build the documentation in target/book
+	@mdbook --version 2>/dev/null | grep -q 'v$(MDBOOK)$$' || { echo "docs: installing mdbook $(MDBOOK) (about four minutes, once)"; CARGO_PROFILE_DEV_DEBUG=0 cargo install mdbook --debug --locked --no-default-features --features search --version $(MDBOOK); }
+	mdbook build docs
+
+reference: ## Write the generated pages of docs/src/reference
+	DURWARD_BLESS=1 cargo test -q -p durward reference
 
 demo: ## Show every guard in ten seconds
 	cargo run --release -- demo

@@ -1,7 +1,8 @@
-//! Checks the language of Rust comments and of Markdown pages: `durward-lint [--only DIR]... [--list] [PAGE.md]...`
+//! Checks the language of Rust comments, texts for users and Markdown pages: `durward-lint [--only DIR]... [--list] [PAGE.md]...`
 //!
-//! The rules are in CONTRIBUTING.md. It reads every Rust file that git does not ignore. It fails if more than 1 % of the sentences open
-//! with a word that rule L2 forbids, if a forbidden phrase occurs, or if too many lines have a `lint: allow(REASON)`.
+//! The rules are in CONTRIBUTING.md. It reads every Rust file that git does not ignore, and the string literals of the product's
+//! crates. It fails if more than 1 % of the sentences open with a word that rule L2 forbids, if more than 2 % are longer than rule L7
+//! allows, if a forbidden phrase occurs, or if too many lines have a `lint: allow(REASON)`.
 
 mod markdown;
 mod rules;
@@ -20,12 +21,15 @@ use rules::{Finding, Results};
 /// One of so many sentences can open with a word of rule L2.
 const SENTENCES_PER_OPENING: usize = 100;
 
+/// One of so many sentences can be longer than rule L7 allows.
+const SENTENCES_PER_LONG: usize = 50;
+
 /// Lines of the workspace that can have a `lint: allow(REASON)`.
 const MOST_ALLOWED: usize = 20;
 
 const USAGE: &str = "usage: durward-lint [--only DIR]... [--list] [PAGE.md]...
   --only DIR  reads only files under DIR, relative to the root of the repository
-  --list      prints the sentences of rule L2 even if they are few enough";
+  --list      prints the sentences of rules L2 and L7 even if they are few enough";
 
 #[derive(Default)]
 struct Args {
@@ -79,25 +83,40 @@ fn run(args: &Args) -> Result<(String, bool), String> {
         args.only.is_empty() || args.only.iter().any(is_under)
     };
 
-    let (mut total, mut openings, mut phrases) = (Results::default(), String::new(), String::new());
+    let (mut total, mut lists) = (Results::default(), Lists::default());
     for file in sources.chain(args.pages.iter().map(String::as_str)).filter(is_chosen) {
         let text = fs::read_to_string(file).map_err(|error| format!("{file}: {error}"))?;
         let results = check(file, &text);
-        list(&mut openings, file, &results.openings);
-        list(&mut phrases, file, &results.phrases);
+        list(&mut lists.openings, file, &results.openings);
+        list(&mut lists.long, file, &results.long);
+        list(&mut lists.phrases, file, &results.phrases);
         total.sentences += results.sentences;
         total.allowed += results.allowed;
         total.openings.extend(results.openings);
+        total.long.extend(results.long);
         total.phrases.extend(results.phrases);
     }
-    Ok(report(&total, &openings, &phrases, args.list))
+    Ok(report(&total, &lists, args.list))
 }
 
-/// Checks the comments of a Rust file, or a whole page.
+/// The findings of each rule as text.
+#[derive(Default)]
+struct Lists {
+    openings: String,
+    long: String,
+    phrases: String,
+}
+
+/// Checks the comments and texts of a Rust file, or a whole page.
 fn check(file: &str, text: &str) -> Results {
     let mut results = Results::default();
     if Path::new(file).extension().is_some_and(|extension| extension == "rs") {
         for lines in rust::comments(text) {
+            rules::check(&lines, &mut results);
+        }
+        let has_texts = file.starts_with("crates/") && !file.contains("/tests") && !file.contains("/benches/");
+        for (number, text) in rust::texts(text).into_iter().filter(|_| has_texts) {
+            let lines: Vec<_> = text.lines().map(|text| Line { number, text }).collect();
             rules::check(&lines, &mut results);
         }
     } else {
@@ -113,20 +132,26 @@ fn list(text: &mut String, file: &str, findings: &[Finding]) {
     }
 }
 
-fn report(total: &Results, openings: &str, phrases: &str, list: bool) -> (String, bool) {
+fn report(total: &Results, lists: &Lists, list: bool) -> (String, bool) {
+    let few_long = total.long.len() * SENTENCES_PER_LONG <= total.sentences;
     let few_openings = total.openings.len() * SENTENCES_PER_OPENING <= total.sentences;
     let few_allowed = total.allowed <= MOST_ALLOWED;
-    let share = 100.0 * total.openings.len() as f64 / total.sentences.max(1) as f64;
+    let share = |findings: &[Finding]| 100.0 * findings.len() as f64 / total.sentences.max(1) as f64;
     let report = format!(
-        "{}{phrases}language: {} of {} sentences ({share:.1} %) open with a word of rule L2, at most 1 % can; {} forbidden phrases; \
-         {} of at most {MOST_ALLOWED} lines with lint: allow\n",
-        if list || !few_openings { openings } else { "" },
-        total.openings.len(),
+        "{}{}{}language: of {} sentences {} ({:.1} %, limit 1 %) open with a word of rule L2, and {} ({:.1} %, limit 2 %) have over 30 \
+         words; {} forbidden phrases; {} of at most {MOST_ALLOWED} lines with lint: allow\n",
+        if list || !few_openings { &lists.openings } else { "" },
+        if list || !few_long { &lists.long } else { "" },
+        lists.phrases,
         total.sentences,
+        total.openings.len(),
+        share(&total.openings),
+        total.long.len(),
+        share(&total.long),
         total.phrases.len(),
         total.allowed,
     );
-    (report, few_openings && few_allowed && total.phrases.is_empty())
+    (report, few_openings && few_long && few_allowed && total.phrases.is_empty())
 }
 
 #[cfg(test)]
@@ -138,12 +163,12 @@ mod tests {
             let finding = || Finding { line: 1, rule: "L2", sentence: "None is.".to_owned() };
             std::iter::repeat_with(finding).take(count).collect::<Vec<_>>()
         };
-        Results { sentences, allowed, openings: findings(openings), phrases: findings(phrases) }
+        Results { sentences, allowed, openings: findings(openings), long: Vec::new(), phrases: findings(phrases) }
     }
 
     #[test]
     fn fails_on_a_planted_sentence() {
-        let passes = |file, text: &str| report(&check(file, text), "", "", false).1;
+        let passes = |file, text: &str| report(&check(file, text), &Lists::default(), false).1;
         assert!(passes("a.rs", "/// Reads what is there.\nlet a = \"// What is this?\";\n"));
         assert!(!passes("a.rs", "let a = 1; // What is left is read.\n"));
         assert!(passes("a.md", "It reads all.\n\n```\nWhat is left is read.\n```\n"));
@@ -152,7 +177,7 @@ mod tests {
 
     #[test]
     fn passes_up_to_each_limit_and_fails_above() {
-        let passes = |results| report(&results, "", "", false).1;
+        let passes = |results| report(&results, &Lists::default(), false).1;
         assert!(passes(results(200, 2, 0, 20)));
         assert!(!passes(results(200, 3, 0, 0)));
         assert!(!passes(results(200, 0, 1, 0)));
@@ -161,8 +186,10 @@ mod tests {
 
     #[test]
     fn lists_the_openings_on_failure_or_on_request() {
-        let lists =
-            |openings, list| report(&results(100, openings, 0, 0), "a.rs:1\n", "", list).0.contains("a.rs:1");
+        let lists = |openings, list| {
+            let texts = Lists { openings: "a.rs:1\n".to_owned(), ..Lists::default() };
+            report(&results(100, openings, 0, 0), &texts, list).0.contains("a.rs:1")
+        };
         assert!(!lists(1, false));
         assert!(lists(1, true));
         assert!(lists(2, false));

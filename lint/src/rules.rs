@@ -23,6 +23,9 @@ const PHRASES: [(&str, &str); 10] = [
 /// A shorter text is a label, not a sentence.
 const SHORTEST_SENTENCE: usize = 3;
 
+/// A longer sentence is counted against rule L7.
+const LONGEST_SENTENCE: usize = 30;
+
 /// A sentence that breaks a rule.
 pub(crate) struct Finding {
     pub(crate) line: usize,
@@ -37,6 +40,7 @@ pub(crate) struct Results {
     /// Lines that the rules do not apply to, because of a `lint: allow`.
     pub(crate) allowed: usize,
     pub(crate) openings: Vec<Finding>,
+    pub(crate) long: Vec<Finding>,
     pub(crate) phrases: Vec<Finding>,
 }
 
@@ -56,6 +60,9 @@ pub(crate) fn check(lines: &[Line<'_>], results: &mut Results) {
                 results.sentences += 1;
                 if has_forbidden_opening(&sentence) {
                     results.openings.push(finding("L2"));
+                }
+                if sentence.length() > LONGEST_SENTENCE {
+                    results.long.push(finding("L7"));
                 }
             }
             results.phrases.extend(forbidden_phrases(&sentence).map(finding));
@@ -103,6 +110,17 @@ mod tests {
         }
         assert_eq!(broken("What's read is kept."), ["L2"]);
         assert_eq!(broken("- **Of** two, one goes."), ["L2"]);
+    }
+
+    #[test]
+    fn counts_long_sentences() {
+        let long = |words: usize| {
+            let text = vec!["word"; words].join(" ");
+            let mut results = Results::default();
+            check(&[Line { number: 1, text: &text }], &mut results);
+            results.long.len()
+        };
+        assert_eq!((long(30), long(31)), (0, 1));
     }
 
     #[test]

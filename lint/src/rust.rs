@@ -44,6 +44,54 @@ pub(crate) fn comments(source: &str) -> Vec<Vec<Line<'_>>> {
     blocks
 }
 
+/// Returns the string literals of `source` that are texts for users, each with its line number. Literals of tests are left out.
+pub(crate) fn texts(source: &str) -> Vec<(usize, String)> {
+    let mut texts = Vec::new();
+    let (mut number, mut rest) = (1, source);
+    while !rest.is_empty() && !rest.starts_with("#[cfg(test)]") {
+        let (token, length) = next_token(rest);
+        let (text, after) = rest.split_at_checked(length.max(1)).unwrap_or((rest, ""));
+        if token == Token::String && text.starts_with('"') {
+            let literal = unescaped(text.trim_matches('"'));
+            if is_prose(&literal) {
+                texts.push((number, literal));
+            }
+        }
+        number += text.matches('\n').count();
+        rest = after;
+    }
+    texts
+}
+
+/// Returns the value of a literal, with one word in place of each `{placeholder}`.
+fn unescaped(literal: &str) -> String {
+    let mut text = String::new();
+    let mut chars = literal.chars().peekable();
+    while let Some(c) = chars.next() {
+        match (c, chars.peek()) {
+            ('\\', Some('n')) => {
+                chars.next();
+                text.push('\n');
+            }
+            ('\\', Some('\n')) => while chars.next_if(|c| c.is_whitespace()).is_some() {},
+            ('\\', Some(_)) => text.extend(chars.next()),
+            ('{', Some('{')) => drop(chars.next()),
+            ('{', _) => {
+                while chars.next().is_some_and(|c| c != '}') {}
+                text.push_str("`x`");
+            }
+            _ => text.push(c),
+        }
+    }
+    text
+}
+
+/// Returns whether a literal is a text: four words with letters and spaces between them.
+fn is_prose(text: &str) -> bool {
+    let is_word = |word: &&str| word.chars().all(|c| c.is_alphabetic() || ",.:;()".contains(c));
+    text.split(' ').filter(|word| word.len() > 1).filter(is_word).count() >= 4
+}
+
 /// Splits a line comment into its marker and its text, without the space between them.
 fn split_marker(comment: &str) -> (&str, &str) {
     let marker =
@@ -141,6 +189,15 @@ mod tests {
     fn ignores_comment_markers_in_literals() {
         let source = "let a = \"// no\";\nlet b = r#\"\n// \"no\" \"#;\nlet c = b\"\\\"// no\";\nlet d = ('\"', '\\'', '/'); // yes\n";
         assert_eq!(texts(source), ["5 yes"]);
+    }
+
+    #[test]
+    fn reads_texts_for_users_and_no_other_literals() {
+        let source = "fn f() {\n    g(\"apps/v1\", \"it cannot be read: {why}\");\n    // \"a comment is no literal\"\n}\n#[cfg(test)]\nmod tests { \"none of this is read\" }";
+        assert_eq!(super::texts(source), [(2, "it cannot be read: `x`".to_owned())]);
+        let escaped = r#"let a = "first line of it\nsecond \"line\" of \
+            the same text";"#;
+        assert_eq!(super::texts(escaped), [(1, "first line of it\nsecond \"line\" of the same text".to_owned())]);
     }
 
     #[test]
