@@ -4,6 +4,9 @@ use std::fmt::Write as _;
 
 use serde_json::{Map, Value, json};
 
+/// The longest line of a comment in printed defaults.
+const WIDTH: usize = 100;
+
 /// A key of a section.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Key {
@@ -117,29 +120,52 @@ impl Key {
 
 fn write_defaults(keys: &[Key], indent: usize, out: &mut String) {
     let pad = " ".repeat(indent);
-    for key in keys {
+    for Key { name, doc, shape, default } in keys {
+        write_comment(doc, &pad, out);
         // Writing to a String cannot fail.
-        let _ = match (&key.shape, &key.default) {
+        let _ = match (shape, default) {
+            // The two keys are those of every selector in Kubernetes.
+            (Shape::Section(inner), None) if is_selector(inner) => writeln!(out, "{pad}{name}: {{}}"),
             (Shape::Section(inner), None) if !inner.is_empty() => {
-                let _ = writeln!(out, "{pad}# {}\n{pad}{}:", key.doc, key.name);
+                let written = writeln!(out, "{pad}{name}:");
                 write_defaults(inner, indent + 2, out);
-                Ok(())
+                written
             }
             // Other YAML parsers read these words as a number or a boolean.
             (Shape::Choice(_), Some(word))
                 if word.parse::<f64>().is_ok() || matches!(word.as_str(), "on" | "off") =>
             {
-                writeln!(out, "{pad}# {}\n{pad}{}: {word:?}", key.doc, key.name)
+                writeln!(out, "{pad}{name}: {word:?}")
             }
             (Shape::List(of), Some(default)) if matches!(**of, Shape::Section(_)) => {
-                let _ = writeln!(out, "{pad}# {}\n{pad}{}: {default}", key.doc, key.name);
+                let written = writeln!(out, "{pad}{name}: {default}");
                 write_entry(of, indent + 2, out);
-                Ok(())
+                written
             }
-            (_, Some(default)) => writeln!(out, "{pad}# {}\n{pad}{}: {default}", key.doc, key.name),
-            (shape, None) => writeln!(out, "{pad}# {}\n{pad}# {}: {}", key.doc, key.name, shape.values()),
+            (_, Some(default)) => writeln!(out, "{pad}{name}: {default}"),
+            (shape, None) => writeln!(out, "{pad}# {name}: {}", shape.values()),
         };
     }
+}
+
+/// Writes a comment in lines of at most [`WIDTH`] characters.
+fn write_comment(text: &str, pad: &str, out: &mut String) {
+    let mut line = format!("{pad}#");
+    for word in text.split(' ') {
+        if line.chars().count() + 1 + word.chars().count() > WIDTH {
+            out.push_str(&line);
+            out.push('\n');
+            line = format!("{pad}#");
+        }
+        line.push(' ');
+        line.push_str(word);
+    }
+    out.push_str(&line);
+    out.push('\n');
+}
+
+fn is_selector(keys: &[Key]) -> bool {
+    matches!(keys, [labels, expressions] if labels.name == "matchLabels" && expressions.name == "matchExpressions")
 }
 
 /// Writes an example of an entry as a comment, because the list is empty by default.

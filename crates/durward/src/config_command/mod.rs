@@ -1,12 +1,16 @@
-//! Command `config`: `schema`, `check` and `defaults`, all derived from the code that reads the configuration. `check` also
-//! tests whether the API server accepts the serving certificate.
+//! Command `config`: `init`, `check`, `defaults` and `schema`, all derived from the code that reads the configuration. `check`
+//! also tests whether the API server accepts the serving certificate, and prints the effective scope of each guard.
+
+mod defaults;
+mod init;
+pub(crate) mod scope;
 
 use std::net::IpAddr;
 use std::path::Path;
 use std::path::PathBuf;
 
 use admission::file::check_file;
-use config::{Key, Problem, Shape};
+use config::{Problem, Shape};
 
 use crate::certs::{api_server, now};
 use crate::exit::{Exit, Outcome, Stop};
@@ -18,27 +22,38 @@ use crate::output;
 /// `config`
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
-    /// Prints the JSON schema of the configuration file, for editors
+    /// Print a minimal configuration file
+    #[command(after_help = INIT_HELP)]
+    Init(init::Args),
+    /// Validate a configuration file and print what each guard protects
+    #[command(after_help = "Example:\n  durward config check durward.yaml\n\nExit code: 0 valid, 2 invalid.")]
+    Check {
+        /// Configuration file
+        #[arg(value_name = "FILE", required_unless_present = "config")]
+        file: Option<PathBuf>,
+        /// Configuration file
+        #[arg(long, short, value_name = "FILE", conflicts_with = "file")]
+        config: Option<PathBuf>,
+    },
+    /// Print all keys with their defaults
+    #[command(after_help = "Example:\n  durward config defaults")]
+    Defaults,
+    /// Print the JSON schema of the configuration file, for editors
     #[command(after_help = "Example:\n  durward config schema > durward.schema.json")]
     Schema,
-    /// Tells every problem of a configuration file at once
-    #[command(after_help = "Example:\n  durward config check durward.yaml")]
-    Check {
-        /// The configuration file
-        #[arg(value_name = "FILE")]
-        file: PathBuf,
-    },
-    /// Prints every key with its default and what it does
-    #[command(after_help = "Example:\n  durward config defaults > durward.yaml")]
-    Defaults,
 }
+
+const INIT_HELP: &str = "Examples:
+  durward config init --guard lxcfs > durward.yaml
+  durward config init --guard etcd --namespace db --selector app=etcd > durward.yaml";
 
 /// `config`
 pub(crate) fn run(args: &Command) -> Outcome {
     match args {
+        Command::Init(args) => return init::run(args),
         Command::Schema => output::json(&schema())?,
-        Command::Defaults => output::data(&defaults())?,
-        Command::Check { file } => check(file)?,
+        Command::Defaults => output::data(&defaults::text())?,
+        Command::Check { file, config } => check(file.as_ref().or(config.as_ref()).map_or(Path::new(""), |path| path))?,
     }
     Ok(Exit::Done)
 }
@@ -48,40 +63,9 @@ fn schema() -> serde_json::Value {
     if let Some(object) = schema.as_object_mut() {
         object.insert("$schema".to_owned(), "https://json-schema.org/draft/2020-12/schema".into());
         object.insert("title".to_owned(), "Durward's configuration".into());
-        object.insert("required".to_owned(), serde_json::json!(["version", "guards"]));
+        object.insert("required".to_owned(), serde_json::json!(["apiVersion", "kind", "guards"]));
     }
     schema
-}
-
-/// Values for `server.tls.files`, which has no default. With them the printed file is complete.
-const CERTIFICATE: [(&str, &str); 3] =
-    [("cert", "tls/tls.crt"), ("key", "tls/tls.key"), ("ca", "tls/ca.crt")];
-
-fn defaults() -> String {
-    let mut keys = file::keys();
-    for (name, path) in CERTIFICATE {
-        if let Some(key) = find(&mut keys, &["server", "tls", "files", name]) {
-            key.default = Some(path.to_owned());
-        }
-    }
-    format!(
-        "# Durward's configuration: every key with its default. Keys without one are commented out. The certificate's files\n\
-         # are those that this writes: durward certs new --service durward.durward-system --out tls\n{}",
-        Key::defaults(&keys)
-    )
-}
-
-/// Returns the key at a path.
-fn find<'k>(keys: &'k mut [Key], path: &[&str]) -> Option<&'k mut Key> {
-    let (first, rest) = path.split_first()?;
-    let key = keys.iter_mut().find(|key| key.name == *first)?;
-    if rest.is_empty() {
-        return Some(key);
-    }
-    match &mut key.shape {
-        Shape::Section(inner) => find(inner, rest),
-        _ => None,
-    }
 }
 
 fn check(path: &Path) -> Result<(), Stop> {
@@ -92,8 +76,13 @@ fn check(path: &Path) -> Result<(), Stop> {
     if !problems.is_empty() {
         return Err(problems.into());
     }
-    let on: Vec<_> = file.guards.iter().map(|guard| guard.kind.name()).collect();
-    output::data(&format!("{} is right; guards: {}\n", path.display(), on.join(", ")))
+    let scopes: Vec<_> = file.guards.iter().map(scope::describe).collect();
+    let lines = scopes.iter().flat_map(|(lines, _)| lines.clone());
+    output::data(&output::lines(std::iter::once(format!("{} is valid", path.display())).chain(lines)))?;
+    for warning in scopes.iter().filter_map(|(_, warning)| warning.as_ref()) {
+        output::note(format!("{} {warning}", output::Style::stderr().yellow("warning:")));
+    }
+    Ok(())
 }
 
 /// Reports missing files that guards read. A guard that cannot read its file reports Unknown for every review.

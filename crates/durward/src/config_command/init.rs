@@ -1,0 +1,76 @@
+//! `config init`: prints a minimal configuration file for some guards.
+
+use std::path::Path;
+
+use clap::builder::PossibleValuesParser;
+use config::Problem;
+use guards::GUARD_KINDS;
+
+use crate::exit::{Exit, Outcome, Stop};
+use crate::file::{File, Purpose};
+use crate::output;
+
+/// `config init`
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Guard to turn on; repeat it for several guards
+    #[arg(long, value_name = "NAME", required = true, value_parser = PossibleValuesParser::new(GUARD_KINDS.iter().map(|kind| kind.name())))]
+    pub(crate) guard: Vec<String>,
+    /// Namespace of the etcd cluster (for --guard etcd)
+    #[arg(long, short, value_name = "NAMESPACE")]
+    pub(crate) namespace: Option<String>,
+    /// Label selector of the etcd pods, for example app=etcd
+    #[arg(long, short = 'l', value_name = "SELECTOR")]
+    pub(crate) selector: Option<String>,
+}
+
+const HEAD: &str = "\
+# All keys: durward config defaults
+apiVersion: durward.dev/v1alpha1
+kind: Configuration
+namespace: durward-system
+server:
+  tls:
+    # Created by: durward certs new --service durward.durward-system --out tls
+    files: {cert: tls/tls.crt, key: tls/tls.key, ca: tls/ca.crt}
+guards:
+";
+
+/// `config init`
+pub(super) fn run(args: &Args) -> Outcome {
+    let text = file(args)?;
+    // Reports an invalid namespace or selector.
+    File::from_text(Path::new("the new file"), text.clone(), Purpose::Guards)?;
+    output::data(&text)?;
+    Ok(Exit::Done)
+}
+
+fn file(args: &Args) -> Result<String, Stop> {
+    let is_etcd = args.guard.iter().any(|guard| guard == "etcd");
+    let mut text = HEAD.to_owned();
+    for kind in GUARD_KINDS.iter().filter(|kind| args.guard.iter().any(|guard| guard == kind.name())) {
+        text.push_str(&match kind.name() {
+            "deletion" => "  deletion:\n    # One cluster. For Karmada: karmada\n    fleet: none\n    # Or labeled: only objects with the label durward.dev/guard=deletion\n    scope: all\n".to_owned(),
+            "etcd" => clusters(args)?,
+            name => format!("  {name}: {{}}\n"),
+        });
+    }
+    if !is_etcd && (args.namespace.is_some() || args.selector.is_some()) {
+        let problem = Problem::new("--namespace and --selector select the pods of an etcd cluster");
+        return Err(problem.next("add --guard etcd").into());
+    }
+    Ok(text)
+}
+
+fn clusters(args: &Args) -> Result<String, Stop> {
+    let (Some(namespace), Some(selector)) = (&args.namespace, &args.selector) else {
+        let problem = Problem::new("--guard etcd: the pods of the etcd cluster are not named");
+        return Err(problem.next("add --namespace and --selector, for example: --namespace db --selector app=etcd").into());
+    };
+    let quoted = |text: &str| serde_json::Value::from(text).to_string();
+    Ok(format!(
+        "  etcd:\n    clusters:\n      - namespace: {}\n        selector: {}\n",
+        quoted(namespace),
+        quoted(selector)
+    ))
+}
