@@ -1,7 +1,7 @@
 //! The product's binary as a process, and its commands.
 //!
 //! A case writes the configuration. [`crate::installation::Installation::register`] registers Durward with the output
-//! of `durward manifests --only registration` and nothing else.
+//! of `durward manifests --only webhooks` and nothing else.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -194,16 +194,16 @@ impl Durward {
         exit.with_context(|| self.part.failure(format_args!("still runs after {within:?}")).to_string())
     }
 
-    /// Registers Durward with a cluster: applies the output of `durward manifests --config FILE --only registration`.
+    /// Registers Durward with a cluster: applies the output of `durward manifests --config FILE --only webhooks`.
     ///
     /// Returns what was applied. The API server sees it with a delay, so the case waits for its effect.
     pub fn register(context: &TestContext, cluster: &Cluster, config: &Path) -> Result<String> {
         let config = config.display().to_string();
-        let printed = Self::command(context, &["manifests", "--config", &config, "--only", "registration"])?
+        let printed = Self::command(context, &["manifests", "--config", &config, "--only", "webhooks"])?
             .succeeded()
             .context("durward manifests")?
             .stdout;
-        ensure!(!printed.trim().is_empty(), "durward manifests --only registration printed nothing");
+        ensure!(!printed.trim().is_empty(), "durward manifests --only webhooks printed nothing");
         cluster.kubectl().apply(&printed)?.succeeded().context("what durward manifests printed")?;
         Ok(printed)
     }

@@ -183,7 +183,7 @@ impl<'a> Installation<'a> {
         }
     }
 
-    /// Applies the output of `durward manifests --only registration`. The API server sees it with a delay, so the case
+    /// Applies the output of `durward manifests --only webhooks`. The API server sees it with a delay, so the case
     /// waits for its effect. After a change of the configuration, this replaces the former objects.
     pub fn register(&mut self) -> Result<()> {
         self.registered = Some(Durward::register(self.context, self.cluster, &self.config)?);

@@ -114,7 +114,8 @@ fn check(file: &str, text: &str) -> Results {
         for lines in rust::comments(text) {
             rules::check(&lines, &mut results);
         }
-        let has_texts = file.starts_with("crates/") && !file.contains("/tests") && !file.contains("/benches/");
+        let has_texts =
+            file.starts_with("crates/") && !file.contains("/tests") && !file.contains("/benches/");
         for (number, text) in rust::texts(text).into_iter().filter(|_| has_texts) {
             let lines: Vec<_> = text.lines().map(|text| Line { number, text }).collect();
             rules::check(&lines, &mut results);
@@ -163,7 +164,13 @@ mod tests {
             let finding = || Finding { line: 1, rule: "L2", sentence: "None is.".to_owned() };
             std::iter::repeat_with(finding).take(count).collect::<Vec<_>>()
         };
-        Results { sentences, allowed, openings: findings(openings), long: Vec::new(), phrases: findings(phrases) }
+        Results {
+            sentences,
+            allowed,
+            openings: findings(openings),
+            long: Vec::new(),
+            phrases: findings(phrases),
+        }
     }
 
     #[test]

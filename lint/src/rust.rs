@@ -197,7 +197,10 @@ mod tests {
         assert_eq!(super::texts(source), [(2, "it cannot be read: `x`".to_owned())]);
         let escaped = r#"let a = "first line of it\nsecond \"line\" of \
             the same text";"#;
-        assert_eq!(super::texts(escaped), [(1, "first line of it\nsecond \"line\" of the same text".to_owned())]);
+        assert_eq!(
+            super::texts(escaped),
+            [(1, "first line of it\nsecond \"line\" of the same text".to_owned())]
+        );
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! Two features of YAML are rejected: several documents in one file, and aliases, because a problem in an alias has no line of its
 //! own.
 
-use granit_parser::{Event, Parser, ScalarStyle, Span};
+use granit_parser::{Event, Options, Parser, ScalarStyle, Span};
 
 use super::problem::{Place, Problem};
 
@@ -42,7 +42,10 @@ impl Node {
 /// Parses one document. Returns none for an empty file.
 pub fn parse(file: &str, text: &str) -> Result<Option<Node>, Vec<Problem>> {
     let mut tree = Tree { file, open: Vec::new(), root: None, problems: Vec::new() };
-    for event in Parser::new_from_str(text) {
+    // The parser buffers comments up to a limit, and a file can have more.
+    let mut options = Options::default();
+    options.set_emit_comments(false);
+    for event in Parser::new_from_str_with_options(text, options) {
         match event {
             Ok((event, span)) => tree.event(event, &span),
             Err(error) => {
@@ -150,6 +153,8 @@ mod tests {
         assert!(problems("a: 1\nb: 2\na: 3\n").contains("d.yaml:3:1: a: duplicate field: first in line 1"));
         assert!(problems("a: &x 1\nb: *x\n").contains("d.yaml:2:4: YAML aliases"));
         assert!(problems("a: 1\n---\nb: 2\n").contains("a second document"));
+        let comments = format!("a:\n{}b: 1\n", "# comment\n".repeat(500));
+        assert!(parse("d.yaml", &comments).is_ok());
         assert!(problems("[a]: 1\n").contains("must be a string"));
     }
 }

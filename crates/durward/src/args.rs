@@ -5,14 +5,16 @@ use std::path::PathBuf;
 
 use clap::ValueEnum;
 
-/// Text for people or JSON for programs.
+/// The format of a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub(crate) enum Format {
-    /// For people.
+    /// Text
     #[default]
     Text,
-    /// For programs; the fields stay as they are.
+    /// JSON
     Json,
+    /// YAML
+    Yaml,
 }
 
 /// How log lines are written.
@@ -28,7 +30,7 @@ pub(crate) enum LogFormat {
 /// Flags that select the log level and the log format.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct LogArgs {
-    /// Log level: error, warn, info, debug, trace; or per module: info,server=debug
+    /// Log level: error, warn, info, debug or trace; or info,server=debug
     #[arg(long = "log-level", value_name = "FILTER", default_value = "info")]
     pub(crate) level: String,
     /// Log format

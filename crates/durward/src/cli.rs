@@ -16,13 +16,16 @@ use crate::{
 #[command(
     name = "durward",
     version,
-    about = "Keeper of the Kubernetes API server's door: one admission webhook server, several guards.",
-    after_help = "Try it first:\n  durward demo\n\nThen:\n  durward certs new --service durward.durward-system --out tls\n  durward config defaults > durward.yaml\n  durward config check durward.yaml\n  durward serve --config durward.yaml",
+    about = "Stop Kubernetes deletions that would cause an outage",
+    after_help = "Try it:\n  durward demo\n\nConfigure it:\n  durward config init --guard lxcfs > durward.yaml\n  durward certs new --service durward.durward-system --out tls\n  durward config check durward.yaml\n  durward serve --config durward.yaml",
     subcommand_required = true,
     arg_required_else_help = true,
     max_term_width = 110
 )]
 pub(crate) struct Cli {
+    /// Print results and errors only, no notes
+    #[arg(long, short, global = true)]
+    pub(crate) quiet: bool,
     /// The command to run.
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -31,71 +34,100 @@ pub(crate) struct Cli {
 /// The command to run.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Shows the whole product in a few seconds: a real server on loopback, real reviews over HTTPS
-    #[command(after_help = "Example:\n  durward demo --keep")]
-    Demo(demo::Args),
-    /// Runs the webhook server
+    /// Run a self-contained demo on localhost (no cluster needed)
     #[command(
-        after_help = "Example:\n  durward serve --config durward.yaml --bind-address 127.0.0.1:8443 --log-format text\n\nSIGHUP reads the configuration again; SIGTERM drains and leaves; a second SIGTERM leaves at once."
+        after_help = "Example:\n  durward demo --keep\n\nExit code: 0 every verdict as expected, 1 otherwise."
+    )]
+    Demo(demo::Args),
+    /// Run the webhook server
+    #[command(
+        after_help = "Example:\n  durward serve --config durward.yaml --bind-address 127.0.0.1:8443 --log-format text\n\nSignals: SIGHUP reloads the configuration, SIGTERM drains and stops, a second SIGTERM stops at once.\n\nExit code: 0 stopped by a signal, 1 fault, 2 bad configuration."
     )]
     Serve(serve::Args),
-    /// Answers admission reviews without a server
+    /// Evaluate AdmissionReview files offline
     #[command(
-        after_help = "Example:\n  durward review examples/lxcfs/reviews/*.json --config examples/lxcfs/durward.yaml --snapshot examples/lxcfs/healthy -v\n\nExit code: 0 all allowed, 1 something denied, 2 bad input."
+        after_help = "Example:\n  durward review examples/lxcfs/reviews/*.json --config examples/lxcfs/durward.yaml --snapshot examples/lxcfs/healthy -v\n\nExit code: 0 all allowed, 1 denied, 2 bad input."
     )]
     Review(review::Args),
-    /// Prints pods and workloads as they are after the LXCFS guard
+    /// Show manifests with LXCFS mounts added
     #[command(
-        after_help = "Example:\n  durward inject deployment.yaml --config durward.yaml --namespace-labels team=shop --diff\n\nA document that does not change keeps its text. One that does is written anew, in YAML without its comments."
+        after_help = "Example:\n  durward inject deployment.yaml --config durward.yaml --namespace-labels team=shop --diff\n\nA document that does not change keeps its text. Comments of a changed YAML document are lost."
     )]
     Inject(inject::Args),
-    /// Tells what a deletion would reach in every cluster, and deletes nothing
+    /// Show what deleting a namespace or CRD would remove, in every cluster
     #[command(
-        after_help = "Examples:\n  kubectl durward impact ns/shop --kubeconfig karmada-admin.config --config durward.yaml\n  durward impact crd/widgets.example.org --config durward.yaml -o json\n  durward impact ns --all\n\nWithout --config the fleet is found out: Karmada's, if its API answers, or else this cluster alone.\n\nExit code: 0 nothing in use, 1 something in use or unknown (nobody answers), 2 bad input."
+        after_help = "Examples:\n  kubectl durward impact ns/shop --kubeconfig karmada-admin.config --config durward.yaml\n  durward impact crd/widgets.example.org --config durward.yaml -o json\n  durward impact ns --all\n\nWithout --config, the command detects whether the cluster is a Karmada control plane.\n\nExit code: 0 nothing in use, 1 in use, 2 bad input, 3 could not check."
     )]
     Impact(impact::Args),
-    /// Looks at the live installation and tells what to mend, why, and by which command
+    /// Check a running installation and suggest fixes
     #[command(
         subcommand,
-        after_help = "Examples:\n  durward doctor fleet --config durward.yaml\n  durward doctor lxcfs --config durward.yaml\n  kubectl -n durward-system exec deploy/durward -- durward doctor etcd --config /etc/durward/durward.yaml"
+        after_help = "Examples:\n  durward doctor fleet --config durward.yaml\n  durward doctor lxcfs --config durward.yaml\n  kubectl -n durward-system exec deploy/durward -- durward doctor etcd --config /etc/durward/durward.yaml\n\nExit code: 0 no problems, 1 problems found, 2 bad input."
     )]
     Doctor(doctor::Command),
-    /// Writes what guards see of the clusters to disk, so that their verdict can be replayed
+    /// Record cluster state to replay a decision elsewhere
     #[command(
-        after_help = "Examples:\n  durward snapshot --out incident ns/shop --config durward.yaml\n  durward impact ns/shop --snapshot incident --config durward.yaml\n  durward doctor etcd --snapshot incident --config durward.yaml\n\nOf etcd ensembles all are recorded that the file names, whatever is named here.\n\nExit code: 0 everything was read, 1 something could not be (it is in the recording as that), 2 bad input, also a name that does not exist."
+        after_help = "Examples:\n  durward snapshot --out incident ns/shop --config durward.yaml\n  durward impact ns/shop --snapshot incident --config durward.yaml\n  durward doctor etcd --snapshot incident --config durward.yaml\n\nAll etcd clusters of the configuration are always recorded.\n\nExit code: 0 everything was read, 1 something could not be read (the snapshot says what), 2 bad input."
     )]
     Snapshot(snapshot::Args),
-    /// Prints webhook configurations and RBAC for the guards that the file turns on, and with --image what runs Durward
+    /// Print manifests: webhook configuration, RBAC, Deployment
     #[command(
-        after_help = "Examples:\n  durward manifests --config durward.yaml | kubectl apply -f -\n  durward manifests --config durward.yaml --image registry.example.com/durward:1 | kubectl apply -f -\n  durward manifests --config durward.yaml --only karmada | kubectl --kubeconfig karmada-admin.config apply -f -\n\nA file whose guards are asked by two API servers, this cluster's and Karmada's, is printed for one at a time: --only cluster, --only karmada."
+        after_help = "Examples:\n  durward manifests --config durward.yaml | kubectl apply -f -\n  durward manifests --config durward.yaml --image registry.example.com/durward:1 | kubectl apply -f -\n  durward manifests --config durward.yaml --target karmada | kubectl --kubeconfig karmada-admin.config apply -f -\n\nIf guards run on two API servers, print the manifests of each: --target cluster, --target karmada."
     )]
     Manifests(manifests::Args),
-    /// Tells about the configuration file
-    #[command(subcommand, after_help = "Example:\n  durward config check durward.yaml")]
-    Config(config_command::Command),
-    /// Lists what each guard protects, needs and leaves alone, by default or as a configuration file has it
-    #[command(after_help = "Examples:\n  durward guards --config durward.yaml\n  durward guards -o json")]
-    Guards(guards_command::Args),
-    /// Makes and reads certificates
+    /// Create and check the configuration file
     #[command(
         subcommand,
-        after_help = "Example:\n  durward certs new --out certs --service durward.durward-system\n  durward certs show certs"
+        after_help = "Examples:\n  durward config init --guard lxcfs > durward.yaml\n  durward config check durward.yaml"
+    )]
+    Config(config_command::Command),
+    /// Show each guard's scope, permissions and webhook rules
+    #[command(after_help = "Examples:\n  durward guards --config durward.yaml\n  durward guards -o json")]
+    Guards(guards_command::Args),
+    /// Create and inspect certificates
+    #[command(
+        subcommand,
+        after_help = "Examples:\n  durward certs new --service durward.durward-system --out tls\n  durward certs show tls"
     )]
     Certs(certs::Command),
-    /// Prints completions for a shell, or for kubectl
+    /// Print shell completions
     #[command(
-        after_help = "Examples:\n  durward completions bash > /etc/bash_completion.d/durward\n  durward completions --kubectl > /usr/local/bin/kubectl_complete-durward && chmod +x /usr/local/bin/kubectl_complete-durward"
+        after_help = "Examples:\n  durward completions bash > /etc/bash_completion.d/durward\n  durward completions --kubectl > /usr/local/bin/kubectl_complete-durward"
     )]
     Completions(docs::CompletionsArgs),
-    /// Prints the manual page, or writes one for each command
+    /// Print the manual pages
     #[command(after_help = "Example:\n  durward man --out /usr/local/share/man/man1")]
     Man(docs::ManArgs),
-    /// Tells the version
+    /// Print the version
     #[command(after_help = "Example:\n  durward version -o json")]
     Version(version::Args),
     /// Completes a command line for kubectl
     #[command(name = "__complete", hide = true)]
     Complete(docs::CompleteArgs),
+}
+
+/// The commands in the groups of `--help`.
+const GROUPS: [(&str, &[&str]); 4] = [
+    ("Everyday", &["impact", "review", "inject", "doctor", "snapshot"]),
+    ("Setup", &["demo", "config", "certs", "manifests"]),
+    ("Server", &["serve"]),
+    ("Other", &["guards", "completions", "man", "version"]),
+];
+
+/// Replaces the flat list of commands in the help by groups.
+fn with_groups(command: clap::Command) -> clap::Command {
+    let mut groups = String::new();
+    for (title, names) in GROUPS {
+        groups.push_str(&format!("{title}:\n"));
+        for inner in names.iter().filter_map(|name| command.find_subcommand(name)) {
+            let about = inner.get_about().map(ToString::to_string).unwrap_or_default();
+            groups.push_str(&format!("  {:<12} {about}\n", inner.get_name()));
+        }
+        groups.push('\n');
+    }
+    let template =
+        format!("{{about}}\n\n{{usage-heading}} {{usage}}\n\n{groups}Options:\n{{options}}{{after-help}}");
+    command.help_template(template)
 }
 
 /// Parses a command line whose first word is the program name.
@@ -124,7 +156,7 @@ fn called(line: &[OsString]) -> String {
 /// Returns the parser. Called as `kubectl-durward`, it calls itself `kubectl durward` in help and errors.
 pub(crate) fn command(program: &Path) -> clap::Command {
     let plugin = program.file_stem().is_some_and(|name| name == "kubectl-durward");
-    Cli::command().bin_name(if plugin { "kubectl durward" } else { "durward" })
+    with_groups(Cli::command()).bin_name(if plugin { "kubectl durward" } else { "durward" })
 }
 
 #[cfg(test)]
@@ -134,6 +166,39 @@ mod tests {
     #[test]
     fn the_parser_is_valid() {
         command(Path::new("durward")).debug_assert();
+    }
+
+    #[test]
+    fn every_command_is_in_one_group() {
+        let command = command(Path::new("durward"));
+        for inner in command.get_subcommands().filter(|c| !c.is_hide_set() && c.get_name() != "help") {
+            let groups = GROUPS.iter().filter(|(_, names)| names.contains(&inner.get_name()));
+            assert_eq!(groups.count(), 1, "{}", inner.get_name());
+        }
+    }
+
+    #[test]
+    fn help_texts_are_short_and_imperative() {
+        const TEXT: usize = 70;
+        let descriptive =
+            ["Prints", "Shows", "Tells", "Lists", "Writes", "Makes", "Runs", "Creates", "The ", "A "];
+        fn check(command: &clap::Command, judge: &dyn Fn(String, String)) {
+            for inner in command.get_subcommands().filter(|c| !c.is_hide_set() && c.get_name() != "help") {
+                let name = format!("{} {}", command.get_name(), inner.get_name());
+                judge(name.clone(), inner.get_about().map(ToString::to_string).unwrap_or_default());
+                for argument in inner.get_arguments().filter(|argument| !argument.is_hide_set()) {
+                    let help = argument.get_help().map(ToString::to_string).unwrap_or_default();
+                    judge(format!("{name} {}", argument.get_id()), help);
+                }
+                check(inner, judge);
+            }
+        }
+        check(&command(Path::new("durward")), &|name, help| {
+            let is_short = (1..=TEXT).contains(&help.chars().count());
+            assert!(is_short && !help.ends_with('.'), "{name}: {} characters: {help}", help.chars().count());
+            assert!(help.starts_with(|c: char| c.is_uppercase() || c == '-'), "{name}: {help}");
+            assert!(!descriptive.iter().any(|word| help.starts_with(word)), "{name}: {help}");
+        });
     }
 
     #[test]
@@ -173,37 +238,40 @@ mod tests {
     fn a_wrong_command_suggests_the_nearest() {
         let error = error_text(&["durward", "srve"]);
         assert!(
-            error.starts_with("there is no command \"srve\": did you mean serve?\n    usage: durward"),
+            error.starts_with("unknown command \"srve\": did you mean serve?\n    usage: durward"),
             "{error}"
         );
     }
 
     #[test]
     fn a_command_of_a_later_version_does_not_exist() {
-        assert!(error_text(&["durward", "convert"]).starts_with("there is no command \"convert\""));
+        assert!(error_text(&["durward", "convert"]).starts_with("unknown command \"convert\""));
     }
 
     #[test]
     fn a_wrong_flag_suggests_the_nearest() {
         let error = error_text(&["durward", "serve", "--config", "f", "--bind-adress", "x"]);
-        assert!(
-            error.starts_with("there is no flag \"--bind-adress\": did you mean --bind-address?"),
-            "{error}"
-        );
+        assert!(error.starts_with("unknown flag \"--bind-adress\": did you mean --bind-address?"), "{error}");
     }
 
     #[test]
     fn a_missing_flag_is_named_with_the_usage() {
         let error = error_text(&["durward", "serve"]);
-        assert!(error.starts_with("--config <FILE> is missing\n    usage: durward serve"), "{error}");
+        assert!(error.starts_with("--config <FILE> is required\n    usage: durward serve"), "{error}");
     }
 
     #[test]
     fn reports_a_wrong_value_with_the_allowed_values() {
-        let error = error_text(&["durward", "review", "-c", "f", "-o", "yaml"]);
-        assert!(error.contains("\"yaml\": allowed: text, json"), "{error}");
+        let error = error_text(&["durward", "review", "-c", "f", "-o", "xml"]);
+        assert!(
+            error.contains("invalid value \"xml\" for --output <FORMAT>: must be one of: text, json, yaml"),
+            "{error}"
+        );
         let error = error_text(&["durward", "serve", "-c", "f", "--bind-address", "8443"]);
-        assert!(error.contains("--bind-address <ADDRESS>: \"8443\": invalid socket address"), "{error}");
+        assert!(
+            error.contains("invalid value \"8443\" for --bind-address <ADDRESS>: invalid socket address"),
+            "{error}"
+        );
     }
 
     #[test]
@@ -240,7 +308,7 @@ mod tests {
         assert_eq!(words(&["rev"]), ["review", ":4"]);
         assert_eq!(words(&["certs", ""]), ["new", "show", ":4"]);
         assert_eq!(words(&["serve", "--tls-"]), ["--tls-cert", "--tls-key", ":4"]);
-        assert_eq!(words(&["review", "-o", ""]), ["text", "json", ":4"]);
+        assert_eq!(words(&["review", "-o", ""]), ["text", "json", "yaml", ":4"]);
         assert_eq!(words(&["review", "--config", ""]), [":0"]);
         assert_eq!(words(&["review", ""]), [":0"]);
         assert_eq!(words(&["completions", "z"]), ["zsh", ":4"]);

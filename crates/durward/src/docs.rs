@@ -14,10 +14,10 @@ use crate::output;
 /// `completions`
 #[derive(Debug, clap::Args)]
 pub(crate) struct CompletionsArgs {
-    /// The shell
+    /// Shell
     #[arg(value_enum, required_unless_present = "kubectl")]
     pub(crate) shell: Option<Shell>,
-    /// The script by which `kubectl durward` completes; it must be called kubectl_complete-durward and stand in the PATH
+    /// Print the script kubectl_complete-durward, for `kubectl durward`
     #[arg(long, conflicts_with = "shell")]
     pub(crate) kubectl: bool,
 }
@@ -25,7 +25,7 @@ pub(crate) struct CompletionsArgs {
 /// `man`
 #[derive(Debug, clap::Args)]
 pub(crate) struct ManArgs {
-    /// Write a page for each command into this folder
+    /// Write one page per command into this directory
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
 }
@@ -40,7 +40,7 @@ pub(crate) struct CompleteArgs {
 
 /// kubectl completes a plugin by running a program named `kubectl_complete-<plugin>` with the words so far
 /// (`k8s.io/kubectl/pkg/cmd/plugin/plugin_completion.go`).
-const KUBECTL: &str = "#!/bin/sh\n# Completion of `kubectl durward`. Call it kubectl_complete-durward, executable, somewhere in the PATH.\nexec kubectl-durward __complete \"$@\"\n";
+const KUBECTL: &str = "#!/bin/sh\n# Completion of `kubectl durward`. Save it as an executable kubectl_complete-durward in the PATH.\nexec kubectl-durward __complete \"$@\"\n";
 
 /// Values of cobra's `ShellCompDirective`: without file names, and with file names.
 const ONLY_THESE: &str = ":4";
@@ -93,7 +93,7 @@ fn pages(name: &str, command: clap::Command) -> Vec<(String, clap::Command)> {
 fn page(command: clap::Command) -> Result<String, Problem> {
     let mut out = Vec::new();
     let rendered = Page::new(command).render(&mut out);
-    rendered.map_err(|error| Problem::new("the manual page cannot be made").why(error.to_string()))?;
+    rendered.map_err(|error| Problem::new("the manual page cannot be written").why(error.to_string()))?;
     Ok(String::from_utf8_lossy(&out).into_owned())
 }
 

@@ -1,6 +1,7 @@
 //! How a command ends: exit code and problems.
 //!
-//! Exit code 0 means success, 1 a negative result (denied, doesn't match, a fault while serving), 2 bad input.
+//! Exit code 0 means success, 1 a negative result (denied, in use, a fault while serving), 2 bad input, 3 that something could not be
+//! checked.
 
 use config::Problem;
 
@@ -13,6 +14,8 @@ pub(crate) enum Exit {
     No,
     /// 2
     Bad,
+    /// 3
+    Unknown,
 }
 
 impl Exit {
@@ -22,6 +25,7 @@ impl Exit {
             Self::Done => 0,
             Self::No => 1,
             Self::Bad => 2,
+            Self::Unknown => 3,
         }
     }
 }

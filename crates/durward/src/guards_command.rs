@@ -1,6 +1,6 @@
 //! Command `guards`: prints scope, permissions and webhook entries of each guard.
 
-use config::{Selector, read};
+use config::read;
 use guards::{Configured, GUARD_KINDS, GuardKind, Permission, WebhookEntry, WebhookType};
 use k8s_openapi::api::admissionregistration::v1::MatchCondition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
@@ -8,6 +8,7 @@ use serde::Serialize;
 use std::path::PathBuf;
 
 use crate::args::Format;
+use crate::config_command::scope::scope;
 use crate::exit::{Exit, Outcome};
 use crate::file::{File, Purpose};
 use crate::output::{self, Style};
@@ -15,12 +16,15 @@ use crate::output::{self, Style};
 /// `guards`
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The configuration file: only the guards that it turns on, as it has them
+    /// Configuration file [default: all guards with their defaults]
     #[arg(long, short, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// Text for people or JSON for programs
+    /// Output format
     #[arg(long, short, value_enum, default_value_t, value_name = "FORMAT")]
     pub(crate) output: Format,
+    /// Show the match conditions (CEL) of each webhook
+    #[arg(long, short)]
+    pub(crate) verbose: bool,
 }
 
 /// A guard in the JSON of `guards`.
@@ -50,6 +54,8 @@ struct Within {
 struct Webhook {
     name: String,
     mutating: bool,
+    #[serde(skip)]
+    scope: String,
     asked_about: Vec<String>,
     failure_policy: &'static str,
     timeout_seconds: u8,
@@ -68,10 +74,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
         }
         None => GUARD_KINDS.iter().map(|kind| by_default(*kind)).collect(),
     };
-    match args.output {
-        Format::Json => output::json(&guards)?,
-        Format::Text => output::data(&text(&guards, Style::stdout()))?,
-    }
+    output::report(args.output, &guards, |guards, style| text(guards, args.verbose, style))?;
     Ok(Exit::Done)
 }
 
@@ -106,6 +109,7 @@ fn webhook(entry: WebhookEntry) -> Webhook {
         rule.resources.iter().flatten().map(move |resource| format!("{operations} {resource}"))
     });
     Webhook {
+        scope: scope(&entry),
         asked_about: asked.collect(),
         name: entry.name,
         mutating: entry.webhook_type == WebhookType::Mutating,
@@ -117,37 +121,24 @@ fn webhook(entry: WebhookEntry) -> Webhook {
     }
 }
 
-fn text(guards: &[Guard], style: Style) -> String {
+fn text(guards: &[Guard], verbose: bool, style: Style) -> String {
     let mut lines = Vec::new();
     for guard in guards {
         lines.push(format!("{}  {}", style.bold(guard.name), guard.protects));
-        lines.extend(
-            guard.permissions.iter().map(|permission| format!("  needs        {}", needed(permission))),
-        );
-        lines.extend(guard.permissions_within.iter().map(|Within { namespace, permission }| {
-            format!("  needs        {} in {namespace}", needed(permission))
-        }));
         if guard.webhooks.is_empty() {
-            let line = "  is asked by  nobody before its section says what is guarded; then: durward guards --config FILE";
-            lines.push(line.to_owned());
+            lines.push("  webhooks     none by default; see durward config init --guard".to_owned());
         }
         for webhook in &guard.webhooks {
-            lines.push(format!("  is asked by  {}: {}", webhook.name, webhook.asked_about.join(", ")));
-            let failing =
-                format!("{} after {} s without an answer", webhook.failure_policy, webhook.timeout_seconds);
-            lines.push(format!("    if silent  {failing}"));
-            for (what, selector) in
-                [("namespaces", &webhook.namespace_selector), ("objects", &webhook.object_selector)]
-            {
-                let selected = selected(selector.clone());
-                if !selected.is_empty() {
-                    lines.push(format!("    {what:<9}  {selected}"));
-                }
-            }
-            for condition in &webhook.match_conditions {
-                lines.push(format!("    only if    {}: {}", condition.name, condition.expression));
-            }
+            let (policy, timeout) = (webhook.failure_policy, webhook.timeout_seconds);
+            lines.push(format!("  {:<12} {} ({policy}, {timeout} s)", webhook.name, webhook.scope));
+            let conditions = webhook.match_conditions.iter().filter(|_| verbose);
+            lines.extend(conditions.map(|one| format!("    if {}: {}", one.name, one.expression)));
         }
+        let within = guard.permissions_within.iter();
+        let within =
+            within.map(|Within { namespace, permission }| format!("{} in {namespace}", needed(permission)));
+        let permissions = guard.permissions.iter().map(needed).chain(within);
+        lines.extend(permissions.map(|permission| format!("  {:<12} {permission}", "permission")));
         lines.push(String::new());
     }
     lines.join("\n")
@@ -159,10 +150,4 @@ fn needed(permission: &Permission) -> String {
     let of = if groups.is_empty() { String::new() } else { format!(" of {groups}") };
     let names = [&[permission.resources.join(", ")], permission.resource_names.as_slice()].concat().join(" ");
     format!("{} {names}{of}", permission.verbs.join("/"))
-}
-
-/// Returns a selector as kubectl's `-l` takes it.
-fn selected(selector: LabelSelector) -> String {
-    let selector = Selector::try_from(selector).unwrap_or_default();
-    selector.into_iter().map(|expression| expression.to_string()).collect::<Vec<_>>().join(", ")
 }

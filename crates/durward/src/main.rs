@@ -50,6 +50,9 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: Cli) -> Outcome {
+    if cli.quiet {
+        output::be_quiet();
+    }
     let parser = || cli::command(Path::new("durward"));
     match cli.command {
         Command::Demo(args) => demo::run(&args),

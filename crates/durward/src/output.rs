@@ -2,10 +2,13 @@
 
 use std::fmt::Display;
 use std::io::{self, ErrorKind, IsTerminal as _, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use config::Problem;
 use serde::Serialize;
 
+use crate::args::Format;
+use crate::documents::yaml_stream;
 use crate::exit::Stop;
 
 /// Writes data without changes.
@@ -22,12 +25,42 @@ pub(crate) fn data(text: &str) -> Result<(), Stop> {
 /// Writes a value as indented JSON.
 pub(crate) fn json(value: &impl Serialize) -> Result<(), Stop> {
     let text = serde_json::to_string_pretty(value)
-        .map_err(|error| Stop::fault(Problem::new("the answer is no JSON").why(error.to_string())))?;
+        .map_err(|error| Stop::fault(Problem::new("the result is not JSON").why(error.to_string())))?;
     data(&format!("{text}\n"))
 }
 
-/// Writes a message to standard error.
+/// Writes a value as JSON or YAML, or as the text that `text` makes of it.
+pub(crate) fn report<T: Serialize>(
+    format: Format,
+    value: &T,
+    text: impl FnOnce(&T, Style) -> String,
+) -> Result<(), Stop> {
+    match format {
+        Format::Text => data(&text(value, Style::stdout())),
+        Format::Json => json(value),
+        Format::Yaml => {
+            let value = serde_json::to_value(value);
+            let value = value.map_err(|error| {
+                Stop::fault(Problem::new("the result is not JSON").why(error.to_string()))
+            })?;
+            data(&yaml_stream(&[value])?)
+        }
+    }
+}
+
+/// Whether notes are dropped.
+static IS_QUIET: AtomicBool = AtomicBool::new(false);
+
+/// Drops all notes from now on.
+pub(crate) fn be_quiet() {
+    IS_QUIET.store(true, Ordering::Relaxed);
+}
+
+/// Writes a message to standard error, unless the user wants none.
 pub(crate) fn note(text: impl Display) {
+    if IS_QUIET.load(Ordering::Relaxed) {
+        return;
+    }
     write_stderr(&format!("{text}\n"));
 }
 

@@ -32,7 +32,7 @@ use crate::{connect, log, plan};
 /// `serve`
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The configuration file
+    /// Configuration file
     #[arg(long, short, value_name = "FILE")]
     pub(crate) config: PathBuf,
     #[command(flatten)]

@@ -24,35 +24,40 @@ pub(crate) fn stop(error: &Error, command: &str) -> Stop {
     }
 }
 
+/// Words that users try, and the command for them.
+const MEANT: [(&[&str], &str); 6] = [
+    (&["delete", "rm", "remove"], "to preview a deletion: durward impact ns/NAME"),
+    (&["init"], "to create a configuration file: durward config init --guard NAME"),
+    (&["validate", "lint"], "to validate a configuration file: durward config check FILE"),
+    (&["test", "evaluate"], "to evaluate an AdmissionReview: durward review FILE"),
+    (&["install", "apply"], "to print what to apply: durward manifests --config FILE"),
+    (&["run", "start", "server"], "to run the server: durward serve --config FILE"),
+];
+
 fn problem(error: &Error, command: &str) -> Problem {
     let context = |kind| error.get(kind).map(text);
+    let flag = || context(ContextKind::InvalidArg).unwrap_or_default();
     let (what, why) = match error.kind() {
         ErrorKind::InvalidSubcommand => (
-            format!("there is no command {:?}", context(ContextKind::InvalidSubcommand).unwrap_or_default()),
+            format!("unknown command {:?}", context(ContextKind::InvalidSubcommand).unwrap_or_default()),
             None,
         ),
-        ErrorKind::UnknownArgument => {
-            (format!("there is no flag {:?}", context(ContextKind::InvalidArg).unwrap_or_default()), None)
-        }
-        ErrorKind::MissingRequiredArgument => {
-            let flag = context(ContextKind::InvalidArg).unwrap_or_default();
-            (format!("{flag} is missing"), None)
-        }
+        ErrorKind::UnknownArgument => (format!("unknown flag {:?}", flag()), None),
+        ErrorKind::MissingRequiredArgument => (format!("{} is required", flag()), None),
         ErrorKind::InvalidValue | ErrorKind::ValueValidation => {
-            let flag = context(ContextKind::InvalidArg).unwrap_or_default();
             let value = context(ContextKind::InvalidValue).unwrap_or_default();
-            let allowed = context(ContextKind::ValidValue).map(|words| format!("allowed: {words}"));
+            let allowed = context(ContextKind::ValidValue).map(|words| format!("must be one of: {words}"));
             let source = std::error::Error::source(error).map(ToString::to_string);
             let what = if value.is_empty() {
-                format!("{flag}: a value is missing")
+                format!("{} needs a value", flag())
             } else {
-                format!("{flag}: {value:?}")
+                format!("invalid value {value:?} for {}", flag())
             };
-            (what, source.or(allowed).or_else(|| Some("cannot stand here".to_owned())))
+            (what, source.or(allowed))
         }
         ErrorKind::ArgumentConflict => {
-            let one = context(ContextKind::InvalidArg).unwrap_or_default();
-            (one, context(ContextKind::PriorArg).map(|other| format!("does not go with {other}")))
+            let other = context(ContextKind::PriorArg).unwrap_or_default();
+            (format!("{} cannot be used with {other}", flag()), None)
         }
         _ => {
             let text = error.render().to_string();
@@ -71,6 +76,10 @@ fn problem(error: &Error, command: &str) -> Problem {
     };
     let usage = context(ContextKind::Usage).map(|usage| usage.trim().replace("Usage:", "usage:"));
     let next = usage.unwrap_or_else(|| format!("see: {command} --help"));
+    let meant = context(ContextKind::InvalidSubcommand).and_then(|word| {
+        MEANT.iter().find(|(words, _)| words.contains(&word.as_str())).map(|(_, next)| (*next).to_owned())
+    });
+    let next = meant.unwrap_or(next);
     Problem { what, place: None, why, next: Some(next) }
 }
 

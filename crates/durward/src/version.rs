@@ -9,7 +9,7 @@ use crate::output;
 /// `version`
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Text for people or JSON for programs
+    /// Output format
     #[arg(long, short, value_enum, default_value_t, value_name = "FORMAT")]
     pub(crate) output: Format,
 }
@@ -27,19 +27,17 @@ struct VersionOutput {
     /// The guards of this binary.
     guards: Vec<&'static str>,
     /// The version of the configuration format.
-    configuration: u8,
+    configuration: &'static str,
 }
 
 /// `version`
 pub(crate) fn run(args: &Args) -> Outcome {
-    match args.output {
-        Format::Text => output::data(&format!("durward {VERSION}\n"))?,
-        Format::Json => output::json(&VersionOutput {
-            version: VERSION,
-            review_versions: ["v1", "v1beta1"],
-            guards: guards::GUARD_KINDS.iter().map(|kind| kind.name()).collect(),
-            configuration: 1,
-        })?,
-    }
+    let version = VersionOutput {
+        version: VERSION,
+        review_versions: ["v1", "v1beta1"],
+        guards: guards::GUARD_KINDS.iter().map(|kind| kind.name()).collect(),
+        configuration: "durward.dev/v1alpha1",
+    };
+    output::report(args.output, &version, |version, _| format!("durward {}\n", version.version))?;
     Ok(Exit::Done)
 }

@@ -41,7 +41,9 @@ fn dead_links() -> Result<Vec<String>, String> {
             let place = format!("{}:{number}: the link to {link}", page.display());
             if !target.exists() {
                 dead.push(format!("{place} leads nowhere"));
-            } else if !anchor.is_empty() && texts.get(&target).is_some_and(|text| !anchors(text).contains(&anchor.to_owned())) {
+            } else if !anchor.is_empty()
+                && texts.get(&target).is_some_and(|text| !anchors(text).contains(&anchor.to_owned()))
+            {
                 dead.push(format!("{place} names a heading that does not exist"));
             }
         }
@@ -91,7 +93,8 @@ fn anchors(text: &str) -> Vec<String> {
             _ => None,
         };
         let anchor: String = title.trim().chars().filter_map(kept).collect();
-        let number = (1..).map(|number| format!("{anchor}-{number}")).find(|numbered| !anchors.contains(numbered));
+        let number =
+            (1..).map(|number| format!("{anchor}-{number}")).find(|numbered| !anchors.contains(numbered));
         anchors.push(if anchors.contains(&anchor) { number.unwrap_or_default() } else { anchor });
     }
     anchors

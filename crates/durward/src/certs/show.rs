@@ -18,7 +18,7 @@ pub(crate) struct Args {
     /// PEM files, directories, or webhook configurations; - is standard input
     #[arg(value_name = "FILE|DIR|-", required = true)]
     pub(crate) paths: Vec<PathBuf>,
-    /// Text for people or JSON for programs
+    /// Output format
     #[arg(long, short, value_enum, default_value_t, value_name = "FORMAT")]
     pub(crate) output: Format,
 }
@@ -69,10 +69,7 @@ pub(crate) fn show(args: &Args) -> Outcome {
         return Err(problems.into());
     }
     let shown = judge(&found, now())?;
-    match args.output {
-        Format::Json => output::json(&shown)?,
-        Format::Text => output::data(&text(&shown, Style::stdout()))?,
-    }
+    output::report(args.output, &shown, text)?;
     Ok(if shown.problems.is_empty() { Exit::Done } else { Exit::No })
 }
 

@@ -34,9 +34,11 @@ pub(super) fn text() -> String {
         let has_own = |key: &&Key| !common.iter().any(|base| base.name == key.name);
         let mut own: Vec<Key> = sections(guard).iter().filter(has_own).cloned().collect();
         // Common keys are repeated only if their default differs.
-        own.extend(sections(guard).iter().filter_map(|key| {
-            differing(key, common.iter().find(|base| base.name == key.name)?)
-        }));
+        own.extend(
+            sections(guard)
+                .iter()
+                .filter_map(|key| differing(key, common.iter().find(|base| base.name == key.name)?)),
+        );
         let section = [Key { shape: Shape::Section(own), ..guard.clone() }];
         out.push_str("  #\n");
         comment(&Key::defaults(&section), "  ", &mut out);
@@ -64,7 +66,8 @@ fn sections(key: &Key) -> Vec<Key> {
 /// Returns the keys that all guards have, with the defaults of the first one.
 fn common(guards: &[Key]) -> Vec<Key> {
     let Some((first, others)) = guards.split_first() else { return Vec::new() };
-    let has = |guard: &Key, key: &Key| sections(guard).iter().any(|own| own.name == key.name && own.doc == key.doc);
+    let has =
+        |guard: &Key, key: &Key| sections(guard).iter().any(|own| own.name == key.name && own.doc == key.doc);
     sections(first).into_iter().filter(|key| others.iter().all(|guard| has(guard, key))).collect()
 }
 
@@ -73,7 +76,8 @@ fn differing(key: &Key, base: &Key) -> Option<Key> {
     let (Shape::Section(own), Shape::Section(others)) = (&key.shape, &base.shape) else {
         return (key.default != base.default).then(|| key.clone());
     };
-    let inner = own.iter().filter_map(|key| differing(key, others.iter().find(|base| base.name == key.name)?));
+    let inner =
+        own.iter().filter_map(|key| differing(key, others.iter().find(|base| base.name == key.name)?));
     let inner: Vec<Key> = inner.collect();
     (!inner.is_empty()).then(|| Key { shape: Shape::Section(inner), ..key.clone() })
 }

@@ -65,7 +65,9 @@ fn file(args: &Args) -> Result<String, Stop> {
 fn clusters(args: &Args) -> Result<String, Stop> {
     let (Some(namespace), Some(selector)) = (&args.namespace, &args.selector) else {
         let problem = Problem::new("--guard etcd: the pods of the etcd cluster are not named");
-        return Err(problem.next("add --namespace and --selector, for example: --namespace db --selector app=etcd").into());
+        return Err(problem
+            .next("add --namespace and --selector, for example: --namespace db --selector app=etcd")
+            .into());
     };
     let quoted = |text: &str| serde_json::Value::from(text).to_string();
     Ok(format!(

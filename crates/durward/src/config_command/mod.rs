@@ -53,7 +53,9 @@ pub(crate) fn run(args: &Command) -> Outcome {
         Command::Init(args) => return init::run(args),
         Command::Schema => output::json(&schema())?,
         Command::Defaults => output::data(&defaults::text())?,
-        Command::Check { file, config } => check(file.as_ref().or(config.as_ref()).map_or(Path::new(""), |path| path))?,
+        Command::Check { file, config } => {
+            check(file.as_ref().or(config.as_ref()).map_or(Path::new(""), |path| path))?
+        }
     }
     Ok(Exit::Done)
 }

@@ -16,7 +16,8 @@ pub(crate) fn describe(guard: &Guarded) -> (Vec<String>, Option<String>) {
     let is_audit = guard.configured.build(&Clients::offline()).settle_policy().mode == admission::Mode::Audit;
     let mode = if is_audit { " (mode: audit, nothing is denied)" } else { "" };
     let lines = entries.iter().map(|entry| format!("{name}: {}{mode}", scope(entry))).collect();
-    let opt_in = |entry: &WebhookEntry| labels(&entry.object_selector).filter(|labels| labels.contains(GUARD_LABEL));
+    let opt_in =
+        |entry: &WebhookEntry| labels(&entry.object_selector).filter(|labels| labels.contains(GUARD_LABEL));
     let narrow: Option<Vec<String>> = entries.iter().map(opt_in).collect();
     let warning = match narrow {
         _ if entries.is_empty() => Some(format!("{name} protects nothing: no webhook is configured")),

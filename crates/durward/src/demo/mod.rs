@@ -32,10 +32,10 @@ use scenes::{EXAMPLES, Scene, Step, example, scenes};
 /// `demo`
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Leave the server running and tell what to try
+    /// Keep the server running and print commands to try
     #[arg(long)]
     pub(crate) keep: bool,
-    /// Only this guard's scenario
+    /// Show only this guard
     #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(GUARD_KINDS.iter().map(|kind| kind.name())))]
     pub(crate) scenario: Option<String>,
 }

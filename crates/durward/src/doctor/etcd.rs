@@ -46,7 +46,7 @@ pub(crate) struct Args {
     pub(crate) namespace: Vec<String>,
     #[command(flatten)]
     pub(crate) cluster: ClusterArgs,
-    /// Text for people or JSON for programs
+    /// Output format
     #[arg(long, short, value_enum, default_value_t, value_name = "FORMAT")]
     pub(crate) output: Format,
 }

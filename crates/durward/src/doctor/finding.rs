@@ -85,9 +85,6 @@ pub(super) fn print<R: Serialize>(
     findings: &[Finding],
     text: impl FnOnce(&R, Style) -> String,
 ) -> Outcome {
-    match format {
-        Format::Json => output::json(report)?,
-        Format::Text => output::data(&text(report, Style::stdout()))?,
-    }
+    output::report(format, report, text)?;
     Ok(if findings.is_empty() { Exit::Done } else { Exit::No })
 }

@@ -28,12 +28,12 @@ use fixes::Fixes;
 /// `doctor fleet`
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The configuration file: whose fleet, groups and acknowledgements are looked at
+    /// Configuration file [default: detect the fleet]
     #[arg(long, short, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) cluster: ClusterArgs,
-    /// Text for people or JSON for programs
+    /// Output format
     #[arg(long, short, value_enum, default_value_t, value_name = "FORMAT")]
     pub(crate) output: Format,
 }

@@ -46,18 +46,18 @@ use checks::{Expectation, NodeReport};
 /// `doctor lxcfs`
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The configuration file
+    /// Configuration file
     #[arg(long, short, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     /// Check the files of this machine instead of a cluster
     #[arg(long, conflicts_with_all = ["kubeconfig", "context", "snapshot"])]
     pub(crate) local: bool,
-    /// The directory of procfs. Tests use another one.
+    /// Directory of procfs (for tests)
     #[arg(long, value_name = "DIR", default_value = "/proc", hide = true)]
     pub(crate) proc: PathBuf,
     #[command(flatten)]
     pub(crate) cluster: ClusterArgs,
-    /// Text for people or JSON for programs
+    /// Output format
     #[arg(long, short, value_enum, default_value_t, value_name = "FORMAT")]
     pub(crate) output: Format,
 }

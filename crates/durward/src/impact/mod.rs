@@ -19,18 +19,18 @@ use crate::review::runtime;
 /// `impact`
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// What would be deleted; with --all a kind without a name, or nothing
+    /// Object to delete; with --all a kind, or nothing
     #[arg(value_name = "ns/NAME|crd/NAME")]
     pub(crate) targets: Vec<SubjectArg>,
-    /// All namespaces and definitions of the control plane, or all of the kind that is named
+    /// All namespaces and CRDs, or all objects of the given kind
     #[arg(long)]
     pub(crate) all: bool,
-    /// The configuration file: what its deletion guard would find
+    /// Configuration file [default: detect the fleet]
     #[arg(long, short, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) cluster: ClusterArgs,
-    /// Text for people or JSON for programs
+    /// Output format
     #[arg(long, short, value_enum, default_value_t, value_name = "FORMAT")]
     pub(crate) output: Format,
 }
@@ -63,8 +63,8 @@ pub(crate) fn run(args: &Args) -> Outcome {
             }
             found.push(impact);
         }
-        if args.output == Format::Json {
-            output::json(&found)?;
+        if args.output != Format::Text {
+            output::report(args.output, &found, |_, _| String::new())?;
         }
         if !problems.is_empty() {
             return Err(problems.into());
@@ -73,10 +73,16 @@ pub(crate) fn run(args: &Args) -> Outcome {
     })
 }
 
-/// Returns the exit code: negative if a cluster is unknown, even if it is acknowledged and the deletion is allowed.
+/// Returns the exit code. A cluster that could not be checked is unknown, even if it is acknowledged and the deletion is allowed.
+/// Something in use outranks it.
 fn exit(found: &[Found]) -> Exit {
-    let is_free = |one: &Found| one.verdict == "allow" && one.clusters.iter().all(|at| at.unseen.is_empty());
-    if found.iter().all(is_free) { Exit::Done } else { Exit::No }
+    let is_unknown =
+        |one: &Found| one.verdict == "unknown" || one.clusters.iter().any(|at| !at.unseen.is_empty());
+    match () {
+        () if found.iter().any(|one| one.verdict == "deny") => Exit::No,
+        () if found.iter().any(is_unknown) => Exit::Unknown,
+        () => Exit::Done,
+    }
 }
 
 fn format_progress(

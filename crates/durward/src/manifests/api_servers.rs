@@ -6,7 +6,7 @@
 use cluster::fleet::Fleet;
 use config::Problem;
 
-use super::Part;
+use super::{Args, Part, Target};
 
 use crate::file::{File, Guarded, WebhookAddress};
 
@@ -65,41 +65,30 @@ pub(super) fn all(file: &File) -> Vec<ApiServer<'_>> {
 }
 
 /// Returns the API server that the user chose.
-pub(super) fn chosen<'f>(
-    mut api_servers: Vec<ApiServer<'f>>,
-    only: &[Part],
-) -> Result<ApiServer<'f>, Problem> {
-    let every = api_servers
-        .iter()
-        .map(|api_server| (api_server.is_karmada(), api_server.names()))
-        .collect::<Vec<_>>();
-    let (karmada, cluster) = (only.contains(&Part::Karmada), only.contains(&Part::Cluster));
-    if karmada || cluster {
-        api_servers.retain(|api_server| {
-            (karmada && api_server.is_karmada()) || (cluster && !api_server.is_karmada())
-        });
+pub(super) fn chosen<'f>(mut api_servers: Vec<ApiServer<'f>>, args: &Args) -> Result<ApiServer<'f>, Problem> {
+    let server = |server: &ApiServer<'_>| {
+        let which = if server.is_karmada() { "Karmada" } else { "the cluster of Durward" };
+        format!("{which} ({})", server.names())
+    };
+    let servers = api_servers.iter().map(server).collect::<Vec<_>>().join(" and ");
+    if let Some(target) = args.target {
+        api_servers.retain(|api_server| api_server.is_karmada() == (target == Target::Karmada));
     }
-    if only.contains(&Part::Members) {
+    if args.only.contains(&Part::Members) {
         api_servers.retain(ApiServer::has_members);
     }
-    let servers = || {
-        let server = |is_karmada: &bool| if *is_karmada { "Karmada" } else { "the cluster of Durward" };
-        let names = every.iter().map(|(is_karmada, names)| format!("{} ({names})", server(is_karmada)));
-        names.collect::<Vec<_>>().join(" and ")
-    };
     let count = api_servers.len();
     match api_servers.pop() {
         Some(api_server) if count == 1 => Ok(api_server),
         Some(_) => {
-            let problem = Problem::new("the guards of this file are asked by two API servers").why(servers());
+            let problem = Problem::new("the guards of this file are called by two API servers").why(servers);
             Err(problem.next(
-                "print for each: --only cluster | kubectl apply -f -, and --only karmada | kubectl --kubeconfig karmada-admin.config apply -f -",
+                "print the manifests of each: --target cluster | kubectl apply -f -, and --target karmada | kubectl --kubeconfig karmada-admin.config apply -f -",
             ))
         }
         None => {
-            let named: Vec<_> = only.iter().map(|part| format!("{part:?}").to_lowercase()).collect();
-            let problem = Problem::new(format!("--only {}: there is nothing to print", named.join(",")));
-            Err(problem.why(format!("the guards of this file are asked by {}", servers())))
+            let problem = Problem::new("there is nothing to print for these flags");
+            Err(problem.why(format!("the guards of this file are called by {servers}")))
         }
     }
 }

@@ -26,22 +26,25 @@ use api_servers::ApiServer;
 /// `manifests`
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The configuration file
+    /// Configuration file
     #[arg(long, short, value_name = "FILE")]
     pub(crate) config: PathBuf,
-    /// Only these parts: several, with commas, are added up; karmada or cluster cuts them to that API server
+    /// Print only these parts (comma-separated)
     #[arg(long, value_enum, value_name = "PART", value_delimiter = ',')]
     pub(crate) only: Vec<Part>,
-    /// Also what runs Durward itself, with this image: Deployment, Service and what belongs to them
+    /// Print only objects for this API server
+    #[arg(long, value_enum, value_name = "TARGET")]
+    pub(crate) target: Option<Target>,
+    /// Add the Deployment, the Service and their objects, with this image
     #[arg(long, value_name = "IMAGE")]
     pub(crate) image: Option<String>,
-    /// How many of it run
+    /// Number of replicas
     #[arg(long, value_name = "NUMBER", default_value_t = 2, requires = "image", value_parser = clap::value_parser!(u32).range(1..=100))]
     pub(crate) replicas: u32,
-    /// The Secret with its certificate, tls.crt, and key, tls.key
+    /// Secret with tls.crt and tls.key
     #[arg(long, value_name = "NAME", default_value = "durward-tls", requires = "image")]
     pub(crate) tls_secret: String,
-    /// How important its pods are to the cluster; "" for no more than others
+    /// PriorityClass of the pods ("" for none)
     #[arg(long, value_name = "NAME", default_value = "system-cluster-critical", requires = "image")]
     pub(crate) priority_class: String,
 }
@@ -49,18 +52,23 @@ pub(crate) struct Args {
 /// The objects that `manifests` prints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Part {
-    /// The webhook configurations.
-    Registration,
-    /// Who Durward is, and what it may do where it is asked.
+    /// Webhook configurations
+    Webhooks,
+    /// Account and permissions where Durward is called
     Rbac,
-    /// What it may do in the members of the fleet; for Karmada with the policy that brings it there.
+    /// Permissions in member clusters; for Karmada with the policy that propagates them
     Members,
-    /// All that goes to the Karmada API server.
-    Karmada,
-    /// All that goes to the cluster in which Durward runs.
-    Cluster,
-    /// What runs Durward there: needs --image.
+    /// Deployment, Service and their objects (needs --image)
     Workload,
+}
+
+/// The API server that the objects are for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Target {
+    /// Karmada control plane
+    Karmada,
+    /// Cluster in which Durward runs
+    Cluster,
 }
 
 /// The name and label of all objects.
@@ -80,13 +88,13 @@ fn metadata(name: &str, namespace: Option<&str>) -> Value {
 pub(crate) fn run(args: &Args) -> Outcome {
     let file = File::load(&args.config, Purpose::Registration)?;
     let parts = |part| args.only.contains(&part);
-    let is_part = parts(Part::Registration) || parts(Part::Rbac) || parts(Part::Members);
-    if parts(Part::Workload) && !is_part && !parts(Part::Karmada) {
+    let is_part = parts(Part::Webhooks) || parts(Part::Rbac) || parts(Part::Members);
+    if parts(Part::Workload) && !is_part && args.target != Some(Target::Karmada) {
         return workload_alone(&file, args);
     }
     let api_servers = api_servers::all(&file);
     let on_karmada = api_servers.iter().any(ApiServer::is_karmada);
-    let api_server = api_servers::chosen(api_servers, &args.only)?;
+    let api_server = api_servers::chosen(api_servers, args)?;
     let mut objects = Vec::new();
     if parts(Part::Rbac) || !is_part {
         objects.extend(rbac::objects(&api_server, &file.namespace));
@@ -98,10 +106,9 @@ pub(crate) fn run(args: &Args) -> Outcome {
     }
     let is_workload = parts(Part::Workload) || (!is_part && args.image.is_some());
     if is_workload && api_server.is_karmada() {
-        let problem =
-            Problem::new("what runs Durward is not for the Karmada API server, for which the rest is");
+        let problem = Problem::new("the Deployment of Durward cannot run on the Karmada API server");
         return Err(problem
-            .next("print it for itself: --only workload --image IMAGE | kubectl apply -f -")
+            .next("print it separately: --only workload --image IMAGE | kubectl apply -f -")
             .into());
     }
     if is_workload {
@@ -111,10 +118,10 @@ pub(crate) fn run(args: &Args) -> Outcome {
     }
     if api_server.has_members() && !api_server.is_karmada() {
         output::note(
-            "note: each cluster of the fleet is given what --only members prints; the kubeconfig that leads to it must be of that service account",
+            "note: apply the output of --only members to each member cluster; its kubeconfig must be of that service account",
         );
     }
-    if parts(Part::Registration) || !is_part {
+    if parts(Part::Webhooks) || !is_part {
         let bundle = file.server.tls.ca.as_deref().map(authority).transpose()?;
         match &bundle {
             None => output::note(
@@ -144,7 +151,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
 fn workload_alone(file: &File, args: &Args) -> Outcome {
     let objects = workload::objects(file, args, true)?;
     let home = workload::home(file);
-    output::note(format!("note: the namespace {home} must be there: kubectl create namespace {home}"));
+    output::note(format!("note: the namespace {home} must exist: kubectl create namespace {home}"));
     output::data(&yaml_stream(&objects)?)?;
     Ok(Exit::Done)
 }
@@ -153,9 +160,9 @@ fn workload_alone(file: &File, args: &Args) -> Outcome {
 fn note_requirements(api_server: &ApiServer<'_>, home: &str) {
     output::note(match &api_server.user {
         Some(user) => format!(
-            "note: Durward must ask the Karmada API server as the user {user}: by a client certificate with CN={user} and no O"
+            "note: the kubeconfig of Durward for the Karmada API server must have a client certificate with CN={user} and no O"
         ),
-        None => format!("note: the namespace {home} must be there: kubectl create namespace {home}"),
+        None => format!("note: the namespace {home} must exist: kubectl create namespace {home}"),
     });
 }
 

@@ -32,7 +32,7 @@ pub(crate) struct Answered {
     pub(crate) user: String,
     /// Whether the request is a dry run.
     pub(crate) dry_run: bool,
-    /// The verdict: `allow`, `deny`, `mutate`, `unknown`, or `unasked` if no guard is called.
+    /// The verdict: `allow`, `deny`, `mutate`, `unknown`, or `not-called` if no guard is called.
     pub(crate) verdict: &'static str,
     /// Whether the request is allowed.
     pub(crate) allowed: bool,
@@ -54,10 +54,9 @@ pub(crate) struct Answered {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) response: Option<Box<RawValue>>,
     /// How the verdict was found.
-    #[serde(rename = "way")]
     pub(crate) evaluation: Evaluation,
     /// The verdict for this user if the result is Unknown.
-    #[serde(rename = "stance")]
+    #[serde(rename = "onUnknown")]
     pub(crate) settle_policy: String,
 }
 
@@ -79,7 +78,7 @@ pub(crate) struct Evaluation {
     /// The names of their matchConditions, which only the API server evaluates.
     pub(crate) match_conditions: Vec<String>,
     /// Guards whose rules match and that are not called, with the reason.
-    pub(crate) not_asked: Vec<String>,
+    pub(crate) not_called: Vec<String>,
     /// The requests of the guard and their answers.
     pub(crate) facts: Vec<String>,
     /// The time from decoding to the ruling.
@@ -97,7 +96,7 @@ impl Evaluation {
             }
         }
         let rules = entries.iter().map(|entry| entry.name.clone()).collect();
-        Self { rules, match_conditions, not_asked: Vec::new(), facts, took }
+        Self { rules, match_conditions, not_called: Vec::new(), facts, took }
     }
 }
 
@@ -169,7 +168,7 @@ impl Answered {
             name: request.name.to_string(),
             user: request.user.name.to_string(),
             dry_run: request.dry_run,
-            verdict: "unasked",
+            verdict: "not-called",
             allowed: true,
             message: None,
             causes: Vec::new(),
@@ -188,7 +187,7 @@ fn settle_policy_text(request: &Request<'_>, settle_policy: &SettlePolicy) -> St
     let (user, on_unknown) = if settle_policy.is_controller(&request.user) {
         ("a controller", settle_policy.controllers)
     } else {
-        ("a person", settle_policy.users)
+        ("a user", settle_policy.users)
     };
     let verdict = match on_unknown {
         OnUnknown::Allow => "allow",

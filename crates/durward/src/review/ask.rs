@@ -57,12 +57,13 @@ pub(crate) async fn ask(
     (facts, reader): (&FactLog, &dyn Reader),
 ) -> Result<Vec<Answered>, Problem> {
     let malformed = |why: String| {
-        let problem =
-            Problem::new(format!("{source} is not an AdmissionReview that can be answered")).why(why);
-        problem.next("what kubectl applies is no review: see durward inject, or examples/lxcfs/reviews")
+        let problem = Problem::new(format!("{source} is not a valid AdmissionReview")).why(why);
+        problem.next(
+            "an AdmissionReview is the request of an API server, not a manifest; see examples/lxcfs/reviews",
+        )
     };
     let plain = decode(document.as_bytes(), &Fields::none()).map_err(|e| malformed(e.to_string()))?;
-    let (mut answered, mut not_asked) = (Vec::new(), Vec::new());
+    let (mut answered, mut not_called) = (Vec::new(), Vec::new());
     for asked in guards {
         let name = asked.guard.name();
         let deadline = Instant::now() + TIMEOUT;
@@ -70,7 +71,7 @@ pub(crate) async fn ask(
             _ if named.is_some_and(|named| named != name) => continue,
             Selection::NotSelected if named.is_none() => {
                 let namespace = &plain.request.namespace;
-                not_asked.push(format!("{name}: namespaceSelector does not select namespace {namespace:?}"));
+                not_called.push(format!("{name}: namespaceSelector does not select namespace {namespace:?}"));
                 continue;
             }
             Selection::NoRule if named.is_none() => continue,
@@ -104,7 +105,7 @@ pub(crate) async fn ask(
         answered.push(Answered::unasked(source, &plain.request));
     }
     for one in &mut answered {
-        one.evaluation.not_asked.clone_from(&not_asked);
+        one.evaluation.not_called.clone_from(&not_called);
     }
     Ok(answered)
 }

@@ -38,7 +38,7 @@ fn named(members: &MembersResult) -> Result<String, &Cause> {
     let members = members.as_ref()?;
     let names: Vec<_> = members.iter().take(NAMED).map(|member| member.cluster.name()).collect();
     Ok(match (names.is_empty(), members.len().saturating_sub(NAMED)) {
-        (true, _) => "has no clusters beside this one".to_owned(),
+        (true, _) => "has no member clusters".to_owned(),
         (false, 0) => format!("has {}", names.join(", ")),
         (false, more) => format!("has {} and {more} more", names.join(", ")),
     })
@@ -56,22 +56,22 @@ fn etcd_answer(answer: &etcd::EtcdResponse) -> String {
         etcd::EtcdResponse::Status(status) => {
             let role = match status.leader {
                 _ if status.is_learner => "is a learner".to_owned(),
-                Some(leader) if leader == status.member => "leads".to_owned(),
+                Some(leader) if leader == status.member => "is the leader".to_owned(),
                 Some(leader) => format!("follows {leader:x}"),
-                None => "knows no leader".to_owned(),
+                None => "has no leader".to_owned(),
             };
             format!("is {:x}, {role} in term {}", status.member, status.term)
         }
         etcd::EtcdResponse::Members(list) => format!("has {} members", list.members.len()),
         etcd::EtcdResponse::Alarms(alarms) => format!("are {}", alarms.len()),
         etcd::EtcdResponse::Read(etcd::Read::Served) => "was served".to_owned(),
-        etcd::EtcdResponse::Read(etcd::Read::Denied) => "was denied to who asks".to_owned(),
-        etcd::EtcdResponse::Health(health) if health.is_healthy => "is good".to_owned(),
-        etcd::EtcdResponse::Health(health) => format!("is not good: {}", health.reason),
+        etcd::EtcdResponse::Read(etcd::Read::Denied) => "was denied".to_owned(),
+        etcd::EtcdResponse::Health(health) if health.is_healthy => "is healthy".to_owned(),
+        etcd::EtcdResponse::Health(health) => format!("is unhealthy: {}", health.reason),
         etcd::EtcdResponse::Metrics(metrics) => match metrics.is_leader {
-            Some(true) => "say that it leads".to_owned(),
-            Some(false) => "say that it does not lead".to_owned(),
-            None => "say nothing of its role".to_owned(),
+            Some(true) => "say that it is the leader".to_owned(),
+            Some(false) => "say that it is not the leader".to_owned(),
+            None => "do not contain its role".to_owned(),
         },
     }
 }
@@ -79,7 +79,7 @@ fn etcd_answer(answer: &etcd::EtcdResponse) -> String {
 impl Observer for FactLog {
     fn metadata(&self, address: Address<'_>, answer: &MetadataResult) {
         let text = answer.as_ref().map(|found| match found {
-            None => "is not there".to_owned(),
+            None => "does not exist".to_owned(),
             Some(found) if found.labels.is_empty() => "has no labels".to_owned(),
             Some(found) => {
                 let labels: Vec<_> =
@@ -91,7 +91,7 @@ impl Observer for FactLog {
     }
 
     fn object(&self, of: &Cluster, query: GetQuery<'_>, answer: &ObjectResult) {
-        let text = answer.as_ref().map(|found| if found.is_some() { "is there" } else { "is not there" });
+        let text = answer.as_ref().map(|found| if found.is_some() { "exists" } else { "does not exist" });
         self.add(&format_args!("{of}: {}", query.address), text.map(str::to_owned));
     }
 
@@ -222,12 +222,12 @@ mod tests {
             facts.take(),
             [
                 r#"namespaces "shop" has no labels"#.to_owned(),
-                r#"namespaces "shop" is not there"#.to_owned(),
+                r#"namespaces "shop" does not exist"#.to_owned(),
                 "the fleet has m1, m2".to_owned(),
-                r#"m1: namespaces "shop" is there"#.to_owned(),
+                r#"m1: namespaces "shop" exists"#.to_owned(),
                 format!("{here}: namespaces are 1 and more"),
                 "m1: namespaces unknown (timeout): no answer".to_owned(),
-                "etcd-0: its status is a, leads in term 2".to_owned(),
+                "etcd-0: its status is a, is the leader in term 2".to_owned(),
                 "etcd-0: a linearizable read was served".to_owned(),
                 "etcd-0: the alarms unknown (no-quorum): no leader".to_owned(),
             ]

@@ -23,34 +23,37 @@ use crate::exit::{Exit, Outcome, Stop};
 use crate::file::{File, Purpose};
 use crate::input::{self, shown};
 use crate::observe::observed;
-use crate::output::{self, Style};
+use crate::output;
 use answer::Answered;
 use facts::FactLog;
 
 /// `review`
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Files with reviews, JSON or YAML, many per file; - is standard input, as is no file at all
+    /// AdmissionReview files (JSON or YAML) [default: standard input]
     #[arg(value_name = "FILE|-")]
     pub(crate) files: Vec<PathBuf>,
-    /// The configuration file
+    /// Configuration file
     #[arg(long, short, value_name = "FILE")]
     pub(crate) config: PathBuf,
-    /// A world on disk for the guards to look at
+    /// Snapshot that the guards read
     #[arg(long, value_name = "DIR")]
     pub(crate) snapshot: Option<PathBuf>,
-    /// The guard to ask; otherwise those whose webhook rules and namespaceSelector fit the review
+    /// Call this guard, even if its webhook rules do not match
     #[arg(long, value_name = "NAME")]
     pub(crate) guard: Option<String>,
-    /// Text for people or JSON for programs
+    /// Output format
     #[arg(long, short, value_enum, default_value_t, value_name = "FORMAT")]
     pub(crate) output: Format,
-    /// Tell the way it took: guard, rule, stance, time
+    /// Show matching rules, facts, reason codes and time
     #[arg(long, short)]
     pub(crate) verbose: bool,
-    /// Print the object as it is after the patch
+    /// Print the JSON Patch
     #[arg(long)]
     pub(crate) show_patch: bool,
+    /// Print the object after the patch
+    #[arg(long)]
+    pub(crate) show_object: bool,
 }
 
 /// `review`
@@ -92,18 +95,13 @@ pub(crate) fn run(args: &Args) -> Outcome {
             Err(problem) => problems.push(problem),
         }
     }
-    match args.output {
-        Format::Json => output::json(&answered)?,
-        Format::Text => {
-            let style = Style::stdout();
-            for one in &answered {
-                output::data(&render::text(one, args.verbose, args.show_patch, style)?)?;
-            }
-        }
-    }
+    let shown = render::Shown { evaluation: args.verbose, patch: args.show_patch, object: args.show_object };
+    output::report(args.output, &answered, |answered, style| {
+        answered.iter().map(|one| render::text(one, shown, style)).collect()
+    })?;
     if answered.iter().any(Answered::saw_nothing) {
         output::note(
-            "note: no --snapshot was given: guards see nothing, and what they would have looked up is unknown",
+            "note: without --snapshot the guards cannot read a cluster, so some verdicts are unknown",
         );
     }
     if !problems.is_empty() {

@@ -1,19 +1,28 @@
 //! Formats an answer as text.
 
-use config::Problem;
-
 use super::answer::Answered;
 use crate::documents::yaml_stream;
-use crate::output::Style;
+use crate::output::{self, Style};
 
-/// Formats request, verdict and reason; with `verbose` also how the verdict was found.
-pub(super) fn text(one: &Answered, verbose: bool, show_patch: bool, style: Style) -> Result<String, Problem> {
+/// The optional parts of an answer.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Shown {
+    /// How the verdict was found.
+    pub(super) evaluation: bool,
+    /// The patch.
+    pub(super) patch: bool,
+    /// The object after the patch.
+    pub(super) object: bool,
+}
+
+/// Formats request, verdict and reason.
+pub(super) fn text(one: &Answered, shown: Shown, style: Style) -> String {
     let mut lines = vec![format!("{}  {}", style.bold(&one.source), question(one))];
-    let by = one.guard.unwrap_or("no guard is asked");
+    let by = one.guard.unwrap_or("no guard is called");
     let reason = match (&one.message, one.patch.len()) {
-        (Some(message), _) => format!(": {message}"),
-        _ if one.guard.is_none() && !one.evaluation.not_asked.is_empty() => {
-            format!("; not asked: {}", one.evaluation.not_asked.join("; "))
+        (Some(message), _) => format!(": {}", message.replace('\n', "\n    ")),
+        _ if one.guard.is_none() && !one.evaluation.not_called.is_empty() => {
+            format!("; not called: {}", one.evaluation.not_called.join("; "))
         }
         (None, 0) => String::new(),
         (None, 1) => ": 1 addition".to_owned(),
@@ -21,16 +30,20 @@ pub(super) fn text(one: &Answered, verbose: bool, show_patch: bool, style: Style
     };
     lines.push(format!("  {by}  {}{reason}", verdict(one, style)));
     lines.extend(one.warnings.iter().map(|warning| format!("  {} {warning}", style.yellow("warning:"))));
-    if verbose {
+    if shown.evaluation {
         lines.extend(evaluation_lines(one, style));
     }
-    if show_patch && let Some(object) = &one.patched_object {
-        lines.push("  after the patch:".to_owned());
-        let yaml = yaml_stream(&[object])?;
+    if shown.patch && !one.patch.is_empty() {
+        lines.push("  patch:".to_owned());
+        lines.extend(one.patch.iter().map(|operation| format!("    {}", serde_json::json!(operation))));
+    }
+    if shown.object
+        && let Some(yaml) = one.patched_object.as_ref().and_then(|object| yaml_stream(&[object]).ok())
+    {
+        lines.push("  object after the patch:".to_owned());
         lines.extend(yaml.lines().map(|line| format!("    {line}")));
     }
-    lines.push(String::new());
-    Ok(lines.join("\n"))
+    output::lines(lines)
 }
 
 /// Formats the request in one line.
@@ -49,12 +62,12 @@ pub(crate) fn question(one: &Answered) -> String {
 fn verdict(one: &Answered, style: Style) -> String {
     match (one.verdict, one.allowed) {
         ("allow", true) => style.green("allow"),
-        ("unasked", _) => style.green("passes"),
+        ("not-called", _) => style.green("allow"),
         ("mutate", _) => style.cyan("mutate"),
         ("deny", false) => style.red("deny"),
-        ("deny", true) => style.yellow("allow (would deny: mode is audit)"),
-        (_, true) => style.yellow("unknown, so allow"),
-        (_, false) => style.red("unknown, so deny"),
+        ("deny", true) => style.yellow("allow (mode: audit, would deny)"),
+        (_, true) => style.yellow("allow: could not check"),
+        (_, false) => style.red("deny: could not check"),
     }
 }
 
@@ -62,34 +75,32 @@ fn evaluation_lines(one: &Answered, style: Style) -> Vec<String> {
     let mut lines = Vec::new();
     let mut add = |what: &str, text: &str| lines.push(style.dim(&format!("  {what:<9} {text}")));
     if one.guard.is_none() {
-        if one.evaluation.not_asked.is_empty() {
-            add("rule", "none of the guards that are on has a rule that fits");
+        if one.evaluation.not_called.is_empty() {
+            add("rule", "no webhook rule matches");
         }
         return lines;
     }
     let rules = if one.evaluation.rules.is_empty() {
-        "none fits; asked by --guard".to_owned()
+        "no rule matches; called because of --guard".to_owned()
     } else {
         one.evaluation.rules.join(", ")
     };
     add("rule", &rules);
-    one.evaluation.not_asked.iter().for_each(|guard| add("not asked", guard));
+    one.evaluation.not_called.iter().for_each(|guard| add("skipped", guard));
     if !one.evaluation.match_conditions.is_empty() {
         let names = one.evaluation.match_conditions.join(", ");
         add(
-            "unseen",
-            &format!(
-                "matchConditions {names}: the API server's to evaluate; see durward guards --config FILE"
-            ),
+            "not run",
+            &format!("matchConditions {names}: only the API server evaluates them; see durward guards -v"),
         );
     }
     if one.evaluation.facts.is_empty() {
-        add("facts", "nothing was looked at but the object");
+        add("facts", "none: the guard read only the object");
     }
     one.evaluation.facts.iter().for_each(|fact| add("fact", fact));
-    one.causes.iter().for_each(|cause| add("cause", &format!("{}: {}", cause.code, cause.text)));
+    one.causes.iter().for_each(|cause| add("reason", &format!("{}: {}", cause.code, cause.text)));
     one.audit.iter().for_each(|(key, value)| add("audit", &format!("{key}={value}")));
-    add("stance", &one.settle_policy);
+    add("policy", &one.settle_policy);
     add("time", &format!("{} us", one.evaluation.took.as_micros()));
     lines
 }

@@ -30,13 +30,13 @@ use recorder::Recorder;
 /// `snapshot`
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// What would be deleted; without any, all namespaces and definitions of the control plane
+    /// Object to record a deletion of [default: all namespaces and CRDs]
     #[arg(value_name = "ns/NAME|crd/NAME")]
     pub(crate) targets: Vec<SubjectArg>,
-    /// The folder to write; must not be there, or be empty
+    /// Output directory (must be empty or not exist)
     #[arg(long, value_name = "DIR")]
     pub(crate) out: PathBuf,
-    /// The configuration file: what its guards read
+    /// Configuration file [default: detect the fleet]
     #[arg(long, short, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     #[command(flatten)]

@@ -83,7 +83,7 @@ fn exits_with_two_and_the_next_step_on_bad_input() {
         (&["certs", "show", "encrypted.key"], "openssl pkey"),
         (&["certs", "show", "world"], "expected files: *.crt"),
         (&["certs", "show", "durward.yaml"], "contains no certificate"),
-        (&["certs", "new", "--out", "x"], "is missing"),
+        (&["certs", "new", "--out", "x"], "is required"),
         (&["certs", "new", "--out", "x", "--service", "durward"], "is not NAME.NAMESPACE"),
         (&["certs", "new", "--out", "x", "--name", "10.0.0.1"], "use --address for IP addresses"),
         (&["certs", "new", "--out", "x", "--name", "a b"], "is not a DNS name"),

@@ -15,26 +15,24 @@ fn prints_help_to_stdout_and_problems_to_stderr() {
     assert!(help.out.contains("durward demo"));
     let wrong = durward(&["srve"]);
     assert_eq!((wrong.code, wrong.out.as_str()), (2, ""));
-    assert!(
-        wrong.err.starts_with("error: there is no command \"srve\": did you mean serve?"),
-        "{}",
-        wrong.err
-    );
+    assert!(wrong.err.starts_with("error: unknown command \"srve\": did you mean serve?"), "{}", wrong.err);
     for later in ["check", "register", "diff", "convert", "export"] {
         let run = durward(&[later]);
         assert_eq!(run.code, 2, "{later}");
-        assert!(run.err.contains(&format!("there is no command {later:?}")), "{later} exists: {}", run.err);
+        assert!(run.err.contains(&format!("unknown command {later:?}")), "{later} exists: {}", run.err);
     }
+    let delete = durward(&["delete"]).err;
+    assert!(delete.ends_with("to preview a deletion: durward impact ns/NAME\n"), "{delete}");
     let nothing = durward(&[]);
     assert_eq!((nothing.code, nothing.out.as_str()), (2, ""));
-    assert!(nothing.err.contains("Usage"));
+    assert!(nothing.err.contains("Usage") && nothing.err.contains("\nSetup:\n  demo "), "{}", nothing.err);
 }
 
 #[test]
 fn runs_the_first_steps_of_the_help() {
     let directory = tempfile::tempdir().unwrap();
     let help = durward(&["--help"]).out;
-    let (_, then) = help.split_once("Then:\n").unwrap();
+    let (_, then) = help.split_once("Configure it:\n").unwrap();
     let mut lines: Vec<_> = then.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     assert_eq!(lines.pop(), Some("durward serve --config durward.yaml"), "{help}");
     assert_eq!(lines.len(), 3, "{help}");
@@ -67,8 +65,11 @@ fn runs_every_command_of_the_examples_page() {
             .output()
             .unwrap();
         let error = String::from_utf8(run.stderr).unwrap();
-        // Exit code 1 is a denial, which the examples contain. Exit code 2 is bad input.
-        assert!(matches!(run.status.code(), Some(0 | 1)) && !error.contains("error:"), "{command}: {error}");
+        // Exit codes 1 and 3 are verdicts, which the examples contain. Exit code 2 is bad input.
+        assert!(
+            matches!(run.status.code(), Some(0 | 1 | 3)) && !error.contains("error:"),
+            "{command}: {error}"
+        );
     }
 }
 
@@ -80,6 +81,7 @@ fn every_command_has_an_example() {
         &["review"],
         &["inject"],
         &["manifests"],
+        &["config", "init"],
         &["config", "schema"],
         &["config", "check"],
         &["config", "defaults"],
@@ -105,14 +107,14 @@ fn prints_version_and_guards_as_text_and_json() {
     let version = durward(&["version", "-o", "json"]).json();
     assert_eq!(version["guards"], serde_json::json!(["deletion", "lxcfs", "etcd"]));
     assert_eq!(version["reviewVersions"][1], "v1beta1");
-    assert!(durward(&["guards"]).out.contains("needs        get/list/watch namespaces"));
+    assert!(durward(&["guards"]).out.contains("  permission   get/list/watch namespaces"));
     let guards = durward(&["guards", "-o", "json"]).json();
     let names: Vec<_> = (0..3).map(|at| guards[at]["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["deletion", "lxcfs", "etcd"]);
     assert_eq!(guards[0]["webhooks"][0]["failurePolicy"], "Fail");
     assert_eq!(guards[1]["webhooks"][0]["failurePolicy"], "Ignore");
-    assert_eq!(guards[2]["webhooks"], serde_json::json!([]), "no ensemble is configured by default");
-    assert!(durward(&["guards"]).out.contains("nobody before its section says what is guarded"));
+    assert_eq!(guards[2]["webhooks"], serde_json::json!([]), "no etcd cluster is configured by default");
+    assert!(durward(&["guards"]).out.contains("  webhooks     none by default"));
     let dir = TestDir::new();
     dir.configure(
         "  etcd: {clusters: [{namespace: db, selector: app=etcd, client: {tls: {secretName: etcd-client}}}]}\n",
@@ -120,15 +122,18 @@ fn prints_version_and_guards_as_text_and_json() {
     let run = dir.run(&["guards", "--config", "durward.yaml"]);
     assert_eq!(run.code, 0, "{}", run.err);
     for line in [
-        "  needs        get/list pods in db",
-        "  needs        get secrets etcd-client in db",
-        "  needs        get/update leases durward-etcd.db of coordination.k8s.io in durward-system",
-        "  is asked by  etcd-pods: DELETE pods",
-        "    objects    app=etcd",
+        "  permission   get/list pods in db",
+        "  permission   get secrets etcd-client in db",
+        "  permission   get/update leases durward-etcd.db of coordination.k8s.io in durward-system",
+        "  etcd-pods    DELETE pods, only objects labeled app=etcd, only namespaces labeled kubernetes.io/metadata.name in (db) (Fail, 10 s)",
     ] {
         assert!(run.out.lines().any(|printed| printed == line), "{line}\n{}", run.out);
     }
-    assert!(run.out.contains("only if    no-break-glass: ") && !run.out.contains("lxcfs"), "{}", run.out);
+    assert!(!run.out.contains("no-break-glass") && !run.out.contains("lxcfs"), "{}", run.out);
+    let verbose = dir.run(&["guards", "--config", "durward.yaml", "-v"]);
+    assert!(verbose.out.contains("    if no-break-glass: "), "{}", verbose.out);
+    let yaml = dir.run(&["guards", "--config", "durward.yaml", "-o", "yaml"]).out;
+    assert!(yaml.starts_with("- name: etcd\n"), "{yaml}");
 }
 
 #[test]
@@ -176,7 +181,7 @@ fn runs_the_demo_and_removes_its_directory() {
     let wrong = durward(&["demo", "--scenario", "moon"]);
     assert_eq!(wrong.code, 2);
     assert!(
-        wrong.err.contains("\"moon\": allowed: deletion, lxcfs, etcd\n    see: durward demo --help"),
+        wrong.err.contains("invalid value \"moon\" for --scenario <NAME>: must be one of: deletion, lxcfs, etcd\n    see: durward demo --help"),
         "{}",
         wrong.err
     );

@@ -132,7 +132,8 @@ fn rejects_certificates_that_the_api_server_would_reject() {
     }
     for right in ["shutdown: {}", "webhookConfiguration: {url: 'https://127.0.0.1'}"] {
         let run = check(right);
-        assert_eq!((run.code, run.err.as_str()), (0, ""), "{right}");
+        let warning = "warning: deletion protects only objects labeled durward.dev/guard=deletion\n";
+        assert_eq!((run.code, run.err.as_str()), (0, warning), "{right}");
     }
     std::fs::remove_file(dir.path().join("ca.crt")).unwrap();
     let run = check("shutdown: {}");
@@ -148,14 +149,66 @@ fn reads_json_and_resolves_paths_relative_to_the_file() {
     );
     let run = dir.run(&["config", "check", "conf/d.json"]);
     assert_eq!((run.code, run.err.as_str()), (0, ""));
-    assert_eq!(run.out, "conf/d.json is right; guards: lxcfs\n");
+    assert_eq!(
+        run.out,
+        "conf/d.json is valid\nlxcfs: CREATE pods; UPDATE pods/ephemeralcontainers, only namespaces labeled durward.dev/lxcfs in (enabled)\nlxcfs: CREATE pods; UPDATE pods/ephemeralcontainers, only namespaces labeled durward.dev/lxcfs notin (enabled)\n"
+    );
+}
+
+/// Returns the printed defaults with all guards, without the keys that every guard has.
+fn uncommented(defaults: &str) -> String {
+    let (server, guards) = defaults.split_once("guards:\n").unwrap();
+    let (_, guards) = guards.split_once("  #\n").unwrap();
+    let lines: Vec<_> = guards.lines().map(|line| line.replacen("  # ", "  ", 1)).collect();
+    format!("{server}guards:\n{}\n", lines.join("\n").replace("\n  #\n", "\n"))
+}
+
+#[test]
+fn init_writes_a_file_that_is_valid_and_served() {
+    let dir = TestDir::new();
+    let init = |more: &[&str]| dir.run(&[&["config", "init"], more].concat());
+    let made = dir.run(&["certs", "new", "--service", "durward.durward-system", "--out", "tls"]);
+    assert_eq!(made.code, 0, "{}", made.err);
+    for more in [
+        &["--guard", "lxcfs"][..],
+        &["--guard", "deletion"],
+        &["--guard", "etcd", "--namespace", "db", "--selector", "app=etcd,tier in (a, b)"],
+        &["--guard", "lxcfs", "--guard", "etcd", "-n", "db", "-l", "app=etcd", "--guard", "deletion"],
+    ] {
+        let file = init(more);
+        assert_eq!(file.code, 0, "{}", file.err);
+        assert!(file.out.lines().count() < 20, "{}", file.out);
+        dir.write("new.yaml", &file.out);
+        let check = dir.run(&["config", "check", "new.yaml"]);
+        assert_eq!((check.code, check.err.as_str()), (0, ""), "{}", file.out);
+    }
+    let addresses = ["--bind-address", "127.0.0.1:0", "--metrics-bind-address", "127.0.0.1:0"];
+    let debug = ["--debug-bind-address", "127.0.0.1:0"];
+    let serve = ["serve", "--config", "new.yaml", "--snapshot", "world"];
+    let serving = crate::harness::Serving::begun(dir.path(), &[&serve[..], &addresses, &debug].concat());
+    serving.wait_for_log(|line| line["message"] == "listening");
+    for (more, expected) in [
+        (&["--guard", "etcd"][..], "add --namespace and --selector"),
+        (&["--guard", "lxcfs", "--namespace", "db"], "add --guard etcd"),
+        (&["--guard", "etcd", "-n", "Db", "-l", "app=etcd"], "namespace: invalid value \"Db\""),
+        (&["--guard", "moon"], "must be one of: deletion, lxcfs, etcd"),
+        (&[], "--guard <NAME> is required"),
+    ] {
+        let run = init(more);
+        assert_eq!((run.code, run.out.as_str()), (2, ""), "{more:?}");
+        assert!(run.err.contains(expected), "{more:?}: {}", run.err);
+    }
 }
 
 #[test]
 fn printed_defaults_mean_the_same_as_an_empty_file() {
     let dir = TestDir::new();
     let defaults = dir.run(&["config", "defaults"]).out;
-    dir.write("defaults.yaml", &defaults);
+    dir.write("printed.yaml", &defaults);
+    let printed = dir.run(&["config", "check", "printed.yaml"]);
+    assert!(printed.err.contains("no guard is on"), "every guard is commented out: {}", printed.err);
+    assert_eq!(defaults.matches("controllerUsers: []").count(), 1, "common keys are printed once");
+    dir.write("defaults.yaml", &uncommented(&defaults));
     let made = dir.run(&["certs", "new", "--service", "durward.durward-system", "--out", "tls"]);
     assert_eq!(made.code, 0, "{}", made.err);
     dir.write(
@@ -163,7 +216,13 @@ fn printed_defaults_mean_the_same_as_an_empty_file() {
         "apiVersion: durward.dev/v1alpha1\nkind: Configuration\nserver: {tls: {files: {cert: tls/tls.crt, key: tls/tls.key, ca: tls/ca.crt}}}\nguards: {deletion: {}, lxcfs: {}, etcd: {clusters: []}}\n",
     );
     let check = dir.run(&["config", "check", "defaults.yaml"]);
-    assert_eq!((check.code, check.err.as_str()), (0, ""));
+    assert_eq!(check.code, 0, "{}", check.err);
+    for warning in [
+        "warning: deletion protects only objects labeled durward.dev/guard=deletion\n",
+        "warning: etcd protects nothing: no webhook is configured\n",
+    ] {
+        assert!(check.err.contains(warning), "{}", check.err);
+    }
     let manifests = |file: &str| dir.run(&["manifests", "--config", file]);
     let (long, short) = (manifests("defaults.yaml"), manifests("short.yaml"));
     assert_eq!(long.code, 0, "{}", long.err);
@@ -172,7 +231,7 @@ fn printed_defaults_mean_the_same_as_an_empty_file() {
 
 #[test]
 fn printed_defaults_show_the_keys_of_list_entries() {
-    let defaults = TestDir::new().run(&["config", "defaults"]).out;
+    let defaults = uncommented(&TestDir::new().run(&["config", "defaults"]).out);
     let all: Vec<&str> = defaults.lines().collect();
     let at = all.iter().position(|line| *line == "    clusters: []").unwrap();
     let entry: Vec<&str> = all[at + 1..].iter().map_while(|line| line.strip_prefix("      # ")).collect();
@@ -205,12 +264,19 @@ fn config_check_checks_files_of_guards() {
     assert_eq!((run.code, run.err.as_str()), (0, ""));
 }
 
+fn without_comments(yaml: &str) -> String {
+    let lines = yaml.lines().filter(|line| !line.trim_start().starts_with('#'));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
 #[test]
 fn the_schema_accepts_the_defaults() {
     type Change = fn(&mut Value);
     let dir = TestDir::new();
     let schema = dir.run(&["config", "schema"]).json();
-    let defaults: Value = serde_saphyr::from_str(&dir.run(&["config", "defaults"]).out).unwrap();
+    let defaults: Value =
+        serde_saphyr::from_str(&without_comments(&uncommented(&dir.run(&["config", "defaults"]).out)))
+            .unwrap();
     takes(&schema, &defaults, "");
     assert_eq!(
         schema["properties"]["guards"]["properties"]["lxcfs"]["properties"]["lxcfsPath"]["type"],

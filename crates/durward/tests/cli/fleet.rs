@@ -62,7 +62,7 @@ fn reports_an_unreadable_crd_group_with_the_line_to_add() {
     dir.configure("  deletion: {fleet: {karmada: {}}}\n");
     let run =
         dir.run(&["impact", "crd/widgets.example.org", "--snapshot", "fleet", "--config", "durward.yaml"]);
-    assert_eq!(run.code, 1);
+    assert_eq!(run.code, 3);
     assert!(run.out.starts_with("crd/widgets.example.org  unknown: "), "{}", run.out);
     assert!(run.out.contains("under guards.deletion, crds: {groups: [example.org]}"), "{}", run.out);
 }
@@ -86,7 +86,7 @@ fn impact_prints_json_with_stable_names() {
 #[test]
 fn reports_unknown_clusters_with_their_causes() {
     let run = impact(&["ns/docs", "--snapshot", CUT, "-o", "json"]);
-    assert_eq!(run.code, 1);
+    assert_eq!(run.code, 3);
     let docs = &run.json()[0];
     assert_eq!(docs["verdict"], "unknown");
     assert_eq!(docs["clusters"][3]["unseen"][0]["cause"], "timeout");
@@ -103,7 +103,7 @@ fn reports_unknown_clusters_with_their_causes() {
         "  deletion: {fleet: {karmada: {}}, acknowledge: [{cluster: m3, until: 2026-12-01T00:00:00Z, reason: cut}]}\n",
     );
     let run = dir.run(&["impact", "ns/docs", "--snapshot", "fleet", "--config", "durward.yaml"]);
-    assert_eq!(run.code, 1, "an acknowledged cluster is unknown all the same: {}", run.out);
+    assert_eq!(run.code, 3, "an acknowledged cluster is unknown all the same: {}", run.out);
     assert!(run.out.contains("1 of 4 clusters not seen, and acknowledged"), "{}", run.out);
     assert!(run.out.contains("(acknowledged until 2026-12-01T00:00:00Z: cut)"), "{}", run.out);
     assert!(run.out.contains("Warning:"), "{}", run.out);
@@ -262,7 +262,7 @@ fn a_snapshot_contains_only_what_was_read() {
     assert_eq!((run.code, run.out.as_str()), (0, ""), "{}", run.err);
     let replay =
         dir.run(&["impact", "ns/shop", "--snapshot", "snap", "--config", "durward.yaml", "-o", "json"]);
-    assert_eq!(replay.code, 1);
+    assert_eq!(replay.code, 3);
     assert_eq!(
         verdicts(&replay),
         [("shop".to_owned(), "unknown".to_owned())],

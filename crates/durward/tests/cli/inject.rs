@@ -144,7 +144,7 @@ fn prints_warnings_and_exits_with_two_on_bad_input() {
             "Deployment w: it has no spec.template",
         ),
         (&["--namespace-labels", "x"], POD, "is not key=value"),
-        (&["--namespace-labels", "", "--snapshot", "examples/lxcfs/healthy"], POD, "does not go with"),
+        (&["--namespace-labels", "", "--snapshot", "examples/lxcfs/healthy"], POD, "cannot be used with"),
         (
             &["--namespace-labels", ""],
             "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":\"a\",\"namespace\":\"x\"}}{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":\"b\"}}",

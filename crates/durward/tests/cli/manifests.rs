@@ -24,7 +24,7 @@ fn webhook_configurations_name_service_path_and_ca() {
         kinds(&all),
         ["ServiceAccount", "ClusterRole", "ClusterRoleBinding", "MutatingWebhookConfiguration"]
     );
-    let registration = objects(&dir, &["--only", "registration"]);
+    let registration = objects(&dir, &["--only", "webhooks"]);
     assert_eq!(kinds(&registration), ["MutatingWebhookConfiguration"]);
     assert_eq!(registration[0]["metadata"]["name"], "durward");
     for webhook in registration[0]["webhooks"].as_array().unwrap() {
@@ -64,7 +64,7 @@ fn prints_a_url_instead_of_a_service() {
             "  lxcfs: {webhook: {admissionReviewVersions: [v1beta1], failurePolicy: Fail}}\n",
         ),
     );
-    let webhook = &objects(&dir, &["--only", "registration"])[0]["webhooks"][0];
+    let webhook = &objects(&dir, &["--only", "webhooks"])[0]["webhooks"][0];
     assert_eq!(webhook["clientConfig"]["url"], "https://10.0.0.7:8443/lxcfs");
     assert!(webhook["clientConfig"]["service"].is_null());
     assert_eq!(webhook["admissionReviewVersions"], serde_json::json!(["v1beta1"]));
@@ -128,7 +128,7 @@ fn reports_a_missing_ca_and_needs_no_key() {
     let dir = TestDir::new();
     std::fs::remove_file(dir.path().join("tls.key")).unwrap();
     std::fs::remove_file(dir.path().join("tls.crt")).unwrap();
-    assert_eq!(objects(&dir, &["--only", "registration"]).len(), 1);
+    assert_eq!(objects(&dir, &["--only", "webhooks"]).len(), 1);
     std::fs::remove_file(dir.path().join("ca.crt")).unwrap();
     let run = dir.run(&["manifests", "--config", "durward.yaml"]);
     assert_eq!(run.code, 2);
@@ -156,7 +156,7 @@ fn prints_user_member_roles_and_url_for_karmada() {
     dir.configure(KARMADA);
     let run = dir.run(&["manifests", "--config", "durward.yaml"]);
     assert!(run.out.starts_with("# For the Karmada API server: "), "{}", run.out);
-    assert!(run.err.contains("by a client certificate with CN=durward and no O"), "{}", run.err);
+    assert!(run.err.contains("must have a client certificate with CN=durward and no O"), "{}", run.err);
     let all = objects(&dir, &[]);
     assert_eq!(
         names(&all),
@@ -189,10 +189,10 @@ fn prints_user_member_roles_and_url_for_karmada() {
     let client = &all[5]["webhooks"][0]["clientConfig"];
     assert_eq!(client["url"], "https://durward.durward-system.svc:443/deletion");
     assert!(client["service"].is_null());
-    assert_eq!(objects(&dir, &["--only", "karmada"]), all);
+    assert_eq!(objects(&dir, &["--target", "karmada"]), all);
     assert_eq!(objects(&dir, &["--only", "members"]), all[2..5]);
     assert_eq!(objects(&dir, &["--only", "rbac,members"]), all[..5]);
-    assert_eq!(objects(&dir, &["--only", "registration"]), all[5..]);
+    assert_eq!(objects(&dir, &["--only", "webhooks"]), all[5..]);
 }
 
 #[test]
@@ -235,33 +235,33 @@ fn roles_without_a_wildcard_only_read_and_never_secrets() {
 fn prints_for_one_api_server_at_a_time() {
     let dir = TestDir::new();
     dir.configure(BOTH);
-    for part in [&[][..], &["--only", "rbac"], &["--only", "registration"], &["--only", "karmada,cluster"]] {
+    for part in [&[][..], &["--only", "rbac"], &["--only", "webhooks"], &["--only", "rbac,webhooks"]] {
         let run = dir.run(&[&["manifests", "--config", "durward.yaml"], part].concat());
         assert_eq!((run.code, run.out.as_str()), (2, ""), "{part:?}");
         assert!(
             run.err
-                .contains("asked by two API servers: the cluster of Durward (lxcfs) and Karmada (deletion)")
-                && run.err.contains("--only cluster | kubectl apply -f -"),
+                .contains("called by two API servers: the cluster of Durward (lxcfs) and Karmada (deletion)")
+                && run.err.contains("--target cluster | kubectl apply -f -"),
             "{}",
             run.err
         );
     }
-    let here = objects(&dir, &["--only", "cluster"]);
+    let here = objects(&dir, &["--target", "cluster"]);
     assert_eq!(
         kinds(&here),
         ["ServiceAccount", "ClusterRole", "ClusterRoleBinding", "MutatingWebhookConfiguration"]
     );
     assert!(!serde_json::to_string(&here).unwrap().contains("karmada"));
-    let there = objects(&dir, &["--only", "karmada"]);
+    let there = objects(&dir, &["--target", "karmada"]);
     assert_eq!(there.len(), 6);
     assert_eq!(there[1]["subjects"][0]["name"], "keeper");
-    assert_eq!(objects(&dir, &["--only", "karmada,registration"]), there[5..]);
+    assert_eq!(objects(&dir, &["--target", "karmada", "--only", "webhooks"]), there[5..]);
     assert_eq!(objects(&dir, &["--only", "members"]), there[2..5]);
 
     dir.configure("  lxcfs: {}\n");
-    let run = dir.run(&["manifests", "--config", "durward.yaml", "--only", "karmada"]);
+    let run = dir.run(&["manifests", "--config", "durward.yaml", "--target", "karmada"]);
     assert_eq!((run.code, run.out.as_str()), (2, ""));
-    assert!(run.err.contains("--only karmada: there is nothing to print"), "{}", run.err);
+    assert!(run.err.contains("there is nothing to print for these flags"), "{}", run.err);
 }
 
 #[test]

@@ -335,7 +335,7 @@ fn reports_all_settings_that_do_not_work_in_a_pod() {
     for expected in [
         "server.bindAddress: 127.0.0.1:8443 does not work in a pod: the API server and the kubelet cannot reach this address\n    use 0.0.0.0:8443",
         "server.metricsBindAddress: 0.0.0.0:80 does not work in a pod: only root can bind ports below 1024\n    use 0.0.0.0:8080",
-        "--image says which image runs Durward",
+        "--only workload needs --image",
         "--tls-secret \"A B\" is not the name of a Secret",
     ] {
         assert!(said.contains(expected), "{expected}: {said}");
@@ -355,10 +355,11 @@ fn never_prints_the_workload_for_karmada() {
     dir.write("durward.yaml", &format!("{SERVER}{url}kubeconfig: karmada.config\nguards:\n{karmada}"));
     let said = refused(&dir, &IMAGE);
     assert!(
-        said.contains("not for the Karmada API server") && said.contains("--only workload --image IMAGE"),
+        said.contains("cannot run on the Karmada API server")
+            && said.contains("--only workload --image IMAGE"),
         "{said}"
     );
-    refused(&dir, &[&["--only", "karmada,workload"], &IMAGE[..]].concat());
+    refused(&dir, &[&["--target", "karmada", "--only", "workload"], &IMAGE[..]].concat());
     let (single, notes) = printed(&dir, &["--only", "workload"]);
     let service = one(&single, "Service");
     assert_eq!(

@@ -18,6 +18,7 @@ fn prints_verdict_warnings_facts_and_the_patched_object() {
         "examples/lxcfs/healthy",
         "-v",
         "--show-patch",
+        "--show-object",
     ]);
     assert_eq!((run.code, run.err.as_str()), (0, ""));
     for part in [
@@ -25,7 +26,7 @@ fn prints_verdict_warnings_facts_and_the_patched_object() {
         "lxcfs  mutate: 3 additions",
         "warning: lxcfs: no files added: namespace \"vault\" enforces Pod Security \"restricted\"",
         "fact      namespaces \"vault\" has labels",
-        "stance    enforce; unknown is allow for a person",
+        "policy    enforce; unknown is allow for a user",
         "        - name: lxcfs-meminfo\n          mountPath: /proc/meminfo\n          readOnly: true\n",
     ] {
         assert!(run.out.contains(part), "missing: {part}\n{}", run.out);
@@ -40,8 +41,7 @@ fn reports_missing_facts_as_unknown_with_the_flag_to_add() {
     assert_eq!((&answer["verdict"], &answer["allowed"]), (&"unknown".into(), &true.into()));
     assert_eq!(answer["causes"][0]["code"], "no-cluster");
     assert!(answer["warnings"][0].as_str().unwrap().contains("--snapshot DIR"), "{answer}");
-    let note =
-        "note: no --snapshot was given: guards see nothing, and what they would have looked up is unknown\n";
+    let note = "note: without --snapshot the guards cannot read a cluster, so some verdicts are unknown\n";
     assert_eq!(run.err, note);
     let fleet = ["--config", "examples/deletion/durward.yaml"];
     let run = durward(&[&["review", "examples/deletion/reviews/deletion-deny.json"], &fleet[..]].concat());
@@ -101,7 +101,7 @@ fn calls_guards_by_their_rules_or_by_name() {
         durward_in(&crate::harness::root(), &arguments, &service)
     };
     let run = ask(&[]);
-    assert_eq!((run.code, &run.json()[0]["verdict"]), (0, &"unasked".into()));
+    assert_eq!((run.code, &run.json()[0]["verdict"]), (0, &"not-called".into()));
     assert_eq!(ask(&["--guard", "lxcfs"]).json()[0]["guard"], "lxcfs");
     let wrong = ask(&["--guard", "moon"]);
     assert_eq!(wrong.code, 2);
@@ -121,33 +121,38 @@ fn skips_guards_that_do_not_select_the_namespace() {
     let json = [&snapshot[..], &["-o", "json"]].concat();
 
     let run = review(other, &snapshot);
-    let expected =
-        "no guard is asked  passes; not asked: lxcfs: namespaceSelector does not select namespace \"shop\"\n";
+    let expected = "no guard is called  allow; not called: lxcfs: namespaceSelector does not select namespace \"shop\"\n";
     assert_eq!(run.code, 0, "{}", run.err);
     assert!(run.out.contains(expected), "{}", run.out);
     let answer = &review(other, &json).json()[0];
-    assert_eq!((&answer["verdict"], &answer["way"]["rules"]), (&"unasked".into(), &serde_json::json!([])));
+    assert_eq!(
+        (&answer["verdict"], &answer["evaluation"]["rules"]),
+        (&"not-called".into(), &serde_json::json!([]))
+    );
     assert!(answer.get("settlePolicy").is_none(), "the JSON keys are stable: {answer}");
     assert!(
-        answer["way"]["notAsked"][0].as_str().unwrap().starts_with("lxcfs: namespaceSelector"),
+        answer["evaluation"]["notCalled"][0].as_str().unwrap().starts_with("lxcfs: namespaceSelector"),
         "{answer}"
     );
     let by_name = &review(other, &[&json[..], &["--guard", "lxcfs"]].concat()).json()[0];
-    assert_eq!((&by_name["verdict"], &by_name["way"]["rules"]), (&"mutate".into(), &serde_json::json!([])));
+    assert_eq!(
+        (&by_name["verdict"], &by_name["evaluation"]["rules"]),
+        (&"mutate".into(), &serde_json::json!([]))
+    );
 
     let answer = &review(this, &json).json()[0];
     assert_eq!(
-        (&answer["verdict"], &answer["way"]["rules"]),
+        (&answer["verdict"], &answer["evaluation"]["rules"]),
         (&"mutate".into(), &serde_json::json!(["lxcfs-pods"]))
     );
     assert_eq!(
-        answer["way"]["matchConditions"],
+        answer["evaluation"]["matchConditions"],
         serde_json::json!(["not-excluded", "pod-opts-in", "not-opted-out"])
     );
     let run = review(this, &[&snapshot[..], &["-v"]].concat());
     assert!(
         run.out.contains(
-            "unseen    matchConditions not-excluded, pod-opts-in, not-opted-out: the API server's to evaluate"
+            "not run   matchConditions not-excluded, pod-opts-in, not-opted-out: only the API server evaluates them"
         ),
         "{}",
         run.out
@@ -166,9 +171,7 @@ fn exits_with_two_on_bad_input_and_answers_the_rest() {
     assert_eq!(run.code, 2);
     assert!(run.out.contains("standard input#1  CREATE Pod shop/plain"), "{}", run.out);
     assert!(
-        run.err.contains(
-            "standard input#2 is not an AdmissionReview that can be answered: the body is a \"Pod\""
-        ),
+        run.err.contains("standard input#2 is not a valid AdmissionReview: the body is a \"Pod\""),
         "{}",
         run.err
     );

@@ -37,7 +37,7 @@ impl<'e> Fixes<'e> {
         let whole = format!("{look} get cluster {name} -o yaml");
         match (code, of) {
             (cause::FORBIDDEN, Cluster::Local) if *self.fleet == Fleet::Karmada => {
-                self.apply(" --only karmada,rbac")
+                self.apply(" --target karmada --only rbac")
             }
             (cause::FORBIDDEN, Cluster::Local) => self.apply(" --only rbac"),
             (cause::FORBIDDEN, Cluster::Member(_)) => self.apply(" --only members"),

@@ -55,9 +55,8 @@ pub(super) fn objects(file: &File, args: &Args, with_account: bool) -> Result<Ve
     let mut problems = unfit(file, &home);
     let image = args.image.as_deref().unwrap_or_default();
     if image.is_empty() || image.contains(char::is_whitespace) {
-        let problem =
-            Problem::new("--only workload: --image says which image runs Durward, and is missing or empty");
-        problems.push(problem.next("give it: --image registry.example.com/durward:1.0.0"));
+        let problem = Problem::new("--only workload needs --image");
+        problems.push(problem.next("add --image registry.example.com/durward:1.0.0"));
     }
     if !is_dns_subdomain(&args.tls_secret) {
         let problem = Problem::new(format!("--tls-secret {:?} is not the name of a Secret", args.tls_secret));
