@@ -10,7 +10,7 @@ use crate::exit::Outcome;
 /// `doctor`
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
-    /// Every cluster of the fleet: whether it can be read, and what stands in the way of the next deletion
+    /// Check access to every member cluster
     #[command(
         after_help = "Example:\n  durward doctor fleet --config durward.yaml\n\nAsk as Durward does: with its kubeconfig, or in its pod. Without --config the fleet is found out, as with impact, and what a file would say (groups, acknowledgements) is not looked at.\n\nExit code: 0 all well, 1 something to mend, 2 bad input."
     )]
