@@ -14,7 +14,7 @@ use super::settings::NodeConfig;
 /// The result of a probe, given the one before. The texts describe the problem.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Health {
-    /// Every promised file is served.
+    /// Every configured file is served.
     Healthy,
     /// Reads timed out for the first time: the node still counts as healthy.
     FirstTimeout(String),
@@ -175,7 +175,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn ignores_files_that_are_not_promised() {
+    fn ignores_files_that_are_not_configured() {
         let settings = NodeSettings { files: vec![LxcfsFile::Meminfo], ..NodeSettings::default() };
         let others = [(LxcfsFile::Stat, FileState::Dead), (LxcfsFile::Swaps, FileState::Silent)];
         assert_eq!(Health::of(&result(&others), &settings, false), Health::Healthy);

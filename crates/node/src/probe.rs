@@ -110,12 +110,12 @@ impl ProbeResult {
         self.files.iter().find(|(one, _)| *one == file).map_or(FileState::Missing, |(_, state)| *state)
     }
 
-    /// Returns whether all promised files are served.
-    pub fn serves(&self, promised: &[LxcfsFile]) -> bool {
-        promised.iter().all(|&file| self.state(file) == FileState::Served)
+    /// Returns whether all configured files are served.
+    pub fn serves(&self, files: &[LxcfsFile]) -> bool {
+        files.iter().all(|&file| self.state(file) == FileState::Served)
     }
 
-    /// Describes what is wrong with the promised files, in a sentence.
+    /// Describes what is wrong with the configured files, in a sentence.
     pub(crate) fn problem(&self, settings: &NodeSettings) -> Option<String> {
         let mut broken = settings.files.iter().filter(|file| self.state(**file) != FileState::Served);
         let first = broken.next()?;

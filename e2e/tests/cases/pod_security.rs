@@ -114,7 +114,7 @@ fn pods_request_a_device_if_volumes_are_denied_else_ready_nodes(context: &'stati
         ensure!(pod["spec"]["containers"][0]["resources"]["limits"].is_null(), "{pod}");
     }
     selected("elsewhere", json!({READY: "no"}))?
-        .skipped_because("its nodeSelector wants durward.dev/lxcfs-ready to be \"no\"")?;
+        .skipped_because("its nodeSelector durward.dev/lxcfs-ready=\"no\" excludes nodes")?;
 
     installation.configure(&guard("prefer"))?;
     durward.signal(Signal::HUP)?;

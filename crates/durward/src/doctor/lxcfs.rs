@@ -1,4 +1,4 @@
-//! `doctor lxcfs`: reports for each node whether LXCFS serves the promised files, and what a pod would read. It uses the API
+//! `doctor lxcfs`: reports for each node whether LXCFS serves the configured files, and what a pod would read. It uses the API
 //! server, or with `--local` the files of this machine.
 //!
 //! The codes of findings are a closed set:
@@ -8,7 +8,7 @@
 //! | `nodes`, `pods` | a list could not be read |
 //! | `no-data` | no information about LXCFS on these nodes |
 //! | `annotation` | the annotation is not valid, or it is missing and pods depend on the readiness label |
-//! | `files` | a promised file is not served |
+//! | `files` | a configured file is not served |
 //! | `runtime` | runc refuses to mount a file |
 //! | `path` | the agent uses another LXCFS path |
 //! | `label` | the label contradicts the files |

@@ -8,7 +8,7 @@ use super::files::LxcfsFile;
 use super::lxcfs_path::DEFAULT_PATH;
 use ::config::Section;
 
-/// The label of a node on which LXCFS serves every promised file; its value is `true`.
+/// The label of a node on which LXCFS serves every configured file; its value is `true`.
 pub const READY_LABEL: &str = super::readiness::READY;
 
 /// The annotation of a node with the state of LXCFS in JSON.

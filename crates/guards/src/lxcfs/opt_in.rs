@@ -132,14 +132,10 @@ impl<'a> PodOptIn<'a> {
     /// Returns the pod's files out of the served ones, and warnings about the list.
     pub(super) fn files(&self, served: Files) -> (Files, Vec<String>) {
         let Some(list) = self.files.as_deref() else { return (served, Vec::new()) };
-        let (mut files, mut rejected, mut unknown) = (Files::default(), None, UnknownNames::default());
-        for word in words(list) {
-            match (LxcfsFile::named(word), rejection(word)) {
-                (Some(file), _) => files = files.with(file),
-                (None, Some(reason)) => rejected = Some((word, reason)),
-                (None, None) => unknown.add(word),
-            }
-        }
+        let mut files = words(list).filter_map(LxcfsFile::named).fold(Files::default(), Files::with);
+        let other_words = || words(list).filter(|word| LxcfsFile::named(word).is_none());
+        let rejected = other_words().find_map(|word| Some((word, rejection(word)?)));
+        let unknown = other_words().filter(|word| rejection(word).is_none());
         let not_served = files.without(served);
         files = files.without(not_served);
         let mut warnings = Vec::new();
@@ -151,7 +147,7 @@ impl<'a> PodOptIn<'a> {
         if let Some((word, reason)) = rejected {
             warnings.push(format!("annotation {FILES}: {:?} ignored: {reason}", shortened(word)));
         }
-        if let Some(names) = unknown.describe() {
+        if let Some(names) = first_names(unknown) {
             warnings.push(format!("annotation {FILES}: LXCFS has no file {names} (allowed: {served})"));
         }
         if files.is_empty() && warnings.is_empty() {
@@ -178,28 +174,27 @@ impl<'a> PodOptIn<'a> {
         let Some(list) = self.containers.as_deref() else {
             return (containers.iter().map(|(_, by_default)| *by_default).collect(), None);
         };
+        let is_by_name = words(list).any(|word| !word.starts_with('!'));
         // The words of a hostile list are not stored: each sets a mark on a container.
         let mut marks: BTreeMap<_, _> = containers.iter().map(|(name, _)| (*name, Mark::default())).collect();
-        let (mut is_by_name, mut is_empty, mut unknown) = (false, true, UnknownNames::default());
-        for word in words(list) {
-            is_empty = false;
-            let excluded = word.strip_prefix('!').map(str::trim_start);
-            is_by_name |= excluded.is_none();
-            match marks.get_mut(excluded.unwrap_or(word)) {
-                Some(mark) if excluded.is_some() => mark.excluded = true,
-                Some(mark) => mark.named = true,
-                None => unknown.add(excluded.unwrap_or(word)),
+        for (name, is_excluded) in words(list).map(selector) {
+            if let Some(mark) = marks.get_mut(name) {
+                mark.named |= !is_excluded;
+                mark.excluded |= is_excluded;
             }
         }
         let is_selected = |(name, by_default): &(&str, bool)| {
             let mark = marks.get(name).copied().unwrap_or_default();
             !mark.excluded && if is_by_name { mark.named } else { *by_default }
         };
-        let warning = if is_empty {
-            Some(format!("annotation {CONTAINERS} is empty (example: app,!sidecar)"))
-        } else {
-            let unknown = unknown.describe();
-            unknown.map(|names| format!("annotation {CONTAINERS}: the pod has no container {names}"))
+        let unknown =
+            words(list).map(selector).map(|(name, _)| name).filter(|name| !marks.contains_key(name));
+        let warning = match first_names(unknown) {
+            Some(names) => Some(format!("annotation {CONTAINERS}: the pod has no container {names}")),
+            None if words(list).next().is_none() => {
+                Some(format!("annotation {CONTAINERS} is empty (example: app,!sidecar)"))
+            }
+            None => None,
         };
         (containers.iter().map(is_selected).collect(), warning)
     }
@@ -212,25 +207,19 @@ struct Mark {
     excluded: bool,
 }
 
-/// Unknown names in a list: the first few, and the number of all others.
-#[derive(Debug, Default)]
-struct UnknownNames {
-    first: Vec<String>,
-    more: usize,
+/// Returns the first names in quotes, and the number of all others.
+fn first_names<'w>(mut names: impl Iterator<Item = &'w str>) -> Option<String> {
+    let first: Vec<_> = names.by_ref().take(4).map(|name| format!("{:?}", shortened(name))).collect();
+    match names.count() {
+        _ if first.is_empty() => None,
+        0 => Some(first.join(", ")),
+        more => Some(format!("{} and {more} more", first.join(", "))),
+    }
 }
 
-impl UnknownNames {
-    fn add(&mut self, word: &str) {
-        if self.first.len() < 4 { self.first.push(format!("{:?}", shortened(word))) } else { self.more += 1 }
-    }
-
-    fn describe(self) -> Option<String> {
-        if self.first.is_empty() {
-            return None;
-        }
-        let more = if self.more > 0 { format!(" and {} more", self.more) } else { String::new() };
-        Some(format!("{}{more}", self.first.join(", ")))
-    }
+/// Returns the name in a word of the list, and whether the word excludes it.
+fn selector(word: &str) -> (&str, bool) {
+    word.strip_prefix('!').map_or((word, false), |name| (name.trim_start(), true))
 }
 
 fn words(list: &str) -> impl Iterator<Item = &str> {

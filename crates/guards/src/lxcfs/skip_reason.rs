@@ -76,7 +76,7 @@ pub(super) enum SkipReason {
     },
     /// As above, and the level is the configured default.
     #[error(
-        "namespace {namespace:?} has no label {ENFORCE}, and podSecurityDefault {level:?} forbids hostPath volumes (Durward operator: use mountMethod: auto)"
+        "namespace {namespace:?} has no Pod Security label, and podSecurityDefault {level:?} forbids hostPath volumes (Durward operator: use mountMethod: auto)"
     )]
     PodSecurityDefault {
         /// The namespace.

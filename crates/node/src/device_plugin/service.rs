@@ -1,8 +1,8 @@
 //! Answers the kubelet's calls: which devices there are, and what a container with a device gets.
 //!
 //! A device is only the right to the files. So there are more devices than a node can have containers, and all are equal. They are
-//! healthy while LXCFS serves every promised file; otherwise the scheduler finds no free device on this node, and pods wait or
-//! run elsewhere. This keeps the promise of `nodeAffinity: required` without a label.
+//! healthy while LXCFS serves every configured file; otherwise the scheduler finds no free device on this node, and pods wait or
+//! run elsewhere. So pods avoid the node as with `nodeAffinity: required`, without a label.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -128,7 +128,7 @@ impl PluginService {
         Ok(AllocateResponse { container_responses: vec![response; containers] })
     }
 
-    /// Probes LXCFS, and returns an error if it does not serve the promised files. The pod of a denied container fails for good,
+    /// Probes LXCFS, and returns an error if it does not serve the configured files. The pod of a denied container fails for good,
     /// so after a timeout LXCFS is probed once more, and only the second result counts.
     ///
     /// This takes at most three probes (one may be in flight), 6 s. The kubelet allows 30 s for `PreStartContainer` and has no

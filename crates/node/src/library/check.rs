@@ -1,6 +1,6 @@
 //! Checks whether LXCFS would survive a library. No code of the library runs.
 //!
-//! LXCFS 5.0 dies, or serves files that nobody can read, with these libraries (measured): a file that was cut off (SIGBUS), one
+//! LXCFS 5.0 crashes, or serves unreadable files, with these libraries (measured): a file that was cut off (SIGBUS), one
 //! without `lxcfs_fuse_init` (it exits), and one without the functions behind its files (each read fails with EPERM).
 
 use std::collections::BTreeSet;

@@ -1,6 +1,6 @@
 //! Derives findings from the state of nodes and pods. Pure.
 //!
-//! A node counts as serving only if a recent report covers every promised file. A report from a node that is not Ready is
+//! A node counts as serving only if a recent report covers every configured file. A report from a node that is not Ready is
 //! outdated.
 
 use std::time::{Duration, SystemTime};
@@ -45,14 +45,14 @@ pub(super) struct Expectation {
     pub(super) now: SystemTime,
 }
 
-/// Whether a node serves all promised files.
+/// Whether a node serves all configured files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Serves {
     Yes,
     No,
     Unknown,
-    /// A Windows node has no `/proc`, so no file is promised.
+    /// A Windows node has no `/proc`, so no file is expected.
     Windows,
 }
 
@@ -279,7 +279,7 @@ impl NodeCheck<'_> {
         self.local.iter().find(|pod| pod.component == component).copied()
     }
 
-    /// Returns the promised files that are not served, with their states.
+    /// Returns the configured files that are not served, with their states.
     fn unserved<'r>(&self, report: &'r NodeAnnotation) -> Vec<(LxcfsFile, &'r str)> {
         let files = self.expected.on_node.files.iter();
         let word = |file: LxcfsFile| report.files.get(file.name()).map_or("missing", String::as_str);
