@@ -129,7 +129,7 @@ mod tests {
                 &path,
                 format!("apiVersion: durward.dev/v1alpha1\nkind: Configuration\nguards:\n{guards}"),
             )
-            .unwrap()
+            .unwrap();
         };
         write("  lxcfs: {}\n");
         let mut config = NodeConfig::load(&path).unwrap();

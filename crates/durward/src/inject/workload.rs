@@ -38,18 +38,18 @@ pub(super) struct Found {
 /// Finds all pods and templates of a document. Other kinds contain none.
 pub(super) fn find(document: &Value) -> Result<Vec<Found>, String> {
     let mut found = Vec::new();
-    collect(document, String::new(), 0, &mut found)?;
+    collect(document, "", 0, &mut found)?;
     Ok(found)
 }
 
-fn collect(value: &Value, pointer: String, depth: usize, found: &mut Vec<Found>) -> Result<(), String> {
+fn collect(value: &Value, pointer: &str, depth: usize, found: &mut Vec<Found>) -> Result<(), String> {
     if depth > MAX_DEPTH {
         return Err(format!("lists are nested more than {MAX_DEPTH} deep"));
     }
     if let Some(items) = value.as_array() {
         let mut items = items.iter().enumerate();
         return items
-            .try_for_each(|(index, item)| collect(item, format!("{pointer}/{index}"), depth + 1, found));
+            .try_for_each(|(index, item)| collect(item, &format!("{pointer}/{index}"), depth + 1, found));
     }
     if !value.is_object() {
         return Err("it is not an object".to_owned());
@@ -61,7 +61,7 @@ fn collect(value: &Value, pointer: String, depth: usize, found: &mut Vec<Found>)
     match &value["items"] {
         items if !kind.ends_with("List") || (items.is_null() && value.get("items").is_none()) => {}
         Value::Null => return Ok(()),
-        Value::Array(_) => return collect(&value["items"], format!("{pointer}/items"), depth, found),
+        Value::Array(_) => return collect(&value["items"], &format!("{pointer}/items"), depth, found),
         _ => return Err("items is not a list".to_owned()),
     }
     let group = api_version.split_once('/').map_or("", |(group, _)| group);
@@ -70,7 +70,7 @@ fn collect(value: &Value, pointer: String, depth: usize, found: &mut Vec<Found>)
     };
     let metadata = &value["metadata"];
     let name = text(&metadata["name"]).or_else(|| text(&metadata["generateName"])).unwrap_or_default();
-    let below: String = path.iter().map(|key| format!("/{key}")).collect();
+    let below = path.iter().fold(String::new(), |pointer, key| pointer + "/" + key);
     if !value.pointer(&below).is_some_and(Value::is_object) {
         return Err(format!("{kind} {name}: it has no {}", path.join(".")));
     }
