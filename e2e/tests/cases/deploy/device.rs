@@ -69,7 +69,7 @@ fn the_plugin_registers_again_after_a_kubelet_restart(context: &'static TestCont
     let strict = fixture.node.labelled_namespace("strict", &RESTRICTED)?;
     restricted_pod(&strict, "before").is_admitted()?;
     let before = fixture.node.pod(&strict, "before").is_ready()?;
-    let registrations = |log: &str| log.matches("the kubelet knows the devices").count();
+    let registrations = |log: &str| log.matches("registered with the kubelet").count();
     let times = registrations(&fixture.log(DEVICE_PLUGIN)?);
     fixture.node.kubelet().restart()?;
     fixture.await_log(DEVICE_PLUGIN, "another registration", |log| registrations(log) > times)?;
@@ -94,7 +94,7 @@ fn pods_run_and_restart_without_the_plugin(context: &'static TestContext) -> Res
     let seen = count_reads(&reader)?;
     let plugin = fixture.remove(DEVICE_PLUGIN)?;
     fixture.await_devices("0")?;
-    fixture.await_diagnosis(&["nobody offers the resource durward.dev/lxcfs", "apply -k deploy/lxcfs"])?;
+    fixture.await_diagnosis(&["does not offer the resource durward.dev/lxcfs", "apply -k deploy/lxcfs"])?;
     // The kubelet remembers the allocated devices.
     has_256_mib(&restarted(restricted_pod)?)?;
     plugin.restore()?;
