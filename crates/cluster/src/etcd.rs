@@ -147,12 +147,12 @@ impl EtcdRequest {
 }
 
 impl fmt::Display for EtcdRequest {
-    /// Formats it as the end of "could not be asked for".
+    /// Formats it as the end of "did not return".
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Status => "its status",
-            Self::Members => "its list of members",
-            Self::MembersByQuorum => "the list of members",
+            Self::Members => "its member list",
+            Self::MembersByQuorum => "the member list",
             Self::Alarms => "the alarms",
             Self::Read => "a linearizable read",
             Self::Health => "its health",

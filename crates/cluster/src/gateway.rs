@@ -136,9 +136,9 @@ impl<'de> Deserialize<'de> for Number {
             Ok(Form::Text(text)) => {
                 let is_plain = (1..=20).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_digit());
                 let number = text.parse().ok().filter(|_| is_plain);
-                number.map(Self).ok_or_else(|| D::Error::custom("a number is expected that has 64 bits"))
+                number.map(Self).ok_or_else(|| D::Error::custom("expected a 64-bit number"))
             }
-            Err(_) => Err(D::Error::custom("a number is expected that has 64 bits")),
+            Err(_) => Err(D::Error::custom("expected a 64-bit number")),
         }
     }
 }
@@ -210,11 +210,11 @@ struct AlarmWire {
 fn status(body: &[u8]) -> Result<Status, Cause> {
     let wire: StatusWire = parsed(body)?;
     let (cluster, member) = header(wire.header.as_ref())?;
-    let member = member.ok_or_else(|| garbage("the answer has no member id"))?;
+    let member = member.ok_or_else(|| garbage("the answer has no member ID"))?;
     let version = wire.version.unwrap_or_default();
     let version = printable("version", version)?;
     let since =
-        self::version(&version).ok_or_else(|| garbage("the answer has no version that could be read"))?;
+        self::version(&version).ok_or_else(|| garbage("the answer has no valid version"))?;
     let number = |wire: Option<Number>| wire.unwrap_or_default().0;
     Ok(Status {
         cluster,
@@ -235,14 +235,14 @@ fn members(body: &[u8]) -> Result<MemberList, Cause> {
     let wire: MembersWire = parsed(body)?;
     let (cluster, _) = header(wire.header.as_ref())?;
     let wires = wire.members.filter(|members| !members.is_empty());
-    let wires = wires.ok_or_else(|| garbage("the list of members is empty"))?;
+    let wires = wires.ok_or_else(|| garbage("the member list is empty"))?;
     let mut members: Vec<Member> = Vec::with_capacity(wires.len());
     let mut ids = std::collections::HashSet::new();
     for wire in wires {
         let id = wire.id.map(|Number(id)| id).filter(|&id| id != 0);
-        let id = id.ok_or_else(|| garbage("the list of members has one without an id"))?;
+        let id = id.ok_or_else(|| garbage("the member list has an entry without an ID"))?;
         if !ids.insert(id) {
-            return Err(garbage("the list of members has one id twice"));
+            return Err(garbage("the member list has a duplicate ID"));
         }
         let urls = |urls: Option<Vec<String>>| -> Result<Vec<String>, Cause> {
             urls.unwrap_or_default().into_iter().map(|url| printable("URL", url)).collect()
@@ -270,7 +270,7 @@ fn alarms(body: &[u8]) -> Result<Vec<Alarm>, Cause> {
     let alarm = |wire: AlarmWire| {
         let Number(member) = wire.member_id.unwrap_or_default();
         // A missing kind is `NONE` (zero), which etcd never raises.
-        let kind = wire.alarm.ok_or_else(|| garbage("an alarm says not of what"))?;
+        let kind = wire.alarm.ok_or_else(|| garbage("an alarm has no type"))?;
         Ok(Alarm { member, kind: AlarmKind::read(printable("alarm", kind)?) })
     };
     wire.alarms.unwrap_or_default().into_iter().map(alarm).collect()
@@ -335,7 +335,7 @@ impl Refusal {
 fn header(header: Option<&Header>) -> Result<(Id, Option<Id>), Cause> {
     let Some(header) = header else { return Err(something_else()) };
     let id = |number: Option<Number>| number.map(|Number(id)| id).filter(|&id| id != 0);
-    let cluster = id(header.cluster_id).ok_or_else(|| garbage("the answer has no cluster id"))?;
+    let cluster = id(header.cluster_id).ok_or_else(|| garbage("the answer has no cluster ID"))?;
     Ok((cluster, id(header.member_id)))
 }
 
@@ -345,17 +345,17 @@ fn parsed<T: DeserializeOwned>(body: &[u8]) -> Result<T, Cause> {
         if body.trim_ascii_start().starts_with(b"{") {
             // Only the position: the parser's text repeats the input.
             let (line, column) = (error.line(), error.column());
-            garbage(&format!("the answer cannot be understood (line {line}, column {column})"))
+            garbage(&format!("invalid answer (line {line}, column {column})"))
         } else {
             let begins = String::from_utf8_lossy(body.get(..40).unwrap_or(body)).into_owned();
-            let text = format!("what answers there is not etcd: the answer begins {:?}", one_line(&begins));
+            let text = format!("another program answers there, not etcd: {:?}", one_line(&begins));
             Cause::new(cause::NOT_ETCD, text)
         }
     })
 }
 
 fn something_else() -> Cause {
-    Cause::new(cause::NOT_ETCD, "what answers there is not etcd: it answers with other JSON")
+    Cause::new(cause::NOT_ETCD, "another program answers there, not etcd: other JSON")
 }
 
 fn garbage(text: &str) -> Cause {
@@ -365,7 +365,7 @@ fn garbage(text: &str) -> Cause {
 /// Returns a text that guards compare, unchanged, or an error if users could not read it.
 fn printable(what: &str, text: String) -> Result<String, Cause> {
     if text.len() > MAX_TEXT || !text.chars().all(is_printable) {
-        return Err(garbage(&format!("a {what} in the answer is longer than 1 KiB, or cannot be printed")));
+        return Err(garbage(&format!("a {what} in the answer is longer than 1 KiB or not printable")));
     }
     Ok(text)
 }

@@ -43,14 +43,24 @@ impl Message {
         self.line("Durward operator: ", action)
     }
 
-    /// Adds the command that overrides the denial. `consequence` is a condition or a consequence, or empty.
+    /// Returns the first line.
+    pub(crate) fn summary(&self) -> &str {
+        &self.summary
+    }
+
+    /// Adds the command that overrides the denial of a deletion. `consequence` is a condition or a consequence, or empty.
     pub(crate) fn override_with(self, command: &str, consequence: &str) -> Self {
+        self.override_then(command, consequence, "delete again")
+    }
+
+    /// Adds the command that overrides a denial, and what to do after it.
+    pub(crate) fn override_then(self, command: &str, consequence: &str, then: &str) -> Self {
         let prefix = if consequence.is_empty() {
             "Override: ".to_owned()
         } else {
             format!("Override ({consequence}): ")
         };
-        self.line(&prefix, &format!("{command}, then delete again"))
+        self.line(&prefix, &format!("{command}, then {then}"))
     }
 }
 

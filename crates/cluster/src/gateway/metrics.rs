@@ -27,7 +27,7 @@ pub(super) fn read(body: &[u8]) -> Result<MemberMetrics, Cause> {
         let is_set = || match value.parse::<f64>() {
             Ok(0.0) => Ok(Some(false)),
             Ok(number) if number > 0.0 => Ok(Some(true)),
-            _ => Err(garbage(&format!("its metric {name} is no number that it could be"))),
+            _ => Err(garbage(&format!("its metric {name} is not a valid number"))),
         };
         match name {
             IS_LEADER => metrics.is_leader = is_set()?,
@@ -38,7 +38,7 @@ pub(super) fn read(body: &[u8]) -> Result<MemberMetrics, Cause> {
             ID => {
                 let id = label(labels, "server_id").and_then(|text| u64::from_str_radix(text, 16).ok());
                 let id = id.filter(|&id| id != 0);
-                metrics.member = Some(id.ok_or_else(|| garbage("its metric etcd_server_id has no id"))?);
+                metrics.member = Some(id.ok_or_else(|| garbage("its metric etcd_server_id has no ID"))?);
             }
             VERSION => {
                 let version = label(labels, "server_version").map(str::to_owned);
@@ -50,7 +50,7 @@ pub(super) fn read(body: &[u8]) -> Result<MemberMetrics, Cause> {
     if is_etcd {
         Ok(metrics)
     } else {
-        Err(Cause::new(cause::NOT_ETCD, "what answers there is not etcd: it has no metrics of etcd's"))
+        Err(Cause::new(cause::NOT_ETCD, "another program answers there, not etcd: no etcd metrics"))
     }
 }
 

@@ -98,7 +98,7 @@ impl ApiServer {
         let parser = move |body: &[u8]| answer::page(&Cluster::Local, &query.borrow(), status, body, keep);
         match self.bodies.parse(body, Instant::now() + PARSE_TIMEOUT, parser).await {
             Some(page) => page.map_err(|cause| Failure::new(cause.code, cause.text))?,
-            None => Err(Failure::new(cause::TIMEOUT, "its answer was too long to be read in time")),
+            None => Err(Failure::new(cause::TIMEOUT, "its answer was too long to parse in time")),
         }
     }
 

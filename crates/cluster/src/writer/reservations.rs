@@ -115,7 +115,7 @@ impl Reservations {
     /// Reads a Lease. Unreadable data is an error, because it may contain reservations.
     pub fn read(Lease { namespace, name }: &Lease, json: &RawValue) -> Result<Self, Cause> {
         let lease = format!("the Lease {name} in namespace {namespace}");
-        let next = "delete it when no pod leaves";
+        let next = "delete it while no etcd pod is being deleted";
         let garbage = |why: String| Cause::new(cause::GARBAGE, why);
         let wire: Wire = serde_json::from_str(json.get())
             .map_err(|error| garbage(format!("{lease} cannot be read: {error}")))?;
@@ -127,16 +127,16 @@ impl Reservations {
         let held: Vec<Reservation> = match annotation {
             None if is_own => {
                 return Err(garbage(format!(
-                    "somebody took the annotation {ANNOTATION} off {lease}, so that nobody knows who leaves; {next}"
+                    "the annotation {ANNOTATION} of {lease} was removed; {next}"
                 )));
             }
             // A user created the Lease in advance.
             None => Vec::new(),
             Some(Value::String(text)) => serde_json::from_str(&text).map_err(|error| {
-                garbage(format!("the annotation {ANNOTATION} of {lease} cannot be read: {error}; {next}"))
+                garbage(format!("the annotation {ANNOTATION} of {lease} is invalid: {error}; {next}"))
             })?,
             Some(_) => {
-                return Err(garbage(format!("the annotation {ANNOTATION} of {lease} is no text; {next}")));
+                return Err(garbage(format!("the annotation {ANNOTATION} of {lease} is not a string; {next}")));
             }
         };
         if held.len() > MAX {
@@ -243,7 +243,7 @@ mod tests {
     #[test]
     fn an_own_lease_without_the_annotation_is_an_error() {
         let own = json!({"resourceVersion": "1", "labels": {"app.kubernetes.io/managed-by": "durward"}});
-        assert!(read(&own).unwrap_err().contains("took the annotation durward.dev/reservations off"));
+        assert!(read(&own).unwrap_err().contains("was removed"));
         let made = json!({"resourceVersion": "1", "labels": {"app.kubernetes.io/managed-by": "helm"}});
         assert_eq!(read(&made).unwrap().held, []);
     }
@@ -256,7 +256,7 @@ mod tests {
         for (metadata, why) in [
             (json!({"annotations": {}}), "cannot be read"),
             (json!({"resourceVersion": ""}), "no resourceVersion"),
-            (json!({"resourceVersion": "1", "annotations": {ANNOTATION: 7}}), "is no text"),
+            (json!({"resourceVersion": "1", "annotations": {ANNOTATION: 7}}), "is not a string"),
             (json!({"resourceVersion": "1", "annotations": {ANNOTATION: "[{}]"}}), "cannot be read"),
             (json!({"resourceVersion": "1", "annotations": {ANNOTATION: many}}), "more than 512"),
         ] {

@@ -127,7 +127,7 @@ impl Log {
     pub(super) fn asked_of(&mut self, peer: &Endpoint, question: EtcdRequest) {
         let unanswered = Cause::new(
             cause::TIMEOUT,
-            format!("{peer} could not be asked for {question}: no answer in time"),
+            format!("{peer} did not return {question}: no answer in time"),
         );
         self.pod(peer).answers.entry(question).or_insert(Err(unanswered));
     }

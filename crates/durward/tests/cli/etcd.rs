@@ -35,7 +35,7 @@ fn reports_members_roles_and_the_verdict_for_each_pod() {
         "db/etcd  3 of 3 healthy, quorum is 2",
         "  etcd-0  leader    term 4  0 behind  healthy",
         "    can be deleted now: the others are a quorum",
-        "    etcd: db/etcd-0: it leads, and would hand over to etcd-1 first",
+        "    etcd: db/etcd-0: it is the leader and would transfer leadership to etcd-1 first",
         "no problems found",
     ] {
         assert!(run.out.lines().any(|printed| printed == line), "{line}\n{}", run.out);

@@ -36,8 +36,6 @@ impl Backoff {
     /// Returns the reason of a denial during the pause.
     pub(super) fn reason(&self) -> String {
         let since = self.first.map_or_else(String::new, |first| format!(" since {first:.0}"));
-        format!(
-            "it has been asked for in vain{since}, and nobody else of the ensemble could go meanwhile: for a minute others go first"
-        )
+        format!("deleting it has failed repeatedly{since}; for a minute, other members go first")
     }
 }

@@ -91,9 +91,22 @@ impl Related {
         }
     }
 
-    /// Returns the kind of its objects as kubectl writes it.
+    /// Returns the kind of its objects for users, or its abbreviation.
     pub(super) fn kind(self) -> &'static str {
-        self.requests().1.trim_end_matches('s')
+        match self {
+            Self::Scale | Self::StatefulSets => "StatefulSet",
+            Self::Pvcs => "PVC",
+            Self::Pdbs => "PDB",
+        }
+    }
+
+    /// Returns the resource as kubectl accepts it.
+    pub(super) fn short_name(self) -> &'static str {
+        match self {
+            Self::Scale | Self::StatefulSets => "statefulset",
+            Self::Pvcs => "pvc",
+            Self::Pdbs => "pdb",
+        }
     }
 
     /// Returns what a request is about.

@@ -123,7 +123,7 @@ impl Effects<'_> {
             set.held.retain(|held| reservations::is_valid(held, now));
         }
         if set.is_too_long() {
-            let text = "so many pods leave this namespace at once that no more can be noted; try again";
+            let text = "too many deletions of etcd members in this namespace at once";
             return WriteResult::Failed(Cause::new(cause::OVERLOADED, text));
         }
         match self.store {

@@ -77,12 +77,12 @@ impl PodFacts {
             return Some("its pod is being deleted");
         }
         if self.is_reserved {
-            return Some("its pod was asked for or let go a moment ago");
+            return Some("its deletion was requested a moment ago");
         }
         if self.is_without_owner {
-            return Some("what makes its pod is going, or is to have none");
+            return Some("its owner is deleted or scaled to zero");
         }
-        self.has_lost_node().then_some("its node is gone, and its pod is deleted without a question")
+        self.has_lost_node().then_some("its node is deleted")
     }
 
     /// Returns the answers of a member with a JSON gateway.
@@ -274,7 +274,7 @@ impl FactReader<'_> {
     ) -> Result<T, Cause> {
         let answer = self.clients.etcd.call(peer, question, end.into_std()).await?;
         take(answer).ok_or_else(|| {
-            let text = format!("{peer} was asked for {question} and answered something else");
+            let text = format!("{peer} returned something other than {question}");
             Cause::new(cause::GARBAGE, text)
         })
     }

@@ -43,7 +43,7 @@ impl Group {
     pub(super) fn of(entry: &EtcdClusterConfig, pod: &Pod) -> Self {
         let is_by_owner = entry.group_by == GroupBy::StatefulSet;
         let owner = pod.owner(entry.owner.as_ref()).filter(|_| is_by_owner);
-        let selector = entry.selector.as_ref().map_or_else(|| "recognised".to_owned(), ToString::to_string);
+        let selector = entry.selector.as_ref().map_or_else(|| "autodetected".to_owned(), ToString::to_string);
         Self {
             namespace: pod.namespace.clone(),
             owner: owner.map(|owner| (owner.uid.clone(), owner.name.clone())),

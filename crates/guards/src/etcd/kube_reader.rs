@@ -141,8 +141,10 @@ impl KubeReader<'_> {
 /// Returns the JSON of an object that was requested as a whole.
 pub(super) fn json(object: &Object) -> Result<&str, Cause> {
     object.raw.as_ref().map(|raw| raw.get()).ok_or_else(|| {
-        let text =
-            format!("of {:?} in namespace {:?} only the metadata was given", object.name, object.namespace);
+        let text = format!(
+            "only the metadata of {:?} in namespace {:?} was returned",
+            object.name, object.namespace
+        );
         Cause::new(cause::GARBAGE, text)
     })
 }

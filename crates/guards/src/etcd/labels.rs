@@ -5,7 +5,7 @@ use std::str::FromStr;
 use ::config::{Expression, Section, Selector, names, requires_label};
 
 /// The description of a selector for users.
-const SELECTOR: &str = "label selector as kubectl takes it, as app=etcd or app=etcd,tier in (a, b); or a map: {matchLabels: {app: etcd}}";
+const SELECTOR: &str = "label selector as in kubectl, for example app=etcd or app=etcd,tier in (a, b); or a map: {matchLabels: {app: etcd}}";
 
 /// Reads a selector in either form. Returns `None` if the key is absent or its value is a problem.
 pub(super) fn read(section: &mut Section<'_>, key: &'static str, doc: &'static str) -> Option<Selector> {
@@ -25,7 +25,7 @@ pub(super) fn read(section: &mut Section<'_>, key: &'static str, doc: &'static s
 }
 
 /// The problem of a selector without a label.
-const NO_LABEL: &str = "asks for no label, so it chooses what nobody labelled too";
+const NO_LABEL: &str = "requires no label, so it selects unlabeled objects too";
 
 /// A selector in the form of a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,7 +62,7 @@ fn split(text: &str) -> Result<Vec<&str>, String> {
         match char {
             '(' if !is_within => is_within = true,
             ')' if is_within => is_within = false,
-            '(' | ')' => return Err("has a parenthesis too many".to_owned()),
+            '(' | ')' => return Err("has an unmatched parenthesis".to_owned()),
             ',' if !is_within => {
                 parts.push(text.get(start..at).unwrap_or_default());
                 start = at + 1;
@@ -71,7 +71,7 @@ fn split(text: &str) -> Result<Vec<&str>, String> {
         }
     }
     if is_within {
-        return Err("has a parenthesis that is not closed".to_owned());
+        return Err("has an unclosed parenthesis".to_owned());
     }
     parts.push(text.get(start..).unwrap_or_default());
     Ok(parts)
@@ -88,7 +88,7 @@ fn expression(part: &str) -> Result<Expression, String> {
         return match (words.next(), words.next(), words.next()) {
             (Some(name), Some("in"), None) => Ok(Expression::In(key(name)?, values?)),
             (Some(name), Some("notin"), None) => Ok(Expression::NotIn(key(name)?, values?)),
-            _ => Err(format!("{part:?} is no part of a selector")),
+            _ => Err(format!("{part:?} is not part of a selector")),
         };
     }
     if let Some((name, text)) = part.split_once("!=") {
@@ -160,13 +160,13 @@ mod tests {
         for (text, why) in [
             ("", "empty part"),
             ("a=b,", "empty part"),
-            ("a in (b", "not closed"),
-            ("a in b)", "too many"),
-            ("a within (b)", "no part of a selector"),
+            ("a in (b", "unclosed"),
+            ("a in b)", "unmatched"),
+            ("a within (b)", "not part of a selector"),
             ("a b", "label key"),
             ("a=b c", "label value"),
-            ("!a", "asks for no label"),
-            ("a!=b", "asks for no label"),
+            ("!a", "requires no label"),
+            ("a!=b", "requires no label"),
         ] {
             let error = text.parse::<Labels>().unwrap_err();
             assert!(error.contains(why), "{text}: {error}");

@@ -1,7 +1,7 @@
 //! The texts of rulings: for users, for programs, and for the audit log.
 //!
-//! A denied eviction is a 429 with the cause of a PDB, so `kubectl drain` retries. A denied deletion is a 403, because clients retry a
-//! 429 without showing it.
+//! A denied eviction is a 429 with the cause of a PDB, so `kubectl drain` retries. It prints the message each time, so the message of
+//! an eviction is a single line. A denied deletion is a 403, because clients retry a 429 without showing it.
 
 mod members;
 mod remedy;
@@ -16,6 +16,7 @@ use super::overrides::{self, DELETE_ANYWAY, DeniedRequest, Override};
 use super::pod::Pod;
 use super::removal::{Removal, RemovalKind};
 use super::table::{MemberState, Row, Table};
+use crate::message::Message;
 use cluster::cause;
 
 pub(super) use members::{health, role, state_name};
@@ -26,9 +27,51 @@ pub(super) const PREFIX: &str = "etcd: ";
 /// The cause in evictions that `kubectl drain` looks for (`policy/v1`: `DisruptionBudgetCause`).
 const DISRUPTION_BUDGET: &str = "DisruptionBudget";
 
+/// Members in a message at most. etcd recommends seven.
+const MAX_ROWS: usize = 20;
+
+/// The reason of a denial. Its name is the code in `details.causes`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reason {
+    Backoff,
+    Corrupt,
+    DataLoss,
+    KilledLeader,
+    Leader,
+    LeadershipMoved,
+    LeadershipTransfer,
+    MembershipChange,
+    NotReserved,
+    Quorum,
+    QuorumLost,
+    Related,
+    ScaledAway,
+    SmallCluster,
+    UndeclaredSize,
+    Unknown,
+}
+
+impl Reason {
+    /// Returns the consequence of an override.
+    fn consequence(self) -> &'static str {
+        match self {
+            Self::Quorum | Self::SmallCluster => "etcd stops serving",
+            Self::QuorumLost | Self::Corrupt => "can lose all data",
+            Self::DataLoss => "loses the member's data",
+            Self::KilledLeader | Self::Leader => "writes stop until the next election",
+            _ => "",
+        }
+    }
+
+    /// Whether the denial ends by itself within a minute.
+    fn is_temporary(self) -> bool {
+        matches!(self, Self::Backoff | Self::LeadershipMoved | Self::LeadershipTransfer)
+    }
+}
+
 /// Returns a warning about a pod.
 pub(super) fn pod_warning(pod: &Pod, text: &str) -> String {
-    format!("{PREFIX}{}: {text}", pod.full_name())
+    format!("{PREFIX}pod {}: {text}", pod.full_name())
 }
 
 /// Builds the rulings about one pod with a table.
@@ -54,95 +97,132 @@ impl<'m> Messages<'m> {
     /// Adds the problems of the etcd cluster and the member to an allow.
     pub(super) fn add_warnings(&self, mut ruling: Ruling) -> Ruling {
         for note in &self.table.notes {
-            ruling.warnings.push(format!("{PREFIX}{}: {note}", self.table.cluster));
+            ruling.warnings.push(format!("{PREFIX}cluster {}: {note}", self.table.cluster));
         }
         let me = self.table.row(&self.input.pod.uid);
         if let Some(Row { state: MemberState::Unhealthy(why), .. }) = me {
             ruling.warnings.push(self.warning(why));
         }
         if let Some(name) = &self.input.progress.moved_to {
-            ruling.warnings.push(self.warning(&format!("leadership moved to {name} before")));
+            ruling.warnings.push(self.warning(&format!("leadership was transferred to {name}")));
             ruling.audit.set("moved-leader", name);
         }
         ruling
     }
 
     fn audited(&self, ruling: Ruling) -> Ruling {
-        let members: Vec<String> = self.table.rows.iter().map(|row| self.line(row)).collect();
-        let ruling = ruling.audit("ensemble", &self.table.cluster).audit("members", members.join("; "));
-        if self.table.is_degraded { ruling.audit("seen-by", "health and metrics") } else { ruling }
+        let members: Vec<String> = self.table.rows.iter().map(|row| members::line(self.table, row)).collect();
+        let ruling = ruling.audit("etcd-cluster", &self.table.cluster).audit("members", members.join("; "));
+        if self.table.is_degraded { ruling.audit("read-from", "health and metrics") } else { ruling }
     }
 
-    pub(super) fn deny(&self, reason: &str, why: &str) -> Ruling {
-        let message = self.message(reason, &format!("cannot be {}: {why}", self.input.removal.verb()), &[]);
-        let denial = denial(self.input.removal.kind, message, self.details(reason, why));
-        self.audited(Ruling::deny(denial)).audit("refused", why)
+    pub(super) fn deny(&self, reason: Reason, why: &str) -> Ruling {
+        let removal = self.input.removal;
+        let summary = match reason {
+            Reason::Quorum => format!("{} would break etcd quorum: {why}", removal.doing()),
+            Reason::Corrupt => format!("{} is not safe: {why}", removal.doing()),
+            Reason::QuorumLost => why.to_owned(),
+            _ => format!("cannot {} {}: {why}", removal.verb(), removal.full_name()),
+        };
+        let denial = self.denial(reason, why, &summary, &[]);
+        self.audited(Ruling::deny(denial)).audit("denied", why)
+    }
+
+    /// Denies a deletion with too few healthy others.
+    pub(super) fn deny_quorum(&self, quorum: Quorum, healthy: usize) -> Ruling {
+        let needed = if quorum.needed == 1 { "1 is".to_owned() } else { format!("{} are", quorum.needed) };
+        let why = format!("{healthy} of {} members would be left, {needed} needed", quorum.voters);
+        self.deny(Reason::Quorum, &self.with_culprits(why))
+    }
+
+    /// Denies the deletion of a member that is left after the quorum is lost.
+    pub(super) fn deny_lost(&self) -> Ruling {
+        let Self { input: Input { pod, .. }, table } = self;
+        let why = format!(
+            "etcd cluster {} has already lost quorum, and pod {} still answers",
+            table.cluster, pod.name
+        );
+        self.deny(Reason::QuorumLost, &self.with_culprits(why))
+    }
+
+    /// Adds what is wrong with the other members.
+    fn with_culprits(&self, why: String) -> String {
+        match members::culprits(self.table, &self.input.pod.uid) {
+            Some(culprits) => format!("{why}; {culprits}"),
+            None => why,
+        }
     }
 
     pub(super) fn unknown(&self, causes: Vec<Cause>) -> Ruling {
-        let why = causes.iter().map(|cause| cause.text.as_str()).collect::<Vec<_>>().join("; ");
+        let removal = self.input.removal;
+        let texts = causes.iter().map(|cause| cause.text.as_str());
+        let why = texts.collect::<Vec<_>>().join("; ");
         let is_unreserved = causes.iter().any(|why| why.code == cause::NOT_RESERVED);
-        let reason = if is_unreserved { "NotReserved" } else { "Unknown" };
-        let message = self.message(reason, &format!("could not be checked: {why}"), &causes);
-        let denial = denial(self.input.removal.kind, message, self.details(reason, &why));
+        let (reason, summary) = if is_unreserved {
+            (Reason::NotReserved, format!("cannot {} {} safely: {why}", removal.verb(), removal.full_name()))
+        } else {
+            (Reason::Unknown, unknown_summary(removal, &causes))
+        };
+        let denial = self.denial(reason, &why, &summary, &causes);
         self.audited(Ruling::new(Verdict::Unknown(causes)).refuse_with(denial))
     }
 
-    /// Returns the reason of a denial with too few healthy others.
-    pub(super) fn too_few(&self, quorum: Quorum, healthy: usize) -> String {
-        let others = if healthy == 1 {
-            "1 other member is".to_owned()
-        } else {
-            format!("{healthy} other members are")
-        };
-        let stay = if quorum.removes_member { " that stay" } else { "" };
-        format!(
-            "only {others} healthy, and {} of the {} of {}{stay} are a quorum",
-            quorum.needed, quorum.voters, self.table.cluster
-        )
-    }
-
-    fn message(&self, reason: &str, what: &str, causes: &[Cause]) -> String {
+    fn denial(&self, reason: Reason, why: &str, summary: &str, causes: &[Cause]) -> Denial {
         let Input { config, pod, removal, facts, .. } = self.input;
-        let rows = members::rows(self.table, &pod.uid);
-        let remedy = remedy::remedy(self.input, self.table, reason, causes);
+        let mut message = Message::new(summary);
+        let is_abnormal = |row: &&Row| row.uid != pod.uid && row.state != MemberState::Healthy;
+        let abnormal: Vec<&Row> = self.table.rows.iter().filter(is_abnormal).take(MAX_ROWS).collect();
+        if abnormal.len() > 1 {
+            for row in abnormal {
+                message = message.detail(&members::line(self.table, row));
+            }
+        }
         let current = overrides::judge(config, &pod.name, &pod.annotations, facts.now);
-        let hint =
-            overrides::hint(config, removal.denied(), (&pod.namespace, &pod.name), &current, facts.now);
-        format!("{} {}{rows}\n{remedy}; {hint}", removal.full_name(), one_line(what))
+        message = overrides::add_invalid(message, &current);
+        message = remedy::add(message, self.input, self.table, reason, causes);
+        if !reason.is_temporary() {
+            let name = (pod.namespace.as_str(), pod.name.as_str());
+            let consequence = reason.consequence();
+            message =
+                overrides::add(message, config, removal.denied(), name, (&current, facts.now), consequence);
+        }
+        denial(removal.kind, &message, self.details(reason, why))
     }
 
-    fn line(&self, row: &Row) -> String {
-        members::line(self.table, row)
-    }
-
-    fn details(&self, reason: &str, why: &str) -> Vec<DenialCause> {
-        let detail = |reason: &str, message: &str, field: &str| DenialCause {
-            reason: reason.to_owned(),
-            message: one_line(message),
-            field: one_line(field),
-        };
-        let members =
-            self.table.rows.iter().map(|row| detail(state_name(&row.state), &self.line(row), &row.name));
+    fn details(&self, reason: Reason, why: &str) -> Vec<DenialCause> {
+        let members = self.table.rows.iter().map(|row| DenialCause {
+            reason: state_name(&row.state).to_owned(),
+            message: one_line(&members::line(self.table, row)),
+            field: one_line(&row.name),
+        });
         std::iter::once(detail(reason, why, &self.table.cluster)).chain(members).collect()
     }
 }
 
-fn denial(kind: RemovalKind, message: String, mut causes: Vec<DenialCause>) -> Denial {
+fn detail(reason: Reason, why: &str, field: &str) -> DenialCause {
+    DenialCause { reason: format!("{reason:?}"), message: one_line(why), field: one_line(field) }
+}
+
+fn denial(kind: RemovalKind, message: &Message, mut causes: Vec<DenialCause>) -> Denial {
     match kind {
-        RemovalKind::Delete => Denial { causes, ..Denial::forbidden(message) },
+        RemovalKind::Delete => Denial { causes, ..Denial::forbidden(message.to_string()) },
         RemovalKind::Evict => {
-            let first = message.lines().next().unwrap_or_default().to_owned();
-            let budget =
-                DenialCause { reason: DISRUPTION_BUDGET.to_owned(), message: first, field: String::new() };
-            causes.insert(0, budget);
+            let message = message.summary().to_owned();
+            let (reason, field) = (DISRUPTION_BUDGET.to_owned(), String::new());
+            causes.insert(0, DenialCause { reason, message: message.clone(), field });
             Denial { code: Code::TooManyRequests, message, causes }
         }
     }
 }
 
-fn unknown_detail(why: &Cause) -> DenialCause {
-    DenialCause { reason: "Unknown".to_owned(), message: one_line(&why.text), field: why.code.to_owned() }
+/// Returns the first line about the first cause. The others are in the details.
+fn unknown_summary(removal: &Removal, causes: &[Cause]) -> String {
+    let first = causes.first().map_or_else(String::new, |cause| members::without_request(&cause.text));
+    let more = match causes.len() {
+        0 | 1 => String::new(),
+        many => format!(" (and {} more)", many - 1),
+    };
+    format!("cannot check etcd quorum for {}: {first}{more}", removal.full_name())
 }
 
 /// Returns the ruling for a pod whose etcd cluster could not be read.
@@ -152,32 +232,28 @@ pub(super) fn unknown_removal(config: &Config, removal: &Removal, why: &Cause, n
     let current =
         pod.map_or(Override::None, |pod| overrides::judge(config, &pod.name, &pod.annotations, now));
     let name = (removal.namespace.as_str(), removal.name.as_str());
-    let message = format!(
-        "{} could not be checked: {}\n{}; {}",
-        removal.full_name(),
-        one_line(&why.text),
-        remedy::for_cause(config, why),
-        overrides::hint(config, removal.denied(), name, &current, now)
-    );
-    let denial = denial(removal.kind, message, vec![unknown_detail(why)]);
+    let message = Message::new(&unknown_summary(removal, std::slice::from_ref(why)));
+    let message = remedy::add_for_cause(overrides::add_invalid(message, &current), config, why);
+    let message = overrides::add(message, config, removal.denied(), name, (&current, now), "");
+    let denial = denial(removal.kind, &message, vec![detail(Reason::Unknown, &why.text, why.code)]);
     Ruling::unknown(why.clone()).refuse_with(denial)
 }
 
 /// Returns the ruling after a leadership transfer without time for another read.
 pub(super) fn leader_moved(removal: &Removal, name: &str) -> Ruling {
-    let why = format!("leadership moved to {name}, and there was no time left to look at the members again");
-    let message = format!("{} is not {} yet: {why}\nTry again", removal.full_name(), removal.verb());
-    let detail =
-        DenialCause { reason: "LeadershipMoved".to_owned(), message: why.clone(), field: name.to_owned() };
-    Ruling::deny(denial(removal.kind, message, vec![detail]))
-        .audit("refused", why)
+    let why =
+        format!("leadership was transferred to {name}, and no time was left to check the members again");
+    let summary = format!("cannot {} {} yet: {why}", removal.verb(), removal.full_name());
+    let message = Message::new(&summary).next("retry");
+    Ruling::deny(denial(removal.kind, &message, vec![detail(Reason::LeadershipMoved, &why, name)]))
+        .audit("denied", why)
         .audit("moved-leader", name)
 }
 
 /// Returns the ruling for the mirror pod of a static pod.
 pub(super) fn mirror_pod(removal: &Removal) -> Ruling {
     let text = format!(
-        "{} is the mirror of a static pod: deleting it stops nothing, its node makes it again. What stops this member is its node going down; see to it that no two such nodes do at once",
+        "{} is the mirror of a static pod: its etcd keeps running, and the kubelet creates the pod again",
         removal.full_name()
     );
     Ruling::allow().warn(format!("{PREFIX}{text}")).audit("allowed", "it is a mirror pod")
@@ -185,40 +261,48 @@ pub(super) fn mirror_pod(removal: &Removal) -> Ruling {
 
 /// Returns the ruling for an object with an active override.
 pub(super) fn overridden(what: &str, reason: &str, until: &str) -> Ruling {
-    let text = format!("{what} passes unchecked: {DELETE_ANYWAY} until {until}, because: {reason}");
+    let text = format!("{what} is not checked: {DELETE_ANYWAY} is set until {until}: {reason}");
     Ruling::allow().warn(format!("{PREFIX}{text}")).audit("break-glass", format!("until {until}: {reason}"))
 }
 
 /// Returns the denial for an object that is not a pod.
-pub(super) fn deny_related(what: &str, denied: DeniedRequest, why: &str, hint: &str) -> Ruling {
-    let verb = match denied {
-        DeniedRequest::Scaling(_) => "scaled like that",
-        DeniedRequest::Deletion(_) | DeniedRequest::Eviction => "deleted",
-    };
-    let message = format!("{} cannot be {verb}: {}\n{}", one_line(what), one_line(why), sentence(hint));
-    let detail = DenialCause { reason: "Ensemble".to_owned(), message: one_line(why), field: String::new() };
-    Ruling::deny(Denial { causes: vec![detail], ..Denial::forbidden(message) }).audit("refused", why)
+pub(super) fn deny_related(
+    config: &Config,
+    what: &str,
+    denied: DeniedRequest,
+    (why, next): (&str, &str),
+    (name, current): ((&str, &str), &Override),
+    now: SystemTime,
+) -> Ruling {
+    let verb = if matches!(denied, DeniedRequest::Scaling(_)) { "scale" } else { "delete" };
+    let mut message = Message::new(&format!("cannot {verb} {what}: {why}"));
+    message = overrides::add_invalid(message, current);
+    if !next.is_empty() {
+        message = message.next(next);
+    }
+    let message = overrides::add(message, config, denied, name, (current, now), "");
+    let causes = vec![detail(Reason::Related, why, "")];
+    Ruling::deny(Denial { causes, ..Denial::forbidden(message.to_string()) }).audit("denied", why)
 }
 
 /// Returns the ruling for an object that is not a pod and could not be checked.
-pub(super) fn unknown_related(config: &Config, what: &str, why: &Cause, hint: &str) -> Ruling {
-    let message = format!(
-        "{} could not be checked: {}\n{}; {hint}",
-        one_line(what),
-        one_line(&why.text),
-        remedy::for_cause(config, why)
-    );
-    let denial = Denial { causes: vec![unknown_detail(why)], ..Denial::forbidden(message) };
-    Ruling::unknown(why.clone()).refuse_with(denial)
+pub(super) fn unknown_related(
+    config: &Config,
+    what: &str,
+    denied: DeniedRequest,
+    why: &Cause,
+    name: (&str, &str),
+    now: SystemTime,
+) -> Ruling {
+    let text = members::without_request(&why.text);
+    let message = Message::new(&format!("cannot check etcd quorum for {what}: {text}"));
+    let message = remedy::add_for_cause(message, config, why);
+    let message = overrides::add(message, config, denied, name, (&Override::None, now), "");
+    let causes = vec![detail(Reason::Unknown, &why.text, why.code)];
+    Ruling::unknown(why.clone()).refuse_with(Denial { causes, ..Denial::forbidden(message.to_string()) })
 }
 
-/// Returns the warning about wrong override annotations of a namespace.
+/// Returns the warning about invalid override annotations of a namespace.
 pub(super) fn namespace_override(namespace: &str, wrong: &str) -> String {
-    format!("{PREFIX}namespace {namespace:?}: the annotation {DELETE_ANYWAY} does not count: {wrong}")
-}
-
-/// Returns the text with a capital letter at its start.
-fn sentence(text: &str) -> String {
-    let mut chars = text.chars();
-    chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
+    format!("{PREFIX}namespace {namespace:?}: override ignored: {wrong}")
 }

@@ -96,7 +96,7 @@ impl GuardKind for Etcd {
     }
 
     fn summary(&self) -> &'static str {
-        "Keeps pods of an etcd ensemble from being deleted or evicted below its quorum, and has a leader hand over first."
+        "Denies deleting or evicting an etcd pod if its cluster would lose quorum. Transfers leadership first."
     }
 
     fn page(&self) -> &'static str {
@@ -131,7 +131,10 @@ impl Configured for Arc<Config> {
         Requirements {
             reads_cluster: !self.clusters.is_empty(),
             files: files.collect(),
-            single_replica_reason: is_local.then(|| "reservation is local: each replica notes for itself who leaves, and knows nothing of what another one lets go".to_owned()),
+            single_replica_reason: is_local.then(|| {
+                "coordination is inMemory: replicas do not see the deletions that other replicas allow"
+                    .to_owned()
+            }),
             ..Requirements::default()
         }
     }

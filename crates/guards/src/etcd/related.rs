@@ -21,7 +21,6 @@ use super::messages;
 use super::overrides::{self, DeniedRequest, Override};
 use super::pod::Pod;
 use super::removal::{ANNOTATIONS, DELETION_TIMESTAMP, NAME, malformed};
-use cluster::cause;
 use cluster::fleet::Part;
 
 /// One request.
@@ -46,13 +45,15 @@ struct Subject<'s> {
 /// A reason against a request.
 struct Objection {
     why: String,
+    /// What the user can do instead, or empty.
+    next: String,
     /// Whether users are denied or warned.
     severity: Severity,
 }
 
 impl Objection {
-    fn deny(why: String) -> Self {
-        Self { why, severity: Severity::Deny }
+    fn deny(why: String, next: &str) -> Self {
+        Self { why, next: next.to_owned(), severity: Severity::Deny }
     }
 }
 
@@ -72,43 +73,43 @@ pub(super) async fn review(
     let Some(old) = &request.old_object else { return Ruling::unknown(malformed("it has no oldObject")) };
     let own = old.field(NAME).and_then(Raw::text).unwrap_or_default();
     let name = if own.is_empty() { request.name.as_ref() } else { own.as_ref() };
-    let full_name = format!("{} \"{}/{name}\"", related.kind(), request.namespace);
+    let full_name = format!("{} {}/{name}", related.kind(), request.namespace);
     match decide(Input { config, kube, request, old, now }, related, name, &full_name).await {
         Ok(ruling) => ruling,
         Err(why) => {
-            let denied = denied(related, request);
-            let hint = overrides::hint(config, denied, (&request.namespace, name), &Override::None, now);
-            messages::unknown_related(config, &full_name, &why, &hint)
+            let name = (request.namespace.as_ref(), name);
+            messages::unknown_related(config, &full_name, denied(related, request), &why, name, now)
         }
     }
 }
 
-/// Returns the request for the override hint.
+/// Returns the denied request.
 fn denied(related: Related, request: &Request<'_>) -> DeniedRequest {
     match related {
         Related::Scale => {
             let wanted = request.object.as_ref().and_then(|new| statefulsets::replicas(new, 0).ok());
             DeniedRequest::Scaling(wanted.unwrap_or_default())
         }
-        Related::StatefulSets | Related::Pvcs | Related::Pdbs => DeniedRequest::Deletion(related.kind()),
+        Related::StatefulSets | Related::Pvcs | Related::Pdbs => {
+            DeniedRequest::Deletion(related.short_name())
+        }
     }
 }
 
 async fn decide(input: Input<'_>, related: Related, name: &str, full_name: &str) -> Result<Ruling, Cause> {
     let Input { config, request, now, .. } = input;
     if let Some(key) = input.old.duplicate_key() {
-        let text = format!("{key} stands twice in its oldObject; the API server never sends that");
-        return Err(Cause::new(cause::GARBAGE, text));
+        return Err(malformed(&format!("duplicate key {key} in oldObject")));
     }
     if related == Related::Scale && !statefulsets::is_scaled_down(input)? {
         return Ok(Ruling::allow());
     }
     let Some(subject) = subject(input, related, name).await? else { return Ok(Ruling::allow()) };
     if subject.is_deleting {
-        return Ok(Ruling::allow().audit("allowed", "it is being deleted already"));
+        return Ok(Ruling::allow().audit("allowed", "it is already being deleted"));
     }
     if subject.namespace.is_deleting {
-        return Ok(Ruling::allow().audit("allowed", "its namespace is being deleted"));
+        return Ok(Ruling::allow().audit("allowed", "the namespace is being deleted"));
     }
     if config.common_config.exempt.selects(&subject.namespace.labels) {
         return Ok(Ruling::allow().audit("exempt", "exempt.namespaceSelector"));
@@ -128,10 +129,10 @@ async fn decide(input: Input<'_>, related: Related, name: &str, full_name: &str)
     };
     let is_controller = config.common_config.settle_policy.is_controller(&request.user);
     let binds = |one: &&Objection| one.severity == Severity::Deny && !is_controller;
-    if let Some(Objection { why, .. }) = objections.iter().find(binds) {
+    if let Some(Objection { why, next, .. }) = objections.iter().find(binds) {
         let denied = denied(related, request);
-        let hint = overrides::hint(config, denied, (&request.namespace, name), &of_object, now);
-        let ruling = messages::deny_related(full_name, denied, why, &hint);
+        let object = ((request.namespace.as_ref(), name), &of_object);
+        let ruling = messages::deny_related(config, full_name, denied, (why, next), object, now);
         return Ok(match of_namespace {
             Override::Invalid(wrong) => ruling.warn(messages::namespace_override(&request.namespace, &wrong)),
             Override::None | Override::Active { .. } => ruling,
@@ -174,6 +175,6 @@ fn entry_of<'i>(input: Input<'i>, namespace: &Namespace, pod: &Pod) -> Option<&'
 fn annotations(object: &Object<'_>) -> Result<BTreeMap<String, String>, Cause> {
     let Some(raw) = object.field(ANNOTATIONS) else { return Ok(BTreeMap::new()) };
     let annotations: Option<BTreeMap<String, String>> =
-        raw.parse().map_err(|_| malformed("annotations in its oldObject are no texts"))?;
+        raw.parse().map_err(|_| malformed("annotations in oldObject are not strings"))?;
     Ok(annotations.unwrap_or_default())
 }

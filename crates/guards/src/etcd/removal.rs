@@ -79,7 +79,7 @@ struct Options {
 
 /// Returns the cause for a review that the API server would not send.
 pub(super) fn malformed(what: &str) -> Cause {
-    Cause::new(cause::GARBAGE, format!("the review cannot be used: {what}; the API server always sends it"))
+    Cause::new(cause::GARBAGE, format!("invalid AdmissionReview: {what}"))
 }
 
 impl Removal {
@@ -91,24 +91,21 @@ impl Removal {
         };
         let Some(object) = object else { return Err(malformed(&format!("it has no {field}"))) };
         if object.raw().shape() != Shape::Object {
-            return Err(malformed(&format!("its {field} is no object")));
+            return Err(malformed(&format!("{field} is not an object")));
         }
         if let Some(key) = object.duplicate_key() {
-            let text = format!(
-                "the review cannot be used: {key} stands twice in its {field}; the API server never sends that"
-            );
-            return Err(Cause::new(cause::GARBAGE, text));
+            return Err(malformed(&format!("duplicate key {key} in {field}")));
         }
         let text = |index: usize| match object.field(index).map(|raw| (raw.shape(), raw.text())) {
             None | Some((Shape::Null, _)) => Ok(String::new()),
             Some((_, Some(text))) => Ok(text.into_owned()),
-            Some(_) => Err(malformed(&format!("a name in its {field} is no text"))),
+            Some(_) => Err(malformed(&format!("a name in {field} is not a string"))),
         };
         let either = |own: String, given: &str, what: &str| match (own.is_empty(), given.is_empty()) {
             (true, true) => Err(malformed(&format!("it has no {what}"))),
             (true, false) => Ok(given.to_owned()),
             (false, false) if own != given => {
-                Err(malformed(&format!("its {field} has another {what} than the request")))
+                Err(malformed(&format!("{field} has another {what} than the request")))
             }
             (false, _) => Ok(own),
         };
@@ -130,12 +127,21 @@ impl Removal {
         })
     }
 
-    /// Returns `pod "db/etcd-0"`.
+    /// Returns `pod db/etcd-0`.
     pub(super) fn full_name(&self) -> String {
-        format!("pod \"{}/{}\"", self.namespace, self.name)
+        format!("pod {}/{}", self.namespace, self.name)
     }
 
-    /// Returns the request for the override hint.
+    /// Returns `deleting pod db/etcd-0`.
+    pub(super) fn doing(&self) -> String {
+        let verb = match self.kind {
+            RemovalKind::Delete => "deleting",
+            RemovalKind::Evict => "evicting",
+        };
+        format!("{verb} {}", self.full_name())
+    }
+
+    /// Returns the denied request.
     pub(super) fn denied(&self) -> DeniedRequest {
         match self.kind {
             RemovalKind::Delete => DeniedRequest::Deletion("pod"),
@@ -143,23 +149,22 @@ impl Removal {
         }
     }
 
-    /// Returns the participle for messages.
+    /// Returns the verb for messages.
     pub(super) fn verb(&self) -> &'static str {
         match self.kind {
-            RemovalKind::Delete => "deleted",
-            RemovalKind::Evict => "evicted",
+            RemovalKind::Delete => "delete",
+            RemovalKind::Evict => "evict",
         }
     }
 }
 
 fn grace_period(options: Raw<'_>) -> Result<Option<i64>, Cause> {
-    let options: Option<Options> =
-        options.parse().map_err(|_| malformed("its options are none of a deletion"))?;
+    let options: Option<Options> = options.parse().map_err(|_| malformed("options are not DeleteOptions"))?;
     Ok(options.and_then(|options| options.grace_period_seconds))
 }
 
 fn number(raw: Raw<'_>) -> Result<Option<i64>, Cause> {
-    raw.parse().map_err(|_| malformed("gracePeriodSeconds is no number"))
+    raw.parse().map_err(|_| malformed("gracePeriodSeconds is not a number"))
 }
 
 #[cfg(test)]
@@ -229,11 +234,11 @@ mod tests {
         type Change = fn(&mut Value);
         let broken: [(&str, Change); 6] = [
             ("no oldObject", |r| r["oldObject"] = Value::Null),
-            ("no object", |r| r["oldObject"] = 7.into()),
-            ("no text", |r| r["oldObject"]["metadata"]["name"] = 7.into()),
+            ("not an object", |r| r["oldObject"] = 7.into()),
+            ("not a string", |r| r["oldObject"]["metadata"]["name"] = 7.into()),
             ("another name", |r| r["name"] = "etcd-1".into()),
             ("another namespace", |r| r["namespace"] = "other".into()),
-            ("none of a deletion", |r| r["options"] = json!({"gracePeriodSeconds": "soon"})),
+            ("not DeleteOptions", |r| r["options"] = json!({"gracePeriodSeconds": "soon"})),
         ];
         for (why, change) in broken {
             let error = deleted(change).unwrap_err();
@@ -241,9 +246,9 @@ mod tests {
         }
         assert!(evicted(|r| r["object"] = Value::Null).unwrap_err().contains("it has no object"));
         let soon = |r: &mut Value| r["object"]["deleteOptions"] = json!({"gracePeriodSeconds": "soon"});
-        assert!(evicted(soon).unwrap_err().contains("no number"));
+        assert!(evicted(soon).unwrap_err().contains("not a number"));
         let seven = |r: &mut Value| r["object"]["deleteOptions"] = json!({"preconditions": {"uid": 7}});
-        assert!(evicted(seven).unwrap_err().contains("no text"));
+        assert!(evicted(seven).unwrap_err().contains("not a string"));
         let unnamed = |r: &mut Value| {
             r["name"] = "".into();
             r["object"]["metadata"] = json!({});

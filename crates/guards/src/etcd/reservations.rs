@@ -94,10 +94,10 @@ impl ReviewTimes {
         let held = reservations.of(&pod.uid).filter(|_| !pod.is_deleting)?;
         let ahead = SystemTime::from(held.since).duration_since(self.now).unwrap_or_default();
         let text = format!(
-            "the clocks of Durward's replicas differ: {} is noted to leave {} s ahead of this one's clock; set them right, and then, when no pod leaves, delete the Lease {}",
+            "the clocks of Durward's replicas differ: Lease {} has {} {} s in the future",
+            group::lease_name(&pod.namespace),
             held.pod,
             ahead.as_secs(),
-            group::lease_name(&pod.namespace),
         );
         (ahead > MAX_AHEAD).then(|| Cause::new(cause::UNCLEAR, text))
     }
@@ -112,7 +112,7 @@ pub(super) fn reservation(
 ) -> Result<Reservation, Cause> {
     let time = |time: SystemTime| {
         Timestamp::try_from(time)
-            .map_err(|error| Cause::new(cause::NOT_RESERVED, format!("the time is none: {error}")))
+            .map_err(|error| Cause::new(cause::NOT_RESERVED, format!("invalid time: {error}")))
     };
     let mut entry = Reservation::new(&pod.uid, &pod.name, time(end)?);
     entry.first = Some(status.backoff.first.map_or_else(|| time(now), Ok)?);

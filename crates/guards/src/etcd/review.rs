@@ -97,16 +97,16 @@ impl<'r> Reviewer<'r> {
         };
         let json = match self.pod(&removal).await {
             Ok(Some(json)) => json,
-            Ok(None) => return Ruling::allow().audit("allowed", "there is no such pod"),
+            Ok(None) => return Ruling::allow().audit("allowed", "the pod does not exist"),
             Err(why) => return self.unknown(&removal, &why),
         };
         let subject = match self.subject(&removal, &json).await {
             Ok(Some(subject)) => subject,
-            Ok(None) => return Ruling::allow().audit("allowed", "it is in no ensemble"),
+            Ok(None) => return Ruling::allow().audit("allowed", "it belongs to no configured etcd cluster"),
             Err(why) => return self.unknown_membership(&removal, &json, &why),
         };
         if removal.only_uid.as_ref().is_some_and(|only| *only != subject.pod.uid) {
-            let why = "it is meant for another pod of that name, so that the API server refuses it (preconditions.uid)";
+            let why = "it is for another pod of that name, so the API server rejects it (preconditions.uid)";
             return Ruling::allow().audit("allowed", why);
         }
         let early = match decide::from_pod(self.config, &removal, &subject.pod, self.clients.context.now()) {
@@ -238,7 +238,7 @@ impl<'r> Reviewer<'r> {
         match self.effects(subject, writer, kube).reserve(read?, now, entry).await {
             Some(WriteResult::Written) | None => Ok(()),
             Some(WriteResult::Failed(why)) => Err(why),
-            Some(WriteResult::Conflict) => Err(Cause::new(cause::TIMEOUT, "there was no time left")),
+            Some(WriteResult::Conflict) => Err(Cause::new(cause::TIMEOUT, "no time was left")),
         }
     }
 
@@ -287,7 +287,7 @@ impl<'r> Reviewer<'r> {
 
     /// Reviews a request that shortens the grace period of a pod. It is allowed, with a warning if the member leads.
     async fn review_deleting(&self, subject: &Subject<'_>) -> Ruling {
-        let ruling = Ruling::allow().audit("allowed", "its pod is being deleted already");
+        let ruling = Ruling::allow().audit("allowed", "the pod is already being deleted");
         match self.facts(subject).status(&subject.pod).await {
             Ok(status) if status.leader == Some(status.member) => {
                 ruling.warn(messages::pod_warning(&subject.pod, decide::STILL_LEADS))
@@ -351,7 +351,7 @@ impl<'r> Reviewer<'r> {
         if let Some(name) = &progress.moved_to {
             return EarlyRuling::unreserved(messages::leader_moved(subject.removal, name));
         }
-        let text = "Durward had no time left to be sure; try again";
+        let text = "Durward ran out of time";
         EarlyRuling::unreserved(self.unknown(subject.removal, &Cause::new(cause::TIMEOUT, text)))
     }
 
@@ -364,7 +364,9 @@ impl<'r> Reviewer<'r> {
             decide::decide(input)
         };
         match decision {
-            Decision::Ruling(ruling) => Decision::Ruling(decide::unknown_owner(pod, &snapshot.state, ruling)),
+            Decision::Ruling(ruling) => {
+                Decision::Ruling(decide::unknown_owner(self.config, removal, pod, &snapshot.state, ruling))
+            }
             effect @ Decision::Effect(_) => effect,
         }
     }

@@ -275,7 +275,7 @@ impl Survey {
             facts: &facts,
             progress: &Progress::default(),
         };
-        decide::unknown_owner(pod, state, decide::dry_run(input))
+        decide::unknown_owner(&self.config, &removal, pod, state, decide::dry_run(input))
     }
 }
 
@@ -311,7 +311,7 @@ fn deletion(ruling: &Ruling) -> DeletionReport {
     };
     let (verdict, why) = match &ruling.verdict {
         Verdict::Allow | Verdict::Mutate(_) => ("allow", audited("allowed")),
-        Verdict::Deny(_) => ("deny", audited("refused")),
+        Verdict::Deny(_) => ("deny", audited("denied")),
         Verdict::Unknown(causes) => {
             let texts: Vec<&str> = causes.iter().map(|cause| cause.text.as_str()).collect();
             ("unknown", texts.join("; "))

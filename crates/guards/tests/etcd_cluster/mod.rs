@@ -195,7 +195,8 @@ impl EtcdFacts {
 
     fn answer(&self, endpoint: &Endpoint, request: EtcdRequest) -> EtcdResult {
         let one = self.pods.get(&endpoint.name).ok_or_else(|| failure("not-recorded", &endpoint.name))?;
-        let fail = |code: &str| Err(failure(code, &endpoint.name));
+        let what = format!("{} did not return {request}", endpoint.name);
+        let fail = |code: &str| Err(failure(code, &what));
         if let Some(code) = &one.unknown {
             return fail(code);
         }

@@ -143,7 +143,7 @@ impl Call<'_> {
             return Err(why);
         }
         let token = token_of(&answer.body).map(|text| Token { of: user, text });
-        let token = token.ok_or_else(|| Cause::new(cause::GARBAGE, "it gives no token to who logs in"))?;
+        let token = token.ok_or_else(|| Cause::new(cause::GARBAGE, "it returned no token at login"))?;
         self.connection.known().token = Some(token.clone());
         Ok(Some(token))
     }
@@ -153,7 +153,7 @@ impl Call<'_> {
         if self.endpoint.client.tls.is_some() || self.endpoint.client.open {
             return Ok(());
         }
-        let text = "it wants a user, and a password does not go over plain HTTP (client.tls, or client.auth.insecure)";
+        let text = "it requires a user, and Durward sends no password over plain HTTP (client.tls, client.auth.allowUnverified)";
         Err(Cause::new(cause::CREDENTIALS, text))
     }
 
@@ -203,7 +203,7 @@ impl Call<'_> {
         let prefix = Box::pin(self.prefix()).await?;
         let answer = self.connection.post(&format!("{prefix}{TRANSFER}"), body, token, self.bodies).await?;
         if answer.status == StatusCode::NOT_FOUND {
-            let text = "this version of etcd cannot be asked to hand over";
+            let text = "this version of etcd does not support leadership transfer";
             return Err(Cause::new(cause::UNSUPPORTED, text));
         }
         Ok(answer)
@@ -230,13 +230,13 @@ impl Call<'_> {
             known.no_gateway_at = Some(Instant::now());
             return gateway_off();
         }
-        Cause::new(cause::NOT_ETCD, "what answers there is not etcd: it knows none of its paths (404)")
+        Cause::new(cause::NOT_ETCD, "another program answers there, not etcd (404)")
     }
 }
 
 /// Replaces the text of a failed login, which may contain the password that was just sent.
 fn without_text(why: &Cause, status: StatusCode, user: &User) -> Cause {
-    let text = format!("user {:?} could not be logged in ({})", brief(&user.name), status.as_u16());
+    let text = format!("login of user {:?} failed ({})", brief(&user.name), status.as_u16());
     Cause::new(why.code, text)
 }
 
@@ -252,7 +252,7 @@ fn redact(answer: &[u8], token: Option<&Token>) -> String {
 fn gateway_off() -> Cause {
     Cause::new(
         cause::GATEWAY_OFF,
-        "it has no JSON gateway there: it is switched off (--enable-grpc-gateway), or on another port",
+        "it has no JSON gateway on this port (--enable-grpc-gateway)",
     )
 }
 

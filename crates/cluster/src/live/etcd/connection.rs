@@ -89,7 +89,7 @@ impl Connection {
         let name = match server_name {
             None => ServerName::from(address),
             Some(name) => ServerName::try_from(name.clone()).map_err(|_| {
-                let text = format!("{:?} is no name that a certificate could have", brief(name));
+                let text = format!("{:?} is not a valid name in a certificate", brief(name));
                 Cause::new(cause::TLS, text)
             })?,
         };
@@ -157,7 +157,7 @@ impl Connection {
             request = request.header(AUTHORIZATION, token);
         }
         let request = request.body(Full::from(body.to_owned())).map_err(|error| {
-            Cause::new(cause::REFUSED, format!("it cannot be asked: {}", brief(&error.to_string())))
+            Cause::new(cause::REFUSED, format!("invalid request: {}", brief(&error.to_string())))
         })?;
         let response = self.http.request(request).await.map_err(|error| broken(&error))?;
         let status = response.status();

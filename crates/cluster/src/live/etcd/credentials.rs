@@ -113,10 +113,10 @@ impl Credentials {
         let query = GetQuery { address, part: Part::Whole };
         let deadline = Instant::now() + FIRST_TIMEOUT;
         let found = self.fleet.get_object(&Cluster::Local, query, Priority::Review, deadline).await?;
-        let found = found.ok_or_else(|| unusable("is not there"))?;
-        let raw = found.raw.ok_or_else(|| unusable("was not read whole"))?;
+        let found = found.ok_or_else(|| unusable("does not exist"))?;
+        let raw = found.raw.ok_or_else(|| unusable("was not read in full"))?;
         // The error would repeat its values.
-        let secret: Secret = serde_json::from_str(raw.get()).map_err(|_| unusable("cannot be read"))?;
+        let secret: Secret = serde_json::from_str(raw.get()).map_err(|_| unusable("is invalid"))?;
         let mut data = secret.data.unwrap_or_default();
         let of = keys.map(|key| data.remove(key).map(|ByteString(bytes)| bytes));
         let names = keys.map(|key| format!("{source}'s {key}"));
@@ -191,7 +191,7 @@ impl<K: Clone + Eq + Hash, T> Cache<K, T> {
         }
         let began = Instant::now();
         let within = if held.is_some() { REFRESH_TIMEOUT } else { FIRST_TIMEOUT };
-        let late = || Cause::new(cause::TIMEOUT, "the API server did not answer in time");
+        let late = || Cause::new(cause::TIMEOUT, "no answer from the API server in time");
         let came = timeout(within, read).await.unwrap_or_else(|_| Err(late()));
         let parts = match (came, held.as_mut()) {
             (Ok(parts), _) => parts,
@@ -223,7 +223,7 @@ fn is_temporary(why: &Cause) -> bool {
 }
 
 fn credentials(why: &str) -> Cause {
-    Cause::new(cause::CREDENTIALS, format!("Durward has no credentials for it: {why}"))
+    Cause::new(cause::CREDENTIALS, format!("no credentials: {why}"))
 }
 
 /// Returns the oldest time at which a cached value may have been read.
@@ -244,7 +244,7 @@ fn user(parts: &Parts) -> Result<User, String> {
 /// Returns a value as text, without its last line end.
 fn text(parts: &Parts, at: usize) -> Result<String, String> {
     let (name, part) = named(parts, at);
-    let bytes = part.ok_or_else(|| format!("{name} is not there"))?;
+    let bytes = part.ok_or_else(|| format!("{name} does not exist"))?;
     let text = std::str::from_utf8(bytes).map_err(|_| format!("{name} is not UTF-8"))?;
     let text = text.strip_suffix('\n').unwrap_or(text);
     Ok(text.strip_suffix('\r').unwrap_or(text).to_owned())
@@ -270,13 +270,13 @@ fn config(tls: &Tls, parts: &Parts) -> Result<ClientConfig, String> {
             let chain = certificates(certificate, chain)?;
             // The parser's error could contain parts of the key.
             let key = PrivateKeyDer::from_pem_slice(key)
-                .map_err(|_| format!("{key_name} is no private key in PEM"))?;
+                .map_err(|_| format!("{key_name} is not a PEM private key"))?;
             let fits =
-                |_| format!("{key_name} does not fit {certificate}, or is of a kind that is not known");
+                |_| format!("{key_name} does not match {certificate}, or has an unsupported type");
             builder.with_client_auth_cert(chain, key).map_err(fits)
         }
         ((name, None), _) | (_, (name, None)) => Err(format!(
-            "{} has only one of the client's certificate and key: {name} is not there",
+            "{} has only one of client certificate and key: {name} does not exist",
             parts.source
         )),
     }
@@ -286,8 +286,8 @@ fn roots(parts: &Parts) -> Result<RootCertStore, String> {
     let (name, authority) = named(parts, 0);
     let authority = match authority {
         Some(authority) => authority,
-        None if name.is_empty() => return Err("no authority is configured by which to know it".to_owned()),
-        None => return Err(format!("{name} is not there")),
+        None if name.is_empty() => return Err("no CA is configured".to_owned()),
+        None => return Err(format!("{name} does not exist")),
     };
     let mut roots = RootCertStore::empty();
     for certificate in certificates(name, authority)? {
@@ -300,7 +300,7 @@ fn certificates(name: &str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, 
     let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     match read {
         Ok(read) if !read.is_empty() => Ok(read),
-        Ok(_) | Err(_) => Err(format!("{name} holds no certificate in PEM")),
+        Ok(_) | Err(_) => Err(format!("{name} contains no PEM certificate")),
     }
 }
 

@@ -21,23 +21,23 @@ pub(super) fn connection_failure(error: &(dyn Error + 'static), at: SocketAddr, 
     let mut next = Some(error);
     while let Some(error) = next {
         if let Some(tls) = tls(error) {
-            return Cause::new(cause::TLS, format!("TLS to {at} does not come about: {}", tls_text(tls)));
+            return Cause::new(cause::TLS, format!("TLS handshake with {at} failed: {}", tls_text(tls)));
         }
         if let Some(hyper) = error.downcast_ref::<hyper::Error>() {
             // A server that sends first speaks HTTP/2, as gRPC does.
             if hyper.is_parse() || hyper.to_string().contains("unexpected message") {
                 let text = format!(
-                    "what answers at {at} does not speak HTTP/1.1, as etcd's gateway does (with --listen-client-http-urls that is another port)"
+                    "{at} does not speak HTTP/1.1 (with --listen-client-http-urls, the gateway has another port)"
                 );
                 return Cause::new(cause::NOT_ETCD, text);
             }
             if hyper.is_incomplete_message() {
                 let hint = if is_tls {
-                    "; what serves gRPC only does that (--listen-client-http-urls)"
+                    "; the port may serve gRPC only (--listen-client-http-urls)"
                 } else {
-                    "; it may want TLS"
+                    "; it may require TLS"
                 };
-                let text = format!("the connection to {at} was closed before there was an answer{hint}");
+                let text = format!("{at} closed the connection without an answer{hint}");
                 return Cause::new(cause::UNREACHABLE, text);
             }
         }
@@ -46,14 +46,14 @@ pub(super) fn connection_failure(error: &(dyn Error + 'static), at: SocketAddr, 
     }
     match innermost.downcast_ref().map(kind) {
         Some(io::ErrorKind::TimedOut) => {
-            return Cause::new(cause::TIMEOUT, format!("{at} takes no connection in time"));
+            return Cause::new(cause::TIMEOUT, format!("no connection to {at} in time"));
         }
         // Only a new connection can be refused.
         Some(io::ErrorKind::ConnectionRefused) => {
-            return Cause::new(cause::NOT_LISTENING, format!("nobody listens at {at}"));
+            return Cause::new(cause::NOT_LISTENING, format!("connection to {at} refused"));
         }
         Some(io::ErrorKind::UnexpectedEof) if is_tls => {
-            let text = format!("{at} ends the handshake of TLS; it may not speak TLS");
+            let text = format!("{at} ended the TLS handshake; it may not use TLS");
             return Cause::new(cause::TLS, text);
         }
         _ => {}
@@ -80,22 +80,22 @@ fn tls_text(error: &rustls::Error) -> String {
     match error {
         rustls::Error::InvalidCertificate(why) => match why {
             CertificateError::UnknownIssuer | CertificateError::BadSignature => {
-                "its certificate is not of the ensemble's authority".to_owned()
+                "its certificate is not signed by the configured CA".to_owned()
             }
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
-                format!("its certificate is for another name (client.serverName): {}", text())
+                format!("its certificate is not valid for the name (client.serverName): {}", text())
             }
             CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
-                format!("its certificate has ended: {}", text())
+                format!("its certificate has expired: {}", text())
             }
             CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
                 format!("its certificate is not valid yet: {}", text())
             }
-            _ => format!("its certificate is not accepted: {}", text()),
+            _ => format!("its certificate is invalid: {}", text()),
         },
         rustls::Error::AlertReceived(alert) => match alert {
             AlertDescription::CertificateRequired => {
-                "it wants a client certificate, and there is none".to_owned()
+                "it requires a client certificate".to_owned()
             }
             AlertDescription::BadCertificate
             | AlertDescription::CertificateUnknown
@@ -105,11 +105,11 @@ fn tls_text(error: &rustls::Error) -> String {
             | AlertDescription::AccessDenied
             | AlertDescription::DecryptError
             | AlertDescription::UnknownCA => {
-                format!("it does not accept the client's certificate ({alert:?})")
+                format!("it rejects the client certificate ({alert:?})")
             }
-            _ => format!("it ends the handshake ({alert:?})"),
+            _ => format!("it ended the handshake ({alert:?})"),
         },
-        rustls::Error::InvalidMessage(_) => "it does not speak TLS there".to_owned(),
+        rustls::Error::InvalidMessage(_) => "it does not use TLS on this port".to_owned(),
         _ => text(),
     }
 }
@@ -185,28 +185,28 @@ pub(super) fn refusal_cause(refusal: &Refusal, login: &LoggedIn) -> Cause {
     let message = brief(&refusal.message);
     let code = refusal.code.unwrap_or_default();
     let (cause, text) = if refusal.needs_user() && !login.has_login {
-        (cause::CREDENTIALS, "it has authentication on, and no user is configured (client.auth)".to_owned())
+        (cause::CREDENTIALS, "authentication is enabled, and no user is configured (client.auth)".to_owned())
     } else if refusal.needs_user() || refusal.has_stale_token() {
-        (cause::CREDENTIALS, format!("it does not accept who is logged in ({message})"))
+        (cause::CREDENTIALS, format!("it rejects the login ({message})"))
     } else if refusal.is_denied() {
         let user = login
             .user
             .as_deref()
-            .map_or_else(|| "who asks".to_owned(), |user| format!("user {:?}", brief(user)));
-        (cause::CREDENTIALS, format!("{user} has no permission for it ({message})"))
+            .map_or_else(|| "Durward".to_owned(), |user| format!("user {:?}", brief(user)));
+        (cause::CREDENTIALS, format!("{user} has no permission ({message})"))
     } else if refusal.is_login_failure() {
         let user = brief(login.user.as_deref().unwrap_or_default());
-        (cause::CREDENTIALS, format!("user {user:?} or its password is not accepted"))
+        (cause::CREDENTIALS, format!("wrong user {user:?} or password"))
     } else if refusal.says("not supported for learner") {
-        (cause::UNSUPPORTED, "a learner does not answer that".to_owned())
+        (cause::UNSUPPORTED, "learners do not support this request".to_owned())
     } else if refusal.is_unknown_call() || refusal.says("not capable") {
-        (cause::UNSUPPORTED, format!("this version of etcd cannot do that ({message})"))
+        (cause::UNSUPPORTED, format!("this version of etcd does not support it ({message})"))
     } else if refusal.is_without_quorum() {
-        (cause::NO_QUORUM, format!("it cannot have others agree ({message})"))
+        (cause::NO_QUORUM, format!("no quorum ({message})"))
     } else if code == EXHAUSTED || code == UNAVAILABLE || refusal.says("too many requests") {
-        (cause::BUSY, format!("it cannot answer now ({message})"))
+        (cause::BUSY, format!("it is overloaded ({message})"))
     } else {
-        (cause::REFUSED, format!("it answers: {message} ({code})"))
+        (cause::REFUSED, format!("etcd error: {message} ({code})"))
     };
     Cause::new(cause, text)
 }
@@ -217,12 +217,12 @@ pub(super) fn unexpected_answer(status: StatusCode, body: &[u8]) -> Cause {
     let begins = String::from_utf8_lossy(body.get(..80).unwrap_or(body)).into_owned();
     let begins = brief(begins.trim());
     if begins.contains("HTTP request to an HTTPS server") {
-        return Cause::new(cause::TLS, "it speaks TLS, and plain HTTP is configured (client.tls)");
+        return Cause::new(cause::TLS, "it requires TLS, and client.tls is not set");
     }
     let (code, text) = match number {
-        300..=399 => (cause::NOT_ETCD, format!("what answers there is not etcd: it redirects ({number})")),
-        429 | 500..=599 => (cause::BUSY, format!("it cannot answer now ({number}: {begins:?})")),
-        _ => (cause::NOT_ETCD, format!("what answers there is not etcd ({number}: {begins:?})")),
+        300..=399 => (cause::NOT_ETCD, format!("another program answers there, not etcd: redirect ({number})")),
+        429 | 500..=599 => (cause::BUSY, format!("it is overloaded ({number}: {begins:?})")),
+        _ => (cause::NOT_ETCD, format!("another program answers there, not etcd ({number}: {begins:?})")),
     };
     Cause::new(code, text)
 }

@@ -89,7 +89,7 @@ impl Members {
         let why = if let Err(why) = address(endpoint) {
             why
         } else if began >= deadline {
-            Cause::new(cause::TIMEOUT, "there was no time left")
+            Cause::new(cause::TIMEOUT, "no time was left")
         } else {
             let limit = with_margin(began, deadline);
             let (inner, of) = (Arc::clone(&self.0), endpoint.clone());
@@ -99,11 +99,11 @@ impl Members {
                 Ok(Err(why)) => why,
                 Err(_) => {
                     let waited = (limit - began).as_secs_f64();
-                    Cause::new(cause::TIMEOUT, format!("it did not answer in {waited:.1} s"))
+                    Cause::new(cause::TIMEOUT, format!("no answer in {waited:.1} s"))
                 }
             }
         };
-        let text = format!("{} could not be asked for {request}: {}", brief(&endpoint.name), why.text);
+        let text = format!("{} did not return {request}: {}", brief(&endpoint.name), why.text);
         Err(short(Cause::new(why.code, text)))
     }
 
@@ -118,12 +118,12 @@ impl Members {
         let limit = with_margin(began, deadline);
         let moved = timeout_at(limit, self.0.transfer_leadership(endpoint, to)).await.unwrap_or_else(|_| {
             let waited = (limit - began).as_secs_f64();
-            let text = format!("it did not answer in {waited:.1} s, and may hand over yet");
+            let text = format!("no answer in {waited:.1} s; it may still transfer");
             TransferResult::Unknown(Cause::new(cause::TIMEOUT, text))
         });
         match moved {
             TransferResult::Unknown(why) => {
-                let text = format!("{} could not hand over: {}", brief(&endpoint.name), why.text);
+                let text = format!("{} did not transfer leadership: {}", brief(&endpoint.name), why.text);
                 TransferResult::Unknown(short(Cause::new(why.code, text)))
             }
             moved => moved,
@@ -222,12 +222,12 @@ impl Inner {
         match gateway::version_of(&version.body).filter(|_| version.status == StatusCode::OK) {
             Some(version) if version >= QUORUM_LIST_SINCE => list,
             Some((major, minor)) => {
-                let text = format!("etcd {major}.{minor} gives only the list that a member has itself");
+                let text = format!("etcd {major}.{minor} returns only its local member list");
                 Err(Cause::new(cause::UNSUPPORTED, text))
             }
             None => {
                 list?;
-                let text = "it does not say its version, and may give only the list that it has itself";
+                let text = "it reports no version and may return only its local member list";
                 Err(Cause::new(cause::UNSUPPORTED, text))
             }
         }
@@ -259,7 +259,7 @@ impl Inner {
         let read = move |body: &[u8]| gateway::read(request, body);
         match self.bodies.parse(body, Instant::now() + PARSE_TIMEOUT, read).await {
             Some(read) => read?,
-            None => Err(Cause::new(cause::TIMEOUT, "its answer was too long to be read in time")),
+            None => Err(Cause::new(cause::TIMEOUT, "its answer was too long to parse in time")),
         }
     }
 
@@ -286,7 +286,7 @@ fn transferred(body: &[u8]) -> TransferResult {
     if serde_json::from_slice::<serde_json::Map<String, serde_json::Value>>(body).is_ok() {
         return TransferResult::Transferred;
     }
-    TransferResult::Unknown(Cause::new(cause::NOT_ETCD, "what answers there is not etcd"))
+    TransferResult::Unknown(Cause::new(cause::NOT_ETCD, "another program answers there, not etcd"))
 }
 
 fn not_transferred(refusal: &Refusal, who: &LoggedIn) -> TransferResult {
@@ -310,7 +310,7 @@ fn address(endpoint: &Endpoint) -> Result<IpAddr, Cause> {
     let address: Option<IpAddr> = text.parse().ok();
     let address = address.filter(|address| !address.is_unspecified() && !address.is_multicast());
     address.ok_or_else(|| {
-        let text = format!("the pod's address {:?} is none that could be dialled", brief(text));
+        let text = format!("the pod's address {:?} is not an IP address of a host", brief(text));
         Cause::new(cause::NO_ADDRESS, text)
     })
 }

@@ -130,7 +130,7 @@ fn reports_all_problems_at_once() {
         "clusters[0].namespace: needs exactly one of namespace and namespaceSelector",
         "clusters[1].selector: is required",
         "clusters[2].namespace: is the namespace of Durward",
-        "asks for no label",
+        "requires no label",
         "requestTimeout: is too short",
         "did you mean coordination?",
     ] {
@@ -154,7 +154,7 @@ fn each_problem_has_a_next_step() {
         ),
         (
             "clusters: [{namespaceSelector: {matchExpressions: [{key: a, operator: DoesNotExist}]}, selector: a=b}]",
-            "nobody labelled",
+            "unlabeled objects",
             "Exists",
         ),
         (
@@ -214,10 +214,10 @@ fn contradictions_have_a_next_step() {
             "is not a map",
             "must be a map with: secretName, files, insecureSkipVerify",
         ),
-        ("clusters: [{namespaceSelector: {}, selector: a=b}]", "asks for no label", "add matchLabels"),
+        ("clusters: [{namespaceSelector: {}, selector: a=b}]", "requires no label", "add matchLabels"),
         (
             "clusters: [{namespace: db, selector: {matchExpressions: [{key: a, operator: DoesNotExist}]}}]",
-            "asks for no label",
+            "requires no label",
             "add matchLabels",
         ),
         (

@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use admission::{Cause, Denial, Request, Ruling, Verdict, one_line};
+use admission::{Cause, Request, Ruling, Verdict};
 
 use super::super::config::Config;
 use super::super::kube_reader::Namespace;
@@ -67,10 +67,10 @@ pub(in super::super) fn from_pod(
         return Some(EarlyRuling::unreserved(messages::mirror_pod(removal)));
     }
     if pod.is_deleting && (removal.by_kubelet || removal.grace != Some(0)) {
-        return Some(EarlyRuling::unreserved(allowed("its pod is being deleted already")));
+        return Some(EarlyRuling::unreserved(allowed("the pod is already being deleted")));
     }
     if pod.is_stopped() {
-        let ruling = allowed("etcd is not running in it");
+        let ruling = allowed("etcd does not run in the pod");
         // The kubelet may restart its container before the pod has a deletion timestamp.
         let must_reserve = !pod.has_ended();
         return Some(EarlyRuling { ruling, must_reserve });
@@ -106,7 +106,7 @@ pub(in super::super) fn from_kube_state(
     };
     if let Ok(namespace) = &state.namespace {
         if namespace.is_deleting {
-            return allow("its namespace is being deleted");
+            return allow("the namespace is being deleted");
         }
         if let Some(early) = from_namespace(config, removal, namespace, state.now) {
             return Some(early);
@@ -114,14 +114,14 @@ pub(in super::super) fn from_kube_state(
     }
     match &state.owners.own {
         Ok(OwnerState::Deleted) if pod.stateful_set().is_some() => {
-            return allow("its StatefulSet is being deleted or gone");
+            return allow("the StatefulSet is deleted");
         }
-        Ok(OwnerState::Deleted) => return allow("what it belongs to is being deleted or gone"),
-        Ok(OwnerState::ScaledToZero) => return allow("its StatefulSet is to have no pods"),
+        Ok(OwnerState::Deleted) => return allow("the owner is deleted"),
+        Ok(OwnerState::ScaledToZero) => return allow("the StatefulSet is scaled to zero"),
         Ok(_) | Err(_) => {}
     }
     if matches!(&state.has_node, Ok(false)) {
-        return allow("its node is gone");
+        return allow("the node is deleted");
     }
     let pods = match &state.pods {
         Ok(pods) => pods,
@@ -129,13 +129,13 @@ pub(in super::super) fn from_kube_state(
     };
     let Some(listed) = pods.iter().find(|listed| listed.uid == pod.uid) else {
         let text = format!(
-            "the pods that Durward sees in namespace {:?} do not hold this one; try again, and if that stays so, Durward looks at another cluster",
+            "namespace {:?} of the cluster that Durward reads does not contain this pod",
             removal.namespace
         );
         return unknown(&Cause::new(cause::UNCLEAR, text));
     };
     // It may have ended since the request.
-    if listed.has_ended() { allow("its pod has ended") } else { None }
+    if listed.has_ended() { allow("the pod has ended") } else { None }
 }
 
 fn from_namespace(
@@ -152,12 +152,19 @@ fn from_namespace(
 }
 
 /// Turns a denial into Unknown if the pod's owner of an operator's kind could not be read: the deletion may be a teardown.
-pub(in super::super) fn unknown_owner(pod: &Pod, state: &KubeState, ruling: Ruling) -> Ruling {
+pub(in super::super) fn unknown_owner(
+    config: &Config,
+    removal: &Removal,
+    pod: &Pod,
+    state: &KubeState,
+    ruling: Ruling,
+) -> Ruling {
     let (Err(why), None) = (&state.owners.own, pod.stateful_set()) else { return ruling };
-    let Ruling { verdict, warnings, audit, refusal } = ruling;
-    let Verdict::Deny(denial) = verdict else { return Ruling { verdict, warnings, audit, refusal } };
-    let text = format!("whether what it belongs to is being deleted cannot be seen: {}", why.text);
-    let message = format!("{}; {}", denial.message, one_line(&text));
-    let verdict = Verdict::Unknown(vec![Cause::new(why.code, text)]);
-    Ruling { verdict, warnings, audit, refusal: Some(Denial { message, ..denial }) }
+    let Verdict::Deny(denial) = &ruling.verdict else { return ruling };
+    let why = Cause::new(why.code, format!("cannot read its owner: {}", why.text));
+    let mut unknown = messages::unknown_removal(config, removal, &why, state.now);
+    if let Some(refusal) = &mut unknown.refusal {
+        refusal.causes.extend(denial.causes.iter().cloned());
+    }
+    Ruling { verdict: unknown.verdict, refusal: unknown.refusal, ..ruling }
 }

@@ -4,14 +4,14 @@ use admission::Ruling;
 
 use super::super::config::LeaderPolicy;
 use super::super::input::{Effect, Input};
-use super::super::messages::Messages;
+use super::super::messages::{Messages, Reason};
 use super::super::reservations::Validity;
 use super::super::table::{Row, Table};
 use super::{Decision, allow_reserved, deny_backoff, not_reserved};
 
-/// The denial for people with `onLeaderDelete: deny`.
+/// The denial for users with `onLeaderDelete: deny`.
 pub(super) const LEADS: &str =
-    "it leads the ensemble, and leaders are not deleted here (onLeaderDelete: deny)";
+    "it is the etcd leader, and deleting leaders is disabled (onLeaderDelete: deny)";
 
 /// Decides about the leader.
 pub(super) fn decide_leader(
@@ -22,36 +22,36 @@ pub(super) fn decide_leader(
     messages: &Messages<'_>,
 ) -> Decision {
     let progress = input.progress;
-    let deny = |reason: &str, text: &str| Decision::Ruling(messages.deny(reason, text));
+    let deny = |reason: Reason, text: &str| Decision::Ruling(messages.deny(reason, text));
     let allow = |text: &str| {
         let ruling = messages.add_warnings(ruling.warn(messages.warning(text)));
         allow_reserved(input, table, me, messages, ruling)
     };
     if input.entry.on_leader_delete == LeaderPolicy::Allow {
-        return allow("it leads: the ensemble elects another when it is gone");
+        return allow("it is the leader; the cluster elects another one");
     }
     if input.denies_leader() {
-        return deny("Leader", LEADS);
+        return deny(Reason::Leader, LEADS);
     }
     if progress.cannot_move_leader || table.is_degraded {
         let grace = input.grace();
         if input.removal.by_controller && grace > 0 {
             return allow(&format!(
-                "it leads and cannot be asked to hand over; it has {grace} s to do so by itself when it is ended"
+                "it is the leader, and this etcd cannot transfer leadership on request; it has {grace} s to do so when it stops"
             ));
         }
         return deny(
-            "Leader",
-            "it leads the ensemble, and this etcd cannot be asked to hand over (before 3.3, or without its JSON gateway)",
+            Reason::Leader,
+            "it is the etcd leader, and this etcd cannot transfer leadership on request (before 3.3, or no JSON gateway)",
         );
     }
     if let Some(name) = &progress.would_move_to {
-        return allow(&format!("it leads, and would hand over to {name} first"));
+        return allow(&format!("it is the leader and would transfer leadership to {name} first"));
     }
     let reservation = &input.facts.reservation;
     let next = table.successor(me, &progress.unable_to_lead, &reservation.successors);
     let Some((next, to)) = next.and_then(|next| Some((next, next.id?))) else {
-        return deny("Leader", "it leads the ensemble, and no other member can take over");
+        return deny(Reason::Leader, "it is the etcd leader, and no other member can take over");
     };
     if let Some(why) = input.reservation_error() {
         return Decision::Ruling(messages.unknown(vec![not_reserved(why)]));
@@ -68,8 +68,8 @@ pub(super) fn decide_leader(
     // If it was renewed, repeated deletions of a leader that never transfers would block all other members.
     if reservation.validity == Validity::Expiring {
         return deny(
-            "Again",
-            "it leads the ensemble, and what was noted of it before ends while leadership moves",
+            Reason::Backoff,
+            "it is the etcd leader, and its reservation expires during the transfer",
         );
     }
     Decision::Effect(Effect::AddSuccessor { uid: next.uid.clone() })

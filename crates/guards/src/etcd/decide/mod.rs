@@ -17,8 +17,8 @@ mod voter;
 use admission::{Cause, Ruling};
 
 use super::input::{Effect, Input};
-use super::messages::Messages;
-use super::table::{MemberState, Row, Table};
+use super::messages::{Messages, Reason};
+use super::table::{MIXED_CLUSTERS, MemberState, Row, Table};
 use cluster::cause;
 
 pub(super) use early::{EarlyRuling, Next, from_kube_state, from_pod, from_request, unknown_owner};
@@ -49,26 +49,26 @@ pub(super) fn decide(input: Input<'_>) -> Decision {
     let table = Table::of(input.config, input.facts);
     let messages = Messages::new(input, &table);
     let Some(me) = table.row(&input.pod.uid) else {
-        let why = Cause::new(cause::UNCLEAR, "its pod is not among those of the ensemble");
+        let why = Cause::new(cause::UNCLEAR, "the pod is not one of the etcd cluster's pods");
         return Decision::Ruling(messages.unknown(vec![why]));
     };
     match &me.state {
         // It may become a voter or be added to the list before its pod has a deletion timestamp, so both cases reserve.
         MemberState::Learner => {
-            let text = "it is a learner, and has no vote that could be missed";
+            let text = "it is a learner and does not vote";
             let ruling = messages.allow("it does not vote").warn(messages.warning(text));
             allow_reserved(input, &table, me, &messages, ruling)
         }
         MemberState::NotMember(why) => {
-            let text = format!("{why}: the ensemble {} does not miss it", table.cluster);
-            let ruling = messages.allow("it is no member").warn(messages.warning(&text));
+            let text = format!("{why}; etcd cluster {} does not need it", table.cluster);
+            let ruling = messages.allow("it is not a member").warn(messages.warning(&text));
             allow_reserved(input, &table, me, &messages, ruling)
         }
         MemberState::OtherCluster(_) => Decision::Ruling(messages.unknown(vec![mixed_clusters()])),
         MemberState::NoResponse(why) => decide_no_response(input, &table, me, why, &messages),
         MemberState::Leaving(_) => Decision::Ruling(decide_leaving(input, &table, me, &messages)),
         MemberState::NoPod => {
-            Decision::Ruling(messages.unknown(vec![Cause::new(cause::UNCLEAR, "its pod has no member")]))
+            Decision::Ruling(messages.unknown(vec![Cause::new(cause::UNCLEAR, "the pod has no member")]))
         }
         MemberState::Healthy | MemberState::Unhealthy(_) | MemberState::Corrupt => {
             decide_voter(input, &table, me, &messages)
@@ -77,18 +77,15 @@ pub(super) fn decide(input: Input<'_>) -> Decision {
 }
 
 fn mixed_clusters() -> Cause {
-    let text =
-        "pods of two ensembles are in one group; give each ensemble an entry with a selector of its own";
-    Cause::new(cause::UNCLEAR, text)
+    Cause::new(cause::UNCLEAR, format!("{MIXED_CLUSTERS} two etcd clusters"))
 }
 
 /// The warning about a leader that is deleted without a grace period.
-pub(super) const STILL_LEADS: &str =
-    "it still leads and is killed before it can hand over: writes stop until another is elected";
+pub(super) const STILL_LEADS: &str = "it is still the leader and is killed before it can transfer leadership; writes stop until the next election";
 
 /// Decides about a pod that is being deleted: the request only shortens its grace period.
 fn decide_leaving(input: Input<'_>, table: &Table, me: &Row, messages: &Messages<'_>) -> Ruling {
-    let ruling = messages.allow("its pod is being deleted already");
+    let ruling = messages.allow("the pod is already being deleted");
     if table.leads(me) && input.removal.grace == Some(0) {
         return ruling.warn(messages.warning(STILL_LEADS));
     }
@@ -105,8 +102,8 @@ fn allow_reserved(
     ruling: Ruling,
 ) -> Decision {
     if let Some(from) = transfers_from(input, table) {
-        let text = format!("leadership is on its way to it from {}", from.name);
-        return Decision::Ruling(messages.deny("LeadershipComes", &text));
+        let text = format!("{} is transferring leadership to it", from.name);
+        return Decision::Ruling(messages.deny(Reason::LeadershipTransfer, &text));
     }
     let counts = me.state == MemberState::Healthy || table.leads(me);
     match input.reservation_error() {
@@ -122,7 +119,7 @@ fn allow_reserved(
 }
 
 fn deny_backoff(input: Input<'_>, messages: &Messages<'_>) -> Ruling {
-    messages.deny("Again", &input.facts.reservation.backoff.reason())
+    messages.deny(Reason::Backoff, &input.facts.reservation.backoff.reason())
 }
 
 /// Returns the leader that is about to transfer leadership to this pod, unless another member already leads.
@@ -134,10 +131,10 @@ fn transfers_from<'t>(input: Input<'_>, table: &'t Table) -> Option<&'t Row> {
 
 /// Returns the cause of a deletion that could not be reserved.
 pub(super) fn not_reserved(why: &Cause) -> Cause {
-    Cause::new(cause::NOT_RESERVED, format!("it cannot be noted that it leaves: {}", why.text))
+    Cause::new(cause::NOT_RESERVED, format!("Durward cannot record the deletion in its Lease: {}", why.text))
 }
 
 /// Returns the warning for a deletion that is allowed without a reservation.
 pub(super) fn unreserved_warning(why: &Cause) -> String {
-    format!("{}; let no other go until this one is back", not_reserved(why).text)
+    format!("{}; do not delete another member until this one is back", not_reserved(why).text)
 }

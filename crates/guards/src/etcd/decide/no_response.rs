@@ -27,16 +27,16 @@ pub(super) fn decide_no_response(
     let others_answer = table.rows.iter().any(Row::answers);
     if why.code == cause::NOT_LISTENING && others_answer && !may_be_needed(input, table, me, quorum) {
         let ruling = messages.allow("nothing listens on its client port");
-        let warning = || messages.warning("the others are not known to be a quorum");
+        let warning = || messages.warning("the other members may not have quorum");
         return allow(if others_are_quorum { ruling } else { ruling.warn(warning()) });
     }
     // If it leads and answers only the other members, it would be killed without a transfer.
     if others_are_quorum && !table.has_hidden_leader() {
-        return allow(messages.allow("it does not answer, and the others are a quorum"));
+        return allow(messages.allow("it does not answer, and the other members have quorum"));
     }
     if !others_are_quorum && table.has_lost_quorum_without(me) {
-        let ruling = messages.allow("the quorum is lost and it does not answer");
-        let text = "the quorum is lost, and this member does not answer";
+        let ruling = messages.allow("quorum is lost, and it does not answer");
+        let text = "quorum is lost, and this member does not answer";
         return allow(ruling.warn(messages.warning(text)));
     }
     Decision::Ruling(messages.unknown(vec![why.clone()]))

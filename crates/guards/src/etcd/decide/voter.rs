@@ -4,35 +4,32 @@ use admission::{Cause, Ruling, Verdict};
 
 use super::super::config::{LeaderPolicy, Severity};
 use super::super::input::{Input, Quorum};
-use super::super::messages::Messages;
+use super::super::messages::{Messages, Reason};
 use super::super::size::SizeSource;
 use super::super::table::{MemberState, Row, Table};
 use super::leader::{LEADS, decide_leader};
 use super::{Decision, allow_reserved};
 use cluster::cause;
 
-/// The denial for the remaining members after the quorum is lost.
-const LOST: &str = "the quorum is lost, and it is one of the members that are left";
-
 /// Decides about a member that answers and votes.
 pub(super) fn decide_voter(input: Input<'_>, table: &Table, me: &Row, messages: &Messages<'_>) -> Decision {
     let voters = match &table.voters {
         Ok(voters) => *voters,
         Err(_) if table.is_leaderless && !table.has_working_quorum => {
-            return Decision::Ruling(messages.deny("QuorumLost", LOST));
+            return Decision::Ruling(messages.deny_lost());
         }
         Err(why) => return Decision::Ruling(messages.unknown(vec![why.clone()])),
     };
     let voter = Voter { input, table, me, messages, voters, quorum: input.quorum(me, voters) };
     let has_quorum = voter.healthy() >= voter.quorum.needed;
     let mut ruling =
-        if has_quorum { messages.allow("the others are a quorum") } else { voter.without_quorum() };
+        if has_quorum { messages.allow("the other members have quorum") } else { voter.without_quorum() };
     if ruling.verdict != Verdict::Allow {
         return Decision::Ruling(ruling);
     }
     let allow = |ruling| allow_reserved(input, table, me, messages, messages.add_warnings(ruling));
     if me.state == MemberState::Corrupt && !table.leads(me) {
-        let text = "its data is corrupt; the new pod needs empty data, or a new member";
+        let text = "its data is corrupt; the new pod needs empty data";
         return allow(ruling.warn(messages.warning(text)));
     }
     for (severity, reason, text) in concerns(input, table, me) {
@@ -71,15 +68,15 @@ impl Voter<'_> {
             return self.outage();
         }
         if is_corrupt && table.has_lost_quorum_without(self.me) {
-            let text = "its data is corrupt, and the ensemble has no quorum now";
+            let text = "its data is corrupt, and the cluster has no quorum";
             return messages.allow("its data is corrupt").warn(messages.warning(text));
         }
         if is_corrupt && !table.has_working_quorum {
-            let text = "no linearizable read came about anywhere, and it may be one of those that the quorum stands on";
+            let text = "no member serves linearizable reads, and quorum may depend on this member";
             return messages.unknown(vec![Cause::new(cause::NO_QUORUM, text)]);
         }
         if let Some(corruption) = table.corruption.filter(|_| !table.is_leaderless) {
-            return messages.deny("Quorum", corruption);
+            return messages.deny(Reason::Corrupt, corruption);
         }
         if table.may_be_small()
             && self.quorum.is_impossible()
@@ -92,16 +89,16 @@ impl Voter<'_> {
             return messages.unknown(unknown);
         }
         if table.is_leaderless {
-            return messages.deny("QuorumLost", LOST);
+            return messages.deny_lost();
         }
         if table.is_temporarily_small() {
             let text = format!(
-                "{voters} of the {} members that {} is to have vote now, and none of them can be missed",
-                table.expected.members, table.cluster
+                "only {voters} of {} expected members vote, so all of them are needed",
+                table.expected.members
             );
-            return messages.deny("Quorum", &text);
+            return messages.deny(Reason::Quorum, &text);
         }
-        messages.deny("Quorum", &messages.too_few(self.quorum, self.healthy()))
+        messages.deny_quorum(self.quorum, self.healthy())
     }
 
     /// Whether each deletion interrupts etcd by its declared size, and not only while a member is replaced.
@@ -114,23 +111,17 @@ impl Voter<'_> {
     fn undeclared_size(&self) -> Option<Ruling> {
         let Self { table, messages, voters, .. } = self;
         let SizeSource::Unread(why) = &table.expected.source else {
-            let vote = if *voters == 1 {
-                "only 1 member votes,".to_owned()
-            } else {
-                format!("only {voters} members vote,")
-            };
-            let text = format!(
-                "{vote} and nobody says that {} is to have no more: while another one is being replaced, none of them can be missed",
-                table.cluster
-            );
-            return (!table.is_leaderless).then(|| messages.deny("Untold", &text));
+            let vote =
+                if *voters == 1 { "1 member votes".to_owned() } else { format!("{voters} members vote") };
+            let text = format!("only {vote}, and the expected number of members is not configured");
+            return (!table.is_leaderless).then(|| messages.deny(Reason::UndeclaredSize, &text));
         };
         // The unread size matters only if the deletion would be allowed.
         let ruling = self.outage();
         if ruling.verdict != Verdict::Allow {
             return Some(ruling);
         }
-        let text = format!("how many members it is to have cannot be seen: {}", why.text);
+        let text = format!("cannot read the expected number of members: {}", why.text);
         Some(messages.unknown(vec![Cause::new(why.code, text)]))
     }
 
@@ -139,25 +130,25 @@ impl Voter<'_> {
         let Self { input, table, me, messages, voters, .. } = self;
         // Without a quorum the other one of two cannot remove this member from the list.
         if input.facts.surplus.contains(&input.pod.uid) && (*voters == 1 || !table.is_leaderless) {
-            return messages.deny("ScaledAway", scaled_away(*voters));
+            return messages.deny(Reason::ScaledAway, scaled_away(*voters));
         }
         if input.config.warnings.small_cluster == Severity::Deny {
-            return messages.deny("SmallEnsemble", &small(*voters));
+            return messages.deny(Reason::SmallCluster, &small(*voters));
         }
         if *voters > 1 {
             // The other one of two may be broken, and then this one has the only data.
             if table.is_leaderless {
-                return messages.deny("QuorumLost", LOST);
+                return messages.deny_lost();
             }
             // A single member has no successor.
             if table.leads(me) && input.denies_leader() {
-                return messages.deny("Leader", LEADS);
+                return messages.deny(Reason::Leader, LEADS);
             }
             if let Some(ruling) = self.without_other() {
                 return ruling;
             }
         }
-        messages.allow("every deletion here is an outage").warn(messages.warning(&small(*voters)))
+        messages.allow("every deletion interrupts this cluster").warn(messages.warning(&small(*voters)))
     }
 
     /// Returns why one of two members cannot be deleted: the data must always be in one of them.
@@ -165,22 +156,22 @@ impl Voter<'_> {
         let Self { table, me, messages, .. } = self;
         let mut others = table.rows.iter().filter(|row| row.uid != me.uid && row.may_vote());
         if others.clone().any(|row| row.is_leaving) {
-            let text = "the other member is on its way out, and one of the two has to be there";
-            return Some(messages.deny("Quorum", text));
+            let text = "the other member is leaving, and one of the two must stay";
+            return Some(messages.deny(Reason::Quorum, text));
         }
         // Corrupt data needs no protection.
         if me.state == MemberState::Corrupt || others.any(|row| row.state == MemberState::Healthy) {
             return None;
         }
         if let Some(corruption) = table.corruption {
-            return Some(messages.deny("Quorum", corruption));
+            return Some(messages.deny(Reason::Corrupt, corruption));
         }
         let unknown = unknown_members(table, &me.uid);
         if !unknown.is_empty() {
             return Some(messages.unknown(unknown));
         }
-        let text = "the other member is not healthy, and one of the two has to be there";
-        Some(messages.deny("Quorum", text))
+        let text = "the other member is not healthy, and one of the two must stay";
+        Some(messages.deny(Reason::Quorum, text))
     }
 }
 
@@ -199,9 +190,9 @@ fn unknown_members(table: &Table, uid: &str) -> Vec<Cause> {
 /// Returns the denial for a member that does not come back.
 fn scaled_away(voters: usize) -> &'static str {
     if voters == 1 {
-        "it is the only member, and does not come back: what makes its pod is not to have it any more"
+        "it is the only member, and its owner does not create its pod again"
     } else {
-        "it does not come back, as what makes its pod is not to have it any more, and stays in etcd's list: the other one by itself would be 1 of 2 for ever"
+        "its owner does not create its pod again, and the other member would be 1 of 2 forever"
     }
 }
 
@@ -209,33 +200,34 @@ fn small(voters: usize) -> String {
     let members = if voters == 1 {
         "it is the only member".to_owned()
     } else {
-        format!("the ensemble has {voters} members")
+        format!("the cluster has {voters} members")
     };
-    format!("{members}: nothing can be read or written until its pod is back")
+    format!("{members}; reads and writes fail until its pod is back")
 }
 
 /// Returns what else is wrong: membership changes, and data that is lost. The configuration decides between warning and denial.
-fn concerns(input: Input<'_>, table: &Table, me: &Row) -> Vec<(Severity, &'static str, String)> {
+fn concerns(input: Input<'_>, table: &Table, me: &Row) -> Vec<(Severity, Reason, String)> {
     let config = input.config;
     let mut concerns = Vec::new();
     if !table.changes.is_empty() {
-        let text = format!("its membership is changing: {}", table.changes.join(", "));
-        concerns.push((config.warnings.membership_change, "MembershipChange", text));
+        let text = format!("the membership is changing: {}", table.changes.join(", "));
+        concerns.push((config.warnings.membership_change, Reason::MembershipChange, text));
     }
     if !input.pod.keeps_data && !input.removes_member() {
-        let text = "none of its volumes outlives the pod: what the member has written is lost, and it cannot come back under its id";
-        concerns.push((config.warnings.data_loss, "DataLoss", text.to_owned()));
+        let text = "none of its volumes outlives the pod, so its data is lost";
+        concerns.push((config.warnings.data_loss, Reason::DataLoss, text.to_owned()));
     }
     if input.facts.scaled_away.contains(&input.pod.uid) && !input.removes_member() {
-        let text = "its StatefulSet was scaled down and deletes its claim with it (persistentVolumeClaimRetentionPolicy.whenScaled: Delete): what the member has written is lost, and it stays in the list";
-        concerns.push((config.warnings.data_loss, "DataLoss", text.to_owned()));
+        let text = "its StatefulSet was scaled down and deletes its PVC (persistentVolumeClaimRetentionPolicy.whenScaled: Delete), so its data is lost";
+        concerns.push((config.warnings.data_loss, Reason::DataLoss, text.to_owned()));
     }
     if table.leads(me)
         && input.removal.grace == Some(0)
         && input.entry.on_leader_delete == LeaderPolicy::Allow
     {
-        let text = "it leads and is killed at once (grace period 0), before it can hand over: writes stop until another is elected";
-        concerns.push((config.warnings.data_loss, "KilledLeader", text.to_owned()));
+        let text =
+            "it is the leader and is killed at once (grace period 0); writes stop until the next election";
+        concerns.push((config.warnings.data_loss, Reason::KilledLeader, text.to_owned()));
     }
     concerns
 }

@@ -1,13 +1,9 @@
-//! The members in messages: a table for users, a line for the audit log, a state name for programs.
-
-use std::fmt::Write as _;
+//! The members in messages: a line for users and the audit log, a state name for programs.
 
 use admission::one_line;
 
 use super::super::table::{MemberState, Row, Table};
-
-/// Members in a message at most. etcd recommends seven.
-const MAX_ROWS: usize = 20;
+use cluster::cause;
 
 /// Returns the role of a member.
 pub(in super::super) fn role(table: &Table, row: &Row) -> &'static str {
@@ -27,21 +23,62 @@ pub(in super::super) fn health(row: &Row) -> String {
     let reason = |why: &str| without_name(&row.name, why);
     match &row.state {
         MemberState::Healthy => "healthy".to_owned(),
-        MemberState::Unhealthy(why) => format!("not healthy: {}", reason(why)),
+        MemberState::Unhealthy(why) => format!("unhealthy: {}", reason(why)),
         MemberState::Corrupt => "corrupt".to_owned(),
         MemberState::Leaving(why) => format!("leaving: {why}"),
         MemberState::Learner => "does not vote".to_owned(),
-        MemberState::NotMember(why) | MemberState::OtherCluster(why) => format!("no member: {why}"),
-        MemberState::NoResponse(why) => format!("silent: {}", reason(&why.text)),
-        MemberState::NoPod => "no pod answers as it".to_owned(),
+        MemberState::NotMember(why) | MemberState::OtherCluster(why) => format!("not a member: {why}"),
+        MemberState::NoResponse(why) => format!("no response: {}", reason(&why.text)),
+        MemberState::NoPod => "no pod answers as this member".to_owned(),
     }
 }
 
-/// Returns a reason without the member and the question: `etcd-2 could not be asked for its status: …`.
+/// Returns what is wrong with the voters except one pod: `etcd-2 is down (connection refused)`.
+pub(super) fn culprits(table: &Table, uid: &str) -> Option<String> {
+    let others = table.rows.iter().filter(|row| row.uid != uid && row.may_vote());
+    let others: Vec<&Row> = others.filter(|row| row.state != MemberState::Healthy).collect();
+    let is_down = |row: &&Row| matches!(row.state, MemberState::NoResponse(_) | MemberState::NoPod);
+    match others.as_slice() {
+        [] => None,
+        [one] => Some(format!("{} {}", one.name, problem(one))),
+        [.., last] => {
+            let state = if others.iter().all(is_down) { "down" } else { "not healthy" };
+            let names: Vec<&str> = others.iter().map(|row| row.name.as_str()).collect();
+            let first = names.get(..names.len() - 1).unwrap_or_default().join(", ");
+            Some(format!("{first} and {} are {state}", last.name))
+        }
+    }
+}
+
+/// Returns the problem of a member as the end of a sentence.
+fn problem(row: &Row) -> String {
+    match &row.state {
+        MemberState::NoResponse(why) => match why.code {
+            cause::NOT_LISTENING => "is down (connection refused)".to_owned(),
+            cause::TIMEOUT => "does not answer (timeout)".to_owned(),
+            code => format!("cannot be reached ({code})"),
+        },
+        MemberState::Leaving(why) => format!("is leaving ({why})"),
+        MemberState::NoPod => "has no pod".to_owned(),
+        _ => format!("is {}", health(row)),
+    }
+}
+
+/// Returns a reason without the member and the request: `etcd-2 did not return its status: …`.
 fn without_name(name: &str, why: &str) -> String {
-    let asked = format!("{name} could not be asked for ");
-    let Some((before, after)) = why.split_once(&asked) else { return why.to_owned() };
+    let start = format!("{name}{DID_NOT_RETURN}");
+    let Some((before, after)) = why.split_once(&start) else { return why.to_owned() };
     after.split_once(": ").map_or_else(|| why.to_owned(), |(_, reason)| format!("{before}{reason}"))
+}
+
+/// How `cluster` describes a request without an answer.
+const DID_NOT_RETURN: &str = " did not return ";
+
+/// Returns a reason without the request: `etcd-2: TLS handshake failed` of `etcd-2 did not return its status: TLS handshake failed`.
+pub(super) fn without_request(why: &str) -> String {
+    let parts =
+        why.split_once(DID_NOT_RETURN).and_then(|(name, rest)| Some((name, rest.split_once(": ")?.1)));
+    parts.map_or_else(|| why.to_owned(), |(name, reason)| format!("{name}: {reason}"))
 }
 
 /// Returns the state of a member for programs.
@@ -67,35 +104,6 @@ pub(super) fn line(table: &Table, row: &Row) -> String {
     format!("{name}  {role}{term}{lag}  {health}")
 }
 
-/// Returns the members as lines with a header. The line of the pod `uid` is marked. Each line starts with a line break.
-pub(super) fn rows(table: &Table, uid: &str) -> String {
-    const HEADER: [&str; 5] = ["member", "role", "term", "behind", "state"];
-    let number = |number: Option<u64>| number.map_or_else(|| "-".to_owned(), |number| number.to_string());
-    let cells = |row: &Row| {
-        let (name, health) = (one_line(&row.name), one_line(&health(row)));
-        let mark = if row.uid == uid { ">" } else { " " };
-        (mark, [name, role(table, row).to_owned(), number(row.term), number(row.lag), health])
-    };
-    let mut lines = vec![(" ", HEADER.map(str::to_owned))];
-    lines.extend(table.rows.iter().take(MAX_ROWS).map(cells));
-    let width = |at: usize| {
-        lines.iter().filter_map(|(_, cells)| cells.get(at)).map(|cell| cell.chars().count()).max()
-    };
-    let [name_width, role_width, term_width, lag_width] = [0, 1, 2, 3].map(|at| width(at).unwrap_or(0));
-    let mut out = String::new();
-    for (mark, [name, role, term, lag, state]) in &lines {
-        // Writing to a String cannot fail, here and below.
-        let _ = write!(
-            out,
-            "\n{mark} {name:name_width$}  {role:role_width$}  {term:>term_width$}  {lag:>lag_width$}  {state}"
-        );
-    }
-    if table.rows.len() > MAX_ROWS {
-        let _ = write!(out, "\n  and {} more", table.rows.len() - MAX_ROWS);
-    }
-    out
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -103,15 +111,17 @@ mod tests {
     #[test]
     fn a_reason_does_not_repeat_the_name_of_its_member() {
         for (why, reason) in [
-            ("etcd-2 could not be asked for its status: nothing listens", "nothing listens"),
+            ("etcd-2 did not return its status: connection refused", "connection refused"),
             (
-                "no linearizable read came about: etcd-2 could not be asked for a linearizable read: it hangs",
-                "no linearizable read came about: it hangs",
+                "no linearizable read: etcd-2 did not return a linearizable read: timeout",
+                "no linearizable read: timeout",
             ),
-            ("etcd-1 could not be asked for its status: x", "etcd-1 could not be asked for its status: x"),
+            ("etcd-1 did not return its status: x", "etcd-1 did not return its status: x"),
             ("it is 7 entries behind", "it is 7 entries behind"),
         ] {
             assert_eq!(without_name("etcd-2", why), reason);
         }
+        assert_eq!(without_request("etcd-2 did not return its status: timeout"), "etcd-2: timeout");
+        assert_eq!(without_request("pods: forbidden"), "pods: forbidden");
     }
 }

@@ -1,74 +1,94 @@
-//! The next step after a denial: one sentence for each reason, with commands that can be run as they are.
+//! The next step after a denial, with commands that can be run as they are.
 
 use admission::Cause;
 
 use super::super::config::Config;
 use super::super::facts::PodFacts;
 use super::super::input::Input;
-use super::super::removal::RemovalKind;
-use super::super::table::{MemberState, Row, Table};
+use super::super::table::{MIXED_CLUSTERS, MemberState, Row, Table};
+use super::Reason;
+use crate::message::Message;
 use cluster::cause;
 
 /// Grants Durward the permissions of its guards.
-const PERMIT: &str = "durward manifests --config durward.yaml --only rbac | kubectl apply -f -";
+const PERMIT: &str = "durward manifests -c durward.yaml --only rbac | kubectl apply -f -";
+
+/// What etcdctl needs if the etcd cluster has TLS.
+const WITH_TLS: &str = "(with TLS: add --cacert, --cert, --key)";
 
 /// Returns the command that shows more than a denial.
 fn doctor(config: &Config) -> String {
     match config.common_config.namespace.as_str() {
-        "" => "durward doctor etcd --config durward.yaml".to_owned(),
-        home => format!(
-            "kubectl -n {home} exec deploy/durward -- durward doctor etcd --config /etc/durward/durward.yaml"
-        ),
+        "" => "durward doctor etcd -c durward.yaml".to_owned(),
+        home => {
+            format!(
+                "kubectl -n {home} exec deploy/durward -- durward doctor etcd -c /etc/durward/durward.yaml"
+            )
+        }
     }
 }
 
-/// Returns the next step for something that could not be read.
-pub(super) fn for_cause(config: &Config, why: &Cause) -> String {
+/// Adds the next step for something that could not be read.
+pub(super) fn add_for_cause(message: Message, config: &Config, why: &Cause) -> Message {
     match why.code {
-        cause::FORBIDDEN => format!("Whoever runs Durward: {PERMIT}"),
-        // It may be temporary.
-        cause::UNCLEAR => format!(
-            "Try again; where it stays so, whoever runs Durward: {} shows what it sees",
-            doctor(config)
-        ),
-        _ => format!("Try again. Whoever runs Durward: {} says what to mend", doctor(config)),
+        cause::FORBIDDEN => message.operator(PERMIT),
+        _ => message.next("retry").operator(&doctor(config)),
     }
 }
 
-/// Returns the next step for a deletion that cannot be reserved.
-fn not_reserved(config: &Config) -> String {
-    format!(
-        "Try again. Whoever runs Durward, if the Lease may not be read or written: {PERMIT}; {} says more",
-        doctor(config)
-    )
-}
-
-/// Returns the next step after a denial for this reason. It is about the first cause only; the others rarely need another step.
-pub(super) fn remedy(input: Input<'_>, table: &Table, reason: &str, causes: &[Cause]) -> String {
+/// Adds the next step after a denial for this reason. It is about the first cause only; the others rarely need another step.
+pub(super) fn add(
+    message: Message,
+    input: Input<'_>,
+    table: &Table,
+    reason: Reason,
+    causes: &[Cause],
+) -> Message {
     let namespace = &input.pod.namespace;
     match reason {
-        "SmallEnsemble" => "Add members to the ensemble, or plan the outage".to_owned(),
-        "Untold" => undeclared_size(table),
-        "ScaledAway" => scaled_away(input, table),
-        "MembershipChange" => {
-            "Wait until the change is through (etcdctl member list), or remove what was left behind (etcdctl member remove)".to_owned()
+        Reason::SmallCluster => message.next("add members first, or plan an interruption and override"),
+        Reason::UndeclaredSize => {
+            let voters = table.voters.as_ref().map_or(0, |voters| *voters);
+            message.next("wait until all members vote (etcdctl member list), then retry").operator(&format!(
+                "if the cluster is meant to have {voters}, set expectedMembers: {voters} in its entry of guards.etcd.clusters"
+            ))
         }
-        "DataLoss" => {
-            "Give the member a volume that outlives its pod, or take it out first (etcdctl member remove)".to_owned()
-        }
-        "KilledLeader" => "Give it time to hand over: leave --grace-period=0 out".to_owned(),
-        "LeadershipComes" | "Again" => "Try again in ten seconds".to_owned(),
-        "NotReserved" => not_reserved(input.config),
-        "Unknown" => {
-            let unclear = Cause::new(cause::UNCLEAR, String::new());
-            let step = for_cause(input.config, causes.first().unwrap_or(&unclear));
-            hidden_leader(input, table).map_or_else(|| step.clone(), |transfer| format!("{step}. {transfer}"))
-        }
-        "Leader" => leader(input, table),
-        "QuorumLost" => format!(
-            "The quorum does not come back by waiting: bring the other members up (kubectl -n {namespace} get pods -o wide), or restore from a snapshot (etcdctl snapshot restore); the data of this one may be the last there is"
+        Reason::ScaledAway => message.next(&scaled_away(input, table)),
+        Reason::MembershipChange => message.next(
+            "wait until the change is complete (etcdctl member list), or remove members that were left over (etcdctl member remove)",
         ),
-        _ => others(input, table),
+        Reason::DataLoss => message.next(
+            "give the member a volume that outlives its pod, or remove it from the cluster first (etcdctl member remove)",
+        ),
+        Reason::KilledLeader => message.next("delete it without --grace-period=0 and --force"),
+        Reason::LeadershipTransfer | Reason::Backoff | Reason::LeadershipMoved => {
+            message.next("retry in ten seconds")
+        }
+        Reason::Corrupt => message.next(
+            "find the member whose data differs (etcdctl endpoint hashkv --cluster), remove it (etcdctl member remove), then delete its pod",
+        ),
+        Reason::NotReserved => match input.reservation_error() {
+            Some(why) => add_for_cause(message, input.config, why),
+            None => message.next("retry"),
+        },
+        Reason::Unknown => {
+            let message = match hidden_leader(input, table) {
+                Some(transfer) => message.next(&transfer),
+                None => message,
+            };
+            match causes.first() {
+                Some(why) if why.text.starts_with(MIXED_CLUSTERS) => message
+                    .next("if a pod does not belong to this etcd cluster, delete it")
+                    .operator("give each etcd cluster its own entry in guards.etcd.clusters"),
+                Some(why) => add_for_cause(message, input.config, why),
+                None => message.next("retry"),
+            }
+        }
+        Reason::Leader => message.next(&leader(input, table)),
+        Reason::QuorumLost => message.next(&format!(
+            "bring the other members back (kubectl -n {namespace} get pods -o wide), or restore a snapshot (etcdctl snapshot restore); waiting does not help"
+        )),
+        Reason::Quorum | Reason::Related => message.next(&others(input, table)),
     }
 }
 
@@ -79,56 +99,51 @@ fn hidden_leader(input: Input<'_>, table: &Table) -> Option<String> {
     if !table.has_hidden_leader() || table.healthy_without(&me.uid) == 0 {
         return None;
     }
-    let exec = format!("kubectl -n {} exec {} -- etcdctl", input.pod.namespace, input.pod.name);
-    Some(format!(
-        "It may be the leader: hand over by hand, and it may go: {exec} member list, and {exec} move-leader with the id of another one (with its --cacert, --cert and --key)"
-    ))
+    Some(format!("it may be the leader; {}", transfer_by_hand(input)))
+}
+
+/// Returns the commands that transfer leadership.
+fn transfer_by_hand(input: Input<'_>) -> String {
+    let exec = exec(input, &input.pod.name);
+    format!("{exec} member list, then {exec} move-leader ID of another member {WITH_TLS}")
+}
+
+fn exec(input: Input<'_>, pod: &str) -> String {
+    format!("kubectl -n {} exec {pod} -- etcdctl", input.pod.namespace)
 }
 
 /// Returns how to transfer leadership by hand.
 fn leader(input: Input<'_>, table: &Table) -> String {
-    let (namespace, name) = (&input.pod.namespace, &input.pod.name);
-    let exec = format!("kubectl -n {namespace} exec {name} -- etcdctl");
-    if input.progress.cannot_move_leader || table.is_degraded {
-        return format!(
-            "Hand over by hand: {exec} member list, and {exec} move-leader with the id of another one (etcd 3.3 and later; with its --cacert, --cert and --key); an older etcd hands over by itself when it is given time to end"
-        );
+    let progress = input.progress;
+    if progress.cannot_move_leader || table.is_degraded {
+        return transfer_by_hand(input);
     }
-    let next =
-        table.row(&input.pod.uid).and_then(|me| table.successor(me, &input.progress.unable_to_lead, &[]));
+    let me = table.row(&input.pod.uid);
+    let next = me.and_then(|me| table.successor(me, &progress.unable_to_lead, &[]));
     match next.and_then(|next| Some((next, next.id?))) {
-        Some((next, id)) if input.denies_leader() => format!(
-            "Hand over to {} first: {exec} move-leader {id:x} (with your --cacert, --cert and --key)",
-            next.name
-        ),
-        _ => "Wait until another member is healthy and caught up, so that it can take over".to_owned(),
+        Some((next, id)) if input.denies_leader() => {
+            let exec = exec(input, &input.pod.name);
+            format!("transfer leadership to {}: {exec} move-leader {id:x} {WITH_TLS}, then retry", next.name)
+        }
+        _ => "wait until another member is healthy and has caught up, then retry".to_owned(),
     }
-}
-
-/// Returns how to declare the size.
-fn undeclared_size(table: &Table) -> String {
-    let voters = table.voters.as_ref().map_or(0, |voters| *voters);
-    format!(
-        "Wait until all of its members vote again (etcdctl member list); if it is to have no more, whoever runs Durward says so: expectedMembers: {voters} in its entry, if all ensembles of that entry have no more"
-    )
 }
 
 /// Returns how to remove a member that does not come back from the list.
 fn scaled_away(input: Input<'_>, table: &Table) -> String {
-    let (namespace, uid) = (&input.pod.namespace, &input.pod.uid);
+    let uid = &input.pod.uid;
     let other = table.rows.iter().find(|row| row.uid != *uid && !row.uid.is_empty() && row.answers());
-    let scale_back = "Scale its StatefulSet back, or to 0 where the ensemble is to end";
     let Some(other) = other.filter(|_| table.voters.as_ref().is_ok_and(|voters| *voters > 1)) else {
-        return scale_back.to_owned();
+        return "scale its StatefulSet back, or to 0 to remove the etcd cluster".to_owned();
     };
-    let exec = format!("kubectl -n {namespace} exec {} -- etcdctl", other.name);
+    let exec = exec(input, &other.name);
     // Without a gateway an id may be only a position.
     let id = table.row(uid).and_then(|me| me.id).filter(|_| !table.is_degraded);
     let remove = id.map_or_else(
-        || format!("{exec} member list, and {exec} member remove with its id"),
+        || format!("{exec} member list, then {exec} member remove ID"),
         |id| format!("{exec} member remove {id:x}"),
     );
-    format!("Take it out of the list first: {remove} (with your --cacert, --cert and --key); then it may go")
+    format!("remove the member first: {remove} {WITH_TLS}, then retry")
 }
 
 /// Returns how to scale a `StatefulSet` back to its voters after a failed scale-up; `None` if that would delete a voter.
@@ -146,7 +161,7 @@ fn scale_back(input: Input<'_>, table: &Table) -> Option<String> {
     let last = voting.iter().filter_map(|row| ordinal(row)).max()?;
     others.iter().all(|row| ordinal(row).is_some_and(|ordinal| ordinal > last)).then(|| {
         format!(
-            "if it is to have no more, scale it back: kubectl -n {} scale statefulset {} --replicas={voters}",
+            "or undo the scale-up: kubectl -n {} scale statefulset {} --replicas={voters}",
             input.pod.namespace, set.name
         )
     })
@@ -154,11 +169,7 @@ fn scale_back(input: Input<'_>, table: &Table) -> Option<String> {
 
 /// Returns what must happen to the other members first.
 fn others(input: Input<'_>, table: &Table) -> String {
-    let Input { config, pod, removal, facts, .. } = input;
-    // The reason already contains the step.
-    if table.corruption.is_some() {
-        return "Then try again".to_owned();
-    }
+    let Input { pod, facts, .. } = input;
     let rows = |is: &dyn Fn(&Row) -> bool| {
         let rows = table.rows.iter().filter(|row| row.uid != pod.uid && is(row));
         rows.map(|row| row.name.as_str()).collect::<Vec<_>>().join(" and ")
@@ -167,46 +178,41 @@ fn others(input: Input<'_>, table: &Table) -> String {
         rows(&|row| facts.pods.iter().any(|facts| facts.pod.uid == row.uid && is(facts)))
     };
     let is_gone = |facts: &PodFacts| facts.pod.is_deleting || facts.has_lost_node();
-    let corrupt = rows(&|row| row.state == MemberState::Corrupt);
-    let behind = rows(&|row| row.lag.is_some_and(|lag| lag > config.max_raft_lag));
-    let without_owner = pods(&|facts| facts.is_without_owner);
-    let gone = pods(&is_gone);
-    let reserved = pods(&|facts| facts.is_reserved && !is_gone(facts));
     let mut steps: Vec<String> = Vec::new();
     if table.is_temporarily_small() {
         steps.push(format!(
-            "wait until {} members vote again (etcdctl member list): a learner is promoted (etcdctl member promote), one that was taken out is added (etcdctl member add)",
+            "wait until {} members vote (etcdctl member list): promote the learner (etcdctl member promote) or add the missing member (etcdctl member add)",
             table.expected.members
         ));
         steps.extend(scale_back(input, table));
     }
-    if !corrupt.is_empty() {
-        steps.push(format!("replace {corrupt} first: its data is corrupt"));
-    }
-    if !behind.is_empty() {
-        steps.push(format!("wait until {behind} has caught up (lag: {})", config.max_raft_lag));
-    }
-    if !without_owner.is_empty() {
-        steps.push(format!(
-            "wait until {without_owner} is gone, and back or out of the list (etcdctl member remove): what makes its pod is going"
-        ));
-    }
-    if !gone.is_empty() {
-        steps.push(format!("wait until {gone} is back"));
-    }
-    if !reserved.is_empty() {
-        // A client that is denied later and retries every few seconds renews the reservation each time.
-        steps.push(format!(
-            "wait until {reserved} is back; it counts again 30 s after nobody asks for it: if a drain tries in vain, stop it"
-        ));
-    }
+    let mut step = |names: String, text: &dyn Fn(&str) -> String| {
+        if !names.is_empty() {
+            steps.push(text(&names));
+        }
+    };
+    step(rows(&|row| row.state == MemberState::Corrupt), &|names| {
+        format!("replace {names} first, its data is corrupt")
+    });
+    step(rows(&|row| row.lag.is_some_and(|lag| lag > input.config.max_raft_lag)), &|names| {
+        format!("wait until {names} has caught up")
+    });
+    step(pods(&|facts| facts.is_without_owner), &|names| {
+        format!("wait until {names} has left the member list (etcdctl member remove); its owner is deleted")
+    });
+    step(pods(&is_gone), &|names| format!("wait until {names} is back"));
+    // A client that is denied later and retries every few seconds renews the reservation each time.
+    step(pods(&|facts| facts.is_reserved && !is_gone(facts)), &|names| {
+        format!(
+            "wait until {names} is back; if it was not deleted, it counts again 30 s after the last attempt"
+        )
+    });
+    step(rows(&|row| matches!(row.state, MemberState::NoResponse(_))), &|names| {
+        let first = names.split(' ').next().unwrap_or_default();
+        format!("bring {names} back: kubectl -n {} describe pod {first}", pod.namespace)
+    });
     if steps.is_empty() {
-        steps.push(match removal.kind {
-            RemovalKind::Evict => {
-                "wait until the others are healthy: kubectl drain tries again by itself".to_owned()
-            }
-            RemovalKind::Delete => "bring the others up first, or try again when they are".to_owned(),
-        });
+        steps.push("wait until the other members are healthy".to_owned());
     }
-    super::sentence(&steps.join("; "))
+    format!("{}, then retry", steps.join("; "))
 }

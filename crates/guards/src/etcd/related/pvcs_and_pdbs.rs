@@ -26,10 +26,9 @@ async fn members(input: Input<'_>, subject: &Subject<'_>) -> Result<Vec<Pod>, Ca
 pub(super) async fn pvc_deleted(input: Input<'_>, subject: &Subject<'_>) -> Result<Vec<Objection>, Cause> {
     let members = members(input, subject).await?;
     let user = members.iter().find(|pod| pod.pvcs.contains(&subject.name));
-    let why = |pod: &Pod| {
-        format!("the data of the member {} is in it, and would be gone once its pod is", pod.name)
-    };
-    Ok(user.map(|pod| Objection::deny(why(pod))).into_iter().collect())
+    let why = |pod: &Pod| format!("it holds the data of etcd member {}", pod.name);
+    let next = "remove the member first (etcdctl member remove) and delete its pod";
+    Ok(user.map(|pod| Objection::deny(why(pod), next)).into_iter().collect())
 }
 
 pub(super) async fn pdb_deleted(input: Input<'_>, subject: &Subject<'_>) -> Result<Vec<Objection>, Cause> {
@@ -42,9 +41,9 @@ pub(super) async fn pdb_deleted(input: Input<'_>, subject: &Subject<'_>) -> Resu
     let is_selected = |pod: &&Pod| selector.matches(&pod.labels);
     let members = match members.iter().filter(is_selected).count() {
         0 => return Ok(Vec::new()),
-        1 => "1 member".to_owned(),
-        count => format!("{count} members"),
+        1 => "1 etcd member".to_owned(),
+        count => format!("{count} etcd members"),
     };
-    let why = format!("it is what keeps {members} from being evicted at once while Durward is not asked");
-    Ok(vec![Objection::deny(why)])
+    let why = format!("it protects {members} from evictions while Durward is down");
+    Ok(vec![Objection::deny(why, "")])
 }

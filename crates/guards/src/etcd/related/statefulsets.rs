@@ -30,7 +30,7 @@ struct Options {
 /// Returns the replicas of a `StatefulSet` or a Scale.
 pub(super) fn replicas(object: &Object<'_>, default: u64) -> Result<u64, Cause> {
     let Some(raw) = object.field(REPLICAS) else { return Ok(default) };
-    let number = raw.parse::<Option<u64>>().map_err(|_| malformed("replicas is no number"))?;
+    let number = raw.parse::<Option<u64>>().map_err(|_| malformed("replicas is not a number"))?;
     Ok(number.unwrap_or(default))
 }
 
@@ -75,13 +75,14 @@ pub(super) async fn scaled(input: Input<'_>, subject: &Subject<'_>) -> Result<Ve
     if after == 0 {
         let is_denied = input.config.also_protect.contains(&Related::StatefulSets);
         let severity = if is_denied { Severity::Deny } else { Severity::Warn };
-        objections.push(Objection { why: format!("none of its {before} members would be left"), severity });
+        let why = format!("none of its {before} etcd members would be left");
+        objections.push(Objection { why, next: String::new(), severity });
     } else if after <= before / 2 && !removes_members {
         objections.extend(too_few(input, subject, entry, &set.metadata.uid, (before, after)).await);
     }
     if set.scaling_deletes_pvcs() {
-        let why = "the claims of the pods that go are deleted with them (persistentVolumeClaimRetentionPolicy.whenScaled: Delete)";
-        objections.push(Objection { why: why.to_owned(), severity: input.config.warnings.data_loss });
+        let why = "the PVCs of the removed pods would be deleted (persistentVolumeClaimRetentionPolicy.whenScaled: Delete)";
+        objections.push(lost_data(input, why));
     }
     Ok(objections)
 }
@@ -94,20 +95,18 @@ async fn too_few(
     uid: &str,
     (before, after): (u64, u64),
 ) -> Option<Objection> {
-    let left = format!("{after} of its {before} members would be left");
+    let left = format!("{after} of its {before} etcd members would be left");
     let why = match voters(input, subject, entry, uid).await {
         Ok(voters) if after > voters / 2 => return None,
-        Ok(voters) => format!(
-            "{left}, and {} of the {voters} that vote are a quorum; take others out of the ensemble first (etcdctl member remove), then scale",
-            voters / 2 + 1
-        ),
-        Err(why) => format!(
-            "{left}, and {} are a quorum; whether others have left the ensemble before cannot be seen: {}",
-            before / 2 + 1,
-            why.text
-        ),
+        Ok(voters) => format!("{left}, quorum of the {voters} voters is {}", voters / 2 + 1),
+        Err(why) => {
+            format!("{left}, quorum is {}; cannot read the member list: {}", before / 2 + 1, why.text)
+        }
     };
-    Some(Objection::deny(why))
+    Some(Objection::deny(
+        why,
+        "remove members from the cluster first (etcdctl member remove), then scale again",
+    ))
 }
 
 /// Returns the number of voters in the etcd cluster of this `StatefulSet`.
@@ -121,7 +120,7 @@ async fn voters(
     let pods = kube.pods(&input.request.namespace, entry.port).await?;
     let is_own = |pod: &&Pod| pod.stateful_set().is_some_and(|owner| owner.uid == uid);
     let Some(group) = pods.iter().find(is_own).map(|own| Group::of(entry, own)) else {
-        return Err(Cause::new(cause::UNCLEAR, "none of its pods is there"));
+        return Err(Cause::new(cause::UNCLEAR, "it has no pods"));
     };
     let pods = group.select(entry, pods, "");
     let state = KubeState::of_pods(input.now, subject.namespace.clone(), pods);
@@ -138,7 +137,7 @@ pub(super) fn deleted(input: Input<'_>, subject: &Subject<'_>) -> Result<Vec<Obj
     let mut set: wire::StatefulSet = wire::read(&subject.json, "the StatefulSet")?;
     let options = input.request.options.map(Raw::parse::<Option<Options>>).transpose();
     let options =
-        options.map_err(|_| malformed("its options are none of a deletion"))?.flatten().unwrap_or_default();
+        options.map_err(|_| malformed("options are not DeleteOptions"))?.flatten().unwrap_or_default();
     let is_orphaning =
         options.propagation_policy.as_deref() == Some("Orphan") || options.orphan_dependents == Some(true);
     if is_orphaning || of_template(input, subject, set.spec.template.take())?.is_none() {
@@ -147,19 +146,25 @@ pub(super) fn deleted(input: Input<'_>, subject: &Subject<'_>) -> Result<Vec<Obj
     let mut objections = Vec::new();
     let members = match set.spec.replicas.unwrap_or(1) {
         0 => None,
-        1 => Some("its member goes".to_owned()),
-        many => Some(format!("its {many} members go")),
+        1 => Some("its etcd member".to_owned()),
+        many => Some(format!("its {many} etcd members")),
     };
     if let Some(members) = members {
         // If scaling is guarded too, scaling to 0 is denied like this.
         let is_scale_guarded = input.config.also_protect.contains(&Related::Scale);
-        let or_scale = if is_scale_guarded { "" } else { ", or scale it to 0 where that is meant" };
-        let why = format!("{members} with it; keep the pods with --cascade=orphan{or_scale}");
-        objections.push(Objection::deny(why));
+        let or_scale = if is_scale_guarded { "" } else { ", or scale it to 0 first" };
+        let next = format!("keep the pods with kubectl delete --cascade=orphan{or_scale}");
+        objections.push(Objection::deny(format!("{members} would be deleted with it"), &next));
     }
     if set.deletion_deletes_pvcs() {
-        let why = "its claims are deleted with it (persistentVolumeClaimRetentionPolicy.whenDeleted: Delete)";
-        objections.push(Objection { why: why.to_owned(), severity: input.config.warnings.data_loss });
+        let why =
+            "its PVCs would be deleted with it (persistentVolumeClaimRetentionPolicy.whenDeleted: Delete)";
+        objections.push(lost_data(input, why));
     }
     Ok(objections)
+}
+
+fn lost_data(input: Input<'_>, why: &str) -> Objection {
+    let next = "set the retention policy to Retain".to_owned();
+    Objection { why: why.to_owned(), next, severity: input.config.warnings.data_loss }
 }

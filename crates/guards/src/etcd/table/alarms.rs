@@ -16,7 +16,7 @@ use cluster::etcd::{Alarm, AlarmKind, Id};
 const NO_MEMBER: Id = 0;
 
 /// The denial for a corruption that names no member.
-const CORRUPTION: &str = "the alarm CORRUPT names no member, so that none can be counted on: find out whose data differs (etcdctl endpoint hashkv), take that member out of the list (etcdctl member remove), and its pod may go";
+const CORRUPTION: &str = "etcd raised the CORRUPT alarm without naming a member, so no member can be trusted";
 
 /// The raised alarms, by member.
 #[derive(Debug, Clone, Default)]
@@ -60,19 +60,21 @@ impl Alarms {
     /// Returns the texts for users. The table shows which member is corrupt.
     pub(super) fn notes(&self, name: impl Fn(Id) -> String) -> Vec<String> {
         let named = |ids: &BTreeSet<Id>| {
-            let name = |id: &Id| if *id == NO_MEMBER { "no member by name".to_owned() } else { name(*id) };
+            let name = |id: &Id| if *id == NO_MEMBER { "an unnamed member".to_owned() } else { name(*id) };
             ids.iter().map(name).collect::<Vec<_>>().join(", ")
         };
         let mut notes = Vec::new();
         if self.corruption().is_some() {
-            notes.push("alarm CORRUPT of no member by name: whose data differs tells etcdctl endpoint hashkv, and none can be counted on until the alarm is disarmed".to_owned());
+            notes.push(
+                "CORRUPT alarm without a member; no member can be trusted until it is disarmed".to_owned(),
+            );
         }
         if !self.no_space.is_empty() {
             let of = named(&self.no_space);
-            notes.push(format!("alarm NOSPACE of {of}: nobody can write until space is made"));
+            notes.push(format!("NOSPACE alarm of {of}; etcd rejects writes"));
         }
         if !self.others.is_empty() {
-            notes.push(format!("an alarm of {} that Durward does not know", named(&self.others)));
+            notes.push(format!("unknown alarm of {}", named(&self.others)));
         }
         notes
     }

@@ -41,7 +41,7 @@ pub(super) fn table(facts: &Facts) -> Table {
         Some(replicas) => Ok(voting.max(replicas.saturating_sub(learners))),
         None => Err(Cause::new(
             cause::UNCLEAR,
-            "its members have no JSON gateway and no StatefulSet of their own, so that nobody says how many members there are",
+            "its members have no JSON gateway and no StatefulSet, so their number is unknown",
         )),
     };
     let known = voters.as_ref().map_or(0, |voters| *voters);
@@ -63,8 +63,8 @@ pub(super) fn table(facts: &Facts) -> Table {
         is_leaderless: reports().next().is_some() && !reports().any(|report| report.has_leader),
         corruption: None,
         is_degraded: true,
-        changes: if learners == 0 { Vec::new() } else { vec![format!("members that do not vote yet: {learners}")] },
-        notes: vec!["its members have no JSON gateway, so that only their health and metrics tell of it: members are counted by their pods, and leadership cannot be moved".to_owned()],
+        changes: if learners == 0 { Vec::new() } else { vec![format!("learners: {learners}")] },
+        notes: vec!["its members have no JSON gateway; Durward reads health and metrics, counts pods as members and cannot transfer leadership".to_owned()],
         rows,
     }
 }
@@ -80,16 +80,16 @@ fn report(at: usize, pod: &PodFacts) -> Result<Report, Cause> {
 
 fn from_metrics(at: usize, name: &str, health: &Health, metrics: &MemberMetrics) -> Result<Report, Cause> {
     let (Some(is_leader), Some(has_leader)) = (metrics.is_leader, metrics.has_leader) else {
-        let text = format!("the metrics of {name} tell nothing of who leads");
+        let text = format!("the metrics of {name} do not report a leader");
         return Err(Cause::new(cause::GARBAGE, text));
     };
     let busy = [
-        (metrics.is_defragmenting, "it defragments its database"),
-        (metrics.is_applying_snapshot, "it applies a snapshot"),
+        (metrics.is_defragmenting, "it is defragmenting"),
+        (metrics.is_applying_snapshot, "it is applying a snapshot"),
     ];
     let busy = busy.into_iter().find(|(is, _)| *is == Some(true)).map(|(_, text)| text.to_owned());
-    let reason = if health.reason.is_empty() { "/health says so" } else { health.reason.as_str() };
-    let problem = (!health.is_healthy).then(|| format!("it is not healthy: {reason}")).or(busy);
+    let reason = if health.reason.is_empty() { "/health reports no reason" } else { health.reason.as_str() };
+    let problem = (!health.is_healthy).then(|| reason.to_owned()).or(busy);
     let id = metrics.member.unwrap_or_else(|| Id::try_from(at + 1).unwrap_or(Id::MAX));
     let is_learner = metrics.is_learner.unwrap_or_default();
     Ok(Report { id, is_leader, has_leader, is_learner, problem })
@@ -110,7 +110,7 @@ fn state(pod: &PodFacts, report: &Result<Report, Cause>, leader: Option<Id>) -> 
         Some(why) => MemberState::Unhealthy(why.clone()),
         None if !report.has_leader => MemberState::Unhealthy("it knows no leader".to_owned()),
         // The leader may be a member without a response; or two claim to lead.
-        None if leader.is_none() => MemberState::Unhealthy("it is not clear who leads".to_owned()),
+        None if leader.is_none() => MemberState::Unhealthy("the leader is unknown".to_owned()),
         None => MemberState::Healthy,
     }
 }

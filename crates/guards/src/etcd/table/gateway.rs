@@ -46,7 +46,7 @@ impl<'f> Gateway<'f> {
             MemberView::NoResponse(why) => return (None, MemberState::NoResponse(why.clone()), None),
             // Health and metrics contain neither cluster id nor term, so this member confirms no other and not itself.
             MemberView::HealthOnly(..) => {
-                let text = format!("{} has no JSON gateway, and others have one", pod.pod.name);
+                let text = format!("{} has no JSON gateway, unlike other members", pod.pod.name);
                 return (None, MemberState::NoResponse(Cause::new(cause::GATEWAY_OFF, text)), None);
             }
         };
@@ -55,7 +55,7 @@ impl<'f> Gateway<'f> {
         let unhealthy = |why: &str| (id, MemberState::Unhealthy(why.to_owned()), None);
         match self.responses.cluster_id {
             ClusterIdConsensus::Majority(cluster) if cluster != status.cluster => {
-                let text = format!("it is of another ensemble, {:x}", status.cluster);
+                let text = format!("it belongs to another etcd cluster ({:x})", status.cluster);
                 let is_needed = self.responses.is_needed_elsewhere(answers);
                 let state =
                     if is_needed { MemberState::OtherCluster(text) } else { MemberState::NotMember(text) };
@@ -63,18 +63,18 @@ impl<'f> Gateway<'f> {
             }
             ClusterIdConsensus::Majority(_) => {}
             ClusterIdConsensus::Split => {
-                return unhealthy("no ensemble has most of the pods, so that none is counted");
+                return unhealthy("the pods belong to several etcd clusters, none has a majority");
             }
             ClusterIdConsensus::Minority(_) | ClusterIdConsensus::Unknown => {
-                return unhealthy("too few pods answer to tell which ensemble this is");
+                return unhealthy("too few pods answer to identify the etcd cluster");
             }
         }
-        let Ok(list) = &self.list else { return unhealthy("who the members are is not known") };
+        let Ok(list) = &self.list else { return unhealthy("the member list is unknown") };
         let lag = self.lag(answers);
         let state = match votes(list).get(&status.member) {
-            None => MemberState::NotMember("it is not in the list of members".to_owned()),
+            None => MemberState::NotMember("it is not in the member list".to_owned()),
             Some(_) if self.responses.answering(status.member) > 1 => {
-                MemberState::Unhealthy("another pod says that it is the same member".to_owned())
+                MemberState::Unhealthy("another pod reports the same member ID".to_owned())
             }
             Some(false) => MemberState::Learner,
             Some(true) if self.alarms.is_corrupt(status.member) => MemberState::Corrupt,
@@ -109,37 +109,37 @@ impl<'f> Gateway<'f> {
     ) -> Option<String> {
         let status = &answers.status;
         if self.alarms.corruption().is_some() {
-            return Some("the data of the ensemble is corrupt, and nobody knows whose".to_owned());
+            return Some("a CORRUPT alarm names no member".to_owned());
         }
-        let Some(leader) = self.leader else { return Some("nobody leads".to_owned()) };
+        let Some(leader) = self.leader else { return Some("the cluster has no leader".to_owned()) };
         if status.leader.is_none() {
             return Some("it knows no leader".to_owned());
         }
         if status.term != self.term {
-            return Some(format!("it is in term {}, the others in {}", status.term, self.term));
+            return Some(format!("its term is {}, the others have {}", status.term, self.term));
         }
         if status.leader != Some(leader) {
-            return Some("it takes another member for the leader".to_owned());
+            return Some("it reports another leader".to_owned());
         }
         if self.identity.contradicts(&pod.pod, status.member) {
-            let text = "the list of members has another name and other addresses for it than its pod's";
+            let text = "the member list has another name and address for it";
             return Some(text.to_owned());
         }
         if status.is_learner {
-            return Some("it takes itself for a learner".to_owned());
+            return Some("it reports that it is a learner".to_owned());
         }
         if let Some(why) = alarms::parse_error(answers) {
-            return Some(format!("which alarms are raised cannot be understood: {}", why.text));
+            return Some(format!("its alarm list is invalid: {}", why.text));
         }
         if !self.alarms.is_known {
-            return Some("nobody said which alarms are raised".to_owned());
+            return Some("no member returned the alarms".to_owned());
         }
         if let Some(lag) = lag.filter(|lag| *lag > config.max_raft_lag) {
             return Some(format!("it is {lag} entries behind"));
         }
         match &answers.read {
             Ok(Read::Served | Read::Denied) => None,
-            Err(why) => Some(format!("no linearizable read came about: {}", why.text)),
+            Err(why) => Some(format!("no linearizable read: {}", why.text)),
         }
     }
 
@@ -187,7 +187,7 @@ impl<'f> Gateway<'f> {
             cluster: self.facts.cluster.clone(),
             voters: match &self.list {
                 Ok(_) if !has_majority => {
-                    let text = "too few of its pods answer to tell which ensemble this is";
+                    let text = "too few pods answer to identify the etcd cluster";
                     Err(Cause::new(cause::UNCLEAR, text))
                 }
                 Ok(list) => Ok(responses::voters(list)),
@@ -229,13 +229,13 @@ impl<'f> Gateway<'f> {
             members.iter().filter(|member| member.name.is_empty() && member.client_urls.is_empty()).count();
         let mut changes = Vec::new();
         if learners > 0 {
-            changes.push(format!("members that do not vote yet: {learners}"));
+            changes.push(format!("learners: {learners}"));
         }
         if unstarted > 0 {
-            changes.push(format!("members that have not started yet: {unstarted}"));
+            changes.push(format!("members that have not started: {unstarted}"));
         }
         if self.responses.answers().any(|answers| answers.status.is_downgrading) {
-            changes.push("a downgrade is under way".to_owned());
+            changes.push("a downgrade is in progress".to_owned());
         }
         changes
     }

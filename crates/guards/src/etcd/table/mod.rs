@@ -143,6 +143,9 @@ pub(super) struct Table {
     pub(super) notes: Vec<String>,
 }
 
+/// The start of the cause if pods of one entry belong to several etcd clusters.
+pub(super) const MIXED_CLUSTERS: &str = "the selector matches pods of";
+
 /// A lag below this is normal, because entries are written while the members answer.
 const NORMAL_LAG: u64 = 100;
 

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use admission::Cause;
 
 use super::super::facts::{Answers, Facts, MemberView, PodFacts};
+use super::MIXED_CLUSTERS;
 use cluster::cause;
 use cluster::etcd::{Id, MemberList};
 
@@ -87,7 +88,7 @@ impl<'f> Responses<'f> {
         let mut by_quorum = self.answers().filter_map(|answers| own_list(answers, &answers.by_quorum));
         if let Some(first) = by_quorum.next() {
             if by_quorum.any(|other| votes(other) != votes(first)) {
-                return unclear("its list of members changes at this moment");
+                return unclear("its member list is changing");
             }
             return Ok(first);
         }
@@ -109,7 +110,7 @@ impl<'f> Responses<'f> {
         }
         match self.answers().find_map(|answers| answers.by_quorum.as_ref().err()) {
             Some(why) if local.is_empty() => Err(why.clone()),
-            _ => unclear("no majority of its members agrees on who the members are"),
+            _ => unclear("no majority of its members agrees on the member list"),
         }
     }
 
@@ -147,7 +148,7 @@ impl<'f> Responses<'f> {
         }
         let each = pods.iter().map(|(id, pods)| format!("{id:x}: {}", pods.join(", ")));
         format!(
-            "its pods are of {} etcd ensembles ({}), none of which has most of them; give each an entry with a selector of its own",
+            "{MIXED_CLUSTERS} {} etcd clusters ({}), none has a majority",
             pods.len(),
             each.collect::<Vec<_>>().join("; ")
         )
@@ -159,7 +160,7 @@ impl<'f> Responses<'f> {
             MemberView::NoResponse(why) => Some(why.clone()),
             MemberView::Full(_) | MemberView::HealthOnly(..) => None,
         });
-        first.unwrap_or_else(|| Cause::new(cause::UNCLEAR, "it has no pods that could be asked"))
+        first.unwrap_or_else(|| Cause::new(cause::UNCLEAR, "it has no pods that answer"))
     }
 }
 

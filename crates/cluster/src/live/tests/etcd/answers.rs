@@ -87,7 +87,7 @@ async fn a_refusal_is_recognized_by_its_text_in_each_version() {
         let member = Member::plain(move |_| say(status, body.clone())).await;
         let cause = why(&live(), &peer(&member, ClientOptions::default()), question).await;
         assert_eq!(cause.code, code, "{told}: {}", cause.text);
-        let begins = format!("etcd-0 could not be asked for {question}: ");
+        let begins = format!("etcd-0 did not return {question}: ");
         assert!(cause.text.starts_with(&begins), "{}", cause.text);
     }
 }

@@ -102,16 +102,16 @@ async fn a_missing_or_incomplete_secret_is_reported_by_name() {
         "message": "not found", "details": {"name": "etcd-client", "kind": "secrets"}, "code": 404});
     let only_key = [("ca.crt", ours.pem.as_str()), ("tls.key", "SECRET")];
     for (code, body, says) in [
-        (404, gone, "Secret shop/etcd-client is not there"),
+        (404, gone, "Secret shop/etcd-client does not exist"),
         (403, refusal(403, "Forbidden", "no"), "not permitted to get secrets"),
-        (200, secret("etcd-client", &[("ca", "x")]), "Secret shop/etcd-client's ca.crt is not there"),
-        (200, secret("etcd-client", &only_key), "tls.crt is not there"),
-        (200, secret("etcd-client", &[("ca.crt", "SECRET")]), "ca.crt holds no certificate in PEM"),
+        (200, secret("etcd-client", &[("ca", "x")]), "Secret shop/etcd-client's ca.crt does not exist"),
+        (200, secret("etcd-client", &only_key), "tls.crt does not exist"),
+        (200, secret("etcd-client", &[("ca.crt", "SECRET")]), "ca.crt contains no PEM certificate"),
         (
             200,
             json!({"kind": "Secret", "apiVersion": "v1", "data": {"ca.crt": "%SECRET"},
             "metadata": {"name": "etcd-client", "namespace": "shop", "uid": "s"}}),
-            "cannot be read",
+            "is invalid",
         ),
     ] {
         let (live, mut fake) = fake::live();

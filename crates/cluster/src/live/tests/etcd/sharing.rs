@@ -102,5 +102,5 @@ async fn a_question_that_was_answered_half_does_not_outlive_its_deadline() {
     let cause =
         live.call(&peer, EtcdRequest::Read, Instant::now() + Duration::from_millis(50)).await.unwrap_err();
     assert_eq!(cause.code, cause::TIMEOUT);
-    assert!(cause.text.starts_with("etcd-0 could not be asked for a linearizable read: "), "{}", cause.text);
+    assert!(cause.text.starts_with("etcd-0 did not return a linearizable read: "), "{}", cause.text);
 }

@@ -55,8 +55,8 @@ async fn a_member_is_known_by_its_authority_and_by_its_address_or_the_name_that_
     assert_eq!(cause.code, cause::TLS);
     assert!(cause.text.contains("client.serverName") && cause.text.contains("127.0.0.1"), "{}", cause.text);
     for (own, says) in [
-        (other.issue(&["127.0.0.1"]), "is not of the ensemble's authority"),
-        (ours.issue_old(&["127.0.0.1"]), "has ended"),
+        (other.issue(&["127.0.0.1"]), "is not signed by the configured CA"),
+        (ours.issue_old(&["127.0.0.1"]), "has expired"),
     ] {
         let member = Member::tls(&own, None, gateway("3.5.16", "/v3")).await;
         let cause = why(&live, &peer(&member, files.client(|_| {})), EtcdRequest::Status).await;
@@ -99,11 +99,11 @@ async fn a_member_that_wants_a_client_certificate_gets_the_one_that_is_configure
     let none = with(None);
     let cause = why(&live, &peer(&member, none.client(|_| {})), EtcdRequest::Status).await;
     assert_eq!(cause.code, cause::TLS);
-    assert!(cause.text.contains("wants a client certificate"), "{}", cause.text);
+    assert!(cause.text.contains("requires a client certificate"), "{}", cause.text);
     let foreign = with(Some(&other.issue(&["client"])));
     let cause = why(&live, &peer(&member, foreign.client(|_| {})), EtcdRequest::Status).await;
     assert_eq!(cause.code, cause::TLS);
-    assert!(cause.text.contains("does not accept the client's certificate"), "{}", cause.text);
+    assert!(cause.text.contains("rejects the client certificate"), "{}", cause.text);
 }
 
 #[tokio::test]
@@ -112,10 +112,10 @@ async fn missing_or_invalid_credentials_are_reported_without_their_values() {
     let member = Member::tls(&ours.issue(&["127.0.0.1"]), None, gateway("3.6.15", "/v3")).await;
     let live = live();
     for (name, text, says) in [
-        ("ca.crt", "SECRET", "ca.crt holds no certificate in PEM"),
-        ("tls.key", "SECRET", "tls.key is no private key in PEM"),
-        ("tls.crt", "SECRET", "tls.crt holds no certificate in PEM"),
-        ("tls.key", &ours.issue(&["x"]).key, "tls.key does not fit"),
+        ("ca.crt", "SECRET", "ca.crt contains no PEM certificate"),
+        ("tls.key", "SECRET", "tls.key is not a PEM private key"),
+        ("tls.crt", "SECRET", "tls.crt contains no PEM certificate"),
+        ("tls.key", &ours.issue(&["x"]).key, "tls.key does not match"),
     ] {
         let files = Files::new(&ours, Some(&ours.issue(&["client"])));
         files.write(name, text);
