@@ -213,8 +213,7 @@ fn status(body: &[u8]) -> Result<Status, Cause> {
     let member = member.ok_or_else(|| garbage("the answer has no member ID"))?;
     let version = wire.version.unwrap_or_default();
     let version = printable("version", version)?;
-    let since =
-        self::version(&version).ok_or_else(|| garbage("the answer has no valid version"))?;
+    let since = self::version(&version).ok_or_else(|| garbage("the answer has no valid version"))?;
     let number = |wire: Option<Number>| wire.unwrap_or_default().0;
     Ok(Status {
         cluster,

@@ -113,9 +113,8 @@ struct WireMetadata {
 
 impl Reservations {
     /// Reads a Lease. Unreadable data is an error, because it may contain reservations.
-    pub fn read(Lease { namespace, name }: &Lease, json: &RawValue) -> Result<Self, Cause> {
-        let lease = format!("the Lease {name} in namespace {namespace}");
-        let next = "delete it while no etcd pod is being deleted";
+    pub fn read(Lease { name, .. }: &Lease, json: &RawValue) -> Result<Self, Cause> {
+        let lease = format!("Lease {name}");
         let garbage = |why: String| Cause::new(cause::GARBAGE, why);
         let wire: Wire = serde_json::from_str(json.get())
             .map_err(|error| garbage(format!("{lease} cannot be read: {error}")))?;
@@ -126,21 +125,19 @@ impl Reservations {
         let is_own = wire.metadata.labels.is_some_and(|labels| labels.get(label) == Some(&durward.into()));
         let held: Vec<Reservation> = match annotation {
             None if is_own => {
-                return Err(garbage(format!(
-                    "the annotation {ANNOTATION} of {lease} was removed; {next}"
-                )));
+                return Err(garbage(format!("the annotation {ANNOTATION} of {lease} was removed")));
             }
             // A user created the Lease in advance.
             None => Vec::new(),
             Some(Value::String(text)) => serde_json::from_str(&text).map_err(|error| {
-                garbage(format!("the annotation {ANNOTATION} of {lease} is invalid: {error}; {next}"))
+                garbage(format!("the annotation {ANNOTATION} of {lease} is invalid: {error}"))
             })?,
             Some(_) => {
-                return Err(garbage(format!("the annotation {ANNOTATION} of {lease} is not a string; {next}")));
+                return Err(garbage(format!("the annotation {ANNOTATION} of {lease} is not a string")));
             }
         };
         if held.len() > MAX {
-            let text = format!("the annotation {ANNOTATION} of {lease} names more than {MAX} pods; {next}");
+            let text = format!("the annotation {ANNOTATION} of {lease} names more than {MAX} pods");
             return Err(garbage(text));
         }
         Ok(Self { version: Some(version), held })

@@ -227,7 +227,7 @@ mod tests {
         assert_eq!(reserve(&lease, &full, entry("pod-7", 0)).await, WriteResult::Written);
         let full = local(&lease);
         let WriteResult::Failed(why) = reserve(&lease, &full, entry("one-more", 0)).await else { panic!() };
-        assert!(why.text.contains("try again"), "{}", why.text);
+        assert!(why.text.contains("too many deletions"), "{}", why.text);
         assert_eq!(local(&lease).held.len(), 512);
         // Expired reservations are dropped first.
         let full = Reservations { version: full.version.clone(), held: vec![entry("expired", 31); 512] };

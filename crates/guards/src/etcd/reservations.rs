@@ -94,10 +94,10 @@ impl ReviewTimes {
         let held = reservations.of(&pod.uid).filter(|_| !pod.is_deleting)?;
         let ahead = SystemTime::from(held.since).duration_since(self.now).unwrap_or_default();
         let text = format!(
-            "the clocks of Durward's replicas differ: Lease {} has {} {} s in the future",
-            group::lease_name(&pod.namespace),
+            "clocks of Durward's replicas differ: {} is {} s ahead in Lease {}",
             held.pod,
             ahead.as_secs(),
+            group::lease_name(&pod.namespace),
         );
         (ahead > MAX_AHEAD).then(|| Cause::new(cause::UNCLEAR, text))
     }

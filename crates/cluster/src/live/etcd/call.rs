@@ -250,10 +250,7 @@ fn redact(answer: &[u8], token: Option<&Token>) -> String {
 }
 
 fn gateway_off() -> Cause {
-    Cause::new(
-        cause::GATEWAY_OFF,
-        "it has no JSON gateway on this port (--enable-grpc-gateway)",
-    )
+    Cause::new(cause::GATEWAY_OFF, "it has no JSON gateway on this port (--enable-grpc-gateway)")
 }
 
 fn token_of(body: &[u8]) -> Option<HeaderValue> {

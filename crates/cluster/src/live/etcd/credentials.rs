@@ -271,14 +271,12 @@ fn config(tls: &Tls, parts: &Parts) -> Result<ClientConfig, String> {
             // The parser's error could contain parts of the key.
             let key = PrivateKeyDer::from_pem_slice(key)
                 .map_err(|_| format!("{key_name} is not a PEM private key"))?;
-            let fits =
-                |_| format!("{key_name} does not match {certificate}, or has an unsupported type");
+            let fits = |_| format!("{key_name} does not match {certificate}, or has an unsupported type");
             builder.with_client_auth_cert(chain, key).map_err(fits)
         }
-        ((name, None), _) | (_, (name, None)) => Err(format!(
-            "{} has only one of client certificate and key: {name} does not exist",
-            parts.source
-        )),
+        ((name, None), _) | (_, (name, None)) => {
+            Err(format!("{} has only one of client certificate and key: {name} does not exist", parts.source))
+        }
     }
 }
 

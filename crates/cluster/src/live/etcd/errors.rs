@@ -94,9 +94,7 @@ fn tls_text(error: &rustls::Error) -> String {
             _ => format!("its certificate is invalid: {}", text()),
         },
         rustls::Error::AlertReceived(alert) => match alert {
-            AlertDescription::CertificateRequired => {
-                "it requires a client certificate".to_owned()
-            }
+            AlertDescription::CertificateRequired => "it requires a client certificate".to_owned(),
             AlertDescription::BadCertificate
             | AlertDescription::CertificateUnknown
             | AlertDescription::CertificateExpired
@@ -220,7 +218,9 @@ pub(super) fn unexpected_answer(status: StatusCode, body: &[u8]) -> Cause {
         return Cause::new(cause::TLS, "it requires TLS, and client.tls is not set");
     }
     let (code, text) = match number {
-        300..=399 => (cause::NOT_ETCD, format!("another program answers there, not etcd: redirect ({number})")),
+        300..=399 => {
+            (cause::NOT_ETCD, format!("another program answers there, not etcd: redirect ({number})"))
+        }
         429 | 500..=599 => (cause::BUSY, format!("it is overloaded ({number}: {begins:?})")),
         _ => (cause::NOT_ETCD, format!("another program answers there, not etcd ({number}: {begins:?})")),
     };

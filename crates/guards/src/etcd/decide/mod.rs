@@ -131,7 +131,7 @@ fn transfers_from<'t>(input: Input<'_>, table: &'t Table) -> Option<&'t Row> {
 
 /// Returns the cause of a deletion that could not be reserved.
 pub(super) fn not_reserved(why: &Cause) -> Cause {
-    Cause::new(cause::NOT_RESERVED, format!("Durward cannot record the deletion in its Lease: {}", why.text))
+    Cause::new(cause::NOT_RESERVED, format!("Durward cannot record the deletion: {}", why.text))
 }
 
 /// Returns the warning for a deletion that is allowed without a reservation.

@@ -203,9 +203,7 @@ fn others(input: Input<'_>, table: &Table) -> String {
     step(pods(&is_gone), &|names| format!("wait until {names} is back"));
     // A client that is denied later and retries every few seconds renews the reservation each time.
     step(pods(&|facts| facts.is_reserved && !is_gone(facts)), &|names| {
-        format!(
-            "wait until {names} is back; if it was not deleted, it counts again 30 s after the last attempt"
-        )
+        format!("wait until {names} is back (if it was not deleted: 30 s after the last attempt)")
     });
     step(rows(&|row| matches!(row.state, MemberState::NoResponse(_))), &|names| {
         let first = names.split(' ').next().unwrap_or_default();

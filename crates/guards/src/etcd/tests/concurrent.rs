@@ -96,11 +96,11 @@ async fn a_retry_is_allowed_and_another_pod_denied() {
     assert_ruling(&deleted(&fake, LEAST, "etcd-1").await, "allow", "");
     assert_eq!(fake.state().actions, ["reserved etcd-1", "reserved etcd-1"], "and again before it is void");
     let ruling = deleted(&fake, LEAST, "etcd-2").await;
-    assert_ruling(&ruling, "deny", "leaving: its pod was asked for or let go a moment ago");
+    assert_ruling(&ruling, "deny", "is leaving (its deletion was requested a moment ago)");
     assert_ruling(
         &ruling,
         "deny",
-        "\nWait until etcd-1 is back; it counts again 30 s after nobody asks for it: if a drain tries in vain, stop it; to delete",
+        "\nNext: wait until etcd-1 is back (if it was not deleted: 30 s after the last attempt), then retry",
     );
 }
 
@@ -110,14 +110,14 @@ async fn a_reservation_expires_unless_the_pod_is_being_deleted() {
     assert_ruling(&deleted(&fake, LEAST, "etcd-1").await, "allow", "");
     // The review ends after 8.3 s, and the reservation 30 s later.
     fake.state().elapsed = Duration::from_secs(38);
-    assert_ruling(&deleted(&fake, LEAST, "etcd-2").await, "deny", "let go a moment ago");
+    assert_ruling(&deleted(&fake, LEAST, "etcd-2").await, "deny", "deletion was requested a moment ago");
     fake.state().elapsed = Duration::from_secs(39);
     assert_ruling(&deleted(&fake, LEAST, "etcd-2").await, "allow", "");
     let fake = Fake::of(3);
     assert_ruling(&deleted(&fake, LEAST, "etcd-1").await, "allow", "");
     fake.mark_deleted("etcd-1");
     fake.state().elapsed = Duration::from_secs(3600);
-    assert_ruling(&deleted(&fake, LEAST, "etcd-2").await, "deny", "leaving: its pod is being deleted");
+    assert_ruling(&deleted(&fake, LEAST, "etcd-2").await, "deny", "is leaving (its pod is being deleted)");
 }
 
 #[tokio::test(start_paused = true)]
@@ -126,7 +126,7 @@ async fn the_next_member_is_allowed_once_the_replacement_is_healthy() {
     assert_ruling(&deleted(&fake, LEAST, "etcd-2").await, "allow", "");
     fake.state().pods[2]["metadata"]["uid"] = "uid-of-the-next".into();
     fake.state().members.get_mut("etcd-2").unwrap().reply = Reply::Hangs;
-    assert_ruling(&evicted(&fake, LEAST, "etcd-1").await, "deny", "only 1 other member");
+    assert_ruling(&evicted(&fake, LEAST, "etcd-1").await, "deny", "1 of 3 members would be left");
     fake.state().members.get_mut("etcd-2").unwrap().reply = Reply::Full;
     assert_ruling(&evicted(&fake, LEAST, "etcd-1").await, "allow", "");
 }
@@ -144,7 +144,7 @@ async fn health_is_read_again_after_the_reservation() {
         fake.state().members.get_mut("etcd-2").unwrap().reply = Reply::NoResponse(cause::TIMEOUT);
     };
     let (ruling, ()) = futures_util::future::join(review(&guard, &body), falling).await;
-    assert_ruling(&ruling, "deny", "only 1 other member is healthy");
+    assert_ruling(&ruling, "deny", "1 of 3 members would be left");
     assert_eq!(fake.state().actions, ["reserved etcd-1"]);
 }
 
@@ -153,21 +153,21 @@ async fn without_reservations_no_healthy_member_is_allowed() {
     for what in ["leases", "write"] {
         let fake = Fake::of(3).with_error(what);
         let ruling = deleted(&fake, LEAST, "etcd-1").await;
-        assert_ruling(&ruling, "unknown", "it cannot be noted that it leaves");
+        assert_ruling(&ruling, "unknown", "Durward cannot record the deletion");
         let down = fake.down(&["etcd-2"]);
-        let warned = "it cannot be noted that it leaves: ";
+        let warned = "Durward cannot record the deletion: ";
         assert_ruling(&deleted(&down, LEAST, "etcd-2").await, "allow", warned);
         assert_ruling(
             &deleted(&down, LEAST, "etcd-2").await,
             "allow",
-            "; let no other go until this one is back",
+            "; do not delete another member until this one is back",
         );
     }
     let broken = Fake::of(3).with(|s| {
         let lease = json!({"metadata": {"annotations": {"durward.dev/reservations": "soon"}}});
         s.lease = Some((1, lease));
     });
-    assert_ruling(&deleted(&broken, LEAST, "etcd-1").await, "unknown", "cannot be read");
+    assert_ruling(&deleted(&broken, LEAST, "etcd-1").await, "unknown", "is invalid");
 }
 
 #[tokio::test(start_paused = true)]

@@ -64,11 +64,15 @@ async fn a_configured_size_below_the_voters_or_pods_is_ignored() {
     };
     let (one, two) = (with(LEAST, "expectedMembers: 1"), with(LEAST, "expectedMembers: 2"));
     let shapes: [(Fake, &str, &str); 5] = [
-        (two_are_left(bare), &one, "nobody says that"),
-        (two_are_left(|s| made(s, &json!({"replicas": 1}))), NAMED, "nobody says that"),
-        (three(bare), &two, "of the 3 members"),
-        (three(bare), &one, "of the 3 members"),
-        (three(|s| made(s, &json!({"size": 2}))), NAMED, "of the 3 members"),
+        (two_are_left(bare), &one, "expected number of members is not configured"),
+        (
+            two_are_left(|s| made(s, &json!({"replicas": 1}))),
+            NAMED,
+            "expected number of members is not configured",
+        ),
+        (three(bare), &two, "of 3 expected members"),
+        (three(bare), &one, "of 3 expected members"),
+        (three(|s| made(s, &json!({"size": 2}))), NAMED, "of 3 expected members"),
     ];
     for (at, (fake, yaml, words)) in shapes.into_iter().enumerate() {
         for name in ["etcd-0", "etcd-1"] {
@@ -101,18 +105,22 @@ async fn two_voters_of_an_undeclared_cluster_both_stay() {
             for user in ["ann", CONTROLLER] {
                 let ruling = deleted_by(&fake, yaml, name, user, |_| {}).await;
                 assert_eq!(verdict_of(&ruling), "deny", "{at} {name} {user}: {}", text_of(&ruling));
-                assert_ruling(&ruling, "deny", "nobody says that");
+                assert_ruling(&ruling, "deny", "expected number of members is not configured");
                 assert_ruling(&ruling, "deny", "expectedMembers: 2");
             }
-            assert_ruling(&evicted(&fake, yaml, name).await, "deny", "nobody says that");
+            assert_ruling(
+                &evicted(&fake, yaml, name).await,
+                "deny",
+                "expected number of members is not configured",
+            );
         }
         assert!(fake.state().actions.is_empty(), "{at}: {:?}", fake.state().actions);
         // With a declared size of two, one is allowed and the other one waits.
         let text = with(yaml, "expectedMembers: 2");
-        assert_ruling(&deleted(&fake, &text, "etcd-1").await, "allow", "the ensemble has 2 members");
-        assert_ruling(&deleted(&fake, &text, "etcd-0").await, "deny", "one of the two has to be there");
+        assert_ruling(&deleted(&fake, &text, "etcd-1").await, "allow", "the cluster has 2 members");
+        assert_ruling(&deleted(&fake, &text, "etcd-0").await, "deny", "one of the two must stay");
         let three = with(yaml, "expectedMembers: 3");
-        assert_ruling(&deleted(&fake, &three, "etcd-1").await, "deny", "2 of the 3 members that");
+        assert_ruling(&deleted(&fake, &three, "etcd-1").await, "deny", "only 2 of 3 expected members vote");
     }
     // A single member without a declared size may be the last one of more.
     let one = || Fake::of(1).with(bare);
@@ -127,12 +135,12 @@ async fn two_voters_of_an_undeclared_cluster_both_stay() {
 #[tokio::test(start_paused = true)]
 async fn the_owner_declares_the_size() {
     for (spec, verdict, text) in [
-        (json!({"size": 3}), "deny", "2 of the 3 members that db/prod is to have"),
-        (json!({"replicas": 3}), "deny", "2 of the 3 members that db/prod is to have"),
-        (json!({"size": 2}), "allow", "the ensemble has 2 members"),
-        (json!({"replicas": 2, "size": "10Gi"}), "allow", "the ensemble has 2 members"),
-        (json!({"size": 0}), "deny", "nobody says that"),
-        (json!({"size": -2}), "deny", "nobody says that"),
+        (json!({"size": 3}), "deny", "only 2 of 3 expected members vote"),
+        (json!({"replicas": 3}), "deny", "only 2 of 3 expected members vote"),
+        (json!({"size": 2}), "allow", "the cluster has 2 members"),
+        (json!({"replicas": 2, "size": "10Gi"}), "allow", "the cluster has 2 members"),
+        (json!({"size": 0}), "deny", "expected number of members is not configured"),
+        (json!({"size": -2}), "deny", "expected number of members is not configured"),
     ] {
         let fake = two_are_left(|s| made(s, &spec));
         assert_ruling(&deleted(&fake, NAMED, "etcd-1").await, verdict, text);
@@ -148,15 +156,23 @@ async fn the_owner_declares_the_size() {
         assert_ruling(
             &deleted(&two_are_left(set(3)), &yaml, "etcd-1").await,
             "deny",
-            "2 of the 3 members that",
+            "only 2 of 3 expected members vote",
         );
         assert_ruling(&deleted(&two_are_left(set(2)), &yaml, "etcd-1").await, "allow", "has 2 members");
     }
     // A configured size of one does not override a StatefulSet of three.
     let one = with(LEAST, "expectedMembers: 1");
-    assert_ruling(&deleted(&two_are_left(set(3)), &one, "etcd-1").await, "deny", "2 of the 3 members that");
+    assert_ruling(
+        &deleted(&two_are_left(set(3)), &one, "etcd-1").await,
+        "deny",
+        "only 2 of 3 expected members vote",
+    );
     // A `StatefulSet` without pods is not found, so the sum of the others is only a lower bound.
-    assert_ruling(&deleted(&two_are_left(set(2)), TOGETHER, "etcd-1").await, "deny", "nobody says that");
+    assert_ruling(
+        &deleted(&two_are_left(set(2)), TOGETHER, "etcd-1").await,
+        "deny",
+        "expected number of members is not configured",
+    );
     assert_ruling(&deleted(&two_are_left(set(2)), LEAST, "etcd-1").await, "allow", "has 2 members");
 }
 
@@ -166,7 +182,7 @@ async fn an_unreadable_owner_makes_the_size_unknown() {
         let fake = two_are_left(|_| {}).with_error("statefulsets");
         for name in ["etcd-0", "etcd-1"] {
             let ruling = deleted(&fake, &yaml, name).await;
-            assert_ruling(&ruling, "unknown", "how many members it is to have cannot be seen");
+            assert_ruling(&ruling, "unknown", "cannot read the expected number of members");
         }
         let strict = format!("warnings: {{smallCluster: deny}}\n{yaml}");
         assert_eq!(verdict_of(&deleted(&fake, &strict, "etcd-1").await), "deny");
@@ -177,7 +193,11 @@ async fn an_unreadable_owner_makes_the_size_unknown() {
     let ill = two_are_left(|s| s.members.get_mut("etcd-0").unwrap().behind = 9000).with_error("statefulsets");
     assert_ruling(&deleted(&ill, LEAST, "etcd-1").await, "deny", "the other member is not healthy");
     let fake = two_are_left(|s| made(s, &json!({"size": 3}))).with_error("etcdclusters");
-    assert_ruling(&deleted(&fake, NAMED, "etcd-1").await, "unknown", "cannot be seen");
+    assert_ruling(
+        &deleted(&fake, NAMED, "etcd-1").await,
+        "unknown",
+        "cannot read the expected number of members",
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -202,14 +222,14 @@ async fn deleting_one_of_several_statefulsets_is_not_a_teardown() {
         assert_ruling(
             &deleted_by(&short, TOGETHER, "etcd-1", CONTROLLER, |_| {}).await,
             "deny",
-            "only 1 other member",
+            "1 of 3 members would be left",
         );
         // The member without an owner does not count, so the others wait.
         let well = || Fake::of(3).with(change);
         for name in ["etcd-0", "etcd-2"] {
             let ruling = deleted(&well(), TOGETHER, name).await;
-            assert_ruling(&ruling, "deny", "only 1 other member is healthy");
-            assert_ruling(&ruling, "deny", "what makes its pod is going");
+            assert_ruling(&ruling, "deny", "1 of 3 members would be left");
+            assert_ruling(&ruling, "deny", "its owner is deleted");
         }
         let fake = well();
         assert_ruling(&deleted_by(&fake, TOGETHER, "etcd-1", CONTROLLER, |_| {}).await, "allow", "");
@@ -245,23 +265,15 @@ async fn a_scaled_down_member_of_two_must_leave_the_list_first() {
     };
     for user in ["ann", CONTROLLER] {
         let ruling = deleted_by(&to(1), LEAST, "etcd-1", user, |_| {}).await;
-        assert_ruling(&ruling, "deny", "is not to have it any more");
+        assert_ruling(&ruling, "deny", "does not create its pod again");
         assert_ruling(
             &ruling,
             "deny",
-            "Take it out of the list first: kubectl -n db exec etcd-0 -- etcdctl member remove b ",
+            "remove the member first: kubectl -n db exec etcd-0 -- etcdctl member remove b ",
         );
-        assert_ruling(
-            &deleted_by(&to(2), LEAST, "etcd-1", user, |_| {}).await,
-            "allow",
-            "the ensemble has 2",
-        );
+        assert_ruling(&deleted_by(&to(2), LEAST, "etcd-1", user, |_| {}).await, "allow", "the cluster has 2");
         // The other member comes back.
-        assert_ruling(
-            &deleted_by(&to(1), LEAST, "etcd-0", user, |_| {}).await,
-            "allow",
-            "the ensemble has 2",
-        );
+        assert_ruling(&deleted_by(&to(1), LEAST, "etcd-0", user, |_| {}).await, "allow", "the cluster has 2");
     }
     // A member that was removed from the list stops, and its pod is allowed.
     let ended = to(1).with(|s| s.members.retain(|name, _| name != "etcd-1"));
@@ -274,11 +286,7 @@ async fn a_scaled_down_member_of_two_must_leave_the_list_first() {
     let dead = to(1).leaderless().with(|s| {
         s.members.get_mut("etcd-1").unwrap().reply = Reply::NoResponse(cause::TIMEOUT);
     });
-    assert_ruling(
-        &deleted_by(&dead, LEAST, "etcd-1", CONTROLLER, |_| {}).await,
-        "allow",
-        "the quorum is lost",
-    );
+    assert_ruling(&deleted_by(&dead, LEAST, "etcd-1", CONTROLLER, |_| {}).await, "allow", "quorum is lost");
     // A single member is not scaled away either.
     let last = Fake::of(3).with(|s| {
         each_its_own(s);
@@ -288,17 +296,24 @@ async fn a_scaled_down_member_of_two_must_leave_the_list_first() {
         drop(s.others.remove(&("statefulsets", "a".to_owned())));
     });
     let one = with(TOGETHER, "expectedMembers: 1");
-    assert_ruling(&deleted_by(&last, &one, "etcd-0", CONTROLLER, |_| {}).await, "deny", "nobody says that");
+    assert_ruling(
+        &deleted_by(&last, &one, "etcd-0", CONTROLLER, |_| {}).await,
+        "deny",
+        "expected number of members is not configured",
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_failed_scale_up_can_be_scaled_back() {
     let up = || Fake::of(3).with(|s| s.members.retain(|name, _| name != "etcd-2"));
     let ruling = deleted(&up(), LEAST, "etcd-1").await;
-    assert_ruling(&ruling, "deny", "2 of the 3 members that");
-    assert_ruling(&ruling, "deny", "scale it back: kubectl -n db scale statefulset etcd --replicas=2");
+    assert_ruling(&ruling, "deny", "only 2 of 3 expected members vote");
+    assert_ruling(&ruling, "deny", "undo the scale-up: kubectl -n db scale statefulset etcd --replicas=2");
     // Not if that would delete a voter.
     let other = Fake::of(3).with(|s| s.members.retain(|name, _| name != "etcd-1"));
     let text = text_of(&deleted(&other, LEAST, "etcd-2").await);
-    assert!(text.contains("2 of the 3 members that") && !text.contains("scale it back"), "{text}");
+    assert!(
+        text.contains("only 2 of 3 expected members vote") && !text.contains("undo the scale-up"),
+        "{text}"
+    );
 }

@@ -46,7 +46,7 @@ async fn a_rogue_pod_confirms_no_member() {
 #[tokio::test(start_paused = true)]
 async fn a_pod_of_another_cluster_is_allowed() {
     let fake = rogue_pod(|_| {}).with(|s| s.members.get_mut("etcd-2").unwrap().reply = Reply::Full);
-    assert_ruling(&evicted(&fake, LEAST, "etcd-9").await, "allow", "it is of another ensemble, 7");
+    assert_ruling(&evicted(&fake, LEAST, "etcd-9").await, "allow", "it belongs to another etcd cluster (7)");
     assert_ruling(&evicted(&fake, LEAST, "etcd-1").await, "allow", "");
 }
 
@@ -61,7 +61,7 @@ async fn failed_reads_are_unknown_and_members_that_are_down_are_not() {
         assert_ruling(&deleted(&fake, LEAST, "etcd-1").await, "unknown", &format!("etcd-3: {code}"));
     }
     let down = Fake::of(5).down(&["etcd-3", "etcd-4"]);
-    assert_ruling(&deleted(&down, LEAST, "etcd-1").await, "deny", "only 2 other members");
+    assert_ruling(&deleted(&down, LEAST, "etcd-1").await, "deny", "2 of 5 members would be left");
     let all = Fake::of(3).with(|s| {
         for one in s.members.values_mut() {
             one.reply = Reply::NoResponse(cause::TLS);
@@ -103,13 +103,13 @@ async fn refused_connections_may_mean_a_wrong_port() {
 async fn two_leaders_of_one_term_count_as_none() {
     let fake =
         Fake::of(3).with(|s| s.members.get_mut("etcd-2").unwrap().leader = ReportedLeader::FakeMember(12));
-    assert_ruling(&deleted(&fake, LEAST, "etcd-1").await, "deny", "nobody leads");
+    assert_ruling(&deleted(&fake, LEAST, "etcd-1").await, "deny", "the cluster has no leader");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_leader_that_is_not_listed_does_not_count() {
     let fake = Fake::of(3).with(|s| s.leader = Some(99));
-    assert_ruling(&deleted(&fake, LEAST, "etcd-1").await, "deny", "nobody leads");
+    assert_ruling(&deleted(&fake, LEAST, "etcd-1").await, "deny", "the cluster has no leader");
 }
 
 #[tokio::test(start_paused = true)]
@@ -124,18 +124,14 @@ async fn members_without_pods_do_not_count() {
             })
             .collect();
     });
-    assert_ruling(
-        &deleted(&fake, LEAST, "etcd-1").await,
-        "deny",
-        "far-90  -            -       -  no pod answers as it",
-    );
+    assert_ruling(&deleted(&fake, LEAST, "etcd-1").await, "deny", "far-90 - no pod answers as this member");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_pod_without_an_address_does_not_count() {
     for address in ["", "etcd.evil.example", "127.0.0.1/../x"] {
         let fake = Fake::of(3).with(|s| s.pods[2]["status"]["podIP"] = address.into());
-        assert_ruling(&deleted(&fake, LEAST, "etcd-1").await, "deny", "only 1 other member");
+        assert_ruling(&deleted(&fake, LEAST, "etcd-1").await, "deny", "1 of 3 members would be left");
     }
 }
 
@@ -145,7 +141,7 @@ async fn failed_reads_of_the_api_server_are_unknown() {
     assert_ruling(
         &deleted(&fake, LEAST, "etcd-1").await,
         "unknown",
-        "durward manifests --config durward.yaml --only rbac | kubectl apply -f -",
+        "durward manifests -c durward.yaml --only rbac | kubectl apply -f -",
     );
     assert_ruling(&evicted(&fake, LEAST, "etcd-1").await, "unknown", "pods may not be read");
     // These objects only allow deletions earlier.
@@ -164,7 +160,7 @@ async fn a_pod_that_is_not_listed_is_unknown() {
     assert_ruling(
         &review(&fake.guard(LEAST), &delete("etcd-1", |_| {})).await,
         "unknown",
-        "looks at another cluster",
+        "of the cluster that Durward reads",
     );
 }
 
@@ -190,7 +186,7 @@ async fn foreign_names_add_no_line() {
         }];
     });
     let text = text_of(&deleted(&fake, LEAST, "etcd-1").await);
-    assert!(text.contains("\n  x etcd-2 healthy  -            -       -  no pod answers as it\n"), "{text}");
+    assert!(text.contains("\n  x etcd-2 healthy - no pod answers as this member\n"), "{text}");
 }
 
 /// Returns eight pods in one group: five of one etcd cluster, and three of another, whose leader is `etcd-5`.
@@ -213,8 +209,8 @@ async fn the_smaller_of_two_clusters_in_one_group_is_unknown() {
     for (yaml, have_a_set) in [(TOGETHER, true), (LEAST, false)] {
         for name in ["etcd-5", "etcd-6", "etcd-7"] {
             let ruling = deleted(&two_in_one(have_a_set), yaml, name).await;
-            assert_ruling(&ruling, "unknown", "give each ensemble an entry with a selector of its own");
-            assert_ruling(&ruling, "unknown", "it is of another ensemble, 7");
+            assert_ruling(&ruling, "unknown", "give each etcd cluster its own entry");
+            assert_ruling(&ruling, "unknown", "it belongs to another etcd cluster (7)");
         }
         // The others count by their own list.
         assert_ruling(&deleted(&two_in_one(have_a_set), yaml, "etcd-1").await, "allow", "");
@@ -223,11 +219,15 @@ async fn the_smaller_of_two_clusters_in_one_group_is_unknown() {
                 s.members.get_mut(name).unwrap().behind = 9000;
             }
         });
-        assert_ruling(&deleted(&lags, yaml, "etcd-1").await, "deny", "only 2 other members");
+        assert_ruling(&deleted(&lags, yaml, "etcd-1").await, "deny", "2 of 5 members would be left");
         // A pod without a response may belong to either.
         let unreachable = two_in_one(have_a_set)
             .with(|s| s.members.get_mut("etcd-7").unwrap().reply = Reply::NoResponse(cause::TIMEOUT));
-        assert_ruling(&deleted(&unreachable, yaml, "etcd-7").await, "unknown", "two ensembles");
+        assert_ruling(
+            &deleted(&unreachable, yaml, "etcd-7").await,
+            "unknown",
+            "etcd-7: timeout (and 1 more)",
+        );
     }
 }
 
@@ -242,7 +242,7 @@ async fn recreated_members_do_not_exclude_the_one_with_the_data() {
         s.members.get_mut("etcd-0").unwrap().reply = Reply::ReadHangs;
         s.listed = [91, 92].map(|id| Member { id, name: format!("old-{id}"), ..Member::default() }).into();
     });
-    assert_ruling(&deleted(&fake, LEAST, "etcd-0").await, "unknown", "two ensembles");
+    assert_ruling(&deleted(&fake, LEAST, "etcd-0").await, "unknown", "pods of two etcd clusters");
 }
 
 #[tokio::test(start_paused = true)]
@@ -286,9 +286,9 @@ async fn without_a_gateway_and_a_statefulset_the_size_is_unknown() {
             drop(pod["metadata"].as_object_mut().unwrap().remove("ownerReferences"));
         }
     });
-    assert_ruling(&deleted(&alone, LEAST, "etcd-1").await, "unknown", "how many members there are");
+    assert_ruling(&deleted(&alone, LEAST, "etcd-1").await, "unknown", "their number is unknown");
     // One of several `StatefulSets` does not declare the size.
-    assert_ruling(&deleted(&degraded(), TOGETHER, "etcd-1").await, "unknown", "how many members there are");
+    assert_ruling(&deleted(&degraded(), TOGETHER, "etcd-1").await, "unknown", "their number is unknown");
     assert_ruling(&deleted(&degraded(), LEAST, "etcd-1").await, "allow", "");
 }
 
@@ -317,11 +317,11 @@ async fn a_corrupt_alarm_without_a_member_denies_all_members() {
     let fake = || Fake::of(3).with(|s| s.alarms = vec![alarm(0, AlarmKind::Corrupt)]);
     for name in ["etcd-0", "etcd-1"] {
         let ruling = deleted(&fake(), LEAST, name).await;
-        assert_ruling(&ruling, "deny", "the alarm CORRUPT names no member");
+        assert_ruling(&ruling, "deny", "CORRUPT alarm without naming a member");
         assert_ruling(
             &ruling,
             "deny",
-            "etcd-2  follower     4       0  not healthy: the data of the ensemble is",
+            "etcd-2 follower term 4 0 behind unhealthy: a CORRUPT alarm names no member",
         );
         assert!(fake().state().actions.is_empty());
     }
@@ -329,8 +329,8 @@ async fn a_corrupt_alarm_without_a_member_denies_all_members() {
     assert_ruling(
         &deleted(&fake().down(&["etcd-2"]), LEAST, "etcd-2").await,
         "allow",
-        "the others are not known to be a quorum",
+        "the other members may not have quorum",
     );
     let removed = fake().with(|s| s.members.get_mut("etcd-2").unwrap().cluster = 7);
-    assert_ruling(&deleted(&removed, LEAST, "etcd-2").await, "allow", "it is of another ensemble");
+    assert_ruling(&deleted(&removed, LEAST, "etcd-2").await, "allow", "it belongs to another etcd cluster");
 }

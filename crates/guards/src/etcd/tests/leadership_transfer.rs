@@ -29,9 +29,9 @@ async fn while_it_hands_over(fake: &Fake, other: &[u8]) -> (Ruling, Ruling) {
 async fn the_successor_stays_during_the_transfer() {
     let fake = Fake::of(5).with(|s| s.transfer_turns = LONG);
     let (leader, successor) = while_it_hands_over(&fake, &delete("etcd-1", |_| {})).await;
-    assert_ruling(&leader, "allow", "leadership moved to etcd-1 before");
-    assert_ruling(&successor, "deny", "leadership is on its way to it from etcd-0");
-    assert_ruling(&successor, "deny", "Try again in ten seconds");
+    assert_ruling(&leader, "allow", "leadership was transferred to etcd-1");
+    assert_ruling(&successor, "deny", "etcd-0 is transferring leadership to it");
+    assert_ruling(&successor, "deny", "retry in ten seconds");
     let fake = Fake::of(5).with(|s| s.transfer_turns = LONG);
     let (leader, successor) = while_it_hands_over(&fake, &evict("etcd-1", |_| {})).await;
     assert_ruling(&leader, "allow", "");
@@ -45,7 +45,7 @@ async fn the_successor_stays_during_the_transfer() {
     };
     let successor = delete("etcd-1", |_| {});
     let ((_, successor), ()) = join(while_it_hands_over(&fake, &successor), falling).await;
-    assert_ruling(&successor, "deny", "leadership is on its way to it from etcd-0");
+    assert_ruling(&successor, "deny", "etcd-0 is transferring leadership to it");
 }
 
 #[tokio::test(start_paused = true)]
@@ -84,7 +84,7 @@ async fn two_concurrent_deletions_of_five_never_kill_the_leader() {
 async fn a_leaving_member_is_not_chosen_as_successor() {
     let fake = Fake::of(5);
     assert_ruling(&deleted(&fake, LEAST, "etcd-1").await, "allow", "");
-    assert_ruling(&deleted(&fake, LEAST, "etcd-0").await, "allow", "leadership moved to etcd-2 before");
+    assert_ruling(&deleted(&fake, LEAST, "etcd-0").await, "allow", "leadership was transferred to etcd-2");
     assert_eq!(fake.state().actions, ["reserved etcd-1", "reserved etcd-1 etcd-0", "etcd-0 to 12"]);
 }
 
@@ -94,7 +94,7 @@ async fn refused() -> Fake {
     let fake = Fake::of(5).with(|s| s.transfer_result = Some(TransferResult::Unknown(why)));
     assert_ruling(&deleted(&fake, LEAST, "etcd-0").await, "unknown", "took too long");
     assert_eq!(fake.reservations()[0].to, ["uid-etcd-1"]);
-    assert_ruling(&deleted(&fake, LEAST, "etcd-1").await, "deny", "leadership is on its way to it");
+    assert_ruling(&deleted(&fake, LEAST, "etcd-1").await, "deny", "is transferring leadership to it");
     fake.state().transfer_result = None;
     fake
 }
@@ -119,11 +119,11 @@ async fn a_transfer_ends_with_the_pod_that_transfers() {
     // The successor leads, and transfers leadership itself.
     let fake = refused().await;
     fake.state().leader = Some(11);
-    assert_ruling(&deleted(&fake, LEAST, "etcd-1").await, "allow", "leadership moved to etcd-2 before");
+    assert_ruling(&deleted(&fake, LEAST, "etcd-1").await, "allow", "leadership was transferred to etcd-2");
     // The reservation expired.
     let fake = refused().await;
     fake.state().elapsed = Duration::from_secs(38);
-    assert_ruling(&deleted(&fake, LEAST, "etcd-1").await, "deny", "leadership is on its way to it");
+    assert_ruling(&deleted(&fake, LEAST, "etcd-1").await, "deny", "is transferring leadership to it");
     fake.state().elapsed = Duration::from_secs(39);
     assert_ruling(&deleted(&fake, LEAST, "etcd-1").await, "allow", "");
 }
@@ -137,7 +137,7 @@ async fn concurrent_reviews_of_the_leader_keep_both_successors() {
     fake.set("etcd-1", Reply::Full);
     assert_eq!(fake.reservations()[0].to, ["uid-etcd-1", "uid-etcd-2"]);
     for name in ["etcd-1", "etcd-2"] {
-        assert_ruling(&deleted(&fake, LEAST, name).await, "deny", "leadership is on its way to it");
+        assert_ruling(&deleted(&fake, LEAST, name).await, "deny", "is transferring leadership to it");
     }
     assert_ruling(&deleted(&fake, LEAST, "etcd-3").await, "allow", "");
 }
@@ -150,9 +150,17 @@ async fn a_leader_that_never_transfers_does_not_block_others_forever() {
         fake.state().elapsed = Duration::from_secs(seconds);
         let ruling = evicted(&fake, LEAST, "etcd-0").await;
         // A transfer must end before the reservation expires.
-        let text = if seconds <= 30 { "cannot be asked to hand over" } else { "ends while leadership moves" };
+        let text = if seconds <= 30 {
+            "cannot transfer leadership on request"
+        } else {
+            "expires during the transfer"
+        };
         assert_ruling(&ruling, "deny", text);
-        assert_ruling(&evicted(&fake, LEAST, "etcd-1").await, "deny", "asked for or let go a moment ago");
+        assert_ruling(
+            &evicted(&fake, LEAST, "etcd-1").await,
+            "deny",
+            "its deletion was requested a moment ago",
+        );
         let held = fake.reservations()[0].since.as_second() - super::super::fixture::NOW;
         assert_eq!(held, 8, "it is noted once, not at each try");
     }
@@ -160,17 +168,21 @@ async fn a_leader_that_never_transfers_does_not_block_others_forever() {
     assert_ruling(&evicted(&fake, LEAST, "etcd-1").await, "allow", "");
     // The leader itself is allowed later.
     let fake = Fake::of(3).with(|s| s.transfer_result = Some(TransferResult::Unsupported));
-    assert_ruling(&evicted(&fake, LEAST, "etcd-0").await, "deny", "cannot be asked to hand over");
+    assert_ruling(&evicted(&fake, LEAST, "etcd-0").await, "deny", "cannot transfer leadership on request");
     fake.state().elapsed = first + Duration::from_secs(1);
     fake.state().transfer_result = None;
-    assert_ruling(&evicted(&fake, LEAST, "etcd-0").await, "allow", "leadership moved to etcd-1");
+    assert_ruling(&evicted(&fake, LEAST, "etcd-0").await, "allow", "leadership was transferred to etcd-1");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_leader_is_allowed_when_most_members_report_the_new_leader() {
     for members in [3, 5] {
         let fake = Fake::of(members).with(|s| s.unseen_for = 40);
-        assert_ruling(&deleted(&fake, LEAST, "etcd-0").await, "allow", "leadership moved to etcd-1 before");
+        assert_ruling(
+            &deleted(&fake, LEAST, "etcd-0").await,
+            "allow",
+            "leadership was transferred to etcd-1",
+        );
         assert_eq!(fake.state().actions, ["reserved etcd-0", "etcd-0 to 11"], "it is told once");
         assert_eq!(fake.state().before, None, "not all had seen it");
     }
@@ -179,12 +191,12 @@ async fn a_leader_is_allowed_when_most_members_report_the_new_leader() {
 #[tokio::test(start_paused = true)]
 async fn another_successor_does_not_renew_the_reservation() {
     let fake = Fake::of(5).with(|s| s.transfer_result = Some(TransferResult::Unsupported));
-    assert_ruling(&evicted(&fake, LEAST, "etcd-0").await, "deny", "cannot be asked to hand over");
+    assert_ruling(&evicted(&fake, LEAST, "etcd-0").await, "deny", "cannot transfer leadership on request");
     let before = fake.reservations()[0].clone();
     assert_eq!(before.to, ["uid-etcd-1"]);
     fake.state().elapsed = Duration::from_secs(10);
     fake.set("etcd-1", Reply::ReadHangs);
-    assert_ruling(&evicted(&fake, LEAST, "etcd-0").await, "deny", "cannot be asked to hand over");
+    assert_ruling(&evicted(&fake, LEAST, "etcd-0").await, "deny", "cannot transfer leadership on request");
     let after = fake.reservations()[0].clone();
     assert_eq!(after.to, ["uid-etcd-1", "uid-etcd-2"]);
     assert_eq!((after.since, after.first), (before.since, before.first));
@@ -245,14 +257,14 @@ async fn failing_retries_back_off_after_a_minute_until_the_reservation_expired()
     }
     // The last reservation is for a review that ended at 68.3 s, and expires 30 s later.
     for seconds in [70, 90, 99, 125] {
-        let why = "it has been asked for in vain since 2026-11-21T10:00:00Z, and nobody else of the ensemble could go meanwhile: for a minute others go first";
+        let why = "deleting it has failed repeatedly since 2026-11-21T10:00:00Z; for a minute, other members go first";
         assert_ruling(&at(seconds).await, "deny", why);
         let dry = evict("etcd-1", |r| r["dryRun"] = true.into());
-        assert_ruling(&review(&fake.guard(LEAST), &dry).await, "deny", "for a minute others go first");
+        assert_ruling(&review(&fake.guard(LEAST), &dry).await, "deny", "other members go first");
     }
     assert_ruling(&at(129).await, "allow", "");
     assert_ruling(&at(189).await, "allow", "");
-    assert_ruling(&at(200).await, "deny", "in vain since 2026-11-21T10:02:09Z");
+    assert_ruling(&at(200).await, "deny", "failed repeatedly since 2026-11-21T10:02:09Z");
     // Unhealthy members and pods that are being deleted need no backoff.
     fake.set("etcd-1", Reply::NoResponse(cause::NOT_LISTENING));
     assert_ruling(&at(205).await, "allow", "");
