@@ -24,7 +24,7 @@ fn unknown_policy_differs_for_users_and_controllers(context: &'static TestContex
     }
     let by_controller = controller(cluster)?;
     for removal in Removal::ALL {
-        removal.dry_run(cluster.api(), &pods, "etcd-0")?.denied()?.with_message(&["could not be checked"])?;
+        removal.dry_run(cluster.api(), &pods, "etcd-0")?.denied()?.with_message(&["cannot check etcd quorum"])?;
         removal
             .dry_run(&by_controller.api, &pods, "etcd-0")?
             .allowed()?
@@ -45,7 +45,7 @@ fn warnings_can_be_configured_as_denials(context: &'static TestContext) -> Resul
     let empty = json!([{"name": "data", "emptyDir": {}}]);
     let losing = etcd.pods_like(&ns, |pod| pod["spec"]["volumes"] = empty)?;
     let follower = etcd.follower()?.name().to_owned();
-    dry_run(&losing, &follower)?.denied()?.with_message(&["what the member has written is lost"])?;
+    dry_run(&losing, &follower)?.denied()?.with_message(&["its data is lost"])?;
 
     let ns = namespace(cluster, "denied", Profile::Allow)?;
     let pods = etcd.pods_in(&ns)?;
@@ -57,7 +57,7 @@ fn warnings_can_be_configured_as_denials(context: &'static TestContext) -> Resul
         .with_message(&["killed at once"])?;
     dry_run(&pods, &leader)?.allowed()?;
     etcd.add_learner(context)?;
-    dry_run(&pods, &follower)?.denied()?.with_message(&["its membership is changing"])?;
+    dry_run(&pods, &follower)?.denied()?.with_message(&["the membership is changing"])?;
 
     let ns = namespace(cluster, "denied", Profile::Allow)?;
     let one = EtcdCluster::of(1).start(context)?;
@@ -74,7 +74,7 @@ fn audit_mode_allows_everything_and_warns(context: &'static TestContext) -> Resu
     let pods = etcd.pods_in(&ns)?;
     let followers = etcd.followers()?;
     let _stopped = followers[0].stop()?;
-    dry_run(&pods, followers[1].name())?.allowed()?.with_warning("only 1 other member is healthy")?;
+    dry_run(&pods, followers[1].name())?.allowed()?.with_warning("1 of 3 members would be left")?;
     let would = durward.metrics()?.sum("durward_would_deny_total", &[("guard", "etcd")]);
     ensure!(would > 0.5, "no denial of the audit mode was counted");
     Ok(())
@@ -85,7 +85,7 @@ fn also_guard_denies_users_and_warns_controllers(context: &'static TestContext) 
     let cluster = scratch(context)?;
     let keys = ["alsoProtect: [scale, statefulsets, persistentvolumeclaims, poddisruptionbudgets]"];
     let (_installation, _durward) = installed(context, cluster, &keys)?;
-    let ns = namespace(cluster, "above", Profile::Transfer)?;
+    let ns = namespace(cluster, "related", Profile::Transfer)?;
     let etcd = EtcdCluster::of(3).start(context)?;
     let pods = etcd.pods_in(&ns)?;
     let api = cluster.api();
@@ -115,7 +115,7 @@ fn also_guard_denies_users_and_warns_controllers(context: &'static TestContext) 
     let by_controller = controller(cluster)?;
     for path in &paths {
         let dry_run = format!("{path}?dryRun=All");
-        attempt(api.delete(&dry_run)?).denied()?.with_message(&["cannot be deleted"])?;
+        attempt(api.delete(&dry_run)?).denied()?.with_message(&["cannot delete"])?;
         let passed = attempt(by_controller.api.delete(&dry_run)?).allowed()?;
         passed.with_warning("etcd: ")?;
         ensure!(api.get(path)?.is_success(), "{path} was deleted");
@@ -127,15 +127,15 @@ fn also_guard_denies_users_and_warns_controllers(context: &'static TestContext) 
 fn the_override_needs_the_verb_or_reason_and_expiry(context: &'static TestContext) -> Result<()> {
     let cluster = scratch(context)?;
     let (installation, durward) = installed(context, cluster, &[])?;
-    let ns = namespace(cluster, "glass", Profile::Transfer)?;
+    let ns = namespace(cluster, "override", Profile::Transfer)?;
     let etcd = EtcdCluster::of(3).start(context)?;
     let pods = etcd.pods_in(&ns)?;
     let followers = etcd.followers()?;
     let _stopped = followers[0].stop()?;
     let name = followers[1].name();
     let may_delete = json!({"apiGroups": [""], "resources": ["pods", "pods/eviction"], "verbs": ["*"]});
-    allow(cluster, "glass-alice", &json!([may_delete]), "glass-alice")?;
-    let alice = cluster.user("glass-alice", &[])?;
+    allow(cluster, "override-alice", &json!([may_delete]), "override-alice")?;
+    let alice = cluster.user("override-alice", &[])?;
     alice.await_permitted(&pods.path(name))?;
     let annotate = |annotations: Value| {
         let change = json!({"metadata": {"annotations": annotations}});
@@ -156,7 +156,7 @@ fn the_override_needs_the_verb_or_reason_and_expiry(context: &'static TestContex
     )?;
     for removal in Removal::ALL {
         let passed = removal.dry_run(&alice.api, &pods, name)?.allowed()?;
-        passed.with_warning("passes unchecked")?.with_warning("disk of etcd-1 is gone")?;
+        passed.with_warning("is not checked")?.with_warning("disk of etcd-1 is gone")?;
     }
     drop(durward);
     Removal::Delete.dry_run(&alice.api, &pods, name)?.not_reviewed()?;

@@ -155,7 +155,7 @@ pub(super) fn await_guard(cluster: &Cluster) -> Result<()> {
     })?;
     until("pods of etcd to be guarded", || {
         let response = dry_run(&pods, "etcd-0")?.describe();
-        let is_guarded = response.contains("could not be asked for its status");
+        let is_guarded = response.contains("cannot check etcd quorum");
         Ok((is_guarded, response))
     })
 }

@@ -19,7 +19,7 @@ fn leader_refuse_denies_users_and_transfers_for_controllers(context: &'static Te
     let leader = etcd.leader()?;
     for removal in Removal::ALL {
         let removal = removal.send(cluster.api(), &pods, leader.name())?.denied()?;
-        removal.with_message(&["it leads the ensemble", "onLeaderDelete: deny", "etcdctl move-leader"])?;
+        removal.with_message(&["it is the etcd leader", "onLeaderDelete: deny"])?;
     }
     ensure!(etcd.leader()?.name() == leader.name(), "a denied leader transferred leadership");
     ensure!(
@@ -31,7 +31,7 @@ fn leader_refuse_denies_users_and_transfers_for_controllers(context: &'static Te
     pods.replace(follower)?;
     // Otherwise a rolling update would never complete.
     let set = controller(cluster)?;
-    Removal::Delete.send(&set.api, &pods, leader.name())?.allowed()?.with_warning("leadership moved to")?;
+    Removal::Delete.send(&set.api, &pods, leader.name())?.allowed()?.with_warning("leadership was transferred to")?;
     ensure!(etcd.leader()?.name() != leader.name(), "the deleted member still leads");
     Ok(())
 }
@@ -47,17 +47,17 @@ fn leader_allow_warns_and_transfers_nothing(context: &'static TestContext) -> Re
     let pods = etcd.pods_in(&ns)?;
     let leader = etcd.leader()?;
     let api = ns.cluster().api();
-    dry_run(&pods, leader.name())?.allowed()?.with_warning("it leads")?;
+    dry_run(&pods, leader.name())?.allowed()?.with_warning("it is the leader")?;
     Removal::Delete
         .send_with_grace(api, &pods, leader.name(), 60)?
         .allowed()?
-        .with_warning("the ensemble elects another when it is gone")?;
+        .with_warning("the cluster elects another one")?;
     ensure!(etcd.leader()?.name() == leader.name(), "it transferred leadership without need");
     // A terminating pod gets a shorter grace period. This cannot be denied and is a warning.
     Removal::Delete
         .send_with_grace(api, &pods, leader.name(), 0)?
         .allowed()?
-        .with_warning("it still leads")
+        .with_warning("it is still the leader")
         .map(drop)
 }
 
@@ -70,7 +70,7 @@ fn a_force_deleted_leader_transfers_leadership_first(context: &'static TestConte
     let output =
         kubectl.run(&["-n", ns.name(), "delete", "pod", leader.name(), "--force", "--grace-period=0"])?;
     let output = output.succeeded()?.stderr;
-    ensure!(output.contains("leadership moved to"), "{output}");
+    ensure!(output.contains("leadership was transferred to"), "{output}");
     ensure!(etcd.leader()?.name() != leader.name(), "the deleted member still leads");
     Ok(())
 }
@@ -87,7 +87,7 @@ fn a_dry_run_transfers_and_reserves_nothing(context: &'static TestContext) -> Re
             removal.dry_run(cluster.api(), &pods, leader.name())?,
             removal.dry_run_by_options(cluster.api(), &pods, leader.name())?,
         ] {
-            attempt.allowed()?.with_warning("it leads, and would hand over to etcd-")?;
+            attempt.allowed()?.with_warning("it is the leader and would transfer leadership to etcd-")?;
         }
         removal.dry_run(cluster.api(), &pods, one.name())?.allowed()?.without_warnings()?;
     }
@@ -127,7 +127,7 @@ fn leadership_goes_to_no_member_that_leaves_soon(context: &'static TestContext) 
     let verdict = dry_run(&pods, leader.name())?.allowed()?;
     let verdict = verdict.without_text(&[going.name(), cordoned.name()])?;
     let response = verdict.describe();
-    let names_target = |member: &Member| response.contains(&format!("would hand over to {}", member.name()));
+    let names_target = |member: &Member| response.contains(&format!("would transfer leadership to {}", member.name()));
     ensure!(names_target(next) || names_target(other), "{response}");
     Ok(())
 }
@@ -142,21 +142,21 @@ fn without_the_gateway_users_can_delete_only_followers(context: &'static TestCon
         let roles = etcd.roles_by_metrics()?;
         let leader = roles.iter().find(|(_, leads)| *leads).context("no member leads")?.0;
         let follower = roles.iter().find(|(_, leads)| !*leads).context("no member follows")?.0;
-        dry_run(&pods, leader.name())?.denied()?.with_message(&["it leads", "without its JSON gateway"])?;
+        dry_run(&pods, leader.name())?.denied()?.with_message(&["it is the etcd leader", "no JSON gateway"])?;
         dry_run(&pods, follower.name())?.allowed()?.with_warning("no JSON gateway")?;
         let set = controller(cluster)?;
         Removal::Delete
             .dry_run(&set.api, &pods, leader.name())?
             .allowed()?
-            .with_warning("cannot be asked to hand over")?;
+            .with_warning("cannot transfer leadership on request")?;
         Removal::Delete
             .dry_run_without_grace(&set.api, &pods, leader.name())?
             .denied()?
-            .with_message(&["without its JSON gateway"])?;
+            .with_message(&["no JSON gateway"])?;
         let _stopped = follower.stop()?;
         let other = roles.iter().find(|(member, leads)| !*leads && member.name() != follower.name());
         let other = other.context("one follower")?.0;
-        delete(&pods, other.name())?.denied()?.with_cause(follower.name(), "Silent")?;
+        delete(&pods, other.name())?.denied()?.with_cause(follower.name(), "NoResponse")?;
     }
     Ok(())
 }

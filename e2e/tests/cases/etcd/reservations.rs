@@ -198,7 +198,7 @@ fn the_reservation_of_a_killed_replica_lasts_30_seconds(context: &'static TestCo
     a.durward.signal(Signal::KILL)?;
     service.set_endpoint(b.durward.reviews())?;
     let (allowed, output) = b.review(&second)?;
-    ensure!(!allowed && output.contains("let go a moment ago"), "{output}");
+    ensure!(!allowed && output.contains("its deletion was requested a moment ago"), "{output}");
     // The same pod is allowed again.
     ensure!(b.review(&first)?.0, "the second deletion is denied");
     until("the reservation to expire", || {
@@ -229,7 +229,7 @@ fn an_eviction_denied_by_a_pdb_keeps_its_reservation(context: &'static TestConte
     delete(&pods, other.name())?
         .denied()?
         .with_cause(one.name(), "Leaving")?
-        .with_message(&["let go a moment ago"])?;
+        .with_message(&["its deletion was requested a moment ago"])?;
     delete(&pods, one.name())?.allowed()?;
     pods.replace(one.name())?;
     delete(&pods, other.name())?.allowed().map(drop)
@@ -248,7 +248,7 @@ fn without_a_reservation_no_healthy_member_is_deleted(context: &'static TestCont
     await_denied("the permission to be removed", try_one)?;
     for name in [one.name(), etcd.leader()?.name()] {
         let denied = delete(&pods, name)?.denied()?;
-        denied.with_message(&["it cannot be noted that it leaves", "leases"])?;
+        denied.with_message(&["Durward cannot record the deletion", "leases"])?;
     }
     let stopped = other.stop()?;
     delete(&pods, other.name())?.allowed()?;

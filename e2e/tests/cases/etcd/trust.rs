@@ -39,7 +39,7 @@ fn await_login(pods: &Pods<'_>, name: &str) -> Result<()> {
 /// Deletes the leader over TLS; it transfers leadership first.
 fn check_transfer(etcd: &EtcdCluster, pods: &Pods<'_>) -> Result<()> {
     let leader = etcd.leader()?.name();
-    delete(pods, leader)?.allowed()?.with_warning("leadership moved to").map(drop)
+    delete(pods, leader)?.allowed()?.with_warning("leadership was transferred to").map(drop)
 }
 
 #[e2e::case]
@@ -65,7 +65,7 @@ fn certificates_of_another_ca_or_name_are_not_trusted(context: &'static TestCont
     let etcd = EtcdCluster::of(3).tls(ServerTls::new(IssuedFor::Addresses, false)?).start(context)?;
     let pods = etcd.pods_in(&ns)?;
     let follower = etcd.follower()?.name();
-    dry_run(&pods, follower)?.denied()?.with_message(&["could not be checked", TRUST])?;
+    dry_run(&pods, follower)?.denied()?.with_message(&["cannot check etcd quorum", TRUST])?;
     apply_secret(&ns, &ServerTls::new(IssuedFor::Addresses, false)?.secret(TRUST))?;
     until("another CA to be read", || {
         let attempt = dry_run(&pods, follower)?;
@@ -83,7 +83,7 @@ fn certificates_of_another_ca_or_name_are_not_trusted(context: &'static TestCont
     apply_secret(&ns, &trust.secret(TRUST))?;
     let named = EtcdCluster::of(3).tls(trust).start(context)?;
     let pods = named.pods_in(&ns)?;
-    dry_run(&pods, named.follower()?.name())?.denied()?.with_message(&["could not be checked"]).map(drop)
+    dry_run(&pods, named.follower()?.name())?.denied()?.with_message(&["cannot check etcd quorum"]).map(drop)
 }
 
 #[e2e::case]
@@ -98,7 +98,7 @@ fn durward_logs_in_if_members_require_it(context: &'static TestContext) -> Resul
         let leader = etcd.leader()?.name();
         etcd.enable_authentication(PASSWORD)?;
         await_login(&pods, leader)?;
-        delete(&pods, leader)?.allowed()?.with_warning("leadership moved to")?;
+        delete(&pods, leader)?.allowed()?.with_warning("leadership was transferred to")?;
     }
     let ns = environment(context)?.namespace("open", Profile::Open)?;
     apply_secret(&ns, &login("another"))?;
@@ -122,7 +122,7 @@ fn members_without_a_configured_login_are_still_contacted(context: &'static Test
         etcd.enable_authentication(PASSWORD)?;
         if release == Release::V3_6 {
             // Version 3.6 reports its status only after a login.
-            dry_run(&pods, follower)?.denied()?.with_message(&["could not be checked"])?;
+            dry_run(&pods, follower)?.denied()?.with_message(&["cannot check etcd quorum"])?;
         } else {
             dry_run(&pods, follower)?.allowed()?;
         }
@@ -145,12 +145,12 @@ fn a_rogue_pod_gets_no_password_and_does_not_count(context: &'static TestContext
     delete(&pods, leader.name())?.denied()?;
     drop(stopped);
     down.await_reads(BACK_WITHIN)?;
-    delete(&pods, "etcd-rogue")?.allowed()?.with_warning("another ensemble")?;
+    delete(&pods, "etcd-rogue")?.allowed()?.with_warning("another etcd cluster")?;
     pods.finish("etcd-rogue")?;
     // A pod that answers with the words of a healthy member does not count either.
     pods.add("etcd-mimic", fake.address())?;
     let _stopped = down.stop()?;
-    delete(&pods, up.name())?.denied()?.with_message(&["another pod says that it is the same member"])?;
+    delete(&pods, up.name())?.denied()?.with_message(&["another pod reports the same member ID"])?;
     ensure!(fake.connections() > 0, "the fake member was never contacted");
 
     let ns = environment(context)?.namespace("secret", Profile::Login)?;
@@ -197,7 +197,7 @@ fn a_process_that_is_not_etcd_does_not_count(context: &'static TestContext) -> R
         pods.set_status(down.name(), &status)?;
         for name in [up.name(), leader.name()] {
             let denied = delete(&pods, name)?.denied().with_context(context)?;
-            denied.with_cause(down.name(), "Silent").and_then(|v| v.within(IN_TIME)).with_context(context)?;
+            denied.with_cause(down.name(), "NoResponse").and_then(|v| v.within(IN_TIME)).with_context(context)?;
         }
         // The other two are a quorum without it.
         dry_run(&pods, down.name())?.allowed().with_context(context)?;

@@ -39,7 +39,7 @@ impl Environment {
         until("pods of etcd to be guarded", || {
             let answer = self.node.cluster().api().delete(&path)?;
             let (status, message) = (answer.status, answer.message());
-            let is_guarded = message.contains("could not be asked");
+            let is_guarded = message.contains("cannot check etcd quorum");
             let seen = || format!("{status}: {message:?}, {:?}", answer.warnings);
             Ok((is_guarded, seen()))
         })

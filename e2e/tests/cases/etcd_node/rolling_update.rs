@@ -187,7 +187,7 @@ fn a_drained_leader_transfers_leadership_and_is_stopped(context: &'static TestCo
         kubectl.run(&["drain", e2e::node::NAME, "--ignore-daemonsets", &selector, "--timeout=100s"])?;
     kubectl.run(&["uncordon", e2e::node::NAME])?.succeeded()?;
     let output = format!("{}{}", drained.stdout, drained.stderr);
-    ensure!(drained.is_success() && output.contains("leadership moved to"), "{output}");
+    ensure!(drained.is_success() && output.contains("leadership was transferred to"), "{output}");
     node.await_workload(&ns, "statefulsets", "etcd")?;
     // Deleting everything at once is a teardown, also of the leader.
     let path = format!("/api/v1/namespaces/{}", ns.name());

@@ -97,7 +97,7 @@ fn the_upstream_manifest_keeps_its_leader(context: &'static TestContext) -> Resu
     let delete = |name: &str| kubectl.run(&["-n", ns.name(), "delete", "pod", name, "--wait=false"]);
     let refused = delete(&leader)?;
     refused.exited_with(1)?;
-    contains_all(&refused.stderr, &["it leads the ensemble", "onLeaderDelete: deny"])?;
+    contains_all(&refused.stderr, &["it is the etcd leader", "onLeaderDelete: deny"])?;
     let allowed = delete(&follower)?;
     ensure!(allowed.is_success(), "deleting a follower was denied: {}", allowed.stderr);
     // The hook has removed the member. In the remaining cluster of two, none can be deleted.
