@@ -9,7 +9,7 @@
 //!
 //! Each check of an admitted pod returns the pod for the next check, or an error that shows the pod.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -414,7 +414,7 @@ fn check_mounts(container: &Value, paths: &[&str]) -> Result<()> {
 }
 
 /// Returns the entries of an object with wanted keys.
-fn entries(object: &Value, wanted: impl Fn(&str) -> bool) -> Vec<(&String, &Value)> {
+fn entries(object: &Value, wanted: impl Fn(&str) -> bool) -> BTreeMap<&String, &Value> {
     object.as_object().into_iter().flatten().filter(|(key, _)| wanted(key)).collect()
 }
 

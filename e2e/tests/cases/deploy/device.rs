@@ -28,7 +28,7 @@ fn a_restricted_pod_gets_the_device_without_host_paths(context: &'static TestCon
 }
 
 #[e2e::case]
-fn backend_device_gives_every_pod_the_device(context: &'static TestContext) -> Result<()> {
+fn mount_method_device_plugin_gives_every_pod_the_device(context: &'static TestContext) -> Result<()> {
     let fixture = exclusive(context)?;
     let shop = fixture.node.namespace("shop")?;
     let configured = fixture.configured("  lxcfs: {mountMethod: devicePlugin}")?;
