@@ -24,6 +24,8 @@ mod member_health;
 mod observe;
 mod output;
 mod plan;
+#[cfg(test)]
+mod reference;
 mod reload;
 mod review;
 mod serve;

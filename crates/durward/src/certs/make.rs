@@ -37,7 +37,7 @@ pub(crate) struct Args {
     /// IP address
     #[arg(long, value_name = "IP")]
     pub(crate) address: Vec<IpAddr>,
-    /// Validity of the serving certificate; a new CA is valid ten times as long
+    /// Validity of the certificate; a new CA is valid ten times as long
     #[arg(long, value_name = "DAYS", default_value_t = 365, value_parser = clap::value_parser!(u32).range(1..=3650))]
     pub(crate) days: u32,
     /// Directory with ca.crt and ca.key, to sign with an existing CA

@@ -56,7 +56,7 @@ fn comment(text: &str, indent: &str, out: &mut String) {
     }
 }
 
-fn sections(key: &Key) -> Vec<Key> {
+pub(crate) fn sections(key: &Key) -> Vec<Key> {
     match &key.shape {
         Shape::Section(keys) => keys.clone(),
         _ => Vec::new(),
@@ -64,7 +64,7 @@ fn sections(key: &Key) -> Vec<Key> {
 }
 
 /// Returns the keys that all guards have, with the defaults of the first one.
-fn common(guards: &[Key]) -> Vec<Key> {
+pub(crate) fn common(guards: &[Key]) -> Vec<Key> {
     let Some((first, others)) = guards.split_first() else { return Vec::new() };
     let has =
         |guard: &Key, key: &Key| sections(guard).iter().any(|own| own.name == key.name && own.doc == key.doc);
@@ -72,7 +72,7 @@ fn common(guards: &[Key]) -> Vec<Key> {
 }
 
 /// Returns the part of a key whose default differs from `base`.
-fn differing(key: &Key, base: &Key) -> Option<Key> {
+pub(crate) fn differing(key: &Key, base: &Key) -> Option<Key> {
     let (Shape::Section(own), Shape::Section(others)) = (&key.shape, &base.shape) else {
         return (key.default != base.default).then(|| key.clone());
     };

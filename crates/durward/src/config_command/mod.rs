@@ -1,7 +1,7 @@
 //! Command `config`: `init`, `check`, `defaults` and `schema`, all derived from the code that reads the configuration. `check`
 //! also tests whether the API server accepts the serving certificate, and prints the effective scope of each guard.
 
-mod defaults;
+pub(crate) mod defaults;
 mod init;
 pub(crate) mod scope;
 

@@ -20,7 +20,7 @@ pub(crate) enum Command {
         after_help = "Examples:\n  durward doctor lxcfs --config durward.yaml\n  durward doctor lxcfs --local\n\nWithout --config, the defaults of the guard are expected.\n\nExit code: 0 all well, 1 something to mend, 2 bad input."
     )]
     Lxcfs(lxcfs::Args),
-    /// Every etcd ensemble: its members, who leads, what cannot be asked and why, and what would become of each pod's deletion now
+    /// Check etcd clusters, and whether each pod could be deleted now
     #[command(
         after_help = "Example:\n  kubectl -n durward-system exec deploy/durward -- durward doctor etcd --config /etc/durward/durward.yaml\n\nAsk as Durward does: in its pod, from where members' addresses can be reached; elsewhere every member is silent. Whether Leases may be written is tried with dryRun=All. Nothing is changed.\n\nExit code: 0 all well, 1 something to mend, 2 bad input."
     )]

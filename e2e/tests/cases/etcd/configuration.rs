@@ -24,7 +24,10 @@ fn unknown_policy_differs_for_users_and_controllers(context: &'static TestContex
     }
     let by_controller = controller(cluster)?;
     for removal in Removal::ALL {
-        removal.dry_run(cluster.api(), &pods, "etcd-0")?.denied()?.with_message(&["cannot check etcd quorum"])?;
+        removal
+            .dry_run(cluster.api(), &pods, "etcd-0")?
+            .denied()?
+            .with_message(&["cannot check etcd quorum"])?;
         removal
             .dry_run(&by_controller.api, &pods, "etcd-0")?
             .allowed()?

@@ -31,7 +31,10 @@ fn leader_refuse_denies_users_and_transfers_for_controllers(context: &'static Te
     pods.replace(follower)?;
     // Otherwise a rolling update would never complete.
     let set = controller(cluster)?;
-    Removal::Delete.send(&set.api, &pods, leader.name())?.allowed()?.with_warning("leadership was transferred to")?;
+    Removal::Delete
+        .send(&set.api, &pods, leader.name())?
+        .allowed()?
+        .with_warning("leadership was transferred to")?;
     ensure!(etcd.leader()?.name() != leader.name(), "the deleted member still leads");
     Ok(())
 }
@@ -127,7 +130,8 @@ fn leadership_goes_to_no_member_that_leaves_soon(context: &'static TestContext) 
     let verdict = dry_run(&pods, leader.name())?.allowed()?;
     let verdict = verdict.without_text(&[going.name(), cordoned.name()])?;
     let response = verdict.describe();
-    let names_target = |member: &Member| response.contains(&format!("would transfer leadership to {}", member.name()));
+    let names_target =
+        |member: &Member| response.contains(&format!("would transfer leadership to {}", member.name()));
     ensure!(names_target(next) || names_target(other), "{response}");
     Ok(())
 }
@@ -142,7 +146,9 @@ fn without_the_gateway_users_can_delete_only_followers(context: &'static TestCon
         let roles = etcd.roles_by_metrics()?;
         let leader = roles.iter().find(|(_, leads)| *leads).context("no member leads")?.0;
         let follower = roles.iter().find(|(_, leads)| !*leads).context("no member follows")?.0;
-        dry_run(&pods, leader.name())?.denied()?.with_message(&["it is the etcd leader", "no JSON gateway"])?;
+        dry_run(&pods, leader.name())?
+            .denied()?
+            .with_message(&["it is the etcd leader", "no JSON gateway"])?;
         dry_run(&pods, follower.name())?.allowed()?.with_warning("no JSON gateway")?;
         let set = controller(cluster)?;
         Removal::Delete

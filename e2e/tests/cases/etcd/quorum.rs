@@ -45,8 +45,10 @@ fn each_can_be_deleted(context: &'static TestContext, release: Release) -> Resul
     pods.replace(follower.name())?;
     for removal in [Removal::Evict, Removal::EvictBeta, Removal::Delete] {
         let leader = etcd.leader()?;
-        let verdict =
-            removal.send(api, &pods, leader.name())?.allowed()?.with_warning("leadership was transferred to etcd-")?;
+        let verdict = removal
+            .send(api, &pods, leader.name())?
+            .allowed()?
+            .with_warning("leadership was transferred to etcd-")?;
         let next = etcd.leader()?;
         ensure!(next.name() != leader.name(), "the deleted member still leads: {}", verdict.describe());
         verdict.with_warning(&format!("leadership was transferred to {}", next.name()))?;
@@ -70,11 +72,7 @@ fn with_one_of_three_down_only_that_one_can_be_deleted(context: &'static TestCon
                 removal
                     .send(ns.cluster().api(), &pods, name)?
                     .denied()?
-                    .with_message(&[
-                        name,
-                        "1 of 3 members would be left, 2 are needed",
-                        down.name(),
-                    ])?
+                    .with_message(&[name, "1 of 3 members would be left, 2 are needed", down.name()])?
                     .with_cause(down.name(), "NoResponse")?;
                 ensure!(!pods.is_terminating(name)?, "{name} was deleted");
             }
@@ -101,9 +99,7 @@ fn two_of_five_can_be_down_but_not_three(context: &'static TestContext) -> Resul
     let first = one.kill()?;
     dry_run(&pods, two.name())?.allowed()?;
     let second = two.kill()?;
-    delete(&pods, three.name())?
-        .denied()?
-        .with_message(&["2 of 5 members would be left, 3 are needed"])?;
+    delete(&pods, three.name())?.denied()?.with_message(&["2 of 5 members would be left, 3 are needed"])?;
     evict(&pods, etcd.leader()?.name())?.denied()?;
     delete(&pods, one.name())?.allowed()?;
     first.undo()?;
@@ -219,7 +215,9 @@ fn a_corrupt_alarm_without_a_member_denies_every_deletion(context: &'static Test
         one.raise_alarm_without_member("CORRUPT")?;
         etcd.await_alarm("CORRUPT")?;
         for member in [etcd.leader()?, one, other] {
-            dry_run(&pods, member.name())?.denied()?.with_message(&["CORRUPT alarm without naming a member"])?;
+            dry_run(&pods, member.name())?
+                .denied()?
+                .with_message(&["CORRUPT alarm without naming a member"])?;
         }
     }
     Ok(())
@@ -272,7 +270,10 @@ fn a_hook_that_removes_the_member_shrinks_the_quorum(context: &'static TestConte
     dry_run(&leaving, up.name())?.allowed()?;
     let staying = environment(context)?.namespace("stays", Profile::Transfer)?;
     let staying = etcd.pods_in(&staying)?;
-    dry_run(&staying, up.name())?.denied()?.with_message(&["2 of 4 members would be left, 3 are needed"]).map(drop)
+    dry_run(&staying, up.name())?
+        .denied()?
+        .with_message(&["2 of 4 members would be left, 3 are needed"])
+        .map(drop)
 }
 
 #[e2e::case]

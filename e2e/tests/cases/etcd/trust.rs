@@ -197,7 +197,10 @@ fn a_process_that_is_not_etcd_does_not_count(context: &'static TestContext) -> R
         pods.set_status(down.name(), &status)?;
         for name in [up.name(), leader.name()] {
             let denied = delete(&pods, name)?.denied().with_context(context)?;
-            denied.with_cause(down.name(), "NoResponse").and_then(|v| v.within(IN_TIME)).with_context(context)?;
+            denied
+                .with_cause(down.name(), "NoResponse")
+                .and_then(|v| v.within(IN_TIME))
+                .with_context(context)?;
         }
         // The other two are a quorum without it.
         dry_run(&pods, down.name())?.allowed().with_context(context)?;

@@ -316,8 +316,7 @@ fn lease(entries: &[(&str, i64)]) -> Value {
 async fn clock_differences_are_reported() {
     let of = |many, pod: &str, ahead| Fake::of(many).with(|s| s.lease = Some((1, lease(&[(pod, ahead)]))));
     let fake = of(3, "etcd-2", 3600);
-    let why =
-        "clocks of Durward's replicas differ: etcd-2 is 3600 s ahead in Lease durward-etcd.db";
+    let why = "clocks of Durward's replicas differ: etcd-2 is 3600 s ahead in Lease durward-etcd.db";
     for name in ["etcd-0", "etcd-1", "etcd-2"] {
         let ruling = deleted(&fake, LEAST, name).await;
         assert_ruling(&ruling, "unknown", why);
