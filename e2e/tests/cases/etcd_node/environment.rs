@@ -30,7 +30,7 @@ impl Environment {
     }
 
     /// Waits until pods of etcd are reviewed. The probe does not listen, so the verdict says that it was not reachable.
-    fn await_guard(&self) -> Result<()> {
+    pub(super) fn await_guard(&self) -> Result<()> {
         let probe = self.namespace("probe", Some(Profile::Transfer))?;
         let container = node::idle(json!({}));
         probe.pod("etcd").labelled("app", "etcd").container_like("etcd", container).is_admitted()?;

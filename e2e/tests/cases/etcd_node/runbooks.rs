@@ -2,8 +2,10 @@
 
 use e2e::prelude::*;
 
-use super::environment::exclusive;
+use super::environment::{Environment, exclusive};
+use super::rolling_update::create_etcd;
 use crate::cases::environment::{await_injection, opted_in};
+use crate::cases::etcd::environment::{LABEL, Profile};
 use crate::cases::files::{DEFAULT_FILES, LxcfsChecks as _};
 use crate::cases::load::under_load_of;
 use crate::cases::objects::{list, name_of};
@@ -12,6 +14,55 @@ use crate::cases::pages::Shell;
 
 /// Reviews before and after the renewal.
 const BETWEEN: usize = 30;
+
+/// Returns the etcd cluster of the pages, when all members are ready.
+fn etcd(context: &'static TestContext, fixture: &Environment) -> Result<&'static Namespace<'static>> {
+    static DB: Lazy<Namespace<'static>> = Lazy::new();
+    let node = fixture.node;
+    let db = DB.get(|| {
+        let db = node.cluster().exact_namespace("db", &[(LABEL, &Profile::Transfer.name())])?;
+        create_etcd(context, node, &db)?;
+        Ok(db)
+    })?;
+    node.await_workload(db, "statefulsets", "etcd")?;
+    Ok(db)
+}
+
+#[e2e::case]
+fn the_runbook_for_an_outage_works(context: &'static TestContext) -> Result<()> {
+    let fixture = exclusive(context)?;
+    let node = fixture.node;
+    let db = etcd(context, &fixture)?;
+    node.cluster().exact_namespace("shop", &[("durward.dev/guard", "deletion")])?;
+    let shell = Shell::new(context, node.cluster(), &fixture.directory)?;
+    let scale = |replicas: u8| {
+        let command = format!("kubectl -n durward-system scale deployment durward --replicas={replicas}");
+        shell.run(&command)?.succeeded().map(drop)
+    };
+    scale(0)?;
+    until("Durward to be down", || {
+        let pods = list(node.cluster().api(), &fixture.namespace.path("pods"))?;
+        Ok((pods.is_empty(), format!("{} pods", pods.len())))
+    })?;
+    let followed = shell.run_page("runbooks/durward-down.md", |_, command| {
+        if command.contains("annotate") {
+            // The object after `annotate` cannot be deleted yet.
+            let before = command.replace(" annotate ", " delete ");
+            let before = before.rsplit_once(' ').context("an annotation")?.0;
+            let denied = shell.run(before)?;
+            let is_denied = !denied.is_success() && denied.stderr.contains("failed calling webhook");
+            ensure!(is_denied, "{before} while Durward is down: {}{}", denied.stdout, denied.stderr);
+        } else if command.contains("etcdctl") {
+            node.await_workload(db, "statefulsets", "etcd")?;
+        }
+        // This cluster is no Karmada.
+        Ok(!command.contains("karmada"))
+    });
+    scale(2)?;
+    node.await_workload(&fixture.namespace, "deployments", "durward")?;
+    followed?;
+    fixture.await_guard()
+}
 
 #[e2e::case]
 fn renewing_the_certificate_as_its_page_says_fails_no_call(context: &'static TestContext) -> Result<()> {
