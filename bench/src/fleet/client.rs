@@ -83,7 +83,7 @@ async fn verdicts(
 fn configured() -> Result<Box<dyn Configured>> {
     let kind =
         GUARD_KINDS.iter().find(|kind| kind.name() == "deletion").ok_or("there is no deletion guard")?;
-    let text = format!("fleet: {{karmada: {{}}}}\nmemberDeadline: {}ms\n", MEMBER_DEADLINE.as_millis());
+    let text = format!("fleet: karmada\nclusterTimeout: {}ms\n", MEMBER_DEADLINE.as_millis());
     let root = config::parse("bench", &text).map_err(|problems| format!("{problems:?}"))?;
     let (configured, _, problems) =
         config::read("bench", root.as_ref(), |section| kind.read(section, guards::NAMESPACE));

@@ -11,7 +11,6 @@ pub mod lxcfs;
 mod common;
 mod exempt;
 mod kind;
-#[allow(dead_code, reason = "the guards move to it one by one")]
 mod message;
 pub mod overrides;
 mod webhook;

@@ -8,7 +8,7 @@ use std::fmt;
 use admission::text::{excerpt, one_line};
 
 /// The length limit of line 1. A terminal and most event lists show it without a scroll bar.
-const MAX_SUMMARY: usize = 160;
+pub(crate) const MAX_SUMMARY: usize = 160;
 
 /// The text of a denial.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -129,7 +129,6 @@ pub(crate) fn check_end(until: Option<&str>, now: SystemTime, longest: Duration)
 
 /// Returns the command that overrides a denial. `object` is the object as in kubectl's command line, and `overwrite` is true
 /// if it has some of the annotations.
-#[allow(dead_code, reason = "the guards move to it one by one")]
 pub(crate) fn command(
     object: &str,
     name: &str,

@@ -31,6 +31,7 @@
 mod etcd_cluster;
 mod expected;
 mod fleet;
+mod limits;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -62,13 +63,29 @@ fn trials(kind: &'static dyn GuardKind) -> Vec<Trial> {
         let why = format!("{} has no case", directory.display());
         return vec![Trial::test(format!("{}::has_cases", kind.name()), move || Err(why.into()))];
     }
-    cases
+    let limited = limits::GUARDS.contains(&kind.name()).then(|| {
+        let cases = cases.clone();
+        Trial::test(format!("{}::denials_are_short", kind.name()), move || check_limits(kind, &cases))
+    });
+    let each = cases
         .into_iter()
-        .map(|case| {
-            let name = case.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            Trial::test(format!("{}::{name}", kind.name()), move || run(kind, &case))
-        })
-        .collect()
+        .map(|case| Trial::test(format!("{}::{}", kind.name(), name_of(&case)), move || run(kind, &case)));
+    each.chain(limited).collect()
+}
+
+fn name_of(case: &Path) -> String {
+    case.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// Checks the lengths of the denials of all cases.
+fn check_limits(kind: &'static dyn GuardKind, cases: &[PathBuf]) -> Result<(), Failed> {
+    let mut answers = Vec::with_capacity(cases.len());
+    for case in cases {
+        let (guard, body) = open(kind, case)?;
+        answers.push((name_of(case), reviewed(&*guard, &body)?.answer));
+    }
+    let problems = limits::problems(&answers);
+    if problems.is_empty() { Ok(()) } else { Err(problems.join("\n").into()) }
 }
 
 /// The files of a case. Another name is an error, since the runner would ignore the file.
@@ -82,15 +99,7 @@ fn run(kind: &'static dyn GuardKind, case: &Path) -> Result<(), Failed> {
             return Err(format!("{} is not one of {}", name.display(), FILES.join(", ")).into());
         }
     }
-    let body = fs::read(case.join("review.json")).map_err(|error| format!("review.json: {error}"))?;
-    let clusters = case.join("fleet.yaml");
-    let members = case.join("etcd.yaml");
-    let clients = match (fs::read_to_string(&clusters), fs::read_to_string(&members)) {
-        (Ok(text), _) => fleet::FleetFile::read(&text, &clusters)?.clients(),
-        (_, Ok(text)) => etcd_cluster::EtcdFacts::read(&text, &members)?.clients(),
-        _ => Clients::reader_only(Arc::new(Facts::read(&case.join("facts.yaml"))?)),
-    };
-    let guard = guard(kind, &case.join("config.yaml"), &clients)?;
+    let (guard, body) = open(kind, case)?;
     let settled = reviewed(&*guard, &body)?;
     compare(Ruling::of(&settled), &case.join("ruling.yaml"))?;
     if let Answer::Mutate(patch) = &settled.answer {
@@ -100,6 +109,19 @@ fn run(kind: &'static dyn GuardKind, case: &Path) -> Result<(), Failed> {
         }
     }
     Ok(())
+}
+
+/// Returns the guard and the review of a case.
+fn open(kind: &'static dyn GuardKind, case: &Path) -> Result<(Arc<dyn Guard>, Vec<u8>), Failed> {
+    let body = fs::read(case.join("review.json")).map_err(|error| format!("review.json: {error}"))?;
+    let clusters = case.join("fleet.yaml");
+    let members = case.join("etcd.yaml");
+    let clients = match (fs::read_to_string(&clusters), fs::read_to_string(&members)) {
+        (Ok(text), _) => fleet::FleetFile::read(&text, &clusters)?.clients(),
+        (_, Ok(text)) => etcd_cluster::EtcdFacts::read(&text, &members)?.clients(),
+        _ => Clients::reader_only(Arc::new(Facts::read(&case.join("facts.yaml"))?)),
+    };
+    Ok((guard(kind, &case.join("config.yaml"), &clients)?, body))
 }
 
 fn compare(actual: Ruling, file: &Path) -> Result<(), Failed> {

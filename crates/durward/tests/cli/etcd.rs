@@ -203,9 +203,7 @@ fn both() -> TestDir {
         }
         dir.write(&format!("both/here/{name}.json"), &list.to_string());
     }
-    dir.configure(&format!(
-        "  deletion: {{fleet: {{karmada: {{}}}}, crds: {{groups: [example.org]}}}}\n{GUARD}"
-    ));
+    dir.configure(&format!("  deletion: {{fleet: karmada, crds: {{apiGroups: [example.org]}}}}\n{GUARD}"));
     dir
 }
 

@@ -20,7 +20,7 @@ fn impact(arguments: &[&str]) -> Run {
 fn fleet() -> TestDir {
     let dir = TestDir::new();
     copy(&root().join(WORLD), &dir.path().join("fleet"));
-    dir.configure("  deletion: {fleet: {karmada: {}}, crds: {groups: [example.org]}}\n");
+    dir.configure("  deletion: {fleet: karmada, crds: {apiGroups: [example.org]}}\n");
     dir
 }
 
@@ -64,7 +64,7 @@ fn reports_an_unreadable_crd_group_with_the_line_to_add() {
         dir.run(&["impact", "crd/widgets.example.org", "--snapshot", "fleet", "--config", "durward.yaml"]);
     assert_eq!(run.code, 3);
     assert!(run.out.starts_with("crd/widgets.example.org  unknown: "), "{}", run.out);
-    assert!(run.out.contains("under guards.deletion, crds: {groups: [example.org]}"), "{}", run.out);
+    assert!(run.out.contains("under guards.deletion, crds: {apiGroups: [example.org]}"), "{}", run.out);
 }
 
 #[test]
@@ -100,7 +100,7 @@ fn reports_unknown_clusters_with_their_causes() {
     dir.write("fleet/world.yaml", &fs::read_to_string(root().join(CUT).join("world.yaml")).unwrap());
     fs::remove_dir_all(dir.path().join("fleet/m3")).unwrap();
     dir.configure(
-        "  deletion: {fleet: {karmada: {}}, acknowledge: [{cluster: m3, until: 2026-12-01T00:00:00Z, reason: cut}]}\n",
+        "  deletion: {fleet: karmada, unreachableClusters: [{cluster: m3, until: 2026-12-01T00:00:00Z, reason: cut}]}\n",
     );
     let run = dir.run(&["impact", "ns/docs", "--snapshot", "fleet", "--config", "durward.yaml"]);
     assert_eq!(run.code, 3, "an acknowledged cluster is unknown all the same: {}", run.out);
@@ -332,7 +332,7 @@ fn reports_problems_with_reasons_and_fixes() {
             "durward.dev/acknowledge-unreachable": "cut", "durward.dev/acknowledge-until": "2026-11-22T00:00:00Z"});
     });
     dir.configure(
-        "  deletion: {fleet: {karmada: {}}, crds: {groups: [example.org]}, acknowledge: [{cluster: m2, until: 2026-11-20T00:00:00Z, reason: x}, {cluster: m7, until: 2026-12-01T00:00:00Z, reason: x}]}\n",
+        "  deletion: {fleet: karmada, crds: {apiGroups: [example.org]}, unreachableClusters: [{cluster: m2, until: 2026-11-20T00:00:00Z, reason: x}, {cluster: m7, until: 2026-12-01T00:00:00Z, reason: x}]}\n",
     );
     let run = dir.run(&["doctor", "fleet", "--snapshot", "fleet", "--config", "durward.yaml", "-o", "json"]);
     assert_eq!((run.code, run.err.as_str()), (1, ""));

@@ -139,7 +139,7 @@ fn reports_a_missing_ca_and_needs_no_key() {
     assert!(run.err.contains("no caBundle is printed"), "{}", run.err);
 }
 
-const KARMADA: &str = "  deletion: {fleet: {karmada: {}}, crds: {groups: [example.org]}}\n";
+const KARMADA: &str = "  deletion: {fleet: karmada, crds: {apiGroups: [example.org]}}\n";
 const BOTH: &str =
     "  lxcfs: {}\n  deletion: {fleet: {karmada: {kubeconfig: karmada.config, user: keeper}}}\n";
 
@@ -200,7 +200,7 @@ fn roles_without_a_wildcard_only_read_and_never_secrets() {
     let dir = TestDir::new();
     for guards in [
         KARMADA,
-        "  deletion: {fleet: {karmada: {}}, unmanaged: ignore, namespaces: {more: [{group: example.org, version: v1, resource: caches}]}}\n",
+        "  deletion: {fleet: karmada, unmanagedResources: ignore, namespaces: {extraResources: [{group: example.org, version: v1, resource: caches}]}}\n",
         "  deletion: {fleet: {contexts: [a]}}\n",
         "  deletion: {}\n",
     ] {
@@ -227,7 +227,7 @@ fn roles_without_a_wildcard_only_read_and_never_secrets() {
         }
         assert!(roles > 0, "{guards}");
     }
-    dir.configure("  deletion: {crds: {groups: ['*']}}\n");
+    dir.configure("  deletion: {crds: {apiGroups: ['*']}}\n");
     assert!(objects(&dir, &["--only", "rbac"])[1].to_string().contains(r#""apiGroups":["*"]"#));
 }
 

@@ -349,7 +349,7 @@ fn reports_all_settings_that_do_not_work_in_a_pod() {
 
 #[test]
 fn never_prints_the_workload_for_karmada() {
-    let karmada = "  deletion: {fleet: {karmada: {}}}\n";
+    let karmada = "  deletion: {fleet: karmada}\n";
     let dir = TestDir::new();
     let url = "  webhookConfiguration: {url: 'https://door.karmada-system.svc:8443'}\n";
     dir.write("durward.yaml", &format!("{SERVER}{url}kubeconfig: karmada.config\nguards:\n{karmada}"));

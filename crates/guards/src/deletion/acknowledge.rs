@@ -10,17 +10,21 @@ use admission::Cause;
 use serde::Serialize;
 
 use super::config::{ClusterMatch, Config};
+use crate::overrides::{PLACEHOLDER, check_end, check_reason};
 use ::config::{SelectorExt as _, time};
 use cluster::cause;
 use cluster::fleet::FleetMember;
 
 /// The annotation of a Cluster with the reason.
-const REASON: &str = "durward.dev/acknowledge-unreachable";
-/// The annotation of a Cluster with the end.
-const UNTIL: &str = "durward.dev/acknowledge-until";
+const ACKNOWLEDGE_REASON: &str = "durward.dev/acknowledge-unreachable";
+/// The annotation of a Cluster with the end: RFC 3339 or a date.
+const ACKNOWLEDGE_UNTIL: &str = "durward.dev/acknowledge-until";
 
 /// The longest time from now to the end.
 const MAX_DURATION: Duration = Duration::from_secs(30 * 24 * 3600);
+
+/// The days to the end in the command that a denial prints.
+const SUGGESTED_DURATION: Duration = Duration::from_secs(7 * 24 * 3600);
 
 const IN_CONFIGURATION: &str = "in the configuration";
 const ON_CLUSTER: &str = "on its Cluster";
@@ -60,8 +64,10 @@ pub(super) fn all(config: &Config, member: &FleetMember, now: SystemTime) -> imp
         ClusterMatch::Name(named) => named == name,
         ClusterMatch::Selector(selector) => selector.matches(&member.metadata.labels),
     });
-    let configured = of_member
-        .map(move |entry| (IN_CONFIGURATION, judge(name, &entry.reason, entry.until, now, IN_CONFIGURATION)));
+    let configured = of_member.map(move |entry| {
+        let until = time::format(entry.until);
+        (IN_CONFIGURATION, judge(name, Some(&entry.reason), Some(&until), now, IN_CONFIGURATION))
+    });
     configured.chain(annotated(member, now).map(|judged| (ON_CLUSTER, judged)))
 }
 
@@ -80,8 +86,8 @@ pub(super) fn named(config: &Config) -> impl Iterator<Item = &str> {
 /// cluster is reachable.
 pub(super) fn covers(unknown: &[Cause]) -> Result<(), &'static str> {
     let uncovered = |cause: &Cause| match cause.code {
-        cause::STALE_FLEET | cause::OVERLOADED => Some("what Durward had no room to ask"),
-        cause::TOO_LONG => Some("what it answers and Durward cannot read to the end"),
+        cause::STALE_FLEET | cause::OVERLOADED => Some("what Durward had no capacity to check"),
+        cause::TOO_LONG => Some("an answer that Durward cannot read to the end"),
         _ => None,
     };
     unknown.iter().find_map(uncovered).map_or(Ok(()), Err)
@@ -89,38 +95,45 @@ pub(super) fn covers(unknown: &[Cause]) -> Result<(), &'static str> {
 
 fn annotated(member: &FleetMember, now: SystemTime) -> Option<Result<Acknowledgement, String>> {
     let annotation = |key: &str| member.metadata.annotations.get(key).map(String::as_str);
-    let (reason, until) = (annotation(REASON), annotation(UNTIL));
-    if reason.is_none() && until.is_none() {
-        return None;
-    }
-    let name = member.cluster.name();
-    let what = format!("the acknowledgement of {name} {ON_CLUSTER} has no end: {UNTIL} is");
-    Some(match (until.and_then(time::read), until) {
-        (Some(end), _) => judge(name, reason.unwrap_or_default(), end.into(), now, ON_CLUSTER),
-        (None, None) => Err(format!("{what} missing")),
-        (None, Some(text)) => Err(format!("{what} {text:?}, which is no time in RFC 3339")),
-    })
+    let (reason, until) = (annotation(ACKNOWLEDGE_REASON), annotation(ACKNOWLEDGE_UNTIL));
+    let is_annotated = reason.is_some() || until.is_some();
+    is_annotated.then(|| judge(member.cluster.name(), reason, until, now, ON_CLUSTER))
 }
 
 fn judge(
     name: &str,
-    reason: &str,
-    until: SystemTime,
+    reason: Option<&str>,
+    until: Option<&str>,
     now: SystemTime,
     place: &'static str,
 ) -> Result<Acknowledgement, String> {
-    let what = format!("the acknowledgement of {name} {place}");
-    let end = time::format(until);
-    if reason.trim().is_empty() {
-        return Err(format!("{what} gives no reason"));
-    }
-    match until.duration_since(now) {
-        Ok(left) if left > MAX_DURATION => {
-            Err(format!("{what} ends at {end}, which is more than 30 days ahead"))
-        }
-        Ok(left) if !left.is_zero() => Ok(Acknowledgement { reason: reason.trim().to_owned(), until: end }),
-        _ => Err(format!("{what} ended at {end}")),
-    }
+    let reason = check_reason(reason).map_err(|why| format!("{name} ({place}): the reason {why}"))?;
+    let until =
+        check_end(until, now, MAX_DURATION).map_err(|why| format!("{name} ({place}): the end {why}"))?;
+    Ok(Acknowledgement { until, reason })
+}
+
+/// Returns the arguments of `kubectl annotate` that acknowledge a member cluster.
+pub(super) fn arguments(member: &FleetMember, now: SystemTime) -> String {
+    let annotated = [ACKNOWLEDGE_REASON, ACKNOWLEDGE_UNTIL];
+    let is_annotated = annotated.iter().any(|key| member.metadata.annotations.contains_key(*key));
+    let overwrite = if is_annotated { "--overwrite " } else { "" };
+    let until = time::format(now + SUGGESTED_DURATION);
+    let day = until.get(.."2026-12-01".len()).unwrap_or(&until);
+    let name = member.cluster.name();
+    format!("{overwrite}cluster {name} {ACKNOWLEDGE_REASON}='{PLACEHOLDER}' {ACKNOWLEDGE_UNTIL}={day}")
+}
+
+/// Returns the annotations that acknowledge a member cluster for a time.
+pub fn acknowledgement(
+    reason: &str,
+    duration: Duration,
+    now: SystemTime,
+) -> Result<[(&'static str, String); 2], String> {
+    let reason = check_reason(Some(reason)).map_err(|why| format!("the reason {why}"))?;
+    let until = now.checked_add(duration).map(time::format).unwrap_or_default();
+    let until = check_end(Some(&until), now, MAX_DURATION)?;
+    Ok([(ACKNOWLEDGE_REASON, reason), (ACKNOWLEDGE_UNTIL, until)])
 }
 
 #[cfg(test)]
@@ -136,7 +149,7 @@ mod tests {
         find(&config(yaml), &member("m5", annotations, labels), now())
     }
 
-    const KARMADA: &str = "fleet: {karmada: {}}\n";
+    const KARMADA: &str = "fleet: karmada\n";
 
     #[test]
     fn finds_acknowledgements_by_name_by_label_and_on_the_cluster() {
@@ -145,42 +158,48 @@ mod tests {
             let (config, m5) = (config(&format!("{KARMADA}{yaml}")), member("m5", annotations, labels));
             all(&config, &m5, now()).next().map(|(place, judged)| judged.map(|_| place).unwrap())
         };
-        let named = format!("acknowledge: [{{cluster: m5, until: {until}, reason: cut}}]");
+        let named = format!("unreachableClusters: [{{cluster: m5, until: {until}, reason: cut}}]");
         assert_eq!(place(&named, &[], &[]), Some(IN_CONFIGURATION));
-        let other = format!("acknowledge: [{{cluster: m6, until: {until}, reason: cut}}]");
+        let other = format!("unreachableClusters: [{{cluster: m6, until: {until}, reason: cut}}]");
         assert_eq!(place(&other, &[], &[]), None);
         let labelled = format!(
-            "acknowledge: [{{clusterSelector: {{matchLabels: {{edge: x}}}}, until: {until}, reason: cut}}]"
+            "unreachableClusters: [{{clusterSelector: {{matchLabels: {{edge: x}}}}, until: {until}, reason: cut}}]"
         );
         assert_eq!(place(&labelled, &[], &[("edge", "x")]), Some(IN_CONFIGURATION));
         assert_eq!(place(&labelled, &[], &[("edge", "y")]), None);
-        assert_eq!(place("", &[(REASON, "cut"), (UNTIL, until)], &[]), Some(ON_CLUSTER));
+        assert_eq!(
+            place("", &[(ACKNOWLEDGE_REASON, "cut"), (ACKNOWLEDGE_UNTIL, until)], &[]),
+            Some(ON_CLUSTER)
+        );
     }
 
     #[test]
     fn rejects_invalid_acknowledgements_with_the_reason() {
         for (reason, until, why) in [
-            (Some("cut"), Some("2026-11-20T00:00:00Z"), "ended at 2026-11-20T00:00:00Z"),
-            (Some("cut"), Some(NOW), "ended at"),
+            (Some("cut"), Some("2026-11-20T00:00:00Z"), "the end 2026-11-20T00:00:00Z is in the past"),
+            (Some("cut"), Some(NOW), "is in the past"),
             (Some("cut"), Some("2027-01-01T00:00:00Z"), "more than 30 days ahead"),
-            (Some("cut"), Some("next week"), "is \"next week\", which is no time in RFC 3339"),
-            (Some("cut"), None, "durward.dev/acknowledge-until is missing"),
-            (Some("  "), Some("2026-12-01T00:00:00Z"), "gives no reason"),
-            (None, Some("2026-12-01T00:00:00Z"), "gives no reason"),
+            (Some("cut"), Some("next week"), "the end \"next week\" is not a time"),
+            (Some("cut"), None, "the end is missing"),
+            (Some("  "), Some("2026-12-01T00:00:00Z"), "the reason is empty"),
+            (Some("<reason>"), Some("2026-12-01"), "placeholder"),
+            (None, Some("2026-12-01"), "the reason is missing"),
         ] {
-            let pairs: Vec<(&str, &str)> =
-                [(REASON, reason), (UNTIL, until)].into_iter().filter_map(|(k, v)| Some((k, v?))).collect();
+            let pairs: Vec<(&str, &str)> = [(ACKNOWLEDGE_REASON, reason), (ACKNOWLEDGE_UNTIL, until)]
+                .into_iter()
+                .filter_map(|(k, v)| Some((k, v?)))
+                .collect();
             let text = found(KARMADA, &pairs, &[]).unwrap().unwrap_err();
             assert!(text.contains("m5") && text.contains(why), "{text}");
         }
-        let far = "acknowledge: [{cluster: m5, until: 2099-01-01T00:00:00Z, reason: cut}]";
+        let far = "unreachableClusters: [{cluster: m5, until: 2099-01-01T00:00:00Z, reason: cut}]";
         assert!(found(&format!("{KARMADA}{far}"), &[], &[]).unwrap().is_err());
     }
 
     #[test]
     fn one_valid_acknowledgement_is_enough() {
-        let expired = "acknowledge: [{cluster: m5, until: 2026-01-01T00:00:00Z, reason: cut}]";
-        let pairs = [(REASON, "cut again"), (UNTIL, "2026-12-01T00:00:00Z")];
+        let expired = "unreachableClusters: [{cluster: m5, until: 2026-01-01T00:00:00Z, reason: cut}]";
+        let pairs = [(ACKNOWLEDGE_REASON, "cut again"), (ACKNOWLEDGE_UNTIL, "2026-12-01T00:00:00Z")];
         let judged = found(&format!("{KARMADA}{expired}"), &pairs, &[]).unwrap().unwrap();
         assert_eq!(judged.reason, "cut again");
     }

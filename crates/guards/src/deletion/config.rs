@@ -15,7 +15,7 @@ use cluster::Resource;
 use cluster::fleet::Fleet;
 use cluster::live::Access;
 
-/// The label that asks for the guard if `select` is `labelled`.
+/// The label of protected objects if `scope` is `labeled`.
 pub(super) const GUARD_LABEL: &str = "durward.dev/guard";
 /// The value of [`GUARD_LABEL`].
 pub(super) const GUARD_VALUE: &str = "deletion";
@@ -32,19 +32,19 @@ pub(super) struct Config {
     /// The user that Durward is on a Karmada control plane.
     pub(super) user: String,
     /// The API groups whose custom objects Durward can read.
-    pub(super) groups: Groups,
+    pub(super) api_groups: ApiGroups,
     /// How objects that Karmada did not bring count.
     pub(super) unmanaged: Unmanaged,
-    /// Whether messages name objects.
-    pub(super) names: Names,
+    /// Whether messages name the first few objects, or only count them.
+    pub(super) show_object_names: bool,
     /// Clusters that need not answer.
     pub(super) acknowledged: Vec<AcknowledgedClusters>,
     /// The objects that the guard protects.
-    pub(super) select: Select,
+    pub(super) scope: Scope,
     /// The callers that can override a denial.
     pub(super) break_glass: BreakGlass,
     /// The time for reading one cluster.
-    pub(super) member_deadline: Duration,
+    pub(super) cluster_timeout: Duration,
     /// The Lists that decide about a namespace, derived from the other fields.
     pub(super) queries: Vec<ResourceQuery>,
 }
@@ -57,33 +57,24 @@ impl Config {
 
     /// Whether the guard protects an object with these labels.
     pub(super) fn selects(&self, labels: &BTreeMap<String, String>) -> bool {
-        self.select == Select::All || labels.get(GUARD_LABEL).is_some_and(|value| value == GUARD_VALUE)
+        self.scope == Scope::All || labels.get(GUARD_LABEL).is_some_and(|value| value == GUARD_VALUE)
     }
-}
-
-/// Whether messages name objects.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Names {
-    /// The first few.
-    Show,
-    /// Only their number.
-    Count,
 }
 
 /// The objects that the guard protects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Select {
+pub(super) enum Scope {
     /// All.
     All,
     /// Those with the label `durward.dev/guard: deletion`.
-    Labelled,
+    Labeled,
 }
 
 /// API groups by exact name, or `*`. RBAC has no other patterns.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Groups(pub(super) Vec<String>);
+pub(super) struct ApiGroups(pub(super) Vec<String>);
 
-impl Groups {
+impl ApiGroups {
     /// All groups.
     pub(super) const ALL: &'static str = "*";
 
@@ -118,73 +109,77 @@ pub(super) fn read(section: &mut Section<'_>, defaults: Defaults, namespace: &st
     let common_config = CommonConfig::read(section, defaults, namespace);
     let (fleet, access, user) = fleet(section, &common_config.namespace);
     let (in_use, more) = namespaces(section);
-    let groups = section.section("crds", "Deletions of CustomResourceDefinitions.", groups);
+    let api_groups = section.section("crds", "Deletions of CRDs.", api_groups);
     let unmanaged = section.choice(
-        "unmanaged",
-        "Objects in members that Karmada did not bring: in use like all others, or ignored where they would stay.",
-        &[("deny", Unmanaged::Deny), ("ignore", Unmanaged::Ignore)],
-        Unmanaged::Deny,
+        "unmanagedResources",
+        "Objects in member clusters that Karmada did not deploy. block: they block a deletion. ignore: they do not if they would stay.",
+        &[("block", Unmanaged::Block), ("ignore", Unmanaged::Ignore)],
+        Unmanaged::Block,
     );
     if unmanaged == Unmanaged::Ignore && fleet != Fleet::Karmada {
-        let next = "only Karmada marks what it brought; leave it out, or set fleet: {karmada: {}}".to_owned();
-        section.problem("unmanaged", "is ignore, and the fleet is not Karmada's", Some(next));
+        let next = "remove it, or set fleet: karmada. Only Karmada labels what it deploys".to_owned();
+        section.problem("unmanagedResources", "is ignore, but the fleet is not Karmada", Some(next));
     }
-    let names = section.choice(
-        "names",
-        "Whether denials name the first few objects, or only count them.",
-        &[("show", Names::Show), ("count", Names::Count)],
-        Names::Show,
+    let show_object_names = section.bool(
+        "showObjectNames",
+        "Name the first few objects in denials, not only their number.",
+        true,
     );
-    let acknowledged =
-        section.sections("acknowledge", "Clusters that need not answer, until a day.", acknowledged);
+    let acknowledged = section.sections(
+        "unreachableClusters",
+        "Member clusters that can be unreachable until a day without blocking deletions.",
+        acknowledged,
+    );
     let has_selector = |entry: &AcknowledgedClusters| matches!(entry.clusters, ClusterMatch::Selector(_));
     if matches!(fleet, Fleet::Contexts(_)) && acknowledged.iter().any(has_selector) {
         let next = "name each: {cluster: NAME, until: …, reason: …}".to_owned();
-        section.problem("acknowledge", "has a clusterSelector, and contexts have no labels", Some(next));
+        section.problem(
+            "unreachableClusters",
+            "has a clusterSelector, but contexts have no labels",
+            Some(next),
+        );
     }
-    let select = section.optional_choice(
-        "select",
-        "Which objects are guarded: all (default where there is a fleet), or those with the label durward.dev/guard: deletion (default without).",
-        &[("all", Select::All), ("labelled", Select::Labelled)],
+    let scope = section.optional_choice(
+        "scope",
+        "Protected objects: all (the default with a fleet), or labeled durward.dev/guard=deletion (the default with fleet: none).",
+        &[("all", Scope::All), ("labeled", Scope::Labeled)],
     );
     let break_glass = BreakGlass::read(section);
-    let member_deadline = section.wait(
-        "memberDeadline",
-        "How long one cluster is waited for, within what the API server gives.",
+    let cluster_timeout = section.wait(
+        "clusterTimeout",
+        "Timeout of each member cluster. A cluster that does not answer in time could not be checked.",
         "3s",
     );
     Config {
-        select: select.unwrap_or(if fleet == Fleet::None { Select::Labelled } else { Select::All }),
+        scope: scope.unwrap_or(if fleet == Fleet::None { Scope::Labeled } else { Scope::All }),
         queries: queries::of_namespace(&in_use, &more, unmanaged),
         common_config,
         fleet,
         access,
         user,
-        groups,
+        api_groups,
         unmanaged,
-        names,
+        show_object_names,
         acknowledged,
         break_glass,
-        member_deadline,
+        cluster_timeout,
     }
 }
 
 const FLEET: &str =
-    "Where the other clusters are: none, or one of {karmada: {}}, {contexts: [a, b]}, {secrets: {}}.";
+    "The member clusters: none, karmada, or one of {karmada: {…}}, {contexts: [a, b]}, {secrets: {}}.";
 
 /// The default user on a Karmada control plane.
 const USER: &str = "durward";
 
-fn fleet(section: &mut Section<'_>, install_namespace: &str) -> (Fleet, Option<Access>, String) {
-    let (fleet, (access, user), is_clear) = section.choice_or_section("fleet", FLEET, &[("none", ())], (), |s, ()| {
+fn fleet(section: &mut Section<'_>, namespace: &str) -> (Fleet, Option<Access>, String) {
+    let (fleet, (access, user), is_clear) = section.choice_or_section("fleet", FLEET, &[("none", false), ("karmada", true)], false, |s, is_karmada| {
         let kinds = ["karmada", "contexts", "secrets"].map(|key| s.has(key) || s.is_blank(key));
-        let access =
-            s.section("karmada", "The Clusters of a Karmada control plane, through clusters/NAME/proxy.", karmada);
-        let contexts =
-            s.texts("contexts", "context", "These contexts of the kubeconfig that Durward uses.", &[]);
+        let access = s.section("karmada", "The member clusters of a Karmada control plane.", karmada);
+        let contexts = s.texts("contexts", "context", "Contexts of the kubeconfig that Durward uses.", &[]);
         s.section(
             "secrets",
-            "The Secrets in the install namespace with the label durward.dev/fleet: member, each with a kubeconfig under the key kubeconfig.",
+            "Secrets in Durward's namespace with the label durward.dev/fleet=member, each with a kubeconfig in the key kubeconfig.",
             |_| (),
         );
         let is_clear = !s.is_written() || kinds.iter().filter(|&&is_set| is_set).count() == 1;
@@ -194,14 +189,15 @@ fn fleet(section: &mut Section<'_>, install_namespace: &str) -> (Fleet, Option<A
                 check_contexts(s, &contexts);
                 Fleet::Contexts(contexts)
             }
-            [.., true] => Fleet::Secrets { namespace: install_namespace.to_owned() },
+            [.., true] => Fleet::Secrets { namespace: namespace.to_owned() },
+            _ if is_karmada => Fleet::Karmada,
             _ => Fleet::None,
         };
         (fleet, access, is_clear)
     });
     if !is_clear {
-        let next = "allowed: none, {karmada: {}}, {contexts: [a, b]}, or {secrets: {}}".to_owned();
-        section.problem("fleet", "does not name exactly one way to the clusters", Some(next));
+        let next = "allowed: none, karmada, {karmada: {…}}, {contexts: [a, b]}, or {secrets: {}}".to_owned();
+        section.problem("fleet", "does not name exactly one fleet", Some(next));
     }
     (fleet, (access != Access::default()).then_some(access), user)
 }
@@ -210,13 +206,13 @@ fn karmada(section: &mut Section<'_>) -> (Access, String) {
     let kubeconfig = section.optional_text(
         "kubeconfig",
         "path",
-        "Leads to the control plane, where that is not the cluster that every guard looks at.",
+        "Kubeconfig of the control plane, if it is not the cluster that all guards use.",
     );
-    let context = section.optional_text("context", "context", "Which context of that kubeconfig.");
+    let context = section.optional_text("context", "context", "Context of that kubeconfig.");
     let user = section.text(
         "user",
         "user",
-        "As whom Durward asks there, by a client certificate without groups (CN); what `manifests` prints permissions for.",
+        "Durward's user there: the CN of its client certificate, without groups. `manifests` prints permissions for it.",
         USER,
     );
     if user.is_empty() {
@@ -228,13 +224,13 @@ fn karmada(section: &mut Section<'_>) -> (Access, String) {
 
 fn check_contexts(section: &mut Section<'_>, contexts: &[String]) {
     if contexts.is_empty() {
-        let next = "name at least one, or set fleet: none".to_owned();
-        section.problem("contexts", "names no context", Some(next));
+        let next = "add a context, or set fleet: none".to_owned();
+        section.problem("contexts", "is empty", Some(next));
     }
     let duplicate =
         contexts.iter().enumerate().find(|(at, name)| contexts.iter().take(*at).any(|n| n == *name));
     if let Some((_, name)) = duplicate {
-        section.problem("contexts", format!("{name:?} stands there twice"), None);
+        section.problem("contexts", format!("duplicate context {name:?}"), None);
     }
     if contexts.iter().any(String::is_empty) {
         section.problem("contexts", "has an empty name", None);
@@ -244,31 +240,39 @@ fn check_contexts(section: &mut Section<'_>, contexts: &[String]) {
 fn namespaces(section: &mut Section<'_>) -> (Vec<InUse>, Vec<Resource>) {
     section.section("namespaces", "Deletions of namespaces.", |s| {
         let all = InUse::WORDS.map(|(_, value)| value);
-        let in_use = s.choices("inUse", "What keeps a namespace from being deleted.", &InUse::WORDS, &all);
-        let more =
-            s.sections("more", "Further resources that keep it; every cluster must serve them.", resource);
-        let more: Vec<Resource> = more.into_iter().flatten().collect();
-        if in_use.is_empty() && more.is_empty() && s.is_empty_list("inUse") {
-            let next = "name at least one, or leave the deletion section out".to_owned();
-            s.problem("inUse", "names nothing, so no namespace is ever in use", Some(next));
+        let in_use = s.choices(
+            "blockingResources",
+            "Resources that block the deletion of a namespace.",
+            &InUse::WORDS,
+            &all,
+        );
+        let extra = s.sections(
+            "extraResources",
+            "Further resources that block it. Every cluster must serve them.",
+            resource,
+        );
+        let extra: Vec<Resource> = extra.into_iter().flatten().collect();
+        if in_use.is_empty() && extra.is_empty() && s.is_empty_list("blockingResources") {
+            let next = "name at least one, or remove the deletion section".to_owned();
+            s.problem("blockingResources", "is empty, so no namespace is ever in use", Some(next));
         }
-        for (at, one) in more.iter().enumerate() {
+        for (at, one) in extra.iter().enumerate() {
             let is_same = |other: &Resource| other.group == one.group && other.plural == one.plural;
             if let Some(why) = queries::unsuitable(one) {
-                s.problem("more", format!("{one} {why}"), Some("leave it out".to_owned()));
+                s.problem("extraResources", format!("{one} {why}"), Some("remove it".to_owned()));
             }
-            if queries::is_built_in(one) || more.iter().take(at).any(is_same) {
-                s.problem("more", format!("{one} is counted already"), None);
+            if queries::is_built_in(one) || extra.iter().take(at).any(is_same) {
+                s.problem("extraResources", format!("duplicate resource {one}"), None);
             }
         }
-        (in_use, more)
+        (in_use, extra)
     })
 }
 
 fn resource(section: &mut Section<'_>) -> Option<Resource> {
-    let group = section.text("group", "API group", "Its group; empty for the core group.", "");
-    let version = section.required_text("version", "version", "The version at which it is read, as v1.");
-    let plural = section.required_text("resource", "plural name", "Its plural name, as in a path.");
+    let group = section.text("group", "API group", "API group; empty for the core group.", "");
+    let version = section.required_text("version", "version", "Version at which Durward reads it, as v1.");
+    let plural = section.required_text("resource", "plural name", "Plural name, as in an API path.");
     if !section.is_written() || version.is_empty() || plural.is_empty() {
         return None;
     }
@@ -277,22 +281,26 @@ fn resource(section: &mut Section<'_>) -> Option<Resource> {
         return Some(resource);
     }
     let next = "write as in a path: {group: example.org, version: v1, resource: widgets}".to_owned();
-    section.problem("resource", format!("{resource} at {:?} is no resource", resource.version), Some(next));
+    section.problem(
+        "resource",
+        format!("{resource} at {:?} is not a resource", resource.version),
+        Some(next),
+    );
     None
 }
 
-fn groups(section: &mut Section<'_>) -> Groups {
+fn api_groups(section: &mut Section<'_>) -> ApiGroups {
     let groups = section.texts(
-        "groups",
+        "apiGroups",
         "API group",
-        "Groups whose custom objects Durward may read: exact names, or \"*\". It is what RBAC is printed for.",
+        "Groups whose custom resources Durward can list, or \"*\". `manifests` prints permissions for them.",
         &[],
     );
-    for group in groups.iter().filter(|group| *group != Groups::ALL && !is_group(group)) {
-        let next = "allowed: the exact name of a group, as example.org, or \"*\" for all: RBAC knows no other patterns";
-        section.problem("groups", format!("{group:?} is no API group"), Some(next.to_owned()));
+    for group in groups.iter().filter(|group| *group != ApiGroups::ALL && !is_group(group)) {
+        let next = "allowed: the exact name of a group, as example.org, or \"*\" for all. RBAC has no other patterns";
+        section.problem("apiGroups", format!("{group:?} is not an API group of CRDs"), Some(next.to_owned()));
     }
-    Groups(groups)
+    ApiGroups(groups)
 }
 
 /// Whether a text is an API group of CRDs: a DNS name with a dot in it (`apiextensions/validation`).
@@ -300,44 +308,44 @@ fn is_group(text: &str) -> bool {
     text.contains('.') && Resource::from_stem(&format!("{text}_v1_objects")).is_some()
 }
 
-/// A time in RFC 3339.
+/// A time in RFC 3339, or a date.
 struct Until(Timestamp);
 
 impl FromStr for Until {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        ::config::time::read(text).map(Self).ok_or_else(|| "is no time in RFC 3339".to_owned())
+        ::config::time::read_end(text).map(Self).ok_or_else(|| "is not a time or a date".to_owned())
     }
 }
 
 fn acknowledged(section: &mut Section<'_>) -> AcknowledgedClusters {
-    let cluster = section.optional_text("cluster", "cluster", "The cluster, by name.");
-    let selector = section.selector("clusterSelector", "Or those whose Cluster object has these labels.");
+    let cluster = section.optional_text("cluster", "cluster", "Name of the cluster.");
+    let selector = section.selector("clusterSelector", "Or labels of Cluster objects.");
     let until: Option<Until> = section.parsed(
         "until",
-        "RFC 3339 time, as 2026-12-01T00:00:00Z",
-        "Until when; more than 30 days ahead does not count yet.",
+        "date or RFC 3339 time, as 2026-12-01",
+        "End of the acknowledgement, at most 30 days ahead.",
         None,
     );
     let reason =
-        section.required_text("reason", "reason", "Why; it is told whenever the acknowledgement is used.");
+        section.required_text("reason", "reason", "The reason. Warnings and audit annotations contain it.");
     if section.is_written() {
         if !section.has("until") {
-            section.problem("until", "is required", Some("add: until: 2026-12-01T00:00:00Z".to_owned()));
+            section.problem("until", "is required", Some("add: until: 2026-12-01".to_owned()));
         }
         if section.has("reason") && reason.trim().is_empty() {
-            section.problem("reason", "is empty", Some("say why, as: link cut, ticket 81".to_owned()));
+            section.problem("reason", "is empty", Some("add a reason, as: link cut, ticket 81".to_owned()));
         }
         if cluster.is_some() == selector.is_some() || cluster.as_deref() == Some("") {
             let next = "write cluster: NAME, or clusterSelector: {matchLabels: …}".to_owned();
-            let what = "not exactly one of cluster and clusterSelector says which";
+            let what = "write exactly one of cluster and clusterSelector";
             section.problem("cluster", what, Some(next));
         }
     }
     if selector.as_ref().is_some_and(|selector| !requires_label(selector)) {
         let next = "add matchLabels, or an expression with In or Exists".to_owned();
-        let what = "asks for no label, so it is about clusters that nobody labelled too";
+        let what = "has no label requirement, so it would match unlabeled clusters";
         section.problem("clusterSelector", what, Some(next));
     }
     let clusters = match (cluster, selector) {

@@ -40,7 +40,7 @@ pub(super) fn open(config: &Config, request: &Request<'_>, now: SystemTime) -> N
         Err(cause) => return Next::Rule(Ruling::unknown(cause)),
     };
     if target.deleting {
-        return Next::Rule(Ruling::allow().audit("allowed", "it is being deleted already"));
+        return Next::Rule(Ruling::allow().audit("allowed", "already being deleted"));
     }
     if let Some(key) = exempt(config, request, &target) {
         return Next::Rule(Ruling::allow().audit("exempt", key));
@@ -62,7 +62,7 @@ pub(super) fn open(config: &Config, request: &Request<'_>, now: SystemTime) -> N
 }
 
 fn not_selected() -> Ruling {
-    Ruling::allow().audit("allowed", "it is not labelled to be guarded")
+    Ruling::allow().audit("allowed", "not labeled durward.dev/guard=deletion")
 }
 
 /// Returns the configuration key that exempts the target.
@@ -120,16 +120,16 @@ fn selected(config: &Config, target: &Target, facts: &Facts) -> Ruling {
 
 /// Returns the ruling for a CRD whose objects Durward isn't configured to read.
 fn unreadable_group(config: &Config, target: &Target, now: SystemTime) -> Option<Ruling> {
-    let is_unreadable = target.kind == DeletionKind::Crd && !config.groups.cover(target.group());
+    let is_unreadable = target.kind == DeletionKind::Crd && !config.api_groups.cover(target.group());
     is_unreadable.then(|| messages::unreadable_group(config, target, now))
 }
 
 fn by_clusters(config: &Config, target: &Target, facts: &Facts) -> Ruling {
     let summary = FleetSummary::of(config, target, facts);
     let ruling = match summary.finding() {
-        Finding::InUse => Ruling::deny(messages::in_use(config, target, &summary)),
+        Finding::InUse => Ruling::deny(messages::in_use(config, target, &summary, facts.now)),
         Finding::Unknown => Ruling::new(Verdict::Unknown(messages::causes(config, &summary)))
-            .refuse_with(messages::unknown(config, target, &summary)),
+            .refuse_with(messages::unknown(config, target, &summary, facts.now)),
         Finding::WouldStay | Finding::Empty => Ruling::allow(),
     };
     messages::annotate(config, target, &summary, ruling)

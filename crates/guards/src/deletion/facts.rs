@@ -128,7 +128,7 @@ impl FactsReader<'_> {
     }
 
     fn local_deadline(&self, end: Instant) -> Instant {
-        end.min(Instant::now() + LOCAL_DEADLINE.max(self.config.member_deadline))
+        end.min(Instant::now() + LOCAL_DEADLINE.max(self.config.cluster_timeout))
     }
 
     async fn list(&self, deadline: Instant) -> MembersResult {
@@ -197,12 +197,12 @@ impl FactsReader<'_> {
         end: Instant,
         batches: u32,
     ) -> ClusterFindings {
-        let time = self.config.member_deadline.min(end.saturating_duration_since(Instant::now()) / batches);
+        let time = self.config.cluster_timeout.min(end.saturating_duration_since(Instant::now()) / batches);
         let mut delay = RETRY_DELAY;
         loop {
             let start = Instant::now();
             if start >= end {
-                let text = format!("Durward had no time left to ask {cluster}; try again");
+                let text = format!("Durward had no time left to check {cluster}");
                 return ClusterFindings::unknown(Cause::new(cause::OVERLOADED, text));
             }
             let reader = ClusterReader { is_preserved, ..self.cluster(cluster, end.min(start + time)) };
@@ -221,7 +221,7 @@ impl FactsReader<'_> {
         let matters = self.config.is_karmada()
             && self.config.unmanaged == Unmanaged::Ignore
             && target.kind == DeletionKind::Crd;
-        let deadline = end.min(Instant::now() + self.config.member_deadline);
+        let deadline = end.min(Instant::now() + self.config.cluster_timeout);
         matters && self.cluster(&Cluster::Local, deadline).preserves(target).await
     }
 }

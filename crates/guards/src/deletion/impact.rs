@@ -6,7 +6,6 @@ use admission::{Cause, Verdict};
 use serde::Serialize;
 
 use super::acknowledge::Acknowledgement;
-use super::config::Names;
 use super::decide;
 use super::facts::{ClusterFacts, Facts, FactsReader, Progress};
 use super::findings::{ClusterFindings, Finding, ObjectCount};
@@ -80,7 +79,7 @@ pub struct ImpactCount {
     pub count: usize,
     /// Whether there may be more.
     pub more: bool,
-    /// The first names; none with `names: count`.
+    /// The first names; none with `showObjectNames: false`.
     pub names: Vec<String>,
 }
 
@@ -120,7 +119,7 @@ impl Survey {
         let resource = kind.resource();
         let address = Address { resource: &resource, namespace: "", name: &name };
         let now = Instant::now();
-        let soon = (now + self.config.member_deadline).min(now + deadline.saturating_duration_since(now) / 2);
+        let soon = (now + self.config.cluster_timeout).min(now + deadline.saturating_duration_since(now) / 2);
         let query = GetQuery { address, part: Part::Metadata };
         let found = clients.reader.get_object(&Cluster::Local, query, soon).await;
         let exists = found.as_ref().ok().map(Option::is_some);
@@ -172,7 +171,7 @@ impl Survey {
                 what: count.noun.many.to_string(),
                 count: count.objects,
                 more: count.more,
-                names: if self.config.names == Names::Show { count.names.clone() } else { Vec::new() },
+                names: if self.config.show_object_names { count.names.clone() } else { Vec::new() },
             };
             counts.iter().map(count).collect()
         };

@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn recognizes_parts_of_karmada_by_their_names() {
-        let karmada = config("fleet: {karmada: {}}");
+        let karmada = config("fleet: karmada");
         for (target, expected) in [
             (namespace("karmada-system"), Some(KarmadaPart::Core)),
             (namespace("karmada-cluster"), Some(KarmadaPart::Core)),

@@ -1,33 +1,37 @@
-//! The texts of rulings: messages for users, causes for programs, warnings and audit annotations.
+//! The texts of rulings: denials for users, causes for programs, warnings and audit annotations.
 //!
-//! The message of a long fleet names the first clusters and counts the others; `details.causes` has all of them. kubectl prints
-//! those only for reason Invalid, so the message is complete on its own. Warnings list the clusters for a denial and a dry run.
+//! A denial names the first clusters and counts the others; `details.causes` contains all of them. Warnings list the clusters only
+//! in a dry run, so they do not repeat a denial.
 
 mod remedy;
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::time::SystemTime;
 
-use admission::{Cause, Denial, DenialCause, Ruling, one_line};
+use admission::text::one_line;
+use admission::{Cause, Denial, DenialCause, Ruling};
 
-use super::config::{Config, Groups, Names};
+use super::config::{ApiGroups, Config};
 use super::facts::ClusterFacts;
 use super::findings::{Finding, ObjectCount};
 use super::karmada::KarmadaPart;
 use super::summary::FleetSummary;
-use super::target::{DeletionKind, Target};
-use crate::overrides::{DELETE_ANYWAY, Override};
+use super::target::Target;
+use crate::message::{MAX_SUMMARY, Message};
+use crate::overrides::{self, BreakGlass, Override};
 use cluster::cause;
 use cluster::fleet::{Fleet, FleetMember};
 
 /// The prefix of warnings. It names the guard.
 const PREFIX: &str = "deletion: ";
 
-/// The clusters that a message names.
-const MAX_CLUSTERS: usize = 10;
+/// The clusters that the warnings of a dry run name.
+const MAX_WARNINGS: usize = 10;
 
-/// The objects that a message names for one cluster.
+/// The lines of a denial about single clusters.
+const MAX_LINES: usize = 5;
+
+/// The objects that a text names for one cluster.
 const MAX_OBJECTS: usize = 5;
 
 /// The field of a cause about the local cluster. A member cluster can have the name `here`, but not this one.
@@ -36,9 +40,9 @@ const LOCAL_FIELD: &str = "(control plane)";
 /// The field of a cause about the whole fleet.
 const FLEET_FIELD: &str = "(fleet)";
 
-/// A warning about unjoining. If the Cluster is Ready, Karmada's execution controller (1.16, `handleWorkDelete`) deletes the
+/// The page about unjoining. If the Cluster is Ready, Karmada's execution controller (1.16, `handleWorkDelete`) deletes the
 /// objects of its Works, and Works of namespaces never ask to preserve anything.
-const UNJOINED: &str = "unjoining a cluster that is Ready deletes there what Karmada brought, and all that is in the namespaces that it brought";
+const UNJOIN_PAGE: &str = "https://github.com/durward/durward/blob/main/docs/src/deletion/unjoin.md";
 
 /// Returns the name of a cluster for users.
 fn name<'c>(config: &Config, cluster: &'c ClusterFacts) -> &'c str {
@@ -49,25 +53,56 @@ fn name<'c>(config: &Config, cluster: &'c ClusterFacts) -> &'c str {
     }
 }
 
-/// Returns numbers and names: `3 pods, 1 claim: web-0, web-1, web-2, data-web-0`.
-fn contents(config: &Config, counts: &[ObjectCount]) -> String {
-    let numbers = joined(counts, ", ", ObjectCount::text);
-    if config.names == Names::Count {
-        return numbers;
+/// Returns the name of a cluster in a sentence: `member cluster m2`.
+fn place(config: &Config, cluster: &ClusterFacts) -> String {
+    let name = name(config, cluster);
+    if cluster.is_local() { name.to_owned() } else { format!("member cluster {name}") }
+}
+
+/// Returns the place of one cluster, or the share of several: `2 of 5 member clusters`.
+fn share(config: &Config, some: &[&ClusterFacts], summary: &FleetSummary<'_>) -> String {
+    if let [only] = some {
+        return place(config, only);
     }
-    let all: Vec<&str> = counts.iter().flat_map(|count| &count.names).map(String::as_str).collect();
-    let shown = all.get(..MAX_OBJECTS).unwrap_or(&all);
-    let is_cut = counts.iter().any(|count| count.more)
-        || counts.iter().map(|count| count.objects).sum::<usize>() > shown.len();
-    format!("{numbers}: {}{}", shown.join(", "), if is_cut { ", …" } else { "" })
+    let local = some.iter().find(|cluster| cluster.is_local());
+    let members: Vec<_> = some.iter().filter(|cluster| !cluster.is_local()).collect();
+    let share = match members.as_slice() {
+        [only] => place(config, only),
+        // Without the whole list, the size of the fleet is not known.
+        some if summary.incomplete.is_some() => format!("{} member clusters", some.len()),
+        some => format!("{} of {} member clusters", some.len(), summary.members),
+    };
+    match local {
+        Some(local) => format!("{} and {share}", name(config, local)),
+        None => share,
+    }
+}
+
+/// Returns the text with as many items as fit into the first line, at most `max`.
+fn fit(max: usize, text: impl Fn(usize) -> String) -> String {
+    let fitting = (1..=max).rev().map(&text).find(|text| text.chars().count() <= MAX_SUMMARY);
+    fitting.unwrap_or_else(|| text(0))
+}
+
+/// Returns numbers with the first names: `3 pods (web-0, web-1, web-2), 1 PVC (data-web-0)`.
+fn contents(config: &Config, counts: &[ObjectCount], max_names: usize) -> String {
+    let mut left = if config.show_object_names { max_names } else { 0 };
+    let text = |count: &ObjectCount| {
+        let names = count.names.get(..left).unwrap_or(&count.names);
+        left -= names.len();
+        let more = if names.len() < count.objects || count.more { ", …" } else { "" };
+        let names = if names.is_empty() { String::new() } else { format!(" ({}{more})", names.join(", ")) };
+        format!("{}{names}", count.text())
+    };
+    counts.iter().map(text).collect::<Vec<_>>().join(", ")
 }
 
 /// Returns the first cause, and the number of the others.
 fn reason(causes: &[Cause]) -> String {
-    let first = causes.first().map_or("no cause was given", |cause| cause.text.as_str());
+    let first = causes.first().map_or("no reason was given", |cause| cause.text.as_str());
     match causes.len() {
         0 | 1 => first.to_owned(),
-        more => format!("{first}; and {} more that could not be read", more - 1),
+        more => format!("{first}; and {} more failed requests", more - 1),
     }
 }
 
@@ -75,100 +110,108 @@ fn reason(causes: &[Cause]) -> String {
 pub(super) fn findings(config: &Config, cluster: &ClusterFacts) -> String {
     let found = &cluster.findings;
     match found.finding() {
-        Finding::InUse if found.unknown.is_empty() => contents(config, &found.in_use),
+        Finding::InUse if found.unknown.is_empty() => contents(config, &found.in_use, MAX_OBJECTS),
         Finding::InUse => {
-            format!("{}; not all could be seen: {}", contents(config, &found.in_use), reason(&found.unknown))
+            let contents = contents(config, &found.in_use, MAX_OBJECTS);
+            format!("{contents}; not everything could be read: {}", reason(&found.unknown))
         }
         Finding::Unknown => reason(&found.unknown),
-        Finding::WouldStay => contents(config, &found.stays),
+        Finding::WouldStay => contents(config, &found.stays, MAX_OBJECTS),
         Finding::Empty => "nothing".to_owned(),
     }
 }
 
-fn joined<T>(all: &[T], separator: &str, text: impl Fn(&T) -> String) -> String {
-    all.iter().map(text).collect::<Vec<_>>().join(separator)
-}
-
-/// Lists the first few, and the number of the others.
-fn first_few<T>(all: &[T], others: &str, text: impl Fn(&T) -> String) -> String {
-    let shown = all.get(..MAX_CLUSTERS).unwrap_or(all);
-    let list = joined(shown, ", ", text);
-    if shown.len() < all.len() {
-        format!("{list} and {} more {others}", all.len() - shown.len())
-    } else {
-        list
+/// Lists the first names, and the number of the others.
+fn first_names(config: &Config, clusters: &[&ClusterFacts], max: usize) -> String {
+    let shown: Vec<&str> = clusters.iter().take(max).map(|cluster| name(config, cluster)).collect();
+    match clusters.len() - shown.len() {
+        0 => shown.join(", "),
+        more => format!("{} and {more} more", shown.join(", ")),
     }
 }
 
-/// Lists clusters with their findings: `m1 (3 pods: a, b, c), m2 (1 claim: data)`.
-fn list(config: &Config, clusters: &[&ClusterFacts]) -> String {
-    first_few(clusters, "clusters", |cluster| {
-        let found = &cluster.findings;
-        // The reasons are in the causes; here it is enough that the findings are incomplete.
-        let findings = if found.unknown.is_empty() || found.in_use.is_empty() {
-            findings(config, cluster)
-        } else {
-            format!("{}; not all could be seen", contents(config, &found.in_use))
-        };
-        format!("{} ({findings})", name(config, cluster))
+/// Adds lines about the clusters that could not be checked: one line for each code.
+fn unknown_lines(config: &Config, summary: &FleetSummary<'_>, message: Message) -> Message {
+    let message = summary.incomplete.iter().fold(message, |message, cause| message.detail(&cause.text));
+    let by_code = by_code(&summary.unknown).into_iter().take(MAX_LINES);
+    by_code.fold(message, |message, (code, clusters)| match clusters.as_slice() {
+        [only] => message.detail(&named_reason(config, only)),
+        several => {
+            message.detail(&format!("{}: {}", first_names(config, several, MAX_LINES), remedy::phrase(code)))
+        }
     })
 }
 
-/// Lists clusters that could not be read: `m5 could not be asked (no answer in 1.5 s)`.
-fn list_unknown(config: &Config, clusters: &[&ClusterFacts]) -> String {
-    first_few(clusters, "clusters that could not be asked", |cluster| {
-        format!("{} could not be asked ({})", name(config, cluster), reason(&cluster.findings.unknown))
-    })
-}
-
-/// Lists clusters with their findings. Without a fleet, the local cluster is not named.
-fn list_or_only(config: &Config, clusters: &[&ClusterFacts]) -> String {
-    match clusters.first() {
-        Some(only) if config.fleet == Fleet::None => findings(config, only),
-        _ => list(config, clusters),
-    }
-}
-
-/// Returns ` in 2 of 5 clusters`, or nothing if there is no fleet or its size is not known.
-fn share(config: &Config, some: usize, summary: &FleetSummary<'_>) -> String {
-    match summary.clusters {
-        _ if config.fleet == Fleet::None || summary.incomplete.is_some() => String::new(),
-        1 => format!(" in {some} of 1 cluster"),
-        all => format!(" in {some} of {all} clusters"),
-    }
-}
-
-fn see_impact(target: &Target) -> String {
-    format!("see: kubectl durward impact {}/{}", target.kind.short_name(), target.name)
-}
-
-/// Returns the sentence about override annotations that do not count.
-fn ignored_override(why: &str) -> String {
-    format!(". The annotation {DELETE_ANYWAY} does not count: {why}")
-}
-
-/// Returns the end of a message: acknowledgements and overrides that do not count, and what the user can do.
-fn ending(config: &Config, target: &Target, summary: &FleetSummary<'_>, remedy: &str) -> String {
-    let mut out = String::new();
-    let invalid = &summary.invalid_acknowledgements;
-    if !invalid.is_empty() {
-        let list = first_few(invalid, "acknowledgements that do not count", Clone::clone);
-        out = format!(". {}", remedy::sentence(&list));
-    }
-    if let Some(why) = &summary.invalid_override {
-        format!("{out}{}. {remedy}, or {}", ignored_override(why), see_impact(target))
+/// Returns why a cluster could not be checked. Most texts begin with its name.
+fn named_reason(config: &Config, cluster: &ClusterFacts) -> String {
+    let (name, reason) = (name(config, cluster), reason(&cluster.findings.unknown));
+    if reason.contains(name) || remedy::is_wrong_cluster(cluster) {
+        reason
     } else {
-        let command = remedy::override_command(config, target);
-        format!("{out}. {remedy}, or {}; {command}", see_impact(target))
+        format!("{name}: {reason}")
     }
 }
 
-/// Creates a denial of one line, whatever line breaks the names and reasons in it have.
-fn denial(message: &str, mut causes: Vec<DenialCause>) -> Denial {
+/// Groups clusters that could not be checked by the code of their first cause.
+fn by_code<'c>(clusters: &[&'c ClusterFacts]) -> BTreeMap<&'static str, Vec<&'c ClusterFacts>> {
+    let mut by_code: BTreeMap<_, Vec<_>> = BTreeMap::new();
+    for cluster in clusters {
+        let code = cluster.findings.unknown.first().map_or(cause::REFUSED, |cause| cause.code);
+        by_code.entry(code).or_default().push(*cluster);
+    }
+    by_code
+}
+
+/// Adds why the override annotations do not count.
+fn ignored_override(message: Message, current: &Override) -> Message {
+    match current {
+        Override::Invalid(why) => message.detail(&format!("Override ignored: {why}")),
+        Override::None | Override::Active { .. } => message,
+    }
+}
+
+/// Adds the command that overrides the denial.
+fn overriding(config: &Config, target: &Target, message: Message, now: SystemTime) -> Message {
+    let is_annotated = overrides::ALL.iter().any(|key| target.annotations.contains_key(*key));
+    let object = format!("{} {}", target.kind.short_name(), target.name);
+    let command = overrides::command(&object, &target.name, config.break_glass, is_annotated, now);
+    let condition = match config.break_glass {
+        BreakGlass::Annotation => "",
+        BreakGlass::Permission => "needs the verb break-glass on guards.durward.dev/deletion",
+    };
+    message.override_with(&command, condition)
+}
+
+/// Creates the denial from its first lines and the steps.
+fn deny(
+    config: &Config,
+    target: &Target,
+    summary: &FleetSummary<'_>,
+    mut message: Message,
+    steps: remedy::Steps,
+    now: SystemTime,
+) -> Denial {
+    for why in summary.invalid_acknowledgements.iter().take(MAX_LINES) {
+        message = message.detail(&format!("Acknowledgement ignored: {why}"));
+    }
+    message = ignored_override(message, &target.find_override(config.break_glass, now));
+    if let Some(next) = steps.next {
+        message = message.next(&next);
+    }
+    if let Some(operator) = steps.operator {
+        message = message.operator(&operator);
+    }
+    if !steps.is_transient {
+        message = overriding(config, target, message, now);
+    }
+    denial(&message, causes_for_programs(config, summary))
+}
+
+fn denial(message: &Message, mut causes: Vec<DenialCause>) -> Denial {
     for cause in &mut causes {
         cause.message = one_line(&cause.message);
     }
-    Denial { causes, ..Denial::forbidden(one_line(message)) }
+    Denial { causes, ..Denial::forbidden(message.to_string()) }
 }
 
 fn denial_cause(reason: &str, message: String, field: &str) -> DenialCause {
@@ -176,56 +219,110 @@ fn denial_cause(reason: &str, message: String, field: &str) -> DenialCause {
 }
 
 /// Returns the denial of a deletion that would delete objects in use.
-pub(super) fn in_use(config: &Config, target: &Target, summary: &FleetSummary<'_>) -> Denial {
-    let share = share(config, summary.in_use.len(), summary);
-    // Writing to a String cannot fail, here and below.
-    let mut message =
-        format!("{} is still in use{share}: {}", target.text(), list_or_only(config, &summary.in_use));
-    if let Some(cause) = &summary.incomplete {
-        let _ = write!(message, "; {}", cause.text);
-    }
-    if !summary.unknown.is_empty() {
-        let _ = write!(message, "; {}", list_unknown(config, &summary.unknown));
-    }
-    let remedy = match (target.kind, summary.in_use.len()) {
-        (DeletionKind::Crd, _) => "Delete the objects first",
-        (DeletionKind::Namespace, 1) => "Empty it",
-        (DeletionKind::Namespace, _) => "Empty them",
+pub(super) fn in_use(
+    config: &Config,
+    target: &Target,
+    summary: &FleetSummary<'_>,
+    now: SystemTime,
+) -> Denial {
+    let (text, in_use) = (target.text(), &summary.in_use);
+    let unchecked = match (summary.unknown.len(), &summary.incomplete) {
+        (0, None) => String::new(),
+        (0, Some(_)) => "; other clusters could not be checked".to_owned(),
+        (1, _) => "; 1 cluster could not be checked".to_owned(),
+        (more, _) => format!("; {more} clusters could not be checked"),
     };
-    message.push_str(&ending(config, target, summary, remedy));
-    denial(&message, causes_for_programs(config, summary))
+    let share = share(config, in_use, summary);
+    let message = match in_use.as_slice() {
+        [only] => {
+            let place = if config.fleet == Fleet::None { String::new() } else { format!(" in {share}") };
+            let message = Message::new(&fit(MAX_OBJECTS, |max| {
+                let contents = contents(config, &only.findings.in_use, max);
+                format!("{text} is still in use{place}: {contents}{unchecked}")
+            }));
+            match only.findings.unknown.as_slice() {
+                [] => message,
+                unknown => message.detail(&format!("not everything could be read: {}", reason(unknown))),
+            }
+        }
+        several => {
+            let message = Message::new(&fit(several.len(), |max| {
+                format!("{text} is still in use in {share}: {}{unchecked}", first_names(config, several, max))
+            }));
+            several.iter().take(MAX_LINES).fold(message, |message, cluster| {
+                message.detail(&format!("{}: {}", name(config, cluster), findings(config, cluster)))
+            })
+        }
+    };
+    let message = unknown_lines(config, summary, message);
+    deny(config, target, summary, message, remedy::for_in_use(target, summary), now)
 }
 
-/// Returns the denial for `onUnknown: deny`.
-pub(super) fn unknown(config: &Config, target: &Target, summary: &FleetSummary<'_>) -> Denial {
-    let mut message = format!("{} could not be checked", target.text());
-    let mut parts: Vec<String> = summary.incomplete.iter().map(|cause| cause.text.clone()).collect();
-    if !summary.unknown.is_empty() {
-        message.push_str(&share(config, summary.unknown.len(), summary));
-        parts.push(list_or_only(config, &summary.unknown));
+/// Returns the denial for `onUnknown: deny`. Line 1 has the whole reason if it fits, else a few words, and details follow.
+pub(super) fn unknown(
+    config: &Config,
+    target: &Target,
+    summary: &FleetSummary<'_>,
+    now: SystemTime,
+) -> Denial {
+    let whole = |cluster: &ClusterFacts| reason(&cluster.findings.unknown);
+    let (mut short, mut long) = (Vec::new(), Vec::new());
+    if let Some(cause) = &summary.incomplete {
+        long.push(cause.text.clone());
+        short.push("not all member clusters are known".to_owned());
     }
-    let _ = write!(message, ": {}", parts.join("; "));
-    match summary.clusters - summary.unknown.len() - summary.acknowledged.len() {
-        _ if summary.incomplete.is_some() => {}
-        0 => {}
-        1 => message.push_str(". Nothing is in use in the other one"),
-        others => {
-            let _ = write!(message, ". Nothing is in use in the other {others}");
+    match summary.unknown.as_slice() {
+        [] => {}
+        [only] if remedy::is_wrong_cluster(only) => {
+            long.push(whole(only));
+            short.push("Durward is connected to another cluster".to_owned());
         }
+        [only] => {
+            let code = only.findings.unknown.first().map_or("", |cause| cause.code);
+            let text = |why: &str| format!("{} could not be checked ({why})", place(config, only));
+            long.push(text(&whole(only)));
+            short.push(text(remedy::phrase(code)));
+        }
+        several => short.push(format!("{} could not be checked", share(config, several, summary))),
     }
-    message.push_str(&ending(config, target, summary, &remedy::for_unknown(config, summary)));
-    denial(&message, causes_for_programs(config, summary))
+    let unknown_members = summary.unknown.iter().filter(|cluster| !cluster.is_local()).count();
+    let others = summary.members.saturating_sub(unknown_members + summary.acknowledged.len());
+    let empty = match (others, unknown_members) {
+        (0, _) => String::new(),
+        _ if summary.incomplete.is_some() => String::new(),
+        (others, 0) => format!("; nothing in use in {}", member_clusters(others)),
+        (1, _) => "; nothing in use in the other one".to_owned(),
+        (others, _) => format!("; nothing in use in the other {others}"),
+    };
+    let line = |parts: &[String]| {
+        let line = format!("cannot tell whether {} is in use: {}", target.text(), parts.join("; "));
+        fit(1, |max| format!("{line}{}", if max == 0 { "" } else { &empty }))
+    };
+    let is_whole = long.len() == short.len() && line(&long).chars().count() <= MAX_SUMMARY;
+    let message = if is_whole {
+        Message::new(&line(&long))
+    } else {
+        unknown_lines(config, summary, Message::new(&line(&short)))
+    };
+    deny(config, target, summary, message, remedy::for_unknown(config, target, summary, now), now)
+}
+
+/// Returns `1 member cluster` or `3 member clusters`.
+fn member_clusters(number: usize) -> String {
+    format!("{number} member cluster{}", if number == 1 { "" } else { "s" })
 }
 
 /// Returns one cause per code, so that metrics count each code once per review.
 pub(super) fn causes(config: &Config, summary: &FleetSummary<'_>) -> Vec<Cause> {
-    let mut by_code: BTreeMap<&'static str, Vec<&ClusterFacts>> = BTreeMap::new();
-    for cluster in &summary.unknown {
-        let code = cluster.findings.unknown.first().map_or(cause::REFUSED, |cause| cause.code);
-        by_code.entry(code).or_default().push(cluster);
-    }
-    let by_code = by_code.into_iter();
-    let of_clusters = by_code.map(|(code, clusters)| Cause::new(code, list_unknown(config, &clusters)));
+    let unchecked = |cluster: &&ClusterFacts| {
+        format!("{} could not be checked ({})", name(config, cluster), reason(&cluster.findings.unknown))
+    };
+    let of_clusters = by_code(&summary.unknown).into_iter().map(|(code, clusters)| {
+        let shown: Vec<_> = clusters.iter().take(MAX_WARNINGS).map(unchecked).collect();
+        let more = clusters.len() - shown.len();
+        let more = if more == 0 { String::new() } else { format!(" and {more} more clusters") };
+        Cause::new(code, format!("{}{more}", shown.join(", ")))
+    });
     summary.incomplete.iter().cloned().chain(of_clusters).collect()
 }
 
@@ -254,87 +351,96 @@ pub(super) fn annotate(
     summary: &FleetSummary<'_>,
     mut ruling: Ruling,
 ) -> Ruling {
-    let is_denied = matches!(summary.finding(), Finding::InUse | Finding::Unknown);
-    if target.dry_run || is_denied {
-        warn_of_clusters(config, target, summary, &mut ruling);
+    let local = if config.is_karmada() { "the control plane" } else { "this cluster" };
+    if target.dry_run {
+        warn_of_clusters(config, target, summary, local, &mut ruling);
     }
     if summary.is_empty_fleet {
-        let local = if config.is_karmada() { "the control plane" } else { "this cluster" };
-        let text = format!("the fleet has no clusters: only {local} was looked at");
+        let text = format!("the fleet has no member clusters, so Durward checked only {local}");
         ruling.warnings.push(format!("{PREFIX}{text}"));
         ruling.audit.set("fleet", text);
     }
-    if !is_denied {
+    if !matches!(summary.finding(), Finding::InUse | Finding::Unknown) {
         warn_of_rest(config, summary, &mut ruling);
     }
-    ruling.audit.set("clusters-asked", summary.clusters.to_string());
+    ruling.audit.set("clusters-checked", summary.clusters.to_string());
     let names = |clusters: &[&ClusterFacts]| {
-        joined(clusters, ", ", |cluster| cluster.member.cluster.name().to_owned())
+        let names: Vec<_> = clusters.iter().map(|cluster| cluster.member.cluster.name()).collect();
+        names.join(", ")
     };
     for (key, clusters) in
-        [("in-use", &summary.in_use), ("not-seen", &summary.unknown), ("would-stay", &summary.stays)]
+        [("in-use", &summary.in_use), ("not-checked", &summary.unknown), ("would-stay", &summary.stays)]
     {
         if !clusters.is_empty() {
             ruling.audit.set(key, names(clusters));
         }
     }
     if let Some(cause) = &summary.incomplete {
-        ruling.audit.set("not-sure-of-the-fleet", &cause.text);
+        ruling.audit.set("fleet-unknown", &cause.text);
     }
     if !summary.acknowledged.is_empty() {
-        let list = joined(&summary.acknowledged, "; ", |(cluster, a)| {
-            format!("{} until {}: {}", name(config, cluster), a.until, a.reason)
-        });
-        ruling.audit.set("acknowledged", list);
+        let acknowledged = summary.acknowledged.iter();
+        let list: Vec<_> = acknowledged
+            .map(|(cluster, a)| format!("{} until {}: {}", name(config, cluster), a.until, a.reason))
+            .collect();
+        ruling.audit.set("acknowledged", list.join("; "));
     }
     ruling
 }
 
 /// Adds a warning for each cluster with findings.
-fn warn_of_clusters(config: &Config, target: &Target, summary: &FleetSummary<'_>, ruling: &mut Ruling) {
+fn warn_of_clusters(
+    config: &Config,
+    target: &Target,
+    summary: &FleetSummary<'_>,
+    local: &str,
+    ruling: &mut Ruling,
+) {
     let found: Vec<_> = summary.in_use.iter().chain(&summary.unknown).chain(&summary.stays).collect();
-    for cluster in found.iter().take(MAX_CLUSTERS) {
+    for cluster in found.iter().take(MAX_WARNINGS) {
         let verb = match cluster.findings.finding() {
             Finding::InUse | Finding::Empty => "has ",
-            Finding::Unknown => "could not be asked: ",
+            Finding::Unknown => "could not be checked: ",
             Finding::WouldStay => "would keep ",
         };
         let text = findings(config, cluster);
         ruling.warnings.push(format!("{PREFIX}{} {verb}{text}", name(config, cluster)));
     }
-    if found.len() > MAX_CLUSTERS {
-        let more = found.len() - MAX_CLUSTERS;
-        ruling.warnings.push(format!("{PREFIX}{more} more clusters; {}", see_impact(target)));
+    if found.len() > MAX_WARNINGS {
+        let more = found.len() - MAX_WARNINGS;
+        ruling.warnings.push(format!("{PREFIX}{more} more clusters are in use or could not be checked"));
     }
     if found.is_empty() && summary.incomplete.is_none() {
-        let read = summary.clusters - summary.acknowledged.len();
-        let clusters = if read == 1 { "cluster" } else { "clusters" };
+        let members = match summary.members - summary.acknowledged.len() {
+            0 => String::new(),
+            members => format!(" and {}", member_clusters(members)),
+        };
         let text = target.text();
-        ruling.warnings.push(format!("{PREFIX}nothing of {text} is in use in {read} {clusters}"));
+        ruling.warnings.push(format!("{PREFIX}{text} is not in use in {local}{members}"));
     }
 }
 
 /// Adds warnings about clusters that an allowed deletion does not empty.
 fn warn_of_rest(config: &Config, summary: &FleetSummary<'_>, ruling: &mut Ruling) {
     let consequence = if config.is_karmada() {
-        "Karmada carries the deletion out there when it returns"
+        "Karmada deletes there when the cluster is back"
     } else {
-        "nobody looked at what it holds"
+        "its objects are not known"
     };
-    for (cluster, a) in summary.acknowledged.iter().take(MAX_CLUSTERS) {
+    for (cluster, a) in summary.acknowledged.iter().take(MAX_WARNINGS) {
         ruling.warnings.push(format!(
-            "{PREFIX}{} could not be asked ({}), acknowledged until {}: {}; {consequence}",
+            "{PREFIX}{} could not be checked ({}); acknowledged until {}: {}; {consequence}",
             name(config, cluster),
             reason(&cluster.findings.unknown),
             a.until,
             a.reason,
         ));
     }
-    if summary.acknowledged.len() > MAX_CLUSTERS {
-        let more = summary.acknowledged.len() - MAX_CLUSTERS;
+    if summary.acknowledged.len() > MAX_WARNINGS {
+        let more = summary.acknowledged.len() - MAX_WARNINGS;
         ruling.warnings.push(format!("{PREFIX}{more} more clusters are acknowledged; {consequence}"));
     }
-    for cluster in summary.stays.iter().take(MAX_CLUSTERS) {
+    for cluster in summary.stays.iter().take(MAX_WARNINGS) {
         let text = findings(config, cluster);
         ruling.warnings.push(format!("{PREFIX}{} would keep {text}", name(config, cluster)));
     }
@@ -344,11 +450,11 @@ fn warn_of_rest(config: &Config, summary: &FleetSummary<'_>, ruling: &mut Ruling
 pub(super) fn overridden(target: &Target, reason: &str, until: &str) -> Ruling {
     let text = target.text();
     let warning =
-        format!("{PREFIX}{text} passes unchecked: {DELETE_ANYWAY} until {until}, because: {reason}");
+        format!("{PREFIX}{text} is deleted without a check: override until {until}, reason: {reason}");
     Ruling::allow().warn(warning).audit("break-glass", format!("until {until}: {reason}"))
 }
 
-/// Returns the denial for a part of Karmada that the fleet needs.
+/// Returns the denial for a part of Karmada that the fleet needs. It offers no override: the loss is too large.
 pub(super) fn karmada_part(
     config: &Config,
     target: &Target,
@@ -356,49 +462,42 @@ pub(super) fn karmada_part(
     members: &[FleetMember],
     now: SystemTime,
 ) -> Ruling {
-    let (what, first) = match part {
-        KarmadaPart::Core => {
-            let (number, clusters) = (members.len(), if members.len() == 1 { "cluster" } else { "clusters" });
-            (
-                format!("is a part of Karmada itself: without it the fleet of {number} {clusters} is lost"),
-                format!("Unjoin the clusters first ({UNJOINED})"),
-            )
-        }
-        KarmadaPart::ExecutionSpace(cluster) => (
-            format!("holds all that Karmada has brought to {cluster}, which would be deleted there"),
+    let text = target.text();
+    let (what, next) = match part {
+        KarmadaPart::Core => (
             format!(
-                "If it is to leave the fleet: Unjoin {cluster} first, which removes this namespace by itself ({UNJOINED})"
+                "{text} is part of Karmada: deleting it breaks the fleet of {}",
+                member_clusters(members.len())
             ),
+            "unjoin the member clusters first".to_owned(),
+        ),
+        KarmadaPart::ExecutionSpace(cluster) => (
+            format!(
+                "{text} is Karmada's work queue for member cluster {cluster}: deleting it deletes everything Karmada deployed there"
+            ),
+            format!("to remove {cluster} from the fleet: karmadactl unjoin {cluster}"),
         ),
     };
-    let text = target.text();
-    let message = match target.find_override(config.break_glass, now) {
-        Override::Invalid(why) => format!("{text} {what}{}. {first}", ignored_override(&why)),
-        Override::None | Override::Active { .. } => {
-            let command = remedy::override_command(config, target);
-            format!("{text} {what}. {first}, or {}; {command}", see_impact(target))
-        }
-    };
+    let message = Message::new(&what);
+    let message = ignored_override(message, &target.find_override(config.break_glass, now));
+    let message = message.next(&format!(
+        "{next}. If a cluster is Ready, that also deletes what Karmada deployed there: {UNJOIN_PAGE}"
+    ));
     let causes = vec![denial_cause("KarmadasOwn", what, LOCAL_FIELD)];
-    Ruling::deny(denial(&message, causes)).audit("karmadas-own", &target.name)
+    Ruling::deny(denial(&message, causes)).audit("karmada-part", &target.name)
 }
 
 /// Returns the ruling for a CRD whose objects Durward isn't configured to read.
 pub(super) fn unreadable_group(config: &Config, target: &Target, now: SystemTime) -> Ruling {
     let group = target.group();
-    let groups = config.groups.0.iter().map(String::as_str).chain([group]).collect::<Vec<_>>().join(", ");
-    let text = format!(
-        "objects of {group} may not be read, for it is not in crds.groups. Write in Durward's configuration, under guards.deletion, crds: {{groups: [{groups}]}} ({:?} would be every group), and apply what durward manifests prints then",
-        Groups::ALL
-    );
-    let ending = match target.find_override(config.break_glass, now) {
-        Override::Invalid(why) => ignored_override(&why),
-        Override::None | Override::Active { .. } => {
-            format!("; {}", remedy::override_command(config, target))
-        }
-    };
-    let message = format!("{} could not be checked: {text}{ending}", target.text());
-    let causes = vec![denial_cause("Unknown", text.clone(), FLEET_FIELD)];
-    Ruling::unknown(Cause::new(cause::FORBIDDEN, text))
-        .refuse_with(Denial { causes, ..Denial::forbidden(message) })
+    let groups = config.api_groups.0.iter().map(String::as_str).chain([group]).collect::<Vec<_>>().join(", ");
+    let why = format!("API group {group} is not in guards.deletion.crds.apiGroups");
+    let message = Message::new(&format!("cannot tell whether {} is in use: {why}", target.text()));
+    let message = ignored_override(message, &target.find_override(config.break_glass, now)).operator(&format!(
+        "set crds: {{apiGroups: [{groups}]}} ({:?} is all groups), then apply what `durward manifests` prints",
+        ApiGroups::ALL
+    ));
+    let message = overriding(config, target, message, now);
+    let causes = vec![denial_cause("Unknown", why.clone(), FLEET_FIELD)];
+    Ruling::unknown(Cause::new(cause::FORBIDDEN, why)).refuse_with(denial(&message, causes))
 }

@@ -47,7 +47,7 @@ use cluster::fleet::ProbeTargets;
 use config::Config;
 use review::DeletionGuard;
 
-pub use acknowledge::Acknowledgement;
+pub use acknowledge::{Acknowledgement, acknowledgement};
 pub use facts::Progress;
 pub use findings::Finding;
 pub use impact::{ClusterImpact, Impact, ImpactCount, UnknownReason};

@@ -124,14 +124,14 @@ impl ObjectSet {
         let size = object.size();
         if self.memory.amount() + size > MAX_LIST_BYTES {
             let text = format!(
-                "what owns what there takes more than {} MiB, which is more than can be told apart",
+                "the owners of its objects take more than {} MiB: too much to find out what Karmada deployed",
                 MAX_LIST_BYTES >> 20
             );
             return Err(Cause::new(cause::TOO_LONG, text));
         }
         if !self.memory.grow(size) {
             let text = format!(
-                "Durward has no room left to tell what Karmada brought in all clusters at once ({} MiB); try again",
+                "Durward has no memory left to find out what Karmada deployed in all clusters ({} MiB); retry",
                 MAX_BYTES >> 20
             );
             return Err(Cause::new(cause::OVERLOADED, text));
@@ -356,11 +356,7 @@ mod tests {
         second.add(one()).unwrap();
         let full = second.add(one()).unwrap_err();
         assert_eq!(full.code, cause::OVERLOADED);
-        assert!(
-            full.text.starts_with("Durward has no room left to tell what Karmada brought"),
-            "{}",
-            full.text
-        );
+        assert!(full.text.starts_with("Durward has no memory left"), "{}", full.text);
         assert_eq!((first.len(), second.len()), (2, 1));
         drop(first);
         second.add(one()).unwrap();

@@ -38,7 +38,7 @@ impl InUse {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Unmanaged {
     /// Like all others.
-    Deny,
+    Block,
     /// They do not count, since they stay.
     Ignore,
 }
@@ -94,14 +94,14 @@ const PVCS: Resource = v1("", "persistentvolumeclaims");
 
 /// Workloads: group, plural, singular noun, plural noun.
 const WORKLOADS: [(&str, &str, &str, &str); 5] = [
-    ("apps", "deployments", "deployment", "deployments"),
-    ("apps", "statefulsets", "stateful set", "stateful sets"),
-    ("apps", "daemonsets", "daemon set", "daemon sets"),
-    ("batch", "jobs", "job", "jobs"),
-    ("batch", "cronjobs", "cron job", "cron jobs"),
+    ("apps", "deployments", "Deployment", "Deployments"),
+    ("apps", "statefulsets", "StatefulSet", "StatefulSets"),
+    ("apps", "daemonsets", "DaemonSet", "DaemonSets"),
+    ("batch", "jobs", "Job", "Jobs"),
+    ("batch", "cronjobs", "CronJob", "CronJobs"),
 ];
 
-/// Whether the guard lists this resource by itself, so that `namespaces.more` would count it twice.
+/// Whether the guard lists this resource by itself, so that `namespaces.extraResources` would count it twice.
 pub(super) fn is_built_in(resource: &Resource) -> bool {
     let is = |group: &str, plural: &str| resource.group == group && resource.plural == plural;
     [PODS, PVCS].iter().any(|known| is(&known.group, &known.plural))
@@ -112,16 +112,20 @@ pub(super) fn is_built_in(resource: &Resource) -> bool {
 pub(super) fn unsuitable(resource: &Resource) -> Option<&'static str> {
     match (resource.group.as_ref(), resource.plural.as_ref()) {
         ("", "secrets") => {
-            Some("would let Durward read every Secret of every cluster, credentials of members among them")
+            Some("would let Durward read every Secret of every cluster, including credentials")
         }
-        ("", "configmaps") => Some("is in every namespace (kube-root-ca.crt), so none could be deleted"),
-        ("", "serviceaccounts") => Some("is in every namespace (default), so none could be deleted"),
-        ("" | "events.k8s.io", "events") => Some("is left behind by whatever was there, and holds nothing"),
+        ("", "configmaps") => {
+            Some("is in every namespace (kube-root-ca.crt), so no namespace could be deleted")
+        }
+        ("", "serviceaccounts") => Some("is in every namespace (default), so no namespace could be deleted"),
+        ("" | "events.k8s.io", "events") => {
+            Some("is a log of past changes, so it does not show that a namespace is in use")
+        }
         _ => None,
     }
 }
 
-/// Returns the Lists that decide about a namespace. With `unmanaged: ignore` they include all workloads, since Karmada manages
+/// Returns the Lists that decide about a namespace. With `unmanagedResources: ignore` they include all workloads, since Karmada manages
 /// a pod through its owners.
 pub(super) fn of_namespace(in_use: &[InUse], more: &[Resource], unmanaged: Unmanaged) -> Vec<ResourceQuery> {
     let counts = |what: InUse| in_use.contains(&what);
@@ -132,7 +136,7 @@ pub(super) fn of_namespace(in_use: &[InUse], more: &[Resource], unmanaged: Unman
             .push(ResourceQuery { field_selector, ..query(PODS, ("pod", "pods"), InUseRule::NotDeleting) });
     }
     if counts(InUse::Pvcs) {
-        queries.push(query(PVCS, ("claim", "claims"), InUseRule::NotDeleting));
+        queries.push(query(PVCS, ("PVC", "PVCs"), InUseRule::NotDeleting));
     }
     for (group, plural, one, many) in WORKLOADS {
         let rule = match (counts(InUse::Workloads), plural) {
@@ -144,10 +148,14 @@ pub(super) fn of_namespace(in_use: &[InUse], more: &[Resource], unmanaged: Unman
         queries.push(query(v1(group, plural), (one, many), rule));
     }
     if unmanaged == Unmanaged::Ignore {
-        queries.push(query(v1("apps", "replicasets"), ("replica set", "replica sets"), InUseRule::Never));
+        queries.push(query(v1("apps", "replicasets"), ("ReplicaSet", "ReplicaSets"), InUseRule::Never));
     }
     if counts(InUse::LoadBalancers) {
-        let services = query(v1("", "services"), ("load balancer", "load balancers"), InUseRule::NotDeleting);
+        let services = query(
+            v1("", "services"),
+            ("LoadBalancer Service", "LoadBalancer Services"),
+            InUseRule::NotDeleting,
+        );
         queries.push(ResourceQuery { field_selector: "spec.type=LoadBalancer", ..services });
     }
     queries.extend(more.iter().map(|resource| {
@@ -185,13 +193,13 @@ struct Job {
 }
 
 fn is_finished(object: &Object) -> Result<bool, String> {
-    let Some(raw) = &object.raw else { return Err(format!("job {:?} came without its status", object.name)) };
+    let Some(raw) = &object.raw else { return Err(format!("Job {:?} has no status", object.name)) };
     // serde reads a struct out of a list too.
     if !raw.get().trim_start().starts_with('{') {
-        return Err(format!("job {:?} is no object", object.name));
+        return Err(format!("Job {:?} is not an object", object.name));
     }
     let job: Job = serde_json::from_str(raw.get())
-        .map_err(|error| format!("job {:?} cannot be understood: {error}", object.name))?;
+        .map_err(|error| format!("Job {:?} is not valid: {error}", object.name))?;
     let conditions = job.status.and_then(|status| status.conditions).unwrap_or_default();
     Ok(conditions.iter().any(|c| c.status == "True" && matches!(c.type_.as_str(), "Complete" | "Failed")))
 }
@@ -246,7 +254,7 @@ mod tests {
         let listed = |in_use: &[InUse], unmanaged| {
             of_namespace(in_use, &[], unmanaged).iter().map(|q| q.resource.to_string()).collect::<Vec<_>>()
         };
-        assert_eq!(listed(&[InUse::Pods], Unmanaged::Deny), ["pods"]);
+        assert_eq!(listed(&[InUse::Pods], Unmanaged::Block), ["pods"]);
         assert_eq!(
             listed(&[InUse::Pods], Unmanaged::Ignore),
             [

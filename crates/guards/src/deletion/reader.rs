@@ -25,9 +25,12 @@ use cluster::{Address, Clients, Pages, Resource, cause};
 /// Objects of one List that are kept to find out what Karmada brought: a few megabytes.
 const MAX_OBJECTS: usize = 20_000;
 
+/// The beginning of the cause if the local cluster is not the one that sent the review.
+pub(super) const ANOTHER_CLUSTER: &str = "Durward is connected to another cluster";
+
 /// The objects of a cluster that the deletion would delete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Scope {
+enum Counted {
     /// All.
     All,
     /// Those that Karmada brought, and their dependents.
@@ -61,7 +64,13 @@ impl ListResult {
     }
 
     /// Adds the objects of a page. Returns whether one of them is enough for a denial.
-    fn add(&mut self, objects: Vec<Object>, query: &ResourceQuery, namespace: &str, scope: Scope) -> bool {
+    fn add(
+        &mut self,
+        objects: Vec<Object>,
+        query: &ResourceQuery,
+        namespace: &str,
+        counted: Counted,
+    ) -> bool {
         let mut is_enough = false;
         for object in objects {
             let in_use = query.rule.applies(&object).unwrap_or_else(|what| {
@@ -71,7 +80,7 @@ impl ListResult {
                 }
                 false
             });
-            if !in_use && scope == Scope::All {
+            if !in_use && counted == Counted::All {
                 continue;
             }
             let name = if namespace.is_empty() && !object.namespace.is_empty() {
@@ -80,7 +89,7 @@ impl ListResult {
                 &object.name
             };
             let listed = ListedObject::of(&object, name, in_use);
-            if in_use && (scope == Scope::All || listed.managed) {
+            if in_use && (counted == Counted::All || listed.managed) {
                 is_enough = true;
                 self.objects.add_deleted(listed);
             } else if !self.is_full
@@ -133,7 +142,7 @@ impl ClusterReader<'_> {
         if *self.cluster == Cluster::Local {
             // The namespace exists if this API server sent the review, so the check takes no time of its own.
             let (identity, findings) =
-                join(self.check_identity(target), self.contents(target, Scope::All)).await;
+                join(self.check_identity(target), self.contents(target, Counted::All)).await;
             return Ok(match identity {
                 Ok(()) => findings,
                 // These are the objects of another namespace.
@@ -143,19 +152,19 @@ impl ClusterReader<'_> {
         }
         let found = self.get(&Resource::NAMESPACES, &target.name, Part::Metadata).await?;
         let Some(namespace) = found else { return Ok(ClusterFindings::default()) };
-        Ok(self.contents(target, self.scope(is_managed(&namespace.metadata))).await)
+        Ok(self.contents(target, self.counted(is_managed(&namespace.metadata))).await)
     }
 
     /// Reads the objects in a namespace.
-    async fn contents(&self, target: &Target, scope: Scope) -> ClusterFindings {
+    async fn contents(&self, target: &Target, counted: Counted) -> ClusterFindings {
         // Lists that only show owner references are needed only if owners matter.
-        let needed = |query: &&ResourceQuery| query.rule != InUseRule::Never || scope == Scope::Managed;
+        let needed = |query: &&ResourceQuery| query.rule != InUseRule::Never || counted == Counted::Managed;
         let lists = self.config.queries.iter().filter(needed).map(async |query| {
-            let mut list = self.list(query, &target.name, scope).await;
+            let mut list = self.list(query, &target.name, counted).await;
             list.unknown = list.unknown.into_iter().map(|why| explain(query, why)).collect();
             (&query.noun, list)
         });
-        summarize(&join_all(lists).await, scope)
+        summarize(&join_all(lists).await, counted)
     }
 
     async fn crd(&self, target: &Target) -> Result<ClusterFindings, Cause> {
@@ -166,9 +175,9 @@ impl ClusterReader<'_> {
         let Some(found) = found else { return Ok(ClusterFindings::default()) };
         let (resource, noun, part) = (served(&found, target)?, Noun::OBJECT, Part::Metadata);
         let query = ResourceQuery { resource, field_selector: "", part, noun, rule: InUseRule::Always };
-        let scope = self.scope(is_managed(&found.metadata) && !self.is_preserved);
-        let list = self.list(&query, "", scope).await;
-        Ok(summarize(&[(&query.noun, list)], scope))
+        let counted = self.counted(is_managed(&found.metadata) && !self.is_preserved);
+        let list = self.list(&query, "", counted).await;
+        Ok(summarize(&[(&query.noun, list)], counted))
     }
 
     async fn check_identity(&self, target: &Target) -> Result<(), IdentityError> {
@@ -191,20 +200,17 @@ impl ClusterReader<'_> {
         };
         let server = self.clients.context.server.as_ref();
         let server = server.map(|server| format!(" ({server})")).unwrap_or_default();
-        let text = format!(
-            "the cluster that Durward looks at{server} has {what} {}, so it is not the one that asks, unless that was deleted a moment ago",
-            target.text()
-        );
+        let text = format!("{ANOTHER_CLUSTER}{server}, which has {what} {}", target.text());
         Err(Cause::new(cause::GARBAGE, text))
     }
 
     /// Returns the objects that count, if the target itself is deleted here or not.
-    fn scope(&self, is_target_deleted: bool) -> Scope {
+    fn counted(&self, is_target_deleted: bool) -> Counted {
         let is_all = is_target_deleted
-            || self.config.unmanaged == Unmanaged::Deny
+            || self.config.unmanaged == Unmanaged::Block
             || !self.config.is_karmada()
             || *self.cluster == Cluster::Local;
-        if is_all { Scope::All } else { Scope::Managed }
+        if is_all { Counted::All } else { Counted::Managed }
     }
 
     /// Whether Karmada keeps a propagated CRD in member clusters when it is deleted here. It does not keep the objects that it
@@ -228,7 +234,7 @@ impl ClusterReader<'_> {
     }
 
     /// Reads a List until a page is enough for a denial, to its end, or as far as it can be read.
-    async fn list(&self, query: &ResourceQuery, namespace: &str, scope: Scope) -> ListResult {
+    async fn list(&self, query: &ResourceQuery, namespace: &str, counted: Counted) -> ListResult {
         let mut list = ListResult {
             objects: ObjectSet::new(self.budget),
             is_full: false,
@@ -246,14 +252,15 @@ impl ClusterReader<'_> {
                 Ok(None) => return list,
                 Err(why) => return list.incomplete(self.explain_failure(query, &pages, why, time)),
             };
-            let (more, is_enough) = (page.next.is_some(), list.add(page.objects, query, namespace, scope));
+            let (more, is_enough) = (page.next.is_some(), list.add(page.objects, query, namespace, counted));
             if more && (is_enough || list.is_full) {
                 return ListResult { more, ..list };
             }
             if more && list.objects.len() >= MAX_OBJECTS {
                 let noun = &query.noun.many;
-                let text =
-                    format!("it has more than {MAX_OBJECTS} {noun}, which is more than can be told apart");
+                let text = format!(
+                    "more than {MAX_OBJECTS} {noun}: too many to find out which of them Karmada deployed"
+                );
                 return list.incomplete(Cause::new(cause::TOO_LONG, text));
             }
         }
@@ -271,12 +278,12 @@ impl ClusterReader<'_> {
         }
         let text = match (too_long, why.code, pages.pages_read()) {
             (Some(_), cause::TOO_LONG, _) => {
-                format!("not even one of its {many} at a time can be read: {}", why.text)
+                format!("its {many} cannot be read one at a time either: {}", why.text)
             }
-            (Some(long), ..) => format!("{}; asked for fewer {many}: {}", long.text, why.text),
+            (Some(long), ..) => format!("{}; with smaller pages: {}", long.text, why.text),
             (None, cause::TIMEOUT, read) => {
                 let pages = if read == 1 { "one page".to_owned() } else { format!("{read} pages") };
-                format!("{pages} of {many} came, and no last one in {:.1} s", time.as_secs_f64())
+                format!("received {pages} of {many}, but not the last one in {:.1} s", time.as_secs_f64())
             }
             (None, ..) => return why,
         };
@@ -289,15 +296,15 @@ impl ClusterReader<'_> {
 fn served(found: &Object, target: &Target) -> Result<Resource, Cause> {
     let name = &target.name;
     let garbage = |what: String| Cause::new(cause::GARBAGE, format!("its {name} {what}"));
-    let raw = found.raw.as_ref().ok_or_else(|| garbage("came without its versions".to_owned()))?;
+    let raw = found.raw.as_ref().ok_or_else(|| garbage("has no versions".to_owned()))?;
     let Crd { spec } =
-        serde_json::from_str(raw.get()).map_err(|error| garbage(format!("cannot be understood: {error}")))?;
+        serde_json::from_str(raw.get()).map_err(|error| garbage(format!("is not valid: {error}")))?;
     if spec.group != target.group() || spec.names.plural != target.plural() {
-        return Err(garbage("defines something else than its name says".to_owned()));
+        return Err(garbage("defines another resource than its name says".to_owned()));
     }
     let served = || spec.versions.iter().filter(|version| version.served);
     let Some(version) = served().find(|version| version.storage).or_else(|| served().next()) else {
-        let text = format!("it serves no version of {name}, so the objects cannot be read");
+        let text = format!("no version of {name} is served, so its objects cannot be read");
         return Err(Cause::new(cause::NOT_SERVED, text));
     };
     let version = version.name.clone().into();
@@ -342,13 +349,13 @@ struct BindingSpec {
 }
 
 /// Derives the findings of a cluster from its Lists.
-fn summarize(lists: &[(&Noun, ListResult)], scope: Scope) -> ClusterFindings {
+fn summarize(lists: &[(&Noun, ListResult)], counted: Counted) -> ClusterFindings {
     let mut findings = ClusterFindings::default();
     for why in lists.iter().flat_map(|(_, list)| &list.unknown) {
         findings = findings.and_unknown(why.clone());
     }
     // If owners are missing for lack of memory, another attempt may find them. Only managed objects are certain.
-    let is_certain = |object: &ListedObject| scope == Scope::All || object.managed;
+    let is_certain = |object: &ListedObject| counted == Counted::All || object.managed;
     let is_overloaded = findings.unknown.iter().any(|why| why.code == cause::OVERLOADED);
     let mut survives = survivors(lists.iter().flat_map(|(_, list)| list.objects.iter())).into_iter();
     for (noun, list) in lists {
@@ -377,7 +384,7 @@ fn explain(query: &ResourceQuery, why: Cause) -> Cause {
         return why;
     }
     let text = format!(
-        "{}; {} is one of namespaces.more in Durward's configuration, which every cluster must serve",
+        "{}; {} is in guards.deletion.namespaces.extraResources, which every cluster must serve",
         why.text, query.resource
     );
     Cause::new(why.code, text)

@@ -10,7 +10,7 @@
 use ::config::Expression;
 
 use super::NAME;
-use super::config::{Config, GUARD_LABEL, GUARD_VALUE, Groups, Select};
+use super::config::{ApiGroups, Config, GUARD_LABEL, GUARD_VALUE, Scope};
 use super::karmada;
 use super::queries::Unmanaged;
 use super::target::{CRD_GROUP, CRD_PLURAL, DeletionKind};
@@ -32,14 +32,14 @@ pub(super) fn webhook(config: &Config) -> WebhookEntry {
     let rules =
         vec![rule("DELETE", "", "namespaces", "Cluster"), rule("DELETE", CRD_GROUP, CRD_PLURAL, "Cluster")];
     let mut entry = WebhookEntry::new(WebhookType::Validating, "deletion", rules, &config.common_config);
-    match (config.select, config.is_karmada()) {
-        (Select::All, _) => {}
+    match (config.scope, config.is_karmada()) {
+        (Scope::All, _) => {}
         // The API server selects by the label. This loses nothing: a user who can remove the label could do so for any guard.
-        (Select::Labelled, false) => {
+        (Scope::Labeled, false) => {
             entry.object_selector.extend(Expression::Equal(GUARD_LABEL.to_owned(), GUARD_VALUE.to_owned()));
         }
         // Karmada's own parts have no label and must be reviewed too.
-        (Select::Labelled, true) => {
+        (Scope::Labeled, true) => {
             conditions.push(condition("labelled-or-karmadas-own", labelled_or_karmada_part()));
         }
     }
@@ -95,10 +95,10 @@ fn in_every_cluster(config: &Config) -> Vec<Permission> {
     ];
     let listed = config.queries.iter().map(|query| &query.resource);
     permissions.extend(listed.map(|resource| Permission::on(&resource.group, &resource.plural, &["list"])));
-    if config.groups.cover(Groups::ALL) {
-        permissions.push(Permission::on(Groups::ALL, "*", &["list"]));
+    if config.api_groups.cover(ApiGroups::ALL) {
+        permissions.push(Permission::on(ApiGroups::ALL, "*", &["list"]));
     } else {
-        permissions.extend(config.groups.0.iter().map(|group| Permission::on(group, "*", &["list"])));
+        permissions.extend(config.api_groups.0.iter().map(|group| Permission::on(group, "*", &["list"])));
     }
     permissions
 }
@@ -152,16 +152,16 @@ mod tests {
             plain.match_conditions[2].expression,
             r#"!(request.resource.resource == "namespaces" && oldObject != null && oldObject.metadata.name == "guards")"#
         );
-        assert_eq!(names(&entry("fleet: {karmada: {}}")), ["no-break-glass", "not-terminating"]);
+        assert_eq!(names(&entry("fleet: karmada")), ["no-break-glass", "not-terminating"]);
     }
 
     #[test]
     fn selects_labelled_objects_and_parts_of_karmada_if_configured() {
         let labels = |yaml: &str| entry(yaml).object_selector.to_string();
         assert_eq!(labels("{}"), "durward.dev/guard=deletion");
-        assert!(labels("select: all").is_empty());
+        assert!(labels("scope: all").is_empty());
         assert!(labels("fleet: {contexts: [a]}").is_empty());
-        let karmada = entry("fleet: {karmada: {}}\nselect: labelled");
+        let karmada = entry("fleet: karmada\nscope: labeled");
         assert!(karmada.object_selector.selects_all());
         assert_eq!(names(&karmada).last(), Some(&"labelled-or-karmadas-own"));
         let expression = &karmada.match_conditions[2].expression;
@@ -184,7 +184,7 @@ mod tests {
 
     #[test]
     fn asks_for_exactly_what_it_reads_in_members() {
-        let config = config("fleet: {karmada: {}}\ncrds: {groups: [example.org]}");
+        let config = config("fleet: karmada\ncrds: {apiGroups: [example.org]}");
         assert_eq!(
             lines(&permissions(&config).members),
             [
@@ -206,13 +206,13 @@ mod tests {
     #[test]
     fn asks_on_karmada_for_the_proxy_and_for_bindings_if_they_matter() {
         let own = |yaml: &str| lines(&permissions(&config(yaml)).own);
-        let karmada = own("fleet: {karmada: {}}");
+        let karmada = own("fleet: karmada");
         assert!(karmada.ends_with(&[
             "cluster.karmada.io/clusters get,list,watch".to_owned(),
             "cluster.karmada.io/clusters/proxy get".to_owned(),
         ]));
         assert!(!own("{}").iter().any(|line| line.contains("karmada")));
-        let ignoring = own("fleet: {karmada: {}}\nunmanaged: ignore");
+        let ignoring = own("fleet: karmada\nunmanagedResources: ignore");
         assert!(ignoring.contains(&"work.karmada.io/clusterresourcebindings get".to_owned()));
         assert!(ignoring.contains(&"apps/replicasets list".to_owned()));
     }
@@ -221,9 +221,9 @@ mod tests {
     fn asks_for_secrets_only_for_all_groups_or_a_fleet_of_secrets() {
         for yaml in [
             "{}",
-            "fleet: {karmada: {}}\nunmanaged: ignore\ncrds: {groups: [example.org]}",
+            "fleet: karmada\nunmanagedResources: ignore\ncrds: {apiGroups: [example.org]}",
             "fleet: {contexts: [a]}",
-            "namespaces: {more: [{version: v1, resource: replicationcontrollers}]}",
+            "namespaces: {extraResources: [{version: v1, resource: replicationcontrollers}]}",
         ] {
             let Permissions { own, members, namespaced } = permissions(&config(yaml));
             let all = [own, members].concat();

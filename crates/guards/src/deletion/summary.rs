@@ -11,15 +11,16 @@ use super::facts::{ClusterFacts, Facts};
 use super::findings::Finding;
 use super::karmada::KarmadaPart;
 use super::target::Target;
-use crate::overrides::Override;
 use cluster::cause;
 use cluster::fleet::{Cluster, Fleet};
 
 /// The clusters of the facts by their meaning for the deletion.
 #[derive(Debug, Default)]
 pub(super) struct FleetSummary<'f> {
-    /// The number of clusters, the local one included.
+    /// The number of clusters that were read, the local one included.
     pub(super) clusters: usize,
+    /// The number of member clusters that were read.
+    pub(super) members: usize,
     /// Clusters where something is in use.
     pub(super) in_use: Vec<&'f ClusterFacts>,
     /// Clusters with unknown findings and without an acknowledgement.
@@ -36,8 +37,6 @@ pub(super) struct FleetSummary<'f> {
     pub(super) is_empty_fleet: bool,
     /// The reasons why acknowledgements do not count.
     pub(super) invalid_acknowledgements: Vec<String>,
-    /// The reason why the override annotations do not count.
-    pub(super) invalid_override: Option<String>,
 }
 
 impl<'f> FleetSummary<'f> {
@@ -45,6 +44,7 @@ impl<'f> FleetSummary<'f> {
     pub(super) fn of(config: &Config, target: &Target, facts: &'f Facts) -> Self {
         let mut summary = Self {
             clusters: facts.clusters.len(),
+            members: facts.clusters.iter().filter(|cluster| !cluster.is_local()).count(),
             incomplete: incomplete(facts),
             list_failure: facts.members.as_ref().err().map(|why| why.code),
             ..Self::default()
@@ -61,9 +61,6 @@ impl<'f> FleetSummary<'f> {
         let is_local_only = matches!(KarmadaPart::of(config, target), Some(KarmadaPart::ExecutionSpace(_)));
         let has_no_members = facts.members.as_ref().is_ok_and(|members| members.is_empty());
         summary.is_empty_fleet = config.fleet != Fleet::None && !is_local_only && has_no_members;
-        if let Override::Invalid(why) = target.find_override(config.break_glass, facts.now) {
-            summary.invalid_override = Some(why);
-        }
         summary
     }
 
@@ -74,8 +71,7 @@ impl<'f> FleetSummary<'f> {
                 Ok(()) => return self.acknowledged.push((cluster, acknowledgement)),
                 Err(what) => {
                     let name = cluster.member.cluster.name();
-                    let why = format!("the acknowledgement of {name} does not count for {what}");
-                    self.invalid_acknowledgements.push(why);
+                    self.invalid_acknowledgements.push(format!("{name}: it does not cover {what}"));
                 }
             },
             Some(Err(why)) if covers.is_ok() => self.invalid_acknowledgements.push(why),
@@ -102,8 +98,8 @@ fn incomplete(facts: &Facts) -> Option<Cause> {
     let expected = std::iter::once(&Cluster::Local).chain(members.iter().map(|member| &member.cluster));
     let text = match expected.filter(|cluster| !read.contains(cluster)).count() {
         0 => return None,
-        1 => "one cluster was not asked".to_owned(),
-        more => format!("{more} clusters were not asked"),
+        1 => "1 cluster was not checked".to_owned(),
+        more => format!("{more} clusters were not checked"),
     };
     Some(Cause::new(cause::OVERLOADED, text))
 }

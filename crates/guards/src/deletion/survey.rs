@@ -66,7 +66,7 @@ impl Survey {
 
     /// Whether Durward can read the custom objects of this group.
     pub fn reads_group(&self, group: &str) -> bool {
-        self.config.groups.cover(group)
+        self.config.api_groups.cover(group)
     }
 
     /// Returns all acknowledgements of a cluster.
@@ -113,7 +113,7 @@ mod tests {
     fn reports_every_acknowledgement_of_a_cluster_with_its_validity() {
         let entry = |until: &str| format!("{{cluster: m5, until: {until}, reason: cut}}");
         let survey = survey(&format!(
-            "fleet: {{karmada: {{}}}}\nacknowledge: [{}, {}, {}, {{cluster: m9, until: 2026-12-01T00:00:00Z, reason: x}}]",
+            "fleet: karmada\nunreachableClusters: [{}, {}, {}, {{cluster: m9, until: 2026-12-01T00:00:00Z, reason: x}}]",
             entry("2026-11-20T00:00:00Z"),
             entry("2026-11-24T10:00:00Z"),
             entry("2026-11-24T10:00:01Z"),
@@ -125,7 +125,7 @@ mod tests {
             validities,
             [Validity::Invalid, Validity::ExpiresSoon, Validity::Valid, Validity::Invalid]
         );
-        assert!(reports[0].text.contains("ended at 2026-11-20T00:00:00Z"), "{}", reports[0].text);
+        assert!(reports[0].text.contains("2026-11-20T00:00:00Z is in the past"), "{}", reports[0].text);
         assert_eq!(reports[2].text, "until 2026-11-24T10:00:01Z: cut");
         assert_eq!((reports[2].place, reports[3].place), ("in the configuration", "on its Cluster"));
         assert!(survey.acknowledgements(&member("m6", &[], &[]), now()).is_empty());
@@ -146,9 +146,9 @@ mod tests {
 
     #[test]
     fn reads_groups_and_fleet_from_the_configuration() {
-        let some = survey("crds: {groups: [example.org]}");
+        let some = survey("crds: {apiGroups: [example.org]}");
         assert!(some.reads_group("example.org") && !some.reads_group("apps.example.org"));
-        assert!(survey("crds: {groups: ['*']}").reads_group("anything.org"));
+        assert!(survey("crds: {apiGroups: ['*']}").reads_group("anything.org"));
         assert_eq!(survey("{}").fleet(), &Fleet::None);
     }
 }

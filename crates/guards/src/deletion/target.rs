@@ -89,7 +89,7 @@ impl DeletionKind {
     pub(super) fn word(self) -> &'static str {
         match self {
             Self::Namespace => "namespace",
-            Self::Crd => "customresourcedefinition",
+            Self::Crd => "CRD",
         }
     }
 
@@ -120,34 +120,34 @@ impl fmt::Display for DeletionSubject {
 impl Target {
     /// Reads the target of a review. An error makes the ruling Unknown.
     pub(super) fn read(kind: DeletionKind, request: &Request<'_>) -> Result<Self, Cause> {
-        let garbage = |what: String| Cause::new(cause::GARBAGE, format!("the review cannot be used: {what}"));
-        let missing = |what: &str| garbage(format!("{what}; the API server always sends it"));
-        let old = request.old_object.as_ref().ok_or_else(|| missing("it has no oldObject"))?;
+        let garbage = |what: String| Cause::new(cause::GARBAGE, format!("invalid admission request: {what}"));
+        let missing = |what: &str| garbage(format!("{what}"));
+        let old = request.old_object.as_ref().ok_or_else(|| missing("oldObject is missing"))?;
         if old.raw().shape() != Shape::Object {
-            return Err(missing("its oldObject is no object"));
+            return Err(missing("oldObject is not an object"));
         }
         if let Some(key) = old.duplicate_key() {
-            let text = format!("{key} stands twice in its oldObject; the API server never sends that");
+            let text = format!("duplicate key {key} in oldObject");
             return Err(garbage(text));
         }
         let name = old.field(NAME).and_then(Raw::text).filter(|name| !name.is_empty());
-        let name = name.ok_or_else(|| missing("its oldObject has no name"))?.into_owned();
+        let name = name.ok_or_else(|| missing("oldObject has no name"))?.into_owned();
         if request.name != name {
-            return Err(missing("it names another object than its oldObject is"));
+            return Err(missing("name and oldObject.metadata.name differ"));
         }
         let labels =
-            texts(old.field(LABELS)).ok_or_else(|| missing("labels in its oldObject are no texts"))?;
+            texts(old.field(LABELS)).ok_or_else(|| missing("labels of oldObject are not strings"))?;
         let annotations = texts(old.field(ANNOTATIONS))
-            .ok_or_else(|| missing("annotations in its oldObject are no texts"))?;
+            .ok_or_else(|| missing("annotations of oldObject are not strings"))?;
         let deleting = match old.field(DELETION).map(|raw| (raw.shape(), raw.text())) {
             None | Some((Shape::Null, _)) => false,
             Some((_, Some(time))) if !time.is_empty() => true,
-            Some(_) => return Err(missing("deletionTimestamp in its oldObject is no time")),
+            Some(_) => return Err(missing("deletionTimestamp of oldObject is not a time")),
         };
         let uid = match old.field(UID).map(|raw| (raw.shape(), raw.text())) {
             None | Some((Shape::Null, _)) => String::new(),
             Some((_, Some(uid))) => uid.into_owned(),
-            Some(_) => return Err(missing("uid in its oldObject is no text")),
+            Some(_) => return Err(missing("uid of oldObject is not a string")),
         };
         let (reviewed_uid, dry_run) = (Some(uid), request.dry_run);
         Ok(Self { kind, name, reviewed_uid, labels, annotations, deleting, dry_run })
@@ -228,7 +228,7 @@ mod tests {
             "oldObject":{"metadata":{"name":"shop","labels":{},"labels":{}}}}}"#;
         let review = admission::decode(text.as_bytes(), &admission::Fields::new(&POINTERS)).unwrap();
         let text = Target::read(DeletionKind::Namespace, &review.request).unwrap_err().text;
-        assert!(text.contains("metadata.labels stands twice in its oldObject"), "{text}");
+        assert!(text.contains("duplicate key metadata.labels in oldObject"), "{text}");
     }
 
     #[test]
@@ -240,12 +240,12 @@ mod tests {
     fn rejects_reviews_that_cannot_be_read() {
         type Change = fn(&mut Value);
         let broken: [(&str, Change); 10] = [
-            ("no oldObject", |r| r["oldObject"] = Value::Null),
-            ("no oldObject", |r| drop(r.as_object_mut().unwrap().remove("oldObject"))),
-            ("no object", |r| r["oldObject"] = 7.into()),
+            ("oldObject is missing", |r| r["oldObject"] = Value::Null),
+            ("oldObject is missing", |r| drop(r.as_object_mut().unwrap().remove("oldObject"))),
+            ("not an object", |r| r["oldObject"] = 7.into()),
             ("no name", |r| r["oldObject"] = json!({})),
             ("no name", |r| r["oldObject"]["metadata"]["name"] = 7.into()),
-            ("another object", |r| r["name"] = "other".into()),
+            ("differ", |r| r["name"] = "other".into()),
             ("labels", |r| r["oldObject"]["metadata"]["labels"] = json!({"a": 1})),
             ("annotations", |r| r["oldObject"]["metadata"]["annotations"] = json!([])),
             ("uid", |r| r["oldObject"]["metadata"]["uid"] = 7.into()),
@@ -280,6 +280,6 @@ mod tests {
             |request| Target::read(DeletionKind::of(request).unwrap(), request).unwrap(),
         );
         assert_eq!((target.plural(), target.group()), ("widgets", "example.org"));
-        assert_eq!(target.text(), "customresourcedefinition \"widgets.example.org\"");
+        assert_eq!(target.text(), "CRD \"widgets.example.org\"");
     }
 }

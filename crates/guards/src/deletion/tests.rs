@@ -27,7 +27,7 @@ mod fleet;
 mod pages;
 mod unmanaged;
 
-const KARMADA: &str = "fleet: {karmada: {}}\ncrds: {groups: [example.org]}\n";
+const KARMADA: &str = "fleet: karmada\ncrds: {apiGroups: [example.org]}\n";
 const WIDGETS: &str = "widgets.example.org";
 
 /// Answers the Lists of one cluster.

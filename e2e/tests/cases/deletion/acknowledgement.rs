@@ -84,9 +84,9 @@ fn an_acknowledged_member_does_not_deny_the_deletion(context: &'static TestConte
 fn a_label_acknowledges_only_an_unreachable_cluster(context: &'static TestContext) -> Result<()> {
     let until = time_in(7 * DAY)?;
     let acknowledge = format!(
-        "acknowledge: [{{clusterSelector: {{matchLabels: {{lab.example.org/link: weak}}}}, until: \"{until}\", reason: weak link}}]"
+        "unreachableClusters: [{{clusterSelector: {{matchLabels: {{lab.example.org/link: weak}}}}, until: \"{until}\", reason: weak link}}]"
     );
-    let fleet = exclusive_with(context, &["fleet: {karmada: {}}", &acknowledge, GROUPS])?;
+    let fleet = exclusive_with(context, &["fleet: karmada", &acknowledge, GROUPS])?;
     let (shop, busy) = (fleet.namespace("shop")?, fleet.namespace("busy")?);
     let path = path_of(&shop);
     let m1 = fleet.member("m1")?;

@@ -10,7 +10,7 @@ use crate::cases::objects::await_gone;
 
 #[e2e::case(Reconfigures)]
 fn audit_mode_allows_the_deletion_and_warns(context: &'static TestContext) -> Result<()> {
-    let fleet = shared_with(context, &["fleet: {karmada: {}}", "mode: audit", GROUPS])?;
+    let fleet = shared_with(context, &["fleet: karmada", "mode: audit", GROUPS])?;
     let shop = fleet.namespace("shop")?;
     let m2 = fleet.member("m2")?;
     m2.make_running_pod(&m2.existing_namespace(shop.name()), "web")?;
@@ -27,7 +27,7 @@ fn audit_mode_allows_the_deletion_and_warns(context: &'static TestContext) -> Re
 
 #[e2e::case(Reconfigures)]
 fn names_count_hides_object_names(context: &'static TestContext) -> Result<()> {
-    let fleet = shared_with(context, &["fleet: {karmada: {}}", "names: count", GROUPS])?;
+    let fleet = shared_with(context, &["fleet: karmada", "showObjectNames: false", GROUPS])?;
     let shop = fleet.namespace("shop")?;
     let m2 = fleet.member("m2")?;
     m2.make_running_pod(&m2.existing_namespace(shop.name()), "very-secret")?;
@@ -64,7 +64,7 @@ fn only_labeled_namespaces_are_guarded_without_a_fleet(context: &'static TestCon
 fn only_labeled_namespaces_and_karmada_itself_are_reviewed(context: &'static TestContext) -> Result<()> {
     let cluster = context.cluster(&scratch())?;
     let mut installation = Installation::by_url(context, &cluster, "  deletion: {}")?;
-    installation.configure("  deletion:\n    fleet: {karmada: {}}\n    select: labelled")?;
+    installation.configure("  deletion:\n    fleet: karmada\n    scope: labeled")?;
     let durward = installation.serve().named("durward-labelled").start_ready(context)?;
     installation.register()?;
     let guarded = cluster.labelled_namespace("guarded", &[("durward.dev/guard", "deletion")])?;

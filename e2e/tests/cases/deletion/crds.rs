@@ -73,10 +73,10 @@ fn a_crd_of_another_group_is_denied_with_the_missing_line(context: &'static Test
     let fleet = shared(context)?;
     let others = Crd::new(&["v1"]).of_group("other.example.org");
     others.create_in(fleet.karmada())?;
-    fleet
-        .delete(&others.path())?
-        .denied()?
-        .with_message(&["could not be checked", "crds: {groups: [shop.example.org, other.example.org]}"])?;
+    fleet.delete(&others.path())?.denied()?.with_message(&[
+        "could not be checked",
+        "crds: {apiGroups: [shop.example.org, other.example.org]}",
+    ])?;
     exists(fleet.karmada(), &others.path())
 }
 

@@ -14,10 +14,10 @@ use crate::cases::attempt::{Attempt, retry_until};
 pub(super) const GROUP: &str = "shop.example.org";
 
 /// A line of every configuration. Other groups would change Durward's role in the members, which Karmada updates slowly.
-pub(super) const GROUPS: &str = "crds: {groups: [shop.example.org]}";
+pub(super) const GROUPS: &str = "crds: {apiGroups: [shop.example.org]}";
 
 /// The configuration of most cases.
-const DEFAULTS: &[&str] = &["fleet: {karmada: {}}", GROUPS];
+const DEFAULTS: &[&str] = &["fleet: karmada", GROUPS];
 
 /// Time for a server to stop.
 const STOPPED_WITHIN: Duration = Duration::from_secs(30);

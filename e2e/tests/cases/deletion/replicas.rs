@@ -21,8 +21,7 @@ fn replacing_two_replicas_under_load_judges_every_deletion(context: &'static Tes
     let cluster = context.cluster(&scratch())?;
     let durward_namespace = cluster.namespace("door")?;
     let service = durward_namespace.service("durward")?;
-    let mut installation =
-        Installation::by_service(context, &cluster, &service, "  deletion: {select: all}")?;
+    let mut installation = Installation::by_service(context, &cluster, &service, "  deletion: {scope: all}")?;
     let serve = |name: &str| installation.serve().named(name).start_ready(context);
     let [a, b] = [serve("durward-a")?, serve("durward-b")?];
     service.set_endpoints(a.reviews(), b.reviews())?;

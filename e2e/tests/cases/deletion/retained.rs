@@ -9,7 +9,7 @@ use crate::cases::objects::{await_gone, list};
 const ANYWAY: &str = "durward.dev/delete-anyway";
 
 /// The configuration of cases about resources that Karmada did not propagate.
-const IGNORING: [&str; 3] = ["fleet: {karmada: {}}", "unmanaged: ignore", GROUPS];
+const IGNORING: [&str; 3] = ["fleet: karmada", "unmanagedResources: ignore", GROUPS];
 
 #[e2e::case]
 fn preserve_on_deletion_does_not_allow_the_deletion(context: &'static TestContext) -> Result<()> {

@@ -7,12 +7,12 @@ use super::*;
 fn an_empty_section_reads_this_cluster_and_selects_labelled_objects() {
     let config = config("{}");
     assert_eq!(
-        (&config.fleet, config.select, config.unmanaged),
-        (&Fleet::None, Select::Labelled, Unmanaged::Deny)
+        (&config.fleet, config.scope, config.unmanaged),
+        (&Fleet::None, Scope::Labeled, Unmanaged::Block)
     );
-    assert_eq!((config.names, config.break_glass), (Names::Show, BreakGlass::Annotation));
-    assert_eq!(config.member_deadline, Duration::from_secs(3));
-    assert!(config.groups.0.is_empty() && config.access.is_none());
+    assert_eq!((config.show_object_names, config.break_glass), (true, BreakGlass::Annotation));
+    assert_eq!(config.cluster_timeout, Duration::from_secs(3));
+    assert!(config.api_groups.0.is_empty() && config.access.is_none());
     let listed: Vec<_> = config.queries.iter().map(|query| query.resource.to_string()).collect();
     assert_eq!(
         listed,
@@ -33,14 +33,14 @@ fn an_empty_section_reads_this_cluster_and_selects_labelled_objects() {
 fn a_fleet_has_one_kind_and_selects_all_objects() {
     for (yaml, expected) in [
         ("fleet: none", Fleet::None),
-        ("fleet: {karmada: {}}", Fleet::Karmada),
+        ("fleet: karmada", Fleet::Karmada),
         ("fleet: {karmada: }", Fleet::Karmada),
         ("fleet: {contexts: [a, b]}", Fleet::Contexts(vec!["a".into(), "b".into()])),
         ("namespace: guards\nfleet: {secrets: {}}", Fleet::Secrets { namespace: "guards".into() }),
     ] {
         let config = config(yaml);
         assert_eq!(config.fleet, expected, "{yaml}");
-        assert_eq!(config.select == Select::All, expected != Fleet::None, "{yaml}");
+        assert_eq!(config.scope == Scope::All, expected != Fleet::None, "{yaml}");
     }
     let access = config("fleet: {karmada: {kubeconfig: k.yaml, context: karmada}}").access.unwrap();
     assert_eq!(access.context.as_deref(), Some("karmada"));
@@ -49,66 +49,98 @@ fn a_fleet_has_one_kind_and_selects_all_objects() {
 #[test]
 fn reports_problems_with_position_and_allowed_values() {
     for (yaml, place, text) in [
-        ("fleet: {}", "d.yaml:1:8: fleet", "not name exactly one way"),
-        ("fleet: {karmada: {}, contexts: [a]}", "d.yaml:1:8: fleet", "allowed: none, {karmada: {}}"),
-        ("fleet: karmada", "d.yaml:1:8: fleet", "\"karmada\""),
-        ("fleet: {contexts: []}", "d.yaml:1:19: fleet.contexts", "names no context"),
-        ("fleet: {contexts: [a, a]}", "d.yaml:1:19: fleet.contexts", "stands there twice"),
-        ("unmanaged: ignore", "d.yaml:1:12: unmanaged", "not Karmada's"),
-        ("crds: {groups: ['*.example.org']}", "d.yaml:1:16: crds.groups", "RBAC knows no other patterns"),
-        ("crds: {groups: [apps]}", "d.yaml:1:16: crds.groups", "\"apps\" is no API group"),
-        ("namespaces: {inUse: []}", "d.yaml:1:21: namespaces.inUse", "names nothing"),
-        ("namespaces: {inUse: [pod]}", "d.yaml:1:22: namespaces.inUse", "did you mean pods?"),
+        ("fleet: {}", "d.yaml:1:8: fleet", "not name exactly one fleet"),
         (
-            "namespaces: {more: [{group: apps, version: v1, resource: deployments}]}",
-            "d.yaml:1:20",
-            "counted already",
+            "fleet: {karmada: {}, contexts: [a]}",
+            "d.yaml:1:8: fleet",
+            "allowed: none, karmada, {karmada: {…}}",
         ),
-        ("namespaces: {more: [{version: v1, resource: A/b}]}", "d.yaml:1:45", "is no resource"),
+        ("fleet: karmda", "d.yaml:1:8: fleet", "did you mean karmada?"),
+        ("fleet: {contexts: []}", "d.yaml:1:19: fleet.contexts", "is empty"),
+        ("fleet: {contexts: [a, a]}", "d.yaml:1:19: fleet.contexts", "duplicate context"),
+        ("unmanagedResources: ignore", "d.yaml:1:21: unmanagedResources", "the fleet is not Karmada"),
+        ("crds: {apiGroups: ['*.example.org']}", "d.yaml:1:19: crds.apiGroups", "RBAC has no other patterns"),
+        ("crds: {apiGroups: [apps]}", "d.yaml:1:19: crds.apiGroups", "\"apps\" is not an API group"),
+        ("namespaces: {blockingResources: []}", "d.yaml:1:33: namespaces.blockingResources", "is empty"),
         (
-            "namespaces: {more: [{version: v1, resource: secrets}]}",
-            "d.yaml:1:20",
+            "namespaces: {blockingResources: [pod]}",
+            "d.yaml:1:34: namespaces.blockingResources",
+            "did you mean pods?",
+        ),
+        (
+            "namespaces: {extraResources: [{group: apps, version: v1, resource: deployments}]}",
+            "d.yaml:1:30",
+            "duplicate resource",
+        ),
+        ("namespaces: {extraResources: [{version: v1, resource: A/b}]}", "d.yaml:1:55", "is not a resource"),
+        (
+            "namespaces: {extraResources: [{version: v1, resource: secrets}]}",
+            "d.yaml:1:30",
             "every Secret of every cluster",
         ),
-        ("namespaces: {more: [{version: v1, resource: configmaps}]}", "d.yaml:1:20", "in every namespace"),
         (
-            "namespaces: {more: [{version: v1, resource: serviceaccounts}]}",
-            "d.yaml:1:20",
+            "namespaces: {extraResources: [{version: v1, resource: configmaps}]}",
+            "d.yaml:1:30",
             "in every namespace",
         ),
-        ("namespaces: {more: [{version: v1, resource: events}]}", "d.yaml:1:20", "left behind"),
         (
-            "namespaces: {more: [{group: events.k8s.io, version: v1, resource: events}]}",
-            "d.yaml:1:20",
-            "left behind",
+            "namespaces: {extraResources: [{version: v1, resource: serviceaccounts}]}",
+            "d.yaml:1:30",
+            "in every namespace",
         ),
         (
-            "acknowledge: [{clusterSelector: {matchExpressions: [{key: tier, operator: NotIn, values: [prod]}]}, until: 2026-12-01T00:00:00Z, reason: x}]",
-            "d.yaml:1:33",
-            "asks for no label",
+            "namespaces: {extraResources: [{version: v1, resource: events}]}",
+            "d.yaml:1:30",
+            "a log of past changes",
         ),
         (
-            "acknowledge: [{clusterSelector: {matchExpressions: [{key: tier, operator: DoesNotExist}]}, until: 2026-12-01T00:00:00Z, reason: x}]",
-            "d.yaml:1:33",
-            "asks for no label",
+            "namespaces: {extraResources: [{group: events.k8s.io, version: v1, resource: events}]}",
+            "d.yaml:1:30",
+            "a log of past changes",
         ),
         (
-            "fleet: {contexts: [a]}\nacknowledge: [{clusterSelector: {matchLabels: {b: c}}, until: 2026-12-01T00:00:00Z, reason: x}]",
-            "d.yaml:2:14: acknowledge",
+            "unreachableClusters: [{clusterSelector: {matchExpressions: [{key: tier, operator: NotIn, values: [prod]}]}, until: 2026-12-01, reason: x}]",
+            "d.yaml:1:41",
+            "has no label requirement",
+        ),
+        (
+            "unreachableClusters: [{clusterSelector: {matchExpressions: [{key: tier, operator: DoesNotExist}]}, until: 2026-12-01, reason: x}]",
+            "d.yaml:1:41",
+            "has no label requirement",
+        ),
+        (
+            "fleet: {contexts: [a]}\nunreachableClusters: [{clusterSelector: {matchLabels: {b: c}}, until: 2026-12-01T00:00:00Z, reason: x}]",
+            "d.yaml:2:22: unreachableClusters",
             "contexts have no labels",
         ),
-        ("namespaces: {more: [{version: v1}]}", "d.yaml:1:21", "resource: is required"),
-        ("memberDeadline: 0s", "d.yaml:1:17: memberDeadline", "is too short"),
-        ("memberDeadline: 1m", "d.yaml:1:17: memberDeadline", "longer than 30s"),
-        ("acknowledge: [{cluster: a, until: tomorrow, reason: x}]", "d.yaml:1:35", "no time in RFC 3339"),
-        ("acknowledge: [{cluster: a, reason: x}]", "d.yaml:1:15", "until: is required"),
-        ("acknowledge: [{cluster: a, until: 2026-12-01T00:00:00Z}]", "d.yaml:1:15", "reason: is required"),
-        ("acknowledge: [{cluster: a, until: 2026-12-01T00:00:00Z, reason: ' '}]", "d.yaml:1:65", "is empty"),
-        ("acknowledge: [{until: 2026-12-01T00:00:00Z, reason: x}]", "d.yaml:1:15", "not exactly one of"),
+        ("namespaces: {extraResources: [{version: v1}]}", "d.yaml:1:31", "resource: is required"),
+        ("clusterTimeout: 0s", "d.yaml:1:17: clusterTimeout", "is too short"),
+        ("clusterTimeout: 1m", "d.yaml:1:17: clusterTimeout", "longer than 30s"),
         (
-            "acknowledge: [{cluster: a, clusterSelector: {matchLabels: {b: c}}, until: 2026-12-01T00:00:00Z, reason: x}]",
-            "d.yaml:1:25",
-            "not exactly one of",
+            "unreachableClusters: [{cluster: a, until: tomorrow, reason: x}]",
+            "d.yaml:1:43",
+            "is not a time or a date",
+        ),
+        ("unreachableClusters: [{cluster: a, reason: x}]", "d.yaml:1:23", "until: is required"),
+        (
+            "unreachableClusters: [{cluster: a, until: 2026-12-01T00:00:00Z}]",
+            "d.yaml:1:23",
+            "reason: is required",
+        ),
+        (
+            "unreachableClusters: [{cluster: a, until: 2026-12-01T00:00:00Z, reason: ' '}]",
+            "d.yaml:1:73",
+            "is empty",
+        ),
+        (
+            "unreachableClusters: [{until: 2026-12-01T00:00:00Z, reason: x}]",
+            "d.yaml:1:23",
+            "write exactly one of",
+        ),
+        (
+            "unreachableClusters: [{cluster: a, clusterSelector: {matchLabels: {b: c}}, until: 2026-12-01T00:00:00Z, reason: x}]",
+            "d.yaml:1:33",
+            "write exactly one of",
         ),
     ] {
         let (_, problems) = configured(yaml);
@@ -126,19 +158,19 @@ fn suggests_the_nearest_kind_of_fleet() {
 #[test]
 fn reads_acknowledgements_by_name_and_by_label() {
     let of = |yaml: &str| config(yaml).acknowledged.remove(0).clusters;
-    let named = of("acknowledge: [{cluster: edge-7, until: 2026-12-01T00:00:00Z, reason: cut}]");
+    let named = of("unreachableClusters: [{cluster: edge-7, until: 2026-12-01T00:00:00Z, reason: cut}]");
     assert_eq!(named, ClusterMatch::Name("edge-7".into()));
     let labelled = of(
-        "acknowledge: [{clusterSelector: {matchLabels: {a: b}}, until: 2026-12-01T00:00:00Z, reason: cut}]",
+        "unreachableClusters: [{clusterSelector: {matchLabels: {a: b}}, until: 2026-12-01T00:00:00Z, reason: cut}]",
     );
     assert!(matches!(labelled, ClusterMatch::Selector(_)));
 }
 
 #[test]
 fn matches_groups_by_exact_name_or_all() {
-    let groups = |yaml: &str| config(yaml).groups;
-    assert!(groups("crds: {groups: [example.org]}").cover("example.org"));
-    assert!(!groups("crds: {groups: [example.org]}").cover("a.example.org"));
-    assert!(groups("crds: {groups: ['*']}").cover("a.example.org"));
+    let groups = |yaml: &str| config(yaml).api_groups;
+    assert!(groups("crds: {apiGroups: [example.org]}").cover("example.org"));
+    assert!(!groups("crds: {apiGroups: [example.org]}").cover("a.example.org"));
+    assert!(groups("crds: {apiGroups: ['*']}").cover("a.example.org"));
     assert!(!groups("{}").cover("example.org"));
 }

@@ -1,116 +1,188 @@
-//! Remedies for a denial: fix what could not be read, or override.
+//! What the reader of a denial can do next, and what only the operator of Durward can do.
 
 use std::collections::BTreeSet;
+use std::time::SystemTime;
 
-use super::super::acknowledge::covers;
+use super::super::acknowledge::{self, covers};
 use super::super::config::Config;
+use super::super::facts::ClusterFacts;
+use super::super::reader::ANOTHER_CLUSTER;
 use super::super::summary::FleetSummary;
-use super::super::target::Target;
-use crate::overrides::{self, BreakGlass, DELETE_REASON, DELETE_UNTIL};
+use super::super::target::{DeletionKind, Target};
 use cluster::cause;
 
-/// The remedies that one message names.
-const MAX_REMEDIES: usize = 2;
+/// The lines of a denial below its details.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Steps {
+    /// For the caller.
+    pub(super) next: Option<String>,
+    /// For the operator of Durward.
+    pub(super) operator: Option<String>,
+    /// Whether the denial ends by itself within a minute, so that it needs no override.
+    pub(super) is_transient: bool,
+}
 
 /// A remedy, the most certain first. To acknowledge is offered only for a cluster that does not answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Remedy {
     /// A permission is missing.
-    Permit,
-    /// The credentials or the address of a member are wrong.
-    Renew,
-    /// Durward's own credentials for the control plane are wrong.
-    RenewOwn,
-    /// The cluster sends an answer that cannot be used.
-    FixCluster,
+    Grant,
+    /// Durward is connected to another cluster than the one that calls it.
+    Connect,
+    /// The operator must find out more.
+    Doctor,
     /// The cluster has more objects than can be read.
     Reduce,
     /// The cluster does not answer.
     Wait,
     /// Another attempt may succeed.
     Retry,
+    /// Another attempt succeeds within seconds.
+    RetrySoon,
 }
 
 impl Remedy {
     fn of(code: &str, is_local: bool) -> Self {
         match code {
-            cause::FORBIDDEN => Self::Permit,
-            cause::CREDENTIALS if is_local => Self::RenewOwn,
-            cause::CREDENTIALS | cause::NO_ENDPOINT => Self::Renew,
-            cause::GARBAGE | cause::NOT_SERVED | cause::REFUSED => Self::FixCluster,
+            cause::FORBIDDEN => Self::Grant,
+            cause::CREDENTIALS | cause::NO_ENDPOINT | cause::GARBAGE | cause::NOT_SERVED | cause::REFUSED => {
+                Self::Doctor
+            }
             cause::TOO_LONG => Self::Reduce,
             cause::UNREACHABLE | cause::TIMEOUT if !is_local => Self::Wait,
+            cause::VANISHED | cause::OVERLOADED => Self::RetrySoon,
             _ => Self::Retry,
         }
     }
+}
 
-    fn text(self, config: &Config, are_many: bool) -> &'static str {
-        match (self, are_many) {
-            (Self::Permit, _) => "apply what durward manifests prints",
-            (Self::Renew, _) if config.is_karmada() => "put right address and token in Karmada",
-            (Self::Renew, _) => "renew the credentials",
-            (Self::RenewOwn, _) => "renew what Durward's kubeconfig or service account logs in with",
-            (Self::FixCluster, _) => "put that right",
-            (Self::Reduce, _) => "have less in there, or give it longer (memberDeadline)",
-            (Self::Wait, false) => "try again when it answers, acknowledge it",
-            (Self::Wait, true) => "try again when they answer, acknowledge them",
-            (Self::Retry, _) => "try again",
-        }
+/// Returns why a cluster could not be checked, in a few words.
+pub(super) fn phrase(code: &str) -> &'static str {
+    match code {
+        cause::UNREACHABLE => "unreachable",
+        cause::TIMEOUT => "no answer in time",
+        cause::CREDENTIALS => "credentials rejected or missing",
+        cause::NO_ENDPOINT => "no API endpoint or token",
+        cause::FORBIDDEN => "permission missing",
+        cause::GARBAGE => "invalid response",
+        cause::NOT_SERVED => "resource not served",
+        cause::TOO_LONG => "too many objects",
+        cause::BUSY => "API server busy",
+        cause::VANISHED => "just left the fleet",
+        cause::OVERLOADED => "Durward is overloaded",
+        cause::NOT_RECORDED => "not in the snapshot",
+        _ => "request rejected",
     }
 }
 
-/// Returns a sentence with the remedies for what could not be read. If the list of the fleet is not known, acknowledgements do
-/// not help and are not offered.
-pub(super) fn for_unknown(config: &Config, summary: &FleetSummary<'_>) -> String {
+/// Whether the object of the review does not exist in the cluster that Durward is connected to.
+pub(super) fn is_wrong_cluster(cluster: &ClusterFacts) -> bool {
+    let unknown = &cluster.findings.unknown;
+    cluster.is_local() && unknown.first().is_some_and(|cause| cause.text.starts_with(ANOTHER_CLUSTER))
+}
+
+/// Returns the steps for objects in use.
+pub(super) fn for_in_use(target: &Target, summary: &FleetSummary<'_>) -> Steps {
+    let is_local = summary.in_use.iter().all(|cluster| cluster.is_local());
+    let there = if is_local { "" } else { " there" };
+    let counts = || summary.in_use.iter().flat_map(|cluster| &cluster.findings.in_use);
+    let is_one = counts().map(|count| count.objects).sum::<usize>() == 1 && counts().all(|count| !count.more);
+    let them = match (target.kind, is_one) {
+        (_, true) => "it",
+        (DeletionKind::Namespace, _) => "them",
+        (DeletionKind::Crd, _) => "the objects",
+    };
+    let list =
+        format!(". Full list: kubectl delete {} {} --dry-run=server", target.kind.short_name(), target.name);
+    let list = if target.dry_run { "" } else { &list };
+    Steps { next: Some(format!("delete {them}{there} and retry{list}")), ..Steps::default() }
+}
+
+/// Returns the steps for what could not be checked. If the list of the fleet is not known, acknowledgements do not help.
+pub(super) fn for_unknown(
+    config: &Config,
+    target: &Target,
+    summary: &FleetSummary<'_>,
+    now: SystemTime,
+) -> Steps {
     let is_complete = summary.incomplete.is_none();
     let mut remedies: BTreeSet<_> = summary.list_failure.iter().map(|code| Remedy::of(code, true)).collect();
+    let mut is_local_grant = summary.list_failure.is_some();
+    let mut waiting = Vec::new();
     for cluster in &summary.unknown {
         let can_acknowledge = is_complete && covers(&cluster.findings.unknown).is_ok();
-        remedies.extend(cluster.findings.unknown.iter().map(|why| {
-            match Remedy::of(why.code, cluster.is_local()) {
+        for why in &cluster.findings.unknown {
+            let remedy = match Remedy::of(why.code, cluster.is_local()) {
+                _ if is_wrong_cluster(cluster) => Remedy::Connect,
                 Remedy::Wait if !can_acknowledge => Remedy::Retry,
                 remedy => remedy,
+            };
+            is_local_grant |= remedy == Remedy::Grant && cluster.is_local();
+            if remedy == Remedy::Wait
+                && !waiting.iter().any(|one: &&ClusterFacts| std::ptr::eq(*one, *cluster))
+            {
+                waiting.push(*cluster);
             }
-        }));
-    }
-    if remedies.is_empty() || !is_complete {
-        remedies.insert(Remedy::Retry);
-    }
-    // To wait for an answer includes to try again.
-    if remedies.contains(&Remedy::Wait) {
-        remedies.remove(&Remedy::Retry);
-    }
-    let text = |remedy: &Remedy| remedy.text(config, summary.unknown.len() > 1);
-    sentence(&remedies.iter().take(MAX_REMEDIES).map(text).collect::<Vec<_>>().join(", "))
-}
-
-/// Returns the command that overrides a denial. It sets the one annotation that callers with the verb `break-glass` need; for
-/// others the next denial names what is missing.
-pub(super) fn override_command(config: &Config, target: &Target) -> String {
-    let others = match config.break_glass {
-        BreakGlass::Annotation => {
-            format!(" (without the verb break-glass also {DELETE_REASON} and {DELETE_UNTIL})")
+            remedies.insert(remedy);
         }
-        BreakGlass::Permission => " (with the verb break-glass only)".to_owned(),
+    }
+    let is_transient = remedies.iter().all(|remedy| *remedy == Remedy::RetrySoon);
+    let has = |remedy| remedies.contains(&remedy);
+    let doctor = || "durward doctor fleet -c durward.yaml prints the fix".to_owned();
+    let operator = match remedies.first() {
+        Some(Remedy::Grant) if config.is_karmada() => {
+            let part = if is_local_grant { "rbac,members" } else { "members" };
+            Some(format!(
+                "durward manifests -c durward.yaml --only {part} | kubectl --kubeconfig karmada-admin.config apply -f -"
+            ))
+        }
+        Some(Remedy::Grant | Remedy::Doctor) => Some(doctor()),
+        Some(Remedy::Connect) => Some(
+            "connect Durward to the API server that calls it (guards.deletion.fleet.karmada.kubeconfig)"
+                .to_owned(),
+        ),
+        Some(Remedy::Reduce) => Some("or raise guards.deletion.clusterTimeout".to_owned()),
+        Some(Remedy::Wait) if !config.is_karmada() => {
+            Some("if it stays offline, add it to guards.deletion.unreachableClusters".to_owned())
+        }
+        Some(Remedy::Retry) if !is_complete => Some(doctor()),
+        _ => None,
     };
-    let (kind, name) = (target.kind.short_name(), &target.name);
-    let annotation = format!("{}={name}", overrides::DELETE_ANYWAY);
-    format!("to delete in spite of all: kubectl annotate {kind}/{name} {annotation}{others}")
+    let next = if let [first, others @ ..] = waiting.as_slice() {
+        Some(wait(config, first, others.is_empty(), now))
+    } else if has(Remedy::Connect) {
+        Some(format!("retry once: the {} may just have been deleted", target.kind.word()))
+    } else if has(Remedy::Reduce) {
+        Some("delete some of its objects there and retry".to_owned())
+    } else if has(Remedy::Retry) || has(Remedy::RetrySoon) || !is_complete {
+        Some("retry in a few seconds".to_owned())
+    } else {
+        None
+    };
+    Steps { next, operator, is_transient }
 }
 
-/// Returns the text with a capital letter.
-pub(super) fn sentence(text: &str) -> String {
-    let mut chars = text.chars();
-    chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
+/// Returns what to do about clusters that do not answer.
+fn wait(config: &Config, first: &ClusterFacts, is_only: bool, now: SystemTime) -> String {
+    if !config.is_karmada() {
+        return if is_only { "retry when it answers" } else { "retry when they answer" }.to_owned();
+    }
+    if !is_only {
+        return "retry when they are Ready: kubectl get clusters".to_owned();
+    }
+    let name = first.member.cluster.name();
+    let arguments = acknowledge::arguments(&first.member, now);
+    format!(
+        "retry when {name} is Ready: kubectl get cluster {name}. If it stays offline: kubectl annotate {arguments}"
+    )
 }
 
 #[cfg(test)]
 mod tests {
     use admission::Cause;
 
-    use super::super::super::facts::ClusterFacts;
     use super::super::super::findings::ClusterFindings;
-    use super::super::super::fixture::{config, crd, member};
+    use super::super::super::fixture::{config, member, namespace, now};
     use super::*;
     use cluster::Metadata;
     use cluster::fleet::{Cluster, FleetMember};
@@ -120,99 +192,102 @@ mod tests {
         ClusterFacts { member, findings: ClusterFindings { unknown, ..ClusterFindings::default() } }
     }
 
-    fn remedies(yaml: &str, clusters: &[&[&'static str]], list_failure: Option<&'static str>) -> String {
+    fn steps(yaml: &str, clusters: &[&[&'static str]], list_failure: Option<&'static str>) -> Steps {
         let clusters: Vec<_> = clusters.iter().map(|codes| unknown(member("m", &[], &[]), codes)).collect();
         let incomplete = list_failure.map(|code| Cause::new(cause::STALE_FLEET, code));
         let unknown = clusters.iter().collect();
         let summary = FleetSummary { unknown, incomplete, list_failure, ..FleetSummary::default() };
-        for_unknown(&config(yaml), &summary)
+        for_unknown(&config(yaml), &namespace("shop"), &summary, now())
     }
 
-    const KARMADA: &str = "fleet: {karmada: {}}";
+    /// Returns both lines.
+    fn text(yaml: &str, clusters: &[&[&'static str]], list_failure: Option<&'static str>) -> String {
+        let Steps { next, operator, .. } = steps(yaml, clusters, list_failure);
+        format!("{} | {}", next.unwrap_or_default(), operator.unwrap_or_default())
+    }
+
+    const KARMADA: &str = "fleet: karmada";
+    const DOCTOR: &str = " | durward doctor fleet -c durward.yaml prints the fix";
 
     #[test]
-    fn every_cause_has_a_remedy() {
-        for (code, remedy) in [
-            (cause::UNREACHABLE, "Try again when it answers, acknowledge it"),
-            (cause::TIMEOUT, "Try again when it answers, acknowledge it"),
-            (cause::CREDENTIALS, "Put right address and token in Karmada"),
-            (cause::NO_ENDPOINT, "Put right address and token in Karmada"),
-            (cause::FORBIDDEN, "Apply what durward manifests prints"),
-            (cause::GARBAGE, "Put that right"),
-            (cause::REFUSED, "Put that right"),
-            (cause::NOT_SERVED, "Put that right"),
-            (cause::TOO_LONG, "Have less in there, or give it longer (memberDeadline)"),
-            (cause::BUSY, "Try again"),
-            (cause::VANISHED, "Try again"),
-            (cause::STALE_FLEET, "Try again"),
-            (cause::OVERLOADED, "Try again"),
+    fn every_cause_has_a_step() {
+        let wait = "retry when m is Ready: kubectl get cluster m. If it stays offline: kubectl annotate cluster m \
+                    durward.dev/acknowledge-unreachable='<reason>' durward.dev/acknowledge-until=2026-11-28 | ";
+        for (code, expected) in [
+            (cause::UNREACHABLE, wait),
+            (cause::TIMEOUT, wait),
+            (cause::CREDENTIALS, DOCTOR),
+            (cause::NO_ENDPOINT, DOCTOR),
+            (
+                cause::FORBIDDEN,
+                " | durward manifests -c durward.yaml --only members | kubectl --kubeconfig karmada-admin.config apply -f -",
+            ),
+            (cause::GARBAGE, DOCTOR),
+            (cause::REFUSED, DOCTOR),
+            (cause::NOT_SERVED, DOCTOR),
+            (
+                cause::TOO_LONG,
+                "delete some of its objects there and retry | or raise guards.deletion.clusterTimeout",
+            ),
+            (cause::BUSY, "retry in a few seconds | "),
+            (cause::VANISHED, "retry in a few seconds | "),
+            (cause::STALE_FLEET, "retry in a few seconds | "),
+            (cause::OVERLOADED, "retry in a few seconds | "),
         ] {
-            assert_eq!(remedies(KARMADA, &[&[code]], None), remedy, "{code}");
+            assert_eq!(text(KARMADA, &[&[code]], None), expected, "{code}");
         }
-        let contexts = "fleet: {contexts: [m]}";
-        assert_eq!(remedies(contexts, &[&[cause::CREDENTIALS]], None), "Renew the credentials");
+        assert_eq!(text("fleet: {contexts: [m]}", &[&[cause::CREDENTIALS]], None), DOCTOR);
+        assert_eq!(
+            text("fleet: {contexts: [m]}", &[&[cause::TIMEOUT]], None),
+            "retry when it answers | if it stays offline, add it to guards.deletion.unreachableClusters"
+        );
     }
 
     #[test]
-    fn names_each_remedy_once_and_the_most_certain_first() {
-        let (timeout, refused) = (&[cause::TIMEOUT][..], &[cause::CREDENTIALS][..]);
-        assert_eq!(
-            remedies(KARMADA, &[timeout, timeout], None),
-            "Try again when they answer, acknowledge them"
-        );
-        assert_eq!(
-            remedies(KARMADA, &[timeout, refused, timeout, &[cause::OVERLOADED]], None),
-            "Put right address and token in Karmada, try again when they answer, acknowledge them"
-        );
-        assert_eq!(
-            remedies(KARMADA, &[&[cause::GARBAGE, cause::FORBIDDEN], &[cause::OVERLOADED]], None),
-            "Apply what durward manifests prints, put that right"
-        );
+    fn only_a_denial_that_ends_within_a_minute_is_transient() {
+        for (codes, expected) in [
+            (&[cause::VANISHED][..], true),
+            (&[cause::OVERLOADED], true),
+            (&[cause::BUSY], false),
+            (&[cause::OVERLOADED, cause::TIMEOUT], false),
+        ] {
+            assert_eq!(steps(KARMADA, &[codes], None).is_transient, expected, "{codes:?}");
+        }
+    }
+
+    #[test]
+    fn has_one_step_for_the_caller_and_one_for_the_operator() {
+        let (timeout, credentials) = (&[cause::TIMEOUT][..], &[cause::CREDENTIALS][..]);
+        let many = "retry when they are Ready: kubectl get clusters";
+        assert_eq!(text(KARMADA, &[timeout, timeout], None), format!("{many} | "));
+        assert_eq!(text(KARMADA, &[timeout, credentials, timeout], None), format!("{many}{DOCTOR}"));
+        assert!(text(KARMADA, &[&[cause::GARBAGE, cause::FORBIDDEN]], None).contains("--only members"));
     }
 
     #[test]
     fn does_not_offer_acknowledgements_that_do_not_help() {
         let stale = Some(cause::STALE_FLEET);
-        assert_eq!(remedies(KARMADA, &[&[cause::TIMEOUT]], stale), "Try again");
-        assert_eq!(remedies(KARMADA, &[], stale), "Try again");
-        assert_eq!(local_remedy(cause::TIMEOUT), "Try again");
-        let both = &[cause::TIMEOUT, cause::TOO_LONG][..];
-        assert_eq!(
-            remedies(KARMADA, &[both], None),
-            "Have less in there, or give it longer (memberDeadline), try again"
-        );
-    }
-
-    #[test]
-    fn blames_durwards_own_credentials_for_failures_on_the_control_plane() {
-        let own = "Renew what Durward's kubeconfig or service account logs in with";
-        assert_eq!(local_remedy(cause::CREDENTIALS), own);
-        assert_eq!(remedies(KARMADA, &[], Some(cause::CREDENTIALS)), format!("{own}, try again"));
-        let permit = "Apply what durward manifests prints, try again";
-        assert_eq!(remedies(KARMADA, &[], Some(cause::FORBIDDEN)), permit);
-        assert_eq!(
-            remedies("fleet: {contexts: [m]}", &[], Some(cause::REFUSED)),
-            "Put that right, try again"
-        );
-    }
-
-    fn local_remedy(code: &'static str) -> String {
-        let local = unknown(FleetMember { cluster: Cluster::Local, metadata: Metadata::default() }, &[code]);
-        for_unknown(&config(KARMADA), &FleetSummary { unknown: vec![&local], ..FleetSummary::default() })
-    }
-
-    #[test]
-    fn the_override_command_can_be_pasted() {
-        let command = "to delete in spite of all: kubectl annotate crd/widgets.example.org durward.dev/delete-anyway=widgets.example.org";
-        for (yaml, others) in [
-            (
-                "{}",
-                "(without the verb break-glass also durward.dev/delete-reason and durward.dev/delete-until)",
-            ),
-            ("breakGlass: permission", "(with the verb break-glass only)"),
+        for text in [
+            text(KARMADA, &[&[cause::TIMEOUT]], stale),
+            text(KARMADA, &[], stale),
+            local(cause::TIMEOUT),
+            text(KARMADA, &[&[cause::TIMEOUT, cause::TOO_LONG]], None),
         ] {
-            let text = override_command(&config(yaml), &crd("widgets.example.org"));
-            assert_eq!(text, format!("{command} {others}"));
+            assert!(!text.contains("acknowledge"), "{text}");
         }
+    }
+
+    #[test]
+    fn failures_of_the_control_plane_are_for_the_operator() {
+        assert!(local(cause::CREDENTIALS).ends_with(DOCTOR));
+        assert!(text(KARMADA, &[], Some(cause::FORBIDDEN)).contains("--only rbac,members"));
+        assert!(text("fleet: {contexts: [m]}", &[], Some(cause::REFUSED)).ends_with(DOCTOR));
+    }
+
+    fn local(code: &'static str) -> String {
+        let local = unknown(FleetMember { cluster: Cluster::Local, metadata: Metadata::default() }, &[code]);
+        let summary = FleetSummary { unknown: vec![&local], ..FleetSummary::default() };
+        let Steps { next, operator, .. } = for_unknown(&config(KARMADA), &namespace("shop"), &summary, now());
+        format!("{} | {}", next.unwrap_or_default(), operator.unwrap_or_default())
     }
 }

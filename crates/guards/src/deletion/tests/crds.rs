@@ -13,10 +13,7 @@ async fn lists_custom_objects_at_a_version_that_the_member_serves() {
         FakeFleet::default().with("here", local).with("m1", crd_cluster(&[("v1", true, true)], lists)),
     );
     let ruling = delete_widgets(&fleet).await;
-    assert!(
-        denial(&ruling).message.contains("m1 (1 object: old-one). Delete the objects first"),
-        "{ruling:?}"
-    );
+    assert!(denial(&ruling).message.contains("in member cluster m1: 1 object (old-one)"), "{ruling:?}");
     let requests = fleet.requests.lock().unwrap();
     assert!(requests.contains(&"here: widgets.example.org/v2 in \"\"".to_owned()), "{requests:?}");
 }

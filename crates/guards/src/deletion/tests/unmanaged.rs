@@ -1,9 +1,9 @@
-//! With `unmanaged: ignore`, objects that Karmada did not bring are ignored only if they certainly stay.
+//! With `unmanagedResources: ignore`, objects that Karmada did not bring are ignored only if they certainly stay.
 
 use super::*;
 use cluster::fleet::Owner;
 
-const IGNORED: &str = "fleet: {karmada: {}}\ncrds: {groups: [example.org]}\nunmanaged: ignore\n";
+const IGNORED: &str = "fleet: karmada\ncrds: {apiGroups: [example.org]}\nunmanagedResources: ignore\n";
 const BINDING: &str = "widgets.example.org-customresourcedefinition";
 
 fn managed(object: Object) -> Object {
@@ -50,11 +50,11 @@ async fn reads_further_pages_if_a_page_has_only_unmanaged_objects() {
         })
     };
     let ruling = delete_namespace(IGNORED, last(vec![managed(object("web-0"))])).await;
-    assert!(denial(&ruling).message.contains("in 1 of 2 clusters: m1 (1 pod: web-0)"), "{ruling:?}");
+    assert!(denial(&ruling).message.contains("in member cluster m1: 1 pod (web-0)"), "{ruling:?}");
     let ruling = delete_namespace(IGNORED, last(vec![object("foreign-3")])).await;
     assert_eq!(ruling.verdict, Verdict::Allow, "{ruling:?}");
     let warnings: Vec<_> = ruling.warnings.iter().collect();
-    assert_eq!(warnings, ["deletion: m1 would keep 4 pods: foreign-0, foreign-1, foreign-2, foreign-3"]);
+    assert_eq!(warnings, ["deletion: m1 would keep 4 pods (foreign-0, foreign-1, foreign-2, foreign-3)"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -64,14 +64,14 @@ async fn stops_reading_at_a_managed_object() {
         Ok(pods(query, vec![object("foreign"), managed(object("web-0"))], Some("2")))
     };
     let ruling = delete_namespace(IGNORED, cluster_with(page)).await;
-    assert!(denial(&ruling).message.contains("m1 (1+ pods: web-0, …)"), "{ruling:?}");
+    assert!(denial(&ruling).message.contains("in member cluster m1: 1+ pods (web-0, …)"), "{ruling:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn counts_all_objects_on_the_control_plane() {
     let local = || crd_cluster(V1, objects(vec![object("template")]));
     let ruling = delete_crd(IGNORED, local(), FakeCluster::default()).await;
-    assert!(denial(&ruling).message.contains("the control plane (1 object: template)"), "{ruling:?}");
+    assert!(denial(&ruling).message.contains("the control plane: 1 object (template)"), "{ruling:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -96,7 +96,10 @@ async fn a_crd_is_preserved_only_if_its_binding_says_so() {
     ] {
         let text = format!("{raw:?}");
         let ruling = delete_crd(IGNORED, local(raw), m1()).await;
-        assert!(denial(&ruling).message.contains("m1 (1 object: foreign)"), "{text}: {ruling:?}");
+        assert!(
+            denial(&ruling).message.contains("in member cluster m1: 1 object (foreign)"),
+            "{text}: {ruling:?}"
+        );
     }
 }
 
@@ -106,7 +109,7 @@ async fn counts_objects_in_a_namespace_that_a_member_is_deleting() {
         || changed(cluster_with(|query| Ok(pods(query, vec![managed(object("web-0"))], None))), deleting);
     for yaml in [KARMADA, IGNORED] {
         let ruling = delete_namespace(yaml, m1()).await;
-        assert!(denial(&ruling).message.contains("m1 (1 pod: web-0)"), "{ruling:?}");
+        assert!(denial(&ruling).message.contains("in member cluster m1: 1 pod (web-0)"), "{ruling:?}");
     }
 }
 
@@ -115,7 +118,7 @@ async fn counts_objects_of_a_crd_that_a_member_is_deleting() {
     let m1 = || changed(crd_cluster(V1, objects(vec![managed(object("a"))])), deleting);
     for yaml in [KARMADA, IGNORED] {
         let ruling = delete_crd(yaml, crd_cluster(V1, objects(vec![])), m1()).await;
-        assert!(denial(&ruling).message.contains("m1 (1 object: a)"), "{ruling:?}");
+        assert!(denial(&ruling).message.contains("in member cluster m1: 1 object (a)"), "{ruling:?}");
     }
 }
 
@@ -134,9 +137,9 @@ async fn more_than_the_maximum_of_objects_is_unknown() {
     let ruling = delete_namespace(IGNORED, pages(19_500, vec![object("last")])).await;
     assert_eq!(ruling.verdict, Verdict::Allow, "{ruling:?}");
     let ruling = delete_namespace(IGNORED, pages(19_500, vec![managed(object("web-0"))])).await;
-    assert!(denial(&ruling).message.contains("m1 (1 pod: web-0)"), "{ruling:?}");
+    assert!(denial(&ruling).message.contains("in member cluster m1: 1 pod (web-0)"), "{ruling:?}");
     let ruling = delete_namespace(IGNORED, pages(usize::MAX, vec![])).await;
-    let text = "m1 (it has more than 20000 pods, which is more than can be told apart)";
+    let text = "m1: more than 20000 pods: too many to find out which of them Karmada deployed";
     assert!(denial(&ruling).message.contains(text), "{ruling:?}");
     assert_eq!(code(&ruling), cause::TOO_LONG);
 }
@@ -146,7 +149,7 @@ async fn an_owner_without_a_uid_counts_as_managed() {
     let owned = || Object { owners: vec![Owner::default()], ..object("a") };
     let lists = move |query: &ListQuery<'_>| Ok(pods(query, vec![owned(), object("foreign")], None));
     let ruling = delete_namespace(IGNORED, cluster_with(lists)).await;
-    assert!(denial(&ruling).message.contains("m1 (1 pod: a)"), "{ruling:?}");
+    assert!(denial(&ruling).message.contains("in member cluster m1: 1 pod (a)"), "{ruling:?}");
 }
 
 /// Answers the requests after the first page.
@@ -177,8 +180,8 @@ async fn a_failure_after_a_page_does_not_hide_objects_in_use() {
         };
         let ruling = ruling(IGNORED, &acknowledged_fleet(cluster_with(lists)), "namespaces", "shop").await;
         assert!(matches!(ruling.verdict, Verdict::Deny(_)), "{ruling:?}");
-        assert!(denial(&ruling).message.contains("m1 (500+ pods: db-0"), "{ruling:?}");
-        assert!(denial(&ruling).message.contains("; not all could be seen)"), "{ruling:?}");
+        assert!(denial(&ruling).message.contains("member cluster m1: 500+ pods (db-0"), "{ruling:?}");
+        assert!(denial(&ruling).message.contains("\n  not everything could be read: "), "{ruling:?}");
     }
 }
 
@@ -204,11 +207,7 @@ async fn unmanaged_objects_without_memory_are_unknown_and_managed_ones_are_count
     let m1 = |objects: Vec<Object>| cluster_with(move |query| Ok(pods(query, objects.clone(), None)));
     let findings = findings_with_budget(0, IGNORED, m1(vec![object("foreign")])).await;
     assert!(findings.is_overloaded() && findings.stays.is_empty(), "{findings:?}");
-    assert!(
-        findings.unknown[0]
-            .text
-            .ends_with("what Karmada brought in all clusters at once (56 MiB); try again")
-    );
+    assert!(findings.unknown[0].text.ends_with("what Karmada deployed in all clusters (56 MiB); retry"));
     // An owner that had no memory could be unmanaged, so its dependent is not reported as in use.
     let findings =
         findings_with_budget(200, IGNORED, m1(vec![owned("operated", "elsewhere"), object("foreign")])).await;

@@ -64,7 +64,7 @@ struct Case {
     deleted: Deleted,
     dry_run: bool,
     unmanaged: &'static str,
-    names: &'static str,
+    show_names: bool,
 }
 
 fn any_case() -> impl Strategy<Value = Case> {
@@ -73,13 +73,13 @@ fn any_case() -> impl Strategy<Value = Case> {
     let wrong = (weighted(0.05), proptest::option::weighted(0.1, 0..5_usize));
     let deleted = prop_oneof![6 => Just(Deleted::Namespace), 4 => Just(Deleted::Crd), 1 => Just(Deleted::UnreadableCrd)];
     let either = |one: &'static str, other: &'static str| proptest::sample::select(vec![one, other]);
-    let how = (deleted, any::<bool>(), either("deny", "ignore"), either("show", "count"));
+    let how = (deleted, any::<bool>(), either("block", "ignore"), any::<bool>());
     // The local cluster mostly answers: without its answer nothing else matters.
     let local =
         prop_oneof![4 => any::<bool>().prop_map(|stays| (false, stays, vec![], 1)), 1 => any_cluster()];
     (local, members, wrong, how).prop_map(|(local, members, (is_stale, missing), how)| {
-        let (deleted, dry_run, unmanaged, names) = how;
-        Case { local, members, is_stale, missing, deleted, dry_run, unmanaged, names }
+        let (deleted, dry_run, unmanaged, show_names) = how;
+        Case { local, members, is_stale, missing, deleted, dry_run, unmanaged, show_names }
     })
 }
 
@@ -98,8 +98,10 @@ impl Case {
             facts.members = Err(Cause::new(cause::STALE_FLEET, "no answer"));
         }
         let group = if self.deleted == Deleted::UnreadableCrd { "example.com" } else { "example.org" };
-        let Self { unmanaged, names, .. } = self;
-        let yaml = format!("{KARMADA}unmanaged: {unmanaged}\nnames: {names}\ncrds: {{groups: [{group}]}}");
+        let Self { unmanaged, show_names, .. } = self;
+        let yaml = format!(
+            "{KARMADA}unmanagedResources: {unmanaged}\nshowObjectNames: {show_names}\ncrds: {{apiGroups: [{group}]}}"
+        );
         let mut target = match self.deleted {
             Deleted::Namespace => namespace("shop"),
             Deleted::Crd | Deleted::UnreadableCrd => crd("widgets.example.org"),
