@@ -90,7 +90,7 @@ async fn examine(context: &FleetContext) -> FleetReport {
     let mut checked = Vec::with_capacity(total);
     while let Some(one) = checks.next().await {
         checked.push(one);
-        line.show(&format!("{} of {total} clusters have answered", checked.len()));
+        line.show(&format!("checked {} of {total} clusters", checked.len()));
     }
     drop(line);
     checked.sort_by_key(|(index, ..)| *index);
@@ -103,15 +103,15 @@ async fn examine(context: &FleetContext) -> FleetReport {
             None,
             cause::STALE_FLEET,
             &why.text,
-            "nobody knows whom to ask, so every deletion is refused, and no acknowledgement helps",
+            "Durward does not know the member clusters, so it denies every deletion; an acknowledgement does not help",
             fixes.list(),
         )],
         // This denies nothing, but a configured fleet has clusters.
         Ok(_) if members.is_empty() && *fleet != Fleet::None => vec![Finding::new(
             None,
             "no-clusters",
-            "the fleet has no clusters",
-            "a deletion is judged by what is in use here alone",
+            "the fleet has no member clusters",
+            "Durward checks only the control plane before a deletion",
             fixes.bare(),
         )],
         _ => Vec::new(),
@@ -153,16 +153,16 @@ async fn check_cluster(
 fn unreadable(of: &Cluster, why: &admission::Cause, kinds: &[String], context: &FleetContext) -> Finding {
     let what = match kinds {
         [] | [_] => why.text.clone(),
-        [_, others @ ..] => format!("{}; and the same for {}", why.text, others.join(", ")),
+        [_, others @ ..] => format!("{}; same for {}", why.text, others.join(", ")),
     };
     let matters = match why.code {
         cause::CREDENTIALS => {
-            "it refuses the token that it is asked with: a deletion that reaches it is refused, and Karmada cannot reach it either"
+            "it rejects the token: Durward denies deletions that reach it, and Karmada cannot reach it either"
         }
         cause::NO_ENDPOINT => {
-            "nobody can ask it, so deletions that reach it are refused until Karmada has its address and its token, or it is acknowledged"
+            "Durward denies deletions that reach it until Karmada has its address and token, or it is acknowledged"
         }
-        _ => "it is unknown what it holds, so deletions that reach it are refused",
+        _ => "Durward cannot check it, so it denies deletions that reach it",
     };
     let fix = Fixes::of(context).cluster(of, why.code);
     Finding::new(Some(Subject::Cluster(of.name().to_owned())), why.code, what, matters, fix)
@@ -186,18 +186,15 @@ async fn unreadable_groups(reader: &dyn Reader, survey: &Survey) -> Option<Findi
     let lines: Vec<_> = groups.iter().map(|group| format!("  - {group}")).collect();
     let what = match groups.as_slice() {
         [one] => {
-            format!("the group {one} has CustomResourceDefinitions and is not in guards.deletion.crds.groups")
+            format!("API group {one} has CRDs and is not in guards.deletion.crds.apiGroups")
         }
-        many => format!(
-            "{} groups with CustomResourceDefinitions are not in guards.deletion.crds.groups",
-            many.len()
-        ),
+        many => format!("{} API groups with CRDs are not in guards.deletion.crds.apiGroups", many.len()),
     };
     let fix = format!(
-        "add these lines, and apply what durward manifests prints then (groups: [\"*\"] reads everything, Secrets too):\ncrds:\n  groups:\n{}",
+        "add these lines, then apply what `durward manifests` prints (apiGroups: [\"*\"] reads everything, also Secrets):\ncrds:\n  apiGroups:\n{}",
         lines.join("\n")
     );
-    let why = "whether objects of them are in use is unknown, so their definitions cannot be deleted";
+    let why = "Durward cannot check whether these CRDs are in use, so it denies their deletion";
     Some(Finding::new(None, "groups", what, why, fix))
 }
 
@@ -214,13 +211,16 @@ async fn overrides(reader: &dyn Reader, fixes: &Fixes<'_>) -> Vec<Finding> {
             let name = &object.name;
             let off: Vec<_> = leftover.annotations.iter().map(|key| format!("{key}-")).collect();
             let why = if leftover.value != *name {
-                "it opens nothing, since it is not the object's own name, and somebody meant it to"
+                "it has no effect, because the value is not the name of the object"
             } else if leftover.annotations.len() > 1 {
-                "whoever has the verb break-glass deletes it, whatever is in use; and with a reason and an end that holds, whoever may delete it"
+                "users with the verb break-glass can delete it although it is in use; until the end in the annotations, all users who can delete it"
             } else {
-                "whoever has the verb break-glass deletes it, whatever is in use"
+                "users with the verb break-glass can delete it although it is in use"
             };
-            let what = format!("{word}/{name} is annotated durward.dev/delete-anyway={}", leftover.value);
+            let what = format!(
+                "{word}/{name} still has the annotation durward.dev/delete-anyway={}",
+                leftover.value
+            );
             let fix = fixes.annotate(&format!("{word} {name}"), &off.join(" "));
             findings.push(Finding::new(None, "break-glass", what, why, fix));
         }
@@ -242,21 +242,20 @@ fn acknowledgements(
             let (what, why) = match one.validity {
                 Validity::Valid => continue,
                 Validity::ExpiresSoon => (
-                    format!("the acknowledgement {} ends within three days ({})", one.place, one.text),
-                    "from then on deletions that reach it are refused while it does not answer",
+                    format!("the acknowledgement {} expires within three days ({})", one.place, one.text),
+                    "after that, Durward denies deletions that reach it while it does not answer",
                 ),
-                Validity::Invalid => (one.text, "it does not count"),
+                Validity::Invalid => (format!("acknowledgement ignored: {}", one.text), "it has no effect"),
             };
             let fix = if one.place == "on its Cluster" {
                 let annotate = |annotations| fixes.annotate(&format!("cluster {name}"), annotations);
                 format!(
-                    "{}, or take it off: {}",
-                    annotate("--overwrite durward.dev/acknowledge-until=<RFC 3339>"),
+                    "{}, or remove it: {}",
+                    annotate("--overwrite durward.dev/acknowledge-until=<date>"),
                     annotate("durward.dev/acknowledge-unreachable- durward.dev/acknowledge-until-")
                 )
             } else {
-                "guards.deletion.acknowledge in the configuration: another end, or take the entry out"
-                    .to_owned()
+                "in guards.deletion.unreachableClusters: change until, or remove the entry".to_owned()
             };
             let subject = Some(Subject::Cluster(name.clone()));
             findings.push(Finding::new(subject, "acknowledgement", what, why, fix));
@@ -268,9 +267,9 @@ fn acknowledgements(
             findings.push(Finding::new(
                 Some(Subject::Cluster(name)),
                 "acknowledgement",
-                "is acknowledged in the configuration and is not in the fleet",
-                "a cluster of that name that joins would be acknowledged unseen",
-                "take the entry out of guards.deletion.acknowledge",
+                "is in guards.deletion.unreachableClusters and not in the fleet",
+                "a new cluster with that name would be acknowledged from the start",
+                "remove the entry from guards.deletion.unreachableClusters",
             ));
         }
     }
@@ -281,9 +280,9 @@ fn acknowledgements(
 fn text(report: &FleetReport, local: &str, style: Style) -> String {
     let ready = report.clusters.iter().filter(|one| one.ready).count();
     let mut out = match report.clusters.len() {
-        _ if !report.is_listed => "which clusters there are could not be read\n".to_owned(),
-        1 => format!("{ready} of 1 cluster can be read as guards need\n"),
-        all => format!("{ready} of {all} clusters can be read as guards need\n"),
+        _ if !report.is_listed => "could not read the list of member clusters\n".to_owned(),
+        1 => format!("Durward can check {ready} of 1 cluster\n"),
+        all => format!("Durward can check {ready} of {all} clusters\n"),
     };
     // A member cluster can have the same name. Then the name stays.
     let is_unique = report.clusters.iter().filter(|one| one.cluster == LOCAL).count() == 1;

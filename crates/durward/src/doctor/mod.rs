@@ -12,7 +12,7 @@ use crate::exit::Outcome;
 pub(crate) enum Command {
     /// Check access to every member cluster
     #[command(
-        after_help = "Example:\n  durward doctor fleet --config durward.yaml\n\nAsk as Durward does: with its kubeconfig, or in its pod. Without --config the fleet is found out, as with impact, and what a file would say (groups, acknowledgements) is not looked at.\n\nExit code: 0 all well, 1 something to mend, 2 bad input."
+        after_help = "Example:\n  durward doctor fleet --config durward.yaml\n\nRun it with Durward's kubeconfig, or in its pod. Without --config, Durward detects the fleet and does not check API groups and acknowledgements of the file.\n\nExit code: 0 all well, 1 something to mend, 2 bad input."
     )]
     Fleet(fleet::Args),
     /// Check LXCFS on every node, and what pods read there

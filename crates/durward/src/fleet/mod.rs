@@ -90,7 +90,7 @@ async fn configured(path: &Path, flags: &ClusterArgs) -> Result<FleetContext, St
     let surveys = file.guards.iter().map(|guard| deletion::survey(guard.configured.as_ref()));
     let found = surveys.enumerate().find_map(|(at, survey)| Some((at, survey?)));
     let (at, survey) = found.ok_or_else(|| {
-        let problem = Problem::new(format!("{}: no guard that looks at a fleet is on", path.display()));
+        let problem = Problem::new(format!("{}: the deletion guard is off", path.display()));
         let has_etcd_clusters = file.guards.iter().any(|guard| etcd::survey(guard.configured.as_ref()).is_some());
         problem.next(if has_etcd_clusters {
             "of a file with the etcd guard alone nothing is named: leave it out (ns/…); or add under guards: deletion: {}"

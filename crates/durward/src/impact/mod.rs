@@ -73,15 +73,17 @@ pub(crate) fn run(args: &Args) -> Outcome {
     })
 }
 
-/// Returns the exit code. A cluster that could not be checked is unknown, even if it is acknowledged and the deletion is allowed.
-/// Something in use outranks it.
+/// Returns the exit code. A cluster that could not be checked counts even if it is acknowledged.
 fn exit(found: &[Found]) -> Exit {
-    let is_unknown =
-        |one: &Found| one.verdict == "unknown" || one.clusters.iter().any(|at| !at.unseen.is_empty());
-    match () {
-        () if found.iter().any(|one| one.verdict == "deny") => Exit::No,
-        () if found.iter().any(is_unknown) => Exit::Unknown,
-        () => Exit::Done,
+    let is_checked = |one: &Found| {
+        one.verdict != "unknown" && one.clusters.iter().all(|cluster| cluster.unchecked.is_empty())
+    };
+    if found.iter().any(|one| one.verdict == "deny") {
+        Exit::No
+    } else if found.iter().all(is_checked) {
+        Exit::Done
+    } else {
+        Exit::Unknown
     }
 }
 
@@ -94,5 +96,5 @@ fn format_progress(
     let name = &subject.name;
     let which = if of > 1 { format!("{} of {of}, ", number + 1) } else { String::new() };
     let last = if at.cluster == LOCAL { here } else { at.cluster };
-    format!("{which}{name}: {} of {} clusters have answered, {last} last", at.done, at.of)
+    format!("{which}{name}: checked {} of {} member clusters, {last} last", at.done, at.of)
 }

@@ -36,8 +36,8 @@ pub(super) fn format_impact<'i>(
         // Writing to a `String` can't fail.
         let _ = writeln!(out, "  {name:<width$}  {}", line(reached, style));
     }
-    for why in &impact.unsure {
-        let _ = writeln!(out, "  {}  {} ({})", style.yellow("unknown"), why.text, why.cause);
+    for why in &impact.incomplete {
+        let _ = writeln!(out, "  {}  {} ({})", style.yellow("not checked"), why.text, why.cause);
     }
     let empty: Vec<&str> = empty.iter().map(|&(name, _)| name).collect();
     if !empty.is_empty() {
@@ -52,7 +52,7 @@ pub(super) fn format_impact<'i>(
         _ => !notable.is_empty(),
     };
     if !says_why
-        && impact.unsure.is_empty()
+        && impact.incomplete.is_empty()
         && let Some(message) = &impact.message
     {
         let _ = writeln!(out, "  {message}");
@@ -67,19 +67,27 @@ pub(super) fn format_impact<'i>(
 
 fn headline(impact: &Impact, here: &str, style: Style) -> String {
     let kind = if impact.kind == "Namespace" { "ns" } else { "crd" };
-    let all = impact.clusters.len();
-    let count = |finding| impact.clusters.iter().filter(|reached| reached.finding == finding).count();
-    let clusters = if all == 1 { "cluster" } else { "clusters" };
+    let is = |finding: Finding| move |reached: &ClusterImpact| reached.finding == finding;
+    let is_unknown = |reached: &ClusterImpact| reached.finding == Finding::Unknown;
     let summary = match impact.verdict {
-        "allow" if count(Finding::Unknown) > 0 => style.yellow(&format!(
-            "may be deleted; {} of {all} {clusters} not seen, and acknowledged",
-            count(Finding::Unknown)
+        "allow" if impact.clusters.iter().any(is_unknown) => style.yellow(&format!(
+            "can be deleted; {} could not be checked (acknowledged)",
+            places(impact, here, is_unknown)
         )),
-        "allow" => style.green(&format!("may be deleted: nothing in use in {all} {clusters}")),
-        "deny" if count(Finding::InUse) > 0 => style
-            .red(&format!("in use in {} of {all} {clusters}: a deletion is refused", count(Finding::InUse))),
-        "deny" => style.red("a deletion is refused"),
-        _ => style.yellow("unknown: a deletion is refused until it is known"),
+        "allow" => {
+            let places = places(impact, here, |_| true);
+            style.green(&format!("can be deleted: nothing in use in {places}"))
+        }
+        "deny" if impact.clusters.iter().any(is(Finding::InUse)) => {
+            let places = places(impact, here, is(Finding::InUse));
+            style.red(&format!("in use in {places}: a deletion would be denied"))
+        }
+        "deny" => style.red("a deletion would be denied"),
+        _ if impact.clusters.iter().any(is_unknown) => {
+            let places = places(impact, here, is_unknown);
+            style.yellow(&format!("could not check {places}: a deletion would be denied"))
+        }
+        _ => style.yellow("could not check: a deletion would be denied"),
     };
     let summary = if impact.exists == Some(false) {
         style.yellow(&format!("does not exist in {here}"))
@@ -88,15 +96,33 @@ fn headline(impact: &Impact, here: &str, style: Style) -> String {
     };
     let exists = match impact.exists {
         Some(_) => "",
-        None => "  (whether it exists could not be seen)",
+        None => "  (could not check whether it exists)",
     };
     format!("{}  {summary}{exists}\n", style.bold(&format!("{kind}/{}", impact.name)))
+}
+
+/// Returns the local cluster and the number of member clusters: `the control plane and 2 of 3 member clusters`.
+fn places(impact: &Impact, here: &str, is_counted: impl Fn(&ClusterImpact) -> bool) -> String {
+    let Some((local, members)) = impact.clusters.split_first() else { return here.to_owned() };
+    let counted: Vec<_> = members.iter().filter(|reached| is_counted(reached)).collect();
+    let share = match (counted.as_slice(), members.len()) {
+        ([], _) => None,
+        ([only], all) if all > 1 => Some(format!("member cluster {}", only.cluster)),
+        ([_], _) => Some("1 member cluster".to_owned()),
+        (some, all) if some.len() == all => Some(format!("{all} member clusters")),
+        (some, all) => Some(format!("{} of {all} member clusters", some.len())),
+    };
+    match (is_counted(local), share) {
+        (true, Some(share)) => format!("{here} and {share}"),
+        (true, None) => here.to_owned(),
+        (false, share) => share.unwrap_or_default(),
+    }
 }
 
 fn line(reached: &ClusterImpact, style: Style) -> String {
     let word = match reached.finding {
         Finding::InUse => style.red("in use"),
-        Finding::Unknown => style.yellow("unknown"),
+        Finding::Unknown => style.yellow("not checked"),
         Finding::WouldStay => "would stay".to_owned(),
         Finding::Empty => "empty".to_owned(),
     };

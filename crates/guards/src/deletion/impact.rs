@@ -40,7 +40,7 @@ pub struct Impact {
     pub warnings: Vec<String>,
     /// The reasons why clusters may be missing.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub unsure: Vec<UnknownReason>,
+    pub incomplete: Vec<UnknownReason>,
     /// The clusters that were read, the local one first.
     pub clusters: Vec<ClusterImpact>,
 }
@@ -53,7 +53,7 @@ pub struct ClusterImpact {
     pub cluster: String,
     /// The meaning for the deletion.
     pub finding: Finding,
-    /// The findings for users: `3 pods, 1 claim: web-0, …`, or the reason why they are unknown; empty for an empty cluster.
+    /// The findings for users: `3 pods (web-0, …), 1 PVC (data)`, or the reason why they are unknown; empty for an empty cluster.
     pub summary: String,
     /// Objects that the deletion would delete.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -63,7 +63,7 @@ pub struct ClusterImpact {
     pub stays: Vec<ImpactCount>,
     /// The reasons for what could not be read.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub unseen: Vec<UnknownReason>,
+    pub unchecked: Vec<UnknownReason>,
     /// The acknowledgement that replaces the answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub acknowledged: Option<Acknowledgement>,
@@ -159,7 +159,7 @@ impl Survey {
             verdict,
             message: denial.map(|denial| denial.message.clone()),
             warnings: ruling.warnings.iter().map(str::to_owned).collect(),
-            unsure: incomplete.map(UnknownReason::of).collect(),
+            incomplete: incomplete.map(UnknownReason::of).collect(),
             clusters: facts.clusters.iter().map(|cluster| self.cluster(cluster, &summary)).collect(),
         }
     }
@@ -184,7 +184,7 @@ impl Survey {
             summary: if is_empty { String::new() } else { messages::findings(&self.config, cluster) },
             in_use: counts(&findings.in_use),
             stays: counts(&findings.stays),
-            unseen: findings.unknown.iter().map(UnknownReason::of).collect(),
+            unchecked: findings.unknown.iter().map(UnknownReason::of).collect(),
             acknowledged: acknowledged.map(|(_, acknowledgement)| acknowledgement.clone()),
         }
     }
@@ -205,7 +205,7 @@ mod tests {
         let impact = ClusterImpact {
             cluster: "m1".into(),
             finding: Finding::InUse,
-            summary: "500+ pods: a, …".into(),
+            summary: "500+ pods (a, …)".into(),
             in_use: vec![ImpactCount {
                 what: "pods".into(),
                 count: 500,
@@ -213,12 +213,12 @@ mod tests {
                 names: vec!["a".into()],
             }],
             stays: vec![],
-            unseen: vec![],
+            unchecked: vec![],
             acknowledged: None,
         };
         assert_eq!(
             serde_json::to_value(&impact).unwrap(),
-            serde_json::json!({"cluster": "m1", "finding": "inUse", "summary": "500+ pods: a, …",
+            serde_json::json!({"cluster": "m1", "finding": "inUse", "summary": "500+ pods (a, …)",
                 "inUse": [{"what": "pods", "count": 500, "more": true, "names": ["a"]}]})
         );
     }

@@ -59,7 +59,7 @@ fn findings(impact: &str) -> Result<Vec<Value>> {
     ensure!(clusters.len() == 4, "impact reported {} clusters", clusters.len());
     let found = clusters.iter().map(|cluster| {
         let causes: Vec<&Value> =
-            cluster["unseen"].as_array().into_iter().flatten().map(|why| &why["cause"]).collect();
+            cluster["unchecked"].as_array().into_iter().flatten().map(|why| &why["cause"]).collect();
         json!([cluster["cluster"], cluster["finding"], cluster["inUse"], causes])
     });
     Ok(std::iter::once(report["verdict"].clone()).chain(found).collect())

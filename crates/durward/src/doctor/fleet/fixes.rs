@@ -51,16 +51,16 @@ impl<'e> Fixes<'e> {
                 )
             }
             (cause::CREDENTIALS, Cluster::Member(_)) => format!(
-                "put a valid token into the Secret that is named above (spec.impersonatorSecretRef of: {whole}); {}",
+                "write a valid token into the Secret of spec.impersonatorSecretRef ({whole}); {}",
                 self.or_else(name)
             ),
             (cause::NO_ENDPOINT, Cluster::Member(_)) => format!(
-                "put right what is missing: {whole} (spec.apiEndpoint, and the Secret of spec.impersonatorSecretRef with a valid token); {}",
+                "set spec.apiEndpoint, and a valid token in the Secret of spec.impersonatorSecretRef ({whole}); {}",
                 self.or_else(name)
             ),
             (cause::UNREACHABLE | cause::TIMEOUT, Cluster::Member(_)) => {
                 format!(
-                    "{whole} (spec.apiEndpoint, status.conditions); or for a while: {}",
+                    "check spec.apiEndpoint and status.conditions: {whole}; if it stays offline: {}",
                     self.acknowledge(name)
                 )
             }
@@ -71,10 +71,12 @@ impl<'e> Fixes<'e> {
                 format!("{look} -n {namespace} get secret {name} (its key kubeconfig)")
             }
             (cause::NOT_RECORDED, _) => {
-                format!("record it: durward snapshot, or kubectl get … -o json into its folder, {name}")
+                format!(
+                    "record it with durward snapshot, or write the output of kubectl get … -o json into its directory, {name}"
+                )
             }
             (cause::BUSY | cause::OVERLOADED | cause::VANISHED, _) => {
-                "durward doctor fleet (again)".to_owned()
+                "run durward doctor fleet again".to_owned()
             }
             (_, Cluster::Member(_)) => {
                 format!("{look} get --raw /apis/cluster.karmada.io/v1alpha1/clusters/{name}/proxy/version")
@@ -88,7 +90,7 @@ impl<'e> Fixes<'e> {
     pub(super) fn list(&self) -> String {
         match self.fleet {
             Fleet::Karmada => format!(
-                "{} get --raw /apis/cluster.karmada.io/v1alpha1/clusters (and see karmada-aggregated-apiserver)",
+                "{} get --raw /apis/cluster.karmada.io/v1alpha1/clusters, and check karmada-aggregated-apiserver",
                 self.look()
             ),
             Fleet::Contexts(_) => {
@@ -102,7 +104,7 @@ impl<'e> Fixes<'e> {
     /// Returns the fix for a control plane without member clusters.
     pub(super) fn bare(&self) -> String {
         format!(
-            "{} get clusters: is it the control plane that was meant? Then join them: karmadactl join",
+            "check that this is the right control plane: {} get clusters. Then join the clusters: karmadactl join",
             self.look()
         )
     }
@@ -115,14 +117,14 @@ impl<'e> Fixes<'e> {
     fn acknowledge(&self, name: &str) -> String {
         self.annotate(
             &format!("cluster {name}"),
-            "durward.dev/acknowledge-unreachable='why' durward.dev/acknowledge-until=<RFC 3339, at most 30 days ahead>",
+            "durward.dev/acknowledge-unreachable='<reason>' durward.dev/acknowledge-until=<date, at most 30 days ahead>",
         )
     }
 
     /// Returns the remaining options if a member cluster's credentials can't be fixed. The last one deletes workloads.
     fn or_else(&self, name: &str) -> String {
         format!(
-            "or for a while: {}; or last: karmadactl unjoin {name} (unregister, if it is a pull member), and join it again, but unjoining a cluster that is Ready deletes there what Karmada brought, and all that is in the namespaces that it brought",
+            "or, if it stays offline: {}; last resort: karmadactl unjoin {name} (unregister for a pull member), then join it again. If it is Ready, unjoining deletes what Karmada deployed there",
             self.acknowledge(name)
         )
     }
@@ -167,7 +169,11 @@ mod tests {
         let m1 = Cluster::Member("m1".into());
         for (of, code, begin) in [
             (&Cluster::Local, cause::UNREACHABLE, "kubectl --kubeconfig karmada.config get --raw /version"),
-            (&m1, cause::TIMEOUT, "kubectl --kubeconfig karmada.config get cluster m1 -o yaml"),
+            (
+                &m1,
+                cause::TIMEOUT,
+                "check spec.apiEndpoint and status.conditions: kubectl --kubeconfig karmada.config get cluster m1 -o yaml",
+            ),
             (&m1, cause::REFUSED, "kubectl --kubeconfig karmada.config get --raw /apis/cluster.karmada.io/"),
             (
                 &m1,
@@ -178,7 +184,7 @@ mod tests {
             assert!(fixes.cluster(of, code).starts_with(begin), "{code}: {}", fixes.cluster(of, code));
         }
         let acknowledged = fixes.cluster(&m1, cause::TIMEOUT);
-        let expected = "for a while: kubectl --kubeconfig karmada-admin.config annotate cluster m1 durward.dev/acknowledge-unreachable=";
+        let expected = "if it stays offline: kubectl --kubeconfig karmada-admin.config annotate cluster m1 durward.dev/acknowledge-unreachable=";
         assert!(acknowledged.contains(expected), "{acknowledged}");
         assert!(
             fixes
