@@ -273,5 +273,5 @@ fn names_kubectl_when_run_as_its_plugin() {
         .output()
         .unwrap();
     assert_eq!(run.status.code(), Some(0));
-    assert!(String::from_utf8(run.stdout).unwrap().starts_with("ns/docs  may be deleted"));
+    assert!(String::from_utf8(run.stdout).unwrap().starts_with("ns/docs  can be deleted"));
 }

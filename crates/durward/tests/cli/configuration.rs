@@ -337,6 +337,6 @@ fn takes(schema: &Value, value: &Value, path: &str) {
 #[test]
 fn printed_defaults_omit_values_that_depend_on_the_fleet() {
     let printed = TestDir::new().run(&["config", "defaults"]).out;
-    assert!(printed.contains("# select:"), "{printed}");
-    assert!(!printed.lines().any(|line| line.trim_start().starts_with("select:")), "{printed}");
+    assert!(printed.contains("# scope:"), "{printed}");
+    assert!(!printed.lines().any(|line| line.trim_start().starts_with("scope:")), "{printed}");
 }

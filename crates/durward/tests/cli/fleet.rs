@@ -45,8 +45,8 @@ fn impact_lists_objects_in_use_by_cluster() {
     assert_eq!((shop.code, shop.err.as_str()), (1, ""));
     assert_eq!(
         shop.out,
-        "ns/shop  in use in 1 of 4 clusters: a deletion is refused\n  \
-         m2  in use  2 pods, 1 claim: web-0, web-1, data-web-0\n  nothing in use in the control plane, m1, m3\n"
+        "ns/shop  in use in member cluster m2: a deletion would be denied\n  \
+         m2  in use  2 pods (web-0, web-1), 1 PVC (data-web-0)\n  nothing in use in the control plane, m1, m3\n"
     );
     let docs = impact(&["ns/docs", "--snapshot", WORLD]);
     assert_eq!(docs.code, 0);
@@ -59,12 +59,12 @@ fn impact_lists_objects_in_use_by_cluster() {
 #[test]
 fn reports_an_unreadable_crd_group_with_the_line_to_add() {
     let dir = fleet();
-    dir.configure("  deletion: {fleet: {karmada: {}}}\n");
+    dir.configure("  deletion: {fleet: karmada}\n");
     let run =
         dir.run(&["impact", "crd/widgets.example.org", "--snapshot", "fleet", "--config", "durward.yaml"]);
     assert_eq!(run.code, 3);
-    assert!(run.out.starts_with("crd/widgets.example.org  unknown: "), "{}", run.out);
-    assert!(run.out.contains("under guards.deletion, crds: {apiGroups: [example.org]}"), "{}", run.out);
+    assert!(run.out.starts_with("crd/widgets.example.org  could not check: "), "{}", run.out);
+    assert!(run.out.contains("set crds: {apiGroups: [example.org]}"), "{}", run.out);
 }
 
 #[test]
@@ -89,10 +89,12 @@ fn reports_unknown_clusters_with_their_causes() {
     assert_eq!(run.code, 3);
     let docs = &run.json()[0];
     assert_eq!(docs["verdict"], "unknown");
-    assert_eq!(docs["clusters"][3]["unseen"][0]["cause"], "timeout");
+    assert_eq!(docs["clusters"][3]["unchecked"][0]["cause"], "timeout");
     let text = impact(&["ns/docs", "--snapshot", CUT]).out;
     assert!(
-        text.starts_with("ns/docs  unknown: a deletion is refused until it is known\n  m3  unknown  "),
+        text.starts_with(
+            "ns/docs  could not check member cluster m3: a deletion would be denied\n  m3  not checked  "
+        ),
         "{text}"
     );
 
@@ -150,7 +152,7 @@ fn detects_the_fleet_without_a_configuration() {
     let run = durward_in(dir.path(), &["impact", "ns/shop", "--snapshot", "fleet"], "");
     assert_eq!(
         (run.code, run.out.as_str()),
-        (0, "ns/shop  may be deleted: nothing in use in 1 cluster\n  nothing in use in this cluster\n")
+        (0, "ns/shop  can be deleted: nothing in use in this cluster\n  nothing in use in this cluster\n")
     );
     // An unreachable API server does not count as a single cluster.
     dir.write(
@@ -234,7 +236,7 @@ fn a_snapshot_gives_the_same_impact() {
         let (first, again) = (replay(&from), replay(&out));
         if snapshot == CUT {
             assert_eq!(verdicts(&first), verdicts(&again));
-            let again = again.json()[0]["clusters"][3]["unseen"][0].clone();
+            let again = again.json()[0]["clusters"][3]["unchecked"][0].clone();
             assert_eq!(again["cause"], "timeout");
             let why = "namespaces \"docs\" in m3 could not be looked up when the snapshot was taken: no answer in 3.0 s";
             assert_eq!(again["text"], why, "a recording of a recording says it once");
@@ -284,21 +286,19 @@ fn a_snapshot_contains_only_what_was_read() {
 #[test]
 fn reports_no_findings_for_a_healthy_fleet() {
     let run = durward(&["doctor", "fleet", "--snapshot", WORLD, "--config", CONFIG]);
-    assert_eq!(
-        (run.code, run.out.as_str()),
-        (0, "4 of 4 clusters can be read as guards need\nno problems found\n")
-    );
+    assert_eq!((run.code, run.out.as_str()), (0, "Durward can check 4 of 4 clusters\nno problems found\n"));
 }
 
 #[test]
 fn reports_the_unreachable_cluster_of_the_example() {
     let run = durward(&["doctor", "fleet", "--snapshot", CUT, "--config", CONFIG]);
     assert_eq!(run.code, 1);
-    assert!(run.out.starts_with("3 of 4 clusters can be read as guards need\n\n- m3: "), "{}", run.out);
+    assert!(run.out.starts_with("Durward can check 3 of 4 clusters\n\n- m3: "), "{}", run.out);
     assert_eq!(run.out.matches("\n- ").count(), 1, "{}", run.out);
     let shop = impact(&["ns/shop", "--snapshot", CUT]);
     assert!(
-        shop.out.starts_with("ns/shop  in use in 1 of 4 clusters: a deletion is refused\n  m2  in use"),
+        shop.out
+            .starts_with("ns/shop  in use in member cluster m2: a deletion would be denied\n  m2  in use"),
         "{}",
         shop.out
     );
@@ -362,27 +362,27 @@ fn reports_problems_with_reasons_and_fixes() {
             "fix",
             "durward manifests --config durward.yaml --only members | kubectl --kubeconfig karmada-admin.config apply -f -",
         ),
-        (1, "fix", "put right what is missing: kubectl get cluster m3 -o yaml"),
+        (1, "fix", "(kubectl get cluster m3 -o yaml)"),
         (
             1,
             "fix",
-            "unregister, if it is a pull member), and join it again, but unjoining a cluster that is Ready deletes there what Karmada brought, and all that is in the namespaces",
+            "unregister for a pull member), then join it again. If it is Ready, unjoining deletes what Karmada deployed there",
         ),
         (2, "fix", "crds:\n  groups:\n  - one.org\n  - two.org"),
-        (3, "what", "ns/shop is annotated durward.dev/delete-anyway=shop"),
+        (3, "what", "ns/shop still has the annotation durward.dev/delete-anyway=shop"),
         (
             3,
             "fix",
             "kubectl --kubeconfig karmada-admin.config annotate ns shop durward.dev/delete-anyway- durward.dev/delete-reason-",
         ),
-        (4, "what", "ends within three days"),
-        (5, "what", "ended at 2026-11-20T00:00:00Z"),
-        (6, "why", "acknowledged unseen"),
+        (4, "what", "expires within three days"),
+        (5, "what", "2026-11-20T00:00:00Z is in the past"),
+        (6, "why", "acknowledged from the start"),
     ] {
         assert!(findings[at][key].as_str().unwrap().contains(part), "{}", findings[at]);
     }
     let text = dir.run(&["doctor", "fleet", "--snapshot", "fleet", "--config", "durward.yaml"]).out;
-    assert!(text.starts_with("2 of 4 clusters can be read as guards need\n\n- m2: "), "{text}");
+    assert!(text.starts_with("Durward can check 2 of 4 clusters\n\n- m2: "), "{text}");
     assert!(text.contains("\n  why ") && text.contains("\n  do  "), "{text}");
 }
 
@@ -401,7 +401,7 @@ fn dead() -> TestDir {
 fn reports_an_unreachable_control_plane_once_with_its_address() {
     let run = dead().run(&["doctor", "fleet", "--config", "durward.yaml"]);
     assert_eq!(run.code, 1);
-    let expected = "which clusters there are could not be read\n\n- the control plane: no connection to the API server at http://127.0.0.1:1: ";
+    let expected = "could not read the list of member clusters\n\n- the control plane: no connection to the API server at http://127.0.0.1:1: ";
     assert!(run.out.starts_with(expected), "{}", run.out);
     assert!(
         run.out.ends_with("\n  do  kubectl --kubeconfig karmada.config get --raw /version\n"),
@@ -430,7 +430,7 @@ fn reports_an_unreadable_cluster_list_first() {
     fs::remove_file(dir.path().join("fleet/here/cluster.karmada.io_v1alpha1_clusters.json")).unwrap();
     let run = dir.run(&["doctor", "fleet", "--snapshot", "fleet", "--config", "durward.yaml"]);
     assert_eq!(run.code, 1);
-    let expected = "which clusters there are could not be read\n\n- the list of the fleet's clusters could not be read: ";
+    let expected = "could not read the list of member clusters\n\n- the list of the fleet's clusters could not be read: ";
     assert!(run.out.starts_with(expected), "{}", run.out);
     assert!(run.out.contains("(stale-fleet)"), "{}", run.out);
 }
@@ -443,17 +443,16 @@ fn reports_a_fleet_without_clusters() {
     });
     let run = dir.run(&["doctor", "fleet", "--snapshot", "fleet", "--config", "durward.yaml"]);
     assert_eq!(run.code, 1);
-    let expected = "1 of 1 cluster can be read as guards need\n\n- the fleet has no clusters (no-clusters)\n";
+    let expected = "Durward can check 1 of 1 cluster\n\n- the fleet has no member clusters (no-clusters)\n";
     assert!(run.out.starts_with(expected), "{}", run.out);
 }
 
 #[test]
 fn uses_the_singular_for_one_group_and_one_cluster() {
     let dir = fleet();
-    dir.configure("  deletion: {fleet: {karmada: {}}}\n");
+    dir.configure("  deletion: {fleet: karmada}\n");
     let run = dir.run(&["doctor", "fleet", "--snapshot", "fleet", "--config", "durward.yaml"]);
-    let expected =
-        "- the group example.org has CustomResourceDefinitions and is not in guards.deletion.crds.groups";
+    let expected = "- API group example.org has CRDs and is not in guards.deletion.crds.apiGroups";
     assert!(run.out.contains(expected), "{}", run.out);
     dir.configure("  deletion: {}\n");
     let run =

@@ -71,6 +71,7 @@ pub(super) fn phrase(code: &str) -> &'static str {
         cause::VANISHED => "just left the fleet",
         cause::OVERLOADED => "Durward is overloaded",
         cause::NOT_RECORDED => "not in the snapshot",
+        cause::NO_CLUSTER => "no cluster to read",
         _ => "request rejected",
     }
 }
