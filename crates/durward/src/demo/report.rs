@@ -73,7 +73,8 @@ pub(super) fn step(step: &Step, answer: &str, took: Duration, style: Style) -> R
         format!("    {word} {}", style.dim(&format!("({})", time(took)))),
     ];
     let mut add = |text: &str| lines.extend(text.lines().map(|line| format!("    {line}")));
-    add(&response.status.message);
+    // The long command that overrides a denial is the same in each message.
+    response.status.message.lines().filter(|line| !line.starts_with("Override")).for_each(&mut add);
     for change in response.patch.as_deref().map(changes).unwrap_or_default() {
         add(&change);
     }
