@@ -50,7 +50,7 @@ fn file(args: &Args) -> Result<String, Stop> {
     let mut text = HEAD.to_owned();
     for kind in GUARD_KINDS.iter().filter(|kind| args.guard.iter().any(|guard| guard == kind.name())) {
         text.push_str(&match kind.name() {
-            "deletion" => "  deletion:\n    # One cluster. For Karmada: karmada\n    fleet: none\n    # Or labeled: only objects with the label durward.dev/guard=deletion\n    select: all\n".to_owned(),
+            "deletion" => "  deletion:\n    # One cluster. For Karmada: karmada\n    fleet: none\n    # Or labeled: only objects with the label durward.dev/guard=deletion\n    scope: all\n".to_owned(),
             "etcd" => clusters(args)?,
             name => format!("  {name}: {{}}\n"),
         });

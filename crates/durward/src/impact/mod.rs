@@ -36,7 +36,7 @@ pub(crate) struct Args {
 }
 
 /// Timeout of one object in the whole fleet. A user waits longer than an API server. Each cluster has its own timeout within it
-/// (`memberDeadline`).
+/// (`clusterTimeout`).
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// `impact`

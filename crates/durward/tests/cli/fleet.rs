@@ -50,7 +50,13 @@ fn impact_lists_objects_in_use_by_cluster() {
     );
     let docs = impact(&["ns/docs", "--snapshot", WORLD]);
     assert_eq!(docs.code, 0);
-    assert!(docs.out.starts_with("ns/docs  can be deleted: nothing in use in the control plane and 3 member clusters\n"), "{}", docs.out);
+    assert!(
+        docs.out.starts_with(
+            "ns/docs  can be deleted: nothing in use in the control plane and 3 member clusters\n"
+        ),
+        "{}",
+        docs.out
+    );
     let widgets = impact(&["crd/widgets.example.org", "--snapshot", WORLD, "--config", CONFIG]);
     assert_eq!(widgets.code, 1);
     assert!(widgets.out.contains("m2  in use  1 object (shop/blue)\n"), "{}", widgets.out);
