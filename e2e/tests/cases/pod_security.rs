@@ -116,7 +116,7 @@ fn pods_request_a_device_if_volumes_are_denied_else_ready_nodes(context: &'stati
     selected("elsewhere", json!({READY: "no"}))?
         .skipped_because("its nodeSelector durward.dev/lxcfs-ready=\"no\" excludes nodes")?;
 
-    installation.configure(&guard("prefer"))?;
+    installation.configure(&guard("preferred"))?;
     durward.signal(Signal::HUP)?;
     let terms = |pod: &Value| pod["spec"]["affinity"]["nodeAffinity"][PREFERRED].clone();
     let ours = json!({"weight": 100, "preference": {"matchExpressions":

@@ -257,7 +257,8 @@ fn create(namespace: &Namespace<'_>, configuration: Option<&str>, pod: &Value, n
     let admitted = sentence.is_admitted().with_context(|| format!("pod {name}"))?;
     let Some(configuration) = configuration else { return admitted.untouched().map(drop) };
     if SKIPPED.contains(&name) {
-        return admitted.skipped_because("it ").map(drop);
+        let reason = if name == "windows" { "it runs on Windows" } else { "hostPID is true" };
+        return admitted.skipped_because(reason).map(drop);
     }
     if configuration == "device" { admitted.without_files() } else { admitted.with_files(&DEFAULT_FILES) }
         .map(drop)
