@@ -20,7 +20,7 @@ impl Snapshot {
         fs::write(path.join("tls.crt"), made.cert.pem())?;
         fs::write(path.join("tls.key"), made.signing_key.serialize_pem())?;
         fs::write(path.join("durward.yaml"), CONFIGURATION)?;
-        fs::write(path.join("world/world.yaml"), SNAPSHOT)?;
+        fs::write(path.join("world/snapshot.yaml"), SNAPSHOT)?;
         fs::write(path.join("world/here/core_v1_namespaces.json"), NAMESPACES)?;
         Ok(Self(path))
     }

@@ -74,6 +74,10 @@ fn unescaped(literal: &str) -> String {
                 text.push('\n');
             }
             ('\\', Some('\n')) => while chars.next_if(|c| c.is_whitespace()).is_some() {},
+            ('\\', Some('x')) => {
+                let _ = chars.by_ref().take(3).count();
+                text.push(' ');
+            }
             ('\\', Some(_)) => text.extend(chars.next()),
             ('{', Some('{')) => drop(chars.next()),
             ('{', _) => {

@@ -36,7 +36,7 @@ pub(crate) async fn open(flags: &ClusterArgs, file: &File) -> Result<ControlPlan
         }
         Err(problem) if is_needed => return Err(problem.into()),
         Err(problem) => {
-            tracing::warn!(why = %problem, "no cluster is looked at; the guards that are on do not need this one");
+            tracing::warn!(why = %problem, "no cluster is connected; the enabled guards do not need one");
             ControlPlanes::with_access(Clients::offline(), access)
         }
     };
@@ -92,10 +92,10 @@ pub(crate) fn labels(flag: &str, text: &str) -> Result<BTreeMap<String, String>,
     for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
         let (key, value) = part.split_once('=').ok_or_else(|| {
             let problem = Problem::new(format!("{flag} {text:?}")).why(format!("{part:?} is not key=value"));
-            problem.next(format!("write for instance: {flag} team=shop,tier=web; \"\" for none"))
+            problem.next(format!("for example: {flag} team=shop,tier=web; \"\" for none"))
         })?;
         if labels.insert(key.to_owned(), value.to_owned()).is_some() {
-            return Err(Problem::new(format!("{flag} {text:?}")).why(format!("{key} stands twice")));
+            return Err(Problem::new(format!("{flag} {text:?}")).why(format!("{key} is given twice")));
         }
     }
     Ok(labels)
@@ -135,6 +135,6 @@ mod tests {
         assert_eq!(pairs, [("a", "b"), ("c", ""), ("d.e/f", "g=h")]);
         assert!(labels("--l", "").unwrap().is_empty());
         assert!(labels("--l", "a").unwrap_err().to_string().contains("\"a\" is not key=value"));
-        assert!(labels("--l", "a=1,a=2").unwrap_err().to_string().contains("stands twice"));
+        assert!(labels("--l", "a=1,a=2").unwrap_err().to_string().contains("is given twice"));
     }
 }

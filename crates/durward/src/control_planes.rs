@@ -72,12 +72,16 @@ impl ControlPlanes {
     pub(crate) async fn connect(&self, file: &File) -> Result<(), Problem> {
         for (name, access) in self.missing(file) {
             let named = |problem: Problem| {
-                let what = format!("what the guard {name} looks at: {}", problem.what);
+                let what = format!("control plane of the guard {name}: {}", problem.what);
                 Problem { what, ..problem }
             };
             input::look_at_kubeconfig(access.kubeconfig.as_deref()).map_err(named)?;
             let live = Live::connect(&access).await.map_err(named)?;
-            tracing::info!(guard = name, cluster = live.server(), "this guard looks at a cluster of its own");
+            tracing::info!(
+                guard = name,
+                cluster = live.server(),
+                "this guard has a control plane of its own"
+            );
             self.lock().push(OtherControlPlane { access, live: Arc::new(live) });
         }
         Ok(())
@@ -231,7 +235,7 @@ mod tests {
         assert!(Arc::ptr_eq(&reader_of(&control_planes, &without, "deletion"), &common));
         assert!(
             control_planes.of(first.guard("deletion").unwrap()).is_err(),
-            "what nobody looks at is not kept"
+            "an unused control plane is not kept"
         );
     }
 
@@ -242,7 +246,7 @@ mod tests {
         let problem =
             control_planes.connect(&file(dir.path(), "{kubeconfig: gone}")).await.unwrap_err().to_string();
         assert!(
-            problem.contains("what the guard deletion looks at: kubeconfig") && problem.contains("gone"),
+            problem.contains("control plane of the guard deletion: kubeconfig") && problem.contains("gone"),
             "{problem}"
         );
     }

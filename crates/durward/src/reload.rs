@@ -295,7 +295,7 @@ mod tests {
         assert_eq!(cell.current().generation(), 1);
         let text = checks.readiness().text;
         assert!(
-            text.contains("generation 1 stays active") && text.contains("the guard deletion looks at"),
+            text.contains("generation 1 stays active") && text.contains("control plane of the guard deletion"),
             "{text}"
         );
 

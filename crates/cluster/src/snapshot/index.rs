@@ -1,4 +1,4 @@
-//! `world.yaml`: the time of the snapshot, its clusters, and the Lists that could not be read.
+//! `snapshot.yaml`: the time of the snapshot, its clusters, and the Lists that could not be read.
 
 use std::time::SystemTime;
 
@@ -15,14 +15,14 @@ const VERSION: &str = "1";
 /// Stands for all Lists that are not recorded.
 pub(super) const EVERYTHING: &str = "*";
 
-/// The content of `world.yaml`.
+/// The content of `snapshot.yaml`.
 #[derive(Debug)]
 pub(super) struct Index {
     pub(super) time: SystemTime,
     pub(super) clusters: Vec<Cluster>,
 }
 
-/// One cluster in `world.yaml`.
+/// One cluster in `snapshot.yaml`.
 #[derive(Debug)]
 pub(super) struct Cluster {
     pub(super) name: String,

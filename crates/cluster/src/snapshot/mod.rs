@@ -51,7 +51,7 @@ pub fn display_name(recorded: &str) -> &str {
 }
 
 /// The file with the time, the clusters and the failures.
-pub const INDEX: &str = "world.yaml";
+pub const INDEX: &str = "snapshot.yaml";
 
 /// 512 MiB: a hundred thousand whole pods of 5 kB. Their metadata takes less.
 const FILE_LIMIT: u64 = 512 << 20;

@@ -127,8 +127,8 @@ fn a_snapshot_can_have_several_clusters() {
 
 #[test]
 fn a_directory_without_index_is_rejected_with_an_explanation() {
-    assert!(problems(&[]).starts_with("world.yaml: cannot be read: No such file"), "{}", problems(&[]));
-    assert!(problems(&[]).contains("a snapshot is a directory with a file world.yaml"));
+    assert!(problems(&[]).starts_with("snapshot.yaml: cannot be read: No such file"), "{}", problems(&[]));
+    assert!(problems(&[]).contains("a snapshot is a directory with a file snapshot.yaml"));
     let missing = directory(&[]).path().join("nowhere");
     assert!(problems_of(&missing).contains("cannot be read"));
     let directory = directory(&[(INDEX, INDEX_TEXT)]);
@@ -142,9 +142,9 @@ fn all_problems_of_the_index_are_reported_with_their_lines() {
         "version: 2\ntime: yesterday\nclusters:\n  - name: ../m1\n  - kubernetes: v1.35.4\n    unread:\n      - {what: pods, cause: tired, texts: x}\n  - name: m1\n  - name: m1\nkind: World\n",
     )]);
     for expected in [
-        "world.yaml:1:10: version: \"2\" is not supported",
-        "world.yaml:2:7: time: invalid value \"yesterday\"",
-        "world.yaml:4:11: clusters[0].name: \"../m1\" is not a cluster's name",
+        "snapshot.yaml:1:10: version: \"2\" is not supported",
+        "snapshot.yaml:2:7: time: invalid value \"yesterday\"",
+        "snapshot.yaml:4:11: clusters[0].name: \"../m1\" is not a cluster's name",
         "clusters[1].name: is required",
         "clusters[1].unread[0].what: \"pods\" is not the name of a List",
         "clusters[1].unread[0].cause: invalid value \"tired\"",
@@ -153,7 +153,7 @@ fn all_problems_of_the_index_are_reported_with_their_lines() {
         "unknown field \"clusters[1].unread[0].texts\"",
         "clusters: no cluster is named \"here\"",
         "clusters: \"m1\" is listed twice",
-        "world.yaml:10:1: unknown field \"kind\"",
+        "snapshot.yaml:10:1: unknown field \"kind\"",
     ] {
         assert!(found.contains(expected), "{expected}\nis not in\n{found}");
     }
@@ -233,10 +233,10 @@ fn every_file_in_the_directory_is_read_or_reported() {
     ]);
     for expected in [
         "core_v1_namespaces.json: is not in a cluster's directory\n    move it to a cluster's directory, like here/core_v1_namespaces.json",
-        "m1: world.yaml has no cluster \"m1\"",
+        "m1: snapshot.yaml has no cluster \"m1\"",
         "here/namespaces.json: is not the name of a List",
         "here/core_v1_namespaces.yaml: is not the name of a List",
-        "here/core_v1_pods.json: world.yaml has an entry under unread",
+        "here/core_v1_pods.json: snapshot.yaml has an entry under unread",
     ] {
         assert!(found.contains(expected), "{expected}\nis not in\n{found}");
     }

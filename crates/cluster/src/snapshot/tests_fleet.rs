@@ -177,9 +177,9 @@ async fn the_clusters_of_karmada_are_those_of_its_list_and_each_is_known_as_far_
     assert_eq!(read.iter().map(|member| member.cluster.name()).collect::<Vec<_>>(), ["here", "m1", "m9"]);
     assert_eq!(read[1].metadata.labels["zone"], "a");
     for (name, code, words) in [
-        ("m9", cause::NOT_RECORDED, "world.yaml has no cluster \"m9\""),
+        ("m9", cause::NOT_RECORDED, "snapshot.yaml has no cluster \"m9\""),
         // Not the control plane, which has that name in a recording.
-        ("here", cause::NOT_RECORDED, "world.yaml has no cluster \".here\""),
+        ("here", cause::NOT_RECORDED, "snapshot.yaml has no cluster \".here\""),
         ("m2", cause::VANISHED, "when the snapshot was taken: gone"),
     ] {
         unknown(
@@ -225,7 +225,7 @@ async fn other_fleets_are_the_clusters_besides_the_local_one() {
         unknown(
             members(&snapshot, &contexts(name)).await,
             cause::STALE_FLEET,
-            "world.yaml has no other cluster",
+            "snapshot.yaml has no other cluster",
         );
     }
     let secrets = Fleet::Secrets { namespace: "durward".to_owned() };

@@ -179,7 +179,7 @@ fn fill(directory: &Path, recording: &Recording) -> std::io::Result<()> {
     file.sync_all()
 }
 
-/// Returns the text of `world.yaml`. Its strings are JSON, which is valid YAML.
+/// Returns the text of `snapshot.yaml`. Its strings are JSON, which is valid YAML.
 fn index_text(recording: &Recording) -> String {
     use std::fmt::Write as _;
     let quoted = |text: &str| {

@@ -173,7 +173,7 @@ impl Demo {
         };
         let (dir, Scene { guard, snapshot, .. }, review) = (self.dir.path().display(), scene, &step.review);
         format!(
-            "\nStill serving; Ctrl-C ends it and removes the directory. Try from another terminal:\n\
+            "\nThe server is running. Ctrl-C stops it and removes the directory. In another terminal:\n\
              \x20 cd {dir}\n\
              \x20 curl -s --cacert demo/ca.crt -H 'Content-Type: application/json' -d @{review} https://{webhook}/{guard}\n\
              \x20 curl -s http://{metrics}/metrics | grep durward_reviews_total\n\
@@ -213,13 +213,13 @@ fn ending(scenes: &[Scene], wrong: usize, began: Instant, style: Style) -> Strin
     let all: usize = scenes.iter().map(|scene| scene.steps.len()).sum();
     let verdict = match wrong {
         0 => style.green(&format!("{all} requests, every verdict as expected")),
-        _ => style.red(&format!("{wrong} of {all} verdicts are not the expected ones")),
+        _ => style.red(&format!("{wrong} of {all} verdicts are unexpected")),
     };
     format!(
         "\n{verdict}, in {}.\n\nNext:\n\
-         \x20 durward impact ns/shop --snapshot examples/deletion/healthy   what a deletion would remove; in the repository\n\
-         \x20 durward demo --keep                                        leaves the server running and tells what to try\n\
-         \x20 durward config defaults > durward.yaml                     every key, with what it does\n",
+         \x20 durward impact ns/shop --snapshot examples/deletion/healthy   # in a clone of the repository\n\
+         \x20 durward demo --keep                                           # keeps the server running\n\
+         \x20 durward config init --guard lxcfs > durward.yaml              # a configuration to start with\n",
         report::time(began.elapsed())
     )
 }

@@ -172,7 +172,7 @@ fn authority(path: &Path) -> Result<Pem, Problem> {
     let text = input::bytes(path, input::SMALL)?;
     let pem = Pem::read(&name, &text)?;
     if !pem.keys.is_empty() {
-        let problem = Problem::new(format!("server.tls.files.ca: {name} holds a private key"));
+        let problem = Problem::new(format!("server.tls.files.ca: {name} contains a private key"));
         return Err(problem
             .why("everyone may read a caBundle")
             .next("keep only the certificate in that file"));
@@ -180,9 +180,11 @@ fn authority(path: &Path) -> Result<Pem, Problem> {
     for certificate in &pem.certificates {
         let facts = CertificateFacts::of(&name, certificate)?;
         if facts.ends <= now() {
-            let problem =
-                Problem::new(format!("server.tls.files.ca: {} ended at {}", facts.subject, facts.not_after));
-            return Err(problem.next("make another: durward certs new"));
+            let problem = Problem::new(format!(
+                "server.tls.files.ca: {} expired at {}",
+                facts.subject, facts.not_after
+            ));
+            return Err(problem.next("create another one: durward certs new"));
         }
     }
     Ok(pem)
@@ -197,7 +199,9 @@ fn notes(file: &File, authorities: &Pem) {
         .map(|facts| facts.ends)
         .min();
     if let Some(days) = ends.map(|ends| days_until(ends, now())).filter(|days| *days < 30) {
-        output::note(format!("note: the authority ends in {days} days; after that no call succeeds"));
+        output::note(format!(
+            "note: the CA expires in {days} days; then the API server rejects the certificate"
+        ));
     }
     let Some(path) = &file.server.tls.cert else { return };
     let Ok(text) = input::bytes(path, input::SMALL) else { return };
@@ -206,7 +210,7 @@ fn notes(file: &File, authorities: &Pem) {
     let Some(name) = server_name(&called) else { return };
     if let Err(why) = signs(&authorities.certificates, &served.certificates, &name, now()) {
         output::note(format!(
-            "note: an API server with this caBundle that calls {called} refuses {}: {why}",
+            "note: an API server with this caBundle that calls {called} rejects {}: {why}",
             path.display()
         ));
     }

@@ -53,8 +53,8 @@ pub(crate) fn run(args: &Args) -> Outcome {
     // The write at the end checks this again, after the work.
     if std::fs::read_dir(&args.out).is_ok_and(|mut entries| entries.next().is_some()) {
         let problem = Problem::new(args.out.display().to_string());
-        let problem = problem.why("is not empty, and nothing is written over");
-        return Err(problem.next("give a folder that is not there yet").into());
+        let problem = problem.why("the directory is not empty");
+        return Err(problem.next("use a new directory").into());
     }
     let file = args.config.as_deref().map(|path| File::load(path, Purpose::Guards)).transpose()?;
     // A file without a fleet concerns only its etcd clusters.

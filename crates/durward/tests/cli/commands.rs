@@ -229,7 +229,7 @@ fn an_interrupted_demo_removes_its_directory() {
     // The same while it keeps serving.
     let mut child = start(&["demo", "--keep"]);
     let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    assert!(lines.map_while(Result::ok).any(|line| line.starts_with("Still serving; Ctrl-C ends it")));
+    assert!(lines.map_while(Result::ok).any(|line| line.starts_with("The server is running.")));
     assert_eq!(entries(), 1);
     interrupt(&child);
     assert_eq!(child.wait().unwrap().code(), Some(0));

@@ -105,7 +105,7 @@ fn reports_unknown_clusters_with_their_causes() {
     );
 
     let dir = fleet();
-    dir.write("fleet/world.yaml", &fs::read_to_string(root().join(CUT).join("world.yaml")).unwrap());
+    dir.write("fleet/snapshot.yaml", &fs::read_to_string(root().join(CUT).join("snapshot.yaml")).unwrap());
     fs::remove_dir_all(dir.path().join("fleet/m3")).unwrap();
     dir.configure(
         "  deletion: {fleet: karmada, unreachableClusters: [{cluster: m3, until: 2026-12-01T00:00:00Z, reason: cut}]}\n",
@@ -151,7 +151,7 @@ fn detects_the_fleet_without_a_configuration() {
     assert_eq!(run.code, 1);
     assert!(run.out.contains("m2  in use"), "{}", run.out);
     // A single cluster.
-    dir.write("fleet/world.yaml", "version: 1\ntime: 2026-11-21T10:00:00Z\nclusters:\n- name: here\n");
+    dir.write("fleet/snapshot.yaml", "version: 1\ntime: 2026-11-21T10:00:00Z\nclusters:\n- name: here\n");
     for member in ["m1", "m2", "m3"] {
         fs::remove_dir_all(dir.path().join("fleet").join(member)).unwrap();
     }
@@ -258,7 +258,7 @@ fn writes_a_snapshot_of_a_missing_object_and_exits_with_two() {
     let run = dir.run(&["snapshot", "--out", "snap", "ns/shpo", "--snapshot", "fleet"]);
     assert_eq!(run.code, 2, "{}", run.err);
     assert!(run.err.contains("there is no namespace \"shpo\"\n    did you mean shop?"), "{}", run.err);
-    assert!(dir.path().join("snap/world.yaml").exists());
+    assert!(dir.path().join("snap/snapshot.yaml").exists());
 }
 
 #[test]
@@ -286,7 +286,7 @@ fn a_snapshot_contains_only_what_was_read() {
     assert_eq!(run.code, 0, "{}", run.out);
     let again = dir.run(&["snapshot", "--out", "snap", "ns/docs", "--snapshot", "fleet"]);
     assert_eq!(again.code, 2);
-    assert!(again.err.contains("snap: is not empty"), "{}", again.err);
+    assert!(again.err.contains("snap: the directory is not empty"), "{}", again.err);
 }
 
 #[test]
@@ -314,7 +314,7 @@ fn reports_the_unreachable_cluster_of_the_example() {
 fn reports_problems_with_reasons_and_fixes() {
     let dir = fleet();
     dir.write(
-        "fleet/world.yaml",
+        "fleet/snapshot.yaml",
         "version: 1\ntime: 2026-11-21T10:00:00Z\nclusters:\n- name: here\n- name: m1\n- name: m2\n  unread:\n  - {what: core_v1_pods, cause: forbidden, text: 'm2: may not list pods'}\n- name: m3\n  unread:\n  - {what: core_v1_namespaces, cause: no-endpoint, text: m3 has no address}\n",
     );
     for file in ["m2/core_v1_pods.json", "m3/core_v1_namespaces.json"] {

@@ -70,7 +70,7 @@ fn prints_a_url_instead_of_a_service() {
     assert_eq!(webhook["admissionReviewVersions"], serde_json::json!(["v1beta1"]));
     assert_eq!(webhook["failurePolicy"], "Fail");
     let run = dir.run(&["manifests", "--config", "durward.yaml"]);
-    assert!(run.err.contains("that calls 10.0.0.7 refuses tls.crt"), "{}", run.err);
+    assert!(run.err.contains("that calls 10.0.0.7 rejects tls.crt"), "{}", run.err);
 }
 
 #[test]
@@ -120,7 +120,7 @@ fn rejects_a_private_key_in_a_ca_bundle() {
     dir.write("ca.crt", &both);
     let run = dir.run(&["manifests", "--config", "durward.yaml"]);
     assert_eq!((run.code, run.out.as_str()), (2, ""));
-    assert!(run.err.contains("holds a private key: everyone may read a caBundle"), "{}", run.err);
+    assert!(run.err.contains("contains a private key: everyone may read a caBundle"), "{}", run.err);
 }
 
 #[test]

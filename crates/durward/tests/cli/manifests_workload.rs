@@ -168,12 +168,12 @@ fn rejects_files_that_cannot_be_mounted() {
             "{cert: /tls.crt, key: /etc/tls/tls.key}",
             "server.tls.files.cert: nothing can be mounted at /tls.crt",
         ),
-        ("{cert: durward.yaml, key: tls.key}", "the configuration itself lies there"),
+        ("{cert: durward.yaml, key: tls.key}", "the configuration is at that path"),
         (
             "{cert: both.pem, key: both.pem}",
             "server.tls.files.cert and server.tls.files.key have one path, /etc/durward/both.pem",
         ),
-        ("{cert: ../../usr/tls.crt, key: tls.key}", "its folder would hide what the image has there"),
+        ("{cert: ../../usr/tls.crt, key: tls.key}", "its directory would hide files of the image"),
     ] {
         let dir = TestDir::new();
         dir.write(
@@ -265,9 +265,13 @@ fn runs_one_replica_if_reservations_are_local() {
     );
     let refused = dir.run(&["manifests", "--config", "durward.yaml", "--image", "x:1"]);
     assert_eq!((refused.code, refused.out.as_str()), (2, ""));
-    assert!(refused.err.contains("--replicas 2: only one replica may run"), "{}", refused.err);
-    assert!(refused.err.contains("guards.etcd.reservation is local"), "{}", refused.err);
-    assert!(refused.err.contains("give --replicas 1"), "{}", refused.err);
+    assert!(
+        refused.err.contains("--replicas 2: this configuration allows only one replica"),
+        "{}",
+        refused.err
+    );
+    assert!(refused.err.contains("guards.etcd.coordination is inMemory"), "{}", refused.err);
+    assert!(refused.err.contains("use --replicas 1"), "{}", refused.err);
     let (all, _) = printed(&dir, &["--replicas", "1"]);
     let deployment = one(&all, "Deployment");
     assert_eq!(deployment["spec"]["replicas"], 1);

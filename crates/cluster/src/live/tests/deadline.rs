@@ -15,7 +15,7 @@ use crate::{Clients, Resource};
 async fn live_snapshot_and_offline_clients_answer_before_the_deadline() {
     let directory = tempfile::tempdir().unwrap();
     let index = "version: 1\ntime: 2026-11-21T10:00:00Z\nclusters: [{name: here}]\n";
-    std::fs::write(directory.path().join("world.yaml"), index).unwrap();
+    std::fs::write(directory.path().join("snapshot.yaml"), index).unwrap();
     // An API server and a member that never answer.
     let (live, _fake) = fake::live();
     let live = Arc::new(live);

@@ -185,19 +185,19 @@ fn normal(path: &Path) -> PathBuf {
 fn misplaced(one: &Named) -> Option<Problem> {
     let what = format!("{}: nothing can be mounted at {} in a pod", one.by, one.at.display());
     let next = format!(
-        "write a path beside the configuration, as tls/tls.crt; there it is {CONFIG_DIR}/tls/tls.crt"
+        "use a path next to the configuration, for example tls/tls.crt; in the pod it is {CONFIG_DIR}/tls/tls.crt"
     );
     let dir = one.at.parent().unwrap_or(Path::new("/"));
     let mut parts = dir.components().skip(1).map(|part| part.as_os_str().to_string_lossy().into_owned());
     let (first, second) = (parts.next(), parts.next());
     let why = if one.at == Path::new(CONFIG_DIR).join(CONFIGURATION) {
-        "the configuration itself lies there"
+        "the configuration is at that path"
     } else if second.is_none() || first.is_some_and(|first| TAKEN.contains(&first.as_str())) {
-        "its folder would hide what the image has there"
+        "its directory would hide files of the image"
     } else if Path::new(CONFIG_DIR).starts_with(dir) && dir != Path::new(CONFIG_DIR) {
-        "its folder would hide the configuration"
+        "its directory would hide the configuration"
     } else if one.at.to_str().is_none_or(|path| path.chars().any(|c| c == ':' || c.is_control())) {
-        "a path in a pod may have no colon in it"
+        "a mount path cannot contain a colon"
     } else {
         return None;
     };

@@ -71,11 +71,9 @@ pub(super) fn objects(file: &File, args: &Args, with_account: bool) -> Result<Ve
     }
     let single_replica_reason = single_replica_reason(file);
     if let Some(why) = single_replica_reason.as_ref().filter(|_| args.replicas > 1) {
-        let problem = Problem::new(format!(
-            "--replicas {}: only one replica may run with this configuration",
-            args.replicas
-        ));
-        let next = "give --replicas 1 (while it is replaced nobody answers), or set coordination: lease";
+        let problem =
+            Problem::new(format!("--replicas {}: this configuration allows only one replica", args.replicas));
+        let next = "use --replicas 1 (no replica answers during an update), or set coordination: lease";
         problems.push(problem.why(why.clone()).next(next));
     }
     let placed = match files::placed(file, args, &home) {

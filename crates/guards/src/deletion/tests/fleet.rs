@@ -149,7 +149,7 @@ async fn does_not_retry_missing_capacity_in_a_snapshot() {
     let directory = tempfile::tempdir().unwrap();
     let index = "version: 1\ntime: 2026-11-21T10:00:00Z\nclusters:\n  - name: here\n  - name: m1\n    \
                  unread: [{what: '*', cause: overloaded, text: no room}]\n";
-    std::fs::write(directory.path().join("world.yaml"), index).unwrap();
+    std::fs::write(directory.path().join("snapshot.yaml"), index).unwrap();
     std::fs::create_dir(directory.path().join("here")).unwrap();
     let clusters = r#"{"kind":"ClusterList","apiVersion":"cluster.karmada.io/v1alpha1","items":[{"metadata":{"name":"m1"}}]}"#;
     std::fs::write(directory.path().join("here/cluster.karmada.io_v1alpha1_clusters.json"), clusters)
