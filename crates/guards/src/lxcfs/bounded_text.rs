@@ -1,5 +1,7 @@
-//! Bounds for strings of a pod. The API server checks lengths after mutating webhooks, so before that a name, a path or an
-//! annotation can be as long as the review, and copies of it are not in any memory budget.
+//! Bounds for strings of a pod.
+//!
+//! The API server checks lengths after mutating webhooks. Before that, a name, a path or an annotation can be as long as the review.
+//! Copies of it are not in any memory budget.
 //!
 //! A longer string makes the pod unreadable. The API server rejects such a pod, or no container starts with it.
 

@@ -156,9 +156,10 @@ fn is_allowed_path(path: &str) -> bool {
 const RESOURCE: &str = "durward.dev/lxcfs";
 const READY: &str = "durward.dev/lxcfs-ready";
 
-/// Checks that the API server accepts the additions: extended resources are whole numbers and the request equals the limit
-/// (`validateResourceRequirements`), and a preferred term has a weight from 1 to 100 (`ValidatePreferredSchedulingTerms`). A
-/// pod gets either volumes or resources.
+/// Checks that the API server accepts the additions, and that a pod gets either volumes or resources.
+///
+/// Extended resources are whole numbers, and the request equals the limit (`validateResourceRequirements`). A preferred term has a
+/// weight from 1 to 100 (`ValidatePreferredSchedulingTerms`).
 fn assert_valid_additions(pod: &Value, patched: &Value, operations: &[Value]) {
     let added = |what: &str| operations.iter().any(|op| op["path"].as_str().unwrap().contains(what));
     assert!(!(added("/resources") && (added("/spec/volumes") || added("volumeMounts"))), "{operations:?}");
