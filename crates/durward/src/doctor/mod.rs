@@ -22,7 +22,7 @@ pub(crate) enum Command {
     Lxcfs(lxcfs::Args),
     /// Check etcd clusters, and whether each pod could be deleted now
     #[command(
-        after_help = "Example:\n  kubectl -n durward-system exec deploy/durward -- durward doctor etcd --config /etc/durward/durward.yaml\n\nAsk as Durward does: in its pod, from where members' addresses can be reached; elsewhere every member is silent. Whether Leases may be written is tried with dryRun=All. Nothing is changed.\n\nExit code: 0 all well, 1 something to mend, 2 bad input."
+        after_help = "Example:\n  kubectl -n durward-system exec deploy/durward -- durward doctor etcd --config /etc/durward/durward.yaml\n\nRun it in Durward's pod: the members may be unreachable from elsewhere. It checks the permissions for Leases with dryRun=All and changes nothing.\n\nExit code: 0 no findings, 1 findings, 2 bad input."
     )]
     Etcd(etcd::Args),
 }

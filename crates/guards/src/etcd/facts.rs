@@ -144,6 +144,16 @@ impl Facts {
     }
 }
 
+/// Returns a closure that takes this variant of a response.
+macro_rules! variant {
+    ($name:ident) => {
+        |response| match response {
+            EtcdResponse::$name(value) => Some(value),
+            _ => None,
+        }
+    };
+}
+
 /// Reads the facts of one etcd cluster.
 #[derive(Clone, Copy)]
 pub(super) struct FactReader<'r> {
@@ -214,20 +224,9 @@ impl FactReader<'_> {
         }
         let peer = self.group.peer(pod);
         let end = self.member_end();
-        let members = |question| {
-            self.ask(&peer, question, end, |answer| match answer {
-                EtcdResponse::Members(members) => Some(members),
-                _ => None,
-            })
-        };
-        let read = self.ask(&peer, EtcdRequest::Read, end, |answer| match answer {
-            EtcdResponse::Read(read) => Some(read),
-            _ => None,
-        });
-        let alarms = self.ask(&peer, EtcdRequest::Alarms, end, |answer| match answer {
-            EtcdResponse::Alarms(alarms) => Some(alarms),
-            _ => None,
-        });
+        let members = |request| self.ask(&peer, request, end, variant!(Members));
+        let read = self.ask(&peer, EtcdRequest::Read, end, variant!(Read));
+        let alarms = self.ask(&peer, EtcdRequest::Alarms, end, variant!(Alarms));
         let lists = join(members(EtcdRequest::Members), members(EtcdRequest::MembersByQuorum));
         let (status, ((read, (members, by_quorum)), alarms)) =
             join(self.status(pod), join(join(read, lists), alarms)).await;
@@ -240,14 +239,8 @@ impl FactReader<'_> {
 
     async fn health_only(&self, peer: &Endpoint) -> MemberView {
         let end = self.member_end();
-        let health = self.ask(peer, EtcdRequest::Health, end, |answer| match answer {
-            EtcdResponse::Health(health) => Some(health),
-            _ => None,
-        });
-        let metrics = self.ask(peer, EtcdRequest::Metrics, end, |answer| match answer {
-            EtcdResponse::Metrics(metrics) => Some(metrics),
-            _ => None,
-        });
+        let health = self.ask(peer, EtcdRequest::Health, end, variant!(Health));
+        let metrics = self.ask(peer, EtcdRequest::Metrics, end, variant!(Metrics));
         match join(health, metrics).await {
             (Ok(health), Ok(metrics)) => MemberView::HealthOnly(health, metrics),
             (Err(why), _) | (_, Err(why)) => MemberView::NoResponse(why),
@@ -257,24 +250,21 @@ impl FactReader<'_> {
     /// Asks a member for its status.
     pub(super) async fn status(&self, pod: &Pod) -> Result<Status, Cause> {
         let peer = self.group.peer(pod);
-        self.ask(&peer, EtcdRequest::Status, self.member_end(), |answer| match answer {
-            EtcdResponse::Status(status) => Some(*status),
-            _ => None,
-        })
-        .await
+        let status = self.ask(&peer, EtcdRequest::Status, self.member_end(), variant!(Status)).await?;
+        Ok(*status)
     }
 
-    /// Asks a member, and takes the variant of the answer that belongs to the question.
+    /// Asks a member, and takes the variant of the response that belongs to the request.
     async fn ask<T>(
         &self,
         peer: &Endpoint,
-        question: EtcdRequest,
+        request: EtcdRequest,
         end: Instant,
         take: impl FnOnce(EtcdResponse) -> Option<T>,
     ) -> Result<T, Cause> {
-        let answer = self.clients.etcd.call(peer, question, end.into_std()).await?;
-        take(answer).ok_or_else(|| {
-            let text = format!("{peer} returned something other than {question}");
+        let response = self.clients.etcd.call(peer, request, end.into_std()).await?;
+        take(response).ok_or_else(|| {
+            let text = format!("{peer} returned something other than {request}");
             Cause::new(cause::GARBAGE, text)
         })
     }

@@ -35,24 +35,33 @@ impl FromStr for Labels {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let mut all: Vec<Expression> = Vec::new();
+        let mut all = Vec::new();
         for part in split(text)? {
-            all.push(match expression(part.trim())? {
-                // A selector has one value for a label in its map, so a second one is written as an expression.
-                Expression::Equal(key, value)
-                    if all.iter().any(|e| matches!(e, Expression::Equal(k, _) if *k == key)) =>
-                {
-                    Expression::In(key, [value].into())
-                }
-                other => other,
-            });
+            all.push(expression(part.trim())?);
         }
-        let selector: Selector = all.into_iter().collect();
+        let selector = all_of(all);
         if !requires_label(&selector) {
             return Err(NO_LABEL.to_owned());
         }
         Ok(Self(selector))
     }
+}
+
+/// Returns the selector of objects that match all expressions. A selector has one value for a label in its map, so a second one
+/// becomes an expression.
+pub(super) fn all_of(expressions: impl IntoIterator<Item = Expression>) -> Selector {
+    let mut all: Vec<Expression> = Vec::new();
+    for expression in expressions {
+        all.push(match expression {
+            Expression::Equal(key, value)
+                if all.iter().any(|e| matches!(e, Expression::Equal(k, _) if *k == key)) =>
+            {
+                Expression::In(key, [value].into())
+            }
+            other => other,
+        });
+    }
+    all.into_iter().collect()
 }
 
 /// Splits a text at the commas outside parentheses.

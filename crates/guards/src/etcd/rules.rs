@@ -18,6 +18,7 @@ use k8s_openapi::api::admissionregistration::v1::{MatchCondition, RuleWithOperat
 use super::NAME;
 use super::config::{Config, Coordination, EtcdClusterConfig, NamespaceMatch, OwnerKind, Related};
 use super::group;
+use super::labels;
 use crate::kind::Permission;
 use crate::overrides;
 use crate::webhook::{WebhookEntry, WebhookType, cel_string, condition, rule};
@@ -64,7 +65,9 @@ fn entries_of(
     let entry = |(at, scope): (usize, Scoped<'_>)| {
         let name = if at == 0 { name.to_owned() } else { format!("{name}-{}", at + 1) };
         WebhookEntry {
-            namespace_selector: both(&common.namespace_selector, &scope.namespaces),
+            namespace_selector: labels::all_of(
+                scope.namespaces.into_iter().chain(common.namespace_selector.clone()),
+            ),
             object_selector: scope.pods.cloned().unwrap_or_default(),
             match_conditions: conditions.clone(),
             has_side_effects: true,
@@ -102,23 +105,6 @@ fn scopes(config: &Config, selects_pods: bool) -> Vec<Scoped<'_>> {
 fn with_names(names: Vec<&str>) -> Selector {
     let names = names.into_iter().map(str::to_owned).collect();
     Expression::In(NAMESPACE_NAME.to_owned(), names).into()
-}
-
-/// Returns the selector of objects that both select. A second value for the same label becomes an expression, because a map has
-/// one value for a key.
-fn both(one: &Selector, other: &Selector) -> Selector {
-    let mut both: Vec<Expression> = other.clone().into_iter().collect();
-    for expression in one.clone() {
-        both.push(match expression {
-            Expression::Equal(key, value)
-                if both.iter().any(|e| matches!(e, Expression::Equal(other, _) if *other == key)) =>
-            {
-                Expression::In(key, [value].into())
-            }
-            other => other,
-        });
-    }
-    both.into_iter().collect()
 }
 
 fn namespaced(operation: Operation, group: &str, resource: &str) -> RuleWithOperations {

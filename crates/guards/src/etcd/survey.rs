@@ -78,13 +78,8 @@ impl Survey {
         progress: &(dyn Fn(usize, usize) + Sync),
     ) -> SurveyReport {
         let mut report = SurveyReport::default();
-        let mut names = match self.namespaces(clients).await {
-            Ok(names) => names,
-            Err((names, why)) => {
-                report.unread.push(UnreadScope { namespace: None, why: ReportCause::from(&why) });
-                names
-            }
-        };
+        let (mut names, error) = self.namespaces(clients).await;
+        report.unread.extend(error.map(|why| UnreadScope { namespace: None, why: ReportCause::from(&why) }));
         names.retain(|name| only.is_empty() || only.contains(name));
         for (at, some) in names.chunks(PARALLEL_NAMESPACES).enumerate() {
             progress(at * PARALLEL_NAMESPACES, names.len());
@@ -106,8 +101,8 @@ impl Survey {
         report
     }
 
-    /// Returns the sorted names of all namespaces with etcd clusters. The error also has the names that need no read.
-    async fn namespaces(&self, clients: &Clients) -> Result<Vec<String>, (Vec<String>, Cause)> {
+    /// Returns the sorted names of all namespaces with etcd clusters, and why some are unknown.
+    async fn namespaces(&self, clients: &Clients) -> (Vec<String>, Option<Cause>) {
         let mut names: Vec<String> = Vec::new();
         let mut selectors = Vec::new();
         for entry in &self.config.clusters {
@@ -129,7 +124,7 @@ impl Survey {
         names.sort_unstable();
         names.dedup();
         names.retain(|name| name != self.home());
-        error.map_or(Ok(names.clone()), |why| Err((names, why)))
+        (names, error)
     }
 
     async fn namespace(&self, clients: &Clients, name: &str) -> Result<SurveyReport, Cause> {

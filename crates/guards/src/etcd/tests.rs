@@ -1,4 +1,4 @@
-//! The guard as a whole, before an API server and an ensemble in memory: the matrix of what must be let go and what must not.
+//! The guard as a whole, with an API server and an etcd cluster in memory.
 
 mod concurrent;
 mod expected_size;

@@ -1,4 +1,4 @@
-//! Members of etcd ensembles, over real sockets and real TLS: a fake gateway that says what real members said when they were
+//! Members of etcd clusters, over real sockets and real TLS: a fake gateway that says what real members said when they were
 //! asked (3.4.23 and 3.6.15 by hand; 3.2, 3.3 and 3.5 by their source). Tests use the clock only for deadlines.
 
 mod answers;
