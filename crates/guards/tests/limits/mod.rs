@@ -3,7 +3,7 @@
 use admission::{Answer, Denial};
 
 /// The guards whose denials the limits bind.
-pub(crate) const GUARDS: [&str; 1] = ["deletion"];
+pub(crate) const GUARDS: [&str; 2] = ["deletion", "etcd"];
 
 /// Characters of line 1, which is complete on its own.
 const MAX_SUMMARY: usize = 160;
@@ -47,7 +47,7 @@ pub(crate) fn problems(cases: &[(String, Answer)]) -> Vec<String> {
     lengths.sort_unstable();
     match lengths.get(lengths.len() / 2) {
         Some(median) if *median > MAX_MEDIAN => {
-            problems.push(format!("the median denial has {median} characters"))
+            problems.push(format!("the median denial has {median} characters"));
         }
         Some(_) => {}
         None => problems.push("no case is denied".to_owned()),
