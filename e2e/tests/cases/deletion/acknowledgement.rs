@@ -49,14 +49,14 @@ fn an_acknowledged_member_does_not_deny_the_deletion(context: &'static TestConte
     let (week, year) = (json!(time_in(7 * DAY)?), json!(time_in(365 * DAY)?));
     let cut = json!("link cut, ticket 81");
     for (reason, until, words) in [
-        (&cut, &json!("2026-01-01T00:00:00Z"), "ended at 2026-01-01T00:00:00Z"),
-        (&cut, &year, "which is more than 30 days ahead"),
-        (&cut, &json!("soon"), "is \"soon\", which is no time in RFC 3339"),
-        (&cut, &Value::Null, "durward.dev/acknowledge-until is missing"),
-        (&json!(" "), &week, "gives no reason"),
+        (&cut, &json!("2026-01-01T00:00:00Z"), "the end 2026-01-01T00:00:00Z is in the past"),
+        (&cut, &year, "is more than 30 days ahead"),
+        (&cut, &json!("soon"), "the end \"soon\" is not a time"),
+        (&cut, &Value::Null, "the end is missing"),
+        (&json!(" "), &week, "the reason is empty"),
     ] {
         mark.acknowledge(reason, until)?;
-        fleet.delete(&path)?.denied()?.with_message(&["m1 (no connection", words])?;
+        fleet.delete(&path)?.denied()?.with_message(&["member cluster m1 could not be checked (", words])?;
         exists(fleet.karmada(), &path)?;
     }
 
@@ -64,15 +64,15 @@ fn an_acknowledged_member_does_not_deny_the_deletion(context: &'static TestConte
     fleet
         .dry_run(&path)?
         .allowed()?
-        .with_warning("m1 could not be asked")?
+        .with_warning("m1 could not be checked")?
         .with_warning("link cut, ticket 81")?;
     // An acknowledgement replaces a missing answer, not an answer that was given.
     let inside = m2.existing_namespace(shop.name());
     m2.make_running_pod(&inside, "web")?;
-    fleet.delete(&path)?.denied()?.with_message(&["m2 (1 pod: web)"])?.with_cause("m1", "Acknowledged")?;
+    fleet.delete(&path)?.denied()?.with_message(&["m2: 1 pod (web)"])?.with_cause("m1", "Acknowledged")?;
     remove(m2, &format!("{}/web", inside.path("pods")))?;
 
-    fleet.delete(&path)?.allowed()?.with_warning("Karmada carries the deletion out there when it returns")?;
+    fleet.delete(&path)?.allowed()?.with_warning("Karmada deletes there when the cluster is back")?;
     for name in ["m2", "m3"] {
         await_gone(fleet.member(name)?, &path)?;
     }
@@ -101,7 +101,7 @@ fn a_label_acknowledges_only_an_unreachable_cluster(context: &'static TestContex
     let is_back = |attempt: &Attempt| !attempt.has_warning("weak link");
     fleet.await_dry_run("m1 to answer again", &path_of(&busy), is_back)?;
     // m1 answers, so its answer counts.
-    fleet.delete(&path_of(&busy))?.denied()?.with_message(&["m1 (1 pod: web)"])?;
+    fleet.delete(&path_of(&busy))?.denied()?.with_message(&["m1: 1 pod (web)"])?;
     fleet.delete(&path)?.allowed()?;
     await_gone_everywhere(&fleet, &path)
 }

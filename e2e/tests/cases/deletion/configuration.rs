@@ -20,7 +20,7 @@ fn audit_mode_allows_the_deletion_and_warns(context: &'static TestContext) -> Re
         })
     };
     let before = would_deny()?;
-    delete(fleet.karmada().api(), &path_of(&shop))?.allowed()?.with_warning("m2 (1 pod: web)")?;
+    delete(fleet.karmada().api(), &path_of(&shop))?.allowed()?.with_warning("m2: 1 pod (web)")?;
     ensure!(would_deny()? > before + 0.5, "no counter increased");
     await_gone_everywhere(&fleet, &path_of(&shop))
 }
@@ -31,7 +31,7 @@ fn names_count_hides_object_names(context: &'static TestContext) -> Result<()> {
     let shop = fleet.namespace("shop")?;
     let m2 = fleet.member("m2")?;
     m2.make_running_pod(&m2.existing_namespace(shop.name()), "very-secret")?;
-    let denied = delete(fleet.karmada().api(), &path_of(&shop))?.denied()?.with_message(&["m2 (1 pod)"])?;
+    let denied = delete(fleet.karmada().api(), &path_of(&shop))?.denied()?.with_message(&["m2: 1 pod"])?;
     ensure!(
         !denied.describe().contains("very-secret"),
         "the response contains a name: {}",
@@ -51,7 +51,7 @@ fn only_labeled_namespaces_are_guarded_without_a_fleet(context: &'static TestCon
     create(&preview, "apps/v1/deployments", &deployment("web", 0))?;
     let try_guarded = || dry_run(cluster.api(), &path_of(&guarded));
     await_denied("the labeled namespace to be guarded", try_guarded)?;
-    let words = format!("namespace \"{}\" is still in use: 1 deployment: web", guarded.name());
+    let words = format!("namespace \"{}\" is still in use: 1 Deployment (web)", guarded.name());
     delete(cluster.api(), &path_of(&guarded))?.denied()?.with_message(&[&words])?;
     delete(cluster.api(), &path_of(&preview))?.allowed()?.without_warnings()?;
     cluster.api().delete(&web)?.succeeded()?;

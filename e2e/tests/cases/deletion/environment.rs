@@ -204,8 +204,8 @@ impl Environment {
     /// Waits until Durward can read every member, that is until it has read all of them for a dry run.
     fn await_access(&self) -> Result<()> {
         let probe = self.fleet.namespace("probe")?;
-        let clusters = self.fleet.members().len() + 1;
-        let expected = format!("is in use in {clusters} clusters");
+        let members = self.fleet.members().len();
+        let expected = format!("is not in use in the control plane and {members} member clusters");
         let path = path_of(&probe);
         let send = || dry_run(self.fleet.karmada().api(), &path);
         retry_until("Durward to read every member", send, |attempt| attempt.has_warning(&expected))

@@ -11,21 +11,21 @@ const GARBAGE_COLLECTOR: &str = "system:serviceaccount:kube-system:generic-garba
 
 #[e2e::case]
 fn a_running_pod_in_a_push_member_denies_the_deletion(context: &'static TestContext) -> Result<()> {
-    denied_until_empty(context, "m2", "1 pod: web", &["pods/web"], |member, shop| {
+    denied_until_empty(context, "m2", "1 pod (web)", &["pods/web"], |member, shop| {
         member.make_running_pod(shop, "web")
     })
 }
 
 #[e2e::case]
 fn a_running_pod_in_the_pull_member_denies_the_deletion(context: &'static TestContext) -> Result<()> {
-    denied_until_empty(context, "m3", "1 pod: web", &["pods/web"], |member, shop| {
+    denied_until_empty(context, "m3", "1 pod (web)", &["pods/web"], |member, shop| {
         member.make_running_pod(shop, "web")
     })
 }
 
 #[e2e::case]
 fn a_pvc_alone_denies_the_deletion(context: &'static TestContext) -> Result<()> {
-    denied_until_empty(context, "m1", "1 claim: data", &["persistentvolumeclaims/data"], |_, shop| {
+    denied_until_empty(context, "m1", "1 PVC (data)", &["persistentvolumeclaims/data"], |_, shop| {
         let pvc = json!({
             "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data"},
             "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
@@ -38,7 +38,7 @@ fn a_pvc_alone_denies_the_deletion(context: &'static TestContext) -> Result<()> 
 fn a_load_balancer_denies_the_deletion_and_a_cluster_ip_does_not(
     context: &'static TestContext,
 ) -> Result<()> {
-    denied_until_empty(context, "m3", "1 load balancer: front", &["services/front"], |_, shop| {
+    denied_until_empty(context, "m3", "1 LoadBalancer Service (front)", &["services/front"], |_, shop| {
         for (name, kind) in [("front", "LoadBalancer"), ("inner", "ClusterIP")] {
             let service = json!({
                 "apiVersion": "v1", "kind": "Service", "metadata": {"name": name},
@@ -106,8 +106,8 @@ fn denied_until_empty(
     fill(member, &inside)?;
 
     let denied = fleet.delete(&path)?.denied()?;
-    let expected = ["is still in use in 1 of 4 clusters", &format!("{name} ("), expected];
-    denied.with_message(&expected)?.with_cause(name, "InUse")?.with_warning(&format!("{name} has "))?;
+    let expected = [&format!("is still in use in member cluster {name}: "), expected];
+    denied.with_message(&expected)?.with_cause(name, "InUse")?;
     exists(fleet.karmada(), &path)?;
     exists(member, &path)?;
 
@@ -162,10 +162,13 @@ fn a_namespace_in_use_everywhere_names_every_cluster(context: &'static TestConte
         }
     }
     let mut denied = fleet.delete(&path)?.denied()?;
-    denied = denied.with_message(&["in use in 4 of 4 clusters", "the control plane (1 deployment: web)"])?;
+    denied = denied.with_message(&[
+        "in use in the control plane and 3 of 3 member clusters",
+        "the control plane: 1 Deployment (web)",
+    ])?;
     for name in ["m1", "m2", "m3"] {
         denied = denied
-            .with_message(&[&format!("{name} (7 pods: web-0, web-1, web-2, web-3, web-4, …)")])?
+            .with_message(&[&format!("{name}: 7 pods (web-0, web-1, web-2, web-3, web-4, …)")])?
             .with_cause(name, "InUse")?;
     }
     denied.with_cause("(control plane)", "InUse")?.without_text(&["web-5"]).map(drop)
@@ -184,10 +187,11 @@ fn a_dry_run_reports_the_usage_and_changes_nothing(context: &'static TestContext
     ensure!(!denied.is_success(), "the dry run passed: {}", denied.stdout);
     contains_all(
         &denied.stderr,
-        &["Warning: deletion: m2 has 1 pod: web", "(Forbidden)", "denied the request"],
+        &["Warning: deletion: m2 has 1 pod (web)", "(Forbidden)", "denied the request"],
     )?;
     let passed = tried(empty.name())?.succeeded()?;
-    let words = format!("nothing of namespace \"{}\" is in use in 4 clusters", empty.name());
+    let words =
+        format!("namespace \"{}\" is not in use in the control plane and 3 member clusters", empty.name());
     ensure!(passed.stderr.contains(&words), "kubectl does not say {words:?}: {}", passed.stderr);
 
     for namespace in [&shop, &empty] {
@@ -241,7 +245,7 @@ fn controllers_are_denied_like_users(context: &'static TestContext) -> Result<()
 
     let groups = ["system:serviceaccounts", "system:serviceaccounts:kube-system", "system:authenticated"];
     let controller = karmada.user("system:serviceaccount:kube-system:namespace-controller", &groups)?;
-    delete(&controller.api, &path)?.denied()?.with_message(&["m1 (1 pod: web)"])?;
+    delete(&controller.api, &path)?.denied()?.with_message(&["m1: 1 pod (web)"])?;
 
     let roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
     let owner = json!({

@@ -37,7 +37,7 @@ fn replacing_two_replicas_under_load_judges_every_deletion(context: &'static Tes
             let both = || -> Result<()> {
                 let _ = dry_run(cluster.api(), &path_of(&used))?
                     .denied()?
-                    .with_message(&["1 deployment: web"])?;
+                    .with_message(&["1 Deployment (web)"])?;
                 dry_run(cluster.api(), &path_of(&free))?.allowed()?;
                 count.fetch_add(2, Ordering::Relaxed);
                 Ok(())

@@ -19,7 +19,7 @@ fn preserve_on_deletion_does_not_allow_the_deletion(context: &'static TestContex
     propagate(&shop, "web", true)?;
     let m1 = fleet.member("m1")?;
     fleet.await_propagated(m1, &web)?;
-    let words = ["the control plane (1 deployment: web)", "m1 (1 deployment: web)"];
+    let words = ["the control plane (1 deployment: web)", "m1: 1 deployment (web)"];
     fleet.delete(&path)?.denied()?.with_message(&words)?.with_cause("m1", "InUse")?;
     exists(m1, &web)?;
     // The denial was right: the Deployment is deleted.
@@ -40,7 +40,7 @@ fn an_unmanaged_namespace_stays_with_its_content(context: &'static TestContext) 
     for name in ["m2", "m3"] {
         fleet.await_propagated(fleet.member(name)?, &path)?;
     }
-    fleet.delete(&path)?.allowed()?.with_warning("m1 would keep 1 pod: web")?;
+    fleet.delete(&path)?.allowed()?.with_warning("m1 would keep 1 pod (web")?;
     for name in ["m2", "m3"] {
         await_gone(fleet.member(name)?, &path)?;
     }
@@ -57,7 +57,7 @@ fn everything_in_a_propagated_namespace_counts(context: &'static TestContext) ->
     let m3 = fleet.member("m3")?;
     let inside = m3.existing_namespace(shop.name());
     m3.make_running_pod(&inside, "web")?;
-    fleet.delete(&path)?.denied()?.with_message(&["m3 (1 pod: web)"])?;
+    fleet.delete(&path)?.denied()?.with_message(&["m3: 1 pod (web)"])?;
     exists(fleet.karmada(), &path)?;
     // The denial was right: the pod is deleted.
     annotate(fleet.karmada(), &path, &json!({ANYWAY: shop.name()}))?;
@@ -82,7 +82,7 @@ fn pods_of_a_propagated_deployment_are_deleted(context: &'static TestContext) ->
     await_count("the Deployment to have its pod", 2, count)?;
     let denied = fleet.delete(&path)?.denied()?;
     // The cluster has two pods, and one of them is deleted.
-    denied.with_message(&["m1 (1 pod, 1 deployment: web-"])?.with_cause("m1", "InUse")?;
+    denied.with_message(&["m1: 1 pod (web-"])?.with_cause("m1", "InUse")?;
     exists(m1, &web)?;
     annotate(fleet.karmada(), &path, &json!({ANYWAY: shop.name()}))?;
     fleet.delete(&path)?.allowed()?;
@@ -101,7 +101,7 @@ fn objects_of_an_unmanaged_crd_stay(context: &'static TestContext) -> Result<()>
     widgets.create_in(fleet.karmada())?;
     widgets.create_in(m1)?;
     let object = widgets.create_object(&m1.namespace("own")?, "v1", "one")?;
-    fleet.delete(&widgets.path())?.allowed()?.with_warning("m1 would keep 1 object: ")?;
+    fleet.delete(&widgets.path())?.allowed()?.with_warning("m1 would keep 1 object (")?;
     await_gone(fleet.karmada(), &widgets.path())?;
     await_no_works(&fleet, "m1", &widgets.name())?;
     exists(m1, &widgets.path())?;
@@ -115,7 +115,7 @@ fn all_objects_of_a_propagated_crd_are_deleted(context: &'static TestContext) ->
     let widgets = Crd::new(&["v1"]);
     widgets.create_propagated(&fleet, false)?;
     let object = widgets.create_object(&m1.namespace("own")?, "v1", "one")?;
-    fleet.delete(&widgets.path())?.denied()?.with_message(&["m1 (1 object: "])?;
+    fleet.delete(&widgets.path())?.denied()?.with_message(&["m1: 1 object ("])?;
     exists(m1, &object)?;
     annotate(fleet.karmada(), &widgets.path(), &json!({ANYWAY: widgets.name()}))?;
     fleet.delete(&widgets.path())?.allowed()?;
@@ -130,7 +130,7 @@ fn a_preserved_crd_stays_with_its_unmanaged_objects(context: &'static TestContex
     let widgets = Crd::new(&["v1"]);
     widgets.create_propagated(&fleet, true)?;
     let object = widgets.create_object(&m1.namespace("own")?, "v1", "one")?;
-    fleet.delete(&widgets.path())?.allowed()?.with_warning("m1 would keep 1 object: ")?;
+    fleet.delete(&widgets.path())?.allowed()?.with_warning("m1 would keep 1 object (")?;
     await_gone(fleet.karmada(), &widgets.path())?;
     let binding = format!(
         "/apis/work.karmada.io/v1alpha2/clusterresourcebindings/{}-customresourcedefinition",
@@ -150,11 +150,11 @@ fn unmanaged_resources_deny_the_deletion_by_default(context: &'static TestContex
     m1.make_running_pod(&own, "web")?;
     let shop = fleet.karmada().exact_namespace(own.name(), &[])?;
     let path = path_of(&shop);
-    fleet.dry_run(&path)?.denied()?.with_message(&["m1 (1 pod: web)"])?;
+    fleet.dry_run(&path)?.denied()?.with_message(&["m1: 1 pod (web)"])?;
     let widgets = Crd::new(&["v1"]);
     widgets.create_propagated(&fleet, true)?;
     widgets.create_object(&own, "v1", "one")?;
-    fleet.dry_run(&widgets.path())?.denied()?.with_message(&["m1 (1 object: "]).map(drop)
+    fleet.dry_run(&widgets.path())?.denied()?.with_message(&["m1: 1 object ("]).map(drop)
 }
 
 /// Makes Karmada propagate a Deployment of a namespace to m1.
