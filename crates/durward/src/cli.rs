@@ -7,8 +7,8 @@ use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use crate::exit::Stop;
 use crate::{
-    certs, config_command, demo, docs, doctor, guards_command, impact, inject, manifests, review, serve,
-    snapshot, usage, version,
+    annotate, certs, config_command, demo, docs, doctor, guards_command, impact, inject, manifests, review,
+    serve, snapshot, usage, version,
 };
 
 /// The whole command line.
@@ -59,6 +59,16 @@ pub(crate) enum Command {
         after_help = "Examples:\n  kubectl durward impact ns/shop --kubeconfig karmada-admin.config --config durward.yaml\n  durward impact crd/widgets.example.org --config durward.yaml -o json\n  durward impact ns --all\n\nWithout --config, the command detects whether the cluster is a Karmada control plane.\n\nExit code: 0 nothing in use, 1 in use, 2 bad input, 3 could not check."
     )]
     Impact(impact::Args),
+    /// Allow one deletion that a guard denies
+    #[command(
+        after_help = "Examples:\n  durward override ns/shop --reason 'moved to m9' --for 2h\n  durward override pod/etcd-1 -n db --reason 'disk is gone' --for 30m --dry-run\n\nThe command sets annotations that last at most 24 hours. With breakGlass: permission they count only for users with the verb break-glass.\n\nExit code: 0 annotated, 1 could not annotate, 2 bad input."
+    )]
+    Override(annotate::OverrideArgs),
+    /// Let a member cluster be unreachable for some days
+    #[command(
+        after_help = "Example:\n  durward acknowledge cluster/m5 --reason 'link cut, ticket 81' --for 7d --kubeconfig karmada-admin.config\n\nThe command sets annotations on the Cluster that last at most 30 days.\n\nExit code: 0 annotated, 1 could not annotate, 2 bad input."
+    )]
+    Acknowledge(annotate::AcknowledgeArgs),
     /// Check a running installation and suggest fixes
     #[command(
         subcommand,
@@ -108,7 +118,7 @@ pub(crate) enum Command {
 
 /// The commands in the groups of `--help`.
 const GROUPS: [(&str, &[&str]); 4] = [
-    ("Everyday", &["impact", "review", "inject", "doctor", "snapshot"]),
+    ("Everyday", &["impact", "review", "override", "acknowledge", "inject", "doctor", "snapshot"]),
     ("Setup", &["demo", "config", "certs", "manifests"]),
     ("Server", &["serve"]),
     ("Other", &["guards", "completions", "man", "version"]),

@@ -1,5 +1,6 @@
 //! Binary `durward`: runs the command that the command line names.
 
+mod annotate;
 mod args;
 mod certs;
 mod cli;
@@ -62,6 +63,8 @@ fn run(cli: Cli) -> Outcome {
         Command::Review(args) => review::run(&args),
         Command::Inject(args) => inject::run(&args),
         Command::Impact(args) => impact::run(&args),
+        Command::Override(args) => annotate::run_override(&args),
+        Command::Acknowledge(args) => annotate::run_acknowledge(&args),
         Command::Doctor(command) => doctor::run(&command),
         Command::Snapshot(args) => snapshot::run(&args),
         Command::Manifests(args) => manifests::run(&args),

@@ -1,6 +1,7 @@
 //! Tests of the binary: arguments in; standard output, standard error and exit code out.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "all of this is a test, its helpers included")]
 
+mod annotate;
 mod certs;
 mod commands;
 mod configuration;

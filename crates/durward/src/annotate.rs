@@ -1,0 +1,273 @@
+//! Commands `override` and `acknowledge`: compute the annotations that a denial names, and set them through the API server.
+//!
+//! The commands use the rules of the guards, so they refuse what a guard would refuse. They need no configuration of Durward.
+
+use std::str::FromStr;
+use std::time::{Duration, SystemTime};
+
+use config::Problem;
+use config::names::is_dns_subdomain;
+use guards::deletion::acknowledgement;
+use guards::overrides;
+use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams};
+use serde_json::json;
+
+use crate::exit::{Exit, Outcome, Stop};
+use crate::output;
+use crate::review::runtime;
+use cluster::live::{Access, client};
+
+/// `override`
+#[derive(Debug, clap::Args)]
+pub(crate) struct OverrideArgs {
+    /// Object whose deletion to allow
+    #[arg(value_name = "ns/NAME|crd/NAME|pod/NAME")]
+    pub(crate) object: Overridable,
+    /// Namespace of the pod [default: that of the kubeconfig]
+    #[arg(long, short, value_name = "NAME")]
+    pub(crate) namespace: Option<String>,
+    #[command(flatten)]
+    pub(crate) period: PeriodArgs,
+}
+
+/// `acknowledge`
+#[derive(Debug, clap::Args)]
+pub(crate) struct AcknowledgeArgs {
+    /// Member cluster that can be unreachable
+    #[arg(value_name = "cluster/NAME")]
+    pub(crate) cluster: MemberArg,
+    #[command(flatten)]
+    pub(crate) period: PeriodArgs,
+}
+
+/// The arguments of both commands.
+#[derive(Debug, clap::Args)]
+pub(crate) struct PeriodArgs {
+    /// Reason, which the audit log records
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) reason: String,
+    /// Time from now, for example 30m, 2h or 7d
+    #[arg(long = "for", value_name = "DURATION")]
+    pub(crate) duration: Period,
+    /// Print the kubectl command and change nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Kubeconfig of the cluster [default: kubectl's]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) kubeconfig: Option<std::path::PathBuf>,
+    /// Context of the kubeconfig [default: its current context]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) context: Option<String>,
+}
+
+/// An object whose deletion a guard can deny: its kind as in kubectl, and its name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Overridable {
+    kind: &'static str,
+    name: String,
+}
+
+impl FromStr for Overridable {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (word, name) = text.split_once('/').unwrap_or((text, ""));
+        let kind = match word {
+            "ns" | "namespace" | "namespaces" => "ns",
+            "crd" | "crds" | "customresourcedefinition" | "customresourcedefinitions" => "crd",
+            "po" | "pod" | "pods" => "pod",
+            _ => return Err("must be ns/NAME, crd/NAME or pod/NAME".to_owned()),
+        };
+        Ok(Self { kind, name: checked(name)? })
+    }
+}
+
+/// A member cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct MemberArg(String);
+
+impl FromStr for MemberArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let name = text.strip_prefix("cluster/").or_else(|| text.strip_prefix("clusters/"));
+        checked(name.ok_or("must be cluster/NAME")?).map(Self)
+    }
+}
+
+fn checked(name: &str) -> Result<String, String> {
+    if is_dns_subdomain(name) { Ok(name.to_owned()) } else { Err(format!("{name:?} is not a name")) }
+}
+
+/// A duration such as `30m`, `2h` or `7d`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Period(Duration);
+
+impl FromStr for Period {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let invalid = || "must be a duration, for example 30m, 2h or 7d".to_owned();
+        let seconds = match text.chars().last().ok_or_else(invalid)? {
+            's' => 1,
+            'm' => 60,
+            'h' => 3600,
+            'd' => 24 * 3600,
+            _ => return Err(invalid()),
+        };
+        let number: u32 = text.get(..text.len() - 1).unwrap_or_default().parse().map_err(|_| invalid())?;
+        Ok(Self(Duration::from_secs(u64::from(number) * seconds)))
+    }
+}
+
+/// `override`
+pub(crate) fn run_override(args: &OverrideArgs) -> Outcome {
+    let Overridable { kind, name } = &args.object;
+    let Period(duration) = args.period.duration;
+    let annotations = overrides::annotations(name, &args.period.reason, duration, SystemTime::now());
+    let annotations = annotations.map_err(|why| refused("override", &why))?;
+    let until = annotations.last().map(|(_, until)| until.clone()).unwrap_or_default();
+    let (group, version, api_kind, plural) = match *kind {
+        "ns" => ("", "v1", "Namespace", "namespaces"),
+        "crd" => ("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions"),
+        _ => ("", "v1", "Pod", "pods"),
+    };
+    let is_namespaced = *kind == "pod";
+    if args.namespace.is_some() && !is_namespaced {
+        let what = format!("invalid value for --namespace: {kind}/{name} has no namespace");
+        return Err(Problem::new(what).next("remove --namespace").into());
+    }
+    let change = Change {
+        resource: resource(group, version, api_kind, plural),
+        kind,
+        name,
+        annotations: &annotations,
+    };
+    change.run(&args.period, is_namespaced.then_some(args.namespace.as_deref()), |object| {
+        format!("{object} annotated; Durward allows its deletion until {until}")
+    })
+}
+
+/// `acknowledge`
+pub(crate) fn run_acknowledge(args: &AcknowledgeArgs) -> Outcome {
+    let (MemberArg(name), Period(duration)) = (&args.cluster, args.period.duration);
+    let annotations = acknowledgement(&args.period.reason, duration, SystemTime::now());
+    let annotations = annotations.map_err(|why| refused("acknowledgement", &why))?;
+    let until = annotations.last().map(|(_, until)| until.clone()).unwrap_or_default();
+    let clusters = resource("cluster.karmada.io", "v1alpha1", "Cluster", "clusters");
+    let change = Change { resource: clusters, kind: "cluster", name, annotations: &annotations };
+    change.run(&args.period, None, |object| {
+        format!("{object} annotated; while it does not answer, it blocks no deletion until {until}")
+    })
+}
+
+fn refused(what: &str, why: &str) -> Problem {
+    let problem = Problem::new(format!("the guard would ignore this {what}")).why(why);
+    problem.next("change --reason or --for")
+}
+
+fn resource(group: &str, version: &str, kind: &str, plural: &str) -> ApiResource {
+    let api_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
+    ApiResource {
+        group: group.to_owned(),
+        version: version.to_owned(),
+        api_version,
+        kind: kind.to_owned(),
+        plural: plural.to_owned(),
+    }
+}
+
+/// Annotations to set on an object.
+struct Change<'c> {
+    resource: ApiResource,
+    /// The kind as in kubectl.
+    kind: &'c str,
+    name: &'c str,
+    annotations: &'c [(&'static str, String)],
+}
+
+impl Change<'_> {
+    /// Prints the command or sets the annotations. `namespace` is `None` for objects without a namespace.
+    fn run(
+        &self,
+        args: &PeriodArgs,
+        namespace: Option<Option<&str>>,
+        done: impl FnOnce(&str) -> String,
+    ) -> Outcome {
+        if args.dry_run {
+            output::data(&format!("{}\n", self.command(namespace.flatten())))?;
+            return Ok(Exit::Done);
+        }
+        let access = Access { kubeconfig: args.kubeconfig.clone(), context: args.context.clone() };
+        runtime()?.block_on(async {
+            let (client, server) = client(&access).await?;
+            let api: Api<DynamicObject> = match namespace {
+                Some(Some(namespace)) => Api::namespaced_with(client, namespace, &self.resource),
+                Some(None) => Api::default_namespaced_with(client, &self.resource),
+                None => Api::all_with(client, &self.resource),
+            };
+            let annotations: serde_json::Map<_, _> =
+                self.annotations.iter().map(|(key, value)| ((*key).to_owned(), json!(value))).collect();
+            let patch = Patch::Merge(json!({"metadata": {"annotations": annotations}}));
+            let object = format!("{}/{}", self.kind, self.name);
+            let patched = api.patch(self.name, &PatchParams::default(), &patch).await;
+            patched.map_err(|error| {
+                let problem = Problem::new(format!("{object} could not be annotated in {server}"));
+                Stop::fault(
+                    problem
+                        .why(error.to_string())
+                        .next(format!("try: {}", self.command(namespace.flatten()))),
+                )
+            })?;
+            output::data(&format!("{}\n", done(&object)))?;
+            Ok(Exit::Done)
+        })
+    }
+
+    /// Returns the kubectl command that sets the annotations.
+    fn command(&self, namespace: Option<&str>) -> String {
+        let namespace = namespace.map(|namespace| format!(" -n {namespace}")).unwrap_or_default();
+        let annotations: Vec<_> =
+            self.annotations.iter().map(|(key, value)| format!("{key}={}", quoted(value))).collect();
+        let (kind, name) = (self.kind, self.name);
+        format!("kubectl{namespace} annotate --overwrite {kind} {name} {}", annotations.join(" "))
+    }
+}
+
+/// Returns the text as one word of a shell.
+fn quoted(text: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || ":-._/".contains(c);
+    if !text.is_empty() && text.chars().all(is_plain) {
+        text.to_owned()
+    } else {
+        format!("'{}'", text.replace('\'', "'\\''"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parses_objects_and_durations() {
+        assert_eq!("ns/shop".parse(), Ok(Overridable { kind: "ns", name: "shop".into() }));
+        assert_eq!("pods/etcd-1".parse(), Ok(Overridable { kind: "pod", name: "etcd-1".into() }));
+        for wrong in ["shop", "ns/", "ns/A b", "secret/x", "ns/a/b"] {
+            assert!(wrong.parse::<Overridable>().is_err(), "{wrong}");
+        }
+        assert_eq!("cluster/m5".parse(), Ok(MemberArg("m5".into())));
+        assert!("m5".parse::<MemberArg>().is_err());
+        assert_eq!("7d".parse(), Ok(Period(Duration::from_secs(7 * 24 * 3600))));
+        assert_eq!("90s".parse(), Ok(Period(Duration::from_secs(90))));
+        for wrong in ["", "2", "h", "-1h", "2 h", "2w", "2é"] {
+            assert!(wrong.parse::<Period>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn quotes_what_a_shell_would_split() {
+        assert_eq!(quoted("2026-11-21T12:00:00Z"), "2026-11-21T12:00:00Z");
+        assert_eq!(quoted("it's gone"), r"'it'\''s gone'");
+        assert_eq!(quoted(""), "''");
+    }
+}

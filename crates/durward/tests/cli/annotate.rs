@@ -1,0 +1,53 @@
+//! The commands `override` and `acknowledge`.
+
+use crate::harness::durward;
+
+#[test]
+fn dry_runs_print_the_command_of_kubectl() {
+    let run = durward(&["override", "ns/shop", "--reason", "moved to m9", "--for", "2h", "--dry-run"]);
+    assert_eq!((run.code, run.err.as_str()), (0, ""));
+    let start = "kubectl annotate --overwrite ns shop durward.dev/delete-anyway=shop durward.dev/delete-reason='moved to m9' durward.dev/delete-until=20";
+    assert!(run.out.starts_with(start) && run.out.ends_with("Z\n"), "{}", run.out);
+    let pod =
+        durward(&["override", "pod/etcd-1", "-n", "db", "--reason", "disk", "--for", "30m", "--dry-run"]);
+    assert!(pod.out.starts_with("kubectl -n db annotate --overwrite pod etcd-1 "), "{}", pod.out);
+    let cluster = durward(&["acknowledge", "cluster/m5", "--reason", "link cut", "--for", "7d", "--dry-run"]);
+    let start = "kubectl annotate --overwrite cluster m5 durward.dev/acknowledge-unreachable='link cut' durward.dev/acknowledge-until=20";
+    assert!(cluster.out.starts_with(start), "{}", cluster.out);
+}
+
+#[test]
+fn annotations_that_a_guard_would_ignore_are_refused() {
+    for (arguments, why) in [
+        (["override", "ns/shop", "--reason", "<reason>", "--for", "2h"], "the reason is the placeholder"),
+        (["override", "ns/shop", "--reason", " ", "--for", "2h"], "the reason is empty"),
+        (["override", "ns/shop", "--reason", "moved", "--for", "25h"], "more than 24 hours ahead"),
+        (["override", "ns/shop", "--reason", "moved", "--for", "0h"], "is in the past"),
+        (["override", "ns/shop", "--reason", "moved", "--for", "soon"], "must be a duration"),
+        (
+            ["override", "secret/shop", "--reason", "moved", "--for", "2h"],
+            "must be ns/NAME, crd/NAME or pod/NAME",
+        ),
+        (["acknowledge", "cluster/m5", "--reason", "cut", "--for", "31d"], "more than 30 days ahead"),
+        (["acknowledge", "m5", "--reason", "cut", "--for", "7d"], "must be cluster/NAME"),
+    ] {
+        let run = durward(&arguments);
+        assert_eq!((run.code, run.out.as_str()), (2, ""), "{arguments:?}: {}", run.err);
+        assert!(run.err.contains(why), "{arguments:?}: {}", run.err);
+    }
+}
+
+#[test]
+fn an_unreachable_api_server_is_a_fault_with_the_command_to_try() {
+    let run = durward(&[
+        "override",
+        "ns/shop",
+        "--reason",
+        "moved",
+        "--for",
+        "2h",
+        "--kubeconfig",
+        "/nonexistent/config",
+    ]);
+    assert!(run.code != 0 && run.out.is_empty(), "{}", run.err);
+}
