@@ -46,28 +46,24 @@ fn a_status_is_read_in_each_line_with_ids_over_2_63_and_fields_that_are_left_out
 fn incomplete_answers_and_answers_of_other_programs_have_their_causes() {
     let cut = &STATUS_3_4[..100];
     for (text, code, says) in [
-        (cut, cause::GARBAGE, "cannot be understood"),
-        ("", cause::NOT_ETCD, "is not etcd"),
-        ("<html><body>Sign in</body></html>", cause::NOT_ETCD, "begins \"<html>"),
-        ("[]", cause::NOT_ETCD, "is not etcd"),
+        (cut, cause::GARBAGE, "invalid answer"),
+        ("", cause::NOT_ETCD, "not etcd"),
+        ("<html><body>Sign in</body></html>", cause::NOT_ETCD, "not etcd: \"<html>"),
+        ("[]", cause::NOT_ETCD, "not etcd"),
         ("{}", cause::NOT_ETCD, "other JSON"),
         (r#"{"kind":"Status","status":"Failure"}"#, cause::NOT_ETCD, "other JSON"),
-        (r#"{"header":{}}"#, cause::GARBAGE, "no cluster id"),
-        (r#"{"header":{"cluster_id":"0","member_id":"1"}}"#, cause::GARBAGE, "no cluster id"),
-        (r#"{"header":{"cluster_id":"1"}}"#, cause::GARBAGE, "no member id"),
-        (r#"{"header":{"cluster_id":"1","member_id":"2"}}"#, cause::GARBAGE, "no version"),
-        (r#"{"header":{"cluster_id":"-1","member_id":"2"}}"#, cause::GARBAGE, "cannot be understood"),
-        (r#"{"header":{"cluster_id":"18446744073709551616"}}"#, cause::GARBAGE, "cannot be understood"),
-        (r#"{"header":{"cluster_id":1.5}}"#, cause::GARBAGE, "cannot be understood"),
-        (
-            r#"{"header":{"cluster_id":"1"},"header":{"cluster_id":"2"}}"#,
-            cause::GARBAGE,
-            "cannot be understood",
-        ),
+        (r#"{"header":{}}"#, cause::GARBAGE, "no cluster ID"),
+        (r#"{"header":{"cluster_id":"0","member_id":"1"}}"#, cause::GARBAGE, "no cluster ID"),
+        (r#"{"header":{"cluster_id":"1"}}"#, cause::GARBAGE, "no member ID"),
+        (r#"{"header":{"cluster_id":"1","member_id":"2"}}"#, cause::GARBAGE, "no valid version"),
+        (r#"{"header":{"cluster_id":"-1","member_id":"2"}}"#, cause::GARBAGE, "invalid answer"),
+        (r#"{"header":{"cluster_id":"18446744073709551616"}}"#, cause::GARBAGE, "invalid answer"),
+        (r#"{"header":{"cluster_id":1.5}}"#, cause::GARBAGE, "invalid answer"),
+        (r#"{"header":{"cluster_id":"1"},"header":{"cluster_id":"2"}}"#, cause::GARBAGE, "invalid answer"),
         (
             "{\"header\":{\"cluster_id\":\"1\",\"member_id\":\"2\"},\"version\":\"3.5\\u001b[2J\"}",
             cause::GARBAGE,
-            "cannot be printed",
+            "not printable",
         ),
     ] {
         let told = why(EtcdRequest::Status, text);
@@ -92,13 +88,13 @@ fn a_member_list_is_complete_or_garbage() {
     for (members, says) in [
         ("[]", "is empty"),
         ("null", "is empty"),
-        (r#"[{"name":"m1"}]"#, "without an id"),
-        (r#"[{"ID":"0"}]"#, "without an id"),
-        (r#"[{"ID":"5"},{"ID":"5"}]"#, "twice"),
-        (r#"[{"ID":"5","name":7}]"#, "cannot be understood"),
-        (r#"[{"ID":"5","name":"a\u202eb"}]"#, "cannot be printed"),
-        (r#"["5"]"#, "cannot be understood"),
-        ("{}", "cannot be understood"),
+        (r#"[{"name":"m1"}]"#, "without an ID"),
+        (r#"[{"ID":"0"}]"#, "without an ID"),
+        (r#"[{"ID":"5"},{"ID":"5"}]"#, "duplicate ID"),
+        (r#"[{"ID":"5","name":7}]"#, "invalid answer"),
+        (r#"[{"ID":"5","name":"a\u202eb"}]"#, "not printable"),
+        (r#"["5"]"#, "invalid answer"),
+        ("{}", "invalid answer"),
     ] {
         let told = why(EtcdRequest::Members, &list(members));
         assert_eq!(told.code, cause::GARBAGE, "{members}");

@@ -233,7 +233,7 @@ mod tests {
             r#"[{"uid":"a","pod":"etcd-1"}]"#,
             r#"[{"uid":"a","pod":"etcd-1","since":"soon"}]"#,
         ] {
-            assert!(held(text).unwrap_err().contains("cannot be read"), "{text}");
+            assert!(held(text).unwrap_err().contains("is invalid"), "{text}");
         }
     }
 
@@ -254,7 +254,7 @@ mod tests {
             (json!({"annotations": {}}), "cannot be read"),
             (json!({"resourceVersion": ""}), "no resourceVersion"),
             (json!({"resourceVersion": "1", "annotations": {ANNOTATION: 7}}), "is not a string"),
-            (json!({"resourceVersion": "1", "annotations": {ANNOTATION: "[{}]"}}), "cannot be read"),
+            (json!({"resourceVersion": "1", "annotations": {ANNOTATION: "[{}]"}}), "is invalid"),
             (json!({"resourceVersion": "1", "annotations": {ANNOTATION: many}}), "more than 512"),
         ] {
             let told = read(&metadata).unwrap_err();
