@@ -29,6 +29,24 @@ fn etcd(context: &'static TestContext, fixture: &Environment) -> Result<&'static
 }
 
 #[e2e::case]
+fn the_runbooks_for_a_drain_and_an_override_work(context: &'static TestContext) -> Result<()> {
+    let fixture = exclusive(context)?;
+    let db = etcd(context, &fixture)?;
+    let shell = Shell::new(context, fixture.node.cluster(), &context.directory("override")?)?;
+    shell.run_page("runbooks/drain.md", |_, _| Ok(true))?;
+    // etcd-2 is missing: its new pod is not scheduled.
+    let expect = |command: &str| shell.run(command)?.succeeded().map(drop);
+    expect(&format!("kubectl cordon {}", e2e::node::NAME))?;
+    expect("kubectl -n db delete pod etcd-2")?;
+    let denied = shell.run("kubectl -n db delete pod etcd-1")?;
+    ensure!(!denied.is_success() && denied.stderr.contains("quorum"), "{}", denied.stderr);
+    let followed = shell.run_page("runbooks/override.md", |_, _| Ok(true));
+    expect(&format!("kubectl uncordon {}", e2e::node::NAME))?;
+    followed?;
+    fixture.node.await_workload(db, "statefulsets", "etcd")
+}
+
+#[e2e::case]
 fn the_runbook_for_an_outage_works(context: &'static TestContext) -> Result<()> {
     let fixture = exclusive(context)?;
     let node = fixture.node;
