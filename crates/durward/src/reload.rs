@@ -295,7 +295,8 @@ mod tests {
         assert_eq!(cell.current().generation(), 1);
         let text = checks.readiness().text;
         assert!(
-            text.contains("generation 1 stays active") && text.contains("control plane of the guard deletion"),
+            text.contains("generation 1 stays active")
+                && text.contains("control plane of the guard deletion"),
             "{text}"
         );
 

@@ -67,7 +67,10 @@ fn reports_members_that_could_not_be_read() {
     let report = doctor(&dir, "etcd/unreachable", &["-o", "json"]).json();
     assert_eq!(codes(&report), ["timeout", "members"]);
     let what = report["findings"][0]["what"].as_str().unwrap();
-    assert!(what.starts_with("etcd-0 did not return its status") && what.ends_with("; same for etcd-2"), "{what}");
+    assert!(
+        what.starts_with("etcd-0 did not return its status") && what.ends_with("; same for etcd-2"),
+        "{what}"
+    );
     // A List that was not recorded is unknown.
     fs::remove_file(dir.path().join("etcd/healthy/here/core_v1_pods.json")).unwrap();
     fs::remove_file(dir.path().join("etcd/one-down/here/coordination.k8s.io_v1_leases.json")).unwrap();
