@@ -108,6 +108,6 @@ pub struct Readiness {
     /// Whether the resource has been listed once. It stays true when the API server becomes unreachable: every replica
     /// depends on the same API server, and removing all of them from service helps none.
     pub ok: bool,
-    /// The present state: `watched, last word 3 s ago`.
+    /// The present state: `watched, 12 objects, last event 3 s ago`.
     pub reason: String,
 }

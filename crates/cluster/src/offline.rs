@@ -41,7 +41,7 @@ const HINT: &str = "no snapshot was given (--snapshot DIR)";
 
 /// The answer to every request without a cluster.
 pub(super) fn no_cluster(what: &str) -> Cause {
-    Cause::new(cause::NO_CLUSTER, format!("{what} could not be looked up: {HINT}"))
+    Cause::new(cause::NO_CLUSTER, format!("{what} could not be read: {HINT}"))
 }
 
 #[cfg(test)]
@@ -56,7 +56,7 @@ mod tests {
         assert_eq!(cause.code, "no-cluster");
         assert_eq!(
             cause.text,
-            "namespaces \"shop\" could not be looked up: no snapshot was given (--snapshot DIR)"
+            "namespace \"shop\" could not be read: no snapshot was given (--snapshot DIR)"
         );
         let members = Offline.members(&Fleet::Karmada, Instant::now()).await.unwrap_err();
         assert_eq!(

@@ -97,16 +97,52 @@ pub struct Address<'a> {
 }
 
 impl fmt::Display for Address<'_> {
-    /// `namespaces "shop"`, `pods "web" in namespace "shop"`.
+    /// `namespace "shop"`, `pod "web" in namespace "shop"`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {:?}", self.resource, self.name)?;
+        let Resource { group, plural, .. } = self.resource;
+        f.write_str(&singular(plural))?;
+        if !group.is_empty() {
+            write!(f, ".{group}")?;
+        }
+        write!(f, " {:?}", self.name)?;
         if self.namespace.is_empty() { Ok(()) } else { write!(f, " in namespace {:?}", self.namespace) }
+    }
+}
+
+/// Returns the singular of a plural for messages. An irregular plural is returned unchanged or shortened.
+fn singular(plural: &str) -> Cow<'_, str> {
+    match plural {
+        "endpoints" => Cow::Borrowed(plural),
+        _ => match (plural.strip_suffix("ies"), plural.strip_suffix('s')) {
+            (Some(stem), _) => Cow::Owned(format!("{stem}y")),
+            (None, Some(stem)) => Cow::Borrowed(
+                stem.strip_suffix('e')
+                    .filter(|stem| stem.ends_with("ss") || stem.ends_with('x'))
+                    .unwrap_or(stem),
+            ),
+            (None, None) => Cow::Borrowed(plural),
+        },
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_address_names_one_object() {
+        for (stem, shown) in [
+            ("core_v1_namespaces", "namespace \"a\""),
+            ("core_v1_endpoints", "endpoints \"a\""),
+            ("networking.k8s.io_v1_ingresses", "ingress.networking.k8s.io \"a\""),
+            ("networking.k8s.io_v1_networkpolicies", "networkpolicy.networking.k8s.io \"a\""),
+            ("coordination.k8s.io_v1_leases", "lease.coordination.k8s.io \"a\""),
+            ("example.org_v1_mice", "mice.example.org \"a\""),
+        ] {
+            let resource = Resource::from_stem(stem).unwrap();
+            assert_eq!(Address { resource: &resource, namespace: "", name: "a" }.to_string(), shown);
+        }
+    }
 
     #[test]
     fn a_stem_is_read_back_as_it_was_written() {

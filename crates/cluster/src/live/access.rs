@@ -1,7 +1,6 @@
 //! Finds API server and credentials: from flags, a kubeconfig, or the pod's service account.
 //!
-//! Reading kubeconfigs, running credential plugins and re-reading tokens is kube's work. Here is which source counts, and what
-//! is said when it does not do.
+//! kube reads kubeconfigs, runs credential plugins and reads tokens again. This module selects the source and explains problems.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::PathBuf;
@@ -13,7 +12,7 @@ use config::{Problem, nearest};
 
 /// How to find the API server.
 ///
-/// The source is, first one that is there: the named kubeconfig; `$KUBECONFIG`; `~/.kube/config`; the service account of the
+/// The source is the first of: the named kubeconfig; `$KUBECONFIG`; `~/.kube/config`; the service account of the
 /// pod. A kubeconfig that exists and is invalid is a problem: a user who names a cluster must not get another one.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Access {
@@ -34,7 +33,7 @@ impl Access {
         }
     }
 
-    /// The contexts that there are beside the one that leads here, as they are now, and where they stand.
+    /// Returns the contexts of the kubeconfig as it is now.
     pub(super) fn contexts(&self) -> Result<Contexts, Problem> {
         Ok(match self.kubeconfig()? {
             None => Contexts { versions: Vec::new(), source: "no kubeconfig".to_owned() },
@@ -45,7 +44,7 @@ impl Access {
         })
     }
 
-    /// The kubeconfig and its name, unless there is none.
+    /// Returns the kubeconfig and its name, if there is one.
     fn kubeconfig(&self) -> Result<Option<(Kubeconfig, String)>, Problem> {
         if let Some(path) = &self.kubeconfig {
             let name = path.display().to_string();
@@ -54,7 +53,7 @@ impl Access {
                 Err(error) => Err(unreadable(
                     &name,
                     &error,
-                    "give one that can be read: --kubeconfig FILE, or kubeconfig in the configuration file",
+                    "use a readable file: --kubeconfig FILE, or kubeconfig in the configuration file",
                 )),
             };
         }
@@ -62,7 +61,7 @@ impl Access {
             unreadable(
                 "$KUBECONFIG",
                 &error,
-                "set KUBECONFIG to files that are there, unset it, or give --kubeconfig FILE",
+                "set KUBECONFIG to existing files, unset it, or use --kubeconfig FILE",
             )
         })?;
         if let Some(kubeconfig) = from_environment {
@@ -75,7 +74,7 @@ impl Access {
                 Ok(None)
             }
             Err(error) => {
-                Err(unreadable("~/.kube/config", &error, "mend it, or give another: --kubeconfig FILE"))
+                Err(unreadable("~/.kube/config", &error, "fix it, or use another one: --kubeconfig FILE"))
             }
         }
     }
@@ -83,22 +82,18 @@ impl Access {
     /// The pod's own service account.
     fn in_cluster(&self) -> Result<Config, Problem> {
         if let Some(context) = &self.context {
-            let problem =
-                Problem::new(format!("--context {context}")).why("there is no kubeconfig to find it in");
-            return Err(problem.next("give --kubeconfig FILE too"));
+            let problem = Problem::new(format!("--context {context}")).why("no kubeconfig is available");
+            return Err(problem.next("use --kubeconfig FILE too"));
         }
         Config::incluster().map_err(|error| {
-            Problem::new("there is no API server to ask")
-                .why(format!(
-                    "there is no kubeconfig, and no service account of a pod ({})",
-                    with_sources(&error)
-                ))
-                .next("give --kubeconfig FILE, or --snapshot DIR")
+            Problem::new("no API server is configured")
+                .why(format!("there is no kubeconfig, and this is not a pod ({})", with_sources(&error)))
+                .next("use --kubeconfig FILE, or --snapshot DIR")
         })
     }
 }
 
-/// A kubeconfig that cannot be used.
+/// Returns the problem of a kubeconfig that cannot be read.
 fn unreadable(name: &str, error: &KubeconfigError, next: &str) -> Problem {
     // Its error quotes a path twice.
     let why = with_sources(error).replace("'\"", "\"").replace("\"'", "\"");
@@ -108,14 +103,14 @@ fn unreadable(name: &str, error: &KubeconfigError, next: &str) -> Problem {
 /// The contexts of a kubeconfig.
 #[derive(Debug)]
 pub(super) struct Contexts {
-    /// Their names, each with a number that changes when it leads elsewhere or has other credentials.
+    /// Their names, each with a hash that changes with its server or its credentials.
     pub(super) versions: Vec<(String, u64)>,
     /// The name of the kubeconfig in messages.
     pub(super) source: String,
 }
 
-/// A number for all that a client of this context is made of: the entries of its cluster and its user, and the files that they
-/// name, by length and time of change. Not the token's file, which is read again anyway.
+/// Returns a hash of the cluster and the user of a context, and of the length and time of their files. The file of the token is
+/// omitted, because it is read again anyway.
 fn version(kubeconfig: &Kubeconfig, named: &NamedContext) -> u64 {
     let mut hasher = DefaultHasher::new();
     let Some(context) = &named.context else { return 0 };
@@ -124,7 +119,6 @@ fn version(kubeconfig: &Kubeconfig, named: &NamedContext) -> u64 {
     let user = user.and_then(|user| kubeconfig.auth_infos.iter().find(|named| named.name == *user));
     let cluster = cluster.and_then(|cluster| cluster.cluster.as_ref());
     let user = user.and_then(|user| user.auth_info.as_ref());
-    // Both are plain data, and what cannot be written is the same thing each time.
     serde_json::to_vec(&cluster).unwrap_or_default().hash(&mut hasher);
     serde_json::to_vec(&user).unwrap_or_default().hash(&mut hasher);
     let files = [
@@ -139,8 +133,8 @@ fn version(kubeconfig: &Kubeconfig, named: &NamedContext) -> u64 {
     hasher.finish()
 }
 
-/// Returns kube's configuration for a context of a kubeconfig, by default the current one. `source` is what people call the
-/// kubeconfig.
+/// Returns kube's configuration for a context of a kubeconfig, by default the current one. `source` is the name of the
+/// kubeconfig in messages.
 pub(super) async fn config_of(
     kubeconfig: Kubeconfig,
     context: Option<&str>,
@@ -151,39 +145,43 @@ pub(super) async fn config_of(
         return Err(Problem { next: problem.next, ..what().why(problem.what) });
     }
     if let Some(proxy) = proxy_of(&kubeconfig, context) {
-        let problem =
-            what().why(format!("reaches its cluster through a proxy ({proxy}), which is not supported"));
-        return Err(problem.next("give a kubeconfig whose server can be reached directly"));
+        let problem = what().why(format!("uses a proxy ({proxy}), which is not supported"));
+        return Err(problem.next("use a kubeconfig whose server is reachable directly"));
     }
     let options =
         KubeConfigOptions { context: context.map(ToOwned::to_owned), ..KubeConfigOptions::default() };
     let config = Config::from_custom_kubeconfig(kubeconfig, &options)
         .await
         .map_err(|error| what().why(with_sources(&error)).next("see: kubectl config view"))?;
-    // An empty store of authorities would be taken, and then believe nobody.
+    // kube accepts an empty list of CAs, and every handshake would fail.
     if config.root_cert.as_ref().is_some_and(Vec::is_empty) {
-        let problem = what().why("its certificate-authority holds no certificate");
-        return Err(problem.next("give the cluster's CA in PEM: -----BEGIN CERTIFICATE-----"));
+        let problem = what().why("its certificate-authority contains no certificate");
+        return Err(problem.next("set it to the CA of the cluster in PEM: -----BEGIN CERTIFICATE-----"));
     }
     Ok(config)
 }
 
 fn context_problem(kubeconfig: &Kubeconfig, context: Option<&str>) -> Option<Problem> {
     let names: Vec<&str> = kubeconfig.contexts.iter().map(|context| context.name.as_str()).collect();
-    let there =
-        if names.is_empty() { "it has none".to_owned() } else { format!("it has: {}", names.join(", ")) };
+    let there = if names.is_empty() {
+        "it has no contexts".to_owned()
+    } else {
+        format!("it has: {}", names.join(", "))
+    };
     match context.or(kubeconfig.current_context.as_deref()).filter(|name| !name.is_empty()) {
-        None => Some(Problem::new("no context is current").next(format!("give --context NAME; {there}"))),
+        None => {
+            Some(Problem::new("there is no current context").next(format!("use --context NAME; {there}")))
+        }
         Some(name) if !names.contains(&name) => {
             let meant = nearest(name, names.iter().copied());
             let meant = meant.map_or_else(String::new, |meant| format!("; did you mean {meant:?}?"));
-            Some(Problem::new(format!("there is no context {name:?}")).next(format!("{there}{meant}")))
+            Some(Problem::new(format!("unknown context {name:?}")).next(format!("{there}{meant}")))
         }
         Some(_) => None,
     }
 }
 
-/// The proxy that the cluster's own entry names. `HTTPS_PROXY` is not looked at: API servers are reached directly.
+/// Returns the proxy in the cluster's entry. `HTTPS_PROXY` is ignored.
 fn proxy_of(kubeconfig: &Kubeconfig, context: Option<&str>) -> Option<String> {
     let name = context.or(kubeconfig.current_context.as_deref())?;
     let context = kubeconfig.contexts.iter().find(|context| context.name == name)?.context.as_ref()?;
@@ -192,7 +190,7 @@ fn proxy_of(kubeconfig: &Kubeconfig, context: Option<&str>) -> Option<String> {
     cluster.proxy_url.clone().filter(|url| !url.is_empty())
 }
 
-/// An error with what it stands on, said once: many errors repeat their source in their own text.
+/// Returns the text of an error and its sources, without repetition: many errors contain the text of their source.
 pub(super) fn with_sources(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

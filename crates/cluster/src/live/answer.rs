@@ -192,7 +192,7 @@ fn check_strings(body: &[u8]) -> Result<(), Failure> {
             // A page of HTML can look like that too. A body that begins as JSON does may be an unusual object.
             let is_json = body.trim_ascii_start().starts_with(b"{");
             let code = if is_json { cause::TOO_LONG } else { cause::GARBAGE };
-            return Err(Failure::new(code, "the answer has a string of more than 1 MiB in it"));
+            return Err(Failure::new(code, "the answer contains a string of more than 1 MiB"));
         }
     }
     Ok(())
@@ -203,7 +203,7 @@ fn invalid_name(text: &str) -> Option<&'static str> {
     if text.len() > MAX_NAME {
         Some("is longer than 253 bytes")
     } else if !text.chars().all(is_printable) {
-        Some("has control characters in it")
+        Some("contains control characters")
     } else {
         None
     }
@@ -214,7 +214,7 @@ fn check_names(metadata: &Wire) -> Result<(), String> {
     for (what, text) in
         [("name", &metadata.name), ("namespace", &metadata.namespace), ("uid", metadata.uid())]
     {
-        let slash = || text.contains('/').then_some("has a slash in it");
+        let slash = || text.contains('/').then_some("contains a slash");
         let Some(why) = invalid_name(text).or_else(slash) else { continue };
         let begins: String = text.chars().take(40).collect();
         return Err(format!("an object's {what} {why} ({:?})", brief(&begins)));
@@ -279,15 +279,15 @@ impl One {
         let has_no_kind = self.kind.is_empty() && self.api_version.is_empty();
         if !has_no_kind && !self.is_of(query.resource, query.part) {
             let what = format!("{} {}", self.api_version, self.kind);
-            return Err(format!("the List holds something else ({})", brief(&what)));
+            return Err(format!("the List contains something else ({})", brief(&what)));
         }
         if self.metadata.name.is_empty() {
-            return Err("the List holds objects without names".to_owned());
+            return Err("the List contains objects without names".to_owned());
         }
         check_names(&self.metadata)?;
         if !query.namespace.is_empty() && self.metadata.namespace != query.namespace {
             let namespace = brief(&self.metadata.namespace);
-            return Err(format!("the List holds objects of another namespace ({namespace:?})"));
+            return Err(format!("the List contains objects of another namespace ({namespace:?})"));
         }
         Ok(())
     }
@@ -306,7 +306,7 @@ impl List<'_> {
         };
         if !is_of_kind || self.metadata.resource_version.is_empty() {
             let what = format!("{} {}", self.api_version, self.kind);
-            return Err(format!("the answer is no List of {} ({})", query.resource, brief(&what)));
+            return Err(format!("the answer is not a List of {} ({})", query.resource, brief(&what)));
         }
         // Real API servers respect the limit of a request.
         let max = usize::try_from(query.limit).unwrap_or(MAX_ITEMS);
@@ -315,7 +315,7 @@ impl List<'_> {
         }
         let next = self.metadata.r#continue.as_deref().unwrap_or_default();
         if next.is_empty() && self.metadata.remaining_item_count.is_some_and(|count| count > 0) {
-            return Err("the List says that there is more, and not where".to_owned());
+            return Err("the List is incomplete and has no continue token".to_owned());
         }
         if !next.is_empty() && Some(next) == query.continue_token {
             return Err("the List does not end: a page names itself as the next one".to_owned());
@@ -354,5 +354,5 @@ fn items<'b, D: Deserializer<'b>>(deserializer: D) -> Result<Vec<&'b RawValue>, 
 }
 
 fn too_many_items(max: usize) -> String {
-    format!("the List holds more than the {max} objects that were asked for")
+    format!("the List contains more than the {max} requested objects")
 }

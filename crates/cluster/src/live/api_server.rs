@@ -72,14 +72,14 @@ impl ApiServer {
     pub(crate) async fn get(&self, address: Address<'_>) -> MetadataResult {
         let found = self.get_object(address).await;
         found.map(|object| object.map(|object| Arc::new(object.metadata))).map_err(|failure| {
-            let text = format!("{address} could not be looked up: {}", failure.cause.text);
+            let text = format!("{address} could not be read: {}", failure.cause.text);
             Cause::new(failure.into_garbage().cause.code, text)
         })
     }
 
     async fn get_object(&self, address: Address<'_>) -> Result<Option<Object>, Failure> {
         let path = path::object(address)
-            .ok_or_else(|| Failure::new(cause::REFUSED, "there can be no object of that name"))?;
+            .ok_or_else(|| Failure::new(cause::REFUSED, "no object can have this name"))?;
         let (status, body) = self.fetch(&path, ONE, None, OBJECT_LIMIT).await?;
         answer::object(&Cluster::Local, GetQuery { address, part: Part::Metadata }, status, &body)
     }
@@ -92,7 +92,7 @@ impl ApiServer {
         keep: impl Fn(Wire, &RawValue) -> T + Send + 'static,
     ) -> Result<ListPage<T>, Failure> {
         let path = path::page(&query, label_selector)
-            .ok_or_else(|| Failure::new(cause::REFUSED, "there can be no namespace of that name"))?;
+            .ok_or_else(|| Failure::new(cause::REFUSED, "no namespace can have this name"))?;
         let (status, body) = self.fetch(&path, MANY, None, LOCAL_PAGE_LIMIT).await?;
         let query = OwnedQuery::from(&query);
         let parser = move |body: &[u8]| answer::page(&Cluster::Local, &query.borrow(), status, body, keep);
@@ -139,7 +139,7 @@ impl ApiServer {
     ) -> Result<(StatusCode, Bytes), Failure> {
         let (method, path) =
             if is_new { (Method::POST, path::parent(address)) } else { (Method::PUT, path::object(address)) };
-        let path = path.ok_or_else(|| Failure::new(cause::REFUSED, "there can be no object of that name"))?;
+        let path = path.ok_or_else(|| Failure::new(cause::REFUSED, "no object can have this name"))?;
         let path = if is_dry_run { format!("{path}?dryRun=All") } else { path };
         let mut request = request(method, &path, WHOLE, Body::from(object.to_string().into_bytes()))?;
         request.headers_mut().insert(CONTENT_TYPE, hyper::header::HeaderValue::from_static(WHOLE));

@@ -87,8 +87,7 @@ impl BodyReader {
                 let capacity = needed.next_power_of_two().max(UNCOUNTED / 4).min(limit);
                 // It fails instead of waiting: other requests that hold parts of the budget may wait for more.
                 if !reservation.resize(capacity.saturating_sub(UNCOUNTED)) {
-                    let text =
-                        "Durward has no room left for the answers that are under way (96 MiB); try again";
+                    let text = "Durward has no memory left for responses (96 MiB); retry";
                     return Err(Failure::new(cause::OVERLOADED, text));
                 }
                 bytes.reserve_exact(capacity - bytes.len());
@@ -109,7 +108,7 @@ impl BodyReader {
             return Some(Ok(parser(&bytes)));
         }
         let Ok(permit) = timeout_at(deadline, Arc::clone(&self.parsers).acquire_owned()).await else {
-            let text = "Durward is reading too many long answers already; try again";
+            let text = "Durward is parsing too many long responses; retry";
             return Some(Err(Cause::new(cause::OVERLOADED, text)));
         };
         // The thread goes on if the caller is dropped, and keeps its permit and its reservation until it ends.

@@ -161,7 +161,7 @@ async fn connect_by_context(
     let problem = |why: String| {
         // The output of a plugin goes to the log, not to the user of kubectl.
         tracing::warn!(cluster = name, "no credentials: {why}");
-        let text = format!("credentials of {name} cannot be had from its context in Durward's kubeconfig");
+        let text = format!("credentials of {name} cannot be read from its context in Durward's kubeconfig");
         Cause::new(cause::CREDENTIALS, text)
     };
     let connected = match access.config().await {
@@ -177,12 +177,12 @@ async fn connect_by_context(
 
 async fn connect_by_secret(local: Arc<ApiServer>, namespace: Arc<str>, name: Arc<str>) -> Connected {
     let because = |code, why: &str| {
-        let text = format!("credentials of {name} cannot be had from Secret {namespace}/{name}: {why}");
+        let text = format!("credentials of {name} cannot be read from Secret {namespace}/{name}: {why}");
         Cause::new(code, text)
     };
     let address = Address { resource: &Resource::SECRETS, namespace: &namespace, name: &name };
     let Some(path) = path::object(address) else {
-        return Err(because(cause::REFUSED, "there can be no object of that name"));
+        return Err(because(cause::REFUSED, "no object can have this name"));
     };
     let fetched = timeout(SECRET_TIMEOUT, local.fetch(&path, WHOLE, None, OBJECT_LIMIT)).await;
     let fetched = fetched.map_err(|_| because(cause::TIMEOUT, "the API server did not answer"))?;
@@ -205,14 +205,14 @@ async fn connect(
     bodies: BodyReader,
     plugin: Option<(Arc<Semaphore>, Arc<Attempt>)>,
 ) -> Result<Arc<ApiServer>, String> {
-    let late = |_| format!("the credential plugin was not done after {} s", CREDENTIALS_TIMEOUT.as_secs());
+    let late = |_| format!("the credential plugin did not finish in {} s", CREDENTIALS_TIMEOUT.as_secs());
     let end = Instant::now() + CREDENTIALS_TIMEOUT;
     let running = match plugin {
         None => None,
         Some((plugins, attempt)) => {
             let permit = timeout_at(end, plugins.acquire_owned()).await;
             let permit = permit
-                .map_err(|_| format!("{MAX_PLUGINS} credential plugins run already, and do not end"))?;
+                .map_err(|_| format!("{MAX_PLUGINS} credential plugins are running and do not finish"))?;
             attempt.is_running.store(true, Ordering::Release);
             Some((permit, Running(attempt)))
         }

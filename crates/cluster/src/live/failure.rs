@@ -76,11 +76,15 @@ pub(crate) fn refusal(status: StatusCode, body: &[u8], verb: &str, resource: &Re
             (cause::FORBIDDEN, format!("Durward is not permitted to {verb} {resource} (RBAC: verb {verb})"))
         }
         404 => {
-            let doubt = if parsed.kind == "Status" { "" } else { ", or it is none (404 without a Status)" };
+            let doubt = if parsed.kind == "Status" {
+                ""
+            } else {
+                "; it may be another program (404 without a Status)"
+            };
             let version = resource.api_version();
             (cause::GARBAGE, format!("the API server does not know {resource} in {version}{doubt}"))
         }
-        410 => (cause::BUSY, "the API server has forgotten the version that was asked from".to_owned()),
+        410 => (cause::BUSY, "the requested version has expired on the API server".to_owned()),
         429 | 500..=599 => {
             (cause::BUSY, format!("the API server cannot answer now ({number}{})", message(&parsed)))
         }
@@ -101,15 +105,14 @@ pub(crate) fn not_sent(error: &(dyn std::error::Error + 'static), who: &str) -> 
         if source.is::<kube::client::AuthError>() {
             // The output of a credential plugin is not for the user of kubectl.
             tracing::debug!("no credentials: {}", with_sources(source));
-            let text =
-                "there are no credentials: the plugin or the token file of Durward's kubeconfig gives none";
+            let text = "no credentials: the plugin or the token file of Durward's kubeconfig returned none";
             return Failure::new(cause::CREDENTIALS, text);
         }
         innermost = source;
     }
     if innermost.downcast_ref::<std::io::Error>().is_some_and(|io| io.kind() == std::io::ErrorKind::TimedOut)
     {
-        return Failure::new(cause::TIMEOUT, format!("{who} takes no connection in time"));
+        return Failure::new(cause::TIMEOUT, format!("{who} did not accept a connection in time"));
     }
     let why = brief(&innermost.to_string());
     Failure::new(cause::UNREACHABLE, format!("no connection to {who}: {why}"))
@@ -124,7 +127,7 @@ pub(crate) fn not_understood(error: &serde_json::Error, body: &[u8]) -> Failure 
     Failure::new(
         cause::GARBAGE,
         format!(
-            "the answer cannot be understood: {}; it begins {:?}",
+            "the answer cannot be parsed: {}; it starts with {:?}",
             brief(&error.to_string()),
             brief(&begins)
         ),
@@ -150,7 +153,7 @@ mod tests {
     #[test]
     fn a_slow_connection_is_a_timeout_and_any_other_error_is_unreachable() {
         let late = not_sent(&Error::new(ErrorKind::TimedOut, "x"), "it");
-        assert_eq!(late.cause, Cause::new(cause::TIMEOUT, "it takes no connection in time"));
+        assert_eq!(late.cause, Cause::new(cause::TIMEOUT, "it did not accept a connection in time"));
         let refused = Error::new(ErrorKind::ConnectionRefused, "no");
         let refused = not_sent(&kube::Error::Service(Box::new(refused)), "it");
         assert_eq!(refused.cause, Cause::new(cause::UNREACHABLE, "no connection to it: no"));

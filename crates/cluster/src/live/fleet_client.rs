@@ -65,7 +65,7 @@ impl FleetClient {
         deadline: Instant,
     ) -> ObjectResult {
         let accept = if query.part == Part::Whole { WHOLE } else { ONE };
-        let path = path::object(query.address).ok_or("there can be no object of that name");
+        let path = path::object(query.address).ok_or("no object can have this name");
         let fetched = self.fetch(of, path, (accept, OBJECT_LIMIT), priority, deadline).await;
         let (status, body) = fetched.map_err(short)?;
         let (cluster, resource, part) = (of.clone(), query.address.resource.clone(), query.part);
@@ -86,7 +86,7 @@ impl FleetClient {
         deadline: Instant,
     ) -> PageResult {
         let accept = if query.part == Part::Whole { WHOLE } else { MANY };
-        let path = path::page(&query, None).ok_or("there can be no namespace of that name");
+        let path = path::page(&query, None).ok_or("no namespace can have this name");
         let limit = match query {
             ListQuery { part: Part::Whole, .. } => WHOLE_LIMIT,
             ListQuery { limit: 1, .. } if priority == Priority::Probe => PROBE_LIMIT,
@@ -131,13 +131,13 @@ impl FleetClient {
         let refused = |why| Cause::new(cause::REFUSED, format!("{} cannot be asked: {why}", brief(name)));
         let prefix = match of {
             Cluster::Member(name) => {
-                path::proxy(name).ok_or_else(|| refused("there can be no cluster of that name"))?
+                path::proxy(name).ok_or_else(|| refused("no cluster can have this name"))?
             }
             Cluster::Local | Cluster::Context(_) | Cluster::Secret(..) => String::new(),
         };
         let path = prefix + &path.map_err(refused)?;
         if began >= deadline {
-            return Err(Cause::new(cause::TIMEOUT, format!("there was no time left to ask {name}")));
+            return Err(Cause::new(cause::TIMEOUT, format!("no time was left to ask {name}")));
         }
         let server = timeout_at(deadline, self.servers.get(of));
         let server = server.await.map_err(|_| no_answer(name, began, deadline))??;
@@ -147,8 +147,7 @@ impl FleetClient {
             let permit = server.limiter.acquire(priority, deadline).await;
             let Some(permit) = permit.filter(|_| Instant::now() < deadline) else {
                 let max = server.limiter.max_reviews();
-                let text =
-                    format!("{name} was not asked: Durward has {max} questions under way already; try again");
+                let text = format!("{name} was not asked: Durward has {max} requests in progress; retry");
                 return Err(Cause::new(cause::OVERLOADED, text));
             };
             // The wait for the permit does not count against the cluster.
@@ -205,7 +204,7 @@ impl FleetClient {
             stale(&format!("{} did not answer in {waited:.1} s", self.servers.local.name()))
         };
         if began >= deadline {
-            return Err(stale("there was no time left to ask"));
+            return Err(stale("no time was left"));
         }
         match fleet {
             Fleet::None => Ok(Arc::default()),
@@ -251,7 +250,7 @@ fn contexts(names: &[String], known: &Contexts) -> Result<Arc<[FleetMember]>, St
             return Ok(FleetMember { cluster, metadata: Metadata::default() });
         }
         let known: Vec<&str> = versions.iter().map(|(name, _)| name.as_str()).collect();
-        Err(format!("there is no context {name:?} in {source}; it has: {}", known.join(", ")))
+        Err(format!("unknown context {name:?} in {source}; it has: {}", known.join(", ")))
     };
     names.iter().map(member).collect()
 }
@@ -268,7 +267,7 @@ fn list_members(servers: Arc<ClusterServers>, fleet: Fleet) -> BoxFuture<'static
                 Err(failure) => return Err(failure.cause),
             }
         }
-        Err(expired.unwrap_or_else(|| Cause::new(cause::BUSY, "the List expired again and again")))
+        Err(expired.unwrap_or_else(|| Cause::new(cause::BUSY, "the List expired repeatedly")))
     }
     .boxed()
 }

@@ -78,9 +78,9 @@ pub(super) fn refusal(
         404 if is_not_served(status, body) => not_served(member, resource),
         404 => Failure::new(
             cause::GARBAGE,
-            format!("{member} answers 404, and not about what was asked{}", refusal.words()),
+            format!("{member} answered 404 for another object{}", refusal.words()),
         ),
-        410 => Failure::new(cause::BUSY, format!("{member} has forgotten where the page before ended (410)")),
+        410 => Failure::new(cause::BUSY, format!("the continue token has expired in {member} (410)")),
         429 => refusal.busy(),
         500..=599 => refusal.failed(),
         number => Failure::new(cause::REFUSED, format!("{member} answers {number}{}", refusal.words())),
@@ -130,7 +130,7 @@ impl Refusal<'_> {
         });
         let text = if text.contains("cannot impersonate") {
             format!(
-                "Karmada may not impersonate Durward's user in {member}: bind that user by a ClusterRoleBinding, not a RoleBinding, to a ClusterRole with verb get on clusters/proxy, and Karmada writes the permission into {member} ({})",
+                "Karmada isn't allowed to impersonate Durward's user in {member}; bind that user with a ClusterRoleBinding (not a RoleBinding) to a ClusterRole with verb get on clusters/proxy ({})",
                 brief(&text)
             )
         } else if names_member || text.contains("clusters/proxy") {

@@ -97,8 +97,8 @@ async fn with_config<T: Send + 'static>(
         Ok(Ok(connected)) => connected,
         Ok(Err(error)) => Err(Problem::new(problem).why(error.to_string())),
         Err(_) => Err(Problem::new(problem)
-            .why(format!("the credential plugin was not done after {} s", CREDENTIALS_TIMEOUT.as_secs()))
-            .next("run it by hand; it must not ask for anything")),
+            .why(format!("the credential plugin did not finish in {} s", CREDENTIALS_TIMEOUT.as_secs()))
+            .next("run it by hand; it must not wait for input")),
     }
 }
 
@@ -220,7 +220,7 @@ impl Live {
         timeout_at(limit, request).await.unwrap_or_else(|_| {
             let waited = limit.saturating_duration_since(now).as_secs_f64();
             let server = self.server.name();
-            let text = format!("{address} could not be looked up: {server} did not answer in {waited:.1} s");
+            let text = format!("{address} could not be read: {server} did not answer in {waited:.1} s");
             Err(Cause::new(cause::TIMEOUT, text))
         })
     }

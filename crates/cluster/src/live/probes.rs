@@ -133,7 +133,7 @@ fn log_changes(old: &[ClusterHealth], new: &[ClusterHealth]) {
     let changed: Vec<&ClusterHealth> = new.iter().filter(is_changed).collect();
     for health in changed.iter().take(MAX_LOG_LINES) {
         match health.failures.first() {
-            None => tracing::info!(cluster = health.cluster, "can be read again"),
+            None => tracing::info!(cluster = health.cluster, "cluster can be read again"),
             Some((resource, cause)) => tracing::warn!(
                 cluster = health.cluster,
                 cause = cause.code,
@@ -144,6 +144,6 @@ fn log_changes(old: &[ClusterHealth], new: &[ClusterHealth]) {
         }
     }
     if changed.len() > MAX_LOG_LINES {
-        tracing::warn!("{} more clusters have changed", changed.len() - MAX_LOG_LINES);
+        tracing::warn!("the health of {} more clusters changed", changed.len() - MAX_LOG_LINES);
     }
 }

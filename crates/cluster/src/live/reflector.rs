@@ -107,14 +107,14 @@ impl Reflector {
     pub(super) fn readiness(&self, now: Instant) -> Readiness {
         let state = self.read();
         let age = state.last_event.map_or(0, |event| now.saturating_duration_since(event).as_secs());
-        let fallback = format!("last word {age} s ago, each look-up asks the API server");
+        let fallback = format!("last event {age} s ago, each get is sent to the API server");
         let reason = match &state.failure {
             None if !state.is_synced => "not read yet".to_owned(),
             Some(cause) if !state.is_synced => format!("not read yet: {}", cause.text),
             _ if state.is_open(now) && state.is_recent(now) => {
-                format!("watched, {} of them, last word {age} s ago", state.objects.len())
+                format!("watched, {} objects, last event {age} s ago", state.objects.len())
             }
-            None => format!("the watch is being opened, {fallback}"),
+            None => format!("the watch is reconnecting, {fallback}"),
             Some(cause) => format!("the watch is interrupted, {fallback}: {}", cause.text),
         };
         Readiness { name: self.resource.to_string(), ok: state.is_synced, reason }
@@ -142,7 +142,7 @@ impl Reflector {
         let (mut objects, mut version) = (Objects::default(), String::new());
         while !cursor.is_done() {
             let page = timeout(REQUEST_TIMEOUT, server.list(cursor.query(query), None, |wire, _| wire)).await;
-            let page = match page.map_err(|_| no_answer("the List did not come"))? {
+            let page = match page.map_err(|_| no_answer("the List was not returned"))? {
                 Ok(page) => page,
                 Err(failure) if cursor.shrink(&failure.cause) => continue,
                 Err(failure) => return Err(failure),
@@ -297,7 +297,7 @@ impl Lines {
             self.read = 0;
             searched = self.buffer.len();
             if searched > OBJECT_LIMIT {
-                let text = "the API server sends an event that does not end";
+                let text = "the watch sent an event of more than 4 MiB";
                 return Some(Err(Failure::new(cause::GARBAGE, text)));
             }
             match self.body.frame().await? {
@@ -323,11 +323,11 @@ fn event(line: &[u8], resource: &Resource) -> Result<WatchEvent<One>, Failure> {
                 || one.metadata.resource_version.is_empty()
                 || !one.is_of(resource, Part::Metadata) =>
         {
-            let text = format!("the API server reports on something else ({})", brief(&one.kind));
+            let text = format!("the watch sent another kind ({})", brief(&one.kind));
             Err(Failure::new(cause::GARBAGE, text))
         }
         WatchEvent::Bookmark(bookmark) if bookmark.metadata.resource_version.is_empty() => {
-            Err(Failure::new(cause::GARBAGE, "the API server sends a bookmark without a version"))
+            Err(Failure::new(cause::GARBAGE, "the watch sent a bookmark without a version"))
         }
         _ => Ok(event),
     }

@@ -14,7 +14,7 @@ use crate::{Address, Metadata, MetadataResult, Resource, cause};
 
 impl Snapshot {
     pub(super) fn look_up(&self, address: Address<'_>) -> MetadataResult {
-        let what = || format!("{address} could not be looked up");
+        let what = || format!("{address} could not be read");
         let list = self.recorded(LOCAL, address.resource, what)?;
         let found = list.metadata(address.namespace, address.name);
         found.map_err(|why| self.incomplete(LOCAL, address.resource, &what(), &why))
@@ -22,7 +22,7 @@ impl Snapshot {
 
     pub(super) fn found(&self, of: &Cluster, look: GetQuery<'_>) -> ObjectResult {
         let GetQuery { address, part } = look;
-        let what = || format!("{address} {} could not be looked up", place(of));
+        let what = || format!("{address} {} could not be read", place(of));
         let cluster = recorded_name(of);
         let list = self.recorded(cluster, address.resource, what)?;
         let found = list.object(address.namespace, address.name, part);

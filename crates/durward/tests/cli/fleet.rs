@@ -244,7 +244,8 @@ fn a_snapshot_gives_the_same_impact() {
             assert_eq!(verdicts(&first), verdicts(&again));
             let again = again.json()[0]["clusters"][3]["unchecked"][0].clone();
             assert_eq!(again["cause"], "timeout");
-            let why = "namespaces \"docs\" in m3 could not be looked up when the snapshot was taken: no answer in 3.0 s";
+            let why =
+                "namespace \"docs\" in m3 could not be read when the snapshot was taken: no answer in 3.0 s";
             assert_eq!(again["text"], why, "a recording of a recording says it once");
         } else {
             assert_eq!(first.json(), again.json(), "{things:?}");

@@ -125,7 +125,7 @@ fn takes_a_context_flag_from_the_files_kubeconfig() {
     let run = dir.run(&["serve", "--config", "durward.yaml", "--context", "at-home"]);
     assert_eq!(run.code, 2, "{}", run.err);
     assert!(
-        run.err.contains("kubeconfig files.yaml: there is no context \"at-home\"")
+        run.err.contains("kubeconfig files.yaml: unknown context \"at-home\"")
             && run.err.contains("it has: of-the-file"),
         "{}",
         run.err
@@ -135,7 +135,7 @@ fn takes_a_context_flag_from_the_files_kubeconfig() {
     let run = dir.run(&["serve", "--config", "durward.yaml", "--kubeconfig", "flags-without-current.yaml"]);
     assert_eq!(run.code, 2, "{}", run.err);
     assert!(
-        run.err.contains("no context is current") && run.err.contains("it has: x"),
+        run.err.contains("there is no current context") && run.err.contains("it has: x"),
         "the file's context does not count in a kubeconfig that a flag names: {}",
         run.err
     );

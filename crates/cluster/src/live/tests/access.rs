@@ -17,7 +17,7 @@ async fn a_kubeconfig_that_is_not_there_is_named() {
     let told = problem(&access).await;
     assert!(told.starts_with("kubeconfig /nowhere/config: ") && told.contains("No such file"), "{told}");
     assert!(told.contains(" from \"/nowhere/config\": "), "the path stands in one pair of quotes: {told}");
-    assert!(told.contains("\n    give one that can be read: --kubeconfig FILE"), "{told}");
+    assert!(told.contains("\n    use a readable file: --kubeconfig FILE"), "{told}");
 }
 
 #[tokio::test]
@@ -32,10 +32,7 @@ async fn a_kubeconfig_that_is_not_yaml_is_reported() {
 async fn an_unknown_context_is_reported_with_the_known_ones() {
     let config = kubeconfig(URL, "", "", "token: x");
     let told = problem(&Access { context: Some("tets".to_owned()), ..config.access() }).await;
-    assert!(
-        told.ends_with("there is no context \"tets\"\n    it has: test; did you mean \"test\"?"),
-        "{told}"
-    );
+    assert!(told.ends_with("unknown context \"tets\"\n    it has: test; did you mean \"test\"?"), "{told}");
 }
 
 #[tokio::test]
@@ -44,14 +41,17 @@ async fn a_kubeconfig_without_a_current_context_asks_for_one() {
         let config = kubeconfig(URL, "", "", "token: x");
         std::fs::write(&config.path, text).unwrap();
         let told = problem(&config.access()).await;
-        assert!(told.ends_with("no context is current\n    give --context NAME; it has none"), "{told}");
+        assert!(
+            told.ends_with("there is no current context\n    use --context NAME; it has no contexts"),
+            "{told}"
+        );
     }
 }
 
 #[tokio::test]
 async fn a_proxy_is_refused_and_not_passed_by() {
     let told = problem(&kubeconfig(URL, "", ", proxy-url: 'http://proxy:3128'", "token: x").access()).await;
-    assert!(told.contains("through a proxy (http://proxy:3128), which is not supported"), "{told}");
+    assert!(told.contains("uses a proxy (http://proxy:3128), which is not supported"), "{told}");
 }
 
 #[tokio::test]
@@ -79,7 +79,7 @@ async fn missing_credentials_are_reported() {
 #[tokio::test]
 async fn an_invalid_ca_is_reported() {
     let told = problem(&kubeconfig(URL, "not a certificate", "", "token: x").access()).await;
-    assert!(told.contains("its certificate-authority holds no certificate"), "{told}");
+    assert!(told.contains("its certificate-authority contains no certificate"), "{told}");
 }
 
 #[tokio::test]

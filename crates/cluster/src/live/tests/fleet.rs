@@ -88,12 +88,12 @@ async fn every_failure_makes_the_fleet_unknown_with_a_reason() {
             "not permitted to list clusters.cluster.karmada.io",
         ),
         (401, status(401, "Unauthorized", "no").to_string(), "does not accept Durward's credentials"),
-        (200, "<html>".to_owned(), "cannot be understood"),
+        (200, "<html>".to_owned(), "cannot be parsed"),
         (
             200,
             json!({"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": []})
                 .to_string(),
-            "no List of clusters",
+            "not a List of clusters",
         ),
     ] {
         let (live, mut fake) = live();
@@ -205,7 +205,7 @@ async fn contexts_come_from_the_kubeconfig_and_an_unknown_one_is_reported() {
     let found = live.members(&fleet("nowhere"), deadline).await.unwrap_err();
     assert_eq!(found.code, cause::REFUSED);
     assert!(
-        found.text.contains("there is no context \"nowhere\"") && found.text.ends_with("it has: test"),
+        found.text.contains("unknown context \"nowhere\"") && found.text.ends_with("it has: test"),
         "{}",
         found.text
     );
@@ -295,7 +295,7 @@ async fn a_kubeconfig_in_a_secret_may_only_hold_data() {
         (text(", proxy-url: 'http://p'", "token: x"), "has proxy-url"),
         (text("", "token: x").replace("https://", "http://"), "has a server that is not https://"),
         ("secret: [".to_owned(), "its kubeconfig cannot be read"),
-        ("apiVersion: v1\nkind: Config\n".to_owned(), "no context is current"),
+        ("apiVersion: v1\nkind: Config\n".to_owned(), "there is no current context"),
     ] {
         let (live, mut fake) = live();
         let read = secrets(&live, &mut fake, 1).await.unwrap();
@@ -308,7 +308,7 @@ async fn a_kubeconfig_in_a_secret_may_only_hold_data() {
         let found = answer.unwrap_err();
         assert_eq!(found.code, cause::CREDENTIALS, "{}", found.text);
         assert!(
-            found.text.starts_with("credentials of m1 cannot be had from Secret durward/m1: "),
+            found.text.starts_with("credentials of m1 cannot be read from Secret durward/m1: "),
             "{}",
             found.text
         );

@@ -142,13 +142,13 @@ async fn every_refusal_has_its_cause_and_its_words() {
             cause::GARBAGE,
             "something else",
         ),
-        (200, json!([1]), cause::GARBAGE, "cannot be understood"),
+        (200, json!([1]), cause::GARBAGE, "cannot be parsed"),
     ] {
         let (live, mut fake) = live();
         let (answer, ()) = tokio::join!(get(&live, shop()), async { fake.next().await.json(code, &body) });
         let found = answer.unwrap_err();
         assert_eq!(found.code, expected, "{code} {body}: {}", found.text);
-        assert!(found.text.starts_with("namespaces \"shop\" could not be looked up: "), "{}", found.text);
+        assert!(found.text.starts_with("namespace \"shop\" could not be read: "), "{}", found.text);
         assert!(found.text.contains(words), "{}", found.text);
     }
 }

@@ -110,7 +110,7 @@ async fn a_page_with_more_objects_than_requested_is_garbage() {
         assert_eq!(listed(limit, Part::Metadata, page(most)).await.unwrap().objects.len(), most);
         let refused = listed(limit, Part::Metadata, page(most + 1)).await.unwrap_err();
         assert_eq!(refused.code, cause::GARBAGE);
-        let words = format!("more than the {limit} objects that were asked for");
+        let words = format!("more than the {limit} requested objects");
         assert!(refused.text.contains(&words), "{}", refused.text);
     }
 }
@@ -133,7 +133,7 @@ async fn an_exhausted_budget_fails_long_answers_and_no_short_ones() {
         let (short, ()) = tokio::join!(asking(), async { fake.next().await.bytes(200, page(10_000)) });
         let long = long.unwrap_err();
         assert_eq!(long.code, cause::OVERLOADED);
-        assert!(long.text.contains("no room left"), "{}", long.text);
+        assert!(long.text.contains("no memory left"), "{}", long.text);
         assert_eq!(short.unwrap().objects.len(), 1);
         drop(hanging);
         super::fake::settled().await;

@@ -291,7 +291,7 @@ async fn refusals_of_karmada_and_of_members_are_distinguished() {
                 json!({"name": "durward", "kind": "users"}),
             ),
             cause::FORBIDDEN,
-            "Karmada may not impersonate Durward's user in m1",
+            "Karmada isn't allowed to impersonate Durward's user in m1",
         ),
         (
             403,
@@ -326,19 +326,19 @@ async fn refusals_of_karmada_and_of_members_are_distinguished() {
             404,
             "<html>nothing here</html>".to_owned(),
             cause::GARBAGE,
-            "m1 answers 404, and not about what was asked: <html>",
+            "m1 answered 404 for another object: <html>",
         ),
         (
             404,
             about(404, "NotFound", "pods \"x\" not found", json!({"name": "x", "kind": "pods"})),
             cause::GARBAGE,
-            "m1 answers 404",
+            "m1 answered 404",
         ),
         (
             404,
             about(404, "NotFound", "no", json!({"name": "m2", "group": KARMADA, "kind": "clusters"})),
             cause::GARBAGE,
-            "m1 answers 404",
+            "m1 answered 404",
         ),
     ])
     .await;
@@ -356,7 +356,7 @@ async fn every_other_refusal_has_its_cause_and_its_words() {
         (401, String::new(), cause::CREDENTIALS, "credentials of m1 are refused"),
         (500, "Unauthorized\n".to_owned(), cause::CREDENTIALS, "credentials of m1 are refused"),
         (500, text(500, "Unauthorized"), cause::CREDENTIALS, "credentials of m1 are refused"),
-        (410, status(410, "Expired", "too old").to_string(), cause::BUSY, "m1 has forgotten"),
+        (410, status(410, "Expired", "too old").to_string(), cause::BUSY, "has expired in m1"),
         (
             429,
             status(429, "TooManyRequests", "slow down").to_string(),
@@ -380,24 +380,24 @@ async fn an_answer_to_another_request_is_garbage_and_never_an_empty_list() {
     for (body, words) in [
         (String::new(), "m1's answer cannot be used: the answer is empty"),
         (" \n".to_owned(), "empty"),
-        ("<html>Log in</html>".to_owned(), "it begins \"<html>Log in</html>\""),
-        ("ok".to_owned(), "cannot be understood"),
-        ("[]".to_owned(), "cannot be understood"),
-        ("{}".to_owned(), "cannot be understood"),
-        (half[..half.len() / 2].to_owned(), "cannot be understood"),
-        (status(404, "NotFound", "no").to_string(), "cannot be understood"),
-        (whole("ServiceList", json!(null)), "no List of pods (v1 ServiceList)"),
-        (whole("ServiceList", json!([])), "no List of pods"),
-        (whole("List", json!([])), "no List of pods"),
-        (whole("Pod", json!([])), "no List of pods"),
+        ("<html>Log in</html>".to_owned(), "it starts with \"<html>Log in</html>\""),
+        ("ok".to_owned(), "cannot be parsed"),
+        ("[]".to_owned(), "cannot be parsed"),
+        ("{}".to_owned(), "cannot be parsed"),
+        (half[..half.len() / 2].to_owned(), "cannot be parsed"),
+        (status(404, "NotFound", "no").to_string(), "cannot be parsed"),
+        (whole("ServiceList", json!(null)), "not a List of pods (v1 ServiceList)"),
+        (whole("ServiceList", json!([])), "not a List of pods"),
+        (whole("List", json!([])), "not a List of pods"),
+        (whole("Pod", json!([])), "not a List of pods"),
         (
             json!({"kind": "PodList", "apiVersion": "v2", "metadata": {"resourceVersion": "1"}, "items": []})
                 .to_string(),
-            "no List of pods",
+            "not a List of pods",
         ),
         (
             json!({"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": []}).to_string(),
-            "no List of pods",
+            "not a List of pods",
         ),
         (
             json!({"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}}).to_string(),
@@ -406,7 +406,7 @@ async fn an_answer_to_another_request_is_garbage_and_never_an_empty_list() {
         (json!({"kind": "PodList", "apiVersion": "v1", "items": []}).to_string(), "missing field `metadata`"),
         (pod_list(&version, &json!([pod("", "shop")])).to_string(), "objects without names"),
         (pod_list(&version, &json!([{"metadata": {}}])).to_string(), "objects without names"),
-        (pod_list(&version, &json!([1])).to_string(), "cannot be understood"),
+        (pod_list(&version, &json!([1])).to_string(), "cannot be parsed"),
         (pod_list(&version, &json!([pod("a", "")])).to_string(), "objects of another namespace (\"\")"),
         (
             pod_list(&version, &json!([pod("a", "shop"), {"metadata": {"name": "b"}}])).to_string(),
@@ -421,11 +421,11 @@ async fn an_answer_to_another_request_is_garbage_and_never_an_empty_list() {
                 "PodList",
                 json!([{"kind": "Service", "apiVersion": "v1", "metadata": {"name": "a", "namespace": "shop"}}]),
             ),
-            "holds something else (v1 Service)",
+            "contains something else (v1 Service)",
         ),
         (
             pod_list(&json!({"resourceVersion": "1", "remainingItemCount": 4}), &json!([])).to_string(),
-            "says that there is more, and not where",
+            "is incomplete and has no continue token",
         ),
     ] {
         let found = listed(200, body.clone()).await.unwrap_err();
@@ -610,7 +610,7 @@ async fn a_request_without_a_permit_is_overloaded_and_single_gets_do_not_wait() 
         let overloaded = live.list(&of, query(&resource, "shop"), deadline).await.unwrap_err();
         assert_eq!(overloaded.code, cause::OVERLOADED);
         assert!(
-            overloaded.text.contains(&format!("has {places} questions under way")),
+            overloaded.text.contains(&format!("has {places} requests in progress")),
             "{}",
             overloaded.text
         );

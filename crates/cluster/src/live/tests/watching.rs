@@ -38,7 +38,7 @@ fn reason(live: &Live) -> (bool, String) {
 async fn fresh_objects_are_returned_without_a_request() {
     let (live, mut fake, _stream) = watched().await;
     assert_eq!(known(&live, &mut fake).await.as_deref(), Some("a"));
-    assert_eq!(reason(&live), (true, "watched, 1 of them, last word 1 s ago".to_owned()));
+    assert_eq!(reason(&live), (true, "watched, 1 objects, last event 1 s ago".to_owned()));
 }
 
 #[tokio::test(start_paused = true)]
@@ -125,7 +125,7 @@ async fn while_the_watch_is_interrupted_the_api_server_is_asked() {
     let answer = asked(&live, &mut fake, |asked| asked.json(200, &namespace("shop", 11, "b"))).await;
     assert_eq!(team(answer).as_deref(), Some("b"));
     let (ok, reason) = reason(&live);
-    assert!(ok && reason.starts_with("the watch is interrupted, last word 1 s ago"), "{reason}");
+    assert!(ok && reason.starts_with("the watch is interrupted, last event 1 s ago"), "{reason}");
     assert!(reason.ends_with("no connection to the API server: connection reset"), "{reason}");
 }
 
@@ -220,10 +220,13 @@ async fn a_list_of_several_pages_is_read_to_its_end() {
     settled().await;
     assert_eq!(
         reason(&live),
-        (true, "the watch is being opened, last word 0 s ago, each look-up asks the API server".to_owned())
+        (
+            true,
+            "the watch is reconnecting, last event 0 s ago, each get is sent to the API server".to_owned()
+        )
     );
     sleep(SETTLE_TIME).await;
-    assert_eq!(reason(&live), (true, "watched, 2 of them, last word 1 s ago".to_owned()));
+    assert_eq!(reason(&live), (true, "watched, 2 objects, last event 1 s ago".to_owned()));
 }
 
 #[tokio::test(start_paused = true)]
@@ -238,7 +241,7 @@ async fn a_list_is_as_old_as_its_first_page() {
     second.json(200, &list(10, "", &[]));
     let _opening = fake.next().await;
     settled().await;
-    assert!(reason(&live).1.contains("last word 80 s ago"), "{}", reason(&live).1);
+    assert!(reason(&live).1.contains("last event 80 s ago"), "{}", reason(&live).1);
     let answer = asked(&live, &mut fake, drop).await;
     assert_eq!(answer.unwrap_err().code, cause::UNREACHABLE);
 }
@@ -277,7 +280,7 @@ async fn a_failed_list_is_reported_and_retried_with_backoff() {
     let _stream = fake.asked(&from(10)).await.stream();
     sleep(SETTLE_TIME).await;
     settled().await;
-    assert_eq!(reason(&live), (true, "watched, 0 of them, last word 1 s ago".to_owned()));
+    assert_eq!(reason(&live), (true, "watched, 0 objects, last event 1 s ago".to_owned()));
 }
 
 #[tokio::test(start_paused = true)]
