@@ -221,10 +221,10 @@ mod tests {
         assert_eq!(
             facts.take(),
             [
-                r#"namespaces "shop" has no labels"#.to_owned(),
-                r#"namespaces "shop" does not exist"#.to_owned(),
+                r#"namespace "shop" has no labels"#.to_owned(),
+                r#"namespace "shop" does not exist"#.to_owned(),
                 "the fleet has m1, m2".to_owned(),
-                r#"m1: namespaces "shop" exists"#.to_owned(),
+                r#"m1: namespace "shop" exists"#.to_owned(),
                 format!("{here}: namespaces are 1 and more"),
                 "m1: namespaces unknown (timeout): no answer".to_owned(),
                 "etcd-0: its status is a, is the leader in term 2".to_owned(),

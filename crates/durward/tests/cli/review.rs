@@ -25,7 +25,7 @@ fn prints_verdict_warnings_facts_and_the_patched_object() {
         "lxcfs-allow.json#1  CREATE Pod shop/plain by ann\n  lxcfs  allow\n",
         "lxcfs  mutate: 3 additions",
         "warning: lxcfs: no files added: namespace \"vault\" enforces Pod Security \"restricted\"",
-        "fact      namespaces \"vault\" has labels",
+        "fact      namespace \"vault\" has labels",
         "policy    enforce; unknown is allow for a user",
         "        - name: lxcfs-meminfo\n          mountPath: /proc/meminfo\n          readOnly: true\n",
     ] {
