@@ -246,8 +246,12 @@ pub(super) fn in_use(
             }
         }
         several => {
+            // The share of two clusters can name both.
+            let is_named = several.iter().filter(|cluster| !cluster.is_local()).count() == 1;
             let message = Message::new(&fit(several.len(), |max| {
-                format!("{text} is still in use in {share}: {}{unchecked}", first_names(config, several, max))
+                let names = first_names(config, several, max);
+                let names = if is_named { String::new() } else { format!(": {names}") };
+                format!("{text} is still in use in {share}{names}{unchecked}")
             }));
             several.iter().take(MAX_LINES).fold(message, |message, cluster| {
                 message.detail(&format!("{}: {}", name(config, cluster), findings(config, cluster)))

@@ -15,7 +15,7 @@ fn objects_in_a_member_deny_deleting_a_propagated_crd(context: &'static TestCont
     // Karmada does not know this object or its namespace.
     let own = m1.namespace("own")?;
     let object = widgets.create_object(&own, "v1", "one")?;
-    let expected = format!("m1 (1 object: {}/one)", own.name());
+    let expected = format!("m1: 1 object ({}/one)", own.name());
     fleet
         .delete(&widgets.path())?
         .denied()?
@@ -37,7 +37,7 @@ fn objects_on_the_control_plane_deny_deleting_a_crd(context: &'static TestContex
     widgets.create_in(fleet.karmada())?;
     let shop = fleet.namespace("shop")?;
     let object = widgets.create_object(&shop, "v1", "one")?;
-    let expected = format!("the control plane (1 object: {}/one)", shop.name());
+    let expected = format!("the control plane: 1 object ({}/one)", shop.name());
     fleet.delete(&widgets.path())?.denied()?.with_message(&[&expected])?;
     exists(fleet.karmada(), &object)?;
     remove(fleet.karmada(), &object)?;

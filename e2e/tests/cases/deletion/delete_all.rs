@@ -36,7 +36,7 @@ fn deleting_all_namespaces_judges_each_one(context: &'static TestContext) -> Res
         denied(name, "is part of Karmada")?;
     }
     for member in fleet.members() {
-        let words = format!("holds all that Karmada has brought to {}", member.name());
+        let words = format!("is Karmada's work queue for member cluster {}", member.name());
         denied(&format!("karmada-es-{}", member.name()), &words)?;
     }
     denied(used.name(), "m3: 1 pod (web)")?;

@@ -131,7 +131,7 @@ fn an_unplaced_resource_template_denies_the_deletion(context: &'static TestConte
     let fleet = shared(context)?;
     let (shop, path) = fleet.new_namespace("shop")?;
     let template = create(&shop, "apps/v1/deployments", &deployment("web", 0))?;
-    fleet.delete(&path)?.denied()?.with_message(&["the control plane (1 deployment: web)"])?;
+    fleet.delete(&path)?.denied()?.with_message(&["the control plane: 1 Deployment (web)"])?;
     exists(fleet.karmada(), &path)?;
     remove(fleet.karmada(), &template)?;
     fleet.delete(&path)?.allowed()?;

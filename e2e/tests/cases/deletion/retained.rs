@@ -19,7 +19,7 @@ fn preserve_on_deletion_does_not_allow_the_deletion(context: &'static TestContex
     propagate(&shop, "web", true)?;
     let m1 = fleet.member("m1")?;
     fleet.await_propagated(m1, &web)?;
-    let words = ["the control plane (1 deployment: web)", "m1: 1 deployment (web)"];
+    let words = ["the control plane: 1 Deployment (web)", "m1: 1 Deployment (web)"];
     fleet.delete(&path)?.denied()?.with_message(&words)?.with_cause("m1", "InUse")?;
     exists(m1, &web)?;
     // The denial was right: the Deployment is deleted.

@@ -1,4 +1,4 @@
-//! What the reader of a denial can do next, and what only the operator of Durward can do.
+//! Computes the next steps of a denial: for its reader, and for the operator of Durward.
 
 use std::collections::BTreeSet;
 use std::time::SystemTime;
