@@ -24,9 +24,6 @@ pub trait GuardKind: Sync {
     /// Returns one sentence about what the guard protects.
     fn summary(&self) -> &'static str;
 
-    /// Returns the user's page: the README of the guard's directory.
-    fn page(&self) -> &'static str;
-
     /// Reads the guard's section. `namespace` is the namespace of Durward. The section collects the problems; a caller that
     /// finds some drops the result. Callers pass an empty section to learn the keys.
     fn read(&self, section: &mut Section<'_>, namespace: &str) -> Box<dyn Configured>;

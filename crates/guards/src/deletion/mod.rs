@@ -74,10 +74,6 @@ impl GuardKind for Deletion {
         "Keeps namespaces and CustomResourceDefinitions that are in use in any cluster of the fleet from being deleted."
     }
 
-    fn page(&self) -> &'static str {
-        include_str!("../../../../docs/src/deletion/index.md")
-    }
-
     fn read(&self, section: &mut Section<'_>, namespace: &str) -> Box<dyn Configured> {
         Box::new(config::read(section, DEFAULTS, namespace))
     }

@@ -99,10 +99,6 @@ impl GuardKind for Etcd {
         "Denies deleting or evicting an etcd pod if its cluster would lose quorum. Transfers leadership first."
     }
 
-    fn page(&self) -> &'static str {
-        include_str!("../../../../docs/src/etcd/index.md")
-    }
-
     fn read(&self, section: &mut Section<'_>, namespace: &str) -> Box<dyn Configured> {
         Box::new(Arc::new(config::read(section, DEFAULTS, namespace)))
     }

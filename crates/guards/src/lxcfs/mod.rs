@@ -84,10 +84,6 @@ impl GuardKind for Lxcfs {
         "Mounts LXCFS files into pods that opt in, so that /proc shows the limits of the container."
     }
 
-    fn page(&self) -> &'static str {
-        include_str!("../../../../docs/src/lxcfs/index.md")
-    }
-
     fn read(&self, section: &mut Section<'_>, namespace: &str) -> Box<dyn Configured> {
         Box::new(Arc::new(config::read(section, DEFAULTS, namespace)))
     }
