@@ -166,7 +166,7 @@ fn logs_the_command_that_removes_a_label_that_it_could_not_remove() {
 fn rejects_bad_input_before_it_starts() {
     let node = Node::new("");
     for (line, expected) in [
-        ("label --config durward.yaml --node a/b", "is not the name of a node"),
+        ("label --config durward.yaml --node a/b", "is not a node name"),
         ("label --config durward.yaml", "--node"),
         ("label --config none.yaml --node n1", "none.yaml"),
         ("label --config durward.yaml --node n1 --log-level inof", "inof"),
