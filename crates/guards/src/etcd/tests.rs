@@ -194,7 +194,11 @@ async fn a_learner_is_allowed_and_a_follower_as_configured() {
 #[tokio::test(start_paused = true)]
 async fn after_quorum_loss_dead_members_are_allowed_and_the_others_stay() {
     let fake = || Fake::of(3).down(&["etcd-1", "etcd-2"]).leaderless();
-    assert_ruling(&deleted(&fake(), LEAST, "etcd-2").await, "allow", "the other members may not have quorum");
+    assert_ruling(
+        &deleted(&fake(), LEAST, "etcd-2").await,
+        "allow",
+        "the other members might not have quorum",
+    );
     assert_ruling(&deleted(&fake(), LEAST, "etcd-0").await, "deny", "has already lost quorum");
     // If two know no leader, a third without a response has no quorum.
     let unreachable = |down: &[&str]| {

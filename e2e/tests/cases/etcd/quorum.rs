@@ -130,7 +130,7 @@ fn without_a_quorum_only_members_that_are_down_can_be_deleted(context: &'static 
         denied.with_message(&["has already lost quorum", "still answers"])?;
     }
     for down in [one, other] {
-        delete(&pods, down.name())?.allowed()?.with_warning("the other members may not have quorum")?;
+        delete(&pods, down.name())?.allowed()?.with_warning("the other members might not have quorum")?;
     }
     ensure!(pods.active()? == [left.name()], "{:?}", pods.active()?);
     Ok(())

@@ -53,7 +53,7 @@ pub(super) fn connection_failure(error: &(dyn Error + 'static), at: SocketAddr, 
             return Cause::new(cause::NOT_LISTENING, format!("connection to {at} refused"));
         }
         Some(io::ErrorKind::UnexpectedEof) if is_tls => {
-            let text = format!("{at} ended the TLS handshake; it may not use TLS");
+            let text = format!("{at} ended the TLS handshake; it might not use TLS");
             return Cause::new(cause::TLS, text);
         }
         _ => {}

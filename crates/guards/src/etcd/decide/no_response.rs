@@ -27,7 +27,7 @@ pub(super) fn decide_no_response(
     let others_answer = table.rows.iter().any(Row::answers);
     if why.code == cause::NOT_LISTENING && others_answer && !may_be_needed(input, table, me, quorum) {
         let ruling = messages.allow("nothing listens on its client port");
-        let warning = || messages.warning("the other members may not have quorum");
+        let warning = || messages.warning("the other members might not have quorum");
         return allow(if others_are_quorum { ruling } else { ruling.warn(warning()) });
     }
     // If it leads and answers only the other members, it would be killed without a transfer.

@@ -329,7 +329,7 @@ async fn a_corrupt_alarm_without_a_member_denies_all_members() {
     assert_ruling(
         &deleted(&fake().down(&["etcd-2"]), LEAST, "etcd-2").await,
         "allow",
-        "the other members may not have quorum",
+        "the other members might not have quorum",
     );
     let removed = fake().with(|s| s.members.get_mut("etcd-2").unwrap().cluster = 7);
     assert_ruling(&deleted(&removed, LEAST, "etcd-2").await, "allow", "it belongs to another etcd cluster");

@@ -92,7 +92,7 @@ async fn a_member_that_refuses_connections_stays_while_the_quorum_may_need_it() 
     assert_ruling(&deleted(&slow(), LEAST, "etcd-0").await, "unknown", "etcd-0: not-listening");
     // Members forget a dead leader within an election timeout.
     let dead = slow().with(|s| s.leader = None);
-    assert_ruling(&deleted(&dead, LEAST, "etcd-0").await, "allow", "the other members may not have quorum");
+    assert_ruling(&deleted(&dead, LEAST, "etcd-0").await, "allow", "the other members might not have quorum");
     // One of the other two is leaving, so the quorum may need the third one.
     let leaving = Fake::of(3).down(&["etcd-1"]);
     leaving.mark_deleted("etcd-2");
@@ -285,7 +285,7 @@ async fn failing_reads_do_not_prove_that_a_member_is_gone() {
     assert_ruling(&deleted(&led, LEAST, "etcd-1").await, "unknown", "etcd-1: not-listening");
     // Two of five that refuse connections are not a quorum, but may be one with a third that hangs.
     let five = Fake::of(5).down(&["etcd-1", "etcd-2"]).leaderless();
-    assert_ruling(&deleted(&five, LEAST, "etcd-1").await, "allow", "the other members may not have quorum");
+    assert_ruling(&deleted(&five, LEAST, "etcd-1").await, "allow", "the other members might not have quorum");
     five.set("etcd-3", Reply::Hangs);
     assert_ruling(&deleted(&five, LEAST, "etcd-1").await, "unknown", "etcd-1: not-listening");
     // If two know no leader, no quorum is left.
@@ -293,7 +293,7 @@ async fn failing_reads_do_not_prove_that_a_member_is_gone() {
     assert_ruling(
         &deleted(&leaderless, LEAST, "etcd-1").await,
         "allow",
-        "the other members may not have quorum",
+        "the other members might not have quorum",
     );
 }
 
@@ -326,7 +326,11 @@ async fn a_member_that_refuses_connections_is_allowed_if_others_certainly_are_th
     // It is unhealthy and still in the quorum.
     let behind = four(Reply::Full, ReportedLeader::Consensus)
         .with(|s| s.members.get_mut("etcd-3").unwrap().behind = 9000);
-    assert_ruling(&deleted(&behind, LEAST, "etcd-1").await, "allow", "the other members may not have quorum");
+    assert_ruling(
+        &deleted(&behind, LEAST, "etcd-1").await,
+        "allow",
+        "the other members might not have quorum",
+    );
     // If the kubelet reports that its container is down, no member is asked.
     let crashed = four(Reply::ReadHangs, ReportedLeader::None);
     crashed.set_container("etcd-1", "waiting");
@@ -344,7 +348,7 @@ async fn a_member_that_refuses_connections_is_allowed_if_no_quorum_is_possible()
     assert_ruling(
         &deleted(&two("waiting"), LEAST, "etcd-1").await,
         "allow",
-        "the other members may not have quorum",
+        "the other members might not have quorum",
     );
     // The third member may answer this one.
     assert_ruling(&deleted(&two("running"), LEAST, "etcd-1").await, "unknown", "etcd-1: not-listening");
