@@ -141,9 +141,10 @@ pub(crate) fn run_override(args: &OverrideArgs) -> Outcome {
         resource: resource(group, version, api_kind, plural),
         kind,
         name,
+        is_namespaced,
         annotations: &annotations,
     };
-    change.run(&args.period, is_namespaced.then_some(args.namespace.as_deref()), |object| {
+    change.run(&args.period, args.namespace.as_deref(), |object| {
         format!("{object} annotated; Durward allows its deletion until {until}")
     })
 }
@@ -155,7 +156,8 @@ pub(crate) fn run_acknowledge(args: &AcknowledgeArgs) -> Outcome {
     let annotations = annotations.map_err(|why| refused("acknowledgement", &why))?;
     let until = annotations.last().map(|(_, until)| until.clone()).unwrap_or_default();
     let clusters = resource("cluster.karmada.io", "v1alpha1", "Cluster", "clusters");
-    let change = Change { resource: clusters, kind: "cluster", name, annotations: &annotations };
+    let change =
+        Change { resource: clusters, kind: "cluster", name, is_namespaced: false, annotations: &annotations };
     change.run(&args.period, None, |object| {
         format!("{object} annotated; while it does not answer, it blocks no deletion until {until}")
     })
@@ -183,28 +185,24 @@ struct Change<'c> {
     /// The kind as in kubectl.
     kind: &'c str,
     name: &'c str,
+    is_namespaced: bool,
     annotations: &'c [(&'static str, String)],
 }
 
 impl Change<'_> {
-    /// Prints the command or sets the annotations. `namespace` is `None` for objects without a namespace.
-    fn run(
-        &self,
-        args: &PeriodArgs,
-        namespace: Option<Option<&str>>,
-        done: impl FnOnce(&str) -> String,
-    ) -> Outcome {
+    /// Prints the command or sets the annotations. Without `namespace`, that of the kubeconfig's context applies.
+    fn run(&self, args: &PeriodArgs, namespace: Option<&str>, done: impl FnOnce(&str) -> String) -> Outcome {
         if args.dry_run {
-            output::data(&format!("{}\n", self.command(namespace.flatten())))?;
+            output::data(&format!("{}\n", self.command(namespace)))?;
             return Ok(Exit::Done);
         }
         let access = Access { kubeconfig: args.kubeconfig.clone(), context: args.context.clone() };
         runtime()?.block_on(async {
             let (client, server) = client(&access).await?;
             let api: Api<DynamicObject> = match namespace {
-                Some(Some(namespace)) => Api::namespaced_with(client, namespace, &self.resource),
-                Some(None) => Api::default_namespaced_with(client, &self.resource),
-                None => Api::all_with(client, &self.resource),
+                _ if !self.is_namespaced => Api::all_with(client, &self.resource),
+                Some(namespace) => Api::namespaced_with(client, namespace, &self.resource),
+                None => Api::default_namespaced_with(client, &self.resource),
             };
             let annotations: serde_json::Map<_, _> =
                 self.annotations.iter().map(|(key, value)| ((*key).to_owned(), json!(value))).collect();
@@ -213,11 +211,7 @@ impl Change<'_> {
             let patched = api.patch(self.name, &PatchParams::default(), &patch).await;
             patched.map_err(|error| {
                 let problem = Problem::new(format!("{object} could not be annotated in {server}"));
-                Stop::fault(
-                    problem
-                        .why(error.to_string())
-                        .next(format!("try: {}", self.command(namespace.flatten()))),
-                )
+                Stop::fault(problem.why(error.to_string()).next(format!("try: {}", self.command(namespace))))
             })?;
             output::data(&format!("{}\n", done(&object)))?;
             Ok(Exit::Done)

@@ -1,6 +1,7 @@
 //! The command line: joins the arguments of all commands. Each command owns its arguments and its code.
 
 use std::ffi::OsString;
+use std::fmt::Write as _;
 use std::path::Path;
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
@@ -128,10 +129,11 @@ const GROUPS: [(&str, &[&str]); 4] = [
 fn with_groups(command: clap::Command) -> clap::Command {
     let mut groups = String::new();
     for (title, names) in GROUPS {
-        groups.push_str(&format!("{title}:\n"));
+        // Writing to a `String` cannot fail.
+        let _ = writeln!(groups, "{title}:");
         for inner in names.iter().filter_map(|name| command.find_subcommand(name)) {
             let about = inner.get_about().map(ToString::to_string).unwrap_or_default();
-            groups.push_str(&format!("  {:<12} {about}\n", inner.get_name()));
+            let _ = writeln!(groups, "  {:<12} {about}", inner.get_name());
         }
         groups.push('\n');
     }
@@ -189,9 +191,6 @@ mod tests {
 
     #[test]
     fn help_texts_are_short_and_imperative() {
-        const TEXT: usize = 70;
-        let descriptive =
-            ["Prints", "Shows", "Tells", "Lists", "Writes", "Makes", "Runs", "Creates", "The ", "A "];
         fn check(command: &clap::Command, judge: &dyn Fn(String, String)) {
             for inner in command.get_subcommands().filter(|c| !c.is_hide_set() && c.get_name() != "help") {
                 let name = format!("{} {}", command.get_name(), inner.get_name());
@@ -203,9 +202,11 @@ mod tests {
                 check(inner, judge);
             }
         }
+        let descriptive =
+            ["Prints", "Shows", "Tells", "Lists", "Writes", "Makes", "Runs", "Creates", "The ", "A "];
         let wrong = std::cell::RefCell::new(Vec::new());
         check(&command(Path::new("durward")), &|name, help| {
-            let is_short = (1..=TEXT).contains(&help.chars().count()) && !help.ends_with('.');
+            let is_short = (1..=70).contains(&help.chars().count()) && !help.ends_with('.');
             let begins = help.starts_with(|c: char| c.is_uppercase() || c == '-');
             if !is_short || !begins || descriptive.iter().any(|word| help.starts_with(word)) {
                 wrong.borrow_mut().push(format!("{name}: {help}"));

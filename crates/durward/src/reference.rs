@@ -89,12 +89,13 @@ fn keys(path: &str, all: &[Key], out: &mut String) {
     }
     for key in all {
         let (path, inner) = match &key.shape {
-            Shape::Section(inner) => (full(key), inner),
+            Shape::Section(inner) | Shape::ChoiceOrSection(_, inner) | Shape::TextOrSection(_, inner) => {
+                (full(key), inner)
+            }
             Shape::List(of) => match of.as_ref() {
                 Shape::Section(inner) => (format!("{}[]", full(key)), inner),
                 _ => continue,
             },
-            Shape::ChoiceOrSection(_, inner) | Shape::TextOrSection(_, inner) => (full(key), inner),
             _ => continue,
         };
         if inner.iter().any(|key| key.name == "matchExpressions") && inner.len() == 2 {

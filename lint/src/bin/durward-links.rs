@@ -2,21 +2,20 @@
 //! sites are not followed, because checks need no internet.
 
 use std::collections::HashMap;
+use std::io::{self, Write as _};
 use std::path::{Component, Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::{env, fs};
 
 fn main() -> ExitCode {
-    match dead_links() {
-        Ok(dead) if dead.is_empty() => ExitCode::SUCCESS,
-        Ok(dead) => {
-            dead.iter().for_each(|link| eprintln!("{link}"));
-            ExitCode::FAILURE
-        }
-        Err(error) => {
-            eprintln!("durward-links: {error}");
-            ExitCode::from(2)
-        }
+    let (text, code) = match dead_links() {
+        Ok(dead) if dead.is_empty() => return ExitCode::SUCCESS,
+        Ok(dead) => (dead.join("\n"), ExitCode::FAILURE),
+        Err(error) => (format!("durward-links: {error}"), ExitCode::from(2)),
+    };
+    match writeln!(io::stderr(), "{text}") {
+        Ok(()) => code,
+        Err(_) => ExitCode::from(2),
     }
 }
 
@@ -93,9 +92,14 @@ fn anchors(text: &str) -> Vec<String> {
             _ => None,
         };
         let anchor: String = title.trim().chars().filter_map(kept).collect();
-        let number =
-            (1..).map(|number| format!("{anchor}-{number}")).find(|numbered| !anchors.contains(numbered));
-        anchors.push(if anchors.contains(&anchor) { number.unwrap_or_default() } else { anchor });
+        let is_same = |known: &&String| {
+            known.strip_prefix(&anchor).is_some_and(|rest| {
+                rest.is_empty()
+                    || rest.strip_prefix('-').is_some_and(|number| number.parse::<usize>().is_ok())
+            })
+        };
+        let count = anchors.iter().filter(is_same).count();
+        anchors.push(if count == 0 { anchor } else { format!("{anchor}-{count}") });
     }
     anchors
 }

@@ -49,11 +49,12 @@ fn file(args: &Args) -> Result<String, Stop> {
     let is_etcd = args.guard.iter().any(|guard| guard == "etcd");
     let mut text = HEAD.to_owned();
     for kind in GUARD_KINDS.iter().filter(|kind| args.guard.iter().any(|guard| guard == kind.name())) {
-        text.push_str(&match kind.name() {
+        let section = match kind.name() {
             "deletion" => "  deletion:\n    # One cluster. For Karmada: karmada\n    fleet: none\n    # Or labeled: only objects with the label durward.dev/guard=deletion\n    scope: all\n".to_owned(),
             "etcd" => clusters(args)?,
             name => format!("  {name}: {{}}\n"),
-        });
+        };
+        text.push_str(&section);
     }
     if !is_etcd && (args.namespace.is_some() || args.selector.is_some()) {
         let problem = Problem::new("--namespace and --selector select the pods of an etcd cluster");

@@ -54,7 +54,7 @@ pub(crate) fn run(args: &Command) -> Outcome {
         Command::Schema => output::json(&schema())?,
         Command::Defaults => output::data(&defaults::text())?,
         Command::Check { file, config } => {
-            check(file.as_ref().or(config.as_ref()).map_or(Path::new(""), |path| path))?
+            check(file.as_ref().or(config.as_ref()).map_or(Path::new(""), |path| path))?;
         }
     }
     Ok(Exit::Done)

@@ -37,7 +37,7 @@ pub(crate) fn scope(entry: &WebhookEntry) -> String {
     let mut text = rules.join("; ");
     for (what, selector) in [("objects", &entry.object_selector), ("namespaces", &entry.namespace_selector)] {
         if let Some(labels) = labels(selector) {
-            text.push_str(&format!(", only {what} labeled {labels}"));
+            text.extend([", only ", what, " labeled ", &labels]);
         }
     }
     text

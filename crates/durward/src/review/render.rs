@@ -61,8 +61,7 @@ pub(crate) fn question(one: &Answered) -> String {
 
 fn verdict(one: &Answered, style: Style) -> String {
     match (one.verdict, one.allowed) {
-        ("allow", true) => style.green("allow"),
-        ("not-called", _) => style.green("allow"),
+        ("allow", true) | ("not-called", _) => style.green("allow"),
         ("mutate", _) => style.cyan("mutate"),
         ("deny", false) => style.red("deny"),
         ("deny", true) => style.yellow("allow (mode: audit, would deny)"),

@@ -121,7 +121,7 @@ impl Target {
     /// Reads the target of a review. An error makes the ruling Unknown.
     pub(super) fn read(kind: DeletionKind, request: &Request<'_>) -> Result<Self, Cause> {
         let garbage = |what: String| Cause::new(cause::GARBAGE, format!("invalid admission request: {what}"));
-        let missing = |what: &str| garbage(format!("{what}"));
+        let missing = |what: &str| garbage(what.to_owned());
         let old = request.old_object.as_ref().ok_or_else(|| missing("oldObject is missing"))?;
         if old.raw().shape() != Shape::Object {
             return Err(missing("oldObject is not an object"));
