@@ -63,7 +63,7 @@ lint: lint-language ## Formatting, clippy, rustdoc, language, links between page
 	cargo run -q -p durward-lint --bin durward-links
 	cargo run -q -p durward-lint --bin durward-mutate -- --check mutants/*.txt
 	cargo clippy --workspace --all-targets -- -D warnings
-	RUSTDOCFLAGS="-D warnings" cargo doc -q --workspace --no-deps
+	RUSTDOCFLAGS="-D warnings -A rustdoc::private-intra-doc-links" cargo doc -q --workspace --no-deps
 	@cargo deny --version 2>/dev/null | grep -q ' $(CARGO_DENY)$$' || { echo "lint: installing cargo-deny $(CARGO_DENY) (about a minute, once)"; CARGO_PROFILE_DEV_DEBUG=0 cargo install cargo-deny --debug --locked --version $(CARGO_DENY); }
 	cargo deny check bans licenses sources
 

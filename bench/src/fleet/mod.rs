@@ -1,6 +1,6 @@
 //! Measures the verdict on a namespace in a simulated fleet: its time, CPU time and memory.
 //!
-//! The fleet is in this process. The guard is in a process of its own on the other core ([`client`]), so that time and memory are
+//! The fleet is in this process. The guard is in a process of its own on the other core ([`mod@client`]), so that time and memory are
 //! counted separately. Every figure also checks the verdict and the number of requests.
 
 mod answers;

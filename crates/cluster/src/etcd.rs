@@ -164,17 +164,17 @@ impl fmt::Display for EtcdRequest {
 /// The response of a member: the variant of its request. Callers treat another variant as [`GARBAGE`](super::cause::GARBAGE).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EtcdResponse {
-    /// To [`Question::Status`].
+    /// To [`EtcdRequest::Status`].
     Status(Box<Status>),
-    /// To [`Question::Members`] and [`Question::MembersByQuorum`].
+    /// To [`EtcdRequest::Members`] and [`EtcdRequest::MembersByQuorum`].
     Members(MemberList),
-    /// To [`Question::Alarms`].
+    /// To [`EtcdRequest::Alarms`].
     Alarms(Vec<Alarm>),
-    /// To [`Question::Read`].
+    /// To [`EtcdRequest::Read`].
     Read(Read),
-    /// To [`Question::Health`].
+    /// To [`EtcdRequest::Health`].
     Health(Health),
-    /// To [`Question::Metrics`].
+    /// To [`EtcdRequest::Metrics`].
     Metrics(MemberMetrics),
 }
 
