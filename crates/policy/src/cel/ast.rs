@@ -1,0 +1,115 @@
+//! The syntax tree of an expression.
+//!
+//! Every node has an id, which the checker uses to record types and overloads, and the offset in code points that cel-go prints
+//! in errors about the node.
+
+/// A node.
+#[derive(Clone, Debug)]
+pub(crate) struct Expr {
+    pub(crate) id: usize,
+    pub(crate) offset: usize,
+    pub(crate) kind: Kind,
+}
+
+/// The forms of a node.
+#[derive(Clone, Debug)]
+pub(crate) enum Kind {
+    /// The place of a syntax error.
+    Unspecified,
+    Literal(Literal),
+    Ident(String),
+    Select { operand: Box<Expr>, field: String, test_only: bool },
+    Call { function: String, target: Option<Box<Expr>>, args: Vec<Expr> },
+    List { elements: Vec<Expr>, optional: Vec<bool> },
+    Map(Vec<Entry>),
+    Struct { name: String, fields: Vec<Field> },
+    Comprehension(Box<Comprehension>),
+}
+
+/// A constant.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Literal {
+    Null,
+    Bool(bool),
+    Int(i64),
+    Uint(u64),
+    Double(f64),
+    String(String),
+    Bytes(Vec<u8>),
+}
+
+/// An entry of a map.
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    pub(crate) key: Expr,
+    pub(crate) value: Expr,
+    pub(crate) optional: bool,
+}
+
+/// A field of a struct.
+#[derive(Clone, Debug)]
+pub(crate) struct Field {
+    pub(crate) value: Expr,
+}
+
+/// A loop: the form of `all`, `exists`, `map` and the other macros.
+#[derive(Clone, Debug)]
+pub(crate) struct Comprehension {
+    pub(crate) range: Expr,
+    pub(crate) variable: String,
+    pub(crate) second_variable: Option<String>,
+    pub(crate) accumulator: String,
+    pub(crate) init: Expr,
+    pub(crate) condition: Expr,
+    pub(crate) step: Expr,
+    pub(crate) result: Expr,
+}
+
+impl Expr {
+    /// The dotted name that an expression of identifiers and selections spells.
+    pub(crate) fn qualified_name(&self) -> Option<String> {
+        match &self.kind {
+            Kind::Ident(name) => Some(name.clone()),
+            Kind::Select { operand, field, test_only: false } => Some(format!("{}.{field}", operand.qualified_name()?)),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn is_error(&self) -> bool {
+        matches!(self.kind, Kind::Unspecified)
+    }
+
+    /// Calls `visit` for every node, parents first.
+    pub(crate) fn walk<'e>(&'e self, visit: &mut dyn FnMut(&'e Expr)) {
+        visit(self);
+        match &self.kind {
+            Kind::Unspecified | Kind::Literal(_) | Kind::Ident(_) => {}
+            Kind::Select { operand, .. } => operand.walk(visit),
+            Kind::Call { target, args, .. } => {
+                if let Some(target) = target {
+                    target.walk(visit);
+                }
+                args.iter().for_each(|arg| arg.walk(visit));
+            }
+            Kind::List { elements, .. } => elements.iter().for_each(|element| element.walk(visit)),
+            Kind::Map(entries) => {
+                for entry in entries {
+                    entry.key.walk(visit);
+                    entry.value.walk(visit);
+                }
+            }
+            Kind::Struct { fields, .. } => fields.iter().for_each(|field| field.value.walk(visit)),
+            Kind::Comprehension(comprehension) => {
+                for child in [
+                    &comprehension.range,
+                    &comprehension.init,
+                    &comprehension.condition,
+                    &comprehension.step,
+                    &comprehension.result,
+                ] {
+                    child.walk(visit);
+                }
+            }
+        }
+    }
+}

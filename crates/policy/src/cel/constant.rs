@@ -1,0 +1,93 @@
+//! Values that a program owns.
+
+use super::ast::Literal;
+use crate::value::{Arena, Timestamp, Value};
+
+/// A constant of a program.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Constant {
+    Null,
+    Bool(bool),
+    Int(i64),
+    Uint(u64),
+    Double(f64),
+    String(String),
+    Bytes(Vec<u8>),
+    List(Vec<Constant>),
+    Map(Vec<(Constant, Constant)>),
+    Timestamp(Timestamp),
+    Duration(i64),
+    Type(String),
+    /// An error that evaluating the constant gives.
+    Error(String),
+}
+
+impl Constant {
+    pub(crate) fn literal(literal: &Literal) -> Self {
+        match literal {
+            Literal::Null => Constant::Null,
+            Literal::Bool(value) => Constant::Bool(*value),
+            Literal::Int(value) => Constant::Int(*value),
+            Literal::Uint(value) => Constant::Uint(*value),
+            Literal::Double(value) => Constant::Double(*value),
+            Literal::String(text) => Constant::String(text.clone()),
+            Literal::Bytes(bytes) => Constant::Bytes(bytes.clone()),
+        }
+    }
+
+    /// Copies a value. Values of libraries and optionals are never constant.
+    pub(crate) fn from_value(value: &Value<'_>) -> Option<Self> {
+        Some(match value {
+            Value::Null => Constant::Null,
+            Value::Bool(value) => Constant::Bool(*value),
+            Value::Int(value) => Constant::Int(*value),
+            Value::Uint(value) => Constant::Uint(*value),
+            Value::Double(value) => Constant::Double(*value),
+            Value::String(text) => Constant::String((*text).to_owned()),
+            Value::Bytes(bytes) => Constant::Bytes(bytes.to_vec()),
+            Value::Timestamp(time) => Constant::Timestamp(*time),
+            Value::Duration(nanos) => Constant::Duration(*nanos),
+            Value::Type(name) => Constant::Type((*name).to_owned()),
+            Value::List(_) | Value::Concat(_) => {
+                Constant::List(value.elements().map(|item| Self::from_value(&item)).collect::<Option<_>>()?)
+            }
+            Value::Object(_) | Value::Map(_) => Constant::Map(
+                value
+                    .entries()?
+                    .iter()
+                    .map(|(key, value)| Some((Self::from_value(&key)?, Self::from_value(&value)?)))
+                    .collect::<Option<_>>()?,
+            ),
+            Value::Optional(_) | Value::Opaque(_) | Value::Variables => return None,
+        })
+    }
+
+    /// The constant as a value. Text and bytes are borrowed.
+    pub(crate) fn value<'a>(&'a self, arena: &'a Arena) -> Value<'a> {
+        match self {
+            Constant::Null | Constant::Error(_) => Value::Null,
+            Constant::Bool(value) => Value::Bool(*value),
+            Constant::Int(value) => Value::Int(*value),
+            Constant::Uint(value) => Value::Uint(*value),
+            Constant::Double(value) => Value::Double(*value),
+            Constant::String(text) => Value::String(text),
+            Constant::Bytes(bytes) => Value::Bytes(bytes),
+            Constant::Timestamp(time) => Value::Timestamp(*time),
+            Constant::Duration(nanos) => Value::Duration(*nanos),
+            Constant::Type(name) => Value::Type(name),
+            Constant::List(items) => {
+                if items.is_empty() {
+                    return Value::List(&[]);
+                }
+                let values: Vec<Value<'a>> = items.iter().map(|item| item.value(arena)).collect();
+                Value::List(arena.values(&values))
+            }
+            Constant::Map(entries) => {
+                if entries.is_empty() {
+                    return Value::Object(&[]);
+                }
+                Value::map(arena, entries.iter().map(|(key, value)| (key.value(arena), value.value(arena))).collect())
+            }
+        }
+    }
+}

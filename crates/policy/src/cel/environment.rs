@@ -1,0 +1,198 @@
+//! What an expression can refer to: functions, variables and types.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use super::library::Library;
+use super::parse::Syntax;
+use super::types::Type;
+use crate::release::Release;
+
+/// The fields of a named type.
+pub(crate) type Fields = BTreeMap<String, Type>;
+
+/// Name of the type of `variables`.
+pub(crate) const VARIABLES_TYPE: &str = "kubernetes.variables";
+
+/// The environment of expressions.
+#[derive(Clone)]
+pub(crate) struct Environment {
+    pub(crate) library: Arc<Library>,
+    pub(crate) release: Release,
+    pub(crate) variables: HashMap<String, Type>,
+    pub(crate) structs: HashMap<String, Fields>,
+}
+
+/// Optional variables of the environment of policies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Optional {
+    pub(crate) params: bool,
+    pub(crate) authorizer: bool,
+    /// Whether the policy has variables.
+    pub(crate) variables: bool,
+}
+
+impl Environment {
+    /// The environment of admission policies.
+    pub(crate) fn admission(library: &Arc<Library>, release: Release, optional: Optional) -> Self {
+        let mut variables = HashMap::from([
+            ("object".to_owned(), Type::Dyn),
+            ("oldObject".to_owned(), Type::Dyn),
+            ("namespaceObject".to_owned(), Type::structure("kubernetes.Namespace")),
+            ("request".to_owned(), Type::structure("kubernetes.AdmissionRequest")),
+        ]);
+        if optional.params {
+            variables.insert("params".to_owned(), Type::Dyn);
+        }
+        if optional.authorizer {
+            variables.insert("authorizer".to_owned(), Type::structure("kubernetes.authorization.Authorizer"));
+            let check = Type::structure("kubernetes.authorization.ResourceCheck");
+            variables.insert("authorizer.requestResource".to_owned(), check);
+        }
+        let mut structs = admission_types();
+        if optional.variables {
+            variables.insert("variables".to_owned(), Type::structure(VARIABLES_TYPE));
+            structs.insert(VARIABLES_TYPE.to_owned(), Fields::new());
+        }
+        Self { library: Arc::clone(library), release, variables, structs }
+    }
+
+    pub(crate) fn syntax(&self) -> Syntax {
+        Syntax {
+            escaped_fields: self.release.server >= 37,
+            two_variables: self.library.has(32, 32),
+            sort_by: self.library.has(34, 34),
+        }
+    }
+
+    /// The type that a name denotes as a value: a variable, or a type such as `int`.
+    pub(crate) fn identifier(&self, name: &str) -> Option<Identifier> {
+        let name = name.strip_prefix('.').unwrap_or(name);
+        if let Some(found) = self.variables.get(name) {
+            return Some(Identifier::Variable(found.clone()));
+        }
+        let named = match name {
+            "bool" => Type::Bool,
+            "bytes" => Type::Bytes,
+            "double" => Type::Double,
+            "google.protobuf.Duration" => Type::Duration,
+            "int" => Type::Int,
+            "list" => Type::list(Type::Dyn),
+            "map" => Type::map(Type::Dyn, Type::Dyn),
+            "null_type" => Type::Null,
+            "string" => Type::String,
+            "google.protobuf.Timestamp" => Type::Timestamp,
+            "type" => return Some(Identifier::Type(Type::Type(None))),
+            "uint" => Type::Uint,
+            "optional_type" => Type::optional(Type::Dyn),
+            "net.IP" => Type::Opaque("net.IP", Arc::new([])),
+            "net.CIDR" => Type::Opaque("net.CIDR", Arc::new([])),
+            "kubernetes.NamedFormat" if self.library.has(31, 31) => Type::structure(name),
+            "kubernetes.Semver" if self.library.has(33, 33) => Type::structure(name),
+            "kubernetes.URL" | "kubernetes.Quantity" => Type::structure(name),
+            _ if self.structs.contains_key(name) || name.starts_with("kubernetes.authorization.") => {
+                if !self.structs.contains_key(name) && !is_authorization_type(name) {
+                    return None;
+                }
+                Type::structure(name)
+            }
+            _ => return None,
+        };
+        Some(Identifier::Type(named))
+    }
+
+    /// The type of a field of a named type. The outer option is absent for types without fields.
+    pub(crate) fn field(&self, structure: &str, field: &str) -> Option<Option<&Type>> {
+        self.structs.get(structure).map(|fields| fields.get(field))
+    }
+}
+
+fn is_authorization_type(name: &str) -> bool {
+    let kind = name.trim_start_matches("kubernetes.authorization.");
+    matches!(kind, "Authorizer" | "PathCheck" | "GroupCheck" | "ResourceCheck" | "Decision")
+}
+
+/// A resolved name.
+pub(crate) enum Identifier {
+    Variable(Type),
+    Type(Type),
+}
+
+fn admission_types() -> HashMap<String, Fields> {
+    let structure = |name: &str| Type::structure(&format!("kubernetes.{name}"));
+    let text = || Type::String;
+    let texts = || Type::list(Type::String);
+    let labels = || Type::map(Type::String, Type::String);
+    let table: Vec<(&str, Vec<(&str, Type)>)> = vec![
+        ("GroupVersionKind", vec![("group", text()), ("version", text()), ("kind", text())]),
+        ("GroupVersionResource", vec![("group", text()), ("version", text()), ("resource", text())]),
+        (
+            "UserInfo",
+            vec![("username", text()), ("uid", text()), ("groups", texts()), ("extra", Type::map(Type::String, texts()))],
+        ),
+        (
+            "AdmissionRequest",
+            vec![
+                ("kind", structure("GroupVersionKind")),
+                ("resource", structure("GroupVersionResource")),
+                ("subResource", text()),
+                ("requestKind", structure("GroupVersionKind")),
+                ("requestResource", structure("GroupVersionResource")),
+                ("requestSubResource", text()),
+                ("name", text()),
+                ("namespace", text()),
+                ("operation", text()),
+                ("userInfo", structure("UserInfo")),
+                ("dryRun", Type::Bool),
+                ("options", Type::Dyn),
+            ],
+        ),
+        ("NamespaceSpec", vec![("finalizers", texts())]),
+        (
+            "NamespaceCondition",
+            vec![
+                ("status", text()),
+                ("type", text()),
+                ("lastTransitionTime", Type::Timestamp),
+                ("message", text()),
+                ("reason", text()),
+            ],
+        ),
+        (
+            "NamespaceStatus",
+            vec![("conditions", Type::list(structure("NamespaceCondition"))), ("phase", text())],
+        ),
+        (
+            "NamespaceMetadata",
+            vec![
+                ("name", text()),
+                ("generateName", text()),
+                ("namespace", text()),
+                ("labels", labels()),
+                ("annotations", labels()),
+                ("UID", text()),
+                ("creationTimestamp", Type::Timestamp),
+                ("deletionGracePeriodSeconds", Type::Int),
+                ("deletionTimestamp", Type::Timestamp),
+                ("generation", Type::Int),
+                ("resourceVersion", text()),
+                ("finalizers", texts()),
+            ],
+        ),
+        (
+            "Namespace",
+            vec![
+                ("metadata", structure("NamespaceMetadata")),
+                ("spec", structure("NamespaceSpec")),
+                ("status", structure("NamespaceStatus")),
+            ],
+        ),
+    ];
+    table
+        .into_iter()
+        .map(|(name, fields)| {
+            let fields = fields.into_iter().map(|(field, type_)| (field.to_owned(), type_)).collect();
+            (format!("kubernetes.{name}"), fields)
+        })
+        .collect()
+}

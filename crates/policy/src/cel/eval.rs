@@ -1,0 +1,574 @@
+//! The evaluator, with run-time cost.
+//!
+//! The cost of a step follows cel-go's cost tracker: an attribute costs 1 and each selection 1, a constant nothing, a new list 10
+//! and a new map 30, and a call what its overload costs. A call with one or two arguments costs as much if an argument failed,
+//! since cel-go evaluates both arguments first.
+
+use std::collections::BTreeMap;
+
+use super::constant::Constant;
+use super::library::Singleton;
+use super::outcome::{Answers, Cancel, Context, Decision, Fault, Outcome, Query, Unknown, no_such_overload};
+use super::plan::{Attribute, Base, CallNode, Dispatch, Fold, Key, Node};
+use super::select;
+use crate::value::{Arena, Value, equal, format};
+
+/// Cost of a list that is built.
+const NEW_LIST: u64 = 10;
+/// Cost of a map that is built.
+const NEW_MAP: u64 = 30;
+/// Cost units between two questions whether to go on.
+const INTERVAL: u64 = 4_096;
+
+/// Values of the variables of an environment.
+pub(crate) trait Activation<'a> {
+    /// The value of a variable; `None` if the environment has none.
+    fn root(&self, name: &str) -> Option<Outcome<'a>>;
+    /// The value of a field of `variables`, evaluated when it is first used. Its cost is counted by the activation.
+    fn variable(&self, name: &str) -> Option<Outcome<'a>>;
+}
+
+/// What is shared by the expressions of one evaluation.
+#[derive(Clone, Copy)]
+pub(crate) struct Shared<'a, 's> {
+    pub(crate) context: Context<'a>,
+    pub(crate) activation: &'s dyn Activation<'a>,
+    pub(crate) keep_going: &'s dyn Fn() -> bool,
+}
+
+/// Evaluates a program with a limit of cost. Returns the result and the cost.
+pub(crate) fn evaluate<'a>(node: &'a Node, slots: usize, limit: u64, shared: Shared<'a, '_>) -> (Outcome<'a>, u64) {
+    let mut evaluator = Evaluator {
+        shared,
+        cost: 0,
+        limit,
+        next_question: INTERVAL,
+        slots: vec![Slot::Lazy; slots],
+        builders: BTreeMap::new(),
+    };
+    let outcome = evaluator.eval(node);
+    (outcome, evaluator.cost)
+}
+
+/// Evaluates a list or map of constants.
+pub(crate) fn fold(node: Node) -> Node {
+    let constant = {
+        let arena = Arena::new();
+        constant(&node, &arena)
+    };
+    match constant {
+        Some(constant) => Node::Constant(constant),
+        None => node,
+    }
+}
+
+/// Evaluates a conversion of a constant. Its error is an error of the program.
+pub(crate) fn fold_call(node: Node) -> Result<Node, String> {
+    let constant = {
+        let arena = Arena::new();
+        constant(&node, &arena)
+    };
+    match constant {
+        Some(Constant::Error(message)) => Err(message),
+        Some(constant) => Ok(Node::Constant(constant)),
+        None => Ok(node),
+    }
+}
+
+fn constant(node: &Node, arena: &Arena) -> Option<Constant> {
+    let context = Context { arena, answers: &Nothing };
+    let shared = Shared { context, activation: &Nothing, keep_going: &|| true };
+    match evaluate(node, 0, u64::MAX, shared).0 {
+        Ok(value) => Constant::from_value(&value),
+        Err(Fault::Error(message)) => Some(Constant::Error(message.to_owned())),
+        Err(_) => None,
+    }
+}
+
+/// Constants refer to nothing.
+struct Nothing;
+
+impl Answers for Nothing {
+    fn decision(&self, _: &Query<'_>) -> Option<Decision> {
+        None
+    }
+}
+
+impl<'a> Activation<'a> for Nothing {
+    fn root(&self, _: &str) -> Option<Outcome<'a>> {
+        None
+    }
+
+    fn variable(&self, _: &str) -> Option<Outcome<'a>> {
+        None
+    }
+}
+
+/// A variable of a loop. Accumulators are evaluated when they are first used.
+#[derive(Clone, Copy)]
+enum Slot<'a> {
+    Lazy,
+    Init(&'a Node),
+    Ready(Outcome<'a>),
+}
+
+struct Evaluator<'a, 's> {
+    shared: Shared<'a, 's>,
+    cost: u64,
+    limit: u64,
+    next_question: u64,
+    slots: Vec<Slot<'a>>,
+    /// Maps that loops build, by the slot of their accumulator.
+    builders: BTreeMap<usize, BTreeMap<MapKey<'a>, Value<'a>>>,
+}
+
+impl<'a> Evaluator<'a, '_> {
+    fn charge(&mut self, cost: u64) -> Result<(), Fault<'a>> {
+        self.cost = self.cost.saturating_add(cost);
+        if self.cost > self.limit {
+            return Err(Fault::Cancelled(Cancel::Cost));
+        }
+        if self.cost >= self.next_question {
+            self.next_question = self.cost.saturating_add(INTERVAL);
+            if !(self.shared.keep_going)() {
+                return Err(Fault::Cancelled(Cancel::Interrupted));
+            }
+        }
+        Ok(())
+    }
+
+    fn error(&self, message: &str) -> Outcome<'a> {
+        self.shared.context.error(message)
+    }
+
+    fn eval(&mut self, node: &'a Node) -> Outcome<'a> {
+        match node {
+            Node::Constant(Constant::Error(message)) => Err(Fault::Error(message)),
+            Node::Constant(constant) => Ok(constant.value(self.shared.context.arena)),
+            Node::Attribute(attribute) => self.attribute(attribute),
+            Node::And(terms) => self.logic(terms, false),
+            Node::Or(terms) => self.logic(terms, true),
+            Node::Equal { args, negated } => self.equal(args, *negated),
+            Node::Call(call) => self.call(call),
+            Node::OptionalOr { args, unwraps } => self.optional_or(args, *unwraps),
+            Node::InSet { value, set } => {
+                let value = self.eval(value)?;
+                let arena = self.shared.context.arena;
+                Ok(Value::Bool(set.iter().any(|element| equal(&element.value(arena), &value))))
+            }
+            Node::List { elements, optional } => {
+                let result = self.list(elements, optional);
+                self.unless_cancelled(result, NEW_LIST)
+            }
+            Node::Map { entries, optional } => {
+                let result = self.map(entries, optional);
+                self.unless_cancelled(result, NEW_MAP)
+            }
+            Node::Fold(fold) => self.fold(fold),
+            Node::MapInsert { slot, accumulator, key, value } => self.map_insert(*slot, accumulator, key.as_deref(), value),
+        }
+    }
+
+    fn unless_cancelled(&mut self, result: Outcome<'a>, cost: u64) -> Outcome<'a> {
+        if !matches!(result, Err(Fault::Cancelled(_))) {
+            self.charge(cost)?;
+        }
+        result
+    }
+
+    /// `&&`, or `||` if `absorbing` is true: one term with that value decides, whatever the others are.
+    fn logic(&mut self, terms: &'a [Node], absorbing: bool) -> Outcome<'a> {
+        let mut error: Option<Fault<'a>> = None;
+        let mut unknown: Option<&'a Unknown<'a>> = None;
+        for term in terms {
+            match self.eval(term) {
+                Ok(Value::Bool(value)) if value == absorbing => return Ok(Value::Bool(absorbing)),
+                Ok(Value::Bool(_)) => {}
+                Ok(_) => error = error.or(Some(no_such_overload())),
+                Err(fault @ Fault::Error(_)) => error = error.or(Some(fault)),
+                Err(Fault::Unknown(found)) => {
+                    unknown = Some(unknown.map_or(found, |known| self.shared.context.merge(known, found)));
+                }
+                Err(cancelled @ Fault::Cancelled(_)) => return Err(cancelled),
+            }
+        }
+        match (unknown, error) {
+            (Some(unknown), _) => Err(Fault::Unknown(unknown)),
+            (None, Some(error)) => Err(error),
+            (None, None) => Ok(Value::Bool(!absorbing)),
+        }
+    }
+
+    /// Evaluates both arguments, even if the first one fails.
+    fn both(&mut self, args: &'a [Node; 2]) -> Result<[Outcome<'a>; 2], Fault<'a>> {
+        let [left, right] = args;
+        let left = cancelled(self.eval(left))?;
+        let right = cancelled(self.eval(right))?;
+        Ok([left, right])
+    }
+
+    fn equal(&mut self, args: &'a [Node; 2], negated: bool) -> Outcome<'a> {
+        let args = self.both(args)?;
+        let result = match &args {
+            [Err(fault), _] | [_, Err(fault)] => Err(*fault),
+            [Ok(left), Ok(right)] => match (left, right) {
+                (Value::Opaque(opaque), other) if !matches!(other, Value::Null) && !opaque.comparable(other) => {
+                    // An error is not true, so `!=` of such values is true.
+                    if negated { Ok(Value::Bool(true)) } else { Err(no_such_overload()) }
+                }
+                _ => Ok(Value::Bool(equal(left, right) != negated)),
+            },
+        };
+        let cost = super::cost::Cost::Compare;
+        let cost = if negated { super::cost::Cost::of_inequality(&args) } else { cost.of_call(&args, &result) };
+        self.charge(cost)?;
+        result
+    }
+
+    fn call(&mut self, call: &'a CallNode) -> Outcome<'a> {
+        let mut args: [Outcome<'a>; 4] = [Ok(Value::Null); 4];
+        let count = call.args.len().min(args.len());
+        for (index, (slot, node)) in args.iter_mut().zip(&call.args).enumerate() {
+            *slot = cancelled(self.eval(node))?;
+            if call.variadic && slot.is_err() {
+                let fault = *slot;
+                if index + 1 == count {
+                    let cost = call.cost.of_call(args.get(..count).unwrap_or_default(), &fault);
+                    self.charge(cost)?;
+                }
+                return fault;
+            }
+        }
+        let args = args.get(..count).unwrap_or_default();
+        let result = self.invoke(call, args);
+        if let Err(Fault::Cancelled(_)) = result {
+            return result;
+        }
+        self.charge(call.cost.of_call(args, &result))?;
+        result
+    }
+
+    fn invoke(&mut self, call: &'a CallNode, args: &[Outcome<'a>]) -> Outcome<'a> {
+        if call.non_strict {
+            return match args.first() {
+                Some(Ok(value @ Value::Bool(_))) => Ok(*value),
+                _ => Ok(Value::Bool(true)),
+            };
+        }
+        let mut values = [Value::Null; 4];
+        for (value, arg) in values.iter_mut().zip(args) {
+            *value = (*arg)?;
+        }
+        let values = values.get(..args.len()).unwrap_or_default();
+        let context = &self.shared.context;
+        if let Some(regex) = &call.regex {
+            return super::library::regex::with_compiled(context, call.function, regex, values);
+        }
+        match &call.dispatch {
+            Dispatch::Singleton(Singleton { call: implementation, accepts }) => match values.first() {
+                Some(first) if !accepts(first) => {
+                    // Strings and times have methods of their own, of which this is none.
+                    if matches!(first, Value::String(_) | Value::Timestamp(_) | Value::Duration(_)) {
+                        return Err(no_such_overload());
+                    }
+                    self.error(&format!("no such overload: {}", call.function))
+                }
+                _ => implementation(context, values),
+            },
+            Dispatch::Overloads { candidates, guarded } => {
+                let accepts = |types: &[super::types::Type]| {
+                    types.len() == values.len()
+                        && (!guarded || types.iter().zip(values).all(|(expected, value)| expected.accepts(value)))
+                };
+                match candidates.iter().find(|candidate| accepts(&candidate.args)) {
+                    Some(candidate) => (candidate.call)(context, values),
+                    None => {
+                        let types: Vec<&str> = values.iter().map(Value::type_name).collect();
+                        self.error(&format!("no such overload: {}({})", call.function, types.join(", ")))
+                    }
+                }
+            }
+        }
+    }
+
+    fn optional_or(&mut self, args: &'a [Node; 2], unwraps: bool) -> Outcome<'a> {
+        let [left, right] = args;
+        match self.eval(left)? {
+            Value::Optional(None) => self.eval(right),
+            Value::Optional(Some(value)) if unwraps => Ok(*value),
+            other => Ok(other),
+        }
+    }
+
+    fn list(&mut self, elements: &'a [Node], optional: &[bool]) -> Outcome<'a> {
+        let mut values = Vec::with_capacity(elements.len());
+        for (index, element) in elements.iter().enumerate() {
+            let value = self.eval(element)?;
+            match (optional.get(index).copied().unwrap_or(false), value) {
+                (false, value) => values.push(value),
+                (true, Value::Optional(None)) => {}
+                (true, Value::Optional(Some(value))) => values.push(*value),
+                (true, other) => {
+                    let text = format::plain(&other);
+                    return self.error(&format!("cannot initialize optional list element from non-optional value {text}"));
+                }
+            }
+        }
+        Ok(self.shared.context.list(&values))
+    }
+
+    fn map(&mut self, entries: &'a [(Node, Node)], optional: &[bool]) -> Outcome<'a> {
+        let mut built: BTreeMap<MapKey<'a>, Value<'a>> = BTreeMap::new();
+        for (index, (key, value)) in entries.iter().enumerate() {
+            let key = MapKey(self.eval(key)?);
+            let value = self.eval(value)?;
+            match (optional.get(index).copied().unwrap_or(false), value) {
+                (false, value) => {
+                    built.insert(key, value);
+                }
+                (true, Value::Optional(None)) => {
+                    built.remove(&key);
+                }
+                (true, Value::Optional(Some(value))) => {
+                    built.insert(key, *value);
+                }
+                (true, other) => {
+                    let (key, text) = (format::plain(&key.0), format::plain(&other));
+                    return self.error(&format!("cannot initialize optional entry '{key}' from non-optional value {text}"));
+                }
+            }
+        }
+        let entries = built.into_iter().map(|(key, value)| (key.0, value)).collect();
+        Ok(Value::map(self.shared.context.arena, entries))
+    }
+
+    /// An attribute as a step: the variable costs 1, unless only presence is asked or a condition chooses it.
+    fn attribute(&mut self, attribute: &'a Attribute) -> Outcome<'a> {
+        let result = self.resolve(attribute);
+        if matches!(result, Err(Fault::Cancelled(_))) {
+            return result;
+        }
+        let conditional = matches!(attribute.base, Base::Conditional(_));
+        match (conditional, attribute.test_only) {
+            (false, false) => self.charge(1)?,
+            (true, true) => self.cost = self.cost.saturating_sub(1),
+            _ => {}
+        }
+        match result {
+            Ok(Value::Optional(value)) if attribute.test_only => Ok(Value::Bool(value.is_some())),
+            other => other,
+        }
+    }
+
+    /// The value of an attribute without the cost of its variable.
+    fn resolve(&mut self, attribute: &'a Attribute) -> Outcome<'a> {
+        let base = match &attribute.base {
+            Base::Local(slot) => self.local(*slot)?,
+            Base::Root(name) => match self.shared.activation.root(name) {
+                Some(outcome) => outcome?,
+                None => return self.error(&format!("no such attribute(s): {name}")),
+            },
+            Base::Node(node) => self.eval(node)?,
+            Base::Conditional(branches) => {
+                let [condition, yes, no] = &**branches;
+                match self.eval(condition)? {
+                    Value::Bool(true) => self.branch(yes)?,
+                    Value::Bool(false) => self.branch(no)?,
+                    _ => return Err(no_such_overload()),
+                }
+            }
+        };
+        self.qualify(base, attribute)
+    }
+
+    fn branch(&mut self, node: &'a Node) -> Outcome<'a> {
+        match node {
+            Node::Attribute(attribute) if !attribute.test_only => self.resolve(attribute),
+            Node::Attribute(attribute) => {
+                let result = self.resolve(attribute)?;
+                Ok(match result {
+                    Value::Optional(value) => Value::Bool(value.is_some()),
+                    other => other,
+                })
+            }
+            node => self.eval(node),
+        }
+    }
+
+    fn local(&mut self, slot: usize) -> Outcome<'a> {
+        match self.slots.get(slot).copied() {
+            Some(Slot::Ready(outcome)) => outcome,
+            Some(Slot::Init(node)) => {
+                let outcome = cancelled(self.eval(node))?;
+                self.set(slot, outcome);
+                outcome
+            }
+            _ => self.error("no such attribute(s)"),
+        }
+    }
+
+    fn set(&mut self, slot: usize, outcome: Outcome<'a>) {
+        if let Some(place) = self.slots.get_mut(slot) {
+            *place = Slot::Ready(outcome);
+        }
+    }
+
+    fn qualify(&mut self, base: Value<'a>, attribute: &'a Attribute) -> Outcome<'a> {
+        let mut object = base;
+        let mut optional = false;
+        if let Value::Optional(inner) = base {
+            let Some(inner) = inner else { return Ok(base) };
+            object = *inner;
+            optional = true;
+        }
+        let last = attribute.qualifiers.len().wrapping_sub(1);
+        for (index, qualifier) in attribute.qualifiers.iter().enumerate() {
+            optional |= qualifier.optional;
+            let test = attribute.test_only && index == last;
+            let key = match &qualifier.key {
+                Key::Constant(constant) => Ok(constant.value(self.shared.context.arena)),
+                Key::Node(Node::Attribute(attribute)) => cancelled(self.resolve(attribute))?,
+                Key::Node(node) => cancelled(self.eval(node))?,
+            };
+            let found = match key {
+                Ok(key) => self.select(object, key, optional || test),
+                Err(fault) => Err(fault),
+            };
+            let present = matches!(found, Ok(Some(_)));
+            if let Err(cancelled @ Fault::Cancelled(_)) = found {
+                return Err(cancelled);
+            }
+            if !optional || present {
+                self.charge(1)?;
+            }
+            let found = found?;
+            object = match (found, optional, test) {
+                (None, true, _) => return Ok(Value::Optional(None)),
+                (found, false, true) => Value::Bool(found.is_some()),
+                (Some(value), ..) => value,
+                (None, false, false) => return self.error("no such key"),
+            };
+        }
+        Ok(if optional { self.shared.context.some(object) } else { object })
+    }
+
+    /// Selects from a value. Absent keys are `None` if presence is asked, and errors otherwise.
+    fn select(&mut self, object: Value<'a>, key: Value<'a>, presence: bool) -> Result<Option<Value<'a>>, Fault<'a>> {
+        if let (Value::Variables, Value::String(name)) = (object, key) {
+            return match self.shared.activation.variable(name) {
+                Some(outcome) => outcome.map(Some),
+                None if presence => Ok(None),
+                None => self.shared.context.error(&format!("no such key: {name}")),
+            };
+        }
+        select::select(&self.shared.context, object, key, presence)
+    }
+
+    fn fold(&mut self, fold: &'a Fold) -> Outcome<'a> {
+        let range = self.eval(&fold.range)?;
+        if let Some(slot) = self.slots.get_mut(fold.slot) {
+            *slot = Slot::Init(&fold.init);
+        }
+        let outer = if fold.builds_map { self.builders.insert(fold.slot, BTreeMap::new()) } else { None };
+        if let Some(entries) = range.entries() {
+            for (key, value) in entries.iter() {
+                if !self.iterate(fold, key, value)? {
+                    break;
+                }
+            }
+        } else if range.is_list() {
+            for (index, element) in range.elements().enumerate() {
+                let index = Value::Int(i64::try_from(index).unwrap_or(i64::MAX));
+                let (first, second) = if fold.two { (index, element) } else { (element, Value::Null) };
+                if !self.iterate(fold, first, second)? {
+                    break;
+                }
+            }
+        } else if fold.two {
+            return self.error(&format!("unsupported comprehension range type: {}", select::go_type(&range)));
+        } else {
+            return self.error(&format!("got '{}', expected iterable type", select::go_type(&range)));
+        }
+        let result = self.eval(&fold.result);
+        if !fold.builds_map {
+            return result.map(|value| value.flatten(self.shared.context.arena));
+        }
+        let built = self.builders.remove(&fold.slot).unwrap_or_default();
+        if let Some(outer) = outer {
+            self.builders.insert(fold.slot, outer);
+        }
+        result.map(|_| Value::map(self.shared.context.arena, built.into_iter().map(|(key, value)| (key.0, value)).collect()))
+    }
+
+    /// One round of a loop. Returns whether the loop goes on.
+    fn iterate(&mut self, fold: &'a Fold, first: Value<'a>, second: Value<'a>) -> Result<bool, Fault<'a>> {
+        self.set(fold.slot + 1, Ok(first));
+        self.set(fold.slot + 2, Ok(second));
+        if let Ok(Value::Bool(false)) = cancelled(self.eval(&fold.condition))? {
+            return Ok(false);
+        }
+        let step = cancelled(self.eval(&fold.step))?;
+        self.set(fold.slot, step);
+        Ok(true)
+    }
+
+    fn map_insert(&mut self, slot: usize, accumulator: &'a Node, key: Option<&'a Node>, value: &'a Node) -> Outcome<'a> {
+        let entries: Vec<(Value<'a>, Value<'a>)> = match key {
+            Some(key) => {
+                self.eval(accumulator)?;
+                let key = self.eval(key)?;
+                vec![(key, cancelled(self.eval(value))?.map_err(|fault| fault)?)]
+            }
+            None => {
+                let accumulator = cancelled(self.eval(accumulator))?;
+                let value = cancelled(self.eval(value))?;
+                if let Some(fault) = accumulator.err().or(value.err()) {
+                    self.charge(1)?;
+                    return Err(fault);
+                }
+                value?.entries().map(|entries| entries.iter().collect()).unwrap_or_default()
+            }
+        };
+        self.charge(1)?;
+        let builder = self.builders.entry(slot).or_default();
+        for (key, value) in entries {
+            if builder.contains_key(&MapKey(key)) {
+                let text = format::plain(&key);
+                return self.error(&format!("insert failed: key {text} already exists"));
+            }
+            builder.insert(MapKey(key), value);
+        }
+        Ok(Value::Object(&[]))
+    }
+}
+
+/// Passes faults on as values, except that evaluation ends.
+fn cancelled<'a>(outcome: Outcome<'a>) -> Result<Outcome<'a>, Fault<'a>> {
+    match outcome {
+        Err(cancelled @ Fault::Cancelled(_)) => Err(cancelled),
+        outcome => Ok(outcome),
+    }
+}
+
+/// A key of a map that is built, in the order of maps.
+struct MapKey<'a>(Value<'a>);
+
+impl Ord for MapKey<'_> {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        crate::value::key_order(&self.0, &other.0)
+    }
+}
+
+impl PartialOrd for MapKey<'_> {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for MapKey<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for MapKey<'_> {}

@@ -1,0 +1,261 @@
+//! Functions of lists: those of Kubernetes and cel-go's extension in version 3.
+
+use std::cmp::Ordering;
+
+use super::operators::{add, is_comparable};
+use super::Library;
+use crate::cel::outcome::{Cancel, Context, Fault, Outcome, no_such_overload};
+use crate::value::{Value, compare, equal};
+
+/// Declares the functions of Kubernetes.
+pub(super) fn declare(library: &mut Library) {
+    for (id, signature) in [
+        ("list_int_is_sorted_bool", "(list(int)).isSorted(): bool"),
+        ("list_uint_is_sorted_bool", "(list(uint)).isSorted(): bool"),
+        ("list_double_is_sorted_bool", "(list(double)).isSorted(): bool"),
+        ("list_bool_is_sorted_bool", "(list(bool)).isSorted(): bool"),
+        ("list_duration_is_sorted_bool", "(list(duration)).isSorted(): bool"),
+        ("list_timestamp_is_sorted_bool", "(list(timestamp)).isSorted(): bool"),
+        ("list_string_is_sorted_bool", "(list(string)).isSorted(): bool"),
+        ("list_bytes_is_sorted_bool", "(list(bytes)).isSorted(): bool"),
+    ] {
+        library.add(id, signature, is_sorted);
+    }
+    library.add("list_int_sum_int", "(list(int)).sum(): int", |context, args| sum(context, args, Value::Int(0)));
+    library.add("list_uint_sum_uint", "(list(uint)).sum(): uint", |context, args| sum(context, args, Value::Uint(0)));
+    library.add("list_double_sum_double", "(list(double)).sum(): double", |context, args| {
+        sum(context, args, Value::Double(0.0))
+    });
+    library.add("list_duration_sum_duration", "(list(duration)).sum(): duration", |context, args| {
+        sum(context, args, Value::Duration(0))
+    });
+    for (id, signature) in [
+        ("list_int_max_int", "(list(int)).max(): int"),
+        ("list_uint_max_uint", "(list(uint)).max(): uint"),
+        ("list_double_max_double", "(list(double)).max(): double"),
+        ("list_bool_max_bool", "(list(bool)).max(): bool"),
+        ("list_duration_max_duration", "(list(duration)).max(): duration"),
+        ("list_timestamp_max_timestamp", "(list(timestamp)).max(): timestamp"),
+        ("list_string_max_string", "(list(string)).max(): string"),
+        ("list_bytes_max_bytes", "(list(bytes)).max(): bytes"),
+    ] {
+        library.add(id, signature, |context, args| extreme(context, args, "max", Ordering::Less));
+    }
+    for (id, signature) in [
+        ("list_int_min_int", "(list(int)).min(): int"),
+        ("list_uint_min_uint", "(list(uint)).min(): uint"),
+        ("list_double_min_double", "(list(double)).min(): double"),
+        ("list_bool_min_bool", "(list(bool)).min(): bool"),
+        ("list_duration_min_duration", "(list(duration)).min(): duration"),
+        ("list_timestamp_min_timestamp", "(list(timestamp)).min(): timestamp"),
+        ("list_string_min_string", "(list(string)).min(): string"),
+        ("list_bytes_min_bytes", "(list(bytes)).min(): bytes"),
+    ] {
+        library.add(id, signature, |context, args| extreme(context, args, "min", Ordering::Greater));
+    }
+    library.add("list_a_index_of_int", "(list(A)).indexOf(A): int", |_, args| match args {
+        [list, item] => Ok(position(list.elements().position(|element| equal(&element, item)))),
+        _ => Err(no_such_overload()),
+    });
+    library.add("list_a_last_index_of_int", "(list(A)).lastIndexOf(A): int", |_, args| match args {
+        [list, item] => {
+            let found = list.elements().enumerate().filter(|(_, element)| equal(element, item)).last();
+            Ok(position(found.map(|(index, _)| index)))
+        }
+        _ => Err(no_such_overload()),
+    });
+}
+
+fn position<'a>(index: Option<usize>) -> Value<'a> {
+    Value::Int(index.and_then(|index| i64::try_from(index).ok()).unwrap_or(-1))
+}
+
+fn is_sorted<'a>(_: &Context<'a>, args: &[Value<'a>]) -> Outcome<'a> {
+    let [list] = args else { return Err(no_such_overload()) };
+    let mut previous: Option<Value<'a>> = None;
+    for next in list.elements() {
+        if !is_comparable(&next) {
+            return Err(no_such_overload());
+        }
+        if let Some(previous) = previous
+            && matches!(compare(&previous, &next), Some(Ok(Ordering::Greater)))
+        {
+            return Ok(Value::Bool(false));
+        }
+        previous = Some(next);
+    }
+    Ok(Value::Bool(true))
+}
+
+fn sum<'a>(context: &Context<'a>, args: &[Value<'a>], zero: Value<'a>) -> Outcome<'a> {
+    let [list] = args else { return Err(no_such_overload()) };
+    list.elements().try_fold(zero, |sum, next| add(context, sum, next))
+}
+
+fn extreme<'a>(context: &Context<'a>, args: &[Value<'a>], name: &str, replaces: Ordering) -> Outcome<'a> {
+    let [list] = args else { return Err(no_such_overload()) };
+    let mut result: Option<Value<'a>> = None;
+    for next in list.elements() {
+        if !is_comparable(&next) {
+            return Err(no_such_overload());
+        }
+        result = Some(match result {
+            Some(best) if !matches!(compare(&best, &next), Some(Ok(ordering)) if ordering == replaces) => best,
+            _ => next,
+        });
+    }
+    match result {
+        Some(value) => Ok(value),
+        None => context.error(&format!("{name} called on empty list")),
+    }
+}
+
+/// Declares the extension.
+pub(super) fn declare_extension(library: &mut Library) {
+    library.add_variadic("list_slice", "(list(T)).slice(int, int): list(T)", slice);
+    library.add("list_flatten", "(list(list(T))).flatten(): list(T)", |context, args| match args {
+        [list] => flatten(context, list, 1),
+        _ => Err(no_such_overload()),
+    });
+    library.add("list_flatten_int", "(list(dyn)).flatten(int): list(dyn)", |context, args| match args {
+        [list, Value::Int(depth)] => flatten(context, list, *depth),
+        _ => Err(no_such_overload()),
+    });
+    library.unguarded("flatten");
+    library.add_singleton(
+        "sort",
+        &[
+            ("list_int_sort", "(list(int)).sort(): list(int)"),
+            ("list_uint_sort", "(list(uint)).sort(): list(uint)"),
+            ("list_double_sort", "(list(double)).sort(): list(double)"),
+            ("list_bool_sort", "(list(bool)).sort(): list(bool)"),
+            ("list_google.protobuf.Duration_sort", "(list(duration)).sort(): list(duration)"),
+            ("list_google.protobuf.Timestamp_sort", "(list(timestamp)).sort(): list(timestamp)"),
+            ("list_string_sort", "(list(string)).sort(): list(string)"),
+            ("list_bytes_sort", "(list(bytes)).sort(): list(bytes)"),
+        ],
+        |context, args| match args {
+            [list] => sort(context, list, list),
+            _ => Err(no_such_overload()),
+        },
+        |value| value.is_list(),
+    );
+    library.add_singleton(
+        "@sortByAssociatedKeys",
+        &[
+            ("list_int_sortByAssociatedKeys", "(list(T)).@sortByAssociatedKeys(list(int)): list(T)"),
+            ("list_uint_sortByAssociatedKeys", "(list(T)).@sortByAssociatedKeys(list(uint)): list(T)"),
+            ("list_double_sortByAssociatedKeys", "(list(T)).@sortByAssociatedKeys(list(double)): list(T)"),
+            ("list_bool_sortByAssociatedKeys", "(list(T)).@sortByAssociatedKeys(list(bool)): list(T)"),
+            (
+                "list_google.protobuf.Duration_sortByAssociatedKeys",
+                "(list(T)).@sortByAssociatedKeys(list(duration)): list(T)",
+            ),
+            (
+                "list_google.protobuf.Timestamp_sortByAssociatedKeys",
+                "(list(T)).@sortByAssociatedKeys(list(timestamp)): list(T)",
+            ),
+            ("list_string_sortByAssociatedKeys", "(list(T)).@sortByAssociatedKeys(list(string)): list(T)"),
+            ("list_bytes_sortByAssociatedKeys", "(list(T)).@sortByAssociatedKeys(list(bytes)): list(T)"),
+        ],
+        |context, args| match args {
+            [list, keys] if keys.is_list() => sort(context, list, keys),
+            _ => Err(no_such_overload()),
+        },
+        |value| value.is_list(),
+    );
+    library.add("lists_range", "lists.range(int): list(int)", range);
+    library.add("list_reverse", "(list(T)).reverse(): list(T)", |context, args| match args {
+        [list] => {
+            let mut values: Vec<_> = list.elements().collect();
+            values.reverse();
+            Ok(context.list(&values))
+        }
+        _ => Err(no_such_overload()),
+    });
+    library.add("list_distinct", "(list(T)).distinct(): list(T)", distinct);
+}
+
+fn slice<'a>(context: &Context<'a>, args: &[Value<'a>]) -> Outcome<'a> {
+    let [list, Value::Int(start), Value::Int(end)] = args else { return Err(no_such_overload()) };
+    let length = list.list_len().unwrap_or(0);
+    let problem = match (usize::try_from(*start), usize::try_from(*end)) {
+        (Ok(from), Ok(to)) if from > to => "start index must be less than or equal to end index".to_owned(),
+        (Ok(_), Ok(to)) if length < to => format!("list is length {length}"),
+        (Ok(from), Ok(to)) => {
+            let values: Vec<_> = list.elements().skip(from).take(to - from).collect();
+            return Ok(context.list(&values));
+        }
+        _ => "negative indexes not supported".to_owned(),
+    };
+    context.error(&format!("cannot slice({start}, {end}), {problem}"))
+}
+
+fn flatten<'a>(context: &Context<'a>, list: &Value<'a>, depth: i64) -> Outcome<'a> {
+    if !list.is_list() {
+        return Err(no_such_overload());
+    }
+    if depth < 0 {
+        return context.error("level must be non-negative");
+    }
+    let mut flat = Vec::new();
+    // Lists that are still to be visited, the next one last, with the levels that are left.
+    let mut stack: Vec<(Value<'a>, i64)> = vec![(*list, depth + 1)];
+    while let Some((value, left)) = stack.pop() {
+        if value.is_list() && left > 0 {
+            let mut inner: Vec<_> = value.elements().map(|element| (element, left - 1)).collect();
+            inner.reverse();
+            stack.extend(inner);
+        } else {
+            flat.push(value);
+        }
+    }
+    Ok(context.list(&flat))
+}
+
+fn sort<'a>(context: &Context<'a>, list: &Value<'a>, keys: &Value<'a>) -> Outcome<'a> {
+    let keys: Vec<Value<'a>> = keys.elements().collect();
+    let values: Vec<Value<'a>> = list.elements().collect();
+    if keys.len() != values.len() {
+        return context.error(&format!(
+            "@sortByAssociatedKeys() expected a list of the same size as the associated keys list, but got {} and {} elements respectively",
+            values.len(),
+            keys.len()
+        ));
+    }
+    let Some(first) = keys.first() else { return Ok(*list) };
+    if !is_comparable(first) {
+        return context.error("list elements must be comparable");
+    }
+    if keys.iter().any(|key| key.type_name() != first.type_name()) {
+        return context.error("list elements must have the same type");
+    }
+    let mut pairs: Vec<(Value<'a>, Value<'a>)> = keys.into_iter().zip(values).collect();
+    pairs.sort_by(|(left, _), (right, _)| match compare(left, right) {
+        Some(Ok(ordering)) => ordering,
+        _ => Ordering::Equal,
+    });
+    let sorted: Vec<_> = pairs.into_iter().map(|(_, value)| value).collect();
+    Ok(context.list(&sorted))
+}
+
+/// Numbers from zero. More than the cost limit allows are not even built.
+fn range<'a>(context: &Context<'a>, args: &[Value<'a>]) -> Outcome<'a> {
+    let [Value::Int(end)] = args else { return Err(no_such_overload()) };
+    if *end > 1_000_000 {
+        return Err(Fault::Cancelled(Cancel::Cost));
+    }
+    let values: Vec<_> = (0..*end).map(Value::Int).collect();
+    Ok(context.list(&values))
+}
+
+fn distinct<'a>(context: &Context<'a>, args: &[Value<'a>]) -> Outcome<'a> {
+    let [list] = args else { return Err(no_such_overload()) };
+    let mut unique: Vec<Value<'a>> = Vec::new();
+    for element in list.elements() {
+        if !unique.iter().any(|other| equal(&element, other)) {
+            unique.push(element);
+        }
+    }
+    Ok(context.list(&unique))
+}

@@ -1,0 +1,254 @@
+//! Quantities of resources, such as `1.5Gi` or `500m`.
+
+use std::cmp::Ordering;
+
+use super::Library;
+use crate::cel::outcome::{Context, Fault, Outcome, no_such_overload};
+use crate::value::{Opaque, Value};
+
+const FORMAT: &str = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
+const NUMERIC: &str = "unable to parse numeric part of quantity";
+const SUFFIX: &str = "unable to parse quantity's suffix";
+
+/// A quantity: an integer and a decimal exponent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Quantity {
+    value: i128,
+    exponent: i32,
+    /// Whether Go stores it as a big decimal, which is never an integer.
+    big: bool,
+}
+
+impl Quantity {
+    fn int(value: i64) -> Self {
+        Self { value: i128::from(value), exponent: 0, big: false }
+    }
+
+    /// Order of two quantities.
+    pub(crate) fn compare(&self, other: &Quantity) -> Ordering {
+        if let Some((left, right, _)) = align(self, other) {
+            return left.cmp(&right);
+        }
+        // They differ too much to be aligned: signs and numbers of digits decide.
+        let magnitude = |quantity: &Quantity| {
+            let digits = i64::from(quantity.value.unsigned_abs().checked_ilog10().unwrap_or(0));
+            let size = digits + i64::from(quantity.exponent);
+            (quantity.value.signum(), if quantity.value < 0 { -size } else { size })
+        };
+        let (left_sign, left_size) = magnitude(self);
+        let (right_sign, right_size) = magnitude(other);
+        left_sign.cmp(&right_sign).then(if left_sign == 0 { Ordering::Equal } else { left_size.cmp(&right_size) })
+    }
+
+    fn add(&self, other: &Quantity) -> Option<Quantity> {
+        if other.value == 0 {
+            return Some(*self);
+        }
+        if self.value == 0 {
+            return Some(Quantity { big: self.big || other.big, ..*other });
+        }
+        let (left, right, exponent) = align(self, other)?;
+        let value = left.checked_add(right)?;
+        let big = self.big || other.big || i64::try_from(value).is_err();
+        Some(Quantity { value, exponent, big })
+    }
+
+    fn negated(&self) -> Option<Quantity> {
+        Some(Quantity { value: self.value.checked_neg()?, ..*self })
+    }
+
+    fn integer(&self) -> Option<i64> {
+        if self.big || self.exponent < 0 {
+            return None;
+        }
+        let factor = 10i128.checked_pow(u32::try_from(self.exponent).ok()?)?;
+        i64::try_from(self.value.checked_mul(factor)?).ok()
+    }
+
+    fn float(&self) -> f64 {
+        self.value as f64 * 10f64.powi(self.exponent)
+    }
+}
+
+/// Both values with the smaller exponent.
+fn align(left: &Quantity, right: &Quantity) -> Option<(i128, i128, i32)> {
+    let exponent = left.exponent.min(right.exponent);
+    let scaled = |quantity: &Quantity| {
+        if quantity.value == 0 {
+            return Some(0);
+        }
+        let factor = 10i128.checked_pow(quantity.exponent.checked_sub(exponent)?.try_into().ok()?)?;
+        quantity.value.checked_mul(factor)
+    };
+    Some((scaled(left)?, scaled(right)?, exponent))
+}
+
+/// Declares the functions of quantities.
+pub(super) fn declare(library: &mut Library) {
+    library.add("string_to_quantity", "quantity(string): Quantity", |context, args| match args {
+        [Value::String(text)] => match parse(text) {
+            Ok(quantity) => Ok(store(context, quantity)),
+            Err(message) => context.error(message),
+        },
+        _ => Err(no_such_overload()),
+    });
+    library.add("is_quantity_string", "isQuantity(string): bool", |_, args| match args {
+        [Value::String(text)] => Ok(Value::Bool(parse(text).is_ok())),
+        _ => Err(no_such_overload()),
+    });
+    library.add("quantity_sign", "sign(Quantity): int", |_, args| {
+        one(args).map(|quantity| Value::Int(if quantity.value == 0 { 0 } else { quantity.value.signum() as i64 }))
+    });
+    library.add("quantity_is_greater_than", "(Quantity).isGreaterThan(Quantity): bool", |_, args| {
+        two(args).map(|(left, right)| Value::Bool(left.compare(&right).is_gt()))
+    });
+    library.add("quantity_is_less_than", "(Quantity).isLessThan(Quantity): bool", |_, args| {
+        two(args).map(|(left, right)| Value::Bool(left.compare(&right).is_lt()))
+    });
+    library.add("quantity_compare_to", "(Quantity).compareTo(Quantity): int", |_, args| {
+        two(args).map(|(left, right)| Value::Int(left.compare(&right) as i64))
+    });
+    library.add("quantity_get_float", "(Quantity).asApproximateFloat(): double", |_, args| {
+        one(args).map(|quantity| Value::Double(quantity.float()))
+    });
+    library.add("quantity_get_int", "(Quantity).asInteger(): int", |context, args| match one(args)?.integer() {
+        Some(value) => Ok(Value::Int(value)),
+        None => context.error("cannot convert value to integer"),
+    });
+    library.add("quantity_is_integer", "(Quantity).isInteger(): bool", |_, args| {
+        one(args).map(|quantity| Value::Bool(quantity.integer().is_some()))
+    });
+    library.add("quantity_add", "(Quantity).add(Quantity): Quantity", |context, args| sum(context, two(args)?, false));
+    library.add("quantity_add_int", "(Quantity).add(int): Quantity", |context, args| sum(context, two(args)?, false));
+    library.add("quantity_sub", "(Quantity).sub(Quantity): Quantity", |context, args| sum(context, two(args)?, true));
+    library.add("quantity_sub_int", "(Quantity).sub(int): Quantity", |context, args| sum(context, two(args)?, true));
+}
+
+fn store<'a>(context: &Context<'a>, quantity: Quantity) -> Value<'a> {
+    Value::Opaque(context.arena.store(Opaque::Quantity(quantity)))
+}
+
+fn one<'a>(args: &[Value<'a>]) -> Result<Quantity, Fault<'a>> {
+    match args {
+        [Value::Opaque(Opaque::Quantity(quantity))] => Ok(*quantity),
+        _ => Err(no_such_overload()),
+    }
+}
+
+fn two<'a>(args: &[Value<'a>]) -> Result<(Quantity, Quantity), Fault<'a>> {
+    match args {
+        [Value::Opaque(Opaque::Quantity(left)), Value::Opaque(Opaque::Quantity(right))] => Ok((*left, *right)),
+        [Value::Opaque(Opaque::Quantity(left)), Value::Int(right)] => Ok((*left, Quantity::int(*right))),
+        _ => Err(no_such_overload()),
+    }
+}
+
+fn sum<'a>(context: &Context<'a>, (left, right): (Quantity, Quantity), negative: bool) -> Outcome<'a> {
+    let right = if negative { right.negated() } else { Some(right) };
+    match right.and_then(|right| left.add(&right)) {
+        Some(quantity) => Ok(store(context, quantity)),
+        None => context.error("quantity overflow"),
+    }
+}
+
+/// `resource.ParseQuantity`
+fn parse(text: &str) -> Result<Quantity, &'static str> {
+    if text.is_empty() {
+        return Err(FORMAT);
+    }
+    let (negative, unsigned) = match text.strip_prefix('-') {
+        Some(rest) => (true, rest),
+        None => (false, text.strip_prefix('+').unwrap_or(text)),
+    };
+    let digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
+    let stripped = unsigned.trim_start_matches('0');
+    if stripped.is_empty() {
+        return Ok(Quantity::int(0));
+    }
+    let (whole, rest) = stripped.split_at(digits(stripped));
+    let (fraction, suffix) = match rest.strip_prefix('.') {
+        Some(rest) => rest.split_at(digits(rest)),
+        None => ("", rest),
+    };
+    let letters = suffix.bytes().take_while(|byte| b"eEinumkKMGTP".contains(byte)).count();
+    let exponent_part = suffix.get(letters..).unwrap_or_default();
+    if !exponent_part.trim_start_matches(['+', '-']).bytes().all(|byte| byte.is_ascii_digit())
+        || exponent_part.matches(['+', '-']).count() > 1
+    {
+        return Err(FORMAT);
+    }
+    let whole = if whole.is_empty() { "0" } else { whole };
+    // `.` alone has no digit that Go's decimal parser accepts.
+    if unsigned.starts_with('.') && fraction.is_empty() {
+        return Err(NUMERIC);
+    }
+    let (binary, exponent) = interpret(suffix).ok_or(SUFFIX)?;
+    let value: i128 = format!("{whole}{fraction}").parse().map_err(|_| NUMERIC)?;
+    let scale = i32::try_from(fraction.len()).map_err(|_| NUMERIC)?;
+    let length = i32::try_from(whole.len()).unwrap_or(i32::MAX).saturating_add(scale);
+    let quantity = if binary {
+        binary_quantity(value, scale, exponent, length)?
+    } else {
+        decimal_quantity(value, exponent.saturating_sub(scale), length)
+    };
+    if negative { quantity.negated().ok_or(NUMERIC) } else { Ok(quantity) }
+}
+
+/// Small numbers are exact; others are rounded up to a billionth.
+fn decimal_quantity(value: i128, exponent: i32, length: i32) -> Quantity {
+    if length <= 18 && exponent >= -9 {
+        return Quantity { value, exponent, big: false };
+    }
+    round_up(value, exponent)
+}
+
+fn round_up(value: i128, exponent: i32) -> Quantity {
+    if value == 0 || exponent >= -9 {
+        return Quantity { value, exponent, big: true };
+    }
+    let value = match u32::try_from(-9 - exponent).ok().and_then(|excess| 10i128.checked_pow(excess)) {
+        Some(divisor) => value.div_euclid(divisor) + i128::from(value.rem_euclid(divisor) != 0),
+        None => 1,
+    };
+    Quantity { value, exponent: -9, big: true }
+}
+
+fn binary_quantity(value: i128, scale: i32, exponent: i32, length: i32) -> Result<Quantity, &'static str> {
+    let factor = 1i128.checked_shl(u32::try_from(exponent).map_err(|_| SUFFIX)?).ok_or(NUMERIC)?;
+    let product = value.checked_mul(factor).ok_or(NUMERIC)?;
+    let fits = 15 - length - exponent * 3 / 10 - 1 >= 0;
+    if scale == 0 && fits {
+        return Ok(Quantity { value: product, exponent: 0, big: false });
+    }
+    let quantity = round_up(product, -scale);
+    let largest = Quantity { value: i128::from(i64::MAX), exponent: 0, big: true };
+    Ok(if quantity.compare(&largest).is_gt() { largest } else { quantity })
+}
+
+/// Whether a suffix is binary, and its exponent.
+fn interpret(suffix: &str) -> Option<(bool, i32)> {
+    Some(match suffix {
+        "" => (false, 0),
+        "n" => (false, -9),
+        "u" => (false, -6),
+        "m" => (false, -3),
+        "k" => (false, 3),
+        "M" => (false, 6),
+        "G" => (false, 9),
+        "T" => (false, 12),
+        "P" => (false, 15),
+        "E" => (false, 18),
+        "Ki" => (true, 10),
+        "Mi" => (true, 20),
+        "Gi" => (true, 30),
+        "Ti" => (true, 40),
+        "Pi" => (true, 50),
+        "Ei" => (true, 60),
+        _ => {
+            let digits = suffix.strip_prefix(['e', 'E'])?;
+            let exponent: i64 = digits.parse().ok()?;
+            // Go keeps the low 32 bits; such numbers are out of any range.
+            (false, i32::try_from(exponent).ok()?)
+        }
+    })
+}

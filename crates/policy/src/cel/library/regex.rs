@@ -1,0 +1,70 @@
+//! Functions of regular expressions.
+
+use super::Library;
+use crate::cel::outcome::{Context, Outcome, no_such_overload};
+use crate::cel::re2;
+use crate::value::Value;
+
+/// Declares the functions of Kubernetes; `matches` belongs to the base library.
+pub(super) fn declare(library: &mut Library) {
+    library.add("string_find_string", "(string).find(string): string", find);
+    library.add("string_find_all_string", "(string).findAll(string): list(string)", find_all);
+    library.add_variadic("string_find_all_string_int", "(string).findAll(string, int): list(string)", find_all);
+}
+
+/// Compiles a pattern of RE2; the error has Go's text.
+pub(crate) fn compile(pattern: &str) -> Result<::regex::Regex, String> {
+    let translated = re2::translate(pattern).map_err(|error| error.to_string())?;
+    ::regex::RegexBuilder::new(&translated)
+        .build()
+        .map_err(|_| format!("error parsing regexp: expression too large: `{pattern}`"))
+}
+
+/// `matches`
+pub(super) fn matches<'a>(context: &Context<'a>, args: &[Value<'a>]) -> Outcome<'a> {
+    let [Value::String(_), Value::String(pattern)] = args else { return Err(no_such_overload()) };
+    match compile(pattern) {
+        Ok(regex) => with_compiled(context, "matches", &regex, args),
+        Err(message) => context.error(&message),
+    }
+}
+
+fn find<'a>(context: &Context<'a>, args: &[Value<'a>]) -> Outcome<'a> {
+    compile_and_call(context, "find", args)
+}
+
+fn find_all<'a>(context: &Context<'a>, args: &[Value<'a>]) -> Outcome<'a> {
+    compile_and_call(context, "findAll", args)
+}
+
+fn compile_and_call<'a>(context: &Context<'a>, function: &str, args: &[Value<'a>]) -> Outcome<'a> {
+    let Some(Value::String(pattern)) = args.get(1) else { return Err(no_such_overload()) };
+    match compile(pattern) {
+        Ok(regex) => with_compiled(context, function, &regex, args),
+        Err(message) => context.error(&format!("Illegal regex: {message}")),
+    }
+}
+
+/// Calls a function with its compiled pattern.
+pub(crate) fn with_compiled<'a>(
+    context: &Context<'a>,
+    function: &str,
+    regex: &::regex::Regex,
+    args: &[Value<'a>],
+) -> Outcome<'a> {
+    let Some(Value::String(text)) = args.first() else { return Err(no_such_overload()) };
+    match function {
+        "matches" => Ok(Value::Bool(regex.is_match(text))),
+        "find" => Ok(Value::String(regex.find(text).map_or("", |found| found.as_str()))),
+        _ => {
+            let limit = match args.get(2) {
+                None => usize::MAX,
+                Some(Value::Int(limit)) => usize::try_from(*limit).unwrap_or(usize::MAX),
+                Some(_) => return Err(no_such_overload()),
+            };
+            let found: Vec<Value<'a>> =
+                regex.find_iter(text).take(limit).map(|found| Value::String(found.as_str())).collect();
+            Ok(context.list(&found))
+        }
+    }
+}

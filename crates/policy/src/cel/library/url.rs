@@ -1,0 +1,283 @@
+//! URLs, as Go's `net/url` reads them.
+
+use super::Library;
+use crate::cel::outcome::{Context, Fault, Outcome, no_such_overload};
+use crate::value::{Opaque, Value};
+
+/// A parsed URL.
+#[derive(Clone, Copy, Debug)]
+pub struct Url<'a> {
+    /// The URL as Go prints it.
+    pub(crate) text: &'a str,
+    scheme: &'a str,
+    host: &'a str,
+    path: &'a str,
+    query: &'a str,
+}
+
+/// Declares the functions of URLs.
+pub(super) fn declare(library: &mut Library) {
+    library.add("string_to_url", "url(string): URL", |context, args| match args {
+        [Value::String(text)] => convert(context, text),
+        _ => Err(no_such_overload()),
+    });
+    library.add("url_get_scheme", "(URL).getScheme(): string", |_, args| url(args).map(|url| Value::String(url.scheme)));
+    library.add("url_get_host", "(URL).getHost(): string", |_, args| url(args).map(|url| Value::String(url.host)));
+    library.add("url_get_hostname", "(URL).getHostname(): string", |_, args| {
+        url(args).map(|url| Value::String(split_port(url.host).0))
+    });
+    library.add("url_get_port", "(URL).getPort(): string", |_, args| {
+        url(args).map(|url| Value::String(split_port(url.host).1))
+    });
+    library.add("url_get_escaped_path", "(URL).getEscapedPath(): string", |_, args| {
+        url(args).map(|url| Value::String(url.path))
+    });
+    library.add("url_get_query", "(URL).getQuery(): map(string, list(string))", |context, args| {
+        url(args).map(|url| query(context, url.query))
+    });
+    library.add("is_url_string", "isURL(string): bool", |_, args| match args {
+        [Value::String(text)] => Ok(Value::Bool(parse(text, true).is_ok())),
+        _ => Err(no_such_overload()),
+    });
+}
+
+fn url<'a>(args: &[Value<'a>]) -> Result<Url<'a>, Fault<'a>> {
+    match args {
+        [Value::Opaque(Opaque::Url(url))] => Ok(*url),
+        _ => Err(no_such_overload()),
+    }
+}
+
+fn convert<'a>(context: &Context<'a>, text: &str) -> Outcome<'a> {
+    let parsed = parse(text, true).and_then(|_| {
+        let (rest, fragment) = text.split_once('#').unwrap_or((text, ""));
+        let parts = parse(rest, false)?;
+        unescape(fragment, Mode::Path).map(|_| (parts, fragment))
+    });
+    let (parts, fragment) = match parsed {
+        Ok(parsed) => parsed,
+        Err(message) => {
+            let quoted = super::format::quote(text);
+            return context.error(&format!("URL parse error during conversion from string: parse {quoted}: {message}"));
+        }
+    };
+    let mut printed = String::new();
+    if !parts.scheme.is_empty() {
+        printed.push_str(&parts.scheme);
+        printed.push(':');
+    }
+    if !parts.host.is_empty() || parts.authority {
+        printed.push_str("//");
+        printed.push_str(&parts.user);
+        printed.push_str(&parts.host);
+    }
+    printed.push_str(&parts.path);
+    for (sign, part) in [('?', parts.query.as_str()), ('#', fragment)] {
+        if !part.is_empty() {
+            printed.push(sign);
+            printed.push_str(part);
+        }
+    }
+    let arena = context.arena;
+    let url = Url {
+        text: arena.text(&printed),
+        scheme: arena.text(&parts.scheme),
+        host: arena.text(&parts.host),
+        path: arena.text(if parts.opaque { "" } else { &parts.path }),
+        query: arena.text(&parts.query),
+    };
+    Ok(Value::Opaque(arena.store(Opaque::Url(url))))
+}
+
+#[derive(Default)]
+struct Parts {
+    scheme: String,
+    authority: bool,
+    user: String,
+    host: String,
+    /// The path, escaped.
+    path: String,
+    opaque: bool,
+    query: String,
+}
+
+/// The error of `url.ParseRequestURI`, if there is one.
+pub(super) fn request_error(text: &str) -> Option<String> {
+    parse(text, true).err().map(|message| format!("parse {}: {message}", super::format::quote(text)))
+}
+
+fn parse(text: &str, request: bool) -> Result<Parts, String> {
+    if text.bytes().any(|byte| byte < 0x20 || byte == 0x7f) {
+        return Err("net/url: invalid control character in URL".to_owned());
+    }
+    if text.is_empty() && request {
+        return Err("empty url".to_owned());
+    }
+    let mut parts = Parts::default();
+    if text == "*" {
+        parts.path.push('*');
+        return Ok(parts);
+    }
+    let (scheme, rest) = scheme(text)?;
+    parts.scheme = scheme.to_ascii_lowercase();
+    let (mut rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+    parts.query = query.to_owned();
+    if !rest.starts_with('/') {
+        if !parts.scheme.is_empty() {
+            parts.opaque = true;
+            parts.path = rest.to_owned();
+            return Ok(parts);
+        }
+        if request {
+            return Err("invalid URI for request".to_owned());
+        }
+        if rest.split('/').next().is_some_and(|segment| segment.contains(':')) {
+            return Err("first path segment in URL cannot contain colon".to_owned());
+        }
+    }
+    if (!parts.scheme.is_empty() || (!request && !rest.starts_with("///")))
+        && let Some(after) = rest.strip_prefix("//")
+    {
+        let (authority, path) = after.split_at(after.find('/').unwrap_or(after.len()));
+        rest = path;
+        parts.authority = true;
+        let (user, host) = match authority.rsplit_once('@') {
+            Some((user, host)) => (Some(user), host),
+            None => (None, authority),
+        };
+        parts.host = parse_host(host)?;
+        if let Some(user) = user {
+            if !valid_user(user) {
+                return Err("net/url: invalid userinfo".to_owned());
+            }
+            unescape(user, Mode::Path)?;
+            parts.user = format!("{user}@");
+        }
+    }
+    let path = unescape(rest, Mode::Path)?;
+    parts.path = if valid_encoded(rest) { rest.to_owned() } else { escape(&path) };
+    Ok(parts)
+}
+
+fn scheme(text: &str) -> Result<(&str, &str), String> {
+    for (index, byte) in text.bytes().enumerate() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' => {}
+            b'0'..=b'9' | b'+' | b'-' | b'.' if index > 0 => {}
+            b':' if index == 0 => return Err("missing protocol scheme".to_owned()),
+            b':' => return Ok(text.split_at(index)).map(|(scheme, rest)| (scheme, rest.get(1..).unwrap_or_default())),
+            _ => break,
+        }
+    }
+    Ok(("", text))
+}
+
+fn valid_user(user: &str) -> bool {
+    user.chars().all(|next| next.is_ascii_alphanumeric() || "-._:~!$&'()*+,;=%@".contains(next))
+}
+
+fn valid_port(port: &str) -> bool {
+    port.is_empty() || port.strip_prefix(':').is_some_and(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+fn parse_host(host: &str) -> Result<String, String> {
+    let port = if host.starts_with('[') {
+        let Some(end) = host.rfind(']') else { return Err("missing ']' in host".to_owned()) };
+        host.get(end + 1..).unwrap_or_default()
+    } else {
+        host.rfind(':').and_then(|colon| host.get(colon..)).unwrap_or_default()
+    };
+    if !valid_port(port) {
+        return Err(format!("invalid port {} after host", super::format::quote(port)));
+    }
+    unescape(host, Mode::Host)
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Mode {
+    Path,
+    Host,
+    Query,
+}
+
+fn unescape(text: &str, mode: Mode) -> Result<String, String> {
+    let bytes = text.as_bytes();
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while let Some(byte) = bytes.get(at) {
+        match byte {
+            b'%' => {
+                let hex = bytes.get(at + 1..at + 3).and_then(|digits| std::str::from_utf8(digits).ok());
+                let value = hex
+                    .filter(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()))
+                    .and_then(|digits| u8::from_str_radix(digits, 16).ok());
+                let shown = || {
+                    let end = (at + 3).min(bytes.len());
+                    super::format::quote(&String::from_utf8_lossy(bytes.get(at..end).unwrap_or_default()))
+                };
+                let Some(value) = value else { return Err(format!("invalid URL escape {}", shown())) };
+                if mode == Mode::Host && value < 0x80 && hex != Some("25") {
+                    return Err(format!("invalid URL escape {}", shown()));
+                }
+                out.push(value);
+                at += 3;
+                continue;
+            }
+            b'+' if mode == Mode::Query => out.push(b' '),
+            byte if mode == Mode::Host && *byte < 0x80 && !host_character(*byte) => {
+                let shown = super::format::quote(&char::from(*byte).to_string());
+                return Err(format!("invalid character {shown} in host name"));
+            }
+            byte => out.push(*byte),
+        }
+        at += 1;
+    }
+    Ok(String::from_utf8_lossy(&out).into_owned())
+}
+
+fn host_character(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"-_.~!$&'()*+,;=:[]<>\"".contains(&byte)
+}
+
+fn path_character(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"-_.~$&+,/:;=@".contains(&byte)
+}
+
+fn valid_encoded(path: &str) -> bool {
+    path.bytes().all(|byte| path_character(byte) || b"!'()*[]%".contains(&byte))
+}
+
+fn escape(path: &str) -> String {
+    let mut out = String::with_capacity(path.len());
+    for byte in path.bytes() {
+        if path_character(byte) {
+            out.push(char::from(byte));
+        } else {
+            out.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    out
+}
+
+/// Host without brackets, and port.
+fn split_port(host: &str) -> (&str, &str) {
+    let (name, port) = match host.rfind(':') {
+        Some(colon) if valid_port(host.get(colon..).unwrap_or_default()) => host.split_at(colon),
+        _ => (host, ""),
+    };
+    let name = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
+    (name, port.strip_prefix(':').unwrap_or(port))
+}
+
+/// Values by key; parts that cannot be read are left out.
+fn query<'a>(context: &Context<'a>, text: &str) -> Value<'a> {
+    let mut values: std::collections::BTreeMap<String, Vec<Value<'a>>> = std::collections::BTreeMap::new();
+    for part in text.split('&').filter(|part| !part.is_empty() && !part.contains(';')) {
+        let (key, value) = part.split_once('=').unwrap_or((part, ""));
+        if let (Ok(key), Ok(value)) = (unescape(key, Mode::Query), unescape(value, Mode::Query)) {
+            values.entry(key).or_default().push(context.text(&value));
+        }
+    }
+    let entries = values.into_iter().map(|(key, list)| (context.text(&key), context.list(&list))).collect();
+    Value::map(context.arena, entries)
+}

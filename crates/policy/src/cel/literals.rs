@@ -1,0 +1,164 @@
+//! Checks of constants after the type check: durations, times, patterns, format strings, and lists of one type.
+
+use super::ast::{Expr, Kind, Literal};
+use super::check::{Checked, Reference};
+use super::error::Problems;
+use super::library::format::{self, Clause};
+use super::library::regex;
+use super::types::Type;
+use crate::value::number;
+
+/// Checks the constants of a checked expression.
+pub(crate) fn validate(expr: &Expr, checked: &Checked) -> Problems {
+    let mut problems = Problems::default();
+    let mut exempt = Vec::new();
+    expr.walk(&mut |node| {
+        if let Kind::Call { function, target, args } = &node.kind {
+            if function == "format" {
+                for part in target.iter().map(AsRef::as_ref).chain(args) {
+                    part.walk(&mut |inner| exempt.push(inner.id));
+                }
+            }
+            argument(function, args, &mut problems);
+            if let (Some(target), "format") = (target, function.as_str()) {
+                format_call(node, target, args, checked, &mut problems);
+            }
+        }
+    });
+    expr.walk(&mut |node| {
+        if !exempt.contains(&node.id) {
+            aggregate(node, checked, &mut problems);
+        }
+    });
+    problems
+}
+
+/// A constant that is the first argument of a conversion or of `matches`.
+fn argument(function: &str, args: &[Expr], problems: &mut Problems) {
+    let Some(Expr { kind: Kind::Literal(literal), offset, .. }) = args.first() else { return };
+    let valid = match (function, literal) {
+        ("duration", Literal::String(text)) => number::parse_duration(text).is_some(),
+        ("timestamp", Literal::String(text)) => number::parse_timestamp(text)
+            .is_some_and(|time| (number::YEAR_ONE..=number::YEAR_9999).contains(&time.seconds)),
+        ("timestamp", Literal::Int(seconds)) => (number::YEAR_ONE..=number::YEAR_9999).contains(seconds),
+        ("matches", Literal::String(pattern)) => regex::compile(pattern).is_ok(),
+        ("duration", _) => false,
+        _ => true,
+    };
+    if !valid {
+        problems.report(*offset, format!("invalid {function} argument"));
+    }
+}
+
+/// Elements of a list and entries of a map have one type.
+fn aggregate(node: &Expr, checked: &Checked, problems: &mut Problems) {
+    let type_of = |expr: &Expr, optional: bool| {
+        let of = checked.type_of(expr);
+        let unwrapped = if optional { of.parameters().first().map(|inner| (*inner).clone()) } else { None };
+        unwrapped.unwrap_or_else(|| of.clone())
+    };
+    let mut mismatch = |expr: &Expr, expected: &Type, found: &Type| {
+        problems.report(expr.offset, format!("expected type '{expected}' but found '{found}'"));
+    };
+    match &node.kind {
+        Kind::List { elements, optional } => {
+            let mut expected: Option<Type> = None;
+            for (index, element) in elements.iter().enumerate() {
+                let found = type_of(element, optional.get(index).copied().unwrap_or(false));
+                match &expected {
+                    None => expected = Some(found),
+                    Some(expected) if *expected != found => {
+                        mismatch(element, expected, &found);
+                        break;
+                    }
+                    Some(_) => {}
+                }
+            }
+        }
+        Kind::Map(entries) => {
+            let mut expected: Option<(Type, Type)> = None;
+            for entry in entries {
+                let found = (type_of(&entry.key, false), type_of(&entry.value, entry.optional));
+                match &expected {
+                    None => expected = Some(found),
+                    Some((key, value)) => {
+                        if *key != found.0 {
+                            mismatch(&entry.key, key, &found.0);
+                        }
+                        if *value != found.1 {
+                            mismatch(&entry.value, value, &found.1);
+                        }
+                    }
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+/// A constant format string with a list of arguments.
+fn format_call(node: &Expr, target: &Expr, args: &[Expr], checked: &Checked, problems: &mut Problems) {
+    let (Kind::Literal(Literal::String(text)), [Expr { kind: Kind::List { elements, .. }, .. }]) = (&target.kind, args) else {
+        return;
+    };
+    if !matches!(checked.reference(node), Some(Reference::Function { .. })) {
+        return;
+    }
+    let mut place = node.offset;
+    let used = format::parse(text, elements.len(), &mut String::new(), |index, clause| {
+        let Some(element) = elements.get(index) else { return Ok(String::new()) };
+        match refused(clause, element, checked) {
+            None => Ok(String::new()),
+            Some(culprit) => {
+                place = culprit.offset;
+                Err(format::type_error(clause, checked.type_of(culprit).runtime_name()))
+            }
+        }
+    });
+    match used {
+        Err(message) => problems.report(place, message),
+        Ok(used) if elements.len() > used => {
+            let given = elements.len();
+            let message = format!("too many arguments supplied to string.format (expected {used}, got {given})");
+            problems.report(node.offset, message);
+        }
+        Ok(_) => {}
+    }
+}
+
+/// The node that a clause can't format.
+fn refused<'e>(clause: Clause, element: &'e Expr, checked: &Checked) -> Option<&'e Expr> {
+    let of = checked.type_of(element);
+    let accepted = match clause {
+        _ if of.is_dyn() => true,
+        Clause::String => matches!(
+            of,
+            Type::List(_)
+                | Type::Map(_)
+                | Type::Int
+                | Type::Uint
+                | Type::Double
+                | Type::Bool
+                | Type::String
+                | Type::Timestamp
+                | Type::Bytes
+                | Type::Duration
+                | Type::Type(_)
+                | Type::Null
+        ),
+        Clause::Decimal | Clause::Octal => matches!(of, Type::Int | Type::Uint),
+        Clause::Fixed(_) | Clause::Scientific(_) => matches!(of, Type::Double | Type::String),
+        Clause::Binary => matches!(of, Type::Int | Type::Uint | Type::Bool),
+        Clause::Hex(_) => matches!(of, Type::Int | Type::Uint | Type::String | Type::Bytes),
+    };
+    if !accepted {
+        return Some(element);
+    }
+    match (&element.kind, clause) {
+        (Kind::List { elements, .. }, Clause::String) => elements.iter().find_map(|inner| refused(clause, inner, checked)),
+        (Kind::Map(entries), Clause::String) => entries
+            .iter()
+            .find_map(|entry| refused(clause, &entry.key, checked).or_else(|| refused(clause, &entry.value, checked))),
+        _ => None,
+    }
+}

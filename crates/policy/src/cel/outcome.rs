@@ -1,0 +1,119 @@
+//! Results of evaluation: a value, or why there is none.
+
+use crate::value::{Arena, PathCheck, ResourceCheck, Value};
+
+/// Why an expression has no value.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Fault<'a> {
+    /// An error with cel-go's text.
+    Error(&'a str),
+    /// A fact is unknown. `&&` and `||` absorb it like an error.
+    Unknown(&'a Unknown<'a>),
+    /// Evaluation ends here; nothing absorbs this.
+    Cancelled(Cancel),
+}
+
+/// Facts that an expression needs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Unknown<'a> {
+    pub(crate) query: Query<'a>,
+    pub(crate) next: Option<&'a Unknown<'a>>,
+}
+
+/// A fact that only the cluster knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Query<'a> {
+    /// An authorization check of a resource with a verb.
+    Resource(ResourceCheck<'a>, &'a str),
+    /// An authorization check of a path with a verb.
+    Path(PathCheck<'a>, &'a str),
+    /// A variable of the environment, such as `namespaceObject`.
+    Variable(&'a str),
+}
+
+/// Why evaluation was cancelled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cancel {
+    /// The expression cost more than its limit.
+    Cost,
+    /// The caller asked to stop.
+    Interrupted,
+}
+
+impl Cancel {
+    pub(crate) fn message(self) -> &'static str {
+        match self {
+            Cancel::Cost => "operation cancelled: actual cost limit exceeded",
+            Cancel::Interrupted => "operation interrupted",
+        }
+    }
+}
+
+/// The value of an expression, or why it has none.
+pub(crate) type Outcome<'a> = Result<Value<'a>, Fault<'a>>;
+
+/// Answer to an authorization check.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Decision {
+    /// Whether the check was allowed.
+    pub allowed: bool,
+    /// Reason that the authorizer gave.
+    pub reason: String,
+    /// Error of the authorizer.
+    pub error: Option<String>,
+}
+
+/// Source of facts for functions.
+pub(crate) trait Answers {
+    /// The answer to an authorization check, if it is known.
+    fn decision(&self, query: &Query<'_>) -> Option<Decision>;
+}
+
+/// What functions may use besides their arguments.
+#[derive(Clone, Copy)]
+pub(crate) struct Context<'a> {
+    pub(crate) arena: &'a Arena,
+    pub(crate) answers: &'a dyn Answers,
+}
+
+impl<'a> Context<'a> {
+    pub(crate) fn text(&self, text: &str) -> Value<'a> {
+        Value::String(self.arena.text(text))
+    }
+
+    pub(crate) fn error<T>(&self, text: &str) -> Result<T, Fault<'a>> {
+        Err(Fault::Error(self.arena.text(text)))
+    }
+
+    pub(crate) fn list(&self, values: &[Value<'a>]) -> Value<'a> {
+        Value::List(self.arena.values(values))
+    }
+
+    pub(crate) fn some(&self, value: Value<'a>) -> Value<'a> {
+        Value::Optional(Some(self.arena.store(value)))
+    }
+
+    /// The sum of the facts that two faults need.
+    pub(crate) fn merge(&self, first: &'a Unknown<'a>, second: &'a Unknown<'a>) -> &'a Unknown<'a> {
+        let mut merged = first;
+        let mut rest = Some(second);
+        while let Some(unknown) = rest {
+            let mut known = Some(merged);
+            let mut found = false;
+            while let Some(entry) = known {
+                found |= entry.query == unknown.query;
+                known = entry.next;
+            }
+            if !found {
+                merged = self.arena.store(Unknown { query: unknown.query, next: Some(merged) });
+            }
+            rest = unknown.next;
+        }
+        merged
+    }
+}
+
+/// The error of an operator without an overload for its arguments.
+pub(crate) fn no_such_overload<'a>() -> Fault<'a> {
+    Fault::Error("no such overload")
+}

@@ -1,0 +1,364 @@
+//! The program of an expression: attributes with their qualifiers, folded constants and chosen implementations, as cel-go's
+//! planner builds them. What a step costs follows from this form.
+
+use std::sync::Arc;
+
+use super::ast::{Comprehension, Expr, Kind};
+use super::check::{Checked, Reference};
+use super::constant::Constant;
+use super::cost::Cost;
+use super::environment::Environment;
+use super::eval;
+use super::library::{Call, Function, Overload, Singleton, regex};
+use super::types::Type;
+
+/// A step.
+pub(crate) enum Node {
+    Constant(Constant),
+    Attribute(Box<Attribute>),
+    And(Vec<Node>),
+    Or(Vec<Node>),
+    /// `==`, or `!=` if negated.
+    Equal { args: Box<[Node; 2]>, negated: bool },
+    Call(Box<CallNode>),
+    /// `or()`, or `orValue()` if it unwraps.
+    OptionalOr { args: Box<[Node; 2]>, unwraps: bool },
+    /// `in` with a list of constants.
+    InSet { value: Box<Node>, set: Vec<Constant> },
+    List { elements: Vec<Node>, optional: Vec<bool> },
+    Map { entries: Vec<(Node, Node)>, optional: Vec<bool> },
+    Fold(Box<Fold>),
+    /// `cel.@mapInsert` of `transformMap` and `transformMapEntry`: the map that the loop builds is its accumulator.
+    MapInsert { slot: usize, accumulator: Box<Node>, key: Option<Box<Node>>, value: Box<Node> },
+}
+
+/// A variable or value with selections from it.
+pub(crate) struct Attribute {
+    pub(crate) base: Base,
+    pub(crate) qualifiers: Vec<Qualifier>,
+    /// Whether only the presence of the last selection is asked.
+    pub(crate) test_only: bool,
+}
+
+/// What selections start from.
+pub(crate) enum Base {
+    /// A variable of a loop.
+    Local(usize),
+    /// A variable of the environment.
+    Root(String),
+    /// The value of a step.
+    Node(Node),
+    /// `condition ? yes : no`
+    Conditional(Box<[Node; 3]>),
+}
+
+/// A selection.
+pub(crate) struct Qualifier {
+    pub(crate) key: Key,
+    pub(crate) optional: bool,
+}
+
+/// A field, key or index.
+pub(crate) enum Key {
+    Constant(Constant),
+    Node(Node),
+}
+
+/// A call.
+pub(crate) struct CallNode {
+    pub(crate) function: &'static str,
+    pub(crate) args: Vec<Node>,
+    pub(crate) dispatch: Dispatch,
+    pub(crate) cost: Cost,
+    /// Whether a failed argument ends the call before the next argument is evaluated.
+    pub(crate) variadic: bool,
+    /// Whether failed arguments are passed to the implementation.
+    pub(crate) non_strict: bool,
+    /// The compiled pattern, if it is constant.
+    pub(crate) regex: Option<Arc<::regex::Regex>>,
+}
+
+/// How the implementation of a call is found.
+pub(crate) enum Dispatch {
+    /// One implementation that looks at its arguments.
+    Singleton(Singleton),
+    /// The first of these overloads that accepts the arguments.
+    Overloads { candidates: Vec<Candidate>, guarded: bool },
+}
+
+/// An overload that a call can have.
+pub(crate) struct Candidate {
+    pub(crate) args: Vec<Type>,
+    pub(crate) call: Call,
+}
+
+/// A loop.
+pub(crate) struct Fold {
+    pub(crate) range: Node,
+    pub(crate) slot: usize,
+    pub(crate) two: bool,
+    pub(crate) init: Node,
+    pub(crate) condition: Node,
+    pub(crate) step: Node,
+    pub(crate) result: Node,
+    /// Whether the accumulator is a map that the loop builds.
+    pub(crate) builds_map: bool,
+}
+
+/// Plans an expression that was checked. Fails if a constant cannot be converted.
+pub(crate) fn plan(expr: &Expr, checked: &Checked, environment: &Environment) -> Result<(Node, usize), String> {
+    let mut planner = Planner { checked, environment, scopes: Vec::new(), slots: 0 };
+    let node = planner.plan(expr)?;
+    Ok((node, planner.slots))
+}
+
+struct Planner<'e> {
+    checked: &'e Checked,
+    environment: &'e Environment,
+    /// Names of loop variables with their slots; names that are hidden while a result is computed are absent.
+    scopes: Vec<(String, usize)>,
+    slots: usize,
+}
+
+impl Planner<'_> {
+    fn plan(&mut self, expr: &Expr) -> Result<Node, String> {
+        match &expr.kind {
+            Kind::Unspecified | Kind::Struct { .. } => Err("unsupported expr".to_owned()),
+            Kind::Literal(literal) => Ok(Node::Constant(Constant::literal(literal))),
+            Kind::Ident(_) => self.identifier(expr),
+            Kind::Select { operand, field, test_only } => self.select(expr, operand, field, *test_only),
+            Kind::Call { function, target, args } => self.call(expr, function, target.as_deref(), args),
+            Kind::List { elements, optional } => {
+                let elements = self.all(elements)?;
+                let constant = elements.iter().all(|element| matches!(element, Node::Constant(_)));
+                let node = Node::List { elements, optional: optional.clone() };
+                Ok(if constant { eval::fold(node) } else { node })
+            }
+            Kind::Map(entries) => {
+                let mut planned = Vec::with_capacity(entries.len());
+                for entry in entries {
+                    planned.push((self.plan(&entry.key)?, self.plan(&entry.value)?));
+                }
+                let constant = |node: &Node| matches!(node, Node::Constant(_));
+                let is_constant = planned.iter().all(|(key, value)| constant(key) && constant(value));
+                let optional = entries.iter().map(|entry| entry.optional).collect();
+                let node = Node::Map { entries: planned, optional };
+                Ok(if is_constant { eval::fold(node) } else { node })
+            }
+            Kind::Comprehension(comprehension) => self.comprehension(comprehension),
+        }
+    }
+
+    fn all(&mut self, exprs: &[Expr]) -> Result<Vec<Node>, String> {
+        exprs.iter().map(|expr| self.plan(expr)).collect()
+    }
+
+    fn identifier(&mut self, expr: &Expr) -> Result<Node, String> {
+        match self.checked.reference(expr) {
+            Some(Reference::Type(name)) => Ok(Node::Constant(Constant::Type(name.clone()))),
+            Some(Reference::Variable(name)) => {
+                let local = self.scopes.iter().rev().find(|(variable, _)| variable == name);
+                let base = local.map_or_else(|| Base::Root(name.clone()), |(_, slot)| Base::Local(*slot));
+                Ok(attribute(base))
+            }
+            _ => Err("unsupported expr".to_owned()),
+        }
+    }
+
+    fn select(&mut self, expr: &Expr, operand: &Expr, field: &str, test_only: bool) -> Result<Node, String> {
+        if self.checked.reference(expr).is_some() {
+            return self.identifier(expr);
+        }
+        let operand = self.plan(operand)?;
+        let key = Key::Constant(Constant::String(field.to_owned()));
+        let mut attribute = into_attribute(operand);
+        attribute.qualifiers.push(Qualifier { key, optional: false });
+        attribute.test_only |= test_only;
+        Ok(Node::Attribute(Box::new(attribute)))
+    }
+
+    fn call(&mut self, expr: &Expr, name: &str, target: Option<&Expr>, args: &[Expr]) -> Result<Node, String> {
+        let (function_name, overloads, namespaced) = match self.checked.reference(expr) {
+            Some(Reference::Function { name, overloads, namespaced }) => (*name, overloads.clone(), *namespaced),
+            _ => return Err(format!("no such overload: {name}()")),
+        };
+        let mut planned = Vec::with_capacity(args.len() + 1);
+        if let Some(target) = target.filter(|_| !namespaced) {
+            planned.push(self.plan(target)?);
+        }
+        for arg in args {
+            planned.push(self.plan(arg)?);
+        }
+        match function_name {
+            "_&&_" => return Ok(Node::And(planned)),
+            "_||_" => return Ok(Node::Or(planned)),
+            "_==_" | "_!=_" => {
+                let negated = function_name == "_!=_";
+                return pair(planned).map(|args| Node::Equal { args, negated });
+            }
+            "_?:_" | "_?_:_" => {
+                let branches: Box<[Node; 3]> =
+                    Box::new(<[Node; 3]>::try_from(planned).map_err(|_| "no such overload: _?_:_(...)".to_owned())?);
+                return Ok(attribute(Base::Conditional(branches)));
+            }
+            "_[_]" => return pair(planned).map(|args| index(args, false)),
+            "_[?_]" | "_?._" => return pair(planned).map(|args| index(args, true)),
+            "or" | "orValue" if planned.len() == 2 => {
+                let unwraps = function_name == "orValue";
+                return pair(planned).map(|args| Node::OptionalOr { args, unwraps });
+            }
+            "cel.@mapInsert" => return self.map_insert(planned),
+            _ => {}
+        }
+        self.ordinary_call(function_name, &overloads, planned)
+    }
+
+    fn map_insert(&mut self, planned: Vec<Node>) -> Result<Node, String> {
+        let slot = self.scopes.iter().rev().find(|(name, _)| name == "@result").map(|(_, slot)| *slot);
+        let (Some(slot), mut planned) = (slot, planned.into_iter()) else { return Err("unsupported expr".to_owned()) };
+        let (Some(accumulator), Some(first)) = (planned.next(), planned.next()) else {
+            return Err("unsupported expr".to_owned());
+        };
+        let (key, value) = match planned.next() {
+            Some(value) => (Some(Box::new(first)), value),
+            None => (None, first),
+        };
+        Ok(Node::MapInsert { slot, accumulator: Box::new(accumulator), key, value: Box::new(value) })
+    }
+
+    fn ordinary_call(&mut self, name: &'static str, overloads: &[&'static str], args: Vec<Node>) -> Result<Node, String> {
+        let environment = self.environment;
+        let Some(function) = environment.library.find(name) else { return Err(format!("no such overload: {name}()")) };
+        let resolved = match overloads {
+            [id] => Some(*id),
+            _ => None,
+        };
+        if resolved == Some("in_list")
+            && let [_, Node::Constant(Constant::List(items))] = args.as_slice()
+        {
+            if items.is_empty() {
+                return Ok(Node::Constant(Constant::Bool(false)));
+            }
+            if items.iter().all(is_hashable) {
+                let mut args = args.into_iter();
+                if let (Some(value), Some(Node::Constant(Constant::List(set)))) = (args.next(), args.next()) {
+                    return Ok(Node::InSet { value: Box::new(value), set });
+                }
+                return Err("unsupported expr".to_owned());
+            }
+        }
+        let regex = self.compile_pattern(name, resolved, &args)?;
+        let (dispatch, variadic) = dispatch(function, resolved, args.len())?;
+        let variadic = variadic || regex.is_some();
+        let cost = Cost::new(name, resolved.unwrap_or(""), environment.release.server);
+        let constant_argument = matches!(args.as_slice(), [Node::Constant(_)]);
+        let non_strict = name == "@not_strictly_false";
+        let node = Node::Call(Box::new(CallNode { function: name, args, dispatch, cost, variadic, non_strict, regex }));
+        if constant_argument && is_conversion(name) { eval::fold_call(node) } else { Ok(node) }
+    }
+
+    /// Compiles the constant pattern of a regex function. An invalid one is an error of the program.
+    fn compile_pattern(
+        &self,
+        name: &str,
+        overload: Option<&str>,
+        args: &[Node],
+    ) -> Result<Option<Arc<::regex::Regex>>, String> {
+        let is_regex = match name {
+            "matches" => true,
+            "find" | "findAll" => overload.is_some() || args.len() > 1,
+            _ => false,
+        };
+        match args.get(1) {
+            Some(Node::Constant(Constant::String(pattern))) if is_regex => regex::compile(pattern).map(|regex| Some(Arc::new(regex))),
+            _ => Ok(None),
+        }
+    }
+
+    fn comprehension(&mut self, comprehension: &Comprehension) -> Result<Node, String> {
+        let init = self.plan(&comprehension.init)?;
+        let range = self.plan(&comprehension.range)?;
+        // Three slots: accumulator and two variables. They are not reused, so that a program needs no depth.
+        let slot = self.slots;
+        self.slots += 3;
+        let outer = self.scopes.len();
+        self.scopes.push((comprehension.accumulator.clone(), slot));
+        let inner = self.scopes.len();
+        self.scopes.push((comprehension.variable.clone(), slot + 1));
+        if let Some(second) = &comprehension.second_variable {
+            self.scopes.push((second.clone(), slot + 2));
+        }
+        // The accumulator hides variables of the same name.
+        let condition = self.plan(&comprehension.condition)?;
+        let step = self.plan(&comprehension.step)?;
+        self.scopes.truncate(inner);
+        let result = self.plan(&comprehension.result)?;
+        self.scopes.truncate(outer);
+        let builds_map = matches!(&comprehension.init.kind, Kind::Map(entries) if entries.is_empty())
+            && comprehension.accumulator == "@result";
+        let two = comprehension.second_variable.is_some();
+        Ok(Node::Fold(Box::new(Fold { range, slot, two, init, condition, step, result, builds_map })))
+    }
+}
+
+fn attribute(base: Base) -> Node {
+    Node::Attribute(Box::new(Attribute { base, qualifiers: Vec::new(), test_only: false }))
+}
+
+/// The attribute of a step, to which selections can be added.
+fn into_attribute(node: Node) -> Attribute {
+    match node {
+        Node::Attribute(attribute) if !attribute.test_only => *attribute,
+        node => Attribute { base: Base::Node(node), qualifiers: Vec::new(), test_only: false },
+    }
+}
+
+fn index(args: Box<[Node; 2]>, optional: bool) -> Node {
+    let [operand, index] = *args;
+    let mut attribute = into_attribute(operand);
+    let key = match index {
+        Node::Constant(constant) => Key::Constant(constant),
+        node => Key::Node(node),
+    };
+    attribute.qualifiers.push(Qualifier { key, optional });
+    Node::Attribute(Box::new(attribute))
+}
+
+fn pair(planned: Vec<Node>) -> Result<Box<[Node; 2]>, String> {
+    <[Node; 2]>::try_from(planned).map(Box::new).map_err(|_| "no such overload".to_owned())
+}
+
+fn is_hashable(constant: &Constant) -> bool {
+    matches!(
+        constant,
+        Constant::Bool(_) | Constant::Int(_) | Constant::Uint(_) | Constant::Double(_) | Constant::String(_)
+    )
+}
+
+/// Functions that are evaluated while planning if their argument is constant.
+fn is_conversion(name: &str) -> bool {
+    matches!(
+        name,
+        "bool" | "bytes" | "double" | "duration" | "dyn" | "int" | "string" | "timestamp" | "type" | "uint"
+    )
+}
+
+/// The implementations of a call, and whether cel-go evaluates its arguments one by one.
+fn dispatch(function: &Function, resolved: Option<&str>, count: usize) -> Result<(Dispatch, bool), String> {
+    if let Some(singleton) = function.singleton {
+        return Ok((Dispatch::Singleton(singleton), count > 2));
+    }
+    let one = resolved.and_then(|id| function.overloads.iter().find(|overload| overload.id == id));
+    let candidate = |overload: &Overload| Some(Candidate { args: overload.args.clone(), call: overload.call? });
+    let (candidates, variadic): (Vec<Candidate>, bool) = match one {
+        Some(overload) => (candidate(overload).into_iter().collect(), overload.variadic || count > 2),
+        None => {
+            let several = function.overloads.len() > 1;
+            (function.overloads.iter().filter_map(candidate).collect(), several || count > 2)
+        }
+    };
+    if candidates.is_empty() {
+        return Err(format!("no such overload: {}(...)", function.name));
+    }
+    Ok((Dispatch::Overloads { candidates, guarded: function.guarded }, variadic))
+}

@@ -1,0 +1,80 @@
+//! Compilation of an expression in the steps of the API server: parse, check, validate constants, plan.
+
+use super::environment::Environment;
+use super::error::Problems;
+use super::eval::{self, Shared};
+use super::outcome::Outcome;
+use super::plan::{self, Node};
+use super::types::Type;
+use super::{check, literals, parse};
+
+/// A compiled expression.
+pub(crate) struct Program {
+    node: Node,
+    slots: usize,
+    pub(crate) output: Type,
+}
+
+/// Why an expression is refused.
+#[derive(Debug, Clone)]
+pub(crate) enum CompileError {
+    /// Errors with positions.
+    Problems { problems: Problems, source: String },
+    /// A constant that cannot be converted; it has no position.
+    Instantiation(String),
+}
+
+impl CompileError {
+    /// The text that the API server prints.
+    pub(crate) fn message(&self) -> String {
+        match self {
+            CompileError::Problems { problems, source } => format!("compilation failed: {}", problems.display(source)),
+            CompileError::Instantiation(message) => format!("program instantiation failed: {message}"),
+        }
+    }
+
+    /// Line, column (from 1) and text of each error.
+    pub(crate) fn places(&self) -> Vec<(usize, usize, String)> {
+        match self {
+            CompileError::Problems { problems, source } => problems.places(source),
+            CompileError::Instantiation(message) => vec![(1, 1, message.clone())],
+        }
+    }
+}
+
+impl Program {
+    /// Compiles an expression. `accepts` is asked about the type before constants are converted, as the API server does.
+    pub(crate) fn compile(source: &str, environment: &Environment) -> Result<Self, CompileError> {
+        let (expr, checked) = Self::check(source, environment)?;
+        let output = checked.type_of(&expr).clone();
+        let (node, slots) = plan::plan(&expr, &checked, environment).map_err(CompileError::Instantiation)?;
+        Ok(Self { node, slots, output })
+    }
+
+    fn check(source: &str, environment: &Environment) -> Result<(super::ast::Expr, check::Checked), CompileError> {
+        let refuse = |problems: Problems| CompileError::Problems { problems, source: source.to_owned() };
+        let parsed = parse::parse(source, environment.syntax());
+        if !parsed.problems.is_empty() {
+            return Err(refuse(parsed.problems));
+        }
+        let (checked, problems) = check::check(&parsed.expr, parsed.ids, environment);
+        if !problems.is_empty() {
+            return Err(refuse(problems));
+        }
+        let problems = literals::validate(&parsed.expr, &checked);
+        if !problems.is_empty() {
+            return Err(refuse(problems));
+        }
+        Ok((parsed.expr, checked))
+    }
+
+    /// The type of an expression, or why it is refused.
+    pub(crate) fn output_type(source: &str, environment: &Environment) -> Result<Type, CompileError> {
+        Self::check(source, environment).map(|(expr, checked)| checked.type_of(&expr).clone())
+    }
+
+    /// Evaluates the expression. Returns the result and its cost.
+    pub(crate) fn evaluate<'a>(&'a self, limit: u64, shared: Shared<'a, '_>) -> (Outcome<'a>, u64) {
+        eval::evaluate(&self.node, self.slots, limit, shared)
+    }
+}

@@ -1,0 +1,65 @@
+//! Selection of a field, key or index from a value.
+
+use super::outcome::{Context, Fault};
+use crate::value::{Value, format, number};
+
+/// Selects from a value. Absent keys are `None` if presence is asked, and errors otherwise.
+pub(crate) fn select<'a>(
+    context: &Context<'a>,
+    object: Value<'a>,
+    key: Value<'a>,
+    presence: bool,
+) -> Result<Option<Value<'a>>, Fault<'a>> {
+    if !matches!(key, Value::String(_) | Value::Int(_) | Value::Uint(_) | Value::Bool(_) | Value::Double(_)) {
+        return context.error(&format!("invalid qualifier type: {}", go_type(&key)));
+    }
+    if let Some(entries) = object.entries() {
+        return match entries.get(&key) {
+            Some(value) => Ok(Some(value)),
+            None if presence => Ok(None),
+            None => missing_key(context, &key),
+        };
+    }
+    if let Some(len) = object.list_len() {
+        let index = match key {
+            Value::Int(index) => Some(index),
+            Value::Uint(index) => i64::try_from(index).ok(),
+            Value::Double(index) => number::lossless_int(index),
+            other => return context.error(&format!("unsupported index type '{}' in list", other.type_name())),
+        };
+        let Some(index) = index else {
+            return context.error(&format!("unsupported index value {} in list", format::plain(&key)));
+        };
+        return match usize::try_from(index).ok().filter(|index| *index < len).and_then(|index| object.element(index)) {
+            Some(value) => Ok(Some(value)),
+            None if presence => Ok(None),
+            None => context.error(&format!("index out of bounds: {}", format::plain(&key))),
+        };
+    }
+    if presence { Ok(None) } else { missing_key(context, &key) }
+}
+
+fn missing_key<'a, T>(context: &Context<'a>, key: &Value<'a>) -> Result<T, Fault<'a>> {
+    context.error(&format!("no such key: {}", format::plain(key)))
+}
+
+/// Name of a value's type in Go, which a few errors contain.
+pub(crate) fn go_type(value: &Value<'_>) -> &'static str {
+    match value {
+        Value::Null => "types.Null",
+        Value::Bool(_) => "types.Bool",
+        Value::Int(_) => "types.Int",
+        Value::Uint(_) => "types.Uint",
+        Value::Double(_) => "types.Double",
+        Value::String(_) => "types.String",
+        Value::Bytes(_) => "types.Bytes",
+        Value::List(_) => "*types.baseList",
+        Value::Concat(_) => "*types.concatList",
+        Value::Object(_) | Value::Map(_) | Value::Variables => "*types.baseMap",
+        Value::Timestamp(_) => "types.Timestamp",
+        Value::Duration(_) => "types.Duration",
+        Value::Type(_) => "*types.Type",
+        Value::Optional(_) => "*types.Optional",
+        Value::Opaque(_) => "cel.Value",
+    }
+}

@@ -1,0 +1,259 @@
+//! Single expressions in the environment of admission policies.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::cel::environment::{Environment, Optional};
+use crate::cel::eval::{Activation, Shared};
+use crate::cel::library::Library;
+use crate::cel::outcome::{Answers, Cancel, Context, Decision, Fault, Outcome, Query, Unknown};
+use crate::cel::program::{CompileError, Program};
+use crate::release::Release;
+use crate::value::{Arena, Authorizer, GroupCheck, Opaque, ResourceCheck, Value};
+
+/// Cost that one expression can have.
+pub const EXPRESSION_LIMIT: u64 = 1_000_000;
+
+/// The functions of a release. They are built once.
+pub(crate) fn library(release: Release) -> Arc<Library> {
+    static LIBRARIES: Mutex<Option<HashMap<Release, Arc<Library>>>> = Mutex::new(None);
+    let mut libraries = LIBRARIES.lock().unwrap_or_else(PoisonError::into_inner);
+    let known = libraries.get_or_insert_with(HashMap::new);
+    Arc::clone(known.entry(release).or_insert_with(|| Arc::new(Library::new(release))))
+}
+
+/// A compiled expression.
+pub struct Expression {
+    program: Program,
+}
+
+/// An expression that the API server refuses.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{message}")]
+pub struct Refused {
+    /// The API server's text.
+    pub message: String,
+    /// Line, column (from 1) and text of each error.
+    pub places: Vec<(usize, usize, String)>,
+}
+
+impl From<CompileError> for Refused {
+    fn from(error: CompileError) -> Self {
+        Self { message: error.message(), places: error.places() }
+    }
+}
+
+/// Values of the variables of policies. Absent ones are unknown, except `old_object`, which is null.
+#[derive(Clone, Copy, Default)]
+pub struct Variables<'a> {
+    /// `object`
+    pub object: Value<'a>,
+    /// `oldObject`
+    pub old_object: Value<'a>,
+    /// `params`
+    pub params: Option<Value<'a>>,
+    /// `request`
+    pub request: Value<'a>,
+    /// `namespaceObject`
+    pub namespace_object: Option<Value<'a>>,
+}
+
+/// An authorization check that an expression asks for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Check {
+    /// Namespace and name of the service account; the user of the request if absent.
+    pub service_account: Option<(String, String)>,
+    /// The verb.
+    pub verb: String,
+    /// What is accessed.
+    pub target: Target,
+}
+
+/// What an authorization check is about.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Target {
+    /// A URL path.
+    Path(String),
+    /// A resource.
+    Resource {
+        /// API group.
+        group: String,
+        /// Resource.
+        resource: String,
+        /// Subresource, or empty.
+        subresource: String,
+        /// Namespace, or empty.
+        namespace: String,
+        /// Name, or empty.
+        name: String,
+        /// Field selector, or empty.
+        field_selector: String,
+        /// Label selector, or empty.
+        label_selector: String,
+    },
+}
+
+/// A fact that an expression needs.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Need {
+    /// An authorization check.
+    Check(Check),
+    /// A variable, such as `namespaceObject`.
+    Variable(String),
+}
+
+/// Why an expression has no value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// An error with the API server's text.
+    Error(String),
+    /// Facts are unknown.
+    Unknown(Vec<Need>),
+    /// The expression costs too much.
+    TooExpensive,
+    /// The caller asked to stop.
+    Interrupted,
+}
+
+impl Expression {
+    /// Compiles an expression with all optional variables.
+    pub fn compile(source: &str, release: Release) -> Result<Self, Refused> {
+        let optional = Optional { params: true, authorizer: true, variables: false };
+        let environment = Environment::admission(&library(release), release, optional);
+        Ok(Self { program: Program::compile(source, &environment)? })
+    }
+
+    /// The type of the expression, as cel-go prints it.
+    pub fn output_type(&self) -> String {
+        self.program.output.to_string()
+    }
+
+    /// Evaluates the expression. Returns the result and its cost.
+    pub fn evaluate<'a>(
+        &'a self,
+        variables: &Variables<'a>,
+        decide: &'a dyn Fn(&Check) -> Option<Decision>,
+        arena: &'a Arena,
+    ) -> (Result<Value<'a>, Failure>, u64) {
+        let answers: &'a Decide<'a> = &*arena.store(Decide(decide));
+        let context = Context { arena, answers };
+        let roots = Roots { variables: *variables, arena };
+        let shared = Shared { context, activation: &roots, keep_going: &|| true };
+        let (outcome, cost) = self.program.evaluate(EXPRESSION_LIMIT, shared);
+        (outcome.map_err(failure), cost)
+    }
+}
+
+pub(crate) fn failure(fault: Fault<'_>) -> Failure {
+    match fault {
+        Fault::Error(message) => Failure::Error(message.to_owned()),
+        Fault::Cancelled(Cancel::Cost) => Failure::TooExpensive,
+        Fault::Cancelled(Cancel::Interrupted) => Failure::Interrupted,
+        Fault::Unknown(unknown) => Failure::Unknown(needs(unknown)),
+    }
+}
+
+/// The facts of an unknown result.
+pub(crate) fn needs(unknown: &Unknown<'_>) -> Vec<Need> {
+    let mut needs = Vec::new();
+    let mut next = Some(unknown);
+    while let Some(unknown) = next {
+        needs.push(match &unknown.query {
+            Query::Variable(name) => Need::Variable((*name).to_owned()),
+            query => match check_of(query) {
+                Some(check) => Need::Check(check),
+                None => Need::Variable(String::new()),
+            },
+        });
+        next = unknown.next;
+    }
+    needs.reverse();
+    needs
+}
+
+/// The check of a query.
+pub(crate) fn check_of(query: &Query<'_>) -> Option<Check> {
+    let account = |authorizer: &Authorizer<'_>| {
+        authorizer.service_account.map(|(namespace, name)| (namespace.to_owned(), name.to_owned()))
+    };
+    match query {
+        Query::Resource(check, verb) => Some(Check {
+            service_account: account(&check.group.authorizer),
+            verb: (*verb).to_owned(),
+            target: Target::Resource {
+                group: check.group.group.to_owned(),
+                resource: check.resource.to_owned(),
+                subresource: check.subresource.to_owned(),
+                namespace: check.namespace.to_owned(),
+                name: check.name.to_owned(),
+                field_selector: check.field_selector.to_owned(),
+                label_selector: check.label_selector.to_owned(),
+            },
+        }),
+        Query::Path(check, verb) => Some(Check {
+            service_account: account(&check.authorizer),
+            verb: (*verb).to_owned(),
+            target: Target::Path(check.path.to_owned()),
+        }),
+        Query::Variable(_) => None,
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Decide<'d>(&'d dyn Fn(&Check) -> Option<Decision>);
+
+impl Answers for Decide<'_> {
+    fn decision(&self, query: &Query<'_>) -> Option<Decision> {
+        check_of(query).and_then(|check| (self.0)(&check))
+    }
+}
+
+/// The variables of an evaluation.
+pub(crate) struct Roots<'a> {
+    pub(crate) variables: Variables<'a>,
+    pub(crate) arena: &'a Arena,
+}
+
+impl<'a> Roots<'a> {
+    fn unknown(&self, name: &'static str) -> Outcome<'a> {
+        Err(Fault::Unknown(self.arena.store(Unknown { query: Query::Variable(name), next: None })))
+    }
+
+    /// The check of the resource that the request is about.
+    fn request_resource(&self) -> Value<'a> {
+        let request = self.variables.request;
+        let text = |value: Option<Value<'a>>| value.and_then(|value| value.as_str()).unwrap_or("");
+        let resource = request.field("resource").unwrap_or_default();
+        let group = GroupCheck { authorizer: Authorizer::default(), group: text(resource.field("group")) };
+        let check = ResourceCheck {
+            group,
+            resource: text(resource.field("resource")),
+            subresource: text(request.field("subResource")),
+            namespace: text(request.field("namespace")),
+            name: text(request.field("name")),
+            field_selector: "",
+            label_selector: "",
+        };
+        Value::Opaque(self.arena.store(Opaque::ResourceCheck(check)))
+    }
+}
+
+impl<'a> Activation<'a> for Roots<'a> {
+    fn root(&self, name: &str) -> Option<Outcome<'a>> {
+        Some(match name {
+            "object" => Ok(self.variables.object),
+            "oldObject" => Ok(self.variables.old_object),
+            "request" => Ok(self.variables.request),
+            "params" => self.variables.params.map_or_else(|| self.unknown("params"), Ok),
+            "namespaceObject" => self.variables.namespace_object.map_or_else(|| self.unknown("namespaceObject"), Ok),
+            "authorizer" => Ok(Value::Opaque(self.arena.store(Opaque::Authorizer(Authorizer::default())))),
+            "authorizer.requestResource" => Ok(self.request_resource()),
+            "variables" => Ok(Value::Variables),
+            _ => return None,
+        })
+    }
+
+    fn variable(&self, _: &str) -> Option<Outcome<'a>> {
+        None
+    }
+}

@@ -1,0 +1,116 @@
+//! Entries of maps, sorted by key.
+
+use std::cmp::Ordering;
+
+use super::{Arena, Value};
+
+/// The entries of a map value.
+#[derive(Clone, Copy)]
+pub(crate) enum Entries<'a> {
+    Object(&'a [(&'a str, Value<'a>)]),
+    Map(&'a [(Value<'a>, Value<'a>)]),
+}
+
+impl<'a> Entries<'a> {
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Entries::Object(entries) => entries.len(),
+            Entries::Map(entries) => entries.len(),
+        }
+    }
+
+    /// The value of a key. Numbers are found under an equal number of another type, as in cel-go.
+    pub(crate) fn get(&self, key: &Value<'a>) -> Option<Value<'a>> {
+        match self {
+            Entries::Object(_) => self.named(key.as_str()?),
+            Entries::Map(entries) => {
+                let find = |key: &Value<'a>| {
+                    let found = entries.binary_search_by(|(entry, _)| order(entry, key)).ok()?;
+                    entries.get(found).map(|(_, value)| *value)
+                };
+                find(key).or_else(|| alternatives(key).iter().flatten().find_map(find))
+            }
+        }
+    }
+
+    /// The value of a string key.
+    pub(crate) fn named(&self, name: &str) -> Option<Value<'a>> {
+        match self {
+            Entries::Object(entries) => {
+                let found = if entries.len() <= 8 {
+                    entries.iter().position(|(key, _)| *key == name)?
+                } else {
+                    entries.binary_search_by(|(key, _)| (*key).cmp(name)).ok()?
+                };
+                entries.get(found).map(|(_, value)| *value)
+            }
+            Entries::Map(entries) => entries.iter().find(|(key, _)| key.as_str() == Some(name)).map(|(_, value)| *value),
+        }
+    }
+
+    /// The entry at a position.
+    pub(crate) fn at(&self, index: usize) -> Option<(Value<'a>, Value<'a>)> {
+        match self {
+            Entries::Object(entries) => entries.get(index).map(|(key, value)| (Value::String(key), *value)),
+            Entries::Map(entries) => entries.get(index).copied(),
+        }
+    }
+
+    pub(crate) fn iter(self) -> impl Iterator<Item = (Value<'a>, Value<'a>)> {
+        (0..self.len()).filter_map(move |index| self.at(index))
+    }
+}
+
+/// Lossless forms of a numeric key in the other numeric types.
+fn alternatives<'a>(key: &Value<'a>) -> [Option<Value<'a>>; 2] {
+    match *key {
+        Value::Int(int) => [u64::try_from(int).ok().map(Value::Uint), None],
+        Value::Uint(uint) => [i64::try_from(uint).ok().map(Value::Int), None],
+        Value::Double(double) => {
+            [super::number::lossless_int(double).map(Value::Int), super::number::lossless_uint(double).map(Value::Uint)]
+        }
+        _ => [None, None],
+    }
+}
+
+/// Total order of keys: by type, then by value.
+pub(crate) fn order(left: &Value<'_>, right: &Value<'_>) -> Ordering {
+    let rank = |value: &Value<'_>| match value {
+        Value::Bool(_) => 0,
+        Value::Int(_) => 1,
+        Value::Uint(_) => 2,
+        Value::Double(_) => 3,
+        Value::String(_) => 4,
+        Value::Bytes(_) => 5,
+        Value::Timestamp(_) => 6,
+        Value::Duration(_) => 7,
+        _ => 8,
+    };
+    match (left, right) {
+        (Value::Bool(left), Value::Bool(right)) => left.cmp(right),
+        (Value::Int(left), Value::Int(right)) | (Value::Duration(left), Value::Duration(right)) => left.cmp(right),
+        (Value::Uint(left), Value::Uint(right)) => left.cmp(right),
+        (Value::Double(left), Value::Double(right)) => left.total_cmp(right),
+        (Value::String(left), Value::String(right)) => left.cmp(right),
+        (Value::Bytes(left), Value::Bytes(right)) => left.cmp(right),
+        (Value::Timestamp(left), Value::Timestamp(right)) => left.cmp(right),
+        _ => rank(left).cmp(&rank(right)),
+    }
+}
+
+/// Sorts entries by key; of entries with equal keys the last one stays.
+pub(super) fn build<'a>(arena: &'a Arena, mut entries: Vec<(Value<'a>, Value<'a>)>) -> Value<'a> {
+    entries.sort_by(|(left, _), (right, _)| order(left, right));
+    let mut unique: Vec<(Value<'a>, Value<'a>)> = Vec::with_capacity(entries.len());
+    for entry in entries {
+        match unique.last_mut() {
+            Some(last) if order(&last.0, &entry.0) == Ordering::Equal => *last = entry,
+            _ => unique.push(entry),
+        }
+    }
+    let names: Option<Vec<(&'a str, Value<'a>)>> = unique.iter().map(|(key, value)| Some((key.as_str()?, *value))).collect();
+    match names {
+        Some(names) => Value::Object(arena.slice(&names)),
+        None => Value::Map(arena.slice(&unique)),
+    }
+}

@@ -1,0 +1,213 @@
+//! JSON text to values, in one pass and without recursion.
+//!
+//! Numbers are read as the API server reads them: an integer that fits into 64 bits is an integer, all others are doubles. Of
+//! duplicate keys the last one stays, as in Go.
+
+use super::{Arena, Value};
+
+/// Levels of nesting that are read. Go reads 10,000; no object that is judged comes near.
+const MAX_DEPTH: usize = 1_000;
+
+/// The text is not JSON or too deep.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message} at byte {offset}")]
+pub struct ReadError {
+    /// Offset in bytes.
+    pub offset: usize,
+    /// The problem.
+    pub message: &'static str,
+}
+
+enum Open<'a> {
+    List(Vec<Value<'a>>),
+    Object(Vec<(&'a str, Value<'a>)>, &'a str),
+}
+
+/// Reads one JSON value.
+pub fn read_json<'a>(text: &'a str, arena: &'a Arena) -> Result<Value<'a>, ReadError> {
+    let mut reader = Reader { text, at: 0, arena };
+    let value = reader.read()?;
+    reader.skip_space();
+    if reader.at < text.len() { Err(reader.error("invalid character after the value")) } else { Ok(value) }
+}
+
+struct Reader<'a> {
+    text: &'a str,
+    at: usize,
+    arena: &'a Arena,
+}
+
+impl<'a> Reader<'a> {
+    fn error(&self, message: &'static str) -> ReadError {
+        ReadError { offset: self.at, message }
+    }
+
+    fn peek(&self) -> Option<u8> {
+        self.text.as_bytes().get(self.at).copied()
+    }
+
+    fn skip_space(&mut self) {
+        while matches!(self.peek(), Some(b' ' | b'\n' | b'\t' | b'\r')) {
+            self.at += 1;
+        }
+    }
+
+    fn read(&mut self) -> Result<Value<'a>, ReadError> {
+        let mut stack: Vec<Open<'a>> = Vec::new();
+        loop {
+            self.skip_space();
+            let mut value = match self.peek() {
+                Some(b'{') => {
+                    self.at += 1;
+                    self.skip_space();
+                    if self.peek() == Some(b'}') {
+                        self.at += 1;
+                        Value::Object(&[])
+                    } else {
+                        let key = self.key()?;
+                        self.push(&mut stack, Open::Object(Vec::with_capacity(8), key))?;
+                        continue;
+                    }
+                }
+                Some(b'[') => {
+                    self.at += 1;
+                    self.skip_space();
+                    if self.peek() == Some(b']') {
+                        self.at += 1;
+                        Value::List(&[])
+                    } else {
+                        self.push(&mut stack, Open::List(Vec::with_capacity(4)))?;
+                        continue;
+                    }
+                }
+                _ => self.scalar()?,
+            };
+            // The value ends here; it is added to its parent, which can end as well.
+            loop {
+                let Some(open) = stack.last_mut() else { return Ok(value) };
+                self.skip_space();
+                let next = self.peek();
+                match open {
+                    Open::List(items) => items.push(value),
+                    Open::Object(entries, key) => entries.push((key, value)),
+                }
+                match (next, open) {
+                    (Some(b','), Open::List(_)) => {
+                        self.at += 1;
+                        break;
+                    }
+                    (Some(b','), Open::Object(_, key)) => {
+                        self.at += 1;
+                        self.skip_space();
+                        *key = self.key()?;
+                        break;
+                    }
+                    (Some(b']'), Open::List(items)) => value = Value::List(self.arena.values(items)),
+                    (Some(b'}'), Open::Object(entries, _)) => value = object(self.arena, entries),
+                    _ => return Err(self.error("expected ',' or the end of the list or object")),
+                }
+                self.at += 1;
+                stack.pop();
+            }
+        }
+    }
+
+    fn push(&self, stack: &mut Vec<Open<'a>>, open: Open<'a>) -> Result<(), ReadError> {
+        if stack.len() >= MAX_DEPTH {
+            return Err(self.error("nested too deeply"));
+        }
+        stack.push(open);
+        Ok(())
+    }
+
+    fn key(&mut self) -> Result<&'a str, ReadError> {
+        if self.peek() != Some(b'"') {
+            return Err(self.error("expected a key"));
+        }
+        let key = self.string()?;
+        self.skip_space();
+        if self.peek() != Some(b':') {
+            return Err(self.error("expected ':'"));
+        }
+        self.at += 1;
+        Ok(key)
+    }
+
+    fn scalar(&mut self) -> Result<Value<'a>, ReadError> {
+        match self.peek() {
+            Some(b'"') => self.string().map(Value::String),
+            Some(b'-' | b'0'..=b'9') => self.number(),
+            _ => {
+                let words = [("true", Value::Bool(true)), ("false", Value::Bool(false)), ("null", Value::Null)];
+                let rest = self.text.get(self.at..).unwrap_or_default();
+                for (word, value) in words {
+                    if rest.starts_with(word) {
+                        self.at += word.len();
+                        return Ok(value);
+                    }
+                }
+                Err(self.error("expected a value"))
+            }
+        }
+    }
+
+    fn string(&mut self) -> Result<&'a str, ReadError> {
+        let start = self.at + 1;
+        let rest = self.text.as_bytes().get(start..).unwrap_or_default();
+        let end = rest.iter().position(|byte| matches!(byte, b'"' | b'\\' | 0..=0x1f));
+        if let Some(end) = end
+            && rest.get(end) == Some(&b'"')
+        {
+            self.at = start + end + 1;
+            return self.text.get(start..start + end).ok_or_else(|| self.error("invalid string"));
+        }
+        let mut scanner = json::Scanner::new(self.text.get(self.at..).unwrap_or_default());
+        let text = scanner.string().map_err(|_| self.error("invalid string"))?;
+        self.at += scanner.offset();
+        Ok(self.arena.text(&text))
+    }
+
+    fn number(&mut self) -> Result<Value<'a>, ReadError> {
+        let start = self.at;
+        let mut integer = true;
+        while let Some(byte) = self.peek() {
+            match byte {
+                b'0'..=b'9' => {}
+                b'-' if self.at == start => {}
+                b'.' | b'e' | b'E' | b'+' | b'-' => integer = false,
+                _ => break,
+            }
+            self.at += 1;
+        }
+        let text = self.text.get(start..self.at).unwrap_or_default();
+        let digits = text.trim_start_matches('-');
+        if digits.len() > 1 && digits.starts_with('0') && digits.as_bytes().get(1).is_some_and(u8::is_ascii_digit) {
+            return Err(self.error("invalid number"));
+        }
+        if integer && let Ok(int) = text.parse() {
+            return Ok(Value::Int(int));
+        }
+        let valid = digits.starts_with(|first: char| first.is_ascii_digit()) && !text.ends_with('.');
+        match text.parse::<f64>() {
+            Ok(double) if valid && double.is_finite() => Ok(Value::Double(double)),
+            _ => Err(self.error("invalid number")),
+        }
+    }
+}
+
+fn object<'a>(arena: &'a Arena, entries: &mut Vec<(&'a str, Value<'a>)>) -> Value<'a> {
+    if !entries.is_sorted_by(|left, right| left.0 < right.0) {
+        entries.sort_by(|left, right| left.0.cmp(right.0));
+        // Of equal keys the last one stays: the sort is stable.
+        let mut kept = 0;
+        for index in 0..entries.len() {
+            if entries.get(index).map(|entry| entry.0) == entries.get(index + 1).map(|entry| entry.0) {
+                continue;
+            }
+            entries.swap(kept, index);
+            kept += 1;
+        }
+        entries.truncate(kept);
+    }
+    Value::Object(arena.slice(entries))
+}

@@ -1,0 +1,128 @@
+//! The recorded answers of API servers: phase, value, type, cost and error text of 327 expressions.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use policy::Decision;
+use policy::expression::{Expression, Failure, Variables};
+use policy::release::Release;
+use policy::value::{Arena, Value, read_json};
+
+/// Loops over maps that stop early: their cost depends on the order of the map, which is random in Go.
+const ANY_ORDER: [(u64, &[u64]); 1] = [(57, &[16, 25, 34, 43])];
+
+fn data(name: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/cel").join(name);
+    std::fs::read_to_string(path).expect("test data")
+}
+
+fn show(value: &Value<'_>) -> String {
+    let quoted = |text: &str| serde_json::to_string(text).expect("a string");
+    match value {
+        Value::Null => "null".to_owned(),
+        Value::Bool(value) => value.to_string(),
+        Value::Int(value) => value.to_string(),
+        Value::Uint(value) => format!("{value}u"),
+        Value::Double(value) if value.is_infinite() => format!("double:{}Inf", if *value > 0.0 { "+" } else { "-" }),
+        Value::Double(value) => format!("double:{value}"),
+        Value::String(text) => quoted(text),
+        Value::Optional(Some(value)) => format!("optional({})", show(value)),
+        Value::Optional(None) => "optional.none()".to_owned(),
+        Value::List(_) | Value::Concat(_) => {
+            let items: Vec<String> = value.elements().map(|item| show(&item)).collect();
+            format!("[{}]", items.join(","))
+        }
+        Value::Object(entries) => {
+            let items: Vec<String> = entries.iter().map(|(key, value)| format!("{}:{}", quoted(key), show(value))).collect();
+            format!("{{{}}}", items.join(","))
+        }
+        Value::Map(entries) => {
+            let items: Vec<String> = entries.iter().map(|(key, value)| format!("{}:{}", show(key), show(value))).collect();
+            format!("{{{}}}", items.join(","))
+        }
+        other => format!("{other:?}"),
+    }
+}
+
+#[derive(Debug, PartialEq)]
+struct Answer {
+    phase: &'static str,
+    value: String,
+    of: String,
+    cost: u64,
+}
+
+fn answer(source: &str, release: Release, variables: &str) -> Answer {
+    let expression = match Expression::compile(source, release) {
+        Ok(expression) => expression,
+        Err(refused) => {
+            return Answer { phase: "compile-error", value: refused.message, of: String::new(), cost: 0 };
+        }
+    };
+    let arena = Arena::new();
+    let variables = read_json(variables, &arena).expect("variables");
+    let variable = |name: &str| variables.field(name).expect("a variable");
+    let variables = Variables {
+        object: variable("object"),
+        old_object: variable("oldObject"),
+        params: Some(variable("params")),
+        request: variable("request"),
+        namespace_object: Some(variable("namespaceObject")),
+    };
+    let of = expression.output_type();
+    let allow = |_: &policy::expression::Check| {
+        Some(Decision { allowed: true, reason: "because".to_owned(), error: None })
+    };
+    let (result, cost) = expression.evaluate(&variables, &allow, &arena);
+    match result {
+        Ok(value) => Answer { phase: "ok", value: show(&value), of, cost },
+        Err(Failure::Error(message)) => {
+            let value = format!("expression '{source}' resulted in error: {message}");
+            Answer { phase: "eval-error", value, of, cost }
+        }
+        Err(other) => Answer { phase: "eval-error", value: format!("{other:?}"), of, cost },
+    }
+}
+
+fn check(server: u8, environment: u8, file: &str) -> (usize, usize) {
+    let variables = data("vars.json");
+    let release = Release { server, environment };
+    let (mut agreed, mut total) = (0, 0);
+    for line in data(file).lines() {
+        let record: serde_json::Value = serde_json::from_str(line).expect("a record");
+        let text = |name: &str| record[name].as_str().unwrap_or_default().to_owned();
+        let number = record["n"].as_u64().unwrap_or_default();
+        let phase = text("phase");
+        let found = answer(&text("expr"), release, &variables);
+        let cost = record["cost"].as_u64().unwrap_or_default();
+        let costs = ANY_ORDER.iter().find(|(case, _)| *case == number).map_or(vec![cost], |(_, costs)| costs.to_vec());
+        let same = found.phase == phase
+            && found.value == text("value")
+            && (found.of == text("type") || phase == "compile-error")
+            && costs.contains(&found.cost);
+        total += 1;
+        if same {
+            agreed += 1;
+        } else {
+            eprintln!("{file} {number} {}\n  found {found:?}\n  want  {phase} {} {} {cost}", text("expr"), text("value"), text("type"));
+        }
+    }
+    (agreed, total)
+}
+
+#[test]
+fn agrees_with_every_recorded_server_and_environment() {
+    let mut results = BTreeMap::new();
+    for (server, name, environments) in
+        [(35, "1.35.4", [30, 33, 34, 35].as_slice()), (37, "1.37", [30, 31, 32, 33, 34, 37].as_slice())]
+    {
+        for environment in environments {
+            let file = format!("server-{name}-env-1.{environment}.jsonl");
+            results.insert(file.clone(), check(server, *environment, &file));
+        }
+    }
+    for (file, (agreed, total)) in &results {
+        println!("{file}: {agreed} of {total}");
+    }
+    assert!(results.values().all(|(agreed, total)| agreed == total && *total == 327));
+}
