@@ -120,7 +120,7 @@ impl Expression {
     pub fn compile(source: &str, release: Release) -> Result<Self, Refused> {
         let optional = Optional { params: true, authorizer: true, variables: false };
         let environment = Environment::admission(&library(release), release, optional);
-        Ok(Self { program: Program::compile(source, &environment)? })
+        Ok(Self { program: Program::compile(source, &environment, &[])? })
     }
 
     /// The type of the expression, as cel-go prints it.

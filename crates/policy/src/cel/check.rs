@@ -9,7 +9,7 @@ use super::types::{Mapping, Type, most_general};
 /// What a node refers to.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Reference {
-    /// A variable of the environment or of a loop.
+    /// A variable of the environment or of a loop; with a leading dot only of the environment.
     Variable(String),
     /// A type as a value.
     Type(String),
@@ -109,7 +109,10 @@ impl Checker<'_> {
     /// Resolves a name to a variable or type.
     fn resolve(&mut self, expr: &Expr, name: &str) -> bool {
         let plain = name.strip_prefix('.').unwrap_or(name);
-        if let Some((_, of)) = self.scopes.iter().rev().find(|(variable, _)| variable == plain) {
+        // From cel-go 0.29 on, a leading dot skips the variables of loops.
+        let global = plain.len() < name.len() && self.environment.release.server >= 37;
+        let local = self.scopes.iter().rev().find(|(variable, _)| variable == plain && !global);
+        if let Some((_, of)) = local {
             let of = of.clone();
             self.set_type(expr, of);
             self.set_reference(expr, Reference::Variable(plain.to_owned()));
@@ -118,7 +121,8 @@ impl Checker<'_> {
         match self.environment.identifier(name) {
             Some(Identifier::Variable(of)) => {
                 self.set_type(expr, of);
-                self.set_reference(expr, Reference::Variable(plain.to_owned()));
+                let name = if global { format!(".{plain}") } else { plain.to_owned() };
+                self.set_reference(expr, Reference::Variable(name));
             }
             Some(Identifier::Type(of)) => {
                 self.set_reference(expr, Reference::Type(of.runtime_name().to_owned()));
@@ -129,8 +133,15 @@ impl Checker<'_> {
         true
     }
 
+    /// Whether a dotted name starts with the variable of a loop, which hides longer names from cel-go 0.29 on.
+    fn is_local(&self, name: &str) -> bool {
+        let first = name.split('.').next().unwrap_or_default();
+        self.environment.release.server >= 37 && self.scopes.iter().any(|(variable, _)| variable == first)
+    }
+
     fn select(&mut self, expr: &Expr, operand: &Expr, field: &str, test_only: bool) {
         if let Some(name) = expr.qualified_name()
+            && !self.is_local(&name)
             && self.resolve(expr, &name)
         {
             return;

@@ -77,7 +77,7 @@ impl Cost {
         Some(match function {
             "check" => Cost::Fixed(CHECK),
             "fieldSelector" | "labelSelector" => Cost::Selector,
-            "isSorted" | "sum" | "max" | "min" | "indexOf" | "lastIndexOf" => Cost::TraverseAll,
+            "isSorted" | "sum" | "max" | "min" | "indexOf" | "lastIndexOf" | "includes" => Cost::TraverseAll,
             "ip" if overload == "cidr_ip" => Cost::Fixed(1),
             "url" | "lowerAscii" | "upperAscii" | "substring" | "trim" | "jsonpatch.escapeKey" | "cidr" | "isIP" | "isCIDR"
             | "ip" | "quantity" | "isQuantity" | "semver" | "isSemver" => Cost::Traverse(0),

@@ -150,7 +150,7 @@ impl<'a> Evaluator<'a, '_> {
             Node::Or(terms) => self.logic(terms, true),
             Node::Equal { args, negated } => self.equal(args, *negated),
             Node::Call(call) => self.call(call),
-            Node::OptionalOr { args, unwraps } => self.optional_or(args, *unwraps),
+            Node::OptionalOr { args, unwraps, strict } => self.optional_or(args, *unwraps, *strict),
             Node::InSet { value, set } => {
                 let value = self.eval(value)?;
                 let arena = self.shared.context.arena;
@@ -291,11 +291,12 @@ impl<'a> Evaluator<'a, '_> {
         }
     }
 
-    fn optional_or(&mut self, args: &'a [Node; 2], unwraps: bool) -> Outcome<'a> {
+    fn optional_or(&mut self, args: &'a [Node; 2], unwraps: bool, strict: bool) -> Outcome<'a> {
         let [left, right] = args;
         match self.eval(left)? {
             Value::Optional(None) => self.eval(right),
             Value::Optional(Some(value)) if unwraps => Ok(*value),
+            other if strict && !matches!(other, Value::Optional(_)) => Err(no_such_overload()),
             other => Ok(other),
         }
     }

@@ -22,7 +22,7 @@ pub(crate) enum Node {
     Equal { args: Box<[Node; 2]>, negated: bool },
     Call(Box<CallNode>),
     /// `or()`, or `orValue()` if it unwraps.
-    OptionalOr { args: Box<[Node; 2]>, unwraps: bool },
+    OptionalOr { args: Box<[Node; 2]>, unwraps: bool, strict: bool },
     /// `in` with a list of constants.
     InSet { value: Box<Node>, set: Vec<Constant> },
     List { elements: Vec<Node>, optional: Vec<bool> },
@@ -158,7 +158,8 @@ impl Planner<'_> {
             Some(Reference::Type(name)) => Ok(Node::Constant(Constant::Type(name.clone()))),
             Some(Reference::Variable(name)) => {
                 let local = self.scopes.iter().rev().find(|(variable, _)| variable == name);
-                let base = local.map_or_else(|| Base::Root(name.clone()), |(_, slot)| Base::Local(*slot));
+                let root = || Base::Root(name.trim_start_matches('.').to_owned());
+                let base = local.map_or_else(root, |(_, slot)| Base::Local(*slot));
                 Ok(attribute(base))
             }
             _ => Err("unsupported expr".to_owned()),
@@ -205,7 +206,9 @@ impl Planner<'_> {
             "_[?_]" | "_?._" => return pair(planned).map(|args| index(args, true)),
             "or" | "orValue" if planned.len() == 2 => {
                 let unwraps = function_name == "orValue";
-                return pair(planned).map(|args| Node::OptionalOr { args, unwraps });
+                // Up to cel-go 0.26 a value that is not optional passes through.
+                let strict = self.environment.release.server >= 37;
+                return pair(planned).map(|args| Node::OptionalOr { args, unwraps, strict });
             }
             "cel.@mapInsert" => return self.map_insert(planned),
             _ => {}

@@ -20,6 +20,8 @@ pub(crate) struct Program {
 pub(crate) enum CompileError {
     /// Errors with positions.
     Problems { problems: Problems, source: String },
+    /// The expression has another type than its field needs.
+    Output(String),
     /// A constant that cannot be converted; it has no position.
     Instantiation(String),
 }
@@ -29,6 +31,7 @@ impl CompileError {
     pub(crate) fn message(&self) -> String {
         match self {
             CompileError::Problems { problems, source } => format!("compilation failed: {}", problems.display(source)),
+            CompileError::Output(message) => message.clone(),
             CompileError::Instantiation(message) => format!("program instantiation failed: {message}"),
         }
     }
@@ -37,16 +40,30 @@ impl CompileError {
     pub(crate) fn places(&self) -> Vec<(usize, usize, String)> {
         match self {
             CompileError::Problems { problems, source } => problems.places(source),
-            CompileError::Instantiation(message) => vec![(1, 1, message.clone())],
+            CompileError::Output(message) | CompileError::Instantiation(message) => vec![(1, 1, message.clone())],
         }
     }
 }
 
+/// Types that a field accepts; any type if there are none.
+pub(crate) type Accepted = &'static [Type];
+
 impl Program {
-    /// Compiles an expression. `accepts` is asked about the type before constants are converted, as the API server does.
-    pub(crate) fn compile(source: &str, environment: &Environment) -> Result<Self, CompileError> {
+    /// Compiles an expression. Its type is checked before constants are converted, as the API server does.
+    pub(crate) fn compile(source: &str, environment: &Environment, accepted: Accepted) -> Result<Self, CompileError> {
         let (expr, checked) = Self::check(source, environment)?;
         let output = checked.type_of(&expr).clone();
+        if !accepted.is_empty() && !accepted.contains(&output) {
+            let found = output.declared_name();
+            let message = match accepted {
+                [one] => format!("must evaluate to {} but got {found}", one.declared_name()),
+                several => {
+                    let names: Vec<String> = several.iter().map(Type::declared_name).collect();
+                    format!("must evaluate to one of [{}] but got {found}", names.join(" "))
+                }
+            };
+            return Err(CompileError::Output(message));
+        }
         let (node, slots) = plan::plan(&expr, &checked, environment).map_err(CompileError::Instantiation)?;
         Ok(Self { node, slots, output })
     }
@@ -66,11 +83,6 @@ impl Program {
             return Err(refuse(problems));
         }
         Ok((parsed.expr, checked))
-    }
-
-    /// The type of an expression, or why it is refused.
-    pub(crate) fn output_type(source: &str, environment: &Environment) -> Result<Type, CompileError> {
-        Self::check(source, environment).map(|(expr, checked)| checked.type_of(&expr).clone())
     }
 
     /// Evaluates the expression. Returns the result and its cost.

@@ -88,6 +88,31 @@ impl Type {
         }
     }
 
+    /// The type as cel-go's `String` prints it: with the names of run time.
+    pub(crate) fn declared_name(&self) -> String {
+        let parameters: Vec<String> = self.parameters().into_iter().map(Type::declared_name).collect();
+        let name = self.runtime_name();
+        if parameters.is_empty() { name.to_owned() } else { format!("{name}({})", parameters.join(", ")) }
+    }
+
+    /// The type of a variable of a policy with this type: types of libraries become dyn.
+    pub(crate) fn of_variable(&self) -> Type {
+        match self {
+            Type::List(element) => Type::list(element.of_variable()),
+            Type::Map(entry) => Type::map(entry.0.of_variable(), entry.1.of_variable()),
+            Type::Bool
+            | Type::Bytes
+            | Type::Double
+            | Type::Duration
+            | Type::Int
+            | Type::Null
+            | Type::String
+            | Type::Timestamp
+            | Type::Uint => self.clone(),
+            _ => Type::Dyn,
+        }
+    }
+
     /// Name at run time, which `type()` returns.
     pub(crate) fn runtime_name(&self) -> &str {
         match self {

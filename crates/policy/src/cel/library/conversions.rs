@@ -21,7 +21,10 @@ pub(super) fn declare(library: &mut Library) {
     library.add("string_to_double", "double(string): double", to_double);
     library.add("uint64_to_double", "double(uint): double", to_double);
     library.add("duration_to_duration", "duration(duration): duration", identity);
-    library.add("int64_to_duration", "duration(int): duration", |context, args| conversion_error(context, args, "duration"));
+    // cel-go 0.29 removed this overload, which always failed.
+    if !library.has(0, 37) {
+        library.add("int64_to_duration", "duration(int): duration", |context, args| conversion_error(context, args, "duration"));
+    }
     library.add("string_to_duration", "duration(string): duration", to_duration);
     library.add("to_dyn", "dyn(A): dyn", identity);
     library.add("int64_to_int64", "int(int): int", identity);

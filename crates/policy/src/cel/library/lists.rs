@@ -66,6 +66,15 @@ pub(super) fn declare(library: &mut Library) {
     });
 }
 
+/// Declares `includes`, which environment 1.37 adds.
+pub(super) fn declare_includes(library: &mut Library) {
+    library.add("list_includes_dyn_dyn", "(dyn).includes(dyn): bool", |_, args| match args {
+        [list, item] if list.is_list() => Ok(Value::Bool(list.elements().any(|element| equal(&element, item)))),
+        [value, item] => Ok(Value::Bool(equal(value, item))),
+        _ => Err(no_such_overload()),
+    });
+}
+
 fn position<'a>(index: Option<usize>) -> Value<'a> {
     Value::Int(index.and_then(|index| i64::try_from(index).ok()).unwrap_or(-1))
 }
@@ -164,7 +173,8 @@ pub(super) fn declare_extension(library: &mut Library) {
         },
         |value| value.is_list(),
     );
-    library.add("lists_range", "lists.range(int): list(int)", range);
+    let checked = library.has(0, 37);
+    library.add("lists_range", "lists.range(int): list(int)", if checked { checked_range } else { range });
     library.add("list_reverse", "(list(T)).reverse(): list(T)", |context, args| match args {
         [list] => {
             let mut values: Vec<_> = list.elements().collect();
@@ -247,6 +257,19 @@ fn range<'a>(context: &Context<'a>, args: &[Value<'a>]) -> Outcome<'a> {
     }
     let values: Vec<_> = (0..*end).map(Value::Int).collect();
     Ok(context.list(&values))
+}
+
+/// cel-go 0.29 refuses negative and large sizes.
+fn checked_range<'a>(context: &Context<'a>, args: &[Value<'a>]) -> Outcome<'a> {
+    match args {
+        [Value::Int(size)] if *size < 0 => {
+            context.error(&format!("lists.range: size must be non-negative, got {size}"))
+        }
+        [Value::Int(size)] if *size > 1_000_000 => {
+            context.error(&format!("lists.range: size {size} exceeds maximum allowed (1000000)"))
+        }
+        _ => range(context, args),
+    }
 }
 
 fn distinct<'a>(context: &Context<'a>, args: &[Value<'a>]) -> Outcome<'a> {

@@ -89,8 +89,9 @@ impl Library {
         if library.has(31, 31) {
             formats::declare(&mut library);
         }
-        // The feature gate of the selectors is on by default from 1.32 on, whatever the environment is.
-        if if release.server >= 37 { library.has(31, 31) } else { release.server >= 32 } {
+        // Up to 1.36 a feature gate, on by default from 1.32 on, decides alone, whatever the environment is.
+        let selectors = if release.server >= 37 { release.environment >= 31 } else { release.server >= 32 };
+        if selectors {
             authorizer::declare_selectors(&mut library);
         }
         if library.has(32, 32) {
@@ -101,6 +102,9 @@ impl Library {
         }
         if library.has(34, 34) {
             lists::declare_extension(&mut library);
+        }
+        if library.has(37, 37) {
+            lists::declare_includes(&mut library);
         }
         library
     }

@@ -1,0 +1,121 @@
+//! Paths of fields and the errors that the API server prints for them.
+
+use std::fmt::{self, Display};
+
+use crate::cel::library::format::quote;
+
+/// The path of a field, such as `spec.validations[0].expression`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Path {
+    steps: Vec<Step>,
+}
+
+/// A step of a path.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Step {
+    /// A field of an object.
+    Field(String),
+    /// An element of a list.
+    Index(usize),
+}
+
+impl Path {
+    /// The path of a top-level field.
+    pub fn new(field: &str) -> Self {
+        Self { steps: vec![Step::Field(field.to_owned())] }
+    }
+
+    /// The path of a field below this one.
+    #[must_use]
+    pub fn child(&self, field: &str) -> Self {
+        let mut path = self.clone();
+        path.steps.push(Step::Field(field.to_owned()));
+        path
+    }
+
+    /// The path of an element of this list.
+    #[must_use]
+    pub fn index(&self, index: usize) -> Self {
+        let mut path = self.clone();
+        path.steps.push(Step::Index(index));
+        path
+    }
+
+    /// The steps from the top.
+    pub fn steps(&self) -> &[Step] {
+        &self.steps
+    }
+}
+
+impl Display for Path {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, step) in self.steps.iter().enumerate() {
+            match step {
+                Step::Field(name) => write!(formatter, "{}{name}", if index == 0 { "" } else { "." })?,
+                Step::Index(index) => write!(formatter, "[{index}]")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// An error of a field, with the API server's text.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{path}: {body}")]
+pub struct FieldError {
+    /// The field.
+    pub path: Path,
+    /// The text after the path.
+    pub body: String,
+    /// For errors within an expression: line, column (from 1) and text of each.
+    pub places: Vec<(usize, usize, String)>,
+}
+
+impl FieldError {
+    fn new(path: &Path, kind: &str, detail: &str) -> Self {
+        let body = if detail.is_empty() { kind.to_owned() } else { format!("{kind}: {detail}") };
+        Self { path: path.clone(), body, places: Vec::new() }
+    }
+
+    /// A required field is absent.
+    pub fn required(path: &Path, detail: &str) -> Self {
+        Self::new(path, "Required value", detail)
+    }
+
+    /// A text is invalid.
+    pub fn invalid(path: &Path, value: &str, detail: &str) -> Self {
+        Self::new(path, &format!("Invalid value: {}", quote(value)), detail)
+    }
+
+    /// A list of texts is invalid.
+    pub fn invalid_list(path: &Path, values: &[String], detail: &str) -> Self {
+        let quoted: Vec<String> = values.iter().map(|value| quote(value)).collect();
+        Self::new(path, &format!("Invalid value: [{}]", quoted.join(",")), detail)
+    }
+
+    /// A text is not one of the supported ones.
+    pub fn not_supported(path: &Path, value: &str, supported: &[&str]) -> Self {
+        let quoted: Vec<String> = supported.iter().map(|value| quote(value)).collect();
+        Self::new(path, &format!("Unsupported value: {}", quote(value)), &format!("supported values: {}", quoted.join(", ")))
+    }
+
+    /// A value occurs twice.
+    pub fn duplicate(path: &Path, value: &str) -> Self {
+        Self::new(path, &format!("Duplicate value: {}", quote(value)), "")
+    }
+
+    /// A field is set that can't be set.
+    pub fn forbidden(path: &Path, detail: &str) -> Self {
+        Self::new(path, "Forbidden", detail)
+    }
+
+    /// An error of the API server itself.
+    pub fn internal(path: &Path, detail: &str) -> Self {
+        Self::new(path, "Internal error", detail)
+    }
+
+    /// A field has a value of another type; the API server refuses the document while it decodes it.
+    pub fn wrong_type(path: &Path, expected: &str) -> Self {
+        Self::new(path, "Invalid type", &format!("expected {expected}"))
+    }
+}

@@ -1,0 +1,119 @@
+//! The expressions of a policy, compiled as the API server compiles them.
+
+use std::sync::Arc;
+
+use super::model::{Policy, Validation};
+use crate::cel::environment::{Environment, Optional, VARIABLES_TYPE};
+use crate::cel::program::{Accepted, CompileError, Program};
+use crate::cel::types::Type;
+use crate::expression::library;
+use crate::release::Release;
+
+/// Type of validations and match conditions.
+pub(crate) const BOOL: Accepted = &[Type::Bool];
+/// Type of message expressions.
+pub(crate) const STRING: Accepted = &[Type::String];
+/// Types of values of audit annotations.
+pub(crate) const STRING_OR_NULL: Accepted = &[Type::String, Type::Null];
+
+/// Compiles the expressions of one policy. Variables are known from their declaration on.
+pub(crate) struct Compiler {
+    with_authorizer: Environment,
+    without_authorizer: Environment,
+}
+
+impl Compiler {
+    pub(crate) fn new(release: Release, params: bool, variables: bool) -> Self {
+        let library = library(release);
+        let environment = |authorizer| {
+            Environment::admission(&library, release, Optional { params, authorizer, variables })
+        };
+        Self { with_authorizer: environment(true), without_authorizer: environment(false) }
+    }
+
+    pub(crate) fn compile(&self, source: &str, accepted: Accepted) -> Result<Program, CompileError> {
+        Program::compile(source, &self.with_authorizer, accepted)
+    }
+
+    /// Compiles a message expression, which has no authorizer.
+    pub(crate) fn compile_message(&self, source: &str) -> Result<Program, CompileError> {
+        Program::compile(source, &self.without_authorizer, STRING)
+    }
+
+    /// Compiles a variable and declares it for the expressions after it.
+    pub(crate) fn variable(&mut self, name: &str, source: &str) -> Result<Program, CompileError> {
+        let program = self.compile(source, &[]);
+        let of = program.as_ref().map_or(Type::Dyn, |program| program.output.of_variable());
+        for environment in [&mut self.with_authorizer, &mut self.without_authorizer] {
+            if let Some(fields) = environment.structs.get_mut(VARIABLES_TYPE) {
+                fields.insert(name.to_owned(), of.clone());
+            }
+        }
+        program
+    }
+}
+
+/// A compiled expression. One that does not compile is an error of each evaluation.
+pub(crate) struct Compiled {
+    /// The expression as errors quote it.
+    pub(crate) source: String,
+    pub(crate) program: Result<Program, String>,
+}
+
+impl Compiled {
+    fn new(source: &str, program: Result<Program, CompileError>) -> Self {
+        Self { source: source.to_owned(), program: program.map_err(|error| error.message()) }
+    }
+}
+
+/// A policy with its programs.
+pub(crate) struct CompiledPolicy {
+    pub(crate) policy: Policy,
+    pub(crate) match_conditions: Vec<Compiled>,
+    pub(crate) variables: Vec<(String, Compiled)>,
+    pub(crate) validations: Vec<CompiledValidation>,
+    pub(crate) audit_annotations: Vec<(String, Compiled)>,
+}
+
+/// A validation with its programs.
+pub(crate) struct CompiledValidation {
+    pub(crate) validation: Validation,
+    pub(crate) expression: Compiled,
+    pub(crate) message: Option<Compiled>,
+}
+
+impl CompiledPolicy {
+    /// Compiles a stored policy for evaluation on a server.
+    pub(crate) fn new(policy: Policy, server: u8) -> Arc<Self> {
+        let mut compiler = Compiler::new(Release::for_stored(server), policy.param_kind.is_some(), true);
+        let variables = policy
+            .variables
+            .iter()
+            .map(|variable| {
+                let program = compiler.variable(&variable.name, &variable.expression);
+                (variable.name.clone(), Compiled::new(&variable.expression, program))
+            })
+            .collect();
+        let compile = |source: &str, accepted| Compiled::new(source, compiler.compile(source, accepted));
+        let match_conditions =
+            policy.match_conditions.iter().map(|condition| compile(&condition.expression, BOOL)).collect();
+        let validations = policy
+            .validations
+            .iter()
+            .map(|validation| CompiledValidation {
+                validation: validation.clone(),
+                expression: compile(&validation.expression, BOOL),
+                message: (!validation.message_expression.is_empty()).then(|| {
+                    let source = &validation.message_expression;
+                    Compiled::new(source, compiler.compile_message(source))
+                }),
+            })
+            .collect();
+        let audit_annotations = policy
+            .audit_annotations
+            .iter()
+            .map(|annotation| (annotation.name.clone(), compile(&annotation.expression, STRING_OR_NULL)))
+            .collect();
+        Arc::new(Self { policy, match_conditions, variables, validations, audit_annotations })
+    }
+}

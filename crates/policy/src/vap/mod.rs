@@ -1,0 +1,11 @@
+//! ValidatingAdmissionPolicies and their bindings.
+
+pub(crate) mod admit;
+pub(crate) mod compiled;
+pub mod decision;
+pub(crate) mod evaluate;
+pub(crate) mod matching;
+pub mod model;
+pub(crate) mod params;
+pub(crate) mod read;
+pub mod selector;
