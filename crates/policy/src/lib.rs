@@ -5,7 +5,12 @@
 
 mod cel;
 pub mod expression;
+pub mod facts;
+pub mod field;
 pub mod release;
+pub mod request;
+pub mod set;
 pub mod value;
+pub mod vap;
 
 pub use cel::outcome::Decision;

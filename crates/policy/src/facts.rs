@@ -1,0 +1,57 @@
+//! Facts that only the cluster knows, and the questions for them.
+
+use std::collections::HashMap;
+
+use crate::cel::outcome::{Answers, Decision, Query};
+use crate::expression::{Check, check_of};
+use crate::vap::model::ParamKind;
+
+/// Answers to lookups.
+#[derive(Clone, Debug, Default)]
+pub struct Facts {
+    /// Namespaces as JSON, by name; `None` if the namespace does not exist.
+    pub namespaces: HashMap<String, Option<String>>,
+    /// Whether kinds of parameters are namespaced; `None` if the cluster does not know the kind.
+    pub param_kinds: HashMap<ParamKind, Option<bool>>,
+    /// Parameters as JSON.
+    pub params: HashMap<ParamQuery, Vec<String>>,
+    /// Answers to authorization checks.
+    pub decisions: HashMap<Check, Decision>,
+}
+
+/// Which parameters are needed.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ParamQuery {
+    /// Their kind.
+    pub kind: ParamKind,
+    /// Their namespace, or empty for cluster-scoped ones.
+    pub namespace: String,
+    /// Their name; all of them if absent.
+    pub name: Option<String>,
+}
+
+/// A fact that an evaluation needs.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Lookup {
+    /// A Namespace.
+    Namespace(String),
+    /// Whether a kind of parameters exists and is namespaced.
+    ParamKind(ParamKind),
+    /// Parameters.
+    Params(ParamQuery),
+    /// An authorization check.
+    Check(Check),
+    /// The object in another version, which a policy with `matchPolicy: Equivalent` names. This can't be answered.
+    Conversion {
+        /// The policy.
+        policy: String,
+        /// Group, version and resource of the rule.
+        rule: String,
+    },
+}
+
+impl Answers for Facts {
+    fn decision(&self, query: &Query<'_>) -> Option<Decision> {
+        self.decisions.get(&check_of(query)?).cloned()
+    }
+}

@@ -1,0 +1,203 @@
+//! The verdict of all policies on a request, in the API server's words.
+
+use std::fmt::Write as _;
+
+use crate::cel::library::format::quote;
+
+/// Longest value of an audit annotation, in bytes.
+const MAX_AUDIT_VALUE: usize = 10 * 1024;
+/// Failures that one audit annotation lists, from 1.37 on.
+const MAX_AUDIT_FAILURES: usize = 50;
+/// Key of the audit annotation for failed validations.
+const FAILURE_KEY: &str = "validation.policy.admission.k8s.io/validation_failure";
+
+/// The verdict on a request.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Decisions {
+    /// Reasons to deny the request. The API server answers with the first one.
+    pub denials: Vec<Denial>,
+    /// Warnings for the caller.
+    pub warnings: Vec<Warning>,
+    /// Audit annotations: key and value.
+    pub audit_annotations: Vec<(String, String)>,
+    /// Pairs of policy and binding that matched, with the outcome of the match conditions.
+    pub evaluated: Vec<Evaluated>,
+}
+
+/// A policy and binding that matched a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Evaluated {
+    /// The policy.
+    pub policy: String,
+    /// The binding.
+    pub binding: String,
+    /// Whether the match conditions excluded the request.
+    pub skipped: bool,
+}
+
+/// A reason to deny a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Denial {
+    /// The policy.
+    pub policy: String,
+    /// The binding; absent if the policy itself is misconfigured.
+    pub binding: Option<String>,
+    /// Index of the validation, if one failed.
+    pub validation: Option<usize>,
+    /// Whether an error, and not a false validation, denies the request.
+    pub error: bool,
+    /// The message without the names of policy and binding.
+    pub message: String,
+    /// The reason.
+    pub reason: String,
+}
+
+/// A failed validation that only warns.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Warning {
+    /// The policy.
+    pub policy: String,
+    /// The binding.
+    pub binding: String,
+    /// Index of the validation, if one failed.
+    pub validation: Option<usize>,
+    /// The message without the names of policy and binding.
+    pub message: String,
+}
+
+impl Denial {
+    /// The cause in the API server's status.
+    pub fn cause(&self) -> String {
+        match &self.binding {
+            Some(binding) => format!(
+                "ValidatingAdmissionPolicy '{}' with binding '{binding}' denied request: {}",
+                self.policy, self.message
+            ),
+            None => format!("ValidatingAdmissionPolicy '{}' denied request: {}", self.policy, self.message),
+        }
+    }
+
+    /// The message of the API server's status.
+    pub fn status_message(&self, group_resource: &str, name: &str) -> String {
+        format!("{group_resource} {} is forbidden: {}", quote(name), self.cause())
+    }
+
+    /// The HTTP code of the API server's status.
+    pub fn code(&self) -> u16 {
+        match self.reason.as_str() {
+            "Forbidden" => 403,
+            "Unauthorized" => 401,
+            "RequestEntityTooLarge" => 413,
+            _ => 422,
+        }
+    }
+}
+
+impl Warning {
+    /// The text of the warning header.
+    pub fn text(&self) -> String {
+        format!(
+            "Validation failed for ValidatingAdmissionPolicy '{}' with binding '{}': {}",
+            self.policy, self.binding, self.message
+        )
+    }
+}
+
+impl Decisions {
+    /// Whether the request is denied.
+    pub fn is_denied(&self) -> bool {
+        !self.denials.is_empty()
+    }
+
+    /// Keeps what one API server reports: the first denial only.
+    #[must_use]
+    pub fn first_only(mut self) -> Self {
+        self.denials.truncate(1);
+        self
+    }
+}
+
+/// A failed validation for the audit log.
+pub(crate) struct Failure {
+    pub(crate) policy: String,
+    pub(crate) binding: String,
+    pub(crate) index: usize,
+    pub(crate) message: String,
+    pub(crate) actions: Vec<String>,
+}
+
+/// The audit annotation of failed validations. Up to 1.36 only the first failure survives.
+pub(crate) fn failure_annotation(failures: &[Failure], server: u8) -> Option<(String, String)> {
+    let kept = if server >= 37 { failures.get(..failures.len().min(MAX_AUDIT_FAILURES))? } else { failures.get(..1)? };
+    let mut text = String::from("[");
+    for (index, failure) in kept.iter().enumerate() {
+        let actions: Vec<String> = failure.actions.iter().map(|action| json(action)).collect();
+        let _ = write!(
+            text,
+            "{}{{\"message\":{},\"policy\":{},\"binding\":{},\"expressionIndex\":{},\"validationActions\":[{}]}}",
+            if index == 0 { "" } else { "," },
+            json(&failure.message),
+            json(&failure.policy),
+            json(&failure.binding),
+            failure.index,
+            actions.join(",")
+        );
+    }
+    text.push(']');
+    (!kept.is_empty()).then(|| (FAILURE_KEY.to_owned(), text))
+}
+
+/// A JSON string as Go writes it: `<`, `>` and `&` are escaped.
+fn json(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 2);
+    out.push('"');
+    for character in text.chars() {
+        match character {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            '\u{8}' => out.push_str("\\b"),
+            '\u{c}' => out.push_str("\\f"),
+            '<' | '>' | '&' | '\u{2028}' | '\u{2029}' | '\0'..='\u{1f}' => {
+                let _ = write!(out, "\\u{:04x}", u32::from(character));
+            }
+            other => out.push(other),
+        }
+    }
+    out.push('"');
+    out
+}
+
+/// Values of audit annotations by key, of one policy.
+#[derive(Default)]
+pub(crate) struct Annotations {
+    values: Vec<(String, Vec<String>)>,
+}
+
+impl Annotations {
+    /// Adds a value; a value that another binding gave is ignored.
+    pub(crate) fn add(&mut self, key: &str, value: &str) {
+        let mut end = value.len().min(MAX_AUDIT_VALUE);
+        while !value.is_char_boundary(end) {
+            end -= 1;
+        }
+        let value = value.get(..end).unwrap_or_default();
+        let index = self.values.iter().position(|(known, _)| known == key).unwrap_or_else(|| {
+            self.values.push((key.to_owned(), Vec::new()));
+            self.values.len() - 1
+        });
+        if let Some((_, values)) = self.values.get_mut(index)
+            && !values.iter().any(|known| known == value)
+        {
+            values.push(value.to_owned());
+        }
+    }
+
+    /// The annotations of a policy.
+    pub(crate) fn publish(self, policy: &str) -> impl Iterator<Item = (String, String)> {
+        let prefix = format!("{policy}/");
+        self.values.into_iter().map(move |(key, values)| (format!("{prefix}{key}"), values.join(", ")))
+    }
+}

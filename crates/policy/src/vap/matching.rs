@@ -1,0 +1,166 @@
+//! Whether a policy or binding matches a request.
+
+use super::model::{MatchResources, Rule};
+use crate::facts::{Facts, Lookup};
+use crate::request::Request;
+use crate::value::{Arena, Value, read_json};
+
+/// Whether something matches.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Matching {
+    Yes,
+    No,
+    /// Facts are missing.
+    Unknown(Lookup),
+    /// The API server fails to find out.
+    Error(String),
+}
+
+/// Resources that no policy judges, since a policy could lock everyone out.
+const EXCLUDED: [(&str, &[&str]); 3] = [
+    (
+        "admissionregistration.k8s.io",
+        &[
+            "validatingwebhookconfigurations",
+            "mutatingwebhookconfigurations",
+            "validatingadmissionpolicies",
+            "validatingadmissionpolicybindings",
+            "mutatingadmissionpolicies",
+            "mutatingadmissionpolicybindings",
+        ],
+    ),
+    ("authentication.k8s.io", &["selfsubjectreviews", "tokenreviews"]),
+    (
+        "authorization.k8s.io",
+        &["localsubjectaccessreviews", "selfsubjectaccessreviews", "selfsubjectrulesreviews", "subjectaccessreviews"],
+    ),
+];
+
+/// Whether policies judge requests of this resource at all.
+pub(crate) fn is_judged(request: &Request<'_>) -> bool {
+    !EXCLUDED
+        .iter()
+        .any(|(group, resources)| request.resource.group == *group && resources.contains(&request.resource.name))
+}
+
+/// Whether constraints match. `policy` names the policy in lookups.
+pub(crate) fn matches(
+    resources: &MatchResources,
+    request: &Request<'_>,
+    facts: &Facts,
+    policy: &str,
+    arena: &Arena,
+) -> Matching {
+    let selector = &resources.object_selector;
+    let labels = |object: Value<'_>| -> bool {
+        !matches!(object, Value::Null) && {
+            let metadata = object.field("metadata").unwrap_or_default();
+            selector.matches(metadata.field("labels"))
+        }
+    };
+    if !selector.is_empty() && !labels(request.object) && !labels(request.old_object) {
+        return Matching::No;
+    }
+    match rules(&resources.exclude_resource_rules, resources, request, policy) {
+        Matching::Yes => return Matching::No,
+        Matching::No => {}
+        other => return other,
+    }
+    if !resources.resource_rules.is_empty() {
+        match rules(&resources.resource_rules, resources, request, policy) {
+            Matching::Yes => {}
+            other => return other,
+        }
+    }
+    namespace(resources, request, facts, arena)
+}
+
+fn namespace(resources: &MatchResources, request: &Request<'_>, facts: &Facts, arena: &Arena) -> Matching {
+    let selector = &resources.namespace_selector;
+    let is_namespaces = request.resource.name == "namespaces";
+    if selector.is_empty() || (request.namespace.is_empty() && !is_namespaces) {
+        return Matching::Yes;
+    }
+    let verdict = |object: Value<'_>| {
+        let metadata = object.field("metadata").unwrap_or_default();
+        if selector.matches(metadata.field("labels")) { Matching::Yes } else { Matching::No }
+    };
+    if is_namespaces && request.subresource.is_empty() && matches!(request.operation, "CREATE" | "UPDATE") {
+        return verdict(request.object);
+    }
+    match facts.namespaces.get(request.namespace) {
+        None => Matching::Unknown(Lookup::Namespace(request.namespace.to_owned())),
+        Some(None) => Matching::Error(not_found(request.namespace)),
+        Some(Some(text)) => match read_json(arena.text(text), arena) {
+            Ok(namespace) => verdict(namespace),
+            Err(error) => Matching::Error(error.to_string()),
+        },
+    }
+}
+
+/// The API server's error for a Namespace that does not exist.
+pub(crate) fn not_found(namespace: &str) -> String {
+    format!("namespaces \"{namespace}\" not found")
+}
+
+fn rules(rules: &[Rule], resources: &MatchResources, request: &Request<'_>, policy: &str) -> Matching {
+    let named = |rule: &Rule| rule.resource_names.is_empty() || rule.resource_names.iter().any(|name| name == request.name);
+    let listed = |items: &[String], wanted: &str| items.iter().any(|item| item == "*" || item == wanted);
+    let elsewhere = |rule: &Rule| {
+        scope(rule, request)
+            && rule.operations.iter().any(|operation| operation == "*" || operation == request.operation)
+            && resource(rule, request)
+    };
+    for rule in rules {
+        if elsewhere(rule)
+            && listed(&rule.api_groups, request.resource.group)
+            && listed(&rule.api_versions, request.resource.version)
+            && named(rule)
+        {
+            return Matching::Yes;
+        }
+    }
+    if resources.match_policy != "Equivalent" {
+        return Matching::No;
+    }
+    // The same resource in another version is the same object. Whether the cluster serves that version is unknown here.
+    for rule in rules {
+        let same = listed(&rule.api_groups, request.resource.group) || moved_group(rule, request);
+        if same && elsewhere(rule) && named(rule) {
+            let group = rule.api_groups.first().map_or("", String::as_str);
+            let version = rule.api_versions.first().map_or("", String::as_str);
+            let rule = format!("{group}/{version} {}", request.resource.name);
+            return Matching::Unknown(Lookup::Conversion { policy: policy.to_owned(), rule });
+        }
+    }
+    Matching::No
+}
+
+/// Resources that are served in two groups.
+fn moved_group(rule: &Rule, request: &Request<'_>) -> bool {
+    const MOVED: [(&str, &str, &str); 2] = [("events", "", "events.k8s.io"), ("events", "events.k8s.io", "")];
+    MOVED.iter().any(|(resource, from, to)| {
+        request.resource.name == *resource
+            && request.resource.group == *from
+            && rule.api_groups.iter().any(|group| group == to)
+    })
+}
+
+fn scope(rule: &Rule, request: &Request<'_>) -> bool {
+    let is_namespace =
+        request.resource.group.is_empty() && request.resource.version == "v1" && request.resource.name == "namespaces";
+    let cluster = is_namespace || request.namespace.is_empty();
+    match rule.scope.as_str() {
+        "*" => true,
+        "Cluster" => cluster,
+        "Namespaced" => !cluster,
+        _ => false,
+    }
+}
+
+fn resource(rule: &Rule, request: &Request<'_>) -> bool {
+    rule.resources.iter().any(|entry| {
+        let (resource, subresource) = entry.split_once('/').unwrap_or((entry, ""));
+        (resource == "*" || resource == request.resource.name) && (subresource == "*" || subresource == request.subresource)
+    })
+}
