@@ -330,6 +330,10 @@ impl Checker<'_> {
                 self.undeclared(expr, name);
                 return;
             }
+            Some(Identifier::Variable(_)) if self.environment.release.server >= 37 => {
+                self.undeclared(expr, name);
+                return;
+            }
             Some(Identifier::Variable(of)) => {
                 self.problems.report(expr.offset, format!("'{}' is not a type", of.runtime_name()));
             }

@@ -84,18 +84,12 @@ impl Environment {
             "google.protobuf.Timestamp" => Type::Timestamp,
             "type" => return Some(Identifier::Type(Type::Type(None))),
             "uint" => Type::Uint,
-            "optional_type" => Type::optional(Type::Dyn),
+            // cel-go 0.29 gave the type its parameter.
+            "optional_type" if self.release.server >= 37 => Type::optional(Type::Dyn),
+            "optional_type" => Type::Opaque("optional_type", Arc::new([])),
             "net.IP" => Type::Opaque("net.IP", Arc::new([])),
             "net.CIDR" => Type::Opaque("net.CIDR", Arc::new([])),
-            "kubernetes.NamedFormat" if self.library.has(31, 31) => Type::structure(name),
-            "kubernetes.Semver" if self.library.has(33, 33) => Type::structure(name),
-            "kubernetes.URL" | "kubernetes.Quantity" => Type::structure(name),
-            _ if self.structs.contains_key(name) || name.starts_with("kubernetes.authorization.") => {
-                if !self.structs.contains_key(name) && !is_authorization_type(name) {
-                    return None;
-                }
-                Type::structure(name)
-            }
+            _ if self.structs.contains_key(name) || is_undefined(name) => Type::structure(name),
             _ => return None,
         };
         Some(Identifier::Type(named))
@@ -107,9 +101,28 @@ impl Environment {
     }
 }
 
-fn is_authorization_type(name: &str) -> bool {
-    let kind = name.trim_start_matches("kubernetes.authorization.");
-    matches!(kind, "Authorizer" | "PathCheck" | "GroupCheck" | "ResourceCheck" | "Decision")
+/// Types that the checker knows, but that no value can have: naming one is an error of the program.
+pub(crate) fn is_undefined(name: &str) -> bool {
+    let message = name.trim_start_matches("google.protobuf.");
+    matches!(name, "duration" | "timestamp")
+        || (message.len() < name.len()
+            && matches!(
+                message,
+                "Any"
+                    | "BoolValue"
+                    | "BytesValue"
+                    | "DoubleValue"
+                    | "FloatValue"
+                    | "Int32Value"
+                    | "Int64Value"
+                    | "ListValue"
+                    | "StringValue"
+                    | "Struct"
+                    | "UInt32Value"
+                    | "UInt64Value"
+                    | "Value"
+                    | "Empty"
+            ))
 }
 
 /// A resolved name.

@@ -42,7 +42,7 @@ fn argument(function: &str, args: &[Expr], problems: &mut Problems) {
             .is_some_and(|time| (number::YEAR_ONE..=number::YEAR_9999).contains(&time.seconds)),
         ("timestamp", Literal::Int(seconds)) => (number::YEAR_ONE..=number::YEAR_9999).contains(seconds),
         ("matches", Literal::String(pattern)) => regex::compile(pattern).is_ok(),
-        ("duration", _) => false,
+        ("duration" | "timestamp", _) => false,
         _ => true,
     };
     if !valid {

@@ -7,7 +7,7 @@ use super::ast::{Comprehension, Expr, Kind};
 use super::check::{Checked, Reference};
 use super::constant::Constant;
 use super::cost::Cost;
-use super::environment::Environment;
+use super::environment::{Environment, is_undefined};
 use super::eval;
 use super::library::{Call, Function, Overload, Singleton, regex};
 use super::types::Type;
@@ -155,7 +155,12 @@ impl Planner<'_> {
 
     fn identifier(&mut self, expr: &Expr) -> Result<Node, String> {
         match self.checked.reference(expr) {
-            Some(Reference::Type(name)) => Ok(Node::Constant(Constant::Type(name.clone()))),
+            Some(Reference::Type(name)) => {
+                if self.environment.structs.contains_key(name) || is_undefined(name) {
+                    return Err(format!("reference to undefined type: {name}"));
+                }
+                Ok(Node::Constant(Constant::Type(name.clone())))
+            }
             Some(Reference::Variable(name)) => {
                 let local = self.scopes.iter().rev().find(|(variable, _)| variable == name);
                 let root = || Base::Root(name.trim_start_matches('.').to_owned());
@@ -202,8 +207,8 @@ impl Planner<'_> {
                     Box::new(<[Node; 3]>::try_from(planned).map_err(|_| "no such overload: _?_:_(...)".to_owned())?);
                 return Ok(attribute(Base::Conditional(branches)));
             }
-            "_[_]" => return pair(planned).map(|args| index(args, false)),
-            "_[?_]" | "_?._" => return pair(planned).map(|args| index(args, true)),
+            "_[_]" => return index(pair(planned)?, false),
+            "_[?_]" | "_?._" => return index(pair(planned)?, true),
             "or" | "orValue" if planned.len() == 2 => {
                 let unwraps = function_name == "orValue";
                 // Up to cel-go 0.26 a value that is not optional passes through.
@@ -316,15 +321,30 @@ fn into_attribute(node: Node) -> Attribute {
     }
 }
 
-fn index(args: Box<[Node; 2]>, optional: bool) -> Node {
+fn index(args: Box<[Node; 2]>, optional: bool) -> Result<Node, String> {
     let [operand, index] = *args;
     let mut attribute = into_attribute(operand);
     let key = match index {
-        Node::Constant(constant) => Key::Constant(constant),
+        Node::Constant(constant) => {
+            let refused = match &constant {
+                Constant::Null => "types.Null",
+                Constant::Bytes(_) => "types.Bytes",
+                Constant::List(_) => "*types.baseList",
+                Constant::Map(_) => "*types.baseMap",
+                Constant::Timestamp(_) => "types.Timestamp",
+                Constant::Duration(_) => "types.Duration",
+                Constant::Type(_) => "*types.Type",
+                _ => "",
+            };
+            if !refused.is_empty() {
+                return Err(format!("invalid qualifier type: {refused}"));
+            }
+            Key::Constant(constant)
+        }
         node => Key::Node(node),
     };
     attribute.qualifiers.push(Qualifier { key, optional });
-    Node::Attribute(Box::new(attribute))
+    Ok(Node::Attribute(Box::new(attribute)))
 }
 
 fn pair(planned: Vec<Node>) -> Result<Box<[Node; 2]>, String> {

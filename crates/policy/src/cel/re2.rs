@@ -192,9 +192,6 @@ impl<'p> Translator<'p> {
         let rest = self.rest();
         for prefix in ["?P<", "?<"] {
             let Some(name_start) = rest.strip_prefix(prefix) else { continue };
-            if prefix == "?<" && (name_start.starts_with('=') || name_start.starts_with('!')) {
-                break;
-            }
             let whole = self.pattern.get(start..).unwrap_or_default();
             let Some(end) = name_start.find('>') else { return error("invalid named capture", whole) };
             let name = name_start.get(..end).unwrap_or_default();
@@ -307,11 +304,15 @@ impl<'p> Translator<'p> {
         if name == "Any" {
             return Ok(if negated { "[^\\x{0}-\\x{10FFFF}]" } else { "\\x{0}-\\x{10FFFF}" }.to_owned());
         }
-        if CATEGORIES.contains(&name) {
-            return Ok(format!("\\{sign}{{gc={name}}}"));
+        // From Go 1.25 on names are compared without case, spaces and dashes, and categories have long names.
+        let loose = |name: &str| name.to_ascii_lowercase().replace(['_', '-', ' '], "");
+        let wanted = loose(name);
+        let find = |names: &[&'static str]| names.iter().find(|known| loose(known) == wanted).copied();
+        if let Some(category) = find(CATEGORIES) {
+            return Ok(format!("\\{sign}{{gc={category}}}"));
         }
-        if SCRIPTS.contains(&name) {
-            return Ok(format!("\\{sign}{{sc={name}}}"));
+        if let Some(script) = find(SCRIPTS) {
+            return Ok(format!("\\{sign}{{sc={script}}}"));
         }
         error("invalid character class range", self.pattern.get(start..self.at).unwrap_or_default())
     }
@@ -349,19 +350,25 @@ impl<'p> Translator<'p> {
     }
 
     fn hexadecimal(&mut self) -> Option<char> {
-        let rest = self.rest();
-        let (digits, len) = match rest.strip_prefix('{') {
-            Some(braced) => {
-                let end = braced.find('}')?;
-                (braced.get(..end)?, end + 2)
+        let first = self.next()?;
+        let mut value: u32 = 0;
+        if first == '{' {
+            let mut digits = 0;
+            loop {
+                let next = self.next()?;
+                if next == '}' {
+                    return if digits > 0 { char::from_u32(value) } else { None };
+                }
+                value = value * 16 + next.to_digit(16)?;
+                if value > u32::from(char::MAX) {
+                    return None;
+                }
+                digits += 1;
             }
-            None => (rest.get(..2)?, 2),
-        };
-        if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-            return None;
         }
-        self.at += len;
-        u32::from_str_radix(digits, 16).ok().and_then(char::from_u32)
+        let second = self.next();
+        value = first.to_digit(16)? * 16 + second?.to_digit(16)?;
+        char::from_u32(value)
     }
 
     fn class(&mut self) -> Result<(), SyntaxError> {

@@ -1,9 +1,16 @@
 //! Names of Unicode categories and scripts that RE2 knows, as Go's `unicode` package lists them.
 
-/// General categories.
+/// General categories, with their long names.
 pub(super) const CATEGORIES: &[&str] = &[
     "C", "Cc", "Cf", "Cn", "Co", "Cs", "L", "LC", "Ll", "Lm", "Lo", "Lt", "Lu", "M", "Mc", "Me", "Mn", "N", "Nd",
     "Nl", "No", "P", "Pc", "Pd", "Pe", "Pf", "Pi", "Po", "Ps", "S", "Sc", "Sk", "Sm", "So", "Z", "Zl", "Zp", "Zs",
+    "Cased_Letter", "Close_Punctuation", "Combining_Mark", "Connector_Punctuation", "Control", "Currency_Symbol",
+    "Dash_Punctuation", "Decimal_Number", "Enclosing_Mark", "Final_Punctuation", "Format", "Initial_Punctuation",
+    "Letter", "Letter_Number", "Line_Separator", "Lowercase_Letter", "Mark", "Math_Symbol", "Modifier_Letter",
+    "Modifier_Symbol", "Nonspacing_Mark", "Number", "Open_Punctuation", "Other", "Other_Letter", "Other_Number",
+    "Other_Punctuation", "Other_Symbol", "Paragraph_Separator", "Private_Use", "Punctuation", "Separator",
+    "Space_Separator", "Spacing_Mark", "Surrogate", "Symbol", "Titlecase_Letter", "Unassigned",
+    "Uppercase_Letter", "cntrl", "digit", "punct",
 ];
 
 /// Scripts.

@@ -14,7 +14,7 @@ use std::cmp::Ordering;
 
 pub(crate) use compare::{NotANumber, compare, equal};
 pub(crate) use map::{Entries, order as key_order};
-pub(crate) use opaque::{Authorizer, Cidr, GroupCheck, Opaque, PathCheck, ResourceCheck};
+pub use opaque::{Authorizer, Cidr, GroupCheck, Opaque, PathCheck, ResourceCheck};
 pub use read::{ReadError, read_json};
 
 /// Memory for the values of one evaluation. Reset it between documents.
@@ -96,13 +96,40 @@ pub enum Value<'a> {
     Variables,
 }
 
-/// A point in time between the years 1 and 9999.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+/// A point in time between the years 1 and 9999. The offset of its text is printed again, but does not count.
+#[derive(Clone, Copy, Debug)]
 pub struct Timestamp {
     /// Seconds since 1970.
     pub seconds: i64,
     /// Nanoseconds within the second.
     pub nanos: u32,
+    /// Minutes east of UTC in which the time is printed.
+    pub offset: i16,
+}
+
+impl Ord for Timestamp {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (self.seconds, self.nanos).cmp(&(other.seconds, other.nanos))
+    }
+}
+
+impl PartialOrd for Timestamp {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Timestamp {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Timestamp {}
+
+/// A point in time as CEL prints it.
+pub fn timestamp_text(time: Timestamp) -> String {
+    number::timestamp(time)
 }
 
 /// The sum of two lists.

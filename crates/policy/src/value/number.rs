@@ -152,15 +152,22 @@ pub(crate) fn parse_duration(text: &str) -> Option<i64> {
 
 /// `time.RFC3339Nano` of Go: fractions without trailing zeros.
 pub(crate) fn timestamp(value: super::Timestamp) -> String {
-    let days = value.seconds.div_euclid(86_400);
-    let second = value.seconds.rem_euclid(86_400);
+    let local = value.seconds + i64::from(value.offset) * 60;
+    let days = local.div_euclid(86_400);
+    let second = local.rem_euclid(86_400);
     let (year, month, day) = civil(days);
     let mut text = format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}", second / 3600, second / 60 % 60, second % 60);
     if value.nanos != 0 {
         let _ = write!(text, ".{:09}", value.nanos);
         text.truncate(text.trim_end_matches('0').len());
     }
-    text.push('Z');
+    if value.offset == 0 {
+        text.push('Z');
+    } else {
+        let minutes = value.offset.unsigned_abs();
+        let sign = if value.offset < 0 { '-' } else { '+' };
+        let _ = write!(text, "{sign}{:02}:{:02}", minutes / 60, minutes % 60);
+    }
     text
 }
 
@@ -244,5 +251,5 @@ pub(crate) fn parse_timestamp(text: &str) -> Option<super::Timestamp> {
         return None;
     }
     let seconds = days(year, month, day) * 86_400 + hour * 3600 + minute * 60 + second - offset;
-    Some(super::Timestamp { seconds, nanos })
+    Some(super::Timestamp { seconds, nanos, offset: i16::try_from(offset / 60).unwrap_or(0) })
 }

@@ -12,10 +12,11 @@ pub(super) fn declare(library: &mut Library) {
         [Value::String(text)] => cidr_of(context, text).map(|cidr| store(context, cidr)),
         _ => Err(no_such_overload()),
     });
-    library.add("cidr_contains_ip_string", "(CIDR).containsIP(string): bool", |context, args| match args {
+    library.add("cidr_contains_ip_string", "(CIDR).containsIP(string): bool", |_, args| match args {
+        // The API server loses the error of an address that it can't parse.
         [Value::Opaque(Opaque::Cidr(cidr)), Value::String(text)] => match ip::parse(text) {
             Ok(address) => Ok(Value::Bool(contains(*cidr, address))),
-            Err(message) => context.error(&message),
+            Err(_) => Err(no_such_overload()),
         },
         _ => Err(no_such_overload()),
     });

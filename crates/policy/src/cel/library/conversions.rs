@@ -76,15 +76,47 @@ fn to_bool<'a>(context: &Context<'a>, args: &[Value<'a>]) -> Outcome<'a> {
     }
 }
 
-/// `strconv.ParseFloat` of Go for the forms that people write: decimal, hexadecimal mantissas are refused.
+/// `strconv.ParseFloat` of Go.
 fn parse_double(text: &str) -> Option<f64> {
-    let unsigned = text.trim_start_matches(['+', '-']);
-    let special = ["inf", "infinity", "nan"].iter().any(|word| unsigned.eq_ignore_ascii_case(word));
-    let text = if special { text.to_ascii_lowercase() } else { text.to_owned() };
-    let value: f64 = text.parse().ok()?;
-    // Go refuses numbers out of range, and signs of NaN.
-    let signed_nan = value.is_nan() && text.len() > 3;
-    (!signed_nan && (special || value.is_finite())).then_some(value)
+    let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
+    let sign = if text.starts_with('-') { -1.0 } else { 1.0 };
+    let lower = unsigned.to_ascii_lowercase();
+    if matches!(lower.as_str(), "inf" | "infinity") {
+        return Some(sign * f64::INFINITY);
+    }
+    if lower == "nan" {
+        return (text.len() == 3).then_some(f64::NAN);
+    }
+    // Underscores separate digits.
+    let digits = |part: &str| part.chars().next().is_some_and(|next| next.is_ascii_hexdigit());
+    for (index, _) in lower.match_indices('_') {
+        let before = lower.get(..index)?.ends_with(|last: char| last.is_ascii_hexdigit() || last == 'x');
+        if !before || !digits(lower.get(index + 1..)?) {
+            return None;
+        }
+    }
+    let plain = lower.replace('_', "");
+    let value = match plain.strip_prefix("0x") {
+        Some(hexadecimal) => parse_hexadecimal(hexadecimal)?,
+        None if plain.starts_with(|first: char| first.is_ascii_digit() || first == '.') => plain.parse().ok()?,
+        None => return None,
+    };
+    // Go refuses numbers out of range.
+    value.is_finite().then_some(sign * value)
+}
+
+/// A hexadecimal number with a binary exponent, such as `1.8p3`.
+fn parse_hexadecimal(text: &str) -> Option<f64> {
+    let (mantissa, exponent) = text.split_once('p')?;
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let digits = format!("{whole}{fraction}");
+    if digits.is_empty() || digits.len() > 16 {
+        return None;
+    }
+    let value = u64::from_str_radix(&digits, 16).ok()?;
+    let exponent: i32 = exponent.parse().ok()?;
+    let shift = exponent.checked_sub(i32::try_from(fraction.len()).ok()?.checked_mul(4)?)?;
+    Some(value as f64 * 2f64.powi(shift))
 }
 
 fn to_double<'a>(context: &Context<'a>, args: &[Value<'a>]) -> Outcome<'a> {
@@ -139,7 +171,7 @@ fn to_duration<'a>(context: &Context<'a>, args: &[Value<'a>]) -> Outcome<'a> {
 
 fn to_timestamp<'a>(context: &Context<'a>, args: &[Value<'a>]) -> Outcome<'a> {
     let time = match args {
-        [Value::Int(seconds)] => Some(Timestamp { seconds: *seconds, nanos: 0 }),
+        [Value::Int(seconds)] => Some(Timestamp { seconds: *seconds, nanos: 0, offset: 0 }),
         [Value::String(text)] => number::parse_timestamp(text),
         _ => None,
     };

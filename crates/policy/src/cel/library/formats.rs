@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-use super::Library;
+use super::{Call, Library};
 use crate::cel::outcome::{Context, Outcome, no_such_overload};
 use crate::value::{Opaque, Value};
 
@@ -33,6 +33,12 @@ const LABEL_VALUE: &str = "(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?";
 
 /// Declares the formats.
 pub(super) fn declare(library: &mut Library) {
+    // 1.35 changed the texts of labels.
+    let validate: Call = if library.has(0, 35) {
+        |context, args| validate(context, args, true)
+    } else {
+        |context, args| validate(context, args, false)
+    };
     library.add("format-validate", "(Format).validate(string): optional(list(string))", validate);
     library.add("format-named", "format.named(string): optional(Format)", |context, args| match args {
         [Value::String(name)] => Ok(match FORMATS.iter().find(|(known, ..)| known == name) {
@@ -59,14 +65,18 @@ pub(crate) fn max_regex_size(name: &str) -> u64 {
     FORMATS.iter().find(|(known, ..)| *known == name).map_or(0, |(_, _, size)| *size)
 }
 
-fn validate<'a>(context: &Context<'a>, args: &[Value<'a>]) -> Outcome<'a> {
+fn validate<'a>(context: &Context<'a>, args: &[Value<'a>], recent: bool) -> Outcome<'a> {
     let [Value::Opaque(Opaque::Format(name)), Value::String(text)] = args else { return Err(no_such_overload()) };
-    let problems: Vec<Value<'a>> = problems(name, text).iter().map(|problem| context.text(problem)).collect();
+    let problems: Vec<Value<'a>> = problems_of(name, text, recent).iter().map(|problem| context.text(problem)).collect();
     Ok(if problems.is_empty() { Value::Optional(None) } else { context.some(context.list(&problems)) })
 }
 
-/// The problems of a text in a format.
+/// The problems of a text in a format, in the words up to 1.34.
 pub(crate) fn problems(format: &str, text: &str) -> Vec<String> {
+    problems_of(format, text, false)
+}
+
+fn problems_of(format: &str, text: &str, recent: bool) -> Vec<String> {
     match format {
         "dns1123Label" => label(text),
         "dns1123LabelPrefix" => label(&mask_dash(text)),
@@ -74,9 +84,9 @@ pub(crate) fn problems(format: &str, text: &str) -> Vec<String> {
         "dns1123SubdomainPrefix" => subdomain(&mask_dash(text)),
         "dns1035Label" => label_1035(text),
         "dns1035LabelPrefix" => label_1035(&mask_dash(text)),
-        "qualifiedName" => qualified_name(text),
-        "labelValue" => label_value(text),
-        "uri" => super::url::request_error(text).into_iter().collect(),
+        "qualifiedName" => qualified_name(text, recent),
+        "labelValue" => label_value(text, recent),
+        "uri" => super::url::request_error(text, false).into_iter().collect(),
         "uuid" => {
             static UUID: LazyLock<Option<Regex>> = LazyLock::new(|| {
                 Regex::new("(?i)^[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}$").ok()
@@ -95,7 +105,16 @@ fn unless(valid: bool, problem: &str) -> Vec<String> {
 }
 
 fn too_long(text: &str, max: usize) -> Option<String> {
-    (text.len() > max).then(|| format!("must be no more than {max} characters"))
+    too_long_in(text, max, "characters")
+}
+
+fn too_long_in(text: &str, max: usize, unit: &str) -> Option<String> {
+    (text.len() > max).then(|| format!("must be no more than {max} {unit}"))
+}
+
+/// The unit of lengths of labels.
+fn unit(recent: bool) -> &'static str {
+    if recent { "bytes" } else { "characters" }
 }
 
 fn matches(pattern: &'static str, text: &str) -> bool {
@@ -164,7 +183,7 @@ fn label_1035(text: &str) -> Vec<String> {
     problems
 }
 
-fn qualified_name(text: &str) -> Vec<String> {
+fn qualified_name(text: &str, recent: bool) -> Vec<String> {
     let explanation = || {
         explain(
             "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character",
@@ -185,15 +204,15 @@ fn qualified_name(text: &str) -> Vec<String> {
             *name
         }
         _ => {
-            let what = explanation();
+            let (kind, what) = (if recent { "valid label key" } else { "qualified name" }, explanation());
             return vec![format!(
-                "a qualified name {what} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+                "a {kind} {what} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
             )];
         }
     };
     if name.is_empty() {
         problems.push("name part must be non-empty".to_owned());
-    } else if let Some(problem) = too_long(name, 63) {
+    } else if let Some(problem) = too_long_in(name, 63, unit(recent)) {
         problems.push(format!("name part {problem}"));
     }
     if !matches(QUALIFIED, name) {
@@ -202,8 +221,8 @@ fn qualified_name(text: &str) -> Vec<String> {
     problems
 }
 
-fn label_value(text: &str) -> Vec<String> {
-    let mut problems: Vec<String> = too_long(text, 63).into_iter().collect();
+fn label_value(text: &str, recent: bool) -> Vec<String> {
+    let mut problems: Vec<String> = too_long_in(text, 63, unit(recent)).into_iter().collect();
     if !matches(LABEL_VALUE, text) {
         problems.push(explain(
             "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character",

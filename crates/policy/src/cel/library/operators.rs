@@ -220,7 +220,6 @@ fn checked<'a>(context: &Context<'a>, result: Option<Value<'a>>, error: &str) ->
 
 const INT: &str = "integer overflow";
 const UINT: &str = "unsigned integer overflow";
-const DURATION: &str = "duration overflow";
 const TIMESTAMP: &str = "timestamp overflow";
 
 /// `+`
@@ -237,7 +236,7 @@ pub(crate) fn add<'a>(context: &Context<'a>, left: Value<'a>, right: Value<'a>) 
         }
         (Value::Bytes(left), Value::Bytes(right)) => Ok(Value::Bytes(context.arena.bytes(&[left, right].concat()))),
         (Value::Duration(left), Value::Duration(right)) => {
-            checked(context, left.checked_add(right).map(Value::Duration), DURATION)
+            checked(context, left.checked_add(right).map(Value::Duration), INT)
         }
         (Value::Timestamp(time), Value::Duration(nanos)) | (Value::Duration(nanos), Value::Timestamp(time)) => {
             checked(context, shift(time, i128::from(nanos)), TIMESTAMP)
@@ -252,7 +251,7 @@ fn shift<'a>(time: Timestamp, nanos: i128) -> Option<Value<'a>> {
     let seconds = i64::try_from(total.div_euclid(1_000_000_000)).ok()?;
     let nanos = u32::try_from(total.rem_euclid(1_000_000_000)).ok()?;
     let valid = (number::YEAR_ONE..=number::YEAR_9999).contains(&seconds);
-    valid.then_some(Value::Timestamp(Timestamp { seconds, nanos }))
+    valid.then_some(Value::Timestamp(Timestamp { seconds, nanos, ..time }))
 }
 
 fn subtract<'a>(context: &Context<'a>, left: Value<'a>, right: Value<'a>) -> Outcome<'a> {
@@ -261,16 +260,16 @@ fn subtract<'a>(context: &Context<'a>, left: Value<'a>, right: Value<'a>) -> Out
         (Value::Uint(left), Value::Uint(right)) => checked(context, left.checked_sub(right).map(Value::Uint), UINT),
         (Value::Double(left), Value::Double(right)) => Ok(Value::Double(left - right)),
         (Value::Duration(left), Value::Duration(right)) => {
-            checked(context, left.checked_sub(right).map(Value::Duration), DURATION)
+            checked(context, left.checked_sub(right).map(Value::Duration), INT)
         }
         (Value::Timestamp(time), Value::Duration(nanos)) => match nanos.checked_neg() {
             Some(nanos) => checked(context, shift(time, i128::from(nanos)), TIMESTAMP),
-            None => context.error(DURATION),
+            None => context.error(INT),
         },
         (Value::Timestamp(left), Value::Timestamp(right)) => {
             let nanos = (i128::from(left.seconds) - i128::from(right.seconds)) * 1_000_000_000 + i128::from(left.nanos)
                 - i128::from(right.nanos);
-            checked(context, i64::try_from(nanos).ok().map(Value::Duration), TIMESTAMP)
+            checked(context, i64::try_from(nanos).ok().map(Value::Duration), INT)
         }
         _ => Err(no_such_overload()),
     }
@@ -308,7 +307,7 @@ fn negate<'a>(context: &Context<'a>, args: &[Value<'a>]) -> Outcome<'a> {
     match args {
         [Value::Int(value)] => checked(context, value.checked_neg().map(Value::Int), INT),
         [Value::Double(value)] => Ok(Value::Double(-value)),
-        [Value::Duration(value)] => checked(context, value.checked_neg().map(Value::Duration), DURATION),
+        [Value::Duration(value)] => checked(context, value.checked_neg().map(Value::Duration), INT),
         _ => Err(no_such_overload()),
     }
 }

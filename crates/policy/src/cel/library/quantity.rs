@@ -17,11 +17,13 @@ pub struct Quantity {
     exponent: i32,
     /// Whether Go stores it as a big decimal, which is never an integer.
     big: bool,
+    /// The exponent that Go stores, from which the rounding of [`Quantity::float`] follows.
+    stored: i32,
 }
 
 impl Quantity {
     fn int(value: i64) -> Self {
-        Self { value: i128::from(value), exponent: 0, big: false }
+        Self { value: i128::from(value), exponent: 0, big: false, stored: 0 }
     }
 
     /// Order of two quantities.
@@ -42,15 +44,15 @@ impl Quantity {
 
     fn add(&self, other: &Quantity) -> Option<Quantity> {
         if other.value == 0 {
-            return Some(*self);
+            return Some(Quantity { big: self.big || other.big, ..*self });
         }
         if self.value == 0 {
-            return Some(Quantity { big: self.big || other.big, ..*other });
+            return Some(Quantity { big: self.big || other.big, stored: self.stored.min(other.stored), ..*other });
         }
         let (left, right, exponent) = align(self, other)?;
         let value = left.checked_add(right)?;
         let big = self.big || other.big || i64::try_from(value).is_err();
-        Some(Quantity { value, exponent, big })
+        Some(Quantity { value, exponent, big, stored: self.stored.min(other.stored) })
     }
 
     fn negated(&self) -> Option<Quantity> {
@@ -66,7 +68,10 @@ impl Quantity {
     }
 
     fn float(&self) -> f64 {
-        self.value as f64 * 10f64.powi(self.exponent)
+        // Both factors are rounded on their own, as in Go.
+        let parse = |text: String| text.parse::<f64>().unwrap_or(f64::INFINITY);
+        let base = parse(format!("{}e{}", self.value, self.exponent.saturating_sub(self.stored)));
+        if self.stored == 0 { base } else { base * parse(format!("1e{}", self.stored)) }
     }
 }
 
@@ -178,10 +183,6 @@ fn parse(text: &str) -> Result<Quantity, &'static str> {
         return Err(FORMAT);
     }
     let whole = if whole.is_empty() { "0" } else { whole };
-    // `.` alone has no digit that Go's decimal parser accepts.
-    if unsigned.starts_with('.') && fraction.is_empty() {
-        return Err(NUMERIC);
-    }
     let (binary, exponent) = interpret(suffix).ok_or(SUFFIX)?;
     let value: i128 = format!("{whole}{fraction}").parse().map_err(|_| NUMERIC)?;
     let scale = i32::try_from(fraction.len()).map_err(|_| NUMERIC)?;
@@ -197,20 +198,20 @@ fn parse(text: &str) -> Result<Quantity, &'static str> {
 /// Small numbers are exact; others are rounded up to a billionth.
 fn decimal_quantity(value: i128, exponent: i32, length: i32) -> Quantity {
     if length <= 18 && exponent >= -9 {
-        return Quantity { value, exponent, big: false };
+        return Quantity { value, exponent, big: false, stored: exponent };
     }
     round_up(value, exponent)
 }
 
 fn round_up(value: i128, exponent: i32) -> Quantity {
     if value == 0 || exponent >= -9 {
-        return Quantity { value, exponent, big: true };
+        return Quantity { value, exponent, big: true, stored: if value == 0 { exponent } else { -9 } };
     }
     let value = match u32::try_from(-9 - exponent).ok().and_then(|excess| 10i128.checked_pow(excess)) {
         Some(divisor) => value.div_euclid(divisor) + i128::from(value.rem_euclid(divisor) != 0),
         None => 1,
     };
-    Quantity { value, exponent: -9, big: true }
+    Quantity { value, exponent: -9, big: true, stored: -9 }
 }
 
 fn binary_quantity(value: i128, scale: i32, exponent: i32, length: i32) -> Result<Quantity, &'static str> {
@@ -218,10 +219,10 @@ fn binary_quantity(value: i128, scale: i32, exponent: i32, length: i32) -> Resul
     let product = value.checked_mul(factor).ok_or(NUMERIC)?;
     let fits = 15 - length - exponent * 3 / 10 - 1 >= 0;
     if scale == 0 && fits {
-        return Ok(Quantity { value: product, exponent: 0, big: false });
+        return Ok(Quantity { value: product, exponent: 0, big: false, stored: 0 });
     }
     let quantity = round_up(product, -scale);
-    let largest = Quantity { value: i128::from(i64::MAX), exponent: 0, big: true };
+    let largest = Quantity { value: i128::from(i64::MAX), exponent: 0, big: true, stored: 0 };
     Ok(if quantity.compare(&largest).is_gt() { largest } else { quantity })
 }
 

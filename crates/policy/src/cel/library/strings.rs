@@ -1,6 +1,6 @@
 //! Functions of strings: those of the base library and cel-go's extension in version 2.
 
-use super::{Library, format};
+use super::{Call, Library, format};
 use crate::cel::outcome::{Context, Outcome, no_such_overload};
 use crate::value::{Value, format as text_of};
 
@@ -24,9 +24,19 @@ pub(super) fn declare_base(library: &mut Library) {
 pub(super) fn declare(library: &mut Library) {
     library.add("string_char_at_int", "(string).charAt(int): string", char_at);
     library.add("string_index_of_string", "(string).indexOf(string): int", index_of);
-    library.add_variadic("string_index_of_string_int", "(string).indexOf(string, int): int", index_of);
     library.add("string_last_index_of_string", "(string).lastIndexOf(string): int", last_index_of);
-    library.add_variadic("string_last_index_of_string_int", "(string).lastIndexOf(string, int): int", last_index_of);
+    // cel-go 0.29 finds an empty string at an offset only up to the end.
+    let clamps = library.has(0, 37);
+    let (index_from, last_index_from): (Call, Call) = if clamps {
+        (
+            |context, args| clamped(context, args).unwrap_or_else(|| index_of(context, args)),
+            |context, args| clamped(context, args).unwrap_or_else(|| last_index_of(context, args)),
+        )
+    } else {
+        (index_of, last_index_of)
+    };
+    library.add_variadic("string_index_of_string_int", "(string).indexOf(string, int): int", index_from);
+    library.add_variadic("string_last_index_of_string_int", "(string).lastIndexOf(string, int): int", last_index_from);
     library.add("string_lower_ascii", "(string).lowerAscii(): string", |context, args| {
         map(context, args, str::to_ascii_lowercase)
     });
@@ -85,6 +95,19 @@ fn char_at<'a>(context: &Context<'a>, args: &[Value<'a>]) -> Outcome<'a> {
             Ok(context.text(&character))
         }
         _ => out_of_range(context, *index),
+    }
+}
+
+/// The place of an empty string at an offset.
+fn clamped<'a>(context: &Context<'a>, args: &[Value<'a>]) -> Option<Outcome<'a>> {
+    match args {
+        [Value::String(text), Value::String(""), Value::Int(offset)] => Some(if *offset < 0 {
+            out_of_range(context, *offset)
+        } else {
+            let length = i64::try_from(text.chars().count()).unwrap_or(i64::MAX);
+            Ok(Value::Int((*offset).min(length)))
+        }),
+        _ => None,
     }
 }
 

@@ -121,11 +121,17 @@ fn offset(time: Timestamp, zone: &str) -> Result<i64, String> {
         let total = if zone.starts_with('-') { hours * 60 - minutes } else { hours * 60 + minutes };
         return Ok(total * 60);
     }
-    if matches!(zone, "" | "UTC") {
+    // API servers run in UTC.
+    if matches!(zone, "" | "UTC" | "Local") {
         return Ok(0);
     }
     let unknown = || format!("unknown time zone {zone}");
-    let zone = jiff::tz::TimeZone::get(zone).map_err(|_| unknown())?;
-    let instant = jiff::Timestamp::from_second(time.seconds).map_err(|_| unknown())?;
-    Ok(i64::from(zone.to_offset(instant).seconds()))
+    let found = jiff::tz::TimeZone::get(zone).map_err(|_| unknown())?;
+    // jiff ignores case, Go does not.
+    if found.iana_name() != Some(zone) {
+        return Err(unknown());
+    }
+    // The last hours of the year 9999 are out of jiff's range; they have the offset of the hours before.
+    let instant = jiff::Timestamp::from_second(time.seconds).unwrap_or(jiff::Timestamp::MAX);
+    Ok(i64::from(found.to_offset(instant).seconds()))
 }

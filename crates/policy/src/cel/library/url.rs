@@ -1,6 +1,6 @@
 //! URLs, as Go's `net/url` reads them.
 
-use super::Library;
+use super::{Call, Library};
 use crate::cel::outcome::{Context, Fault, Outcome, no_such_overload};
 use crate::value::{Opaque, Value};
 
@@ -17,10 +17,15 @@ pub struct Url<'a> {
 
 /// Declares the functions of URLs.
 pub(super) fn declare(library: &mut Library) {
-    library.add("string_to_url", "url(string): URL", |context, args| match args {
-        [Value::String(text)] => convert(context, text),
-        _ => Err(no_such_overload()),
-    });
+    // From Go 1.26 on a host has at most one colon outside of brackets.
+    let strict = library.has(0, 37);
+    let to_url: Call = if strict {
+        |context, args| convert(context, args, true)
+    } else {
+        |context, args| convert(context, args, false)
+    };
+    let is_url: Call = if strict { |_, args| is_url(args, true) } else { |_, args| is_url(args, false) };
+    library.add("string_to_url", "url(string): URL", to_url);
     library.add("url_get_scheme", "(URL).getScheme(): string", |_, args| url(args).map(|url| Value::String(url.scheme)));
     library.add("url_get_host", "(URL).getHost(): string", |_, args| url(args).map(|url| Value::String(url.host)));
     library.add("url_get_hostname", "(URL).getHostname(): string", |_, args| {
@@ -35,10 +40,14 @@ pub(super) fn declare(library: &mut Library) {
     library.add("url_get_query", "(URL).getQuery(): map(string, list(string))", |context, args| {
         url(args).map(|url| query(context, url.query))
     });
-    library.add("is_url_string", "isURL(string): bool", |_, args| match args {
-        [Value::String(text)] => Ok(Value::Bool(parse(text, true).is_ok())),
+    library.add("is_url_string", "isURL(string): bool", is_url);
+}
+
+fn is_url<'a>(args: &[Value<'a>], strict: bool) -> Outcome<'a> {
+    match args {
+        [Value::String(text)] => Ok(Value::Bool(parse(text, true, strict).is_ok())),
         _ => Err(no_such_overload()),
-    });
+    }
 }
 
 fn url<'a>(args: &[Value<'a>]) -> Result<Url<'a>, Fault<'a>> {
@@ -48,10 +57,11 @@ fn url<'a>(args: &[Value<'a>]) -> Result<Url<'a>, Fault<'a>> {
     }
 }
 
-fn convert<'a>(context: &Context<'a>, text: &str) -> Outcome<'a> {
-    let parsed = parse(text, true).and_then(|_| {
+fn convert<'a>(context: &Context<'a>, args: &[Value<'a>], strict: bool) -> Outcome<'a> {
+    let [Value::String(text)] = args else { return Err(no_such_overload()) };
+    let parsed = parse(text, true, strict).and_then(|_| {
         let (rest, fragment) = text.split_once('#').unwrap_or((text, ""));
-        let parts = parse(rest, false)?;
+        let parts = parse(rest, false, strict)?;
         unescape(fragment, Mode::Path).map(|_| (parts, fragment))
     });
     let (parts, fragment) = match parsed {
@@ -102,11 +112,11 @@ struct Parts {
 }
 
 /// The error of `url.ParseRequestURI`, if there is one.
-pub(super) fn request_error(text: &str) -> Option<String> {
-    parse(text, true).err().map(|message| format!("parse {}: {message}", super::format::quote(text)))
+pub(super) fn request_error(text: &str, strict: bool) -> Option<String> {
+    parse(text, true, strict).err().map(|message| format!("parse {}: {message}", super::format::quote(text)))
 }
 
-fn parse(text: &str, request: bool) -> Result<Parts, String> {
+fn parse(text: &str, request: bool, strict: bool) -> Result<Parts, String> {
     if text.bytes().any(|byte| byte < 0x20 || byte == 0x7f) {
         return Err("net/url: invalid control character in URL".to_owned());
     }
@@ -145,7 +155,7 @@ fn parse(text: &str, request: bool) -> Result<Parts, String> {
             Some((user, host)) => (Some(user), host),
             None => (None, authority),
         };
-        parts.host = parse_host(host)?;
+        parts.host = parse_host(host, strict)?;
         if let Some(user) = user {
             if !valid_user(user) {
                 return Err("net/url: invalid userinfo".to_owned());
@@ -180,12 +190,13 @@ fn valid_port(port: &str) -> bool {
     port.is_empty() || port.strip_prefix(':').is_some_and(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-fn parse_host(host: &str) -> Result<String, String> {
+fn parse_host(host: &str, strict: bool) -> Result<String, String> {
     let port = if host.starts_with('[') {
         let Some(end) = host.rfind(']') else { return Err("missing ']' in host".to_owned()) };
         host.get(end + 1..).unwrap_or_default()
     } else {
-        host.rfind(':').and_then(|colon| host.get(colon..)).unwrap_or_default()
+        let colon = if strict { host.find(':') } else { host.rfind(':') };
+        colon.and_then(|colon| host.get(colon..)).unwrap_or_default()
     };
     if !valid_port(port) {
         return Err(format!("invalid port {} after host", super::format::quote(port)));

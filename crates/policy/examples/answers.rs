@@ -1,0 +1,106 @@
+//! Answers expressions as JSON lines, for comparison with a program that runs the API server's code.
+//!
+//! Arguments: the server's minor and a file with the values of the variables. Each line of the input has `Env` (such as `1.34`)
+//! and `Expr`; each line of the output has `phase`, `value`, `type` and `cost`.
+
+use std::io::{BufRead, Write};
+
+use policy::Decision;
+use policy::expression::{Check, Expression, Failure, Variables};
+use policy::release::Release;
+use policy::value::{Arena, Opaque, Value, read_json};
+
+fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+fn number(value: f64) -> String {
+    if value.is_nan() {
+        return "double:NaN".to_owned();
+    }
+    if value.is_infinite() {
+        return format!("double:{}Inf", if value > 0.0 { "+" } else { "-" });
+    }
+    let text = format!("{value:e}");
+    let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
+    let exponent: i32 = exponent.parse().unwrap_or(0);
+    if (-4..6).contains(&exponent) {
+        return format!("double:{value}");
+    }
+    format!("double:{mantissa}e{}{:02}", if exponent < 0 { '-' } else { '+' }, exponent.abs())
+}
+
+fn show(value: &Value<'_>) -> String {
+    let join = |items: Vec<String>| items.join(",");
+    match value {
+        Value::Null => "null".to_owned(),
+        Value::Bool(value) => value.to_string(),
+        Value::Int(value) => value.to_string(),
+        Value::Uint(value) => format!("{value}u"),
+        Value::Double(value) => number(*value),
+        Value::String(text) => quoted(text),
+        Value::Bytes(bytes) => format!("bytes:{}", bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>()),
+        Value::Optional(Some(value)) => format!("optional({})", show(value)),
+        Value::Optional(None) => "optional.none()".to_owned(),
+        Value::List(_) | Value::Concat(_) => format!("[{}]", join(value.elements().map(|item| show(&item)).collect())),
+        Value::Object(entries) => {
+            let mut items: Vec<String> =
+                entries.iter().map(|(key, value)| format!("{}:{}", quoted(key), show(value))).collect();
+            items.sort();
+            format!("{{{}}}", join(items))
+        }
+        Value::Map(entries) => {
+            let mut items: Vec<String> =
+                entries.iter().map(|(key, value)| format!("{}:{}", show(key), show(value))).collect();
+            items.sort();
+            format!("{{{}}}", join(items))
+        }
+        Value::Timestamp(time) => format!("timestamp:{}", policy::value::timestamp_text(*time)),
+        Value::Duration(nanos) => format!("duration:{nanos}"),
+        Value::Type(name) => format!("type:{name}"),
+        Value::Opaque(Opaque::Decision { .. } | _) | Value::Variables => value.type_name().to_owned(),
+    }
+}
+
+fn answer(source: &str, release: Release, variables: &str) -> serde_json::Value {
+    let expression = match Expression::compile(source, release) {
+        Ok(expression) => expression,
+        Err(refused) => return serde_json::json!({"phase": "compile-error", "value": refused.message, "cost": 0}),
+    };
+    let arena = Arena::new();
+    let Ok(variables) = read_json(variables, &arena) else { return serde_json::Value::Null };
+    let variable = |name: &str| variables.field(name).unwrap_or_default();
+    let variables = Variables {
+        object: variable("object"),
+        old_object: variable("oldObject"),
+        params: Some(variable("params")),
+        request: variable("request"),
+        namespace_object: Some(variable("namespaceObject")),
+    };
+    let of = expression.output_type();
+    let allow =
+        |_: &Check| Some(Decision { allowed: true, reason: "because".to_owned(), error: None });
+    let (result, cost) = expression.evaluate(&variables, &allow, &arena);
+    let (phase, value) = match result {
+        Ok(value) => ("ok", show(&value)),
+        Err(Failure::Error(message)) => ("eval-error", message),
+        Err(Failure::TooExpensive) => ("eval-error", "operation cancelled: actual cost limit exceeded".to_owned()),
+        Err(other) => ("eval-error", format!("{other:?}")),
+    };
+    let value = if phase == "ok" { value } else { format!("expression '{source}' resulted in error: {value}") };
+    serde_json::json!({"phase": phase, "value": value, "type": of, "cost": cost})
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut arguments = std::env::args().skip(1);
+    let server: u8 = arguments.next().ok_or("the server's minor")?.parse()?;
+    let variables = std::fs::read_to_string(arguments.next().ok_or("a file with variables")?)?;
+    let mut out = std::io::stdout().lock();
+    for line in std::io::stdin().lock().lines() {
+        let question: serde_json::Value = serde_json::from_str(&line?)?;
+        let environment = question["Env"].as_str().unwrap_or_default().trim_start_matches("1.").parse()?;
+        let source = question["Expr"].as_str().unwrap_or_default();
+        writeln!(out, "{}", answer(source, Release { server, environment }, &variables))?;
+    }
+    Ok(())
+}
