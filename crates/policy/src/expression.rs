@@ -149,6 +149,7 @@ pub(crate) fn failure(fault: Fault<'_>) -> Failure {
         Fault::Error(message) => Failure::Error(message.to_owned()),
         Fault::Cancelled(Cancel::Cost) => Failure::TooExpensive,
         Fault::Cancelled(Cancel::Interrupted) => Failure::Interrupted,
+        Fault::Cancelled(Cancel::Internal(text)) => Failure::Error(text.to_owned()),
         Fault::Unknown(unknown) => Failure::Unknown(needs(unknown)),
     }
 }

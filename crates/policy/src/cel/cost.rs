@@ -36,8 +36,8 @@ pub(crate) enum Cost {
     Validate,
     /// `slice`, `reverse` and `range` of lists: the size of the result.
     BuildList,
-    /// `flatten`: the size of the list by its depth.
-    Flatten,
+    /// `flatten`: the size of the list by its depth, which cel-go 0.26 takes as a number without sign.
+    Flatten { wraps: bool },
     /// `sets`: each element of one list with each of the other, so many times.
     Sets(u64),
     /// `sort` and `distinct`: each element with each other, of the list or of the keys.
@@ -55,7 +55,7 @@ impl Cost {
         if let Some(cost) = Self::of_function(function, overload) {
             return cost;
         }
-        if let Some(cost) = Self::of_list_extension(overload) {
+        if let Some(cost) = Self::of_list_extension(overload, server) {
             return cost;
         }
         match overload {
@@ -91,10 +91,10 @@ impl Cost {
         })
     }
 
-    fn of_list_extension(overload: &str) -> Option<Self> {
+    fn of_list_extension(overload: &str, server: u8) -> Option<Self> {
         Some(match overload {
             "list_slice" | "lists_range" | "list_reverse" => Cost::BuildList,
-            "list_flatten" | "list_flatten_int" => Cost::Flatten,
+            "list_flatten" | "list_flatten_int" => Cost::Flatten { wraps: server < 37 },
             "list_distinct" => Cost::CompareAll(0),
             "list_sets_contains_list" | "list_sets_intersects_list" => Cost::Sets(1),
             "list_sets_equivalent_list" => Cost::Sets(2),
@@ -146,12 +146,18 @@ impl Cost {
                 _ => 1,
             },
             Cost::BuildList => size(result) + 1 + NEW_LIST,
-            Cost::Flatten => {
+            Cost::Flatten { wraps } => {
                 let depth = match args.get(1) {
-                    Some(Ok(Value::Int(depth))) => *depth as f64,
-                    _ => 1.0,
+                    Some(Ok(Value::Int(depth))) => *depth,
+                    _ => 1,
                 };
-                truncate(size_at(0) as f64 * depth) + 1 + NEW_LIST
+                let visited = match u64::try_from(depth) {
+                    Ok(depth) if wraps => size_at(0).wrapping_mul(depth),
+                    Ok(depth) => truncate(size_at(0) as f64 * depth as f64),
+                    Err(_) if wraps => size_at(0).wrapping_mul(depth.cast_unsigned()),
+                    Err(_) => size_at(0),
+                };
+                visited.wrapping_add(1 + NEW_LIST)
             }
             Cost::Sets(factor) => 1 + size_at(0).saturating_mul(size_at(1)).saturating_mul(factor),
             Cost::CompareAll(index) => compare_all(args.get(index)),

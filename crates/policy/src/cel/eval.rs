@@ -7,11 +7,12 @@
 use std::collections::BTreeMap;
 
 use super::constant::Constant;
+use super::cost::Cost;
 use super::library::Singleton;
 use super::outcome::{Answers, Cancel, Context, Decision, Fault, Outcome, Query, Unknown, no_such_overload};
 use super::plan::{Attribute, Base, CallNode, Dispatch, Fold, Key, Node};
 use super::select;
-use crate::value::{Arena, Value, equal, format};
+use crate::value::{Arena, Opaque, Value, equal, format};
 
 /// Cost of a list that is built.
 const NEW_LIST: u64 = 10;
@@ -153,6 +154,7 @@ impl<'a> Evaluator<'a, '_> {
             Node::OptionalOr { args, unwraps, strict } => self.optional_or(args, *unwraps, *strict),
             Node::InSet { value, set } => {
                 let value = self.eval(value)?;
+                self.hash(&value)?;
                 let arena = self.shared.context.arena;
                 Ok(Value::Bool(set.iter().any(|element| equal(&element.value(arena), &value))))
             }
@@ -166,6 +168,17 @@ impl<'a> Evaluator<'a, '_> {
             }
             Node::Fold(fold) => self.fold(fold),
             Node::MapInsert { slot, accumulator, key, value } => self.map_insert(*slot, accumulator, key.as_deref(), value),
+        }
+    }
+
+    /// Keys of maps and elements of constant sets are hashed; cel-go fails for types that Go cannot hash.
+    fn hash(&self, value: &Value<'a>) -> Result<(), Fault<'a>> {
+        match value {
+            Value::Bytes(_) | Value::Opaque(Opaque::Semver(_)) => {
+                let text = format!("runtime error: hash of unhashable type {}", select::go_type(value));
+                self.shared.context.internal(&text)
+            }
+            _ => Ok(()),
         }
     }
 
@@ -219,8 +232,8 @@ impl<'a> Evaluator<'a, '_> {
                 _ => Ok(Value::Bool(equal(left, right) != negated)),
             },
         };
-        let cost = super::cost::Cost::Compare;
-        let cost = if negated { super::cost::Cost::of_inequality(&args) } else { cost.of_call(&args, &result) };
+        let cost = Cost::Compare;
+        let cost = if negated { Cost::of_inequality(&args) } else { cost.of_call(&args, &result) };
         self.charge(cost)?;
         result
     }
@@ -244,6 +257,7 @@ impl<'a> Evaluator<'a, '_> {
         if let Err(Fault::Cancelled(_)) = result {
             return result;
         }
+        internal_failure(&self.shared.context, call.cost, args)?;
         self.charge(call.cost.of_call(args, &result))?;
         result
     }
@@ -323,6 +337,7 @@ impl<'a> Evaluator<'a, '_> {
         for (index, (key, value)) in entries.iter().enumerate() {
             let key = MapKey(self.eval(key)?);
             let value = self.eval(value)?;
+            self.hash(&key.0)?;
             match (optional.get(index).copied().unwrap_or(false), value) {
                 (false, value) => {
                     built.insert(key, value);
@@ -531,8 +546,9 @@ impl<'a> Evaluator<'a, '_> {
             }
         };
         self.charge(1)?;
-        let builder = self.builders.entry(slot).or_default();
         for (key, value) in entries {
+            self.hash(&key)?;
+            let builder = self.builders.entry(slot).or_default();
             if builder.contains_key(&MapKey(key)) {
                 let text = format::plain(&key);
                 return self.error(&format!("insert failed: key {text} already exists"));
@@ -541,6 +557,49 @@ impl<'a> Evaluator<'a, '_> {
         }
         Ok(Value::Object(&[]))
     }
+}
+
+/// cel-go fails within itself where it counts the cost of some calls with arguments that are no list or number.
+fn internal_failure<'a>(context: &Context<'a>, cost: Cost, args: &[Outcome<'a>]) -> Result<(), Fault<'a>> {
+    let failed = |outcome: &Outcome<'a>| match outcome {
+        Ok(value) => Some((select::go_type(value), has_addition(value))),
+        Err(Fault::Error(_)) => Some(("*types.Err", false)),
+        Err(_) => None,
+    };
+    match cost {
+        Cost::CompareAll(index) => match args.get(index) {
+            None => Ok(()),
+            Some(Ok(value)) if value.is_list() => Ok(()),
+            Some(other) => match failed(other) {
+                Some((name, adds)) => {
+                    let method = if adds { "Contains" } else { "Add" };
+                    context.internal(&format!("interface conversion: {name} is not traits.Lister: missing method {method}"))
+                }
+                None => Ok(()),
+            },
+        },
+        Cost::Flatten { .. } => match args.get(1) {
+            None | Some(Ok(Value::Int(_))) => Ok(()),
+            Some(other) => match failed(other) {
+                Some((name, _)) => context.internal(&format!("interface conversion: ref.Val is {name}, not types.Int")),
+                None => Ok(()),
+            },
+        },
+        _ => Ok(()),
+    }
+}
+
+fn has_addition(value: &Value<'_>) -> bool {
+    matches!(
+        value,
+        Value::Int(_)
+            | Value::Uint(_)
+            | Value::Double(_)
+            | Value::String(_)
+            | Value::Bytes(_)
+            | Value::Timestamp(_)
+            | Value::Duration(_)
+    )
 }
 
 /// Passes faults on as values, except that evaluation ends.

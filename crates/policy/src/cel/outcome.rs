@@ -10,7 +10,7 @@ pub(crate) enum Fault<'a> {
     /// A fact is unknown. `&&` and `||` absorb it like an error.
     Unknown(&'a Unknown<'a>),
     /// Evaluation ends here; nothing absorbs this.
-    Cancelled(Cancel),
+    Cancelled(Cancel<'a>),
 }
 
 /// Facts that an expression needs.
@@ -33,18 +33,21 @@ pub(crate) enum Query<'a> {
 
 /// Why evaluation was cancelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Cancel {
+pub(crate) enum Cancel<'a> {
     /// The expression cost more than its limit.
     Cost,
     /// The caller asked to stop.
     Interrupted,
+    /// cel-go fails within itself, with this text.
+    Internal(&'a str),
 }
 
-impl Cancel {
-    pub(crate) fn message(self) -> &'static str {
+impl<'a> Cancel<'a> {
+    pub(crate) fn message(self) -> &'a str {
         match self {
             Cancel::Cost => "operation cancelled: actual cost limit exceeded",
             Cancel::Interrupted => "operation interrupted",
+            Cancel::Internal(text) => text,
         }
     }
 }
@@ -83,6 +86,11 @@ impl<'a> Context<'a> {
 
     pub(crate) fn error<T>(&self, text: &str) -> Result<T, Fault<'a>> {
         Err(Fault::Error(self.arena.text(text)))
+    }
+
+    /// A failure within cel-go, which ends the evaluation.
+    pub(crate) fn internal<T>(&self, text: &str) -> Result<T, Fault<'a>> {
+        Err(Fault::Cancelled(Cancel::Internal(self.arena.text(&format!("internal error: {text}")))))
     }
 
     pub(crate) fn list(&self, values: &[Value<'a>]) -> Value<'a> {

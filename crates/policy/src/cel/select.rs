@@ -60,6 +60,6 @@ pub(crate) fn go_type(value: &Value<'_>) -> &'static str {
         Value::Duration(_) => "types.Duration",
         Value::Type(_) => "*types.Type",
         Value::Optional(_) => "*types.Optional",
-        Value::Opaque(_) => "cel.Value",
+        Value::Opaque(opaque) => opaque.go_type(),
     }
 }

@@ -331,7 +331,7 @@ impl<'a> Activation<'a> for Variables<'_, 'a, '_> {
                 };
                 match outcome {
                     Err(Fault::Error(message)) => wrap(message),
-                    Err(Fault::Cancelled(Cancel::Cost)) => wrap(Cancel::Cost.message()),
+                    Err(Fault::Cancelled(cancel)) if cancel != Cancel::Interrupted => wrap(cancel.message()),
                     other => other,
                 }
             }

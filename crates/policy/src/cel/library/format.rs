@@ -157,7 +157,10 @@ fn one(clause: Clause, value: &Value<'_>) -> Result<String, String> {
         _ => Err(refused()),
     };
     match (clause, value) {
-        (Clause::String, value) => string(value).map_err(|given| type_error(clause, &given)),
+        (Clause::String, value) => string(value).map_err(|problem| match problem {
+            Problem::Type(given) => type_error(clause, &given),
+            Problem::Text(text) => format!("error during formatting: {text}"),
+        }),
         (Clause::Decimal, Value::Int(value)) => Ok(value.to_string()),
         (Clause::Decimal, Value::Uint(value)) => Ok(value.to_string()),
         (Clause::Fixed(precision), _) => double().map(|double| fixed(double, precision.unwrap_or(6))),
@@ -187,8 +190,22 @@ fn hex_bytes(bytes: &[u8], upper: bool) -> String {
     bytes.iter().map(|byte| if upper { format!("{byte:02X}") } else { format!("{byte:02x}") }).collect()
 }
 
-/// `%s`. The error is the name of a type that has no form.
-fn string(value: &Value<'_>) -> Result<String, String> {
+/// Why `%s` has no text.
+enum Problem {
+    /// A type that has no form.
+    Type(String),
+    Text(String),
+}
+
+fn utf8(bytes: &[u8]) -> Result<&str, Problem> {
+    std::str::from_utf8(bytes).map_err(|_| {
+        let reason = "invalid UTF-8 in bytes, cannot convert to string";
+        Problem::Text(format!("could not convert argument \"{reason}\" to string"))
+    })
+}
+
+/// `%s`.
+fn string(value: &Value<'_>) -> Result<String, Problem> {
     match value {
         Value::Null => Ok("null".to_owned()),
         Value::Bool(_)
@@ -199,17 +216,17 @@ fn string(value: &Value<'_>) -> Result<String, String> {
         | Value::Timestamp(_)
         | Value::Duration(_)
         | Value::Type(_) => Ok(crate::value::format::plain(value)),
-        Value::Bytes(bytes) => Ok(String::from_utf8_lossy(bytes).into_owned()),
+        Value::Bytes(bytes) => Ok(utf8(bytes)?.to_owned()),
         Value::List(_) | Value::Concat(_) | Value::Object(_) | Value::Map(_) => nested(value),
-        other => Err(other.type_name().to_owned()),
+        other => Err(Problem::Type(other.type_name().to_owned())),
     }
 }
 
 /// A value within a list or map: strings are quoted, doubles have six digits.
-fn nested(value: &Value<'_>) -> Result<String, String> {
+fn nested(value: &Value<'_>) -> Result<String, Problem> {
     Ok(match value {
         Value::String(text) => quote(text),
-        Value::Bytes(bytes) => format!("b{}", quote(&String::from_utf8_lossy(bytes))),
+        Value::Bytes(bytes) => format!("b{}", quote(utf8(bytes)?)),
         Value::Double(double) if double.is_finite() => format!("{double:.6}"),
         Value::Double(double) => quote(if double.is_nan() { "NaN" } else if *double > 0.0 { "+Inf" } else { "-Inf" }),
         Value::Timestamp(time) => format!("timestamp({})", quote(&number::timestamp(*time))),
@@ -221,6 +238,10 @@ fn nested(value: &Value<'_>) -> Result<String, String> {
         Value::Object(_) | Value::Map(_) => {
             let mut pairs = Vec::new();
             for (key, value) in value.entries().map(|entries| entries.iter().collect::<Vec<_>>()).unwrap_or_default() {
+                if !matches!(key, Value::String(_) | Value::Bool(_) | Value::Int(_) | Value::Uint(_)) {
+                    let name = key.type_name();
+                    return Err(Problem::Text(format!("no formatting function for map key of type {name}")));
+                }
                 pairs.push(format!("{}:{}", nested(&key)?, nested(&value)?));
             }
             pairs.sort();
@@ -242,7 +263,7 @@ fn fixed(value: f64, precision: usize) -> String {
     if let Some(text) = infinite(value) {
         return text;
     }
-    let text = format!("{value:.precision$}");
+    let text = format!("{:.precision$}", if value == 0.0 { 0.0 } else { value });
     let (sign, unsigned) = match text.strip_prefix('-') {
         Some(unsigned) => ("-", unsigned),
         None => ("", text.as_str()),
@@ -262,7 +283,7 @@ fn fixed(value: f64, precision: usize) -> String {
 /// `%e` with a power of ten. cel-go passes the precision as the width; there are always six digits after the point.
 fn scientific(value: f64, width: usize) -> String {
     let text = infinite(value).unwrap_or_else(|| {
-        let text = format!("{value:.6e}");
+        let text = format!("{:.6e}", if value == 0.0 { 0.0 } else { value });
         let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
         let exponent: i32 = exponent.parse().unwrap_or(0);
         let superscripts = ['⁰', '¹', '²', '³', '⁴', '⁵', '⁶', '⁷', '⁸', '⁹'];

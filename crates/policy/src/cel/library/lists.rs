@@ -123,11 +123,15 @@ fn extreme<'a>(context: &Context<'a>, args: &[Value<'a>], name: &str, replaces: 
 pub(super) fn declare_extension(library: &mut Library) {
     library.add_variadic("list_slice", "(list(T)).slice(int, int): list(T)", slice);
     library.add("list_flatten", "(list(list(T))).flatten(): list(T)", |context, args| match args {
+        [list] if !list.is_list() => context.error(&format!("no such overload: {}.flatten()", list.type_name())),
         [list] => flatten(context, list, 1),
         _ => Err(no_such_overload()),
     });
     library.add("list_flatten_int", "(list(dyn)).flatten(int): list(dyn)", |context, args| match args {
-        [list, Value::Int(depth)] => flatten(context, list, *depth),
+        [list, Value::Int(depth)] if list.is_list() => flatten(context, list, *depth),
+        [list, depth] => {
+            context.error(&format!("no such overload: {}.flatten({})", list.type_name(), depth.type_name()))
+        }
         _ => Err(no_such_overload()),
     });
     library.unguarded("flatten");
@@ -202,9 +206,6 @@ fn slice<'a>(context: &Context<'a>, args: &[Value<'a>]) -> Outcome<'a> {
 }
 
 fn flatten<'a>(context: &Context<'a>, list: &Value<'a>, depth: i64) -> Outcome<'a> {
-    if !list.is_list() {
-        return Err(no_such_overload());
-    }
     if depth < 0 {
         return context.error("level must be non-negative");
     }
