@@ -39,10 +39,14 @@ fn show(value: &Value<'_>) -> String {
         Value::Uint(value) => format!("{value}u"),
         Value::Double(value) => number(*value),
         Value::String(text) => quoted(text),
-        Value::Bytes(bytes) => format!("bytes:{}", bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>()),
+        Value::Bytes(bytes) => {
+            format!("bytes:{}", bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>())
+        }
         Value::Optional(Some(value)) => format!("optional({})", show(value)),
         Value::Optional(None) => "optional.none()".to_owned(),
-        Value::List(_) | Value::Concat(_) => format!("[{}]", join(value.elements().map(|item| show(&item)).collect())),
+        Value::List(_) | Value::Concat(_) => {
+            format!("[{}]", join(value.elements().map(|item| show(&item)).collect()))
+        }
         Value::Object(entries) => {
             let mut items: Vec<String> =
                 entries.iter().map(|(key, value)| format!("{}:{}", quoted(key), show(value))).collect();
@@ -65,7 +69,9 @@ fn show(value: &Value<'_>) -> String {
 fn answer(source: &str, release: Release, variables: &str) -> serde_json::Value {
     let expression = match Expression::compile(source, release) {
         Ok(expression) => expression,
-        Err(refused) => return serde_json::json!({"phase": "compile-error", "value": refused.message, "cost": 0}),
+        Err(refused) => {
+            return serde_json::json!({"phase": "compile-error", "value": refused.message, "cost": 0});
+        }
     };
     let arena = Arena::new();
     let Ok(variables) = read_json(variables, &arena) else { return serde_json::Value::Null };
@@ -78,16 +84,18 @@ fn answer(source: &str, release: Release, variables: &str) -> serde_json::Value 
         namespace_object: Some(variable("namespaceObject")),
     };
     let of = expression.output_type();
-    let allow =
-        |_: &Check| Some(Decision { allowed: true, reason: "because".to_owned(), error: None });
+    let allow = |_: &Check| Some(Decision { allowed: true, reason: "because".to_owned(), error: None });
     let (result, cost) = expression.evaluate(&variables, &allow, &arena);
     let (phase, value) = match result {
         Ok(value) => ("ok", show(&value)),
         Err(Failure::Error(message)) => ("eval-error", message),
-        Err(Failure::TooExpensive) => ("eval-error", "operation cancelled: actual cost limit exceeded".to_owned()),
+        Err(Failure::TooExpensive) => {
+            ("eval-error", "operation cancelled: actual cost limit exceeded".to_owned())
+        }
         Err(other) => ("eval-error", format!("{other:?}")),
     };
-    let value = if phase == "ok" { value } else { format!("expression '{source}' resulted in error: {value}") };
+    let value =
+        if phase == "ok" { value } else { format!("expression '{source}' resulted in error: {value}") };
     serde_json::json!({"phase": phase, "value": value, "type": of, "cost": cost})
 }
 

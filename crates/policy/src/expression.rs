@@ -246,7 +246,9 @@ impl<'a> Activation<'a> for Roots<'a> {
             "oldObject" => Ok(self.variables.old_object),
             "request" => Ok(self.variables.request),
             "params" => self.variables.params.map_or_else(|| self.unknown("params"), Ok),
-            "namespaceObject" => self.variables.namespace_object.map_or_else(|| self.unknown("namespaceObject"), Ok),
+            "namespaceObject" => {
+                self.variables.namespace_object.map_or_else(|| self.unknown("namespaceObject"), Ok)
+            }
             "authorizer" => Ok(Value::Opaque(self.arena.store(Opaque::Authorizer(Authorizer::default())))),
             "authorizer.requestResource" => Ok(self.request_resource()),
             "variables" => Ok(Value::Variables),

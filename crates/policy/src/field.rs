@@ -96,7 +96,11 @@ impl FieldError {
     /// A text is not one of the supported ones.
     pub fn not_supported(path: &Path, value: &str, supported: &[&str]) -> Self {
         let quoted: Vec<String> = supported.iter().map(|value| quote(value)).collect();
-        Self::new(path, &format!("Unsupported value: {}", quote(value)), &format!("supported values: {}", quoted.join(", ")))
+        Self::new(
+            path,
+            &format!("Unsupported value: {}", quote(value)),
+            &format!("supported values: {}", quoted.join(", ")),
+        )
     }
 
     /// A value occurs twice.

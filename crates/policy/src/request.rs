@@ -116,7 +116,9 @@ impl<'a> Request<'a> {
             return self.name;
         }
         let metadata = self.object.field("metadata").unwrap_or_default();
-        let text = |field: &str| metadata.field(field).and_then(|value| value.as_str()).filter(|text| !text.is_empty());
+        let text = |field: &str| {
+            metadata.field(field).and_then(|value| value.as_str()).filter(|text| !text.is_empty())
+        };
         text("name").or_else(|| text("generateName")).unwrap_or("Unknown")
     }
 

@@ -98,7 +98,8 @@ impl Builder {
             let supported = ["admissionregistration.k8s.io/v1", "admissionregistration.k8s.io/v1beta1"];
             errors.push(FieldError::not_supported(&Path::new("apiVersion"), text("apiVersion"), &supported));
         }
-        let error = |error| LoadError { source_name: source_name.to_owned(), kind, name: name.clone(), error };
+        let error =
+            |error| LoadError { source_name: source_name.to_owned(), kind, name: name.clone(), error };
         self.errors.extend(errors.into_iter().map(error));
         recognized
     }
@@ -132,7 +133,12 @@ impl Builder {
         for (source_name, policy) in &self.policies {
             if !policy.name.is_empty() && !names.insert(policy.name.as_str()) {
                 let error = FieldError::duplicate(&path, &policy.name);
-                errors.push(LoadError { source_name: source_name.clone(), kind: POLICY, name: policy.name.clone(), error });
+                errors.push(LoadError {
+                    source_name: source_name.clone(),
+                    kind: POLICY,
+                    name: policy.name.clone(),
+                    error,
+                });
             }
         }
         let mut bindings = HashSet::new();
@@ -185,7 +191,11 @@ impl PolicySet {
         let position = self.hooks.len();
         let constraints = hook.policy.policy.match_constraints.as_ref();
         let mut names = HashSet::new();
-        for resource in constraints.iter().flat_map(|constraints| &constraints.resource_rules).flat_map(|rule| &rule.resources) {
+        for resource in constraints
+            .iter()
+            .flat_map(|constraints| &constraints.resource_rules)
+            .flat_map(|rule| &rule.resources)
+        {
             names.insert(resource.split('/').next().unwrap_or_default().to_owned());
         }
         if names.contains("*") || names.is_empty() {
@@ -216,7 +226,15 @@ impl PolicySet {
         arena: &'a Arena,
         keep_going: &dyn Fn() -> bool,
     ) -> Outcome {
-        let mut run = Run { server: self.server, request, facts, arena, keep_going, variable: None, found: Found::default() };
+        let mut run = Run {
+            server: self.server,
+            request,
+            facts,
+            arena,
+            keep_going,
+            variable: None,
+            found: Found::default(),
+        };
         if is_judged(request) {
             let named = self.index.get(request.resource.name).map(Vec::as_slice).unwrap_or_default();
             let mut positions: Vec<usize> = named.iter().chain(&self.anywhere).copied().collect();
@@ -377,7 +395,13 @@ impl<'a> Run<'a, '_> {
         }
     }
 
-    fn record(&mut self, policy: &CompiledPolicy, binding: &Binding, report: Report, annotations: &mut Annotations) {
+    fn record(
+        &mut self,
+        policy: &CompiledPolicy,
+        binding: &Binding,
+        report: Report,
+        annotations: &mut Annotations,
+    ) {
         self.found.interrupted |= report.interrupted;
         for need in report.needs {
             match need {

@@ -23,7 +23,9 @@ fn show(value: &Value<'_>) -> String {
         Value::Bool(value) => value.to_string(),
         Value::Int(value) => value.to_string(),
         Value::Uint(value) => format!("{value}u"),
-        Value::Double(value) if value.is_infinite() => format!("double:{}Inf", if *value > 0.0 { "+" } else { "-" }),
+        Value::Double(value) if value.is_infinite() => {
+            format!("double:{}Inf", if *value > 0.0 { "+" } else { "-" })
+        }
         Value::Double(value) => format!("double:{value}"),
         Value::String(text) => quoted(text),
         Value::Optional(Some(value)) => format!("optional({})", show(value)),
@@ -33,11 +35,13 @@ fn show(value: &Value<'_>) -> String {
             format!("[{}]", items.join(","))
         }
         Value::Object(entries) => {
-            let items: Vec<String> = entries.iter().map(|(key, value)| format!("{}:{}", quoted(key), show(value))).collect();
+            let items: Vec<String> =
+                entries.iter().map(|(key, value)| format!("{}:{}", quoted(key), show(value))).collect();
             format!("{{{}}}", items.join(","))
         }
         Value::Map(entries) => {
-            let items: Vec<String> = entries.iter().map(|(key, value)| format!("{}:{}", show(key), show(value))).collect();
+            let items: Vec<String> =
+                entries.iter().map(|(key, value)| format!("{}:{}", show(key), show(value))).collect();
             format!("{{{}}}", items.join(","))
         }
         other => format!("{other:?}"),
@@ -95,7 +99,10 @@ fn check(server: u8, environment: u8, file: &str) -> (usize, usize) {
         let phase = text("phase");
         let found = answer(&text("expr"), release, &variables);
         let cost = record["cost"].as_u64().unwrap_or_default();
-        let costs = ANY_ORDER.iter().find(|(case, _)| *case == number).map_or(vec![cost], |(_, costs)| costs.to_vec());
+        let costs = ANY_ORDER
+            .iter()
+            .find(|(case, _)| *case == number)
+            .map_or(vec![cost], |(_, costs)| costs.to_vec());
         let same = found.phase == phase
             && found.value == text("value")
             && (found.of == text("type") || phase == "compile-error")
@@ -104,7 +111,12 @@ fn check(server: u8, environment: u8, file: &str) -> (usize, usize) {
         if same {
             agreed += 1;
         } else {
-            eprintln!("{file} {number} {}\n  found {found:?}\n  want  {phase} {} {} {cost}", text("expr"), text("value"), text("type"));
+            eprintln!(
+                "{file} {number} {}\n  found {found:?}\n  want  {phase} {} {} {cost}",
+                text("expr"),
+                text("value"),
+                text("type")
+            );
         }
     }
     (agreed, total)

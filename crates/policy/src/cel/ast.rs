@@ -18,11 +18,25 @@ pub(crate) enum Kind {
     Unspecified,
     Literal(Literal),
     Ident(String),
-    Select { operand: Box<Expr>, field: String, test_only: bool },
-    Call { function: String, target: Option<Box<Expr>>, args: Vec<Expr> },
-    List { elements: Vec<Expr>, optional: Vec<bool> },
+    Select {
+        operand: Box<Expr>,
+        field: String,
+        test_only: bool,
+    },
+    Call {
+        function: String,
+        target: Option<Box<Expr>>,
+        args: Vec<Expr>,
+    },
+    List {
+        elements: Vec<Expr>,
+        optional: Vec<bool>,
+    },
     Map(Vec<Entry>),
-    Struct { name: String, fields: Vec<Field> },
+    Struct {
+        name: String,
+        fields: Vec<Field>,
+    },
     Comprehension(Box<Comprehension>),
 }
 
@@ -70,7 +84,9 @@ impl Expr {
     pub(crate) fn qualified_name(&self) -> Option<String> {
         match &self.kind {
             Kind::Ident(name) => Some(name.clone()),
-            Kind::Select { operand, field, test_only: false } => Some(format!("{}.{field}", operand.qualified_name()?)),
+            Kind::Select { operand, field, test_only: false } => {
+                Some(format!("{}.{field}", operand.qualified_name()?))
+            }
             _ => None,
         }
     }

@@ -101,7 +101,9 @@ impl Checker<'_> {
             Kind::Call { function, target, args } => self.call(expr, function, target.as_deref(), args),
             Kind::List { elements, optional } => self.list(expr, elements, optional),
             Kind::Map(_) => self.map(expr),
-            Kind::Struct { name, fields } => self.structure(expr, name, fields.iter().map(|field| &field.value).collect()),
+            Kind::Struct { name, fields } => {
+                self.structure(expr, name, fields.iter().map(|field| &field.value).collect())
+            }
             Kind::Comprehension(comprehension) => self.comprehension(expr, comprehension),
         }
     }
@@ -176,7 +178,8 @@ impl Checker<'_> {
             }
             other => {
                 if !other.is_dyn_or_error() {
-                    self.problems.report(expr.offset, format!("type '{other}' does not support field selection"));
+                    self.problems
+                        .report(expr.offset, format!("type '{other}' does not support field selection"));
                 }
                 Type::Dyn
             }
@@ -219,7 +222,14 @@ impl Checker<'_> {
         }
     }
 
-    fn overloads(&mut self, expr: &Expr, function: &Function, target: Option<&Expr>, args: &[Expr], namespaced: bool) {
+    fn overloads(
+        &mut self,
+        expr: &Expr,
+        function: &Function,
+        target: Option<&Expr>,
+        args: &[Expr],
+        namespaced: bool,
+    ) {
         let arg_types: Vec<Type> = target.into_iter().chain(args).map(|arg| self.type_of(arg)).collect();
         if matches!(function.name, "_&&_" | "_||_") {
             self.logic(expr, function, args, &arg_types);
@@ -242,12 +252,14 @@ impl Checker<'_> {
             });
         }
         let Some(result) = result else {
-            let types: Vec<String> = arg_types.iter().map(|arg| self.mapping.substitute(arg, true).to_string()).collect();
+            let types: Vec<String> =
+                arg_types.iter().map(|arg| self.mapping.substitute(arg, true).to_string()).collect();
             let signature = match (target, types.split_first()) {
                 (Some(_), Some((receiver, rest))) => format!("{receiver}.({})", rest.join(", ")),
                 _ => format!("({})", types.join(", ")),
             };
-            let message = format!("found no matching overload for '{}' applied to '{signature}'", function.name);
+            let message =
+                format!("found no matching overload for '{}' applied to '{signature}'", function.name);
             self.problems.report(expr.offset, message);
             self.set_type(expr, Type::Error);
             return;
@@ -268,7 +280,10 @@ impl Checker<'_> {
         self.set_type(expr, if valid { Type::Bool } else { Type::Error });
         if valid {
             let overloads = function.overloads.iter().map(|overload| overload.id).collect();
-            self.set_reference(expr, Reference::Function { name: function.name, overloads, namespaced: false });
+            self.set_reference(
+                expr,
+                Reference::Function { name: function.name, overloads, namespaced: false },
+            );
         }
     }
 
@@ -302,7 +317,9 @@ impl Checker<'_> {
     fn join(&mut self, previous: Option<Type>, current: Type) -> Type {
         match previous {
             None => current,
-            Some(previous) if self.mapping.assignable(&previous, &current) => most_general(&previous, &current).clone(),
+            Some(previous) if self.mapping.assignable(&previous, &current) => {
+                most_general(&previous, &current).clone()
+            }
             Some(_) => Type::Dyn,
         }
     }
@@ -364,8 +381,9 @@ impl Checker<'_> {
                 (Type::Dyn, Type::Dyn)
             }
             other => {
-                let message =
-                    format!("expression of type '{other}' cannot be range of a comprehension (must be list, map, or dynamic)");
+                let message = format!(
+                    "expression of type '{other}' cannot be range of a comprehension (must be list, map, or dynamic)"
+                );
                 self.problems.report(comprehension.range.offset, message);
                 (Type::Error, Type::Error)
             }

@@ -86,7 +86,10 @@ impl Constant {
                 if entries.is_empty() {
                     return Value::Object(&[]);
                 }
-                Value::map(arena, entries.iter().map(|(key, value)| (key.value(arena), value.value(arena))).collect())
+                Value::map(
+                    arena,
+                    entries.iter().map(|(key, value)| (key.value(arena), value.value(arena))).collect(),
+                )
             }
         }
     }

@@ -60,11 +60,19 @@ impl Cost {
         }
         match overload {
             "starts_with_string" | "ends_with_string" if server >= 37 => Cost::Traverse(1),
-            "starts_with_string" | "ends_with_string" | "string_to_bytes" | "bytes_to_string" | "strings_quote"
-            | "string_format" => Cost::Traverse(0),
+            "starts_with_string" | "ends_with_string" | "string_to_bytes" | "bytes_to_string"
+            | "strings_quote" | "string_format" => Cost::Traverse(0),
             "in_list" => Cost::Size(1),
-            "less_string" | "greater_string" | "less_equals_string" | "greater_equals_string" | "less_bytes"
-            | "greater_bytes" | "less_equals_bytes" | "greater_equals_bytes" | "equals" | "not_equals" => Cost::Compare,
+            "less_string"
+            | "greater_string"
+            | "less_equals_string"
+            | "greater_equals_string"
+            | "less_bytes"
+            | "greater_bytes"
+            | "less_equals_bytes"
+            | "greater_equals_bytes"
+            | "equals"
+            | "not_equals" => Cost::Compare,
             "add_string" | "add_bytes" => Cost::Concatenate,
             "matches" if server >= 37 => Cost::Regex,
             "matches_string" => Cost::Regex,
@@ -79,8 +87,20 @@ impl Cost {
             "fieldSelector" | "labelSelector" => Cost::Selector,
             "isSorted" | "sum" | "max" | "min" | "indexOf" | "lastIndexOf" | "includes" => Cost::TraverseAll,
             "ip" if overload == "cidr_ip" => Cost::Fixed(1),
-            "url" | "lowerAscii" | "upperAscii" | "substring" | "trim" | "jsonpatch.escapeKey" | "cidr" | "isIP" | "isCIDR"
-            | "ip" | "quantity" | "isQuantity" | "semver" | "isSemver" => Cost::Traverse(0),
+            "url"
+            | "lowerAscii"
+            | "upperAscii"
+            | "substring"
+            | "trim"
+            | "jsonpatch.escapeKey"
+            | "cidr"
+            | "isIP"
+            | "isCIDR"
+            | "ip"
+            | "quantity"
+            | "isQuantity"
+            | "semver"
+            | "isSemver" => Cost::Traverse(0),
             "replace" | "split" | "ip.isCanonical" => Cost::TraverseTwice,
             "join" => Cost::BuildResult,
             "find" | "findAll" => Cost::Regex,
@@ -99,7 +119,9 @@ impl Cost {
             "list_sets_contains_list" | "list_sets_intersects_list" => Cost::Sets(1),
             "list_sets_equivalent_list" => Cost::Sets(2),
             sort if sort.starts_with("list_") && sort.ends_with("_sort") => Cost::CompareAll(0),
-            sort if sort.starts_with("list_") && sort.ends_with("_sortByAssociatedKeys") => Cost::CompareAll(1),
+            sort if sort.starts_with("list_") && sort.ends_with("_sortByAssociatedKeys") => {
+                Cost::CompareAll(1)
+            }
             _ => return None,
         })
     }
@@ -121,7 +143,9 @@ impl Cost {
             Cost::Size(index) => size_at(index),
             Cost::Compare => equality(args, size_at(0).min(size_at(1))),
             Cost::Concatenate => ceil((size_at(0).saturating_add(size_at(1))) as f64 * 0.1),
-            Cost::Regex => ceil((1.0 + size_at(0) as f64) * 0.1).saturating_mul(ceil(size_at(1) as f64 * 0.25)),
+            Cost::Regex => {
+                ceil((1.0 + size_at(0) as f64) * 0.1).saturating_mul(ceil(size_at(1) as f64 * 0.25))
+            }
             Cost::Contains => ceil(size_at(0) as f64 * 0.1).saturating_mul(ceil(size_at(1) as f64 * 0.1)),
             Cost::TraverseAll => match args.first() {
                 Some(Ok(value)) => traversal(value),
@@ -204,9 +228,9 @@ fn traversal(value: &Value<'_>) -> u64 {
             value.elements().fold(0, |sum: u64, element| sum.saturating_add(traversal(&element)))
         }
         Value::Object(_) | Value::Map(_) => value.entries().map_or(0, |entries| {
-            entries
-                .iter()
-                .fold(0, |sum: u64, (key, value)| sum.saturating_add(traversal(&key)).saturating_add(traversal(&value)))
+            entries.iter().fold(0, |sum: u64, (key, value)| {
+                sum.saturating_add(traversal(&key)).saturating_add(traversal(&value))
+            })
         }),
         _ => 1,
     }

@@ -141,7 +141,12 @@ fn admission_types() -> HashMap<String, Fields> {
         ("GroupVersionResource", vec![("group", text()), ("version", text()), ("resource", text())]),
         (
             "UserInfo",
-            vec![("username", text()), ("uid", text()), ("groups", texts()), ("extra", Type::map(Type::String, texts()))],
+            vec![
+                ("username", text()),
+                ("uid", text()),
+                ("groups", texts()),
+                ("extra", Type::map(Type::String, texts())),
+            ],
         ),
         (
             "AdmissionRequest",

@@ -52,7 +52,11 @@ impl Problems {
             .map(|problem| match problem.offset {
                 Some(offset) => {
                     let (line, column) = lines.locate(offset);
-                    (i64::try_from(line).unwrap_or(i64::MAX), i64::try_from(column).unwrap_or(i64::MAX), problem)
+                    (
+                        i64::try_from(line).unwrap_or(i64::MAX),
+                        i64::try_from(column).unwrap_or(i64::MAX),
+                        problem,
+                    )
                 }
                 None => (-1, -1, problem),
             })

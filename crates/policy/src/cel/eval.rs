@@ -38,7 +38,12 @@ pub(crate) struct Shared<'a, 's> {
 }
 
 /// Evaluates a program with a limit of cost. Returns the result and the cost.
-pub(crate) fn evaluate<'a>(node: &'a Node, slots: usize, limit: u64, shared: Shared<'a, '_>) -> (Outcome<'a>, u64) {
+pub(crate) fn evaluate<'a>(
+    node: &'a Node,
+    slots: usize,
+    limit: u64,
+    shared: Shared<'a, '_>,
+) -> (Outcome<'a>, u64) {
     let mut evaluator = Evaluator {
         shared,
         cost: 0,
@@ -167,7 +172,9 @@ impl<'a> Evaluator<'a, '_> {
                 self.unless_cancelled(result, NEW_MAP)
             }
             Node::Fold(fold) => self.fold(fold),
-            Node::MapInsert { slot, accumulator, key, value } => self.map_insert(*slot, accumulator, key.as_deref(), value),
+            Node::MapInsert { slot, accumulator, key, value } => {
+                self.map_insert(*slot, accumulator, key.as_deref(), value)
+            }
         }
     }
 
@@ -225,7 +232,9 @@ impl<'a> Evaluator<'a, '_> {
         let result = match &args {
             [Err(fault), _] | [_, Err(fault)] => Err(*fault),
             [Ok(left), Ok(right)] => match (left, right) {
-                (Value::Opaque(opaque), other) if !matches!(other, Value::Null) && !opaque.comparable(other) => {
+                (Value::Opaque(opaque), other)
+                    if !matches!(other, Value::Null) && !opaque.comparable(other) =>
+                {
                     // An error is not true, so `!=` of such values is true.
                     if negated { Ok(Value::Bool(true)) } else { Err(no_such_overload()) }
                 }
@@ -292,7 +301,8 @@ impl<'a> Evaluator<'a, '_> {
             Dispatch::Overloads { candidates, guarded } => {
                 let accepts = |types: &[super::types::Type]| {
                     types.len() == values.len()
-                        && (!guarded || types.iter().zip(values).all(|(expected, value)| expected.accepts(value)))
+                        && (!guarded
+                            || types.iter().zip(values).all(|(expected, value)| expected.accepts(value)))
                 };
                 match candidates.iter().find(|candidate| accepts(&candidate.args)) {
                     Some(candidate) => (candidate.call)(context, values),
@@ -325,7 +335,9 @@ impl<'a> Evaluator<'a, '_> {
                 (true, Value::Optional(Some(value))) => values.push(*value),
                 (true, other) => {
                     let text = format::plain(&other);
-                    return self.error(&format!("cannot initialize optional list element from non-optional value {text}"));
+                    return self.error(&format!(
+                        "cannot initialize optional list element from non-optional value {text}"
+                    ));
                 }
             }
         }
@@ -350,7 +362,9 @@ impl<'a> Evaluator<'a, '_> {
                 }
                 (true, other) => {
                     let (key, text) = (format::plain(&key.0), format::plain(&other));
-                    return self.error(&format!("cannot initialize optional entry '{key}' from non-optional value {text}"));
+                    return self.error(&format!(
+                        "cannot initialize optional entry '{key}' from non-optional value {text}"
+                    ));
                 }
             }
         }
@@ -469,7 +483,12 @@ impl<'a> Evaluator<'a, '_> {
     }
 
     /// Selects from a value. Absent keys are `None` if presence is asked, and errors otherwise.
-    fn select(&mut self, object: Value<'a>, key: Value<'a>, presence: bool) -> Result<Option<Value<'a>>, Fault<'a>> {
+    fn select(
+        &mut self,
+        object: Value<'a>,
+        key: Value<'a>,
+        presence: bool,
+    ) -> Result<Option<Value<'a>>, Fault<'a>> {
         if let (Value::Variables, Value::String(name)) = (object, key) {
             return match self.shared.activation.variable(name) {
                 Some(outcome) => outcome.map(Some),
@@ -513,7 +532,12 @@ impl<'a> Evaluator<'a, '_> {
         if let Some(outer) = outer {
             self.builders.insert(fold.slot, outer);
         }
-        result.map(|_| Value::map(self.shared.context.arena, built.into_iter().map(|(key, value)| (key.0, value)).collect()))
+        result.map(|_| {
+            Value::map(
+                self.shared.context.arena,
+                built.into_iter().map(|(key, value)| (key.0, value)).collect(),
+            )
+        })
     }
 
     /// One round of a loop. Returns whether the loop goes on.
@@ -528,7 +552,13 @@ impl<'a> Evaluator<'a, '_> {
         Ok(true)
     }
 
-    fn map_insert(&mut self, slot: usize, accumulator: &'a Node, key: Option<&'a Node>, value: &'a Node) -> Outcome<'a> {
+    fn map_insert(
+        &mut self,
+        slot: usize,
+        accumulator: &'a Node,
+        key: Option<&'a Node>,
+        value: &'a Node,
+    ) -> Outcome<'a> {
         let entries: Vec<(Value<'a>, Value<'a>)> = match key {
             Some(key) => {
                 self.eval(accumulator)?;
@@ -573,7 +603,9 @@ fn internal_failure<'a>(context: &Context<'a>, cost: Cost, args: &[Outcome<'a>])
             Some(other) => match failed(other) {
                 Some((name, adds)) => {
                     let method = if adds { "Contains" } else { "Add" };
-                    context.internal(&format!("interface conversion: {name} is not traits.Lister: missing method {method}"))
+                    context.internal(&format!(
+                        "interface conversion: {name} is not traits.Lister: missing method {method}"
+                    ))
                 }
                 None => Ok(()),
             },
@@ -581,7 +613,9 @@ fn internal_failure<'a>(context: &Context<'a>, cost: Cost, args: &[Outcome<'a>])
         Cost::Flatten { .. } => match args.get(1) {
             None | Some(Ok(Value::Int(_))) => Ok(()),
             Some(other) => match failed(other) {
-                Some((name, _)) => context.internal(&format!("interface conversion: ref.Val is {name}, not types.Int")),
+                Some((name, _)) => {
+                    context.internal(&format!("interface conversion: ref.Val is {name}, not types.Int"))
+                }
                 None => Ok(()),
             },
         },

@@ -98,7 +98,9 @@ fn aggregate(node: &Expr, checked: &Checked, problems: &mut Problems) {
 
 /// A constant format string with a list of arguments.
 fn format_call(node: &Expr, target: &Expr, args: &[Expr], checked: &Checked, problems: &mut Problems) {
-    let (Kind::Literal(Literal::String(text)), [Expr { kind: Kind::List { elements, .. }, .. }]) = (&target.kind, args) else {
+    let (Kind::Literal(Literal::String(text)), [Expr { kind: Kind::List { elements, .. }, .. }]) =
+        (&target.kind, args)
+    else {
         return;
     };
     if !matches!(checked.reference(node), Some(Reference::Function { .. })) {
@@ -119,7 +121,8 @@ fn format_call(node: &Expr, target: &Expr, args: &[Expr], checked: &Checked, pro
         Err(message) => problems.report(place, message),
         Ok(used) if elements.len() > used => {
             let given = elements.len();
-            let message = format!("too many arguments supplied to string.format (expected {used}, got {given})");
+            let message =
+                format!("too many arguments supplied to string.format (expected {used}, got {given})");
             problems.report(node.offset, message);
         }
         Ok(_) => {}
@@ -155,10 +158,12 @@ fn refused<'e>(clause: Clause, element: &'e Expr, checked: &Checked) -> Option<&
         return Some(element);
     }
     match (&element.kind, clause) {
-        (Kind::List { elements, .. }, Clause::String) => elements.iter().find_map(|inner| refused(clause, inner, checked)),
-        (Kind::Map(entries), Clause::String) => entries
-            .iter()
-            .find_map(|entry| refused(clause, &entry.key, checked).or_else(|| refused(clause, &entry.value, checked))),
+        (Kind::List { elements, .. }, Clause::String) => {
+            elements.iter().find_map(|inner| refused(clause, inner, checked))
+        }
+        (Kind::Map(entries), Clause::String) => entries.iter().find_map(|entry| {
+            refused(clause, &entry.key, checked).or_else(|| refused(clause, &entry.value, checked))
+        }),
         _ => None,
     }
 }

@@ -44,13 +44,21 @@ impl Macros {
     }
 
     /// Builds a call, or what its macro expands to.
-    pub(crate) fn expand(&mut self, name: &str, target: Option<Expr>, args: Vec<Expr>, offset: usize) -> Outcome {
+    pub(crate) fn expand(
+        &mut self,
+        name: &str,
+        target: Option<Expr>,
+        args: Vec<Expr>,
+        offset: usize,
+    ) -> Outcome {
         let mut build = Build { macros: self, offset };
         let two = build.macros.syntax.two_variables;
         let expansion = match (name, target, args.len()) {
             ("has", None, 1) => build.has(args),
             ("all" | "exists" | "exists_one", Some(target), 2) => build.quantifier(name, target, args, false),
-            ("all" | "exists" | "exists_one" | "existsOne", Some(target), 3) if two => build.quantifier(name, target, args, true),
+            ("all" | "exists" | "exists_one" | "existsOne", Some(target), 3) if two => {
+                build.quantifier(name, target, args, true)
+            }
             ("map", Some(target), 2 | 3) => build.map(target, args),
             ("filter", Some(target), 2) => build.filter(target, args),
             ("optMap" | "optFlatMap", Some(target), 2) => build.optional(name, target, args),
@@ -58,7 +66,9 @@ impl Macros {
                 build.transform(name, target, args)
             }
             ("sortBy", Some(target), 2) if build.macros.syntax.sort_by => build.sort_by(target, args),
-            (_, target, _) => Ok(Kind::Call { function: name.to_owned(), target: target.map(Box::new), args }),
+            (_, target, _) => {
+                Ok(Kind::Call { function: name.to_owned(), target: target.map(Box::new), args })
+            }
         };
         match expansion {
             Ok(kind) => Outcome::Expr(Expr { id: self.id(), offset, kind }),
@@ -105,14 +115,20 @@ impl Build<'_> {
     fn has(&mut self, args: Vec<Expr>) -> Expansion {
         let [arg] = <[Expr; 1]>::try_from(args).map_err(|_| (self.offset, String::new()))?;
         match arg.kind {
-            Kind::Select { operand, field, test_only: false } => Ok(Kind::Select { operand, field, test_only: true }),
+            Kind::Select { operand, field, test_only: false } => {
+                Ok(Kind::Select { operand, field, test_only: true })
+            }
             Kind::Unspecified => Ok(Kind::Unspecified),
             _ => Err((arg.offset, "invalid argument to has() macro".to_owned())),
         }
     }
 
     /// The names of one or two variables and the remaining arguments.
-    fn variables(args: Vec<Expr>, two: bool, error: &str) -> Result<(String, Option<String>, Vec<Expr>), (usize, String)> {
+    fn variables(
+        args: Vec<Expr>,
+        two: bool,
+        error: &str,
+    ) -> Result<(String, Option<String>, Vec<Expr>), (usize, String)> {
         let mut args = args.into_iter();
         let mut name = || -> Result<(String, usize), (usize, String)> {
             match args.next() {
@@ -128,7 +144,10 @@ impl Build<'_> {
         {
             return Err((*offset, format!("duplicate variable name: {first}")));
         }
-        for (name, offset) in [Some((&first, first_offset)), second.as_ref().map(|(name, offset)| (name, *offset))].into_iter().flatten()
+        for (name, offset) in
+            [Some((&first, first_offset)), second.as_ref().map(|(name, offset)| (name, *offset))]
+                .into_iter()
+                .flatten()
         {
             if name == ACCUMULATOR || name == "__result__" {
                 return Err((offset, OVERWRITES.to_owned()));
@@ -137,7 +156,14 @@ impl Build<'_> {
         Ok((first, second.map(|(name, _)| name), args.collect()))
     }
 
-    fn loop_over(&mut self, range: Expr, variables: (String, Option<String>), init: Expr, step: Expr, condition: Expr) -> Comprehension {
+    fn loop_over(
+        &mut self,
+        range: Expr,
+        variables: (String, Option<String>),
+        init: Expr,
+        step: Expr,
+        condition: Expr,
+    ) -> Comprehension {
         let result = self.accumulator();
         Comprehension {
             range,
@@ -263,7 +289,9 @@ impl Build<'_> {
 
     fn optional(&mut self, name: &str, target: Expr, args: Vec<Expr>) -> Expansion {
         let mut args = args.into_iter();
-        let (Some(variable), Some(body)) = (args.next(), args.next()) else { return Err((self.offset, String::new())) };
+        let (Some(variable), Some(body)) = (args.next(), args.next()) else {
+            return Err((self.offset, String::new()));
+        };
         let Kind::Ident(variable_name) = &variable.kind else {
             return Err((variable.offset, format!("{name}() variable name must be a simple identifier")));
         };
@@ -279,7 +307,8 @@ impl Build<'_> {
 
     fn sort_by(&mut self, target: Expr, args: Vec<Expr>) -> Expansion {
         if matches!(target.kind, Kind::Literal(_) | Kind::Map(_) | Kind::Struct { .. }) {
-            let message = "sortBy can only be applied to a list, identifier, comprehension, call or select expression";
+            let message =
+                "sortBy can only be applied to a list, identifier, comprehension, call or select expression";
             return Err((target.offset, message.to_owned()));
         }
         let input = self.ident(SORT_INPUT);
@@ -315,7 +344,9 @@ impl Build<'_> {
                     self.renumber(&mut entry.value);
                 }
             }
-            Kind::Struct { fields, .. } => fields.iter_mut().for_each(|field| self.renumber(&mut field.value)),
+            Kind::Struct { fields, .. } => {
+                fields.iter_mut().for_each(|field| self.renumber(&mut field.value))
+            }
             Kind::Comprehension(comprehension) => {
                 let Comprehension { range, init, condition, step, result, .. } = comprehension.as_mut();
                 for child in [range, init, condition, step, result] {

@@ -15,6 +15,7 @@ pub(crate) mod parse;
 pub(crate) mod plan;
 pub(crate) mod program;
 pub(crate) mod re2;
+mod recover;
 pub(crate) mod select;
 pub(crate) mod token;
 pub(crate) mod types;

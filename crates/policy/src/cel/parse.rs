@@ -6,18 +6,14 @@
 use super::ast::{Entry, Expr, Field, Kind, Literal};
 use super::error::Problems;
 use super::macros::{Macros, Outcome};
+use super::recover::{Abort, Depth, Parse, Parser};
 use super::token::{self, Lexeme, Token, Tokens};
-use super::unescape::unescape;
+use super::unescape::literal;
 
 /// Nesting that cel-go accepts, of each kind of rule.
-const MAX_DEPTH: usize = 250;
+pub(super) const MAX_DEPTH: usize = 250;
 /// Longest expression in code points.
 const MAX_LENGTH: usize = 100_000;
-/// Errors after which cel-go gives up.
-const MAX_REPORTS: usize = 100;
-/// Recoveries after which cel-go gives up.
-const MAX_RECOVERIES: usize = 30;
-
 const PRIMARY_FIRST: Tokens = Tokens::of(&[
     Token::LeftBracket,
     Token::LeftBrace,
@@ -38,24 +34,7 @@ const UNARY_FIRST: Tokens = PRIMARY_FIRST.and(Tokens::of(&[Token::Not]));
 const OPTIONAL_FIRST: Tokens = UNARY_FIRST.and(Tokens::of(&[Token::Question]));
 const FIELD_FIRST: Tokens = Tokens::of(&[Token::Question, Token::Identifier, Token::EscapedIdentifier]);
 const FIELD_NAME: Tokens = Tokens::of(&[Token::Identifier, Token::EscapedIdentifier]);
-const OPERATORS: Tokens = Tokens::of(&[
-    Token::Equals,
-    Token::NotEquals,
-    Token::In,
-    Token::Less,
-    Token::LessEquals,
-    Token::GreaterEquals,
-    Token::Greater,
-    Token::And,
-    Token::Or,
-    Token::Question,
-    Token::Plus,
-    Token::Minus,
-    Token::Star,
-    Token::Slash,
-    Token::Percent,
-]);
-const MEMBER: Tokens = Tokens::of(&[Token::Dot, Token::LeftBracket]);
+pub(super) const MEMBER: Tokens = Tokens::of(&[Token::Dot, Token::LeftBracket]);
 
 /// What the environment accepts.
 #[derive(Clone, Copy, Debug)]
@@ -81,7 +60,9 @@ pub(crate) fn parse(source: &str, syntax: Syntax) -> Parsed {
     let mut problems = Problems::default();
     let length = crate::value::number::chars(source);
     if length > MAX_LENGTH {
-        problems.report_internal(format!("expression code point size exceeds limit: size: {length}, limit {MAX_LENGTH}"));
+        problems.report_internal(format!(
+            "expression code point size exceeds limit: size: {length}, limit {MAX_LENGTH}"
+        ));
         return Parsed { expr: Expr { id: 0, offset: 0, kind: Kind::Unspecified }, ids: 1, problems };
     }
     let lexemes = token::tokens(source, &mut token::into_problems(&mut problems));
@@ -112,179 +93,11 @@ pub(crate) fn parse(source: &str, syntax: Syntax) -> Parsed {
     Parsed { expr, ids: parser.macros.next_id, problems: parser.problems }
 }
 
-/// Parsing ends here; the error is recorded.
-struct Abort;
-
-type Parse<T> = Result<T, Abort>;
-
-#[derive(Default)]
-struct Depth {
-    expr: usize,
-    relation: usize,
-    calc: usize,
-    member: usize,
-}
-
-struct Parser<'s> {
-    source: &'s str,
-    lexemes: Vec<Lexeme<'s>>,
-    at: usize,
-    problems: Problems,
-    recovering: bool,
-    reports: usize,
-    recoveries: usize,
-    last_recovery: Option<usize>,
-    /// For each open rule, the tokens that can follow the expression within it.
-    open: Vec<Tokens>,
-    depth: Depth,
-    macros: Macros,
-    syntax: Syntax,
-}
-
-impl<'s> Parser<'s> {
-    fn lexeme(&self, ahead: usize) -> Lexeme<'s> {
-        let last = Lexeme { token: Token::End, offset: 0, text: "<EOF>" };
-        self.lexemes.get(self.at + ahead).or(self.lexemes.last()).copied().unwrap_or(last)
-    }
-
-    fn current(&self) -> Token {
-        self.lexeme(0).token
-    }
-
-    /// Consumes the current token, which matched.
-    fn take(&mut self) -> Lexeme<'s> {
-        let lexeme = self.lexeme(0);
-        self.recovering = false;
-        self.skip();
-        lexeme
-    }
-
-    fn skip(&mut self) {
-        if self.current() != Token::End {
-            self.at += 1;
-        }
-    }
-
-    fn report(&mut self, message: &str) -> Parse<()> {
-        let offset = self.lexeme(0).offset;
-        if self.recovering {
-            return Ok(());
-        }
-        self.recovering = true;
-        if self.reports >= MAX_REPORTS {
-            self.problems.report(offset, format!("Syntax error: More than {MAX_REPORTS} syntax errors"));
-            return Err(Abort);
-        }
-        self.reports += 1;
-        self.problems.report(offset, format!("Syntax error: {message}"));
-        Ok(())
-    }
-
-    fn display(&self) -> String {
-        format!("'{}'", escape_space(self.lexeme(0).text))
-    }
-
-    fn mismatch(&mut self, expecting: Tokens) {
-        let message = format!("mismatched input {} expecting {}", self.display(), expecting.display());
-        let _ = self.report(&message);
-    }
-
-    fn attempt(&mut self) -> Parse<()> {
-        if self.recoveries == MAX_RECOVERIES {
-            let offset = self.lexeme(0).offset;
-            self.problems.report(offset, format!("Syntax error: error recovery attempt limit exceeded: {MAX_RECOVERIES}"));
-            return Err(Abort);
-        }
-        self.recoveries += 1;
-        Ok(())
-    }
-
-    /// Reports a mismatch and skips to a token that can follow an open rule.
-    fn fail(&mut self, expecting: Tokens, also: Tokens) -> Parse<Expr> {
-        let message = format!("mismatched input {} expecting {}", self.display(), expecting.display());
-        self.fail_with(&message, also)
-    }
-
-    fn fail_with(&mut self, message: &str, also: Tokens) -> Parse<Expr> {
-        let offset = self.lexeme(0).offset;
-        self.report(message)?;
-        self.attempt()?;
-        if self.last_recovery == Some(self.at) {
-            self.skip();
-        }
-        self.last_recovery = Some(self.at);
-        let follow = self.open.iter().fold(OPERATORS.and(also), |all, tokens| all.and(*tokens));
-        while !follow.contains(self.current()) && self.current() != Token::End {
-            self.skip();
-        }
-        Ok(self.macros.unspecified(offset))
-    }
-
-    /// Checks that a rule can start here; skips one token if the next one can start it.
-    fn sync(&mut self, expecting: Tokens) -> Parse<bool> {
-        if expecting.contains(self.current()) {
-            return Ok(true);
-        }
-        if !self.recovering && expecting.contains(self.lexeme(1).token) && self.current() != Token::End {
-            let message = format!("extraneous input {} expecting {}", self.display(), expecting.display());
-            self.report(&message)?;
-            self.skip();
-            self.recovering = false;
-            return Ok(true);
-        }
-        Ok(false)
-    }
-
-    /// Consumes a token. An extra token before it or its absence is reported and repaired.
-    fn expect(&mut self, token: Token, expecting: Tokens, following: Tokens) -> Result<Lexeme<'s>, Option<Abort>> {
-        if self.current() == token {
-            return Ok(self.take());
-        }
-        self.attempt().map_err(Some)?;
-        if self.lexeme(1).token == token && self.current() != Token::End {
-            let message = format!("extraneous input {} expecting {}", self.display(), expecting.display());
-            self.report(&message).map_err(Some)?;
-            self.skip();
-            return Ok(self.take());
-        }
-        if following.contains(self.current()) {
-            let message = format!("missing {} at {}", Tokens::of(&[token]).display(), self.display());
-            self.report(&message).map_err(Some)?;
-            return Ok(self.lexeme(0));
-        }
-        Err(None)
-    }
-
-    /// Consumes the token that ends a primary or member; then operators, members and the end of the rule around can follow.
-    fn close(&mut self, token: Token, expecting: Tokens) -> Parse<()> {
-        let following = OPERATORS.and(MEMBER).and(self.open.last().copied().unwrap_or_default());
-        match self.expect(token, expecting, following) {
-            Ok(_) => Ok(()),
-            Err(Some(abort)) => Err(abort),
-            Err(None) => self.fail(expecting, MEMBER).map(|_| ()),
-        }
-    }
-
-    fn enter(&mut self, depth: fn(&mut Depth) -> &mut usize) -> Parse<()> {
-        let depth = depth(&mut self.depth);
-        *depth += 1;
-        if *depth > MAX_DEPTH {
-            self.problems.report_internal(format!("expression recursion limit exceeded: {MAX_DEPTH}"));
-            return Err(Abort);
-        }
-        Ok(())
-    }
-
-    fn within<T>(&mut self, follow: &[Token], rule: impl FnOnce(&mut Self) -> Parse<T>) -> Parse<T> {
-        self.open.push(Tokens::of(follow));
-        let result = rule(self);
-        self.open.pop();
-        result
-    }
-
+impl Parser<'_> {
     fn expr(&mut self) -> Parse<Expr> {
         self.enter(|depth| &mut depth.expr)?;
-        let condition = self.chain(Token::Or, "_||_", |parser| parser.chain(Token::And, "_&&_", Self::relation))?;
+        let condition =
+            self.chain(Token::Or, "_||_", |parser| parser.chain(Token::And, "_&&_", Self::relation))?;
         let mut result = condition;
         if self.current() == Token::Question {
             let operator = self.take();
@@ -300,7 +113,11 @@ impl<'s> Parser<'s> {
                     result = Expr {
                         id,
                         offset: operator.offset,
-                        kind: Kind::Call { function: "_?_:_".to_owned(), target: None, args: vec![result, yes, no] },
+                        kind: Kind::Call {
+                            function: "_?_:_".to_owned(),
+                            target: None,
+                            args: vec![result, yes, no],
+                        },
                     };
                 }
                 Err(Some(abort)) => return Err(abort),
@@ -312,7 +129,12 @@ impl<'s> Parser<'s> {
     }
 
     /// `a || b || c`, as one call with all terms.
-    fn chain(&mut self, token: Token, function: &str, term: impl Fn(&mut Self) -> Parse<Expr>) -> Parse<Expr> {
+    fn chain(
+        &mut self,
+        token: Token,
+        function: &str,
+        term: impl Fn(&mut Self) -> Parse<Expr>,
+    ) -> Parse<Expr> {
         let first = term(self)?;
         if self.current() != token {
             return Ok(first);
@@ -391,8 +213,14 @@ impl<'s> Parser<'s> {
         let first = self.lexeme(0);
         let mut count = 0;
         while self.current() == operator {
+            if operator == Token::Minus && !PRIMARY_FIRST.contains(self.lexeme(1).token) {
+                return self.no_viable(Tokens::default());
+            }
             self.take();
             count += 1;
+        }
+        if operator == Token::Not {
+            self.sync_loop(UNARY_FIRST)?;
         }
         let operand = self.member()?;
         if count % 2 == 0 {
@@ -439,16 +267,8 @@ impl<'s> Parser<'s> {
             }
             Token::Identifier | Token::EscapedIdentifier | Token::Question => {}
             _ => {
-                self.at += 1;
-                let text = match next.token {
-                    Token::End => dot.text.to_owned(),
-                    _ => escape_space(&self.between(dot.offset, next)),
-                };
-                let message = match next.token {
-                    Token::True | Token::False | Token::Null => format!("mismatched input '{}' expecting IDENTIFIER", next.text),
-                    _ => format!("no viable alternative at input '{text}'"),
-                };
-                return self.fail_with(&message, Tokens::default()).map(Err);
+                self.no_viable(Tokens::default())?;
+                return Ok(Err(operand));
             }
         }
         self.take();
@@ -456,7 +276,10 @@ impl<'s> Parser<'s> {
         if optional {
             self.take();
             if !self.sync(FIELD_NAME)? {
-                return self.fail(FIELD_NAME, Tokens::default()).map(Ok);
+                let offset = self.lexeme(0).offset;
+                let failed = self.fail(FIELD_NAME, MEMBER)?;
+                self.problems.report(offset, "unsupported ident kind".to_owned());
+                return Ok(Ok(failed));
             }
         }
         let name = self.take();
@@ -472,12 +295,6 @@ impl<'s> Parser<'s> {
         Ok(Ok(Expr { id, offset: dot.offset, kind }))
     }
 
-    /// The source text from an offset in code points to the end of a token.
-    fn between(&self, start: usize, end: Lexeme<'_>) -> String {
-        let len = end.offset + end.text.chars().count() - start;
-        self.source.chars().skip(start).take(len).collect()
-    }
-
     /// The name of a field without backticks; cel-go accepts them from 0.29 on.
     fn field_name(&mut self, name: Lexeme<'_>) -> String {
         if name.token == Token::EscapedIdentifier && !self.syntax.escaped_fields {
@@ -488,10 +305,10 @@ impl<'s> Parser<'s> {
 
     fn index(&mut self, operand: Expr) -> Parse<Expr> {
         let open = self.take();
-        let optional = self.current() == Token::Question;
-        if optional {
-            self.take();
+        if !self.sync(OPTIONAL_FIRST)? {
+            return self.fail(OPTIONAL_FIRST, MEMBER);
         }
+        let optional = self.question();
         let index = self.within(&[Token::RightBracket], Self::expr)?;
         self.close(Token::RightBracket, Tokens::of(&[Token::RightBracket]))?;
         let function = if optional { "_[?_]" } else { "_[_]" };
@@ -550,13 +367,10 @@ impl<'s> Parser<'s> {
         let start = self.lexeme(0);
         let leading = start.token == Token::Dot;
         if leading {
-            self.take();
-            if self.current() != Token::Identifier {
-                let next = self.lexeme(0);
-                let text = if next.token == Token::End { ".".to_owned() } else { self.between(start.offset, next) };
-                let message = format!("no viable alternative at input '{}'", escape_space(&text));
-                return self.fail_with(&message, MEMBER);
+            if self.lexeme(1).token != Token::Identifier {
+                return self.no_viable(MEMBER);
             }
+            self.take();
         }
         let mut ahead = 1;
         while self.lexeme(ahead).token == Token::Dot && self.lexeme(ahead + 1).token == Token::Identifier {
@@ -574,7 +388,11 @@ impl<'s> Parser<'s> {
         if self.current() == Token::LeftParen {
             let open = self.take();
             let args = self.arguments()?;
-            return Ok(if reserved { self.macros.unspecified(start.offset) } else { self.call(&text, None, args, open) });
+            return Ok(if reserved {
+                self.macros.unspecified(start.offset)
+            } else {
+                self.call(&text, None, args, open)
+            });
         }
         if reserved {
             return Ok(self.macros.unspecified(start.offset));
@@ -634,7 +452,7 @@ impl<'s> Parser<'s> {
         while OPTIONAL_FIRST.contains(self.current()) {
             let optional = self.question();
             let key = self.within(&[Token::Colon], Self::expr)?;
-            let Some(value) = self.after_colon()? else { return Ok(self.macros.unspecified(open.offset)) };
+            let Some(value) = self.after_colon()? else { break };
             entries.push(Entry { key, value, optional });
             if self.current() != Token::Comma || !OPTIONAL_FIRST.contains(self.lexeme(1).token) {
                 break;
@@ -654,7 +472,9 @@ impl<'s> Parser<'s> {
             Ok(_) => self.within(&[Token::Comma, Token::RightBrace], Self::expr).map(Some),
             Err(Some(abort)) => Err(abort),
             Err(None) => {
-                self.within(&[Token::Comma, Token::RightBrace], |parser| parser.fail(colon, Tokens::default()))?;
+                self.within(&[Token::Comma, Token::RightBrace], |parser| {
+                    parser.fail(colon, Tokens::default())
+                })?;
                 Ok(None)
             }
         }
@@ -674,12 +494,13 @@ impl<'s> Parser<'s> {
         let mut fields = Vec::new();
         while FIELD_FIRST.contains(self.current()) {
             self.question();
-            if !self.sync(FIELD_NAME)? {
-                return self.fail(FIELD_NAME, MEMBER);
+            if self.sync(FIELD_NAME)? {
+                let field = self.take();
+                self.field_name(field);
+            } else {
+                self.within(&[Token::Colon], |parser| parser.fail(FIELD_NAME, Tokens::default()))?;
             }
-            let field = self.take();
-            self.field_name(field);
-            let Some(value) = self.after_colon()? else { return Ok(self.macros.unspecified(open.offset)) };
+            let Some(value) = self.after_colon()? else { break };
             fields.push(Field { value });
             if self.current() != Token::Comma || !FIELD_FIRST.contains(self.lexeme(1).token) {
                 break;
@@ -697,11 +518,10 @@ impl<'s> Parser<'s> {
         let start = self.lexeme(0);
         let negative = start.token == Token::Minus;
         if negative {
-            self.take();
-            if !matches!(self.current(), Token::Int | Token::Float) {
-                let text = self.between(start.offset, self.lexeme(0));
-                return self.fail_with(&format!("no viable alternative at input '{}'", escape_space(&text)), MEMBER);
+            if !matches!(self.lexeme(1).token, Token::Int | Token::Float) {
+                return self.no_viable(MEMBER);
             }
+            self.take();
         }
         let lexeme = self.take();
         let literal = literal(lexeme, negative);
@@ -714,41 +534,6 @@ impl<'s> Parser<'s> {
         };
         Ok(Expr { id: self.macros.id(), offset: start.offset, kind })
     }
-}
-
-fn literal(lexeme: Lexeme<'_>, negative: bool) -> Result<Literal, String> {
-    let text = lexeme.text;
-    let sign = if negative { "-" } else { "" };
-    let radix = |text: &str| match text.strip_prefix("0x") {
-        Some(hex) => (format!("{sign}{hex}"), 16),
-        None => (format!("{sign}{text}"), 10),
-    };
-    match lexeme.token {
-        Token::Int => {
-            let (digits, radix) = radix(text);
-            i64::from_str_radix(&digits, radix).map(Literal::Int).map_err(|_| "invalid int literal".to_owned())
-        }
-        Token::Uint => {
-            let (digits, radix) = radix(text.trim_end_matches(['u', 'U']));
-            u64::from_str_radix(&digits, radix).map(Literal::Uint).map_err(|_| "invalid uint literal".to_owned())
-        }
-        Token::Float => match format!("{sign}{text}").parse::<f64>() {
-            Ok(double) if double.is_finite() => Ok(Literal::Double(double)),
-            _ => Err("invalid double literal".to_owned()),
-        },
-        Token::String => {
-            let bytes = unescape(text, false)?;
-            String::from_utf8(bytes).map(Literal::String).map_err(|_| "unable to unescape string".to_owned())
-        }
-        Token::Bytes => unescape(text.get(1..).unwrap_or_default(), true).map(Literal::Bytes),
-        Token::True => Ok(Literal::Bool(true)),
-        Token::False => Ok(Literal::Bool(false)),
-        _ => Ok(Literal::Null),
-    }
-}
-
-fn escape_space(text: &str) -> String {
-    text.replace('\t', "\\t").replace('\n', "\\n").replace('\r', "\\r")
 }
 
 /// Names that are no variables.

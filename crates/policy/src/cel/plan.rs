@@ -19,17 +19,38 @@ pub(crate) enum Node {
     And(Vec<Node>),
     Or(Vec<Node>),
     /// `==`, or `!=` if negated.
-    Equal { args: Box<[Node; 2]>, negated: bool },
+    Equal {
+        args: Box<[Node; 2]>,
+        negated: bool,
+    },
     Call(Box<CallNode>),
     /// `or()`, or `orValue()` if it unwraps.
-    OptionalOr { args: Box<[Node; 2]>, unwraps: bool, strict: bool },
+    OptionalOr {
+        args: Box<[Node; 2]>,
+        unwraps: bool,
+        strict: bool,
+    },
     /// `in` with a list of constants.
-    InSet { value: Box<Node>, set: Vec<Constant> },
-    List { elements: Vec<Node>, optional: Vec<bool> },
-    Map { entries: Vec<(Node, Node)>, optional: Vec<bool> },
+    InSet {
+        value: Box<Node>,
+        set: Vec<Constant>,
+    },
+    List {
+        elements: Vec<Node>,
+        optional: Vec<bool>,
+    },
+    Map {
+        entries: Vec<(Node, Node)>,
+        optional: Vec<bool>,
+    },
     Fold(Box<Fold>),
     /// `cel.@mapInsert` of `transformMap` and `transformMapEntry`: the map that the loop builds is its accumulator.
-    MapInsert { slot: usize, accumulator: Box<Node>, key: Option<Box<Node>>, value: Box<Node> },
+    MapInsert {
+        slot: usize,
+        accumulator: Box<Node>,
+        key: Option<Box<Node>>,
+        value: Box<Node>,
+    },
 }
 
 /// A variable or value with selections from it.
@@ -106,7 +127,11 @@ pub(crate) struct Fold {
 }
 
 /// Plans an expression that was checked. Fails if a constant cannot be converted.
-pub(crate) fn plan(expr: &Expr, checked: &Checked, environment: &Environment) -> Result<(Node, usize), String> {
+pub(crate) fn plan(
+    expr: &Expr,
+    checked: &Checked,
+    environment: &Environment,
+) -> Result<(Node, usize), String> {
     let mut planner = Planner { checked, environment, scopes: Vec::new(), slots: 0 };
     let node = planner.plan(expr)?;
     Ok((node, planner.slots))
@@ -183,9 +208,17 @@ impl Planner<'_> {
         Ok(Node::Attribute(Box::new(attribute)))
     }
 
-    fn call(&mut self, expr: &Expr, name: &str, target: Option<&Expr>, args: &[Expr]) -> Result<Node, String> {
+    fn call(
+        &mut self,
+        expr: &Expr,
+        name: &str,
+        target: Option<&Expr>,
+        args: &[Expr],
+    ) -> Result<Node, String> {
         let (function_name, overloads, namespaced) = match self.checked.reference(expr) {
-            Some(Reference::Function { name, overloads, namespaced }) => (*name, overloads.clone(), *namespaced),
+            Some(Reference::Function { name, overloads, namespaced }) => {
+                (*name, overloads.clone(), *namespaced)
+            }
             _ => return Err(format!("no such overload: {name}()")),
         };
         let mut planned = Vec::with_capacity(args.len() + 1);
@@ -203,8 +236,9 @@ impl Planner<'_> {
                 return pair(planned).map(|args| Node::Equal { args, negated });
             }
             "_?:_" | "_?_:_" => {
-                let branches: Box<[Node; 3]> =
-                    Box::new(<[Node; 3]>::try_from(planned).map_err(|_| "no such overload: _?_:_(...)".to_owned())?);
+                let branches: Box<[Node; 3]> = Box::new(
+                    <[Node; 3]>::try_from(planned).map_err(|_| "no such overload: _?_:_(...)".to_owned())?,
+                );
                 return Ok(attribute(Base::Conditional(branches)));
             }
             "_[_]" => return index(pair(planned)?, false),
@@ -223,7 +257,9 @@ impl Planner<'_> {
 
     fn map_insert(&mut self, planned: Vec<Node>) -> Result<Node, String> {
         let slot = self.scopes.iter().rev().find(|(name, _)| name == "@result").map(|(_, slot)| *slot);
-        let (Some(slot), mut planned) = (slot, planned.into_iter()) else { return Err("unsupported expr".to_owned()) };
+        let (Some(slot), mut planned) = (slot, planned.into_iter()) else {
+            return Err("unsupported expr".to_owned());
+        };
         let (Some(accumulator), Some(first)) = (planned.next(), planned.next()) else {
             return Err("unsupported expr".to_owned());
         };
@@ -234,9 +270,16 @@ impl Planner<'_> {
         Ok(Node::MapInsert { slot, accumulator: Box::new(accumulator), key, value: Box::new(value) })
     }
 
-    fn ordinary_call(&mut self, name: &'static str, overloads: &[&'static str], args: Vec<Node>) -> Result<Node, String> {
+    fn ordinary_call(
+        &mut self,
+        name: &'static str,
+        overloads: &[&'static str],
+        args: Vec<Node>,
+    ) -> Result<Node, String> {
         let environment = self.environment;
-        let Some(function) = environment.library.find(name) else { return Err(format!("no such overload: {name}()")) };
+        let Some(function) = environment.library.find(name) else {
+            return Err(format!("no such overload: {name}()"));
+        };
         let resolved = match overloads {
             [id] => Some(*id),
             _ => None,
@@ -261,7 +304,15 @@ impl Planner<'_> {
         let cost = Cost::new(name, resolved.unwrap_or(""), environment.release.server);
         let constant_argument = matches!(args.as_slice(), [Node::Constant(_)]);
         let non_strict = name == "@not_strictly_false";
-        let node = Node::Call(Box::new(CallNode { function: name, args, dispatch, cost, variadic, non_strict, regex }));
+        let node = Node::Call(Box::new(CallNode {
+            function: name,
+            args,
+            dispatch,
+            cost,
+            variadic,
+            non_strict,
+            regex,
+        }));
         if constant_argument && is_conversion(name) { eval::fold_call(node) } else { Ok(node) }
     }
 
@@ -278,7 +329,9 @@ impl Planner<'_> {
             _ => false,
         };
         match args.get(1) {
-            Some(Node::Constant(Constant::String(pattern))) if is_regex => regex::compile(pattern).map(|regex| Some(Arc::new(regex))),
+            Some(Node::Constant(Constant::String(pattern))) if is_regex => {
+                regex::compile(pattern).map(|regex| Some(Arc::new(regex)))
+            }
             _ => Ok(None),
         }
     }
@@ -372,7 +425,8 @@ fn dispatch(function: &Function, resolved: Option<&str>, count: usize) -> Result
         return Ok((Dispatch::Singleton(singleton), count > 2));
     }
     let one = resolved.and_then(|id| function.overloads.iter().find(|overload| overload.id == id));
-    let candidate = |overload: &Overload| Some(Candidate { args: overload.args.clone(), call: overload.call? });
+    let candidate =
+        |overload: &Overload| Some(Candidate { args: overload.args.clone(), call: overload.call? });
     let (candidates, variadic): (Vec<Candidate>, bool) = match one {
         Some(overload) => (candidate(overload).into_iter().collect(), overload.variadic || count > 2),
         None => {

@@ -30,7 +30,9 @@ impl CompileError {
     /// The text that the API server prints.
     pub(crate) fn message(&self) -> String {
         match self {
-            CompileError::Problems { problems, source } => format!("compilation failed: {}", problems.display(source)),
+            CompileError::Problems { problems, source } => {
+                format!("compilation failed: {}", problems.display(source))
+            }
             CompileError::Output(message) => message.clone(),
             CompileError::Instantiation(message) => format!("program instantiation failed: {message}"),
         }
@@ -40,7 +42,9 @@ impl CompileError {
     pub(crate) fn places(&self) -> Vec<(usize, usize, String)> {
         match self {
             CompileError::Problems { problems, source } => problems.places(source),
-            CompileError::Output(message) | CompileError::Instantiation(message) => vec![(1, 1, message.clone())],
+            CompileError::Output(message) | CompileError::Instantiation(message) => {
+                vec![(1, 1, message.clone())]
+            }
         }
     }
 }
@@ -50,7 +54,11 @@ pub(crate) type Accepted = &'static [Type];
 
 impl Program {
     /// Compiles an expression. Its type is checked before constants are converted, as the API server does.
-    pub(crate) fn compile(source: &str, environment: &Environment, accepted: Accepted) -> Result<Self, CompileError> {
+    pub(crate) fn compile(
+        source: &str,
+        environment: &Environment,
+        accepted: Accepted,
+    ) -> Result<Self, CompileError> {
         let (expr, checked) = Self::check(source, environment)?;
         let output = checked.type_of(&expr).clone();
         if !accepted.is_empty() && !accepted.contains(&output) {
@@ -68,7 +76,10 @@ impl Program {
         Ok(Self { node, slots, output })
     }
 
-    fn check(source: &str, environment: &Environment) -> Result<(super::ast::Expr, check::Checked), CompileError> {
+    fn check(
+        source: &str,
+        environment: &Environment,
+    ) -> Result<(super::ast::Expr, check::Checked), CompileError> {
         let refuse = |problems: Problems| CompileError::Problems { problems, source: source.to_owned() };
         let parsed = parse::parse(source, environment.syntax());
         if !parsed.problems.is_empty() {

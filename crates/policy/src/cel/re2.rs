@@ -155,10 +155,16 @@ impl<'p> Translator<'p> {
         let lazy = self.rest().starts_with('?');
         self.at += usize::from(lazy);
         if let Some(last) = last {
-            return error("invalid nested repetition operator", self.pattern.get(last..self.at).unwrap_or_default());
+            return error(
+                "invalid nested repetition operator",
+                self.pattern.get(last..self.at).unwrap_or_default(),
+            );
         }
         if repeatable.is_none() {
-            return error("missing argument to repetition operator", self.pattern.get(start..self.at).unwrap_or_default());
+            return error(
+                "missing argument to repetition operator",
+                self.pattern.get(start..self.at).unwrap_or_default(),
+            );
         }
         self.out.push_str(written);
         if lazy {
@@ -196,7 +202,8 @@ impl<'p> Translator<'p> {
             let Some(end) = name_start.find('>') else { return error("invalid named capture", whole) };
             let name = name_start.get(..end).unwrap_or_default();
             let text = self.pattern.get(start..=start + prefix.len() + 1 + end).unwrap_or_default();
-            let valid = !name.is_empty() && name.chars().all(|next| next == '_' || next.is_ascii_alphanumeric());
+            let valid =
+                !name.is_empty() && name.chars().all(|next| next == '_' || next.is_ascii_alphanumeric());
             if !valid {
                 return error("invalid named capture", text);
             }
@@ -288,7 +295,10 @@ impl<'p> Translator<'p> {
             Some('{') => {
                 let rest = self.rest();
                 let Some(end) = rest.find('}') else {
-                    return error("invalid character class range", self.pattern.get(start..).unwrap_or_default());
+                    return error(
+                        "invalid character class range",
+                        self.pattern.get(start..).unwrap_or_default(),
+                    );
                 };
                 self.at += end + 1;
                 rest.get(..end).unwrap_or_default()
@@ -334,7 +344,9 @@ impl<'p> Translator<'p> {
             '0'..='7' => {
                 let mut value = kind.to_digit(8).unwrap_or(0);
                 for _ in 0..2 {
-                    let Some(digit) = self.rest().chars().next().and_then(|next| next.to_digit(8)) else { break };
+                    let Some(digit) = self.rest().chars().next().and_then(|next| next.to_digit(8)) else {
+                        break;
+                    };
                     value = value * 8 + digit;
                     self.at += 1;
                 }
@@ -395,7 +407,9 @@ impl<'p> Translator<'p> {
             {
                 let name = posix.get(..end).unwrap_or_default();
                 let text = rest.get(..end + 4).unwrap_or_default();
-                let Some(class) = posix_class(name) else { return error("invalid character class range", text) };
+                let Some(class) = posix_class(name) else {
+                    return error("invalid character class range", text);
+                };
                 content.push_str(&class);
                 self.at += end + 4;
                 continue;
@@ -425,7 +439,10 @@ impl<'p> Translator<'p> {
             self.at += 1;
             high = self.class_character(whole)?;
             if high < low {
-                return error("invalid character class range", self.pattern.get(start..self.at).unwrap_or_default());
+                return error(
+                    "invalid character class range",
+                    self.pattern.get(start..self.at).unwrap_or_default(),
+                );
             }
         }
         let _ = write!(content, "\\x{{{:X}}}-\\x{{{:X}}}", u32::from(low), u32::from(high));

@@ -25,12 +25,18 @@ pub(crate) fn select<'a>(
             Value::Int(index) => Some(index),
             Value::Uint(index) => i64::try_from(index).ok(),
             Value::Double(index) => number::lossless_int(index),
-            other => return context.error(&format!("unsupported index type '{}' in list", other.type_name())),
+            other => {
+                return context.error(&format!("unsupported index type '{}' in list", other.type_name()));
+            }
         };
         let Some(index) = index else {
             return context.error(&format!("unsupported index value {} in list", format::plain(&key)));
         };
-        return match usize::try_from(index).ok().filter(|index| *index < len).and_then(|index| object.element(index)) {
+        return match usize::try_from(index)
+            .ok()
+            .filter(|index| *index < len)
+            .and_then(|index| object.element(index))
+        {
             Some(value) => Ok(Some(value)),
             None if presence => Ok(None),
             None => context.error(&format!("index out of bounds: {}", format::plain(&key))),

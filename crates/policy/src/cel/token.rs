@@ -109,8 +109,11 @@ impl Tokens {
 
     /// The set as ANTLR prints it.
     pub(crate) fn display(self) -> String {
-        let mut names: Vec<&str> =
-            NAMES.iter().filter(|(token, _)| *token != Token::End && self.contains(*token)).map(|(_, name)| *name).collect();
+        let mut names: Vec<&str> = NAMES
+            .iter()
+            .filter(|(token, _)| *token != Token::End && self.contains(*token))
+            .map(|(_, name)| *name)
+            .collect();
         if self.contains(Token::End) {
             names.insert(0, "<EOF>");
         }
@@ -145,8 +148,12 @@ pub(crate) fn tokens<'s>(source: &'s str, problems: &mut dyn FnMut(usize, String
             }
             Scan::Error(matched) => {
                 // The message contains the character that did not match as well, and both are skipped.
-                let len = matched + rest.get(matched..).and_then(|rest| rest.chars().next()).map_or(0, char::len_utf8);
-                problems(offset, format!("token recognition error at: '{}'", rest.get(..len).unwrap_or_default()));
+                let len = matched
+                    + rest.get(matched..).and_then(|rest| rest.chars().next()).map_or(0, char::len_utf8);
+                problems(
+                    offset,
+                    format!("token recognition error at: '{}'", rest.get(..len).unwrap_or_default()),
+                );
                 len.max(1)
             }
         };
@@ -174,9 +181,9 @@ fn scan(rest: &str, first: char) -> Scan {
         (false, None) => Scan::Error(1),
     };
     match first {
-        ' ' | '\t' | '\r' | '\n' | '\u{c}' => {
-            Scan::Hidden(bytes.iter().take_while(|byte| matches!(byte, b' ' | b'\t' | b'\r' | b'\n' | 0xc)).count())
-        }
+        ' ' | '\t' | '\r' | '\n' | '\u{c}' => Scan::Hidden(
+            bytes.iter().take_while(|byte| matches!(byte, b' ' | b'\t' | b'\r' | b'\n' | 0xc)).count(),
+        ),
         '/' if second == Some(b'/') => Scan::Hidden(rest.find('\n').unwrap_or(rest.len())),
         '=' => two(b'=', Token::Equals, None),
         '!' => two(b'=', Token::NotEquals, Some(Token::Not)),
@@ -211,13 +218,16 @@ fn scan(rest: &str, first: char) -> Scan {
 }
 
 fn number(bytes: &[u8]) -> Scan {
-    let digits = |from: usize| bytes.get(from..).unwrap_or_default().iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let digits = |from: usize| {
+        bytes.get(from..).unwrap_or_default().iter().take_while(|byte| byte.is_ascii_digit()).count()
+    };
     let suffixed = |len: usize| match bytes.get(len) {
         Some(b'u' | b'U') => Scan::Token(Token::Uint, len + 1),
         _ => Scan::Token(Token::Int, len),
     };
     if bytes.starts_with(b"0x") {
-        let hex = bytes.get(2..).unwrap_or_default().iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
+        let hex =
+            bytes.get(2..).unwrap_or_default().iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
         if hex > 0 {
             return suffixed(2 + hex);
         }

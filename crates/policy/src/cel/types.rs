@@ -140,7 +140,9 @@ impl Type {
     pub(crate) fn accepts(&self, value: &Value<'_>) -> bool {
         match self {
             Type::Dyn | Type::Parameter(_) => true,
-            Type::List(element) => value.is_list() && value.element(0).is_none_or(|first| element.accepts(&first)),
+            Type::List(element) => {
+                value.is_list() && value.element(0).is_none_or(|first| element.accepts(&first))
+            }
             Type::Map(entry) => match value.entries() {
                 Some(entries) => {
                     entries.at(0).is_none_or(|(key, value)| entry.0.accepts(&key) && entry.1.accepts(&value))
@@ -242,13 +244,18 @@ impl Mapping {
             return true;
         }
         let nullable = |other: &Type| {
-            matches!(other, Type::Null | Type::Opaque(..) | Type::Struct(_) | Type::Duration | Type::Timestamp)
+            matches!(
+                other,
+                Type::Null | Type::Opaque(..) | Type::Struct(_) | Type::Duration | Type::Timestamp
+            )
         };
         match (first, second) {
             (Type::Null, other) | (other, Type::Null) => nullable(other),
             (Type::Type(_), Type::Type(_)) => true,
             (Type::List(first), Type::List(second)) => self.assign(first, second),
-            (Type::Map(first), Type::Map(second)) => self.assign(&first.0, &second.0) && self.assign(&first.1, &second.1),
+            (Type::Map(first), Type::Map(second)) => {
+                self.assign(&first.0, &second.0) && self.assign(&first.1, &second.1)
+            }
             (Type::Opaque(first, left), Type::Opaque(second, right)) => {
                 first == second
                     && left.len() == right.len()
@@ -315,7 +322,9 @@ fn less_specific(first: &Type, second: &Type) -> bool {
         (Type::Dyn | Type::Parameter(_), _) | (Type::Type(_), Type::Type(_)) => true,
         (_, Type::Dyn | Type::Parameter(_)) => false,
         (Type::List(first), Type::List(second)) => less_specific(first, second),
-        (Type::Map(first), Type::Map(second)) => less_specific(&first.0, &second.0) && less_specific(&first.1, &second.1),
+        (Type::Map(first), Type::Map(second)) => {
+            less_specific(&first.0, &second.0) && less_specific(&first.1, &second.1)
+        }
         (Type::Opaque(first, left), Type::Opaque(second, right)) => {
             first == second
                 && left.len() == right.len()

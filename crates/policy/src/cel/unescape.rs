@@ -1,4 +1,7 @@
-//! String and bytes literals without their quotes and escapes.
+//! Values of literals.
+
+use super::ast::Literal;
+use super::token::{Lexeme, Token};
 
 /// Why a literal is refused, in cel-go's words.
 const INVALID: &str = "unable to unescape string";
@@ -10,7 +13,8 @@ pub(crate) fn unescape(literal: &str, bytes: bool) -> Result<Vec<u8>, String> {
         Some(rest) => (true, rest),
         None => (false, text.as_str()),
     };
-    let quotes = if text.len() >= 6 && (text.starts_with("'''") || text.starts_with("\"\"\"")) { 3 } else { 1 };
+    let quotes =
+        if text.len() >= 6 && (text.starts_with("'''") || text.starts_with("\"\"\"")) { 3 } else { 1 };
     let inner = text.get(quotes..text.len().saturating_sub(quotes)).ok_or(INVALID)?;
     if raw || !inner.contains('\\') {
         return Ok(inner.as_bytes().to_vec());
@@ -72,4 +76,40 @@ fn code(
         push(char::from_u32(value).ok_or("invalid unicode code point")?, out);
     }
     Ok(())
+}
+
+/// The value of a literal's token.
+pub(super) fn literal(lexeme: Lexeme<'_>, negative: bool) -> Result<Literal, String> {
+    let text = lexeme.text;
+    let sign = if negative { "-" } else { "" };
+    let radix = |text: &str| match text.strip_prefix("0x") {
+        Some(hex) => (format!("{sign}{hex}"), 16),
+        None => (format!("{sign}{text}"), 10),
+    };
+    match lexeme.token {
+        Token::Int => {
+            let (digits, radix) = radix(text);
+            i64::from_str_radix(&digits, radix)
+                .map(Literal::Int)
+                .map_err(|_| "invalid int literal".to_owned())
+        }
+        Token::Uint => {
+            let (digits, radix) = radix(text.trim_end_matches(['u', 'U']));
+            u64::from_str_radix(&digits, radix)
+                .map(Literal::Uint)
+                .map_err(|_| "invalid uint literal".to_owned())
+        }
+        Token::Float => match format!("{sign}{text}").parse::<f64>() {
+            Ok(double) if double.is_finite() => Ok(Literal::Double(double)),
+            _ => Err("invalid double literal".to_owned()),
+        },
+        Token::String => {
+            let bytes = unescape(text, false)?;
+            String::from_utf8(bytes).map(Literal::String).map_err(|_| "unable to unescape string".to_owned())
+        }
+        Token::Bytes => unescape(text.get(1..).unwrap_or_default(), true).map(Literal::Bytes),
+        Token::True => Ok(Literal::Bool(true)),
+        Token::False => Ok(Literal::Bool(false)),
+        _ => Ok(Literal::Null),
+    }
 }

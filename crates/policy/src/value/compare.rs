@@ -9,7 +9,9 @@ pub(crate) fn equal(left: &Value<'_>, right: &Value<'_>) -> bool {
     match (left, right) {
         (Value::Null, Value::Null) | (Value::Variables, Value::Variables) => true,
         (Value::Bool(left), Value::Bool(right)) => left == right,
-        (Value::String(left), Value::String(right)) | (Value::Type(left), Value::Type(right)) => left == right,
+        (Value::String(left), Value::String(right)) | (Value::Type(left), Value::Type(right)) => {
+            left == right
+        }
         (Value::Bytes(left), Value::Bytes(right)) => left == right,
         (Value::Timestamp(left), Value::Timestamp(right)) => left == right,
         (Value::Duration(left), Value::Duration(right)) => left == right,
@@ -18,17 +20,21 @@ pub(crate) fn equal(left: &Value<'_>, right: &Value<'_>) -> bool {
             (left, right) => left.is_none() && right.is_none(),
         },
         (Value::Opaque(left), Value::Opaque(right)) => left.equal(right),
-        (Value::Int(_) | Value::Uint(_) | Value::Double(_), Value::Int(_) | Value::Uint(_) | Value::Double(_)) => {
-            numbers(left, right) == Some(Ordering::Equal)
-        }
+        (
+            Value::Int(_) | Value::Uint(_) | Value::Double(_),
+            Value::Int(_) | Value::Uint(_) | Value::Double(_),
+        ) => numbers(left, right) == Some(Ordering::Equal),
         _ => match (left.list_len(), right.list_len()) {
             (Some(left_len), Some(right_len)) => {
-                left_len == right_len && left.elements().zip(right.elements()).all(|(left, right)| equal(&left, &right))
+                left_len == right_len
+                    && left.elements().zip(right.elements()).all(|(left, right)| equal(&left, &right))
             }
             (None, None) => match (left.entries(), right.entries()) {
                 (Some(left), Some(right)) => {
                     left.len() == right.len()
-                        && left.iter().all(|(key, value)| right.get(&key).is_some_and(|other| equal(&value, &other)))
+                        && left
+                            .iter()
+                            .all(|(key, value)| right.get(&key).is_some_and(|other| equal(&value, &other)))
                 }
                 _ => false,
             },
@@ -45,7 +51,10 @@ pub(crate) fn compare(left: &Value<'_>, right: &Value<'_>) -> Option<Result<Orde
         (Value::Bytes(left), Value::Bytes(right)) => left.cmp(right),
         (Value::Timestamp(left), Value::Timestamp(right)) => left.cmp(right),
         (Value::Duration(left), Value::Duration(right)) => left.cmp(right),
-        (Value::Int(_) | Value::Uint(_) | Value::Double(_), Value::Int(_) | Value::Uint(_) | Value::Double(_)) => {
+        (
+            Value::Int(_) | Value::Uint(_) | Value::Double(_),
+            Value::Int(_) | Value::Uint(_) | Value::Double(_),
+        ) => {
             return Some(numbers(left, right).ok_or(NotANumber));
         }
         _ => return None,

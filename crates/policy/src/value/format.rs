@@ -25,8 +25,10 @@ pub(crate) fn plain(value: &Value<'_>) -> String {
             format!("[{}]", items.join(", "))
         }
         Value::Object(_) | Value::Map(_) => {
-            let entries = value.entries().map(|entries| entries.iter().collect::<Vec<_>>()).unwrap_or_default();
-            let items: Vec<String> = entries.iter().map(|(key, value)| format!("{}: {}", plain(key), plain(value))).collect();
+            let entries =
+                value.entries().map(|entries| entries.iter().collect::<Vec<_>>()).unwrap_or_default();
+            let items: Vec<String> =
+                entries.iter().map(|(key, value)| format!("{}: {}", plain(key), plain(value))).collect();
             format!("{{{}}}", items.join(", "))
         }
         Value::Opaque(_) | Value::Variables => value.type_name().to_owned(),

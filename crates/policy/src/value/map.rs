@@ -44,7 +44,9 @@ impl<'a> Entries<'a> {
                 };
                 entries.get(found).map(|(_, value)| *value)
             }
-            Entries::Map(entries) => entries.iter().find(|(key, _)| key.as_str() == Some(name)).map(|(_, value)| *value),
+            Entries::Map(entries) => {
+                entries.iter().find(|(key, _)| key.as_str() == Some(name)).map(|(_, value)| *value)
+            }
         }
     }
 
@@ -66,9 +68,10 @@ fn alternatives<'a>(key: &Value<'a>) -> [Option<Value<'a>>; 2] {
     match *key {
         Value::Int(int) => [u64::try_from(int).ok().map(Value::Uint), None],
         Value::Uint(uint) => [i64::try_from(uint).ok().map(Value::Int), None],
-        Value::Double(double) => {
-            [super::number::lossless_int(double).map(Value::Int), super::number::lossless_uint(double).map(Value::Uint)]
-        }
+        Value::Double(double) => [
+            super::number::lossless_int(double).map(Value::Int),
+            super::number::lossless_uint(double).map(Value::Uint),
+        ],
         _ => [None, None],
     }
 }
@@ -88,7 +91,9 @@ pub(crate) fn order(left: &Value<'_>, right: &Value<'_>) -> Ordering {
     };
     match (left, right) {
         (Value::Bool(left), Value::Bool(right)) => left.cmp(right),
-        (Value::Int(left), Value::Int(right)) | (Value::Duration(left), Value::Duration(right)) => left.cmp(right),
+        (Value::Int(left), Value::Int(right)) | (Value::Duration(left), Value::Duration(right)) => {
+            left.cmp(right)
+        }
         (Value::Uint(left), Value::Uint(right)) => left.cmp(right),
         (Value::Double(left), Value::Double(right)) => left.total_cmp(right),
         (Value::String(left), Value::String(right)) => left.cmp(right),
@@ -108,7 +113,8 @@ pub(super) fn build<'a>(arena: &'a Arena, mut entries: Vec<(Value<'a>, Value<'a>
             _ => unique.push(entry),
         }
     }
-    let names: Option<Vec<(&'a str, Value<'a>)>> = unique.iter().map(|(key, value)| Some((key.as_str()?, *value))).collect();
+    let names: Option<Vec<(&'a str, Value<'a>)>> =
+        unique.iter().map(|(key, value)| Some((key.as_str()?, *value))).collect();
     match names {
         Some(names) => Value::Object(arena.slice(&names)),
         None => Value::Map(arena.slice(&unique)),

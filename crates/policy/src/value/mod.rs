@@ -228,7 +228,9 @@ impl<'a> Value<'a> {
 
     /// Adds two lists. Elements are copied only if the sum is small or deep.
     pub(crate) fn concat(arena: &'a Arena, left: Value<'a>, right: Value<'a>) -> Value<'a> {
-        let (Some(left_len), Some(right_len)) = (left.list_len(), right.list_len()) else { return Value::Null };
+        let (Some(left_len), Some(right_len)) = (left.list_len(), right.list_len()) else {
+            return Value::Null;
+        };
         if right_len == 0 {
             return left;
         }
@@ -236,7 +238,12 @@ impl<'a> Value<'a> {
             return right;
         }
         let depth = left.depth().max(right.depth()) + 1;
-        let concat = Value::Concat(arena.store(Concat { left, right, len: left_len.saturating_add(right_len), depth }));
+        let concat = Value::Concat(arena.store(Concat {
+            left,
+            right,
+            len: left_len.saturating_add(right_len),
+            depth,
+        }));
         if depth > MAX_CONCAT_DEPTH && left_len.saturating_add(right_len) <= 1 << 20 {
             return concat.flatten(arena);
         }

@@ -156,7 +156,12 @@ pub(crate) fn timestamp(value: super::Timestamp) -> String {
     let days = local.div_euclid(86_400);
     let second = local.rem_euclid(86_400);
     let (year, month, day) = civil(days);
-    let mut text = format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}", second / 3600, second / 60 % 60, second % 60);
+    let mut text = format!(
+        "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}",
+        second / 3600,
+        second / 60 % 60,
+        second % 60
+    );
     if value.nanos != 0 {
         let _ = write!(text, ".{:09}", value.nanos);
         text.truncate(text.trim_end_matches('0').len());
@@ -199,7 +204,9 @@ pub(crate) fn parse_timestamp(text: &str) -> Option<super::Timestamp> {
     let bytes = text.as_bytes();
     let digits = |from: usize, len: usize| -> Option<i64> {
         let part = bytes.get(from..from + len)?;
-        part.iter().all(u8::is_ascii_digit).then(|| part.iter().fold(0, |sum, digit| sum * 10 + i64::from(digit - b'0')))
+        part.iter()
+            .all(u8::is_ascii_digit)
+            .then(|| part.iter().fold(0, |sum, digit| sum * 10 + i64::from(digit - b'0')))
     };
     let is = |at: usize, byte: u8| bytes.get(at) == Some(&byte);
     let (year, month, day) = (digits(0, 4)?, digits(5, 2)?, digits(8, 2)?);

@@ -138,7 +138,8 @@ impl<'a> Reader<'a> {
             Some(b'"') => self.string().map(Value::String),
             Some(b'-' | b'0'..=b'9') => self.number(),
             _ => {
-                let words = [("true", Value::Bool(true)), ("false", Value::Bool(false)), ("null", Value::Null)];
+                let words =
+                    [("true", Value::Bool(true)), ("false", Value::Bool(false)), ("null", Value::Null)];
                 let rest = self.text.get(self.at..).unwrap_or_default();
                 for (word, value) in words {
                     if rest.starts_with(word) {
@@ -181,7 +182,10 @@ impl<'a> Reader<'a> {
         }
         let text = self.text.get(start..self.at).unwrap_or_default();
         let digits = text.trim_start_matches('-');
-        if digits.len() > 1 && digits.starts_with('0') && digits.as_bytes().get(1).is_some_and(u8::is_ascii_digit) {
+        if digits.len() > 1
+            && digits.starts_with('0')
+            && digits.as_bytes().get(1).is_some_and(u8::is_ascii_digit)
+        {
             return Err(self.error("invalid number"));
         }
         if integer && let Ok(int) = text.parse() {

@@ -24,7 +24,11 @@ pub(crate) fn policy(policy: &Policy, release: Release, errors: &mut Errors) {
     let spec = Path::new("spec");
     let supported = ["Fail", "Ignore"];
     if !supported.contains(&policy.failure_policy.as_str()) {
-        errors.push(FieldError::not_supported(&spec.child("failurePolicy"), &policy.failure_policy, &supported));
+        errors.push(FieldError::not_supported(
+            &spec.child("failurePolicy"),
+            &policy.failure_policy,
+            &supported,
+        ));
     }
     if let Some(kind) = &policy.param_kind {
         param_kind(kind, &spec.child("paramKind"), errors);
@@ -94,7 +98,9 @@ fn param_kind(kind: &ParamKind, path: &Path, errors: &mut Errors) {
     let parts: Vec<&str> = api_version.split('/').collect();
     match parts.as_slice() {
         [""] => errors.push(FieldError::required(&version_path, "")),
-        ["", ""] | [_, ""] => errors.push(FieldError::invalid(&version_path, api_version, "version must be specified")),
+        ["", ""] | [_, ""] => {
+            errors.push(FieldError::invalid(&version_path, api_version, "version must be specified"))
+        }
         [version] | ["", version] => label_1035(version, &version_path, errors),
         [group, version] => {
             let problems = formats::problems("dns1123Subdomain", group);
@@ -131,13 +137,18 @@ fn label_1035(text: &str, path: &Path, errors: &mut Errors) {
 fn match_resources(resources: &MatchResources, path: &Path, errors: &mut Errors) {
     let supported = ["Equivalent", "Exact"];
     if !supported.contains(&resources.match_policy.as_str()) {
-        errors.push(FieldError::not_supported(&path.child("matchPolicy"), &resources.match_policy, &supported));
+        errors.push(FieldError::not_supported(
+            &path.child("matchPolicy"),
+            &resources.match_policy,
+            &supported,
+        ));
     }
     resources.namespace_selector.validate(&path.child("namespaceSelector"), errors);
     resources.object_selector.validate(&path.child("objectSelector"), errors);
-    for (field, rules) in
-        [("resourceRules", &resources.resource_rules), ("excludeResourceRules", &resources.exclude_resource_rules)]
-    {
+    for (field, rules) in [
+        ("resourceRules", &resources.resource_rules),
+        ("excludeResourceRules", &resources.exclude_resource_rules),
+    ] {
         for (index, entry) in rules.iter().enumerate() {
             rule(entry, &path.child(field).index(index), errors);
         }
@@ -242,7 +253,11 @@ fn path_segment_problems(name: &str) -> Vec<String> {
         return vec![format!("may not be '{name}'")];
     }
     // lint: allow(Kubernetes' own text)
-    ["/", "%"].iter().filter(|part| name.contains(**part)).map(|part| format!("may not contain '{part}'")).collect()
+    ["/", "%"]
+        .iter()
+        .filter(|part| name.contains(**part))
+        .map(|part| format!("may not contain '{part}'"))
+        .collect()
 }
 
 fn cel_error(error: &CompileError, source: &str, path: &Path) -> FieldError {
@@ -302,8 +317,27 @@ fn variable(compiler: &mut Compiler, variable: &Named, path: &Path, errors: &mut
 
 fn is_identifier(name: &str) -> bool {
     let reserved = [
-        "true", "false", "null", "in", "as", "break", "const", "continue", "else", "for", "function", "if", "import",
-        "let", "loop", "package", "namespace", "return", "var", "void", "while",
+        "true",
+        "false",
+        "null",
+        "in",
+        "as",
+        "break",
+        "const",
+        "continue",
+        "else",
+        "for",
+        "function",
+        "if",
+        "import",
+        "let",
+        "loop",
+        "package",
+        "namespace",
+        "return",
+        "var",
+        "void",
+        "while",
     ];
     let mut chars = name.chars();
     chars.next().is_some_and(|first| first == '_' || first.is_ascii_alphabetic())

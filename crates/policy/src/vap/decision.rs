@@ -128,7 +128,11 @@ pub(crate) struct Failure {
 
 /// The audit annotation of failed validations. Up to 1.36 only the first failure survives.
 pub(crate) fn failure_annotation(failures: &[Failure], server: u8) -> Option<(String, String)> {
-    let kept = if server >= 37 { failures.get(..failures.len().min(MAX_AUDIT_FAILURES))? } else { failures.get(..1)? };
+    let kept = if server >= 37 {
+        failures.get(..failures.len().min(MAX_AUDIT_FAILURES))?
+    } else {
+        failures.get(..1)?
+    };
     let mut text = String::from("[");
     for (index, failure) in kept.iter().enumerate() {
         let actions: Vec<String> = failure.actions.iter().map(|action| json(action)).collect();

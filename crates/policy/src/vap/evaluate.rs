@@ -17,7 +17,8 @@ const MATCH_BUDGET: u64 = 2_500_000;
 /// Longest message of an expression, in bytes.
 const MAX_MESSAGE: usize = 5 * 1024;
 /// The error that replaces all decisions.
-const OUT_OF_BUDGET: &str = "validation failed due to running out of cost budget, no further validation rules will be run";
+const OUT_OF_BUDGET: &str =
+    "validation failed due to running out of cost budget, no further validation rules will be run";
 
 /// What an evaluation found.
 #[derive(Default)]
@@ -169,7 +170,9 @@ fn validations<'a>(policy: &'a CompiledPolicy, input: Input<'a, '_>, report: &mu
                 report.needs.extend(needs(unknown));
                 Verdict::Admit
             }
-            Evaluation::Value(_) if failed => Verdict::Error(format!("failed messageExpression: {OUT_OF_BUDGET}")),
+            Evaluation::Value(_) if failed => {
+                Verdict::Error(format!("failed messageExpression: {OUT_OF_BUDGET}"))
+            }
             Evaluation::Value(Value::Bool(true)) => Verdict::Admit,
             Evaluation::Value(_) => {
                 let validation = &validation.validation;
@@ -202,7 +205,12 @@ fn usable_message(text: &str) -> Option<String> {
     (!text.is_empty() && text.len() <= MAX_MESSAGE && !text.contains('\n')).then(|| text.to_owned())
 }
 
-fn audit_annotations<'a>(policy: &'a CompiledPolicy, input: Input<'a, '_>, ignore: bool, report: &mut Report) {
+fn audit_annotations<'a>(
+    policy: &'a CompiledPolicy,
+    input: Input<'a, '_>,
+    ignore: bool,
+    report: &mut Report,
+) {
     let mut group = Group::new(policy, input, BUDGET);
     let mut annotations = Vec::new();
     for (key, expression) in &policy.audit_annotations {
@@ -267,8 +275,11 @@ impl<'a, 's> Group<'a, 's> {
 
     fn run(&self, program: &'a crate::cel::program::Program) -> (Outcome<'a>, u64) {
         let activation = Variables { group: self };
-        let shared =
-            Shared { context: self.input.context, activation: &activation, keep_going: self.input.keep_going };
+        let shared = Shared {
+            context: self.input.context,
+            activation: &activation,
+            keep_going: self.input.keep_going,
+        };
         program.evaluate(EXPRESSION_LIMIT, shared)
     }
 
@@ -327,7 +338,8 @@ impl<'a> Activation<'a> for Variables<'_, 'a, '_> {
                 let (outcome, cost) = group.run(program);
                 group.cost.set(group.cost.get().saturating_add(cost));
                 let wrap = |message: &str| {
-                    context.error(&format!("composited variable {} fails to evaluate: {message}", quote(name)))
+                    context
+                        .error(&format!("composited variable {} fails to evaluate: {message}", quote(name)))
                 };
                 match outcome {
                     Err(Fault::Error(message)) => wrap(message),

@@ -32,15 +32,20 @@ const EXCLUDED: [(&str, &[&str]); 3] = [
     ("authentication.k8s.io", &["selfsubjectreviews", "tokenreviews"]),
     (
         "authorization.k8s.io",
-        &["localsubjectaccessreviews", "selfsubjectaccessreviews", "selfsubjectrulesreviews", "subjectaccessreviews"],
+        &[
+            "localsubjectaccessreviews",
+            "selfsubjectaccessreviews",
+            "selfsubjectrulesreviews",
+            "subjectaccessreviews",
+        ],
     ),
 ];
 
 /// Whether policies judge requests of this resource at all.
 pub(crate) fn is_judged(request: &Request<'_>) -> bool {
-    !EXCLUDED
-        .iter()
-        .any(|(group, resources)| request.resource.group == *group && resources.contains(&request.resource.name))
+    !EXCLUDED.iter().any(|(group, resources)| {
+        request.resource.group == *group && resources.contains(&request.resource.name)
+    })
 }
 
 /// Whether constraints match. `policy` names the policy in lookups.
@@ -104,7 +109,9 @@ pub(crate) fn not_found(namespace: &str) -> String {
 }
 
 fn rules(rules: &[Rule], resources: &MatchResources, request: &Request<'_>, policy: &str) -> Matching {
-    let named = |rule: &Rule| rule.resource_names.is_empty() || rule.resource_names.iter().any(|name| name == request.name);
+    let named = |rule: &Rule| {
+        rule.resource_names.is_empty() || rule.resource_names.iter().any(|name| name == request.name)
+    };
     let listed = |items: &[String], wanted: &str| items.iter().any(|item| item == "*" || item == wanted);
     let elsewhere = |rule: &Rule| {
         scope(rule, request)
@@ -147,8 +154,9 @@ fn moved_group(rule: &Rule, request: &Request<'_>) -> bool {
 }
 
 fn scope(rule: &Rule, request: &Request<'_>) -> bool {
-    let is_namespace =
-        request.resource.group.is_empty() && request.resource.version == "v1" && request.resource.name == "namespaces";
+    let is_namespace = request.resource.group.is_empty()
+        && request.resource.version == "v1"
+        && request.resource.name == "namespaces";
     let cluster = is_namespace || request.namespace.is_empty();
     match rule.scope.as_str() {
         "*" => true,
@@ -161,6 +169,7 @@ fn scope(rule: &Rule, request: &Request<'_>) -> bool {
 fn resource(rule: &Rule, request: &Request<'_>) -> bool {
     rule.resources.iter().any(|entry| {
         let (resource, subresource) = entry.split_once('/').unwrap_or((entry, ""));
-        (resource == "*" || resource == request.resource.name) && (subresource == "*" || subresource == request.subresource)
+        (resource == "*" || resource == request.resource.name)
+            && (subresource == "*" || subresource == request.subresource)
     })
 }

@@ -36,14 +36,17 @@ pub(crate) fn collect<'a>(
     };
     let namespace = match (namespaced, reference.namespace.as_str()) {
         (true, "") if request.namespace.is_empty() => {
-            let message = "cannot use namespaced paramRef in policy binding that matches cluster-scoped resources";
+            let message =
+                "cannot use namespaced paramRef in policy binding that matches cluster-scoped resources";
             return Params::Error(message.to_owned());
         }
         (true, "") => request.namespace,
         (true, namespace) => namespace,
         (false, "") => "",
         (false, _) => {
-            return Params::Error("paramRef.namespace must not be provided for a cluster-scoped `paramKind`".to_owned());
+            return Params::Error(
+                "paramRef.namespace must not be provided for a cluster-scoped `paramKind`".to_owned(),
+            );
         }
     };
     let name = (!reference.name.is_empty()).then(|| reference.name.clone());

@@ -61,7 +61,10 @@ fn metadata_name(document: Value<'_>, errors: &mut Vec<FieldError>) -> String {
 }
 
 fn named(reader: &mut Reader<'_, '_>, name: &str, expression: &str) -> Named {
-    Named { name: reader.text(name).unwrap_or_default(), expression: reader.text(expression).unwrap_or_default() }
+    Named {
+        name: reader.text(name).unwrap_or_default(),
+        expression: reader.text(expression).unwrap_or_default(),
+    }
 }
 
 fn selector(reader: &mut Reader<'_, '_>) -> Selector {

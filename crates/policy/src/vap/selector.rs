@@ -36,7 +36,8 @@ impl Selector {
         self.match_labels.iter().all(|(key, value)| label(key) == Some(value))
             && self.match_expressions.iter().all(|requirement| {
                 let found = label(&requirement.key);
-                let listed = || found.is_some_and(|found| requirement.values.iter().any(|value| value == found));
+                let listed =
+                    || found.is_some_and(|found| requirement.values.iter().any(|value| value == found));
                 match requirement.operator.as_str() {
                     "In" => listed(),
                     "NotIn" => !listed(),
@@ -77,7 +78,11 @@ impl Requirement {
                 errors.push(FieldError::forbidden(&path.child("values"), detail));
             }
             "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
-            other => errors.push(FieldError::invalid(&path.child("operator"), other, "not a valid selector operator")),
+            other => errors.push(FieldError::invalid(
+                &path.child("operator"),
+                other,
+                "not a valid selector operator",
+            )),
         }
         for problem in formats::problems("qualifiedName", &self.key) {
             errors.push(FieldError::invalid(&path.child("key"), &self.key, &problem));

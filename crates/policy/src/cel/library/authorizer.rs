@@ -26,30 +26,36 @@ pub(super) fn declare(library: &mut Library) {
         "(Authorizer).serviceAccount(string, string): Authorizer",
         service_account,
     );
-    library.add("groupcheck_resource", "(GroupCheck).resource(string): ResourceCheck", |context, args| match args {
-        [Value::Opaque(Opaque::GroupCheck(group)), Value::String(resource)] => {
-            if resource.trim().is_empty() {
-                return context.error("resource must not be empty");
+    library.add("groupcheck_resource", "(GroupCheck).resource(string): ResourceCheck", |context, args| {
+        match args {
+            [Value::Opaque(Opaque::GroupCheck(group)), Value::String(resource)] => {
+                if resource.trim().is_empty() {
+                    return context.error("resource must not be empty");
+                }
+                let check = ResourceCheck {
+                    group: *group,
+                    resource,
+                    subresource: "",
+                    namespace: "",
+                    name: "",
+                    field_selector: "",
+                    label_selector: "",
+                };
+                Ok(store(context, Opaque::ResourceCheck(check)))
             }
-            let check = ResourceCheck {
-                group: *group,
-                resource,
-                subresource: "",
-                namespace: "",
-                name: "",
-                field_selector: "",
-                label_selector: "",
-            };
-            Ok(store(context, Opaque::ResourceCheck(check)))
+            _ => Err(no_such_overload()),
         }
-        _ => Err(no_such_overload()),
     });
-    library.add("resourcecheck_subresource", "(ResourceCheck).subresource(string): ResourceCheck", |context, args| {
-        narrow(context, args, |check, text| ResourceCheck { subresource: text, ..check })
-    });
-    library.add("resourcecheck_namespace", "(ResourceCheck).namespace(string): ResourceCheck", |context, args| {
-        narrow(context, args, |check, text| ResourceCheck { namespace: text, ..check })
-    });
+    library.add(
+        "resourcecheck_subresource",
+        "(ResourceCheck).subresource(string): ResourceCheck",
+        |context, args| narrow(context, args, |check, text| ResourceCheck { subresource: text, ..check }),
+    );
+    library.add(
+        "resourcecheck_namespace",
+        "(ResourceCheck).namespace(string): ResourceCheck",
+        |context, args| narrow(context, args, |check, text| ResourceCheck { namespace: text, ..check }),
+    );
     library.add("resourcecheck_name", "(ResourceCheck).name(string): ResourceCheck", |context, args| {
         narrow(context, args, |check, text| ResourceCheck { name: text, ..check })
     });
@@ -75,12 +81,16 @@ pub(super) fn declare(library: &mut Library) {
 
 /// Declares the selectors.
 pub(super) fn declare_selectors(library: &mut Library) {
-    library.add("authorizer_fieldselector", "(ResourceCheck).fieldSelector(string): ResourceCheck", |context, args| {
-        narrow(context, args, |check, text| ResourceCheck { field_selector: text, ..check })
-    });
-    library.add("authorizer_labelselector", "(ResourceCheck).labelSelector(string): ResourceCheck", |context, args| {
-        narrow(context, args, |check, text| ResourceCheck { label_selector: text, ..check })
-    });
+    library.add(
+        "authorizer_fieldselector",
+        "(ResourceCheck).fieldSelector(string): ResourceCheck",
+        |context, args| narrow(context, args, |check, text| ResourceCheck { field_selector: text, ..check }),
+    );
+    library.add(
+        "authorizer_labelselector",
+        "(ResourceCheck).labelSelector(string): ResourceCheck",
+        |context, args| narrow(context, args, |check, text| ResourceCheck { label_selector: text, ..check }),
+    );
 }
 
 fn store<'a>(context: &Context<'a>, opaque: Opaque<'a>) -> Value<'a> {

@@ -26,12 +26,16 @@ pub(super) fn declare(library: &mut Library) {
         }
         _ => Err(no_such_overload()),
     });
-    library.add("cidr_contains_cidr_string", "(CIDR).containsCIDR(string): bool", |context, args| match args {
-        [Value::Opaque(Opaque::Cidr(cidr)), Value::String(text)] => {
-            cidr_of(context, text).map(|other| Value::Bool(contains_cidr(*cidr, other)))
-        }
-        _ => Err(no_such_overload()),
-    });
+    library.add(
+        "cidr_contains_cidr_string",
+        "(CIDR).containsCIDR(string): bool",
+        |context, args| match args {
+            [Value::Opaque(Opaque::Cidr(cidr)), Value::String(text)] => {
+                cidr_of(context, text).map(|other| Value::Bool(contains_cidr(*cidr, other)))
+            }
+            _ => Err(no_such_overload()),
+        },
+    );
     library.add("cidr_contains_cidr", "(CIDR).containsCIDR(CIDR): bool", |_, args| match args {
         [Value::Opaque(Opaque::Cidr(cidr)), Value::Opaque(Opaque::Cidr(other))] => {
             Ok(Value::Bool(contains_cidr(*cidr, *other)))
@@ -44,7 +48,9 @@ pub(super) fn declare(library: &mut Library) {
     library.add("cidr_prefix_length", "(CIDR).prefixLength(): int", |_, args| {
         cidr(args).map(|cidr| Value::Int(i64::from(cidr.bits)))
     });
-    library.add("cidr_masked", "(CIDR).masked(): CIDR", |context, args| cidr(args).map(|cidr| store(context, masked(cidr))));
+    library.add("cidr_masked", "(CIDR).masked(): CIDR", |context, args| {
+        cidr(args).map(|cidr| store(context, masked(cidr)))
+    });
     library.add("is_cidr", "isCIDR(string): bool", |_, args| match args {
         [Value::String(text)] => Ok(Value::Bool(parse(text).is_ok())),
         _ => Err(no_such_overload()),
@@ -68,7 +74,9 @@ fn cidr<'a>(args: &[Value<'a>]) -> Result<Cidr, Fault<'a>> {
 fn cidr_of<'a>(context: &Context<'a>, text: &str) -> Result<Cidr, Fault<'a>> {
     match parse(text) {
         Ok(cidr) => Ok(cidr),
-        Err(message) => context.error(&format!("network address parse error during conversion from string: {message}")),
+        Err(message) => {
+            context.error(&format!("network address parse error during conversion from string: {message}"))
+        }
     }
 }
 
@@ -82,7 +90,8 @@ fn prefix(address: IpAddr, bits: u8) -> u128 {
 }
 
 fn contains(cidr: Cidr, address: IpAddr) -> bool {
-    cidr.address.is_ipv4() == address.is_ipv4() && prefix(cidr.address, cidr.bits) == prefix(address, cidr.bits)
+    cidr.address.is_ipv4() == address.is_ipv4()
+        && prefix(cidr.address, cidr.bits) == prefix(address, cidr.bits)
 }
 
 fn contains_cidr(cidr: Cidr, other: Cidr) -> bool {
@@ -104,7 +113,9 @@ fn masked(cidr: Cidr) -> Cidr {
 fn parse(text: &str) -> Result<Cidr, String> {
     let quoted = super::format::quote(text);
     let error = |message: &str| {
-        Err(format!("network address parse error during conversion from string: netip.ParsePrefix({quoted}): {message}"))
+        Err(format!(
+            "network address parse error during conversion from string: netip.ParsePrefix({quoted}): {message}"
+        ))
     };
     let Some((address, bits)) = text.rsplit_once('/') else { return error("no '/'") };
     let (address, zone) = match ip::parse_address(address) {

@@ -6,9 +6,12 @@ use crate::value::{Timestamp, Value, number};
 
 /// Declares the conversions.
 pub(super) fn declare(library: &mut Library) {
-    library.add_singleton("type", &[("type", "type(A): type(A)")], |_, args| {
-        args.first().map(|value| Value::Type(value.type_name())).ok_or_else(no_such_overload)
-    }, any);
+    library.add_singleton(
+        "type",
+        &[("type", "type(A): type(A)")],
+        |_, args| args.first().map(|value| Value::Type(value.type_name())).ok_or_else(no_such_overload),
+        any,
+    );
     library.add("bool_to_bool", "bool(bool): bool", identity);
     library.add("string_to_bool", "bool(string): bool", to_bool);
     library.add("bytes_to_bytes", "bytes(bytes): bytes", identity);
@@ -23,7 +26,9 @@ pub(super) fn declare(library: &mut Library) {
     library.add("duration_to_duration", "duration(duration): duration", identity);
     // cel-go 0.29 removed this overload, which always failed.
     if !library.has(0, 37) {
-        library.add("int64_to_duration", "duration(int): duration", |context, args| conversion_error(context, args, "duration"));
+        library.add("int64_to_duration", "duration(int): duration", |context, args| {
+            conversion_error(context, args, "duration")
+        });
     }
     library.add("string_to_duration", "duration(string): duration", to_duration);
     library.add("to_dyn", "dyn(A): dyn", identity);
@@ -98,7 +103,9 @@ fn parse_double(text: &str) -> Option<f64> {
     let plain = lower.replace('_', "");
     let value = match plain.strip_prefix("0x") {
         Some(hexadecimal) => parse_hexadecimal(hexadecimal)?,
-        None if plain.starts_with(|first: char| first.is_ascii_digit() || first == '.') => plain.parse().ok()?,
+        None if plain.starts_with(|first: char| first.is_ascii_digit() || first == '.') => {
+            plain.parse().ok()?
+        }
         None => return None,
     };
     // Go refuses numbers out of range.
@@ -134,8 +141,12 @@ fn to_double<'a>(context: &Context<'a>, args: &[Value<'a>]) -> Outcome<'a> {
 fn to_int<'a>(context: &Context<'a>, args: &[Value<'a>]) -> Outcome<'a> {
     let overflow = || context.error("integer overflow");
     match args {
-        [Value::Double(value)] => number::double_to_int(*value).map_or_else(overflow, |value| Ok(Value::Int(value))),
-        [Value::Uint(value)] => i64::try_from(*value).map_or_else(|_| overflow(), |value| Ok(Value::Int(value))),
+        [Value::Double(value)] => {
+            number::double_to_int(*value).map_or_else(overflow, |value| Ok(Value::Int(value)))
+        }
+        [Value::Uint(value)] => {
+            i64::try_from(*value).map_or_else(|_| overflow(), |value| Ok(Value::Int(value)))
+        }
         [Value::Duration(nanos)] => Ok(Value::Int(*nanos)),
         [Value::Timestamp(time)] => Ok(Value::Int(time.seconds)),
         [Value::String(text)] => match text.parse() {
@@ -149,8 +160,12 @@ fn to_int<'a>(context: &Context<'a>, args: &[Value<'a>]) -> Outcome<'a> {
 fn to_uint<'a>(context: &Context<'a>, args: &[Value<'a>]) -> Outcome<'a> {
     let overflow = || context.error("unsigned integer overflow");
     match args {
-        [Value::Double(value)] => number::double_to_uint(*value).map_or_else(overflow, |value| Ok(Value::Uint(value))),
-        [Value::Int(value)] => u64::try_from(*value).map_or_else(|_| overflow(), |value| Ok(Value::Uint(value))),
+        [Value::Double(value)] => {
+            number::double_to_uint(*value).map_or_else(overflow, |value| Ok(Value::Uint(value)))
+        }
+        [Value::Int(value)] => {
+            u64::try_from(*value).map_or_else(|_| overflow(), |value| Ok(Value::Uint(value)))
+        }
         [Value::String(text)] if !text.starts_with('+') => match text.parse() {
             Ok(value) => Ok(Value::Uint(value)),
             Err(_) => conversion_error(context, args, "uint"),
@@ -176,7 +191,9 @@ fn to_timestamp<'a>(context: &Context<'a>, args: &[Value<'a>]) -> Outcome<'a> {
         _ => None,
     };
     match time {
-        Some(time) if (number::YEAR_ONE..=number::YEAR_9999).contains(&time.seconds) => Ok(Value::Timestamp(time)),
+        Some(time) if (number::YEAR_ONE..=number::YEAR_9999).contains(&time.seconds) => {
+            Ok(Value::Timestamp(time))
+        }
         Some(_) => context.error("timestamp overflow"),
         None => conversion_error(context, args, "timestamp"),
     }

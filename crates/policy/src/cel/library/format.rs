@@ -151,9 +151,13 @@ fn one(clause: Clause, value: &Value<'_>) -> Result<String, String> {
     let special = |text: &str| matches!(text, "NaN" | "Infinity" | "-Infinity");
     let double = || match value {
         Value::Double(double) => Ok(*double),
-        Value::String(text) if special(text) => {
-            Ok(if *text == "NaN" { f64::NAN } else if text.starts_with('-') { f64::NEG_INFINITY } else { f64::INFINITY })
-        }
+        Value::String(text) if special(text) => Ok(if *text == "NaN" {
+            f64::NAN
+        } else if text.starts_with('-') {
+            f64::NEG_INFINITY
+        } else {
+            f64::INFINITY
+        }),
         _ => Err(refused()),
     };
     match (clause, value) {
@@ -164,7 +168,9 @@ fn one(clause: Clause, value: &Value<'_>) -> Result<String, String> {
         (Clause::Decimal, Value::Int(value)) => Ok(value.to_string()),
         (Clause::Decimal, Value::Uint(value)) => Ok(value.to_string()),
         (Clause::Fixed(precision), _) => double().map(|double| fixed(double, precision.unwrap_or(6))),
-        (Clause::Scientific(precision), _) => double().map(|double| scientific(double, precision.unwrap_or(6))),
+        (Clause::Scientific(precision), _) => {
+            double().map(|double| scientific(double, precision.unwrap_or(6)))
+        }
         (Clause::Binary, Value::Bool(value)) => Ok(if *value { "1" } else { "0" }.to_owned()),
         (Clause::Binary, Value::Int(value)) => Ok(signed(*value, |value| format!("{value:b}"))),
         (Clause::Binary, Value::Uint(value)) => Ok(format!("{value:b}")),
@@ -228,7 +234,13 @@ fn nested(value: &Value<'_>) -> Result<String, Problem> {
         Value::String(text) => quote(text),
         Value::Bytes(bytes) => format!("b{}", quote(utf8(bytes)?)),
         Value::Double(double) if double.is_finite() => format!("{double:.6}"),
-        Value::Double(double) => quote(if double.is_nan() { "NaN" } else if *double > 0.0 { "+Inf" } else { "-Inf" }),
+        Value::Double(double) => quote(if double.is_nan() {
+            "NaN"
+        } else if *double > 0.0 {
+            "+Inf"
+        } else {
+            "-Inf"
+        }),
         Value::Timestamp(time) => format!("timestamp({})", quote(&number::timestamp(*time))),
         Value::Duration(nanos) => format!("duration({})", quote(&number::duration(*nanos))),
         Value::List(_) | Value::Concat(_) => {
@@ -237,7 +249,9 @@ fn nested(value: &Value<'_>) -> Result<String, Problem> {
         }
         Value::Object(_) | Value::Map(_) => {
             let mut pairs = Vec::new();
-            for (key, value) in value.entries().map(|entries| entries.iter().collect::<Vec<_>>()).unwrap_or_default() {
+            for (key, value) in
+                value.entries().map(|entries| entries.iter().collect::<Vec<_>>()).unwrap_or_default()
+            {
                 if !matches!(key, Value::String(_) | Value::Bool(_) | Value::Int(_) | Value::Uint(_)) {
                     let name = key.type_name();
                     return Err(Problem::Text(format!("no formatting function for map key of type {name}")));

@@ -66,8 +66,11 @@ pub(crate) fn max_regex_size(name: &str) -> u64 {
 }
 
 fn validate<'a>(context: &Context<'a>, args: &[Value<'a>], recent: bool) -> Outcome<'a> {
-    let [Value::Opaque(Opaque::Format(name)), Value::String(text)] = args else { return Err(no_such_overload()) };
-    let problems: Vec<Value<'a>> = problems_of(name, text, recent).iter().map(|problem| context.text(problem)).collect();
+    let [Value::Opaque(Opaque::Format(name)), Value::String(text)] = args else {
+        return Err(no_such_overload());
+    };
+    let problems: Vec<Value<'a>> =
+        problems_of(name, text, recent).iter().map(|problem| context.text(problem)).collect();
     Ok(if problems.is_empty() { Value::Optional(None) } else { context.some(context.list(&problems)) })
 }
 

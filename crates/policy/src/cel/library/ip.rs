@@ -25,16 +25,24 @@ pub(super) fn declare(library: &mut Library) {
         },
         _ => Err(no_such_overload()),
     });
-    library.add("ip_is_unspecified", "(IP).isUnspecified(): bool", |_, args| test(args, |ip| ip.is_unspecified()));
+    library.add("ip_is_unspecified", "(IP).isUnspecified(): bool", |_, args| {
+        test(args, |ip| ip.is_unspecified())
+    });
     library.add("ip_is_loopback", "(IP).isLoopback(): bool", |_, args| test(args, |ip| ip.is_loopback()));
     library.add("ip_is_link_local_multicast", "(IP).isLinkLocalMulticast(): bool", |_, args| {
         test(args, is_link_local_multicast)
     });
-    library.add("ip_is_link_local_unicast", "(IP).isLinkLocalUnicast(): bool", |_, args| test(args, is_link_local_unicast));
+    library.add("ip_is_link_local_unicast", "(IP).isLinkLocalUnicast(): bool", |_, args| {
+        test(args, is_link_local_unicast)
+    });
     library.add("ip_is_global_unicast", "(IP).isGlobalUnicast(): bool", |_, args| {
         test(args, |ip| {
             let broadcast = matches!(ip, IpAddr::V4(v4) if v4.is_broadcast());
-            !(broadcast || ip.is_unspecified() || ip.is_loopback() || ip.is_multicast() || is_link_local_unicast(ip))
+            !(broadcast
+                || ip.is_unspecified()
+                || ip.is_loopback()
+                || ip.is_multicast()
+                || is_link_local_unicast(ip))
         })
     });
     library.add("is_ip", "isIP(string): bool", |_, args| match args {
@@ -73,8 +81,12 @@ fn is_link_local_unicast(ip: &IpAddr) -> bool {
 
 /// Parses an address; mapped IPv4 addresses and zones are refused.
 pub(crate) fn parse(text: &str) -> Result<IpAddr, String> {
-    let address = parse_address(text)
-        .map_err(|message| format!("IP Address {} parse error during conversion from string: {message}", super::format::quote(text)))?;
+    let address = parse_address(text).map_err(|message| {
+        format!(
+            "IP Address {} parse error during conversion from string: {message}",
+            super::format::quote(text)
+        )
+    })?;
     match address {
         (_, true) => Err(format!("IP address {} with zone value is not allowed", super::format::quote(text))),
         (IpAddr::V6(v6), false) if v6.to_ipv4_mapped().is_some() => {
@@ -93,8 +105,16 @@ pub(super) fn parse_address(text: &str) -> Result<(IpAddr, bool), String> {
     };
     for character in text.chars() {
         match character {
-            '.' => return parse_v4(text).map(|v4| (IpAddr::V4(v4), false)).map_err(|(message, at)| error(message, at)),
-            ':' => return parse_v6(text).map(|(v6, zone)| (IpAddr::V6(v6), zone)).map_err(|(message, at)| error(message, at)),
+            '.' => {
+                return parse_v4(text)
+                    .map(|v4| (IpAddr::V4(v4), false))
+                    .map_err(|(message, at)| error(message, at));
+            }
+            ':' => {
+                return parse_v6(text)
+                    .map(|(v6, zone)| (IpAddr::V6(v6), zone))
+                    .map_err(|(message, at)| error(message, at));
+            }
             '%' => return Err(error("missing IPv6 address", "")),
             _ => {}
         }
@@ -198,7 +218,9 @@ fn parse_v6(text: &str) -> Part<'_, (Ipv6Addr, bool)> {
         if rest.is_empty() {
             break;
         }
-        let Some(after) = rest.strip_prefix(':') else { return Err(("unexpected character, want colon", rest)) };
+        let Some(after) = rest.strip_prefix(':') else {
+            return Err(("unexpected character, want colon", rest));
+        };
         if after.is_empty() {
             return Err(("colon must be followed by more characters", rest));
         }

@@ -2,8 +2,8 @@
 
 use std::cmp::Ordering;
 
-use super::operators::{add, is_comparable};
 use super::Library;
+use super::operators::{add, is_comparable};
 use crate::cel::outcome::{Cancel, Context, Fault, Outcome, no_such_overload};
 use crate::value::{Value, compare, equal};
 
@@ -21,8 +21,11 @@ pub(super) fn declare(library: &mut Library) {
     ] {
         library.add(id, signature, is_sorted);
     }
-    library.add("list_int_sum_int", "(list(int)).sum(): int", |context, args| sum(context, args, Value::Int(0)));
-    library.add("list_uint_sum_uint", "(list(uint)).sum(): uint", |context, args| sum(context, args, Value::Uint(0)));
+    library
+        .add("list_int_sum_int", "(list(int)).sum(): int", |context, args| sum(context, args, Value::Int(0)));
+    library.add("list_uint_sum_uint", "(list(uint)).sum(): uint", |context, args| {
+        sum(context, args, Value::Uint(0))
+    });
     library.add("list_double_sum_double", "(list(double)).sum(): double", |context, args| {
         sum(context, args, Value::Double(0.0))
     });
@@ -69,7 +72,9 @@ pub(super) fn declare(library: &mut Library) {
 /// Declares `includes`, which environment 1.37 adds.
 pub(super) fn declare_includes(library: &mut Library) {
     library.add("list_includes_dyn_dyn", "(dyn).includes(dyn): bool", |_, args| match args {
-        [list, item] if list.is_list() => Ok(Value::Bool(list.elements().any(|element| equal(&element, item)))),
+        [list, item] if list.is_list() => {
+            Ok(Value::Bool(list.elements().any(|element| equal(&element, item))))
+        }
         [value, item] => Ok(Value::Bool(equal(value, item))),
         _ => Err(no_such_overload()),
     });
@@ -109,7 +114,9 @@ fn extreme<'a>(context: &Context<'a>, args: &[Value<'a>], name: &str, replaces: 
             return Err(no_such_overload());
         }
         result = Some(match result {
-            Some(best) if !matches!(compare(&best, &next), Some(Ok(ordering)) if ordering == replaces) => best,
+            Some(best) if !matches!(compare(&best, &next), Some(Ok(ordering)) if ordering == replaces) => {
+                best
+            }
             _ => next,
         });
     }
@@ -123,7 +130,9 @@ fn extreme<'a>(context: &Context<'a>, args: &[Value<'a>], name: &str, replaces: 
 pub(super) fn declare_extension(library: &mut Library) {
     library.add_variadic("list_slice", "(list(T)).slice(int, int): list(T)", slice);
     library.add("list_flatten", "(list(list(T))).flatten(): list(T)", |context, args| match args {
-        [list] if !list.is_list() => context.error(&format!("no such overload: {}.flatten()", list.type_name())),
+        [list] if !list.is_list() => {
+            context.error(&format!("no such overload: {}.flatten()", list.type_name()))
+        }
         [list] => flatten(context, list, 1),
         _ => Err(no_such_overload()),
     });

@@ -68,7 +68,10 @@ fn declare_arithmetic(library: &mut Library) {
         |value| {
             is_number(value)
                 || value.is_list()
-                || matches!(value, Value::String(_) | Value::Bytes(_) | Value::Duration(_) | Value::Timestamp(_))
+                || matches!(
+                    value,
+                    Value::String(_) | Value::Bytes(_) | Value::Duration(_) | Value::Timestamp(_)
+                )
         },
     );
     library.add_singleton(
@@ -146,9 +149,17 @@ macro_rules! declare_comparison {
 
 fn declare_order(library: &mut Library) {
     declare_comparison!(library, "_<_", "less", |context, args| order(context, args, Ordering::is_lt));
-    declare_comparison!(library, "_<=_", "less_equals", |context, args| order(context, args, Ordering::is_le));
+    declare_comparison!(library, "_<=_", "less_equals", |context, args| order(
+        context,
+        args,
+        Ordering::is_le
+    ));
     declare_comparison!(library, "_>_", "greater", |context, args| order(context, args, Ordering::is_gt));
-    declare_comparison!(library, "_>=_", "greater_equals", |context, args| order(context, args, Ordering::is_ge));
+    declare_comparison!(library, "_>=_", "greater_equals", |context, args| order(
+        context,
+        args,
+        Ordering::is_ge
+    ));
 }
 
 /// The planner replaces calls of these operators.
@@ -225,8 +236,12 @@ const TIMESTAMP: &str = "timestamp overflow";
 /// `+`
 pub(crate) fn add<'a>(context: &Context<'a>, left: Value<'a>, right: Value<'a>) -> Outcome<'a> {
     match (left, right) {
-        (Value::Int(left), Value::Int(right)) => checked(context, left.checked_add(right).map(Value::Int), INT),
-        (Value::Uint(left), Value::Uint(right)) => checked(context, left.checked_add(right).map(Value::Uint), UINT),
+        (Value::Int(left), Value::Int(right)) => {
+            checked(context, left.checked_add(right).map(Value::Int), INT)
+        }
+        (Value::Uint(left), Value::Uint(right)) => {
+            checked(context, left.checked_add(right).map(Value::Uint), UINT)
+        }
         (Value::Double(left), Value::Double(right)) => Ok(Value::Double(left + right)),
         (Value::String(left), Value::String(right)) => {
             let mut text = String::with_capacity(left.len() + right.len());
@@ -234,11 +249,14 @@ pub(crate) fn add<'a>(context: &Context<'a>, left: Value<'a>, right: Value<'a>) 
             text.push_str(right);
             Ok(context.text(&text))
         }
-        (Value::Bytes(left), Value::Bytes(right)) => Ok(Value::Bytes(context.arena.bytes(&[left, right].concat()))),
+        (Value::Bytes(left), Value::Bytes(right)) => {
+            Ok(Value::Bytes(context.arena.bytes(&[left, right].concat())))
+        }
         (Value::Duration(left), Value::Duration(right)) => {
             checked(context, left.checked_add(right).map(Value::Duration), INT)
         }
-        (Value::Timestamp(time), Value::Duration(nanos)) | (Value::Duration(nanos), Value::Timestamp(time)) => {
+        (Value::Timestamp(time), Value::Duration(nanos))
+        | (Value::Duration(nanos), Value::Timestamp(time)) => {
             checked(context, shift(time, i128::from(nanos)), TIMESTAMP)
         }
         (left, right) if left.is_list() && right.is_list() => Ok(Value::concat(context.arena, left, right)),
@@ -256,8 +274,12 @@ fn shift<'a>(time: Timestamp, nanos: i128) -> Option<Value<'a>> {
 
 fn subtract<'a>(context: &Context<'a>, left: Value<'a>, right: Value<'a>) -> Outcome<'a> {
     match (left, right) {
-        (Value::Int(left), Value::Int(right)) => checked(context, left.checked_sub(right).map(Value::Int), INT),
-        (Value::Uint(left), Value::Uint(right)) => checked(context, left.checked_sub(right).map(Value::Uint), UINT),
+        (Value::Int(left), Value::Int(right)) => {
+            checked(context, left.checked_sub(right).map(Value::Int), INT)
+        }
+        (Value::Uint(left), Value::Uint(right)) => {
+            checked(context, left.checked_sub(right).map(Value::Uint), UINT)
+        }
         (Value::Double(left), Value::Double(right)) => Ok(Value::Double(left - right)),
         (Value::Duration(left), Value::Duration(right)) => {
             checked(context, left.checked_sub(right).map(Value::Duration), INT)
@@ -267,7 +289,8 @@ fn subtract<'a>(context: &Context<'a>, left: Value<'a>, right: Value<'a>) -> Out
             None => context.error(INT),
         },
         (Value::Timestamp(left), Value::Timestamp(right)) => {
-            let nanos = (i128::from(left.seconds) - i128::from(right.seconds)) * 1_000_000_000 + i128::from(left.nanos)
+            let nanos = (i128::from(left.seconds) - i128::from(right.seconds)) * 1_000_000_000
+                + i128::from(left.nanos)
                 - i128::from(right.nanos);
             checked(context, i64::try_from(nanos).ok().map(Value::Duration), INT)
         }
@@ -277,8 +300,12 @@ fn subtract<'a>(context: &Context<'a>, left: Value<'a>, right: Value<'a>) -> Out
 
 fn multiply<'a>(context: &Context<'a>, left: Value<'a>, right: Value<'a>) -> Outcome<'a> {
     match (left, right) {
-        (Value::Int(left), Value::Int(right)) => checked(context, left.checked_mul(right).map(Value::Int), INT),
-        (Value::Uint(left), Value::Uint(right)) => checked(context, left.checked_mul(right).map(Value::Uint), UINT),
+        (Value::Int(left), Value::Int(right)) => {
+            checked(context, left.checked_mul(right).map(Value::Int), INT)
+        }
+        (Value::Uint(left), Value::Uint(right)) => {
+            checked(context, left.checked_mul(right).map(Value::Uint), UINT)
+        }
         (Value::Double(left), Value::Double(right)) => Ok(Value::Double(left * right)),
         _ => Err(no_such_overload()),
     }
@@ -286,9 +313,15 @@ fn multiply<'a>(context: &Context<'a>, left: Value<'a>, right: Value<'a>) -> Out
 
 fn divide<'a>(context: &Context<'a>, left: Value<'a>, right: Value<'a>) -> Outcome<'a> {
     match (left, right) {
-        (Value::Int(_), Value::Int(0)) | (Value::Uint(_), Value::Uint(0)) => context.error("division by zero"),
-        (Value::Int(left), Value::Int(right)) => checked(context, left.checked_div(right).map(Value::Int), INT),
-        (Value::Uint(left), Value::Uint(right)) => checked(context, left.checked_div(right).map(Value::Uint), UINT),
+        (Value::Int(_), Value::Int(0)) | (Value::Uint(_), Value::Uint(0)) => {
+            context.error("division by zero")
+        }
+        (Value::Int(left), Value::Int(right)) => {
+            checked(context, left.checked_div(right).map(Value::Int), INT)
+        }
+        (Value::Uint(left), Value::Uint(right)) => {
+            checked(context, left.checked_div(right).map(Value::Uint), UINT)
+        }
         (Value::Double(left), Value::Double(right)) => Ok(Value::Double(left / right)),
         _ => Err(no_such_overload()),
     }
@@ -297,8 +330,12 @@ fn divide<'a>(context: &Context<'a>, left: Value<'a>, right: Value<'a>) -> Outco
 fn modulo<'a>(context: &Context<'a>, left: Value<'a>, right: Value<'a>) -> Outcome<'a> {
     match (left, right) {
         (Value::Int(_), Value::Int(0)) | (Value::Uint(_), Value::Uint(0)) => context.error("modulus by zero"),
-        (Value::Int(left), Value::Int(right)) => checked(context, left.checked_rem(right).map(Value::Int), INT),
-        (Value::Uint(left), Value::Uint(right)) => checked(context, left.checked_rem(right).map(Value::Uint), UINT),
+        (Value::Int(left), Value::Int(right)) => {
+            checked(context, left.checked_rem(right).map(Value::Int), INT)
+        }
+        (Value::Uint(left), Value::Uint(right)) => {
+            checked(context, left.checked_rem(right).map(Value::Uint), UINT)
+        }
         _ => Err(no_such_overload()),
     }
 }

@@ -10,10 +10,12 @@ pub(super) fn declare(library: &mut Library) {
         [value] => Ok(context.some(*value)),
         _ => Err(no_such_overload()),
     });
-    library.add("optional_ofNonZeroValue", "optional.ofNonZeroValue(V): optional(V)", |context, args| match args {
-        [value] if value.is_zero() => Ok(Value::Optional(None)),
-        [value] => Ok(context.some(*value)),
-        _ => Err(no_such_overload()),
+    library.add("optional_ofNonZeroValue", "optional.ofNonZeroValue(V): optional(V)", |context, args| {
+        match args {
+            [value] if value.is_zero() => Ok(Value::Optional(None)),
+            [value] => Ok(context.some(*value)),
+            _ => Err(no_such_overload()),
+        }
     });
     library.add_variadic("optional_none", "optional.none(): optional(V)", |_, _| Ok(Value::Optional(None)));
     library.add("optional_value", "(optional(V)).value(): V", |context, args| match args {
@@ -39,7 +41,9 @@ pub(super) fn declare(library: &mut Library) {
         library.add("list_last", "(list(V)).last(): optional(V)", |context, args| {
             end(context, args, |len| len.checked_sub(1))
         });
-        library.add("list_first", "(list(V)).first(): optional(V)", |context, args| end(context, args, |_| Some(0)));
+        library.add("list_first", "(list(V)).first(): optional(V)", |context, args| {
+            end(context, args, |_| Some(0))
+        });
         library.add("optional_unwrap", "optional.unwrap(list(optional(V))): list(V)", unwrap);
         library.add("optional_unwrapOpt", "(list(optional(V))).unwrapOpt(): list(V)", unwrap);
     }

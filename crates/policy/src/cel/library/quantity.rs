@@ -6,7 +6,8 @@ use super::Library;
 use crate::cel::outcome::{Context, Fault, Outcome, no_such_overload};
 use crate::value::{Opaque, Value};
 
-const FORMAT: &str = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
+const FORMAT: &str =
+    "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
 const NUMERIC: &str = "unable to parse numeric part of quantity";
 const SUFFIX: &str = "unable to parse quantity's suffix";
 
@@ -39,7 +40,11 @@ impl Quantity {
         };
         let (left_sign, left_size) = magnitude(self);
         let (right_sign, right_size) = magnitude(other);
-        left_sign.cmp(&right_sign).then(if left_sign == 0 { Ordering::Equal } else { left_size.cmp(&right_size) })
+        left_sign.cmp(&right_sign).then(if left_sign == 0 {
+            Ordering::Equal
+        } else {
+            left_size.cmp(&right_size)
+        })
     }
 
     fn add(&self, other: &Quantity) -> Option<Quantity> {
@@ -47,7 +52,11 @@ impl Quantity {
             return Some(Quantity { big: self.big || other.big, ..*self });
         }
         if self.value == 0 {
-            return Some(Quantity { big: self.big || other.big, stored: self.stored.min(other.stored), ..*other });
+            return Some(Quantity {
+                big: self.big || other.big,
+                stored: self.stored.min(other.stored),
+                ..*other
+            });
         }
         let (left, right, exponent) = align(self, other)?;
         let value = left.checked_add(right)?;
@@ -102,7 +111,8 @@ pub(super) fn declare(library: &mut Library) {
         _ => Err(no_such_overload()),
     });
     library.add("quantity_sign", "sign(Quantity): int", |_, args| {
-        one(args).map(|quantity| Value::Int(if quantity.value == 0 { 0 } else { quantity.value.signum() as i64 }))
+        one(args)
+            .map(|quantity| Value::Int(if quantity.value == 0 { 0 } else { quantity.value.signum() as i64 }))
     });
     library.add("quantity_is_greater_than", "(Quantity).isGreaterThan(Quantity): bool", |_, args| {
         two(args).map(|(left, right)| Value::Bool(left.compare(&right).is_gt()))
@@ -116,17 +126,27 @@ pub(super) fn declare(library: &mut Library) {
     library.add("quantity_get_float", "(Quantity).asApproximateFloat(): double", |_, args| {
         one(args).map(|quantity| Value::Double(quantity.float()))
     });
-    library.add("quantity_get_int", "(Quantity).asInteger(): int", |context, args| match one(args)?.integer() {
-        Some(value) => Ok(Value::Int(value)),
-        None => context.error("cannot convert value to integer"),
+    library.add("quantity_get_int", "(Quantity).asInteger(): int", |context, args| {
+        match one(args)?.integer() {
+            Some(value) => Ok(Value::Int(value)),
+            None => context.error("cannot convert value to integer"),
+        }
     });
     library.add("quantity_is_integer", "(Quantity).isInteger(): bool", |_, args| {
         one(args).map(|quantity| Value::Bool(quantity.integer().is_some()))
     });
-    library.add("quantity_add", "(Quantity).add(Quantity): Quantity", |context, args| sum(context, two(args)?, false));
-    library.add("quantity_add_int", "(Quantity).add(int): Quantity", |context, args| sum(context, two(args)?, false));
-    library.add("quantity_sub", "(Quantity).sub(Quantity): Quantity", |context, args| sum(context, two(args)?, true));
-    library.add("quantity_sub_int", "(Quantity).sub(int): Quantity", |context, args| sum(context, two(args)?, true));
+    library.add("quantity_add", "(Quantity).add(Quantity): Quantity", |context, args| {
+        sum(context, two(args)?, false)
+    });
+    library.add("quantity_add_int", "(Quantity).add(int): Quantity", |context, args| {
+        sum(context, two(args)?, false)
+    });
+    library.add("quantity_sub", "(Quantity).sub(Quantity): Quantity", |context, args| {
+        sum(context, two(args)?, true)
+    });
+    library.add("quantity_sub_int", "(Quantity).sub(int): Quantity", |context, args| {
+        sum(context, two(args)?, true)
+    });
 }
 
 fn store<'a>(context: &Context<'a>, quantity: Quantity) -> Value<'a> {
@@ -142,7 +162,9 @@ fn one<'a>(args: &[Value<'a>]) -> Result<Quantity, Fault<'a>> {
 
 fn two<'a>(args: &[Value<'a>]) -> Result<(Quantity, Quantity), Fault<'a>> {
     match args {
-        [Value::Opaque(Opaque::Quantity(left)), Value::Opaque(Opaque::Quantity(right))] => Ok((*left, *right)),
+        [Value::Opaque(Opaque::Quantity(left)), Value::Opaque(Opaque::Quantity(right))] => {
+            Ok((*left, *right))
+        }
         [Value::Opaque(Opaque::Quantity(left)), Value::Int(right)] => Ok((*left, Quantity::int(*right))),
         _ => Err(no_such_overload()),
     }

@@ -9,7 +9,11 @@ use crate::value::Value;
 pub(super) fn declare(library: &mut Library) {
     library.add("string_find_string", "(string).find(string): string", find);
     library.add("string_find_all_string", "(string).findAll(string): list(string)", find_all);
-    library.add_variadic("string_find_all_string_int", "(string).findAll(string, int): list(string)", find_all);
+    library.add_variadic(
+        "string_find_all_string_int",
+        "(string).findAll(string, int): list(string)",
+        find_all,
+    );
 }
 
 /// Compiles a pattern of RE2; the error has Go's text.

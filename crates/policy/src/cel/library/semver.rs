@@ -68,7 +68,9 @@ pub(super) fn declare(library: &mut Library) {
 
 fn order<'a>(args: &[Value<'a>]) -> Result<Ordering, Fault<'a>> {
     match args {
-        [Value::Opaque(Opaque::Semver(left)), Value::Opaque(Opaque::Semver(right))] => Ok(left.compare(right)),
+        [Value::Opaque(Opaque::Semver(left)), Value::Opaque(Opaque::Semver(right))] => {
+            Ok(left.compare(right))
+        }
         _ => Err(no_such_overload()),
     }
 }
@@ -153,13 +155,19 @@ fn parse(text: &str) -> Result<([u64; 3], String), String> {
         }
         if identifier.bytes().all(|byte| byte.is_ascii_digit()) {
             if identifier.len() > 1 && identifier.starts_with('0') {
-                return Err(format!("Numeric PreRelease version must not contain leading zeroes {}", super::format::quote(identifier)));
+                return Err(format!(
+                    "Numeric PreRelease version must not contain leading zeroes {}",
+                    super::format::quote(identifier)
+                ));
             }
             if identifier.parse::<u64>().is_err() {
                 return Err(range_error(identifier));
             }
         } else if !is_alphanumeric(identifier) {
-            return Err(format!("Invalid character(s) found in prerelease {}", super::format::quote(identifier)));
+            return Err(format!(
+                "Invalid character(s) found in prerelease {}",
+                super::format::quote(identifier)
+            ));
         }
     }
     for identifier in build.into_iter().flat_map(|build| build.split('.')) {
@@ -167,7 +175,10 @@ fn parse(text: &str) -> Result<([u64; 3], String), String> {
             return Err("Build meta data is empty".to_owned());
         }
         if !is_alphanumeric(identifier) {
-            return Err(format!("Invalid character(s) found in build meta data {}", super::format::quote(identifier)));
+            return Err(format!(
+                "Invalid character(s) found in build meta data {}",
+                super::format::quote(identifier)
+            ));
         }
     }
     Ok((numbers, pre.unwrap_or("").to_owned()))
@@ -183,7 +194,11 @@ fn is_alphanumeric(text: &str) -> bool {
 
 fn component(name: &str, text: &str) -> Result<u64, String> {
     if !text.bytes().all(|byte| byte.is_ascii_digit()) {
-        let what = format!("Invalid character(s) found in {} number {}", name.to_lowercase(), super::format::quote(text));
+        let what = format!(
+            "Invalid character(s) found in {} number {}",
+            name.to_lowercase(),
+            super::format::quote(text)
+        );
         return Err(what);
     }
     if text.len() > 1 && text.starts_with('0') {

@@ -13,7 +13,9 @@ pub(super) fn declare(library: &mut Library) {
         test(context, args, |left, right| contains(left, right) && contains(right, left))
     });
     library.add("list_sets_intersects_list", "sets.intersects(list(T), list(T)): bool", |context, args| {
-        test(context, args, |left, right| left.iter().any(|element| right.iter().any(|other| equal(element, other))))
+        test(context, args, |left, right| {
+            left.iter().any(|element| right.iter().any(|other| equal(element, other)))
+        })
     });
 }
 
@@ -21,7 +23,11 @@ fn contains(left: &[Value<'_>], right: &[Value<'_>]) -> bool {
     right.iter().all(|element| left.iter().any(|other| equal(element, other)))
 }
 
-fn test<'a>(_: &Context<'a>, args: &[Value<'a>], test: fn(&[Value<'a>], &[Value<'a>]) -> bool) -> Outcome<'a> {
+fn test<'a>(
+    _: &Context<'a>,
+    args: &[Value<'a>],
+    test: fn(&[Value<'a>], &[Value<'a>]) -> bool,
+) -> Outcome<'a> {
     let [left, right] = args else { return Err(no_such_overload()) };
     let (left, right): (Vec<_>, Vec<_>) = (left.elements().collect(), right.elements().collect());
     Ok(Value::Bool(test(&left, &right)))

@@ -87,10 +87,11 @@ impl Reader {
             "ResourceCheck" => Type::structure("kubernetes.authorization.ResourceCheck"),
             "Decision" => Type::structure("kubernetes.authorization.Decision"),
             parameter if parameter.len() == 1 => {
-                let index = self.parameters.iter().position(|known| *known == parameter).unwrap_or_else(|| {
-                    self.parameters.push(parameter);
-                    self.parameters.len() - 1
-                });
+                let index =
+                    self.parameters.iter().position(|known| *known == parameter).unwrap_or_else(|| {
+                        self.parameters.push(parameter);
+                        self.parameters.len() - 1
+                    });
                 Type::Parameter(index)
             }
             _ => Type::Dyn,

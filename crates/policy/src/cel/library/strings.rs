@@ -6,9 +6,13 @@ use crate::value::{Value, format as text_of};
 
 /// Declares the string functions of the base library.
 pub(super) fn declare_base(library: &mut Library) {
-    library.add("contains_string", "(string).contains(string): bool", |_, args| test(args, |text, part| text.contains(part)));
+    library.add("contains_string", "(string).contains(string): bool", |_, args| {
+        test(args, |text, part| text.contains(part))
+    });
     library.add("ends_with_string", "(string).endsWith(string): bool", |_, args| test(args, str::ends_with));
-    library.add("starts_with_string", "(string).startsWith(string): bool", |_, args| test(args, str::starts_with));
+    library.add("starts_with_string", "(string).startsWith(string): bool", |_, args| {
+        test(args, str::starts_with)
+    });
     for name in ["contains", "endsWith", "startsWith"] {
         library.unguarded(name);
     }
@@ -36,25 +40,37 @@ pub(super) fn declare(library: &mut Library) {
         (index_of, last_index_of)
     };
     library.add_variadic("string_index_of_string_int", "(string).indexOf(string, int): int", index_from);
-    library.add_variadic("string_last_index_of_string_int", "(string).lastIndexOf(string, int): int", last_index_from);
+    library.add_variadic(
+        "string_last_index_of_string_int",
+        "(string).lastIndexOf(string, int): int",
+        last_index_from,
+    );
     library.add("string_lower_ascii", "(string).lowerAscii(): string", |context, args| {
         map(context, args, str::to_ascii_lowercase)
     });
     library.add_variadic("string_replace_string_string", "(string).replace(string, string): string", replace);
-    library.add_variadic("string_replace_string_string_int", "(string).replace(string, string, int): string", replace);
+    library.add_variadic(
+        "string_replace_string_string_int",
+        "(string).replace(string, string, int): string",
+        replace,
+    );
     library.add("string_split_string", "(string).split(string): list(string)", split);
     library.add_variadic("string_split_string_int", "(string).split(string, int): list(string)", split);
     library.add("string_substring_int", "(string).substring(int): string", substring);
     library.add_variadic("string_substring_int_int", "(string).substring(int, int): string", substring);
-    library.add("string_trim", "(string).trim(): string", |context, args| map(context, args, |text| trim(text).to_owned()));
+    library.add("string_trim", "(string).trim(): string", |context, args| {
+        map(context, args, |text| trim(text).to_owned())
+    });
     library.add("string_upper_ascii", "(string).upperAscii(): string", |context, args| {
         map(context, args, str::to_ascii_uppercase)
     });
     library.add_variadic("string_format", "(string).format(list(dyn)): string", |context, args| match args {
-        [Value::String(text), list] if list.is_list() => match format::format(text, &list.elements().collect::<Vec<_>>()) {
-            Ok(text) => Ok(context.text(&text)),
-            Err(message) => context.error(&message),
-        },
+        [Value::String(text), list] if list.is_list() => {
+            match format::format(text, &list.elements().collect::<Vec<_>>()) {
+                Ok(text) => Ok(context.text(&text)),
+                Err(message) => context.error(&message),
+            }
+        }
         _ => Err(no_such_overload()),
     });
     library.add("strings_quote", "strings.quote(string): string", |context, args| map(context, args, quote));
@@ -159,7 +175,9 @@ fn last_index_of<'a>(context: &Context<'a>, args: &[Value<'a>]) -> Outcome<'a> {
 fn replace<'a>(context: &Context<'a>, args: &[Value<'a>]) -> Outcome<'a> {
     let (text, from, to, limit) = match args {
         [Value::String(text), Value::String(from), Value::String(to)] => (text, from, to, -1),
-        [Value::String(text), Value::String(from), Value::String(to), Value::Int(limit)] => (text, from, to, *limit),
+        [Value::String(text), Value::String(from), Value::String(to), Value::Int(limit)] => {
+            (text, from, to, *limit)
+        }
         _ => return Err(no_such_overload()),
     };
     let replaced = match usize::try_from(limit) {

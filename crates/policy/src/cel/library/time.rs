@@ -21,7 +21,9 @@ enum Field {
 
 macro_rules! declare_field {
     ($library:expr, $method:literal, $id:literal, $zone_id:literal, $field:expr) => {
-        $library.add($id, concat!("(timestamp).", $method, "(): int"), |context, args| field(context, args, $field));
+        $library.add($id, concat!("(timestamp).", $method, "(): int"), |context, args| {
+            field(context, args, $field)
+        });
         $library.add($zone_id, concat!("(timestamp).", $method, "(string): int"), |context, args| {
             field(context, args, $field)
         });
@@ -71,7 +73,13 @@ pub(super) fn declare(library: &mut Library) {
     );
     declare_field!(library, "getHours", "timestamp_to_hours", "timestamp_to_hours_with_tz", Field::Hours);
     declare_duration!(library, "getHours", "duration_to_hours", 3_600_000_000_000);
-    declare_field!(library, "getMinutes", "timestamp_to_minutes", "timestamp_to_minutes_with_tz", Field::Minutes);
+    declare_field!(
+        library,
+        "getMinutes",
+        "timestamp_to_minutes",
+        "timestamp_to_minutes_with_tz",
+        Field::Minutes
+    );
     declare_duration!(library, "getMinutes", "duration_to_minutes", 60_000_000_000);
     declare_field!(library, "getSeconds", "timestamp_to_seconds", "timestamp_to_seconds_tz", Field::Seconds);
     declare_duration!(library, "getSeconds", "duration_to_seconds", 1_000_000_000);
@@ -115,7 +123,8 @@ fn field<'a>(context: &Context<'a>, args: &[Value<'a>], field: Field) -> Outcome
 fn offset(time: Timestamp, zone: &str) -> Result<i64, String> {
     if let Some((hours, minutes)) = zone.split_once(':') {
         let parse = |text: &str| {
-            text.parse::<i64>().map_err(|_| format!("strconv.Atoi: parsing {}: invalid syntax", super::format::quote(text)))
+            text.parse::<i64>()
+                .map_err(|_| format!("strconv.Atoi: parsing {}: invalid syntax", super::format::quote(text)))
         };
         let (hours, minutes) = (parse(hours)?, parse(minutes)?);
         let total = if zone.starts_with('-') { hours * 60 - minutes } else { hours * 60 + minutes };

@@ -26,8 +26,12 @@ pub(super) fn declare(library: &mut Library) {
     };
     let is_url: Call = if strict { |_, args| is_url(args, true) } else { |_, args| is_url(args, false) };
     library.add("string_to_url", "url(string): URL", to_url);
-    library.add("url_get_scheme", "(URL).getScheme(): string", |_, args| url(args).map(|url| Value::String(url.scheme)));
-    library.add("url_get_host", "(URL).getHost(): string", |_, args| url(args).map(|url| Value::String(url.host)));
+    library.add("url_get_scheme", "(URL).getScheme(): string", |_, args| {
+        url(args).map(|url| Value::String(url.scheme))
+    });
+    library.add("url_get_host", "(URL).getHost(): string", |_, args| {
+        url(args).map(|url| Value::String(url.host))
+    });
     library.add("url_get_hostname", "(URL).getHostname(): string", |_, args| {
         url(args).map(|url| Value::String(split_port(url.host).0))
     });
@@ -68,7 +72,8 @@ fn convert<'a>(context: &Context<'a>, args: &[Value<'a>], strict: bool) -> Outco
         Ok(parsed) => parsed,
         Err(message) => {
             let quoted = super::format::quote(text);
-            return context.error(&format!("URL parse error during conversion from string: parse {quoted}: {message}"));
+            return context
+                .error(&format!("URL parse error during conversion from string: parse {quoted}: {message}"));
         }
     };
     let mut printed = String::new();
@@ -175,7 +180,10 @@ fn scheme(text: &str) -> Result<(&str, &str), String> {
             b'a'..=b'z' | b'A'..=b'Z' => {}
             b'0'..=b'9' | b'+' | b'-' | b'.' if index > 0 => {}
             b':' if index == 0 => return Err("missing protocol scheme".to_owned()),
-            b':' => return Ok(text.split_at(index)).map(|(scheme, rest)| (scheme, rest.get(1..).unwrap_or_default())),
+            b':' => {
+                return Ok(text.split_at(index))
+                    .map(|(scheme, rest)| (scheme, rest.get(1..).unwrap_or_default()));
+            }
             _ => break,
         }
     }
@@ -187,7 +195,8 @@ fn valid_user(user: &str) -> bool {
 }
 
 fn valid_port(port: &str) -> bool {
-    port.is_empty() || port.strip_prefix(':').is_some_and(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()))
+    port.is_empty()
+        || port.strip_prefix(':').is_some_and(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 fn parse_host(host: &str, strict: bool) -> Result<String, String> {
