@@ -181,7 +181,7 @@ impl<'a> Evaluator<'a, '_> {
     /// Keys of maps and elements of constant sets are hashed; cel-go fails for types that Go cannot hash.
     fn hash(&self, value: &Value<'a>) -> Result<(), Fault<'a>> {
         match value {
-            Value::Bytes(_) | Value::Opaque(Opaque::Semver(_)) => {
+            Value::Bytes(_) | Value::Opaque(Opaque::Semver(_) | Opaque::Format(_)) => {
                 let text = format!("runtime error: hash of unhashable type {}", select::go_type(value));
                 self.shared.context.internal(&text)
             }

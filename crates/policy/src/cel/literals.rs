@@ -50,6 +50,10 @@ fn argument(function: &str, args: &[Expr], problems: &mut Problems) {
     }
 }
 
+fn parameterless(expr: &Expr, checked: &Checked) -> bool {
+    checked.type_of(expr).parameters().is_empty()
+}
+
 /// Elements of a list and entries of a map have one type.
 fn aggregate(node: &Expr, checked: &Checked, problems: &mut Problems) {
     let type_of = |expr: &Expr, optional: bool| {
@@ -57,6 +61,25 @@ fn aggregate(node: &Expr, checked: &Checked, problems: &mut Problems) {
         let unwrapped = if optional { of.parameters().first().map(|inner| (*inner).clone()) } else { None };
         unwrapped.unwrap_or_else(|| of.clone())
     };
+    // The API server fails within itself for an optional element whose type is not known.
+    let without_type = match &node.kind {
+        Kind::List { elements, optional } => elements
+            .iter()
+            .zip(optional)
+            .find(|(element, optional)| **optional && parameterless(element, checked))
+            .map(|(element, _)| element),
+        Kind::Map(entries) => entries
+            .iter()
+            .map(|entry| (&entry.value, entry.optional))
+            .find(|(value, optional)| *optional && parameterless(value, checked))
+            .map(|(value, _)| value),
+        _ => None,
+    };
+    if let Some(expr) = without_type {
+        let problem = "internal error: runtime error: index out of range [0] with length 0";
+        problems.report(expr.offset, problem.to_owned());
+        return;
+    }
     let mut mismatch = |expr: &Expr, expected: &Type, found: &Type| {
         problems.report(expr.offset, format!("expected type '{expected}' but found '{found}'"));
     };

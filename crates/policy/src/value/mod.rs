@@ -293,8 +293,7 @@ impl<'a> Value<'a> {
             Value::Double(value) => value.partial_cmp(&0.0) == Some(Ordering::Equal),
             Value::Duration(value) => *value == 0,
             Value::Timestamp(value) => value.seconds == number::YEAR_ONE && value.nanos == 0,
-            Value::Optional(value) => value.is_none_or(Value::is_zero),
-            Value::Type(_) | Value::Opaque(_) | Value::Variables => false,
+            Value::Optional(_) | Value::Type(_) | Value::Opaque(_) | Value::Variables => false,
             sized => sized.size() == Some(0),
         }
     }

@@ -117,7 +117,7 @@ impl<'a> Opaque<'a> {
             Opaque::Cidr(_) => "cel.CIDR",
             Opaque::Quantity(_) => "cel.Quantity",
             Opaque::Semver(_) => "cel.Semver",
-            Opaque::Format(_) => "*cel.Format",
+            Opaque::Format(_) => "cel.Format",
             Opaque::Authorizer(_) => "library.authorizerVal",
             Opaque::PathCheck(_) => "library.pathCheckVal",
             Opaque::GroupCheck(_) => "library.groupCheckVal",
