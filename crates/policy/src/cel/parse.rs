@@ -77,6 +77,8 @@ pub(crate) fn parse(source: &str, syntax: Syntax) -> Parsed {
         last_recovery: None,
         open: vec![Tokens::of(&[Token::End])],
         depth: Depth::default(),
+        height: 0,
+        too_high: false,
         macros: Macros::new(syntax),
         syntax,
     };
@@ -85,11 +87,15 @@ pub(crate) fn parse(source: &str, syntax: Syntax) -> Parsed {
             let end = Tokens::of(&[Token::End]);
             if parser.expect(Token::End, end, Tokens::default()).is_err() {
                 parser.mismatch(end);
+                let _ = parser.skip_all();
             }
             expr
         }
         Err(Abort) => Expr { id: 0, offset: 0, kind: Kind::Unspecified },
     };
+    if parser.too_high {
+        parser.problems.report_internal("max recursion depth exceeded".to_owned());
+    }
     Parsed { expr, ids: parser.macros.next_id, problems: parser.problems }
 }
 
@@ -105,11 +111,14 @@ impl Parser<'_> {
             let or = |parser: &mut Self| {
                 parser.chain(Token::Or, "_||_", |parser| parser.chain(Token::And, "_&&_", Self::relation))
             };
+            let mut height = self.height;
             let yes = self.within(&[Token::Colon], or)?;
+            height = height.max(self.height);
             let colon = Tokens::of(&[Token::Colon]);
             match self.expect(Token::Colon, colon, UNARY_FIRST) {
                 Ok(_) => {
                     let no = self.expr()?;
+                    height = height.max(self.height);
                     result = Expr {
                         id,
                         offset: operator.offset,
@@ -119,6 +128,7 @@ impl Parser<'_> {
                             args: vec![result, yes, no],
                         },
                     };
+                    result = self.nested(result, height);
                 }
                 Err(Some(abort)) => return Err(abort),
                 Err(None) => result = self.fail(colon, Tokens::default())?,
@@ -141,10 +151,13 @@ impl Parser<'_> {
         }
         let offset = self.lexeme(0).offset;
         let mut args = vec![first];
+        let mut height = self.height;
         while self.current() == token {
             self.take();
             args.push(term(self)?);
+            height = height.max(self.height);
         }
+        self.height = height;
         let id = self.macros.id();
         Ok(Expr { id, offset, kind: Kind::Call { function: function.to_owned(), target: None, args } })
     }
@@ -152,7 +165,8 @@ impl Parser<'_> {
     fn relation(&mut self) -> Parse<Expr> {
         let before = self.depth.relation;
         self.enter(|depth| &mut depth.relation)?;
-        let mut left = self.calc(false)?;
+        let mut left = self.calc()?;
+        let mut links = 0;
         loop {
             let function = match self.current() {
                 Token::Less => "_<_",
@@ -165,11 +179,15 @@ impl Parser<'_> {
                 _ => break,
             };
             let operator = self.take();
+            let height = self.height;
             self.enter(|depth| &mut depth.relation)?;
-            let right = self.calc(false)?;
+            let right = self.calc()?;
+            self.depth.relation = before + 1;
             left = self.binary(function, operator, left, right);
+            left = self.nested(left, height.max(self.height));
+            links += 1;
         }
-        self.depth.relation = before;
+        self.depth.relation = before.saturating_sub(links);
         Ok(left)
     }
 
@@ -178,26 +196,51 @@ impl Parser<'_> {
         Expr { id: self.macros.id(), offset: operator.offset, kind }
     }
 
-    /// Sums, and products if `product`.
-    fn calc(&mut self, product: bool) -> Parse<Expr> {
+    /// Sums.
+    fn calc(&mut self) -> Parse<Expr> {
         let before = self.depth.calc;
         self.enter(|depth| &mut depth.calc)?;
-        let mut left = if product { self.unary()? } else { self.calc(true)? };
+        let mut links = 0;
+        let mut left = self.product(&mut links)?;
         loop {
-            let function = match (self.current(), product) {
-                (Token::Star, true) => "_*_",
-                (Token::Slash, true) => "_/_",
-                (Token::Percent, true) => "_%_",
-                (Token::Plus, false) => "_+_",
-                (Token::Minus, false) => "_-_",
+            let function = match self.current() {
+                Token::Plus => "_+_",
+                Token::Minus => "_-_",
                 _ => break,
             };
             let operator = self.take();
+            let height = self.height;
             self.enter(|depth| &mut depth.calc)?;
-            let right = if product { self.unary()? } else { self.calc(true)? };
+            let mut inner = 0;
+            let right = self.product(&mut inner)?;
+            self.depth.calc = (before + 1).saturating_sub(inner);
             left = self.binary(function, operator, left, right);
+            left = self.nested(left, height.max(self.height));
+            links += 1;
         }
-        self.depth.calc = before;
+        self.depth.calc = before.saturating_sub(links);
+        Ok(left)
+    }
+
+    /// Products. They belong to the rule of sums; its links are counted together.
+    fn product(&mut self, links: &mut usize) -> Parse<Expr> {
+        let mut left = self.unary()?;
+        loop {
+            let function = match self.current() {
+                Token::Star => "_*_",
+                Token::Slash => "_/_",
+                Token::Percent => "_%_",
+                _ => break,
+            };
+            let operator = self.take();
+            let height = self.height;
+            self.enter(|depth| &mut depth.calc)?;
+            let right = self.unary()?;
+            self.depth.calc = self.depth.calc.saturating_sub(1);
+            left = self.binary(function, operator, left, right);
+            left = self.nested(left, height.max(self.height));
+            *links += 1;
+        }
         Ok(left)
     }
 
@@ -235,7 +278,9 @@ impl Parser<'_> {
         let before = self.depth.member;
         self.enter(|depth| &mut depth.member)?;
         let mut operand = self.primary()?;
+        let mut links = 0;
         loop {
+            let height = self.height;
             operand = match self.current() {
                 Token::Dot => match self.selection(operand)? {
                     Ok(expr) => expr,
@@ -247,9 +292,10 @@ impl Parser<'_> {
                 Token::LeftBracket => self.index(operand)?,
                 _ => break,
             };
-            self.enter(|depth| &mut depth.member)?;
+            operand = self.nested(operand, height.max(self.height));
+            links += 1;
         }
-        self.depth.member = before;
+        self.depth.member = before.saturating_sub(links);
         Ok(operand)
     }
 
@@ -329,17 +375,22 @@ impl Parser<'_> {
     fn arguments(&mut self) -> Parse<Vec<Expr>> {
         let close = Tokens::of(&[Token::RightParen]);
         let mut args = Vec::new();
+        let mut height = 0;
+        self.height = 0;
         if !self.sync(UNARY_FIRST.and(close))? {
             self.fail(UNARY_FIRST.and(close), MEMBER)?;
             return Ok(args);
         }
         if self.current() != Token::RightParen {
             args.push(self.within(&[Token::Comma, Token::RightParen], Self::expr)?);
+            height = height.max(self.height);
             while self.current() == Token::Comma {
                 self.take();
                 args.push(self.within(&[Token::Comma, Token::RightParen], Self::expr)?);
+                height = height.max(self.height);
             }
         }
+        self.height = height;
         self.close(Token::RightParen, close)?;
         Ok(args)
     }
@@ -397,11 +448,13 @@ impl Parser<'_> {
         if reserved {
             return Ok(self.macros.unspecified(start.offset));
         }
+        self.height = 0;
         Ok(Expr { id: self.macros.id(), offset: name.offset, kind: Kind::Ident(text) })
     }
 
     fn list(&mut self) -> Parse<Expr> {
         let open = self.take();
+        let mut height = 0;
         let end = Tokens::of(&[Token::RightBracket, Token::Comma]);
         let (mut elements, mut optional) = (Vec::new(), Vec::new());
         if !self.sync(OPTIONAL_FIRST.and(end))? {
@@ -410,6 +463,7 @@ impl Parser<'_> {
         while OPTIONAL_FIRST.contains(self.current()) {
             optional.push(self.question());
             elements.push(self.within(&[Token::Comma, Token::RightBracket], Self::expr)?);
+            height = height.max(self.height);
             if self.current() != Token::Comma || !OPTIONAL_FIRST.contains(self.lexeme(1).token) {
                 break;
             }
@@ -419,6 +473,7 @@ impl Parser<'_> {
             return Ok(self.macros.unspecified(open.offset));
         }
         self.close(Token::RightBracket, Tokens::of(&[Token::RightBracket]))?;
+        self.height = height;
         Ok(Expr { id: self.macros.id(), offset: open.offset, kind: Kind::List { elements, optional } })
     }
 
@@ -444,6 +499,7 @@ impl Parser<'_> {
 
     fn map(&mut self) -> Parse<Expr> {
         let open = self.take();
+        let mut height = 0;
         let end = Tokens::of(&[Token::RightBrace, Token::Comma]);
         if !self.sync(OPTIONAL_FIRST.and(end))? {
             return self.fail(OPTIONAL_FIRST.and(end), MEMBER);
@@ -452,7 +508,9 @@ impl Parser<'_> {
         while OPTIONAL_FIRST.contains(self.current()) {
             let optional = self.question();
             let key = self.within(&[Token::Colon], Self::expr)?;
+            height = height.max(self.height);
             let Some(value) = self.after_colon()? else { break };
+            height = height.max(self.height);
             entries.push(Entry { key, value, optional });
             if self.current() != Token::Comma || !OPTIONAL_FIRST.contains(self.lexeme(1).token) {
                 break;
@@ -463,6 +521,7 @@ impl Parser<'_> {
             return Ok(self.macros.unspecified(open.offset));
         }
         self.close(Token::RightBrace, Tokens::of(&[Token::RightBrace]))?;
+        self.height = height;
         Ok(Expr { id: self.macros.id(), offset: open.offset, kind: Kind::Map(entries) })
     }
 
@@ -487,6 +546,7 @@ impl Parser<'_> {
             name.push_str(self.take().text);
         }
         let open = self.take();
+        let mut height = 0;
         let end = Tokens::of(&[Token::RightBrace, Token::Comma]);
         if !self.sync(FIELD_FIRST.and(end))? {
             return self.fail(FIELD_FIRST.and(end), MEMBER);
@@ -500,7 +560,9 @@ impl Parser<'_> {
             } else {
                 self.within(&[Token::Colon], |parser| parser.fail(FIELD_NAME, Tokens::default()))?;
             }
+            height = height.max(self.height);
             let Some(value) = self.after_colon()? else { break };
+            height = height.max(self.height);
             fields.push(Field { value });
             if self.current() != Token::Comma || !FIELD_FIRST.contains(self.lexeme(1).token) {
                 break;
@@ -511,6 +573,7 @@ impl Parser<'_> {
             return Ok(self.macros.unspecified(open.offset));
         }
         self.close(Token::RightBrace, Tokens::of(&[Token::RightBrace]))?;
+        self.height = height;
         Ok(Expr { id: self.macros.id(), offset: open.offset, kind: Kind::Struct { name, fields } })
     }
 
@@ -524,6 +587,7 @@ impl Parser<'_> {
             self.take();
         }
         let lexeme = self.take();
+        self.height = 0;
         let literal = literal(lexeme, negative);
         let kind = match literal {
             Ok(literal) => Kind::Literal(literal),

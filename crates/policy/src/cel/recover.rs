@@ -10,6 +10,8 @@ use super::token::{Lexeme, Token, Tokens};
 const MAX_REPORTS: usize = 100;
 /// Recoveries after which cel-go gives up.
 const MAX_RECOVERIES: usize = 30;
+/// Tokens that are skipped before cel-go gives up.
+const MAX_SKIPPED: usize = 256;
 
 pub(super) const OPERATORS: Tokens = Tokens::of(&[
     Token::Equals,
@@ -54,6 +56,9 @@ pub(super) struct Parser<'s> {
     /// For each open rule, the tokens that can follow the expression within it.
     pub(super) open: Vec<Tokens>,
     pub(super) depth: Depth,
+    /// Operators, selections and calls within each other in the expression that was parsed last.
+    pub(super) height: usize,
+    pub(super) too_high: bool,
     pub(super) macros: Macros,
     pub(super) syntax: Syntax,
 }
@@ -140,15 +145,32 @@ impl<'s> Parser<'s> {
             self.skip();
         }
         self.last_recovery = Some(self.at);
-        self.skip_to(also);
+        self.height = 0;
+        self.skip_to(also)?;
         Ok(self.macros.unspecified(offset))
     }
 
-    fn skip_to(&mut self, also: Tokens) {
+    /// Skips to the end of the source.
+    pub(super) fn skip_all(&mut self) -> Parse<()> {
+        self.skip_until(Tokens::of(&[Token::End]))
+    }
+
+    fn skip_to(&mut self, also: Tokens) -> Parse<()> {
         let follow = self.open.iter().fold(OPERATORS.and(also), |all, tokens| all.and(*tokens));
+        self.skip_until(follow)
+    }
+
+    fn skip_until(&mut self, follow: Tokens) -> Parse<()> {
+        let start = self.at;
         while !follow.contains(self.current()) && self.current() != Token::End {
+            if self.at - start == MAX_SKIPPED {
+                let message = format!("error recovery token lookahead limit exceeded: {MAX_SKIPPED}");
+                self.problems.report_internal(message);
+                return Err(Abort);
+            }
             self.skip();
         }
+        Ok(())
     }
 
     /// Checks that a rule can start here; skips one token if the next one can start it.
@@ -211,6 +233,17 @@ impl<'s> Parser<'s> {
         Ok(())
     }
 
+    /// Counts an expression around others of a height. One that is too high is cut.
+    pub(super) fn nested(&mut self, expr: Expr, height: usize) -> Expr {
+        self.height = height + 1;
+        if self.height <= MAX_DEPTH {
+            return expr;
+        }
+        self.too_high = true;
+        self.height = 0;
+        self.macros.unspecified(expr.offset)
+    }
+
     pub(super) fn within<T>(
         &mut self,
         follow: &[Token],
@@ -246,8 +279,7 @@ impl<'s> Parser<'s> {
         }
         let message = format!("extraneous input {} expecting {}", self.display(), expecting.display());
         self.report(&message)?;
-        self.skip_to(expecting);
-        Ok(())
+        self.skip_to(expecting)
     }
 
     /// The text of two tokens with the space between them; characters that are no tokens are left out.
