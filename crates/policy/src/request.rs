@@ -111,7 +111,7 @@ impl<'a> Request<'a> {
     }
 
     /// The name of the object in messages: its name, or the start of a name that will be generated.
-    pub(crate) fn object_name(&self) -> &'a str {
+    pub fn object_name(&self) -> &'a str {
         if !self.name.is_empty() {
             return self.name;
         }
@@ -123,7 +123,7 @@ impl<'a> Request<'a> {
     }
 
     /// `pods`, or `deployments.apps` with a group.
-    pub(crate) fn group_resource(&self) -> String {
+    pub fn group_resource(&self) -> String {
         if self.resource.group.is_empty() {
             self.resource.name.to_owned()
         } else {

@@ -41,6 +41,14 @@ pub struct ParamKind {
     pub kind: String,
 }
 
+impl ParamKind {
+    /// Group, version and kind as Go prints them.
+    pub(crate) fn display(&self) -> String {
+        let (group, version) = self.api_version.split_once('/').unwrap_or(("", &self.api_version));
+        format!("{group}/{version}, Kind={}", self.kind)
+    }
+}
+
 /// A validation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Validation {

@@ -27,11 +27,7 @@ pub(crate) fn collect<'a>(
 ) -> Params<'a> {
     let (Some(kind), Some(reference)) = (kind, reference) else { return Params::None };
     let namespaced = match facts.param_kinds.get(kind) {
-        None => return Params::Unknown(Lookup::ParamKind(kind.clone())),
-        Some(None) => {
-            let text = format!("&ParamKind{{APIVersion:{},Kind:{},}}", kind.api_version, kind.kind);
-            return Params::Error(format!("paramKind kind `{text}` not known"));
-        }
+        None | Some(None) => return Params::Unknown(Lookup::ParamKind(kind.clone())),
         Some(Some(namespaced)) => *namespaced,
     };
     let namespace = match (namespaced, reference.namespace.as_str()) {
