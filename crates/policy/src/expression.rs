@@ -95,6 +95,7 @@ pub enum Target {
 
 /// A fact that an expression needs.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[allow(clippy::large_enum_variant)] // there are few of them
 pub enum Need {
     /// An authorization check.
     Check(Check),
@@ -135,7 +136,7 @@ impl Expression {
         decide: &'a dyn Fn(&Check) -> Option<Decision>,
         arena: &'a Arena,
     ) -> (Result<Value<'a>, Failure>, u64) {
-        let answers: &'a Decide<'a> = &*arena.store(Decide(decide));
+        let answers: &'a Decide<'a> = arena.store(Decide(decide));
         let context = Context { arena, answers };
         let roots = Roots { variables: *variables, arena };
         let shared = Shared { context, activation: &roots, keep_going: &|| true };

@@ -30,9 +30,9 @@ pub struct Builder {
 /// What a document is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recognized {
-    /// A ValidatingAdmissionPolicy.
+    /// A `ValidatingAdmissionPolicy`.
     Policy,
-    /// A ValidatingAdmissionPolicyBinding.
+    /// A `ValidatingAdmissionPolicyBinding`.
     Binding,
     /// A policy or webhook that changes objects; it is not evaluated.
     Mutating,
@@ -232,15 +232,7 @@ impl PolicySet {
         arena: &'a Arena,
         keep_going: &dyn Fn() -> bool,
     ) -> Outcome {
-        let mut run = Run {
-            server: self.server,
-            request,
-            facts,
-            arena,
-            keep_going,
-            variable: None,
-            found: Found::default(),
-        };
+        let mut run = Run { request, facts, arena, keep_going, variable: None, found: Found::default() };
         if is_judged(request) {
             let named = self.index.get(request.resource.name).map(Vec::as_slice).unwrap_or_default();
             let mut positions: Vec<usize> = named.iter().chain(&self.anywhere).copied().collect();
@@ -278,7 +270,6 @@ impl Found {
 }
 
 struct Run<'a, 'r> {
-    server: u8,
     request: &'r Request<'a>,
     facts: &'a Facts,
     arena: &'a Arena,

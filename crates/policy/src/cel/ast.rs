@@ -91,10 +91,6 @@ impl Expr {
         }
     }
 
-    pub(crate) fn is_error(&self) -> bool {
-        matches!(self.kind, Kind::Unspecified)
-    }
-
     /// Calls `visit` for every node, parents first.
     pub(crate) fn walk<'e>(&'e self, visit: &mut dyn FnMut(&'e Expr)) {
         visit(self);
@@ -105,7 +101,9 @@ impl Expr {
                 if let Some(target) = target {
                     target.walk(visit);
                 }
-                args.iter().for_each(|arg| arg.walk(visit));
+                for arg in args {
+                    arg.walk(visit);
+                }
             }
             Kind::List { elements, .. } => elements.iter().for_each(|element| element.walk(visit)),
             Kind::Map(entries) => {

@@ -46,10 +46,8 @@ pub(crate) fn check(expr: &Expr, ids: usize, environment: &Environment) -> (Chec
     };
     checker.check(expr);
     let Checker { mut checked, problems, mapping, .. } = checker;
-    for slot in &mut checked.types {
-        if let Some(of) = slot {
-            *of = mapping.substitute(of, true);
-        }
+    for of in checked.types.iter_mut().flatten() {
+        *of = mapping.substitute(of, true);
     }
     (checked, problems)
 }
@@ -102,7 +100,7 @@ impl Checker<'_> {
             Kind::List { elements, optional } => self.list(expr, elements, optional),
             Kind::Map(_) => self.map(expr),
             Kind::Struct { name, fields } => {
-                self.structure(expr, name, fields.iter().map(|field| &field.value).collect())
+                self.structure(expr, name, fields.iter().map(|field| &field.value).collect());
             }
             Kind::Comprehension(comprehension) => self.comprehension(expr, comprehension),
         }
@@ -290,15 +288,13 @@ impl Checker<'_> {
     /// The type of an optional element or entry without its optional.
     fn unwrapped(&mut self, expr: &Expr) -> Type {
         let of = self.type_of(expr);
-        match of.unwrap_optional() {
-            Some(inner) => inner.clone(),
-            None => {
-                if !of.is_dyn() {
-                    self.mismatch(expr, &Type::optional(of.clone()), &of);
-                }
-                of
-            }
+        if let Some(inner) = of.unwrap_optional() {
+            return inner.clone();
         }
+        if !of.is_dyn() {
+            self.mismatch(expr, &Type::optional(of.clone()), &of);
+        }
+        of
     }
 
     fn list(&mut self, expr: &Expr, elements: &[Expr], optional: &[bool]) {

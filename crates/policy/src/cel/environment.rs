@@ -96,6 +96,7 @@ impl Environment {
     }
 
     /// The type of a field of a named type. The outer option is absent for types without fields.
+    #[allow(clippy::option_option)] // a type without fields is not the same as an absent field
     pub(crate) fn field(&self, structure: &str, field: &str) -> Option<Option<&Type>> {
         self.structs.get(structure).map(|fields| fields.get(field))
     }

@@ -304,13 +304,11 @@ impl<'a> Evaluator<'a, '_> {
                         && (!guarded
                             || types.iter().zip(values).all(|(expected, value)| expected.accepts(value)))
                 };
-                match candidates.iter().find(|candidate| accepts(&candidate.args)) {
-                    Some(candidate) => (candidate.call)(context, values),
-                    None => {
-                        let types: Vec<&str> = values.iter().map(Value::type_name).collect();
-                        self.error(&format!("no such overload: {}({})", call.function, types.join(", ")))
-                    }
+                if let Some(candidate) = candidates.iter().find(|candidate| accepts(&candidate.args)) {
+                    return (candidate.call)(context, values);
                 }
+                let types: Vec<&str> = values.iter().map(Value::type_name).collect();
+                self.error(&format!("no such overload: {}({})", call.function, types.join(", ")))
             }
         }
     }
@@ -559,21 +557,18 @@ impl<'a> Evaluator<'a, '_> {
         key: Option<&'a Node>,
         value: &'a Node,
     ) -> Outcome<'a> {
-        let entries: Vec<(Value<'a>, Value<'a>)> = match key {
-            Some(key) => {
-                self.eval(accumulator)?;
-                let key = self.eval(key)?;
-                vec![(key, cancelled(self.eval(value))?.map_err(|fault| fault)?)]
+        let entries: Vec<(Value<'a>, Value<'a>)> = if let Some(key) = key {
+            self.eval(accumulator)?;
+            let key = self.eval(key)?;
+            vec![(key, cancelled(self.eval(value))??)]
+        } else {
+            let accumulator = cancelled(self.eval(accumulator))?;
+            let value = cancelled(self.eval(value))?;
+            if let Some(fault) = accumulator.err().or(value.err()) {
+                self.charge(1)?;
+                return Err(fault);
             }
-            None => {
-                let accumulator = cancelled(self.eval(accumulator))?;
-                let value = cancelled(self.eval(value))?;
-                if let Some(fault) = accumulator.err().or(value.err()) {
-                    self.charge(1)?;
-                    return Err(fault);
-                }
-                value?.entries().map(|entries| entries.iter().collect()).unwrap_or_default()
-            }
+            value?.entries().map(|entries| entries.iter().collect()).unwrap_or_default()
         };
         self.charge(1)?;
         for (key, value) in entries {
@@ -637,7 +632,7 @@ fn has_addition(value: &Value<'_>) -> bool {
 }
 
 /// Passes faults on as values, except that evaluation ends.
-fn cancelled<'a>(outcome: Outcome<'a>) -> Result<Outcome<'a>, Fault<'a>> {
+fn cancelled(outcome: Outcome<'_>) -> Result<Outcome<'_>, Fault<'_>> {
     match outcome {
         Err(cancelled @ Fault::Cancelled(_)) => Err(cancelled),
         outcome => Ok(outcome),

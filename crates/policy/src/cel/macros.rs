@@ -28,6 +28,9 @@ pub(crate) enum Outcome {
 
 type Expansion = Result<Kind, (usize, String)>;
 
+/// The names of one or two variables and the remaining arguments of a macro.
+type Names = (String, Option<String>, Vec<Expr>);
+
 impl Macros {
     pub(crate) fn new(syntax: Syntax) -> Self {
         Self { next_id: 1, syntax }
@@ -124,11 +127,7 @@ impl Build<'_> {
     }
 
     /// The names of one or two variables and the remaining arguments.
-    fn variables(
-        args: Vec<Expr>,
-        two: bool,
-        error: &str,
-    ) -> Result<(String, Option<String>, Vec<Expr>), (usize, String)> {
+    fn variables(args: Vec<Expr>, two: bool, error: &str) -> Result<Names, (usize, String)> {
         let mut args = args.into_iter();
         let mut name = || -> Result<(String, usize), (usize, String)> {
             match args.next() {
@@ -335,7 +334,9 @@ impl Build<'_> {
                 if let Some(target) = target {
                     self.renumber(target);
                 }
-                args.iter_mut().for_each(|arg| self.renumber(arg));
+                for arg in args {
+                    self.renumber(arg);
+                }
             }
             Kind::List { elements, .. } => elements.iter_mut().for_each(|element| self.renumber(element)),
             Kind::Map(entries) => {
@@ -345,7 +346,9 @@ impl Build<'_> {
                 }
             }
             Kind::Struct { fields, .. } => {
-                fields.iter_mut().for_each(|field| self.renumber(&mut field.value))
+                for field in fields {
+                    self.renumber(&mut field.value);
+                }
             }
             Kind::Comprehension(comprehension) => {
                 let Comprehension { range, init, condition, step, result, .. } = comprehension.as_mut();

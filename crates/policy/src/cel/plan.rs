@@ -241,8 +241,8 @@ impl Planner<'_> {
                 );
                 return Ok(attribute(Base::Conditional(branches)));
             }
-            "_[_]" => return index(pair(planned)?, false),
-            "_[?_]" | "_?._" => return index(pair(planned)?, true),
+            "_[_]" => return index(*pair(planned)?, false),
+            "_[?_]" | "_?._" => return index(*pair(planned)?, true),
             "or" | "orValue" if planned.len() == 2 => {
                 let unwraps = function_name == "orValue";
                 // Up to cel-go 0.26 a value that is not optional passes through.
@@ -298,7 +298,7 @@ impl Planner<'_> {
                 return Err("unsupported expr".to_owned());
             }
         }
-        let regex = self.compile_pattern(name, resolved, &args)?;
+        let regex = Self::compile_pattern(name, resolved, &args)?;
         let (dispatch, variadic) = dispatch(function, resolved, args.len())?;
         let variadic = variadic || regex.is_some();
         let cost = Cost::new(name, resolved.unwrap_or(""), environment.release.server);
@@ -318,7 +318,6 @@ impl Planner<'_> {
 
     /// Compiles the constant pattern of a regex function. An invalid one is an error of the program.
     fn compile_pattern(
-        &self,
         name: &str,
         overload: Option<&str>,
         args: &[Node],
@@ -374,8 +373,8 @@ fn into_attribute(node: Node) -> Attribute {
     }
 }
 
-fn index(args: Box<[Node; 2]>, optional: bool) -> Result<Node, String> {
-    let [operand, index] = *args;
+fn index(args: [Node; 2], optional: bool) -> Result<Node, String> {
+    let [operand, index] = args;
     let mut attribute = into_attribute(operand);
     let key = match index {
         Node::Constant(constant) => {
@@ -427,12 +426,11 @@ fn dispatch(function: &Function, resolved: Option<&str>, count: usize) -> Result
     let one = resolved.and_then(|id| function.overloads.iter().find(|overload| overload.id == id));
     let candidate =
         |overload: &Overload| Some(Candidate { args: overload.args.clone(), call: overload.call? });
-    let (candidates, variadic): (Vec<Candidate>, bool) = match one {
-        Some(overload) => (candidate(overload).into_iter().collect(), overload.variadic || count > 2),
-        None => {
-            let several = function.overloads.len() > 1;
-            (function.overloads.iter().filter_map(candidate).collect(), several || count > 2)
-        }
+    let (candidates, variadic): (Vec<Candidate>, bool) = if let Some(overload) = one {
+        (candidate(overload).into_iter().collect(), overload.variadic || count > 2)
+    } else {
+        let several = function.overloads.len() > 1;
+        (function.overloads.iter().filter_map(candidate).collect(), several || count > 2)
     };
     if candidates.is_empty() {
         return Err(format!("no such overload: {}(...)", function.name));

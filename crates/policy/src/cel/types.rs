@@ -20,6 +20,7 @@ pub(crate) enum Type {
     Duration,
     Timestamp,
     /// A type as a value, with the type itself if it is known.
+    #[allow(clippy::enum_variant_names)] // CEL's own word
     Type(Option<Arc<Type>>),
     List(Arc<Type>),
     Map(Arc<(Type, Type)>),

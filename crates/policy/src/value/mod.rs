@@ -288,10 +288,9 @@ impl<'a> Value<'a> {
         match self {
             Value::Null => true,
             Value::Bool(value) => !value,
-            Value::Int(value) => *value == 0,
+            Value::Int(value) | Value::Duration(value) => *value == 0,
             Value::Uint(value) => *value == 0,
             Value::Double(value) => value.partial_cmp(&0.0) == Some(Ordering::Equal),
-            Value::Duration(value) => *value == 0,
             Value::Timestamp(value) => value.seconds == number::YEAR_ONE && value.nanos == 0,
             Value::Optional(_) | Value::Type(_) | Value::Opaque(_) | Value::Variables => false,
             sized => sized.size() == Some(0),

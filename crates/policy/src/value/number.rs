@@ -61,7 +61,7 @@ pub(crate) fn duration(nanos: i64) -> String {
     let seconds = (nanos / 1_000_000_000) as f64 + (nanos % 1_000_000_000) as f64 / 1e9;
     let mut text = format!("{seconds}");
     if text == "-0" {
-        text = "0".to_owned();
+        "0".clone_into(&mut text);
     }
     text.push('s');
     text

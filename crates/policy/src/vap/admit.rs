@@ -98,8 +98,8 @@ fn param_kind(kind: &ParamKind, path: &Path, errors: &mut Errors) {
     let parts: Vec<&str> = api_version.split('/').collect();
     match parts.as_slice() {
         [""] => errors.push(FieldError::required(&version_path, "")),
-        ["", ""] | [_, ""] => {
-            errors.push(FieldError::invalid(&version_path, api_version, "version must be specified"))
+        ["" | _, ""] => {
+            errors.push(FieldError::invalid(&version_path, api_version, "version must be specified"));
         }
         [version] | ["", version] => label_1035(version, &version_path, errors),
         [group, version] => {

@@ -7,6 +7,7 @@ use crate::value::{Arena, Value, read_json};
 
 /// Whether something matches.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(clippy::large_enum_variant)] // there is one at a time
 pub(crate) enum Matching {
     Yes,
     No,

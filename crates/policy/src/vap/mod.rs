@@ -1,4 +1,4 @@
-//! ValidatingAdmissionPolicies and their bindings.
+//! `ValidatingAdmissionPolicies` and their bindings.
 
 pub(crate) mod admit;
 pub(crate) mod compiled;

@@ -2,7 +2,7 @@
 
 use super::selector::Selector;
 
-/// A ValidatingAdmissionPolicy.
+/// A `ValidatingAdmissionPolicy`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Policy {
     /// `metadata.name`
@@ -94,7 +94,7 @@ pub struct Rule {
     pub scope: String,
 }
 
-/// A ValidatingAdmissionPolicyBinding.
+/// A `ValidatingAdmissionPolicyBinding`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Binding {
     /// `metadata.name`

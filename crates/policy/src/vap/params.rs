@@ -6,6 +6,7 @@ use crate::request::Request;
 use crate::value::{Arena, Value, read_json};
 
 /// The parameters that a policy is evaluated with, one by one.
+#[allow(clippy::large_enum_variant)] // there is one at a time
 pub(crate) enum Params<'a> {
     /// No parameters; `params` is null.
     None,

@@ -1,4 +1,6 @@
-//! `string.format`, with the errors of cel-go and the locale en_US.
+//! `string.format`, with the errors of cel-go and the locale `en_US`.
+
+use std::fmt::Write as _;
 
 use crate::value::{Value, number};
 
@@ -18,11 +20,15 @@ pub(crate) fn quote(text: &str) -> String {
             '\t' => out.push_str("\\t"),
             '\u{b}' => out.push_str("\\v"),
             control if u32::from(control) < 0x20 || control == '\u{7f}' => {
-                out.push_str(&format!("\\x{:02x}", u32::from(control)));
+                let _ = write!(out, "\\x{:02x}", u32::from(control));
             }
             other if is_printable(other) => out.push(other),
-            other if u32::from(other) < 0x1_0000 => out.push_str(&format!("\\u{:04x}", u32::from(other))),
-            other => out.push_str(&format!("\\U{:08x}", u32::from(other))),
+            other if u32::from(other) < 0x1_0000 => {
+                let _ = write!(out, "\\u{:04x}", u32::from(other));
+            }
+            other => {
+                let _ = write!(out, "\\U{:08x}", u32::from(other));
+            }
         }
     }
     out.push('"');

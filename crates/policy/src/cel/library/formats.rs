@@ -240,7 +240,7 @@ fn is_base64(text: &str) -> bool {
     let padding = text.bytes().rev().take_while(|byte| *byte == b'=').count();
     let body = text.get(..text.len() - padding).unwrap_or_default();
     !text.is_empty()
-        && text.len() % 4 == 0
+        && text.len().is_multiple_of(4)
         && padding <= 2
         && body.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/'))
 }

@@ -26,9 +26,11 @@ pub(super) fn declare(library: &mut Library) {
         _ => Err(no_such_overload()),
     });
     library.add("ip_is_unspecified", "(IP).isUnspecified(): bool", |_, args| {
-        test(args, |ip| ip.is_unspecified())
+        test(args, std::net::IpAddr::is_unspecified)
     });
-    library.add("ip_is_loopback", "(IP).isLoopback(): bool", |_, args| test(args, |ip| ip.is_loopback()));
+    library.add("ip_is_loopback", "(IP).isLoopback(): bool", |_, args| {
+        test(args, std::net::IpAddr::is_loopback)
+    });
     library.add("ip_is_link_local_multicast", "(IP).isLinkLocalMulticast(): bool", |_, args| {
         test(args, is_link_local_multicast)
     });

@@ -126,6 +126,10 @@ fn extreme<'a>(context: &Context<'a>, args: &[Value<'a>], name: &str, replaces: 
     }
 }
 
+fn is_list(value: &Value<'_>) -> bool {
+    value.is_list()
+}
+
 /// Declares the extension.
 pub(super) fn declare_extension(library: &mut Library) {
     library.add_variadic("list_slice", "(list(T)).slice(int, int): list(T)", slice);
@@ -160,7 +164,7 @@ pub(super) fn declare_extension(library: &mut Library) {
             [list] => sort(context, list, list),
             _ => Err(no_such_overload()),
         },
-        |value| value.is_list(),
+        is_list,
     );
     library.add_singleton(
         "@sortByAssociatedKeys",
@@ -184,7 +188,7 @@ pub(super) fn declare_extension(library: &mut Library) {
             [list, keys] if keys.is_list() => sort(context, list, keys),
             _ => Err(no_such_overload()),
         },
-        |value| value.is_list(),
+        is_list,
     );
     let checked = library.has(0, 37);
     library.add("lists_range", "lists.range(int): list(int)", if checked { checked_range } else { range });

@@ -239,7 +239,7 @@ fn round_up(value: i128, exponent: i32) -> Quantity {
 fn binary_quantity(value: i128, scale: i32, exponent: i32, length: i32) -> Result<Quantity, &'static str> {
     let factor = 1i128.checked_shl(u32::try_from(exponent).map_err(|_| SUFFIX)?).ok_or(NUMERIC)?;
     let product = value.checked_mul(factor).ok_or(NUMERIC)?;
-    let fits = 15 - length - exponent * 3 / 10 - 1 >= 0;
+    let fits = 15 - length - exponent * 3 / 10 > 0;
     if scale == 0 && fits {
         return Ok(Quantity { value: product, exponent: 0, big: false, stored: 0 });
     }

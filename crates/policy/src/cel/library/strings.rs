@@ -6,9 +6,7 @@ use crate::value::{Value, format as text_of};
 
 /// Declares the string functions of the base library.
 pub(super) fn declare_base(library: &mut Library) {
-    library.add("contains_string", "(string).contains(string): bool", |_, args| {
-        test(args, |text, part| text.contains(part))
-    });
+    library.add("contains_string", "(string).contains(string): bool", |_, args| test(args, str::contains));
     library.add("ends_with_string", "(string).endsWith(string): bool", |_, args| test(args, str::ends_with));
     library.add("starts_with_string", "(string).startsWith(string): bool", |_, args| {
         test(args, str::starts_with)

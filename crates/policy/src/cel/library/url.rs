@@ -1,5 +1,7 @@
 //! URLs, as Go's `net/url` reads them.
 
+use std::fmt::Write as _;
+
 use super::{Call, Library};
 use crate::cel::outcome::{Context, Fault, Outcome, no_such_overload};
 use crate::value::{Opaque, Value};
@@ -136,11 +138,11 @@ fn parse(text: &str, request: bool, strict: bool) -> Result<Parts, String> {
     let (scheme, rest) = scheme(text)?;
     parts.scheme = scheme.to_ascii_lowercase();
     let (mut rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-    parts.query = query.to_owned();
+    query.clone_into(&mut parts.query);
     if !rest.starts_with('/') {
         if !parts.scheme.is_empty() {
             parts.opaque = true;
-            parts.path = rest.to_owned();
+            rest.clone_into(&mut parts.path);
             return Ok(parts);
         }
         if request {
@@ -273,7 +275,7 @@ fn escape(path: &str) -> String {
         if path_character(byte) {
             out.push(char::from(byte));
         } else {
-            out.push_str(&format!("%{byte:02X}"));
+            let _ = write!(out, "%{byte:02X}");
         }
     }
     out
