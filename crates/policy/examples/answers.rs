@@ -40,7 +40,8 @@ fn show(value: &Value<'_>) -> String {
         Value::Double(value) => number(*value),
         Value::String(text) => quoted(text),
         Value::Bytes(bytes) => {
-            format!("bytes:{}", bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>())
+            let digits: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+            format!("bytes:{}", digits.concat())
         }
         Value::Optional(Some(value)) => format!("optional({})", show(value)),
         Value::Optional(None) => "optional.none()".to_owned(),

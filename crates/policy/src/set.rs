@@ -89,7 +89,7 @@ impl Builder {
             BINDING => {
                 let binding = read::binding(document, &mut errors);
                 if errors.is_empty() && self.checks {
-                    admit::binding(&binding, &mut errors);
+                    admit::binding(&binding, self.release.server, &mut errors);
                 }
                 let name = binding.name.clone();
                 self.bindings.push((source_name.to_owned(), binding));

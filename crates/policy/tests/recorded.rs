@@ -1,5 +1,12 @@
 //! The recorded answers of API servers: phase, value, type, cost and error text of 327 expressions.
 
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stderr,
+    reason = "a test fails by them and says why"
+)]
+
 use std::collections::BTreeMap;
 use std::path::Path;
 

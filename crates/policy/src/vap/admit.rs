@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use super::compiled::{BOOL, Compiler, STRING_OR_NULL};
+use super::decision::json;
 use super::model::{Binding, MatchResources, Named, ParamKind, ParamRef, Policy, Rule, Validation};
 use crate::cel::library::formats;
 use crate::cel::program::CompileError;
@@ -37,7 +38,7 @@ pub(crate) fn policy(policy: &Policy, release: Release, errors: &mut Errors) {
     match &policy.match_constraints {
         None => errors.push(FieldError::required(&constraints, "")),
         Some(resources) => {
-            match_resources(resources, &constraints, errors);
+            match_resources(resources, release.server, &constraints, errors);
             if resources.resource_rules.is_empty() {
                 errors.push(FieldError::required(&constraints.child("resourceRules"), ""));
             }
@@ -58,25 +59,25 @@ pub(crate) fn policy(policy: &Policy, release: Release, errors: &mut Errors) {
     for (index, entry) in policy.validations.iter().enumerate() {
         validation(&compiler, entry, &spec.child("validations").index(index), errors);
     }
-    audit_annotations(&compiler, policy, &spec.child("auditAnnotations"), errors);
+    audit_annotations(&compiler, policy, release.server, &spec.child("auditAnnotations"), errors);
 }
 
 /// Checks a new binding.
-pub(crate) fn binding(binding: &Binding, errors: &mut Errors) {
+pub(crate) fn binding(binding: &Binding, server: u8, errors: &mut Errors) {
     name(&binding.name, errors);
     let spec = Path::new("spec");
     if binding.policy_name.is_empty() {
         errors.push(FieldError::required(&spec.child("policyName"), ""));
     } else {
-        for problem in formats::problems("dns1123Subdomain", &binding.policy_name) {
+        for problem in formats::problems("dns1123Subdomain", &binding.policy_name, server) {
             errors.push(FieldError::invalid(&spec.child("policyName"), &binding.policy_name, &problem));
         }
     }
     if let Some(reference) = &binding.param_ref {
-        param_ref(reference, &spec.child("paramRef"), errors);
+        param_ref(reference, server, &spec.child("paramRef"), errors);
     }
     if let Some(resources) = &binding.match_resources {
-        match_resources(resources, &spec.child("matchResources"), errors);
+        match_resources(resources, server, &spec.child("matchResources"), errors);
     }
     validation_actions(&binding.validation_actions, &spec.child("validationActions"), errors);
 }
@@ -87,7 +88,7 @@ fn name(name: &str, errors: &mut Errors) {
         errors.push(FieldError::required(&path, "name or generateName is required"));
         return;
     }
-    for problem in formats::problems("dns1123Subdomain", name) {
+    for problem in formats::problems("dns1123Subdomain", name, 0) {
         errors.push(FieldError::invalid(&path, name, &problem));
     }
 }
@@ -103,7 +104,7 @@ fn param_kind(kind: &ParamKind, path: &Path, errors: &mut Errors) {
         }
         [version] | ["", version] => label_1035(version, &version_path, errors),
         [group, version] => {
-            let problems = formats::problems("dns1123Subdomain", group);
+            let problems = formats::problems("dns1123Subdomain", group, 0);
             if !problems.is_empty() {
                 errors.push(FieldError::invalid(&version_path, group, &problems.join(",")));
             }
@@ -119,7 +120,7 @@ fn param_kind(kind: &ParamKind, path: &Path, errors: &mut Errors) {
         errors.push(FieldError::required(&kind_path, ""));
         return;
     }
-    let problems = formats::problems("dns1035Label", &kind.kind.to_lowercase());
+    let problems = formats::problems("dns1035Label", &kind.kind.to_lowercase(), 0);
     if !problems.is_empty() {
         // lint: allow(Kubernetes' own text)
         let detail = format!("may have mixed case, but should otherwise match: {}", problems.join(","));
@@ -128,13 +129,13 @@ fn param_kind(kind: &ParamKind, path: &Path, errors: &mut Errors) {
 }
 
 fn label_1035(text: &str, path: &Path, errors: &mut Errors) {
-    let problems = formats::problems("dns1035Label", text);
+    let problems = formats::problems("dns1035Label", text, 0);
     if !problems.is_empty() {
         errors.push(FieldError::invalid(path, text, &problems.join(",")));
     }
 }
 
-fn match_resources(resources: &MatchResources, path: &Path, errors: &mut Errors) {
+fn match_resources(resources: &MatchResources, server: u8, path: &Path, errors: &mut Errors) {
     let supported = ["Equivalent", "Exact"];
     if !supported.contains(&resources.match_policy.as_str()) {
         errors.push(FieldError::not_supported(
@@ -143,8 +144,8 @@ fn match_resources(resources: &MatchResources, path: &Path, errors: &mut Errors)
             &supported,
         ));
     }
-    resources.namespace_selector.validate(&path.child("namespaceSelector"), errors);
-    resources.object_selector.validate(&path.child("objectSelector"), errors);
+    resources.namespace_selector.validate(&path.child("namespaceSelector"), server, errors);
+    resources.object_selector.validate(&path.child("objectSelector"), server, errors);
     for (field, rules) in [
         ("resourceRules", &resources.resource_rules),
         ("excludeResourceRules", &resources.exclude_resource_rules),
@@ -291,7 +292,7 @@ fn match_conditions(conditions: &[Named], release: Release, params: bool, path: 
             errors.push(FieldError::required(&name, ""));
             continue;
         }
-        for problem in formats::problems("qualifiedName", &condition.name) {
+        for problem in formats::problems("qualifiedName", &condition.name, release.server) {
             errors.push(FieldError::invalid(&name, &condition.name, &problem));
         }
         if !names.insert(&condition.name) {
@@ -375,11 +376,17 @@ fn validation(compiler: &Compiler, validation: &Validation, path: &Path, errors:
     }
 }
 
-fn audit_annotations(compiler: &Compiler, policy: &Policy, path: &Path, errors: &mut Errors) {
+fn audit_annotations(compiler: &Compiler, policy: &Policy, server: u8, path: &Path, errors: &mut Errors) {
     let annotations = &policy.audit_annotations;
     if annotations.len() > MAX_AUDIT_ANNOTATIONS {
         let detail = format!("must not have more than {MAX_AUDIT_ANNOTATIONS} auditAnnotations");
-        let body = format!("Invalid value: {} annotations: {detail}", annotations.len());
+        let values: Vec<String> = annotations
+            .iter()
+            .map(|entry| {
+                format!("{{\"Key\":{},\"ValueExpression\":{}}}", json(&entry.name), json(&entry.expression))
+            })
+            .collect();
+        let body = format!("Invalid value: [{}]: {detail}", values.join(","));
         errors.push(FieldError { path: path.clone(), body, places: Vec::new() });
     }
     let mut keys = HashSet::new();
@@ -390,7 +397,7 @@ fn audit_annotations(compiler: &Compiler, policy: &Policy, path: &Path, errors: 
             errors.push(FieldError::invalid(&key, &annotation.name, "requires metadata.name be non-empty"));
         } else {
             let name = format!("{}/{}", policy.name, annotation.name);
-            for problem in formats::problems("qualifiedName", &name) {
+            for problem in formats::problems("qualifiedName", &name, server) {
                 errors.push(FieldError::invalid(&key, &name, &problem));
             }
         }
@@ -410,7 +417,7 @@ fn audit_annotations(compiler: &Compiler, policy: &Policy, path: &Path, errors: 
     }
 }
 
-fn param_ref(reference: &ParamRef, path: &Path, errors: &mut Errors) {
+fn param_ref(reference: &ParamRef, server: u8, path: &Path, errors: &mut Errors) {
     let exclusive = "name and selector are mutually exclusive";
     if !reference.name.is_empty() {
         for problem in path_segment_problems(&reference.name) {
@@ -421,7 +428,7 @@ fn param_ref(reference: &ParamRef, path: &Path, errors: &mut Errors) {
         }
     }
     if let Some(selector) = &reference.selector {
-        selector.validate(&path.child("selector"), errors);
+        selector.validate(&path.child("selector"), server, errors);
         if !reference.name.is_empty() {
             errors.push(FieldError::forbidden(&path.child("selector"), exclusive));
         }

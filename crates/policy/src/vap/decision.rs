@@ -152,7 +152,7 @@ pub(crate) fn failure_annotation(failures: &[Failure], server: u8) -> Option<(St
 }
 
 /// A JSON string as Go writes it: `<`, `>` and `&` are escaped.
-fn json(text: &str) -> String {
+pub(crate) fn json(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');
     for character in text.chars() {
@@ -183,19 +183,17 @@ pub(crate) struct Annotations {
 impl Annotations {
     /// Adds a value; a value that another binding gave is ignored.
     pub(crate) fn add(&mut self, key: &str, value: &str) {
-        let mut end = value.len().min(MAX_AUDIT_VALUE);
-        while !value.is_char_boundary(end) {
-            end -= 1;
-        }
-        let value = value.get(..end).unwrap_or_default();
+        // A character that is cut becomes a replacement character in the audit log.
+        let end = value.len().min(MAX_AUDIT_VALUE);
+        let value = String::from_utf8_lossy(value.as_bytes().get(..end).unwrap_or_default());
         let index = self.values.iter().position(|(known, _)| known == key).unwrap_or_else(|| {
             self.values.push((key.to_owned(), Vec::new()));
             self.values.len() - 1
         });
         if let Some((_, values)) = self.values.get_mut(index)
-            && !values.iter().any(|known| known == value)
+            && !values.iter().any(|known| *known == value)
         {
-            values.push(value.to_owned());
+            values.push(value.into_owned());
         }
     }
 

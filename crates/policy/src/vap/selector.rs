@@ -49,24 +49,24 @@ impl Selector {
     }
 
     /// The selector as the API server checks it.
-    pub(crate) fn validate(&self, path: &Path, errors: &mut Vec<FieldError>) {
+    pub(crate) fn validate(&self, path: &Path, server: u8, errors: &mut Vec<FieldError>) {
         let labels = path.child("matchLabels");
         for (key, value) in &self.match_labels {
-            for problem in formats::problems("qualifiedName", key) {
+            for problem in formats::problems("qualifiedName", key, server) {
                 errors.push(FieldError::invalid(&labels, key, &problem));
             }
-            for problem in formats::problems("labelValue", value) {
+            for problem in formats::problems("labelValue", value, server) {
                 errors.push(FieldError::invalid(&labels, value, &problem));
             }
         }
         for (index, requirement) in self.match_expressions.iter().enumerate() {
-            requirement.validate(&path.child("matchExpressions").index(index), errors);
+            requirement.validate(&path.child("matchExpressions").index(index), server, errors);
         }
     }
 }
 
 impl Requirement {
-    fn validate(&self, path: &Path, errors: &mut Vec<FieldError>) {
+    fn validate(&self, path: &Path, server: u8, errors: &mut Vec<FieldError>) {
         match self.operator.as_str() {
             "In" | "NotIn" if self.values.is_empty() => {
                 let detail = "must be specified when `operator` is 'In' or 'NotIn'";
@@ -84,11 +84,11 @@ impl Requirement {
                 "not a valid selector operator",
             )),
         }
-        for problem in formats::problems("qualifiedName", &self.key) {
+        for problem in formats::problems("qualifiedName", &self.key, server) {
             errors.push(FieldError::invalid(&path.child("key"), &self.key, &problem));
         }
         for (index, value) in self.values.iter().enumerate() {
-            for problem in formats::problems("labelValue", value) {
+            for problem in formats::problems("labelValue", value, server) {
                 errors.push(FieldError::invalid(&path.child("values").index(index), value, &problem));
             }
         }

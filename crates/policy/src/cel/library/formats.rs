@@ -75,8 +75,8 @@ fn validate<'a>(context: &Context<'a>, args: &[Value<'a>], recent: bool) -> Outc
 }
 
 /// The problems of a text in a format, in the words up to 1.34.
-pub(crate) fn problems(format: &str, text: &str) -> Vec<String> {
-    problems_of(format, text, false)
+pub(crate) fn problems(format: &str, text: &str, server: u8) -> Vec<String> {
+    problems_of(format, text, server >= 35)
 }
 
 fn problems_of(format: &str, text: &str, recent: bool) -> Vec<String> {
