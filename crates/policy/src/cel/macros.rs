@@ -5,6 +5,9 @@
 use super::ast::{Comprehension, Entry, Expr, Kind, Literal};
 use super::parse::Syntax;
 
+/// Expressions after which `optMap` copies no more. cel-go has no limit here and takes minutes instead.
+const MAX_IDS: usize = 1_000_000;
+
 /// Name of the accumulator in expansions; no expression can spell it.
 const ACCUMULATOR: &str = "@result";
 /// Variable of loops that run zero times and only bind their accumulator.
@@ -294,6 +297,12 @@ impl Build<'_> {
         let Kind::Ident(variable_name) = &variable.kind else {
             return Err((variable.offset, format!("{name}() variable name must be a simple identifier")));
         };
+        if self.macros.next_id > MAX_IDS {
+            return Err((
+                target.offset,
+                "expression is too large: each optMap() copies what it is called on".to_owned(),
+            ));
+        }
         let copy = self.copy(&target);
         let value = self.member_call("value", copy, Vec::new());
         let bound = self.bind(variable_name, value, body);

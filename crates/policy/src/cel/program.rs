@@ -49,12 +49,35 @@ impl CompileError {
     }
 }
 
+/// Punctuation characters of an expression that can't be deep.
+const SHALLOW: usize = 100;
+/// Stack for deep expressions.
+const STACK: usize = 64 << 20;
+
 /// Types that a field accepts; any type if there are none.
 pub(crate) type Accepted = &'static [Type];
 
 impl Program {
-    /// Compiles an expression. Its type is checked before constants are converted, as the API server does.
+    /// Compiles an expression, one that can be deep on a stack of its own.
     pub(crate) fn compile(
+        source: &str,
+        environment: &Environment,
+        accepted: Accepted,
+    ) -> Result<Self, CompileError> {
+        let can_be_deep = source.bytes().filter(u8::is_ascii_punctuation).count() > SHALLOW;
+        if !can_be_deep {
+            return Self::compile_here(source, environment, accepted);
+        }
+        std::thread::scope(|scope| {
+            let compile = || Self::compile_here(source, environment, accepted);
+            let spawned = std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, compile);
+            let failed = || CompileError::Instantiation("no thread for a deep expression".to_owned());
+            spawned.map_err(|_| failed())?.join().map_err(|_| failed())?
+        })
+    }
+
+    /// Compiles an expression. Its type is checked before constants are converted, as the API server does.
+    fn compile_here(
         source: &str,
         environment: &Environment,
         accepted: Accepted,

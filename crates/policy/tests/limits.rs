@@ -1,0 +1,68 @@
+//! Expressions that are deep, long or expensive end with an error and not with the process.
+
+#![allow(clippy::expect_used, reason = "a test fails by it")]
+
+use policy::Decision;
+use policy::expression::{Check, Expression, Failure, Variables};
+use policy::release::Release;
+use policy::value::{Arena, Value};
+
+/// The text of the value, or of the error.
+fn answer(source: &str) -> String {
+    let expression = match Expression::compile(source, Release { server: 37, environment: 37 }) {
+        Ok(expression) => expression,
+        Err(refused) => return refused.message,
+    };
+    let arena = Arena::new();
+    let variables = Variables { object: Value::Null, ..Variables::default() };
+    let nothing = |_: &Check| -> Option<Decision> { None };
+    match expression.evaluate(&variables, &nothing, &arena).0 {
+        Ok(Value::Int(value)) => value.to_string(),
+        Ok(Value::Bool(value)) => value.to_string(),
+        Ok(value) => value.type_name().to_owned(),
+        Err(Failure::Error(message)) => message,
+        Err(Failure::TooExpensive) => "too expensive".to_owned(),
+        Err(other) => format!("{other:?}"),
+    }
+}
+
+fn around(open: &str, inner: &str, close: &str, count: usize) -> String {
+    format!("{}{inner}{}", open.repeat(count), close.repeat(count))
+}
+
+#[test]
+fn nests_as_deep_as_cel_go() {
+    assert_eq!(answer(&around("(", "1", ")", 249)), "1");
+    assert!(answer(&around("(", "1", ")", 250)).contains("expression recursion limit exceeded: 250"));
+    assert_eq!(answer(&format!("1{}", "+1".repeat(250))), "251");
+    assert!(answer(&format!("1{}", "+1".repeat(251))).contains("max recursion depth exceeded"));
+}
+
+#[test]
+fn nests_macros_without_overflow_of_the_stack() {
+    assert_eq!(answer(&around("[1].all(x, ", "true", ")", 245)), "true");
+    assert_eq!(answer(&around("[[1].map(x, ", "1", ")]", 120)), "list");
+    assert_eq!(answer(&around("(true ? ", "1", " : 2)", 120)), "1");
+    assert_eq!(answer(&around("[1].all(x, true && !(false || ", "true", "))", 120)), "true");
+    assert_eq!(answer(&around("[", "", "]", 240)), "list");
+    assert_eq!(answer(&around("{1: ", "2", "}", 200)), "map");
+}
+
+#[test]
+fn ends_copies_of_chained_macros() {
+    let chain = format!("optional.of(1){}", ".optMap(x, x)".repeat(60));
+    assert!(answer(&chain).contains("expression is too large"));
+}
+
+#[test]
+fn ends_expensive_loops() {
+    let range = "lists.range(5000)";
+    assert_eq!(answer(&format!("{range}.all(x, {range}.all(y, x != -y - 1))")), "too expensive");
+}
+
+#[test]
+fn refuses_long_sources() {
+    assert!(answer(&" ".repeat(100_001)).contains("expression code point size exceeds limit"));
+    let terms = format!("1{}", " + 1".repeat(20_000));
+    assert!(answer(&terms).contains("max recursion depth exceeded"));
+}
