@@ -36,11 +36,12 @@ fn text<'j>(json: &'j Json, field: &str) -> &'j str {
     json[field].as_str().unwrap_or_default()
 }
 
-fn load(case: &Json) -> Result<PolicySet, Vec<String>> {
+fn load(case: &Json, server: u8) -> Result<PolicySet, Vec<String>> {
     let arena = Arena::new();
-    let mut builder = Builder::new(Release::for_new(35));
-    if case["mode"] == "skip" {
-        builder = Builder::stored(35);
+    let mut builder = Builder::new(Release::for_new(server));
+    // The answers of 1.37 are those of its dispatcher, which checks nothing.
+    if case["mode"] == "skip" || server == 37 {
+        builder = Builder::stored(server);
     }
     for document in items(case, "policies").iter().chain(items(case, "bindings")) {
         let text = document.to_string();
@@ -147,8 +148,7 @@ fn evaluate(case: &Json, set: &PolicySet) -> Json {
     }
 }
 
-#[test]
-fn answers_as_the_api_server_does() {
+fn compare(server: u8, file: &str) {
     let mut cases = lines("cases.jsonl");
     let defaults: Json = serde_json::from_str(&data("defaults.json")).expect("JSON");
     for case in &mut cases {
@@ -158,11 +158,14 @@ fn answers_as_the_api_server_does() {
             }
         }
     }
-    let answers = lines("server-1.35.4.jsonl");
+    let answers = lines(file);
     assert_eq!(cases.len(), answers.len());
     let mut different = 0;
     for (case, want) in cases.iter().zip(&answers) {
-        let have = match load(case) {
+        if want.as_object().is_none_or(serde_json::Map::is_empty) {
+            continue;
+        }
+        let have = match load(case, server) {
             Err(errors) => json!({ "refused": errors }),
             Ok(_) if case["mode"] == "create" => json!({ "refused": [] }),
             Ok(set) => evaluate(case, &set),
@@ -182,4 +185,14 @@ fn answers_as_the_api_server_does() {
     }
     eprintln!("{} of {} cases agree", cases.len() - different, cases.len());
     assert_eq!(different, 0);
+}
+
+#[test]
+fn answers_as_version_1_35_does() {
+    compare(35, "server-1.35.4.jsonl");
+}
+
+#[test]
+fn answers_as_version_1_37_does() {
+    compare(37, "server-1.37.2.jsonl");
 }
