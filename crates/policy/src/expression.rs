@@ -65,11 +65,11 @@ pub struct Check {
     pub service_account: Option<(String, String)>,
     /// The verb.
     pub verb: String,
-    /// What is accessed.
+    /// The object of the access.
     pub target: Target,
 }
 
-/// What an authorization check is about.
+/// The subject of an authorization check.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Target {
     /// A URL path.

@@ -1,4 +1,4 @@
-//! What a Kubernetes API server says of an object: policies of admission, evaluated without I/O and without a clock.
+//! The verdict of a Kubernetes API server about an object: policies of admission, evaluated without I/O and without a clock.
 //!
 //! The crate contains an own implementation of CEL, since the verdict and its cost depend on details of the API server's
 //! evaluator: the checked types, the chosen overloads, and the cost of each step.

@@ -1,4 +1,4 @@
-//! What an evaluation asks for, and what it decides without asking.
+//! Lookups of an evaluation, and decisions that need none.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "a test fails by them")]
 
@@ -45,7 +45,7 @@ fn load(policy: &Json) -> PolicySet {
     let mut builder = Builder::new(Release::for_new(35));
     add(&mut builder, policy);
     add(&mut builder, &binding("p"));
-    builder.finish().ok().expect("a valid policy")
+    builder.finish().expect("a valid policy")
 }
 
 fn evaluate(set: &PolicySet, facts: &Facts, keep_going: bool) -> Outcome {

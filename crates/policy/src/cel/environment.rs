@@ -1,4 +1,4 @@
-//! What an expression can refer to: functions, variables and types.
+//! Functions, variables and types that an expression can refer to.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;

@@ -29,7 +29,7 @@ pub(crate) trait Activation<'a> {
     fn variable(&self, name: &str) -> Option<Outcome<'a>>;
 }
 
-/// What is shared by the expressions of one evaluation.
+/// State that the expressions of one evaluation share.
 #[derive(Clone, Copy)]
 pub(crate) struct Shared<'a, 's> {
     pub(crate) context: Context<'a>,

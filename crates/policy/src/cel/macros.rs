@@ -23,7 +23,7 @@ pub(crate) struct Macros {
     syntax: Syntax,
 }
 
-/// What became of a call.
+/// The result of a macro expansion.
 pub(crate) enum Outcome {
     Expr(Expr),
     Error { offset: usize, message: String },

@@ -72,7 +72,7 @@ pub(crate) trait Answers {
     fn decision(&self, query: &Query<'_>) -> Option<Decision>;
 }
 
-/// What functions may use besides their arguments.
+/// State that functions use besides their arguments.
 #[derive(Clone, Copy)]
 pub(crate) struct Context<'a> {
     pub(crate) arena: &'a Arena,

@@ -36,7 +36,7 @@ const FIELD_FIRST: Tokens = Tokens::of(&[Token::Question, Token::Identifier, Tok
 const FIELD_NAME: Tokens = Tokens::of(&[Token::Identifier, Token::EscapedIdentifier]);
 pub(super) const MEMBER: Tokens = Tokens::of(&[Token::Dot, Token::LeftBracket]);
 
-/// What the environment accepts.
+/// Syntax options of the environment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Syntax {
     /// Fields in backticks.

@@ -1,5 +1,5 @@
 //! The program of an expression: attributes with their qualifiers, folded constants and chosen implementations, as cel-go's
-//! planner builds them. What a step costs follows from this form.
+//! planner builds them. This form determines the cost of a step.
 
 use std::sync::Arc;
 
@@ -61,7 +61,7 @@ pub(crate) struct Attribute {
     pub(crate) test_only: bool,
 }
 
-/// What selections start from.
+/// The start of a chain of selections.
 pub(crate) enum Base {
     /// A variable of a loop.
     Local(usize),

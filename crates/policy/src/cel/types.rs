@@ -137,7 +137,7 @@ impl Type {
         }
     }
 
-    /// Whether a value can be passed at run time. Of lists and maps only the first entry is looked at.
+    /// Whether a value can be passed at run time. For lists and maps, only the first entry counts.
     pub(crate) fn accepts(&self, value: &Value<'_>) -> bool {
         match self {
             Type::Dyn | Type::Parameter(_) => true,
@@ -175,7 +175,7 @@ impl Display for Type {
     }
 }
 
-/// What the checker knows of type variables.
+/// The types that the checker assigned to type variables.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Mapping {
     bound: Vec<Option<Type>>,

@@ -202,7 +202,7 @@ impl<'a> Reader<'a> {
 fn object<'a>(arena: &'a Arena, entries: &mut Vec<(&'a str, Value<'a>)>) -> Value<'a> {
     if !entries.is_sorted_by(|left, right| left.0 < right.0) {
         entries.sort_by(|left, right| left.0.cmp(right.0));
-        // Of equal keys the last one stays: the sort is stable.
+        // The last of equal keys stays: the sort is stable.
         let mut kept = 0;
         for index in 0..entries.len() {
             if entries.get(index).map(|entry| entry.0) == entries.get(index + 1).map(|entry| entry.0) {

@@ -62,7 +62,7 @@ pub struct Validation {
     pub reason: Option<String>,
 }
 
-/// What a policy or binding matches.
+/// The requests that a policy or binding matches.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MatchResources {
     /// `matchPolicy`

@@ -45,7 +45,7 @@ pub(crate) struct Function {
 #[derive(Clone, Copy)]
 pub(crate) struct Singleton {
     pub(crate) call: Call,
-    /// What the first argument must be able to do.
+    /// The trait that the first argument must have.
     pub(crate) accepts: fn(&Value<'_>) -> bool,
 }
 
