@@ -65,11 +65,11 @@ pub struct Check {
     pub service_account: Option<(String, String)>,
     /// The verb.
     pub verb: String,
-    /// The object of the access.
+    /// The accessed thing.
     pub target: Target,
 }
 
-/// The subject of an authorization check.
+/// The object of an authorization check.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Target {
     /// A URL path.

@@ -1,7 +1,7 @@
-//! The verdict of a Kubernetes API server about an object: policies of admission, evaluated without I/O and without a clock.
+//! Admission policies as a Kubernetes API server evaluates them, without I/O and without a clock.
 //!
-//! The crate contains an own implementation of CEL, since the verdict and its cost depend on details of the API server's
-//! evaluator: the checked types, the chosen overloads, and the cost of each step.
+//! The crate contains an own implementation of CEL. The verdict and its cost depend on details of the API server's evaluator:
+//! the checked types, the chosen overloads, and the cost of each step.
 
 mod cel;
 pub mod expression;

@@ -44,7 +44,7 @@ pub enum Recognized {
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{source_name}: {kind} \"{name}\": {error}")]
 pub struct LoadError {
-    /// The source of the document.
+    /// Name of the document's source.
     pub source_name: String,
     /// Its kind.
     pub kind: &'static str,
@@ -386,7 +386,7 @@ impl<'a> Run<'a, '_> {
         }
     }
 
-    /// The value of `namespaceObject`: null, known, or unknown. Empty if the API server refuses the request.
+    /// The value of `namespaceObject`: null, known, or unknown. The result is absent if the API server refuses the request.
     #[allow(clippy::option_option)] // the outer option ends the evaluation of the binding
     fn namespace(&mut self, policy: &CompiledPolicy, binding: &Binding) -> Option<Option<Value<'a>>> {
         if self.request.namespace.is_empty() || self.request.is_namespace() {

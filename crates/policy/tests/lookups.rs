@@ -1,4 +1,4 @@
-//! Lookups of an evaluation, and decisions that need none.
+//! Lookups of an evaluation, and decisions without any.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "a test fails by them")]
 
@@ -45,7 +45,10 @@ fn load(policy: &Json) -> PolicySet {
     let mut builder = Builder::new(Release::for_new(35));
     add(&mut builder, policy);
     add(&mut builder, &binding("p"));
-    builder.finish().expect("a valid policy")
+    match builder.finish() {
+        Ok(set) => set,
+        Err(errors) => panic!("a valid policy is refused: {errors:?}"),
+    }
 }
 
 fn evaluate(set: &PolicySet, facts: &Facts, keep_going: bool) -> Outcome {

@@ -41,7 +41,7 @@ pub(crate) fn blocks(page: &str) -> Result<Vec<Block>> {
         let indent = line.len() - line.trim_start().len();
         if let Some(language) = line.trim_start().strip_prefix("```") {
             let block = lines.by_ref().take_while(|line| line.trim() != "```");
-            let text: String = block.map(|line| format!("{}\n", line.get(indent..).unwrap_or(""))).collect();
+            let text: String = block.flat_map(|line| [line.get(indent..).unwrap_or(""), "\n"]).collect();
             blocks.push(Block { heading: heading.clone(), language: language.to_owned(), text });
         } else if line.starts_with('#') {
             line.trim_start_matches(['#', ' ']).clone_into(&mut heading);

@@ -6,7 +6,7 @@ use super::error::Problems;
 use super::library::Function;
 use super::types::{Mapping, Type, most_general};
 
-/// The reference of a node.
+/// The declaration that a node refers to.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Reference {
     /// A variable of the environment or of a loop; with a leading dot only of the environment.

@@ -1,4 +1,4 @@
-//! Functions, variables and types that an expression can refer to.
+//! The functions, variables and types that an expression can name.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! The evaluator, with run-time cost.
 //!
-//! The cost of a step follows cel-go's cost tracker: an attribute costs 1 and each selection 1, a constant nothing, a new list 10
-//! and a new map 30, and a call what its overload costs. A call with one or two arguments costs as much if an argument failed,
+//! The cost of a step follows cel-go's cost tracker. An attribute costs 1 and each selection 1, a new list 10 and a new map 30.
+//! Constants are free. The cost of a call depends on its overload. A call with one or two arguments costs as much if an argument failed,
 //! since cel-go evaluates both arguments first.
 
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use super::constant::Constant;
 use super::cost::Cost;
 use super::library::Singleton;
 use super::outcome::{Answers, Cancel, Context, Decision, Fault, Outcome, Query, Unknown, no_such_overload};
-use super::plan::{Attribute, Base, CallNode, Dispatch, Fold, Key, Node};
+use super::plan::{CallNode, Dispatch, Fold, Node};
 use super::select;
 use crate::value::{Arena, Opaque, Value, equal, format};
 
@@ -112,24 +112,24 @@ impl<'a> Activation<'a> for Nothing {
 
 /// A variable of a loop. Accumulators are evaluated when they are first used.
 #[derive(Clone, Copy)]
-enum Slot<'a> {
+pub(super) enum Slot<'a> {
     Lazy,
     Init(&'a Node),
     Ready(Outcome<'a>),
 }
 
-struct Evaluator<'a, 's> {
-    shared: Shared<'a, 's>,
-    cost: u64,
+pub(super) struct Evaluator<'a, 's> {
+    pub(super) shared: Shared<'a, 's>,
+    pub(super) cost: u64,
     limit: u64,
     next_question: u64,
-    slots: Vec<Slot<'a>>,
+    pub(super) slots: Vec<Slot<'a>>,
     /// Maps that loops build, by the slot of their accumulator.
     builders: BTreeMap<usize, BTreeMap<MapKey<'a>, Value<'a>>>,
 }
 
 impl<'a> Evaluator<'a, '_> {
-    fn charge(&mut self, cost: u64) -> Result<(), Fault<'a>> {
+    pub(super) fn charge(&mut self, cost: u64) -> Result<(), Fault<'a>> {
         self.cost = self.cost.saturating_add(cost);
         if self.cost > self.limit {
             return Err(Fault::Cancelled(Cancel::Cost));
@@ -143,11 +143,11 @@ impl<'a> Evaluator<'a, '_> {
         Ok(())
     }
 
-    fn error(&self, message: &str) -> Outcome<'a> {
+    pub(super) fn error(&self, message: &str) -> Outcome<'a> {
         self.shared.context.error(message)
     }
 
-    fn eval(&mut self, node: &'a Node) -> Outcome<'a> {
+    pub(super) fn eval(&mut self, node: &'a Node) -> Outcome<'a> {
         match node {
             Node::Constant(Constant::Error(message)) => Err(Fault::Error(message)),
             Node::Constant(constant) => Ok(constant.value(self.shared.context.arena)),
@@ -370,133 +370,6 @@ impl<'a> Evaluator<'a, '_> {
         Ok(Value::map(self.shared.context.arena, entries))
     }
 
-    /// An attribute as a step: the variable costs 1, unless only presence is asked or a condition chooses it.
-    fn attribute(&mut self, attribute: &'a Attribute) -> Outcome<'a> {
-        let result = self.resolve(attribute);
-        if matches!(result, Err(Fault::Cancelled(_))) {
-            return result;
-        }
-        let conditional = matches!(attribute.base, Base::Conditional(_));
-        match (conditional, attribute.test_only) {
-            (false, false) => self.charge(1)?,
-            (true, true) => self.cost = self.cost.saturating_sub(1),
-            _ => {}
-        }
-        match result {
-            Ok(Value::Optional(value)) if attribute.test_only => Ok(Value::Bool(value.is_some())),
-            other => other,
-        }
-    }
-
-    /// The value of an attribute without the cost of its variable.
-    fn resolve(&mut self, attribute: &'a Attribute) -> Outcome<'a> {
-        let base = match &attribute.base {
-            Base::Local(slot) => self.local(*slot)?,
-            Base::Root(name) => match self.shared.activation.root(name) {
-                Some(outcome) => outcome?,
-                None => return self.error(&format!("no such attribute(s): {name}")),
-            },
-            Base::Node(node) => self.eval(node)?,
-            Base::Conditional(branches) => {
-                let [condition, yes, no] = &**branches;
-                match self.eval(condition)? {
-                    Value::Bool(true) => self.branch(yes)?,
-                    Value::Bool(false) => self.branch(no)?,
-                    _ => return Err(no_such_overload()),
-                }
-            }
-        };
-        self.qualify(base, attribute)
-    }
-
-    fn branch(&mut self, node: &'a Node) -> Outcome<'a> {
-        match node {
-            Node::Attribute(attribute) if !attribute.test_only => self.resolve(attribute),
-            Node::Attribute(attribute) => {
-                let result = self.resolve(attribute)?;
-                Ok(match result {
-                    Value::Optional(value) => Value::Bool(value.is_some()),
-                    other => other,
-                })
-            }
-            node => self.eval(node),
-        }
-    }
-
-    fn local(&mut self, slot: usize) -> Outcome<'a> {
-        match self.slots.get(slot).copied() {
-            Some(Slot::Ready(outcome)) => outcome,
-            Some(Slot::Init(node)) => {
-                let outcome = cancelled(self.eval(node))?;
-                self.set(slot, outcome);
-                outcome
-            }
-            _ => self.error("no such attribute(s)"),
-        }
-    }
-
-    fn set(&mut self, slot: usize, outcome: Outcome<'a>) {
-        if let Some(place) = self.slots.get_mut(slot) {
-            *place = Slot::Ready(outcome);
-        }
-    }
-
-    fn qualify(&mut self, base: Value<'a>, attribute: &'a Attribute) -> Outcome<'a> {
-        let mut object = base;
-        let mut optional = false;
-        if let Value::Optional(inner) = base {
-            let Some(inner) = inner else { return Ok(base) };
-            object = *inner;
-            optional = true;
-        }
-        let last = attribute.qualifiers.len().wrapping_sub(1);
-        for (index, qualifier) in attribute.qualifiers.iter().enumerate() {
-            optional |= qualifier.optional;
-            let test = attribute.test_only && index == last;
-            let key = match &qualifier.key {
-                Key::Constant(constant) => Ok(constant.value(self.shared.context.arena)),
-                Key::Node(Node::Attribute(attribute)) => cancelled(self.resolve(attribute))?,
-                Key::Node(node) => cancelled(self.eval(node))?,
-            };
-            let found = match key {
-                Ok(key) => self.select(object, key, optional || test),
-                Err(fault) => Err(fault),
-            };
-            let present = matches!(found, Ok(Some(_)));
-            if let Err(cancelled @ Fault::Cancelled(_)) = found {
-                return Err(cancelled);
-            }
-            if !optional || present {
-                self.charge(1)?;
-            }
-            let found = found?;
-            object = match (found, optional, test) {
-                (None, true, _) => return Ok(Value::Optional(None)),
-                (found, false, true) => Value::Bool(found.is_some()),
-                (Some(value), ..) => value,
-                (None, false, false) => return self.error("no such key"),
-            };
-        }
-        Ok(if optional { self.shared.context.some(object) } else { object })
-    }
-
-    /// Selects from a value. Absent keys are `None` if presence is asked, and errors otherwise.
-    fn select(
-        &mut self,
-        object: Value<'a>,
-        key: Value<'a>,
-        presence: bool,
-    ) -> Result<Option<Value<'a>>, Fault<'a>> {
-        if let (Value::Variables, Value::String(name)) = (object, key) {
-            return match self.shared.activation.variable(name) {
-                Some(outcome) => outcome.map(Some),
-                None if presence => Ok(None),
-                None => self.shared.context.error(&format!("no such key: {name}")),
-            };
-        }
-        select::select(&self.shared.context, object, key, presence)
-    }
-
     fn fold(&mut self, fold: &'a Fold) -> Outcome<'a> {
         let range = self.eval(&fold.range)?;
         if let Some(slot) = self.slots.get_mut(fold.slot) {
@@ -632,7 +505,7 @@ fn has_addition(value: &Value<'_>) -> bool {
 }
 
 /// Passes faults on as values, except that evaluation ends.
-fn cancelled(outcome: Outcome<'_>) -> Result<Outcome<'_>, Fault<'_>> {
+pub(super) fn cancelled(outcome: Outcome<'_>) -> Result<Outcome<'_>, Fault<'_>> {
     match outcome {
         Err(cancelled @ Fault::Cancelled(_)) => Err(cancelled),
         outcome => Ok(outcome),

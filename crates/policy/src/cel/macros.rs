@@ -23,7 +23,7 @@ pub(crate) struct Macros {
     syntax: Syntax,
 }
 
-/// The result of a macro expansion.
+/// The result of an expansion.
 pub(crate) enum Outcome {
     Expr(Expr),
     Error { offset: usize, message: String },

@@ -1,7 +1,9 @@
 //! CEL as the API server has it: parser, checker, planner and evaluator with cost.
 
 pub(crate) mod ast;
+mod attribute;
 pub(crate) mod check;
+mod collections;
 pub(crate) mod constant;
 pub(crate) mod cost;
 pub(crate) mod environment;

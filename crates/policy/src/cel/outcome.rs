@@ -72,7 +72,7 @@ pub(crate) trait Answers {
     fn decision(&self, query: &Query<'_>) -> Option<Decision>;
 }
 
-/// State that functions use besides their arguments.
+/// Facilities of functions besides their arguments.
 #[derive(Clone, Copy)]
 pub(crate) struct Context<'a> {
     pub(crate) arena: &'a Arena,

@@ -3,7 +3,7 @@
 //! As ANTLR does, each rule that fails reports one error, skips to a token that can follow one of the rules that are open, and
 //! goes on. Errors that follow from the first one are suppressed until a token matches.
 
-use super::ast::{Entry, Expr, Field, Kind, Literal};
+use super::ast::{Expr, Kind, Literal};
 use super::error::Problems;
 use super::macros::{Macros, Outcome};
 use super::recover::{Abort, Depth, Parse, Parser};
@@ -30,13 +30,14 @@ const PRIMARY_FIRST: Tokens = Tokens::of(&[
     Token::Bytes,
     Token::Identifier,
 ]);
-const UNARY_FIRST: Tokens = PRIMARY_FIRST.and(Tokens::of(&[Token::Not]));
-const OPTIONAL_FIRST: Tokens = UNARY_FIRST.and(Tokens::of(&[Token::Question]));
-const FIELD_FIRST: Tokens = Tokens::of(&[Token::Question, Token::Identifier, Token::EscapedIdentifier]);
-const FIELD_NAME: Tokens = Tokens::of(&[Token::Identifier, Token::EscapedIdentifier]);
+pub(super) const UNARY_FIRST: Tokens = PRIMARY_FIRST.and(Tokens::of(&[Token::Not]));
+pub(super) const OPTIONAL_FIRST: Tokens = UNARY_FIRST.and(Tokens::of(&[Token::Question]));
+pub(super) const FIELD_FIRST: Tokens =
+    Tokens::of(&[Token::Question, Token::Identifier, Token::EscapedIdentifier]);
+pub(super) const FIELD_NAME: Tokens = Tokens::of(&[Token::Identifier, Token::EscapedIdentifier]);
 pub(super) const MEMBER: Tokens = Tokens::of(&[Token::Dot, Token::LeftBracket]);
 
-/// Syntax options of the environment.
+/// Syntax that the environment accepts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Syntax {
     /// Fields in backticks.
@@ -100,7 +101,7 @@ pub(crate) fn parse(source: &str, syntax: Syntax) -> Parsed {
 }
 
 impl Parser<'_> {
-    fn expr(&mut self) -> Parse<Expr> {
+    pub(super) fn expr(&mut self) -> Parse<Expr> {
         self.enter(|depth| &mut depth.expr)?;
         let condition =
             self.chain(Token::Or, "_||_", |parser| parser.chain(Token::And, "_&&_", Self::relation))?;
@@ -342,7 +343,7 @@ impl Parser<'_> {
     }
 
     /// The name of a field without backticks; cel-go accepts them from 0.29 on.
-    fn field_name(&mut self, name: Lexeme<'_>) -> String {
+    pub(super) fn field_name(&mut self, name: Lexeme<'_>) -> String {
         if name.token == Token::EscapedIdentifier && !self.syntax.escaped_fields {
             self.problems.report(name.offset, "unsupported syntax: '`'".to_owned());
         }
@@ -450,131 +451,6 @@ impl Parser<'_> {
         }
         self.height = 0;
         Ok(Expr { id: self.macros.id(), offset: name.offset, kind: Kind::Ident(text) })
-    }
-
-    fn list(&mut self) -> Parse<Expr> {
-        let open = self.take();
-        let mut height = 0;
-        let end = Tokens::of(&[Token::RightBracket, Token::Comma]);
-        let (mut elements, mut optional) = (Vec::new(), Vec::new());
-        if !self.sync(OPTIONAL_FIRST.and(end))? {
-            return self.fail(OPTIONAL_FIRST.and(end), MEMBER);
-        }
-        while OPTIONAL_FIRST.contains(self.current()) {
-            optional.push(self.question());
-            elements.push(self.within(&[Token::Comma, Token::RightBracket], Self::expr)?);
-            height = height.max(self.height);
-            if self.current() != Token::Comma || !OPTIONAL_FIRST.contains(self.lexeme(1).token) {
-                break;
-            }
-            self.take();
-        }
-        if !self.trailing_comma(end)? {
-            return Ok(self.macros.unspecified(open.offset));
-        }
-        self.close(Token::RightBracket, Tokens::of(&[Token::RightBracket]))?;
-        self.height = height;
-        Ok(Expr { id: self.macros.id(), offset: open.offset, kind: Kind::List { elements, optional } })
-    }
-
-    fn question(&mut self) -> bool {
-        let optional = self.current() == Token::Question;
-        if optional {
-            self.take();
-        }
-        optional
-    }
-
-    /// Consumes a comma before the end of a list or map.
-    fn trailing_comma(&mut self, end: Tokens) -> Parse<bool> {
-        if !self.sync(end)? {
-            self.fail(end, MEMBER)?;
-            return Ok(false);
-        }
-        if self.current() == Token::Comma {
-            self.take();
-        }
-        Ok(true)
-    }
-
-    fn map(&mut self) -> Parse<Expr> {
-        let open = self.take();
-        let mut height = 0;
-        let end = Tokens::of(&[Token::RightBrace, Token::Comma]);
-        if !self.sync(OPTIONAL_FIRST.and(end))? {
-            return self.fail(OPTIONAL_FIRST.and(end), MEMBER);
-        }
-        let mut entries = Vec::new();
-        while OPTIONAL_FIRST.contains(self.current()) {
-            let optional = self.question();
-            let key = self.within(&[Token::Colon], Self::expr)?;
-            height = height.max(self.height);
-            let Some(value) = self.after_colon()? else { break };
-            height = height.max(self.height);
-            entries.push(Entry { key, value, optional });
-            if self.current() != Token::Comma || !OPTIONAL_FIRST.contains(self.lexeme(1).token) {
-                break;
-            }
-            self.take();
-        }
-        if !self.trailing_comma(end)? {
-            return Ok(self.macros.unspecified(open.offset));
-        }
-        self.close(Token::RightBrace, Tokens::of(&[Token::RightBrace]))?;
-        self.height = height;
-        Ok(Expr { id: self.macros.id(), offset: open.offset, kind: Kind::Map(entries) })
-    }
-
-    fn after_colon(&mut self) -> Parse<Option<Expr>> {
-        let colon = Tokens::of(&[Token::Colon]);
-        match self.expect(Token::Colon, colon, UNARY_FIRST) {
-            Ok(_) => self.within(&[Token::Comma, Token::RightBrace], Self::expr).map(Some),
-            Err(Some(abort)) => Err(abort),
-            Err(None) => {
-                self.within(&[Token::Comma, Token::RightBrace], |parser| {
-                    parser.fail(colon, Tokens::default())
-                })?;
-                Ok(None)
-            }
-        }
-    }
-
-    /// `Name{field: value}`. No type of the Kubernetes environments can be built; the checker reports the name.
-    fn message(&mut self, leading: bool) -> Parse<Expr> {
-        let mut name = if leading { ".".to_owned() } else { String::new() };
-        while self.current() != Token::LeftBrace {
-            name.push_str(self.take().text);
-        }
-        let open = self.take();
-        let mut height = 0;
-        let end = Tokens::of(&[Token::RightBrace, Token::Comma]);
-        if !self.sync(FIELD_FIRST.and(end))? {
-            return self.fail(FIELD_FIRST.and(end), MEMBER);
-        }
-        let mut fields = Vec::new();
-        while FIELD_FIRST.contains(self.current()) {
-            self.question();
-            if self.sync(FIELD_NAME)? {
-                let field = self.take();
-                self.field_name(field);
-            } else {
-                self.within(&[Token::Colon], |parser| parser.fail(FIELD_NAME, Tokens::default()))?;
-            }
-            height = height.max(self.height);
-            let Some(value) = self.after_colon()? else { break };
-            height = height.max(self.height);
-            fields.push(Field { value });
-            if self.current() != Token::Comma || !FIELD_FIRST.contains(self.lexeme(1).token) {
-                break;
-            }
-            self.take();
-        }
-        if !self.trailing_comma(end)? {
-            return Ok(self.macros.unspecified(open.offset));
-        }
-        self.close(Token::RightBrace, Tokens::of(&[Token::RightBrace]))?;
-        self.height = height;
-        Ok(Expr { id: self.macros.id(), offset: open.offset, kind: Kind::Struct { name, fields } })
     }
 
     fn literal(&mut self) -> Parse<Expr> {

@@ -1,5 +1,5 @@
 //! The program of an expression: attributes with their qualifiers, folded constants and chosen implementations, as cel-go's
-//! planner builds them. This form determines the cost of a step.
+//! planner builds them. The cost of a step follows from this form.
 
 use std::sync::Arc;
 
@@ -61,7 +61,7 @@ pub(crate) struct Attribute {
     pub(crate) test_only: bool,
 }
 
-/// The start of a chain of selections.
+/// The start of selections.
 pub(crate) enum Base {
     /// A variable of a loop.
     Local(usize),

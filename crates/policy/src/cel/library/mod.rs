@@ -45,7 +45,7 @@ pub(crate) struct Function {
 #[derive(Clone, Copy)]
 pub(crate) struct Singleton {
     pub(crate) call: Call,
-    /// The trait that the first argument must have.
+    /// The requirement on the first argument.
     pub(crate) accepts: fn(&Value<'_>) -> bool,
 }
 

@@ -1,0 +1,136 @@
+//! Evaluation of variables and selections, with their cost.
+
+use super::eval::{Evaluator, Slot, cancelled};
+use super::outcome::{Fault, Outcome, no_such_overload};
+use super::plan::{Attribute, Base, Key, Node};
+use super::select;
+use crate::value::Value;
+
+impl<'a> Evaluator<'a, '_> {
+    /// An attribute as a step: the variable costs 1, unless only presence is asked or a condition chooses it.
+    pub(super) fn attribute(&mut self, attribute: &'a Attribute) -> Outcome<'a> {
+        let result = self.resolve(attribute);
+        if matches!(result, Err(Fault::Cancelled(_))) {
+            return result;
+        }
+        let conditional = matches!(attribute.base, Base::Conditional(_));
+        match (conditional, attribute.test_only) {
+            (false, false) => self.charge(1)?,
+            (true, true) => self.cost = self.cost.saturating_sub(1),
+            _ => {}
+        }
+        match result {
+            Ok(Value::Optional(value)) if attribute.test_only => Ok(Value::Bool(value.is_some())),
+            other => other,
+        }
+    }
+
+    /// The value of an attribute without the cost of its variable.
+    fn resolve(&mut self, attribute: &'a Attribute) -> Outcome<'a> {
+        let base = match &attribute.base {
+            Base::Local(slot) => self.local(*slot)?,
+            Base::Root(name) => match self.shared.activation.root(name) {
+                Some(outcome) => outcome?,
+                None => return self.error(&format!("no such attribute(s): {name}")),
+            },
+            Base::Node(node) => self.eval(node)?,
+            Base::Conditional(branches) => {
+                let [condition, yes, no] = &**branches;
+                match self.eval(condition)? {
+                    Value::Bool(true) => self.branch(yes)?,
+                    Value::Bool(false) => self.branch(no)?,
+                    _ => return Err(no_such_overload()),
+                }
+            }
+        };
+        self.qualify(base, attribute)
+    }
+
+    fn branch(&mut self, node: &'a Node) -> Outcome<'a> {
+        match node {
+            Node::Attribute(attribute) if !attribute.test_only => self.resolve(attribute),
+            Node::Attribute(attribute) => {
+                let result = self.resolve(attribute)?;
+                Ok(match result {
+                    Value::Optional(value) => Value::Bool(value.is_some()),
+                    other => other,
+                })
+            }
+            node => self.eval(node),
+        }
+    }
+
+    fn local(&mut self, slot: usize) -> Outcome<'a> {
+        match self.slots.get(slot).copied() {
+            Some(Slot::Ready(outcome)) => outcome,
+            Some(Slot::Init(node)) => {
+                let outcome = cancelled(self.eval(node))?;
+                self.set(slot, outcome);
+                outcome
+            }
+            _ => self.error("no such attribute(s)"),
+        }
+    }
+
+    pub(super) fn set(&mut self, slot: usize, outcome: Outcome<'a>) {
+        if let Some(place) = self.slots.get_mut(slot) {
+            *place = Slot::Ready(outcome);
+        }
+    }
+
+    fn qualify(&mut self, base: Value<'a>, attribute: &'a Attribute) -> Outcome<'a> {
+        let mut object = base;
+        let mut optional = false;
+        if let Value::Optional(inner) = base {
+            let Some(inner) = inner else { return Ok(base) };
+            object = *inner;
+            optional = true;
+        }
+        let last = attribute.qualifiers.len().wrapping_sub(1);
+        for (index, qualifier) in attribute.qualifiers.iter().enumerate() {
+            optional |= qualifier.optional;
+            let test = attribute.test_only && index == last;
+            let key = match &qualifier.key {
+                Key::Constant(constant) => Ok(constant.value(self.shared.context.arena)),
+                Key::Node(Node::Attribute(attribute)) => cancelled(self.resolve(attribute))?,
+                Key::Node(node) => cancelled(self.eval(node))?,
+            };
+            let found = match key {
+                Ok(key) => self.select(object, key, optional || test),
+                Err(fault) => Err(fault),
+            };
+            let present = matches!(found, Ok(Some(_)));
+            if let Err(cancelled @ Fault::Cancelled(_)) = found {
+                return Err(cancelled);
+            }
+            if !optional || present {
+                self.charge(1)?;
+            }
+            let found = found?;
+            object = match (found, optional, test) {
+                (None, true, _) => return Ok(Value::Optional(None)),
+                (found, false, true) => Value::Bool(found.is_some()),
+                (Some(value), ..) => value,
+                (None, false, false) => return self.error("no such key"),
+            };
+        }
+        Ok(if optional { self.shared.context.some(object) } else { object })
+    }
+
+    /// Selects from a value. Absent keys are `None` if presence is asked, and errors otherwise.
+    fn select(
+        &mut self,
+        object: Value<'a>,
+        key: Value<'a>,
+        presence: bool,
+    ) -> Result<Option<Value<'a>>, Fault<'a>> {
+        if let (Value::Variables, Value::String(name)) = (object, key) {
+            return match self.shared.activation.variable(name) {
+                Some(outcome) => outcome.map(Some),
+                None if presence => Ok(None),
+                None => self.shared.context.error(&format!("no such key: {name}")),
+            };
+        }
+        select::select(&self.shared.context, object, key, presence)
+    }
+}
