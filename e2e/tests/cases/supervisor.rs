@@ -199,13 +199,18 @@ impl Victim {
         self.process.wait(CLEAN_WITHIN)?.context("the victim does not end")
     }
 
-    /// Kills its supervisor and the process that would clean up after the supervisor.
+    /// Kills its supervisor and the process that would clean up after the supervisor, and waits until all processes have
+    /// ended: until then they hold the lock of the journal, and the run counts as alive.
     fn kill_all_at_once(&self) -> Result<()> {
         let supervisor = self.supervisor()?;
         self.process.signal(Signal::STOP)?;
         supervisor.signal(Signal::KILL);
         self.process.signal(Signal::KILL)?;
-        self.end().map(drop)
+        self.end()?;
+        eventually("the killed processes to end", CLEAN_WITHIN, || {
+            let left = (supervisor.is_alive(), self.processes());
+            Ok(if left == (false, Vec::new()) { Poll::Ready(()) } else { Poll::Pending(format!("{left:?}")) })
+        })
     }
 
     fn supervisor(&self) -> Result<Identity> {
