@@ -3,6 +3,7 @@
 mod annotate;
 mod args;
 mod certs;
+mod check;
 mod cli;
 mod config_command;
 mod connect;
