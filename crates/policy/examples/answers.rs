@@ -31,6 +31,7 @@ fn answer(source: &str, release: Release, variables: &str) -> serde_json::Value 
         params: Some(variable("params")),
         request: variable("request"),
         namespace_object: Some(variable("namespaceObject")),
+        ..Variables::default()
     };
     let of = expression.output_type();
     let allow = |_: &Check| Some(Decision { allowed: true, reason: "because".to_owned(), error: None });

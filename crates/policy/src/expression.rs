@@ -14,6 +14,9 @@ use crate::value::{Arena, Authorizer, GroupCheck, Opaque, ResourceCheck, Value};
 /// Cost that one expression can have.
 pub const EXPRESSION_LIMIT: u64 = 1_000_000;
 
+/// Name of the caller in [`Need::Variable`].
+pub const USER: &str = "request.userInfo";
+
 /// The functions of a release. They are built once.
 pub(crate) fn library(release: Release) -> Arc<Library> {
     static LIBRARIES: Mutex<Option<HashMap<Release, Arc<Library>>>> = Mutex::new(None);
@@ -54,6 +57,8 @@ pub struct Variables<'a> {
     pub params: Option<Value<'a>>,
     /// `request`
     pub request: Value<'a>,
+    /// Whether `request.userInfo` is unknown.
+    pub user_is_unknown: bool,
     /// `namespaceObject`
     pub namespace_object: Option<Value<'a>>,
 }

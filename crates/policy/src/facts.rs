@@ -41,6 +41,8 @@ pub enum Lookup {
     Params(ParamQuery),
     /// An authorization check.
     Check(Check),
+    /// The caller of the request.
+    User,
     /// The object in another version, which a policy with `matchPolicy: Equivalent` names. This can't be answered.
     Conversion {
         /// The policy.

@@ -41,6 +41,33 @@ impl Path {
         path
     }
 
+    /// The longest path that this path and another one start with.
+    pub(crate) fn common(&self, other: &Path) -> Path {
+        let equal = self.steps.iter().zip(&other.steps).take_while(|(left, right)| left == right);
+        Path { steps: equal.map(|(step, _)| step.clone()).collect() }
+    }
+
+    /// The first step, if it is a field.
+    pub(crate) fn first_field(&self) -> Option<&str> {
+        match self.steps.first()? {
+            Step::Field(name) => Some(name),
+            Step::Index(_) => None,
+        }
+    }
+
+    /// Whether this is the path of the whole document.
+    pub fn is_empty(&self) -> bool {
+        self.steps.is_empty()
+    }
+
+    /// The path without its last step.
+    #[must_use]
+    pub fn parent(&self) -> Self {
+        let mut path = self.clone();
+        path.steps.pop();
+        path
+    }
+
     /// The steps from the top.
     pub fn steps(&self) -> &[Step] {
         &self.steps

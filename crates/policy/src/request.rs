@@ -19,6 +19,8 @@ pub struct Request<'a> {
     pub namespace: &'a str,
     /// The caller.
     pub user: User<'a>,
+    /// Whether the caller is unknown. An expression that reads `request.userInfo` is then unknown.
+    pub user_is_unknown: bool,
     /// Whether the request is a dry run.
     pub dry_run: bool,
     /// The options of the operation, or null.

@@ -3,19 +3,16 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use crate::cel::outcome::Context;
-use crate::expression::{Need, Variables};
 use crate::facts::{Facts, Lookup};
 use crate::field::{FieldError, Path};
 use crate::release::Release;
-use crate::request::{Request, namespace_object};
-use crate::value::{Arena, Value, read_json};
+use crate::request::Request;
+use crate::value::{Arena, Value};
 use crate::vap::compiled::CompiledPolicy;
-use crate::vap::decision::{Annotations, Decisions, Denial, Evaluated, Failure, Warning, failure_annotation};
-use crate::vap::evaluate::{Annotation, Input, Report, Verdict, evaluate};
-use crate::vap::matching::{Matching, is_judged, matches, not_found};
-use crate::vap::model::{Binding, Policy};
-use crate::vap::params::{Params, collect};
+use crate::vap::decision::Decisions;
+use crate::vap::matching::is_judged;
+use crate::vap::model::{Binding, Policy, Validation};
+use crate::vap::run::{Hook, Run};
 use crate::vap::{admit, read};
 
 /// Collects documents.
@@ -165,12 +162,6 @@ impl Builder {
     }
 }
 
-/// A policy with its bindings.
-struct Hook {
-    policy: Arc<CompiledPolicy>,
-    bindings: Vec<Binding>,
-}
-
 /// Compiled policies with their bindings.
 pub struct PolicySet {
     server: u8,
@@ -190,6 +181,28 @@ pub enum Outcome {
     Needs(Vec<Lookup>),
     /// The caller asked to stop.
     Interrupted,
+}
+
+/// The decisions on a request as far as facts are known.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Evaluation {
+    /// The decisions that are certain.
+    pub decisions: Decisions,
+    /// Facts that are missing.
+    pub missing: Vec<Missing>,
+    /// Whether the caller stopped the evaluation.
+    pub interrupted: bool,
+}
+
+/// A fact that a policy needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Missing {
+    /// The policy.
+    pub policy: String,
+    /// The binding; absent if the policy itself needs the fact.
+    pub binding: Option<String>,
+    /// The fact.
+    pub lookup: Lookup,
 }
 
 impl PolicySet {
@@ -224,6 +237,13 @@ impl PolicySet {
         self.hooks.is_empty()
     }
 
+    /// A validation of a policy, and the field that it is about.
+    pub fn validation(&self, policy: &str, index: usize) -> Option<(&Validation, Option<&Path>)> {
+        let hook = self.hooks.iter().find(|hook| hook.policy.policy.name == policy)?;
+        let compiled = hook.policy.validations.get(index)?;
+        Some((&compiled.validation, compiled.subject.as_ref()))
+    }
+
     /// Evaluates all policies that match a request. `keep_going` is asked every few thousand cost units.
     pub fn evaluate<'a>(
         &'a self,
@@ -232,268 +252,39 @@ impl PolicySet {
         arena: &'a Arena,
         keep_going: &dyn Fn() -> bool,
     ) -> Outcome {
-        let mut run = Run { request, facts, arena, keep_going, variable: None, found: Found::default() };
+        let evaluation = self.evaluate_partly(request, facts, arena, keep_going);
+        if evaluation.interrupted {
+            return Outcome::Interrupted;
+        }
+        let mut needs: Vec<Lookup> = Vec::new();
+        for missing in evaluation.missing {
+            if !needs.contains(&missing.lookup) {
+                needs.push(missing.lookup);
+            }
+        }
+        if needs.is_empty() { Outcome::Decided(evaluation.decisions) } else { Outcome::Needs(needs) }
+    }
+
+    /// Evaluates all policies that match a request. If facts are missing, the decisions that do not depend on them are returned.
+    pub fn evaluate_partly<'a>(
+        &'a self,
+        request: &Request<'a>,
+        facts: &'a Facts,
+        arena: &'a Arena,
+        keep_going: &dyn Fn() -> bool,
+    ) -> Evaluation {
+        let mut run = Run::new(request, facts, arena, keep_going);
         if is_judged(request) {
             let named = self.index.get(request.resource.name).map(Vec::as_slice).unwrap_or_default();
             let mut positions: Vec<usize> = named.iter().chain(&self.anywhere).copied().collect();
             positions.sort_unstable();
             for hook in positions.into_iter().filter_map(|position| self.hooks.get(position)) {
                 run.hook(hook);
-                if run.found.interrupted {
-                    return Outcome::Interrupted;
+                if run.is_interrupted() {
+                    break;
                 }
             }
         }
-        let mut found = run.found;
-        if !found.needs.is_empty() {
-            return Outcome::Needs(found.needs);
-        }
-        found.decisions.audit_annotations.extend(failure_annotation(&found.failures, self.server));
-        Outcome::Decided(found.decisions)
-    }
-}
-
-#[derive(Default)]
-struct Found {
-    decisions: Decisions,
-    failures: Vec<Failure>,
-    needs: Vec<Lookup>,
-    interrupted: bool,
-}
-
-impl Found {
-    fn need(&mut self, lookup: Lookup) {
-        if !self.needs.contains(&lookup) {
-            self.needs.push(lookup);
-        }
-    }
-}
-
-struct Run<'a, 'r> {
-    request: &'r Request<'a>,
-    facts: &'a Facts,
-    arena: &'a Arena,
-    keep_going: &'r dyn Fn() -> bool,
-    /// The variable `request`, built when the first policy matches.
-    variable: Option<Value<'a>>,
-    found: Found,
-}
-
-impl<'a> Run<'a, '_> {
-    fn config_error(&mut self, policy: &CompiledPolicy, binding: Option<&Binding>, error: &str) {
-        if policy.policy.failure_policy == "Ignore" {
-            return;
-        }
-        let what = if binding.is_some() { "binding" } else { "policy" };
-        self.found.decisions.denials.push(Denial {
-            policy: policy.policy.name.clone(),
-            binding: binding.map(|binding| binding.name.clone()),
-            validation: None,
-            error: true,
-            message: format!("failed to configure {what}: {error}"),
-            reason: "Invalid".to_owned(),
-        });
-    }
-
-    /// Whether to go on with a policy or binding. Missing facts are recorded, and evaluation goes on to find more of them.
-    fn goes_on(&mut self, matching: Matching, policy: &CompiledPolicy, binding: Option<&Binding>) -> bool {
-        match matching {
-            Matching::Yes => true,
-            Matching::No => false,
-            Matching::Unknown(lookup) => {
-                self.found.need(lookup);
-                true
-            }
-            Matching::Error(error) => {
-                self.config_error(policy, binding, &error);
-                false
-            }
-        }
-    }
-
-    fn hook(&mut self, hook: &'a Hook) {
-        // The API server does not look at policies without bindings.
-        if hook.bindings.is_empty() {
-            return;
-        }
-        let policy = &*hook.policy;
-        let name = policy.policy.name.as_str();
-        if let Some(constraints) = &policy.policy.match_constraints {
-            let matching = matches(constraints, self.request, self.facts, name, self.arena);
-            if !self.goes_on(matching, policy, None) {
-                return;
-            }
-        }
-        if let Some(kind) = &policy.policy.param_kind {
-            match self.facts.param_kinds.get(kind) {
-                None => self.found.need(Lookup::ParamKind(kind.clone())),
-                Some(None) => {
-                    let error =
-                        format!("failed to find resource referenced by paramKind: '{}'", kind.display());
-                    self.config_error(policy, None, &error);
-                    return;
-                }
-                Some(Some(_)) => {}
-            }
-        }
-        let mut annotations = Annotations::default();
-        for binding in &hook.bindings {
-            if let Some(resources) = &binding.match_resources {
-                let matching = matches(resources, self.request, self.facts, name, self.arena);
-                if !self.goes_on(matching, policy, Some(binding)) {
-                    continue;
-                }
-            }
-            self.binding(policy, binding, &mut annotations);
-            if self.found.interrupted {
-                return;
-            }
-        }
-        self.found.decisions.audit_annotations.extend(annotations.publish(name));
-    }
-
-    fn binding(&mut self, policy: &'a CompiledPolicy, binding: &Binding, annotations: &mut Annotations) {
-        let kind = policy.policy.param_kind.as_ref();
-        let params = match collect(kind, binding.param_ref.as_ref(), self.request, self.facts, self.arena) {
-            Params::None => vec![Some(Value::Null)],
-            Params::Each(values) => values.into_iter().map(Some).collect(),
-            Params::Unknown(lookup) => {
-                self.found.need(lookup);
-                vec![None]
-            }
-            Params::Error(error) => {
-                self.config_error(policy, Some(binding), &error);
-                return;
-            }
-        };
-        let Some(namespace) = self.namespace(policy, binding) else { return };
-        let arena = self.arena;
-        let request = self.request;
-        let variable = *self.variable.get_or_insert_with(|| request.variable(arena));
-        for param in params {
-            let variables = Variables {
-                object: self.request.object,
-                old_object: self.request.old_object,
-                params: param,
-                request: variable,
-                namespace_object: namespace,
-            };
-            let context = Context { arena, answers: self.facts };
-            let namespace_null = matches!(namespace, Some(Value::Null));
-            let report =
-                evaluate(policy, Input { context, keep_going: self.keep_going, variables, namespace_null });
-            self.record(policy, binding, report, annotations);
-        }
-    }
-
-    /// The value of `namespaceObject`: null, known, or unknown. The result is absent if the API server refuses the request.
-    #[allow(clippy::option_option)] // the outer option ends the evaluation of the binding
-    fn namespace(&mut self, policy: &CompiledPolicy, binding: &Binding) -> Option<Option<Value<'a>>> {
-        if self.request.namespace.is_empty() || self.request.is_namespace() {
-            return Some(Some(Value::Null));
-        }
-        match self.facts.namespaces.get(self.request.namespace) {
-            None => Some(None),
-            Some(Some(text)) => match read_json(text, self.arena) {
-                Ok(namespace) => Some(Some(namespace_object(namespace, self.arena))),
-                Err(error) => {
-                    self.config_error(policy, Some(binding), &error.to_string());
-                    None
-                }
-            },
-            Some(None) => {
-                self.config_error(policy, Some(binding), &not_found(self.request.namespace));
-                None
-            }
-        }
-    }
-
-    fn record(
-        &mut self,
-        policy: &CompiledPolicy,
-        binding: &Binding,
-        report: Report,
-        annotations: &mut Annotations,
-    ) {
-        self.found.interrupted |= report.interrupted;
-        for need in report.needs {
-            match need {
-                Need::Check(check) => self.found.need(Lookup::Check(check)),
-                // Parameters were recorded when they were collected.
-                Need::Variable(name) if name == "params" => {}
-                Need::Variable(_) => self.found.need(Lookup::Namespace(self.request.namespace.to_owned())),
-            }
-        }
-        let (policy_name, binding_name) = (&policy.policy.name, &binding.name);
-        self.found.decisions.evaluated.push(Evaluated {
-            policy: policy_name.clone(),
-            binding: binding_name.clone(),
-            skipped: report.skipped,
-        });
-        let validations = policy.validations.len();
-        let replaced = report.decisions.len() != validations;
-        for (index, verdict) in report.decisions.into_iter().enumerate() {
-            let (error, message, reason) = match verdict {
-                Verdict::Admit => continue,
-                Verdict::Deny { message, reason } => (false, message, reason),
-                Verdict::Error(_) if policy.policy.failure_policy == "Ignore" => continue,
-                Verdict::Error(message) => (true, message, "Invalid".to_owned()),
-            };
-            let validation = (!replaced).then_some(index);
-            self.deny(binding, policy_name, index, validation, error, &message, &reason);
-        }
-        for annotation in report.annotations {
-            match annotation {
-                Annotation::Publish { key, value } => annotations.add(&key, &value),
-                Annotation::Error(message) => self.found.decisions.denials.push(Denial {
-                    policy: policy_name.clone(),
-                    binding: Some(binding_name.clone()),
-                    validation: None,
-                    error: true,
-                    message,
-                    reason: "Invalid".to_owned(),
-                }),
-            }
-        }
-    }
-
-    /// Applies the actions of a binding to a failure.
-    #[allow(clippy::too_many_arguments)] // the parts of one failure
-    fn deny(
-        &mut self,
-        binding: &Binding,
-        policy: &str,
-        index: usize,
-        validation: Option<usize>,
-        error: bool,
-        message: &str,
-        reason: &str,
-    ) {
-        for action in &binding.validation_actions {
-            let message = message.to_owned();
-            match action.as_str() {
-                "Deny" => self.found.decisions.denials.push(Denial {
-                    policy: policy.to_owned(),
-                    binding: Some(binding.name.clone()),
-                    validation,
-                    error,
-                    message,
-                    reason: reason.to_owned(),
-                }),
-                "Warn" => self.found.decisions.warnings.push(Warning {
-                    policy: policy.to_owned(),
-                    binding: binding.name.clone(),
-                    validation,
-                    message,
-                }),
-                _ => self.found.failures.push(Failure {
-                    policy: policy.to_owned(),
-                    binding: binding.name.clone(),
-                    index,
-                    message,
-                    actions: binding.validation_actions.clone(),
-                }),
-            }
-        }
+        run.finish(self.server)
     }
 }

@@ -86,6 +86,7 @@ fn answer(case: &Json, lookup: &Lookup, facts: &mut Facts) {
             facts.decisions.insert(check.clone(), Decision { allowed, reason: reason.to_owned(), error });
         }
         Lookup::Conversion { .. } => panic!("no case needs conversion"),
+        Lookup::User => panic!("the user is known"),
     }
 }
 
@@ -119,6 +120,7 @@ fn evaluate(case: &Json, set: &PolicySet) -> Json {
                 options: parse(&input["options"]),
                 object: parse(&input["object"]),
                 old_object: parse(&input["oldObject"]),
+                ..Request::default()
             };
             match set.evaluate(&request, &facts, &arena, &|| true) {
                 Outcome::Decided(decisions) => {

@@ -50,6 +50,7 @@ fn answer(source: &str, release: Release, variables: &str) -> Answer {
         params: Some(variable("params")),
         request: variable("request"),
         namespace_object: Some(variable("namespaceObject")),
+        ..Variables::default()
     };
     let of = expression.output_type();
     let allow = |_: &policy::expression::Check| {

@@ -93,26 +93,36 @@ impl Expr {
 
     /// Calls `visit` for every node, parents first.
     pub(crate) fn walk<'e>(&'e self, visit: &mut dyn FnMut(&'e Expr)) {
-        visit(self);
+        self.walk_while(&mut |expr| {
+            visit(expr);
+            true
+        });
+    }
+
+    /// Calls `visit` for nodes, parents first. If it returns false, the node's children are left out.
+    pub(crate) fn walk_while<'e>(&'e self, visit: &mut dyn FnMut(&'e Expr) -> bool) {
+        if !visit(self) {
+            return;
+        }
         match &self.kind {
             Kind::Unspecified | Kind::Literal(_) | Kind::Ident(_) => {}
-            Kind::Select { operand, .. } => operand.walk(visit),
+            Kind::Select { operand, .. } => operand.walk_while(visit),
             Kind::Call { target, args, .. } => {
                 if let Some(target) = target {
-                    target.walk(visit);
+                    target.walk_while(visit);
                 }
                 for arg in args {
-                    arg.walk(visit);
+                    arg.walk_while(visit);
                 }
             }
-            Kind::List { elements, .. } => elements.iter().for_each(|element| element.walk(visit)),
+            Kind::List { elements, .. } => elements.iter().for_each(|element| element.walk_while(visit)),
             Kind::Map(entries) => {
                 for entry in entries {
-                    entry.key.walk(visit);
-                    entry.value.walk(visit);
+                    entry.key.walk_while(visit);
+                    entry.value.walk_while(visit);
                 }
             }
-            Kind::Struct { fields, .. } => fields.iter().for_each(|field| field.value.walk(visit)),
+            Kind::Struct { fields, .. } => fields.iter().for_each(|field| field.value.walk_while(visit)),
             Kind::Comprehension(comprehension) => {
                 for child in [
                     &comprehension.range,
@@ -121,7 +131,7 @@ impl Expr {
                     &comprehension.step,
                     &comprehension.result,
                 ] {
-                    child.walk(visit);
+                    child.walk_while(visit);
                 }
             }
         }

@@ -1,10 +1,21 @@
 //! Evaluation of variables and selections, with their cost.
 
+use super::constant::Constant;
 use super::eval::{Evaluator, Slot, cancelled};
-use super::outcome::{Fault, Outcome, no_such_overload};
+use super::outcome::{Fault, Outcome, Query, Unknown, no_such_overload};
 use super::plan::{Attribute, Base, Key, Node};
 use super::select;
+use crate::expression::USER;
 use crate::value::Value;
+
+/// Whether an attribute reads the caller of the request, or the whole request.
+fn reads_user(root: &str, attribute: &Attribute) -> bool {
+    root == "request"
+        && match attribute.qualifiers.first().map(|qualifier| &qualifier.key) {
+            Some(Key::Constant(Constant::String(field))) => field == "userInfo",
+            _ => true,
+        }
+}
 
 impl<'a> Evaluator<'a, '_> {
     /// An attribute as a step: the variable costs 1, unless only presence is asked or a condition chooses it.
@@ -29,6 +40,9 @@ impl<'a> Evaluator<'a, '_> {
     fn resolve(&mut self, attribute: &'a Attribute) -> Outcome<'a> {
         let base = match &attribute.base {
             Base::Local(slot) => self.local(*slot)?,
+            Base::Root(name) if reads_user(name, attribute) && self.shared.activation.user_is_unknown() => {
+                return Err(Fault::Unknown(self.unknown_user()));
+            }
             Base::Root(name) => match self.shared.activation.root(name) {
                 Some(outcome) => outcome?,
                 None => return self.error(&format!("no such attribute(s): {name}")),
@@ -44,6 +58,10 @@ impl<'a> Evaluator<'a, '_> {
             }
         };
         self.qualify(base, attribute)
+    }
+
+    fn unknown_user(&self) -> &'a Unknown<'a> {
+        self.shared.context.arena.store(Unknown { query: Query::Variable(USER), next: None })
     }
 
     fn branch(&mut self, node: &'a Node) -> Outcome<'a> {

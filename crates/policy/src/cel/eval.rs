@@ -27,6 +27,10 @@ pub(crate) trait Activation<'a> {
     fn root(&self, name: &str) -> Option<Outcome<'a>>;
     /// The value of a field of `variables`, evaluated when it is first used. Its cost is counted by the activation.
     fn variable(&self, name: &str) -> Option<Outcome<'a>>;
+    /// Whether the caller of the request is unknown.
+    fn user_is_unknown(&self) -> bool {
+        false
+    }
 }
 
 /// State that the expressions of one evaluation share.

@@ -17,6 +17,7 @@ pub(crate) mod parse;
 pub(crate) mod plan;
 pub(crate) mod program;
 pub(crate) mod re2;
+pub(crate) mod reads;
 mod recover;
 pub(crate) mod select;
 pub(crate) mod token;

@@ -5,6 +5,7 @@ use super::error::Problems;
 use super::eval::{self, Shared};
 use super::outcome::Outcome;
 use super::plan::{self, Node};
+use super::reads::{Reads, reads};
 use super::types::Type;
 use super::{check, literals, parse};
 
@@ -13,6 +14,7 @@ pub(crate) struct Program {
     node: Node,
     slots: usize,
     pub(crate) output: Type,
+    pub(crate) reads: Reads,
 }
 
 /// Why an expression is refused.
@@ -96,7 +98,7 @@ impl Program {
             return Err(CompileError::Output(message));
         }
         let (node, slots) = plan::plan(&expr, &checked, environment).map_err(CompileError::Instantiation)?;
-        Ok(Self { node, slots, output })
+        Ok(Self { node, slots, output, reads: reads(&expr) })
     }
 
     fn check(

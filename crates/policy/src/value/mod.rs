@@ -9,6 +9,7 @@ mod map;
 pub(crate) mod number;
 mod opaque;
 mod read;
+mod write;
 
 use std::cmp::Ordering;
 
@@ -16,6 +17,7 @@ pub(crate) use compare::{NotANumber, compare, equal};
 pub(crate) use map::{Entries, order as key_order};
 pub use opaque::{Authorizer, Cidr, GroupCheck, Opaque, PathCheck, ResourceCheck};
 pub use read::{ReadError, read_json};
+pub use write::write_json;
 
 /// Memory for the values of one evaluation. Reset it between documents.
 #[derive(Default)]
@@ -37,6 +39,15 @@ impl Arena {
     /// Copies text into the arena.
     pub fn text(&self, text: &str) -> &str {
         self.bump.alloc_str(text)
+    }
+
+    /// Creates an object; of entries with equal keys the last one stays.
+    pub fn object<'a>(&'a self, entries: &[(&'a str, Value<'a>)]) -> Value<'a> {
+        let mut entries = entries.to_vec();
+        entries.reverse();
+        entries.sort_by(|left, right| left.0.cmp(right.0));
+        entries.dedup_by(|later, earlier| later.0 == earlier.0);
+        Value::Object(self.slice(&entries))
     }
 
     pub(crate) fn bytes(&self, bytes: &[u8]) -> &[u8] {

@@ -1,12 +1,15 @@
 //! The expressions of a policy, compiled as the API server compiles them.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::model::{Policy, Validation};
 use crate::cel::environment::{Environment, Optional, VARIABLES_TYPE};
 use crate::cel::program::{Accepted, CompileError, Program};
+use crate::cel::reads::Reads;
 use crate::cel::types::Type;
 use crate::expression::library;
+use crate::field::Path;
 use crate::release::Release;
 
 /// Type of validations and match conditions.
@@ -66,6 +69,30 @@ impl Compiled {
     }
 }
 
+/// The fields of the object that variables read.
+#[derive(Default)]
+struct Subjects {
+    by_variable: HashMap<String, Path>,
+}
+
+impl Subjects {
+    fn add(&mut self, variable: &str, program: &Result<Program, CompileError>) {
+        if let Some(path) = self.of(program) {
+            self.by_variable.insert(variable.to_owned(), path);
+        }
+    }
+
+    /// The part of the object that an expression reads, with the variables before it.
+    fn of(&self, program: &Result<Program, CompileError>) -> Option<Path> {
+        let mut reads: Reads = program.as_ref().ok()?.reads.clone();
+        for path in std::mem::take(&mut reads.variables).iter().filter_map(|name| self.by_variable.get(name))
+        {
+            reads.add(path);
+        }
+        reads.object
+    }
+}
+
 /// A policy with its programs.
 pub(crate) struct CompiledPolicy {
     pub(crate) policy: Policy,
@@ -80,17 +107,21 @@ pub(crate) struct CompiledValidation {
     pub(crate) validation: Validation,
     pub(crate) expression: Compiled,
     pub(crate) message: Option<Compiled>,
+    /// The part of the object that all read fields are in.
+    pub(crate) subject: Option<Path>,
 }
 
 impl CompiledPolicy {
     /// Compiles a stored policy for evaluation on a server.
     pub(crate) fn new(policy: Policy, server: u8) -> Arc<Self> {
         let mut compiler = Compiler::new(Release::for_stored(server), policy.param_kind.is_some(), true);
+        let mut subjects = Subjects::default();
         let variables = policy
             .variables
             .iter()
             .map(|variable| {
                 let program = compiler.variable(&variable.name, &variable.expression);
+                subjects.add(&variable.name, &program);
                 (variable.name.clone(), Compiled::new(&variable.expression, program))
             })
             .collect();
@@ -100,13 +131,17 @@ impl CompiledPolicy {
         let validations = policy
             .validations
             .iter()
-            .map(|validation| CompiledValidation {
-                validation: validation.clone(),
-                expression: compile(&validation.expression, BOOL),
-                message: (!validation.message_expression.is_empty()).then(|| {
-                    let source = &validation.message_expression;
-                    Compiled::new(source, compiler.compile_message(source))
-                }),
+            .map(|validation| {
+                let program = compiler.compile(&validation.expression, BOOL);
+                CompiledValidation {
+                    validation: validation.clone(),
+                    subject: subjects.of(&program).filter(|path| !path.is_empty()),
+                    expression: Compiled::new(&validation.expression, program),
+                    message: (!validation.message_expression.is_empty()).then(|| {
+                        let source = &validation.message_expression;
+                        Compiled::new(source, compiler.compile_message(source))
+                    }),
+                }
             })
             .collect();
         let audit_annotations = policy

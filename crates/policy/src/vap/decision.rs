@@ -18,6 +18,8 @@ pub struct Decisions {
     pub denials: Vec<Denial>,
     /// Warnings for the caller.
     pub warnings: Vec<Warning>,
+    /// Failed validations for the audit log. The audit annotations contain the first of them, or from 1.37 on the first 50.
+    pub failures: Vec<Failure>,
     /// Audit annotations: key and value.
     pub audit_annotations: Vec<(String, String)>,
     /// Pairs of policy and binding that matched, with the outcome of the match conditions.
@@ -118,12 +120,20 @@ impl Decisions {
 }
 
 /// A failed validation for the audit log.
-pub(crate) struct Failure {
-    pub(crate) policy: String,
-    pub(crate) binding: String,
-    pub(crate) index: usize,
-    pub(crate) message: String,
-    pub(crate) actions: Vec<String>,
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// The policy.
+    pub policy: String,
+    /// The binding.
+    pub binding: String,
+    /// Index of the decision, as the audit annotation has it.
+    pub index: usize,
+    /// Index of the validation, if one failed.
+    pub validation: Option<usize>,
+    /// The message without the names of policy and binding.
+    pub message: String,
+    /// The actions of the binding.
+    pub actions: Vec<String>,
 }
 
 /// The audit annotation of failed validations. Up to 1.36 only the first failure survives.

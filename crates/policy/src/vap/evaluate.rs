@@ -28,6 +28,8 @@ pub(crate) struct Report {
     pub(crate) decisions: Vec<Verdict>,
     pub(crate) annotations: Vec<Annotation>,
     pub(crate) needs: Vec<Need>,
+    /// Facts that decide whether the match conditions exclude the request.
+    pub(crate) condition_needs: Vec<Need>,
     pub(crate) interrupted: bool,
 }
 
@@ -113,7 +115,7 @@ fn match_conditions<'a>(policy: &'a CompiledPolicy, input: Input<'a, '_>, report
     for outcome in outcomes {
         match outcome {
             Evaluation::Error(message) if !errors.contains(&message) => errors.push(message),
-            Evaluation::Unknown(unknown) => report.needs.extend(needs(unknown)),
+            Evaluation::Unknown(unknown) => report.condition_needs.extend(needs(unknown)),
             _ => {}
         }
     }
@@ -317,6 +319,10 @@ impl<'a> Activation<'a> for Variables<'_, 'a, '_> {
             return Some(Ok(Value::Null));
         }
         Roots { variables: input.variables, arena: input.context.arena }.root(name)
+    }
+
+    fn user_is_unknown(&self) -> bool {
+        self.group.input.variables.user_is_unknown
     }
 
     /// Evaluates a variable when it is first used. Later expressions of the group use its value again.

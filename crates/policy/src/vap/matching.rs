@@ -95,7 +95,11 @@ fn namespace(resources: &MatchResources, request: &Request<'_>, facts: &Facts, a
         return verdict(request.object);
     }
     match facts.namespaces.get(request.namespace) {
-        None => Matching::Unknown(Lookup::Namespace(request.namespace.to_owned())),
+        None => match selector.matches_name(request.namespace) {
+            Some(true) => Matching::Yes,
+            Some(false) => Matching::No,
+            None => Matching::Unknown(Lookup::Namespace(request.namespace.to_owned())),
+        },
         Some(None) => Matching::Error(not_found(request.namespace)),
         Some(Some(text)) => match read_json(arena.text(text), arena) {
             Ok(namespace) => verdict(namespace),

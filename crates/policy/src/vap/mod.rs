@@ -8,4 +8,5 @@ pub(crate) mod matching;
 pub mod model;
 pub(crate) mod params;
 pub(crate) mod read;
+pub(crate) mod run;
 pub mod selector;

@@ -4,6 +4,9 @@ use crate::cel::library::formats;
 use crate::field::{FieldError, Path};
 use crate::value::Value;
 
+/// Label that every Namespace has: its name.
+const NAME_LABEL: &str = "kubernetes.io/metadata.name";
+
 /// A label selector. Without requirements it matches everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selector {
@@ -46,6 +49,19 @@ impl Selector {
                     _ => false,
                 }
             })
+    }
+
+    /// Whether a Namespace matches of which only the name is known. The API server sets the name as a label.
+    pub(crate) fn matches_name(&self, name: &str) -> Option<bool> {
+        let (own_labels, labels): (Vec<_>, Vec<_>) =
+            self.match_labels.iter().cloned().partition(|(key, _)| key == NAME_LABEL);
+        let (own_expressions, expressions): (Vec<_>, Vec<_>) =
+            self.match_expressions.iter().cloned().partition(|requirement| requirement.key == NAME_LABEL);
+        let own = Self { match_labels: own_labels, match_expressions: own_expressions };
+        if !own.matches(Some(Value::Object(&[(NAME_LABEL, Value::String(name))]))) {
+            return Some(false);
+        }
+        (labels.is_empty() && expressions.is_empty()).then_some(true)
     }
 
     /// The selector as the API server checks it.

@@ -1,0 +1,63 @@
+//! The fields of `object` that an expression reads, for positions in messages.
+
+use super::ast::{Expr, Kind, Literal};
+use crate::field::Path;
+
+/// The fields and variables that an expression reads.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Reads {
+    /// The longest path that all read fields of `object` have in common; absent if no field is read.
+    pub(crate) object: Option<Path>,
+    /// Names of the policy's variables.
+    pub(crate) variables: Vec<String>,
+}
+
+impl Reads {
+    /// Adds a field.
+    pub(crate) fn add(&mut self, path: &Path) {
+        self.object = Some(match &self.object {
+            Some(known) => known.common(path),
+            None => path.clone(),
+        });
+    }
+}
+
+/// Collects what an expression reads.
+pub(crate) fn reads(expr: &Expr) -> Reads {
+    let mut found = Reads::default();
+    expr.walk_while(&mut |expr| match selection(expr) {
+        Some(("object", path)) => {
+            found.add(&path);
+            false
+        }
+        Some(("variables", path)) => {
+            found.variables.extend(path.first_field().map(str::to_owned));
+            false
+        }
+        _ => true,
+    });
+    found
+}
+
+/// The variable and the path of a chain of selections with constant keys.
+fn selection(expr: &Expr) -> Option<(&str, Path)> {
+    match &expr.kind {
+        Kind::Ident(name) => Some((name, Path::default())),
+        Kind::Select { operand, field, .. } => {
+            let (root, path) = selection(operand)?;
+            Some((root, path.child(field)))
+        }
+        Kind::Call { function, target: None, args }
+            if matches!(function.as_str(), "_[_]" | "_[?_]" | "_?._") =>
+        {
+            let [operand, key] = args.as_slice() else { return None };
+            let (root, path) = selection(operand)?;
+            match &key.kind {
+                Kind::Literal(Literal::String(field)) => Some((root, path.child(field))),
+                Kind::Literal(Literal::Int(index)) => Some((root, path.index(usize::try_from(*index).ok()?))),
+                _ => None,
+            }
+        }
+        _ => None,
+    }
+}
