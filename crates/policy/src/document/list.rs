@@ -1,0 +1,41 @@
+//! Lists as `kubectl get -o yaml` prints them: each item is an object of its own.
+
+use super::{Document, Origin};
+use crate::value::{Arena, Value};
+
+/// Adds a document, or the items of a list, in order.
+pub(super) fn flatten<'a>(root: Document<'a>, arena: &'a Arena, documents: &mut Vec<Document<'a>>) {
+    let mut pending = vec![root];
+    while let Some(document) = pending.pop() {
+        let Some((kind, items)) = items(document.value) else {
+            documents.push(document);
+            continue;
+        };
+        for (index, item) in items.elements().enumerate().collect::<Vec<_>>().into_iter().rev() {
+            let value = with_kind(item, kind, document.value, arena);
+            let item = document.origin.item.child("items").index(index);
+            let origin = Origin { item, ..document.origin };
+            pending.push(Document { value, origin, ..document });
+        }
+    }
+}
+
+/// The kind and items of a list.
+fn items(value: Value<'_>) -> Option<(&str, Value<'_>)> {
+    let kind = value.field("kind")?.as_str()?.strip_suffix("List")?;
+    let items = value.field("items").filter(|items| matches!(items, Value::List(_) | Value::Null))?;
+    Some((kind, items))
+}
+
+/// Items of a typed list such as `PodList` have the kind of the list if they have none, as in `kubectl`.
+fn with_kind<'a>(item: Value<'a>, kind: &'a str, list: Value<'a>, arena: &'a Arena) -> Value<'a> {
+    let Value::Object(entries) = item else { return item };
+    if kind.is_empty() || item.field("kind").is_some() {
+        return item;
+    }
+    let mut entries: Vec<_> = entries.iter().copied().filter(|(key, _)| *key != "apiVersion").collect();
+    entries.push(("apiVersion", list.field("apiVersion").unwrap_or_default()));
+    entries.push(("kind", Value::String(kind)));
+    entries.sort_unstable_by(|left, right| left.0.cmp(right.0));
+    Value::Object(arena.slice(&entries))
+}

@@ -1,0 +1,300 @@
+//! Documents: YAML or JSON text to values, and back to the line and column of a field.
+//!
+//! The text is read as `kubectl` reads it (`sigs.k8s.io/yaml`, which is go-yaml 2): `yes` and `on` are booleans, `0644` is octal,
+//! timestamps are texts, keys become texts, and `<<` merges maps. Three things are refused that `kubectl` accepts or reports
+//! without a place: duplicate keys, `.nan` and `.inf`, and the tag `!!binary`.
+//!
+//! A value has no position. [`Document::place`] reads the text again, which costs time only if there is something to report.
+
+mod event;
+mod json_text;
+mod list;
+mod locate;
+mod scalar;
+mod tree;
+mod yaml;
+
+use std::borrow::Cow;
+use std::fmt;
+
+pub use event::Refusal;
+pub use scalar::Scalar;
+pub use tree::Builder;
+
+use crate::field::{Path, Step};
+use crate::value::{Arena, Value};
+use event::Fault;
+use tree::Tree;
+
+/// Longest text that is read, in bytes. An API server accepts 3 MiB per object; bundles of CRDs have up to 10 MiB.
+pub const MAX_TEXT: usize = 64 << 20;
+
+/// Levels of nesting that are read. Go reads 10,000, but no object that is judged comes near.
+pub const MAX_DEPTH: usize = 1_000;
+
+/// A position in a text. Lines and columns are counted from 1, and columns in code points.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    /// The line.
+    pub line: usize,
+    /// The column.
+    pub column: usize,
+}
+
+impl Place {
+    fn of(text: &str, offset: usize) -> Self {
+        let before = text.get(..offset).unwrap_or(text);
+        let start = before.rfind('\n').map_or(0, |newline| newline + 1);
+        let line = before.bytes().filter(|byte| *byte == b'\n').count() + 1;
+        let in_line = before.get(start..).unwrap_or_default();
+        Self { line, column: in_line.trim_start_matches(BOM).chars().count() + 1 }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}:{}", self.line, self.column)
+    }
+}
+
+/// A text that can't be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{place}: {message}")]
+pub struct SyntaxError {
+    /// The place of the problem.
+    pub place: Place,
+    /// The problem.
+    pub message: String,
+    /// The next step.
+    pub next: String,
+}
+
+/// An object of a text: a document, or an item of a `List`.
+#[derive(Clone, Debug)]
+pub struct Document<'a> {
+    value: Value<'a>,
+    text: &'a str,
+    origin: Origin,
+}
+
+impl<'a> Document<'a> {
+    /// The value.
+    pub fn value(&self) -> Value<'a> {
+        self.value
+    }
+
+    /// The object's origin, which stays usable without the arena.
+    pub fn origin(&self) -> Origin {
+        self.origin.clone()
+    }
+
+    /// The place of a field, as [`Origin::place`] finds it.
+    pub fn place(&self, path: &Path) -> Place {
+        self.origin.place(self.text, path)
+    }
+
+    /// The place of a field's value, as [`Origin::value_place`] finds it.
+    pub fn value_place(&self, path: &Path) -> Place {
+        self.origin.value_place(self.text, path)
+    }
+}
+
+/// The part of a text that contains an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Origin {
+    format: Format,
+    start: usize,
+    /// The path of the item in its document.
+    item: Path,
+}
+
+impl Origin {
+    /// The path of the object in its document: `items[2]` for an item of a `List`, otherwise empty.
+    pub fn item(&self) -> &Path {
+        &self.item
+    }
+
+    /// The origin of a value in this object, so that its fields have places too.
+    #[must_use]
+    pub fn within(&self, path: &Path) -> Self {
+        let item = path.steps().iter().fold(self.item.clone(), |item, step| match step {
+            Step::Field(name) => item.child(name),
+            Step::Index(index) => item.index(*index),
+        });
+        Self { item, ..*self }
+    }
+
+    /// The place of a field: its key, or the first character of a list element. A field that does not exist has the place of
+    /// the nearest parent that does. The empty path is the place of the object itself. `text` is the whole text.
+    pub fn place(&self, text: &str, path: &Path) -> Place {
+        Place::of(text, self.find(text, path).field)
+    }
+
+    /// The place of the first character of a field's value.
+    pub fn value_place(&self, text: &str, path: &Path) -> Place {
+        Place::of(text, self.find(text, path).value)
+    }
+
+    fn find(&self, text: &str, path: &Path) -> locate::Found {
+        let steps: Vec<&Step> = self.item.steps().iter().chain(path.steps()).collect();
+        match self.format {
+            Format::Yaml => locate::locate(yaml::Events::new(text, self.start), &steps),
+            Format::Json => locate::locate(json_text::Events::new(text, self.start), &steps),
+        }
+    }
+}
+
+/// The format of a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// Documents separated by `---`.
+    Yaml,
+    /// Values one after the other.
+    Json,
+}
+
+/// The documents of a text as a [`Builder`] builds them. Empty documents are absent, and lists stay lists.
+#[derive(Clone, Debug)]
+pub struct Stream<V> {
+    /// The format of the text.
+    pub format: Format,
+    /// The value and the byte range of each document. The range of a YAML document ends at an unspecified place before the next.
+    pub documents: Vec<(V, std::ops::Range<usize>)>,
+}
+
+/// Reads all objects of a text. The items of a `List` are objects of their own, and empty documents are skipped.
+pub fn read<'a>(text: &'a str, arena: &'a Arena) -> Result<Vec<Document<'a>>, SyntaxError> {
+    let mut builder = ArenaBuilder { arena, entries: Vec::new(), items: Vec::new() };
+    let stream = read_with(text, &mut builder)?;
+    let mut documents = Vec::with_capacity(stream.documents.len());
+    for (value, range) in stream.documents {
+        let origin = Origin { format: stream.format, start: range.start, item: Path::default() };
+        let root = Document { value, text, origin };
+        list::flatten(root, arena, &mut documents);
+    }
+    Ok(documents)
+}
+
+/// Reads all documents of a text with a builder of the caller.
+pub fn read_with<'t, B: Builder<'t>>(
+    text: &'t str,
+    builder: &mut B,
+) -> Result<Stream<B::Value>, SyntaxError> {
+    stream(text, builder).map_err(|fault| {
+        let earlier =
+            fault.earlier.map(|offset| format!(" (the first is in line {})", Place::of(text, offset).line));
+        SyntaxError {
+            place: Place::of(text, fault.offset),
+            message: format!("{}{}", fault.message, earlier.unwrap_or_default()),
+            next: fault.next.to_owned(),
+        }
+    })
+}
+
+const BOM: char = '\u{feff}';
+
+fn stream<'t, B: Builder<'t>>(text: &'t str, builder: &mut B) -> Result<Stream<B::Value>, Fault> {
+    if text.len() > MAX_TEXT {
+        return Err(Fault::refused(0, "the text is longer than 64 MiB", "split it into several files"));
+    }
+    let start = if text.starts_with(BOM) { BOM.len_utf8() } else { 0 };
+    let content = text.get(start..).unwrap_or_default();
+    let mut failed = None;
+    if content.trim_start().starts_with(['{', '[']) {
+        match tree::build(json_text::Events::new(text, start), builder) {
+            Ok(trees) => return Ok(Stream::new(Format::Json, text, trees)),
+            // As kubectl: a text that begins like JSON can be YAML in flow style.
+            Err(fault) if fault.is_syntax => failed = Some(fault),
+            Err(fault) => return Err(fault),
+        }
+    }
+    match (tree::build(yaml::Events::new(text, start), builder), failed) {
+        (Ok(trees), _) => Ok(Stream::new(Format::Yaml, text, trees)),
+        // The reader that understood more of the text has the better error.
+        (Err(fault), Some(json)) if fault.is_syntax && json.offset >= fault.offset => Err(json),
+        (Err(fault), _) => Err(fault),
+    }
+}
+
+impl<V> Stream<V> {
+    fn new(format: Format, text: &str, trees: Vec<Tree<V>>) -> Self {
+        let document = |tree: Tree<V>| {
+            let start = match format {
+                Format::Json => tree.start,
+                // The indentation of the first line belongs to the document.
+                Format::Yaml => {
+                    text.get(..tree.start).and_then(|before| before.rfind('\n')).map_or(0, |at| at + 1)
+                }
+            };
+            (tree.value, start..tree.end.max(start))
+        };
+        Self { format, documents: trees.into_iter().map(document).collect() }
+    }
+}
+
+/// Builds values in an arena.
+struct ArenaBuilder<'a> {
+    arena: &'a Arena,
+    entries: Vec<(&'a str, Value<'a>)>,
+    items: Vec<Value<'a>>,
+}
+
+impl<'a> ArenaBuilder<'a> {
+    fn text(&self, text: Cow<'a, str>) -> &'a str {
+        match text {
+            Cow::Borrowed(text) => text,
+            Cow::Owned(text) => self.arena.text(&text),
+        }
+    }
+}
+
+impl<'a> Builder<'a> for ArenaBuilder<'a> {
+    type Value = Value<'a>;
+
+    fn scalar(&mut self, scalar: Scalar<'a>) -> Result<Value<'a>, Refusal> {
+        Ok(match scalar {
+            Scalar::Null => Value::Null,
+            Scalar::Bool(value) => Value::Bool(value),
+            Scalar::Int(value) => Value::Int(value),
+            // The API server reads integers beyond 64 bits with sign as doubles.
+            Scalar::Uint(value) => Value::Double(value as f64),
+            Scalar::Float(value) | Scalar::Big(value, _) => Value::Double(value),
+            Scalar::Text(text) => Value::String(self.text(text)),
+        })
+    }
+
+    fn list(&mut self, items: impl Iterator<Item = Value<'a>>) -> Value<'a> {
+        self.items.clear();
+        self.items.extend(items);
+        Value::List(self.arena.values(&self.items))
+    }
+
+    fn map(&mut self, entries: impl Iterator<Item = (Cow<'a, str>, Value<'a>)>) -> Value<'a> {
+        let mut scratch = std::mem::take(&mut self.entries);
+        scratch.clear();
+        scratch.extend(entries.map(|(key, value)| (self.text(key), value)));
+        scratch.sort_unstable_by(|left, right| left.0.cmp(right.0));
+        let map = Value::Object(self.arena.slice(&scratch));
+        self.entries = scratch;
+        map
+    }
+
+    fn entries(&self, value: &Value<'a>) -> Option<Vec<(Cow<'a, str>, Value<'a>)>> {
+        match value {
+            Value::Object(entries) => {
+                Some(entries.iter().map(|(key, value)| (Cow::Borrowed(*key), *value)).collect())
+            }
+            _ => None,
+        }
+    }
+
+    fn elements(&self, value: &Value<'a>) -> Option<Vec<Value<'a>>> {
+        match value {
+            Value::List(items) => Some(items.to_vec()),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

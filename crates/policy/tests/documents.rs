@@ -1,0 +1,97 @@
+//! Documents are read as `kubectl` reads them: the answers in `data/documents/kubectl.jsonl` are those of its Go libraries.
+
+use policy::document::read;
+use policy::value::{Arena, Value};
+use serde_json::Value as Json;
+
+/// Texts that Durward refuses and `kubectl` reads. It also refuses duplicate keys, which the Go libraries refuse if asked.
+const STRICTER: [(&str, &str); 9] = [
+    ("a: 'x'# c\n", "the parser wants a space before a comment, as YAML does"),
+    ("a: !!binary aGVsbG8=\n", "surely a mistake: kubectl decodes the bytes into a text"),
+    ("1: a\n'1': b\n", "duplicate keys after the conversion, of which a random one counts in Go"),
+    ("yes: a\n'true': b\n", "as above"),
+    ("{\"a\":1,\"a\":2}", "duplicate keys in JSON"),
+    ("{\"a\":{\"b\":1,\"b\":1}}", "as above"),
+    ("{\"\\u0061\": 1, \"a\": 2}", "as above"),
+    (" a: 1\nb: 2\n", "kubectl ignores the second line"),
+    ("a: \u{feff}x\n", "the parser refuses a byte order mark within the text"),
+];
+
+/// Texts that only Durward reads.
+const MORE: [(&str, &str); 3] = [
+    ("a: \"a\\/b\"\n", "an escape of JSON, which is in YAML since 1.2"),
+    ("a: \"\\ud83d\\ude00\"\n", "as above"),
+    ("{\"a\": 1} # c", "YAML in flow style, which kubectl takes for JSON"),
+];
+
+fn text(value: Value<'_>, out: &mut String) {
+    match value {
+        Value::List(items) => {
+            out.push('[');
+            for (index, item) in items.iter().enumerate() {
+                out.push_str(if index > 0 { "," } else { "" });
+                text(*item, out);
+            }
+            out.push(']');
+        }
+        Value::Object(entries) => {
+            out.push('{');
+            for (index, (key, value)) in entries.iter().enumerate() {
+                out.push_str(if index > 0 { "," } else { "" });
+                out.push_str(&Json::from(*key).to_string());
+                out.push(':');
+                text(*value, out);
+            }
+            out.push('}');
+        }
+        Value::Double(number) => {
+            let number = format!("{number:?}");
+            let exponent = number.contains('e') && !number.contains("e-");
+            out.push_str(&if exponent { number.replace('e', "e+") } else { number });
+        }
+        Value::Int(number) => out.push_str(&number.to_string()),
+        Value::Bool(value) => out.push_str(&value.to_string()),
+        Value::String(value) => out.push_str(&Json::from(value).to_string()),
+        _ => out.push_str("null"),
+    }
+}
+
+#[test]
+fn reads_documents_as_kubectl_does() {
+    let cases = include_str!("data/documents/kubectl.jsonl");
+    let mut wrong = Vec::new();
+    for line in cases.lines() {
+        let case: Json = serde_json::from_str(line).unwrap();
+        let source = case["text"].as_str().unwrap();
+        let arena = Arena::new();
+        let ours = match read(source, &arena) {
+            Ok(documents) => {
+                let mut all = String::new();
+                for document in &documents {
+                    text(document.value(), &mut all);
+                }
+                all
+            }
+            Err(error) => format!("error: {error}"),
+        };
+        let theirs = match (case.get("error"), case.get("values").and_then(Json::as_array)) {
+            (Some(error), _) => format!("error: {error}"),
+            (None, values) => values.unwrap().iter().map(Json::to_string).collect(),
+        };
+        let is_in = |list: &[(&str, &str)]| list.iter().any(|(text, _)| *text == source);
+        let fails = |answer: &str| answer.starts_with("error: ");
+        let duplicate = case["strict"].as_str().is_some_and(|error| error.contains("already set"));
+        let merges = source.contains("<<");
+        let same = if is_in(&STRICTER) || duplicate && !merges {
+            fails(&ours) && !fails(&theirs)
+        } else if is_in(&MORE) {
+            !fails(&ours) && fails(&theirs)
+        } else {
+            ours == theirs || fails(&ours) && fails(&theirs)
+        };
+        if !same {
+            wrong.push(format!("{source:?}\n  go   {theirs} {}\n  ours {ours}", case["strict"]));
+        }
+    }
+    assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n"));
+}
