@@ -40,7 +40,7 @@ fn main() {
     for kind in GUARD_KINDS.iter().filter(|kind| kind.name() != "deletion") {
         let (configured, _, problems) =
             config::read("-", None, |section| kind.read(section, guards::NAMESPACE));
-        assert!(problems.is_empty(), "the defaults of {} are no configuration", kind.name());
+        assert!(problems.is_empty(), "the defaults of {} are not a configuration", kind.name());
         let guard = configured.build(&clients);
         let guard = guard.as_ref();
         println!("{}, a review of {} bytes", kind.name(), body.len());

@@ -69,7 +69,7 @@ impl Connection {
     pub(crate) fn answer(&mut self) -> Result<()> {
         let mut filled = 0;
         loop {
-            let free = self.answer.get_mut(filled..).ok_or("an answer past 64 KiB")?;
+            let free = self.answer.get_mut(filled..).ok_or("an answer over 64 KiB")?;
             let read = self.stream.read(free)?;
             if read == 0 {
                 return Err("the server closed the connection".into());

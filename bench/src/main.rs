@@ -37,10 +37,10 @@ fn main() -> ExitCode {
         (Some(part @ ("server" | "fleet" | "etcd")), None) => pinned(part),
         (Some("measure"), Some(part)) => measure(part),
         (Some("echo"), _) => echo::serve(),
-        (Some("look"), Some(order)) => fleet::client(order),
-        (Some("look-etcd"), Some(order)) => etcd::client(order),
+        (Some("fleet-client"), Some(order)) => fleet::client(order),
+        (Some("etcd-client"), Some(order)) => etcd::client(order),
         (Some(other), _) => {
-            Err(format!("{other:?} is none of: server, fleet, etcd, or nothing for all").into())
+            Err(format!("{other:?} is not one of server, fleet, etcd; no argument runs all").into())
         }
     };
     match done {

@@ -133,9 +133,9 @@ fn free_port() -> Result<SocketAddr> {
 }
 
 fn binary() -> Result<PathBuf> {
-    let beside = std::env::current_exe()?.with_file_name("durward");
-    if Path::exists(&beside) {
-        return Ok(beside);
+    let binary = std::env::current_exe()?.with_file_name("durward");
+    if Path::exists(&binary) {
+        return Ok(binary);
     }
-    Err(format!("{} does not exist: cargo build --release -p durward", beside.display()).into())
+    Err(format!("{} does not exist: cargo build --release -p durward", binary.display()).into())
 }

@@ -34,7 +34,7 @@ pub(crate) fn client(order: &str) -> Result<bool> {
             _ => one_by_one(&*guard, &mode, rounds).await.map(|took| (took, Vec::new())),
         }
     })?;
-    println!("{}", json!({"took": took, "gone": allowed, "peak": kernel::peak("self")?}));
+    println!("{}", json!({"took": took, "allowed": allowed, "peak": kernel::peak("self")?}));
     Ok(true)
 }
 
@@ -58,8 +58,8 @@ async fn one_by_one(guard: &dyn Guard, mode: &str, rounds: usize) -> Result<Vec<
         if found != expected {
             return Err(format!("the verdict is {found}, not {expected}: {answer}").into());
         }
-        if mode == "leader" && !answer.contains("leadership moved to") {
-            return Err(format!("the leader did not hand over: {answer}").into());
+        if mode == "leader" && !answer.contains("leadership was transferred to") {
+            return Err(format!("the leader did not transfer leadership: {answer}").into());
         }
     }
     Ok(took)

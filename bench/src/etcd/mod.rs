@@ -54,7 +54,7 @@ struct Scenario {
 const SCENARIOS: [Scenario; 3] = [
     Scenario { mode: "dry", rounds: ROUNDS, label: "a follower, as a dry run", reads: 1, writes: 0 },
     Scenario { mode: "follower", rounds: ROUNDS, label: "a follower", reads: 2, writes: 1 },
-    Scenario { mode: "leader", rounds: ROUNDS, label: "a leader, which hands over", reads: 3, writes: 3 },
+    Scenario { mode: "leader", rounds: ROUNDS, label: "a leader, which transfers", reads: 3, writes: 3 },
 ];
 
 /// The result of the measured process.
@@ -89,12 +89,12 @@ fn sequential(folder: &Snapshot, scenario: &Scenario) -> Result<bool> {
     let result = run_client(folder, mode, rounds, None)?;
     let within = DELAY * (2 * reads + writes) + OVERHEAD * reads;
     let (Some(&first), took) = (result.took.first(), median(result.took.get(1..).unwrap_or_default())) else {
-        return Err(format!("{mode} told of no verdict").into());
+        return Err(format!("{mode} returned no verdict").into());
     };
     if mode == "dry" && result.requests != (rounds * KUBERNETES_REQUESTS, rounds * MEMBERS * MEMBER_REQUESTS)
     {
         return Err(format!(
-            "{rounds} looks asked {:?}, not {KUBERNETES_REQUESTS} and {} each",
+            "{rounds} reads sent {:?} requests, not {KUBERNETES_REQUESTS} and {} each",
             result.requests,
             MEMBERS * MEMBER_REQUESTS
         )
@@ -126,7 +126,7 @@ fn concurrent(folder: &Snapshot) -> Result<bool> {
     let alone = CONCURRENT_REVIEWS * MEMBERS * MEMBER_REQUESTS;
     let most = alone * MAX_SHARED_PERCENT / 100;
     println!(
-        "  {CONCURRENT_REVIEWS} dry runs at once            all after {took:>8.1?} (limit {CONCURRENT_LIMIT:.1?})   {requests} questions to members (limit {most}: {MAX_SHARED_PERCENT} % of {alone})"
+        "  {CONCURRENT_REVIEWS} dry runs at once            all after {took:>8.1?} (limit {CONCURRENT_LIMIT:.1?})   {requests} requests to members (limit {most}: {MAX_SHARED_PERCENT} % of {alone})"
     );
     Ok(took <= CONCURRENT_LIMIT && requests <= most)
 }
@@ -138,7 +138,7 @@ fn race(folder: &Snapshot) -> Result<bool> {
     allowed.sort_unstable();
     allowed.dedup();
     println!(
-        "  {CONCURRENT_REVIEWS} deletions of {MEMBERS} pods at once  all after {:>8.1?}   {} let through, all of {} (limit: one pod)   {} questions to members",
+        "  {CONCURRENT_REVIEWS} deletions of {MEMBERS} pods at once  all after {:>8.1?}   {} allowed, all of {} (limit: one pod)   {} requests to members",
         median(&result.took),
         result.allowed.len(),
         allowed.join(", "),
@@ -156,7 +156,7 @@ fn run_client(folder: &Snapshot, mode: &str, rounds: usize, hangs: Option<usize>
     let output = Command::new("taskset")
         .args(["-c", SERVER_CORE])
         .arg(std::env::current_exe()?)
-        .args(["look-etcd", &order.to_string()])
+        .args(["etcd-client", &order.to_string()])
         .output()?;
     if !output.status.success() {
         return Err(format!("{mode}: {}", String::from_utf8_lossy(&output.stderr)).into());
@@ -166,7 +166,7 @@ fn run_client(folder: &Snapshot, mode: &str, rounds: usize, hangs: Option<usize>
     Ok(ClientResult {
         took: list("took").iter().filter_map(Value::as_u64).map(Duration::from_micros).collect(),
         requests: clusters.requests(),
-        peak: report["peak"].as_f64().ok_or("no memory was told")?,
-        allowed: list("gone").iter().filter_map(Value::as_str).map(str::to_owned).collect(),
+        peak: report["peak"].as_f64().ok_or("no memory was reported")?,
+        allowed: list("allowed").iter().filter_map(Value::as_str).map(str::to_owned).collect(),
     })
 }

@@ -105,12 +105,12 @@ async fn connect(server: &str, tls: &TlsConnector) -> Result<Stream> {
 
 /// Sends all requests at once, within the limit of streams.
 async fn ask(lines: &[Stream], server: &str, bearer: &str, paths: Vec<String>) -> Result<()> {
-    let mut asked: FuturesUnordered<_> = paths
+    let mut requests: FuturesUnordered<_> = paths
         .into_iter()
         .zip(lines.iter().cycle())
         .map(|(path, line)| get(line, format!("{server}{path}"), bearer))
         .collect();
-    while let Some(done) = asked.next().await {
+    while let Some(done) = requests.next().await {
         done?;
     }
     Ok(())

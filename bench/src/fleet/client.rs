@@ -40,27 +40,27 @@ pub(crate) fn client(order: &str) -> Result<bool> {
     if order["how"] == "bare" {
         runtime.block_on(baseline::rounds(&kubeconfig, shape, rounds, &mut times))?;
     } else {
-        let goes_rounds = order["how"] == "rounds";
-        runtime.block_on(verdicts(kubeconfig, shape, rounds, goes_rounds, &mut times))?;
+        let during_probe = order["how"] == "probe";
+        runtime.block_on(verdicts(kubeconfig, shape, rounds, during_probe, &mut times))?;
     }
     println!("{}", json!({"took": times.took, "cpu": times.cpu, "peak": kernel::peak("self")?}));
     Ok(true)
 }
 
-/// Measures verdicts one after another, if ordered during a probe of the whole fleet.
+/// Measures verdicts one after another, on request during a probe of the whole fleet.
 async fn verdicts(
     kubeconfig: PathBuf,
     shape: Shape,
     rounds: usize,
-    goes_rounds: bool,
+    during_probe: bool,
     times: &mut Times,
 ) -> Result<()> {
     let access = Access { kubeconfig: Some(kubeconfig), context: None };
     let live = Arc::new(Live::connect(&access).await.map_err(|problem| problem.to_string())?);
     let configured = configured()?;
     let guard = configured.build(&Clients::live(&live));
-    if goes_rounds {
-        live.start_probes(configured.requirements().probes.ok_or("the guard makes no rounds")?);
+    if during_probe {
+        live.start_probes(configured.requirements().probes.ok_or("the guard requests no probes")?);
     }
     let expected = match shape {
         Shape { pods: 1.., .. } => "deny",
@@ -76,7 +76,7 @@ async fn verdicts(
             return Err(format!("the verdict is {verdict}, not {expected}: {answer}").into());
         }
     }
-    if goes_rounds { probe_is_done(&live, shape.members).await } else { Ok(()) }
+    if during_probe { probe_is_done(&live, shape.members).await } else { Ok(()) }
 }
 
 /// Returns the guard as configured on a Karmada control plane.
@@ -122,12 +122,12 @@ async fn probe_is_done(live: &Live, members: usize) -> Result<()> {
     while since.elapsed() < PROBE_TIMEOUT {
         let health = live.health();
         if health.len() > members {
-            let ill = health.iter().find_map(|health| health.failures.first().map(|why| (health, why)));
-            return ill.map_or(Ok(()), |(health, (_, why))| {
-                Err(format!("the round found {} ill: {}", health.cluster, why.text).into())
+            let failed = health.iter().find_map(|health| health.failures.first().map(|why| (health, why)));
+            return failed.map_or(Ok(()), |(health, (_, why))| {
+                Err(format!("the probe could not read {}: {}", health.cluster, why.text).into())
             });
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    Err(format!("no round was done in {} s", PROBE_TIMEOUT.as_secs()).into())
+    Err(format!("no probe ended within {} s", PROBE_TIMEOUT.as_secs()).into())
 }

@@ -56,7 +56,7 @@ impl Shape {
 
     /// Returns the number of requests of one verdict: the pages of Clusters, the namespace in each member and the control plane, and
     /// each List in those that have it.
-    fn questions(&self) -> usize {
+    fn requests(&self) -> usize {
         self.members.div_ceil(answers::PAGE) + self.members + 1 + (self.have + 1) * baseline::LISTS.len()
     }
 }
@@ -110,9 +110,9 @@ fn sized(folder: &Snapshot, shape: Shape) -> Result<bool> {
 /// Measures during a probe, which reads every member once a minute. It must not delay a verdict.
 fn during_a_probe(folder: &Snapshot) -> Result<bool> {
     let shape = Shape { members: 5_000, have: 500, ..Shape::default() };
-    let figures = figures(folder, shape, "rounds")?;
+    let figures = figures(folder, shape, "probe")?;
     println!(
-        "   5000 members, while a round is made      then {:>8.1?} (limit {LARGE_LIMIT:.1?})   {:>2} connections (limit {CONNECTIONS})   {:>5.1} MiB (limit {MEMORY})",
+        "   5000 members, during a health probe      then {:>8.1?} (limit {LARGE_LIMIT:.1?})   {:>2} connections (limit {CONNECTIONS})   {:>5.1} MiB (limit {MEMORY})",
         figures.median, figures.connections, figures.peak
     );
     Ok(figures.median <= LARGE_LIMIT && figures.connections <= CONNECTIONS && figures.peak < MEMORY)
@@ -151,38 +151,38 @@ fn figures(folder: &Snapshot, shape: Shape, how: &str) -> Result<Figures> {
     let fleet = Simulator::start(shape, folder)?;
     let order = json!({"kubeconfig": fleet.kubeconfig, "how": how, "rounds": ROUNDS,
         "members": shape.members, "have": shape.have, "pods": shape.pods, "hangs": shape.hangs});
-    let looked = Command::new("taskset")
+    let output = Command::new("taskset")
         .args(["-c", SERVER_CORE])
         .arg(std::env::current_exe()?)
-        .args(["look", &order.to_string()])
+        .args(["fleet-client", &order.to_string()])
         .output()?;
-    if !looked.status.success() {
-        return Err(format!("{how} over {shape:?}: {}", String::from_utf8_lossy(&looked.stderr)).into());
+    if !output.status.success() {
+        return Err(format!("{how} over {shape:?}: {}", String::from_utf8_lossy(&output.stderr)).into());
     }
-    let asked = fleet.requests();
-    if how != "rounds" && asked != ROUNDS * shape.questions() {
+    let requests = fleet.requests();
+    if how != "probe" && requests != ROUNDS * shape.requests() {
         return Err(format!(
-            "{how} over {shape:?}: {asked} requests, not {ROUNDS} times {}",
-            shape.questions()
+            "{how} over {shape:?}: {requests} requests, not {ROUNDS} times {}",
+            shape.requests()
         )
         .into());
     }
-    let told: Value = serde_json::from_slice(&looked.stdout)?;
+    let report: Value = serde_json::from_slice(&output.stdout)?;
     let times = |key: &str| -> Vec<Duration> {
-        let micros = told[key].as_array().into_iter().flatten().filter_map(Value::as_u64);
+        let micros = report[key].as_array().into_iter().flatten().filter_map(Value::as_u64);
         micros.map(Duration::from_micros).collect()
     };
     let (took, cpu) = (times("took"), times("cpu"));
     let (Some((&first, warm)), Some((_, cpu))) = (took.split_first(), cpu.split_first()) else {
-        return Err(format!("{how} over {shape:?} told of no verdict").into());
+        return Err(format!("{how} over {shape:?} returned no verdict").into());
     };
     Ok(Figures {
         first,
         median: median(warm),
         cpu: median(cpu),
-        requests: asked / ROUNDS,
+        requests: requests / ROUNDS,
         connections: fleet.connections(),
-        peak: told["peak"].as_f64().ok_or("no memory was told")?,
+        peak: report["peak"].as_f64().ok_or("no memory was reported")?,
     })
 }
 
