@@ -15,13 +15,13 @@ pub(crate) struct Snapshot(PathBuf);
 impl Snapshot {
     pub(crate) fn new() -> Result<Self> {
         let path = std::env::temp_dir().join(format!("durward-bench-{}", std::process::id()));
-        fs::create_dir_all(path.join("world/here"))?;
+        fs::create_dir_all(path.join("snapshot/here"))?;
         let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned(), "127.0.0.1".to_owned()])?;
         fs::write(path.join("tls.crt"), made.cert.pem())?;
         fs::write(path.join("tls.key"), made.signing_key.serialize_pem())?;
         fs::write(path.join("durward.yaml"), CONFIGURATION)?;
-        fs::write(path.join("world/snapshot.yaml"), SNAPSHOT)?;
-        fs::write(path.join("world/here/core_v1_namespaces.json"), NAMESPACES)?;
+        fs::write(path.join("snapshot/snapshot.yaml"), SNAPSHOT)?;
+        fs::write(path.join("snapshot/here/core_v1_namespaces.json"), NAMESPACES)?;
         Ok(Self(path))
     }
 
@@ -85,7 +85,7 @@ impl Server {
             .arg("--config")
             .arg(folder.file("durward.yaml"))
             .arg("--snapshot")
-            .arg(folder.file("world"))
+            .arg(folder.file("snapshot"))
             .args([
                 "--bind-address",
                 &listen.to_string(),

@@ -71,7 +71,7 @@ pub enum Malformed {
     },
     /// `apiVersion` is not supported.
     #[error(
-        "AdmissionReview version {got:?} is not spoken here, only admission.k8s.io/v1 and v1beta1 (line 1, column 1)"
+        "AdmissionReview version {got:?} is not supported; use admission.k8s.io/v1 or v1beta1 (line 1, column 1)"
     )]
     WrongVersion {
         /// The value of `apiVersion`.
@@ -224,7 +224,7 @@ impl<'a> PartialRequest<'a> {
             "operation" => {
                 let at = scanner.offset();
                 let operation = Operation::from_word(&scanner.string()?);
-                let what = "operation is none of CREATE, UPDATE, DELETE, CONNECT";
+                let what = "operation must be CREATE, UPDATE, DELETE or CONNECT";
                 self.operation = Some(operation.ok_or(JsonError { at, what })?);
             }
             "userInfo" => self.user = User::decode(scanner)?,
@@ -235,7 +235,7 @@ impl<'a> PartialRequest<'a> {
                 if scanner.peek()? == Shape::Bool {
                     self.dry_run = scanner.value()?.is_true();
                 } else {
-                    let what = "dryRun is neither true nor false";
+                    let what = "dryRun must be true or false";
                     return Err(JsonError { at: scanner.offset(), what }.into());
                 }
             }

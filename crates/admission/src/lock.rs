@@ -1,4 +1,4 @@
-//! Locks a mutex whatever happened to its last holder.
+//! Locks a mutex even if an earlier holder panicked.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

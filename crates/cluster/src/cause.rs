@@ -1,6 +1,6 @@
 //! The closed set of codes for why something is Unknown.
 //!
-//! A code is a metric label, and a snapshot contains it for data that could not be read. The text beside it is for users.
+//! A code is a metric label, and a snapshot contains it for data that could not be read. The text next to it is for users.
 
 /// No connection: refused, no route, name not found, TLS handshake failed.
 pub const UNREACHABLE: &str = "unreachable";

@@ -15,7 +15,7 @@ pub struct Clients {
     pub reader: Arc<dyn Reader>,
     /// Sends requests to etcd members.
     pub etcd: Arc<dyn EtcdClient>,
-    /// Changes things. Without a writer, a guard reports the step that it would take.
+    /// Changes objects and leaders. Without a writer, a guard reports the step that it would take.
     pub writer: Option<Arc<dyn Writer>>,
     /// Facts about the control plane itself.
     pub context: Context,

@@ -24,7 +24,7 @@ pub struct Metadata {
 /// kubectl's copy of what was last applied.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// `metadata` of an object on the wire, of which the rest is skipped.
+/// `metadata` of an object on the wire. Other fields of the object are skipped.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct Wire {
@@ -67,8 +67,8 @@ impl Default for Allowance {
 }
 
 impl Allowance {
-    /// Takes what an object has. Owners over the limit become one unknown owner, so that guards that need no owners can use the
-    /// page. The error says what there is too much of.
+    /// Counts the metadata of an object. Owners over the limit become one unknown owner, so that guards that need no owners can
+    /// use the page. The error names the limit.
     pub(super) fn take(&mut self, wire: &mut Wire) -> Result<(), String> {
         let pairs = wire.labels.len() + wire.annotations.len();
         self.pairs = self.pairs.checked_sub(pairs).ok_or_else(|| {
@@ -111,11 +111,11 @@ impl Wire {
     }
 }
 
-/// 10,000 labels, annotations or owners: more than an object of etcd's 1.5 MiB can have. In memory each takes up to thirty times
-/// what `{}` takes on the wire, so that who may send 4 MiB of them could otherwise have a hundred.
+/// 10,000 labels, annotations or owners: more than an object of etcd's 1.5 MiB can have. In memory, each takes up to thirty
+/// times its size on the wire, so 4 MiB of them would otherwise take a hundred.
 const MOST_ENTRIES: usize = 10_000;
 
-/// `labels: null` is what hand-written files have, and old clients send.
+/// Reads null as empty. Files written by hand and old clients contain `labels: null`.
 pub(super) fn null_is_empty<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
@@ -124,12 +124,12 @@ where
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
-/// At most [`MOST_ENTRIES`] of them, or null for none.
+/// Reads at most [`MOST_ENTRIES`] pairs, or null for none.
 fn few_pairs<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, String>, D::Error> {
     deserializer.deserialize_any(Few)
 }
 
-/// The same of owners. Owners without a uid count as one unknown owner.
+/// Reads owners with the same limit. Owners without a uid count as one unknown owner.
 fn few_owners<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Reference>, D::Error> {
     null_is_empty(deserializer).map(|Owners(owners)| owners)
 }
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn more_labels_or_owners_than_any_object_has_are_refused_while_they_are_read() {
+    fn more_labels_or_owners_than_an_object_can_have_are_rejected_while_reading() {
         let of = |many: usize| {
             let pairs: Vec<String> = (0..many).map(|at| format!("\"{at}\":\"\"")).collect();
             let pairs = format!(r#"{{"name":"a","labels":{{{}}}}}"#, pairs.join(","));
@@ -294,8 +294,8 @@ mod tests {
             page.take(&mut wire(MOST_ENTRIES, 0)).unwrap();
         }
         page.take(&mut wire(0, 1)).unwrap();
-        let told = page.take(&mut wire(1, 0)).unwrap_err();
-        assert_eq!(told, "the objects of one page have more than 100000 labels and annotations");
+        let error = page.take(&mut wire(1, 0)).unwrap_err();
+        assert_eq!(error, "the objects of one page have more than 100000 labels and annotations");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::Metadata;
 
-/// Objects of one resource. Those that have no namespace stand under the empty one.
+/// Objects of one resource. Objects without a namespace are under the empty name.
 #[derive(Debug, Default)]
 pub(super) struct Objects {
     namespaces: HashMap<Box<str>, HashMap<Box<str>, Arc<Metadata>>>,
@@ -16,7 +16,7 @@ impl Objects {
         self.namespaces.get(namespace)?.get(name).cloned()
     }
 
-    /// Whether it is the first of its name.
+    /// Adds an object. Returns whether it is the first with its name.
     pub(super) fn insert(&mut self, namespace: &str, name: &str, metadata: Metadata) -> bool {
         let names = self.namespaces.entry(namespace.into()).or_default();
         names.insert(name.into(), Arc::new(metadata)).is_none()

@@ -111,8 +111,8 @@ impl Cursor {
         ListQuery { limit: self.limit, continue_token: self.token.as_deref(), ..query }
     }
 
-    /// Moves on after a page. Fails if the page names itself as the next one. Only the last page ends the List, so that a caller who
-    /// goes on after a failure gets the failure again and never an end.
+    /// Advances after a page. Fails if the page names itself as the next one. Only the last page ends the List, so a caller
+    /// that continues after a failure gets the failure again and never an end.
     pub(crate) fn advance(&mut self, next: Option<&str>) -> Result<(), Cause> {
         if next.is_some() && next == self.token.as_deref() {
             return Err(Cause::new(

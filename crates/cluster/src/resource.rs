@@ -10,14 +10,14 @@ use config::names::{is_dns_label, is_dns_subdomain};
 pub struct Resource {
     /// Empty for the core group.
     pub group: Cow<'static, str>,
-    /// The version to ask at.
+    /// The version of the request.
     pub version: Cow<'static, str>,
     /// The plural name, as in a path.
     pub plural: Cow<'static, str>,
 }
 
 impl Resource {
-    /// Namespaces, which most guards ask about.
+    /// Namespaces, which most guards read.
     pub const NAMESPACES: Self =
         Self { group: Cow::Borrowed(""), version: Cow::Borrowed("v1"), plural: Cow::Borrowed("namespaces") };
 
@@ -28,17 +28,18 @@ impl Resource {
         plural: Cow::Borrowed("clusters"),
     };
 
-    /// Secrets, in which kubeconfigs may stand.
+    /// Secrets, which can contain kubeconfigs.
     pub(super) const SECRETS: Self =
         Self { group: Cow::Borrowed(""), version: Cow::Borrowed("v1"), plural: Cow::Borrowed("secrets") };
 
-    /// The name under which its List is recorded in a folder, without `.json`: `core_v1_namespaces`.
+    /// Returns the file name of its List in a snapshot, without `.json`: `core_v1_namespaces`.
     pub fn stem(&self) -> String {
         let group = if self.group.is_empty() { "core" } else { &self.group };
         format!("{group}_{}_{}", self.version, self.plural)
     }
 
-    /// Reads [`stem`](Self::stem) back. The parts contain no underscore: groups are DNS names, versions and plurals DNS labels.
+    /// Parses a [`stem`](Self::stem). Its parts contain no underscore: groups are DNS names, versions and plurals are DNS
+    /// labels.
     pub fn from_stem(stem: &str) -> Option<Self> {
         let mut parts = stem.split('_');
         let (group, version, plural) = (parts.next()?, parts.next()?, parts.next()?);
@@ -51,9 +52,9 @@ impl Resource {
         Some(Self { group: owned(group), version: owned(version), plural: owned(plural) })
     }
 
-    /// Whether objects of this kind can be called by the plural. In the groups of Kubernetes' own that are named here plurals
-    /// are regular; elsewhere they are whatever a definition says, and nothing is held against an object.
-    pub(super) fn may_be(&self, kind: &str) -> bool {
+    /// Returns whether a kind fits the plural. Plurals are regular in the groups of Kubernetes that are named here. In other
+    /// groups a CRD defines the plural, so every kind fits.
+    pub(super) fn matches_kind(&self, kind: &str) -> bool {
         if !matches!(&*self.group, "" | "apps" | "batch") {
             return true;
         }
@@ -67,7 +68,7 @@ impl Resource {
         plural == self.plural
     }
 
-    /// `v1`, `apps/v1`: as `apiVersion` has it.
+    /// Returns the value of `apiVersion`: `v1`, `apps/v1`.
     pub fn api_version(&self) -> String {
         if self.group.is_empty() {
             self.version.to_string()
@@ -78,7 +79,7 @@ impl Resource {
 }
 
 impl fmt::Display for Resource {
-    /// As kubectl and RBAC messages have it: `namespaces`, `deployments.apps`.
+    /// Formats it like kubectl and RBAC messages: `namespaces`, `deployments.apps`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.plural)?;
         if self.group.is_empty() { Ok(()) } else { write!(f, ".{}", self.group) }
@@ -90,7 +91,7 @@ impl fmt::Display for Resource {
 pub struct Address<'a> {
     /// The resource.
     pub resource: &'a Resource,
-    /// Empty where the resource has none.
+    /// Empty if the resource has none.
     pub namespace: &'a str,
     /// Its name.
     pub name: &'a str,
@@ -159,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kind_is_held_against_its_plural_where_plurals_are_regular() {
+    fn a_kind_is_compared_with_its_plural_if_plurals_are_regular() {
         for (stem, kind, expected) in [
             ("core_v1_namespaces", "Namespace", true),
             ("core_v1_pods", "Service", false),
@@ -168,7 +169,7 @@ mod tests {
             ("batch_v1_jobs", "CronJob", false),
             ("example.org_v1_mice", "Mouse", true),
         ] {
-            assert_eq!(Resource::from_stem(stem).unwrap().may_be(kind), expected, "{stem} {kind}");
+            assert_eq!(Resource::from_stem(stem).unwrap().matches_kind(kind), expected, "{stem} {kind}");
         }
     }
 

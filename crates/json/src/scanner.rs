@@ -202,7 +202,7 @@ impl<'a> Scanner<'a> {
     pub fn end(&mut self) -> Result<(), JsonError> {
         self.white();
         if self.at < self.text.len() {
-            Err(self.error("something stands after the end of the value"))
+            Err(self.error("unexpected text after the end of the value"))
         } else {
             Ok(())
         }
@@ -287,7 +287,7 @@ impl<'a> Scanner<'a> {
                         {
                             6
                         }
-                        _ => return Err(JsonError { at, what: "this escape is not one that JSON has" }),
+                        _ => return Err(JsonError { at, what: "invalid escape in a string" }),
                     };
                 }
                 Some(_) => {

@@ -7,7 +7,7 @@ use crate::scanner::Scanner;
 
 /// Error: an object has the same key twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("{key} stands twice{object}")]
+#[error("{key} is a duplicate key{object}")]
 pub struct DuplicateKey {
     /// Offset of the second value.
     pub at: usize,

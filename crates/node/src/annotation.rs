@@ -1,4 +1,4 @@
-//! The annotation of a node: `durward-node label` writes it, `durward doctor lxcfs` and people read it.
+//! The annotation of a node: `durward-node label` writes it, `durward doctor lxcfs` and users read it.
 //!
 //! Writer and reader can have different versions. So unknown keys are ignored, and no key is required.
 

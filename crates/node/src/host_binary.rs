@@ -64,7 +64,7 @@ pub(crate) fn find_on_host(program: &Path) -> Option<(&'static Path, PathBuf)> {
     Some((root, found.find(|path| only_root_can_write(path))?))
 }
 
-/// Returns whether a file is one that only root can change. Durward's rights run no other program.
+/// Returns whether only root can change a file. Durward runs no other program, because it has the rights of root.
 fn only_root_can_write(path: &Path) -> bool {
     /// Write permission of the group and of others.
     const OTHERS: u32 = 0o022;

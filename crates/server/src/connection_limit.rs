@@ -19,7 +19,7 @@ use std::time::Duration;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout};
 
-/// How long a new connection waits until the one that was asked has closed.
+/// How long a new connection waits for the other one to close.
 const EVICT_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long a client has to read its last answer before the connection can be closed for another: a round trip around the world.
 const LAST_READ: Duration = Duration::from_millis(250);

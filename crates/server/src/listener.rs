@@ -1,5 +1,5 @@
 //! Accepts connections and spawns a task for each. An error of `accept` (too few file descriptors, a peer that left at once) is
-//! counted, and the listener goes on.
+//! counted, and the listener continues.
 
 use std::convert::Infallible;
 use std::future::Future;

@@ -92,7 +92,7 @@ fn reports_line_and_column_of_invalid_json() {
         "the body is not an AdmissionReview in JSON: a string is expected (line 2, column 11)"
     );
     assert!(error_of("").contains("an object is expected (line 1, column 1)"));
-    assert!(error_of("{}{}").contains("something stands after the end"));
+    assert!(error_of("{}{}").contains("unexpected text after the end"));
     let latin = decode(b"{\"kind\":\"\xe9\"}", &Fields::none()).unwrap_err();
     assert_eq!(latin.to_string(), "the body is not UTF-8 (line 1, column 10)");
 }
@@ -134,7 +134,7 @@ fn rejects_a_duplicate_key_of_the_request_with_its_position() {
         ("options", "{}"),
         ("dryRun", "true"),
     ] {
-        let expected = format!("{key} stands twice in the request (line 1, column ");
+        let expected = format!("{key} is a duplicate key in the request (line 1, column ");
         for (first, second) in [(value, value), (value, "null"), ("null", value)] {
             let error = error_of(&review(&format!(r#"{{"{key}":{first},"{key}":{second}}}"#)));
             assert!(error.contains(&expected), "{first} {second}: {error}");
@@ -153,12 +153,12 @@ fn rejects_a_duplicate_key_in_objects_of_the_request() {
     ] {
         for key in keys {
             let error = error_of(&review(&format!(r#"{{"{parent}":{{"{key}":"a","{key}":"a"}}}}"#)));
-            assert!(error.contains(&format!("{key} stands twice")), "{parent}: {error}");
+            assert!(error.contains(&format!("{key} is a duplicate key")), "{parent}: {error}");
         }
     }
     for (key, value) in [("groups", "[]"), ("extra", "{}")] {
         let error = error_of(&review(&format!(r#"{{"userInfo":{{"{key}":{value},"{key}":{value}}}}}"#)));
-        assert!(error.contains(&format!("{key} stands twice in userInfo")), "{error}");
+        assert!(error.contains(&format!("{key} is a duplicate key in userInfo")), "{error}");
     }
 }
 
@@ -166,12 +166,12 @@ fn rejects_a_duplicate_key_in_objects_of_the_request() {
 fn rejects_a_duplicate_key_of_the_envelope_with_its_position() {
     assert_eq!(
         error_of("{\"request\": {\"uid\": \"a\"},\n \"request\": {\"uid\": \"b\"}}"),
-        "the body is not an AdmissionReview in JSON: request stands twice (line 2, column 12)"
+        "the body is not an AdmissionReview in JSON: request is a duplicate key (line 2, column 12)"
     );
     // A null value counts as a key.
-    assert!(error_of(r#"{"request":null,"request":{}}"#).contains("request stands twice"));
-    assert!(error_of(r#"{"kind":"AdmissionReview","kind":"Pod"}"#).contains("kind stands twice"));
-    assert!(error_of(r#"{"apiVersion":"a","\u0061piVersion":"b"}"#).contains("apiVersion stands twice"));
+    assert!(error_of(r#"{"request":null,"request":{}}"#).contains("request is a duplicate key"));
+    assert!(error_of(r#"{"kind":"AdmissionReview","kind":"Pod"}"#).contains("kind is a duplicate key"));
+    assert!(error_of(r#"{"apiVersion":"a","\u0061piVersion":"b"}"#).contains("apiVersion is a duplicate key"));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Answers of real members, and of what is none.
+//! Tests with answers of real members and of other programs.
 
 use super::*;
 
@@ -15,11 +15,11 @@ fn status_of(text: &str) -> Status {
 }
 
 fn why(question: EtcdRequest, text: &str) -> Cause {
-    read(question, text.as_bytes()).expect_err("it is no answer")
+    read(question, text.as_bytes()).expect_err("the answer is invalid")
 }
 
 #[test]
-fn a_status_is_read_in_each_line_with_ids_over_2_63_and_fields_that_are_left_out() {
+fn a_status_of_each_version_is_read_with_ids_over_2_63_and_omitted_fields() {
     let old = status_of(STATUS_3_4);
     assert_eq!((old.cluster, old.member), (6_433_936_011_947_789_809, 8_382_289_757_737_883_093));
     assert_eq!((old.leader, old.term, old.index), (Some(6_733_167_686_120_877_632), 2, 8));
@@ -28,7 +28,7 @@ fn a_status_is_read_in_each_line_with_ids_over_2_63_and_fields_that_are_left_out
     assert_eq!((new.member, new.leader), (18_119_753_876_222_195_308, Some(18_119_753_876_222_195_308)));
     assert_eq!(status_of(STATUS_3_3).applied, None, "3.3 does not tell");
     let absent = STATUS_3_4.replace(r#""raftAppliedIndex":"8","#, "");
-    assert_eq!(status_of(&absent).applied, Some(0), "what is zero is left out");
+    assert_eq!(status_of(&absent).applied, Some(0), "fields with the value zero are omitted");
     let zero = STATUS_3_4.replace(r#""leader":"6733167686120877632""#, r#""leader":"0""#);
     assert_eq!(status_of(&zero).leader, None);
     let lost = STATUS_3_4.replace(
@@ -66,9 +66,9 @@ fn incomplete_answers_and_answers_of_other_programs_have_their_causes() {
             "not printable",
         ),
     ] {
-        let told = why(EtcdRequest::Status, text);
-        assert_eq!(told.code, code, "{text}: {}", told.text);
-        assert!(told.text.contains(says), "{text}: {}", told.text);
+        let found = why(EtcdRequest::Status, text);
+        assert_eq!(found.code, code, "{text}: {}", found.text);
+        assert!(found.text.contains(says), "{text}: {}", found.text);
     }
 }
 
@@ -96,9 +96,9 @@ fn a_member_list_is_complete_or_garbage() {
         (r#"["5"]"#, "invalid answer"),
         ("{}", "invalid answer"),
     ] {
-        let told = why(EtcdRequest::Members, &list(members));
-        assert_eq!(told.code, cause::GARBAGE, "{members}");
-        assert!(told.text.contains(says), "{members}: {}", told.text);
+        let found = why(EtcdRequest::Members, &list(members));
+        assert_eq!(found.code, cause::GARBAGE, "{members}");
+        assert!(found.text.contains(says), "{members}: {}", found.text);
     }
     assert_eq!(why(EtcdRequest::Members, r#"{"members":[{"ID":"5"}]}"#).code, cause::NOT_ETCD);
 }
@@ -121,11 +121,11 @@ fn alarms_can_lack_a_header_in_3_4_and_are_never_incomplete() {
 
 #[test]
 fn an_alarm_that_etcd_raises_without_a_member_is_read_and_recorded() {
-    // As 3.5.7 and later write it where hashes differ and none of them is the majority's: a zero is left out.
+    // 3.5.7 and later write this if hashes differ and no hash has a majority: a zero is omitted.
     let text = r#"{"header":{"cluster_id":"7","member_id":"1"},"alarms":[{"alarm":"CORRUPT"}]}"#;
-    let told = EtcdResponse::Alarms(vec![Alarm { member: 0, kind: AlarmKind::Corrupt }]);
-    assert_eq!(read(EtcdRequest::Alarms, text.as_bytes()), Ok(told.clone()));
-    assert_eq!(recorded(EtcdRequest::Alarms, &written(&told)), Ok(told));
+    let alarms = EtcdResponse::Alarms(vec![Alarm { member: 0, kind: AlarmKind::Corrupt }]);
+    assert_eq!(read(EtcdRequest::Alarms, text.as_bytes()), Ok(alarms.clone()));
+    assert_eq!(recorded(EtcdRequest::Alarms, &written(&alarms)), Ok(alarms));
 }
 
 #[test]
@@ -149,7 +149,7 @@ fn health_is_true_or_false_as_a_word_or_as_json() {
 }
 
 #[test]
-fn of_metrics_only_etcds_own_count() {
+fn only_metrics_of_etcd_count() {
     let text = "# HELP etcd_server_is_leader Whether or not this member is a leader.\n\
         # TYPE etcd_server_is_leader gauge\netcd_server_is_leader 1\netcd_server_has_leader 1\n\
         etcd_server_is_learner 0\netcd_disk_defrag_inflight 0\n\

@@ -1,7 +1,7 @@
 //! Parses the answers of clusters and checks that they answer the request.
 //!
-//! Anyone may own a cluster of a fleet, and proxies stand between it and Durward. So an answer counts only if it says itself that
-//! it is the answer: by its kind, its names and its namespace.
+//! Any team can own a cluster of a fleet, and proxies pass on its answers. Therefore an answer counts only if its kind, names
+//! and namespace match the request.
 
 use std::fmt;
 
@@ -269,7 +269,7 @@ impl One {
             "PartialObjectMetadata" => part == Part::Metadata && self.api_version == "meta.k8s.io/v1",
             "" | "Status" => false,
             kind => {
-                self.api_version == resource.api_version() && !kind.ends_with("List") && resource.may_be(kind)
+                self.api_version == resource.api_version() && !kind.ends_with("List") && resource.matches_kind(kind)
             }
         }
     }
@@ -301,7 +301,7 @@ impl List<'_> {
             }
             None | Some("") => false,
             Some(singular) => {
-                self.api_version == query.resource.api_version() && query.resource.may_be(singular)
+                self.api_version == query.resource.api_version() && query.resource.matches_kind(singular)
             }
         };
         if !is_of_kind || self.metadata.resource_version.is_empty() {

@@ -111,7 +111,7 @@ impl BodyReader {
             let text = "Durward is parsing too many long responses; retry";
             return Some(Err(Cause::new(cause::OVERLOADED, text)));
         };
-        // The thread goes on if the caller is dropped, and keeps its permit and its reservation until it ends.
+        // The thread continues if the caller is dropped, and keeps its permit and its reservation until it ends.
         let parsing = tokio::task::spawn_blocking(move || {
             let _permit = permit;
             parser(&bytes)

@@ -223,7 +223,7 @@ impl FleetClient {
                 let read = self.members.join(fleet.clone(), move || list_members(servers, of));
                 let read = timeout_at(deadline, read).await.map_err(late)?;
                 read.map_err(|why| {
-                    // These do not go away by waiting.
+                    // Waiting does not change these.
                     let is_own = matches!(why.code, cause::FORBIDDEN | cause::CREDENTIALS | cause::REFUSED);
                     short(unread(if is_own { why.code } else { cause::STALE_FLEET }, &why.text))
                 })

@@ -1,6 +1,6 @@
 //! Maps errors that came through Karmada's proxy `clusters/NAME/proxy` to causes.
 //!
-//! An error may come from the member cluster, from Karmada, or from the control plane, and only its text tells which. The texts
+//! An error can come from the member cluster, from Karmada, or from the control plane. Only its text shows which. The texts
 //! below are those of Karmada (`pkg/util/proxy/proxy.go`), of the aggregator and of API servers, as observed; a test contains
 //! each. An unknown text is an error of the member cluster.
 

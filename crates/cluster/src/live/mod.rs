@@ -1,7 +1,7 @@
 //! A live control plane: one API server, the clusters of its fleet, and etcd members.
 //!
-//! Fresh watched objects come from the cache; `reflector.rs` has the rule. Everything else is requested. Each failure is a named
-//! cause. [`Live`] owns its tasks and connections, and stops them when it is dropped.
+//! Fresh watched objects come from the cache; `reflector.rs` has the rule. For all other objects, a request is sent. Each
+//! failure is a named cause. [`Live`] owns its tasks and connections, and stops them when it is dropped.
 
 mod access;
 mod answer;

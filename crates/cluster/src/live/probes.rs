@@ -50,7 +50,7 @@ impl Drop for Probes {
 }
 
 impl Prober {
-    /// Replaces the targets. Probes of the same targets go on.
+    /// Replaces the targets. Probes of the same targets continue.
     pub(super) fn start(&self, targets: ProbeTargets, fleet: Arc<FleetClient>, runtime: &Handle) {
         let mut probes = lock(&self.0);
         if probes.as_ref().is_some_and(|probes| probes.targets == targets) {

@@ -1,11 +1,11 @@
 //! The watch cache of one resource: a list, then a watch from its version, and again when the API server asks for it.
 //!
-//! kube's own watcher swallows bookmarks, and freshness is read from them. The rule of freshness:
+//! kube's own watcher does not report bookmarks, and freshness depends on them. The rule of freshness:
 //!
 //! - An object is **fresh** if the watch is open, has been for [`SETTLE_TIME`], and the last event came within [`FRESH_FOR`]. Only
 //!   fresh objects are returned without a request.
 //! - It is **recent** if the last event came within [`FRESH_FOR`]. A recent object replaces the answer of a request that failed
-//!   for want of a connection, time or capacity. It never replaces a refusal.
+//!   for lack of a connection, time or capacity. It never replaces a refusal.
 //! - Older objects are not used.
 //!
 //! The cache never proves absence: an object may be younger than the last event.

@@ -114,7 +114,7 @@ impl Reading<'_> {
         if list.api_version != expected {
             return Err(problem().why("does not fit the file's name").next(format!("allowed: {allowed}")));
         }
-        if !matches!(singular, "" | "PartialObjectMetadata") && !self.resource.may_be(singular) {
+        if !matches!(singular, "" | "PartialObjectMetadata") && !self.resource.matches_kind(singular) {
             return Err(problem()
                 .why(format!("is not a List of {}", self.resource))
                 .next("name the file for what it holds"));
@@ -135,7 +135,7 @@ impl Reading<'_> {
         let partial = kind.as_deref() == Some("PartialObjectMetadata");
         let expected = if partial { "meta.k8s.io/v1".to_owned() } else { self.resource.api_version() };
         let (version, kind) = (api_version.as_deref().unwrap_or(&expected), kind.as_deref());
-        if version != expected || kind.is_some_and(|kind| !partial && !self.resource.may_be(kind)) {
+        if version != expected || kind.is_some_and(|kind| !partial && !self.resource.matches_kind(kind)) {
             let kind = kind.unwrap_or("without kind");
             return Err(problem("").why(format!("{version} {kind} is not one of the {}", self.resource)));
         }

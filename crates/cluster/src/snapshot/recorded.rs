@@ -28,7 +28,7 @@ pub(super) struct Scope {
     pub(super) names: Option<BTreeSet<String>>,
 }
 
-/// An object. Its metadata is shared, so that callers need no copy.
+/// A recorded object. Its metadata is shared, so that callers need no copy.
 #[derive(Debug)]
 struct Entry {
     metadata: Arc<Metadata>,

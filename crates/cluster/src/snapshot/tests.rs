@@ -91,7 +91,7 @@ async fn a_recorded_failure_is_that_failure_again() {
 }
 
 #[tokio::test]
-async fn a_failure_of_everything_is_one_of_all_that_is_not_there() {
+async fn a_failure_of_everything_applies_to_each_list_that_is_missing() {
     let index = format!("{INDEX_TEXT}    unread: [{{what: '*', cause: timeout, text: no answer in 5 s}}]\n");
     let (_directory, snapshot) = opened(&[(INDEX, &index)]);
     assert_eq!(get(&snapshot, "shop").await.unwrap_err().code, cause::TIMEOUT);
@@ -100,7 +100,7 @@ async fn a_failure_of_everything_is_one_of_all_that_is_not_there() {
 }
 
 #[tokio::test]
-async fn every_form_of_list_that_kubectl_and_the_api_give_is_read() {
+async fn every_form_of_list_of_kubectl_and_the_api_is_read() {
     for list in [
         r#"{"apiVersion":"v1","kind":"List","metadata":{"resourceVersion":""},"items":[{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"shop"}}]}"#,
         r#"{"apiVersion":"meta.k8s.io/v1","kind":"PartialObjectMetadataList","metadata":{},"items":[{"apiVersion":"meta.k8s.io/v1","kind":"PartialObjectMetadata","metadata":{"name":"shop"}}]}"#,
@@ -282,7 +282,7 @@ fn directories_binary_files_and_huge_files_are_rejected() {
     fs::remove_file(&at).unwrap();
     fs::write(&at, b"\"abc\xff").unwrap();
     assert!(problems_of(snapshot.path()).contains("is not UTF-8 from byte 4"));
-    // Sparse: it takes no room and no time.
+    // A sparse file takes no disk space and no time.
     fs::File::create(&at).unwrap().set_len(FILE_LIMIT + 1).unwrap();
     assert!(problems_of(snapshot.path()).contains("is larger than 512 MiB"));
     fs::remove_file(&at).unwrap();

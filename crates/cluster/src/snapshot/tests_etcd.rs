@@ -100,7 +100,7 @@ async fn recorded_responses_and_causes_are_returned() {
     for (request, expected) in answers() {
         assert_eq!(ask(&snapshot, "u", request).await, expected, "{request:?}");
     }
-    // A metric that says nothing is still a member's.
+    // Metrics without a role are still metrics of a member.
     let nothing =
         BTreeMap::from([(EtcdRequest::Metrics, Ok(EtcdResponse::Metrics(MemberMetrics::default())))]);
     let path = place.path().join("v");

@@ -105,7 +105,7 @@ async fn a_complete_list_answers_gets_pages_and_selectors() {
 }
 
 #[tokio::test]
-async fn a_list_of_metadata_tells_no_more_than_metadata() {
+async fn a_list_of_metadata_answers_only_queries_for_metadata() {
     let partial = |key: &str| {
         format!(
             r#"{{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1"{key},"items":[{{"metadata":{{"name":"web-0","namespace":"shop"}}}}]}}"#
@@ -123,7 +123,7 @@ async fn a_list_of_metadata_tells_no_more_than_metadata() {
     let whole = find(&snapshot, &member("m1"), "core_v1_pods", "shop", "web-0", Part::Whole).await;
     unknown(whole, cause::NOT_RECORDED, "only metadata was recorded");
 
-    // Read by that very selector, it tells that, and no other.
+    // A List with a selector answers queries with the same selector only.
     let (_directory, snapshot) =
         opened(&[(INDEX, FLEET), (PODS, &partial(&format!(r#","fieldSelector":"{ACTIVE}""#)))]);
     assert_eq!(pods(&snapshot, ACTIVE, Part::Metadata).await.unwrap(), ["web-0"]);
@@ -168,7 +168,7 @@ async fn a_list_of_some_namespaces_or_names_does_not_answer_for_others() {
 }
 
 #[tokio::test]
-async fn the_clusters_of_karmada_are_those_of_its_list_and_each_is_known_as_far_as_it_was_recorded() {
+async fn the_clusters_of_karmada_are_those_of_its_list_and_missing_recordings_are_unknown() {
     let clusters = r#"{"kind":"ClusterList","apiVersion":"cluster.karmada.io/v1alpha1","items":[
         {"metadata":{"name":"m1","labels":{"zone":"a"}}},{"metadata":{"name":"m9"}},{"metadata":{"name":"here"}}]}"#;
     let index = format!("{FLEET}    unread: [{{what: '*', cause: vanished, text: gone}}]\n");
@@ -178,7 +178,7 @@ async fn the_clusters_of_karmada_are_those_of_its_list_and_each_is_known_as_far_
     assert_eq!(read[1].metadata.labels["zone"], "a");
     for (name, code, words) in [
         ("m9", cause::NOT_RECORDED, "snapshot.yaml has no cluster \"m9\""),
-        // Not the control plane, which has that name in a recording.
+        // This is not the control plane, which has that name in a snapshot.
         ("here", cause::NOT_RECORDED, "snapshot.yaml has no cluster \".here\""),
         ("m2", cause::VANISHED, "when the snapshot was taken: gone"),
     ] {
@@ -317,7 +317,7 @@ fn recording() -> Recording {
 #[tokio::test]
 async fn a_written_snapshot_is_read_back() {
     let place = directory(&[]);
-    let path = place.path().join("world");
+    let path = place.path().join("snapshot");
     write(&path, &recording()).unwrap();
     let snapshot = Snapshot::open(&path).unwrap_or_else(|problems| panic!("{problems:?}"));
     assert_eq!((snapshot.time(), snapshot.kubernetes("here")), (recording().time, Some("v1.35.4")));
@@ -351,9 +351,9 @@ async fn a_written_snapshot_is_read_back() {
 }
 
 #[tokio::test]
-async fn a_member_that_is_called_like_the_one_that_asks_is_another_one_in_a_recording_too() {
+async fn a_member_with_the_name_of_the_local_cluster_is_another_cluster_in_a_snapshot() {
     let place = directory(&[]);
-    let path = place.path().join("world");
+    let path = place.path().join("snapshot");
     let pods = |name: &str| ListRecording {
         resource: resource("core_v1_pods"),
         part: Part::Metadata,

@@ -113,7 +113,7 @@ fn temporary_path(path: &Path) -> PathBuf {
     path.with_file_name(format!(".{name}.{}.part", std::process::id()))
 }
 
-/// Checks what the reader checks.
+/// Makes the same checks as the reader.
 fn check(recording: &Recording) -> Result<(), String> {
     let mut names = BTreeSet::new();
     for cluster in &recording.clusters {

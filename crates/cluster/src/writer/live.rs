@@ -34,7 +34,7 @@ impl LiveWriter {
     }
 
     /// Checks with dry-run requests whether the Lease can be created and updated. A conflict is not a failure.
-    pub async fn may_write(&self, lease: &Lease, deadline: Instant) -> Result<(), Cause> {
+    pub async fn can_write(&self, lease: &Lease, deadline: Instant) -> Result<(), Cause> {
         for is_new in [true, false] {
             if let Err(Failed { status: None | Some(401 | 403 | 500..), why }) =
                 self.send(lease, &Reservations::default(), is_new, true, deadline).await

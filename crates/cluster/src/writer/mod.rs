@@ -15,7 +15,7 @@ pub use reservations::{Lease, Reservation, Reservations};
 
 use crate::etcd::{Endpoint, Id};
 
-/// Changes things outside of Durward.
+/// Changes Leases and the leader of an etcd cluster.
 pub trait Writer: Send + Sync {
     /// Writes the set into the Lease if the Lease still has the version that the set was read from: a PUT with
     /// [`version`](Reservations::version) as `metadata.resourceVersion`, or a POST if the Lease did not exist. The body is

@@ -257,8 +257,8 @@ mod tests {
             (json!({"resourceVersion": "1", "annotations": {ANNOTATION: "[{}]"}}), "is invalid"),
             (json!({"resourceVersion": "1", "annotations": {ANNOTATION: many}}), "more than 512"),
         ] {
-            let told = read(&metadata).unwrap_err();
-            assert!(told.contains(why), "{told}");
+            let error = read(&metadata).unwrap_err();
+            assert!(error.contains(why), "{error}");
         }
     }
 

@@ -109,7 +109,7 @@ async fn check_leases(context: &EtcdContext, surveyed: &SurveyReport, fixes: &Fi
     for some in leases.chunks(CONCURRENT_LEASES) {
         let tried = some.iter().map(async |(namespace, name)| {
             let lease = Lease { namespace: (*namespace).to_owned(), name: (*name).to_owned() };
-            writer.may_write(&lease, Instant::now() + ANSWER_WITHIN).await.err()
+            writer.can_write(&lease, Instant::now() + ANSWER_WITHIN).await.err()
         });
         if let Some(why) = join_all(tried).await.into_iter().flatten().next() {
             return Some(checks::lease(None, &ReportCause::from(&why), fixes));

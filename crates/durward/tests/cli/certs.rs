@@ -81,7 +81,7 @@ fn exits_with_two_and_the_next_step_on_bad_input() {
         (&["certs", "show", "broken.pem"], "cannot be read as PEM"),
         (&["certs", "show", "garbage.crt"], "cannot be read"),
         (&["certs", "show", "encrypted.key"], "openssl pkey"),
-        (&["certs", "show", "world"], "expected files: *.crt"),
+        (&["certs", "show", "snapshot"], "expected files: *.crt"),
         (&["certs", "show", "durward.yaml"], "contains no certificate"),
         (&["certs", "new", "--out", "x"], "is required"),
         (&["certs", "new", "--out", "x", "--service", "durward"], "is not NAME.NAMESPACE"),
@@ -90,8 +90,8 @@ fn exits_with_two_and_the_next_step_on_bad_input() {
         (&["certs", "new", "--out", "x", "--address", "host"], "--address"),
         (&["certs", "new", "--out", "x", "--name", "a.b", "--days", "0"], "--days"),
         (
-            &["certs", "new", "--out", "x", "--name", "a.b", "--ca", "world"],
-            "--ca: world/ca.crt cannot be read",
+            &["certs", "new", "--out", "x", "--name", "a.b", "--ca", "snapshot"],
+            "--ca: snapshot/ca.crt cannot be read",
         ),
         (&["certs", "new", "--out", "durward.yaml", "--name", "a.b"], "durward.yaml cannot be written"),
     ] {

@@ -184,7 +184,7 @@ fn init_writes_a_file_that_is_valid_and_served() {
     }
     let addresses = ["--bind-address", "127.0.0.1:0", "--metrics-bind-address", "127.0.0.1:0"];
     let debug = ["--debug-bind-address", "127.0.0.1:0"];
-    let serve = ["serve", "--config", "new.yaml", "--snapshot", "world"];
+    let serve = ["serve", "--config", "new.yaml", "--snapshot", "snapshot"];
     let serving = crate::harness::Serving::begun(dir.path(), &[&serve[..], &addresses, &debug].concat());
     serving.wait_for_log(|line| line["message"] == "listening");
     for (more, expected) in [

@@ -97,7 +97,7 @@ impl TestDir {
             "durward.durward-system",
         ]);
         assert_eq!(made.code, 0, "{}", made.err);
-        copy(&root().join("examples/lxcfs/healthy"), &dir.path().join("world"));
+        copy(&root().join("examples/lxcfs/healthy"), &dir.path().join("snapshot"));
         copy(&root().join("examples/lxcfs/unreachable"), &dir.path().join("blind"));
         dir.configure("  lxcfs: {}\n");
         dir
@@ -131,7 +131,7 @@ impl TestDir {
 
     /// Starts `serve` and waits until it is ready.
     pub(crate) fn serve(&self, more: &[&str]) -> Serving {
-        let mut arguments = vec!["serve", "--config", "durward.yaml", "--snapshot", "world"];
+        let mut arguments = vec!["serve", "--config", "durward.yaml", "--snapshot", "snapshot"];
         arguments.extend(more);
         Serving::start(self.path(), &arguments)
     }

@@ -106,7 +106,7 @@ fn doctor(lxcfs: &str, nodes: &[Value], pods: &[Value], more: &[&str]) -> Run {
         let version = json!({"resourceVersion": "1"});
         json!({"apiVersion": "v1", "kind": kind, "metadata": version, "items": items}).to_string()
     };
-    dir.write("cluster/snapshot.yaml", &fs::read_to_string(dir.path().join("world/snapshot.yaml")).unwrap());
+    dir.write("cluster/snapshot.yaml", &fs::read_to_string(dir.path().join("snapshot/snapshot.yaml")).unwrap());
     dir.write("cluster/here/core_v1_nodes.json", &list("NodeList", nodes));
     dir.write("cluster/here/core_v1_pods.json", &list("PodList", pods));
     dir.run(&[&["doctor", "lxcfs", "--config", "durward.yaml", "--snapshot", "cluster"], more].concat())
@@ -324,7 +324,7 @@ fn groups_nodes_without_information_and_skips_nodes_without_proc() {
 #[test]
 fn does_not_report_an_unreadable_cluster_as_healthy() {
     let dir = TestDir::new();
-    let run = dir.run(&["doctor", "lxcfs", "--snapshot", "world", "-o", "json"]);
+    let run = dir.run(&["doctor", "lxcfs", "--snapshot", "snapshot", "-o", "json"]);
     assert_eq!(codes(&run), ["nodes"]);
 }
 
@@ -439,7 +439,7 @@ fn local_ignores_unprivileged_processes_named_lxcfs_and_runs_no_program() {
 
 #[test]
 fn rejects_local_together_with_a_cluster() {
-    let run = TestDir::new().run(&["doctor", "lxcfs", "--local", "--snapshot", "world"]);
+    let run = TestDir::new().run(&["doctor", "lxcfs", "--local", "--snapshot", "snapshot"]);
     assert_eq!(run.code, 2);
     assert!(run.err.contains("--local"), "{}", run.err);
 }

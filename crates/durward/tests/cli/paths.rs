@@ -51,7 +51,7 @@ fn reports_pipes_devices_and_directories_without_hanging() {
     for (arguments, expected, next) in [
         (&["config", "check", "pipe"][..], "the configuration file pipe cannot be read: it is a pipe", note),
         (&["config", "check", "/dev/zero"], "/dev/zero cannot be read: it is a device, not a file", note),
-        (&["config", "check", "world"], "world cannot be read: it is a directory", "name a file in it"),
+        (&["config", "check", "snapshot"], "snapshot cannot be read: it is a directory", "name a file in it"),
         (
             &["config", "check", "cert.yaml"],
             "cert.yaml:4:30: server.tls.files.cert: pipe: it is a pipe",
@@ -71,7 +71,7 @@ fn reports_pipes_devices_and_directories_without_hanging() {
             note,
         ),
         (
-            &["serve", "--config", "durward.yaml", "--snapshot", "world", "--tls-cert", "pipe"],
+            &["serve", "--config", "durward.yaml", "--snapshot", "snapshot", "--tls-cert", "pipe"],
             "the serving certificate cannot be used (pipe): cannot be read: it is a pipe",
             "fix pipe",
         ),

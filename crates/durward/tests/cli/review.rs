@@ -117,7 +117,7 @@ fn skips_guards_that_do_not_select_the_namespace() {
         durward_in(dir.path(), &arguments, &example("lxcfs-mutate.json"))
     };
     let (other, this) = ("{matchLabels: {team: bank}}", "{matchLabels: {kubernetes.io/metadata.name: shop}}");
-    let snapshot = ["--snapshot", "world"];
+    let snapshot = ["--snapshot", "snapshot"];
     let json = [&snapshot[..], &["-o", "json"]].concat();
 
     let run = review(other, &snapshot);

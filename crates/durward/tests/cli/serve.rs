@@ -74,7 +74,7 @@ fn reports_why_it_cannot_start_with_the_next_step() {
 
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    let run = serve(&["--snapshot", "world", "--bind-address", &address]);
+    let run = serve(&["--snapshot", "snapshot", "--bind-address", &address]);
     assert_eq!(run.code, 1);
     assert!(
         run.err.contains(&format!("error: cannot listen on {address} (server.bindAddress)")),
@@ -82,7 +82,7 @@ fn reports_why_it_cannot_start_with_the_next_step() {
         run.err
     );
 
-    let run = serve(&["--snapshot", "world", "--tls-key", "ca.key"]);
+    let run = serve(&["--snapshot", "snapshot", "--tls-key", "ca.key"]);
     assert_eq!(run.code, 2);
     assert!(run.err.contains("error: the serving certificate cannot be used"), "{}", run.err);
 
@@ -90,11 +90,11 @@ fn reports_why_it_cannot_start_with_the_next_step() {
     assert_eq!(run.code, 2);
     assert!(run.err.contains("nowhere"), "{}", run.err);
 
-    let run = serve(&["--snapshot", "world", "--debug-bind-address", "0.0.0.0:0"]);
+    let run = serve(&["--snapshot", "snapshot", "--debug-bind-address", "0.0.0.0:0"]);
     assert_eq!(run.code, 2);
     assert!(run.err.contains("loopback"), "{}", run.err);
 
-    let run = serve(&["--snapshot", "world", "--log-level", "inof"]);
+    let run = serve(&["--snapshot", "snapshot", "--log-level", "inof"]);
     assert_eq!(run.code, 2);
     assert!(run.err.contains("\"inof\" is no level"), "{}", run.err);
 

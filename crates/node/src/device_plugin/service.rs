@@ -1,8 +1,9 @@
 //! Answers the kubelet's calls: which devices there are, and what a container with a device gets.
 //!
-//! A device is only the right to the files. So there are more devices than a node can have containers, and all are equal. They are
-//! healthy while LXCFS serves every configured file; otherwise the scheduler finds no free device on this node, and pods wait or
-//! run elsewhere. So pods avoid the node as with `nodeAffinity: required`, without a label.
+//! A device only stands for the permission to mount the files. Therefore there are more devices than a node can have
+//! containers, and all are equal. They are healthy while LXCFS serves every configured file; otherwise the scheduler finds no
+//! free device on this node, and pods wait or run elsewhere. So pods avoid the node as with `nodeAffinity: required`, without a
+//! label.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -132,8 +133,8 @@ impl PluginService {
     /// so after a timeout LXCFS is probed once more, and only the second result counts.
     ///
     /// This takes at most three probes (one may be in flight), 6 s. The kubelet allows 30 s for `PreStartContainer` and has no
-    /// timeout for `Allocate` (1.35: `ManagerImpl.Allocate` passes `context.TODO()`). But it waits in its sync loop, which admits
-    /// no other pod meanwhile, and reports itself as unhealthy after five minutes.
+    /// timeout for `Allocate` (1.35: `ManagerImpl.Allocate` passes a context without a deadline). But it waits in its sync
+    /// loop, which admits no other pod meanwhile, and reports itself as unhealthy after five minutes.
     async fn healthy_monitor(&self) -> Result<MutexGuard<'_, HealthMonitor>, Status> {
         let mut monitor = self.monitor.lock().await;
         monitor.refresh();

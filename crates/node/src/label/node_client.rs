@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_api_server_that_error_code_is_asked_ever_less_often_and_told_when_it_is_back() {
+    async fn a_failing_api_server_gets_fewer_requests_and_the_state_when_it_works_again() {
         let (held, client) = fake(other_keys());
         held.lock().unwrap().error_code = Some(503);
         let (sender, receiver) = watch::channel(Some(ready()));

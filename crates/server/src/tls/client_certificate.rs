@@ -62,7 +62,7 @@ pub(super) fn result(
 #[derive(Debug)]
 pub(super) struct CountingVerifier(pub(super) Arc<dyn ClientCertVerifier>);
 
-/// Records an invalid signature, and lets the handshake go on.
+/// Records an invalid signature, and lets the handshake continue.
 fn recorded(signature: Result<HandshakeSignatureValid, Error>) -> HandshakeSignatureValid {
     signature.unwrap_or_else(|error| {
         tracing::debug!(reason = %error, "a client certificate is counted as invalid");

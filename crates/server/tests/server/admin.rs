@@ -16,7 +16,7 @@ impl LogControl for Filter {
 
     fn set_filter(&self, filter: &str) -> Result<(), String> {
         if filter.contains("loud") {
-            return Err("\"loud\" is no level".to_owned());
+            return Err("\"loud\" is not a level".to_owned());
         }
         filter.clone_into(&mut self.0.lock().unwrap());
         Ok(())
@@ -89,7 +89,7 @@ async fn the_log_level_is_read_and_set_on_the_debug_port() {
     assert_eq!((set.status, set.text()), (200, "debug\n"));
     assert_eq!(filter.filter(), "debug");
     let bad = plain(debug, "PUT", "/log-level", "loud").await;
-    assert_eq!((bad.status, bad.text()), (400, "\"loud\" is no level; the filter is still \"debug\"\n"));
+    assert_eq!((bad.status, bad.text()), (400, "\"loud\" is not a level; the filter is still \"debug\"\n"));
     assert_eq!(plain(debug, "PUT", "/log-level", "").await.status, 400);
     assert_eq!(plain(debug, "PUT", "/log-level", &"x".repeat(5000)).await.status, 400);
     assert_eq!(plain(debug, "POST", "/log-level", "info").await.status, 405);

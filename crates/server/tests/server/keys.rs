@@ -122,7 +122,7 @@ fn reports_each_fault() {
 }
 
 #[test]
-fn what_an_api_server_would_refuse_is_refused_before() {
+fn refuses_certificates_that_an_api_server_would_refuse() {
     let ca = Ca::new("a");
     let nameless = ca.issue_with(1, |params| params.subject_alt_names.clear());
     let error = load(&nameless.cert, &nameless.key).unwrap_err();
@@ -135,7 +135,7 @@ fn what_an_api_server_would_refuse_is_refused_before() {
 }
 
 #[test]
-fn a_path_to_something_that_is_no_file_is_told_and_does_not_hang() {
+fn reports_a_path_that_is_not_a_file_without_hanging() {
     let directory = tempfile::tempdir().unwrap();
     let files = |path: &std::path::Path| {
         let files = server::CertificateFiles { cert: path.to_owned(), key: path.to_owned() };

@@ -146,7 +146,7 @@ async fn a_users_name_cannot_forge_a_line() {
 }
 
 #[tokio::test]
-async fn a_caller_cannot_fill_the_log_with_what_it_brings() {
+async fn a_caller_cannot_fill_the_log_with_long_values() {
     let (lines, _capturing) = Lines::capture();
     let server = ServerBuilder::new()
         .guard(Stub::new("deny", Behavior::Deny))

@@ -125,7 +125,7 @@ async fn answers_400_with_line_and_column_to_a_body_that_is_not_a_review() {
         ),
         (
             r#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1beta"}"#,
-            "v1beta\" is not spoken here",
+            "v1beta\" is not supported",
         ),
         (r#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1"}"#, "has no request"),
         (r#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{}}"#, "no uid"),

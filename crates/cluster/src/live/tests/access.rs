@@ -1,4 +1,4 @@
-//! Kubeconfigs good and bad.
+//! Valid and invalid kubeconfigs.
 
 use std::path::PathBuf;
 
@@ -8,31 +8,31 @@ use crate::live::{Access, Live};
 const URL: &str = "https://127.0.0.1:1";
 
 async fn problem(access: &Access) -> String {
-    Live::connect(access).await.expect_err("there is something wrong").to_string()
+    Live::connect(access).await.expect_err("the kubeconfig is invalid").to_string()
 }
 
 #[tokio::test]
-async fn a_kubeconfig_that_is_not_there_is_named() {
+async fn a_missing_kubeconfig_is_named() {
     let access = Access { kubeconfig: Some(PathBuf::from("/nowhere/config")), context: None };
-    let told = problem(&access).await;
-    assert!(told.starts_with("kubeconfig /nowhere/config: ") && told.contains("No such file"), "{told}");
-    assert!(told.contains(" from \"/nowhere/config\": "), "the path stands in one pair of quotes: {told}");
-    assert!(told.contains("\n    use a readable file: --kubeconfig FILE"), "{told}");
+    let message = problem(&access).await;
+    assert!(message.starts_with("kubeconfig /nowhere/config: ") && message.contains("No such file"), "{message}");
+    assert!(message.contains(" from \"/nowhere/config\": "), "the path is in one pair of quotes: {message}");
+    assert!(message.contains("\n    use a readable file: --kubeconfig FILE"), "{message}");
 }
 
 #[tokio::test]
 async fn a_kubeconfig_that_is_not_yaml_is_reported() {
     let config = kubeconfig(URL, "", "", "token: x");
     std::fs::write(&config.path, "contexts: [").unwrap();
-    let told = problem(&config.access()).await;
-    assert!(told.contains("failed to parse kubeconfig YAML"), "{told}");
+    let message = problem(&config.access()).await;
+    assert!(message.contains("failed to parse kubeconfig YAML"), "{message}");
 }
 
 #[tokio::test]
 async fn an_unknown_context_is_reported_with_the_known_ones() {
     let config = kubeconfig(URL, "", "", "token: x");
-    let told = problem(&Access { context: Some("tets".to_owned()), ..config.access() }).await;
-    assert!(told.ends_with("unknown context \"tets\"\n    it has: test; did you mean \"test\"?"), "{told}");
+    let message = problem(&Access { context: Some("tets".to_owned()), ..config.access() }).await;
+    assert!(message.ends_with("unknown context \"tets\"\n    it has: test; did you mean \"test\"?"), "{message}");
 }
 
 #[tokio::test]
@@ -40,18 +40,18 @@ async fn a_kubeconfig_without_a_current_context_asks_for_one() {
     for text in ["apiVersion: v1\nkind: Config\n", "apiVersion: v1\nkind: Config\ncurrent-context: \"\"\n"] {
         let config = kubeconfig(URL, "", "", "token: x");
         std::fs::write(&config.path, text).unwrap();
-        let told = problem(&config.access()).await;
+        let message = problem(&config.access()).await;
         assert!(
-            told.ends_with("there is no current context\n    use --context NAME; it has no contexts"),
-            "{told}"
+            message.ends_with("there is no current context\n    use --context NAME; it has no contexts"),
+            "{message}"
         );
     }
 }
 
 #[tokio::test]
-async fn a_proxy_is_refused_and_not_passed_by() {
-    let told = problem(&kubeconfig(URL, "", ", proxy-url: 'http://proxy:3128'", "token: x").access()).await;
-    assert!(told.contains("uses a proxy (http://proxy:3128), which is not supported"), "{told}");
+async fn a_proxy_is_refused_and_not_bypassed() {
+    let message = problem(&kubeconfig(URL, "", ", proxy-url: 'http://proxy:3128'", "token: x").access()).await;
+    assert!(message.contains("uses a proxy (http://proxy:3128), which is not supported"), "{message}");
 }
 
 #[tokio::test]
@@ -68,22 +68,22 @@ async fn missing_credentials_are_reported() {
         ("tokenFile: /nowhere/token", "failed to read token file"),
         ("client-certificate-data: eA==, client-key-data: eA==", "identity PEM"),
     ] {
-        let told = problem(&kubeconfig(URL, "", "", user).access()).await;
+        let message = problem(&kubeconfig(URL, "", "", user).access()).await;
         assert!(
-            told.starts_with(&format!("the credentials for {URL}")) && told.contains(expected),
-            "{user}: {told}"
+            message.starts_with(&format!("the credentials for {URL}")) && message.contains(expected),
+            "{user}: {message}"
         );
     }
 }
 
 #[tokio::test]
 async fn an_invalid_ca_is_reported() {
-    let told = problem(&kubeconfig(URL, "not a certificate", "", "token: x").access()).await;
-    assert!(told.contains("its certificate-authority contains no certificate"), "{told}");
+    let message = problem(&kubeconfig(URL, "not a certificate", "", "token: x").access()).await;
+    assert!(message.contains("its certificate-authority contains no certificate"), "{message}");
 }
 
 #[tokio::test]
 async fn an_invalid_server_url_is_reported() {
-    let told = problem(&kubeconfig("not a url", "", "", "token: x").access()).await;
-    assert!(told.contains("failed to parse cluster url"), "{told}");
+    let message = problem(&kubeconfig("not a url", "", "", "token: x").access()).await;
+    assert!(message.contains("failed to parse cluster url"), "{message}");
 }

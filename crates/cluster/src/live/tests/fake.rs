@@ -1,5 +1,5 @@
-//! An API server that answers what a test tells it to, request by request. No socket: with tokio's paused clock, time stands
-//! still until everyone waits, so that "let it settle" is exact.
+//! An API server that returns the answers of a test, request by request. It uses no socket. With tokio's paused clock, time
+//! advances only when all tasks wait, so tests can wait until all tasks are idle.
 
 use std::time::Duration;
 
@@ -29,19 +29,19 @@ pub(super) struct Fake {
     asked: UnboundedReceiver<Asked>,
 }
 
-/// One request that waits for its answer. Dropped, it is a connection that broke; kept, one that hangs.
+/// A request that waits for its answer. If it is dropped, its connection breaks. While it is kept, it hangs.
 pub(super) struct Asked {
     pub(super) path: String,
     pub(super) accept: String,
     answer: oneshot::Sender<Answered>,
 }
 
-/// An open watch. Dropped, it ends in good order.
+/// An open watch. If it is dropped, the response ends regularly.
 pub(super) struct Stream {
     frames: UnboundedSender<Result<Frame<Bytes>, BoxError>>,
 }
 
-/// A world and its API server.
+/// Returns a client and its API server.
 pub(super) fn live() -> (Live, Fake) {
     let (sender, asked) = mpsc::unbounded_channel();
     let service = tower::service_fn(move |request: Request<Body>| {
@@ -60,19 +60,19 @@ pub(super) fn live() -> (Live, Fake) {
     (Live::new(server, url, Access::default()), Fake { asked })
 }
 
-/// Until nobody has anything to do. The clock is paused: it moves only when everyone waits.
+/// Waits until all tasks are idle. The clock is paused, so it advances only when all tasks wait.
 pub(super) async fn settled() {
     tokio::time::sleep(Duration::from_millis(1)).await;
 }
 
 impl Fake {
-    /// The next request, however long the client pauses before it: an hour without one passes at once.
+    /// Returns the next request. The paused clock skips pauses of the client, up to an hour.
     pub(super) async fn next(&mut self) -> Asked {
         let asked = tokio::time::timeout(Duration::from_secs(3600), self.asked.recv()).await;
         asked.expect("something is asked").expect("the client is there")
     }
 
-    /// The next request, which must be this one.
+    /// Returns the next request, which must have this path.
     pub(super) async fn asked(&mut self, path: &str) -> Asked {
         let asked = self.next().await;
         assert_eq!(asked.path, path);
@@ -100,7 +100,7 @@ impl Asked {
         let _ = self.answer.send(Ok(response));
     }
 
-    /// Whether nobody waits for the answer any more.
+    /// Returns whether the caller has given up.
     pub(super) fn is_abandoned(&self) -> bool {
         self.answer.is_closed()
     }
@@ -136,7 +136,7 @@ impl Stream {
     }
 }
 
-/// A namespace as the API server gives it when asked for metadata.
+/// A namespace as the API server returns its metadata.
 pub(super) fn namespace(name: &str, version: u64, team: &str) -> Value {
     json!({
         "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1",

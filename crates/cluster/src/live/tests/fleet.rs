@@ -1,4 +1,4 @@
-//! Which clusters there are, who shares the reading of it, and the rounds.
+//! Tests of the list of clusters, of sharing it, and of health probes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -58,7 +58,7 @@ async fn a_list_that_expires_half_way_is_begun_again() {
         fake.asked(CLUSTERS).await.json(200, &list(9, "", &[cluster("m1")]));
     });
     assert_eq!(names(&read), ["m1"]);
-    // But not without end.
+    // The number of attempts is limited.
     let (read, ()) = tokio::join!(members(&live), async {
         for _ in 0..4 {
             fake.asked(CLUSTERS).await.json(410, &status(410, "Expired", "too old"));
@@ -99,7 +99,7 @@ async fn every_failure_makes_the_fleet_unknown_with_a_reason() {
         let (live, mut fake) = live();
         let (read, ()) = tokio::join!(members(&live), async { fake.next().await.bytes(code, body) });
         let found = read.unwrap_err();
-        // Causes that do not go away by waiting keep their code.
+        // Causes that waiting does not change keep their code.
         let expected = match code {
             403 => cause::FORBIDDEN,
             401 => cause::CREDENTIALS,
@@ -125,7 +125,7 @@ async fn callers_share_the_next_list_while_one_is_in_flight() {
     let (live, mut fake) = live();
     let late = async {
         settled().await;
-        // The first is under way: it is from before these asked.
+        // The first request was sent before these calls, so they do not share it.
         tokio::join!(members(&live), members(&live), members(&live))
     };
     let (first, (a, b, c), ()) = tokio::join!(members(&live), late, async {
@@ -165,7 +165,7 @@ async fn a_list_that_hangs_does_not_hold_the_next_ones_and_no_more_than_four_han
         waiting.push(tokio::spawn(async move { members(&live).await }));
         hanging.push(fake.asked(CLUSTERS).await);
     }
-    // Each but the first was sent after the pause in which others could have joined it.
+    // Each request except the first was sent after the delay in which callers can join it.
     let waited = start.elapsed();
     assert!(waited >= Duration::from_millis(300) && waited < Duration::from_millis(400), "{waited:?}");
     let fifth = tokio::spawn({
@@ -177,7 +177,7 @@ async fn a_list_that_hangs_does_not_hold_the_next_ones_and_no_more_than_four_han
     hanging.pop().unwrap().json(200, &list(1, "", &[]));
     fake.asked(CLUSTERS).await.json(200, &list(2, "", &[cluster("m1")]));
     assert_eq!(names(&fifth.await.unwrap()), ["m1"]);
-    // Those that nobody waits for any more are given up, and leave their places.
+    // Requests without callers are cancelled and return their permits.
     for task in waiting {
         let _ = task.await;
     }
@@ -209,7 +209,7 @@ async fn contexts_come_from_the_kubeconfig_and_an_unknown_one_is_reported() {
         "{}",
         found.text
     );
-    // And it is asked by its own address.
+    // The request is sent to its own address.
     let resource = Resource::NAMESPACES;
     let query = super::member_requests::query(&resource, "");
     let found = live.list(&read[0].cluster, query, deadline).await.unwrap_err();
@@ -344,7 +344,7 @@ async fn answer_round(fake: &mut Fake) {
     }
 }
 
-fn told(live: &Live) -> Vec<(String, Vec<(String, &'static str)>)> {
+fn results(live: &Live) -> Vec<(String, Vec<(String, &'static str)>)> {
     let failures = |failures: Vec<(Resource, admission::Cause)>| {
         failures.into_iter().map(|(resource, cause)| (resource.to_string(), cause.code)).collect()
     };
@@ -362,21 +362,21 @@ async fn probes_run_at_once_and_every_minute_and_report_failures() {
     let forbidden = vec![("pods".to_owned(), cause::FORBIDDEN)];
     let away = vec![("namespaces".to_owned(), cause::UNREACHABLE), ("pods".to_owned(), cause::UNREACHABLE)];
     let expected = [("here".to_owned(), vec![]), ("m1".to_owned(), forbidden), ("m2".to_owned(), away)];
-    assert_eq!(told(&live), expected);
+    assert_eq!(results(&live), expected);
     assert!(live.readiness().is_empty());
-    // The same ones, as after a reload of the configuration, go on as they are.
+    // Probes of the same targets continue, for example after a reload of the configuration.
     live.start_probes(rounds(Fleet::Karmada));
     fake.was_not_asked().await;
-    assert_eq!(told(&live).len(), 3);
+    assert_eq!(results(&live).len(), 3);
     answer_round(&mut fake).await;
     assert!(start.elapsed() >= Duration::from_secs(60) && start.elapsed() < Duration::from_secs(61));
-    // Others begin at once, and nothing is left of those before.
+    // Probes of other targets begin at once, and the old results are dropped.
     live.start_probes(rounds(Fleet::None));
     assert!(live.health().is_empty());
     fake.next().await.json(200, &list_of("NamespaceList"));
     fake.next().await.json(200, &list_of("PodList"));
     settled().await;
-    assert_eq!(told(&live), [("here".to_owned(), vec![])]);
+    assert_eq!(results(&live), [("here".to_owned(), vec![])]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -388,7 +388,7 @@ async fn a_failed_fleet_list_is_a_failure_of_the_local_cluster() {
     fake.next().await.json(200, &list_of("PodList"));
     settled().await;
     let unlisted = vec![("clusters.cluster.karmada.io".to_owned(), cause::STALE_FLEET)];
-    assert_eq!(told(&live), [("here".to_owned(), unlisted)]);
+    assert_eq!(results(&live), [("here".to_owned(), unlisted)]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -398,7 +398,7 @@ async fn a_cluster_that_hangs_costs_a_round_five_seconds_and_not_five_for_each_k
     let _hanging = fake.next().await;
     tokio::time::sleep(Duration::from_millis(5001)).await;
     let away = vec![("namespaces".to_owned(), cause::TIMEOUT), ("pods".to_owned(), cause::TIMEOUT)];
-    assert_eq!(told(&live), [("here".to_owned(), away)]);
+    assert_eq!(results(&live), [("here".to_owned(), away)]);
 }
 
 #[tokio::test(start_paused = true)]

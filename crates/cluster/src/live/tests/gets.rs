@@ -45,7 +45,7 @@ async fn objects_in_groups_and_namespaces_have_longer_paths() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn names_that_would_lead_elsewhere_are_never_asked_for() {
+async fn names_that_would_change_the_path_are_never_requested() {
     let (live, mut fake) = live();
     for (namespace, name) in [("", ""), ("", "."), ("", ".."), ("..", "web")] {
         let address = Address { resource: &Resource::NAMESPACES, namespace, name };
@@ -92,7 +92,7 @@ async fn absence_is_believed_only_from_a_status_about_the_very_object() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_refusal_has_its_cause_and_its_words() {
+async fn every_refusal_has_its_cause_and_text() {
     for (code, body, expected, words) in [
         (
             401,
@@ -186,7 +186,7 @@ async fn a_broken_connection_is_unreachable() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn silence_ends_before_the_deadline() {
+async fn a_missing_answer_is_a_timeout_before_the_deadline() {
     let (live, mut fake) = live();
     let start = Instant::now();
     let (answer, asked) = tokio::join!(get(&live, shop()), fake.next());
@@ -229,7 +229,7 @@ async fn concurrent_gets_share_a_request_that_is_sent_after_all_of_them_asked() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_absence_from_before_the_question_is_asked_for_again() {
+async fn an_absence_that_is_older_than_the_request_is_requested_again() {
     let (live, mut fake) = live();
     let late = async {
         settled().await;
@@ -246,7 +246,7 @@ async fn an_absence_from_before_the_question_is_asked_for_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_question_that_hangs_is_not_joined_for_long() {
+async fn a_request_that_hangs_is_not_joined_for_long() {
     let (live, mut fake) = live();
     let late = async {
         tokio::time::sleep(Duration::from_secs(2)).await;
@@ -286,7 +286,7 @@ async fn dropping_the_last_caller_cancels_a_shared_request() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_namespace_younger_than_the_watchs_last_word_is_found() {
+async fn a_namespace_that_is_newer_than_the_last_watch_event_is_found() {
     let (live, mut fake, _stream) = watched().await;
     let address = Address { name: "new", ..shop() };
     let (answer, ()) = tokio::join!(get(&live, address), async {
@@ -302,7 +302,7 @@ async fn an_uncached_get_asks_the_api_server() {
         fake.asked("/api/v1/namespaces/shop").await.json(200, &namespace("shop", 11, "b"));
     });
     assert_eq!(team(answer).as_deref(), Some("b"));
-    // Memory has its own source, the watch, and is not changed by it.
+    // An uncached answer does not change the cache, which only the watch writes.
     assert_eq!(team(get(&live, shop()).await).as_deref(), Some("a"));
     fake.was_not_asked().await;
 }

@@ -1,4 +1,4 @@
-//! Members that answer what no API server does: to fill memory, to be repeated to people, to take time.
+//! Tests with member clusters whose answers try to fill memory, to forge messages, or to take time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -50,7 +50,7 @@ fn pod(name: &str) -> Value {
     json!({"metadata": {"name": name, "namespace": "shop", "uid": "1"}})
 }
 
-/// A List of these pods that is so long: white space means nothing in JSON.
+/// A List of these pods with this length. White space has no meaning in JSON.
 fn page_of(length: usize, kind: &str, version: &str, items: &[Value]) -> String {
     let list =
         json!({"kind": kind, "apiVersion": version, "metadata": {"resourceVersion": "1"}, "items": items});
@@ -60,7 +60,7 @@ fn page_of(length: usize, kind: &str, version: &str, items: &[Value]) -> String 
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_may_be_as_long_as_its_question_makes_it_and_no_longer() {
+async fn the_limit_of_an_answer_depends_on_its_request() {
     for (limit, part, most) in
         [(1, Part::Metadata, 4 * MIB), (500, Part::Metadata, 8 * MIB), (500, Part::Whole, 32 * MIB)]
     {
@@ -89,7 +89,7 @@ async fn an_answer_may_be_as_long_as_its_question_makes_it_and_no_longer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_string_that_no_parser_should_see_is_too_long_in_an_answer_and_garbage_elsewhere() {
+async fn a_string_over_a_mebibyte_is_too_long_in_an_answer_and_garbage_elsewhere() {
     let string = "x".repeat(MIB + 1);
     let mut odd = pod("a");
     odd["metadata"]["annotations"] = json!({ "a": string });
@@ -120,7 +120,7 @@ async fn an_exhausted_budget_fails_long_answers_and_no_short_ones() {
     let (live, mut fake) = live();
     let asking = || list(&live, 500, Part::Whole);
     let hold = async {
-        // Three that come nearly to their limit, and do not end.
+        // Three answers that nearly reach their limit and do not end.
         let mut hanging = Vec::new();
         for _ in 0..3 {
             let stream = fake.next().await.stream();
@@ -145,7 +145,7 @@ async fn an_exhausted_budget_fails_long_answers_and_no_short_ones() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn names_that_no_object_can_have_are_not_repeated_to_anybody() {
+async fn names_that_no_object_can_have_are_not_repeated() {
     for name in [
         "web\nError from server (Forbidden): all is fine",
         "\u{1b}[31mweb",
@@ -212,9 +212,9 @@ async fn texts_of_members_are_cut() {
     ] {
         let (live, mut fake) = live();
         let answering = async { fake.next().await.bytes(code, body) };
-        let told = tokio::join!(self::list(&live, 500, Part::Metadata), answering).0.unwrap_err();
-        assert!(told.text.chars().count() <= 401, "{code}: {} bytes", told.text.len());
-        assert!(!told.text.contains(char::is_control), "{code}: {:?}", told.text);
+        let error = tokio::join!(self::list(&live, 500, Part::Metadata), answering).0.unwrap_err();
+        assert!(error.text.chars().count() <= 401, "{code}: {} bytes", error.text.len());
+        assert!(!error.text.contains(char::is_control), "{code}: {:?}", error.text);
     }
 }
 

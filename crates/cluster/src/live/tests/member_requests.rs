@@ -46,7 +46,7 @@ async fn list(live: &Live, of: &Cluster) -> PageResult {
     live.list(of, query(&pods(), "shop"), soon()).await
 }
 
-/// A List of pods as metadata, with whatever else is said of it.
+/// A List of pods as metadata, with these other fields.
 fn pod_list(metadata: &Value, items: &Value) -> Value {
     json!({"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": metadata, "items": items})
 }
@@ -63,7 +63,7 @@ fn about(code: u16, reason: &str, message: &str, details: Value) -> String {
     body.to_string()
 }
 
-/// Answers the one question of a List, and whatever is asked because of the answer with a 404.
+/// Answers the request for a List, and any following request with a 404.
 async fn listed(code: u16, body: impl Into<bytes::Bytes>) -> PageResult {
     let (live, mut fake) = live();
     let body = body.into();
@@ -117,7 +117,7 @@ async fn requests_to_members_use_karmadas_proxy_and_ask_for_the_needed_part() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn here_is_asked_without_a_detour() {
+async fn the_local_cluster_is_read_without_a_proxy() {
     let (live, mut fake) = live();
     let (found, ()) = tokio::join!(find(&live, &Cluster::Local, "shop"), async {
         fake.asked("/api/v1/namespaces/shop").await.json(404, &super::fake::not_found("shop"));
@@ -156,7 +156,7 @@ async fn a_member_that_is_named_like_the_control_plane_is_still_a_member() {
     assert!(found.unwrap().is_none());
 }
 
-/// Each answer, its cause and words of its text.
+/// Each answer, its cause and parts of its text.
 type Cases = Vec<(u16, String, &'static str, &'static str)>;
 
 async fn assert_refusals(cases: Cases) {
@@ -345,7 +345,7 @@ async fn refusals_of_karmada_and_of_members_are_distinguished() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_other_refusal_has_its_cause_and_its_words() {
+async fn every_other_refusal_has_its_cause_and_text() {
     assert_refusals(vec![
         (
             401,
@@ -540,23 +540,23 @@ async fn refused_credentials_are_reported_with_their_secret_if_it_is_readable() 
     let path = "/apis/cluster.karmada.io/v1alpha1/clusters/m1";
     let cluster = json!({"spec": {"secretRef": {"namespace": "karmada-cluster", "name": "m1"},
                                   "impersonatorSecretRef": {"namespace": "karmada-cluster", "name": "m1-impersonator"}}});
-    let told = unauthorized(async |fake| fake.asked(path).await.json(200, &cluster)).await;
+    let text = unauthorized(async |fake| fake.asked(path).await.json(200, &cluster)).await;
     assert_eq!(
-        told,
+        text,
         "credentials of m1 are refused (401): Karmada has them from Secret karmada-cluster/m1-impersonator"
     );
     let own = status(401, "Unauthorized", "Unauthorized");
-    let told = unauthorized(async |fake| fake.asked(path).await.json(401, &own)).await;
-    assert_eq!(told, "the control plane does not accept Durward's credentials (401)");
+    let text = unauthorized(async |fake| fake.asked(path).await.json(401, &own)).await;
+    assert_eq!(text, "the control plane does not accept Durward's credentials (401)");
     // The name is omitted if it takes more than a second.
     let start = Instant::now();
-    let told = unauthorized(async |fake| {
+    let text = unauthorized(async |fake| {
         let hanging = fake.asked(path).await;
         tokio::time::sleep(Duration::from_secs(2)).await;
         drop(hanging);
     })
     .await;
-    assert_eq!(told, "credentials of m1 are refused (401)");
+    assert_eq!(text, "credentials of m1 are refused (401)");
     assert!(start.elapsed() < Duration::from_secs(3));
 }
 

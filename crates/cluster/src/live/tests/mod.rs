@@ -36,7 +36,7 @@ async fn ask(live: &Live, address: Address<'_>) -> MetadataResult {
     live.get_uncached(address, (Instant::now() + Duration::from_secs(5)).into_std()).await
 }
 
-/// The team that a namespace is labelled with, if there is such a namespace.
+/// Returns the label `team` of a namespace, if the namespace exists.
 fn team(answer: MetadataResult) -> Option<String> {
     answer.unwrap().map(|metadata| metadata.labels["team"].clone())
 }
@@ -48,7 +48,7 @@ fn from(version: u64) -> String {
     )
 }
 
-/// A client that watches namespaces. At version 10 there is `shop` of team `a`; the stream has settled.
+/// A client that watches namespaces. At version 10 there is `shop` with team `a`, and the watch is fresh.
 async fn watched() -> (Live, Fake, Stream) {
     let (live, mut fake) = live();
     live.watch(&Resource::NAMESPACES);

@@ -1,5 +1,5 @@
-//! The way itself, over real sockets: TLS, HTTP/2 by ALPN, one connection, credentials; and what is said when it does not come
-//! about. Tests use the clock only for deadlines.
+//! Tests of connections over real sockets: TLS, HTTP/2 by ALPN, one connection, credentials, and the errors of failed
+//! connections. Tests use the clock only for deadlines.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -43,7 +43,7 @@ struct Server {
 }
 
 impl Server {
-    /// Speaks the given protocols, best first, under the given names.
+    /// Starts a server with these protocols, the preferred one first, and a certificate for these names.
     async fn start(protocols: &[&str], names: &[&str]) -> Self {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
@@ -70,7 +70,7 @@ impl Server {
         self.seen.recv().await.unwrap()
     }
 
-    /// The next request's path, which must have come with the token over this version.
+    /// Returns the path of the next request, which must have the token and this HTTP version.
     async fn request(&mut self, expected: Version) -> String {
         match self.next().await {
             Seen::Request { version, path, authorization } => {
@@ -120,7 +120,7 @@ async fn serve(stream: TcpStream, acceptor: TlsAcceptor, seen: UnboundedSender<S
 
 fn answer(path: &str) -> Response<UnsyncBoxBody<Bytes, Infallible>> {
     if path.contains("watch=true") {
-        // Open, and silent.
+        // The response stays open without data.
         let frames = futures_util::stream::pending::<Result<Frame<Bytes>, Infallible>>();
         return Response::new(StreamBody::new(frames).boxed_unsync());
     }
@@ -149,7 +149,7 @@ impl Kubeconfig {
     }
 }
 
-/// One with a cluster at `url` and whatever else is said of the cluster and the user.
+/// Returns a kubeconfig with a cluster at `url` and these fields of the cluster and the user.
 pub(super) fn kubeconfig(url: &str, certificate: &str, cluster: &str, user: &str) -> Kubeconfig {
     let authority = match certificate {
         "" => String::new(),
@@ -183,7 +183,7 @@ async fn everything_is_streams_of_one_http2_connection() {
     assert_eq!(server.next().await, Seen::Connection { alpn: "h2".to_owned(), name: None });
     assert_eq!(server.request(Version::HTTP_2).await, super::LIST);
     assert_eq!(server.request(Version::HTTP_2).await, super::from(1));
-    // The watch stays open; all these go beside it. A second connection would be the next thing seen.
+    // The watch stays open during all these requests. A second connection would be seen next.
     let names = ["a", "b", "c"].map(named);
     let (a, b, c, absent) = tokio::join!(
         get(&live, names[0]),
@@ -222,7 +222,7 @@ async fn a_server_that_speaks_only_http1_is_asked_in_http1() {
 }
 
 #[tokio::test]
-async fn a_connection_that_was_closed_is_made_again() {
+async fn a_closed_connection_is_opened_again() {
     let mut server = Server::start(&["http/1.1"], &["127.0.0.1"]).await;
     let live = connected(&server.kubeconfig()).await;
     assert_eq!(team(get(&live, named("last")).await).as_deref(), Some("z"));
@@ -236,9 +236,9 @@ async fn a_connection_that_was_closed_is_made_again() {
 async fn the_name_in_the_certificate_can_be_configured() {
     let mut server = Server::start(&["h2"], &["kubernetes.example"]).await;
     let url = format!("https://{}", server.address);
-    let told =
+    let config =
         kubeconfig(&url, &server.certificate, ", tls-server-name: kubernetes.example", "token: secret");
-    let live = connected(&told).await;
+    let live = connected(&config).await;
     assert_eq!(team(get(&live, shop()).await).as_deref(), Some("a"));
     let name = Some("kubernetes.example".to_owned());
     assert_eq!(server.next().await, Seen::Connection { alpn: "h2".to_owned(), name });
@@ -256,9 +256,9 @@ async fn a_certificate_of_another_server_fails_the_connection() {
     let wrong = kubeconfig(&format!("https://{}", server.address), &other.certificate, "", "token: secret");
     let found = get(&connected(&wrong).await, shop()).await.unwrap_err();
     assert_eq!(found.code, cause::UNREACHABLE);
-    let told =
+    let expected =
         format!("no connection to the API server at https://{}: invalid peer certificate", server.address);
-    assert!(found.text.contains(&told), "{}", found.text);
+    assert!(found.text.contains(&expected), "{}", found.text);
 }
 
 #[tokio::test]
@@ -313,8 +313,8 @@ async fn a_credential_plugin_is_run() {
     server.request(Version::HTTP_2).await;
 }
 
-/// Asks `count` members at once for a page; gives how many connections the server then has seen, and over which version it
-/// was asked.
+/// Requests a page of `count` members at once. Returns the number of connections that the server has seen, and the HTTP
+/// version.
 async fn crowd(server: &mut Server, live: &Live, count: usize) -> (usize, Version) {
     use crate::fleet::Cluster;
     let members: Vec<_> = (0..count).map(|at| Cluster::Member(format!("m{at}").into())).collect();
@@ -352,7 +352,7 @@ async fn many_requests_share_eight_connections_and_single_gets_use_another() {
 }
 
 #[tokio::test]
-async fn a_single_question_opens_a_single_lane() {
+async fn a_single_request_opens_a_single_connection() {
     let mut server = Server::start(&["h2"], &["127.0.0.1"]).await;
     let live = connected(&server.kubeconfig()).await;
     for expected in [1, 0, 0] {
@@ -392,12 +392,12 @@ async fn over_http1_a_wait_for_a_permit_is_not_a_timeout_of_the_member() {
     let (silent, healthy) = answers.split_at(60);
     assert_eq!((codes(silent, cause::TIMEOUT), codes(silent, cause::OVERLOADED)), (40, 20));
     assert_eq!(codes(healthy, cause::OVERLOADED), 40);
-    // And the places of those that were given up are free again.
+    // The cancelled requests have returned their permits.
     let (_, version) = crowd(&mut server, &live, 100).await;
     assert_eq!(version, Version::HTTP_11);
 }
 
-/// Asks the one context of a kubeconfig for a page, after the list of the fleet.
+/// Lists the fleet, and then requests a page of the only context of a kubeconfig.
 async fn ask_context(live: &Live) -> crate::fleet::PageResult {
     use crate::fleet::Fleet;
     let deadline = std::time::Instant::now() + Duration::from_secs(30);
@@ -407,7 +407,7 @@ async fn ask_context(live: &Live) -> crate::fleet::PageResult {
 }
 
 #[tokio::test]
-async fn a_context_that_leads_elsewhere_now_is_followed_and_one_that_does_not_keeps_its_connection() {
+async fn a_changed_context_gets_a_new_connection_and_an_unchanged_one_keeps_its_own() {
     let mut old = Server::start(&["h2"], &["127.0.0.1"]).await;
     let mut new = Server::start(&["h2"], &["127.0.0.1"]).await;
     let config = old.kubeconfig();

@@ -1,4 +1,4 @@
-//! Lists, streams, freshness, and what stands in for an API server that does not answer.
+//! Tests of lists, watches, freshness, and cached objects in place of failed requests.
 
 use std::time::Duration;
 
@@ -13,14 +13,14 @@ use crate::{Address, MetadataResult, Resource, cause};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// The answer, where it must come without asking.
+/// Returns the answer, which must come without a request.
 async fn known(live: &Live, fake: &mut Fake) -> Option<String> {
     let answer = get(live, shop()).await;
     fake.was_not_asked().await;
     team(answer)
 }
 
-/// The answer, where `reply` says what the API server does about it.
+/// Returns the answer if the API server does `reply`.
 async fn asked(live: &Live, fake: &mut Fake, reply: impl FnOnce(Asked)) -> MetadataResult {
     let (answer, ()) = tokio::join!(get(live, shop()), async {
         reply(fake.asked("/api/v1/namespaces/shop").await);
@@ -62,7 +62,7 @@ async fn events_change_the_cache() {
     assert_eq!(known(&live, &mut fake).await.as_deref(), Some("b"));
     stream.event("DELETED", &namespace("shop", 12, "b"));
     settled().await;
-    // Absence is never read off the cache.
+    // The cache never proves absence.
     let answer = asked(&live, &mut fake, |asked| asked.json(404, &not_found("shop"))).await;
     assert_eq!(answer, Ok(None));
     stream.event("ADDED", &namespace("shop", 13, "c"));
@@ -86,7 +86,7 @@ async fn events_may_come_in_pieces_and_together() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn bookmarks_keep_it_fresh_and_are_where_the_next_stream_begins() {
+async fn bookmarks_keep_the_cache_fresh_and_start_the_next_stream() {
     let (live, mut fake, stream) = watched().await;
     for minute in 1..=5 {
         sleep(60 * SECOND).await;
@@ -99,11 +99,11 @@ async fn bookmarks_keep_it_fresh_and_are_where_the_next_stream_begins() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_without_a_word_is_not_believed_for_longer_than_is_stated() {
+async fn a_stream_without_events_becomes_stale() {
     let (live, mut fake, stream) = watched().await;
     sleep(72 * SECOND).await;
     assert_eq!(known(&live, &mut fake).await.as_deref(), Some("a"));
-    // At the bound it is given up, and another is opened from the last version.
+    // At the limit the watch is closed, and another one is opened from the last version.
     let start = Instant::now();
     let reopening = fake.asked(&from(10)).await;
     assert!(start.elapsed() <= 3 * SECOND, "{:?}", start.elapsed());
@@ -118,7 +118,7 @@ async fn a_stream_without_a_word_is_not_believed_for_longer_than_is_stated() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn while_the_watch_is_interrupted_the_api_server_is_asked() {
+async fn while_the_watch_is_interrupted_gets_are_sent_to_the_api_server() {
     let (live, mut fake, stream) = watched().await;
     stream.breaks();
     let _reopening = fake.asked(&from(10)).await;
@@ -132,13 +132,13 @@ async fn while_the_watch_is_interrupted_the_api_server_is_asked() {
 #[tokio::test(start_paused = true)]
 async fn a_recent_object_replaces_a_failed_request() {
     type Reply = fn(Asked);
-    let nobody: [Reply; 4] = [
+    let failures: [Reply; 4] = [
         |asked| drop(asked),
         |asked| asked.json(429, &status(429, "TooManyRequests", "later")),
         |asked| asked.json(503, &status(503, "ServiceUnavailable", "starting")),
         |asked| std::mem::forget(asked),
     ];
-    for (at, reply) in nobody.into_iter().enumerate() {
+    for (at, reply) in failures.into_iter().enumerate() {
         let (live, mut fake, stream) = watched().await;
         stream.breaks();
         let _reopening = fake.asked(&from(10)).await;
@@ -164,7 +164,7 @@ async fn a_recent_object_never_replaces_a_refusal() {
         let _reopening = fake.asked(&from(10)).await;
         assert_eq!(asked(&live, &mut fake, reply).await.unwrap_err().code, expected);
     }
-    // And a certain absence is an absence, whatever was known.
+    // A certain absence wins over the cache.
     let (live, mut fake, stream) = watched().await;
     stream.breaks();
     let _reopening = fake.asked(&from(10)).await;
@@ -177,7 +177,7 @@ async fn stale_objects_are_not_used() {
     stream.breaks();
     let reopening = fake.asked(&from(10)).await;
     sleep(FRESH_FOR).await;
-    // The opening was given up after a minute and is tried again.
+    // The opening timed out after a minute and is tried again.
     assert!(reopening.is_abandoned());
     let _again = fake.asked(&from(10)).await;
     let found = asked(&live, &mut fake, drop).await.unwrap_err();
@@ -185,7 +185,7 @@ async fn stale_objects_are_not_used() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_version_that_is_gone_makes_a_new_list_that_replaces_the_old() {
+async fn an_expired_version_makes_a_new_list_that_replaces_the_old_one() {
     let (live, mut fake, stream) = watched().await;
     stream.event("ERROR", &status(410, "Expired", "too old resource version"));
     let listing = fake.asked(LIST).await;
@@ -200,8 +200,8 @@ async fn a_version_that_is_gone_makes_a_new_list_that_replaces_the_old() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_version_that_is_gone_when_the_stream_is_opened_does_too() {
-    let (_world, mut fake, stream) = watched().await;
+async fn an_expired_version_at_the_opening_makes_a_new_list_too() {
+    let (_live, mut fake, stream) = watched().await;
     drop(stream);
     fake.asked(&from(10)).await.json(410, &status(410, "Expired", "too old resource version"));
     fake.asked(LIST).await;
@@ -275,7 +275,7 @@ async fn a_failed_list_is_reported_and_retried_with_backoff() {
         let expected = "not read yet: Durward is not permitted to list namespaces (RBAC: verb list)";
         assert_eq!(reason(&live), (false, expected.to_owned()));
     }
-    // Questions are asked meanwhile.
+    // Gets are sent to the API server meanwhile.
     fake.asked(LIST).await.json(200, &list(10, "", &[]));
     let _stream = fake.asked(&from(10)).await.stream();
     sleep(SETTLE_TIME).await;
@@ -284,7 +284,7 @@ async fn a_failed_list_is_reported_and_retried_with_backoff() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_that_makes_no_sense_is_never_an_empty_one() {
+async fn an_invalid_list_is_never_an_empty_one() {
     for body in [
         json!({"kind": "Status", "metadata": {}, "items": []}),
         json!({"kind": "NamespaceList", "metadata": {}, "items": []}),
@@ -302,8 +302,8 @@ async fn a_list_that_makes_no_sense_is_never_an_empty_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_version_that_cannot_be_gone_on_from_is_given_up_after_a_while() {
-    let (_world, mut fake, stream) = watched().await;
+async fn a_version_that_never_works_is_replaced_by_a_new_list() {
+    let (_live, mut fake, stream) = watched().await;
     drop(stream);
     for _ in 0..3 {
         fake.asked(&from(10)).await.json(504, &status(504, "Timeout", "Too large resource version"));
@@ -312,7 +312,7 @@ async fn a_version_that_cannot_be_gone_on_from_is_given_up_after_a_while() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_that_makes_no_sense_is_not_believed() {
+async fn an_invalid_event_is_not_used() {
     for line in [
         "garbage\n".to_owned(),
         format!("{}\n", json!({"type": "SURPRISE", "object": namespace("shop", 11, "b")})),
@@ -339,8 +339,8 @@ async fn a_stream_that_makes_no_sense_is_not_believed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_api_server_that_ends_each_stream_at_once_is_not_asked_without_end() {
-    let (_world, mut fake, stream) = watched().await;
+async fn an_api_server_that_ends_each_stream_gets_few_requests() {
+    let (_live, mut fake, stream) = watched().await;
     drop(stream);
     let start = Instant::now();
     for _ in 0..10 {

@@ -1,16 +1,16 @@
-//! Each question in each line of etcd: under which prefix, in which form, and what a version cannot do.
+//! Tests of each request with each minor version of etcd: its prefix, its form, and unsupported requests.
 
 use super::*;
 use crate::cause;
 use crate::etcd::{EtcdResponse, Health, Read};
 
-/// Each line, and under which prefix its gateway is.
-const LINES: [(&str, &str); 5] =
+/// Each minor version, and the prefix of its gateway.
+const VERSIONS: [(&str, &str); 5] =
     [("3.2.24", "/v3alpha"), ("3.3.27", "/v3beta"), ("3.4.23", "/v3"), ("3.5.16", "/v3"), ("3.6.15", "/v3")];
 
 #[tokio::test]
-async fn the_gateway_is_found_under_the_prefix_of_each_line_and_found_once() {
-    for (version, prefix) in LINES {
+async fn the_gateway_is_found_once_under_the_prefix_of_each_version() {
+    for (version, prefix) in VERSIONS {
         let member = Member::plain(gateway(version, prefix)).await;
         let (live, peer) = (live(), peer(&member, ClientOptions::default()));
         let Ok(EtcdResponse::Status(status)) = ask(&live, &peer, EtcdRequest::Status).await else {
@@ -25,20 +25,20 @@ async fn the_gateway_is_found_under_the_prefix_of_each_line_and_found_once() {
         let range = format!("POST {prefix}/kv/range");
         let expected =
             ["/cluster/member/list", "/maintenance/alarm"].map(|path| format!("POST {prefix}{path}"));
-        assert_eq!(member.calls(), [&expected[..], &[range]].concat(), "{version}: it is remembered");
+        assert_eq!(member.calls(), [&expected[..], &[range]].concat(), "{version}: the prefix is remembered");
     }
 }
 
 #[tokio::test]
-async fn a_list_behind_a_quorum_is_believed_only_from_versions_that_know_the_wish() {
-    // 3.4 passes over what it does not know, and gives its own list without a word.
-    for (version, prefix) in LINES {
+async fn a_list_through_a_quorum_is_used_only_from_versions_that_support_it() {
+    // 3.4 ignores fields that it does not know, and returns its own list without an error.
+    for (version, prefix) in VERSIONS {
         let member = Member::plain(gateway(version, prefix)).await;
         let answer =
             ask(&live(), &peer(&member, ClientOptions::default()), EtcdRequest::MembersByQuorum).await;
         let heard = member.heard();
-        let wish = heard.iter().find(|heard| heard.call.ends_with("/member/list")).unwrap();
-        assert_eq!(wish.body, r#"{"linearizable":true}"#);
+        let list = heard.iter().find(|heard| heard.call.ends_with("/member/list")).unwrap();
+        assert_eq!(list.body, r#"{"linearizable":true}"#);
         match version {
             "3.5.16" | "3.6.15" => assert!(matches!(answer, Ok(EtcdResponse::Members(_))), "{version}"),
             _ => assert_eq!(answer.unwrap_err().code, cause::UNSUPPORTED, "{version}"),
@@ -83,10 +83,10 @@ async fn a_refusal_is_recognized_by_its_text_in_each_version() {
         (400, "Client sent an HTTP request to an HTTPS server.\n", EtcdRequest::Status, cause::TLS),
         (200, served.as_str(), EtcdRequest::Status, cause::GARBAGE),
     ] {
-        let (body, told) = (body.to_owned(), body.to_owned());
+        let (body, shown) = (body.to_owned(), body.to_owned());
         let member = Member::plain(move |_| say(status, body.clone())).await;
         let cause = why(&live(), &peer(&member, ClientOptions::default()), question).await;
-        assert_eq!(cause.code, code, "{told}: {}", cause.text);
+        assert_eq!(cause.code, code, "{shown}: {}", cause.text);
         let begins = format!("etcd-0 did not return {question}: ");
         assert!(cause.text.starts_with(&begins), "{}", cause.text);
     }
@@ -100,7 +100,7 @@ async fn a_denied_read_had_its_quorum_and_needs_no_login() {
         r#"{"code":7,"message":"etcdserver: permission denied"}"#,
     ] {
         let member = Member::plain(move |_| say(400, body)).await;
-        let (live, peer) = (live(), peer(&member, login::nobodys()));
+        let (live, peer) = (live(), peer(&member, login::missing_files()));
         assert_eq!(ask(&live, &peer, EtcdRequest::Read).await, Ok(EtcdResponse::Read(Read::Denied)));
         assert_eq!(member.calls(), ["POST /v3/kv/range"]);
     }
@@ -108,14 +108,14 @@ async fn a_denied_read_had_its_quorum_and_needs_no_login() {
 
 #[tokio::test]
 async fn without_a_gateway_health_and_metrics_still_answer() {
-    let member = Member::plain(|heard| beside("3.5.16", heard)).await;
+    let member = Member::plain(|heard| without_gateway("3.5.16", heard)).await;
     let (live, peer) = (live(), peer(&member, ClientOptions::default()));
     let cause = why(&live, &peer, EtcdRequest::Status).await;
     assert_eq!(cause.code, cause::GATEWAY_OFF);
     assert!(cause.text.contains("--enable-grpc-gateway"), "{}", cause.text);
-    assert_eq!(member.calls().len(), 4, "each prefix, and what it is");
+    assert_eq!(member.calls().len(), 4, "each prefix, and the version");
     assert_eq!(why(&live, &peer, EtcdRequest::Members).await.code, cause::GATEWAY_OFF);
-    assert_eq!(member.calls(), [""; 0], "it is remembered for a while");
+    assert_eq!(member.calls(), [""; 0], "the missing gateway is remembered");
     let good = Health { is_healthy: true, reason: String::new() };
     assert_eq!(ask(&live, &peer, EtcdRequest::Health).await, Ok(EtcdResponse::Health(good)));
     let Ok(EtcdResponse::Metrics(metrics)) = ask(&live, &peer, EtcdRequest::Metrics).await else { panic!() };

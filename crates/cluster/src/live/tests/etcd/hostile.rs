@@ -69,7 +69,7 @@ async fn long_answers_are_garbage_and_truncated_ones_unreachable() {
     assert_eq!(why(&live, &peer, EtcdRequest::Status).await.code, cause::NOT_ETCD);
     member.says(|_| absent());
     assert_eq!(why(&live, &peer, EtcdRequest::Status).await.code, cause::NOT_ETCD, "404 to everything");
-    // Whatever it was a moment ago.
+    // Other answers before do not matter.
     member.says(gateway("3.5.16", "/v3"));
     assert!(ask(&live, &peer, EtcdRequest::Status).await.is_ok());
 }
@@ -86,7 +86,7 @@ async fn another_service_on_the_port_is_named() {
             while let Ok((mut stream, _)) = listener.accept().await {
                 tokio::spawn(async move {
                     let _ = stream.write_all(bytes).await;
-                    // Until the other end has had enough.
+                    // Until the other end closes the connection.
                     let _ = tokio::io::copy(&mut stream, &mut tokio::io::sink()).await;
                 });
             }

@@ -1,4 +1,5 @@
-//! Logging in: only where a member asks for it, once, again when it does not know any more who asks; and never in the open.
+//! Tests of logins: only if a member requires one, once, again when the token expires, and never over plain HTTP unless
+//! configured.
 
 use std::sync::Mutex;
 
@@ -13,8 +14,8 @@ use crate::etcd::{EtcdResponse, Login, Read};
 const EMPTY: &str = r#"{"code":3, "message":"etcdserver: user name is empty"}"#;
 const STALE: &str = r#"{"code":16, "message":"etcdserver: invalid auth token"}"#;
 
-/// A client with a user whose files are not there: who needs them fails.
-pub(super) fn nobodys() -> ClientOptions {
+/// A client with a user whose files do not exist. A request that needs them fails.
+pub(super) fn missing_files() -> ClientOptions {
     let login = Login::Files { user: "/nowhere/user".into(), password: "/nowhere/password".into() };
     ClientOptions { login: Some(login), open: true, ..ClientOptions::default() }
 }
@@ -31,7 +32,7 @@ fn client(files: &Files, open: bool) -> ClientOptions {
     ClientOptions { login: Some(login), open, ..ClientOptions::default() }
 }
 
-/// A member with authentication on, which gives tokens `t1`, `t2`, … and knows only the last one.
+/// A member with authentication on, which issues tokens `t1`, `t2`, … and accepts only the last one.
 fn guarded() -> impl Fn(&Heard) -> Say + Send + Sync + 'static {
     let (answers, given) = (gateway("3.6.15", "/v3"), Mutex::new(0));
     move |heard| {
@@ -55,22 +56,22 @@ async fn logs_in_when_required_and_again_when_the_token_expires() {
     let (live, peer) = (live(), peer(&member, client(&files, true)));
     assert!(ask(&live, &peer, EtcdRequest::Status).await.is_ok());
     let heard = member.heard();
-    let told: Vec<_> = heard.iter().map(|heard| (heard.call.as_str(), heard.token.as_str())).collect();
+    let sent: Vec<_> = heard.iter().map(|heard| (heard.call.as_str(), heard.token.as_str())).collect();
     let (status, login) = ("POST /v3/maintenance/status", "POST /v3/auth/authenticate");
-    assert_eq!(told, [(status, ""), (login, ""), (status, "t1")]);
+    assert_eq!(sent, [(status, ""), (login, ""), (status, "t1")]);
     assert_eq!(heard[1].body, r#"{"name":"root","password":"a \"b\"\\"}"#);
     for question in [EtcdRequest::Alarms, EtcdRequest::Members, EtcdRequest::Read] {
         assert!(ask(&live, &peer, question).await.is_ok());
     }
     assert!(member.heard().iter().all(|heard| heard.token == "t1"));
-    // Started anew: it knows nobody.
+    // After a restart it accepts no old token.
     member.says(guarded());
     member.says({
         let again = guarded();
         move |heard| if heard.token == "t1" { say(401, STALE) } else { again(heard) }
     });
-    let Err(cause) = ask(&live, &peer, EtcdRequest::Status).await else { panic!("t1 was given twice") };
-    assert_eq!(cause.code, cause::CREDENTIALS, "once, not for ever: {}", cause.text);
+    let Err(cause) = ask(&live, &peer, EtcdRequest::Status).await else { panic!("t1 was issued twice") };
+    assert_eq!(cause.code, cause::CREDENTIALS, "one login, not several: {}", cause.text);
     let calls = member.calls();
     assert_eq!(calls.iter().filter(|call| *call == login).count(), 1, "{calls:?}");
 }
@@ -94,7 +95,7 @@ async fn without_authentication_there_is_no_login_and_old_tokens_are_dropped() {
     let files = files();
     let (live, peer) = (live(), peer(&member, client(&files, true)));
     assert!(ask(&live, &peer, EtcdRequest::Status).await.is_ok());
-    // As 3.4 does: not even a good token is taken.
+    // As 3.4 does: it rejects even a valid token.
     let answers = gateway("3.4.23", "/v3");
     member.says(move |heard| match (heard.call.as_str(), heard.token.as_str()) {
         ("POST /v3/auth/authenticate", _) => {
@@ -117,7 +118,7 @@ async fn a_password_is_not_sent_over_plain_http_unless_configured() {
     assert_eq!(cause.code, cause::CREDENTIALS);
     assert!(cause.text.contains("plain HTTP"), "{}", cause.text);
     assert_eq!(member.calls(), ["POST /v3/maintenance/status"]);
-    // A read needs nobody.
+    // A read needs no user.
     let denied = ask(&live(), &peer(&member, client(&files, false)), EtcdRequest::Read).await;
     assert_eq!(denied, Ok(EtcdResponse::Read(Read::Denied)));
 }
@@ -138,8 +139,8 @@ async fn an_answer_with_the_password_is_not_repeated() {
         let cause = why(&live(), &peer(&member, client(&files, true)), EtcdRequest::Status).await;
         assert!(member.heard().iter().any(|heard| heard.body.contains("SECRET")));
         assert!(!cause.text.contains("SECRET"), "{status}: {}", cause.text);
-        let told = format!("login of user \"root\" failed ({status})");
-        assert!(cause.text.contains(&told), "{status}: {}", cause.text);
+        let expected = format!("login of user \"root\" failed ({status})");
+        assert!(cause.text.contains(&expected), "{status}: {}", cause.text);
     }
 }
 
@@ -179,8 +180,8 @@ async fn login_failures_name_the_user_and_not_the_password() {
     assert!(!cause.text.contains("a \\\"b"), "{}", cause.text);
     member.heard();
     assert_eq!(why(&live, &peer, EtcdRequest::Members).await.code, cause::CREDENTIALS);
-    assert_eq!(member.calls(), ["POST /v3/cluster/member/list"], "it is not made to work on it again");
-    // Another password is another try.
+    assert_eq!(member.calls(), ["POST /v3/cluster/member/list"], "no second login soon after a failure");
+    // Another password leads to another attempt.
     files.write("password", "right");
     let denied = r#"{"code":7,"message":"etcdserver: permission denied"}"#;
     member.says(move |heard| match (heard.call.as_str(), heard.token.as_str()) {
@@ -193,8 +194,8 @@ async fn login_failures_name_the_user_and_not_the_password() {
     let cause = why(&again, &peer, EtcdRequest::Status).await;
     assert_eq!(cause.code, cause::CREDENTIALS);
     assert!(cause.text.contains(r#"user "root" has no permission"#), "{}", cause.text);
-    let nobody = why(&again, &super::peer(&member, ClientOptions::default()), EtcdRequest::Status).await;
-    assert!(nobody.text.contains("client.auth"), "{}", nobody.text);
-    let missing = why(&again, &super::peer(&member, nobodys()), EtcdRequest::Status).await;
+    let without_login = why(&again, &super::peer(&member, ClientOptions::default()), EtcdRequest::Status).await;
+    assert!(without_login.text.contains("client.auth"), "{}", without_login.text);
+    let missing = why(&again, &super::peer(&member, missing_files()), EtcdRequest::Status).await;
     assert!(missing.code == cause::CREDENTIALS && missing.text.contains("/nowhere/user"), "{}", missing.text);
 }

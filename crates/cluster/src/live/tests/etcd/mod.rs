@@ -1,5 +1,5 @@
-//! Members of etcd clusters, over real sockets and real TLS: a fake gateway that says what real members said when they were
-//! asked (3.4.23 and 3.6.15 by hand; 3.2, 3.3 and 3.5 by their source). Tests use the clock only for deadlines.
+//! Tests of etcd members over real sockets and real TLS. A fake gateway returns the answers of real members (3.4.23 and 3.6.15
+//! were recorded by hand; 3.2, 3.3 and 3.5 follow their source). Tests use the clock only for deadlines.
 
 mod answers;
 mod hostile;
@@ -21,7 +21,7 @@ use crate::etcd::{ClientOptions, Endpoint, EtcdRequest, EtcdResult};
 use crate::live::Live;
 use server::{Heard, Member, Say, absent, say};
 
-/// The pod that is this member.
+/// The pod of this member.
 fn peer(member: &Member, client: ClientOptions) -> Endpoint {
     Endpoint {
         namespace: "shop".to_owned(),
@@ -33,18 +33,18 @@ fn peer(member: &Member, client: ClientOptions) -> Endpoint {
     }
 }
 
-/// Asks with five seconds' time, by tokio's clock, which some tests put forward.
+/// Sends a request with a deadline of five seconds, by tokio's clock, which some tests advance.
 async fn ask(live: &Live, peer: &Endpoint, question: EtcdRequest) -> EtcdResult {
     let now = tokio::time::Instant::now().into_std();
     live.call(peer, question, now + Duration::from_secs(5)).await
 }
 
-/// Why there was no answer.
+/// Returns the cause of a request without an answer.
 async fn why(live: &Live, peer: &Endpoint, question: EtcdRequest) -> Cause {
     ask(live, peer, question).await.expect_err("there is no answer")
 }
 
-/// A world whose API server is not asked.
+/// A client whose API server gets no request.
 fn live() -> Live {
     fake::live().0
 }
@@ -64,7 +64,7 @@ fn list() -> String {
     )
 }
 
-/// The answers of a gateway under `prefix`, and beside it; everything else is not there.
+/// The answers of a gateway under `prefix`, and of the paths outside it. Other paths do not exist.
 fn gateway(version: &'static str, prefix: &'static str) -> impl Fn(&Heard) -> Say + Send + Sync + 'static {
     move |heard| match heard.call.strip_prefix("POST ").and_then(|path| path.strip_prefix(prefix)) {
         Some("/maintenance/status") => say(200, status(version)),
@@ -72,11 +72,11 @@ fn gateway(version: &'static str, prefix: &'static str) -> impl Fn(&Heard) -> Sa
         Some("/maintenance/alarm") => say(200, "{}"),
         Some("/kv/range") => say(200, format!("{{{HEADER}}}")),
         Some(_) => say(404, "Not Found\n"),
-        None => beside(version, heard),
+        None => without_gateway(version, heard),
     }
 }
 
-fn beside(version: &str, heard: &Heard) -> Say {
+fn without_gateway(version: &str, heard: &Heard) -> Say {
     match heard.call.as_str() {
         "GET /version" => say(200, format!(r#"{{"etcdserver":"{version}","etcdcluster":"{version}"}}"#)),
         "GET /health?exclude=NOSPACE" => say(200, r#"{"health":"true"}"#),

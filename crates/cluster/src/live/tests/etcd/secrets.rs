@@ -1,4 +1,4 @@
-//! Authority, certificate and password out of Secrets, which the API server gives by `get` and by name.
+//! Tests of CA, certificate and password from Secrets, which are read by name.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -37,7 +37,7 @@ fn client(login: bool) -> ClientOptions {
     ClientOptions { tls: Some(tls), login, open: false }
 }
 
-/// Asks while the API server answers for one Secret.
+/// Sends a request while the API server answers for one Secret.
 async fn ask_with(
     live: &Live,
     peer: &Endpoint,
@@ -55,7 +55,7 @@ async fn ask_with(
 }
 
 #[tokio::test]
-async fn a_secret_is_read_by_name_once_for_all_members_and_questions() {
+async fn a_secret_is_read_by_name_once_for_all_members_and_requests() {
     let ours = Authority::new();
     let own = ours.issue(&["127.0.0.1"]);
     let first = Member::tls(&own, Some(&ours), gateway("3.5.16", "/v3")).await;
@@ -71,7 +71,7 @@ async fn a_secret_is_read_by_name_once_for_all_members_and_questions() {
 }
 
 #[tokio::test]
-async fn a_password_comes_from_its_secret_when_it_is_wanted() {
+async fn a_password_is_read_from_its_secret_when_it_is_needed() {
     let ours = Authority::new();
     let answers = gateway("3.6.15", "/v3");
     let member = Member::tls(&ours.issue(&["127.0.0.1"]), None, move |heard| {
@@ -124,14 +124,14 @@ async fn a_missing_or_incomplete_secret_is_reported_by_name() {
 }
 
 #[tokio::test]
-async fn an_authority_that_was_replaced_is_read_again_when_a_member_is_not_known_by_the_old_one() {
+async fn a_replaced_ca_is_read_again_if_a_member_is_not_verified_by_the_old_one() {
     let (old, new) = (Authority::new(), Authority::new());
     let member = Member::tls(&old.issue(&["127.0.0.1"]), None, gateway("3.6.15", "/v3")).await;
     let (live, mut fake) = fake::live();
     let before = peer(&member, client(false));
     let answer = ask_with(&live, &before, &mut fake, CLIENT, 200, &material(&old, None)).await;
     assert!(answer.is_ok(), "{answer:?}");
-    // The pod is another one, with certificates of the new authority. Young credentials are not read again.
+    // The pod was replaced, and has certificates of the new CA. Recent credentials are not read again.
     member.shows(&new.issue(&["127.0.0.1"]));
     let after = Endpoint { uid: "u-1".to_owned(), ..before };
     let cause = why(&live, &after, EtcdRequest::Status).await;
@@ -159,7 +159,7 @@ async fn cached_credentials_survive_an_outage_but_not_a_refusal() {
     later(31).await;
     let away = refusal(503, "ServiceUnavailable", "later");
     assert!(ask_with(&live, &peer, &mut fake, CLIENT, 503, &away).await.is_ok());
-    assert!(ask(&live, &peer, EtcdRequest::Status).await.is_ok(), "and is not asked each time");
+    assert!(ask(&live, &peer, EtcdRequest::Status).await.is_ok(), "the Secret is not read each time");
     fake.was_not_asked().await;
     later(6).await;
     let no = refusal(403, "Forbidden", "no");

@@ -1,4 +1,4 @@
-//! A member on a loopback port, with TLS or without: it says what a test tells it to, and remembers what it was asked.
+//! A member on a loopback port, with or without TLS. It returns the answers of a test, and records the requests.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -45,7 +45,7 @@ pub(super) fn say(status: u16, body: impl Into<String>) -> Say {
     Say::Text(status, body.into())
 }
 
-/// As etcd answers for what is not there.
+/// The answer of etcd for a path that does not exist.
 pub(super) fn absent() -> Say {
     say(404, "404 page not found\n")
 }
@@ -67,7 +67,7 @@ impl Member {
         Self::start(None, script).await
     }
 
-    /// With this certificate; with an authority for clients it wants one of theirs.
+    /// With this certificate. With a CA for clients, it requires a client certificate of that CA.
     pub(super) async fn tls(
         own: &Issued,
         clients: Option<&Authority>,
@@ -85,17 +85,17 @@ impl Member {
         let heard = Arc::<Mutex<Vec<Heard>>>::default();
         let script: Arc<Mutex<Arc<Script>>> = Arc::new(Mutex::new(Arc::new(script)));
         let tls = Arc::new(Mutex::new(acceptor));
-        let (ears, mouth, door) = (Arc::clone(&heard), Arc::clone(&script), Arc::clone(&tls));
+        let (received, current, acceptors) = (Arc::clone(&heard), Arc::clone(&script), Arc::clone(&tls));
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                let (ears, mouth) = (Arc::clone(&ears), Arc::clone(&mouth));
-                let acceptor = door.lock().unwrap().clone();
+                let (received, current) = (Arc::clone(&received), Arc::clone(&current));
+                let acceptor = acceptors.lock().unwrap().clone();
                 tokio::spawn(async move {
                     match acceptor {
-                        None => serve(stream, ears, mouth).await,
+                        None => serve(stream, received, current).await,
                         Some(acceptor) => {
                             if let Ok(stream) = acceptor.accept(stream).await {
-                                serve(stream, ears, mouth).await;
+                                serve(stream, received, current).await;
                             }
                         }
                     }
@@ -105,12 +105,12 @@ impl Member {
         Self { address, heard, script, tls }
     }
 
-    /// From now on it says this.
+    /// Replaces the answers.
     pub(super) fn says(&self, script: impl Fn(&Heard) -> Say + Send + Sync + 'static) {
         *self.script.lock().unwrap() = Arc::new(script);
     }
 
-    /// From now on new connections see this certificate.
+    /// Uses this certificate for new connections.
     pub(super) fn shows(&self, own: &Issued) {
         *self.tls.lock().unwrap() = Some(acceptor(own, None));
     }
@@ -120,7 +120,7 @@ impl Member {
         std::mem::take(&mut *self.heard.lock().unwrap())
     }
 
-    /// The calls alone.
+    /// Returns only the calls of these requests.
     pub(super) fn calls(&self) -> Vec<String> {
         self.heard().into_iter().map(|heard| heard.call).collect()
     }
@@ -128,19 +128,19 @@ impl Member {
 
 async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     stream: S,
-    ears: Arc<Mutex<Vec<Heard>>>,
-    mouth: Arc<Mutex<Arc<Script>>>,
+    received: Arc<Mutex<Vec<Heard>>>,
+    current: Arc<Mutex<Arc<Script>>>,
 ) {
     let service = hyper::service::service_fn(move |request: Request<Incoming>| {
-        let (ears, mouth) = (Arc::clone(&ears), Arc::clone(&mouth));
+        let (received, current) = (Arc::clone(&received), Arc::clone(&current));
         async move {
             let call = format!("{} {}", request.method(), request.uri());
             let token = request.headers().get(AUTHORIZATION).map_or("", |value| value.to_str().unwrap());
             let token = token.to_owned();
             let body = request.into_body().collect().await.map_err(|_| "gone")?.to_bytes();
             let heard = Heard { call, body: String::from_utf8(body.to_vec()).unwrap(), token };
-            ears.lock().unwrap().push(heard.clone());
-            let script = Arc::clone(&mouth.lock().unwrap());
+            received.lock().unwrap().push(heard.clone());
+            let script = Arc::clone(&current.lock().unwrap());
             answer(script(&heard)).await
         }
     });
@@ -154,7 +154,7 @@ async fn answer(say: Say) -> Result<Response<Full<Bytes>>, &'static str> {
         Say::Much(bytes) => response.body(Full::from(format!("{{\"a\":\"{}", "x".repeat(bytes)))),
         Say::Redirect(to) => response.status(307).header(LOCATION, to).body(Full::default()),
         Say::Nothing => return Ok(std::future::pending::<Result<_, Infallible>>().await.unwrap()),
-        Say::Close => return Err("as told"),
+        Say::Close => return Err("closed by the test"),
     };
     Ok(made.unwrap())
 }
@@ -173,7 +173,7 @@ fn acceptor(own: &Issued, clients: Option<&Authority>) -> TlsAcceptor {
         }
     };
     let mut config = builder.with_single_cert(chain, key).unwrap();
-    // As etcd offers; who offers nothing speaks HTTP/1.1.
+    // As etcd offers. A client without ALPN speaks HTTP/1.1.
     config.alpn_protocols = vec![b"h2".to_vec()];
     TlsAcceptor::from(Arc::new(config))
 }
@@ -205,7 +205,7 @@ impl Authority {
         self.issue_with(names, |_| {})
     }
 
-    /// One that has ended.
+    /// An expired certificate.
     pub(super) fn issue_old(&self, names: &[&str]) -> Issued {
         self.issue_with(names, |params| params.not_after = rcgen::date_time_ymd(2021, 1, 1))
     }

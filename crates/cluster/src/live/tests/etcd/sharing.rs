@@ -16,7 +16,7 @@ fn term(answer: &EtcdResult) -> u64 {
     }
 }
 
-/// A member whose term is how often it was asked.
+/// A member that reports the number of requests as its term.
 fn counting(count: &Arc<AtomicUsize>) -> impl Fn(&Heard) -> Say + Send + Sync + 'static {
     let count = Arc::clone(count);
     move |_| {
@@ -26,7 +26,7 @@ fn counting(count: &Arc<AtomicUsize>) -> impl Fn(&Heard) -> Say + Send + Sync + 
 }
 
 #[tokio::test]
-async fn two_hundred_callers_share_a_few_answers_that_are_never_older_than_the_question() {
+async fn two_hundred_callers_share_a_few_answers_that_are_newer_than_their_calls() {
     let count = Arc::<AtomicUsize>::default();
     let member = Member::plain(counting(&count)).await;
     let (live, peer) = (live(), peer(&member, ClientOptions::default()));
@@ -35,7 +35,7 @@ async fn two_hundred_callers_share_a_few_answers_that_are_never_older_than_the_q
     let all = join_all((0..200).map(|_| ask(&live, &peer, EtcdRequest::Status))).await;
     let asked = count.load(Ordering::SeqCst) - before;
     assert!((1..=4).contains(&asked), "{asked}");
-    // Each one's answer is younger than whatever was answered before it asked.
+    // Each answer is newer than all answers before the call.
     assert!(all.iter().all(|answer| term(answer) > before as u64));
     for _ in 0..20 {
         let seen = count.load(Ordering::SeqCst) as u64;
@@ -48,7 +48,7 @@ async fn a_caller_does_not_share_a_request_that_was_sent_before_it_asked() {
     let (sent, count) = (Arc::new(Notify::new()), Arc::<AtomicUsize>::default());
     let (answers, was_sent) = (counting(&count), Arc::clone(&sent));
     let member = Member::plain(move |heard| {
-        // The answer is made, and on its way when the second one asks.
+        // The answer is on its way when the second caller starts.
         was_sent.notify_one();
         answers(heard)
     })
@@ -60,7 +60,7 @@ async fn a_caller_does_not_share_a_request_that_was_sent_before_it_asked() {
         (seen, ask(&live, &peer, EtcdRequest::Status).await)
     });
     assert_eq!(term(&first), 1);
-    assert!(term(&second.1) > second.0, "it was answered before it was asked");
+    assert!(term(&second.1) > second.0, "the answer is older than the call");
 }
 
 #[tokio::test]
@@ -84,7 +84,7 @@ async fn a_member_that_hangs_delays_only_its_own_callers() {
     assert!(late.iter().all(|answer| answer.as_ref().unwrap_err().code == cause::TIMEOUT), "{late:?}");
     let took = began.elapsed();
     assert!(took >= Duration::from_millis(300) && took < Duration::from_millis(1500), "{took:?}");
-    // A question that nobody waits for any more is not under way: what is asked next is asked at once.
+    // A request without callers is cancelled, so the next request is sent at once.
     hangs.says(gateway("3.5.16", "/v3"));
     let again = Instant::now();
     assert!(ask(&live, &silent, EtcdRequest::Status).await.is_ok());
@@ -92,13 +92,13 @@ async fn a_member_that_hangs_delays_only_its_own_callers() {
 }
 
 #[tokio::test]
-async fn a_question_that_was_answered_half_does_not_outlive_its_deadline() {
+async fn a_request_without_an_answer_ends_at_its_deadline() {
     let member = Member::plain(|_| Say::Nothing).await;
     let (live, peer) = (live(), peer(&member, ClientOptions::default()));
     let past = Instant::now().checked_sub(Duration::from_secs(1)).unwrap();
     let cause = live.call(&peer, EtcdRequest::Read, past).await.unwrap_err();
     assert_eq!(cause.code, cause::TIMEOUT);
-    assert_eq!(member.calls(), [""; 0], "there was no time to ask");
+    assert_eq!(member.calls(), [""; 0], "no time was left for a request");
     let cause =
         live.call(&peer, EtcdRequest::Read, Instant::now() + Duration::from_millis(50)).await.unwrap_err();
     assert_eq!(cause.code, cause::TIMEOUT);

@@ -9,7 +9,7 @@ use super::*;
 use crate::cause;
 use crate::etcd::{Login, Material, Tls};
 
-/// Files with what a client needs.
+/// The files of a client.
 pub(super) struct Files(TempDir);
 
 impl Files {
@@ -41,7 +41,7 @@ impl Files {
 }
 
 #[tokio::test]
-async fn a_member_is_known_by_its_authority_and_by_its_address_or_the_name_that_is_configured() {
+async fn a_member_is_verified_by_its_ca_and_its_address_or_the_configured_name() {
     let (ours, other) = (Authority::new(), Authority::new());
     let (by_address, by_name) = (ours.issue(&["127.0.0.1"]), ours.issue(&["etcd.shop.svc"]));
     let (files, live) = (Files::new(&ours, None), live());
@@ -63,13 +63,13 @@ async fn a_member_is_known_by_its_authority_and_by_its_address_or_the_name_that_
         assert_eq!(cause.code, cause::TLS);
         assert!(cause.text.contains(says), "{}", cause.text);
         let insecure = files.client(|tls| tls.insecure = true);
-        assert_eq!(member.calls(), [""; 0], "it was told nothing");
+        assert_eq!(member.calls(), [""; 0], "it got no request");
         assert!(ask(&live, &peer(&member, insecure), EtcdRequest::Status).await.is_ok());
     }
 }
 
 #[tokio::test]
-async fn a_rogue_member_learns_neither_password_nor_question() {
+async fn a_rogue_member_gets_neither_password_nor_request() {
     let (ours, other) = (Authority::new(), Authority::new());
     let rogue = Member::tls(&other.issue(&["127.0.0.1"]), None, |_| {
         say(400, r#"{"code":3,"message":"etcdserver: user name is empty"}"#)
@@ -88,7 +88,7 @@ async fn a_rogue_member_learns_neither_password_nor_question() {
 }
 
 #[tokio::test]
-async fn a_member_that_wants_a_client_certificate_gets_the_one_that_is_configured() {
+async fn a_member_that_requires_a_client_certificate_gets_the_configured_one() {
     let (ours, other) = (Authority::new(), Authority::new());
     let own = ours.issue(&["127.0.0.1"]);
     let member = Member::tls(&own, Some(&ours), gateway("3.6.15", "/v3")).await;

@@ -38,9 +38,9 @@ async fn a_transfer_is_sent_once_and_its_outcome_is_reported() {
         (404, "Not Found\n".to_owned(), TransferResult::Unsupported),
     ] {
         let answers = gateway("3.6.15", "/v3");
-        let said = body.clone();
+        let answer = body.clone();
         let member = Member::plain(move |heard| match heard.call.as_str() {
-            TRANSFER => say(status, said.clone()),
+            TRANSFER => say(status, answer.clone()),
             _ => answers(heard),
         })
         .await;
@@ -50,7 +50,7 @@ async fn a_transfer_is_sent_once_and_its_outcome_is_reported() {
         let sent: Vec<_> = heard.iter().filter(|heard| heard.call == TRANSFER).collect();
         assert_eq!(sent.len(), 1);
         assert_eq!(sent[0].body, r#"{"targetID":"18446744073709551614"}"#);
-        assert!(ask(&live, &peer, EtcdRequest::Status).await.is_ok(), "the gateway is there all the same");
+        assert!(ask(&live, &peer, EtcdRequest::Status).await.is_ok(), "the member has a gateway nevertheless");
     }
 }
 
@@ -80,18 +80,18 @@ async fn a_transfer_without_answer_is_unknown_and_without_support_is_unsupported
         )
         .await;
     let live = live();
-    let hands = LiveWriter::new(&live);
+    let writer = LiveWriter::new(&live);
     let soon = Instant::now() + Duration::from_millis(100);
     let TransferResult::Unknown(cause) =
-        hands.transfer_leadership(&peer(&member, ClientOptions::default()), 5, soon).await
+        writer.transfer_leadership(&peer(&member, ClientOptions::default()), 5, soon).await
     else {
         panic!()
     };
     assert!(cause.code == cause::TIMEOUT && cause.text.contains("may still transfer"), "{}", cause.text);
-    // 3.2 has no such call; without a gateway there is none either.
+    // 3.2 lacks this call, and so does a member without a gateway.
     let old = Member::plain(gateway("3.2.24", "/v3alpha")).await;
     assert_eq!(move_it(&live, &peer(&old, ClientOptions::default())).await, TransferResult::Unsupported);
-    let off = Member::plain(|heard| beside("3.5.16", heard)).await;
+    let off = Member::plain(|heard| without_gateway("3.5.16", heard)).await;
     assert_eq!(move_it(&live, &peer(&off, ClientOptions::default())).await, TransferResult::Unsupported);
     let nowhere = Endpoint { address: "etcd-0.etcd".to_owned(), ..peer(&old, ClientOptions::default()) };
     let TransferResult::Unknown(cause) = move_it(&live, &nowhere).await else { panic!() };
@@ -110,10 +110,10 @@ fn set(version: Option<&str>) -> Reservations {
 /// Writes a Lease, and returns the result for this answer and the path of the request.
 async fn write(version: Option<&str>, code: u16, body: &Value) -> (WriteResult, String) {
     let (live, mut fake) = fake::live();
-    let hands = LiveWriter::new(&live);
+    let writer = LiveWriter::new(&live);
     let (lease, set) = (lease(), set(version));
     let deadline = Instant::now() + Duration::from_secs(5);
-    let (written, path) = tokio::join!(hands.write(&lease, &set, deadline), async {
+    let (written, path) = tokio::join!(writer.write(&lease, &set, deadline), async {
         let asked = fake.next().await;
         let path = asked.path.clone();
         asked.json(code, body);
@@ -124,7 +124,7 @@ async fn write(version: Option<&str>, code: u16, body: &Value) -> (WriteResult, 
 }
 
 #[tokio::test]
-async fn a_lease_is_made_or_put_over_the_version_that_was_read() {
+async fn a_lease_is_created_or_replaced_at_the_version_that_was_read() {
     let all = "/apis/coordination.k8s.io/v1/namespaces/durward/leases";
     let echo = set(Some("7")).body(&lease());
     assert_eq!(write(None, 201, &echo).await, (WriteResult::Written, all.to_owned()));
@@ -133,7 +133,7 @@ async fn a_lease_is_made_or_put_over_the_version_that_was_read() {
     assert_eq!(write(None, 409, &exists).await.0, WriteResult::Conflict);
     assert_eq!(write(Some("6"), 409, &refusal(409, "Conflict", "modified")).await.0, WriteResult::Conflict);
     let gone = refusal(404, "NotFound", "leases \"etcd-shop\" not found");
-    assert_eq!(write(Some("6"), 404, &gone).await.0, WriteResult::Conflict, "it was taken away");
+    assert_eq!(write(Some("6"), 404, &gone).await.0, WriteResult::Conflict, "it was deleted");
     for (version, code, body, expected, says) in [
         (
             None,
@@ -170,17 +170,17 @@ async fn a_lease_is_made_or_put_over_the_version_that_was_read() {
 #[tokio::test(start_paused = true)]
 async fn a_lease_without_answer_may_have_been_written() {
     let (live, mut fake) = fake::live();
-    let hands = LiveWriter::new(&live);
+    let writer = LiveWriter::new(&live);
     let (lease, set) = (lease(), set(None));
     let deadline = tokio::time::Instant::now().into_std() + Duration::from_secs(5);
-    let (written, asked) = tokio::join!(hands.write(&lease, &set, deadline), fake.next());
+    let (written, asked) = tokio::join!(writer.write(&lease, &set, deadline), fake.next());
     let WriteResult::Failed(cause) = written else { panic!("{written:?}") };
     assert!(cause.code == cause::TIMEOUT && cause.text.contains("may have written it"), "{}", cause.text);
     assert!(asked.is_abandoned());
 }
 
 #[tokio::test]
-async fn whether_a_lease_may_be_written_is_tried_without_storing_it() {
+async fn whether_a_lease_can_be_written_is_tried_by_a_dry_run() {
     const ALL: &str = "/apis/coordination.k8s.io/v1/namespaces/durward/leases";
     let deadline = Instant::now() + Duration::from_secs(5);
     let echo = set(None).body(&lease());
@@ -192,8 +192,8 @@ async fn whether_a_lease_may_be_written_is_tried_without_storing_it() {
         ((403, &forbidden), None, Some((cause::FORBIDDEN, "create"))),
     ] {
         let (live, mut fake) = fake::live();
-        let (hands, lease) = (LiveWriter::new(&live), lease());
-        let (may, ()) = tokio::join!(hands.may_write(&lease, deadline), async {
+        let (writer, lease) = (LiveWriter::new(&live), lease());
+        let (result, ()) = tokio::join!(writer.can_write(&lease, deadline), async {
             let asked = fake.next().await;
             assert_eq!(asked.path, format!("{ALL}?dryRun=All"));
             asked.json(create.0, create.1);
@@ -204,9 +204,9 @@ async fn whether_a_lease_may_be_written_is_tried_without_storing_it() {
             }
         });
         fake.was_not_asked().await;
-        let told = may.err();
-        assert_eq!(told.as_ref().map(|why| why.code), expected.map(|(code, _)| code), "{told:?}");
-        if let (Some(why), Some((_, verb))) = (told, expected) {
+        let error = result.err();
+        assert_eq!(error.as_ref().map(|why| why.code), expected.map(|(code, _)| code), "{error:?}");
+        if let (Some(why), Some((_, verb))) = (error, expected) {
             assert!(why.text.contains(verb), "{}", why.text);
         }
     }
