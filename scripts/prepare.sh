@@ -48,12 +48,12 @@ allow_services() {
 lock() {
   [ -z "$locked" ] || return 0
   exec 9>/run/durward-prepare.lock
-  flock --nonblock 9 || { echo "prepare: waiting for another one, or for its apt"; flock 9; }
+  flock --nonblock 9 || { echo "prepare: waiting for another run, or for its apt"; flock 9; }
   locked=yes
 }
 
 if is_forbidden_by_us; then
-  [ "$(id -u)" = 0 ] || fail "one that was killed, or still runs, forbids packages to start their services by $policy: run scripts/prepare.sh as root"
+  [ "$(id -u)" = 0 ] || fail "$policy of a killed or running scripts/prepare.sh keeps packages from starting their services: run scripts/prepare.sh as root"
   lock
   allow_services
 fi
@@ -101,7 +101,7 @@ if [ ${#missing[@]} -gt 0 ]; then
     for package in "${missing[@]}"; do
       case $package in containerd | lxcfs) services+=("$package.service") ;; esac
     done
-    echo "prepare: installing ${missing[*]} with apt; services of theirs start neither now nor with this host, the tests start their own"
+    echo "prepare: installing ${missing[*]} with apt; their services start neither now nor at boot, and the tests start their own"
     forbid_services "${services[@]}"
   fi
   # apt checks signatures as a user of its own, which needs a writable TMPDIR.
@@ -137,7 +137,7 @@ is_3_4() { [[ $("$1" --version 2>/dev/null || true) == "etcd Version: 3.4."* ]];
 etcd=$debian/etcd-server/usr/bin/etcd
 if ! is_3_4 "$etcd" && ! is_3_4 /usr/bin/etcd; then
   unpack etcd-server etcd
-  is_3_4 "$etcd" || fail "the etcd-server of this distribution is not of the line 3.4: put the program of Debian 12's package at $etcd."
+  is_3_4 "$etcd" || fail "the etcd-server of this distribution is not version 3.4: put the program of Debian 12's package at $etcd."
 fi
 # The tests of deploy/alerts.
 [ -x "$debian/prometheus/usr/bin/promtool" ] || command -v promtool >/dev/null || unpack prometheus promtool

@@ -265,7 +265,7 @@ impl Drop for Installation<'_> {
         if let Some(printed) = &self.registered
             && let Err(error) = Durward::unregister(self.cluster, printed)
         {
-            crate::console::print(format_args!("a registration could not be taken back: {error:#}"));
+            crate::console::print(format_args!("the webhook configurations could not be deleted: {error:#}"));
         }
     }
 }

@@ -183,7 +183,7 @@ fn start(context: &TestContext, directory: &Path) -> Result<()> {
         node.lxcfs().end()?;
         "LXCFS does not run on the node: deploy/lxcfs installs it, see its README."
     } else {
-        "LXCFS runs on the node, as a program that is installed there. deploy/lxcfs does not start its own beside it:\n\
+        "LXCFS runs on the node, as a program that is installed there. deploy/lxcfs does not start another one:\n\
          to try that, run `make cluster-down`, then `make cluster LXCFS=no`."
     };
     let sizes = node.memory().into_iter().filter(|(_, mib)| *mib > 0);

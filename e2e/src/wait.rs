@@ -49,7 +49,7 @@ pub fn eventually<T>(
             Poll::Pending(last) => last,
         };
         if began.elapsed() >= within {
-            bail!("waited {within:?} in vain for {what}; seen last: {last}");
+            bail!("timed out after {within:?}, waiting for {what}; last state: {last}");
         }
         std::thread::sleep(PAUSE);
     }

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# What scripts/prepare.sh leaves of a host on which it installs, killed, twice at once, or with an administrator's rules.
-# In a mount namespace of its own: apt-get, systemctl and go are these, and lxcfs is the package that is missing.
+# Checks the state of the host after scripts/prepare.sh: after an installation, after a kill, after two runs at once, and with an
+# administrator's rules. Runs in its own mount namespace with fakes of apt-get, systemctl and go. The missing package is lxcfs.
 set -euo pipefail
 prepare=$1
-own=/mnt # on every host, and nothing of it is needed here
+own=/mnt # exists on every host and is not used here
 mount -t tmpfs none "$own"
 mount -t tmpfs none /run
 mkdir -p "$own"/{bin,upper/{bin,sbin},work/{bin,sbin}} "$own"/cache/debian/{etcd-server,prometheus}/usr/bin
@@ -33,41 +33,41 @@ export PATH=$own/bin:$PATH DURWARD_E2E_CACHE=$own/cache
 
 wrong() { echo "$1" >&2; cat "$own"/{out,first,second,policies,systemctl,wrong} >&2 2>/dev/null || true; exit 1; }
 lacks_lxcfs() { rm -f /usr/bin/lxcfs "$own"/{policies,systemctl,at-work}; }
-said() { [ "$(cat "$own/$1" 2>/dev/null)" = "$2" ]; }
-soon() { for _ in {1..600}; do ! "$@" || return 0; sleep 0.1; done; wrong "in vain: $*"; }
+has() { [ "$(cat "$own/$1" 2>/dev/null)" = "$2" ]; }
+soon() { for _ in {1..600}; do ! "$@" || return 0; sleep 0.1; done; wrong "timed out: $*"; }
 
-# Undisturbed.
+# A run without disturbance.
 lacks_lxcfs
 "$prepare" >"$own/out" 2>&1 || wrong "it fails"
-said policies 101 || wrong "apt may start services"
-[ ! -e "$policy" ] || wrong "services are forbidden for ever"
-said systemctl "disable lxcfs.service" || wrong "LXCFS starts with the host"
+has policies 101 || wrong "apt may start services"
+[ ! -e "$policy" ] || wrong "services stay forbidden"
+has systemctl "disable lxcfs.service" || wrong "LXCFS starts with the host"
 
-# Killed: the next one does what is left, although nothing is missing any more.
+# A killed run: the next run finishes its work, although no package is missing.
 lacks_lxcfs
 touch "$own/killed"
-{ "$prepare" && wrong "it lives"; } >"$own/out" 2>&1 || true
+{ "$prepare" && wrong "it was not killed"; } >"$own/out" 2>&1 || true
 rm "$own/killed"
-[ -e "$policy" ] || wrong "it was not killed in the midst"
-"$prepare" >"$own/out" 2>&1 || wrong "it fails behind one that was killed"
-[ ! -e "$policy" ] || wrong "behind one that was killed, services are forbidden for ever"
-said systemctl "disable lxcfs.service" || wrong "behind one that was killed, LXCFS starts with the host"
+[ -e "$policy" ] || wrong "it was killed too late"
+"$prepare" >"$own/out" 2>&1 || wrong "it fails after a killed run"
+[ ! -e "$policy" ] || wrong "after a killed run, services stay forbidden"
+has systemctl "disable lxcfs.service" || wrong "after a killed run, LXCFS starts with the host"
 
-# Twice at once: whoever is second waits, and takes nothing away from the first.
+# Two runs at once: the second one waits, and does not disturb the first one.
 lacks_lxcfs
 touch "$own/slow"
 "$prepare" >"$own/first" 2>&1 & first=$!
 soon test -e "$own/at-work"
 "$prepare" >"$own/second" 2>&1 & second=$!
-soon grep -q "waiting for another one" "$own/second"
+soon grep -q "waiting for another run" "$own/second"
 rm "$own/slow"
-wait "$first" && wait "$second" || wrong "one of two fails"
-[ ! -e "$own/wrong" ] && said policies 101 || wrong "they are in each other's way"
-[ ! -e "$policy" ] || wrong "behind two, services are forbidden for ever"
+wait "$first" && wait "$second" || wrong "one of two runs fails"
+[ ! -e "$own/wrong" ] && has policies 101 || wrong "two runs disturb each other"
+[ ! -e "$policy" ] || wrong "after two runs, services stay forbidden"
 
-# The administrator's own rules stay, and hold.
+# The administrator's own rules stay in effect.
 lacks_lxcfs
 put "$policy" <<<'exit 7'
-"$prepare" >"$own/out" 2>&1 || wrong "it fails beside the administrator's rules"
-said policies 7 && [ "$(cat "$policy")" = "exit 7" ] || wrong "the administrator's rules are changed"
+"$prepare" >"$own/out" 2>&1 || wrong "it fails with the administrator's rules"
+has policies 7 && [ "$(cat "$policy")" = "exit 7" ] || wrong "the administrator's rules are changed"
 [ ! -e "$own/systemctl" ] || wrong "the administrator's services are disabled"

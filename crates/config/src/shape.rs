@@ -90,7 +90,8 @@ fn names(keys: &[Key]) -> String {
 
 /// Adds `a` or `an`, by sound: `a URL`, `an RFC 3339 time`.
 fn with_article(what: &str) -> String {
-    let is_vowel = what.starts_with(['a', 'e', 'i', 'o', 'u', 'A', 'E', 'I', 'O']);
+    let is_vowel =
+        what.starts_with(['a', 'e', 'i', 'o', 'u', 'A', 'E', 'I', 'O']) && !what.starts_with("user");
     // Abbreviations follow the sound of their first letter.
     let is_an = is_vowel || what.starts_with("RFC");
     format!("{} {what}", if is_an { "an" } else { "a" })

@@ -96,7 +96,7 @@ impl FromStr for MemberArg {
 }
 
 fn checked(name: &str) -> Result<String, String> {
-    if is_dns_subdomain(name) { Ok(name.to_owned()) } else { Err(format!("{name:?} is not a name")) }
+    if is_dns_subdomain(name) { Ok(name.to_owned()) } else { Err(format!("{name:?} is not a valid name")) }
 }
 
 /// A duration such as `30m`, `2h` or `7d`.

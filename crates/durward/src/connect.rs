@@ -31,7 +31,7 @@ pub(crate) async fn open(flags: &ClusterArgs, file: &File) -> Result<ControlPlan
     let is_needed = file.guards.iter().any(looks) || access != Access::default();
     let control_planes = match Live::connect(&access).await {
         Ok(live) => {
-            tracing::info!(cluster = live.server(), "guards look at this cluster");
+            tracing::info!(cluster = live.server(), "guards read this cluster");
             ControlPlanes::live(&Arc::new(live), access)
         }
         Err(problem) if is_needed => return Err(problem.into()),

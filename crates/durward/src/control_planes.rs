@@ -1,7 +1,7 @@
 //! The control planes that the guards of this process read: a common one, and one for each guard that names its own.
 //!
 //! Connections outlive reloads. If a reloaded file names another control plane, Durward connects to it before the new plan
-//! takes effect, while reviews go on.
+//! takes effect, while reviews continue.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

@@ -61,7 +61,7 @@ fn parse(filter: &str) -> Result<Targets, String> {
     for part in filter.split(',').map(str::trim) {
         let level = part.split_once('=').map_or(part, |(_, level)| level);
         if !LEVELS.contains(&level.to_ascii_lowercase().as_str()) {
-            return Err(format!("{level:?} is no level: {} are", LEVELS.join(", ")));
+            return Err(format!("{level:?} is not a log level; levels are {}", LEVELS.join(", ")));
         }
     }
     let spaceless: String = filter.chars().filter(|c| !c.is_whitespace()).collect();
@@ -86,7 +86,7 @@ mod tests {
     fn reports_a_typo_in_a_filter() {
         assert_eq!(
             parse("inof").unwrap_err(),
-            "\"inof\" is no level: off, error, warn, info, debug, trace are"
+            "\"inof\" is not a log level; levels are off, error, warn, info, debug, trace"
         );
         assert!(parse("server=loud").is_err());
         assert!(parse("").is_err());

@@ -99,7 +99,7 @@ impl CommonConfig {
             let policies = [("Fail", FailurePolicy::Fail), ("Ignore", FailurePolicy::Ignore)];
             let failure_policy = s.choice(
                 "failurePolicy",
-                "What the API server does while Durward does not answer: Fail denies, Ignore allows.",
+                "Result of a request while Durward does not answer: Fail denies it, Ignore allows it.",
                 &policies,
                 defaults.failure_policy,
             );
@@ -144,7 +144,7 @@ fn on_unknown(section: &mut Section<'_>, default: OnUnknown) -> (OnUnknown, OnUn
     })
 }
 
-/// Splits the first line `namespace: NAME` from the section of a test: the file has this key beside its guards.
+/// Splits the first line `namespace: NAME` from the section of a test: the file has this key next to its guards.
 #[cfg(test)]
 pub(crate) fn split_namespace(yaml: &str) -> (&str, &str) {
     let line = yaml.strip_prefix("namespace: ").and_then(|rest| rest.split_once('\n'));

@@ -59,7 +59,7 @@ pub struct Permissions {
     pub namespaced: Vec<(String, Permission)>,
 }
 
-/// What a guard needs besides permissions.
+/// The requirements of a guard besides permissions.
 #[derive(Debug, Clone, Default)]
 pub struct Requirements {
     /// Whether reviews read the cluster, so that a Durward without one cannot serve them.

@@ -50,7 +50,7 @@ impl BreakGlass {
     pub(crate) fn read(section: &mut Section<'_>) -> Self {
         section.choice(
             "breakGlass",
-            "Who can override a denial. annotation: callers that annotate a reason and an end. permission: only callers with the verb break-glass.",
+            "Callers that can override a denial. annotation: those that annotate a reason and an end. permission: only those with the verb break-glass.",
             &[("annotation", Self::Annotation), ("permission", Self::Permission)],
             Self::Annotation,
         )

@@ -35,7 +35,7 @@ pub struct WebhookEntry {
     pub object_selector: Selector,
     /// CEL expressions that must all be true. On a DELETE, `object` is null and `oldObject` is the object.
     pub match_conditions: Vec<MatchCondition>,
-    /// What happens without an answer.
+    /// Result of a request without an answer.
     pub failure_policy: FailurePolicy,
     /// Whether a review changes something outside, except in a dry run.
     pub has_side_effects: bool,

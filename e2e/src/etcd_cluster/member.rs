@@ -185,7 +185,7 @@ impl Member {
 
     /// Waits until it serves clients and a quorum answers it.
     pub fn await_reads(&self, within: Duration) -> Result<()> {
-        eventually(format_args!("{} to read what a quorum stands behind", self.name), within, || {
+        eventually(format_args!("{} to serve a linearizable read", self.name), within, || {
             Ok(self.read().into())
         })
         .map_err(|error| self.daemon.failure(format_args!("{error:#}")))

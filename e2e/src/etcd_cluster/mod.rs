@@ -267,7 +267,7 @@ impl EtcdCluster {
 
     /// Returns a running member that is not the leader.
     pub fn follower(&self) -> Result<&Member> {
-        self.followers()?.first().copied().context("nobody follows")
+        self.followers()?.first().copied().context("no member follows the leader")
     }
 
     /// Returns all running members that are not the leader.

@@ -239,7 +239,7 @@ impl<'a> Pods<'a> {
     /// Does the same and expects success.
     pub fn finish(&self, name: &str) -> Result<()> {
         let kubelet = kubelet(self.cluster(), &self.node(name))?;
-        ensure!(self.is_terminating(name)?, "{name} was not let go");
+        ensure!(self.is_terminating(name)?, "the deletion of {name} was not completed");
         self.finish_as(&kubelet, name)?.succeeded().map(drop)
     }
 

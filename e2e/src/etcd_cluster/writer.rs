@@ -205,7 +205,7 @@ fn present(addresses: &Addresses) -> Result<BTreeSet<String>> {
             let page = plain_http::exchange(at, "POST", "/v3/kv/range", &range.to_string()).ok()?;
             (page.status == 200).then(|| serde_json::from_str::<Value>(&page.body).ok()).flatten()
         });
-        let Some(read) = read else { return Ok(Poll::Pending("nobody answers".to_owned())) };
+        let Some(read) = read else { return Ok(Poll::Pending("no member answers".to_owned())) };
         let pairs = read["kvs"].as_array().into_iter().flatten();
         let keys = pairs.filter_map(|pair| STANDARD.decode(pair["key"].as_str()?).ok());
         Ok(Poll::Ready(keys.filter_map(|key| String::from_utf8(key).ok()).collect()))

@@ -62,8 +62,8 @@ impl Sandbox {
         let holder = hold(supervisor)?;
         let subnet = supervisor.link(holder.pid())?;
         let sandbox = Self { holder, directory, cgroup, subnet };
-        sandbox.lay_network(supervisor).context("cannot lay the node's network")?;
-        sandbox.lay_mounts(supervisor).context("cannot lay the node's mounts")?;
+        sandbox.lay_network(supervisor).context("cannot create the node's network")?;
+        sandbox.lay_mounts(supervisor).context("cannot create the node's mounts")?;
         Ok(sandbox)
     }
 

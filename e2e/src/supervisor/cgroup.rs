@@ -185,7 +185,7 @@ impl Hierarchy {
 
     fn create(&self, name: &str) -> Result<()> {
         let group = self.root.join(name);
-        // Beside version 1 hierarchies, which then have the controllers, the unified one has none to enable.
+        // If version 1 hierarchies have the controllers, the unified hierarchy has none to enable.
         if self.unified && NEEDED.iter().any(|needed| self.has(needed)) {
             return delegation::enable(&self.root, &self.controllers, || make(&group));
         }

@@ -141,7 +141,7 @@ impl Supervisor {
         if passed { self.journal().write(&Entry::Passed) } else { Ok(()) }
     }
 
-    /// Leases the first of 254 candidates that nobody has. Runs with the same cache exclude each other by a lock; of two
+    /// Leases the first of 254 candidates that no run has. Runs with the same cache exclude each other by a lock; of two
     /// runs with different caches, the kernel refuses one.
     fn first_free(
         &self,

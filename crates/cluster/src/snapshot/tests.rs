@@ -82,12 +82,12 @@ async fn data_that_is_not_recorded_is_unknown() {
 #[tokio::test]
 async fn a_recorded_failure_is_that_failure_again() {
     let index = format!(
-        "{INDEX_TEXT}    unread:\n      - {{what: core_v1_namespaces, cause: forbidden, text: may not list namespaces}}\n"
+        "{INDEX_TEXT}    unread:\n      - {{what: core_v1_namespaces, cause: forbidden, text: cannot list namespaces}}\n"
     );
     let (_directory, snapshot) = opened(&[(INDEX, &index)]);
     let found = get(&snapshot, "shop").await.unwrap_err();
     assert_eq!(found.code, cause::FORBIDDEN);
-    assert!(found.text.ends_with("when the snapshot was taken: may not list namespaces"), "{}", found.text);
+    assert!(found.text.ends_with("when the snapshot was taken: cannot list namespaces"), "{}", found.text);
 }
 
 #[tokio::test]

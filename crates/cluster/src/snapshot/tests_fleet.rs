@@ -205,9 +205,9 @@ async fn a_fleet_that_was_not_recorded_is_unknown() {
         cause::STALE_FLEET,
         "clusters.cluster.karmada.io are not recorded",
     );
-    let index = FLEET.replace("name: here\n", "name: here\n    unread: [{what: cluster.karmada.io_v1alpha1_clusters, cause: forbidden, text: may not}]\n");
+    let index = FLEET.replace("name: here\n", "name: here\n    unread: [{what: cluster.karmada.io_v1alpha1_clusters, cause: forbidden, text: cannot list}]\n");
     let (_directory, snapshot) = opened(&[(INDEX, &index)]);
-    unknown(members(&snapshot, &Fleet::Karmada).await, cause::STALE_FLEET, "may not");
+    unknown(members(&snapshot, &Fleet::Karmada).await, cause::STALE_FLEET, "cannot list");
 }
 
 #[tokio::test]

@@ -123,7 +123,7 @@ mod tests {
             }
         }
 
-        fn told(&self, [cert, key, ca]: [&str; 3], called: &str, now: i64) -> Vec<String> {
+        fn problems(&self, [cert, key, ca]: [&str; 3], called: &str, now: i64) -> Vec<String> {
             let [cert, key, ca] = [cert, key, ca].map(|name| self.0.path().join(name));
             let files = Files { cert: &cert, key: Some(&key), ca: Some(&ca) };
             refusals(files, called, MAKE, now).iter().map(ToString::to_string).collect()
@@ -136,22 +136,22 @@ mod tests {
     fn accepts_a_certificate_under_each_of_its_names() {
         let dir = Snapshot::with(&["d.a.svc", "*.example.org"]);
         for called in ["d.a.svc", "door.example.org"] {
-            assert_eq!(dir.told(OWN, called, now()), [""; 0], "{called}");
+            assert_eq!(dir.problems(OWN, called, now()), [""; 0], "{called}");
         }
         let itself = ["tls.crt", "tls.key", "tls.crt"];
-        assert_eq!(dir.told(itself, "d.a.svc", now()), [""; 0], "it is what is trusted");
+        assert_eq!(dir.problems(itself, "d.a.svc", now()), [""; 0], "the certificate is itself a trusted CA");
     }
 
     #[test]
     fn rejects_a_certificate_for_another_name() {
-        let told = Snapshot::with(&["d.a.svc"]).told(OWN, "d.b.svc", now());
-        assert_eq!(told.len(), 1);
-        assert!(told[0].contains(
+        let problems = Snapshot::with(&["d.a.svc"]).problems(OWN, "d.b.svc", now());
+        assert_eq!(problems.len(), 1);
+        assert!(problems[0].contains(
             "tls.crt: the API server calls d.b.svc, but the certificate is valid for d.a.svc only"
         ));
         assert!(
-            told[0].ends_with("durward certs new; or use one of its names in server.webhookConfiguration"),
-            "{told:?}"
+            problems[0].ends_with("durward certs new; or use one of its names in server.webhookConfiguration"),
+            "{problems:?}"
         );
     }
 
@@ -172,8 +172,8 @@ mod tests {
             (["tls.crt", "tls.key", "tls.crt"], now() + 400 * 86_400, "it expired at "),
             (["gone.crt", "tls.key", "ca.crt"], now(), "gone.crt cannot be read"),
         ] {
-            let told = dir.told(files, "d.a.svc", at);
-            assert!(told.len() == 1 && told[0].contains(expected), "{files:?}: {told:?}");
+            let problems = dir.problems(files, "d.a.svc", at);
+            assert!(problems.len() == 1 && problems[0].contains(expected), "{files:?}: {problems:?}");
         }
         let cert = dir.0.path().join("tls.crt");
         let without =

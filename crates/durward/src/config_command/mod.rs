@@ -96,7 +96,7 @@ fn missing_guard_files(file: &File) -> Vec<Problem> {
                 let what = format!("guards.{}.{key}: {}", guard.kind.name(), path.display());
                 let next = fault
                     .next()
-                    .unwrap_or("write the path of a file that is there, relative to the configuration");
+                    .unwrap_or("write the path of an existing file, relative to the configuration");
                 problems.push(Problem::new(what).why(fault.to_string()).next(next));
             }
         }

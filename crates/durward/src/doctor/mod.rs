@@ -12,12 +12,12 @@ use crate::exit::Outcome;
 pub(crate) enum Command {
     /// Check access to every member cluster
     #[command(
-        after_help = "Example:\n  durward doctor fleet --config durward.yaml\n\nRun it with Durward's kubeconfig, or in its pod. Without --config, Durward detects the fleet and does not check API groups and acknowledgements of the file.\n\nExit code: 0 all well, 1 something to mend, 2 bad input."
+        after_help = "Example:\n  durward doctor fleet --config durward.yaml\n\nRun it with Durward's kubeconfig, or in its pod. Without --config, Durward detects the fleet and does not check API groups and acknowledgements of the file.\n\nExit code: 0 no problems, 1 problems found, 2 bad input."
     )]
     Fleet(fleet::Args),
     /// Check LXCFS on every node, and what pods read there
     #[command(
-        after_help = "Examples:\n  durward doctor lxcfs --config durward.yaml\n  durward doctor lxcfs --local\n\nWithout --config, the defaults of the guard are expected.\n\nExit code: 0 all well, 1 something to mend, 2 bad input."
+        after_help = "Examples:\n  durward doctor lxcfs --config durward.yaml\n  durward doctor lxcfs --local\n\nWithout --config, the defaults of the guard are expected.\n\nExit code: 0 no problems, 1 problems found, 2 bad input."
     )]
     Lxcfs(lxcfs::Args),
     /// Check etcd clusters, and whether each pod could be deleted now

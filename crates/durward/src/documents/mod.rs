@@ -1,6 +1,7 @@
 //! Files with several documents: a stream of JSON values, or YAML documents between `---` lines, as kubectl takes them.
 //!
-//! A document that does not change keeps its text. One that changes is written anew in the format of the file, without comments.
+//! A document that does not change keeps its text. A changed document is written again in the format of the file, without
+//! comments.
 
 mod yaml;
 
@@ -40,7 +41,7 @@ impl Documents {
         let is_json = text.trim_start_matches('\u{feff}').trim_start().starts_with(['{', '[']);
         let documents = if is_json { json(name, &text)? } else { yaml(name, &text)? };
         if documents.is_empty() {
-            return Err(Problem::new(format!("{name} holds no document")));
+            return Err(Problem::new(format!("{name} contains no document")));
         }
         Ok(Self { text, is_json, documents })
     }
@@ -145,7 +146,7 @@ mod tests {
             "f.json:2:8: this is not JSON: expected value at line 2 column 8"
         );
         assert!(error("a: [1\nb: 2").starts_with("f.json:"), "{}", error("a: [1\nb: 2"));
-        assert_eq!(error("# nothing\n"), "f.json holds no document");
+        assert_eq!(error("# nothing\n"), "f.json contains no document");
         assert!(error("a: 1\na: 2\n").contains('a'));
     }
 

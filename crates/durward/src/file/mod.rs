@@ -46,7 +46,7 @@ pub(crate) struct File {
     pub(crate) cluster: Cluster,
     /// The guards that are on.
     pub(crate) guards: Vec<Guarded>,
-    /// The namespace of Durward, which every guard leaves alone.
+    /// The namespace of Durward, which every guard ignores.
     pub(crate) namespace: String,
 }
 
@@ -82,7 +82,7 @@ impl File {
         let root = parse(&name, &text)?;
         if root.is_none() {
             let problem = Problem::new(format!("the configuration file {name} is empty"));
-            return Err(vec![problem.next("begin with: durward config defaults > durward.yaml")]);
+            return Err(vec![problem.next("create one: durward config defaults > durward.yaml")]);
         }
         let dir = path.parent().unwrap_or(Path::new("."));
         let (parts, _, problems) =
@@ -168,7 +168,7 @@ pub(crate) fn read_text(path: &Path) -> Result<String, Problem> {
     let text = input::text(path, input::SMALL);
     text.map_err(|problem| Problem {
         what: format!("the configuration file {}", problem.what),
-        next: problem.next.or_else(|| Some("begin with: durward config defaults > durward.yaml".to_owned())),
+        next: problem.next.or_else(|| Some("create one: durward config defaults > durward.yaml".to_owned())),
         ..problem
     })
 }
@@ -188,7 +188,7 @@ fn read_root(section: &mut Section<'_>, within: &Within<'_>) -> Parts {
     let namespace = section.name(
         "namespace",
         NAMESPACES,
-        "Where Durward runs. Every guard leaves this namespace alone.",
+        "Namespace in which Durward runs. Every guard ignores it.",
         NAMESPACE,
         |text| if text.is_empty() { Ok(()) } else { names::namespace(text) },
     );
@@ -197,19 +197,19 @@ fn read_root(section: &mut Section<'_>, within: &Within<'_>) -> Parts {
         kubeconfig: within.path(
             section,
             "kubeconfig",
-            "The cluster that guards look at, from outside of it; within a pod its own needs no key.",
+            "Kubeconfig of the cluster that guards read. Not needed in a pod of that cluster.",
             serving,
         ),
         context: section.optional_text(
             "context",
             "name",
-            "Another context of the kubeconfig than its current one.",
+            "Context of the kubeconfig, if it is not the current one.",
         ),
     };
-    let server = section.section("server", "How Durward is reached, and how it is registered.", |s| {
+    let server = section.section("server", "Addresses, certificate, webhook configurations and limits of the server.", |s| {
         read_server(s, within, &namespace)
     });
-    let guards = section.section("guards", "The guards that are on; one without a section is off.", |s| {
+    let guards = section.section("guards", "The guards that are on. A guard without a section is off.", |s| {
         read_guards(s, within.dir, &namespace)
     });
     if section.is_written() && guards.is_empty() {
@@ -228,7 +228,7 @@ fn read_guards(section: &mut Section<'_>, dir: &Path, namespace: &str) -> Vec<Gu
     for &kind in GUARD_KINDS {
         let name = kind.name();
         if section.is_blank(name) {
-            let next = format!("write {name}: {{}} to turn it on with its defaults, or take the line out");
+            let next = format!("write {name}: {{}} to turn it on with its defaults, or remove the line");
             section.problem(name, "is empty", Some(next));
         }
         let written = section.has(name);

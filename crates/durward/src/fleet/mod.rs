@@ -68,10 +68,10 @@ pub(crate) fn kubectl(access: &Access) -> String {
 fn next_for(code: &str, access: &Access, otherwise: &str) -> String {
     match code {
         cause::UNREACHABLE | cause::TIMEOUT => {
-            format!("does it answer? {} get --raw /version; --kubeconfig FILE names another", kubectl(access))
+            format!("check the API server: {} get --raw /version; or use another --kubeconfig FILE", kubectl(access))
         }
         cause::CREDENTIALS => {
-            format!("who is asking? {} auth whoami; --kubeconfig FILE names another", kubectl(access))
+            format!("check the user: {} auth whoami; or use another --kubeconfig FILE", kubectl(access))
         }
         _ => otherwise.to_owned(),
     }
@@ -93,9 +93,9 @@ async fn configured(path: &Path, flags: &ClusterArgs) -> Result<FleetContext, St
         let problem = Problem::new(format!("{}: the deletion guard is off", path.display()));
         let has_etcd_clusters = file.guards.iter().any(|guard| etcd::survey(guard.configured.as_ref()).is_some());
         problem.next(if has_etcd_clusters {
-            "of a file with the etcd guard alone nothing is named: leave it out (ns/…); or add under guards: deletion: {}"
+            "omit ns/NAME and crd/NAME, because only the etcd guard is on; or add deletion: {} under guards"
         } else {
-            "under guards: add deletion: {}, or leave --config out"
+            "add deletion: {} under guards, or omit --config"
         })
     })?;
     let guard = file.guards.swap_remove(at);
@@ -132,7 +132,7 @@ async fn detect(flags: &ClusterArgs) -> Result<FleetContext, Stop> {
         let fleet = live_fleet(&live, &access).await?;
         if fleet == ALONE {
             output::note(format!(
-                "note: {} was asked, which is not a Karmada control plane: only this cluster is looked at; for a fleet give the control plane's --kubeconfig FILE, or --config FILE",
+                "note: {} is not a Karmada control plane, so only this cluster is read; for a fleet, use the control plane's --kubeconfig FILE, or --config FILE",
                 live.server()
             ));
         }
@@ -166,8 +166,8 @@ async fn live_fleet(live: &Live, access: &Access) -> Result<String, Stop> {
         Err(why) if why.code == cause::NOT_SERVED => Ok(ALONE.to_owned()),
         // If Durward took a control plane for a single cluster, it would report that nothing is in use.
         Err(why) => {
-            let what = format!("whether {} is a Karmada control plane cannot be told", live.server());
-            let otherwise = "give --config FILE, whose guards.deletion.fleet says which clusters there are";
+            let what = format!("could not find out whether {} is a Karmada control plane", live.server());
+            let otherwise = "use --config FILE, whose guards.deletion.fleet names the clusters";
             let next = next_for(why.code, access, otherwise);
             Err(Stop::fault(Problem::new(what).why(why.text).next(next)))
         }

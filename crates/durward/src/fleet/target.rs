@@ -84,13 +84,11 @@ impl SubjectArgs {
             (true, true, true) => return Ok(Self::everything()),
             (true, true, false) => return Ok(Self::All(kinds)),
             (false, false, true) => return Ok(Self::Named(named)),
-            (true, false, _) => {
-                Problem::new("--all beside a name").why("either those that are named, or all")
-            }
-            (false, _, false) => Problem::new("a kind without a name").why("which of them?"),
-            (false, true, true) => Problem::new("nothing is named"),
+            (true, false, _) => Problem::new("--all cannot be combined with a name"),
+            (false, _, false) => Problem::new("a kind needs a name or --all"),
+            (false, true, true) => Problem::new("no object is named"),
         };
-        Err(problem.next("write ns/NAME, crd/NAME, or: ns --all, crd --all, --all"))
+        Err(problem.next("use ns/NAME, crd/NAME, ns --all, crd --all, or --all"))
     }
 
     /// Selects all objects.
@@ -121,7 +119,7 @@ async fn every(context: &FleetContext, resource: &Resource) -> Result<Vec<Object
     all_pages(context.clients.reader.as_ref(), &Cluster::Local, resource).await.map_err(|why| {
         let problem =
             Problem::new(format!("{resource} of {} cannot be listed", context.local_name())).why(why.text);
-        let next = next_for(why.code, &context.access, "name those that you want, as ns/NAME");
+        let next = next_for(why.code, &context.access, "name the objects, as ns/NAME");
         Stop::fault(problem.next(next))
     })
 }
@@ -146,7 +144,7 @@ pub(crate) async fn missing(reader: &dyn Reader, subject: &DeletionSubject) -> P
     let objects = all_pages(reader, &Cluster::Local, &kind.resource()).await.unwrap_or_default();
     match nearest(name, objects.iter().map(|object| object.name.as_str())) {
         Some(meant) => problem.next(format!("did you mean {meant}?")),
-        None => problem.next("what members have under that name is not reached by a deletion here"),
+        None => problem.next("a deletion here does not reach objects of that name in member clusters"),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Assigns the guards of a file to API servers.
 //!
-//! A file can have guards for two API servers: the cluster that runs Durward, and a Karmada control plane. Objects for one do
-//! harm on the other, and the output is piped to one of them, so the user must choose.
+//! A file can have guards for two API servers: the cluster that runs Durward, and a Karmada control plane. Objects for one are
+//! harmful on the other, and the output is piped to one of them, so the user must choose.
 
 use cluster::fleet::Fleet;
 use config::Problem;

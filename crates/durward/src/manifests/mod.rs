@@ -125,7 +125,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
         let bundle = file.server.tls.ca.as_deref().map(authority).transpose()?;
         match &bundle {
             None => output::note(
-                "note: server.tls.files.ca is not set, so no caBundle is printed and the API server trusts what its system trusts",
+                "note: server.tls.files.ca is not set, so no caBundle is printed and the API server uses the CAs of its system",
             ),
             Some(authorities) => notes(&file, authorities),
         }
@@ -174,7 +174,7 @@ fn authority(path: &Path) -> Result<Pem, Problem> {
     if !pem.keys.is_empty() {
         let problem = Problem::new(format!("server.tls.files.ca: {name} contains a private key"));
         return Err(problem
-            .why("everyone may read a caBundle")
+            .why("a caBundle is public")
             .next("keep only the certificate in that file"));
     }
     for certificate in &pem.certificates {

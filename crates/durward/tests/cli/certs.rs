@@ -77,7 +77,7 @@ fn exits_with_two_and_the_next_step_on_bad_input() {
     );
     for (arguments, expected) in [
         (&["certs", "show", "nothing.crt"][..], "nothing.crt cannot be read"),
-        (&["certs", "show", "empty.pem"], "holds no document"),
+        (&["certs", "show", "empty.pem"], "contains no document"),
         (&["certs", "show", "broken.pem"], "cannot be read as PEM"),
         (&["certs", "show", "garbage.crt"], "cannot be read"),
         (&["certs", "show", "encrypted.key"], "openssl pkey"),

@@ -162,14 +162,14 @@ fn detects_the_fleet_without_a_configuration() {
     );
     // An unreachable API server does not count as a single cluster.
     dir.write(
-        "nobody.config",
+        "absent.config",
         "apiVersion: v1\nkind: Config\ncurrent-context: a\nclusters: [{name: c, cluster: {server: 'http://127.0.0.1:1'}}]\ncontexts: [{name: a, context: {cluster: c, user: ''}}]\n",
     );
-    let run = dir.run(&["impact", "ns/shop", "--kubeconfig", "nobody.config"]);
+    let run = dir.run(&["impact", "ns/shop", "--kubeconfig", "absent.config"]);
     assert_eq!((run.code, run.out.as_str()), (1, ""));
-    assert!(run.err.contains("is a Karmada control plane cannot be told"), "{}", run.err);
+    assert!(run.err.contains("could not find out whether"), "{}", run.err);
     assert!(run.err.contains(": no connection to the API server at http://127.0.0.1:1: "), "{}", run.err);
-    let next = "\n    does it answer? kubectl --kubeconfig nobody.config get --raw /version; --kubeconfig FILE names another\n";
+    let next = "\n    check the API server: kubectl --kubeconfig absent.config get --raw /version; or use another --kubeconfig FILE\n";
     assert!(run.err.ends_with(next), "{}", run.err);
     // Without the deletion guard there is no fleet.
     dir.configure("  lxcfs: {}\n");
@@ -208,7 +208,7 @@ fn notes_that_only_a_single_cluster_was_read() {
     );
     let run = dir.run(&["impact", "ns/shop", "--kubeconfig", "plain.config"]);
     let expected =
-        format!("{address}/ was asked, which is not a Karmada control plane: only this cluster is looked at");
+        format!("{address}/ is not a Karmada control plane, so only this cluster is read");
     assert!(run.err.contains(&expected), "{}", run.err);
     assert_eq!(
         dir.run(&["impact", "ns/shop", "--snapshot", "fleet"]).err,
@@ -427,8 +427,8 @@ fn suggests_no_names_if_the_list_is_unreachable() {
         "{}",
         run.err
     );
-    assert!(run.err.contains("does it answer? kubectl --kubeconfig karmada.config get"), "{}", run.err);
-    assert!(!run.err.contains("name those that you want"), "{}", run.err);
+    assert!(run.err.contains("check the API server: kubectl --kubeconfig karmada.config get"), "{}", run.err);
+    assert!(!run.err.contains("name the objects"), "{}", run.err);
 }
 
 #[test]

@@ -135,7 +135,7 @@ fn prints_warnings_and_exits_with_two_on_bad_input() {
     assert!(restricted.err.contains("warning: Pod a: lxcfs: no files added"), "{}", restricted.err);
     for (more, input, expected) in [
         (&["nothing.yaml"][..], "", "nothing.yaml cannot be read"),
-        (&[], "", "holds no document"),
+        (&[], "", "contains no document"),
         (&[], "a: [", "not YAML"),
         (&[], "{\"spec\":{}}", "no kind or no apiVersion"),
         (

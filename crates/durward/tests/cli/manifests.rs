@@ -120,7 +120,7 @@ fn rejects_a_private_key_in_a_ca_bundle() {
     dir.write("ca.crt", &both);
     let run = dir.run(&["manifests", "--config", "durward.yaml"]);
     assert_eq!((run.code, run.out.as_str()), (2, ""));
-    assert!(run.err.contains("contains a private key: everyone may read a caBundle"), "{}", run.err);
+    assert!(run.err.contains("contains a private key: a caBundle is public"), "{}", run.err);
 }
 
 #[test]

@@ -171,7 +171,7 @@ fn rejects_files_that_cannot_be_mounted() {
         ("{cert: durward.yaml, key: tls.key}", "the configuration is at that path"),
         (
             "{cert: both.pem, key: both.pem}",
-            "server.tls.files.cert and server.tls.files.key have one path, /etc/durward/both.pem",
+            "server.tls.files.cert and server.tls.files.key have the same path, /etc/durward/both.pem",
         ),
         ("{cert: ../../usr/tls.crt, key: tls.key}", "its directory would hide files of the image"),
     ] {
@@ -387,7 +387,7 @@ fn explains_a_url_that_is_not_a_service() {
     assert_eq!(one(&all, "Service")["spec"]["ports"][0]["port"], 6443);
     assert!(
         notes.contains(
-            "call https://10.0.0.7:6443/x: see to it that this leads to the Service durward in durward-system"
+            "call https://10.0.0.7:6443/x, which must lead to the Service durward in durward-system"
         ),
         "{notes}"
     );

@@ -59,7 +59,7 @@ fn changes_the_log_level_while_serving_and_reports_typos() {
     assert!(put("debug").starts_with("HTTP/1.1 2"));
     assert!(Serving::get(serving.debug, "/log-level").contains("debug"));
     let slip = put("debgu");
-    assert!(slip.starts_with("HTTP/1.1 400") && slip.contains("is no level"), "{slip}");
+    assert!(slip.starts_with("HTTP/1.1 400") && slip.contains("is not a log level"), "{slip}");
     assert!(Serving::get(serving.debug, "/log-level").contains("debug"));
 }
 
@@ -96,7 +96,7 @@ fn reports_why_it_cannot_start_with_the_next_step() {
 
     let run = serve(&["--snapshot", "snapshot", "--log-level", "inof"]);
     assert_eq!(run.code, 2);
-    assert!(run.err.contains("\"inof\" is no level"), "{}", run.err);
+    assert!(run.err.contains("\"inof\" is not a log level"), "{}", run.err);
 
     let run = serve(&[]);
     assert_eq!(run.code, 2);

@@ -33,7 +33,7 @@ pub(super) struct Config {
     pub(super) user: String,
     /// The API groups whose custom objects Durward can read.
     pub(super) api_groups: ApiGroups,
-    /// How objects that Karmada did not bring count.
+    /// How objects that Karmada did not deploy count.
     pub(super) unmanaged: Unmanaged,
     /// Whether messages name the first few objects, or only count them.
     pub(super) show_object_names: bool,

@@ -114,7 +114,7 @@ impl ObjectCount {
         (objects > 0).then(|| Self { noun: noun.clone(), objects, more, names })
     }
 
-    /// Returns the text for users: `3 pods`, `500+ claims`.
+    /// Returns the text for users: `3 pods`, `500+ PVCs`.
     pub(super) fn text(&self) -> String {
         let noun = if self.objects == 1 && !self.more { &self.noun.one } else { &self.noun.many };
         format!("{}{} {noun}", self.objects, if self.more { "+" } else { "" })

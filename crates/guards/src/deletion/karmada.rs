@@ -1,7 +1,7 @@
 //! Recognizes the namespaces and CRDs that Karmada itself needs. They contain nothing that counts as in use, and the fleet is lost
 //! without them, so `kubectl delete namespaces --all` must not delete them while the fleet has clusters.
 //!
-//! `karmada-es-CLUSTER` contains all Works of that member cluster: deleting it deletes everything that Karmada brought there. When
+//! `karmada-es-CLUSTER` contains all Works of that member cluster: deleting it deletes everything that Karmada deployed there. When
 //! a Cluster is unjoined, Karmada deletes this namespace (`pkg/controllers/cluster/cluster_controller.go`). `karmada-cluster`
 //! contains the credentials of the member clusters. Karmada does not propagate these namespaces.
 

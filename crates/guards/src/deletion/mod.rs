@@ -2,7 +2,7 @@
 //!
 //! The guard protects objects in member clusters, which the deleted object does not show. On a Karmada control plane, deleting a
 //! namespace deletes it in every member at once (`pkg/controllers/namespace/namespace_sync_controller.go`), with objects that
-//! Karmada did not bring. The API server removes the objects of a CRD directly from storage, where no webhook sees them
+//! Karmada did not deploy. The API server removes the objects of a CRD directly from storage, where no webhook sees them
 //! (`apiextensions-apiserver/pkg/controller/finalizer/crd_finalizer.go`), so only the DELETE of the CRD itself can be denied.
 //!
 //! The guard changes nothing. It does not see `kubectl delete cluster`, which uses the aggregated API without admission, and

@@ -1,6 +1,6 @@
-//! Finds out which objects stay when Karmada deletes what it brought.
+//! Finds out which objects stay when Karmada deletes what it deployed.
 //!
-//! Karmada labels what it brings with `karmada.io/managed=true` and deletes nothing else. Dependents of such an object (the
+//! Karmada labels what it deploys with `karmada.io/managed=true` and deletes nothing else. Dependents of such an object (the
 //! `ReplicaSet` of a Deployment, its pods) have no label; this module finds them through `ownerReferences`. An object whose
 //! owners are not all known counts as managed, so only objects that certainly stay are reported to stay.
 //!
@@ -19,7 +19,7 @@ use super::findings::MAX_NAMES;
 use cluster::fleet::Object;
 use cluster::{Metadata, cause};
 
-/// The label of objects that Karmada brought.
+/// The label of objects that Karmada deployed.
 const MANAGED: (&str, &str) = ("karmada.io/managed", "true");
 
 /// Bytes for one List: 20,000 objects with one owner each, names of 60 bytes and UUIDs take 5 MiB.
@@ -28,7 +28,7 @@ const MAX_LIST_BYTES: usize = 6 << 20;
 /// Bytes for all Lists. The nine Lists of one cluster always fit, so a cluster that finds the budget spent can be read later.
 const MAX_BYTES: usize = 56 << 20;
 
-/// Whether Karmada brought the object.
+/// Whether Karmada deployed the object.
 pub(super) fn is_managed(metadata: &Metadata) -> bool {
     metadata.labels.get(MANAGED.0).is_some_and(|value| value == MANAGED.1)
 }
@@ -40,7 +40,7 @@ pub(super) struct ListedObject {
     pub(super) name: Box<str>,
     /// Whether the object is in use.
     pub(super) in_use: bool,
-    /// Whether Karmada brought it.
+    /// Whether Karmada deployed it.
     pub(super) managed: bool,
     /// `None` for an empty uid, which identifies nothing.
     uid: Option<Box<str>>,

@@ -34,7 +34,7 @@ impl InUse {
     ];
 }
 
-/// How objects in member clusters count that Karmada did not bring and that no managed object owns.
+/// How objects in member clusters count that Karmada did not deploy and that no managed object owns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Unmanaged {
     /// Like all others.

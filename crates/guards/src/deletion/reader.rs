@@ -22,7 +22,7 @@ use super::target::{DeletionKind, Target};
 use cluster::fleet::{Cluster, GetQuery, ListQuery, Object, Part};
 use cluster::{Address, Clients, Pages, Resource, cause};
 
-/// Objects of one List that are kept to find out what Karmada brought: a few megabytes.
+/// Objects of one List that are kept to find out what Karmada deployed: a few megabytes.
 const MAX_OBJECTS: usize = 20_000;
 
 /// The beginning of the cause if the local cluster is not the one that sent the review.
@@ -33,7 +33,7 @@ pub(super) const ANOTHER_CLUSTER: &str = "Durward is connected to another cluste
 enum Counted {
     /// All.
     All,
-    /// Those that Karmada brought, and their dependents.
+    /// Those that Karmada deployed, and their dependents.
     Managed,
 }
 
@@ -214,7 +214,7 @@ impl ClusterReader<'_> {
     }
 
     /// Whether Karmada keeps a propagated CRD in member clusters when it is deleted here. It does not keep the objects that it
-    /// brought. Without an answer, nothing counts as kept.
+    /// deployed. Without an answer, nothing counts as kept.
     pub(super) async fn preserves(&self, target: &Target) -> bool {
         let bindings = Resource {
             group: "work.karmada.io".into(),

@@ -12,7 +12,7 @@ use ::config::time;
 use cluster::Metadata;
 use cluster::fleet::{Fleet, FleetMember};
 
-/// The time before the end at which an acknowledgement is reported: long enough that somebody at work sees it.
+/// The time before the end at which an acknowledgement is reported: long enough for an operator to notice it.
 const SOON: Duration = Duration::from_secs(3 * 24 * 3600);
 
 /// The configured guard, for commands that deny nothing. See [`survey`](super::survey()).

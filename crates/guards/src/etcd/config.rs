@@ -263,7 +263,7 @@ fn warnings(section: &mut Section<'_>) -> Warnings {
 fn coordination(section: &mut Section<'_>, common_config: &CommonConfig) -> Coordination {
     let coordination = section.choice(
         "coordination",
-        "Where to record allowed deletions: in Leases in Durward's namespace, or in memory (one replica only).",
+        "Store of allowed deletions: Leases in Durward's namespace, or memory (one replica only).",
         &[("lease", Coordination::Lease), ("inMemory", Coordination::InMemory)],
         Coordination::Lease,
     );
@@ -352,7 +352,7 @@ fn cluster(
     }
     let member_on_pod_delete = section.choice(
         "memberOnPodDelete",
-        "What happens to the member of a deleted pod: it stays in etcd's list or is removed; auto detects etcdctl member remove in the preStop hook.",
+        "Effect of a pod's deletion on its member: it stays in etcd's list or is removed; auto detects etcdctl member remove in the preStop hook.",
         &[("auto", OnPodDelete::Auto), ("keep", OnPodDelete::Keep), ("remove", OnPodDelete::Remove)],
         OnPodDelete::Auto,
     );

@@ -45,7 +45,7 @@ struct Subject<'s> {
 /// A reason against a request.
 struct Objection {
     why: String,
-    /// What the user can do instead, or empty.
+    /// The alternative for the user, or empty.
     next: String,
     /// Whether users are denied or warned.
     severity: Severity,

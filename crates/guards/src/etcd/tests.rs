@@ -132,7 +132,7 @@ async fn a_leader_that_does_not_transfer_stays() {
     let bad = Fake::of(3).with(|state| state.transfer_result = Some(TransferResult::BadTarget));
     assert_ruling(&deleted(&bad, LEAST, "etcd-0").await, "deny", "no other member can take over");
     let actions = ["reserved etcd-0", "etcd-0 to 11", "reserved etcd-0", "etcd-0 to 12"];
-    assert_eq!(bad.state().actions, actions, "each one is noted before it is to take over");
+    assert_eq!(bad.state().actions, actions, "each successor is recorded before the transfer");
     let why = admission::Cause::new(cause::TIMEOUT, "leader transfer took too long");
     let slow = Fake::of(3).with(|state| state.transfer_result = Some(TransferResult::Unknown(why)));
     assert_ruling(&deleted(&slow, LEAST, "etcd-0").await, "unknown", "took too long");
@@ -158,7 +158,7 @@ async fn with_one_of_three_down_only_that_one_is_allowed() {
         let fake = Fake::of(3)
             .with(|state| state.members.get_mut("etcd-2").unwrap().reply = Reply::NoResponse(code));
         assert_ruling(&deleted(&fake, LEAST, "etcd-2").await, "allow", "");
-        assert_eq!(fake.state().actions, ["reserved etcd-2"], "it may be well again before it goes");
+        assert_eq!(fake.state().actions, ["reserved etcd-2"], "it can become healthy before its deletion");
     }
 }
 

@@ -149,7 +149,7 @@ pub(super) fn read(section: &mut Section<'_>, defaults: Defaults, namespace: &st
     );
     let only_limited_containers = section.bool(
         "onlyLimitedContainers",
-        "Whether a container gets only files that show a limit which it has.",
+        "Whether a container gets only files that show a limit that it has.",
         false,
     );
     let runtime_classes = section.texts(

@@ -265,18 +265,18 @@ mod tests {
         assert_eq!(
             verdict_without_namespace(device, &on, &plain, |_| {}),
             Some("mutate"),
-            "nothing for Pod Security to refuse"
+            "Pod Security has nothing to reject"
         );
         assert_eq!(verdict_without_namespace(device, &none, &plain, |_| {}), None, "its label may opt in");
         assert_eq!(
             verdict_without_namespace("mountMethod: auto", &on, &plain, |_| {}),
             None,
-            "its level chooses the way"
+            "its level selects the mount method"
         );
         assert_eq!(
             verdict_without_namespace("{}", &on, &plain, running),
             Some("allow"),
-            "a running pod is past Pod Security"
+            "Pod Security does not check a running pod again"
         );
         assert_eq!(
             verdict_without_namespace("{}", &none, &plain, running),

@@ -95,7 +95,7 @@ fn to_overlay() -> Result<BTreeSet<PathBuf>> {
                 parent.canonicalize().with_context(|| format!("cannot follow {}", parent.display()))?;
             ensure!(
                 parent != Path::new("/"),
-                "{} cannot be made on the node, for nothing of its path is there: mkdir {}",
+                "{} cannot be made on the node, because no parent directory exists: mkdir {}",
                 kept.display(),
                 kept.ancestors().nth(kept.components().count() - 2).unwrap_or(kept).display()
             );

@@ -97,7 +97,7 @@ fn an_ephemeral_container_sees_its_target_or_the_whole_pod(context: &'static Tes
         Ok(())
     };
     debug("into", Some("app"))?;
-    debug("beside", None)?;
+    debug("untargeted", None)?;
     until("both ephemeral containers to run", || {
         let states = pod.object()?["status"]["ephemeralContainerStatuses"].clone();
         let states = states.as_array().map(Vec::as_slice).unwrap_or_default();
@@ -109,7 +109,7 @@ fn an_ephemeral_container_sees_its_target_or_the_whole_pod(context: &'static Tes
     let own = ContainerView::read(&pod, "app")?;
     ensure!(own.uptime()? + 0.1 >= seen.uptime()?, "it is older than the container that it looks into");
     // It has no limits of its own. Those of all containers together are the pod's.
-    ContainerView::read(&pod, "beside")?.with_memory(256 + 128)?.with_uptime_since(created_at).map(drop)
+    ContainerView::read(&pod, "untargeted")?.with_memory(256 + 128)?.with_uptime_since(created_at).map(drop)
 }
 
 /// LXCFS 5.0 lets the kernel cache the size of a file from its last read in any container, and sendfile(2)

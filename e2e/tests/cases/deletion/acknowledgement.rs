@@ -32,7 +32,7 @@ impl Drop for AnnotatedM1<'_> {
         let none =
             json!({"annotations": {REASON: null, UNTIL: null}, "labels": {"lab.example.org/link": null}});
         if let Err(error) = self.merge(&none) {
-            print(format_args!("what a case wrote on m1 stays there: {error:#}"));
+            print(format_args!("the annotations and labels of a case stay on m1: {error:#}"));
         }
     }
 }

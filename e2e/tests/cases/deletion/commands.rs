@@ -32,16 +32,16 @@ fn a_snapshot_replays_the_same_verdict(context: &'static TestContext) -> Result<
     let (shop, empty) = (fleet.namespace("shop")?, fleet.namespace("empty")?);
     fleet.run_pod("m3", &shop, "web")?;
     let installation = fleet.installation();
-    let directory = context.directory("snapshot")?.join("world");
+    let directory = context.directory("snapshot")?.join("snapshot");
     let out = format!("--out={}", directory.display());
     let (used, free) = (format!("ns/{}", shop.name()), format!("ns/{}", empty.name()));
     let stopped = fleet.member("m1")?.stop()?;
     let config = format!("--config={}", installation.config().display());
     installation.command(&["snapshot", &out, &used, &free])?;
-    let world = format!("--snapshot={}", directory.display());
+    let snapshot = format!("--snapshot={}", directory.display());
     for (what, namespace, code) in [(&used, &shop, 1), (&free, &empty, 3)] {
         let live = installation.command(&["impact", what, "--output=json"])?;
-        let replayed = Durward::command(context, &["impact", what, &config, &world, "--output=json"])?;
+        let replayed = Durward::command(context, &["impact", what, &config, &snapshot, "--output=json"])?;
         live.exited_with(code)?;
         ensure!(replayed.code() == live.code(), "replayed it is {:?}: {}", replayed.code(), replayed.stderr);
         let (live, replayed) = (findings(&live.stdout)?, findings(&replayed.stdout)?);

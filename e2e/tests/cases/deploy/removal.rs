@@ -44,7 +44,7 @@ impl Environment {
         let map = json!({"data": {"durward.yaml": format!("apiVersion: durward.dev/v1alpha1\nkind: Configuration\nguards:\n{guards}\n")}});
         api.merge(&format!("{}/durward", self.namespace.path("configmaps")), &map)?.succeeded()?;
         // The kubelet syncs the files of a pod once a minute, and when the pod changes.
-        let mark = json!({"metadata": {"annotations": {"durward.test/told": guards}}});
+        let mark = json!({"metadata": {"annotations": {"durward.test/configuration": guards}}});
         for pod in [self.pods(LABEL_AGENT)?, self.pods(DEVICE_PLUGIN)?].concat() {
             let name = pod["metadata"]["name"].as_str().context("a pod without a name")?;
             api.merge(&format!("{}/{name}", self.namespace.path("pods")), &mark)?.succeeded()?;

@@ -28,9 +28,9 @@ fn doctor_and_a_snapshot_give_the_verdict_of_each_pod(context: &'static TestCont
     let directory = context.directory("snapshot")?;
     let out = format!("--out={}", directory.display());
     installation.command(&["snapshot", &out])?;
-    let world = format!("--snapshot={}", directory.display());
+    let snapshot = format!("--snapshot={}", directory.display());
     let config = format!("--config={}", installation.config().display());
-    let replayed = Durward::command(context, &["doctor", "etcd", &config, &world, &only, "--output=json"])?;
+    let replayed = Durward::command(context, &["doctor", "etcd", &config, &snapshot, &only, "--output=json"])?;
     let live = installation.command(&["doctor", "etcd", &only, "--output=json"])?;
     replayed.exited_with(1)?;
     let (live, replayed) = (verdicts(&live.stdout)?, verdicts(&replayed.stdout)?);

@@ -115,7 +115,7 @@ fn durward_logs_in_if_members_require_it(context: &'static TestContext) -> Resul
 #[e2e::case]
 fn members_without_a_configured_login_are_still_contacted(context: &'static TestContext) -> Result<()> {
     for release in Release::ALL {
-        let ns = environment(context)?.namespace("nobody", Profile::Transfer)?;
+        let ns = environment(context)?.namespace("no-login", Profile::Transfer)?;
         let etcd = EtcdCluster::of(3).release(release).start(context)?;
         let pods = etcd.pods_in(&ns)?;
         let follower = etcd.follower()?.name();

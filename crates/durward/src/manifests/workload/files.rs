@@ -211,8 +211,8 @@ fn contested(named: &[Named]) -> Option<Problem> {
             .iter()
             .take(index)
             .find(|other| other.at.starts_with(&one.at) || one.at.starts_with(&other.at))?;
-        let what = format!("{} and {} have one path, {}", other.by, one.by, one.at.display());
-        let next = "name two files: a Secret of the type kubernetes.io/tls has certificate and key apart";
+        let what = format!("{} and {} have the same path, {}", other.by, one.by, one.at.display());
+        let next = "name two files, because a Secret of the type kubernetes.io/tls has separate keys for certificate and key";
         Some(Problem::new(what).next(next))
     })
 }
@@ -249,11 +249,11 @@ fn notes(named: &[Named], tls_secret: &str, home: &str) -> Vec<String> {
         }
     }
     let mut notes = vec![format!(
-        "note: the Secret {tls_secret} must be there: kubectl -n {home} create secret tls {tls_secret}{tls}"
+        "note: the Secret {tls_secret} must exist: kubectl -n {home} create secret tls {tls_secret}{tls}"
     )];
     if !more.is_empty() {
         notes.push(format!(
-            "note: the Secret {MORE} must be there: kubectl -n {home} create secret generic {MORE}{more}"
+            "note: the Secret {MORE} must exist: kubectl -n {home} create secret generic {MORE}{more}"
         ));
     }
     if has_kubeconfig {

@@ -60,14 +60,14 @@ pub(super) fn objects(file: &File, args: &Args, with_account: bool) -> Result<Ve
     }
     if !is_dns_subdomain(&args.tls_secret) {
         let problem = Problem::new(format!("--tls-secret {:?} is not the name of a Secret", args.tls_secret));
-        problems.push(problem.next("must be up to 253 of a-z, 0-9, - and ."));
+        problems.push(problem.next("use at most 253 characters of a-z, 0-9, - and ."));
     }
     if !args.priority_class.is_empty() && !is_dns_subdomain(&args.priority_class) {
         let problem = Problem::new(format!(
             "--priority-class {:?} is not the name of a PriorityClass",
             args.priority_class
         ));
-        problems.push(problem.next("must be up to 253 of a-z, 0-9, - and .; \"\" for none"));
+        problems.push(problem.next("use at most 253 characters of a-z, 0-9, - and .; \"\" for none"));
     }
     let single_replica_reason = single_replica_reason(file);
     if let Some(why) = single_replica_reason.as_ref().filter(|_| args.replicas > 1) {
@@ -142,7 +142,7 @@ pub(super) fn objects(file: &File, args: &Args, with_account: bool) -> Result<Ve
     }
     if let (WebhookAddress::Url(url), None) = (&file.server.webhook_address, service_of_url(file)) {
         crate::output::note(format!(
-            "note: API servers call {url}: see to it that this leads to the Service {service} in {home}"
+            "note: API servers call {url}, which must lead to the Service {service} in {home}"
         ));
     }
     Ok(objects)

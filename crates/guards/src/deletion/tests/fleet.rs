@@ -38,7 +38,7 @@ async fn reads_a_member_without_the_namespace_with_one_request() {
     assert_eq!(
         requests.iter().filter(|requests| requests.starts_with("here")).count(),
         9,
-        "here the namespace and all that is in it are asked for at once"
+        "the local namespace and its Lists are requested at once"
     );
 }
 
@@ -211,7 +211,7 @@ async fn an_unreachable_acknowledged_region_does_not_delay_other_members() {
 async fn retries_a_member_after_missing_capacity() {
     let turns = AtomicUsize::new(0);
     let lists = move |query: &ListQuery<'_>| match turns.fetch_add(1, Ordering::Relaxed) {
-        0 => Err(Cause::new(cause::OVERLOADED, "m1 was not asked: too many questions are under way")),
+        0 => Err(Cause::new(cause::OVERLOADED, "m1 was not asked: too many requests are in progress")),
         _ => Ok(pods(query, vec![object("a")], None)),
     };
     let ruling = delete_shop(&Arc::new(FakeFleet::default().with("m1", cluster_with(lists)))).await;
@@ -222,12 +222,12 @@ async fn retries_a_member_after_missing_capacity() {
 async fn every_failure_of_a_member_is_unknown_with_its_code() {
     for refused in cause::ALL {
         let held =
-            FakeCluster { refuses: Some(Cause::new(refused, "why it is so")), ..FakeCluster::default() };
+            FakeCluster { refuses: Some(Cause::new(refused, "the reason")), ..FakeCluster::default() };
         let fleet = Arc::new(FakeFleet::default().with("m1", held));
         let ruling = delete_shop(&fleet).await;
         assert_eq!(code(&ruling), refused);
         assert!(
-            denial(&ruling).message.contains("member cluster m1 could not be checked (why it is so)"),
+            denial(&ruling).message.contains("member cluster m1 could not be checked (the reason)"),
             "{ruling:?}"
         );
     }

@@ -42,7 +42,7 @@ async fn denies_after_one_page_and_marks_the_count_as_incomplete() {
 async fn a_page_that_fails_is_unknown() {
     let page = |query: &ListQuery<'_>| match query.continue_token {
         None => Ok(pods(query, vec![], Some("2"))),
-        Some(_) => Err(Cause::new(cause::BUSY, "m1 has forgotten where the page before ended (410)")),
+        Some(_) => Err(Cause::new(cause::BUSY, "the continue token has expired in m1 (410)")),
     };
     let ruling = delete_shop(&Arc::new(FakeFleet::default().with("m1", cluster_with(page)))).await;
     assert_eq!(code(&ruling), cause::BUSY);
@@ -76,7 +76,7 @@ async fn reads_a_page_that_is_too_long_in_smaller_pages() {
         assert!(denial(&ruling).message.contains(&format!("m1: {text}")), "{fit}: {ruling:?}");
     }
     let ruling = delete_shop(&Arc::new(FakeFleet::default().with("m1", cluster_with(long_pods(0, 1))))).await;
-    assert_eq!(ruling.verdict, Verdict::Allow, "what is long and does not count hides nothing: {ruling:?}");
+    assert_eq!(ruling.verdict, Verdict::Allow, "long objects that do not count hide no others: {ruling:?}");
 }
 
 #[tokio::test(start_paused = true)]

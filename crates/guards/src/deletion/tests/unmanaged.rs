@@ -1,4 +1,4 @@
-//! With `unmanagedResources: ignore`, objects that Karmada did not bring are ignored only if they certainly stay.
+//! With `unmanagedResources: ignore`, objects that Karmada did not deploy are ignored only if they certainly stay.
 
 use super::*;
 use cluster::fleet::Owner;

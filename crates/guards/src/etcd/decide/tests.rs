@@ -447,8 +447,8 @@ fn an_allowed_deletion_leaves_a_healthy_quorum() {
         {
             let rest = case.voters().saturating_sub(case.leaderless());
             let is_lost = !case.has_working_quorum() && rest < case.voters() / 2 + 1;
-            // A connection that is refused tells that it is gone only where so many others are seen at work as are a quorum, be
-            // they as far behind or as corrupt as they like.
+            // A refused connection proves that the member is gone only if the others that certainly work are a quorum, even if
+            // they are behind or corrupt.
             let at_work = |at: usize| match case.members[at] {
                 Problem::None | Problem::Behind | Problem::Corrupt => case.leader.is_some(),
                 Problem::Claims => case.leader == Some(at),

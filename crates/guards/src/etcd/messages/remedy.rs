@@ -13,7 +13,7 @@ use cluster::cause;
 /// Grants Durward the permissions of its guards.
 const PERMIT: &str = "durward manifests -c durward.yaml --only rbac | kubectl apply -f -";
 
-/// What etcdctl needs if the etcd cluster has TLS.
+/// A note on flags of etcdctl for etcd clusters with TLS.
 const WITH_TLS: &str = "(with TLS: add --cacert, --cert, --key)";
 
 /// Returns the command that shows more than a denial.

@@ -91,10 +91,10 @@ async fn a_retry_is_allowed_and_another_pod_denied() {
     let fake = Fake::of(3);
     assert_ruling(&deleted(&fake, LEAST, "etcd-1").await, "allow", "");
     assert_ruling(&evicted(&fake, LEAST, "etcd-1").await, "allow", "");
-    assert_eq!(fake.state().actions, ["reserved etcd-1"], "it is noted once");
+    assert_eq!(fake.state().actions, ["reserved etcd-1"], "it is reserved once");
     fake.state().elapsed = Duration::from_secs(6);
     assert_ruling(&deleted(&fake, LEAST, "etcd-1").await, "allow", "");
-    assert_eq!(fake.state().actions, ["reserved etcd-1", "reserved etcd-1"], "and again before it is void");
+    assert_eq!(fake.state().actions, ["reserved etcd-1", "reserved etcd-1"], "it is renewed before it expires");
     let ruling = deleted(&fake, LEAST, "etcd-2").await;
     assert_ruling(&ruling, "deny", "is leaving (its deletion was requested a moment ago)");
     assert_ruling(

@@ -272,7 +272,7 @@ impl State {
     }
 
     fn refusal(&self, plural: &str) -> Option<Cause> {
-        self.errors.get(plural).map(|code| Cause::new(code, format!("{plural} may not be read")))
+        self.errors.get(plural).map(|code| Cause::new(code, format!("{plural} cannot be read")))
     }
 
     /// Returns the member list of this etcd cluster.
@@ -470,7 +470,7 @@ impl Writer for Fake {
             }
             let mut state = self.state();
             if let Some(code) = state.errors.get("write") {
-                return WriteResult::Failed(Cause::new(code, "leases may not be written"));
+                return WriteResult::Failed(Cause::new(code, "leases cannot be written"));
             }
             let version = state.lease.as_ref().map(|(version, _)| version.to_string());
             if version != set.version {

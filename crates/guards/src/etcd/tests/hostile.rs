@@ -143,7 +143,7 @@ async fn failed_reads_of_the_api_server_are_unknown() {
         "unknown",
         "durward manifests -c durward.yaml --only rbac | kubectl apply -f -",
     );
-    assert_ruling(&evicted(&fake, LEAST, "etcd-1").await, "unknown", "pods may not be read");
+    assert_ruling(&evicted(&fake, LEAST, "etcd-1").await, "unknown", "pods cannot be read");
     // These objects only allow deletions earlier.
     for plural in ["namespaces", "statefulsets", "nodes"] {
         let fake = Fake::of(3).with_error(plural);
@@ -151,7 +151,7 @@ async fn failed_reads_of_the_api_server_are_unknown() {
     }
     let labelled = "clusters: [{namespaceSelector: {matchLabels: {t: u}}, selector: app=etcd}]";
     let fake = Fake::of(3).with_error("namespaces");
-    assert_ruling(&deleted(&fake, labelled, "etcd-1").await, "unknown", "namespaces may not be read");
+    assert_ruling(&deleted(&fake, labelled, "etcd-1").await, "unknown", "namespaces cannot be read");
 }
 
 #[tokio::test(start_paused = true)]

@@ -77,7 +77,7 @@ async fn two_concurrent_deletions_of_five_never_kill_the_leader() {
             }
         }
     }
-    assert!(both > 50, "of five two may go, and seldom did: {both}");
+    assert!(both > 50, "two of five concurrent deletions were rarely allowed: {both}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -162,7 +162,7 @@ async fn a_leader_that_never_transfers_does_not_block_others_forever() {
             "its deletion was requested a moment ago",
         );
         let held = fake.reservations()[0].since.as_second() - super::super::fixture::NOW;
-        assert_eq!(held, 8, "it is noted once, not at each try");
+        assert_eq!(held, 8, "it is reserved once, not at each attempt");
     }
     fake.state().elapsed = first + Duration::from_secs(1);
     assert_ruling(&evicted(&fake, LEAST, "etcd-1").await, "allow", "");
@@ -183,8 +183,8 @@ async fn a_leader_is_allowed_when_most_members_report_the_new_leader() {
             "allow",
             "leadership was transferred to etcd-1",
         );
-        assert_eq!(fake.state().actions, ["reserved etcd-0", "etcd-0 to 11"], "it is told once");
-        assert_eq!(fake.state().before, None, "not all had seen it");
+        assert_eq!(fake.state().actions, ["reserved etcd-0", "etcd-0 to 11"], "one transfer is sent");
+        assert_eq!(fake.state().before, None, "some members had not seen the new leader");
     }
 }
 

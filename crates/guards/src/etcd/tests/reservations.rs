@@ -246,7 +246,7 @@ async fn an_allowed_unknown_without_a_list_of_pods_is_reserved() {
     };
     // The pods cannot be listed.
     let fake = Fake::of(3).with_error("pods");
-    assert_ruling(&by_controller(&fake).await, "unknown", "pods may not be read");
+    assert_ruling(&by_controller(&fake).await, "unknown", "pods cannot be read");
     fake.state().errors.clear();
     assert_ruling(&deleted(&fake, &yaml, "etcd-2").await, "deny", "is leaving (its deletion was requested");
     // The pod is not in the list.
@@ -268,7 +268,7 @@ async fn an_allowed_unknown_without_a_list_of_pods_is_reserved() {
     );
     // An Unknown that is denied for users is not reserved.
     let fake = Fake::of(3).with_error("pods");
-    assert_ruling(&deleted(&fake, &yaml, "etcd-1").await, "unknown", "pods may not be read");
+    assert_ruling(&deleted(&fake, &yaml, "etcd-1").await, "unknown", "pods cannot be read");
     assert!(fake.state().actions.is_empty());
 }
 
@@ -417,7 +417,7 @@ async fn write_conflicts_of_another_cluster_are_retried_without_asking_again() {
     assert_eq!(
         asked,
         2 * 2 * 3 * 5,
-        "each looks twice at its three members, by five questions, and not again"
+        "each review reads its three members twice, with five requests each"
     );
     for name in ["etcd-2", "etcd-5"] {
         assert_ruling(&deleted(&fake, LEAST, name).await, "deny", "deletion was requested a moment ago");
