@@ -1,8 +1,8 @@
 //! Checks the language of Rust comments, texts for users and Markdown pages: `durward-lint [--only DIR]... [--list] [PAGE.md]...`
 //!
-//! The rules are in CONTRIBUTING.md. It reads every Rust file that git does not ignore, and the string literals of the product's
-//! crates. It fails if more than 1 % of the sentences open with a word that rule L2 forbids, if more than 2 % are longer than rule L7
-//! allows, if a forbidden phrase occurs, or if too many lines have a `lint: allow(REASON)`.
+//! The rules are in CONTRIBUTING.md. It reads every Rust file that git does not ignore, and the string literals of the
+//! product's crates. It fails if more than 1 % of the sentences open with a word that rule L2 forbids, or if more than 2 % are
+//! longer than rule L7 allows. It also fails if a forbidden phrase occurs, or if too many lines have a `lint: allow(REASON)`.
 
 mod markdown;
 mod rules;

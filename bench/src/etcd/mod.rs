@@ -1,9 +1,9 @@
 //! Measures a verdict on the pod of an etcd member in simulated etcd clusters: its time and its requests.
 //!
-//! As in `fleet`, API server and members are in this process, each answer is delayed by a round trip, and the guard is in a
-//! process of its own on the other core ([`mod@client`]). One read takes two round trips: all requests to Kubernetes at once, then all
-//! requests to members. A dry run reads once. A deletion reads twice, with the reservation in the Lease between. A leader is
-//! read once more, after the leadership was transferred.
+//! As in `fleet`, API server and members are in this process, and each answer is delayed by a round trip. The guard is in a
+//! process of its own on the other core ([`mod@client`]). One read takes two round trips: all requests to Kubernetes at once,
+//! then all requests to members. A dry run reads once. A deletion reads twice, with the reservation in the Lease between. A
+//! leader is read once more, after the leadership was transferred.
 
 mod client;
 mod simulator;

@@ -1,8 +1,9 @@
 //! Warnings and audit annotations of a ruling, cleaned and cut to what the API server passes on. It drops the others silently.
 //!
-//! Facts: `apiserver/pkg/endpoints/filters/warning.go` (4,096 runes in all; above that each warning is cut to 256 and the rest
-//! dropped), `apimachinery/pkg/util/net/http.go` (a warning with a control character is dropped),
-//! `apiserver/pkg/admission/attributes.go` (the key of an annotation is `<webhook name>/<key>` and must be a qualified name).
+//! Facts: warnings have 4,096 runes in all; above that each warning is cut to 256 and the rest dropped
+//! (`apiserver/pkg/endpoints/filters/warning.go`). A warning with a control character is dropped
+//! (`apimachinery/pkg/util/net/http.go`). The key of an annotation is `<webhook name>/<key>` and must be a qualified name
+//! (`apiserver/pkg/admission/attributes.go`).
 
 use crate::text::{one_line, truncate};
 

@@ -1,8 +1,8 @@
 //! Replaces the plan while the server runs.
 //!
-//! The file is read on SIGHUP and every ten seconds, and compared by content: kubelet changes a mounted `ConfigMap` by swapping
-//! a symlink, which a watch of the file does not notice. If the new file is wrong, the old plan stays, and the log, the metrics
-//! and `/readyz?verbose` report each problem. Settings that need a restart are reported as well.
+//! The file is read on SIGHUP and every ten seconds, and compared by content. The kubelet changes a mounted `ConfigMap` by
+//! swapping a symlink, which a watch of the file does not notice. If the new file is wrong, the old plan stays, and the log,
+//! the metrics and `/readyz?verbose` report each problem. Settings that need a restart are reported as well.
 
 use std::sync::atomic::AtomicI64;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,5 +1,5 @@
-//! Runs a program of the host from a container, whose C library differs from the host's: the program is started by the host's
-//! dynamic loader, with the libraries of the host's root. A loader takes both as arguments.
+//! Runs a program of the host from a container, whose C library differs from the host's. The host's dynamic loader starts the
+//! program, with the libraries of the host's root. A loader takes both as arguments.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;

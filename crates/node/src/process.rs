@@ -38,8 +38,9 @@ pub(crate) struct MappedLibrary {
     pub(crate) path: String,
 }
 
-/// Returns the process that serves `root`: an LXCFS with the root among its arguments, preferably the one in the pid file; or
-/// else the one in the pid file, which may have been started with another path of the same directory.
+/// Returns the process that serves `root`: an LXCFS with the root among its arguments, preferably the one in the pid file.
+/// Without such a process, returns the one in the pid file, which may have been started with another path of the same
+/// directory.
 ///
 /// A tenant's container can choose its name and arguments. Therefore the process must be able to mount on the node, and must have
 /// the same file system at the root that this process sees there. A node can run several LXCFS: containers of LXC often have

@@ -1,7 +1,7 @@
 //! The time that a review has: the caller's `?timeout=`, limited, less a margin for the way back.
 //!
-//! Fact: the API server sends the time left to the webhook's deadline as a Go duration **rounded up** to a whole second
-//! (`validating/dispatcher.go`), so up to one second of it does not exist. Half a second more is for the network.
+//! Fact: the API server sends the time left to the webhook's deadline as a Go duration (`validating/dispatcher.go`). It is
+//! **rounded up** to a whole second, so up to one second of it does not exist. Half a second more is for the network.
 
 use std::time::Duration;
 

@@ -3,9 +3,9 @@
 //! The server knows no guard by name, no cluster and no configuration file. A [`Plan`] has the guards, [`Settings`] have the
 //! options. The path of a review, with the status of each failure, is in `pipeline`.
 //!
-//! Facts about the webhook client of kube-apiserver: it speaks HTTP/1.1 only and rounds `?timeout=` up to a second. It shows the
-//! text of an error to the user if it is `text/*`, retries 503 with `Retry-After`, follows redirects (the server sends none), and
-//! keeps idle connections for 90 s.
+//! Facts about the webhook client of kube-apiserver: it speaks HTTP/1.1 only and rounds `?timeout=` up to a second. It shows
+//! the text of an error to the user if it is `text/*`, and retries 503 with `Retry-After`. It follows redirects (the server
+//! sends none), and keeps idle connections for 90 s.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {

@@ -1,8 +1,8 @@
 //! The network of a control plane: this host's, or that of a node.
 //!
-//! On the host, several API servers share one etcd and the loopback device. Each has its own ports, and none is *the*
-//! endpoint of `kubernetes`. In a node's network there is only one, with upstream's ports 443 and 2379, the
-//! `kubernetes` Service at an address that leads to it, and a kubelet that it calls for logs and `exec`.
+//! On the host, several API servers share one etcd and the loopback device. Each has its own ports, and none is *the* endpoint
+//! of `kubernetes`. In a node's network there is only one, with upstream's ports 443 and 2379. The address of the `kubernetes`
+//! Service leads to it, and it calls a kubelet for logs and `exec`.
 
 use std::net::Ipv4Addr;
 use std::path::Path;

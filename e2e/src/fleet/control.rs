@@ -1,8 +1,8 @@
 //! Karmada's control plane, set up as by its charts, but without pods.
 //!
-//! Three things differ, because there is no DNS for these processes: the `APIService` leads to an `ExternalName`
-//! Service `localhost` with a port of its own, webhooks are called at 127.0.0.1, and users have client certificates.
-//! The manifests are upstream's with these words replaced.
+//! Three things differ, because there is no DNS for these processes. The `APIService` leads to an `ExternalName` Service
+//! `localhost` with a port of its own. Webhooks are called at 127.0.0.1, and users have client certificates. The manifests are
+//! upstream's with these words replaced.
 //!
 //! karmada-webhook is required: it completes a `ClusterPropagationPolicy`, which otherwise is accepted and never
 //! scheduled.

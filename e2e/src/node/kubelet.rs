@@ -1,7 +1,7 @@
 //! The kubelet, with its default paths below the node's own `/var/lib/kubelet`.
 //!
-//! It differs from production to be quick, and because images cannot be pulled again: images are never collected, the
-//! node's status is written every two seconds, and cgroups of pods are below the run's own.
+//! It differs from production to be quick, and because images cannot be pulled again. Images are never collected, the node's
+//! status is written every two seconds, and cgroups of pods are below the run's own.
 
 use std::net::Ipv4Addr;
 use std::path::Path;

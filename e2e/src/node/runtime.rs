@@ -4,8 +4,8 @@
 //!
 //! - Without `CAP_SYS_RESOURCE` a sandbox cannot lower its OOM score, and runc fails with "can't get final child's PID
 //!   from pipe: EOF"; `restrict_oom_score_adj` prevents that.
-//! - There is no kube-proxy and no masquerading. The bridge plugin gives pods an address and a default route to the
-//!   node, and what pods need (the API server at the address of the `kubernetes` Service, DNS) listens there.
+//! - There is no kube-proxy and no masquerading. The bridge plugin gives pods an address and a default route to the node. The
+//!   API server, at the address of the `kubernetes` Service, and DNS listen there.
 //! - containerd's content must not be in a `tmpfs` above an overlay, so it is in the run's work directory.
 
 use std::os::unix::net::UnixStream;

@@ -1,9 +1,8 @@
 //! The sandbox of a node: a mount namespace and a network namespace, a link to this host, and a cgroup.
 //!
-//! Everything that a node changes is inside. Bridge, addresses, routes and network settings end with the network
-//! namespace, and mounts end with the mount namespace. All paths are the defaults, because the node has its own files
-//! there: directories of the run's work directory, a tmpfs for `/run`, and files in place of the kernel settings that a
-//! kubelet writes ([`mounts`]).
+//! Everything that a node changes is inside. Bridge, addresses, routes and network settings end with the network namespace, and
+//! mounts end with the mount namespace. All paths are the defaults, because the node has its own files there ([`mounts`]):
+//! directories of the run's work directory, a tmpfs for `/run`, and files in place of kernel settings.
 //!
 //! Process ids are those of the run ([`crate::supervisor`]), because LXCFS identifies a reader by its pid. Cgroups are
 //! the host's, because LXCFS looks up a limit by the host's name of the cgroup.

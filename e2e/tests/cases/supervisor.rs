@@ -1,8 +1,8 @@
 //! A run leaves the host as it was, however it ends.
 //!
-//! Each case starts this test binary once more, as a *victim*: a run with namespaces and a cache of its own, which starts
-//! processes that are hard to end and then passes, panics or waits to be killed. The victims of `sandbox.rs` have the
-//! sandbox of a node as well.
+//! Each case starts this test binary once more, as a *victim*: a run with namespaces and a cache of its own. The victim starts
+//! processes that are hard to end, and then passes, panics or waits to be killed. The victims of `sandbox.rs` have the sandbox
+//! of a node as well.
 
 mod sandbox;
 
@@ -199,8 +199,8 @@ impl Victim {
         self.process.wait(CLEAN_WITHIN)?.context("the victim does not end")
     }
 
-    /// Kills its supervisor and the process that would clean up after the supervisor, and waits until all processes have
-    /// ended: until then they hold the lock of the journal, and the run counts as alive.
+    /// Kills its supervisor and the process that would clean up after the supervisor, and waits until all processes have ended.
+    /// Until then they hold the lock of the journal, and the run counts as alive.
     fn kill_all_at_once(&self) -> Result<()> {
         let supervisor = self.supervisor()?;
         self.process.signal(Signal::STOP)?;

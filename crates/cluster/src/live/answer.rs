@@ -241,8 +241,8 @@ fn refused(of: &Cluster, status: StatusCode, body: &[u8], verb: &str, resource: 
     }
 }
 
-/// Whether a 404 is about the path and not about an object: the answer for a group or version that is not served, in plain text
-/// (`http.NotFound`) or as a Status without a name.
+/// Whether a 404 is about the path and not about an object. API servers answer so for a group or version that is not served: in
+/// plain text (`http.NotFound`) or as a Status without a name.
 pub(crate) fn is_not_served(status: StatusCode, body: &[u8]) -> bool {
     if status != StatusCode::NOT_FOUND {
         return false;

@@ -1,8 +1,8 @@
 //! Maps a cluster to its API server and keeps one [`ApiServer`] for each.
 //!
 //! The local cluster and Karmada's member clusters share the local API server. Clusters of contexts and Secrets have their own.
-//! Those are created when they are first needed, and again when their kubeconfig changes: the list of the fleet, which every
-//! review reads, contains the version of each Secret and a hash of each context. An old client would query the cluster that the
+//! Those are created when they are first needed, and again when their kubeconfig changes. Every review reads the list of the
+//! fleet, which contains the version of each Secret and a hash of each context. An old client would query the cluster that the
 //! name used to mean, and report that cluster's objects for the new one.
 
 use std::collections::HashMap;

@@ -57,7 +57,8 @@ pub(super) fn page(query: &ListQuery<'_>, label_selector: Option<&str>) -> Optio
 }
 
 /// Returns the path of Karmada's proxy for a member cluster, or `None` for a name that no object can have (apimachinery's
-/// `IsValidPathSegmentName`): the API server decodes `%2F` to a slash before it routes.
+/// `IsValidPathSegmentName`). Such a name could change the path, because the API server decodes `%2F` to a slash before it
+/// routes.
 pub(super) fn proxy(member: &str) -> Option<String> {
     let is_name = !matches!(member, "" | "." | "..") && !member.contains(['/', '%']);
     is_name.then(|| format!("/apis/cluster.karmada.io/v1alpha1/clusters/{}/proxy", encode(member)))

@@ -1,8 +1,8 @@
 //! The connections to one API server: TLS, HTTP/2 by ALPN, kube's authentication, and a limit of concurrent requests.
 //!
-//! kube's own connector (`kube-client` 5.0, `client/builder.rs`) offers HTTP/1.1 only, so each request and each watch would need
-//! a connection. [`ConnectionPool`] combines the same parts with HTTP/2: one shared connection for watches and single gets, and
-//! further connections for requests to the clusters behind the API server, so that a thousand of those never delay a get. It
+//! kube's own connector (`kube-client` 5.0, `client/builder.rs`) offers HTTP/1.1 only, so each request and each watch would
+//! need a connection. [`ConnectionPool`] combines the same parts with HTTP/2. Watches and single gets share one connection.
+//! Requests to the clusters behind the API server use further connections, so that a thousand of those never delay a get. It
 //! omits kube's retries (15 on 429, 503 and 504: a review has a deadline, and the reflector its own backoff) and kube's read
 //! timeout (each request has its own).
 //!

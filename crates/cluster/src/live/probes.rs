@@ -1,5 +1,5 @@
-//! Health probes: once a minute each cluster is asked for one object of each kind that guards read there, so that a missing
-//! permission or a revoked token is noticed before a deletion needs it.
+//! Health probes: once a minute, one object of each kind that guards read is requested from each cluster. A missing permission
+//! or a revoked token is then noticed before a deletion needs it.
 //!
 //! Probes use the path and verb of a review: a `SelfSubjectAccessReview` through Karmada's proxy is a POST and needs another
 //! permission. A cluster that fails does not make Durward unready, since every replica sees the same failure.

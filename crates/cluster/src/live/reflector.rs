@@ -46,7 +46,7 @@ const MIN_BACKOFF: Duration = Duration::from_millis(500);
 const MAX_BACKOFF: Duration = Duration::from_secs(30);
 const SUCCESS_AFTER: Duration = Duration::from_secs(10);
 
-/// After this many failed watches in a row the resource is listed again: an API server that was restored from a backup answers
+/// After this many failed watches in a row the resource is listed again. An API server that was restored from a backup answers
 /// 504 "too large resource version" until its version is large enough.
 const MAX_WATCH_FAILURES: u32 = 3;
 

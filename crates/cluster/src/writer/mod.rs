@@ -17,7 +17,7 @@ use crate::etcd::{Endpoint, Id};
 
 /// Changes Leases and the leader of an etcd cluster.
 pub trait Writer: Send + Sync {
-    /// Writes the set into the Lease if the Lease still has the version that the set was read from: a PUT with
+    /// Writes the set into the Lease if the Lease still has the version that the set was read from. The request is a PUT with
     /// [`version`](Reservations::version) as `metadata.resourceVersion`, or a POST if the Lease did not exist. The body is
     /// [`Reservations::body`]. Guards read the Lease through [`Reader::get_object`](crate::Reader::get_object).
     fn write<'a>(

@@ -184,7 +184,7 @@ fn read_client_auth(section: &mut Section<'_>, within: &Within<'_>, serving: boo
     let modes = [("none", Mode::None), ("request", Mode::Request), ("require", Mode::Require)];
     let mode = section.choice(
         "mode",
-        "none; request: ask for a certificate and count the results, accept every caller; require: reject callers without a valid one.",
+        "Use of client certificates. request: ask for one, count the results, and accept every caller. require: reject callers without a valid one.",
         &modes,
         Mode::None,
     );

@@ -66,7 +66,7 @@ pub struct Progress<'p> {
 }
 
 /// Clusters that are read at once. The live client has permits for as many requests to one API server over HTTP/2 (eight
-/// connections, 96 each), so clusters that do not answer, with one request each, cannot take all permits.
+/// connections, 96 each). Therefore clusters that do not answer, with one request each, cannot take all permits.
 const MAX_CONCURRENT: usize = 768;
 
 /// The least time for the local cluster: half of what the API server gives. Its answer is required for an

@@ -66,8 +66,9 @@ fn local(lease: &Lease) -> Reservations {
     Reservations { version: Some(store.version.to_string()), held: store.held }
 }
 
-/// Waits for the other reviews in this process whose write conflicted. All etcd clusters of a namespace share a Lease: if a hundred of
-/// them lose a member at once, ninety-nine writes would conflict, and each of these reviews would ask all members again.
+/// Waits for the other reviews in this process whose write conflicted. All etcd clusters of a namespace share a Lease. If a
+/// hundred of them lose a member at once, ninety-nine writes would conflict, and each of these reviews would ask all members
+/// again.
 async fn queue(lease: &Lease) -> OwnedMutexGuard<()> {
     let queue = {
         let mut all = lock(&QUEUES);

@@ -17,7 +17,7 @@ use admission::{Answer, Settled};
 use serde::Deserialize;
 use serde_json::Value;
 
-/// What a guard returned, or what a case expects.
+/// The ruling that a guard returned, or that a case expects.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Ruling {

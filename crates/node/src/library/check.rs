@@ -1,7 +1,7 @@
 //! Checks whether LXCFS would survive a library. No code of the library runs.
 //!
-//! LXCFS 5.0 crashes, or serves unreadable files, with these libraries (measured): a file that was cut off (SIGBUS), one
-//! without `lxcfs_fuse_init` (it exits), and one without the functions behind its files (each read fails with EPERM).
+//! Measured with LXCFS 5.0: it crashes with a truncated library (SIGBUS), and exits with one without `lxcfs_fuse_init`. With
+//! one that lacks the functions for its files, each read fails with EPERM.
 
 use std::collections::BTreeSet;
 use std::fmt::Display;

@@ -1,4 +1,4 @@
-//! Requests that are not reviewed. Each has a status, a metric label and a sentence as `text/plain`: the API server passes the
+//! Requests that are not reviewed. Each has a status, a metric label and a sentence as `text/plain`. The API server passes the
 //! text of a failed call on to the user only if it is `text/*`.
 
 use std::time::Duration;

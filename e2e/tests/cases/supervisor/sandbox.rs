@@ -1,8 +1,8 @@
 //! A node's sandbox is not visible on the host and leaves nothing behind.
 //!
-//! The victims here have a [`Sandbox`] and do to it what kubelet, containerd, the bridge plugin and LXCFS do: a bridge with
-//! an address, a mount, a FUSE file system, changed settings, a frozen process, and cgroup members that fork faster than a
-//! list of them could be read.
+//! The victims here have a [`Sandbox`] and change it like kubelet, containerd, the bridge plugin and LXCFS: a bridge with an
+//! address, a mount, a FUSE file system, changed settings and a frozen process. They also have cgroup members that fork faster
+//! than a list of them could be read.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -200,8 +200,8 @@ pub(super) fn take(supervisor: &Arc<Supervisor>) -> Result<Value> {
     Ok(json!({"link": sandbox.link(), "cgroup": sandbox.cgroup()}))
 }
 
-/// Starts members of the cgroup: a process that stays, a chain of processes each of which starts the next and ends, a
-/// hundred in a second, and, where there is a version 1 freezer, a frozen process. They have left their session.
+/// Starts members of the cgroup: a process that stays, and a chain of processes in which each starts the next and ends, a
+/// hundred in a second. With a version 1 freezer, it also starts a frozen process. They have left their session.
 fn join_the_cgroup(supervisor: &Arc<Supervisor>, sandbox: &Sandbox) -> Result<Process> {
     let joins = format!(
         "freezer=/sys/fs/cgroup/freezer{0}/frozen

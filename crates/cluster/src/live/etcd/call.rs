@@ -1,10 +1,10 @@
 //! One call of a member's gateway: finds the gateway's prefix and logs in if the member requires it.
 //!
-//! Facts (measured on 3.4.23 and 3.6.15; prefixes from `embed/serve.go`): the gateway is `/v3` from 3.4 on, `/v3beta` in 3.3 and
-//! `/v3alpha` in 3.2; unknown paths are 404. Which calls need a login differs by version, and authentication can be switched on
-//! and off, so Durward logs in only after a member requires it: `user name is empty` (3) or `invalid auth token` (16, and 2 for
-//! alarms in 3.4). After authentication was switched off, 3.4 rejects every token. Tokens expire after five minutes without
-//! use.
+//! Facts (measured on 3.4.23 and 3.6.15; prefixes from `embed/serve.go`): the gateway is `/v3` from 3.4 on, `/v3beta` in 3.3
+//! and `/v3alpha` in 3.2; unknown paths are 404. The calls that need a login differ by version, and authentication can be
+//! switched on and off. Therefore Durward logs in only after a member requires it: `user name is empty` (3) or
+//! `invalid auth token` (16, and 2 for alarms in 3.4). After authentication was switched off, 3.4 rejects every token. Tokens
+//! expire after five minutes without use.
 
 use std::sync::Arc;
 use std::time::Duration;
