@@ -152,7 +152,7 @@ impl Durward {
     }
 
     fn await_readiness(&self, ready: bool) -> Result<()> {
-        let what = if ready { "Durward to be ready" } else { "Durward to say that it is not ready" };
+        let what = if ready { "Durward to be ready" } else { "Durward to report that it is not ready" };
         eventually(what, READY_WITHIN, || {
             if let Some(exit) = self.part.exit()? {
                 return Err(self.part.failure(format_args!("ended with {exit}")));

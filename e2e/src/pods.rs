@@ -159,7 +159,7 @@ impl<'a> Pod<'a> {
             }
             Outcome::Denied(refused) if refused.message.contains(text) => Ok(refused),
             Outcome::Denied(refused) => {
-                bail!("expected a refusal with {text:?}, and it says: {}", refused.message)
+                bail!("expected a refusal with {text:?}, and the message is: {}", refused.message)
             }
         }
     }

@@ -1,8 +1,8 @@
 //! Admission reviews as values: decode the request, rule, settle, encode the answer.
 //!
-//! This crate is pure, except for [`mod@file`]: no I/O, no runtime, no clock. HTTP is in `server`, the guards are in `guards`. The types follow what
-//! kube-apiserver sends and accepts (`staging/src/k8s.io/apiserver/pkg/admission/plugin/webhook`). An item says so if that
-//! differs from the API reference.
+//! This crate is pure, except for [`mod@file`]: no I/O, no runtime, no clock. HTTP is in `server`, the guards are in `guards`.
+//! The types follow what kube-apiserver sends and accepts (`staging/src/k8s.io/apiserver/pkg/admission/plugin/webhook`). The
+//! documentation of an item mentions differences from the API reference.
 //!
 //! ```
 //! use admission::{Answer, Fields, Ruling, SettlePolicy, decode, encode, settle};

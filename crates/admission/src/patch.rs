@@ -49,7 +49,7 @@ impl Pointer {
     }
 }
 
-/// A list of operations, kept as the JSON that goes into the answer.
+/// A list of operations, kept as the JSON of the answer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Patch {
     json: Vec<u8>,

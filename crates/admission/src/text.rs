@@ -1,4 +1,4 @@
-//! Cleans and cuts text that others wrote before it goes into an answer, a log line or a terminal.
+//! Cleans and cuts text from outside before it is part of an answer, a log line or terminal output.
 //!
 //! Names and error messages in a review can contain line breaks, escape sequences and direction signs. Such text could forge
 //! lines, colors or a reading direction on the terminal of the reader.

@@ -5,7 +5,7 @@ use crate::patch::Patch;
 use crate::text::{one_line, truncate_middle};
 use crate::warnings::{Audit, Warnings};
 
-/// Audit annotation of an object that was allowed because the guard could not parse it. The value says why.
+/// Audit annotation of an object that was allowed because the guard could not parse it. The value is the reason.
 pub const SKIPPED: &str = "left-as-it-is";
 
 /// The result of a guard.

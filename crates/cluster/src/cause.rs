@@ -90,8 +90,8 @@ pub fn recordable() -> impl Iterator<Item = &'static str> {
     ALL.into_iter().filter(|code| is_recordable(code))
 }
 
-/// Whether a failure concerns the whole cluster, so that other requests to it fail for the same reason. [`REFUSED`] is not among
-/// these: an unexpected status for one kind says nothing about other kinds.
+/// Whether a failure concerns the whole cluster, so that other requests to it fail for the same reason. [`REFUSED`] is not
+/// among these: an unexpected status for one kind does not concern other kinds.
 pub fn is_of_cluster(code: &str) -> bool {
     matches!(code, UNREACHABLE | TIMEOUT | CREDENTIALS | NO_ENDPOINT | VANISHED)
 }

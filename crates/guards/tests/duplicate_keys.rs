@@ -38,7 +38,7 @@ fn rulings(guard: &dyn Guard, metadata: &str) -> Vec<(String, Ruling)> {
             r#"{{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{{"uid":"u","operation":"{operation}",
             "resource":{{"group":"{group}","version":"v1","resource":"{resource}"}},"name":"web","namespace":"shop",{objects}}}}}"#
         );
-        (format!("{} asked for {operation} of {resource}", guard.name()), ruled(guard, &body))
+        (format!("{} reviewed {operation} of {resource}", guard.name()), ruled(guard, &body))
     })
     .collect()
 }
@@ -67,7 +67,7 @@ fn no_guard_treats_a_duplicate_key_as_a_missing_field() {
         };
         let honest = rulings(&*guard, ONCE);
         let asked: Vec<bool> = honest.iter().map(|(_, ruling)| !silent(ruling)).collect();
-        assert!(asked.contains(&true), "{} is asked about none of these", kind.name());
+        assert!(asked.contains(&true), "{} reviews none of these", kind.name());
         for twice in TWICE {
             for ((what, ruling), _) in
                 rulings(&*guard, twice).into_iter().zip(&asked).filter(|(_, asked)| **asked)

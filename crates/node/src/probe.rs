@@ -3,9 +3,10 @@
 //! A file counts as served only if it is on a file system of LXCFS (`fuse.lxcfs`). A plain copy below the root, or a mount over
 //! it, can have the right content here, but not in a pod.
 //!
-//! Each access to a FUSE mount, even `stat`, can hang for ever if LXCFS hangs, or fail with "Transport endpoint is not connected"
-//! after LXCFS exited. Therefore each file has a thread that reads only that file. A thread that hangs is left alone until it
-//! returns. If another mount hides the one in which it hangs, a new thread replaces it; the old one ends with its mount.
+//! Each access to a FUSE mount, even `stat`, can hang forever if LXCFS hangs, or fail with "Transport endpoint is not
+//! connected" after LXCFS exited. Therefore each file has a thread that reads only that file. A thread that hangs is left alone
+//! until it returns. If another mount hides the one in which it hangs, a new thread replaces it; the old one ends with its
+//! mount.
 
 use std::collections::BTreeSet;
 use std::fs::{self, Metadata};

@@ -39,8 +39,8 @@ pub trait LogControl: Send + Sync {
     /// Returns the current filter, in the form that [`LogControl::set_filter`] accepts.
     fn filter(&self) -> String;
 
-    /// Replaces the filter, for instance by `info` or `info,server=debug`. On error the old one stays, and the text says what is
-    /// wrong with the new one.
+    /// Replaces the filter, for instance by `info` or `info,server=debug`. On error the old one stays, and the text describes
+    /// the problem of the new one.
     fn set_filter(&self, filter: &str) -> Result<(), String>;
 }
 
@@ -167,7 +167,7 @@ impl MetricsPort {
     }
 }
 
-/// Answers like kube-apiserver: `ok`, or all checks if one has failed or the query says `verbose`.
+/// Answers like kube-apiserver: `ok`, or all checks if one has failed or the query contains `verbose`.
 fn readyz(readiness: Readiness, verbose: bool) -> Answer {
     match readiness.ready {
         true if !verbose => Answer::plain(StatusCode::OK, "ok"),

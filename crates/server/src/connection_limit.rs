@@ -6,7 +6,7 @@
 //!
 //! The new connection's task picks a connection from outside and asks it to close. That connection decides in its own task,
 //! after it has read what the kernel holds for it. Only this task changes its [`ConnectionState`], so no request can begin
-//! between the decision and the end. If a request has begun meanwhile, the connection stays, and asks another one.
+//! between the decision and the end. If a request has begun meanwhile, the connection stays, and asks another one to close.
 //!
 //! A request can still be on the wire when an idle connection closes. Every server that closes idle connections has this race;
 //! clients retry.

@@ -251,7 +251,7 @@ impl EtcdCluster {
     /// Waits until one running member is the leader by its metrics. Returns all running members and whether they lead.
     /// Works without the gateway.
     pub fn roles_by_metrics(&self) -> Result<Vec<(&Member, bool)>> {
-        eventually("exactly one member to say that it leads", AGREED_WITHIN, || {
+        eventually("exactly one member to report that it leads", AGREED_WITHIN, || {
             let mut roles = Vec::new();
             for member in self.up() {
                 match member.metric("etcd_server_is_leader") {

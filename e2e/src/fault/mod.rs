@@ -110,7 +110,7 @@ impl Drop for Proxy {
 }
 
 /// A selection of requests.
-#[must_use = "say what they are answered"]
+#[must_use = "a selection alone answers nothing; call `answers`"]
 pub struct On {
     state: Arc<ProxyState>,
     method: Option<Method>,

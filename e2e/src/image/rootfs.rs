@@ -150,9 +150,9 @@ impl RootFs {
 /// Returns the mode of a host file. The error says how to get the file.
 fn mode_of(host: &Path) -> Result<u32> {
     let metadata = std::fs::metadata(host).with_context(|| {
-        format!("{}, which goes into an image, cannot be read: `make prepare` installs it", host.display())
+        format!("{}, a part of an image, cannot be read: `make prepare` installs it", host.display())
     })?;
-    ensure!(metadata.is_file(), "{}, which goes into an image, is not a file", host.display());
+    ensure!(metadata.is_file(), "{}, a part of an image, is not a file", host.display());
     Ok(metadata.permissions().mode())
 }
 
@@ -189,6 +189,6 @@ mod tests {
         let error = RootFs::new().program("/nowhere/bin/lxcfs").unwrap_err().to_string();
         assert!(error.contains("/nowhere/bin/lxcfs") && error.contains("make prepare"), "{error}");
         let error = RootFs::new().program("/etc").unwrap_err().to_string();
-        assert_eq!(error, "/etc, which goes into an image, is not a file");
+        assert_eq!(error, "/etc, a part of an image, is not a file");
     }
 }

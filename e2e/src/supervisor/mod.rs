@@ -76,7 +76,7 @@ impl Supervisor {
         &self.head
     }
 
-    /// Starts a process that runs until it is ended. Its output goes to a log of its name, with a number if the name is
+    /// Starts a process that runs until it is ended. Its output is written to a log of its name, with a number if the name is
     /// taken.
     pub fn start_process(&self, tool: Tool) -> Result<Process> {
         let log = self.log(&tool.name)?;

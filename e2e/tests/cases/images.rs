@@ -104,7 +104,7 @@ fn unpack(context: &TestContext, image: Image) -> Result<PathBuf> {
     tar::Archive::new(layer.as_slice()).unpack(&directory).context("the layer of an image")?;
     let tmp = directory.join("tmp");
     if tmp.is_dir() {
-        ensure!(tmp.metadata()?.permissions().mode() & 0o777 == 0o777, "/tmp is not for everyone");
+        ensure!(tmp.metadata()?.permissions().mode() & 0o777 == 0o777, "/tmp is not writable for all users");
     }
     Ok(directory)
 }

@@ -318,7 +318,7 @@ fn run_victim(fate: &str) -> Result<()> {
     println!("{printed}");
     match fate {
         "pass" => supervisor.finish(true),
-        "panic" => panic!("as the case wants it"),
+        "panic" => panic!("requested by the case"),
         _ => loop {
             std::thread::park();
         },

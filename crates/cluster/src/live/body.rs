@@ -168,7 +168,7 @@ mod tests {
         let reader = BodyReader::default();
         let bytes = read(&reader, LONG + 1).await.unwrap();
         let (go_on, waits) = std::sync::mpsc::channel::<()>();
-        // On this thread the parser would wait for ever.
+        // On this thread the parser would wait forever.
         let deadline = Instant::now() + std::time::Duration::from_millis(20);
         let parsed = reader.parse(bytes, deadline, move |_| waits.recv().is_ok()).await;
         assert!(parsed.is_none());

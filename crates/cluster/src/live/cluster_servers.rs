@@ -159,7 +159,7 @@ async fn connect_by_context(
 ) -> Connected {
     let name = access.context.clone().unwrap_or_default();
     let problem = |why: String| {
-        // The output of a plugin goes to the log, not to the user of kubectl.
+        // The output of a plugin is logged, and not shown to the user of kubectl.
         tracing::warn!(cluster = name, "no credentials: {why}");
         let text = format!("credentials of {name} cannot be read from its context in Durward's kubeconfig");
         Cause::new(cause::CREDENTIALS, text)

@@ -137,7 +137,7 @@ impl FleetClient {
         };
         let path = prefix + &path.map_err(refused)?;
         if began >= deadline {
-            return Err(Cause::new(cause::TIMEOUT, format!("no time was left to ask {name}")));
+            return Err(Cause::new(cause::TIMEOUT, format!("no time was left to read {name}")));
         }
         let server = timeout_at(deadline, self.servers.get(of));
         let server = server.await.map_err(|_| no_answer(name, began, deadline))??;
@@ -147,7 +147,7 @@ impl FleetClient {
             let permit = server.limiter.acquire(priority, deadline).await;
             let Some(permit) = permit.filter(|_| Instant::now() < deadline) else {
                 let max = server.limiter.max_reviews();
-                let text = format!("{name} was not asked: Durward has {max} requests in progress; retry");
+                let text = format!("{name} was not read: Durward has {max} requests in progress; retry");
                 return Err(Cause::new(cause::OVERLOADED, text));
             };
             // The wait for the permit does not count against the cluster.
@@ -160,7 +160,7 @@ impl FleetClient {
                 Ok(fetched) => return Ok(fetched),
                 Err(Failure { cause, .. }) if *of == Cluster::Local => return Err(cause),
                 Err(Failure { cause: Cause { code, text }, .. }) => {
-                    return Err(Cause::new(code, format!("{name} could not be asked: {text}")));
+                    return Err(Cause::new(code, format!("{name} could not be read: {text}")));
                 }
             }
         }

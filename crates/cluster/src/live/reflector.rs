@@ -1,4 +1,5 @@
-//! The watch cache of one resource: a list, then a watch from its version, and again when the API server asks for it.
+//! The watch cache of one resource: a list, then a watch from its version. The list is read again when the API server requires
+//! it.
 //!
 //! kube's own watcher does not report bookmarks, and freshness depends on them. The rule of freshness:
 //!

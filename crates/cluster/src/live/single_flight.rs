@@ -1,7 +1,7 @@
 //! Shares one request between callers that ask for the same thing.
 //!
-//! A caller joins a request only if that request has not been sent yet. An answer is therefore never older than the question:
-//! a cluster that joined the fleet a second ago is in it. `kubectl delete ns --all` starts a hundred reviews at once, and they
+//! A caller joins a request only if that request has not been sent yet. An answer is therefore never older than the call: a
+//! cluster that joined the fleet a second ago is in it. `kubectl delete ns --all` starts a hundred reviews at once, and they
 //! share a few reads of the cluster list instead of sending a hundred.
 //!
 //! Answers are not cached. A request is cancelled when its last caller is dropped.
@@ -92,7 +92,7 @@ impl<A: Clone + Send + Sync + 'static> Flight<A> {
         // A timeout is fine: the request in flight may hang.
         let in_flight = timeout(BATCH_DELAY, self.in_flight.acquire()).await;
         let permit = self.permits.acquire().await;
-        // Callers that come later must not share an answer that may be older than their question.
+        // Later callers must not share an answer that may be older than their call.
         *lock(&self.unsent) = None;
         let answer = request.await;
         drop((in_flight, permit));

@@ -12,7 +12,7 @@ use config::{Place, Problem, Section, parse, read as read_section};
 /// The version of the format that this Durward reads.
 const VERSION: &str = "1";
 
-/// Stands for all Lists that are not recorded.
+/// The name for all Lists that are not recorded.
 pub(super) const EVERYTHING: &str = "*";
 
 /// The content of `snapshot.yaml`.

@@ -132,7 +132,7 @@ impl Scope {
         Ok(())
     }
 
-    /// An empty namespace stands for all namespaces and for cluster-wide objects.
+    /// An empty namespace means all namespaces, and cluster-wide objects.
     fn check_namespace(&self, namespace: &str) -> Result<(), String> {
         match &self.namespaces {
             Some(namespaces) if !namespaces.contains(namespace) => {

@@ -59,6 +59,6 @@ pub enum TransferResult {
     BadTarget,
     /// This etcd has no such request: version 3.2, or its gateway is off.
     Unsupported,
-    /// The outcome is unknown: no answer in time, or an answer that says neither (`leader transfer took too long`).
+    /// The outcome is unknown: no answer in time, or an answer that leaves it open (`leader transfer took too long`).
     Unknown(Cause),
 }

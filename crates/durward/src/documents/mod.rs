@@ -51,7 +51,7 @@ impl Documents {
         self.documents.iter().map(|document| document.json.as_str())
     }
 
-    /// Returns the file with its documents replaced. `None` stands for a document that does not change.
+    /// Returns the file with its documents replaced. `None` means a document that does not change.
     pub(crate) fn rewritten(&self, changed: &[Option<Value>]) -> Result<Rewritten, Problem> {
         if changed.iter().all(Option::is_none) {
             return Ok(Rewritten { text: self.text.clone(), lost_comments: false });

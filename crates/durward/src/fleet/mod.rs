@@ -148,7 +148,7 @@ pub(crate) async fn connect(access: &Access) -> Result<Live, Stop> {
     Ok(Live::connect(access).await?)
 }
 
-/// Lists Karmada's Clusters, with a limit of one. An error says that this is not a Karmada control plane, or why that is
+/// Lists Karmada's Clusters, with a limit of one. An error means that this is not a Karmada control plane, or that this is
 /// unknown.
 async fn karmada(reader: &dyn Reader) -> Result<(), admission::Cause> {
     let Some(clusters) = Resource::from_stem("cluster.karmada.io_v1alpha1_clusters") else { return Ok(()) };

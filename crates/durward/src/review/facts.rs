@@ -69,8 +69,8 @@ fn etcd_answer(answer: &etcd::EtcdResponse) -> String {
         etcd::EtcdResponse::Health(health) if health.is_healthy => "is healthy".to_owned(),
         etcd::EtcdResponse::Health(health) => format!("is unhealthy: {}", health.reason),
         etcd::EtcdResponse::Metrics(metrics) => match metrics.is_leader {
-            Some(true) => "say that it is the leader".to_owned(),
-            Some(false) => "say that it is not the leader".to_owned(),
+            Some(true) => "report the role leader".to_owned(),
+            Some(false) => "report another role than leader".to_owned(),
             None => "do not contain its role".to_owned(),
         },
     }

@@ -51,7 +51,7 @@ struct Read {
     objects: BTreeMap<(String, String), Object>,
     /// Names with a certain answer.
     names: BTreeSet<String>,
-    /// Namespaces that were listed completely; the empty name stands for all.
+    /// Namespaces that were listed completely; the empty name means all.
     namespaces: BTreeSet<String>,
     /// The field selector. A snapshot has one List per resource.
     fields: String,
@@ -195,7 +195,7 @@ impl Log {
     }
 
     /// Returns the recordings, the local cluster first, and the failures of partly read Lists. A snapshot can't contain such a
-    /// failure. The objects in question are missing in it, which means Unknown.
+    /// failure. The unread objects are missing in it, which means Unknown.
     pub(super) fn clusters(mut self) -> (Vec<ClusterRecording>, Vec<String>) {
         self.is_there(&Cluster::Local);
         let mut extra_failures = Vec::new();

@@ -246,7 +246,7 @@ fn a_snapshot_gives_the_same_impact() {
             assert_eq!(again["cause"], "timeout");
             let why =
                 "namespace \"docs\" in m3 could not be read when the snapshot was taken: no answer in 3.0 s";
-            assert_eq!(again["text"], why, "a recording of a recording says it once");
+            assert_eq!(again["text"], why, "the text is recorded once");
         } else {
             assert_eq!(first.json(), again.json(), "{things:?}");
         }
@@ -275,7 +275,7 @@ fn a_snapshot_contains_only_what_was_read() {
     assert_eq!(
         verdicts(&replay),
         [("shop".to_owned(), "unknown".to_owned())],
-        "what was not asked is unknown"
+        "objects that were not read are unknown"
     );
     let text = fs::read_to_string(out.join("m1/core_v1_namespaces.json")).unwrap();
     assert!(text.contains("docs") && !text.contains("shop"), "{text}");

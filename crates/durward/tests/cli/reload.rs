@@ -32,7 +32,7 @@ fn reloads_under_load_without_a_failed_review() {
             let files = if generation % 2 == 0 { "[meminfo]" } else { "[cpuinfo, meminfo]" };
             dir.configure(&format!("  lxcfs: {{files: {files}}}\n"));
             serving.signal(Signal::HUP);
-            serving.wait_until("the new plan is active and reviews go on", || {
+            serving.wait_until("the new plan is active and reviews continue", || {
                 serving.metric("durward_config_generation") == Some(f64::from(generation))
                     && answered.load(Ordering::Relaxed) > before + 20
             });

@@ -69,7 +69,7 @@ fn not_selected() -> Ruling {
 fn exempt(config: &Config, request: &Request<'_>, target: &Target) -> Option<&'static str> {
     let is_namespace = target.kind == DeletionKind::Namespace;
     match config.common_config.exempt.of(request) {
-        // A CRD has no namespace, whatever the request says.
+        // A CRD has no namespace, even if the request has one.
         Exemption::By(key) if is_namespace || key != "exempt.namespaces" => return Some(key),
         Exemption::DependsOnNamespace
             if is_namespace && config.common_config.exempt.selects(&target.labels) =>
@@ -87,8 +87,8 @@ pub(super) fn close(config: &Config, target: &Target, facts: &Facts) -> Ruling {
     if let Some(ruling) = karmada_part(config, target, facts) {
         return ruling;
     }
-    // Without the label, facts are read only for parts of Karmada. The list of the fleet says that the fleet does not need this
-    // one only if the list is from the cluster that sent the review.
+    // Without the label, facts are read only for parts of Karmada. The list of the fleet proves that the fleet does not need
+    // this part only if the list is from the cluster that sent the review.
     let is_confirmed = |cluster: &ClusterFacts| cluster.is_local() && cluster.findings.unknown.is_empty();
     match config.selects(&target.labels) {
         true => selected(config, target, facts),

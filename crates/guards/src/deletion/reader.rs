@@ -112,7 +112,7 @@ pub(super) struct ClusterReader<'r> {
     pub(super) config: &'r Config,
     /// The cluster to read.
     pub(super) cluster: &'r Cluster,
-    /// Whether member clusters keep the CRD, because its propagation asks for that.
+    /// Whether member clusters keep the CRD, because its propagation policy requires that.
     pub(super) is_preserved: bool,
     /// The memory budget of all clusters.
     pub(super) budget: &'r Arc<Budget>,
@@ -378,7 +378,7 @@ fn summarize(lists: &[(&Noun, ListResult)], counted: Counted) -> ClusterFindings
     findings
 }
 
-/// Adds to a failure of a List that the configuration asks for it, and that every cluster must serve it.
+/// Adds to a failure of a List that the configuration names its resource, and that every cluster must serve it.
 fn explain(query: &ResourceQuery, why: Cause) -> Cause {
     if query.rule != InUseRule::Always || !matches!(why.code, cause::NOT_SERVED | cause::GARBAGE) {
         return why;

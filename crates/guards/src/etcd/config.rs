@@ -179,7 +179,7 @@ pub(super) enum GroupBy {
 /// The effect of deleting a pod on its member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum OnPodDelete {
-    /// As its preStop hook says.
+    /// It depends on the preStop hook.
     Auto,
     /// It stays in the list.
     Keep,

@@ -1,7 +1,7 @@
 //! Asks all members of an etcd cluster at once and collects everything that a decision depends on.
 //!
 //! Each member has its own deadline, so one that hangs costs no more than that. No task is spawned, so no request outlives the
-//! review. No answer is older than its question, which the second read after a reservation depends on.
+//! review. No answer is older than its request. The second read after a reservation depends on that.
 
 use std::collections::BTreeSet;
 use std::time::SystemTime;
@@ -55,7 +55,7 @@ pub(super) struct Facts {
 pub(super) struct PodFacts {
     pub(super) pod: Pod,
     pub(super) view: MemberView,
-    /// Whether a valid reservation says that it may leave.
+    /// Whether it has a valid reservation, so it may leave.
     pub(super) is_reserved: bool,
     /// The state of its node, if it is cordoned or deleted.
     pub(super) node: Option<NodeState>,

@@ -173,7 +173,7 @@ fn etcd_container(containers: &[Container], port: u16) -> Option<&Container> {
 /// Returns the state of etcd. `Down` allows a deletion, so it needs every container that may be etcd to be down.
 ///
 /// If one container is certainly etcd, those are the containers that look like etcd or serve its port. Otherwise they are all
-/// containers that are not known to be a tool. A backup container of the same image thus says nothing about the member.
+/// containers that are not known to be a tool. Therefore the state of a backup container of the same image does not count.
 fn process(status: &PodStatus, containers: &[Container], port: u16) -> Process {
     let reported = || status.container_statuses.iter().chain(&status.init_container_statuses).flatten();
     if matches!(status.phase.as_str(), "Succeeded" | "Failed") {

@@ -11,7 +11,7 @@ use ::config::Section;
 pub(super) struct Config {
     /// The keys that every guard has.
     pub(super) common_config: CommonConfig,
-    /// The files that a pod gets unless it asks for fewer.
+    /// The files that a pod gets unless it selects fewer.
     pub(super) files: Files,
     /// The sources of an opt-in.
     pub(super) opt_in: OptInSources,

@@ -22,7 +22,7 @@ pub const DEVICE: &str = super::device::RESOURCE;
 pub struct NodeSettings {
     /// The directory where LXCFS is mounted.
     pub root: String,
-    /// The files that pods get unless they ask for fewer.
+    /// The files that pods get unless they select fewer.
     pub files: Vec<LxcfsFile>,
     /// Whether pods select [`READY_LABEL`].
     pub is_label_wanted: bool,

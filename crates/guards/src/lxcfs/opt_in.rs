@@ -156,7 +156,7 @@ impl<'a> PodOptIn<'a> {
         (files, warnings)
     }
 
-    /// Returns a warning if the pod asks for a part of the files, which the device plugin cannot give.
+    /// Returns a warning if the pod selects a part of the files, because the device plugin mounts all of them.
     pub(super) fn partial_files_warning(&self, served: Files) -> Option<String> {
         let list = self.files.as_deref()?;
         let (files, warnings) = self.files(served);

@@ -102,7 +102,7 @@ impl Registrar {
     fn ensure_listening(&mut self) -> bool {
         match (SocketId::of(&self.socket), &self.listener) {
             (Some(found), Some((own, _))) if found == *own => return true,
-            // Another process replaced the socket. Two plugins would replace each other's for ever.
+            // Another process replaced the socket. Two plugins would replace each other's socket forever.
             (Some(_), Some(_)) => {
                 self.warn("another process listens on the plugin socket; waiting for its end");
                 return false;

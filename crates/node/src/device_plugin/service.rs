@@ -1,9 +1,8 @@
 //! Answers the kubelet's calls: which devices there are, and what a container with a device gets.
 //!
-//! A device only stands for the permission to mount the files. Therefore there are more devices than a node can have
-//! containers, and all are equal. They are healthy while LXCFS serves every configured file; otherwise the scheduler finds no
-//! free device on this node, and pods wait or run elsewhere. So pods avoid the node as with `nodeAffinity: required`, without a
-//! label.
+//! A device is only the permission to get the files. Therefore there are more devices than a node can have containers, and all
+//! are equal. They are healthy while LXCFS serves every configured file; otherwise the scheduler finds no free device on this
+//! node, and pods wait or run elsewhere. So pods avoid the node as with `nodeAffinity: required`, without a label.
 
 use std::convert::Infallible;
 use std::sync::Arc;

@@ -154,7 +154,7 @@ impl Agent {
         }
     }
 
-    /// Probes everything once. Returns the desired state of the Node; none if the configuration does not ask for the label.
+    /// Probes everything once. Returns the desired state of the Node; none if the configuration does not use the label.
     async fn update(&mut self) -> Option<NodeState> {
         if self.monitor.refresh() {
             self.was_healthy = None;

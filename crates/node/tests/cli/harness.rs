@@ -1,4 +1,4 @@
-//! A directory that stands for a node, and processes of `durward-node` on it.
+//! A directory in place of a node, and processes of `durward-node` that use it.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};

@@ -14,7 +14,7 @@ use crate::deadline::format_duration;
 use crate::plan::Route;
 use crate::text::for_log;
 
-/// Asks the guard and settles its ruling. A panic and a passed deadline are Unknown.
+/// Calls the guard and settles its ruling. A panic and a passed deadline are Unknown.
 pub(super) async fn run(route: &Route, request: &Request<'_>, began: Instant, budget: Duration) -> Settled {
     let guard = route.guard.as_ref();
     let name = guard.name();

@@ -301,7 +301,7 @@ mod tests {
                     tokio::task::yield_now().await;
                 }
                 end.send(()).unwrap();
-                // The reload goes on, and its result counts.
+                // The reload continues, and its result counts.
                 while text().contains("hung") {
                     tokio::task::yield_now().await;
                 }

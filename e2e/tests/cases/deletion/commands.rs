@@ -51,7 +51,7 @@ fn a_snapshot_replays_the_same_verdict(context: &'static TestContext) -> Result<
     stopped.undo()
 }
 
-/// Returns the verdict and the findings of each cluster. Texts are left out: a recording says that it is one.
+/// Returns the verdict and the findings of each cluster. Texts are left out, because those of a snapshot differ.
 fn findings(impact: &str) -> Result<Vec<Value>> {
     let impact: Value = serde_json::from_str(impact).context("impact's JSON")?;
     let report = impact.get(0).context("impact reported no object")?;

@@ -192,7 +192,7 @@ fn a_dry_run_reports_the_usage_and_changes_nothing(context: &'static TestContext
     let passed = tried(empty.name())?.succeeded()?;
     let words =
         format!("namespace \"{}\" is not in use in the control plane and 3 member clusters", empty.name());
-    ensure!(passed.stderr.contains(&words), "kubectl does not say {words:?}: {}", passed.stderr);
+    ensure!(passed.stderr.contains(&words), "kubectl does not print {words:?}: {}", passed.stderr);
 
     for namespace in [&shop, &empty] {
         exists(fleet.karmada(), &path_of(namespace))?;

@@ -114,7 +114,7 @@ fn renewing_the_certificate_as_its_page_says_fails_no_call(context: &'static Tes
                 let is_new = now.len() == 2 && now.iter().all(|line| !before.contains(line));
                 Ok((is_new, format!("{before:?}, {now:?}")))
             })?;
-            // Other pods, so that the API server connects anew and sees the new certificate.
+            // With other pods, the API server opens new connections and sees the new certificate.
             let durward = "-n durward-system deployment/durward";
             shell
                 .run(&format!("kubectl rollout restart {durward} && kubectl rollout status {durward}"))?

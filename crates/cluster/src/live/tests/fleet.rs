@@ -214,7 +214,7 @@ async fn contexts_come_from_the_kubeconfig_and_an_unknown_one_is_reported() {
     let query = super::member_requests::query(&resource, "");
     let found = live.list(&read[0].cluster, query, deadline).await.unwrap_err();
     assert_eq!(found.code, cause::UNREACHABLE);
-    assert!(found.text.starts_with("test could not be asked: no connection"), "{}", found.text);
+    assert!(found.text.starts_with("test could not be read: no connection"), "{}", found.text);
 }
 
 fn secret(name: &str, version: u64) -> Value {
@@ -258,7 +258,7 @@ async fn the_client_of_a_secret_is_kept_until_the_secret_changes() {
         });
         let found = answer.unwrap_err();
         assert_eq!(found.code, cause::UNREACHABLE, "{}", found.text);
-        assert!(found.text.starts_with("m1 could not be asked: no connection"), "{}", found.text);
+        assert!(found.text.starts_with("m1 could not be read: no connection"), "{}", found.text);
     }
 }
 

@@ -220,7 +220,7 @@ async fn concurrent_gets_share_a_request_that_is_sent_after_all_of_them_asked() 
         fake.next().await.json(200, &namespace("shop", 2, "b"));
         fake.was_not_asked().await;
     });
-    assert_eq!(team(first).as_deref(), Some("a"), "its request was sent before the others asked");
+    assert_eq!(team(first).as_deref(), Some("a"), "its request was sent before the other calls");
     assert_eq!((team(second).as_deref(), team(third).as_deref()), (Some("b"), Some("b")));
     // Answers are not cached.
     let (fourth, ()) =

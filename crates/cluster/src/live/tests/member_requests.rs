@@ -472,7 +472,7 @@ async fn a_truncated_answer_is_unreachable() {
     });
     let found = found.unwrap_err();
     assert_eq!(found.code, cause::UNREACHABLE);
-    assert!(found.text.starts_with("m1 could not be asked"), "{}", found.text);
+    assert!(found.text.starts_with("m1 could not be read"), "{}", found.text);
 }
 
 #[tokio::test(start_paused = true)]

@@ -132,7 +132,7 @@ fn not_ready_reason(status: &k8s::PodStatus, is_deleting: bool) -> Option<String
     Some(condition.or_else(|| status.phase.clone()).unwrap_or_default())
 }
 
-/// Returns the last message of a terminated container, which says more than its back-off.
+/// Returns the last message of a terminated container, which is more specific than its back-off.
 fn last_message(container: &k8s::ContainerStatus) -> Option<&str> {
     let message = container.last_state.as_ref()?.terminated.as_ref()?.message.as_deref()?;
     message.lines().rev().map(str::trim).find(|line| !line.is_empty())

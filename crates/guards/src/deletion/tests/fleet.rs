@@ -211,7 +211,7 @@ async fn an_unreachable_acknowledged_region_does_not_delay_other_members() {
 async fn retries_a_member_after_missing_capacity() {
     let turns = AtomicUsize::new(0);
     let lists = move |query: &ListQuery<'_>| match turns.fetch_add(1, Ordering::Relaxed) {
-        0 => Err(Cause::new(cause::OVERLOADED, "m1 was not asked: too many requests are in progress")),
+        0 => Err(Cause::new(cause::OVERLOADED, "m1 was not read: too many requests are in progress")),
         _ => Ok(pods(query, vec![object("a")], None)),
     };
     let ruling = delete_shop(&Arc::new(FakeFleet::default().with("m1", cluster_with(lists)))).await;

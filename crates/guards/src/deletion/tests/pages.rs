@@ -57,7 +57,7 @@ fn long_pods(all: usize, fit: u32) -> impl Fn(&ListQuery<'_>) -> PageResult + Se
         if query.limit > fit {
             return Err(Cause::new(
                 cause::TOO_LONG,
-                "m1 could not be asked: the answer is longer than 8 MiB",
+                "m1 could not be read: the answer is longer than 8 MiB",
             ));
         }
         let at: usize = query.continue_token.map_or(0, |from| from.parse().unwrap());
@@ -102,7 +102,7 @@ async fn one_object_that_is_too_long_is_unknown_and_cannot_be_acknowledged() {
     assert_eq!(code(&ruling), cause::TOO_LONG);
     let message = &denial(&ruling).message;
     for text in [
-        "its pods cannot be read one at a time either: m1 could not be asked: the answer is longer than 8 MiB",
+        "its pods cannot be read one at a time either: m1 could not be read: the answer is longer than 8 MiB",
         "\n  Acknowledgement ignored: m1: it does not cover an answer that Durward cannot read to the end\n\
          Next: delete some of its objects there and retry\nDurward operator: or raise guards.deletion.clusterTimeout\n",
     ] {

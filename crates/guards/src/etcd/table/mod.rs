@@ -6,9 +6,9 @@
 //! - a linearizable read succeeded through it,
 //! - its pod is not about to leave.
 //!
-//! A cluster id counts if more than half of the pods report it. A single pod with matching labels and another etcd thus neither
-//! counts nor confirms others. If two members claim leadership, the one with the higher term wins; the other has not noticed yet
-//! (seen 0.2 s after the quorum was lost).
+//! A cluster id counts if more than half of the pods report it. Therefore a single pod with matching labels and another etcd
+//! neither counts nor confirms others. If two members claim leadership, the one with the higher term wins; the other has not
+//! noticed yet (seen 0.2 s after the quorum was lost).
 
 mod alarms;
 mod degraded;
