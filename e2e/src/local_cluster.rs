@@ -179,7 +179,7 @@ fn start(context: &TestContext, directory: &Path) -> Result<()> {
     let info = &node.object()?["status"]["nodeInfo"];
     let version = |field: &str| info[field].as_str().unwrap_or_default().to_owned();
     let images: Vec<_> = Image::ALL.iter().map(|image| image.name()).collect();
-    let lxcfs = if std::env::var(LXCFS).is_ok_and(|wish| wish == "no") {
+    let lxcfs = if std::env::var(LXCFS).is_ok_and(|value| value == "no") {
         node.lxcfs().end()?;
         "LXCFS does not run on the node: deploy/lxcfs installs it, see its README."
     } else {

@@ -37,7 +37,7 @@ fn a_namespace_is_propagated_to_every_member_with_the_label(context: &TestContex
         let path = format!("/api/v1/namespaces/{}", shop.name());
         let namespace = member.api().get(&path)?.succeeded()?.body;
         let label = &namespace["metadata"]["labels"]["karmada.io/managed"];
-        ensure!(label == "true", "in {} it is labelled {label}", member.name());
+        ensure!(label == "true", "in {} it is labeled {label}", member.name());
     }
     // An object that is created in one member is in no other, and not on the control plane.
     let m2 = fleet.member("m2")?;

@@ -76,7 +76,7 @@ fn webhooks_follow_the_selector_and_the_opt_in_options(context: &'static TestCon
     opted_in(&opted_in_namespace, "annotated").is_admitted()?.with_files(&DEFAULT_FILES)?;
     ensure!((reviews(&durward)? - before - 1.0).abs() < 0.5, "the pod that opts in was not reviewed once");
 
-    // The same pods are reviewed with the default registration, so the options above excluded them.
+    // The same pods are reviewed with the default webhook configuration, so the options above excluded them.
     installation.configure(DEFAULTS)?;
     durward.signal(Signal::HUP)?;
     installation.register()?;

@@ -140,7 +140,7 @@ impl Authority {
         Ok(Self { cert, key: pem, issuer: Issuer::new(params, key), ends })
     }
 
-    /// Reads `ca.crt` and `ca.key` from `folder`.
+    /// Reads `ca.crt` and `ca.key` from a directory.
     fn open(dir: &Path) -> Result<Self, Problem> {
         let read = |name: &str| {
             let path = dir.join(name);

@@ -176,7 +176,7 @@ fn runs_the_demo_and_removes_its_directory() {
         assert!(out.contains(&format!("\n    {verdict}")), "{verdict}: {out}");
     }
     assert!(out.lines().count() <= 80, "{} lines: {out}", out.lines().count());
-    assert!(!out.contains('\u{1b}'), "colours without a terminal");
+    assert!(!out.contains('\u{1b}'), "colors without a terminal");
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0, "something is left behind");
     let wrong = durward(&["demo", "--scenario", "moon"]);
     assert_eq!(wrong.code, 2);

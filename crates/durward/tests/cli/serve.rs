@@ -186,7 +186,7 @@ fn text_log_lines_cannot_be_forged() {
     });
     let line = listens.unwrap();
     assert!(line.contains(" INFO ") && line.contains("durward::serve: listening"), "{line}");
-    assert!(!line.contains('\u{1b}'), "colours without a terminal: {line}");
+    assert!(!line.contains('\u{1b}'), "colors without a terminal: {line}");
     let address = line.split("address=").nth(1).unwrap().split(' ').next().unwrap();
     serving.webhook = address.parse().unwrap();
 

@@ -50,7 +50,7 @@ async fn karmadas_clusters_are_listed_page_by_page_from_the_newest_state() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_that_expires_half_way_is_begun_again() {
+async fn a_list_that_expires_between_pages_is_read_again() {
     let (live, mut fake) = live();
     let (read, ()) = tokio::join!(members(&live), async {
         fake.asked(CLUSTERS).await.json(200, &list(7, "next", &[cluster("old")]));
@@ -143,7 +143,7 @@ async fn callers_share_the_next_list_while_one_is_in_flight() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_was_asked_for_earlier_is_never_given_out() {
+async fn an_answer_to_an_earlier_request_is_never_returned() {
     let (live, mut fake) = live();
     for version in 1..4 {
         let name = format!("m{version}");
@@ -154,7 +154,7 @@ async fn an_answer_that_was_asked_for_earlier_is_never_given_out() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_that_hangs_does_not_hold_the_next_ones_and_no_more_than_four_hang_at_once() {
+async fn a_list_that_hangs_does_not_block_the_next_and_at_most_four_are_in_flight() {
     let (live, mut fake) = live();
     let live = Arc::new(live);
     let mut waiting = Vec::new();
@@ -277,7 +277,7 @@ async fn a_fleet_of_secrets_without_any_is_not_a_fleet_without_clusters() {
 }
 
 #[tokio::test]
-async fn a_kubeconfig_in_a_secret_may_only_hold_data() {
+async fn a_kubeconfig_in_a_secret_can_only_contain_data() {
     let url = "https://127.0.0.1:1";
     let text =
         |cluster: &str, user: &str| std::fs::read_to_string(kubeconfig(url, "", cluster, user).path).unwrap();
@@ -392,7 +392,7 @@ async fn a_failed_fleet_list_is_a_failure_of_the_local_cluster() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cluster_that_hangs_costs_a_round_five_seconds_and_not_five_for_each_kind() {
+async fn a_cluster_that_hangs_delays_a_probe_by_five_seconds_in_all() {
     let (live, mut fake) = live();
     live.start_probes(rounds(Fleet::None));
     let _hanging = fake.next().await;

@@ -164,7 +164,7 @@ async fn an_answer_that_is_not_json_or_too_long_is_garbage() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_message_from_outside_stays_short_and_on_its_line() {
+async fn a_foreign_message_is_short_and_on_one_line() {
     let (live, mut fake) = live();
     let body = status(400, "BadRequest", &format!("line\nline\u{7}{}", "x".repeat(10_000)));
     let (answer, ()) = tokio::join!(get(&live, shop()), async { fake.next().await.json(400, &body) });

@@ -126,7 +126,7 @@ async fn the_local_cluster_is_read_without_a_proxy() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn names_of_clusters_are_escaped_and_those_that_no_object_can_have_are_not_asked_for() {
+async fn names_of_clusters_are_escaped_and_invalid_names_are_not_requested() {
     let (live, mut fake) = live();
     let odd = Cluster::Member(Arc::from("a b?c#d"));
     let (found, ()) = tokio::join!(find(&live, &odd, "shop"), async {
@@ -450,7 +450,7 @@ async fn metadata_does_not_answer_a_request_for_whole_objects() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_that_names_itself_as_its_next_page_does_not_go_on() {
+async fn a_list_whose_page_names_itself_as_the_next_one_fails() {
     let (live, mut fake) = live();
     let resource = pods();
     let again = ListQuery { continue_token: Some("t"), ..query(&resource, "shop") };
@@ -476,7 +476,7 @@ async fn a_truncated_answer_is_unreachable() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_member_that_freezes_in_the_middle_of_its_answer_costs_its_deadline_too() {
+async fn a_member_that_freezes_during_its_answer_is_a_timeout() {
     let (live, mut fake) = live();
     let of = m1();
     let start = Instant::now();

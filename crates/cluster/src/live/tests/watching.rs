@@ -350,7 +350,7 @@ async fn an_api_server_that_ends_each_stream_gets_few_requests() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn watching_twice_is_watching_once() {
+async fn a_second_watch_of_a_resource_changes_nothing() {
     let (live, mut fake, _stream) = watched().await;
     live.watch(&Resource::NAMESPACES);
     fake.was_not_asked().await;

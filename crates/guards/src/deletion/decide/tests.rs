@@ -345,7 +345,7 @@ fn denies_parts_of_karmada_that_the_fleet_needs() {
     assert_eq!(
         close(&config, &namespace("karmada-es-m9"), &looked).verdict,
         Verdict::Allow,
-        "not labelled, not needed"
+        "not labeled, not needed"
     );
     for clusters in [vec![], vec![local(no_answer())]] {
         let ruling = close(&config, &namespace("karmada-es-m9"), &Facts { clusters, ..named(vec![]) });
