@@ -156,7 +156,8 @@ pub fn served(at: std::net::SocketAddr, name: &str, ca: &Ca) -> Result<Certifica
     let mut roots = rustls::RootCertStore::empty();
     roots.add(ca.issuer.der().clone())?;
     let config = rustls::ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
-    let name = ServerName::try_from(name.to_owned()).with_context(|| format!("{name} is not a server name"))?;
+    let name =
+        ServerName::try_from(name.to_owned()).with_context(|| format!("{name} is not a server name"))?;
     let mut connection = rustls::ClientConnection::new(Arc::new(config), name)?;
     let mut stream = std::net::TcpStream::connect_timeout(&at, SHOWN_WITHIN)
         .with_context(|| format!("cannot connect to {at}"))?;

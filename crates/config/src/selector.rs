@@ -30,8 +30,12 @@ fn expression(section: &mut Section<'_>) -> Expression {
     let key = section.required_name("key", LABEL_KEY, "The label.", label_key);
     let words = ["In", "NotIn", "Exists", "DoesNotExist"].map(|word| (word, word));
     let operator = section.choice("operator", "Operator of the comparison.", &words, "In");
-    let values =
-        section.names("values", LABEL_VALUE, "Values to compare with; none for Exists and DoesNotExist.", label_value);
+    let values = section.names(
+        "values",
+        LABEL_VALUE,
+        "Values to compare with; none for Exists and DoesNotExist.",
+        label_value,
+    );
     // An invalid value is already reported, so it counts here.
     let has_values = section.has("values") && !section.is_empty_list("values");
     let needs_values = matches!(operator, "In" | "NotIn");

@@ -28,7 +28,12 @@ fn a_pod_that_opts_in_is_reviewed_once(context: &'static TestContext) -> Result<
         "a pod with the older annotation",
         shop.pod("older").annotated(OLD_OPT_IN, "true"),
     )?;
-    expect_reviews(&fixture, 1, "a pod without a setting in a namespace that opts in", opted_in_namespace.pod("silent"))?;
+    expect_reviews(
+        &fixture,
+        1,
+        "a pod without a setting in a namespace that opts in",
+        opted_in_namespace.pod("silent"),
+    )?;
     let thrice =
         opted_in(&opted_in_namespace, "thrice").labelled(OPT_IN, "enabled").annotated(OLD_OPT_IN, "true");
     expect_reviews(&fixture, 1, "a pod that opts in in three ways, in a namespace that opts in", thrice)
@@ -66,7 +71,12 @@ fn a_pod_that_does_not_opt_in_is_not_reviewed(context: &'static TestContext) -> 
     )?;
     for (name, no) in [("out-3", "false"), ("out-4", "No")] {
         let pod = opted_in_namespace.pod(name).annotated(OLD_OPT_IN, no);
-        expect_reviews(&fixture, 0, "a pod that opts out by the older annotation in a namespace that opts in", pod)?;
+        expect_reviews(
+            &fixture,
+            0,
+            "a pod that opts out by the older annotation in a namespace that opts in",
+            pod,
+        )?;
     }
     let newer = opted_in(&opted_in_namespace, "newer").annotated(OLD_OPT_IN, "false");
     expect_reviews(&fixture, 1, "a pod whose newer word beats its older no", newer)

@@ -107,7 +107,7 @@ fn reports_what_is_missing() {
     assert!(error_of(&review("null")).contains("no request"));
     assert!(error_of(&review("{}")).contains("no uid"));
     assert!(error_of(&review(r#"{"uid":"u"}"#)).contains("no operation"));
-    assert!(error_of(&review(r#"{"uid":"u","operation":"PATCH"}"#)).contains("none of CREATE"));
+    assert!(error_of(&review(r#"{"uid":"u","operation":"PATCH"}"#)).contains("must be CREATE"));
     assert!(error_of(&review(r#"{"uid":7}"#)).contains("a string is expected"));
     assert!(
         error_of(&review(r#"{"uid":"u","operation":"CREATE","userInfo":{"groups":[1]}}"#))
@@ -171,7 +171,9 @@ fn rejects_a_duplicate_key_of_the_envelope_with_its_position() {
     // A null value counts as a key.
     assert!(error_of(r#"{"request":null,"request":{}}"#).contains("request is a duplicate key"));
     assert!(error_of(r#"{"kind":"AdmissionReview","kind":"Pod"}"#).contains("kind is a duplicate key"));
-    assert!(error_of(r#"{"apiVersion":"a","\u0061piVersion":"b"}"#).contains("apiVersion is a duplicate key"));
+    assert!(
+        error_of(r#"{"apiVersion":"a","\u0061piVersion":"b"}"#).contains("apiVersion is a duplicate key")
+    );
 }
 
 #[test]

@@ -269,7 +269,9 @@ impl One {
             "PartialObjectMetadata" => part == Part::Metadata && self.api_version == "meta.k8s.io/v1",
             "" | "Status" => false,
             kind => {
-                self.api_version == resource.api_version() && !kind.ends_with("List") && resource.matches_kind(kind)
+                self.api_version == resource.api_version()
+                    && !kind.ends_with("List")
+                    && resource.matches_kind(kind)
             }
         }
     }

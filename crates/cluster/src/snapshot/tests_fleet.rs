@@ -419,8 +419,14 @@ fn invalid_recordings_are_not_written() {
         &|recording| recording.clusters[1].lists[0].resource.plural = "../pods".into(),
         "cannot be recorded",
     );
-    refused(&|recording| recording.clusters[1].lists[1].resource = resource("core_v1_pods"), "recorded twice");
-    refused(&|recording| recording.clusters[1].unread[0].what = Some(resource("core_v1_pods")), "recorded twice");
+    refused(
+        &|recording| recording.clusters[1].lists[1].resource = resource("core_v1_pods"),
+        "recorded twice",
+    );
+    refused(
+        &|recording| recording.clusters[1].unread[0].what = Some(resource("core_v1_pods")),
+        "recorded twice",
+    );
     refused(
         &|recording| recording.clusters[0].lists[0].objects[0].raw = None,
         "was read without its content",

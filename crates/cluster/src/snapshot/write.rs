@@ -129,7 +129,10 @@ fn check(recording: &Recording) -> Result<(), String> {
             if Resource::from_stem(&resource.stem()).as_ref() != Some(resource)
                 || !stems.insert(resource.stem())
             {
-                return Err(format!("{resource} of {} cannot be recorded, or is recorded twice", cluster.name));
+                return Err(format!(
+                    "{resource} of {} cannot be recorded, or is recorded twice",
+                    cluster.name
+                ));
             }
         }
     }

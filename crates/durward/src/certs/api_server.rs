@@ -150,7 +150,8 @@ mod tests {
             "tls.crt: the API server calls d.b.svc, but the certificate is valid for d.a.svc only"
         ));
         assert!(
-            problems[0].ends_with("durward certs new; or use one of its names in server.webhookConfiguration"),
+            problems[0]
+                .ends_with("durward certs new; or use one of its names in server.webhookConfiguration"),
             "{problems:?}"
         );
     }

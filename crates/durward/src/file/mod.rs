@@ -206,12 +206,15 @@ fn read_root(section: &mut Section<'_>, within: &Within<'_>) -> Parts {
             "Context of the kubeconfig, if it is not the current one.",
         ),
     };
-    let server = section.section("server", "Addresses, certificate, webhook configurations and limits of the server.", |s| {
-        read_server(s, within, &namespace)
-    });
-    let guards = section.section("guards", "The guards that are on. A guard without a section is off.", |s| {
-        read_guards(s, within.dir, &namespace)
-    });
+    let server = section.section(
+        "server",
+        "Addresses, certificate, webhook configurations and limits of the server.",
+        |s| read_server(s, within, &namespace),
+    );
+    let guards =
+        section.section("guards", "The guards that are on. A guard without a section is off.", |s| {
+            read_guards(s, within.dir, &namespace)
+        });
     if section.is_written() && guards.is_empty() {
         let names: Vec<_> = GUARD_KINDS.iter().map(|kind| format!("{}: {{}}", kind.name())).collect();
         section.problem(

@@ -68,7 +68,10 @@ pub(crate) fn kubectl(access: &Access) -> String {
 fn next_for(code: &str, access: &Access, otherwise: &str) -> String {
     match code {
         cause::UNREACHABLE | cause::TIMEOUT => {
-            format!("check the API server: {} get --raw /version; or use another --kubeconfig FILE", kubectl(access))
+            format!(
+                "check the API server: {} get --raw /version; or use another --kubeconfig FILE",
+                kubectl(access)
+            )
         }
         cause::CREDENTIALS => {
             format!("check the user: {} auth whoami; or use another --kubeconfig FILE", kubectl(access))
@@ -91,7 +94,8 @@ async fn configured(path: &Path, flags: &ClusterArgs) -> Result<FleetContext, St
     let found = surveys.enumerate().find_map(|(at, survey)| Some((at, survey?)));
     let (at, survey) = found.ok_or_else(|| {
         let problem = Problem::new(format!("{}: the deletion guard is off", path.display()));
-        let has_etcd_clusters = file.guards.iter().any(|guard| etcd::survey(guard.configured.as_ref()).is_some());
+        let has_etcd_clusters =
+            file.guards.iter().any(|guard| etcd::survey(guard.configured.as_ref()).is_some());
         problem.next(if has_etcd_clusters {
             "omit ns/NAME and crd/NAME, because only the etcd guard is on; or add deletion: {} under guards"
         } else {

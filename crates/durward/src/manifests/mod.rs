@@ -173,9 +173,7 @@ fn authority(path: &Path) -> Result<Pem, Problem> {
     let pem = Pem::read(&name, &text)?;
     if !pem.keys.is_empty() {
         let problem = Problem::new(format!("server.tls.files.ca: {name} contains a private key"));
-        return Err(problem
-            .why("a caBundle is public")
-            .next("keep only the certificate in that file"));
+        return Err(problem.why("a caBundle is public").next("keep only the certificate in that file"));
     }
     for certificate in &pem.certificates {
         let facts = CertificateFacts::of(&name, certificate)?;

@@ -207,8 +207,7 @@ fn notes_that_only_a_single_cluster_was_read() {
         &format!("apiVersion: v1\nkind: Config\ncurrent-context: a\nclusters: [{{name: c, cluster: {{server: 'http://{address}'}}}}]\ncontexts: [{{name: a, context: {{cluster: c, user: ''}}}}]\n"),
     );
     let run = dir.run(&["impact", "ns/shop", "--kubeconfig", "plain.config"]);
-    let expected =
-        format!("{address}/ is not a Karmada control plane, so only this cluster is read");
+    let expected = format!("{address}/ is not a Karmada control plane, so only this cluster is read");
     assert!(run.err.contains(&expected), "{}", run.err);
     assert_eq!(
         dir.run(&["impact", "ns/shop", "--snapshot", "fleet"]).err,

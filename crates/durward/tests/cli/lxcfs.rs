@@ -106,7 +106,10 @@ fn doctor(lxcfs: &str, nodes: &[Value], pods: &[Value], more: &[&str]) -> Run {
         let version = json!({"resourceVersion": "1"});
         json!({"apiVersion": "v1", "kind": kind, "metadata": version, "items": items}).to_string()
     };
-    dir.write("cluster/snapshot.yaml", &fs::read_to_string(dir.path().join("snapshot/snapshot.yaml")).unwrap());
+    dir.write(
+        "cluster/snapshot.yaml",
+        &fs::read_to_string(dir.path().join("snapshot/snapshot.yaml")).unwrap(),
+    );
     dir.write("cluster/here/core_v1_nodes.json", &list("NodeList", nodes));
     dir.write("cluster/here/core_v1_pods.json", &list("PodList", pods));
     dir.run(&[&["doctor", "lxcfs", "--config", "durward.yaml", "--snapshot", "cluster"], more].concat())

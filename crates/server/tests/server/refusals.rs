@@ -123,10 +123,7 @@ async fn answers_400_with_line_and_column_to_a_body_that_is_not_a_review() {
             r#"{"kind":"Pod","apiVersion":"v1"}"#,
             "the body is a \"Pod\", not an AdmissionReview (line 1, column 1)",
         ),
-        (
-            r#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1beta"}"#,
-            "v1beta\" is not supported",
-        ),
+        (r#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1beta"}"#, "v1beta\" is not supported"),
         (r#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1"}"#, "has no request"),
         (r#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{}}"#, "no uid"),
     ] {

@@ -30,7 +30,8 @@ fn doctor_and_a_snapshot_give_the_verdict_of_each_pod(context: &'static TestCont
     installation.command(&["snapshot", &out])?;
     let snapshot = format!("--snapshot={}", directory.display());
     let config = format!("--config={}", installation.config().display());
-    let replayed = Durward::command(context, &["doctor", "etcd", &config, &snapshot, &only, "--output=json"])?;
+    let replayed =
+        Durward::command(context, &["doctor", "etcd", &config, &snapshot, &only, "--output=json"])?;
     let live = installation.command(&["doctor", "etcd", &only, "--output=json"])?;
     replayed.exited_with(1)?;
     let (live, replayed) = (verdicts(&live.stdout)?, verdicts(&replayed.stdout)?);

@@ -15,7 +15,10 @@ async fn problem(access: &Access) -> String {
 async fn a_missing_kubeconfig_is_named() {
     let access = Access { kubeconfig: Some(PathBuf::from("/nowhere/config")), context: None };
     let message = problem(&access).await;
-    assert!(message.starts_with("kubeconfig /nowhere/config: ") && message.contains("No such file"), "{message}");
+    assert!(
+        message.starts_with("kubeconfig /nowhere/config: ") && message.contains("No such file"),
+        "{message}"
+    );
     assert!(message.contains(" from \"/nowhere/config\": "), "the path is in one pair of quotes: {message}");
     assert!(message.contains("\n    use a readable file: --kubeconfig FILE"), "{message}");
 }
@@ -32,7 +35,10 @@ async fn a_kubeconfig_that_is_not_yaml_is_reported() {
 async fn an_unknown_context_is_reported_with_the_known_ones() {
     let config = kubeconfig(URL, "", "", "token: x");
     let message = problem(&Access { context: Some("tets".to_owned()), ..config.access() }).await;
-    assert!(message.ends_with("unknown context \"tets\"\n    it has: test; did you mean \"test\"?"), "{message}");
+    assert!(
+        message.ends_with("unknown context \"tets\"\n    it has: test; did you mean \"test\"?"),
+        "{message}"
+    );
 }
 
 #[tokio::test]
@@ -50,7 +56,8 @@ async fn a_kubeconfig_without_a_current_context_asks_for_one() {
 
 #[tokio::test]
 async fn a_proxy_is_refused_and_not_bypassed() {
-    let message = problem(&kubeconfig(URL, "", ", proxy-url: 'http://proxy:3128'", "token: x").access()).await;
+    let message =
+        problem(&kubeconfig(URL, "", ", proxy-url: 'http://proxy:3128'", "token: x").access()).await;
     assert!(message.contains("uses a proxy (http://proxy:3128), which is not supported"), "{message}");
 }
 

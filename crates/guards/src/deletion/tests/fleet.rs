@@ -221,8 +221,7 @@ async fn retries_a_member_after_missing_capacity() {
 #[tokio::test(start_paused = true)]
 async fn every_failure_of_a_member_is_unknown_with_its_code() {
     for refused in cause::ALL {
-        let held =
-            FakeCluster { refuses: Some(Cause::new(refused, "the reason")), ..FakeCluster::default() };
+        let held = FakeCluster { refuses: Some(Cause::new(refused, "the reason")), ..FakeCluster::default() };
         let fleet = Arc::new(FakeFleet::default().with("m1", held));
         let ruling = delete_shop(&fleet).await;
         assert_eq!(code(&ruling), refused);

@@ -55,10 +55,7 @@ fn long_pods(all: usize, fit: u32) -> impl Fn(&ListQuery<'_>) -> PageResult + Se
             return Ok(Page::default());
         }
         if query.limit > fit {
-            return Err(Cause::new(
-                cause::TOO_LONG,
-                "m1 could not be read: the answer is longer than 8 MiB",
-            ));
+            return Err(Cause::new(cause::TOO_LONG, "m1 could not be read: the answer is longer than 8 MiB"));
         }
         let at: usize = query.continue_token.map_or(0, |from| from.parse().unwrap());
         let end = (at + usize::try_from(query.limit).unwrap()).min(all);

@@ -94,7 +94,11 @@ async fn a_retry_is_allowed_and_another_pod_denied() {
     assert_eq!(fake.state().actions, ["reserved etcd-1"], "it is reserved once");
     fake.state().elapsed = Duration::from_secs(6);
     assert_ruling(&deleted(&fake, LEAST, "etcd-1").await, "allow", "");
-    assert_eq!(fake.state().actions, ["reserved etcd-1", "reserved etcd-1"], "it is renewed before it expires");
+    assert_eq!(
+        fake.state().actions,
+        ["reserved etcd-1", "reserved etcd-1"],
+        "it is renewed before it expires"
+    );
     let ruling = deleted(&fake, LEAST, "etcd-2").await;
     assert_ruling(&ruling, "deny", "is leaving (its deletion was requested a moment ago)");
     assert_ruling(

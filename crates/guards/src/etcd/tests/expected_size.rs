@@ -233,7 +233,11 @@ async fn deleting_one_of_several_statefulsets_is_not_a_teardown() {
         }
         let fake = well();
         assert_ruling(&deleted_by(&fake, TOGETHER, "etcd-1", CONTROLLER, |_| {}).await, "allow", "");
-        assert_eq!(fake.state().actions, ["reserved etcd-1"], "{at}: its members are asked, and its deletion is reserved");
+        assert_eq!(
+            fake.state().actions,
+            ["reserved etcd-1"],
+            "{at}: its members are asked, and its deletion is reserved"
+        );
     }
     // Deleting all owners is a teardown.
     let all = Fake::of(3).down(&["etcd-2"]).with(|s| {

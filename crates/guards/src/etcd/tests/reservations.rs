@@ -414,11 +414,7 @@ async fn write_conflicts_of_another_cluster_are_retried_without_asking_again() {
     assert_ruling(&b, "allow", "");
     assert_eq!(fake.state().actions, ["reserved etcd-1", "reserved etcd-1 etcd-4"]);
     let asked = fake.state().asked - before;
-    assert_eq!(
-        asked,
-        2 * 2 * 3 * 5,
-        "each review reads its three members twice, with five requests each"
-    );
+    assert_eq!(asked, 2 * 2 * 3 * 5, "each review reads its three members twice, with five requests each");
     for name in ["etcd-2", "etcd-5"] {
         assert_ruling(&deleted(&fake, LEAST, name).await, "deny", "deletion was requested a moment ago");
     }

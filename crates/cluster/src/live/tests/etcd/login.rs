@@ -194,7 +194,8 @@ async fn login_failures_name_the_user_and_not_the_password() {
     let cause = why(&again, &peer, EtcdRequest::Status).await;
     assert_eq!(cause.code, cause::CREDENTIALS);
     assert!(cause.text.contains(r#"user "root" has no permission"#), "{}", cause.text);
-    let without_login = why(&again, &super::peer(&member, ClientOptions::default()), EtcdRequest::Status).await;
+    let without_login =
+        why(&again, &super::peer(&member, ClientOptions::default()), EtcdRequest::Status).await;
     assert!(without_login.text.contains("client.auth"), "{}", without_login.text);
     let missing = why(&again, &super::peer(&member, missing_files()), EtcdRequest::Status).await;
     assert!(missing.code == cause::CREDENTIALS && missing.text.contains("/nowhere/user"), "{}", missing.text);

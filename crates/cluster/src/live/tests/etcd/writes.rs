@@ -50,7 +50,10 @@ async fn a_transfer_is_sent_once_and_its_outcome_is_reported() {
         let sent: Vec<_> = heard.iter().filter(|heard| heard.call == TRANSFER).collect();
         assert_eq!(sent.len(), 1);
         assert_eq!(sent[0].body, r#"{"targetID":"18446744073709551614"}"#);
-        assert!(ask(&live, &peer, EtcdRequest::Status).await.is_ok(), "the member has a gateway nevertheless");
+        assert!(
+            ask(&live, &peer, EtcdRequest::Status).await.is_ok(),
+            "the member has a gateway nevertheless"
+        );
     }
 }
 
