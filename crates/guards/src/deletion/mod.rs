@@ -9,6 +9,21 @@
 //! objects that are created between the review and the deletion.
 //!
 //! A cluster that could not be checked makes the ruling Unknown, which the defaults deny; failurePolicy is Fail.
+//!
+//! Files, in the order of a review:
+//!
+//! | file | purpose |
+//! |---|---|
+//! | `review` | runs the steps of a review |
+//! | `target` | reads which namespace or CRD is deleted |
+//! | `decide`, `karmada` | decide, and protect what Karmada needs. Pure |
+//! | `facts`, `reader` | read the fleet, and one cluster |
+//! | `queries` | the Lists of a namespace, and the rule by which an object counts |
+//! | `owners` | finds objects that stay when Karmada deletes what it brought |
+//! | `findings`, `summary`, `acknowledge` | sum up clusters, and accept missing answers. Pure |
+//! | `messages` | texts |
+//! | `impact`, `survey` | the same reads and decisions for commands |
+//! | `config`, `rules` | configuration, webhook entry and permissions |
 
 mod acknowledge;
 mod config;
