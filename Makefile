@@ -17,7 +17,7 @@ FUZZ_SECONDS ?= 60
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' Makefile
 
-test: unit e2e ## All tests: unit and end to end (the first run builds a control plane, about 5 minutes)
+test: unit e2e ## All tests: unit and end to end (the first run also builds the control planes, about 13 minutes)
 
 unit: ## Tests of all crates except the end-to-end tests
 	cargo test --workspace --exclude durward-e2e
