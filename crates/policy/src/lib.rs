@@ -8,6 +8,7 @@ pub mod document;
 pub mod expression;
 pub mod facts;
 pub mod field;
+pub mod kinds;
 pub mod release;
 pub mod request;
 pub mod set;
