@@ -9,6 +9,7 @@ pub mod expression;
 pub mod facts;
 pub mod field;
 pub mod kinds;
+pub mod normalize;
 pub mod release;
 pub mod request;
 pub mod set;

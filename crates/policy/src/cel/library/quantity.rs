@@ -27,6 +27,11 @@ impl Quantity {
         Self { value: i128::from(value), exponent: 0, big: false, stored: 0 }
     }
 
+    /// The number and its decimal exponent.
+    pub(crate) fn parts(&self) -> (i128, i32) {
+        (self.value, self.exponent)
+    }
+
     /// Order of two quantities.
     pub(crate) fn compare(&self, other: &Quantity) -> Ordering {
         if let Some((left, right, _)) = align(self, other) {
@@ -178,41 +183,73 @@ fn sum<'a>(context: &Context<'a>, (left, right): (Quantity, Quantity), negative:
     }
 }
 
-/// `resource.ParseQuantity`
-fn parse(text: &str) -> Result<Quantity, &'static str> {
-    if text.is_empty() {
-        return Err(FORMAT);
+/// The parts of a quantity's text.
+pub(crate) struct Parts<'a> {
+    pub(crate) negative: bool,
+    /// The digits before the point, without leading zeros; at least one digit.
+    pub(crate) whole: &'a str,
+    /// The digits after the point.
+    pub(crate) fraction: &'a str,
+    pub(crate) suffix: Suffix,
+}
+
+/// The suffix of a quantity with its exponent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Suffix {
+    /// A power of ten by a letter, or none.
+    Decimal(i32),
+    /// A power of two: `Ki`.
+    Binary(i32),
+    /// A power of ten by a number: `e3`.
+    Exponent(i32),
+}
+
+impl<'a> Parts<'a> {
+    /// Splits a text as `resource.ParseQuantity` does.
+    pub(crate) fn split(text: &'a str) -> Result<Self, &'static str> {
+        if text.is_empty() {
+            return Err(FORMAT);
+        }
+        let (negative, unsigned) = match text.strip_prefix('-') {
+            Some(rest) => (true, rest),
+            None => (false, text.strip_prefix('+').unwrap_or(text)),
+        };
+        let digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
+        let stripped = unsigned.trim_start_matches('0');
+        if stripped.is_empty() {
+            return Ok(Self { negative, whole: "0", fraction: "", suffix: Suffix::Decimal(0) });
+        }
+        let (whole, rest) = stripped.split_at(digits(stripped));
+        let (fraction, suffix) = match rest.strip_prefix('.') {
+            Some(rest) => rest.split_at(digits(rest)),
+            None => ("", rest),
+        };
+        let letters = suffix.bytes().take_while(|byte| b"eEinumkKMGTP".contains(byte)).count();
+        let exponent_part = suffix.get(letters..).unwrap_or_default();
+        if !exponent_part.trim_start_matches(['+', '-']).bytes().all(|byte| byte.is_ascii_digit())
+            || exponent_part.matches(['+', '-']).count() > 1
+        {
+            return Err(FORMAT);
+        }
+        let whole = if whole.is_empty() { "0" } else { whole };
+        Ok(Self { negative, whole, fraction, suffix: interpret(suffix).ok_or(SUFFIX)? })
     }
-    let (negative, unsigned) = match text.strip_prefix('-') {
-        Some(rest) => (true, rest),
-        None => (false, text.strip_prefix('+').unwrap_or(text)),
-    };
-    let digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
-    let stripped = unsigned.trim_start_matches('0');
-    if stripped.is_empty() {
+}
+
+/// `resource.ParseQuantity`
+pub(crate) fn parse(text: &str) -> Result<Quantity, &'static str> {
+    let Parts { negative, whole, fraction, suffix } = Parts::split(text)?;
+    let value: i128 = format!("{whole}{fraction}").parse().map_err(|_| NUMERIC)?;
+    if value == 0 && fraction.is_empty() && suffix == Suffix::Decimal(0) {
         return Ok(Quantity::int(0));
     }
-    let (whole, rest) = stripped.split_at(digits(stripped));
-    let (fraction, suffix) = match rest.strip_prefix('.') {
-        Some(rest) => rest.split_at(digits(rest)),
-        None => ("", rest),
-    };
-    let letters = suffix.bytes().take_while(|byte| b"eEinumkKMGTP".contains(byte)).count();
-    let exponent_part = suffix.get(letters..).unwrap_or_default();
-    if !exponent_part.trim_start_matches(['+', '-']).bytes().all(|byte| byte.is_ascii_digit())
-        || exponent_part.matches(['+', '-']).count() > 1
-    {
-        return Err(FORMAT);
-    }
-    let whole = if whole.is_empty() { "0" } else { whole };
-    let (binary, exponent) = interpret(suffix).ok_or(SUFFIX)?;
-    let value: i128 = format!("{whole}{fraction}").parse().map_err(|_| NUMERIC)?;
     let scale = i32::try_from(fraction.len()).map_err(|_| NUMERIC)?;
     let length = i32::try_from(whole.len()).unwrap_or(i32::MAX).saturating_add(scale);
-    let quantity = if binary {
-        binary_quantity(value, scale, exponent, length)?
-    } else {
-        decimal_quantity(value, exponent.saturating_sub(scale), length)
+    let quantity = match suffix {
+        Suffix::Binary(exponent) => binary_quantity(value, scale, exponent, length)?,
+        Suffix::Decimal(exponent) | Suffix::Exponent(exponent) => {
+            decimal_quantity(value, exponent.saturating_sub(scale), length)
+        }
     };
     if negative { quantity.negated().ok_or(NUMERIC) } else { Ok(quantity) }
 }
@@ -248,30 +285,29 @@ fn binary_quantity(value: i128, scale: i32, exponent: i32, length: i32) -> Resul
     Ok(if quantity.compare(&largest).is_gt() { largest } else { quantity })
 }
 
-/// Whether a suffix is binary, and its exponent.
-fn interpret(suffix: &str) -> Option<(bool, i32)> {
+fn interpret(suffix: &str) -> Option<Suffix> {
     Some(match suffix {
-        "" => (false, 0),
-        "n" => (false, -9),
-        "u" => (false, -6),
-        "m" => (false, -3),
-        "k" => (false, 3),
-        "M" => (false, 6),
-        "G" => (false, 9),
-        "T" => (false, 12),
-        "P" => (false, 15),
-        "E" => (false, 18),
-        "Ki" => (true, 10),
-        "Mi" => (true, 20),
-        "Gi" => (true, 30),
-        "Ti" => (true, 40),
-        "Pi" => (true, 50),
-        "Ei" => (true, 60),
+        "" => Suffix::Decimal(0),
+        "n" => Suffix::Decimal(-9),
+        "u" => Suffix::Decimal(-6),
+        "m" => Suffix::Decimal(-3),
+        "k" => Suffix::Decimal(3),
+        "M" => Suffix::Decimal(6),
+        "G" => Suffix::Decimal(9),
+        "T" => Suffix::Decimal(12),
+        "P" => Suffix::Decimal(15),
+        "E" => Suffix::Decimal(18),
+        "Ki" => Suffix::Binary(10),
+        "Mi" => Suffix::Binary(20),
+        "Gi" => Suffix::Binary(30),
+        "Ti" => Suffix::Binary(40),
+        "Pi" => Suffix::Binary(50),
+        "Ei" => Suffix::Binary(60),
         _ => {
             let digits = suffix.strip_prefix(['e', 'E'])?;
             let exponent: i64 = digits.parse().ok()?;
             // Go keeps the low 32 bits; such numbers are out of any range.
-            (false, i32::try_from(exponent).ok()?)
+            Suffix::Exponent(i32::try_from(exponent).ok()?)
         }
     })
 }

@@ -1,0 +1,214 @@
+//! Objects of built-in kinds in the form that policies see.
+//!
+//! The API server decodes a built-in object into a Go type and encodes it again before policies see it. Struct fields then
+//! appear as `{}`, so `has(container.resources)` is always true. Zero values of fields with `omitempty` disappear:
+//! `hostNetwork: false` is absent. Quantities and times get their canonical form. This module does the same, from the Go
+//! types of one release.
+//!
+//! It does not apply the API server's defaults, such as `restartPolicy: Always`, and it does not convert between versions.
+//! Up to 1.33, servers also add `creationTimestamp: null` to the metadata of templates.
+
+mod quantity;
+mod scalars;
+mod table;
+
+use crate::field::{FieldError, Path};
+use crate::value::{Arena, Value};
+use table::{Alternative, Field, Omit, Table, Type};
+
+/// An object as the API server encodes it again.
+#[derive(Clone, Debug)]
+pub struct Normalized<'a> {
+    /// The object.
+    pub object: Value<'a>,
+    /// Fields that the type lacks, in the order of their names. The API server drops them, or refuses the object if field
+    /// validation is strict.
+    pub unknown: Vec<Path>,
+}
+
+/// Returns the normal form of an object, or the errors for which the API server can't decode it. Returns `None` if the kind
+/// is not a built-in one.
+pub fn normalize<'a>(
+    (group, version, kind): (&str, &str, &str),
+    object: Value<'a>,
+    arena: &'a Arena,
+) -> Option<Result<Normalized<'a>, Vec<FieldError>>> {
+    let index = Table::kind(group, version, kind)?;
+    let mut decoder = Decoder { arena, unknown: Vec::new(), errors: Vec::new(), in_schema: false };
+    let object = decoder.fields(index, object, &Path::default());
+    Some(if decoder.errors.is_empty() {
+        Ok(Normalized { object, unknown: decoder.unknown })
+    } else {
+        Err(decoder.errors)
+    })
+}
+
+struct Decoder<'a> {
+    arena: &'a Arena,
+    unknown: Vec<Path>,
+    errors: Vec<FieldError>,
+    /// Whether a schema is decoded that has an alternative. Its unknown fields are not reported, as in the API server.
+    in_schema: bool,
+}
+
+impl<'a> Decoder<'a> {
+    /// Decodes and encodes a value.
+    fn value(&mut self, of: &Type, value: Value<'a>, path: &Path) -> Value<'a> {
+        if matches!(value, Value::Null) {
+            return self.zero(of);
+        }
+        match of {
+            Type::Any => value,
+            Type::Pointer(of) => self.value(of, value, path),
+            Type::Struct(index) => self.fields(*index, value, path),
+            Type::List(of) if value.is_list() => {
+                let items: Vec<Value<'a>> = value
+                    .elements()
+                    .enumerate()
+                    .map(|(index, item)| self.value(of, item, &path.index(index)))
+                    .collect();
+                Value::List(self.arena.values(&items))
+            }
+            Type::Map(of) => {
+                let Value::Object(entries) = value else { return self.wrong(path, "an object", value) };
+                let entries: Vec<(&'a str, Value<'a>)> = entries
+                    .iter()
+                    .map(|(key, item)| (*key, self.value(of, *item, &path.child(key))))
+                    .collect();
+                Value::Object(self.arena.slice(&entries))
+            }
+            Type::List(_) => self.wrong(path, "a list", value),
+            Type::SchemaOr(alternative, index) => self.schema_or(*alternative, *index, value, path),
+            scalar => match scalars::encode(scalar, value, self.arena) {
+                Ok(value) => value,
+                Err(expected) => self.wrong(path, &expected, value),
+            },
+        }
+    }
+
+    fn wrong(&mut self, path: &Path, expected: &str, value: Value<'a>) -> Value<'a> {
+        let found = match value {
+            Value::Bool(_) => "a boolean",
+            Value::Int(_) | Value::Double(_) => "a number",
+            Value::String(_) => "a string",
+            Value::List(_) => "a list",
+            _ => "an object",
+        };
+        self.errors.push(FieldError::wrong_type(path, &format!("{expected}, found {found}")));
+        Value::Null
+    }
+
+    /// Decodes and encodes the fields of a struct.
+    fn fields(&mut self, index: usize, value: Value<'a>, path: &Path) -> Value<'a> {
+        let Value::Object(entries) = value else { return self.wrong(path, "an object", value) };
+        let mut given = entries.iter().peekable();
+        let mut encoded = Vec::with_capacity(entries.len() + 2);
+        for field in Table::fields(index) {
+            while let Some((name, _)) = given.next_if(|(name, _)| *name < field.name) {
+                self.report_unknown(path, name);
+            }
+            let value = match given.next_if(|(name, _)| *name == field.name) {
+                // Null is no pointer. A pointer to a value that is printed as null is kept.
+                Some((_, Value::Null)) | None if field.is_omitted_if_absent() => continue,
+                Some((name, value)) => self.value(&field.of, *value, &path.child(name)),
+                None => self.zero(&field.of),
+            };
+            if !field.is_omitted(&value) {
+                encoded.push((field.name, value));
+            }
+        }
+        for (name, _) in given {
+            self.report_unknown(path, name);
+        }
+        Value::Object(self.arena.slice(&encoded))
+    }
+
+    fn report_unknown(&mut self, path: &Path, name: &str) {
+        if !self.in_schema {
+            self.unknown.push(path.child(name));
+        }
+    }
+
+    fn schema_or(
+        &mut self,
+        alternative: Alternative,
+        index: usize,
+        value: Value<'a>,
+        path: &Path,
+    ) -> Value<'a> {
+        let outer = std::mem::replace(&mut self.in_schema, true);
+        let encoded = match (value, alternative) {
+            (Value::Object(_), _) => self.fields(index, value, path),
+            (Value::Bool(_), Alternative::Bool) => value,
+            (_, Alternative::Bool) => self.wrong(path, "a boolean or a schema", value),
+            (Value::List(items), _) if !items.is_empty() => {
+                let of = if alternative == Alternative::Schemas { Type::Struct(index) } else { Type::String };
+                self.value(&Type::List(Box::new(of)), value, path)
+            }
+            // The API server ignores other values.
+            _ => Value::Null,
+        };
+        self.in_schema = outer;
+        encoded
+    }
+
+    /// Encodes the zero value of a type.
+    fn zero(&mut self, of: &Type) -> Value<'a> {
+        match of {
+            Type::String => Value::String(""),
+            Type::Bool | Type::SchemaOr(Alternative::Bool, _) => Value::Bool(false),
+            Type::Integer(..) | Type::IntOrString => Value::Int(0),
+            Type::Float => Value::Double(0.0),
+            Type::Quantity => Value::String("0"),
+            Type::Duration => Value::String("0s"),
+            Type::Struct(index) => self.fields(*index, Value::Object(&[]), &Path::default()),
+            Type::Bytes
+            | Type::Time
+            | Type::MicroTime
+            | Type::Any
+            | Type::Pointer(_)
+            | Type::List(_)
+            | Type::Map(_)
+            | Type::SchemaOr(..) => Value::Null,
+        }
+    }
+}
+
+impl Field {
+    /// Whether an encoded value is left out.
+    fn is_omitted(&self, value: &Value<'_>) -> bool {
+        match self.omit {
+            Omit::Never => false,
+            Omit::Zero => matches!(value, Value::Null),
+            Omit::Empty => match self.of {
+                Type::List(_)
+                | Type::Map(_)
+                | Type::Bytes
+                | Type::String
+                | Type::Bool
+                | Type::Integer(..)
+                | Type::Float => value.is_zero(),
+                _ => false,
+            },
+        }
+    }
+
+    /// Whether a field that is absent or null is left out.
+    fn is_omitted_if_absent(&self) -> bool {
+        match self.omit {
+            Omit::Never => false,
+            Omit::Zero => true,
+            Omit::Empty => matches!(
+                self.of,
+                Type::Pointer(_)
+                    | Type::List(_)
+                    | Type::Map(_)
+                    | Type::Bytes
+                    | Type::String
+                    | Type::Bool
+                    | Type::Integer(..)
+                    | Type::Float
+            ),
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! Objects of built-in kinds against a round trip through the API server's Go types.
+//!
+//! `crates/policy/tools/types` records the cases: manifests as users write them, and generated objects of every kind.
+
+mod show;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use policy::normalize::normalize;
+use policy::value::{Arena, Value, read_json};
+use show::show;
+
+/// Numbers of Go's JSON have no types, so `1.0` is recorded as `1`.
+fn untyped(value: &Value<'_>) -> String {
+    show(value).replace("double:", "")
+}
+
+#[test]
+fn objects_are_what_a_round_trip_through_the_go_types_makes_of_them() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/normalize.jsonl");
+    let text = std::fs::read_to_string(path).unwrap();
+    let (mut cases, mut refused, mut unknown_fields) = (0, 0, 0);
+    let mut wrong = Vec::new();
+    for (number, line) in text.lines().enumerate() {
+        cases += 1;
+        let arena = Arena::new();
+        let case = read_json(line, &arena).unwrap();
+        let api_version = case.field("apiVersion").and_then(|value| value.as_str()).unwrap();
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        let kind = case.field("kind").and_then(|value| value.as_str()).unwrap();
+        let object = case.field("object").unwrap();
+        let mut report =
+            |problem: String| wrong.push(format!("line {}: {api_version} {kind}: {problem}", number + 1));
+        let result = normalize((group, version, kind), object, &arena).expect(kind);
+        match (result, case.field("error")) {
+            (Err(_), Some(_)) => refused += 1,
+            (Ok(_), Some(error)) => report(format!("decoded, and Go says {}", show(&error))),
+            (Err(errors), None) => report(format!("refused, and Go decodes it: {errors:?}")),
+            (Ok(normalized), None) => {
+                let (found, expected) =
+                    (untyped(&normalized.object), untyped(&case.field("result").unwrap()));
+                if found != expected {
+                    report(format!("\n     is {found}\n should {expected}"));
+                }
+                let found: BTreeSet<String> =
+                    normalized.unknown.iter().map(|path| format!("unknown field \"{path}\"")).collect();
+                let expected: BTreeSet<String> = case
+                    .field("unknown")
+                    .unwrap_or_default()
+                    .elements()
+                    .filter_map(|problem| problem.as_str().map(ToOwned::to_owned))
+                    .collect();
+                if found != expected {
+                    report(format!("unknown fields are {found:?} and should be {expected:?}"));
+                }
+                unknown_fields += found.len();
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{} of {cases} cases differ:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(
+        cases > 150 && refused > 5 && unknown_fields > 5,
+        "{cases} cases, {refused} refused, {unknown_fields} unknown fields"
+    );
+}
