@@ -5,10 +5,13 @@
 
 mod yaml;
 
+use std::borrow::Cow;
+use std::ops::Range;
+
 use config::{Place, Problem};
+use policy::document::{Builder, Format, Refusal, Scalar, read_with};
 use serde::Serialize;
 use serde_json::Value;
-use serde_json::value::RawValue;
 
 /// The documents of a file.
 #[derive(Debug)]
@@ -38,8 +41,7 @@ pub(crate) struct Rewritten {
 impl Documents {
     /// Parses a text. `name` is the file name in errors.
     pub(crate) fn parse(name: &str, text: String) -> Result<Self, Problem> {
-        let is_json = text.trim_start_matches('\u{feff}').trim_start().starts_with(['{', '[']);
-        let documents = if is_json { json(name, &text)? } else { yaml(name, &text)? };
+        let (is_json, documents) = read(name, &text)?;
         if documents.is_empty() {
             return Err(Problem::new(format!("{name} contains no document")));
         }
@@ -84,26 +86,67 @@ pub(crate) fn yaml_stream(values: &[impl Serialize]) -> Result<String, Problem> 
     Ok(values.iter().map(yaml::write).collect::<Result<Vec<_>, _>>()?.join("---\n"))
 }
 
-/// Parses a JSON stream.
-fn json(name: &str, text: &str) -> Result<Vec<Document>, Problem> {
-    let values = serde_json::Deserializer::from_str(text.trim_start_matches('\u{feff}')).into_iter();
-    let document = |value: Result<Box<RawValue>, serde_json::Error>| {
-        let json = value.map_err(|error| {
-            let place = Place { file: name.to_owned(), line: error.line(), column: error.column() };
-            Problem::new("this is not JSON").at(place).why(error.to_string())
-        })?;
-        Ok(Document { json: json.get().to_owned(), source: Some(format!("{}\n", json.get())) })
+/// Reads a text with the reader of `policy`, which policies and schemas are read with too.
+fn read(name: &str, text: &str) -> Result<(bool, Vec<Document>), Problem> {
+    let stream = read_with(text, &mut Ordered).map_err(|error| {
+        let place = Place { file: name.to_owned(), line: error.place.line, column: error.place.column };
+        Problem::new(error.message).at(place).next(error.next)
+    })?;
+    if stream.format == Format::Json {
+        let document = |(_, range): (Value, Range<usize>)| {
+            let json = text.get(range).unwrap_or_default().to_owned();
+            Document { source: Some(format!("{json}\n")), json }
+        };
+        return Ok((true, stream.documents.into_iter().map(document).collect()));
+    }
+    let sources = yaml::split(text).filter(|sources| sources.len() == stream.documents.len());
+    let source = |index: usize| sources.as_ref()?.get(index).cloned();
+    let documents = stream.documents.iter().enumerate();
+    let document = |(index, (value, _)): (usize, &(Value, Range<usize>))| Document {
+        json: value.to_string(),
+        source: source(index),
     };
-    values.map(document).collect()
+    Ok((false, documents.map(document).collect()))
 }
 
-/// Parses YAML documents.
-fn yaml(name: &str, text: &str) -> Result<Vec<Document>, Problem> {
-    let values = yaml::read(name, text)?;
-    let sources = yaml::split(text).filter(|sources| sources.len() == values.len());
-    let source = |index: usize| sources.as_ref()?.get(index).cloned();
-    let documents = values.iter().enumerate();
-    Ok(documents.map(|(index, value)| Document { json: value.to_string(), source: source(index) }).collect())
+/// Builds values whose keys keep their order.
+struct Ordered;
+
+impl<'t> Builder<'t> for Ordered {
+    type Value = Value;
+
+    fn scalar(&mut self, scalar: Scalar<'t>) -> Result<Value, Refusal> {
+        Ok(match scalar {
+            Scalar::Null => Value::Null,
+            Scalar::Bool(value) => value.into(),
+            Scalar::Int(value) => value.into(),
+            Scalar::Uint(value) => value.into(),
+            Scalar::Float(value) => value.into(),
+            // Go writes a float such as 1e20 as an integer. Other integers would change.
+            Scalar::Big(value, digits) if value.to_string() == digits => value.into(),
+            Scalar::Big(_, digits) => {
+                let message = format!("the integer {digits} has more than 64 bits").into();
+                return Err(Refusal { message, next: "write a smaller number, or quote it as a text" });
+            }
+            Scalar::Text(text) => text.into(),
+        })
+    }
+
+    fn list(&mut self, items: impl Iterator<Item = Value>) -> Value {
+        items.collect()
+    }
+
+    fn map(&mut self, entries: impl Iterator<Item = (Cow<'t, str>, Value)>) -> Value {
+        entries.map(|(key, value)| (key.into_owned(), value)).collect()
+    }
+
+    fn entries(&self, value: &Value) -> Option<Vec<(Cow<'t, str>, Value)>> {
+        Some(value.as_object()?.iter().map(|(key, value)| (key.clone().into(), value.clone())).collect())
+    }
+
+    fn elements(&self, value: &Value) -> Option<Vec<Value>> {
+        value.as_array().cloned()
+    }
 }
 
 #[cfg(test)]
@@ -134,7 +177,7 @@ mod tests {
     fn reads_yaml_as_kubectl_does() {
         assert_eq!(
             documents("a: yes\nmode: 0644\nname: \"yes\"\nn: 1.5\nx: null\n---\n---\n- b\n"),
-            [r#"{"a":true,"mode":420,"name":"yes","n":1.5,"x":null}"#, r#"["b"]"#]
+            [r#"{"a":true,"mode":420,"name":"yes","false":1.5,"x":null}"#, r#"["b"]"#]
         );
     }
 
@@ -142,12 +185,30 @@ mod tests {
     fn errors_name_file_line_and_column() {
         let error = |text: &str| Documents::parse("f.json", text.to_owned()).unwrap_err().to_string();
         assert_eq!(
-            error("{\n  \"a\": b}"),
-            "f.json:2:8: this is not JSON: expected value at line 2 column 8"
+            error("{\n  \"a\": ]}"),
+            "f.json:2:8: this is not JSON: expected a value\n    check the commas, quotes and brackets up to this place"
         );
         assert!(error("a: [1\nb: 2").starts_with("f.json:"), "{}", error("a: [1\nb: 2"));
         assert_eq!(error("# nothing\n"), "f.json contains no document");
-        assert!(error("a: 1\na: 2\n").contains('a'));
+        assert_eq!(
+            error("a: 1\na: 2\n"),
+            "f.json:2:1: duplicate key \"a\" (the first is in line 1)\n    keep one of the two keys"
+        );
+        assert!(error("{\"a\": 1,\n \"a\": 2}").starts_with("f.json:2:2: duplicate key \"a\""));
+        assert!(error("a:\n  b: .nan\n").starts_with("f.json:2:6: NaN and infinity"));
+        assert!(error(&format!("a: {}", "[".repeat(100_000))).contains("nested deeper than 1000 levels"));
+    }
+
+    #[test]
+    fn refuses_integers_that_would_change() {
+        let error = |text: &str| Documents::parse("f", text.to_owned()).unwrap_err().to_string();
+        assert!(
+            error("a: 123456789012345678901")
+                .starts_with("f:1:4: the integer 123456789012345678901 has more")
+        );
+        assert!(error("{\"a\": 123456789012345678901}").starts_with("f:1:7: the integer"));
+        assert_eq!(documents("a: 18446744073709551615\n"), [r#"{"a":18446744073709551615}"#]);
+        assert_eq!(documents("a: 100000000000000000000\n"), [r#"{"a":1e+20}"#], "Go writes 1e20 in this way");
     }
 
     #[test]

@@ -1,24 +1,10 @@
-//! YAML as kubectl reads and writes it.
+//! YAML as kubectl writes it.
 //!
 //! kubectl reads YAML 1.1 (`sigs.k8s.io/yaml`), where a plain `yes`, `on` or `0644` is not a string. The writer therefore quotes
 //! every string that a YAML 1.1 or 1.2 reader could take for another type.
 
-use config::{Place, Problem};
-
+use config::Problem;
 use serde::Serialize;
-use serde_json::Value;
-
-/// Reads all documents and omits empty ones.
-pub(super) fn read(name: &str, text: &str) -> Result<Vec<Value>, Problem> {
-    let options = serde_saphyr::options! { legacy_octal_numbers: true, with_snippet: false };
-    let values: Vec<Value> = serde_saphyr::from_multiple_with_options(text, options).map_err(|error| {
-        let number = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
-        let (line, column) = error.location().map_or((1, 1), |at| (number(at.line()), number(at.column())));
-        let place = Place { file: name.to_owned(), line, column };
-        Problem::new("this is not YAML that kubectl takes").why(error.to_string()).at(place)
-    })?;
-    Ok(values.into_iter().filter(|value| *value != Value::Null).collect())
-}
 
 /// Splits a text into its documents at the `---` lines, so that an unchanged document keeps its text. A document that holds only
 /// comments is joined with the next one. Returns `None` if lines alone don't show the boundaries.
@@ -63,6 +49,8 @@ pub(super) fn write(value: &impl Serialize) -> Result<String, Problem> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::Value;
+
     use super::*;
 
     #[test]
@@ -136,7 +124,9 @@ mod tests {
                 [Value::from(text), serde_json::json!({"k": [text]}), serde_json::json!({text: {"k": text}})]
             {
                 let yaml = write(&tree).unwrap();
-                let back = read("-", &yaml).unwrap_or_else(|e| panic!("{e}\n{yaml}"));
+                let read = policy::document::read_with(&yaml, &mut super::super::Ordered);
+                let read = read.unwrap_or_else(|e| panic!("{e}\n{yaml}"));
+                let back: Vec<Value> = read.documents.into_iter().map(|(value, _)| value).collect();
                 assert_eq!(back, [tree], "{yaml}");
             }
         }

@@ -177,7 +177,7 @@ fn exits_with_two_on_bad_input_and_answers_the_rest() {
     );
     assert!(run.err.contains("nothing.json cannot be read"), "{}", run.err);
     let broken =
-        durward_in(&crate::harness::root(), &[&["review"], &CONFIG[..]].concat(), "{\n  \"kind\": x}");
+        durward_in(&crate::harness::root(), &[&["review"], &CONFIG[..]].concat(), "{\n  \"kind\": ]}");
     assert_eq!(broken.code, 2);
     assert!(broken.err.contains("standard input:2:11: this is not JSON"), "{}", broken.err);
 }

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::Scalar;
+use super::{MAX_DEPTH, Scalar};
 
 /// An event and the byte offset of its first character.
 pub(super) type Item<'t> = Result<(Event<'t>, usize), Fault>;
@@ -61,5 +61,10 @@ impl Fault {
 
     pub(super) fn syntax(offset: usize, message: impl Into<Cow<'static, str>>, next: &'static str) -> Self {
         Self { offset, message: message.into(), next, earlier: None, is_syntax: true }
+    }
+
+    pub(super) fn too_deep(offset: usize) -> Self {
+        let message = format!("lists and maps are nested deeper than {MAX_DEPTH} levels");
+        Self::refused(offset, message, "remove levels: no API server reads such an object")
     }
 }

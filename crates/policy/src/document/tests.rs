@@ -136,9 +136,9 @@ fn bounds_the_nesting() {
         (0..levels).map(|level| format!("{}a:\n", " ".repeat(level))).collect::<Vec<_>>().concat()
     };
     assert_eq!(values(&block(1_000)).len(), 1);
-    assert!(error(&block(1_500)).contains("nest"), "{}", error(&block(1_500)));
+    assert!(error(&block(1_500)).contains("nested deeper"), "{}", error(&block(1_500)));
     let dashes = error(&"- ".repeat(5_000));
-    assert!(dashes.contains("nest"), "{dashes}");
+    assert!(dashes.contains("nested deeper"), "{dashes}");
 }
 
 #[test]

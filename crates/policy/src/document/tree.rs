@@ -325,11 +325,7 @@ impl<'b, 't, B: Builder<'t>> Growing<'b, 't, B> {
 }
 
 fn check_depth(depth: usize, offset: usize) -> Result<(), Fault> {
-    if depth <= MAX_DEPTH {
-        return Ok(());
-    }
-    let message = format!("lists and maps are nested deeper than {MAX_DEPTH} levels");
-    Err(Fault::refused(offset, message, "remove levels: no API server reads such an object"))
+    if depth <= MAX_DEPTH { Ok(()) } else { Err(Fault::too_deep(offset)) }
 }
 
 /// Maps with so few keys are not sorted to find equal ones.

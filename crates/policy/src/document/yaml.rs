@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use granit_parser::{Marker, Options, Parser, ScalarStyle, StrInput, StructureStyle};
+use granit_parser::{ErrorKind, Marker, Options, Parser, ScalarStyle, StrInput, StructureStyle};
 
 use super::MAX_DEPTH;
 use super::Scalar;
@@ -142,6 +142,9 @@ impl<'t> Iterator for Events<'t> {
         let offset = |mark: &Marker| base + mark.byte_offset().unwrap_or_default();
         loop {
             match self.parser.next()? {
+                Err(error) if matches!(error.kind(), ErrorKind::RecursionLimitExceeded) => {
+                    return Some(Err(Fault::too_deep(offset(error.marker()))));
+                }
                 Err(error) => {
                     let message = format!("this is not YAML: {}", error.info());
                     let next = "check the indentation, quotes and brackets up to this place";
