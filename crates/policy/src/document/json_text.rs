@@ -25,7 +25,7 @@ enum Expected {
     Key,
     /// A comma, or the end of the open list, map or document.
     Next,
-    /// Nothing more, since the text has an error.
+    /// The end, since the text has an error.
     Stopped,
 }
 

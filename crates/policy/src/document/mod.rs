@@ -1,7 +1,7 @@
 //! Documents: YAML or JSON text to values, and back to the line and column of a field.
 //!
-//! The text is read as `kubectl` reads it (`sigs.k8s.io/yaml`, which is go-yaml 2): `yes` and `on` are booleans, `0644` is octal,
-//! timestamps are texts, keys become texts, and `<<` merges maps. Three things are refused that `kubectl` accepts or reports
+//! The text is read as `kubectl` reads it, with `sigs.k8s.io/yaml` and go-yaml 2. `yes` and `on` are booleans, `0644` is octal,
+//! and timestamps are texts. Keys become texts, and `<<` merges maps. Three things are refused that `kubectl` accepts or reports
 //! without a place: duplicate keys, `.nan` and `.inf`, and the tag `!!binary`.
 //!
 //! A value has no position. [`Document::place`] reads the text again, which costs time only if there is something to report.
