@@ -43,7 +43,7 @@ pub(super) const LISTS: [(&str, &str, &str); 8] = [
 /// A connection with a limit of streams.
 struct Stream {
     sender: SendRequest<Empty<Bytes>>,
-    places: Semaphore,
+    permits: Semaphore,
 }
 
 /// Sends all requests, several times.
@@ -56,16 +56,16 @@ pub(super) async fn rounds(kubeconfig: &Path, shape: Shape, rounds: usize, times
     let mut tls = (*load::trusting(&certificate)?).clone();
     tls.alpn_protocols = vec![b"h2".to_vec()];
     let tls = TlsConnector::from(Arc::new(tls));
-    let mut lines = Vec::new();
+    let mut connections = Vec::new();
     for _ in 0..CONNECTIONS {
-        lines.push(connect(&server, &tls).await?);
+        connections.push(connect(&server, &tls).await?);
     }
     let bearer = format!("Bearer {token}");
     for _ in 0..rounds {
         let (since, ran) = (Instant::now(), kernel::cpu("self")?);
-        ask(&lines, &server, &bearer, vec![format!("{CLUSTERS}?limit=500")]).await?;
-        ask(&lines, &server, &bearer, namespaces(shape)).await?;
-        ask(&lines, &server, &bearer, contents(shape)).await?;
+        send_all(&connections, &server, &bearer, vec![format!("{CLUSTERS}?limit=500")]).await?;
+        send_all(&connections, &server, &bearer, namespaces(shape)).await?;
+        send_all(&connections, &server, &bearer, contents(shape)).await?;
         times.note(since, ran)?;
     }
     Ok(())
@@ -100,15 +100,15 @@ async fn connect(server: &str, tls: &TlsConnector) -> Result<Stream> {
     let (sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await?;
     // The task ends when the sender is dropped.
     tokio::spawn(connection);
-    Ok(Stream { sender, places: Semaphore::new(STREAMS) })
+    Ok(Stream { sender, permits: Semaphore::new(STREAMS) })
 }
 
 /// Sends all requests at once, within the limit of streams.
-async fn ask(lines: &[Stream], server: &str, bearer: &str, paths: Vec<String>) -> Result<()> {
+async fn send_all(connections: &[Stream], server: &str, bearer: &str, paths: Vec<String>) -> Result<()> {
     let mut requests: FuturesUnordered<_> = paths
         .into_iter()
-        .zip(lines.iter().cycle())
-        .map(|(path, line)| get(line, format!("{server}{path}"), bearer))
+        .zip(connections.iter().cycle())
+        .map(|(path, connection)| get(connection, format!("{server}{path}"), bearer))
         .collect();
     while let Some(done) = requests.next().await {
         done?;
@@ -116,11 +116,11 @@ async fn ask(lines: &[Stream], server: &str, bearer: &str, paths: Vec<String>) -
     Ok(())
 }
 
-async fn get(line: &Stream, url: String, bearer: &str) -> Result<()> {
-    let _place = line.places.acquire().await?;
+async fn get(connection: &Stream, url: String, bearer: &str) -> Result<()> {
+    let _permit = connection.permits.acquire().await?;
     let request =
         Request::get(&url).header(ACCEPT, METADATA).header(AUTHORIZATION, bearer).body(Empty::new())?;
-    let answer = line.sender.clone().send_request(request).await?;
+    let answer = connection.sender.clone().send_request(request).await?;
     if !matches!(answer.status().as_u16(), 200 | 404) {
         return Err(format!("{url}: {}", answer.status()).into());
     }

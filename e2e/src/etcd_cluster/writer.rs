@@ -74,11 +74,11 @@ pub struct Cost {
     pub leaderless: Duration,
 }
 
-/// Writes during `deed` and compares the keys afterwards. `network` is the network namespace of the members.
+/// Writes during `change` and compares the keys afterwards. `network` is the network namespace of the members.
 pub fn under_writes(
     network: &Path,
     addresses: &Addresses,
-    deed: impl FnOnce() -> Result<()>,
+    change: impl FnOnce() -> Result<()>,
 ) -> Result<Cost> {
     let (over, written) = (AtomicBool::new(false), Mutex::new(Written::new()));
     let (done, wrote, leaderless) = thread::scope(|scope| {
@@ -96,7 +96,7 @@ pub fn under_writes(
         let watcher = scope.spawn(|| within(network, || Ok(watch(addresses, over))));
         let ends = SetOnDrop(over);
         thread::sleep(QUIET);
-        let done = deed();
+        let done = change();
         thread::sleep(QUIET);
         drop(ends);
         let panicked = |_| Err(Error::msg("a writer panicked"));

@@ -118,7 +118,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     }
     if api_server.has_members() && !api_server.is_karmada() {
         output::note(
-            "note: apply the output of --only members to each member cluster; its kubeconfig must be of that service account",
+            "note: apply the output of --only members to each member cluster; its kubeconfig must use that service account",
         );
     }
     if parts(Part::Webhooks) || !is_part {

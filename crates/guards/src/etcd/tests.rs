@@ -136,7 +136,7 @@ async fn a_leader_that_does_not_transfer_stays() {
     let why = admission::Cause::new(cause::TIMEOUT, "leader transfer took too long");
     let slow = Fake::of(3).with(|state| state.transfer_result = Some(TransferResult::Unknown(why)));
     assert_ruling(&deleted(&slow, LEAST, "etcd-0").await, "unknown", "took too long");
-    assert_eq!(slow.state().actions.iter().filter(|deed| deed.contains(" to ")).count(), 2);
+    assert_eq!(slow.state().actions.iter().filter(|action| action.contains(" to ")).count(), 2);
     let lies = Fake::of(3).with(|state| state.transfer_result = Some(TransferResult::Transferred));
     let ruling = evicted(&lies, LEAST, "etcd-0").await;
     assert_ruling(&ruling, "deny", "leadership was transferred to etcd-1");

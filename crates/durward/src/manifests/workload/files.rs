@@ -258,7 +258,7 @@ fn notes(named: &[Named], tls_secret: &str, home: &str) -> Vec<String> {
     }
     if has_kubeconfig {
         notes.push(
-            "note: files that a kubeconfig names are not in the pod: put them into it with kubectl config view --raw --flatten"
+            "note: files that a kubeconfig names are not in the pod: embed them with kubectl config view --raw --flatten"
                 .to_owned(),
         );
     }

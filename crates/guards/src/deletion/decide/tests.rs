@@ -341,9 +341,9 @@ fn denies_parts_of_karmada_that_the_fleet_needs() {
     }
     let ruling = close(&config, &namespace("karmada-es-m1"), &needed);
     assert!(denial(&ruling).message.contains("is Karmada's work queue for member cluster m1"), "{ruling:?}");
-    let looked = Facts { clusters: vec![local(ClusterFindings::default())], ..named(vec![]) };
+    let facts = Facts { clusters: vec![local(ClusterFindings::default())], ..named(vec![]) };
     assert_eq!(
-        close(&config, &namespace("karmada-es-m9"), &looked).verdict,
+        close(&config, &namespace("karmada-es-m9"), &facts).verdict,
         Verdict::Allow,
         "not labeled, not needed"
     );

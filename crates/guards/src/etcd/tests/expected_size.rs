@@ -190,8 +190,9 @@ async fn an_unreadable_owner_makes_the_size_unknown() {
     // The size does not matter for three voters.
     assert_ruling(&deleted(&Fake::of(3).with_error("statefulsets"), LEAST, "etcd-1").await, "allow", "");
     // A denial that does not depend on the size has its own reason.
-    let ill = two_are_left(|s| s.members.get_mut("etcd-0").unwrap().behind = 9000).with_error("statefulsets");
-    assert_ruling(&deleted(&ill, LEAST, "etcd-1").await, "deny", "the other member is not healthy");
+    let unhealthy =
+        two_are_left(|s| s.members.get_mut("etcd-0").unwrap().behind = 9000).with_error("statefulsets");
+    assert_ruling(&deleted(&unhealthy, LEAST, "etcd-1").await, "deny", "the other member is not healthy");
     let fake = two_are_left(|s| made(s, &json!({"size": 3}))).with_error("etcdclusters");
     assert_ruling(
         &deleted(&fake, NAMED, "etcd-1").await,

@@ -216,7 +216,7 @@ impl Fake {
 
     /// Waits for a leadership transfer.
     pub(super) async fn transferring(&self) {
-        while !self.state().actions.iter().any(|deed| deed.contains(" to ")) {
+        while !self.state().actions.iter().any(|action| action.contains(" to ")) {
             yield_now().await;
         }
     }

@@ -59,8 +59,8 @@ async fn only_a_healthy_member_with_a_grace_period_leaves_the_list() {
     );
     let hasty = four().with(|s| s.pods[1]["spec"]["terminationGracePeriodSeconds"] = 0.into());
     assert_ruling(&deleted(&hasty, REMOVED, "etcd-1").await, "deny", "3 are needed");
-    let ill = four().with(|s| s.members.get_mut("etcd-1").unwrap().behind = 9000);
-    assert_ruling(&deleted(&ill, REMOVED, "etcd-1").await, "deny", "3 are needed");
+    let unhealthy = four().with(|s| s.members.get_mut("etcd-1").unwrap().behind = 9000);
+    assert_ruling(&deleted(&unhealthy, REMOVED, "etcd-1").await, "deny", "3 are needed");
     // The loss of its data is intended, healthy or not.
     let strict = format!("warnings: {{dataLoss: deny}}\n{REMOVED}");
     let lags = Fake::of(3).with(|s| {
@@ -435,16 +435,16 @@ async fn two_members_are_allowed_one_after_the_other() {
 
 #[tokio::test(start_paused = true)]
 async fn the_healthy_one_of_two_members_stays() {
-    let ill = |change: fn(&mut State)| Fake::of(2).with(change);
-    let lags = || ill(|s| s.members.get_mut("etcd-1").unwrap().behind = 9000);
+    let unhealthy = |change: fn(&mut State)| Fake::of(2).with(change);
+    let lags = || unhealthy(|s| s.members.get_mut("etcd-1").unwrap().behind = 9000);
     assert_ruling(&deleted(&lags(), LEAST, "etcd-0").await, "deny", "the other member is not healthy");
     assert_ruling(&deleted(&lags(), LEAST, "etcd-1").await, "allow", "9000 entries behind");
-    let down = || ill(|s| reply(s, "etcd-1", Reply::NoResponse(cause::TIMEOUT)));
+    let down = || unhealthy(|s| reply(s, "etcd-1", Reply::NoResponse(cause::TIMEOUT)));
     assert_ruling(&deleted(&down(), LEAST, "etcd-0").await, "unknown", "too few pods answer");
-    let corrupt = || ill(|s| s.alarms = vec![alarm(11, AlarmKind::Corrupt)]);
+    let corrupt = || unhealthy(|s| s.alarms = vec![alarm(11, AlarmKind::Corrupt)]);
     assert_ruling(&deleted(&corrupt(), LEAST, "etcd-0").await, "deny", "the other member is not healthy");
     assert_ruling(&deleted(&corrupt(), LEAST, "etcd-1").await, "allow", "the cluster has 2 members");
-    let doubted = ill(|s| s.alarms = vec![alarm(0, AlarmKind::Corrupt)]);
+    let doubted = unhealthy(|s| s.alarms = vec![alarm(0, AlarmKind::Corrupt)]);
     assert_ruling(&deleted(&doubted, LEAST, "etcd-1").await, "deny", "CORRUPT alarm without naming a member");
 }
 
