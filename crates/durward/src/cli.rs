@@ -8,8 +8,8 @@ use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use crate::exit::Stop;
 use crate::{
-    annotate, certs, config_command, demo, docs, doctor, guards_command, impact, inject, manifests, review,
-    serve, snapshot, usage, version,
+    annotate, certs, check, config_command, demo, docs, doctor, guards_command, impact, inject, manifests,
+    review, serve, snapshot, usage, version,
 };
 
 /// The whole command line.
@@ -45,6 +45,11 @@ pub(crate) enum Command {
         after_help = "Example:\n  durward serve --config durward.yaml --bind-address 127.0.0.1:8443 --log-format text\n\nSignals: SIGHUP reloads the configuration, SIGTERM drains and stops, a second SIGTERM stops at once.\n\nExit code: 0 stopped by a signal, 1 fault, 2 bad configuration."
     )]
     Serve(serve::Args),
+    /// Show what the API server would say of manifests
+    #[command(
+        after_help = "Examples:\n  durward check manifests/ policies/\n  helm template shop/ | durward check - --with policies/ -n shop\n  durward check manifests/ --with policies/ --old ../main/manifests -o text -o json=report.json\n\nThe command evaluates ValidatingAdmissionPolicies with their bindings as an API server of this version does. It needs no cluster.\n\nExit code: 0 pass, 1 violations, 2 bad input, 3 could not decide."
+    )]
+    Check(check::Args),
     /// Evaluate AdmissionReview files offline
     #[command(
         after_help = "Example:\n  durward review examples/lxcfs/reviews/*.json --config examples/lxcfs/durward.yaml --snapshot examples/lxcfs/healthy -v\n\nExit code: 0 all allowed, 1 denied, 2 bad input."
@@ -119,7 +124,7 @@ pub(crate) enum Command {
 
 /// The commands in the groups of `--help`.
 const GROUPS: [(&str, &[&str]); 4] = [
-    ("Everyday", &["impact", "review", "override", "acknowledge", "inject", "doctor", "snapshot"]),
+    ("Everyday", &["impact", "check", "review", "override", "acknowledge", "inject", "doctor", "snapshot"]),
     ("Setup", &["demo", "config", "certs", "manifests"]),
     ("Server", &["serve"]),
     ("Other", &["guards", "completions", "man", "version"]),

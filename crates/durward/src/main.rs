@@ -61,6 +61,7 @@ fn run(cli: Cli) -> Outcome {
     match cli.command {
         Command::Demo(args) => demo::run(&args),
         Command::Serve(args) => serve::run(&args),
+        Command::Check(args) => check::run(&args),
         Command::Review(args) => review::run(&args),
         Command::Inject(args) => inject::run(&args),
         Command::Impact(args) => impact::run(&args),

@@ -129,6 +129,11 @@ impl Style {
         Self { uses_color: io::stderr().is_terminal() && is_color_wanted() }
     }
 
+    /// Returns no colors, for files.
+    pub(crate) fn plain() -> Self {
+        Self { uses_color: false }
+    }
+
     /// Returns whether colors are used.
     pub(crate) fn uses_color(self) -> bool {
         self.uses_color

@@ -28,7 +28,10 @@ pub(crate) fn stop(error: &Error, command: &str) -> Stop {
 const MEANT: [(&[&str], &str); 6] = [
     (&["delete", "rm", "remove"], "to preview a deletion: durward impact ns/NAME"),
     (&["init"], "to create a configuration file: durward config init --guard NAME"),
-    (&["validate", "lint"], "to validate a configuration file: durward config check FILE"),
+    (
+        &["validate", "lint"],
+        "to check manifests: durward check PATH; a configuration file: durward config check FILE",
+    ),
     (&["test", "evaluate"], "to evaluate an AdmissionReview: durward review FILE"),
     (&["install", "apply"], "to print what to apply: durward manifests --config FILE"),
     (&["run", "start", "server"], "to run the server: durward serve --config FILE"),

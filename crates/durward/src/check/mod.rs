@@ -1,4 +1,177 @@
 //! Command `check`: says what the API server would say of manifests, without a cluster.
-#![allow(dead_code, reason = "the command is not complete yet")]
+//!
+//! A run has four steps: read all files, load policies and facts, judge each object, write the [`report::Report`] in each format.
+//! Problems of files do not stop a run, so that users see all of them at once. If a policy is refused, no object is judged,
+//! because the verdict would be incomplete.
 
+mod args;
+mod expression;
+mod facts;
+mod files;
+mod format;
+mod grants;
+mod judge;
+mod load;
+mod objects;
+mod parallel;
 pub(crate) mod report;
+mod subjects;
+
+pub(crate) use args::Args;
+
+use std::collections::BTreeSet;
+
+use config::Problem;
+
+use crate::exit::{Exit, Outcome, Stop};
+use crate::output;
+use args::{FailOn, OutputTarget};
+use files::Use;
+use grants::Grants;
+use judge::{Context, Worker};
+use load::{Loaded, Options};
+use report::{CheckedDocument, LoadProblem, Report, Totals, Verdict};
+use subjects::Subject;
+
+/// `check`
+pub(crate) fn run(args: &Args) -> Outcome {
+    format::validate(&args.output)?;
+    let report = check(args)?;
+    let default = [OutputTarget::default()];
+    let targets = if args.output.is_empty() { &default[..] } else { &args.output[..] };
+    for target in targets {
+        format::write(&report, target)?;
+    }
+    report.notes.iter().for_each(|note| output::note(format!("note: {note}")));
+    let exit = match report.exit_code {
+        0 => Exit::Done,
+        1 => Exit::No,
+        3 => Exit::Unknown,
+        _ => Exit::Bad,
+    };
+    if report.problems.is_empty() {
+        Ok(exit)
+    } else {
+        Err(Stop { exit, problems: problems(report.problems) })
+    }
+}
+
+/// Reads, loads and judges everything.
+fn check(args: &Args) -> Result<Report, Stop> {
+    let grants = args.grants.as_deref().map(Grants::load).transpose()?;
+    let (files, unread) =
+        files::find(&[(&args.paths, Use::Check), (&args.with, Use::Fact), (&args.old, Use::Old)]);
+    let objects = objects::read(&files);
+    let mut problems: BTreeSet<LoadProblem> = unread.into_iter().map(objects::unplaced).collect();
+    problems.extend(objects.problems);
+    let options = Options {
+        minor: args.kube_version.0,
+        namespace: args.namespace.clone(),
+        unbound: args.unbound,
+        grants,
+    };
+    let loaded = load::load(&objects.all, options);
+    problems.extend(loaded.problems.iter().cloned());
+    let mut unpaired = Vec::new();
+    let subjects =
+        subjects::pair(&objects.all, &loaded.kinds, args.kube_version.0, &args.namespace, &mut unpaired);
+    problems.extend(unpaired);
+    let documents = judge(args, &loaded, &subjects);
+    let mut notes = loaded.notes.clone();
+    notes.extend(remarks(&loaded, &documents));
+    let mut report = Report {
+        kube_version: args.kube_version.to_string(),
+        namespace: args.namespace.clone(),
+        notes,
+        totals: totals(&loaded, &documents, problems.len()),
+        problems: problems.into_iter().collect(),
+        documents,
+        exit_code: 0,
+    };
+    report.exit_code = exit_code(args, &report);
+    Ok(report)
+}
+
+/// Judges all requests.
+fn judge(args: &Args, loaded: &Loaded, subjects: &[Subject<'_>]) -> Vec<CheckedDocument> {
+    let Some(set) = &loaded.set else { return Vec::new() };
+    let context = Context { set, kinds: &loaded.kinds, store: &loaded.store, user: args.user.as_deref() };
+    let judged = parallel::map(subjects, "checking", Worker::default, |worker, subject| {
+        context.judge(worker, subject)
+    });
+    let mut documents: Vec<CheckedDocument> = judged.into_iter().flatten().collect();
+    documents.sort_by(|left, right| left.position.cmp(&right.position));
+    documents
+}
+
+/// Returns the notes about the whole run.
+fn remarks(loaded: &Loaded, documents: &[CheckedDocument]) -> Vec<String> {
+    let mut notes = Vec::new();
+    if documents.iter().any(|document| !document.policies.is_empty()) {
+        notes.push(
+            "fields that the API server sets are absent (uid, creationTimestamp, generation, managedFields)"
+                .to_owned(),
+        );
+    } else if loaded.set.is_some() {
+        let why = if loaded.policies == 0 { "there is no policy" } else { "no policy matches any document" };
+        notes.push(format!("nothing was judged: {why}"));
+    }
+    notes
+}
+
+fn totals(loaded: &Loaded, documents: &[CheckedDocument], problems: usize) -> Totals {
+    let with = |verdicts: &[Verdict]| {
+        let has = |document: &&CheckedDocument| {
+            document.findings.iter().any(|finding| verdicts.contains(&finding.verdict))
+        };
+        documents.iter().filter(has).count()
+    };
+    let findings = |verdict: Verdict| {
+        documents
+            .iter()
+            .flat_map(|document| &document.findings)
+            .filter(|finding| finding.verdict == verdict)
+            .count()
+    };
+    Totals {
+        policies: loaded.policies,
+        bindings: loaded.bindings,
+        documents: documents.len(),
+        matched: documents.iter().filter(|document| is_matched(document)).count(),
+        denied: with(&[Verdict::Deny, Verdict::Error]),
+        unknown: with(&[Verdict::Unknown]),
+        warnings: findings(Verdict::Warn),
+        audits: findings(Verdict::Audit),
+        problems,
+    }
+}
+
+/// Returns whether a policy judged the document, or would with more facts.
+fn is_matched(document: &CheckedDocument) -> bool {
+    !document.policies.is_empty() || !document.findings.is_empty()
+}
+
+/// Returns the exit code: bad input outranks violations, and violations outrank missing facts.
+fn exit_code(args: &Args, report: &Report) -> u8 {
+    let totals = &report.totals;
+    let fails = match args.fail_on {
+        FailOn::Deny => totals.denied > 0,
+        FailOn::Warn => totals.denied + totals.warnings > 0,
+        FailOn::Audit => totals.denied + totals.warnings + totals.audits > 0,
+    };
+    let exit = if totals.problems > 0 || (args.require_match && totals.matched == 0) {
+        Exit::Bad
+    } else if fails {
+        Exit::No
+    } else if totals.unknown > 0 && !args.allow_unknown {
+        Exit::Unknown
+    } else {
+        Exit::Done
+    };
+    exit.code()
+}
+
+/// Returns problems as all commands print them.
+fn problems(problems: Vec<LoadProblem>) -> Vec<Problem> {
+    problems.into_iter().map(LoadProblem::into_problem).collect()
+}

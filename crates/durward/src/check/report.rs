@@ -1,5 +1,6 @@
 //! The result of a run of `check`. Every output format is written from a [`Report`], and its JSON form is the format `json`.
 
+use config::{Place, Problem};
 use serde::Serialize;
 
 /// The result of a run.
@@ -138,6 +139,7 @@ pub(crate) enum Verdict {
 
 impl Verdict {
     /// Returns the word of the formats.
+    #[allow(dead_code, reason = "further formats use it")]
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Deny => "deny",
@@ -210,4 +212,24 @@ pub(crate) struct Totals {
     pub(crate) audits: usize,
     /// Problems of documents that can't be used.
     pub(crate) problems: usize,
+}
+
+impl LoadProblem {
+    /// Returns the problem as all commands print it.
+    pub(crate) fn into_problem(self) -> Problem {
+        let Self { position, kind, name, field, message, next } = self;
+        let object = match (kind.is_empty(), name.is_empty()) {
+            (true, _) => String::new(),
+            (false, true) => format!("{kind}: "),
+            (false, false) => format!("{kind} \"{name}\": "),
+        };
+        let field = if field.is_empty() { String::new() } else { format!("{field}: ") };
+        let place = position.map(|at| Place { file: at.file, line: at.line, column: at.column });
+        Problem {
+            what: format!("{object}{field}{message}"),
+            place,
+            why: None,
+            next: (!next.is_empty()).then_some(next),
+        }
+    }
 }

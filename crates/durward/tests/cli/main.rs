@@ -3,6 +3,8 @@
 
 mod annotate;
 mod certs;
+mod check;
+mod check_bad_input;
 mod commands;
 mod configuration;
 mod etcd;
@@ -15,4 +17,5 @@ mod manifests_workload;
 mod paths;
 mod reload;
 mod review;
+mod schema;
 mod serve;

@@ -1,0 +1,76 @@
+//! The input files of a run: the paths of the command line, and the manifests in directories.
+
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use config::Problem;
+
+/// Names of files that are read in directories.
+const EXTENSIONS: [&str; 3] = ["yaml", "yml", "json"];
+
+/// Directories in directories. A link to a parent directory would otherwise never end.
+const MAX_DEPTH: usize = 64;
+
+/// The use of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Use {
+    /// Its objects are checked, and used as facts.
+    Check,
+    /// Its objects are facts.
+    Fact,
+    /// Its objects are the state before the change.
+    Old,
+}
+
+/// An input file.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct File {
+    pub(crate) path: PathBuf,
+    pub(crate) used: Use,
+}
+
+/// Returns all files of the paths, each once for each use, and the problems of paths that can't be read.
+pub(crate) fn find(paths: &[(&[PathBuf], Use)]) -> (Vec<File>, Vec<Problem>) {
+    let (mut files, mut problems) = (BTreeSet::new(), Vec::new());
+    for (paths, used) in paths {
+        for path in *paths {
+            if path == Path::new("-") || !path.is_dir() {
+                files.insert(File { path: path.clone(), used: *used });
+                continue;
+            }
+            let before = files.len();
+            directory(path, *used, 0, &mut files, &mut problems);
+            if files.len() == before && *used == Use::Check {
+                let what = format!("{} contains no manifests", path.display());
+                problems.push(Problem::new(what).next("manifests end with .yaml, .yml or .json"));
+            }
+        }
+    }
+    (files.into_iter().collect(), problems)
+}
+
+fn directory(path: &Path, used: Use, depth: usize, files: &mut BTreeSet<File>, problems: &mut Vec<Problem>) {
+    let entries = match fs::read_dir(path) {
+        Ok(entries) => entries,
+        Err(error) => {
+            let what = format!("{} cannot be read", path.display());
+            return problems.push(Problem::new(what).why(error.to_string()));
+        }
+    };
+    for entry in entries.filter_map(Result::ok) {
+        let path = entry.path();
+        // `.git` and editor files.
+        if path.file_name().and_then(OsStr::to_str).is_none_or(|name| name.starts_with('.')) {
+            continue;
+        }
+        if path.is_dir() {
+            if depth < MAX_DEPTH {
+                directory(&path, used, depth + 1, files, problems);
+            }
+        } else if path.extension().and_then(OsStr::to_str).is_some_and(|end| EXTENSIONS.contains(&end)) {
+            files.insert(File { path, used });
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! The format `text`: a line for each finding, and a summary.
+
+use super::super::report::{CheckedDocument, Finding, Operation, Report, Verdict};
+use crate::output::{self, Style};
+
+/// Formats a report.
+pub(super) fn text(report: &Report, style: Style) -> String {
+    let mut lines = Vec::new();
+    for document in &report.documents {
+        for finding in &document.findings {
+            lines.push(line(document, finding, style));
+            if !finding.next.is_empty() {
+                lines.push(format!("  Next: {}", finding.next));
+            }
+        }
+    }
+    lines.push(summary(report, style));
+    output::lines(lines)
+}
+
+/// Formats a finding.
+fn line(document: &CheckedDocument, finding: &Finding, style: Style) -> String {
+    let at = &finding.position;
+    let place = style.bold(&format!("{}:{}:{}", at.file, at.line, at.column));
+    let operation = match document.operation {
+        Operation::Create => "",
+        Operation::Update => " (update)",
+        Operation::Delete => " (delete)",
+    };
+    let verdict = match finding.verdict {
+        Verdict::Deny => style.red("denied"),
+        Verdict::Error if finding.policy.is_empty() => style.red("denied"),
+        Verdict::Error => style.red("denied, since the evaluation failed,"),
+        Verdict::Unknown => style.yellow("could not decide"),
+        Verdict::Warn => style.yellow("warning"),
+        Verdict::Audit => style.cyan("audit"),
+    };
+    let message = finding.message.replace('\n', "\n    ");
+    format!(
+        "{place}: {} {}{operation}: {verdict} {}: {message}",
+        document.kind,
+        document.full_name(),
+        source(finding)
+    )
+}
+
+/// Formats the source of a finding: a policy, or the API server itself.
+fn source(finding: &Finding) -> String {
+    if finding.policy.is_empty() {
+        return "by the API server, which can't decode it".to_owned();
+    }
+    let by = if matches!(finding.verdict, Verdict::Unknown) { "" } else { "by " };
+    match finding.binding.as_str() {
+        "" => format!("{by}policy \"{}\"", finding.policy),
+        binding => format!("{by}policy \"{}\", binding \"{binding}\"", finding.policy),
+    }
+}
+
+fn summary(report: &Report, style: Style) -> String {
+    let totals = &report.totals;
+    let count =
+        |number: usize, one: &str, many: &str| format!("{number} {}", if number == 1 { one } else { many });
+    let mut verdicts = Vec::new();
+    if totals.denied > 0 {
+        verdicts.push(style.red(&format!("{} denied", totals.denied)));
+    }
+    if totals.unknown > 0 {
+        verdicts.push(style.yellow(&format!("{} not decided", totals.unknown)));
+    }
+    if totals.warnings > 0 {
+        verdicts.push(style.yellow(&count(totals.warnings, "warning", "warnings")));
+    }
+    if totals.audits > 0 {
+        verdicts.push(style.cyan(&count(totals.audits, "audit entry", "audit entries")));
+    }
+    if totals.problems > 0 {
+        verdicts.push(style.red(&count(totals.problems, "problem", "problems")));
+    }
+    if verdicts.is_empty() {
+        verdicts.push(style.green("no violations"));
+    }
+    format!(
+        "{} checked by {} for Kubernetes {}, namespace {}: {}",
+        count(totals.documents, "document", "documents"),
+        count(totals.policies, "policy", "policies"),
+        report.kube_version,
+        report.namespace,
+        verdicts.join(", ")
+    )
+}

@@ -1,0 +1,141 @@
+//! What users and service accounts can do, for policies that ask `authorizer`. The file is complete: a check that it does not
+//! grant is not allowed.
+
+use std::path::Path;
+
+use config::{Problem, Section};
+use policy::Decision;
+use policy::expression::{Check, Target};
+
+use crate::input;
+
+const API_VERSION: &str = "durward.dev/v1alpha1";
+const KIND: &str = "Grants";
+
+/// Permissions in the form of RBAC rules.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Grants {
+    grants: Vec<Grant>,
+}
+
+/// Permissions of one account.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Grant {
+    /// Namespace and name of a service account; the user of the request if absent.
+    pub(crate) service_account: Option<(String, String)>,
+    /// Verbs, or `*`.
+    pub(crate) verbs: Vec<String>,
+    /// API groups, or `*`.
+    pub(crate) api_groups: Vec<String>,
+    /// Resources, `resource/subresource`, `*` or `*/subresource`.
+    pub(crate) resources: Vec<String>,
+    /// Names of objects; all if there are none.
+    pub(crate) resource_names: Vec<String>,
+    /// Namespaces; all, and cluster-scoped access, if there are none.
+    pub(crate) namespaces: Vec<String>,
+    /// URL paths, which can end with `*`.
+    pub(crate) urls: Vec<String>,
+}
+
+impl Grants {
+    /// Creates grants.
+    pub(crate) fn new(grants: Vec<Grant>) -> Self {
+        Self { grants }
+    }
+
+    /// Reads a file.
+    pub(crate) fn load(path: &Path) -> Result<Self, Vec<Problem>> {
+        let text = input::text(path, input::SMALL).map_err(|problem| vec![problem])?;
+        let file = path.display().to_string();
+        let root = config::parse(&file, &text)?;
+        let (grants, _, mut problems) = config::read(&file, root.as_ref(), |section| {
+            section.choice("apiVersion", "The version of this format.", &[(API_VERSION, ())], ());
+            section.choice("kind", "The kind of this file.", &[(KIND, ())], ());
+            section.sections("grants", "Permissions.", grant)
+        });
+        if problems.is_empty() && grants.is_empty() {
+            let next = format!("write: {{apiVersion: {API_VERSION}, kind: {KIND}, grants: […]}}");
+            problems.push(Problem::new(format!("{file} has no grants")).next(next));
+        }
+        if problems.is_empty() { Ok(Self::new(grants)) } else { Err(problems) }
+    }
+
+    /// Answers an authorization check.
+    pub(crate) fn decide(&self, check: &Check) -> Decision {
+        let allowed = self.grants.iter().any(|grant| grant.allows(check));
+        let reason = if allowed { "granted by --grants" } else { "" };
+        Decision { allowed, reason: reason.to_owned(), error: None }
+    }
+}
+
+/// Reads one grant.
+pub(crate) fn grant(section: &mut Section<'_>) -> Grant {
+    let account: Option<Account> = section.parsed(
+        "serviceAccount",
+        "NAMESPACE/NAME",
+        "The service account; the user of the request if absent.",
+        None,
+    );
+    let words = "text";
+    let mut texts = |key, doc| section.texts(key, words, doc, &[]);
+    Grant {
+        verbs: texts("verbs", "Verbs such as get, or \"*\"."),
+        api_groups: texts("apiGroups", "API groups; \"\" is the core group."),
+        resources: texts("resources", "Resources such as pods or pods/exec, or \"*\"."),
+        resource_names: texts("resourceNames", "Names of objects; all if empty."),
+        namespaces: texts("namespaces", "Namespaces; all, and cluster-scoped access, if empty."),
+        urls: texts("nonResourceURLs", "URL paths such as /healthz or /logs/*."),
+        service_account: account.map(|account| account.0),
+    }
+}
+
+struct Account((String, String));
+
+impl std::str::FromStr for Account {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text.split_once('/') {
+            Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() => {
+                Ok(Self((namespace.to_owned(), name.to_owned())))
+            }
+            _ => Err("must be NAMESPACE/NAME"),
+        }
+    }
+}
+
+impl Grant {
+    fn allows(&self, check: &Check) -> bool {
+        if self.service_account != check.service_account || !lists(&self.verbs, &check.verb) {
+            return false;
+        }
+        match &check.target {
+            Target::Path(path) => self.urls.iter().any(|url| match url.strip_suffix('*') {
+                Some(start) => path.starts_with(start),
+                None => path == url,
+            }),
+            Target::Resource { group, resource, subresource, namespace, name, .. } => {
+                lists(&self.api_groups, group)
+                    && self.resources.iter().any(|entry| names(entry, resource, subresource))
+                    && (self.resource_names.is_empty() || self.resource_names.contains(name))
+                    && (self.namespaces.is_empty() || self.namespaces.contains(namespace))
+            }
+        }
+    }
+}
+
+fn lists(entries: &[String], wanted: &str) -> bool {
+    entries.iter().any(|entry| entry == "*" || entry == wanted)
+}
+
+/// Whether an entry of a rule names a resource, as RBAC reads it: `*` includes subresources.
+fn names(entry: &str, resource: &str, subresource: &str) -> bool {
+    if entry == "*" {
+        return true;
+    }
+    match entry.split_once('/') {
+        None => entry == resource && subresource.is_empty(),
+        Some(("*", wanted)) => wanted == subresource,
+        Some((known, wanted)) => known == resource && wanted == subresource,
+    }
+}

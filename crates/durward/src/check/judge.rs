@@ -1,0 +1,280 @@
+//! The verdict on one request.
+
+use policy::facts::{Facts, Lookup};
+use policy::field::FieldError;
+use policy::kinds::Kinds;
+use policy::normalize::normalize;
+use policy::request::{GroupVersion, Request, User};
+use policy::set::{Evaluation, Missing, PolicySet};
+use policy::value::{Arena, Value, read_json};
+use policy::vap::decision::{Denial, Failure, Warning};
+
+use super::facts::{Store, with_field, with_name_label};
+use super::objects::Object;
+use super::report::{CheckedDocument, Finding, Judge, Rule, Verdict};
+use super::subjects::Subject;
+
+/// Rounds of lookups. An answer can lead to another lookup: the kind of parameters, then the parameters.
+const MAX_ROUNDS: usize = 8;
+
+/// Everything that verdicts depend on besides the object.
+pub(crate) struct Context<'c> {
+    pub(crate) set: &'c PolicySet,
+    pub(crate) kinds: &'c Kinds,
+    pub(crate) store: &'c Store,
+    pub(crate) user: Option<&'c str>,
+}
+
+/// State of one thread.
+#[derive(Default)]
+pub(crate) struct Worker {
+    arena: Arena,
+    /// Answers so far. They are the same for all requests.
+    facts: Facts,
+}
+
+impl Context<'_> {
+    /// Judges a request.
+    pub(crate) fn judge(&self, worker: &mut Worker, subject: &Subject<'_>) -> Option<CheckedDocument> {
+        let document = self.document(worker, subject);
+        worker.arena.reset();
+        document
+    }
+
+    fn document(&self, worker: &mut Worker, subject: &Subject<'_>) -> Option<CheckedDocument> {
+        let object = subject.object()?;
+        let Worker { arena, facts } = worker;
+        let arena = &*arena;
+        let mut refused = Vec::new();
+        let mut value =
+            |object: Option<&Object>| match object.map(|object| (object, as_decoded(object, arena))) {
+                None => Value::Null,
+                Some((object, Ok(value))) => with_request_fields(value, object, subject, arena),
+                Some((object, Err(errors))) => {
+                    refused.extend(errors.into_iter().map(|error| refusal(object, &error)));
+                    Value::Null
+                }
+            };
+        let (new, old) = (value(subject.new), value(subject.old));
+        let kind = GroupVersion { group: object.group(), version: object.version(), name: &object.kind };
+        let groups = groups(self.user.unwrap_or_default());
+        let groups: Vec<&str> = groups.iter().map(String::as_str).collect();
+        let is_namespace = object.is("", "Namespace");
+        let request = Request {
+            operation: subject.operation().name(),
+            kind,
+            resource: GroupVersion { name: &subject.resource, ..kind },
+            // The API server generates a name after admission.
+            name: if object.is_generated { "" } else { &object.name },
+            namespace: if is_namespace { &object.name } else { &subject.namespace },
+            user: User { name: self.user.unwrap_or_default(), groups: &groups, ..User::default() },
+            user_is_unknown: self.user.is_none(),
+            object: new,
+            old_object: old,
+            ..Request::default()
+        };
+        let evaluation =
+            if refused.is_empty() { self.evaluate(&request, facts, arena) } else { Evaluation::default() };
+        refused.extend(self.findings(object, &evaluation));
+        let mut policies: Vec<Judge> = evaluation
+            .decisions
+            .evaluated
+            .iter()
+            .filter(|evaluated| !evaluated.skipped)
+            .map(|evaluated| Judge { policy: evaluated.policy.clone(), binding: evaluated.binding.clone() })
+            .collect();
+        policies.dedup();
+        Some(CheckedDocument {
+            position: object.position(),
+            api_version: object.api_version.clone(),
+            kind: object.kind.clone(),
+            namespace: subject.namespace.clone(),
+            name: object.name.clone(),
+            operation: subject.operation(),
+            policies,
+            findings: refused,
+        })
+    }
+
+    /// Evaluates the policies, and again as long as facts answer a lookup.
+    fn evaluate(&self, request: &Request<'_>, facts: &mut Facts, arena: &Arena) -> Evaluation {
+        let mut evaluation = Evaluation::default();
+        for _ in 0..MAX_ROUNDS {
+            evaluation = self.set.evaluate_partly(request, facts, arena, &|| true);
+            let mut answered = false;
+            for missing in &evaluation.missing {
+                answered |= self.store.answer(&missing.lookup, self.kinds, facts);
+            }
+            if !answered {
+                break;
+            }
+        }
+        evaluation
+    }
+
+    fn findings(&self, object: &Object, evaluation: &Evaluation) -> Vec<Finding> {
+        let decisions = &evaluation.decisions;
+        let mut findings = Vec::new();
+        for (order, denial) in decisions.denials.iter().enumerate() {
+            findings.push(self.denial(object, denial, order));
+        }
+        for missing in &evaluation.missing {
+            let finding = self.unknown(object, missing);
+            if !findings.contains(&finding) {
+                findings.push(finding);
+            }
+        }
+        for Warning { policy, binding, validation, message } in &decisions.warnings {
+            findings.push(self.finding(object, Verdict::Warn, (policy, binding), *validation, message));
+        }
+        for Failure { policy, binding, validation, message, .. } in &decisions.failures {
+            findings.push(self.finding(object, Verdict::Audit, (policy, binding), *validation, message));
+        }
+        findings
+    }
+
+    fn denial(&self, object: &Object, denial: &Denial, order: usize) -> Finding {
+        let verdict = if denial.error { Verdict::Error } else { Verdict::Deny };
+        let names = (denial.policy.as_str(), denial.binding.as_deref().unwrap_or_default());
+        Finding {
+            reason: denial.reason.clone(),
+            code: Some(denial.code()),
+            server_order: Some(order),
+            ..self.finding(object, verdict, names, denial.validation, &denial.message)
+        }
+    }
+
+    fn unknown(&self, object: &Object, missing: &Missing) -> Finding {
+        let (message, next) = describe(&missing.lookup);
+        let names = (missing.policy.as_str(), missing.binding.as_deref().unwrap_or_default());
+        Finding { next, ..self.finding(object, Verdict::Unknown, names, None, &message) }
+    }
+
+    fn finding(
+        &self,
+        object: &Object,
+        verdict: Verdict,
+        (policy, binding): (&str, &str),
+        validation: Option<usize>,
+        message: &str,
+    ) -> Finding {
+        let found = validation.and_then(|index| Some((index, self.set.validation(policy, index)?)));
+        let field = found.and_then(|(_, (_, subject))| subject.cloned()).unwrap_or_default();
+        Finding {
+            verdict,
+            policy: policy.to_owned(),
+            binding: binding.to_owned(),
+            rule: found.map(|(index, (validation, _))| Rule {
+                index,
+                expression: validation.expression.trim().to_owned(),
+            }),
+            message: message.to_owned(),
+            reason: String::new(),
+            code: None,
+            position: object.place_of(&field),
+            field: field.to_string(),
+            server_order: None,
+            next: String::new(),
+        }
+    }
+}
+
+/// Returns an object in the form that policies see. An error denies the request before any policy is evaluated.
+pub(crate) fn as_decoded<'a>(object: &Object, arena: &'a Arena) -> Result<Value<'a>, Vec<FieldError>> {
+    let value = read_json(arena.text(&object.json), arena).unwrap_or_default();
+    match normalize((object.group(), object.version(), &object.kind), value, arena) {
+        None => Ok(value),
+        Some(Ok(normalized)) => Ok(normalized.object),
+        Some(Err(errors)) => Err(errors),
+    }
+}
+
+/// Returns an object with the fields that the API server sets from the request.
+fn with_request_fields<'a>(
+    value: Value<'a>,
+    object: &Object,
+    subject: &Subject<'_>,
+    arena: &'a Arena,
+) -> Value<'a> {
+    if object.is("", "Namespace") {
+        return with_name_label(value, &object.name, arena);
+    }
+    if subject.namespace.is_empty() || !object.namespace.is_empty() {
+        return value;
+    }
+    let metadata = value.field("metadata").unwrap_or_default();
+    let namespace = Value::String(arena.text(&subject.namespace));
+    with_field(value, "metadata", with_field(metadata, "namespace", namespace, arena), arena)
+}
+
+/// Returns the finding for an object that the API server can't decode.
+fn refusal(object: &Object, error: &FieldError) -> Finding {
+    Finding {
+        verdict: Verdict::Error,
+        policy: String::new(),
+        binding: String::new(),
+        rule: None,
+        message: format!("{}: {}", error.path, error.body),
+        reason: "BadRequest".to_owned(),
+        code: Some(400),
+        field: error.path.to_string(),
+        position: object.place_of(&error.path),
+        server_order: None,
+        next: String::new(),
+    }
+}
+
+/// Returns the groups that the API server gives a user.
+fn groups(user: &str) -> Vec<String> {
+    let mut groups = Vec::new();
+    if let Some((namespace, _)) =
+        user.strip_prefix("system:serviceaccount:").and_then(|account| account.split_once(':'))
+    {
+        groups.push("system:serviceaccounts".to_owned());
+        groups.push(format!("system:serviceaccounts:{namespace}"));
+    }
+    let everyone = if user == "system:anonymous" { "system:unauthenticated" } else { "system:authenticated" };
+    groups.push(everyone.to_owned());
+    groups
+}
+
+/// Returns why a missing fact leaves the verdict open, and the next step.
+fn describe(lookup: &Lookup) -> (String, String) {
+    match lookup {
+        Lookup::Namespace(name) => (
+            format!("needs the Namespace object \"{name}\""),
+            "add the Namespace to PATH or --with".to_owned(),
+        ),
+        Lookup::ParamKind(kind) => (
+            format!("needs to know the kind {} in {}", kind.kind, kind.api_version),
+            "add its CRD with --with".to_owned(),
+        ),
+        Lookup::Params(query) => {
+            let place = if query.namespace.is_empty() {
+                String::new()
+            } else {
+                format!(" in namespace \"{}\"", query.namespace)
+            };
+            let which = match &query.name {
+                Some(name) => format!("the params {} \"{name}\"{place}", query.kind.kind),
+                None => format!("the params of kind {}{place}", query.kind.kind),
+            };
+            (format!("needs {which}"), "add the object to PATH or --with".to_owned())
+        }
+        Lookup::Check(check) => {
+            let account = match &check.service_account {
+                Some((namespace, name)) => format!("service account {namespace}/{name}"),
+                None => "the user".to_owned(),
+            };
+            (
+                format!("needs the permissions of {account}: verb {}", check.verb),
+                "write the permissions to a file: --grants FILE".to_owned(),
+            )
+        }
+        Lookup::User => ("needs the user of the request".to_owned(), "name the user: --as USER".to_owned()),
+        Lookup::Conversion { rule, .. } => (
+            format!("needs the object in another version: the policy matches {rule}"),
+            "write the manifest in that version, or add its version to the policy".to_owned(),
+        ),
+    }
+}

@@ -1,0 +1,236 @@
+//! From objects to policies, kinds and facts, with all problems of all files.
+
+use std::collections::{BTreeSet, HashMap};
+
+use policy::kinds::Kinds;
+use policy::release::{NEWEST, Release};
+use policy::set::{Builder, LoadError, PolicySet, Recognized};
+use policy::value::{Arena, read_json};
+use policy::vap::model::ParamKind;
+
+use super::args::Unbound;
+use super::expression;
+use super::facts::{Store, is_namespaced};
+use super::files::Use;
+use super::grants::Grants;
+use super::objects::Object;
+use super::report::LoadProblem;
+use policy::field::Path;
+
+const ADMISSION: &str = "admissionregistration.k8s.io";
+
+/// Policies and facts of a run.
+pub(crate) struct Loaded {
+    /// The policies, unless one of them is refused.
+    pub(crate) set: Option<PolicySet>,
+    pub(crate) kinds: Kinds,
+    pub(crate) store: Store,
+    pub(crate) policies: usize,
+    pub(crate) bindings: usize,
+    pub(crate) problems: Vec<LoadProblem>,
+    pub(crate) notes: Vec<String>,
+}
+
+/// Choices of the command line.
+pub(crate) struct Options {
+    pub(crate) minor: u8,
+    pub(crate) namespace: String,
+    pub(crate) unbound: Unbound,
+    pub(crate) grants: Option<Grants>,
+}
+
+/// Whether an object is a policy, a webhook configuration or a CRD, and not (only) a manifest to judge.
+pub(crate) fn is_judged(object: &Object) -> bool {
+    object.group() != ADMISSION
+}
+
+/// Loads policies and facts.
+pub(crate) fn load(objects: &[Object], options: Options) -> Loaded {
+    let mut problems = Vec::new();
+    let mut notes = BTreeSet::new();
+    let kinds = kinds(objects, &mut problems, &mut notes);
+    let policies: Vec<&Object> =
+        objects.iter().filter(|object| object.group() == ADMISSION && object.used != Use::Old).collect();
+    let mut found = Found::default();
+    let builder = found.read(&policies, &options, &kinds, &mut problems, &mut notes);
+    let set = match builder.finish() {
+        Ok(set) => Some(set),
+        Err(errors) => {
+            for error in errors {
+                found.refuse(&policies, &error, options.minor, &mut problems);
+            }
+            None
+        }
+    };
+    let facts = objects.iter().filter(|object| object.used != Use::Old);
+    let store = Store::new(facts, &kinds, &found.param_kinds, &options.namespace, options.grants);
+    let set = set.filter(|_| problems.is_empty());
+    let (policies, bindings) = (found.policies.len(), found.bindings);
+    Loaded { set, kinds, store, policies, bindings, problems, notes: notes.into_iter().collect() }
+}
+
+/// Collects the kinds of all CRDs.
+fn kinds(objects: &[Object], problems: &mut Vec<LoadProblem>, notes: &mut BTreeSet<String>) -> Kinds {
+    let mut kinds = Kinds::new();
+    let mut arena = Arena::new();
+    for crd in objects.iter().filter(|object| object.is("apiextensions.k8s.io", "CustomResourceDefinition")) {
+        if let Ok(value) = read_json(&crd.json, &arena)
+            && let Err(errors) = kinds.with_crd(value)
+        {
+            problems.extend(errors.iter().map(|error| crd.problem(&error.path, error.body.clone())));
+        }
+        notes.insert("custom resources are not compared with the schema of their CRD".to_owned());
+        arena.reset();
+    }
+    kinds
+}
+
+/// The policies and bindings of a run.
+#[derive(Default)]
+struct Found {
+    /// Names of policies.
+    policies: HashMap<String, usize>,
+    bindings: usize,
+    param_kinds: Vec<ParamKind>,
+}
+
+impl Found {
+    /// Adds all policies and bindings to a builder. The name of a source is the index of its object.
+    fn read(
+        &mut self,
+        objects: &[&Object],
+        options: &Options,
+        kinds: &Kinds,
+        problems: &mut Vec<LoadProblem>,
+        notes: &mut BTreeSet<String>,
+    ) -> Builder {
+        let mut builder = Builder::new(Release::for_new(options.minor));
+        let mut bound = BTreeSet::new();
+        let mut arena = Arena::new();
+        for (index, object) in objects.iter().enumerate() {
+            let Ok(value) = read_json(&object.json, &arena) else { continue };
+            let spec = value.field("spec").unwrap_or_default();
+            let text = |field: &str| spec.field(field).and_then(|value| value.as_str()).unwrap_or_default();
+            match builder.add(&index.to_string(), value) {
+                Recognized::Policy => {
+                    self.policies.entry(object.name.clone()).or_insert(index);
+                    let kind = spec.field("paramKind").unwrap_or_default();
+                    let part = |field: &str| kind.field(field).and_then(|value| value.as_str());
+                    if let (Some(api_version), Some(kind)) = (part("apiVersion"), part("kind")) {
+                        let kind = ParamKind { api_version: api_version.to_owned(), kind: kind.to_owned() };
+                        if is_namespaced(kinds, &kind).is_none() {
+                            problems.push(unknown_param_kind(object, &kind));
+                        }
+                        self.param_kinds.push(kind);
+                    }
+                }
+                Recognized::Binding => {
+                    self.bindings += 1;
+                    bound.insert(text("policyName").to_owned());
+                }
+                Recognized::Mutating => {
+                    let place = object.position();
+                    notes.insert(format!(
+                        "{}:{}: {} \"{}\" is not evaluated: the verdict is before mutation",
+                        place.file, place.line, object.kind, object.name
+                    ));
+                }
+                Recognized::Other if object.kind == "ValidatingWebhookConfiguration" => {
+                    let place = object.position();
+                    notes.insert(format!(
+                        "{}:{}: {} \"{}\" is not evaluated: no webhook is called",
+                        place.file, place.line, object.kind, object.name
+                    ));
+                }
+                Recognized::Other => {
+                    let message = format!("unknown kind {} in {}", object.kind, object.api_version);
+                    problems.push(object.problem(&Path::new("kind"), message));
+                }
+            }
+            arena.reset();
+        }
+        let unbound: Vec<(&String, &usize)> =
+            self.policies.iter().filter(|(name, _)| !bound.contains(*name)).collect();
+        for (name, index) in unbound {
+            match options.unbound {
+                Unbound::Skip => {}
+                Unbound::Deny => add_binding(&mut builder, name, &arena),
+                Unbound::Error => {
+                    if let Some(object) = objects.get(*index) {
+                        problems.push(LoadProblem {
+                            next: "add a ValidatingAdmissionPolicyBinding, or use --unbound deny or --unbound skip".to_owned(),
+                            ..object.problem(
+                                &Path::new("metadata").child("name"),
+                                "no binding names this policy, so the API server never evaluates it",
+                            )
+                        });
+                    }
+                }
+            }
+        }
+        builder
+    }
+
+    /// Adds the problems of a refused policy or binding.
+    fn refuse(&self, objects: &[&Object], error: &LoadError, minor: u8, problems: &mut Vec<LoadProblem>) {
+        let Some(object) = error.source_name.parse().ok().and_then(|index: usize| objects.get(index)) else {
+            return;
+        };
+        let field = &error.error;
+        let next = if field.places.is_empty() { None } else { accepted_from(object, error, minor) };
+        let next =
+            next.map(|minor| format!("accepted from Kubernetes 1.{minor} on: --kube-version 1.{minor}"));
+        let next = next.unwrap_or_default();
+        if field.places.is_empty() {
+            problems
+                .push(LoadProblem { next: next.clone(), ..object.problem(&field.path, field.body.clone()) });
+        }
+        for (line, column, text) in &field.places {
+            problems.push(LoadProblem {
+                position: Some(expression::position(object, &field.path, (*line, *column))),
+                next: next.clone(),
+                ..object.problem(&field.path, text.clone())
+            });
+        }
+    }
+}
+
+/// Returns the first newer API server that accepts an expression.
+fn accepted_from(object: &Object, error: &LoadError, minor: u8) -> Option<u8> {
+    let mut arena = Arena::new();
+    for newer in minor.saturating_add(1)..=NEWEST {
+        let mut builder = Builder::new(Release::for_new(newer));
+        let value = read_json(&object.json, &arena).ok()?;
+        builder.add("", value);
+        let refused = match builder.finish() {
+            Ok(_) => false,
+            Err(errors) => errors.iter().any(|other| other.error.path == error.error.path),
+        };
+        if !refused {
+            return Some(newer);
+        }
+        arena.reset();
+    }
+    None
+}
+
+fn unknown_param_kind(object: &Object, kind: &ParamKind) -> LoadProblem {
+    let message = format!("unknown kind {} in {}", kind.kind, kind.api_version);
+    LoadProblem {
+        next: "add its CRD with --with".to_owned(),
+        ..object.problem(&Path::new("spec").child("paramKind"), message)
+    }
+}
+
+/// Binds a policy to everything.
+fn add_binding(builder: &mut Builder, policy: &str, arena: &Arena) {
+    let binding = serde_json::json!({
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": {"name": policy},
+        "spec": {"policyName": policy, "validationActions": ["Deny"]},
+    });
+    if let Ok(value) = read_json(arena.text(&binding.to_string()), arena) {
+        builder.add("", value);
+    }
+}

@@ -1,0 +1,203 @@
+//! The objects of all files: read once, in parallel, and kept as JSON. Values are built again when an object is judged, which
+//! costs less than the memory of all values.
+
+use std::sync::Arc;
+
+use config::Problem;
+use policy::document::{self, Origin, Place};
+use policy::field::Path;
+use policy::value::{Arena, Value, write_json};
+
+use super::files::{File, Use};
+use super::parallel;
+use super::report::{LoadProblem, Position};
+use crate::input::{self, shown};
+
+/// A text and its name.
+#[derive(Debug)]
+pub(crate) struct Source {
+    /// The file as the user named it.
+    pub(crate) name: String,
+    /// Its text.
+    pub(crate) text: String,
+}
+
+/// An object of a file.
+#[derive(Debug, Clone)]
+pub(crate) struct Object {
+    pub(crate) source: Arc<Source>,
+    pub(crate) origin: Origin,
+    pub(crate) used: Use,
+    pub(crate) api_version: String,
+    pub(crate) kind: String,
+    /// Name, or the start of the name that the API server generates.
+    pub(crate) name: String,
+    pub(crate) is_generated: bool,
+    /// `metadata.namespace`, which can be empty for namespaced objects.
+    pub(crate) namespace: String,
+    /// The whole object.
+    pub(crate) json: String,
+}
+
+impl Object {
+    /// Returns the API group, which is empty for the core group.
+    pub(crate) fn group(&self) -> &str {
+        self.api_version.split_once('/').map_or("", |(group, _)| group)
+    }
+
+    /// Returns the version of the API group.
+    pub(crate) fn version(&self) -> &str {
+        self.api_version.split_once('/').map_or(self.api_version.as_str(), |(_, version)| version)
+    }
+
+    /// Returns whether the object is of a kind in any version.
+    pub(crate) fn is(&self, group: &str, kind: &str) -> bool {
+        self.kind == kind && self.group() == group
+    }
+
+    /// Returns the place of the object.
+    pub(crate) fn position(&self) -> Position {
+        self.place_of(&Path::default())
+    }
+
+    /// Returns the place of a field, or of the nearest parent that exists.
+    pub(crate) fn place_of(&self, path: &Path) -> Position {
+        position(&self.source, self.origin.place(&self.source.text, path))
+    }
+
+    /// Creates a problem with a field.
+    pub(crate) fn problem(&self, path: &Path, message: impl Into<String>) -> LoadProblem {
+        LoadProblem {
+            position: Some(self.place_of(path)),
+            kind: self.kind.clone(),
+            name: self.name.clone(),
+            field: path.to_string(),
+            message: message.into(),
+            next: String::new(),
+        }
+    }
+}
+
+/// Returns the position of a place in a source.
+pub(crate) fn position(source: &Source, place: Place) -> Position {
+    Position { file: source.name.clone(), line: place.line, column: place.column }
+}
+
+/// All objects in the order of files and lines, and the problems of texts that can't be read.
+#[derive(Debug, Default)]
+pub(crate) struct Objects {
+    pub(crate) all: Vec<Object>,
+    pub(crate) problems: Vec<LoadProblem>,
+}
+
+/// Reads all files.
+pub(crate) fn read(files: &[File]) -> Objects {
+    let mut objects = Objects::default();
+    let read = parallel::map(files, "reading", Arena::new, |arena, file| {
+        let read = read_file(file, arena);
+        arena.reset();
+        read
+    });
+    for file in read {
+        match file {
+            Ok((found, problems)) => {
+                objects.all.extend(found);
+                objects.problems.extend(problems);
+            }
+            Err(problem) => objects.problems.push(problem),
+        }
+    }
+    objects
+}
+
+type Read = (Vec<Object>, Vec<LoadProblem>);
+
+fn read_file(file: &File, arena: &Arena) -> Result<Read, LoadProblem> {
+    let text = input::text_or_stdin(&file.path, input::LARGE).map_err(unplaced)?;
+    let source = Arc::new(Source { name: shown(&file.path), text });
+    let documents = document::read(&source.text, arena).map_err(|error| LoadProblem {
+        position: Some(position(&source, error.place)),
+        kind: String::new(),
+        name: String::new(),
+        field: String::new(),
+        message: error.message,
+        next: error.next,
+    })?;
+    let (mut objects, mut problems) = (Vec::with_capacity(documents.len()), Vec::new());
+    for document in documents {
+        let object = object(&source, document.origin(), document.value(), file.used);
+        match not_an_object(document.value()) {
+            None => objects.push(object),
+            Some((path, message)) => problems.push(LoadProblem {
+                next: "remove it, or exclude the file: check FILE… instead of the directory".to_owned(),
+                ..object.problem(&path, message)
+            }),
+        }
+    }
+    Ok((objects, problems))
+}
+
+/// Returns a problem of a file that has no position.
+pub(crate) fn unplaced(problem: Problem) -> LoadProblem {
+    let place =
+        problem.place.map(|place| Position { file: place.file, line: place.line, column: place.column });
+    LoadProblem {
+        position: place,
+        kind: String::new(),
+        name: String::new(),
+        field: String::new(),
+        message: match problem.why {
+            Some(why) => format!("{}: {why}", problem.what),
+            None => problem.what,
+        },
+        next: problem.next.unwrap_or_default(),
+    }
+}
+
+fn object(source: &Arc<Source>, origin: Origin, value: Value<'_>, used: Use) -> Object {
+    let metadata = value.field("metadata").unwrap_or_default();
+    let text = |value: Value<'_>, field: &str| {
+        value.field(field).and_then(|value| value.as_str()).unwrap_or_default().to_owned()
+    };
+    let mut name = text(metadata, "name");
+    let is_generated = name.is_empty();
+    if is_generated {
+        name = text(metadata, "generateName");
+    }
+    Object {
+        source: Arc::clone(source),
+        origin,
+        used,
+        api_version: text(value, "apiVersion"),
+        kind: text(value, "kind"),
+        name,
+        is_generated,
+        namespace: text(metadata, "namespace"),
+        json: write_json(value),
+    }
+}
+
+/// Returns why a document is not a Kubernetes object.
+fn not_an_object(value: Value<'_>) -> Option<(Path, String)> {
+    let Value::Object(_) = value else {
+        return Some((Path::default(), "a Kubernetes object is a map".to_owned()));
+    };
+    for field in ["apiVersion", "kind"] {
+        match value.field(field) {
+            Some(Value::String(text)) if !text.is_empty() => {}
+            Some(Value::String(_)) | None => {
+                return Some((
+                    Path::default(),
+                    format!("this is not a Kubernetes object: {field} is missing"),
+                ));
+            }
+            Some(_) => return Some((Path::new(field), format!("{field} must be a text"))),
+        }
+    }
+    let metadata = value.field("metadata");
+    if !matches!(metadata, Some(Value::Object(_))) {
+        let path = if metadata.is_some() { Path::new("metadata") } else { Path::default() };
+        return Some((path, "metadata must be a map with a name".to_owned()));
+    }
+    None
+}

@@ -1,0 +1,127 @@
+//! The requests that a run stands for: objects before and after the change, paired by group, kind, namespace and name.
+
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+
+use policy::field::Path;
+use policy::kinds::Kinds;
+
+use super::files::Use;
+use super::load::is_judged;
+use super::objects::Object;
+use super::report::{LoadProblem, Operation};
+
+/// A request.
+#[derive(Debug, Clone)]
+pub(crate) struct Subject<'o> {
+    /// The object, unless it is deleted.
+    pub(crate) new: Option<&'o Object>,
+    /// The object before the change, unless it is created.
+    pub(crate) old: Option<&'o Object>,
+    /// The resource, such as `deployments`.
+    pub(crate) resource: String,
+    /// The namespace, or empty for cluster-scoped objects.
+    pub(crate) namespace: String,
+}
+
+impl<'o> Subject<'o> {
+    /// Returns the object that the request is about.
+    pub(crate) fn object(&self) -> Option<&'o Object> {
+        self.new.or(self.old)
+    }
+
+    /// Returns the operation of the request.
+    pub(crate) fn operation(&self) -> Operation {
+        match (self.new, self.old) {
+            (Some(_), Some(_)) => Operation::Update,
+            (None, Some(_)) => Operation::Delete,
+            _ => Operation::Create,
+        }
+    }
+}
+
+/// Group, kind, namespace and name.
+type Key<'o> = (&'o str, &'o str, String, &'o str);
+
+/// Returns all requests in the order of the objects, deletions last. `namespace` is that of objects that name none.
+pub(crate) fn pair<'o>(
+    objects: &'o [Object],
+    kinds: &Kinds,
+    minor: u8,
+    namespace: &str,
+    problems: &mut Vec<LoadProblem>,
+) -> Vec<Subject<'o>> {
+    let mut old: BTreeMap<Key<'o>, Subject<'o>> = BTreeMap::new();
+    let mut subjects = Vec::new();
+    let mut seen: BTreeMap<Key<'o>, &Object> = BTreeMap::new();
+    for used in [Use::Old, Use::Check] {
+        for object in objects.iter().filter(|object| object.used == used && is_judged(object)) {
+            let Some(resource) = kinds.lookup(object.group(), object.version(), &object.kind) else {
+                problems.push(unknown_kind(object, kinds, minor));
+                continue;
+            };
+            if !resource.minors.contains(&minor) {
+                problems.push(unserved_kind(object, &resource.minors, minor));
+                continue;
+            }
+            let own = match (resource.namespaced, object.namespace.as_str()) {
+                (true, "") => namespace.to_owned(),
+                (true, own) => own.to_owned(),
+                (false, "") => String::new(),
+                (false, _) => {
+                    let path = Path::new("metadata").child("namespace");
+                    let message = format!("{} is cluster-scoped and has no namespace", object.kind);
+                    problems.push(object.problem(&path, message));
+                    continue;
+                }
+            };
+            let key: Key<'o> = (object.group(), object.kind.as_str(), own.clone(), object.name.as_str());
+            let resource = resource.plural.into_owned();
+            let mut subject = Subject { new: None, old: None, resource, namespace: own };
+            if used == Use::Old {
+                subject.old = Some(object);
+                old.insert(key, subject);
+                continue;
+            }
+            if !object.is_generated
+                && let Some(first) = seen.insert(key.clone(), object)
+            {
+                let place = first.position();
+                let message = format!("the object is in {}:{} too", place.file, place.line);
+                problems.push(LoadProblem {
+                    next: "remove one of them, or check their directories one by one".to_owned(),
+                    ..object.problem(&Path::new("metadata").child("name"), message)
+                });
+                continue;
+            }
+            subject.new = Some(object);
+            subject.old = old.remove(&key).and_then(|before| before.old);
+            subjects.push(subject);
+        }
+    }
+    subjects.extend(old.into_values());
+    subjects
+}
+
+fn unserved_kind(object: &Object, minors: &RangeInclusive<u8>, minor: u8) -> LoadProblem {
+    let message = format!("Kubernetes 1.{minor} does not serve {} in {}", object.kind, object.api_version);
+    let next = if *minors.start() > minor {
+        format!("served from Kubernetes 1.{} on: --kube-version 1.{}", minors.start(), minors.start())
+    } else {
+        format!("served up to Kubernetes 1.{}; use a newer apiVersion", minors.end())
+    };
+    LoadProblem { next, ..object.problem(&Path::new("apiVersion"), message) }
+}
+
+fn unknown_kind(object: &Object, kinds: &Kinds, minor: u8) -> LoadProblem {
+    let message = format!("unknown kind {} in {}", object.kind, object.api_version);
+    let known = kinds.like(&object.kind, minor);
+    let next = if object.is("kustomize.config.k8s.io", "Kustomization") {
+        "build the manifests: kustomize build DIR | durward check - …".to_owned()
+    } else if known.is_empty() {
+        "add its CRD with --with".to_owned()
+    } else {
+        format!("did you mean {}? Otherwise add its CRD with --with", known.join(", "))
+    };
+    LoadProblem { next, ..object.problem(&Path::new("kind"), message) }
+}

@@ -1,0 +1,154 @@
+//! `check` with input that can't be used: precise errors, all in one run, in bounded time.
+
+use std::fmt::Write as _;
+use std::time::{Duration, Instant};
+
+use crate::check::{files, policy};
+use crate::harness::{Run, durward_in};
+
+/// Longer than any of these runs takes on a busy machine without optimization.
+const BOUND: Duration = Duration::from_secs(60);
+
+const CONFIG_MAP: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: shop}\n";
+
+fn check(all: &[(&str, &str)], arguments: &[&str]) -> Run {
+    let began = Instant::now();
+    let run = durward_in(files(all).path(), &[&["check"], arguments].concat(), "");
+    assert!(began.elapsed() < BOUND, "took {:?}", began.elapsed());
+    run
+}
+
+/// A policy whose expression is in a block of its own, and its binding.
+fn named(name: &str, expression: &str) -> String {
+    policy("|\n      EXPRESSION", "Deny")
+        .replace("EXPRESSION", expression)
+        .replace("{name: p}", &format!("{{name: {name}}}"))
+        .replace("policyName: p", &format!("policyName: {name}"))
+        .replace("{name: b}", &format!("{{name: {name}}}"))
+}
+
+#[test]
+fn reports_all_problems_of_all_files_with_their_places() {
+    let all = [
+        ("01.yaml", "a: [1\nb: 2\n".to_owned()),
+        ("02.yaml", policy("'true'", "Deny").replace("k8s.io/v1\nkind: ValidatingAdmissionPolicy\n", "k8s.io/v3\nkind: ValidatingAdmissionPolicy\n")),
+        ("03.yaml", policy("'true'", "Deny").split("---\n").nth(1).unwrap().replace("policyName: p", "policyName: nowhere").replace("{name: b}", "{name: lost}")),
+        ("04.yaml", named("params", "true").replace("spec:\n  matchC", "spec:\n  paramKind: {apiVersion: example.org/v1, kind: Limit}\n  matchC")),
+        ("05.yaml", named("unknown-function", "object.data.size.isLarge()")),
+        ("06.yaml", named("wrong-type", "1 + 'a' == 2")),
+        ("07.yaml", named("no-bool", "size(object.data)")),
+        ("08.yaml", named("bad-regex", "object.data.size.matches('a**')")),
+        ("09.yaml", named("cycle", "variables.a == 1").replace("  validations:", "  variables:\n  - {name: a, expression: variables.b}\n  - {name: b, expression: variables.a}\n  validations:")),
+        ("10.yaml", named("recursion", "variables.a == 1").replace("  validations:", "  variables:\n  - {name: a, expression: variables.a}\n  validations:")),
+        ("11.yaml", "apiVersion: v1\nkind: Pdo\nmetadata: {name: typo}\n".to_owned()),
+        ("12.yaml", "just: text\n".to_owned()),
+        ("13.yaml", "apiVersion: v1\nkind: Namespace\nmetadata: {name: a, namespace: b}\n".to_owned()),
+    ];
+    let all: Vec<(&str, &str)> = all.iter().map(|(name, text)| (*name, text.as_str())).collect();
+    let run = check(&all, &["."]);
+    assert_eq!(run.code, 2);
+    let lines: Vec<&str> = run.err.lines().filter(|line| line.starts_with("error: ")).collect();
+    for (start, part) in [
+        ("01.yaml:", ""),
+        (
+            "02.yaml:1:1: ValidatingAdmissionPolicy \"p\": apiVersion: ",
+            "Unsupported value: \"admissionregistration.k8s.io/v3\"",
+        ),
+        ("03.yaml:", "spec.policyName: Invalid value: \"nowhere\": no document defines this policy"),
+        (
+            "04.yaml:5:3: ValidatingAdmissionPolicy \"params\": spec.paramKind: ",
+            "unknown kind Limit in example.org/v1",
+        ),
+        (
+            "05.yaml:10:31: ValidatingAdmissionPolicy \"unknown-function\": spec.validations[0].expression: ",
+            "undeclared reference to 'isLarge'",
+        ),
+        (
+            "06.yaml:10:9: ValidatingAdmissionPolicy \"wrong-type\": ",
+            "found no matching overload for '_+_' applied to '(int, string)'",
+        ),
+        ("07.yaml:10:7: ValidatingAdmissionPolicy \"no-bool\": ", "must evaluate to bool"),
+        ("08.yaml:10:32: ValidatingAdmissionPolicy \"bad-regex\": ", "invalid matches argument"),
+        (
+            "09.yaml:9:36: ValidatingAdmissionPolicy \"cycle\": spec.variables[0].expression: ",
+            "undefined field 'b'",
+        ),
+        (
+            "10.yaml:9:36: ValidatingAdmissionPolicy \"recursion\": spec.variables[0].expression: ",
+            "undefined field 'a'",
+        ),
+        ("11.yaml:2:1: Pdo \"typo\": kind: ", "unknown kind Pdo in v1"),
+        ("12.yaml:1:1: ", "this is not a Kubernetes object: apiVersion is missing"),
+        ("13.yaml:3:21: Namespace \"a\": metadata.namespace: ", "Namespace is cluster-scoped"),
+    ] {
+        let found =
+            lines.iter().any(|line| line.starts_with(&format!("error: ./{start}")) && line.contains(part));
+        assert!(found, "missing: {start}{part}\n{}", run.err);
+    }
+    let mut sorted = lines.clone();
+    sorted.sort_unstable();
+    assert_eq!(lines, sorted);
+}
+
+#[test]
+fn expensive_expressions_end_with_the_error_of_the_api_server() {
+    let loops = "[1,2,3,4,5,6,7,8,9,10].all(a, [1,2,3,4,5,6,7,8,9,10].all(b, [1,2,3,4,5,6,7,8,9,10].all(c, [1,2,3,4,5,6,7,8,9,10].all(d, [1,2,3,4,5,6,7,8,9,10].all(e, [1,2,3,4,5,6,7,8,9,10].all(f, [1,2,3,4,5,6,7,8,9,10].all(g, true)))))))";
+    let mut doubled = named("doubled", "size(variables.v63) > 0");
+    let mut variables = "  variables:\n  - {name: v0, expression: '[1, 2]'}\n".to_owned();
+    for index in 1..64 {
+        let before = index - 1;
+        let _ = writeln!(
+            variables,
+            "  - {{name: v{index}, expression: 'variables.v{before} + variables.v{before}'}}"
+        );
+    }
+    doubled = doubled.replace("  validations:", &format!("{variables}  validations:"));
+    let run = check(
+        &[("a.yaml", CONFIG_MAP), ("loops.yaml", &named("loops", loops)), ("doubled.yaml", &doubled)],
+        &["."],
+    );
+    assert_eq!(run.code, 1, "{}", run.err);
+    assert!(run.out.contains("actual cost limit exceeded"), "{}", run.out);
+}
+
+#[test]
+fn deep_and_long_documents_are_refused_or_read_in_bounded_time() {
+    let deep = |open: &str, close: &str| format!("{}{}", open.repeat(2_000), close.repeat(2_000));
+    let json = format!(
+        "{{\"apiVersion\": \"v1\", \"kind\": \"ConfigMap\", \"metadata\": {{\"name\": \"a\"}}, \"data\": {}}}",
+        deep("[", "]")
+    );
+    let yaml = format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: b}}\ndata: {}\n", deep("[", "]"));
+    let long = format!(
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: c}}\ndata: {{text: {}}}\n",
+        "x".repeat(4 << 20)
+    );
+    let expression = named("deep", &format!("{}1{} == 1", "(".repeat(1_000), ")".repeat(1_000)));
+    let run =
+        check(&[("a.json", &json), ("b.yaml", &yaml), ("c.yaml", &long), ("p.yaml", &expression)], &["."]);
+    assert_eq!(run.code, 2);
+    assert!(
+        run.err.contains("./a.json:1:")
+            && run.err.contains("./b.yaml:4:")
+            && run.err.contains("./p.yaml:10:"),
+        "{}",
+        run.err
+    );
+    let long_only =
+        check(&[("c.yaml", &long), ("p.yaml", &named("p", "size(object.data.text) < 5"))], &["."]);
+    assert_eq!(long_only.code, 1, "{}", long_only.err);
+}
+
+#[test]
+fn alias_bombs_are_refused() {
+    let mut bomb =
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: bomb}\na: &a [x, x, x, x, x, x, x, x, x, x]\n"
+            .to_owned();
+    for (name, before) in ('b'..='k').zip('a'..) {
+        let aliases = vec![format!("*{before}"); 10].join(", ");
+        let _ = writeln!(bomb, "{name}: &{name} [{aliases}]");
+    }
+    let run = check(&[("bomb.yaml", &bomb)], &["bomb.yaml"]);
+    assert_eq!(run.code, 2, "{}", run.err);
+    assert!(run.err.contains("bomb.yaml:"), "{}", run.err);
+}
