@@ -88,7 +88,7 @@ pub(crate) enum Command {
     Snapshot(snapshot::Args),
     /// Print manifests: webhook configuration, RBAC, Deployment
     #[command(
-        after_help = "Examples:\n  durward manifests --config durward.yaml | kubectl apply -f -\n  durward manifests --config durward.yaml --image registry.example.com/durward:1 | kubectl apply -f -\n  durward manifests --config durward.yaml --target karmada | kubectl --kubeconfig karmada-admin.config apply -f -\n\nIf guards run on two API servers, print the manifests of each: --target cluster, --target karmada."
+        after_help = "Examples:\n  durward manifests --config durward.yaml --only rbac | kubectl apply -f -\n  durward manifests --config durward.yaml --only workload --image registry.example.com/durward:1 | kubectl apply -f -\n  durward manifests --config durward.yaml --only webhooks | kubectl apply -f -\n  durward manifests --config durward.yaml --target karmada --only rbac,members | kubectl --kubeconfig karmada-admin.config apply -f -\n\nApply the webhook configuration last, when Durward is ready: the API server then begins to call it. If guards run on two API servers, print the manifests of each: --target cluster, --target karmada."
     )]
     Manifests(manifests::Args),
     /// Create and check the configuration file
