@@ -41,6 +41,12 @@ impl Path {
         path
     }
 
+    /// This path with another one below it.
+    #[must_use]
+    pub fn join(&self, below: &Path) -> Self {
+        Self { steps: self.steps.iter().chain(&below.steps).cloned().collect() }
+    }
+
     /// The longest path that this path and another one start with.
     pub(crate) fn common(&self, other: &Path) -> Path {
         let equal = self.steps.iter().zip(&other.steps).take_while(|(left, right)| left == right);

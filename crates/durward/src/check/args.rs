@@ -73,8 +73,7 @@ impl FromStr for KubeVersion {
         let plain = text.strip_prefix('v').unwrap_or(text);
         let mut parts = plain.split('.');
         let minor = match (parts.next(), parts.next()) {
-            (Some("1"), Some(minor)) => minor,
-            (Some(minor), None) => minor,
+            (Some("1"), Some(minor)) | (Some(minor), None) => minor,
             _ => "",
         };
         let minor: Option<u8> = minor.parse().ok().filter(|minor| (OLDEST..=NEWEST).contains(minor));

@@ -48,6 +48,11 @@ pub(crate) fn find(paths: &[(&[PathBuf], Use)]) -> (Vec<File>, Vec<Problem>) {
             }
         }
     }
+    // A policy that is in PATH and in `--with` is one policy.
+    let resolved = |file: &File| fs::canonicalize(&file.path).unwrap_or_else(|_| file.path.clone());
+    let checked: BTreeSet<PathBuf> =
+        files.iter().filter(|file| file.used == Use::Check).map(&resolved).collect();
+    files.retain(|file| file.used != Use::Fact || !checked.contains(&resolved(file)));
     (files.into_iter().collect(), problems)
 }
 

@@ -1,5 +1,5 @@
-//! What users and service accounts can do, for policies that ask `authorizer`. The file is complete: a check that it does not
-//! grant is not allowed.
+//! Permissions of users and service accounts, for policies that ask `authorizer`. The file is complete: a check that it does
+//! not grant is not allowed.
 
 use std::path::Path;
 

@@ -57,7 +57,7 @@ pub(crate) fn load(objects: &[Object], options: Options) -> Loaded {
         Ok(set) => Some(set),
         Err(errors) => {
             for error in errors {
-                found.refuse(&policies, &error, options.minor, &mut problems);
+                refuse(&policies, &error, options.minor, &mut problems);
             }
             None
         }
@@ -170,28 +170,26 @@ impl Found {
         }
         builder
     }
+}
 
-    /// Adds the problems of a refused policy or binding.
-    fn refuse(&self, objects: &[&Object], error: &LoadError, minor: u8, problems: &mut Vec<LoadProblem>) {
-        let Some(object) = error.source_name.parse().ok().and_then(|index: usize| objects.get(index)) else {
-            return;
-        };
-        let field = &error.error;
-        let next = if field.places.is_empty() { None } else { accepted_from(object, error, minor) };
-        let next =
-            next.map(|minor| format!("accepted from Kubernetes 1.{minor} on: --kube-version 1.{minor}"));
-        let next = next.unwrap_or_default();
-        if field.places.is_empty() {
-            problems
-                .push(LoadProblem { next: next.clone(), ..object.problem(&field.path, field.body.clone()) });
-        }
-        for (line, column, text) in &field.places {
-            problems.push(LoadProblem {
-                position: Some(expression::position(object, &field.path, (*line, *column))),
-                next: next.clone(),
-                ..object.problem(&field.path, text.clone())
-            });
-        }
+/// Adds the problems of a refused policy or binding.
+fn refuse(objects: &[&Object], error: &LoadError, minor: u8, problems: &mut Vec<LoadProblem>) {
+    let Some(object) = error.source_name.parse().ok().and_then(|index: usize| objects.get(index)) else {
+        return;
+    };
+    let field = &error.error;
+    let next = if field.places.is_empty() { None } else { accepted_from(object, error, minor) };
+    let next = next.map(|minor| format!("accepted from Kubernetes 1.{minor} on: --kube-version 1.{minor}"));
+    let next = next.unwrap_or_default();
+    if field.places.is_empty() {
+        problems.push(LoadProblem { next: next.clone(), ..object.problem(&field.path, field.body.clone()) });
+    }
+    for (line, column, text) in &field.places {
+        problems.push(LoadProblem {
+            position: Some(expression::position(object, &field.path, (*line, *column))),
+            next: next.clone(),
+            ..object.problem(&field.path, text.clone())
+        });
     }
 }
 

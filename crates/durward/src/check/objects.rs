@@ -98,31 +98,34 @@ pub(crate) fn read(files: &[File]) -> Objects {
         arena.reset();
         read
     });
-    for file in read {
-        match file {
-            Ok((found, problems)) => {
-                objects.all.extend(found);
-                objects.problems.extend(problems);
-            }
-            Err(problem) => objects.problems.push(problem),
-        }
+    for (found, problems) in read {
+        objects.all.extend(found);
+        objects.problems.extend(problems);
     }
     objects
 }
 
-type Read = (Vec<Object>, Vec<LoadProblem>);
-
-fn read_file(file: &File, arena: &Arena) -> Result<Read, LoadProblem> {
-    let text = input::text_or_stdin(&file.path, input::LARGE).map_err(unplaced)?;
+/// Returns the objects of a file and its problems.
+fn read_file(file: &File, arena: &Arena) -> (Vec<Object>, Vec<LoadProblem>) {
+    let text = match input::text_or_stdin(&file.path, input::LARGE) {
+        Ok(text) => text,
+        Err(problem) => return (Vec::new(), vec![unplaced(problem)]),
+    };
     let source = Arc::new(Source { name: shown(&file.path), text });
-    let documents = document::read(&source.text, arena).map_err(|error| LoadProblem {
-        position: Some(position(&source, error.place)),
-        kind: String::new(),
-        name: String::new(),
-        field: String::new(),
-        message: error.message,
-        next: error.next,
-    })?;
+    let documents = match document::read(&source.text, arena) {
+        Ok(documents) => documents,
+        Err(error) => {
+            let problem = LoadProblem {
+                position: Some(position(&source, error.place)),
+                kind: String::new(),
+                name: String::new(),
+                field: String::new(),
+                message: error.message,
+                next: error.next,
+            };
+            return (Vec::new(), vec![problem]);
+        }
+    };
     let (mut objects, mut problems) = (Vec::with_capacity(documents.len()), Vec::new());
     for document in documents {
         let object = object(&source, document.origin(), document.value(), file.used);
@@ -134,7 +137,7 @@ fn read_file(file: &File, arena: &Arena) -> Result<Read, LoadProblem> {
             }),
         }
     }
-    Ok((objects, problems))
+    (objects, problems)
 }
 
 /// Returns a problem of a file that has no position.

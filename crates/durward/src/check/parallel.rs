@@ -30,7 +30,7 @@ pub(crate) fn map<I: Sync, S, O: Send>(
         loop {
             let index = next.fetch_add(1, Ordering::Relaxed);
             let Some(item) = items.get(index) else { break };
-            if index % STEP == 0 && items.len() > STEP {
+            if index.is_multiple_of(STEP) && items.len() > STEP {
                 progress.show(&format!("{task}: {index} of {}", items.len()));
             }
             results.push((index, work(&mut state, item)));

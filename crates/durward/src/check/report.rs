@@ -121,7 +121,7 @@ pub(crate) struct Judge {
     pub(crate) binding: String,
 }
 
-/// What a finding means for the request.
+/// The meaning of a finding for the request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum Verdict {
@@ -155,7 +155,7 @@ impl Verdict {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Finding {
-    /// What it means for the request.
+    /// Its meaning for the request.
     pub(crate) verdict: Verdict,
     /// The policy; empty if the finding is about no single policy.
     pub(crate) policy: String,

@@ -40,7 +40,7 @@ fn example(paths: &[&str], more: &[&str]) -> Run {
     durward(&line)
 }
 
-/// A policy on ConfigMaps with this validation, and its binding with this action.
+/// A policy on `ConfigMaps` with this validation, and its binding with this action.
 pub(crate) fn policy(expression: &str, action: &str) -> String {
     format!(
         "apiVersion: admissionregistration.k8s.io/v1
@@ -408,4 +408,27 @@ fn built_in_kinds_have_the_form_that_policies_see() {
     let expected =
         "pod.yaml:6:3: Pod default/web: denied by the API server, which can't decode it: spec.containers: ";
     assert!(wrong.out.starts_with(expected), "{}", wrong.out);
+}
+
+#[test]
+fn a_file_in_path_and_with_is_used_once() {
+    let dir = files(&[("a.yaml", CONFIG_MAP), ("policies/p.yaml", &policy("'false'", "Deny"))]);
+    let run = check_in(dir.path(), &[".", "--with", "policies"]);
+    assert_eq!(run.code, 1, "{}", run.err);
+    assert!(run.out.contains("1 document checked by 1 policy"), "{}", run.out);
+}
+
+#[test]
+fn points_into_folded_and_quoted_expressions() {
+    for (expression, place) in [
+        (">-\n      object.data.size ==\n      nothing", "p.yaml:11:7"),
+        ("|\n\n      object.data.size ==\n      nothing", "p.yaml:12:7"),
+        ("\"object.data.size == nothing\"", "p.yaml:9:38"),
+        ("object.data.size == nothing", "p.yaml:9:37"),
+    ] {
+        let dir = files(&[("p.yaml", &policy(expression, "Deny"))]);
+        let run = check_in(dir.path(), &["p.yaml"]);
+        assert_eq!(run.code, 2);
+        assert!(run.err.starts_with(&format!("error: {place}: ")), "{expression}: {}", run.err);
+    }
 }

@@ -1,6 +1,7 @@
 //! Lists as `kubectl get -o yaml` prints them: each item is an object of its own.
 
-use super::{Document, Origin};
+use super::Document;
+use crate::field::Path;
 use crate::value::{Arena, Value};
 
 /// Adds a document, or the items of a list, in order.
@@ -11,10 +12,10 @@ pub(super) fn flatten<'a>(root: Document<'a>, arena: &'a Arena, documents: &mut 
             documents.push(document);
             continue;
         };
-        for (index, item) in items.elements().enumerate().collect::<Vec<_>>().into_iter().rev() {
+        let items: Vec<Value<'a>> = items.elements().collect();
+        let origins = document.origin.elements(document.text, &Path::new("items"), items.len());
+        for (item, origin) in items.into_iter().zip(origins).rev() {
             let value = with_kind(item, kind, document.value, arena);
-            let item = document.origin.item.child("items").index(index);
-            let origin = Origin { item, ..document.origin };
             pending.push(Document { value, origin, ..document });
         }
     }

@@ -14,8 +14,15 @@ pub(super) struct Found {
 
 /// Follows a path as far as it exists. An alias or a merged map on the path ends it: the place is that of the alias.
 pub(super) fn locate<'t>(mut events: impl Iterator<Item = Item<'t>>, steps: &[&Step]) -> Found {
+    follow(&mut events, steps.iter().copied()).0
+}
+
+/// Follows a path as far as it exists. The last event is present if the whole path exists.
+fn follow<'t, 's>(
+    events: &mut impl Iterator<Item = Item<'t>>,
+    steps: impl Iterator<Item = &'s Step>,
+) -> (Found, Option<Event<'t>>) {
     let mut found = Found::default();
-    let mut steps = steps.iter();
     let mut event = None;
     for next in events.by_ref() {
         match next {
@@ -28,17 +35,30 @@ pub(super) fn locate<'t>(mut events: impl Iterator<Item = Item<'t>>, steps: &[&S
             Err(_) => break,
         }
     }
-    while let (Some(container), Some(step)) = (event.take(), steps.next()) {
-        let next = match (container, step) {
-            (Event::ListStart(_), Step::Index(index)) => element(&mut events, *index),
-            (Event::MapStart(_), Step::Field(name)) => entry(&mut events, name),
+    for step in steps {
+        let next = match (&event, step) {
+            (Some(Event::ListStart(_)), Step::Index(index)) => element(events, *index),
+            (Some(Event::MapStart(_)), Step::Field(name)) => entry(events, name),
             _ => None,
         };
-        if let Some((place, value)) = next {
-            (found, event) = (place, Some(value));
-        }
+        event = None;
+        let Some((place, value)) = next else { break };
+        (found, event) = (place, Some(value));
     }
-    found
+    (found, event)
+}
+
+/// The start of each element of the list at a path; none if there is no list.
+pub(super) fn elements<'t>(mut events: impl Iterator<Item = Item<'t>>, steps: &[&Step]) -> Vec<usize> {
+    let mut starts = Vec::new();
+    let Some(Event::ListStart(_)) = follow(&mut events, steps.iter().copied()).1 else { return starts };
+    while let Some(Ok((event, offset))) = events.next() {
+        if matches!(event, Event::End) || skip(&mut events, &event).is_none() {
+            break;
+        }
+        starts.push(offset);
+    }
+    starts
 }
 
 /// Moves to an element of the list that has begun.

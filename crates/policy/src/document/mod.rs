@@ -10,6 +10,7 @@ mod event;
 mod json_text;
 mod list;
 mod locate;
+mod origin;
 mod scalar;
 mod tree;
 mod yaml;
@@ -18,10 +19,11 @@ use std::borrow::Cow;
 use std::fmt;
 
 pub use event::Refusal;
+pub use origin::Origin;
 pub use scalar::Scalar;
 pub use tree::Builder;
 
-use crate::field::{Path, Step};
+use crate::field::Path;
 use crate::value::{Arena, Value};
 use event::Fault;
 use tree::Tree;
@@ -43,11 +45,7 @@ pub struct Place {
 
 impl Place {
     fn of(text: &str, offset: usize) -> Self {
-        let before = text.get(..offset).unwrap_or(text);
-        let start = before.rfind('\n').map_or(0, |newline| newline + 1);
-        let line = before.bytes().filter(|byte| *byte == b'\n').count() + 1;
-        let in_line = before.get(start..).unwrap_or_default();
-        Self { line, column: in_line.trim_start_matches(BOM).chars().count() + 1 }
+        Self { line: 1, column: 1 }.after(text.get(..offset).unwrap_or(text))
     }
 }
 
@@ -99,51 +97,6 @@ impl<'a> Document<'a> {
     }
 }
 
-/// The part of a text that contains an object.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Origin {
-    format: Format,
-    start: usize,
-    /// The path of the item in its document.
-    item: Path,
-}
-
-impl Origin {
-    /// The path of the object in its document: `items[2]` for an item of a `List`, otherwise empty.
-    pub fn item(&self) -> &Path {
-        &self.item
-    }
-
-    /// The origin of a value in this object, so that its fields have places too.
-    #[must_use]
-    pub fn within(&self, path: &Path) -> Self {
-        let item = path.steps().iter().fold(self.item.clone(), |item, step| match step {
-            Step::Field(name) => item.child(name),
-            Step::Index(index) => item.index(*index),
-        });
-        Self { item, ..*self }
-    }
-
-    /// The place of a field: its key, or the first character of a list element. A field that does not exist has the place of
-    /// the nearest parent that does. The empty path is the place of the object itself. `text` is the whole text.
-    pub fn place(&self, text: &str, path: &Path) -> Place {
-        Place::of(text, self.find(text, path).field)
-    }
-
-    /// The place of the first character of a field's value.
-    pub fn value_place(&self, text: &str, path: &Path) -> Place {
-        Place::of(text, self.find(text, path).value)
-    }
-
-    fn find(&self, text: &str, path: &Path) -> locate::Found {
-        let steps: Vec<&Step> = self.item.steps().iter().chain(path.steps()).collect();
-        match self.format {
-            Format::Yaml => locate::locate(yaml::Events::new(text, self.start), &steps),
-            Format::Json => locate::locate(json_text::Events::new(text, self.start), &steps),
-        }
-    }
-}
-
 /// The format of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
@@ -167,8 +120,11 @@ pub fn read<'a>(text: &'a str, arena: &'a Arena) -> Result<Vec<Document<'a>>, Sy
     let mut builder = ArenaBuilder { arena, entries: Vec::new(), items: Vec::new() };
     let stream = read_with(text, &mut builder)?;
     let mut documents = Vec::with_capacity(stream.documents.len());
+    let (mut offset, mut place) = (0, Place { line: 1, column: 1 });
     for (value, range) in stream.documents {
-        let origin = Origin { format: stream.format, start: range.start, item: Path::default() };
+        place = place.after(text.get(offset..range.start).unwrap_or_default());
+        offset = range.start;
+        let origin = Origin::of_document(stream.format, range, place);
         let root = Document { value, text, origin };
         list::flatten(root, arena, &mut documents);
     }

@@ -163,6 +163,20 @@ fn items_of_lists_are_objects() {
 }
 
 #[test]
+fn places_in_long_lists_cost_no_more_than_in_short_ones() {
+    let item = "- kind: Pod\n  spec:\n    a: 1\n";
+    let text = format!("kind: List\nitems:\n{}", item.repeat(20_000));
+    let arena = Arena::new();
+    let began = std::time::Instant::now();
+    for (index, document) in read(&text, &arena).unwrap().iter().enumerate() {
+        let line = 3 + 3 * index;
+        assert_eq!(document.place(&Path::default()), Place { line, column: 3 });
+        assert_eq!(document.place(&Path::new("spec").child("a")), Place { line: line + 2, column: 5 });
+    }
+    assert!(began.elapsed() < std::time::Duration::from_secs(30), "{:?}", began.elapsed());
+}
+
+#[test]
 fn finds_the_place_of_a_field() {
     let text = "# first\n  x: 1\n---\n# c\nmetadata:\n  \"näme\": é\n  tags: [ä, {b: 1}]\nspec: &s\n- a: |\n    text\n- *s0\n".replace("- *s0\n", "- {z: 1}\n");
     let arena = Arena::new();
