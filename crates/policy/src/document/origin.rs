@@ -1,4 +1,4 @@
-//! Where an object is in its text. Only the part of the text that contains the object is read again, so that places cost the
+//! The position of an object in its text. Only the part of the text that contains the object is read again, so that places cost the
 //! same in a file of one object and of ten thousand.
 
 use std::ops::Range;
