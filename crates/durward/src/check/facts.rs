@@ -7,6 +7,7 @@ use policy::kinds::Kinds;
 use policy::value::{Arena, Value, write_json};
 use policy::vap::model::ParamKind;
 
+use super::cases::Case;
 use super::grants::Grants;
 use super::judge::as_decoded;
 use super::objects::Object;
@@ -15,12 +16,14 @@ use super::objects::Object;
 const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
 /// The facts of a run.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Store {
     /// Namespaces as JSON.
     namespaces: HashMap<String, String>,
     /// Objects that can be parameters: by API version and kind, namespace, then name.
     params: HashMap<(String, String), BTreeMap<String, BTreeMap<String, String>>>,
+    /// Whether there are no other parameters.
+    has_all_params: bool,
     grants: Option<Grants>,
 }
 
@@ -59,6 +62,30 @@ impl Store {
         store
     }
 
+    /// Returns the facts of a case, in which those of the case replace those of the run. `namespace` is that of its object.
+    pub(crate) fn for_case(&self, case: &Case, kinds: &Kinds, namespace: &str) -> Self {
+        let mut store = self.clone();
+        if let Some(labels) = &case.namespace_labels {
+            let mut labels = labels.clone();
+            labels.insert(NAME_LABEL.to_owned(), namespace.to_owned());
+            let object = serde_json::json!({"metadata": {"name": namespace, "labels": labels}});
+            store.namespaces.insert(namespace.to_owned(), object.to_string());
+        }
+        if let Some(params) = &case.params {
+            let kind = |object: &Object| ParamKind {
+                api_version: object.api_version.clone(),
+                kind: object.kind.clone(),
+            };
+            let param_kinds: Vec<ParamKind> = params.iter().map(kind).collect();
+            store.params = Self::new(params.iter(), kinds, &param_kinds, namespace, None).params;
+            store.has_all_params = true;
+        }
+        if case.grants.is_some() {
+            store.grants.clone_from(&case.grants);
+        }
+        store
+    }
+
     /// Adds the answer to a lookup. Returns whether there is one.
     pub(crate) fn answer(&self, lookup: &Lookup, kinds: &Kinds, facts: &mut Facts) -> bool {
         match lookup {
@@ -85,11 +112,12 @@ impl Store {
     /// Returns the parameters of a query. If a namespace has parameters of the kind, they are all that it has.
     fn params(&self, query: &ParamQuery) -> Option<Vec<String>> {
         let key = (query.kind.api_version.clone(), query.kind.kind.clone());
-        let named = self.params.get(&key)?.get(&query.namespace)?;
-        match &query.name {
+        let named = self.params.get(&key).and_then(|namespaces| namespaces.get(&query.namespace));
+        let found = named.and_then(|named| match &query.name {
             Some(name) => Some(vec![named.get(name)?.clone()]),
             None => Some(named.values().cloned().collect()),
-        }
+        });
+        if self.has_all_params { Some(found.unwrap_or_default()) } else { found }
     }
 }
 

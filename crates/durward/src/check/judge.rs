@@ -23,6 +23,8 @@ pub(crate) struct Context<'c> {
     pub(crate) kinds: &'c Kinds,
     pub(crate) store: &'c Store,
     pub(crate) user: Option<&'c str>,
+    /// Groups of the user besides those that the API server gives to all users of the name.
+    pub(crate) groups: &'c [String],
 }
 
 /// State of one thread.
@@ -58,12 +60,13 @@ impl Context<'_> {
         let (new, old) = (value(subject.new), value(subject.old));
         let kind = GroupVersion { group: object.group(), version: object.version(), name: &object.kind };
         let groups = groups(self.user.unwrap_or_default());
-        let groups: Vec<&str> = groups.iter().map(String::as_str).collect();
+        let groups: Vec<&str> = groups.iter().chain(self.groups).map(String::as_str).collect();
         let is_namespace = object.is("", "Namespace");
         let request = Request {
             operation: subject.operation().name(),
             kind,
             resource: GroupVersion { name: &subject.resource, ..kind },
+            subresource: &subject.subresource,
             // The API server generates a name after admission.
             name: if object.is_generated { "" } else { &object.name },
             namespace: if is_namespace { &object.name } else { &subject.namespace },

@@ -9,6 +9,7 @@ use policy::value::{Arena, read_json};
 use policy::vap::model::ParamKind;
 
 use super::args::Unbound;
+use super::cases;
 use super::expression;
 use super::facts::{Store, is_namespaced};
 use super::files::Use;
@@ -41,7 +42,7 @@ pub(crate) struct Options {
 
 /// Whether an object is a policy, a webhook configuration or a CRD, and not (only) a manifest to judge.
 pub(crate) fn is_judged(object: &Object) -> bool {
-    object.group() != ADMISSION
+    object.group() != ADMISSION && !cases::are_in(object)
 }
 
 /// Loads policies and facts.

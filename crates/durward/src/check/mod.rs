@@ -5,6 +5,7 @@
 //! because the verdict would be incomplete.
 
 mod args;
+mod cases;
 mod expression;
 mod facts;
 mod files;
@@ -30,7 +31,8 @@ use files::Use;
 use grants::Grants;
 use judge::{Context, Worker};
 use load::{Loaded, Options};
-use report::{CheckedDocument, LoadProblem, Report, Totals, Verdict};
+use objects::Object;
+use report::{CheckedCase, CheckedDocument, LoadProblem, Report, Totals, Verdict};
 use subjects::Subject;
 
 /// `check`
@@ -77,15 +79,17 @@ fn check(args: &Args) -> Result<Report, Stop> {
         subjects::pair(&objects.all, &loaded.kinds, args.kube_version.0, &args.namespace, &mut unpaired);
     problems.extend(unpaired);
     let documents = judge(args, &loaded, &subjects);
+    let cases = judge_cases(args, &loaded, &objects.all, &mut problems);
     let mut notes = loaded.notes.clone();
-    notes.extend(remarks(&loaded, &documents));
+    notes.extend(remarks(&loaded, &documents, &cases));
     let mut report = Report {
         kube_version: args.kube_version.to_string(),
         namespace: args.namespace.clone(),
         notes,
-        totals: totals(&loaded, &documents, problems.len()),
+        totals: totals(&loaded, &documents, &cases, problems.len()),
         problems: problems.into_iter().collect(),
         documents,
+        cases,
         exit_code: 0,
     };
     report.exit_code = exit_code(args, &report);
@@ -95,7 +99,8 @@ fn check(args: &Args) -> Result<Report, Stop> {
 /// Judges all requests.
 fn judge(args: &Args, loaded: &Loaded, subjects: &[Subject<'_>]) -> Vec<CheckedDocument> {
     let Some(set) = &loaded.set else { return Vec::new() };
-    let context = Context { set, kinds: &loaded.kinds, store: &loaded.store, user: args.user.as_deref() };
+    let context =
+        Context { set, kinds: &loaded.kinds, store: &loaded.store, user: args.user.as_deref(), groups: &[] };
     let judged = parallel::map(subjects, "checking", Worker::default, |worker, subject| {
         context.judge(worker, subject)
     });
@@ -104,22 +109,46 @@ fn judge(args: &Args, loaded: &Loaded, subjects: &[Subject<'_>]) -> Vec<CheckedD
     documents
 }
 
+/// Judges the cases of all documents that have some.
+fn judge_cases(
+    args: &Args,
+    loaded: &Loaded,
+    objects: &[Object],
+    problems: &mut BTreeSet<LoadProblem>,
+) -> Vec<CheckedCase> {
+    let mut checked = Vec::new();
+    for document in objects.iter().filter(|object| object.used == Use::Check && cases::are_in(object)) {
+        match (cases::read(document), &loaded.set) {
+            (Err(found), _) => problems.extend(found),
+            (Ok(_), None) => {}
+            (Ok(cases), Some(set)) => {
+                let (kinds, store) = (&loaded.kinds, &loaded.store);
+                let user = args.user.as_deref();
+                let setting = cases::Setting { set, kinds, store, user, namespace: &args.namespace };
+                checked.extend(cases::run(&cases, &setting));
+            }
+        }
+    }
+    checked.sort();
+    checked
+}
+
 /// Returns the notes about the whole run.
-fn remarks(loaded: &Loaded, documents: &[CheckedDocument]) -> Vec<String> {
+fn remarks(loaded: &Loaded, documents: &[CheckedDocument], cases: &[CheckedCase]) -> Vec<String> {
     let mut notes = Vec::new();
     if documents.iter().any(|document| !document.policies.is_empty()) {
         notes.push(
             "fields that the API server sets are absent (uid, creationTimestamp, generation, managedFields)"
                 .to_owned(),
         );
-    } else if loaded.set.is_some() {
+    } else if loaded.set.is_some() && (cases.is_empty() || !documents.is_empty()) {
         let why = if loaded.policies == 0 { "there is no policy" } else { "no policy matches any document" };
         notes.push(format!("nothing was judged: {why}"));
     }
     notes
 }
 
-fn totals(loaded: &Loaded, documents: &[CheckedDocument], problems: usize) -> Totals {
+fn totals(loaded: &Loaded, documents: &[CheckedDocument], cases: &[CheckedCase], problems: usize) -> Totals {
     let with = |verdicts: &[Verdict]| {
         let has = |document: &&CheckedDocument| {
             document.findings.iter().any(|finding| verdicts.contains(&finding.verdict))
@@ -143,6 +172,8 @@ fn totals(loaded: &Loaded, documents: &[CheckedDocument], problems: usize) -> To
         warnings: findings(Verdict::Warn),
         audits: findings(Verdict::Audit),
         problems,
+        cases: cases.len(),
+        failed_cases: cases.iter().filter(|case| !case.passed).count(),
     }
 }
 
@@ -161,7 +192,7 @@ fn exit_code(args: &Args, report: &Report) -> u8 {
     };
     let exit = if totals.problems > 0 || (args.require_match && totals.matched == 0) {
         Exit::Bad
-    } else if fails {
+    } else if fails || totals.failed_cases > 0 {
         Exit::No
     } else if totals.unknown > 0 && !args.allow_unknown {
         Exit::Unknown

@@ -8,6 +8,7 @@ use policy::document::{self, Origin, Place};
 use policy::field::Path;
 use policy::value::{Arena, Value, write_json};
 
+use super::cases;
 use super::files::{File, Use};
 use super::parallel;
 use super::report::{LoadProblem, Position};
@@ -157,7 +158,7 @@ pub(crate) fn unplaced(problem: Problem) -> LoadProblem {
     }
 }
 
-fn object(source: &Arc<Source>, origin: Origin, value: Value<'_>, used: Use) -> Object {
+pub(super) fn object(source: &Arc<Source>, origin: Origin, value: Value<'_>, used: Use) -> Object {
     let metadata = value.field("metadata").unwrap_or_default();
     let text = |value: Value<'_>, field: &str| {
         value.field(field).and_then(|value| value.as_str()).unwrap_or_default().to_owned()
@@ -181,7 +182,7 @@ fn object(source: &Arc<Source>, origin: Origin, value: Value<'_>, used: Use) -> 
 }
 
 /// Returns why a document is not a Kubernetes object.
-fn not_an_object(value: Value<'_>) -> Option<(Path, String)> {
+pub(super) fn not_an_object(value: Value<'_>) -> Option<(Path, String)> {
     let Value::Object(_) = value else {
         return Some((Path::default(), "a Kubernetes object is a map".to_owned()));
     };
@@ -196,6 +197,10 @@ fn not_an_object(value: Value<'_>) -> Option<(Path, String)> {
             }
             Some(_) => return Some((Path::new(field), format!("{field} must be a text"))),
         }
+    }
+    let text = |field: &str| value.field(field).and_then(|value| value.as_str()).unwrap_or_default();
+    if text("kind") == cases::KIND && text("apiVersion").starts_with(cases::GROUP) {
+        return None;
     }
     let metadata = value.field("metadata");
     if !matches!(metadata, Some(Value::Object(_))) {

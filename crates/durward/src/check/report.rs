@@ -17,6 +17,8 @@ pub(crate) struct Report {
     pub(crate) problems: Vec<LoadProblem>,
     /// Checked documents, sorted by file and line.
     pub(crate) documents: Vec<CheckedDocument>,
+    /// Cases, sorted by file and line.
+    pub(crate) cases: Vec<CheckedCase>,
     /// Numbers of documents and findings.
     pub(crate) totals: Totals,
     /// Exit code of the command.
@@ -190,6 +192,25 @@ pub(crate) struct Rule {
     pub(crate) expression: String,
 }
 
+/// A case of a document of kind `Cases`, and its result.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct CheckedCase {
+    /// Place of the case; of its expected verdict if it failed.
+    #[serde(flatten)]
+    pub(crate) position: Position,
+    /// Name of the case.
+    pub(crate) name: String,
+    /// Whether the verdict is the expected one.
+    pub(crate) passed: bool,
+    /// The expected verdict, if the case failed.
+    pub(crate) expected: String,
+    /// The actual verdict, if the case failed.
+    pub(crate) actual: String,
+    /// The next step, or empty.
+    pub(crate) next: String,
+}
+
 /// Numbers of a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -212,6 +233,10 @@ pub(crate) struct Totals {
     pub(crate) audits: usize,
     /// Problems of documents that can't be used.
     pub(crate) problems: usize,
+    /// Cases.
+    pub(crate) cases: usize,
+    /// Cases with another verdict than the expected one.
+    pub(crate) failed_cases: usize,
 }
 
 impl LoadProblem {

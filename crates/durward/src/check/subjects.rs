@@ -20,6 +20,8 @@ pub(crate) struct Subject<'o> {
     pub(crate) old: Option<&'o Object>,
     /// The resource, such as `deployments`.
     pub(crate) resource: String,
+    /// The subresource, or empty.
+    pub(crate) subresource: String,
     /// The namespace, or empty for cluster-scoped objects.
     pub(crate) namespace: String,
 }
@@ -77,7 +79,8 @@ pub(crate) fn pair<'o>(
             };
             let key: Key<'o> = (object.group(), object.kind.as_str(), own.clone(), object.name.as_str());
             let resource = resource.plural.into_owned();
-            let mut subject = Subject { new: None, old: None, resource, namespace: own };
+            let mut subject =
+                Subject { new: None, old: None, resource, subresource: String::new(), namespace: own };
             if used == Use::Old {
                 subject.old = Some(object);
                 old.insert(key, subject);

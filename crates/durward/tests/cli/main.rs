@@ -5,6 +5,7 @@ mod annotate;
 mod certs;
 mod check;
 mod check_bad_input;
+mod check_cases;
 mod commands;
 mod configuration;
 mod etcd;

@@ -22,6 +22,7 @@ fn check(root: &Value, schema: &Value, value: &Value, path: &str, errors: &mut V
                     "array" => value.is_array(),
                     "string" => value.is_string(),
                     "integer" => value.is_i64(),
+                    "boolean" => value.is_boolean(),
                     "null" => value.is_null(),
                     other => panic!("type {other}"),
                 };

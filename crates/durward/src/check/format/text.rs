@@ -1,6 +1,6 @@
 //! The format `text`: a line for each finding, and a summary.
 
-use super::super::report::{CheckedDocument, Finding, Operation, Report, Verdict};
+use super::super::report::{CheckedCase, CheckedDocument, Finding, Operation, Report, Verdict};
 use crate::output::{self, Style};
 
 /// Formats a report.
@@ -13,6 +13,9 @@ pub(super) fn text(report: &Report, style: Style) -> String {
                 lines.push(format!("  Next: {}", finding.next));
             }
         }
+    }
+    for case in report.cases.iter().filter(|case| !case.passed) {
+        lines.push(failed(case, style));
     }
     lines.push(summary(report, style));
     output::lines(lines)
@@ -56,6 +59,16 @@ fn source(finding: &Finding) -> String {
     }
 }
 
+fn failed(case: &CheckedCase, style: Style) -> String {
+    let at = &case.position;
+    let place = style.bold(&format!("{}:{}:{}", at.file, at.line, at.column));
+    let result = style.red("failed");
+    let next = if case.next.is_empty() { String::new() } else { format!("\n  Next: {}", case.next) };
+    let indented = |text: &str| text.replace('\n', "\n    ");
+    let (expected, actual) = (indented(&case.expected), indented(&case.actual));
+    format!("{place}: case \"{}\" {result}\n  expected {expected}\n  actual   {actual}{next}", case.name)
+}
+
 fn summary(report: &Report, style: Style) -> String {
     let totals = &report.totals;
     let count =
@@ -75,6 +88,12 @@ fn summary(report: &Report, style: Style) -> String {
     }
     if totals.problems > 0 {
         verdicts.push(style.red(&count(totals.problems, "problem", "problems")));
+    }
+    if totals.failed_cases > 0 {
+        let failed = format!("{} of {}", totals.failed_cases, count(totals.cases, "case", "cases"));
+        verdicts.push(style.red(&format!("{failed} failed")));
+    } else if totals.cases > 0 {
+        verdicts.push(style.green(&format!("{} passed", count(totals.cases, "case", "cases"))));
     }
     if verdicts.is_empty() {
         verdicts.push(style.green("no violations"));

@@ -1,0 +1,86 @@
+//! Judges cases and compares the verdicts.
+
+use policy::kinds::Kinds;
+use policy::set::PolicySet;
+
+use super::Case;
+use super::expect::Difference;
+use crate::check::facts::Store;
+use crate::check::judge::{Context, Worker};
+use crate::check::report::CheckedCase;
+use crate::check::subjects::Subject;
+
+/// Everything that cases share.
+pub(crate) struct Setting<'s> {
+    pub(crate) set: &'s PolicySet,
+    pub(crate) kinds: &'s Kinds,
+    pub(crate) store: &'s Store,
+    /// User of cases that name none.
+    pub(crate) user: Option<&'s str>,
+    /// Namespace of objects that name none.
+    pub(crate) namespace: &'s str,
+}
+
+/// Judges cases.
+pub(crate) fn run(cases: &[Case], setting: &Setting<'_>) -> Vec<CheckedCase> {
+    cases.iter().map(|case| checked(case, setting)).collect()
+}
+
+fn checked(case: &Case, setting: &Setting<'_>) -> CheckedCase {
+    let result = |difference: Option<Difference>| {
+        let passed = difference.is_none();
+        let position = if passed { &case.position } else { &case.expect.position };
+        let difference = difference.unwrap_or_default();
+        CheckedCase {
+            position: position.clone(),
+            name: case.name.clone(),
+            passed,
+            expected: difference.expected,
+            actual: difference.actual,
+            next: difference.next,
+        }
+    };
+    let subject = match subject(case, setting) {
+        Ok(subject) => subject,
+        Err(difference) => return result(Some(difference)),
+    };
+    let namespace = if subject.namespace.is_empty() { setting.namespace } else { &subject.namespace };
+    let store = setting.store.for_case(case, setting.kinds, namespace);
+    let user = case.user.as_ref();
+    let context = Context {
+        user: user.map(|user| user.name.as_str()).or(setting.user),
+        groups: user.map(|user| user.groups.as_slice()).unwrap_or_default(),
+        store: &store,
+        set: setting.set,
+        kinds: setting.kinds,
+    };
+    let judged = context.judge(&mut Worker::default(), &subject);
+    result(judged.and_then(|document| case.expect.difference(&document)))
+}
+
+/// Returns the request of a case.
+fn subject<'c>(case: &'c Case, setting: &Setting<'_>) -> Result<Subject<'c>, Difference> {
+    let not_judged = |actual: String, next: &str| {
+        Err(Difference { expected: case.expect.describe(), actual, next: next.to_owned() })
+    };
+    let Some(object) = case.new.as_ref().or(case.old.as_ref()) else {
+        return not_judged("the case has no object".to_owned(), "write object or oldObject");
+    };
+    let kinds = setting.kinds;
+    let Some(resource) = kinds.lookup(object.group(), object.version(), &object.kind) else {
+        let actual = format!("unknown kind {} in {}", object.kind, object.api_version);
+        return not_judged(actual, "add its CRD with --with");
+    };
+    let namespace = match (resource.namespaced, object.namespace.as_str()) {
+        (false, _) => "",
+        (true, "") => setting.namespace,
+        (true, own) => own,
+    };
+    Ok(Subject {
+        new: case.new.as_ref(),
+        old: case.old.as_ref(),
+        resource: resource.plural.into_owned(),
+        namespace: namespace.to_owned(),
+        subresource: case.subresource.clone(),
+    })
+}
