@@ -1,4 +1,5 @@
-//! Runs the commands of documentation pages: the lines with `$` of a page's `console` blocks, unchanged, by bash.
+//! Runs the commands of documentation pages: the lines with `$` of a page's `console` blocks, by bash. The lines below a
+//! command must be in its output.
 //!
 //! `kubectl`, `durward` and the plugin `kubectl-durward` in PATH are those of the run, and they use the case's cluster. The
 //! objects in the commands are the page's own examples (`db/etcd-1`, `shop`), which the case creates by these names.
@@ -10,29 +11,80 @@ use e2e::binaries::Binary;
 use e2e::prelude::*;
 use e2e::supervisor::Tool;
 
+use super::objects::contains_all;
+
 /// The time of one command, for example `kubectl delete namespace`, which waits for the end.
 const WITHIN: Duration = Duration::from_secs(180);
 
 /// A fenced block of a page.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Block {
+struct Block {
     /// The last heading before it.
-    pub(crate) heading: String,
-    pub(crate) language: String,
-    pub(crate) text: String,
+    heading: String,
+    language: String,
+    text: String,
 }
 
 impl Block {
-    /// Returns the commands of a `console` block. A line that ends in a backslash continues in the next line.
-    pub(crate) fn commands(&self) -> Vec<String> {
+    /// Returns the commands of a `console` block, each with the output below it. A line that ends in a backslash continues
+    /// in the next line.
+    fn commands(&self) -> Vec<(String, Vec<String>)> {
         let text = self.text.replace("\\\n", " ");
-        let lines = text.lines().filter(|_| self.language == "console");
-        lines.filter_map(|line| line.strip_prefix("$ ")).map(ToOwned::to_owned).collect()
+        let mut commands: Vec<(String, Vec<String>)> = Vec::new();
+        for line in text.lines().filter(|_| self.language == "console") {
+            if let Some(command) = line.strip_prefix("$ ") {
+                commands.push((command.to_owned(), Vec::new()));
+            } else if let Some((_, output)) = commands.last_mut() {
+                output.push(line.to_owned());
+            }
+        }
+        commands
+    }
+}
+
+/// The expected end of a command of a page.
+pub(crate) enum Expect {
+    /// Exit code 0 and the output on the page.
+    Success,
+    /// Exit code 1, and this text in the output.
+    Report(&'static str),
+    /// No finding of the doctor about objects with this text in their name. It also reports objects of other cases, with
+    /// exit code 1.
+    NoFinding(&'static str),
+    /// The case runs the command itself, or can't run it.
+    Skip,
+}
+
+impl Expect {
+    fn check(&self, output: Output, page: &[String]) -> Result<()> {
+        let text = format!("{}{}", output.stdout, output.stderr);
+        let findings: Vec<&str> = text.lines().filter(|line| line.starts_with("- ")).collect();
+        match self {
+            Self::Report(expected) => {
+                output.exited_with(1)?;
+                contains_all(&text, &[expected])
+            }
+            Self::NoFinding(name) if output.code() == Some(1) && !findings.is_empty() => {
+                let is_named = findings.iter().any(|finding| finding.contains(name));
+                ensure!(!is_named, "a finding names {name}: {text}");
+                Ok(())
+            }
+            Self::Success | Self::NoFinding(_) | Self::Skip => {
+                output.succeeded()?;
+                // `…` stands for other lines. Times and counts differ from run to run.
+                let without_digits = |line: &str| line.trim().replace(|one: char| one.is_ascii_digit(), "0");
+                let mut lines = text.lines().map(without_digits);
+                let mut shown = page.iter().filter(|line| line.trim() != "…");
+                let missing = shown.find(|shown| !lines.any(|line| line == without_digits(shown)));
+                ensure!(missing.is_none(), "the page has the line {missing:?}, and the output is {text}");
+                Ok(())
+            }
+        }
     }
 }
 
 /// Returns the blocks of a page, `runbooks/override.md` for example. In a list, blocks are indented.
-pub(crate) fn blocks(page: &str) -> Result<Vec<Block>> {
+fn blocks(page: &str) -> Result<Vec<Block>> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/src").join(page);
     let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
     let (mut blocks, mut heading) = (Vec::new(), String::new());
@@ -83,23 +135,26 @@ impl<'a> Shell<'a> {
         self.context.supervisor()?.run(tool, WITHIN)
     }
 
-    /// Runs all commands of a page for which `prepare` returns true, and expects success. `prepare` gets the heading and the
-    /// command, and brings the cluster into the state that the page describes.
+    /// Applies the webhook configurations again, as the page [Durward is down](../docs/src/runbooks/durward-down.md) does.
+    pub(crate) fn restore_webhooks(&self) -> Result<()> {
+        let command = "durward manifests --config durward.yaml --only webhooks | kubectl apply -f -";
+        self.run(command)?.succeeded().map(drop)
+    }
+
+    /// Runs the commands of a page. `prepare` gets the heading and the command. It brings the cluster into the state that the
+    /// page describes, replaces placeholders in the command, and returns the expected result.
     pub(crate) fn run_page(
         &self,
         page: &str,
-        mut prepare: impl FnMut(&str, &str) -> Result<bool>,
+        mut prepare: impl FnMut(&str, &mut String) -> Result<Expect>,
     ) -> Result<()> {
         let mut count = 0;
         for block in blocks(page)? {
-            for command in block.commands() {
-                let place = || format!("docs/src/{page}, {:?}: {command}", block.heading);
-                if prepare(&block.heading, &command).with_context(place)? {
-                    let output = self.run(&command)?;
-                    // The doctor also reports etcd clusters of other cases.
-                    if !(command.contains("durward doctor") && output.code() == Some(1)) {
-                        output.succeeded().with_context(place)?;
-                    }
+            for (mut command, output) in block.commands() {
+                let place = format!("docs/src/{page}, {:?}: {command}", block.heading);
+                let expected = prepare(&block.heading, &mut command).with_context(|| place.clone())?;
+                if !matches!(expected, Expect::Skip) {
+                    expected.check(self.run(&command)?, &output).context(place)?;
                     count += 1;
                 }
             }

@@ -1,10 +1,14 @@
 //! The commands of Durward on a real fleet.
 
+use std::os::unix::fs::symlink;
+
 use e2e::prelude::*;
 
 use super::environment::{exclusive, shared};
 use super::objects::{exists, path_of};
+use crate::cases::attempt::Attempt;
 use crate::cases::objects::contains_all;
+use crate::cases::pages::{Expect, Shell};
 
 #[e2e::case]
 fn impact_gives_the_verdict_of_the_guard(context: &'static TestContext) -> Result<()> {
@@ -74,4 +78,24 @@ fn doctor_names_the_unhealthy_member(context: &'static TestContext) -> Result<()
     output.exited_with(1)?;
     ensure!(output.stdout.contains("m2"), "doctor does not name m2: {}", output.stdout);
     stopped.undo()
+}
+
+#[e2e::case(Exclusive)]
+fn the_runbook_for_an_outage_unblocks_a_karmada_control_plane(context: &'static TestContext) -> Result<()> {
+    let fleet = exclusive(context)?;
+    let (_shop, path) = fleet.new_namespace("shop")?;
+    let directory = context.directory("karmada-admin")?;
+    symlink(fleet.karmada().kubectl().kubeconfig(), directory.join("karmada-admin.config"))?;
+    let shell = Shell::new(context, fleet.karmada(), &directory)?;
+    let down = fleet.stop_durward(context);
+    fleet.dry_run(&path)?.not_reviewed()?;
+    let followed = shell.run_page("runbooks/durward-down.md", |_, command| {
+        Ok(if command.contains("karmada") { Expect::Success } else { Expect::Skip })
+    });
+    let unblocked =
+        followed.and_then(|()| fleet.await_dry_run("a deletion to be allowed", &path, Attempt::is_allowed));
+    drop(down);
+    fleet.installation().register()?;
+    fleet.await_dry_run("the guard to be called", &path, |attempt| attempt.has_warning("is not in use"))?;
+    unblocked
 }

@@ -3,7 +3,7 @@
 //! - [`library`], [`process`]: LXCFS itself, its update under running pods and its failures
 //! - [`label`], [`device`]: what pods and the scheduler learn of the node, by the label and by the device plugin
 //! - [`in_cluster`]: Durward in pods
-//! - [`doctor`]: the report and the fix for each of these states
+//! - [`doctor`], [`runbooks`]: the report and the fix for each of these states
 //!
 //! The area `container_view` tests what containers see, and `opt_in` how pods are changed.
 
@@ -16,3 +16,4 @@ mod library;
 mod pods;
 mod process;
 mod removal;
+mod runbooks;
