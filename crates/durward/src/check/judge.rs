@@ -1,7 +1,9 @@
 //! The verdict on one request.
 
+use std::cell::RefCell;
+
 use policy::facts::{Facts, Lookup};
-use policy::field::FieldError;
+use policy::field::{FieldError, Path};
 use policy::kinds::Kinds;
 use policy::normalize::normalize;
 use policy::request::{GroupVersion, Request, User};
@@ -11,7 +13,7 @@ use policy::vap::decision::{Denial, Failure, Warning};
 
 use super::facts::{Store, with_field, with_name_label};
 use super::objects::Object;
-use super::report::{CheckedDocument, Finding, Judge, Rule, Verdict};
+use super::report::{CheckedDocument, Finding, Judge, Position, Rule, Verdict};
 use super::subjects::Subject;
 
 /// Rounds of lookups. An answer can lead to another lookup: the kind of parameters, then the parameters.
@@ -117,6 +119,7 @@ impl Context<'_> {
 
     fn findings(&self, object: &Object, evaluation: &Evaluation) -> Vec<Finding> {
         let decisions = &evaluation.decisions;
+        let object = &Places { object, known: RefCell::default() };
         let mut findings = Vec::new();
         for (order, denial) in decisions.denials.iter().enumerate() {
             findings.push(self.denial(object, denial, order));
@@ -136,7 +139,7 @@ impl Context<'_> {
         findings
     }
 
-    fn denial(&self, object: &Object, denial: &Denial, order: usize) -> Finding {
+    fn denial(&self, object: &Places<'_>, denial: &Denial, order: usize) -> Finding {
         let verdict = if denial.error { Verdict::Error } else { Verdict::Deny };
         let names = (denial.policy.as_str(), denial.binding.as_deref().unwrap_or_default());
         Finding {
@@ -147,7 +150,7 @@ impl Context<'_> {
         }
     }
 
-    fn unknown(&self, object: &Object, missing: &Missing) -> Finding {
+    fn unknown(&self, object: &Places<'_>, missing: &Missing) -> Finding {
         let (message, next) = describe(&missing.lookup);
         let names = (missing.policy.as_str(), missing.binding.as_deref().unwrap_or_default());
         Finding { next, ..self.finding(object, Verdict::Unknown, names, None, &message) }
@@ -155,7 +158,7 @@ impl Context<'_> {
 
     fn finding(
         &self,
-        object: &Object,
+        object: &Places<'_>,
         verdict: Verdict,
         (policy, binding): (&str, &str),
         validation: Option<usize>,
@@ -179,6 +182,24 @@ impl Context<'_> {
             server_order: None,
             next: String::new(),
         }
+    }
+}
+
+/// Places of fields that findings are about. Finding a place reads the object's text again, and many rules read the same field.
+struct Places<'o> {
+    object: &'o Object,
+    known: RefCell<Vec<(Path, Position)>>,
+}
+
+impl Places<'_> {
+    fn place_of(&self, field: &Path) -> Position {
+        let mut known = self.known.borrow_mut();
+        if let Some((_, position)) = known.iter().find(|(path, _)| path == field) {
+            return position.clone();
+        }
+        let position = self.object.place_of(field);
+        known.push((field.clone(), position.clone()));
+        position
     }
 }
 
