@@ -20,7 +20,7 @@ pub(crate) struct Args {
     #[arg(long = "with", value_name = "PATH", num_args = 1..)]
     pub(crate) with: Vec<PathBuf>,
     /// Namespace of namespaced objects that name none
-    #[arg(long, short, value_name = "NAMESPACE", default_value = "default")]
+    #[arg(long, short, value_name = "NAMESPACE", default_value = "default", value_parser = namespace)]
     pub(crate) namespace: String,
     /// User of the requests, for policies that read request.userInfo
     #[arg(long = "as", value_name = "USER")]
@@ -46,6 +46,14 @@ pub(crate) struct Args {
     /// Output format, to standard output or to a file; can be repeated
     #[arg(long, short, value_name = "FORMAT[=FILE]")]
     pub(crate) output: Vec<OutputTarget>,
+}
+
+fn namespace(text: &str) -> Result<String, &'static str> {
+    if config::names::is_dns_label(text) {
+        Ok(text.to_owned())
+    } else {
+        Err("must be the name of a namespace")
+    }
 }
 
 /// Minor version of an API server.

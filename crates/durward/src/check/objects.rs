@@ -1,6 +1,7 @@
 //! The objects of all files: read once, in parallel, and kept as JSON. Values are built again when an object is judged, which
 //! costs less than the memory of all values.
 
+use std::path::Path as FilePath;
 use std::sync::Arc;
 
 use config::Problem;
@@ -128,6 +129,11 @@ fn read_file(file: &File, arena: &Arena) -> (Vec<Object>, Vec<LoadProblem>) {
         }
     };
     let (mut objects, mut problems) = (Vec::with_capacity(documents.len()), Vec::new());
+    // A file can be empty, but a pipe is empty if the command before it failed.
+    if documents.is_empty() && file.path == FilePath::new("-") {
+        let problem = Problem::new("standard input contains no document");
+        problems.push(unplaced(problem.next("check the command that should write the manifests")));
+    }
     for document in documents {
         let object = object(&source, document.origin(), document.value(), file.used);
         match not_an_object(document.value()) {

@@ -1,5 +1,6 @@
 //! The result of a run of `check`. Every output format is written from a [`Report`], and its JSON form is the format `json`.
 
+use admission::text;
 use config::{Place, Problem};
 use serde::Serialize;
 
@@ -251,7 +252,7 @@ impl LoadProblem {
         let field = if field.is_empty() { String::new() } else { format!("{field}: ") };
         let place = position.map(|at| Place { file: at.file, line: at.line, column: at.column });
         Problem {
-            what: format!("{object}{field}{message}"),
+            what: text::lines(&format!("{object}{field}{message}")),
             place,
             why: None,
             next: (!next.is_empty()).then_some(next),

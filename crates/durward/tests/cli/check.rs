@@ -181,6 +181,10 @@ fn reads_standard_input_and_sets_the_namespace() {
         durward_in(dir.path(), &["check", "-", "-n", namespace, "--with", "policy.yaml"], CONFIG_MAP)
     };
     assert_eq!(run("prod").code, 0);
+    assert_eq!(run("Not_A_Name").code, 2);
+    let empty = durward_in(dir.path(), &["check", "-", "--with", "policy.yaml"], "");
+    assert_eq!(empty.code, 2);
+    assert!(empty.err.contains("error: standard input contains no document\n"), "{}", empty.err);
     let run = run("stage");
     assert_eq!(run.code, 1);
     assert!(run.out.starts_with("standard input:3:1: ConfigMap stage/shop: denied"), "{}", run.out);
@@ -431,4 +435,17 @@ fn points_into_folded_and_quoted_expressions() {
         assert_eq!(run.code, 2);
         assert!(run.err.starts_with(&format!("error: {place}: ")), "{expression}: {}", run.err);
     }
+}
+
+#[test]
+fn text_from_files_cannot_control_the_terminal() {
+    let shop = CONFIG_MAP.replace("size: large", "size: \"\\e[2J\"");
+    let policy = policy("object.data.size == ''", "Deny").replace(
+        "object.data.size == ''",
+        "object.data.size == ''\n    messageExpression: string(object.data.size)",
+    );
+    let dir = files(&[("a.yaml", &shop), ("p.yaml", &policy)]);
+    let run = check_in(dir.path(), &["a.yaml", "p.yaml"]);
+    assert_eq!(run.code, 1);
+    assert!(!run.out.contains('\u{1b}') && run.out.contains("[2J"), "{:?}", run.out);
 }

@@ -1,5 +1,7 @@
 //! The format `text`: a line for each finding, and a summary.
 
+use admission::text as clean;
+
 use super::super::report::{CheckedCase, CheckedDocument, Finding, Operation, Report, Verdict};
 use crate::output::{self, Style};
 
@@ -38,13 +40,14 @@ fn line(document: &CheckedDocument, finding: &Finding, style: Style) -> String {
         Verdict::Warn => style.yellow("warning"),
         Verdict::Audit => style.cyan("audit"),
     };
-    let message = finding.message.replace('\n', "\n    ");
-    format!(
-        "{place}: {} {}{operation}: {verdict} {}: {message}",
-        document.kind,
-        document.full_name(),
-        source(finding)
-    )
+    let object = clean::one_line(&format!("{} {}", document.kind, document.full_name()));
+    let source = clean::one_line(&source(finding));
+    format!("{place}: {object}{operation}: {verdict} {source}: {}", indented(&finding.message))
+}
+
+/// Returns foreign text with its further lines indented.
+fn indented(text: &str) -> String {
+    clean::lines(text).replace('\n', "\n    ")
 }
 
 /// Formats the source of a finding: a policy, or the API server itself.
@@ -64,9 +67,11 @@ fn failed(case: &CheckedCase, style: Style) -> String {
     let place = style.bold(&format!("{}:{}:{}", at.file, at.line, at.column));
     let result = style.red("failed");
     let next = if case.next.is_empty() { String::new() } else { format!("\n  Next: {}", case.next) };
-    let indented = |text: &str| text.replace('\n', "\n    ");
     let (expected, actual) = (indented(&case.expected), indented(&case.actual));
-    format!("{place}: case \"{}\" {result}\n  expected {expected}\n  actual   {actual}{next}", case.name)
+    format!(
+        "{place}: case \"{}\" {result}\n  expected {expected}\n  actual   {actual}{next}",
+        clean::one_line(&case.name)
+    )
 }
 
 fn summary(report: &Report, style: Style) -> String {
@@ -96,7 +101,8 @@ fn summary(report: &Report, style: Style) -> String {
         verdicts.push(style.green(&format!("{} passed", count(totals.cases, "case", "cases"))));
     }
     if verdicts.is_empty() {
-        verdicts.push(style.green("no violations"));
+        let judged = totals.matched > 0;
+        verdicts.push(if judged { style.green("no violations") } else { "no policy matched".to_owned() });
     }
     format!(
         "{} checked by {} for Kubernetes {}, namespace {}: {}",
