@@ -1,6 +1,7 @@
 //! Documents are read as `kubectl` reads them: the answers in `data/documents/kubectl.jsonl` are those of its Go libraries.
 
-use policy::document::read;
+use policy::document::{Document, read};
+use policy::field::Path;
 use policy::value::{Arena, Value};
 use serde_json::Value as Json;
 
@@ -94,4 +95,36 @@ fn reads_documents_as_kubectl_does() {
         }
     }
     assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+/// Asserts that the places of a value and all values in it exist in the text.
+fn check_places(document: &Document<'_>, text: &str, value: Value<'_>, path: &Path) -> usize {
+    let lines: Vec<&str> = text.split('\n').collect();
+    for place in [document.place(path), document.value_place(path)] {
+        let line = lines.get(place.line - 1).unwrap_or_else(|| panic!("{place} of {path} in {text:?}"));
+        assert!(place.column <= line.chars().count() + 1, "{place} of {path} in {text:?}");
+    }
+    let inner = match value {
+        Value::List(items) => items.iter().enumerate().map(|(at, item)| (path.index(at), *item)).collect(),
+        Value::Object(entries) => entries.iter().map(|(key, item)| (path.child(key), *item)).collect(),
+        _ => Vec::new(),
+    };
+    1 + inner.iter().map(|(path, item)| check_places(document, text, *item, path)).sum::<usize>()
+}
+
+#[test]
+fn every_value_has_a_place_and_no_part_of_a_text_is_a_panic() {
+    let mut found = 0;
+    for line in include_str!("data/documents/kubectl.jsonl").lines() {
+        let case: Json = serde_json::from_str(line).unwrap();
+        let whole = case["text"].as_str().unwrap();
+        let ends = whole.char_indices().map(|(at, _)| at).filter(|_| whole.len() < 200).chain([whole.len()]);
+        for text in ends.map(|end| &whole[..end]) {
+            let arena = Arena::new();
+            for document in read(text, &arena).unwrap_or_default() {
+                found += check_places(&document, text, document.value(), &Path::default());
+            }
+        }
+    }
+    assert!(found > 5_000, "{found}");
 }

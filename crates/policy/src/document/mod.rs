@@ -164,7 +164,9 @@ fn stream<'t, B: Builder<'t>>(text: &'t str, builder: &mut B) -> Result<Stream<B
             Err(fault) => return Err(fault),
         }
     }
-    match (tree::build(yaml::Events::new(text, start), builder), failed) {
+    let read =
+        yaml::check_characters(text).and_then(|()| tree::build(yaml::Events::new(text, start), builder));
+    match (read, failed) {
         (Ok(trees), _) => Ok(Stream::new(Format::Yaml, text, trees)),
         // The reader that understood more of the text has the better error.
         (Err(fault), Some(json)) if fault.is_syntax && json.offset >= fault.offset => Err(json),

@@ -15,8 +15,6 @@ pub(super) struct Events<'t> {
     base: usize,
     /// Whether each open list or map is written with brackets.
     flow: Vec<bool>,
-    /// A problem that is found before the text is read.
-    fault: Option<Fault>,
 }
 
 impl<'t> Events<'t> {
@@ -28,9 +26,8 @@ impl<'t> Events<'t> {
         options.flow_nesting_limit = MAX_DEPTH + 1;
         options.block_nesting_limit = MAX_DEPTH + 1;
         options.disallow_directives = true;
-        let content = text.get(base..).unwrap_or_default();
-        let parser = Parser::new_from_str_with_options(content, options);
-        Self { parser, text, base, flow: Vec::new(), fault: line_separator(content, base) }
+        let parser = Parser::new_from_str_with_options(text.get(base..).unwrap_or_default(), options);
+        Self { parser, text, base, flow: Vec::new() }
     }
 
     fn event(&mut self, event: granit_parser::Event<'t>, offset: usize) -> Result<Option<Event<'t>>, Fault> {
@@ -113,11 +110,16 @@ impl<'t> Events<'t> {
 }
 
 /// Refuses the characters that end a line in YAML 1.1, which `kubectl` reads, and not in YAML 1.2.
-fn line_separator(text: &str, base: usize) -> Option<Fault> {
-    let (at, found) = text.match_indices(['\u{85}', '\u{2028}', '\u{2029}']).next()?;
+pub(super) fn check_characters(text: &str) -> Result<(), Fault> {
+    if text.is_ascii() {
+        return Ok(());
+    }
+    let Some((at, found)) = text.match_indices(['\u{85}', '\u{2028}', '\u{2029}']).next() else {
+        return Ok(());
+    };
     let code = found.chars().next().map_or(0, u32::from);
     let message = format!("the character U+{code:04X} ends a line for kubectl");
-    Some(Fault::refused(base + at, message, "remove it, or write it as an escape in double quotes"))
+    Err(Fault::refused(at, message, "remove it, or write it as an escape in double quotes"))
 }
 
 fn resolve<'t>(text: Cow<'t, str>, plain: bool, tag: Option<&str>) -> Result<Scalar<'t>, super::Refusal> {
@@ -135,9 +137,6 @@ impl<'t> Iterator for Events<'t> {
     type Item = Item<'t>;
 
     fn next(&mut self) -> Option<Item<'t>> {
-        if let Some(fault) = self.fault.take() {
-            return Some(Err(fault));
-        }
         let base = self.base;
         let offset = |mark: &Marker| base + mark.byte_offset().unwrap_or_default();
         loop {
