@@ -232,6 +232,11 @@ impl PolicySet {
         self.hooks.len()
     }
 
+    /// The names of the policies.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.hooks.iter().map(|hook| hook.policy.policy.name.as_str())
+    }
+
     /// Whether there is no policy.
     pub fn is_empty(&self) -> bool {
         self.hooks.is_empty()

@@ -71,12 +71,14 @@ fn compares_policy_reason_and_message_of_one_denial() {
         ("{verdict: deny, message: failed}", false),
         ("{verdict: deny, messageMatches: ^failed}", true),
         ("{verdict: deny, messageMatches: denied}", false),
-        ("{verdict: skip, policy: other}", true),
+        ("{verdict: skip, policy: other}", false),
         ("{verdict: error}", false),
     ] {
         let run = cases(&failing, &config_map(&format!("  expect: {expect}\n")), &[]);
         assert_eq!(run.code, i32::from(!passes), "{expect}: {}{}", run.out, run.err);
     }
+    let unknown = cases(&failing, &config_map("  expect: {verdict: skip, policy: pp}\n"), &[]);
+    assert!(unknown.out.contains("no policy is named pp\n  Next: did you mean p?"), "{}", unknown.out);
     let error = policy("object.data.absent == ''", "Deny");
     let run = cases(&error, &config_map("  expect: {verdict: error, messageMatches: 'no such key'}\n"), &[]);
     assert_eq!(run.code, 0, "{}", run.out);

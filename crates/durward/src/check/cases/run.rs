@@ -66,6 +66,14 @@ fn subject<'c>(case: &'c Case, setting: &Setting<'_>) -> Result<Subject<'c>, Dif
     let Some(object) = case.new.as_ref().or(case.old.as_ref()) else {
         return not_judged("the case has no object".to_owned(), "write object or oldObject");
     };
+    if let Some(policy) = &case.expect.policy
+        && !setting.set.names().any(|name| name == policy)
+    {
+        let near = config::nearest(policy, setting.set.names());
+        let next = near
+            .map_or("add the policy to PATH or --with".to_owned(), |near| format!("did you mean {near}?"));
+        return not_judged(format!("no policy is named {policy}"), &next);
+    }
     let kinds = setting.kinds;
     let Some(resource) = kinds.lookup(object.group(), object.version(), &object.kind) else {
         let actual = format!("unknown kind {} in {}", object.kind, object.api_version);
