@@ -10,9 +10,6 @@ use config::Problem;
 /// Names of files that are read in directories.
 const EXTENSIONS: [&str; 3] = ["yaml", "yml", "json"];
 
-/// Directories in directories. A link to a parent directory would otherwise never end.
-const MAX_DEPTH: usize = 64;
-
 /// The use of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Use {
@@ -41,7 +38,7 @@ pub(crate) fn find(paths: &[(&[PathBuf], Use)]) -> (Vec<File>, Vec<Problem>) {
                 continue;
             }
             let before = files.len();
-            directory(path, *used, 0, &mut files, &mut problems);
+            directory(path, *used, &mut files, &mut problems);
             if files.len() == before && *used == Use::Check {
                 let what = format!("{} contains no manifests", path.display());
                 problems.push(Problem::new(what).next("manifests end with .yaml, .yml or .json"));
@@ -56,7 +53,9 @@ pub(crate) fn find(paths: &[(&[PathBuf], Use)]) -> (Vec<File>, Vec<Problem>) {
     (files.into_iter().collect(), problems)
 }
 
-fn directory(path: &Path, used: Use, depth: usize, files: &mut BTreeSet<File>, problems: &mut Vec<Problem>) {
+/// Collects the manifests of a directory and of those below it. Links to directories are not followed, since they can form a
+/// circle.
+fn directory(path: &Path, used: Use, files: &mut BTreeSet<File>, problems: &mut Vec<Problem>) {
     let entries = match fs::read_dir(path) {
         Ok(entries) => entries,
         Err(error) => {
@@ -70,12 +69,33 @@ fn directory(path: &Path, used: Use, depth: usize, files: &mut BTreeSet<File>, p
         if path.file_name().and_then(OsStr::to_str).is_none_or(|name| name.starts_with('.')) {
             continue;
         }
-        if path.is_dir() {
-            if depth < MAX_DEPTH {
-                directory(&path, used, depth + 1, files, problems);
-            }
-        } else if path.extension().and_then(OsStr::to_str).is_some_and(|end| EXTENSIONS.contains(&end)) {
+        if entry.file_type().is_ok_and(|file_type| file_type.is_dir()) {
+            directory(&path, used, files, problems);
+        } else if !path.is_dir()
+            && path.extension().and_then(OsStr::to_str).is_some_and(|end| EXTENSIONS.contains(&end))
+        {
             files.insert(File { path, used });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_manifests_without_following_links_to_directories() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = |name: &str| dir.path().join(name);
+        fs::create_dir(file("sub")).unwrap();
+        for name in ["a.yaml", "sub/b.json", "sub/c.yml", "d.txt", ".hidden.yaml"] {
+            fs::write(file(name), "").unwrap();
+        }
+        std::os::unix::fs::symlink(".", file("circle")).unwrap();
+        std::os::unix::fs::symlink("a.yaml", file("link.yaml")).unwrap();
+        let (found, problems) = find(&[(&[dir.path().to_owned()], Use::Check)]);
+        let found: Vec<_> = found.into_iter().map(|file| file.path).collect();
+        assert_eq!(found, ["a.yaml", "link.yaml", "sub/b.json", "sub/c.yml"].map(file));
+        assert!(problems.is_empty());
     }
 }

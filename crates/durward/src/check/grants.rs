@@ -139,3 +139,66 @@ fn names(entry: &str, resource: &str, subresource: &str) -> bool {
         Some((known, wanted)) => known == resource && wanted == subresource,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resource(resource: &str, subresource: &str, namespace: &str, name: &str) -> Target {
+        Target::Resource {
+            group: String::new(),
+            resource: resource.to_owned(),
+            subresource: subresource.to_owned(),
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            field_selector: String::new(),
+            label_selector: String::new(),
+        }
+    }
+
+    /// Whether these grants allow getting something.
+    fn allows(grants: &str, service_account: Option<(&str, &str)>, target: Target) -> bool {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let text = format!(
+            "apiVersion: durward.dev/v1alpha1\nkind: Grants\ngrants:\n- {{verbs: [get], {grants}}}\n"
+        );
+        std::fs::write(file.path(), text).unwrap();
+        let service_account =
+            service_account.map(|(namespace, name)| (namespace.to_owned(), name.to_owned()));
+        let check = Check { service_account, verb: "get".to_owned(), target };
+        Grants::load(file.path()).unwrap().decide(&check).allowed
+    }
+
+    #[test]
+    fn grants_are_read_as_rules_of_rbac() {
+        let core = |more: &str| format!("apiGroups: [''], {more}");
+        let pods = core("resources: [pods]");
+        assert!(allows(&pods, None, resource("pods", "", "shop", "a")));
+        assert!(!allows(&pods, None, resource("pods", "log", "shop", "a")));
+        assert!(!allows(&pods, Some(("ci", "bot")), resource("pods", "", "shop", "a")));
+        assert!(allows(&core("resources: [pods/log]"), None, resource("pods", "log", "shop", "a")));
+        assert!(allows(&core("resources: ['*/log']"), None, resource("pods", "log", "shop", "a")));
+        assert!(allows(&core("resources: ['*']"), None, resource("pods", "log", "shop", "a")));
+        assert!(!allows("apiGroups: [apps], resources: ['*']", None, resource("pods", "", "shop", "a")));
+        let narrow = core("resources: [pods], namespaces: [shop], resourceNames: [a]");
+        assert!(allows(&narrow, None, resource("pods", "", "shop", "a")));
+        assert!(!allows(&narrow, None, resource("pods", "", "other", "a")));
+        assert!(!allows(&narrow, None, resource("pods", "", "shop", "b")));
+        let bot = core("resources: [pods], serviceAccount: ci/bot");
+        assert!(allows(&bot, Some(("ci", "bot")), resource("pods", "", "shop", "a")));
+        assert!(!allows(&bot, None, resource("pods", "", "shop", "a")));
+        let path = |path: &str| Target::Path(path.to_owned());
+        assert!(allows("nonResourceURLs: [/logs/*]", None, path("/logs/a")));
+        assert!(!allows("nonResourceURLs: [/logs]", None, path("/logs/a")));
+    }
+
+    #[test]
+    fn reports_problems_of_a_file_with_their_places() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "kind: Grants\ngrants:\n- {verb: [get], serviceAccount: bot}\n").unwrap();
+        let problems = Grants::load(file.path()).unwrap_err();
+        let texts: Vec<_> = problems.iter().map(ToString::to_string).collect();
+        assert_eq!(texts.len(), 2, "{texts:#?}");
+        assert!(texts.iter().all(|text| text.contains(":3:")), "{texts:#?}");
+    }
+}

@@ -77,6 +77,17 @@ pub(crate) fn pair<'o>(
                     continue;
                 }
             };
+            if object.name.is_empty() {
+                problems.push(LoadProblem {
+                    next: "set metadata.name or metadata.generateName".to_owned(),
+                    ..object.problem(&Path::new("metadata"), "the object has no name")
+                });
+                continue;
+            }
+            // The API server generates a new name each time.
+            if object.is_generated && used == Use::Old {
+                continue;
+            }
             let key: Key<'o> = (object.group(), object.kind.as_str(), own.clone(), object.name.as_str());
             let resource = resource.plural.into_owned();
             let mut subject =
@@ -98,7 +109,9 @@ pub(crate) fn pair<'o>(
                 continue;
             }
             subject.new = Some(object);
-            subject.old = old.remove(&key).and_then(|before| before.old);
+            if !object.is_generated {
+                subject.old = old.remove(&key).and_then(|before| before.old);
+            }
             subjects.push(subject);
         }
     }

@@ -146,7 +146,10 @@ fn compares_masters_of_an_update_as_a_multiset() {
 fn pairs_old_and_new_objects_as_create_update_and_delete() {
     let old = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: gone, namespace: default}\n---\n".to_owned()
         + CONFIG_MAP;
-    let new = CONFIG_MAP.to_owned() + "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: fresh}\n";
+    let generated = "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {generateName: some-}\n";
+    let old = old + generated;
+    let new =
+        CONFIG_MAP.to_owned() + "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: fresh}\n" + generated;
     let dir = files(&[
         ("new/all.yaml", &new),
         ("old/all.yaml", &old),
@@ -160,8 +163,8 @@ fn pairs_old_and_new_objects_as_create_update_and_delete() {
         .iter()
         .map(|document| (document["name"].as_str().unwrap(), document["operation"].as_str().unwrap()))
         .collect();
-    assert_eq!(found, [("shop", "UPDATE"), ("fresh", "CREATE"), ("gone", "DELETE")]);
-    assert_eq!(report["totals"]["denied"], 3);
+    assert_eq!(found, [("shop", "UPDATE"), ("fresh", "CREATE"), ("some-", "CREATE"), ("gone", "DELETE")]);
+    assert_eq!(report["totals"]["denied"], 4);
 }
 
 #[test]

@@ -43,6 +43,7 @@ fn reports_all_problems_of_all_files_with_their_places() {
         ("11.yaml", "apiVersion: v1\nkind: Pdo\nmetadata: {name: typo}\n".to_owned()),
         ("12.yaml", "just: text\n".to_owned()),
         ("13.yaml", "apiVersion: v1\nkind: Namespace\nmetadata: {name: a, namespace: b}\n".to_owned()),
+        ("14.yaml", "apiVersion: v1\nkind: Secret\nmetadata: {labels: {}}\n".to_owned()),
     ];
     let all: Vec<(&str, &str)> = all.iter().map(|(name, text)| (*name, text.as_str())).collect();
     let run = check(&all, &["."]);
@@ -79,6 +80,7 @@ fn reports_all_problems_of_all_files_with_their_places() {
         ),
         ("11.yaml:2:1: Pdo \"typo\": kind: ", "unknown kind Pdo in v1"),
         ("12.yaml:1:1: ", "this is not a Kubernetes object: apiVersion is missing"),
+        ("14.yaml:3:1: Secret: metadata: ", "the object has no name"),
         ("13.yaml:3:21: Namespace \"a\": metadata.namespace: ", "Namespace is cluster-scoped"),
     ] {
         let found =
