@@ -237,7 +237,7 @@ impl PolicySet {
         self.hooks.iter().map(|hook| hook.policy.policy.name.as_str())
     }
 
-    /// Whether there is no policy.
+    /// Returns true if the set has no policies.
     pub fn is_empty(&self) -> bool {
         self.hooks.is_empty()
     }
@@ -285,7 +285,7 @@ impl PolicySet {
             positions.sort_unstable();
             for hook in positions.into_iter().filter_map(|position| self.hooks.get(position)) {
                 run.hook(hook);
-                if run.is_interrupted() {
+                if run.is_interrupted() || run.has_ended() {
                     break;
                 }
             }

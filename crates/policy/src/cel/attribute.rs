@@ -1,18 +1,19 @@
 //! Evaluation of variables and selections, with their cost.
 
+use super::ast::Literal;
 use super::constant::Constant;
 use super::eval::{Evaluator, Slot, cancelled};
-use super::outcome::{Fault, Outcome, Query, Unknown, no_such_overload};
+use super::outcome::{Fault, Outcome, Query, Unknown, no_such_overload, unwrapped};
 use super::plan::{Attribute, Base, Key, Node};
 use super::select;
 use crate::expression::USER;
-use crate::value::Value;
+use crate::value::{Value, native};
 
 /// Whether an attribute reads the caller of the request, or the whole request.
 fn reads_user(root: &str, attribute: &Attribute) -> bool {
     root == "request"
         && match attribute.qualifiers.first().map(|qualifier| &qualifier.key) {
-            Some(Key::Constant(Constant::String(field))) => field == "userInfo",
+            Some(Key::Constant(Constant::Literal(Literal::String(field)))) => field == "userInfo",
             _ => true,
         }
 }
@@ -101,7 +102,10 @@ impl<'a> Evaluator<'a, '_> {
         let mut optional = false;
         if let Value::Optional(inner) = base {
             let Some(inner) = inner else { return Ok(base) };
-            object = *inner;
+            object = if self.rewraps { native::rewrap(self.shared.context.arena, *inner) } else { *inner };
+            if !attribute.qualifiers.is_empty() {
+                object = unwrapped(object)?;
+            }
             optional = true;
         }
         let last = attribute.qualifiers.len().wrapping_sub(1);
@@ -132,7 +136,7 @@ impl<'a> Evaluator<'a, '_> {
                 (None, false, false) => return self.error("no such key"),
             };
         }
-        Ok(if optional { self.shared.context.some(object) } else { object })
+        if optional { Ok(self.shared.context.some(object)) } else { unwrapped(object) }
     }
 
     /// Selects from a value. Absent keys are `None` if presence is asked, and errors otherwise.

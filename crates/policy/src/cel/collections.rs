@@ -7,28 +7,81 @@ use super::token::{Token, Tokens};
 
 impl Parser<'_> {
     pub(super) fn list(&mut self) -> Parse<Expr> {
-        let open = self.take();
-        let mut height = 0;
-        let end = Tokens::of(&[Token::RightBracket, Token::Comma]);
-        let (mut elements, mut optional) = (Vec::new(), Vec::new());
-        if !self.sync(OPTIONAL_FIRST.and(end))? {
-            return self.fail(OPTIONAL_FIRST.and(end), MEMBER);
+        let element = |parser: &mut Self| {
+            let optional = parser.question();
+            let element = parser.within(&[Token::Comma, Token::RightBracket], Self::expr)?;
+            Ok(Some((element, optional)))
+        };
+        self.sequence(OPTIONAL_FIRST, Token::RightBracket, element, |items| {
+            let (elements, optional) = items.into_iter().unzip();
+            Kind::List { elements, optional }
+        })
+    }
+
+    pub(super) fn map(&mut self) -> Parse<Expr> {
+        let entry = |parser: &mut Self| {
+            let optional = parser.question();
+            let key = parser.within(&[Token::Colon], Self::expr)?;
+            let value = parser.after_colon()?;
+            Ok(value.map(|value| Entry { key, value, optional }))
+        };
+        self.sequence(OPTIONAL_FIRST, Token::RightBrace, entry, Kind::Map)
+    }
+
+    /// `Name{field: value}`. No type of the Kubernetes environments can be built; the checker reports the name.
+    pub(super) fn message(&mut self, leading: bool) -> Parse<Expr> {
+        let mut name = if leading { ".".to_owned() } else { String::new() };
+        while self.current() != Token::LeftBrace {
+            name.push_str(self.take().text);
         }
-        while OPTIONAL_FIRST.contains(self.current()) {
-            optional.push(self.question());
-            elements.push(self.within(&[Token::Comma, Token::RightBracket], Self::expr)?);
+        let field = |parser: &mut Self| {
+            parser.question();
+            if parser.sync(FIELD_NAME)? {
+                let field = parser.take();
+                parser.field_name(field);
+            } else {
+                parser.within(&[Token::Colon], |parser| parser.fail(FIELD_NAME, Tokens::default()))?;
+            }
+            Ok(parser.after_colon()?.map(|value| Field { value }))
+        };
+        self.sequence(FIELD_FIRST, Token::RightBrace, field, |fields| Kind::Struct { name, fields })
+    }
+
+    /// An opening bracket, items between commas, perhaps a last comma, and the closing bracket. The loop ends at an item
+    /// that is absent. `first` has the tokens that an item starts with.
+    fn sequence<T>(
+        &mut self,
+        first: Tokens,
+        close: Token,
+        item: impl Fn(&mut Self) -> Parse<Option<T>>,
+        build: impl FnOnce(Vec<T>) -> Kind,
+    ) -> Parse<Expr> {
+        let open = self.take();
+        let end = Tokens::of(&[close, Token::Comma]);
+        if !self.sync(first.and(end))? {
+            return self.fail(first.and(end), MEMBER);
+        }
+        let (mut items, mut height) = (Vec::new(), 0);
+        while first.contains(self.current()) {
+            let found = item(self)?;
             height = height.max(self.height);
-            if self.current() != Token::Comma || !OPTIONAL_FIRST.contains(self.lexeme(1).token) {
+            let Some(found) = found else { break };
+            items.push(found);
+            if self.current() != Token::Comma || !first.contains(self.lexeme(1).token) {
                 break;
             }
             self.take();
         }
-        if !self.trailing_comma(end)? {
+        if !self.sync(end)? {
+            self.fail(end, MEMBER)?;
             return Ok(self.macros.unspecified(open.offset));
         }
-        self.close(Token::RightBracket, Tokens::of(&[Token::RightBracket]))?;
+        if self.current() == Token::Comma {
+            self.take();
+        }
+        self.close(close, Tokens::of(&[close]))?;
         self.height = height;
-        Ok(Expr { id: self.macros.id(), offset: open.offset, kind: Kind::List { elements, optional } })
+        Ok(Expr { id: self.macros.id(), offset: open.offset, kind: build(items) })
     }
 
     pub(super) fn question(&mut self) -> bool {
@@ -39,95 +92,21 @@ impl Parser<'_> {
         optional
     }
 
-    /// Consumes a comma before the end of a list or map.
-    fn trailing_comma(&mut self, end: Tokens) -> Parse<bool> {
-        if !self.sync(end)? {
-            self.fail(end, MEMBER)?;
-            return Ok(false);
-        }
-        if self.current() == Token::Comma {
-            self.take();
-        }
-        Ok(true)
-    }
-
-    pub(super) fn map(&mut self) -> Parse<Expr> {
-        let open = self.take();
-        let mut height = 0;
-        let end = Tokens::of(&[Token::RightBrace, Token::Comma]);
-        if !self.sync(OPTIONAL_FIRST.and(end))? {
-            return self.fail(OPTIONAL_FIRST.and(end), MEMBER);
-        }
-        let mut entries = Vec::new();
-        while OPTIONAL_FIRST.contains(self.current()) {
-            let optional = self.question();
-            let key = self.within(&[Token::Colon], Self::expr)?;
-            height = height.max(self.height);
-            let Some(value) = self.after_colon()? else { break };
-            height = height.max(self.height);
-            entries.push(Entry { key, value, optional });
-            if self.current() != Token::Comma || !OPTIONAL_FIRST.contains(self.lexeme(1).token) {
-                break;
-            }
-            self.take();
-        }
-        if !self.trailing_comma(end)? {
-            return Ok(self.macros.unspecified(open.offset));
-        }
-        self.close(Token::RightBrace, Tokens::of(&[Token::RightBrace]))?;
-        self.height = height;
-        Ok(Expr { id: self.macros.id(), offset: open.offset, kind: Kind::Map(entries) })
-    }
-
+    /// A colon and a value. The height becomes that of the higher one of the value and the key before it.
     fn after_colon(&mut self) -> Parse<Option<Expr>> {
+        let height = self.height;
         let colon = Tokens::of(&[Token::Colon]);
-        match self.expect(Token::Colon, colon, UNARY_FIRST) {
-            Ok(_) => self.within(&[Token::Comma, Token::RightBrace], Self::expr).map(Some),
-            Err(Some(abort)) => Err(abort),
+        let value = match self.expect(Token::Colon, colon, UNARY_FIRST) {
+            Ok(_) => Some(self.within(&[Token::Comma, Token::RightBrace], Self::expr)?),
+            Err(Some(abort)) => return Err(abort),
             Err(None) => {
                 self.within(&[Token::Comma, Token::RightBrace], |parser| {
                     parser.fail(colon, Tokens::default())
                 })?;
-                Ok(None)
+                None
             }
-        }
-    }
-
-    /// `Name{field: value}`. No type of the Kubernetes environments can be built; the checker reports the name.
-    pub(super) fn message(&mut self, leading: bool) -> Parse<Expr> {
-        let mut name = if leading { ".".to_owned() } else { String::new() };
-        while self.current() != Token::LeftBrace {
-            name.push_str(self.take().text);
-        }
-        let open = self.take();
-        let mut height = 0;
-        let end = Tokens::of(&[Token::RightBrace, Token::Comma]);
-        if !self.sync(FIELD_FIRST.and(end))? {
-            return self.fail(FIELD_FIRST.and(end), MEMBER);
-        }
-        let mut fields = Vec::new();
-        while FIELD_FIRST.contains(self.current()) {
-            self.question();
-            if self.sync(FIELD_NAME)? {
-                let field = self.take();
-                self.field_name(field);
-            } else {
-                self.within(&[Token::Colon], |parser| parser.fail(FIELD_NAME, Tokens::default()))?;
-            }
-            height = height.max(self.height);
-            let Some(value) = self.after_colon()? else { break };
-            height = height.max(self.height);
-            fields.push(Field { value });
-            if self.current() != Token::Comma || !FIELD_FIRST.contains(self.lexeme(1).token) {
-                break;
-            }
-            self.take();
-        }
-        if !self.trailing_comma(end)? {
-            return Ok(self.macros.unspecified(open.offset));
-        }
-        self.close(Token::RightBrace, Tokens::of(&[Token::RightBrace]))?;
-        self.height = height;
-        Ok(Expr { id: self.macros.id(), offset: open.offset, kind: Kind::Struct { name, fields } })
+        };
+        self.height = self.height.max(height);
+        Ok(value)
     }
 }

@@ -6,13 +6,7 @@ use crate::value::{Arena, Timestamp, Value};
 /// A constant of a program.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Constant {
-    Null,
-    Bool(bool),
-    Int(i64),
-    Uint(u64),
-    Double(f64),
-    String(String),
-    Bytes(Vec<u8>),
+    Literal(Literal),
     List(Vec<Constant>),
     Map(Vec<(Constant, Constant)>),
     Timestamp(Timestamp),
@@ -23,28 +17,16 @@ pub(crate) enum Constant {
 }
 
 impl Constant {
-    pub(crate) fn literal(literal: &Literal) -> Self {
-        match literal {
-            Literal::Null => Constant::Null,
-            Literal::Bool(value) => Constant::Bool(*value),
-            Literal::Int(value) => Constant::Int(*value),
-            Literal::Uint(value) => Constant::Uint(*value),
-            Literal::Double(value) => Constant::Double(*value),
-            Literal::String(text) => Constant::String(text.clone()),
-            Literal::Bytes(bytes) => Constant::Bytes(bytes.clone()),
-        }
-    }
-
     /// Copies a value. Values of libraries and optionals are never constant.
     pub(crate) fn from_value(value: &Value<'_>) -> Option<Self> {
         Some(match value {
-            Value::Null => Constant::Null,
-            Value::Bool(value) => Constant::Bool(*value),
-            Value::Int(value) => Constant::Int(*value),
-            Value::Uint(value) => Constant::Uint(*value),
-            Value::Double(value) => Constant::Double(*value),
-            Value::String(text) => Constant::String((*text).to_owned()),
-            Value::Bytes(bytes) => Constant::Bytes(bytes.to_vec()),
+            Value::Null => Constant::Literal(Literal::Null),
+            Value::Bool(value) => Constant::Literal(Literal::Bool(*value)),
+            Value::Int(value) => Constant::Literal(Literal::Int(*value)),
+            Value::Uint(value) => Constant::Literal(Literal::Uint(*value)),
+            Value::Double(value) => Constant::Literal(Literal::Double(*value)),
+            Value::String(text) => Constant::Literal(Literal::String((*text).to_owned())),
+            Value::Bytes(bytes) => Constant::Literal(Literal::Bytes(bytes.to_vec())),
             Value::Timestamp(time) => Constant::Timestamp(*time),
             Value::Duration(nanos) => Constant::Duration(*nanos),
             Value::Type(name) => Constant::Type((*name).to_owned()),
@@ -65,13 +47,8 @@ impl Constant {
     /// The constant as a value. Text and bytes are borrowed.
     pub(crate) fn value<'a>(&'a self, arena: &'a Arena) -> Value<'a> {
         match self {
-            Constant::Null | Constant::Error(_) => Value::Null,
-            Constant::Bool(value) => Value::Bool(*value),
-            Constant::Int(value) => Value::Int(*value),
-            Constant::Uint(value) => Value::Uint(*value),
-            Constant::Double(value) => Value::Double(*value),
-            Constant::String(text) => Value::String(text),
-            Constant::Bytes(bytes) => Value::Bytes(bytes),
+            Constant::Literal(literal) => literal.value(),
+            Constant::Error(_) => Value::Null,
             Constant::Timestamp(time) => Value::Timestamp(*time),
             Constant::Duration(nanos) => Value::Duration(*nanos),
             Constant::Type(name) => Value::Type(name),
@@ -91,6 +68,21 @@ impl Constant {
                     entries.iter().map(|(key, value)| (key.value(arena), value.value(arena))).collect(),
                 )
             }
+        }
+    }
+}
+
+impl Literal {
+    /// The literal as a value. Text and bytes are borrowed.
+    fn value(&self) -> Value<'_> {
+        match self {
+            Literal::Null => Value::Null,
+            Literal::Bool(value) => Value::Bool(*value),
+            Literal::Int(value) => Value::Int(*value),
+            Literal::Uint(value) => Value::Uint(*value),
+            Literal::Double(value) => Value::Double(*value),
+            Literal::String(text) => Value::String(text),
+            Literal::Bytes(bytes) => Value::Bytes(bytes),
         }
     }
 }

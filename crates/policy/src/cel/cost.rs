@@ -10,6 +10,8 @@ pub(crate) enum Cost {
     Fixed(u64),
     /// A tenth of the size of an argument.
     Traverse(usize),
+    /// A tenth of the size of the first argument. The API server's own functions see no size in an optional value.
+    Read,
     /// A fifth of the size of the first argument.
     TraverseTwice,
     /// A fifth of the size of the result.
@@ -36,7 +38,7 @@ pub(crate) enum Cost {
     Validate,
     /// `slice`, `reverse` and `range` of lists: the size of the result.
     BuildList,
-    /// `flatten`: the size of the list by its depth, which cel-go 0.26 takes as a number without sign.
+    /// `flatten`: the size of the list by its depth, which wraps in cel-go 0.26 if it is negative.
     Flatten { wraps: bool },
     /// `sets`: each element of one list with each of the other, so many times.
     Sets(u64),
@@ -100,7 +102,7 @@ impl Cost {
             | "quantity"
             | "isQuantity"
             | "semver"
-            | "isSemver" => Cost::Traverse(0),
+            | "isSemver" => Cost::Read,
             "replace" | "split" | "ip.isCanonical" => Cost::TraverseTwice,
             "join" => Cost::BuildResult,
             "find" | "findAll" => Cost::Regex,
@@ -135,10 +137,12 @@ impl Cost {
     /// The cost of a call with these arguments and this result.
     pub(crate) fn of_call<'a>(self, args: &[Outcome<'a>], result: &Outcome<'a>) -> u64 {
         let size_at = |index: usize| args.get(index).map_or(1, size);
+        let plain_size_at = |index: usize| args.get(index).map_or(1, plain_size);
         match self {
             Cost::Fixed(cost) => cost,
             Cost::Traverse(index) => ceil(size_at(index) as f64 * 0.1),
-            Cost::TraverseTwice => ceil(size_at(0) as f64 * 2.0 * 0.1),
+            Cost::Read => ceil(plain_size_at(0) as f64 * 0.1),
+            Cost::TraverseTwice => ceil(plain_size_at(0) as f64 * 2.0 * 0.1),
             Cost::BuildResult => ceil(size(result) as f64 * 2.0 * 0.1),
             Cost::Size(index) => size_at(index),
             Cost::Compare => equality(args, size_at(0).min(size_at(1))),
@@ -156,11 +160,13 @@ impl Cost {
                 NEW_LIST + ceil(size_at(1) as f64 * 0.1) + requirements.saturating_mul(50)
             }
             Cost::ContainsIp { text } => {
-                ceil((size_at(0) * 2) as f64 * 0.1) + if text { ceil(size_at(1) as f64 * 0.1) } else { 0 }
+                let base = ceil((plain_size_at(0) * 2) as f64 * 0.1);
+                base + if text { ceil(plain_size_at(1) as f64 * 0.1) } else { 0 }
             }
             Cost::ContainsCidr { text } => {
-                let base = ceil((size_at(0) * 2) as f64 * 0.1) + ceil(size_at(0) as f64 * 0.1) + 1;
-                base + if text { ceil(size_at(1) as f64 * 0.1) } else { 0 }
+                let size = plain_size_at(0);
+                let base = ceil((size * 2) as f64 * 0.1) + ceil(size as f64 * 0.1) + 1;
+                base + if text { ceil(plain_size_at(1) as f64 * 0.1) } else { 0 }
             }
             Cost::Validate => match args.first() {
                 Some(Ok(Value::Opaque(Opaque::Format(name)))) => {
@@ -175,12 +181,8 @@ impl Cost {
                     Some(Ok(Value::Int(depth))) => *depth,
                     _ => 1,
                 };
-                let visited = match u64::try_from(depth) {
-                    Ok(depth) if wraps => size_at(0).wrapping_mul(depth),
-                    Ok(depth) => truncate(size_at(0) as f64 * depth as f64),
-                    Err(_) if wraps => size_at(0).wrapping_mul(depth.cast_unsigned()),
-                    Err(_) => size_at(0),
-                };
+                let visited =
+                    if depth < 0 && !wraps { size_at(0) } else { truncate(size_at(0) as f64 * depth as f64) };
                 visited.wrapping_add(1 + NEW_LIST)
             }
             Cost::Sets(factor) => 1 + size_at(0).saturating_mul(size_at(1)).saturating_mul(factor),
@@ -219,6 +221,14 @@ fn size(outcome: &Outcome<'_>) -> u64 {
     value.size().map_or(1, |size| size as u64)
 }
 
+/// Size of a value for the costs of the API server's own functions.
+fn plain_size(outcome: &Outcome<'_>) -> u64 {
+    match outcome {
+        Ok(Value::Optional(_)) => 1,
+        other => size(other),
+    }
+}
+
 /// Cost of visiting a value with all that is in it.
 fn traversal(value: &Value<'_>) -> u64 {
     match value {
@@ -241,7 +251,15 @@ fn ceil(cost: f64) -> u64 {
     cost.ceil() as u64
 }
 
-#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // sizes are small and not negative
+/// A number without sign as Go makes it on amd64: one of 2^64 or more becomes 2^63, and a negative one wraps.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // each cast is in its range
 fn truncate(cost: f64) -> u64 {
-    cost as u64
+    const TOO_LARGE: f64 = 18_446_744_073_709_551_616.0;
+    if cost >= TOO_LARGE {
+        1 << 63
+    } else if cost < 0.0 {
+        (cost as i64).cast_unsigned()
+    } else {
+        cost as u64
+    }
 }

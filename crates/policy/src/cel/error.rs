@@ -50,6 +50,8 @@ impl Problems {
             .list
             .iter()
             .map(|problem| match problem.offset {
+                // cel-go finds no position in an empty source.
+                Some(_) if source.is_empty() => (1, -1, problem),
                 Some(offset) => {
                     let (line, column) = lines.locate(offset);
                     (
@@ -66,8 +68,10 @@ impl Problems {
             .into_iter()
             .map(|(line, column, problem)| {
                 let mut text = format!("ERROR: <input>:{line}:{}: {}", column + 1, problem.message);
-                if let Some(snippet) = usize::try_from(line).ok().and_then(|line| lines.text(line)) {
-                    mark(&mut text, snippet, usize::try_from(column).unwrap_or(0));
+                if let (Ok(line), Ok(column)) = (usize::try_from(line), usize::try_from(column))
+                    && let Some(snippet) = lines.text(line)
+                {
+                    mark(&mut text, snippet, column);
                 }
                 text
             })

@@ -9,10 +9,12 @@ use std::collections::BTreeMap;
 use super::constant::Constant;
 use super::cost::Cost;
 use super::library::Singleton;
-use super::outcome::{Answers, Cancel, Context, Decision, Fault, Outcome, Query, Unknown, no_such_overload};
+use super::outcome::{
+    Answers, Cancel, Context, Decision, Fault, Outcome, Query, Unknown, no_such_overload, unwrapped,
+};
 use super::plan::{CallNode, Dispatch, Fold, Node};
 use super::select;
-use crate::value::{Arena, Opaque, Value, equal, format};
+use crate::value::{Arena, Value, equal, format};
 
 /// Cost of a list that is built.
 const NEW_LIST: u64 = 10;
@@ -45,11 +47,13 @@ pub(crate) struct Shared<'a, 's> {
 pub(crate) fn evaluate<'a>(
     node: &'a Node,
     slots: usize,
+    rewraps: bool,
     limit: u64,
     shared: Shared<'a, '_>,
 ) -> (Outcome<'a>, u64) {
     let mut evaluator = Evaluator {
         shared,
+        rewraps,
         cost: 0,
         limit,
         next_question: INTERVAL,
@@ -88,7 +92,7 @@ pub(crate) fn fold_call(node: Node) -> Result<Node, String> {
 fn constant(node: &Node, arena: &Arena) -> Option<Constant> {
     let context = Context { arena, answers: &Nothing };
     let shared = Shared { context, activation: &Nothing, keep_going: &|| true };
-    match evaluate(node, 0, u64::MAX, shared).0 {
+    match evaluate(node, 0, false, u64::MAX, shared).0 {
         Ok(value) => Constant::from_value(&value),
         Err(Fault::Error(message)) => Some(Constant::Error(message.to_owned())),
         Err(_) => None,
@@ -124,6 +128,8 @@ pub(super) enum Slot<'a> {
 
 pub(super) struct Evaluator<'a, 's> {
     pub(super) shared: Shared<'a, 's>,
+    /// Whether an optional value of an attribute takes the way through its plain form, as in cel-go before 0.29.
+    pub(super) rewraps: bool,
     pub(super) cost: u64,
     limit: u64,
     next_question: u64,
@@ -163,7 +169,7 @@ impl<'a> Evaluator<'a, '_> {
             Node::OptionalOr { args, unwraps, strict } => self.optional_or(args, *unwraps, *strict),
             Node::InSet { value, set } => {
                 let value = self.eval(value)?;
-                self.hash(&value)?;
+                select::hash(&self.shared.context, &value)?;
                 let arena = self.shared.context.arena;
                 Ok(Value::Bool(set.iter().any(|element| equal(&element.value(arena), &value))))
             }
@@ -179,17 +185,6 @@ impl<'a> Evaluator<'a, '_> {
             Node::MapInsert { slot, accumulator, key, value } => {
                 self.map_insert(*slot, accumulator, key.as_deref(), value)
             }
-        }
-    }
-
-    /// Keys of maps and elements of constant sets are hashed; cel-go fails for types that Go cannot hash.
-    fn hash(&self, value: &Value<'a>) -> Result<(), Fault<'a>> {
-        match value {
-            Value::Bytes(_) | Value::Opaque(Opaque::Semver(_) | Opaque::Format(_)) => {
-                let text = format!("runtime error: hash of unhashable type {}", select::go_type(value));
-                self.shared.context.internal(&text)
-            }
-            _ => Ok(()),
         }
     }
 
@@ -321,7 +316,7 @@ impl<'a> Evaluator<'a, '_> {
         let [left, right] = args;
         match self.eval(left)? {
             Value::Optional(None) => self.eval(right),
-            Value::Optional(Some(value)) if unwraps => Ok(*value),
+            Value::Optional(Some(value)) if unwraps => unwrapped(*value),
             other if strict && !matches!(other, Value::Optional(_)) => Err(no_such_overload()),
             other => Ok(other),
         }
@@ -351,7 +346,7 @@ impl<'a> Evaluator<'a, '_> {
         for (index, (key, value)) in entries.iter().enumerate() {
             let key = MapKey(self.eval(key)?);
             let value = self.eval(value)?;
-            self.hash(&key.0)?;
+            select::hash(&self.shared.context, &key.0)?;
             match (optional.get(index).copied().unwrap_or(false), value) {
                 (false, value) => {
                     built.insert(key, value);
@@ -437,7 +432,11 @@ impl<'a> Evaluator<'a, '_> {
         let entries: Vec<(Value<'a>, Value<'a>)> = if let Some(key) = key {
             self.eval(accumulator)?;
             let key = self.eval(key)?;
-            vec![(key, cancelled(self.eval(value))??)]
+            let value = cancelled(self.eval(value))?;
+            if value.is_err() {
+                self.charge(1)?;
+            }
+            vec![(key, value?)]
         } else {
             let accumulator = cancelled(self.eval(accumulator))?;
             let value = cancelled(self.eval(value))?;
@@ -449,7 +448,7 @@ impl<'a> Evaluator<'a, '_> {
         };
         self.charge(1)?;
         for (key, value) in entries {
-            self.hash(&key)?;
+            select::hash(&self.shared.context, &key)?;
             let builder = self.builders.entry(slot).or_default();
             if builder.contains_key(&MapKey(key)) {
                 let text = format::plain(&key);

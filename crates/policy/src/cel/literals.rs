@@ -130,7 +130,7 @@ fn format_call(node: &Expr, target: &Expr, args: &[Expr], checked: &Checked, pro
         return;
     }
     let mut place = node.offset;
-    let used = format::parse(text, elements.len(), &mut String::new(), |index, clause| {
+    let used = format::parse(text, true, elements.len(), &mut String::new(), |index, clause| {
         let Some(element) = elements.get(index) else { return Ok(String::new()) };
         match refused(clause, element, checked) {
             None => Ok(String::new()),

@@ -1,6 +1,6 @@
 //! Results of evaluation: a value, or why there is none.
 
-use crate::value::{Arena, PathCheck, ResourceCheck, Value};
+use crate::value::{Arena, Opaque, PathCheck, ResourceCheck, Value};
 
 /// Why an expression has no value.
 #[derive(Clone, Copy, Debug)]
@@ -97,6 +97,7 @@ impl<'a> Context<'a> {
         Value::List(self.arena.values(values))
     }
 
+    /// An optional value.
     pub(crate) fn some(&self, value: Value<'a>) -> Value<'a> {
         Value::Optional(Some(self.arena.store(value)))
     }
@@ -124,4 +125,12 @@ impl<'a> Context<'a> {
 /// The error of an operator without an overload for its arguments.
 pub(crate) fn no_such_overload<'a>() -> Fault<'a> {
     Fault::Error("no such overload")
+}
+
+/// The value of an optional, which can be an error.
+pub(crate) fn unwrapped(value: Value<'_>) -> Outcome<'_> {
+    match value {
+        Value::Opaque(Opaque::Failed(message)) => Err(Fault::Error(message)),
+        value => Ok(value),
+    }
 }

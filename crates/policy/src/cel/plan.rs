@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::ast::{Comprehension, Expr, Kind};
+use super::ast::{Comprehension, Expr, Kind, Literal};
 use super::check::{Checked, Reference};
 use super::constant::Constant;
 use super::cost::Cost;
@@ -149,7 +149,7 @@ impl Planner<'_> {
     fn plan(&mut self, expr: &Expr) -> Result<Node, String> {
         match &expr.kind {
             Kind::Unspecified | Kind::Struct { .. } => Err("unsupported expr".to_owned()),
-            Kind::Literal(literal) => Ok(Node::Constant(Constant::literal(literal))),
+            Kind::Literal(literal) => Ok(Node::Constant(Constant::Literal(literal.clone()))),
             Kind::Ident(_) => self.identifier(expr),
             Kind::Select { operand, field, test_only } => self.select(expr, operand, field, *test_only),
             Kind::Call { function, target, args } => self.call(expr, function, target.as_deref(), args),
@@ -201,7 +201,7 @@ impl Planner<'_> {
             return self.identifier(expr);
         }
         let operand = self.plan(operand)?;
-        let key = Key::Constant(Constant::String(field.to_owned()));
+        let key = Key::Constant(Constant::Literal(Literal::String(field.to_owned())));
         let mut attribute = into_attribute(operand);
         attribute.qualifiers.push(Qualifier { key, optional: false });
         attribute.test_only |= test_only;
@@ -288,7 +288,7 @@ impl Planner<'_> {
             && let [_, Node::Constant(Constant::List(items))] = args.as_slice()
         {
             if items.is_empty() {
-                return Ok(Node::Constant(Constant::Bool(false)));
+                return Ok(Node::Constant(Constant::Literal(Literal::Bool(false))));
             }
             if items.iter().all(is_hashable) {
                 let mut args = args.into_iter();
@@ -328,7 +328,7 @@ impl Planner<'_> {
             _ => false,
         };
         match args.get(1) {
-            Some(Node::Constant(Constant::String(pattern))) if is_regex => {
+            Some(Node::Constant(Constant::Literal(Literal::String(pattern)))) if is_regex => {
                 regex::compile(pattern).map(|regex| Some(Arc::new(regex)))
             }
             _ => Ok(None),
@@ -379,8 +379,8 @@ fn index(args: [Node; 2], optional: bool) -> Result<Node, String> {
     let key = match index {
         Node::Constant(constant) => {
             let refused = match &constant {
-                Constant::Null => "types.Null",
-                Constant::Bytes(_) => "types.Bytes",
+                Constant::Literal(Literal::Null) => "types.Null",
+                Constant::Literal(Literal::Bytes(_)) => "types.Bytes",
                 Constant::List(_) => "*types.baseList",
                 Constant::Map(_) => "*types.baseMap",
                 Constant::Timestamp(_) => "types.Timestamp",
@@ -404,10 +404,7 @@ fn pair(planned: Vec<Node>) -> Result<Box<[Node; 2]>, String> {
 }
 
 fn is_hashable(constant: &Constant) -> bool {
-    matches!(
-        constant,
-        Constant::Bool(_) | Constant::Int(_) | Constant::Uint(_) | Constant::Double(_) | Constant::String(_)
-    )
+    matches!(constant, Constant::Literal(literal) if !matches!(literal, Literal::Null | Literal::Bytes(_)))
 }
 
 /// Functions that are evaluated while planning if their argument is constant.

@@ -13,6 +13,7 @@ use super::{check, literals, parse};
 pub(crate) struct Program {
     node: Node,
     slots: usize,
+    rewraps: bool,
     pub(crate) output: Type,
     pub(crate) reads: Reads,
 }
@@ -98,7 +99,8 @@ impl Program {
             return Err(CompileError::Output(message));
         }
         let (node, slots) = plan::plan(&expr, &checked, environment).map_err(CompileError::Instantiation)?;
-        Ok(Self { node, slots, output, reads: reads(&expr) })
+        let rewraps = environment.release.server < 37;
+        Ok(Self { node, slots, rewraps, output, reads: reads(&expr) })
     }
 
     fn check(
@@ -123,6 +125,6 @@ impl Program {
 
     /// Evaluates the expression. Returns the result and its cost.
     pub(crate) fn evaluate<'a>(&'a self, limit: u64, shared: Shared<'a, '_>) -> (Outcome<'a>, u64) {
-        eval::evaluate(&self.node, self.slots, limit, shared)
+        eval::evaluate(&self.node, self.slots, self.rewraps, limit, shared)
     }
 }

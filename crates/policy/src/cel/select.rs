@@ -1,7 +1,7 @@
 //! Selection of a field, key or index from a value.
 
 use super::outcome::{Context, Fault};
-use crate::value::{Value, format, number};
+use crate::value::{Opaque, Value, format, number};
 
 /// Selects from a value. Absent keys are `None` if presence is asked, and errors otherwise.
 pub(crate) fn select<'a>(
@@ -43,6 +43,16 @@ pub(crate) fn select<'a>(
         };
     }
     if presence { Ok(None) } else { missing_key(context, &key) }
+}
+
+/// Keys of maps and elements of constant sets are hashed; cel-go fails for types that Go cannot hash.
+pub(crate) fn hash<'a>(context: &Context<'a>, value: &Value<'a>) -> Result<(), Fault<'a>> {
+    match value {
+        Value::Bytes(_) | Value::Opaque(Opaque::Semver(_) | Opaque::Format(_)) => {
+            context.internal(&format!("runtime error: hash of unhashable type {}", go_type(value)))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn missing_key<'a, T>(context: &Context<'a>, key: &Value<'a>) -> Result<T, Fault<'a>> {

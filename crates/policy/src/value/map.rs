@@ -103,7 +103,7 @@ pub(crate) fn order(left: &Value<'_>, right: &Value<'_>) -> Ordering {
     }
 }
 
-/// Sorts entries by key; of entries with equal keys the last one stays.
+/// Sorts entries by key; of entries with equal keys the last one stays. Maps that are built differ from JSON objects in their errors.
 pub(super) fn build<'a>(arena: &'a Arena, mut entries: Vec<(Value<'a>, Value<'a>)>) -> Value<'a> {
     entries.sort_by(|(left, _), (right, _)| order(left, right));
     let mut unique: Vec<(Value<'a>, Value<'a>)> = Vec::with_capacity(entries.len());
@@ -113,10 +113,5 @@ pub(super) fn build<'a>(arena: &'a Arena, mut entries: Vec<(Value<'a>, Value<'a>
             _ => unique.push(entry),
         }
     }
-    let names: Option<Vec<(&'a str, Value<'a>)>> =
-        unique.iter().map(|(key, value)| Some((key.as_str()?, *value))).collect();
-    match names {
-        Some(names) => Value::Object(arena.slice(&names)),
-        None => Value::Map(arena.slice(&unique)),
-    }
+    if unique.is_empty() { Value::Object(&[]) } else { Value::Map(arena.slice(&unique)) }
 }

@@ -6,6 +6,7 @@
 mod compare;
 pub(crate) mod format;
 mod map;
+pub(crate) mod native;
 pub(crate) mod number;
 mod opaque;
 mod read;

@@ -37,6 +37,8 @@ pub enum Opaque<'a> {
         /// Error of the authorizer.
         error: Option<&'a str>,
     },
+    /// An error in an optional value, which fails when the value is taken out.
+    Failed(&'a str),
 }
 
 /// An address and the length of its prefix.
@@ -106,6 +108,7 @@ impl<'a> Opaque<'a> {
             Opaque::GroupCheck(_) => "kubernetes.authorization.GroupCheck",
             Opaque::ResourceCheck(_) => "kubernetes.authorization.ResourceCheck",
             Opaque::Decision { .. } => "kubernetes.authorization.Decision",
+            Opaque::Failed(_) => "error",
         }
     }
 
@@ -123,6 +126,7 @@ impl<'a> Opaque<'a> {
             Opaque::GroupCheck(_) => "library.groupCheckVal",
             Opaque::ResourceCheck(_) => "library.resourceCheckVal",
             Opaque::Decision { .. } => "library.decisionVal",
+            Opaque::Failed(_) => "*types.Err",
         }
     }
 

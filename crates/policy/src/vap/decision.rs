@@ -11,6 +11,9 @@ const MAX_AUDIT_FAILURES: usize = 50;
 /// Key of the audit annotation for failed validations.
 const FAILURE_KEY: &str = "validation.policy.admission.k8s.io/validation_failure";
 
+/// Reason of a denial because the request's namespace does not exist. Validations can't have it.
+const NOT_FOUND: &str = "NotFound";
+
 /// The verdict on a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Decisions {
@@ -68,6 +71,18 @@ pub struct Warning {
 }
 
 impl Denial {
+    /// The denial of a request whose namespace does not exist.
+    pub(crate) fn missing_namespace(policy: &str, binding: &str, message: String) -> Self {
+        Self {
+            policy: policy.to_owned(),
+            binding: Some(binding.to_owned()),
+            validation: None,
+            error: true,
+            message,
+            reason: NOT_FOUND.to_owned(),
+        }
+    }
+
     /// The cause in the API server's status.
     pub fn cause(&self) -> String {
         match &self.binding {
@@ -81,6 +96,9 @@ impl Denial {
 
     /// The message of the API server's status.
     pub fn status_message(&self, group_resource: &str, name: &str) -> String {
+        if self.reason == NOT_FOUND {
+            return self.message.clone();
+        }
         format!("{group_resource} {} is forbidden: {}", quote(name), self.cause())
     }
 
@@ -89,6 +107,7 @@ impl Denial {
         match self.reason.as_str() {
             "Forbidden" => 403,
             "Unauthorized" => 401,
+            NOT_FOUND => 404,
             "RequestEntityTooLarge" => 413,
             _ => 422,
         }

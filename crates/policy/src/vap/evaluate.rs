@@ -144,6 +144,7 @@ fn validations<'a>(policy: &'a CompiledPolicy, input: Input<'a, '_>, report: &mu
     }
     // Messages are evaluated for all validations: their cost can change the verdict.
     let mut messages = Group::new(policy, input, group.budget);
+    messages.authorizer = false;
     let mut texts: Vec<Option<Evaluation<'a>>> = Vec::with_capacity(policy.validations.len());
     let mut failed = false;
     for validation in &policy.validations {
@@ -267,12 +268,14 @@ struct Group<'a, 's> {
     budget: u64,
     values: RefCell<Vec<Option<Outcome<'a>>>>,
     cost: Cell<u64>,
+    /// Whether the variables of the authorizer have values. Those of messages have none.
+    authorizer: bool,
 }
 
 impl<'a, 's> Group<'a, 's> {
     fn new(policy: &'a CompiledPolicy, input: Input<'a, 's>, budget: u64) -> Self {
         let values = RefCell::new(vec![None; policy.variables.len()]);
-        Self { policy, input, budget, values, cost: Cell::new(0) }
+        Self { policy, input, budget, values, cost: Cell::new(0), authorizer: true }
     }
 
     fn run(&self, program: &'a crate::cel::program::Program) -> (Outcome<'a>, u64) {
@@ -317,6 +320,9 @@ impl<'a> Activation<'a> for Variables<'_, 'a, '_> {
         let input = &self.group.input;
         if name == "namespaceObject" && input.namespace_null {
             return Some(Ok(Value::Null));
+        }
+        if !self.group.authorizer && name.starts_with("authorizer") {
+            return None;
         }
         Roots { variables: input.variables, arena: input.context.arena }.root(name)
     }

@@ -56,7 +56,7 @@ pub(crate) fn collect<'a>(
         };
         let labels = value.field("metadata").and_then(|metadata| metadata.field("labels"));
         if reference.selector.as_ref().is_none_or(|selector| selector.matches(labels)) {
-            found.push(if is_typed(kind) { without_type(value, arena) } else { value });
+            found.push(value);
         }
     }
     if found.is_empty() && reference.parameter_not_found_action == "Deny" {
@@ -64,41 +64,4 @@ pub(crate) fn collect<'a>(
         return Params::Error(message.to_owned());
     }
     Params::Each(found)
-}
-
-/// Whether the API server reads parameters of this kind as its own types, which know neither `apiVersion` nor `kind`.
-fn is_typed(kind: &ParamKind) -> bool {
-    const GROUPS: [&str; 22] = [
-        "",
-        "admissionregistration.k8s.io",
-        "apps",
-        "authentication.k8s.io",
-        "authorization.k8s.io",
-        "autoscaling",
-        "batch",
-        "certificates.k8s.io",
-        "coordination.k8s.io",
-        "discovery.k8s.io",
-        "events.k8s.io",
-        "extensions",
-        "flowcontrol.apiserver.k8s.io",
-        "internal.apiserver.k8s.io",
-        "networking.k8s.io",
-        "node.k8s.io",
-        "policy",
-        "rbac.authorization.k8s.io",
-        "resource.k8s.io",
-        "scheduling.k8s.io",
-        "storage.k8s.io",
-        "storagemigration.k8s.io",
-    ];
-    let group = kind.api_version.split_once('/').map_or("", |(group, _)| group);
-    GROUPS.contains(&group)
-}
-
-fn without_type<'a>(value: Value<'a>, arena: &'a Arena) -> Value<'a> {
-    let Value::Object(entries) = value else { return value };
-    let kept: Vec<(&'a str, Value<'a>)> =
-        entries.iter().filter(|(field, _)| !matches!(*field, "apiVersion" | "kind")).copied().collect();
-    Value::Object(arena.slice(&kept))
 }

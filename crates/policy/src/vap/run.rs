@@ -33,6 +33,8 @@ pub(crate) struct Run<'a, 'r> {
     /// The variable `request`, built when the first policy matches.
     variable: Option<Value<'a>>,
     found: Evaluation,
+    /// Whether the namespace of the request does not exist. The API server then evaluates nothing more.
+    ended: bool,
 }
 
 /// The result of one policy, binding and parameter.
@@ -88,17 +90,24 @@ impl<'a, 'r> Run<'a, 'r> {
         arena: &'a Arena,
         keep_going: &'r dyn Fn() -> bool,
     ) -> Self {
-        Self { request, facts, arena, keep_going, variable: None, found: Evaluation::default() }
+        Self { request, facts, arena, keep_going, variable: None, found: Evaluation::default(), ended: false }
     }
 
     pub(crate) fn is_interrupted(&self) -> bool {
         self.found.interrupted
     }
 
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended
+    }
+
     pub(crate) fn finish(self, server: u8) -> Evaluation {
         let mut found = self.found;
-        let annotation = failure_annotation(&found.decisions.failures, server);
-        found.decisions.audit_annotations.extend(annotation);
+        // Up to 1.36 each failure is annotated when it is found.
+        if !self.ended || server < 37 {
+            let annotation = failure_annotation(&found.decisions.failures, server);
+            found.decisions.audit_annotations.extend(annotation);
+        }
         found
     }
 
@@ -162,7 +171,7 @@ impl<'a, 'r> Run<'a, 'r> {
                 }
             }
             self.binding(policy, binding, pending, &mut annotations);
-            if self.found.interrupted {
+            if self.found.interrupted || self.ended {
                 return;
             }
         }
@@ -199,7 +208,8 @@ impl<'a, 'r> Run<'a, 'r> {
         };
         let namespace = match self.namespace() {
             Ok(namespace) => namespace,
-            Err(error) => {
+            Err(None) => return self.missing_namespace(policy, binding, &pending, annotations),
+            Err(Some(error)) => {
                 let effects = Effects::denied(config_error(policy, Some(binding), &error));
                 return self.commit(policy, Some(binding), &pending, effects, annotations);
             }
@@ -228,8 +238,25 @@ impl<'a, 'r> Run<'a, 'r> {
         }
     }
 
-    /// The value of `namespaceObject`: null, known, or unknown; or why the API server refuses the request.
-    fn namespace(&self) -> Result<Option<Value<'a>>, String> {
+    /// Denies a request whose namespace does not exist, which outranks the failure policy and all other denials.
+    fn missing_namespace(
+        &mut self,
+        policy: &CompiledPolicy,
+        binding: &Binding,
+        pending: &[Lookup],
+        annotations: &mut Annotations,
+    ) {
+        if pending.is_empty() {
+            self.ended = true;
+            self.found.decisions.denials.clear();
+        }
+        let message = not_found(self.request.namespace);
+        let denial = Denial::missing_namespace(&policy.policy.name, &binding.name, message);
+        self.commit(policy, Some(binding), pending, Effects::denied(Some(denial)), annotations);
+    }
+
+    /// The value of `namespaceObject`: null, known, or unknown. The error is absent if the namespace does not exist.
+    fn namespace(&self) -> Result<Option<Value<'a>>, Option<String>> {
         if self.request.namespace.is_empty() || self.request.is_namespace() {
             return Ok(Some(Value::Null));
         }
@@ -237,9 +264,9 @@ impl<'a, 'r> Run<'a, 'r> {
             None => Ok(None),
             Some(Some(text)) => match read_json(text, self.arena) {
                 Ok(namespace) => Ok(Some(namespace_object(namespace, self.arena))),
-                Err(error) => Err(error.to_string()),
+                Err(error) => Err(Some(error.to_string())),
             },
-            Some(None) => Err(not_found(self.request.namespace)),
+            Some(None) => Err(None),
         }
     }
 

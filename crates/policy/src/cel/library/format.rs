@@ -71,9 +71,11 @@ pub(crate) fn type_error(clause: Clause, given: &str) -> String {
     format!("error during formatting: {expected}, was given {given}")
 }
 
-/// Reads a format string; `argument` is called for every clause with the index of its argument.
+/// Reads a format string; `argument` is called for every clause with the index of its argument. cel-go checks a constant
+/// string for a last `%` before it counts the arguments.
 pub(crate) fn parse(
     text: &str,
+    constant: bool,
     count: usize,
     out: &mut String,
     mut argument: impl FnMut(usize, Clause) -> Result<String, String>,
@@ -88,10 +90,7 @@ pub(crate) fn parse(
             rest = after;
             continue;
         }
-        if rest.is_empty() {
-            if index >= count {
-                return Err(format!("index {index} out of range"));
-            }
+        if rest.is_empty() && (constant || index < count) {
             return Err("unexpected end of string".to_owned());
         }
         if index >= count {
@@ -145,7 +144,7 @@ fn clause(text: &str) -> Result<(Clause, usize), String> {
 /// Formats a text with arguments.
 pub(crate) fn format(text: &str, args: &[Value<'_>]) -> Result<String, String> {
     let mut out = String::with_capacity(text.len());
-    parse(text, args.len(), &mut out, |index, clause| {
+    parse(text, false, args.len(), &mut out, |index, clause| {
         let value = args.get(index).copied().unwrap_or_default();
         one(clause, &value)
     })?;

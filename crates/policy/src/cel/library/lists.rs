@@ -2,8 +2,8 @@
 
 use std::cmp::Ordering;
 
-use super::Library;
 use super::operators::{add, is_comparable};
+use super::{Call, Library};
 use crate::cel::outcome::{Cancel, Context, Fault, Outcome, no_such_overload};
 use crate::value::{Value, compare, equal};
 
@@ -130,23 +130,52 @@ fn is_list(value: &Value<'_>) -> bool {
     value.is_list()
 }
 
+fn flatten_one<'a>(context: &Context<'a>, args: &[Value<'a>], optional: &'static str) -> Outcome<'a> {
+    match args {
+        [list] if list.is_list() => flatten(context, list, 1),
+        [list] => context.error(&format!("no such overload: {}.flatten()", type_text(list, optional))),
+        _ => Err(no_such_overload()),
+    }
+}
+
+fn flatten_depth<'a>(context: &Context<'a>, args: &[Value<'a>], optional: &'static str) -> Outcome<'a> {
+    match args {
+        [list, Value::Int(depth)] if list.is_list() => flatten(context, list, *depth),
+        [list, depth] => {
+            let (list, depth) = (type_text(list, optional), type_text(depth, optional));
+            context.error(&format!("no such overload: {list}.flatten({depth})"))
+        }
+        _ => Err(no_such_overload()),
+    }
+}
+
+/// The type of a value with its parameters. `optional` is the text for optional values.
+fn type_text<'a>(value: &Value<'a>, optional: &'static str) -> &'a str {
+    match value {
+        Value::List(_) | Value::Concat(_) => "list(dyn)",
+        Value::Object(_) | Value::Map(_) => "map(dyn, dyn)",
+        Value::Optional(_) => optional,
+        other => other.type_name(),
+    }
+}
+
 /// Declares the extension.
 pub(super) fn declare_extension(library: &mut Library) {
     library.add_variadic("list_slice", "(list(T)).slice(int, int): list(T)", slice);
-    library.add("list_flatten", "(list(list(T))).flatten(): list(T)", |context, args| match args {
-        [list] if !list.is_list() => {
-            context.error(&format!("no such overload: {}.flatten()", list.type_name()))
-        }
-        [list] => flatten(context, list, 1),
-        _ => Err(no_such_overload()),
-    });
-    library.add("list_flatten_int", "(list(dyn)).flatten(int): list(dyn)", |context, args| match args {
-        [list, Value::Int(depth)] if list.is_list() => flatten(context, list, *depth),
-        [list, depth] => {
-            context.error(&format!("no such overload: {}.flatten({})", list.type_name(), depth.type_name()))
-        }
-        _ => Err(no_such_overload()),
-    });
+    // cel-go 0.29 prints the parameter of optional types.
+    let (flatten_all, flatten_some): (Call, Call) = if library.has(0, 37) {
+        (
+            |context, args| flatten_one(context, args, "optional_type(dyn)"),
+            |context, args| flatten_depth(context, args, "optional_type(dyn)"),
+        )
+    } else {
+        (
+            |context, args| flatten_one(context, args, "optional_type"),
+            |context, args| flatten_depth(context, args, "optional_type"),
+        )
+    };
+    library.add("list_flatten", "(list(list(T))).flatten(): list(T)", flatten_all);
+    library.add("list_flatten_int", "(list(dyn)).flatten(int): list(dyn)", flatten_some);
     library.unguarded("flatten");
     library.add_singleton(
         "sort",
@@ -224,7 +253,7 @@ fn flatten<'a>(context: &Context<'a>, list: &Value<'a>, depth: i64) -> Outcome<'
     }
     let mut flat = Vec::new();
     // Lists that are still to be visited, the next one last, with the levels that are left.
-    let mut stack: Vec<(Value<'a>, i64)> = vec![(*list, depth + 1)];
+    let mut stack: Vec<(Value<'a>, i64)> = vec![(*list, depth.saturating_add(1))];
     while let Some((value, left)) = stack.pop() {
         if value.is_list() && left > 0 {
             let mut inner: Vec<_> = value.elements().map(|element| (element, left - 1)).collect();

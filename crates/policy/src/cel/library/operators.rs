@@ -2,6 +2,7 @@
 
 use super::{Library, any};
 use crate::cel::outcome::{Context, Outcome, no_such_overload};
+use crate::cel::select;
 use crate::value::{NotANumber, Timestamp, Value, compare, equal, number};
 use std::cmp::Ordering;
 
@@ -208,12 +209,14 @@ fn order<'a>(context: &Context<'a>, args: &[Value<'a>], test: fn(Ordering) -> bo
 fn contains<'a>(context: &Context<'a>, args: &[Value<'a>]) -> Outcome<'a> {
     let [element, container] = args else { return Err(no_such_overload()) };
     if let Some(entries) = container.entries() {
+        if matches!(container, Value::Map(_)) {
+            select::hash(context, element)?;
+        }
         return Ok(Value::Bool(entries.get(element).is_some()));
     }
     if container.is_list() {
         return Ok(Value::Bool(container.elements().any(|other| equal(element, &other))));
     }
-    let _ = context;
     Err(no_such_overload())
 }
 

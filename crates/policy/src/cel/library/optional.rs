@@ -1,7 +1,7 @@
 //! Optional values, and the map that two-variable macros build.
 
 use super::{Library, any};
-use crate::cel::outcome::{Context, Outcome, no_such_overload};
+use crate::cel::outcome::{Context, Outcome, no_such_overload, unwrapped};
 use crate::value::Value;
 
 /// Declares the functions of optional values.
@@ -19,7 +19,7 @@ pub(super) fn declare(library: &mut Library) {
     });
     library.add_variadic("optional_none", "optional.none(): optional(V)", |_, _| Ok(Value::Optional(None)));
     library.add("optional_value", "(optional(V)).value(): V", |context, args| match args {
-        [Value::Optional(Some(value))] => Ok(**value),
+        [Value::Optional(Some(value))] => unwrapped(**value),
         [Value::Optional(None)] => context.error("optional.none() dereference"),
         _ => Err(no_such_overload()),
     });

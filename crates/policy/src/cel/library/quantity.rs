@@ -70,7 +70,8 @@ impl Quantity {
     }
 
     fn negated(&self) -> Option<Quantity> {
-        Some(Quantity { value: self.value.checked_neg()?, ..*self })
+        let value = self.value.checked_neg()?;
+        Some(Quantity { value, big: self.big || i64::try_from(value).is_err(), ..*self })
     }
 
     fn integer(&self) -> Option<i64> {
@@ -176,6 +177,15 @@ fn two<'a>(args: &[Value<'a>]) -> Result<(Quantity, Quantity), Fault<'a>> {
 }
 
 fn sum<'a>(context: &Context<'a>, (left, right): (Quantity, Quantity), negative: bool) -> Outcome<'a> {
+    // Go negates the smallest integer to itself, if the sum then fits.
+    let smallest = !right.big && right.exponent == 0 && right.value == i128::from(i64::MIN);
+    if negative
+        && smallest
+        && !left.big
+        && let Some(quantity) = left.add(&right).filter(|quantity| !quantity.big)
+    {
+        return Ok(store(context, quantity));
+    }
     let right = if negative { right.negated() } else { Some(right) };
     match right.and_then(|right| left.add(&right)) {
         Some(quantity) => Ok(store(context, quantity)),

@@ -3,7 +3,7 @@
 use super::Library;
 use crate::cel::outcome::{Context, Outcome, no_such_overload};
 use crate::cel::re2;
-use crate::value::Value;
+use crate::value::{Value, native};
 
 /// Declares the functions of Kubernetes; `matches` belongs to the base library.
 pub(super) fn declare(library: &mut Library) {
@@ -56,7 +56,8 @@ pub(crate) fn with_compiled<'a>(
     regex: &::regex::Regex,
     args: &[Value<'a>],
 ) -> Outcome<'a> {
-    let Some(Value::String(text)) = args.first() else { return Err(no_such_overload()) };
+    // The compiled form takes every value whose plain form is a string.
+    let Some(text) = args.first().and_then(native::text) else { return Err(no_such_overload()) };
     match function {
         "matches" => Ok(Value::Bool(regex.is_match(text))),
         "find" => Ok(Value::String(regex.find(text).map_or("", |found| found.as_str()))),

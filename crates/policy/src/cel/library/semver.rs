@@ -12,6 +12,8 @@ pub struct Semver<'a> {
     numbers: [u64; 3],
     /// Identifiers of the pre-release, separated by dots.
     pre: &'a str,
+    /// The version with its build metadata.
+    pub(crate) text: &'a str,
 }
 
 impl Semver<'_> {
@@ -85,7 +87,10 @@ fn number<'a>(args: &[Value<'a>], index: usize) -> Outcome<'a> {
     }
 }
 
-fn read(args: &[Value<'_>]) -> Option<Result<([u64; 3], String), String>> {
+/// Numbers, pre-release and text of a version.
+type Parts = ([u64; 3], String, String);
+
+fn read(args: &[Value<'_>]) -> Option<Result<Parts, String>> {
     match args {
         [Value::String(text)] | [Value::String(text), Value::Bool(false)] => Some(parse(text)),
         [Value::String(text), Value::Bool(true)] => Some(normalize(text).and_then(|text| parse(&text))),
@@ -99,8 +104,8 @@ fn is_semver<'a>(_: &Context<'a>, args: &[Value<'a>]) -> Outcome<'a> {
 
 fn convert<'a>(context: &Context<'a>, args: &[Value<'a>]) -> Outcome<'a> {
     match read(args) {
-        Some(Ok((numbers, pre))) => {
-            let version = Semver { numbers, pre: context.arena.text(&pre) };
+        Some(Ok((numbers, pre, text))) => {
+            let version = Semver { numbers, pre: context.arena.text(&pre), text: context.arena.text(&text) };
             Ok(Value::Opaque(context.arena.store(Opaque::Semver(version))))
         }
         Some(Err(message)) => context.error(&message),
@@ -130,7 +135,7 @@ fn normalize(text: &str) -> Result<String, String> {
     Ok(parts.join("."))
 }
 
-fn parse(text: &str) -> Result<([u64; 3], String), String> {
+fn parse(text: &str) -> Result<Parts, String> {
     if text.is_empty() {
         return Err("Version string empty".to_owned());
     }
@@ -181,7 +186,7 @@ fn parse(text: &str) -> Result<([u64; 3], String), String> {
             ));
         }
     }
-    Ok((numbers, pre.unwrap_or("").to_owned()))
+    Ok((numbers, pre.unwrap_or("").to_owned(), text.to_owned()))
 }
 
 fn range_error(digits: &str) -> String {

@@ -162,12 +162,10 @@ fn last_index_of<'a>(context: &Context<'a>, args: &[Value<'a>]) -> Outcome<'a> {
         return Ok(Value::Int(-1));
     }
     let start = offset.min(length - i64::try_from(part.chars().count()).unwrap_or(i64::MAX));
-    let found = usize::try_from(start).ok().and_then(|start| {
-        let end = text.char_indices().nth(start).map(|(byte, _)| byte + part.len())?;
-        let before = text.get(..end.min(text.len()))?;
-        before.rfind(part).and_then(|at| text.get(..at))
-    });
-    Ok(Value::Int(found.map_or(-1, |before| i64::try_from(before.chars().count()).unwrap_or(-1))))
+    let count = usize::try_from(start).map_or(0, |start| start + 1);
+    let starts: Vec<usize> = text.char_indices().map(|(byte, _)| byte).take(count).collect();
+    let found = starts.iter().rposition(|byte| text.get(*byte..).is_some_and(|rest| rest.starts_with(*part)));
+    Ok(Value::Int(found.and_then(|index| i64::try_from(index).ok()).unwrap_or(-1)))
 }
 
 fn replace<'a>(context: &Context<'a>, args: &[Value<'a>]) -> Outcome<'a> {

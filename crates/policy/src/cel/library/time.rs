@@ -134,6 +134,9 @@ fn offset(time: Timestamp, zone: &str) -> Result<i64, String> {
     if matches!(zone, "" | "UTC" | "Local") {
         return Ok(0);
     }
+    if zone.contains("..") || zone.starts_with(['/', '\\']) {
+        return Err("time: invalid location name".to_owned());
+    }
     let unknown = || format!("unknown time zone {zone}");
     let found = jiff::tz::TimeZone::get(zone).map_err(|_| unknown())?;
     // jiff ignores case, Go does not.
