@@ -39,8 +39,9 @@ cluster-down: ## Stop the cluster of `make cluster`
 	@cargo build -q -p durward-e2e --bins
 	@cargo run -q -p durward-e2e --bin e2e-cluster -- down
 
-parity: ## Long comparisons with other implementations (empty today)
-	@echo "parity: no differential takes longer than make test yet"
+parity: ## Compare generated expressions and policies with the code of two API servers; SEED=n repeats a run
+	@command -v go >/dev/null || { echo "parity: Go is not installed: install Go 1.26 or newer (https://go.dev/dl)"; exit 1; }
+	PARITY_SEED=$(SEED) cargo test -p durward-policy --test parity -- --ignored --nocapture --test-threads=1
 
 bench: ## Speed and memory, each as a ratio to a peer or a limit of the same run
 	cargo build --release -p durward -p durward-bench
@@ -61,7 +62,7 @@ mutate: ## Apply small bugs (mutants/) one by one; a test must fail for each. MU
 lint: lint-language ## Formatting, clippy, rustdoc, language, links between pages, dependency rules
 	cargo fmt --all --check
 	cargo run -q -p durward-lint --bin durward-links
-	cargo run -q -p durward-lint --bin durward-mutate -- --check mutants/*.txt
+	cargo run -q -p durward-lint --bin durward-mutate -- --check mutants/*.txt crates/policy/parity/mutants.txt
 	cargo clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings -A rustdoc::private-intra-doc-links" cargo doc -q --workspace --no-deps
 	@cargo deny --version 2>/dev/null | grep -q ' $(CARGO_DENY)$$' || { echo "lint: installing cargo-deny $(CARGO_DENY) (about a minute, once)"; CARGO_PROFILE_DEV_DEBUG=0 cargo install cargo-deny --debug --locked --version $(CARGO_DENY); }
