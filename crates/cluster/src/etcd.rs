@@ -286,4 +286,6 @@ pub struct MemberMetrics {
     pub is_defragmenting: Option<bool>,
     /// `etcd_server_snapshot_apply_in_progress_total`; 3.4 and later.
     pub is_applying_snapshot: Option<bool>,
+    /// The number of listed members, by `etcd_network_known_peers`; 3.6 and later.
+    pub listed: Option<usize>,
 }

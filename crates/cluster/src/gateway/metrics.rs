@@ -16,6 +16,8 @@ const IS_DEFRAGMENTING: &str = "etcd_disk_defrag_inflight";
 const IS_APPLYING: &str = "etcd_server_snapshot_apply_in_progress_total";
 const ID: &str = "etcd_server_id";
 const VERSION: &str = "etcd_server_version";
+/// A series for each listed member, 1 until it is removed.
+const KNOWN_PEERS: &str = "etcd_network_known_peers";
 
 pub(super) fn read(body: &[u8]) -> Result<MemberMetrics, Cause> {
     let text = std::str::from_utf8(body).map_err(|_| garbage("its metrics are not UTF-8"))?;
@@ -43,6 +45,10 @@ pub(super) fn read(body: &[u8]) -> Result<MemberMetrics, Cause> {
             VERSION => {
                 let version = label(labels, "server_version").map(str::to_owned);
                 metrics.version = version.map(|version| super::printable("version", version)).transpose()?;
+            }
+            KNOWN_PEERS => {
+                let is_listed = is_set()? == Some(true);
+                *metrics.listed.get_or_insert(0) += usize::from(is_listed);
             }
             _ => {}
         }
@@ -74,7 +80,8 @@ pub(super) fn written(metrics: &MemberMetrics) -> String {
     let id = metrics.member.map(|id| format!("{ID}{{server_id=\"{id:x}\"}} 1"));
     let version =
         metrics.version.as_ref().map(|version| format!("{VERSION}{{server_version=\"{version}\"}} 1"));
-    let mut lines: Vec<String> = flags.chain(id).chain(version).collect();
+    let peers = (0..metrics.listed.unwrap_or(0)).map(|at| format!("{KNOWN_PEERS}{{Remote=\"{at}\"}} 1"));
+    let mut lines: Vec<String> = flags.chain(id).chain(version).chain(peers).collect();
     if lines.is_empty() {
         // Any series of etcd: it is parsed as etcd's metrics without a role.
         lines.push("etcd_server_nothing 0".to_owned());

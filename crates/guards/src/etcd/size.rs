@@ -56,9 +56,14 @@ impl DeclaredSizes {
             || self.configured.is_some_and(is_possible)
             || self.owner.is_some_and(is_possible);
         let least = if is_declared { listed } else { listed.max(pods) };
-        let largest = self.configured.max(self.replicas).max(self.owner).max(Some(self.at_least));
         let source = if is_declared { SizeSource::Declared } else { SizeSource::Undeclared };
-        ExpectedSize { members: least.max(largest.map_or(0, to_usize)), source }
+        ExpectedSize { members: least.max(self.largest()), source }
+    }
+
+    /// Returns the largest declared number.
+    pub(super) fn largest(&self) -> usize {
+        let largest = self.configured.max(self.replicas).max(self.owner).max(Some(self.at_least));
+        largest.map_or(0, to_usize)
     }
 }
 

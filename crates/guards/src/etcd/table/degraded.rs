@@ -1,8 +1,8 @@
 //! Builds the table of members without a JSON gateway, from `/health` and `/metrics`.
 //!
 //! These contain less:
-//! - No list of members. The pods or the replicas of the `StatefulSet` count, whichever are more. Without a single `StatefulSet`
-//!   the number of voters is unknown.
+//! - No list of members. The largest of these counts: the pods, the declared sizes, and the number of listed members, which etcd
+//!   reports from 3.6 on. Without that number and without a single `StatefulSet`, the number of voters is unknown.
 //! - No terms and no cluster ids. If two members report that they lead, none counts as healthy.
 //! - No request to move leadership.
 
@@ -20,6 +20,8 @@ struct Report {
     is_leader: bool,
     has_leader: bool,
     is_learner: bool,
+    /// The number of listed members.
+    listed: Option<usize>,
     problem: Option<String>,
 }
 
@@ -35,14 +37,13 @@ pub(super) fn table(facts: &Facts) -> Table {
     });
     let rows: Vec<Row> = rows.collect();
     let learners = reports().filter(|report| report.is_learner).count();
-    let voting = all.len() - learners;
-    let replicas = facts.sizes.replicas.and_then(|replicas| usize::try_from(replicas).ok());
-    let voters = match replicas {
-        Some(replicas) => Ok(voting.max(replicas.saturating_sub(learners))),
-        None => Err(Cause::new(
-            cause::UNCLEAR,
-            "its members have no JSON gateway and no StatefulSet, so their number is unknown",
-        )),
+    let listed = reports().filter_map(|report| report.listed).max();
+    let voters = if facts.sizes.replicas.is_some() || listed.is_some() {
+        let members = all.len().max(facts.sizes.largest()).max(listed.unwrap_or_default());
+        Ok(members - learners)
+    } else {
+        let text = "its members have no JSON gateway and no StatefulSet, so their number is unknown";
+        Err(Cause::new(cause::UNCLEAR, text))
     };
     let known = voters.as_ref().map_or(0, |voters| *voters);
     let listed = voters.as_ref().map_or(0, |voters| voters + learners);
@@ -92,7 +93,7 @@ fn from_metrics(at: usize, name: &str, health: &Health, metrics: &MemberMetrics)
     let problem = (!health.is_healthy).then(|| reason.to_owned()).or(busy);
     let id = metrics.member.unwrap_or_else(|| Id::try_from(at + 1).unwrap_or(Id::MAX));
     let is_learner = metrics.is_learner.unwrap_or_default();
-    Ok(Report { id, is_leader, has_leader, is_learner, problem })
+    Ok(Report { id, is_leader, has_leader, is_learner, listed: metrics.listed, problem })
 }
 
 fn state(pod: &PodFacts, report: &Result<Report, Cause>, leader: Option<Id>) -> MemberState {

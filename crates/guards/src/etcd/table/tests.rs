@@ -7,7 +7,7 @@ use super::super::reservations::ReservationStatus;
 use super::super::size::DeclaredSizes;
 use super::*;
 use cluster::cause;
-use cluster::etcd::{Alarm, AlarmKind, Member, MemberList, Read, Status};
+use cluster::etcd::{Alarm, AlarmKind, Health, Member, MemberList, MemberMetrics, Read, Status};
 
 const CLUSTER: Id = 7;
 
@@ -276,4 +276,44 @@ fn members_with_unrelated_names_and_addresses_count() {
         rogue(facts);
     });
     assert_eq!(healthy(&table), 2, "{:?}", table.rows);
+}
+
+/// Returns the number of voters of three members without a gateway, with these sizes and number of listed members.
+fn voters_without_gateway(sizes: DeclaredSizes, listed: Option<usize>) -> Result<usize, Cause> {
+    let table = table_with(|facts| {
+        facts.sizes = sizes;
+        for (at, pod) in facts.pods.iter_mut().enumerate() {
+            let (is_leader, has_leader) = (Some(at == 0), Some(true));
+            let metrics = MemberMetrics { is_leader, has_leader, listed, ..MemberMetrics::default() };
+            let health = Health { is_healthy: true, reason: String::new() };
+            pod.view = MemberView::HealthOnly(health, metrics);
+        }
+    });
+    assert_eq!(healthy(&table), 3);
+    table.voters
+}
+
+#[test]
+fn without_a_gateway_the_largest_number_of_members_counts() {
+    let sizes = |configured, replicas, owner| DeclaredSizes {
+        configured,
+        replicas,
+        owner,
+        ..DeclaredSizes::default()
+    };
+    for (declared, listed, voters) in [
+        (sizes(None, Some(3), None), None, 3),
+        (sizes(None, Some(5), None), None, 5),
+        (sizes(Some(5), Some(3), None), None, 5),
+        (sizes(Some(1), Some(3), None), None, 3),
+        (sizes(None, Some(3), Some(7)), None, 7),
+        // The StatefulSet was scaled down, and the list was not.
+        (sizes(None, Some(3), None), Some(5), 5),
+        (sizes(None, None, None), Some(5), 5),
+        (sizes(None, Some(3), None), Some(2), 3),
+    ] {
+        assert_eq!(voters_without_gateway(declared.clone(), listed), Ok(voters), "{declared:?}, {listed:?}");
+    }
+    let unknown = voters_without_gateway(sizes(Some(3), None, None), None);
+    assert_eq!(unknown.map_err(|why| why.code), Err(cause::UNCLEAR));
 }
