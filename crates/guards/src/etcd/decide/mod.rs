@@ -93,7 +93,7 @@ fn decide_leaving(input: Input<'_>, table: &Table, me: &Row, messages: &Messages
 }
 
 /// Returns an allow once the deletion is reserved, so that other reviews do not count this member. If it cannot be reserved, only a
-/// member that does not count can be deleted.
+/// member that does not count can be deleted. If the reservations cannot be read, any other member may be leaving.
 fn allow_reserved(
     input: Input<'_>,
     table: &Table,
@@ -105,7 +105,7 @@ fn allow_reserved(
         let text = format!("{} is transferring leadership to it", from.name);
         return Decision::Ruling(messages.deny(Reason::LeadershipTransfer, &text));
     }
-    let counts = me.state == MemberState::Healthy || table.leads(me);
+    let counts = me.state == MemberState::Healthy || table.leads(me) || may_be_the_last(input, table, me);
     match input.reservation_error() {
         Some(why) if counts => Decision::Ruling(messages.unknown(vec![not_reserved(why)])),
         Some(why) => Decision::Ruling(ruling.warn(messages.warning(&unreserved_warning(why)))),
@@ -116,6 +116,15 @@ fn allow_reserved(
         }
         None => Decision::Effect(Effect::Reserve),
     }
+}
+
+/// Whether quorum may depend on this member, because members that look healthy may be leaving: reservations cannot be read.
+fn may_be_the_last(input: Input<'_>, table: &Table, me: &Row) -> bool {
+    let is_down = matches!(&me.state, MemberState::NoResponse(why) if why.code == cause::NOT_LISTENING);
+    input.facts.reservations_error.is_some()
+        && me.may_vote()
+        && !is_down
+        && !table.has_lost_quorum_without(me)
 }
 
 fn deny_backoff(input: Input<'_>, messages: &Messages<'_>) -> Ruling {

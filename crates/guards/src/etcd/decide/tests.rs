@@ -122,7 +122,7 @@ fn any_case() -> impl Strategy<Value = Any> {
     let leader = proptest::option::weighted(0.92, 0..6_usize);
     let how = (
         weighted(0.9),
-        weighted(0.05),
+        weighted(0.15),
         any::<bool>(),
         weighted(0.15),
         proptest::option::of(0..2_i64),
@@ -241,7 +241,8 @@ impl Any {
         let pods = |at: usize, uid: String, problem: Problem| PodFacts {
             pod: Pod { is_deleting: problem == Problem::Deleting && at != self.target, ..pod(&uid) },
             view: self.view(at, problem),
-            is_reserved: problem == Problem::Reserved && at != self.target,
+            // If the reservations cannot be read, the facts contain none.
+            is_reserved: problem == Problem::Reserved && at != self.target && !self.has_reservation_error,
             node: (problem == Problem::WithoutNode && at != self.target).then_some(NodeState::Deleted),
             is_without_owner: problem == Problem::WithoutOwner && at != self.target,
             is_updated: false,
