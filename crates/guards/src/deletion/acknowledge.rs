@@ -88,6 +88,7 @@ pub(super) fn covers(unknown: &[Cause]) -> Result<(), &'static str> {
     let uncovered = |cause: &Cause| match cause.code {
         cause::STALE_FLEET | cause::OVERLOADED => Some("what Durward had no capacity to check"),
         cause::TOO_LONG => Some("an answer that Durward cannot read to the end"),
+        cause::INTERRUPTED => Some("a list that broke off"),
         _ => None,
     };
     unknown.iter().find_map(uncovered).map_or(Ok(()), Err)
@@ -210,6 +211,7 @@ mod tests {
         assert!(covered(cause::UNREACHABLE) && covered(cause::TIMEOUT) && covered(cause::NO_ENDPOINT));
         assert!(covered(cause::GARBAGE) && covered(cause::REFUSED), "a broken proxy answers like this");
         assert!(!covered(cause::OVERLOADED) && !covered(cause::STALE_FLEET) && !covered(cause::TOO_LONG));
+        assert!(!covered(cause::INTERRUPTED));
         for mixed in [[cause::TIMEOUT, cause::OVERLOADED], [cause::TOO_LONG, cause::TIMEOUT]] {
             assert!(
                 covers(&mixed.map(|code| Cause::new(code, ""))).is_err(),

@@ -285,7 +285,10 @@ impl ClusterReader<'_> {
                 let pages = if read == 1 { "one page".to_owned() } else { format!("{read} pages") };
                 format!("received {pages} of {many}, but not the last one in {:.1} s", time.as_secs_f64())
             }
-            (None, ..) => return why,
+            (None, ..) => {
+                let text = format!("the list of {many} broke off: {}", why.text);
+                return Cause::new(cause::INTERRUPTED, text);
+            }
         };
         Cause::new(cause::TOO_LONG, text)
     }

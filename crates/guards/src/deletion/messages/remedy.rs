@@ -50,7 +50,7 @@ impl Remedy {
             }
             cause::TOO_LONG => Self::Reduce,
             cause::UNREACHABLE | cause::TIMEOUT if !is_local => Self::Wait,
-            cause::VANISHED | cause::OVERLOADED => Self::RetrySoon,
+            cause::VANISHED | cause::OVERLOADED | cause::INTERRUPTED => Self::RetrySoon,
             _ => Self::Retry,
         }
     }
@@ -67,6 +67,7 @@ pub(super) fn phrase(code: &str) -> &'static str {
         cause::GARBAGE => "invalid response",
         cause::NOT_SERVED => "resource not served",
         cause::TOO_LONG => "too many objects",
+        cause::INTERRUPTED => "list broke off",
         cause::BUSY => "API server busy",
         cause::VANISHED => "just left the fleet",
         cause::OVERLOADED => "Durward is overloaded",
@@ -232,6 +233,7 @@ mod tests {
             ),
             (cause::BUSY, "retry in a few seconds | "),
             (cause::VANISHED, "retry in a few seconds | "),
+            (cause::INTERRUPTED, "retry in a few seconds | "),
             (cause::STALE_FLEET, "retry in a few seconds | "),
             (cause::OVERLOADED, "retry in a few seconds | "),
         ] {
