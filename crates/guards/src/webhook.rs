@@ -33,6 +33,8 @@ pub struct WebhookEntry {
     pub namespace_selector: Selector,
     /// Selects objects.
     pub object_selector: Selector,
+    /// The objects that the guard is limited to, in words; `None` if it protects all.
+    pub limited_to: Option<String>,
     /// CEL expressions that must all be true. On a DELETE, `object` is null and `oldObject` is the object.
     pub match_conditions: Vec<MatchCondition>,
     /// Result of a request without an answer.
@@ -59,6 +61,7 @@ impl WebhookEntry {
             rules,
             namespace_selector: common.namespace_selector.clone(),
             object_selector: Selector::default(),
+            limited_to: None,
             match_conditions: Vec::new(),
             failure_policy: common.failure_policy,
             has_side_effects: false,

@@ -6,9 +6,6 @@ use guards::WebhookEntry;
 
 use crate::file::Guarded;
 
-/// The label by which objects opt in to a guard.
-const GUARD_LABEL: &str = "durward.dev/guard";
-
 /// Describes what a guard protects, one line for each webhook, and warns if that is little or nothing.
 pub(crate) fn describe(guard: &Guarded) -> (Vec<String>, Option<String>) {
     let name = guard.kind.name();
@@ -16,13 +13,11 @@ pub(crate) fn describe(guard: &Guarded) -> (Vec<String>, Option<String>) {
     let is_audit = guard.configured.build(&Clients::offline()).settle_policy().mode == admission::Mode::Audit;
     let mode = if is_audit { " (mode: audit, nothing is denied)" } else { "" };
     let lines = entries.iter().map(|entry| format!("{name}: {}{mode}", scope(entry))).collect();
-    let opt_in =
-        |entry: &WebhookEntry| labels(&entry.object_selector).filter(|labels| labels.contains(GUARD_LABEL));
-    let narrow: Option<Vec<String>> = entries.iter().map(opt_in).collect();
-    let warning = match narrow {
-        _ if entries.is_empty() => Some(format!("{name} protects nothing: no webhook is configured")),
-        Some(labels) => labels.first().map(|label| format!("{name} protects only objects labeled {label}")),
-        None => None,
+    let warning = if entries.is_empty() {
+        Some(format!("{name} protects nothing: no webhook is configured"))
+    } else {
+        let limited_to = entries.iter().find_map(|entry| entry.limited_to.as_deref());
+        limited_to.map(|limit| format!("{name} protects only {limit}"))
     };
     (lines, warning)
 }
@@ -35,10 +30,12 @@ pub(crate) fn scope(entry: &WebhookEntry) -> String {
         rules.push(format!("{} {}", list(&rule.operations), list(&rule.resources)));
     }
     let mut text = rules.join("; ");
-    for (what, selector) in [("objects", &entry.object_selector), ("namespaces", &entry.namespace_selector)] {
-        if let Some(labels) = labels(selector) {
-            text.extend([", only ", what, " labeled ", &labels]);
-        }
+    let objects = || labels(&entry.object_selector).map(|labels| format!("objects labeled {labels}"));
+    if let Some(limit) = entry.limited_to.clone().or_else(objects) {
+        text.extend([", only ", &limit]);
+    }
+    if let Some(labels) = labels(&entry.namespace_selector) {
+        text.extend([", only namespaces labeled ", &labels]);
     }
     text
 }

@@ -119,6 +119,7 @@ mod tests {
             }],
             namespace_selector: selector,
             object_selector: Selector::default(),
+            limited_to: None,
             match_conditions: vec![],
             failure_policy: FailurePolicy::Fail,
             has_side_effects: false,

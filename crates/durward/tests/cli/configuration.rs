@@ -242,6 +242,17 @@ fn printed_defaults_show_the_keys_of_list_entries() {
 }
 
 #[test]
+fn config_check_warns_of_a_limited_scope_on_karmada() {
+    let dir = TestDir::new();
+    dir.configure("  deletion: {fleet: karmada, scope: labeled}\n");
+    let run = dir.run(&["config", "check", "durward.yaml"]);
+    let limit = "only objects labeled durward.dev/guard=deletion, and Karmada's own namespaces and CRDs";
+    assert_eq!(run.code, 0, "{}", run.err);
+    assert_eq!(run.err, format!("warning: deletion protects {limit}\n"));
+    assert!(run.out.contains(&format!("DELETE customresourcedefinitions, {limit}\n")), "{}", run.out);
+}
+
+#[test]
 fn config_check_checks_files_of_guards() {
     let dir = TestDir::new();
     let made = dir.run(&["certs", "new", "--service", "durward.durward-system", "--out", "tls"]);

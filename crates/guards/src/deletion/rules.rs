@@ -37,14 +37,20 @@ pub(super) fn webhook(config: &Config) -> WebhookEntry {
         // The API server selects by the label. This loses nothing: a user who can remove the label could do so for any guard.
         (Scope::Labeled, false) => {
             entry.object_selector.extend(Expression::Equal(GUARD_LABEL.to_owned(), GUARD_VALUE.to_owned()));
+            entry.limited_to = Some(labeled());
         }
         // Karmada's own parts have no label and must be reviewed too.
         (Scope::Labeled, true) => {
             conditions.push(condition("labelled-or-karmadas-own", labelled_or_karmada_part()));
+            entry.limited_to = Some(format!("{}, and Karmada's own namespaces and CRDs", labeled()));
         }
     }
     entry.match_conditions = conditions;
     entry
+}
+
+fn labeled() -> String {
+    format!("objects labeled {GUARD_LABEL}={GUARD_VALUE}")
 }
 
 fn is_namespace(name_matches: &str) -> String {
