@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::harness::{TestDir, copy, durward, durward_in};
+use crate::harness::{TestDir, durward, durward_in};
 
 #[test]
 fn prints_help_to_stdout_and_problems_to_stderr() {
@@ -45,31 +45,6 @@ fn runs_the_first_steps_of_the_help() {
         if !file.is_empty() {
             std::fs::write(directory.path().join(file), run.out).unwrap();
         }
-    }
-}
-
-#[test]
-fn runs_every_command_of_the_examples_page() {
-    let directory = tempfile::tempdir().unwrap();
-    copy(&crate::harness::root().join("examples"), &directory.path().join("examples"));
-    // The directory exists if a developer has run the page.
-    let _ = std::fs::remove_dir_all(directory.path().join("examples/certs"));
-    let page = std::fs::read_to_string(directory.path().join("examples/README.md")).unwrap();
-    let commands: Vec<_> = page.lines().filter_map(|line| line.strip_prefix("$ durward ")).collect();
-    assert!(commands.len() > 10, "{page}");
-    // The last command serves until it is stopped. The tests of `serve` cover it.
-    for command in commands.iter().filter(|command| !command.starts_with("serve ")) {
-        let run = std::process::Command::new("sh")
-            .args(["-c", &format!("exec \"$0\" {command}"), env!("CARGO_BIN_EXE_durward")])
-            .current_dir(directory.path())
-            .output()
-            .unwrap();
-        let error = String::from_utf8(run.stderr).unwrap();
-        // Exit codes 1 and 3 are verdicts, which the examples contain. Exit code 2 is bad input.
-        assert!(
-            matches!(run.status.code(), Some(0 | 1 | 3)) && !error.contains("error:"),
-            "{command}: {error}"
-        );
     }
 }
 

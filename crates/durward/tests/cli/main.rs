@@ -15,6 +15,7 @@ mod inject;
 mod lxcfs;
 mod manifests;
 mod manifests_workload;
+mod pages;
 mod paths;
 mod reload;
 mod review;
