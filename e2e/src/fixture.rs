@@ -161,7 +161,7 @@ impl Drop for ConfigurationGuard<'_> {
     }
 }
 
-/// Undoes a change on drop, and prints an error if that fails.
+/// Undoes a change on drop. If that fails, the case fails: later cases would use a changed cluster.
 #[must_use = "the change is undone when this is dropped"]
 pub struct Undo<'a> {
     failure: &'static str,
@@ -169,7 +169,7 @@ pub struct Undo<'a> {
 }
 
 impl<'a> Undo<'a> {
-    /// Calls `undo` on drop. `failure` is printed with the error.
+    /// Calls `undo` on drop. `failure` describes the error.
     pub fn new(failure: &'static str, undo: impl FnOnce() -> Result<()> + Send + Sync + 'a) -> Self {
         Self { failure, undo: Some(Box::new(undo)) }
     }
@@ -187,11 +187,13 @@ impl std::fmt::Debug for Undo<'_> {
 }
 
 impl Drop for Undo<'_> {
+    #[allow(clippy::panic, reason = "a drop cannot return an error")]
     fn drop(&mut self) {
         if let Some(undo) = self.undo.take()
             && let Err(error) = undo()
         {
             print(format_args!("{}: {error:#}", self.failure));
+            assert!(std::thread::panicking(), "{}: {error:#}", self.failure);
         }
     }
 }

@@ -34,7 +34,7 @@ pub(crate) fn problems(cases: &[(String, Answer)]) -> Vec<String> {
             problems.push(format!("{name}: an eviction is more than one short line: {}", denial.message));
         }
     }
-    for (name, denial) in &denials {
+    for (name, denial) in evictions.iter().chain(&denials) {
         let line = denial.message.lines().next().unwrap_or_default();
         if line.chars().count() > MAX_SUMMARY {
             problems.push(format!("{name}: line 1 has {} characters: {line}", line.chars().count()));
