@@ -11,8 +11,8 @@
 //!   -> metrics, one log line
 //! ```
 //!
-//! The permit is taken after the body has arrived, so a slow sender holds only the bytes that it sent. No lock is held on this
-//! path, and the request borrows from the body.
+//! The permit is taken after the body has arrived, so a slow sender holds only the bytes that it sent. The pipeline holds no
+//! lock, and the request borrows from the body.
 
 mod guard;
 mod record;
