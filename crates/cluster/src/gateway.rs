@@ -311,14 +311,14 @@ pub(super) fn version_of(body: &[u8]) -> Option<(u32, u32)> {
 /// An error of the gateway. Versions up to 3.5 also have its text in `error`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Refusal {
+pub(super) struct GatewayError {
     /// The gRPC code. The HTTP status is less precise: a request to a follower gets 412 in 3.4 and 400 in 3.6.
     pub(super) code: Option<i64>,
     pub(super) message: String,
     error: Value,
 }
 
-impl Refusal {
+impl GatewayError {
     /// Returns `None` if the answer is not from the gateway.
     pub(super) fn read(body: &[u8]) -> Option<Self> {
         let mut refusal: Self = serde_json::from_slice(body).ok()?;

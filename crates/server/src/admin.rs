@@ -47,18 +47,18 @@ pub trait LogControl: Send + Sync {
 /// The requests of a port.
 pub(crate) trait Port: Send + Sync + 'static {
     /// Answers one request.
-    fn answer(&self, request: Request<Incoming>) -> impl Future<Output = Answer> + Send;
+    fn answer(&self, request: Request<Incoming>) -> impl Future<Output = AdminResponse> + Send;
 }
 
 /// An answer.
-pub(crate) struct Answer {
+pub(crate) struct AdminResponse {
     status: StatusCode,
     media_type: &'static str,
     text: String,
     allow: Option<&'static str>,
 }
 
-impl Answer {
+impl AdminResponse {
     fn plain(status: StatusCode, text: impl Into<String>) -> Self {
         Self { status, media_type: "text/plain; charset=utf-8", text: text.into(), allow: None }
     }
@@ -126,25 +126,25 @@ pub(crate) struct MetricsPort {
 }
 
 impl Port for MetricsPort {
-    async fn answer(&self, request: Request<Incoming>) -> Answer {
+    async fn answer(&self, request: Request<Incoming>) -> AdminResponse {
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
-            return Answer::wrong_method("GET, HEAD");
+            return AdminResponse::wrong_method("GET, HEAD");
         }
         let verbose = request.uri().query().is_some_and(|query| {
             query.split('&').any(|pair| pair == "verbose" || pair.starts_with("verbose="))
         });
         match request.uri().path() {
             // The same runtime answers reviews, so an answer shows that it is alive.
-            "/livez" if verbose => Answer::plain(StatusCode::OK, "[+]ping ok\nlivez check passed\n"),
-            "/livez" => Answer::plain(StatusCode::OK, "ok"),
+            "/livez" if verbose => AdminResponse::plain(StatusCode::OK, "[+]ping ok\nlivez check passed\n"),
+            "/livez" => AdminResponse::plain(StatusCode::OK, "ok"),
             "/readyz" => readyz(self.checks.readiness(), verbose),
-            "/metrics" => Answer {
+            "/metrics" => AdminResponse {
                 media_type: metrics::CONTENT_TYPE,
-                ..Answer::plain(StatusCode::OK, self.metrics.encode())
+                ..AdminResponse::plain(StatusCode::OK, self.metrics.encode())
             },
             path => match path.strip_prefix("/readyz/") {
                 Some(name) => self.check(name),
-                None => Answer::plain(
+                None => AdminResponse::plain(
                     StatusCode::NOT_FOUND,
                     "not found; paths are /livez, /readyz (?verbose lists every check), /readyz/<check> and /metrics\n",
                 ),
@@ -154,7 +154,7 @@ impl Port for MetricsPort {
 }
 
 impl MetricsPort {
-    fn check(&self, name: &str) -> Answer {
+    fn check(&self, name: &str) -> AdminResponse {
         if let Some(readiness) = self.checks.readiness_of(name) {
             return readyz(readiness, true);
         }
@@ -163,16 +163,16 @@ impl MetricsPort {
             // Writing to a String cannot fail.
             let _ = writeln!(text, "{name}");
         }
-        Answer::plain(StatusCode::NOT_FOUND, text)
+        AdminResponse::plain(StatusCode::NOT_FOUND, text)
     }
 }
 
 /// Answers like kube-apiserver: `ok`, or all checks if one has failed or the query contains `verbose`.
-fn readyz(readiness: Readiness, verbose: bool) -> Answer {
+fn readyz(readiness: Readiness, verbose: bool) -> AdminResponse {
     match readiness.ready {
-        true if !verbose => Answer::plain(StatusCode::OK, "ok"),
-        true => Answer::plain(StatusCode::OK, readiness.text),
-        false => Answer::plain(StatusCode::SERVICE_UNAVAILABLE, readiness.text),
+        true if !verbose => AdminResponse::plain(StatusCode::OK, "ok"),
+        true => AdminResponse::plain(StatusCode::OK, readiness.text),
+        false => AdminResponse::plain(StatusCode::SERVICE_UNAVAILABLE, readiness.text),
     }
 }
 
@@ -182,30 +182,33 @@ pub(crate) struct DebugPort {
 }
 
 impl Port for DebugPort {
-    async fn answer(&self, request: Request<Incoming>) -> Answer {
+    async fn answer(&self, request: Request<Incoming>) -> AdminResponse {
         if !is_local(request.headers()) {
-            return Answer::plain(
+            return AdminResponse::plain(
                 StatusCode::FORBIDDEN,
                 "forbidden: the Host must be localhost, 127.0.0.1 or [::1], so that web pages cannot use this port\n",
             );
         }
         if request.uri().path() != "/log-level" {
-            return Answer::plain(StatusCode::NOT_FOUND, "not found; the path is /log-level (GET, PUT)\n");
+            return AdminResponse::plain(
+                StatusCode::NOT_FOUND,
+                "not found; the path is /log-level (GET, PUT)\n",
+            );
         }
         let Some(log) = &self.log else {
             let text = "the log level of this process cannot be changed\n";
-            return Answer::plain(StatusCode::NOT_FOUND, text);
+            return AdminResponse::plain(StatusCode::NOT_FOUND, text);
         };
         match *request.method() {
-            Method::GET | Method::HEAD => Answer::plain(StatusCode::OK, format!("{}\n", log.filter())),
+            Method::GET | Method::HEAD => AdminResponse::plain(StatusCode::OK, format!("{}\n", log.filter())),
             Method::PUT => put_filter(log.as_ref(), request.into_body()).await,
-            _ => Answer::wrong_method("GET, HEAD, PUT"),
+            _ => AdminResponse::wrong_method("GET, HEAD, PUT"),
         }
     }
 }
 
-async fn put_filter(log: &dyn LogControl, body: Incoming) -> Answer {
-    let bad = |text: String| Answer::plain(StatusCode::BAD_REQUEST, text);
+async fn put_filter(log: &dyn LogControl, body: Incoming) -> AdminResponse {
+    let bad = |text: String| AdminResponse::plain(StatusCode::BAD_REQUEST, text);
     let Ok(body) = Limited::new(body, MAX_FILTER).collect().await else {
         return bad("the filter was not received, or is longer than 4 KiB\n".to_owned());
     };
@@ -224,7 +227,7 @@ async fn put_filter(log: &dyn LogControl, body: Incoming) -> Answer {
         Ok(()) => {
             let now = log.filter();
             tracing::info!(before, now, "log filter changed");
-            Answer::plain(StatusCode::OK, format!("{now}\n"))
+            AdminResponse::plain(StatusCode::OK, format!("{now}\n"))
         }
         Err(error) => bad(format!("{error}; the filter is still {before:?}\n")),
     }

@@ -155,6 +155,9 @@ fn only_metrics_of_etcd_count() {
         etcd_server_is_learner 0\netcd_disk_defrag_inflight 0\n\
         etcd_server_snapshot_apply_in_progress_total 1\n\
         etcd_server_id{server_id=\"fb75e01f965c95d5\"} 1\n\
+        etcd_network_known_peers{Local=\"fb75e01f965c95d5\",Remote=\"17\"} 0\n\
+        etcd_network_known_peers{Local=\"fb75e01f965c95d5\",Remote=\"18\"} 1\n\
+        etcd_network_known_peers{Local=\"fb75e01f965c95d5\",Remote=\"fb75e01f965c95d5\"} 1\n\
         etcd_server_version{server_version=\"3.4.23\"} 1\nprocess_open_fds 17\n";
     let Ok(EtcdResponse::Metrics(metrics)) = read(EtcdRequest::Metrics, text.as_bytes()) else { panic!() };
     assert_eq!(
@@ -163,6 +166,7 @@ fn only_metrics_of_etcd_count() {
     );
     assert_eq!((metrics.member, metrics.version.as_deref()), (Some(0xfb75_e01f_965c_95d5), Some("3.4.23")));
     assert_eq!((metrics.is_defragmenting, metrics.is_applying_snapshot), (Some(false), Some(true)));
+    assert_eq!(metrics.listed, Some(2));
     let old = "etcd_server_has_leader 1\n";
     let Ok(EtcdResponse::Metrics(old)) = read(EtcdRequest::Metrics, old.as_bytes()) else { panic!() };
     assert_eq!((old.is_leader, old.is_learner, old.member), (None, None, None));
@@ -179,16 +183,17 @@ fn only_metrics_of_etcd_count() {
 
 #[test]
 fn a_refusal_is_recognized_by_its_code_in_both_forms() {
-    let old =
-        Refusal::read(br#"{"error":"etcdserver: not leader","message":"etcdserver: not leader","code":9}"#);
-    let older = Refusal::read(br#"{"error":"etcdserver: not leader","code":9}"#);
-    let new = Refusal::read(br#"{"code":9, "message":"etcdserver: not leader"}"#);
+    let old = GatewayError::read(
+        br#"{"error":"etcdserver: not leader","message":"etcdserver: not leader","code":9}"#,
+    );
+    let older = GatewayError::read(br#"{"error":"etcdserver: not leader","code":9}"#);
+    let new = GatewayError::read(br#"{"code":9, "message":"etcdserver: not leader"}"#);
     for refusal in [old, older, new] {
         let refusal = refusal.unwrap();
         assert_eq!((refusal.code, refusal.message.as_str()), (Some(9), "etcdserver: not leader"));
     }
-    assert!(Refusal::read(b"404 page not found").is_none());
-    assert!(Refusal::read(br#"{"message":"no"}"#).is_none());
+    assert!(GatewayError::read(b"404 page not found").is_none());
+    assert!(GatewayError::read(br#"{"message":"no"}"#).is_none());
 }
 
 mod properties {

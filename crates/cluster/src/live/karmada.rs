@@ -65,7 +65,7 @@ pub(super) fn refusal(
     resource: &Resource,
 ) -> Failure {
     let parsed: Status = serde_json::from_slice(body).unwrap_or_default();
-    let refusal = Refusal { member, number: status.as_u16(), status: &parsed, body };
+    let refusal = ProxyError { member, number: status.as_u16(), status: &parsed, body };
     if refusal.is_unauthorized() {
         return Failure::new(cause::CREDENTIALS, format!("credentials of {member} are refused (401)"));
     }
@@ -87,14 +87,14 @@ pub(super) fn refusal(
     }
 }
 
-struct Refusal<'r> {
+struct ProxyError<'r> {
     member: &'r str,
     number: u16,
     status: &'r Status,
     body: &'r [u8],
 }
 
-impl Refusal<'_> {
+impl ProxyError<'_> {
     fn is_status(&self) -> bool {
         self.status.kind == "Status"
     }

@@ -8,7 +8,7 @@ use config::Problem;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::scenes::{Step, Verdict};
+use super::scenes::{SceneVerdict, Step};
 use crate::output::{self, Style};
 
 /// A formatted answer.
@@ -41,12 +41,12 @@ struct Status {
 }
 
 impl Response {
-    fn verdict(&self) -> Verdict {
+    fn verdict(&self) -> SceneVerdict {
         match (self.allowed, &self.patch) {
-            _ if self.audit_annotations.contains_key("unknown") => Verdict::Unknown,
-            (false, _) => Verdict::Deny,
-            (true, Some(_)) => Verdict::Mutate,
-            (true, None) => Verdict::Allow,
+            _ if self.audit_annotations.contains_key("unknown") => SceneVerdict::Unknown,
+            (false, _) => SceneVerdict::Deny,
+            (true, Some(_)) => SceneVerdict::Mutate,
+            (true, None) => SceneVerdict::Allow,
         }
     }
 }
@@ -62,11 +62,11 @@ pub(super) fn step(step: &Step, answer: &str, took: Duration, style: Style) -> R
     };
     let is_expected = verdict == step.verdict && is_warned;
     let word = match (verdict, response.allowed) {
-        (Verdict::Allow, _) => style.green("allowed"),
-        (Verdict::Mutate, _) => style.cyan("allowed, with changes"),
-        (Verdict::Deny, _) => style.red("denied"),
-        (Verdict::Unknown, true) => style.yellow("allowed: could not check"),
-        (Verdict::Unknown, false) => style.yellow("denied: could not check"),
+        (SceneVerdict::Allow, _) => style.green("allowed"),
+        (SceneVerdict::Mutate, _) => style.cyan("allowed, with changes"),
+        (SceneVerdict::Deny, _) => style.red("denied"),
+        (SceneVerdict::Unknown, true) => style.yellow("allowed: could not check"),
+        (SceneVerdict::Unknown, false) => style.yellow("denied: could not check"),
     };
     let mut lines = vec![
         format!("  $ {}", step.request),
@@ -112,7 +112,7 @@ pub(super) fn time(took: Duration) -> String {
 mod tests {
     use super::*;
 
-    fn report(verdict: Verdict, warning: Option<&str>, response: &str) -> StepReport {
+    fn report(verdict: SceneVerdict, warning: Option<&str>, response: &str) -> StepReport {
         let warning = warning.map(str::to_owned);
         let expected = Step { request: "kubectl".to_owned(), review: String::new(), verdict, warning };
         let answer = format!(r#"{{"response":{{{response}}}}}"#);
@@ -123,13 +123,13 @@ mod tests {
     fn reports_an_unexpected_verdict() {
         let allow = r#""allowed":true"#;
         let deny = r#""allowed":false,"status":{"message":"in use\nNext: wait"}"#;
-        assert!(report(Verdict::Allow, None, allow).is_expected);
-        assert!(!report(Verdict::Mutate, None, allow).is_expected);
-        assert!(!report(Verdict::Allow, Some("careful"), allow).is_expected);
-        assert!(!report(Verdict::Allow, None, r#""allowed":true,"warnings":["careful"]"#).is_expected);
-        let denied = report(Verdict::Deny, None, deny);
+        assert!(report(SceneVerdict::Allow, None, allow).is_expected);
+        assert!(!report(SceneVerdict::Mutate, None, allow).is_expected);
+        assert!(!report(SceneVerdict::Allow, Some("careful"), allow).is_expected);
+        assert!(!report(SceneVerdict::Allow, None, r#""allowed":true,"warnings":["careful"]"#).is_expected);
+        let denied = report(SceneVerdict::Deny, None, deny);
         assert!(denied.is_expected && denied.text.ends_with("denied (1.5 ms)\n    in use\n    Next: wait\n"));
         let unknown = r#""allowed":false,"auditAnnotations":{"unknown":"x"},"status":{"message":"x"}"#;
-        assert!(report(Verdict::Unknown, None, unknown).is_expected);
+        assert!(report(SceneVerdict::Unknown, None, unknown).is_expected);
     }
 }

@@ -29,7 +29,7 @@ pub(super) struct Step {
     /// The file with the `AdmissionReview`.
     pub(super) review: String,
     /// The expected verdict.
-    pub(super) verdict: Verdict,
+    pub(super) verdict: SceneVerdict,
     /// A part of the expected warning; `None` if no warning is expected.
     pub(super) warning: Option<String>,
 }
@@ -37,7 +37,7 @@ pub(super) struct Step {
 /// The verdict of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Verdict {
+pub(super) enum SceneVerdict {
     /// Allowed without changes.
     Allow,
     /// Allowed with changes.
@@ -75,7 +75,7 @@ mod tests {
             let expected: Vec<_> =
                 scenes.iter().flat_map(|scene| &scene.steps).map(|step| step.verdict).collect();
             assert!(
-                expected.contains(&Verdict::Allow) && expected.contains(&Verdict::Unknown),
+                expected.contains(&SceneVerdict::Allow) && expected.contains(&SceneVerdict::Unknown),
                 "{}",
                 kind.name()
             );

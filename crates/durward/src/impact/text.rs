@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use guards::deletion::{ClusterImpact, Finding, Impact};
+use guards::deletion::{ClusterImpact, Impact, UsageState};
 
 use crate::output::Style;
 
@@ -21,16 +21,16 @@ pub(super) fn format_impact<'i>(
     let called = |at, reached: &'i ClusterImpact| if at == 0 { here } else { reached.cluster.as_str() };
     let all = impact.clusters.iter().enumerate().map(|(at, reached)| (called(at, reached), reached));
     let (empty, mut notable): (Vec<_>, Vec<_>) =
-        all.partition(|(_, reached)| reached.finding == Finding::Empty);
+        all.partition(|(_, reached)| reached.finding == UsageState::Empty);
     if is_one_of_many && impact.verdict == "allow" && notable.is_empty() {
         return out;
     }
     let width = notable.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
     notable.sort_by_key(|(_, reached)| match reached.finding {
-        Finding::InUse => 0,
-        Finding::Unknown => 1,
-        Finding::WouldStay => 2,
-        Finding::Empty => 3,
+        UsageState::InUse => 0,
+        UsageState::Unknown => 1,
+        UsageState::WouldStay => 2,
+        UsageState::Empty => 3,
     });
     for (name, reached) in &notable {
         // Writing to a `String` can't fail.
@@ -48,7 +48,7 @@ pub(super) fn format_impact<'i>(
     }
     // If no cluster explains the verdict, the text of the guard does.
     let says_why = match impact.verdict {
-        "unknown" => notable.iter().any(|(_, reached)| reached.finding == Finding::Unknown),
+        "unknown" => notable.iter().any(|(_, reached)| reached.finding == UsageState::Unknown),
         _ => !notable.is_empty(),
     };
     if !says_why
@@ -67,8 +67,8 @@ pub(super) fn format_impact<'i>(
 
 fn headline(impact: &Impact, here: &str, style: Style) -> String {
     let kind = if impact.kind == "Namespace" { "ns" } else { "crd" };
-    let is = |finding: Finding| move |reached: &ClusterImpact| reached.finding == finding;
-    let is_unknown = |reached: &ClusterImpact| reached.finding == Finding::Unknown;
+    let is = |finding: UsageState| move |reached: &ClusterImpact| reached.finding == finding;
+    let is_unknown = |reached: &ClusterImpact| reached.finding == UsageState::Unknown;
     let summary = match impact.verdict {
         "allow" if impact.clusters.iter().any(is_unknown) => style.yellow(&format!(
             "can be deleted; {} could not be checked (acknowledged)",
@@ -78,8 +78,8 @@ fn headline(impact: &Impact, here: &str, style: Style) -> String {
             let places = places(impact, here, |_| true);
             style.green(&format!("can be deleted: nothing in use in {places}"))
         }
-        "deny" if impact.clusters.iter().any(is(Finding::InUse)) => {
-            let places = places(impact, here, is(Finding::InUse));
+        "deny" if impact.clusters.iter().any(is(UsageState::InUse)) => {
+            let places = places(impact, here, is(UsageState::InUse));
             style.red(&format!("in use in {places}: a deletion would be denied"))
         }
         "deny" => style.red("a deletion would be denied"),
@@ -121,10 +121,10 @@ fn places(impact: &Impact, here: &str, is_counted: impl Fn(&ClusterImpact) -> bo
 
 fn line(reached: &ClusterImpact, style: Style) -> String {
     let word = match reached.finding {
-        Finding::InUse => style.red("in use"),
-        Finding::Unknown => style.yellow("not checked"),
-        Finding::WouldStay => "would stay".to_owned(),
-        Finding::Empty => "empty".to_owned(),
+        UsageState::InUse => style.red("in use"),
+        UsageState::Unknown => style.yellow("not checked"),
+        UsageState::WouldStay => "would stay".to_owned(),
+        UsageState::Empty => "empty".to_owned(),
     };
     let acknowledged = match &reached.acknowledged {
         Some(by) => format!("  (acknowledged until {}: {})", by.until, by.reason),

@@ -6,7 +6,7 @@
 use cluster::fleet::Fleet;
 use config::Problem;
 
-use super::{Args, Part, Target};
+use super::{ApiServerKind, Args, Part};
 
 use crate::file::{File, Guarded, WebhookAddress};
 
@@ -72,7 +72,7 @@ pub(super) fn chosen<'f>(mut api_servers: Vec<ApiServer<'f>>, args: &Args) -> Re
     };
     let servers = api_servers.iter().map(server).collect::<Vec<_>>().join(" and ");
     if let Some(target) = args.target {
-        api_servers.retain(|api_server| api_server.is_karmada() == (target == Target::Karmada));
+        api_servers.retain(|api_server| api_server.is_karmada() == (target == ApiServerKind::Karmada));
     }
     if args.only.contains(&Part::Members) {
         api_servers.retain(ApiServer::has_members);

@@ -34,7 +34,7 @@ pub(crate) struct Args {
     pub(crate) only: Vec<Part>,
     /// Print only objects for this API server
     #[arg(long, value_enum, value_name = "TARGET")]
-    pub(crate) target: Option<Target>,
+    pub(crate) target: Option<ApiServerKind>,
     /// Add the Deployment, the Service and their objects, with this image
     #[arg(long, value_name = "IMAGE")]
     pub(crate) image: Option<String>,
@@ -64,7 +64,7 @@ pub(crate) enum Part {
 
 /// The API server that the objects are for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Target {
+pub(crate) enum ApiServerKind {
     /// Karmada control plane
     Karmada,
     /// Cluster in which Durward runs
@@ -89,7 +89,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let file = File::load(&args.config, Purpose::Registration)?;
     let parts = |part| args.only.contains(&part);
     let is_part = parts(Part::Webhooks) || parts(Part::Rbac) || parts(Part::Members);
-    if parts(Part::Workload) && !is_part && args.target != Some(Target::Karmada) {
+    if parts(Part::Workload) && !is_part && args.target != Some(ApiServerKind::Karmada) {
         return workload_alone(&file, args);
     }
     let api_servers = api_servers::all(&file);

@@ -10,7 +10,7 @@ use admission::{Request, Ruling, Verdict};
 
 use super::config::Config;
 use super::facts::{ClusterFacts, Facts};
-use super::findings::Finding;
+use super::findings::UsageState;
 use super::karmada::{KarmadaPart, Protection};
 use super::messages;
 use super::summary::FleetSummary;
@@ -127,10 +127,10 @@ fn unreadable_group(config: &Config, target: &Target, now: SystemTime) -> Option
 fn by_clusters(config: &Config, target: &Target, facts: &Facts) -> Ruling {
     let summary = FleetSummary::of(config, target, facts);
     let ruling = match summary.finding() {
-        Finding::InUse => Ruling::deny(messages::in_use(config, target, &summary, facts.now)),
-        Finding::Unknown => Ruling::new(Verdict::Unknown(messages::causes(config, &summary)))
+        UsageState::InUse => Ruling::deny(messages::in_use(config, target, &summary, facts.now)),
+        UsageState::Unknown => Ruling::new(Verdict::Unknown(messages::causes(config, &summary)))
             .refuse_with(messages::unknown(config, target, &summary, facts.now)),
-        Finding::WouldStay | Finding::Empty => Ruling::allow(),
+        UsageState::WouldStay | UsageState::Empty => Ruling::allow(),
     };
     messages::annotate(config, target, &summary, ruling)
 }

@@ -36,7 +36,7 @@ pub(super) struct ObjectCount {
 /// The meaning of a cluster's findings for a deletion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Finding {
+pub enum UsageState {
     /// Everything was read, and nothing is in use.
     Empty,
     /// Something is in use.
@@ -47,7 +47,7 @@ pub enum Finding {
     Unknown,
 }
 
-impl Finding {
+impl UsageState {
     /// Derives the finding. One object in use is enough for a denial; only complete data proves that nothing is in use.
     pub(super) fn of(is_in_use: bool, is_unknown: bool, would_stay: bool) -> Self {
         match (is_in_use, is_unknown, would_stay) {
@@ -101,8 +101,8 @@ impl ClusterFindings {
     }
 
     /// Returns the meaning for a deletion.
-    pub(super) fn finding(&self) -> Finding {
-        Finding::of(!self.in_use.is_empty(), !self.unknown.is_empty(), !self.stays.is_empty())
+    pub(super) fn finding(&self) -> UsageState {
+        UsageState::of(!self.in_use.is_empty(), !self.unknown.is_empty(), !self.stays.is_empty())
     }
 }
 
@@ -142,12 +142,12 @@ mod tests {
         let some = vec![ObjectCount::of(&Noun::OBJECT, false, vec!["a".to_owned()]).unwrap()];
         let unknown = vec![Cause::new("timeout", "no answer")];
         let mut findings = ClusterFindings { in_use: some.clone(), stays: some, unknown };
-        assert_eq!(findings.finding(), Finding::InUse);
+        assert_eq!(findings.finding(), UsageState::InUse);
         findings.in_use.clear();
-        assert_eq!(findings.finding(), Finding::Unknown);
+        assert_eq!(findings.finding(), UsageState::Unknown);
         findings.unknown.clear();
-        assert_eq!(findings.finding(), Finding::WouldStay);
+        assert_eq!(findings.finding(), UsageState::WouldStay);
         findings.stays.clear();
-        assert_eq!(findings.finding(), Finding::Empty);
+        assert_eq!(findings.finding(), UsageState::Empty);
     }
 }

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::acknowledge::Acknowledgement;
 use super::decide;
 use super::facts::{ClusterFacts, Facts, FactsReader, Progress};
-use super::findings::{ClusterFindings, Finding, ObjectCount};
+use super::findings::{ClusterFindings, ObjectCount, UsageState};
 use super::karmada::KarmadaPart;
 use super::summary::FleetSummary;
 use super::survey::Survey;
@@ -52,7 +52,7 @@ pub struct ClusterImpact {
     /// The name; `here` for the local cluster.
     pub cluster: String,
     /// The meaning for the deletion.
-    pub finding: Finding,
+    pub finding: UsageState,
     /// The findings for users: `3 pods (web-0, …), 1 PVC (data)`, or the reason why they are unknown; empty for an empty cluster.
     pub summary: String,
     /// Objects that the deletion would delete.
@@ -204,7 +204,7 @@ mod tests {
     fn serializes_only_what_was_found() {
         let impact = ClusterImpact {
             cluster: "m1".into(),
-            finding: Finding::InUse,
+            finding: UsageState::InUse,
             summary: "500+ pods (a, …)".into(),
             in_use: vec![ImpactCount {
                 what: "pods".into(),

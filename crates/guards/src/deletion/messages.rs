@@ -13,7 +13,7 @@ use admission::{Cause, Denial, DenialCause, Ruling};
 
 use super::config::{ApiGroups, Config};
 use super::facts::ClusterFacts;
-use super::findings::{Finding, ObjectCount};
+use super::findings::{ObjectCount, UsageState};
 use super::karmada::KarmadaPart;
 use super::summary::FleetSummary;
 use super::target::Target;
@@ -110,14 +110,14 @@ fn reason(causes: &[Cause]) -> String {
 pub(super) fn findings(config: &Config, cluster: &ClusterFacts) -> String {
     let found = &cluster.findings;
     match found.finding() {
-        Finding::InUse if found.unknown.is_empty() => contents(config, &found.in_use, MAX_OBJECTS),
-        Finding::InUse => {
+        UsageState::InUse if found.unknown.is_empty() => contents(config, &found.in_use, MAX_OBJECTS),
+        UsageState::InUse => {
             let contents = contents(config, &found.in_use, MAX_OBJECTS);
             format!("{contents}; not everything could be read: {}", reason(&found.unknown))
         }
-        Finding::Unknown => reason(&found.unknown),
-        Finding::WouldStay => contents(config, &found.stays, MAX_OBJECTS),
-        Finding::Empty => "nothing".to_owned(),
+        UsageState::Unknown => reason(&found.unknown),
+        UsageState::WouldStay => contents(config, &found.stays, MAX_OBJECTS),
+        UsageState::Empty => "nothing".to_owned(),
     }
 }
 
@@ -364,7 +364,7 @@ pub(super) fn annotate(
         ruling.warnings.push(format!("{PREFIX}{text}"));
         ruling.audit.set("fleet", text);
     }
-    if !matches!(summary.finding(), Finding::InUse | Finding::Unknown) {
+    if !matches!(summary.finding(), UsageState::InUse | UsageState::Unknown) {
         warn_of_rest(config, summary, &mut ruling);
     }
     ruling.audit.set("clusters-checked", summary.clusters.to_string());
@@ -403,9 +403,9 @@ fn warn_of_clusters(
     let found: Vec<_> = summary.in_use.iter().chain(&summary.unknown).chain(&summary.stays).collect();
     for cluster in found.iter().take(MAX_WARNINGS) {
         let verb = match cluster.findings.finding() {
-            Finding::InUse | Finding::Empty => "has ",
-            Finding::Unknown => "could not be checked: ",
-            Finding::WouldStay => "would keep ",
+            UsageState::InUse | UsageState::Empty => "has ",
+            UsageState::Unknown => "could not be checked: ",
+            UsageState::WouldStay => "would keep ",
         };
         let text = findings(config, cluster);
         ruling.warnings.push(format!("{PREFIX}{} {verb}{text}", name(config, cluster)));

@@ -64,7 +64,7 @@ use review::DeletionGuard;
 
 pub use acknowledge::{Acknowledgement, acknowledgement};
 pub use facts::Progress;
-pub use findings::Finding;
+pub use findings::UsageState;
 pub use impact::{ClusterImpact, Impact, ImpactCount, UnknownReason};
 pub use survey::{AcknowledgementReport, LeftoverOverride, Survey, Validity};
 pub use target::{DeletionKind, DeletionSubject};

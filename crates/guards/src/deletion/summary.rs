@@ -8,7 +8,7 @@ use admission::Cause;
 use super::acknowledge::{self, Acknowledgement};
 use super::config::Config;
 use super::facts::{ClusterFacts, Facts};
-use super::findings::Finding;
+use super::findings::UsageState;
 use super::karmada::KarmadaPart;
 use super::target::Target;
 use cluster::cause;
@@ -51,10 +51,10 @@ impl<'f> FleetSummary<'f> {
         };
         for cluster in &facts.clusters {
             match cluster.findings.finding() {
-                Finding::Empty => {}
-                Finding::InUse => summary.in_use.push(cluster),
-                Finding::WouldStay => summary.stays.push(cluster),
-                Finding::Unknown => summary.add_unknown(config, cluster, facts.now),
+                UsageState::Empty => {}
+                UsageState::InUse => summary.in_use.push(cluster),
+                UsageState::WouldStay => summary.stays.push(cluster),
+                UsageState::Unknown => summary.add_unknown(config, cluster, facts.now),
             }
         }
         // For an execution namespace no other cluster is read.
@@ -81,9 +81,9 @@ impl<'f> FleetSummary<'f> {
     }
 
     /// Returns the meaning of all clusters together.
-    pub(super) fn finding(&self) -> Finding {
+    pub(super) fn finding(&self) -> UsageState {
         let is_unknown = !self.unknown.is_empty() || self.incomplete.is_some();
-        Finding::of(!self.in_use.is_empty(), is_unknown, !self.stays.is_empty())
+        UsageState::of(!self.in_use.is_empty(), is_unknown, !self.stays.is_empty())
     }
 }
 

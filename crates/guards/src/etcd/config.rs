@@ -22,7 +22,7 @@ pub(super) struct Config {
     pub(super) clusters: Vec<EtcdClusterConfig>,
     /// The requests that are guarded besides deletions of pods.
     pub(super) also_protect: Vec<Related>,
-    pub(super) warnings: Warnings,
+    pub(super) warnings: WarningSeverities,
     /// How many log entries a healthy member can be behind.
     pub(super) max_raft_lag: u64,
     pub(super) coordination: Coordination,
@@ -33,7 +33,7 @@ pub(super) struct Config {
 
 /// How deletions with side effects are handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Warnings {
+pub(super) struct WarningSeverities {
     /// Deletions in etcd clusters of one or two members. Each of them interrupts etcd.
     pub(super) small_cluster: Severity,
     /// Deletions during a membership change.
@@ -245,9 +245,9 @@ pub(super) fn read(section: &mut Section<'_>, defaults: Defaults, namespace: &st
     }
 }
 
-fn warnings(section: &mut Section<'_>) -> Warnings {
+fn warnings(section: &mut Section<'_>) -> WarningSeverities {
     let mut severity = |key, doc| section.choice(key, doc, &SEVERITIES, Severity::Warn);
-    Warnings {
+    WarningSeverities {
         small_cluster: severity(
             "smallCluster",
             "Deletion in a cluster of one or two members. It interrupts etcd.",

@@ -63,7 +63,7 @@ pub(super) struct Reviewer<'r> {
 }
 
 /// The result of one read.
-struct Snapshot {
+struct CurrentState {
     state: KubeState,
     facts: Facts,
 }
@@ -297,7 +297,7 @@ impl<'r> Reviewer<'r> {
     }
 
     /// Reads Kubernetes and the members. Returns an early ruling if the members need not be asked.
-    async fn read(&self, subject: &Subject<'_>) -> Result<Snapshot, Box<EarlyRuling>> {
+    async fn read(&self, subject: &Subject<'_>) -> Result<CurrentState, Box<EarlyRuling>> {
         let Subject { removal, pod, entry, group, .. } = subject;
         let kube = self.kube();
         let state = KubeState::read(kube, entry, group, pod, self.reservations(subject, kube)).await;
@@ -305,7 +305,7 @@ impl<'r> Reviewer<'r> {
             return Err(Box::new(early));
         }
         let facts = self.facts(subject).about(&pod.uid, &state).await;
-        Ok(Snapshot { state, facts })
+        Ok(CurrentState { state, facts })
     }
 
     async fn review_member(&self, subject: &Subject<'_>) -> EarlyRuling {
@@ -355,7 +355,7 @@ impl<'r> Reviewer<'r> {
         EarlyRuling::unreserved(self.unknown(subject.removal, &Cause::new(cause::TIMEOUT, text)))
     }
 
-    fn decide(&self, subject: &Subject<'_>, snapshot: &Snapshot, progress: &Progress) -> Decision {
+    fn decide(&self, subject: &Subject<'_>, snapshot: &CurrentState, progress: &Progress) -> Decision {
         let Subject { removal, pod, entry, .. } = subject;
         let input = Input { config: self.config, entry, removal, pod, facts: &snapshot.facts, progress };
         let decision = if self.is_dry_run(removal) {
@@ -376,7 +376,7 @@ impl<'r> Reviewer<'r> {
     async fn reserve(
         &self,
         subject: &Subject<'_>,
-        snapshot: &Snapshot,
+        snapshot: &CurrentState,
         effect: &Effect,
     ) -> Option<WriteResult> {
         let (facts, pod) = (&snapshot.facts, &subject.pod);

@@ -43,8 +43,8 @@ pub(crate) struct Library {
     path: PathBuf,
     /// The file at the last update.
     last_seen: Option<FileId>,
-    signaled: Option<Attempt>,
-    failed: Option<(Attempt, String)>,
+    signaled: Option<LoadAttempt>,
+    failed: Option<(LoadAttempt, String)>,
 }
 
 /// Identifies the content of a file without reading it.
@@ -58,7 +58,7 @@ struct FileId {
 
 /// A library that a process was to load.
 #[derive(Debug, Clone)]
-struct Attempt {
+struct LoadAttempt {
     file: FileId,
     process: Process,
     at: Instant,
@@ -79,7 +79,7 @@ impl FileId {
     }
 }
 
-impl Attempt {
+impl LoadAttempt {
     fn is_of(&self, file: FileId, process: &Process) -> bool {
         self.file == file && self.process == *process
     }
@@ -147,7 +147,7 @@ impl Library {
         match self.signal(file, process) {
             Ok(()) => {
                 tracing::info!(pid = process.pid(), library = %self.path.display(), "sent SIGUSR1 to LXCFS to load the library");
-                self.signaled = Some(Attempt { file, process: process.clone(), at: Instant::now() });
+                self.signaled = Some(LoadAttempt { file, process: process.clone(), at: Instant::now() });
                 self.loading(file, process)
             }
             Err(reason) => self.fail(file, process, reason),
@@ -170,7 +170,7 @@ impl Library {
 
     fn fail(&mut self, file: FileId, process: &Process, reason: String) -> LibraryState {
         tracing::error!(pid = process.pid(), library = %self.path.display(), why = reason, "LXCFS keeps its present library");
-        let attempt = Attempt { file, process: process.clone(), at: Instant::now() };
+        let attempt = LoadAttempt { file, process: process.clone(), at: Instant::now() };
         self.failed = Some((attempt, reason.clone()));
         LibraryState::NotLoaded(reason)
     }
@@ -248,7 +248,7 @@ mod tests {
         let (_directory, path, process) = fixture(|_| Some(line(1, "/x/liblxcfs.so")));
         let mut library = Library::new(&path);
         let file = FileId::of(&path).unwrap();
-        let signaled = || Some(Attempt { file, process: process.clone(), at: Instant::now() });
+        let signaled = || Some(LoadAttempt { file, process: process.clone(), at: Instant::now() });
         library.signaled = signaled();
         assert_eq!(library.update(Some(&process)), LibraryState::Loading);
         tokio::time::advance(LOAD_TIMEOUT).await;

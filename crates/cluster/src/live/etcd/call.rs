@@ -21,7 +21,7 @@ use super::credentials::{Credentials, User, recently};
 use super::errors::{LoggedIn, refusal_cause, unexpected_answer};
 use crate::cause;
 use crate::etcd::Endpoint;
-use crate::gateway::{self, Refusal};
+use crate::gateway::{self, GatewayError};
 use crate::live::body::BodyReader;
 use crate::live::brief;
 
@@ -53,7 +53,7 @@ pub(super) enum CallResult {
     /// 200.
     Answered(Response),
     /// The gateway refuses.
-    Refused(Refusal, LoggedIn),
+    Refused(GatewayError, LoggedIn),
 }
 
 impl Call<'_> {
@@ -76,7 +76,7 @@ impl Call<'_> {
             if answer.status == StatusCode::OK {
                 return Ok(CallResult::Answered(answer));
             }
-            let Some(mut refusal) = Refusal::read(&answer.body) else {
+            let Some(mut refusal) = GatewayError::read(&answer.body) else {
                 return Err(unexpected_answer(
                     answer.status,
                     redact(&answer.body, token.as_ref()).as_bytes(),
@@ -124,7 +124,7 @@ impl Call<'_> {
         let body = json!({"name": user.name, "password": user.password}).to_string();
         let answer = self.with_prefix("/auth/authenticate", &body, None).await?;
         if answer.status != StatusCode::OK {
-            let Some(refusal) = Refusal::read(&answer.body) else {
+            let Some(refusal) = GatewayError::read(&answer.body) else {
                 return Err(without_text(
                     &unexpected_answer(answer.status, &answer.body),
                     answer.status,
@@ -180,7 +180,7 @@ impl Call<'_> {
                 continue;
             }
             // Another program may answer.
-            if answer.status == StatusCode::OK || Refusal::read(&answer.body).is_some() {
+            if answer.status == StatusCode::OK || GatewayError::read(&answer.body).is_some() {
                 self.connection.known().prefix = Some(prefix);
             }
             return Ok(answer);

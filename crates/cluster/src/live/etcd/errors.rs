@@ -12,7 +12,7 @@ use hyper::StatusCode;
 use rustls::{AlertDescription, CertificateError};
 
 use crate::cause;
-use crate::gateway::Refusal;
+use crate::gateway::GatewayError;
 use crate::live::brief;
 
 /// Returns the cause of a failed connection. Its text is the end of a sentence about the member.
@@ -129,7 +129,7 @@ const UNIMPLEMENTED: i64 = 12;
 const UNAVAILABLE: i64 = 14;
 const UNAUTHENTICATED: i64 = 16;
 
-impl Refusal {
+impl GatewayError {
     fn says(&self, text: &str) -> bool {
         self.message.contains(text)
     }
@@ -179,7 +179,7 @@ impl Refusal {
 }
 
 /// Returns the cause of a refusal. Its text is the end of a sentence about the member.
-pub(super) fn refusal_cause(refusal: &Refusal, login: &LoggedIn) -> Cause {
+pub(super) fn refusal_cause(refusal: &GatewayError, login: &LoggedIn) -> Cause {
     let message = brief(&refusal.message);
     let code = refusal.code.unwrap_or_default();
     let (cause, text) = if refusal.needs_user() && !login.has_login {

@@ -26,7 +26,7 @@ use super::fleet_client::FleetClient;
 use super::single_flight::SingleFlight;
 use super::{brief, short, with_margin};
 use crate::etcd::{Endpoint, EtcdRequest, EtcdResponse, EtcdResult, Id, Read};
-use crate::gateway::{self, Refusal};
+use crate::gateway::{self, GatewayError};
 use crate::writer::TransferResult;
 use crate::{cause, lock};
 use call::{Call, CallResult, STATUS, TRANSFER};
@@ -289,7 +289,7 @@ fn transferred(body: &[u8]) -> TransferResult {
     TransferResult::Unknown(Cause::new(cause::NOT_ETCD, "another program answers there, not etcd"))
 }
 
-fn not_transferred(refusal: &Refusal, who: &LoggedIn) -> TransferResult {
+fn not_transferred(refusal: &GatewayError, who: &LoggedIn) -> TransferResult {
     if refusal.is_not_leader() {
         TransferResult::NotLeader
     } else if refusal.is_bad_target() {

@@ -305,7 +305,10 @@ async fn an_impact_reports_each_cluster_and_its_progress() {
     let impact = survey.impact(&clients(fleet), namespace_shop(), deadline, &progress).await;
     assert_eq!((impact.verdict, impact.exists), ("deny", Some(true)));
     let clusters: Vec<_> = impact.clusters.iter().map(|c| (c.cluster.as_str(), c.finding)).collect();
-    assert_eq!(clusters, [("here", Finding::Empty), ("m1", Finding::InUse), ("m2", Finding::Unknown)]);
+    assert_eq!(
+        clusters,
+        [("here", UsageState::Empty), ("m1", UsageState::InUse), ("m2", UsageState::Unknown)]
+    );
     assert_eq!(impact.clusters[1].summary, "1 pod (a)");
     assert_eq!(impact.clusters[2].unchecked[0].cause, "credentials");
     assert_eq!(impact.time, "2026-11-21T10:00:00Z");
