@@ -37,12 +37,13 @@ fn runs_the_command_lines_of_the_documentation() {
     let (mut count, mut problems) = (0, Vec::new());
     for page in &pages {
         let lines: Vec<String> = commands(&fs::read_to_string(page).unwrap());
-        let directory = TestDir::new();
+        let files = TestDir::new();
+        let directory = files.path().join("project");
         if !lines.is_empty() {
-            prepare(directory.path());
+            prepare(&directory, files.path());
         }
         for line in &lines {
-            problems.extend(run(directory.path(), line, page));
+            problems.extend(run(&directory, line, page));
             count += 1;
         }
     }
@@ -80,21 +81,32 @@ fn commands(page: &str) -> Vec<String> {
     found
 }
 
-fn prepare(directory: &Path) {
+/// Makes the directory of a page. `files` contains certificates.
+fn prepare(directory: &Path, files: &Path) {
     let bin = directory.join("bin");
-    fs::create_dir(&bin).unwrap();
+    fs::create_dir_all(&bin).unwrap();
     symlink(env!("CARGO_BIN_EXE_durward"), bin.join("durward")).unwrap();
     fs::write(bin.join("kubectl"), "#!/bin/sh\ncat > /dev/null\n").unwrap();
     fs::set_permissions(bin.join("kubectl"), fs::Permissions::from_mode(0o755)).unwrap();
     configure(directory, "none");
-    for (file, example) in [("examples", "examples"), ("incident", "examples/deletion/healthy")] {
+    for (file, example) in [
+        ("examples", "examples"),
+        ("incident", "examples/deletion/healthy"),
+        ("manifests", "examples/kubernetesclusters/after"),
+        ("../main/manifests", "examples/kubernetesclusters/before"),
+    ] {
         copy(&root().join(example), &directory.join(file));
     }
     for certificates in ["tls", "certs"] {
         fs::create_dir(directory.join(certificates)).unwrap();
         for file in ["ca.crt", "ca.key", "tls.crt", "tls.key"] {
-            fs::copy(directory.join(file), directory.join(certificates).join(file)).unwrap();
+            fs::copy(files.join(file), directory.join(certificates).join(file)).unwrap();
         }
+    }
+    fs::create_dir(directory.join("policies")).unwrap();
+    for file in ["policy.yaml", "crd.yaml"] {
+        let from = root().join("examples/kubernetesclusters").join(file);
+        fs::copy(from, directory.join("policies").join(file)).unwrap();
     }
     for file in ["pod.yaml", "deployment.yaml"] {
         fs::copy(root().join("examples/lxcfs/pods/web.yaml"), directory.join(file)).unwrap();
