@@ -130,11 +130,23 @@ pub(crate) enum OutputFormat {
     Text,
     /// The whole report.
     Json,
+    /// A test report, for Jenkins and GitLab.
+    Junit,
+    /// Static analysis results, for GitHub code scanning and editors.
+    Sarif,
+    /// Annotations of GitHub Actions.
+    Github,
 }
 
 impl OutputFormat {
     /// The formats by name.
-    pub(crate) const ALL: [(&'static str, Self); 2] = [("text", Self::Text), ("json", Self::Json)];
+    pub(crate) const ALL: [(&'static str, Self); 5] = [
+        ("text", Self::Text),
+        ("json", Self::Json),
+        ("junit", Self::Junit),
+        ("sarif", Self::Sarif),
+        ("github", Self::Github),
+    ];
 }
 
 impl FromStr for OutputTarget {

@@ -42,7 +42,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let default = [OutputTarget::default()];
     let targets = if args.output.is_empty() { &default[..] } else { &args.output[..] };
     for target in targets {
-        format::write(&report, target)?;
+        format::write(&report, args, target)?;
     }
     report.notes.iter().for_each(|note| output::note(format!("note: {note}")));
     let exit = match report.exit_code {

@@ -142,7 +142,6 @@ pub(crate) enum Verdict {
 
 impl Verdict {
     /// Returns the word of the formats.
-    #[allow(dead_code, reason = "further formats use it")]
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Deny => "deny",

@@ -1,20 +1,33 @@
 //! Output formats of a report.
+//!
+//! Each format is a function from a [`Report`] to a text. No format contains a time, so equal runs give equal texts.
 
+mod github;
+mod junit;
+mod sarif;
+#[cfg(test)]
+mod tests;
 mod text;
 
 use std::fs;
 
 use config::Problem;
+use serde::Serialize;
 
-use super::args::{OutputFormat, OutputTarget};
-use super::report::Report;
+use super::args::{Args, FailOn, OutputFormat, OutputTarget};
+use super::report::{CheckedCase, Finding, Position, Report, Verdict};
 use crate::exit::Stop;
 use crate::output::{self, Style};
 
-/// Refuses two formats for one place.
+/// Refuses two formats for one place. Only the formats of lines can share standard output.
 pub(super) fn validate(targets: &[OutputTarget]) -> Result<(), Stop> {
+    let is_lines = |format| matches!(format, OutputFormat::Text | OutputFormat::Github);
     for (index, target) in targets.iter().enumerate() {
-        if targets.iter().take(index).any(|earlier| earlier.file == target.file) {
+        let is_excluded = |earlier: &OutputTarget| {
+            let can_share = target.file.is_none() && is_lines(earlier.format) && is_lines(target.format);
+            earlier.file == target.file && (!can_share || earlier.format == target.format)
+        };
+        if targets.iter().take(index).any(is_excluded) {
             let what = match &target.file {
                 Some(file) => format!("two formats go to {}", file.display()),
                 None => "two formats go to standard output".to_owned(),
@@ -27,11 +40,15 @@ pub(super) fn validate(targets: &[OutputTarget]) -> Result<(), Stop> {
 }
 
 /// Writes a report to standard output or a file.
-pub(super) fn write(report: &Report, target: &OutputTarget) -> Result<(), Stop> {
+pub(super) fn write(report: &Report, args: &Args, target: &OutputTarget) -> Result<(), Stop> {
+    let gate = Gate { fail_on: args.fail_on, allow_unknown: args.allow_unknown };
     let style = if target.file.is_none() { Style::stdout() } else { Style::plain() };
     let text = match target.format {
         OutputFormat::Text => text::text(report, style),
         OutputFormat::Json => json(report)?,
+        OutputFormat::Junit => junit::write(report, gate),
+        OutputFormat::Sarif => json(&sarif::write(report))?,
+        OutputFormat::Github => github::write(report),
     };
     let Some(file) = &target.file else { return output::data(&text) };
     fs::write(file, text).map_err(|error| {
@@ -39,8 +56,70 @@ pub(super) fn write(report: &Report, target: &OutputTarget) -> Result<(), Stop> 
     })
 }
 
-fn json(report: &Report) -> Result<String, Problem> {
+fn json(report: &impl Serialize) -> Result<String, Problem> {
     let text = serde_json::to_string_pretty(report);
     text.map(|text| text + "\n")
         .map_err(|error| Problem::new("the report is not JSON").why(error.to_string()))
+}
+
+/// Which findings fail a run.
+#[derive(Debug, Clone, Copy)]
+struct Gate {
+    /// The weakest finding that fails it.
+    fail_on: FailOn,
+    /// Whether unknown verdicts pass.
+    allow_unknown: bool,
+}
+
+impl Gate {
+    /// Returns whether a finding fails the run.
+    fn fails(self, verdict: Verdict) -> bool {
+        match verdict {
+            Verdict::Deny | Verdict::Error => true,
+            Verdict::Unknown => !self.allow_unknown,
+            Verdict::Warn => self.fail_on != FailOn::Deny,
+            Verdict::Audit => self.fail_on == FailOn::Audit,
+        }
+    }
+}
+
+/// Returns a message that starts with the field that it is about.
+fn with_field(field: &str, message: &str) -> String {
+    if field.is_empty() || message.contains(field) {
+        message.to_owned()
+    } else {
+        format!("{field}: {message}")
+    }
+}
+
+/// Appends the next step.
+fn push_next(text: &mut String, next: &str) {
+    if !next.is_empty() {
+        text.push_str("\nNext: ");
+        text.push_str(next);
+    }
+}
+
+/// Returns a place as compilers print it.
+fn place(position: &Position) -> String {
+    format!("{}:{}:{}", position.file, position.line, position.column)
+}
+
+/// Returns a finding as text with its place.
+fn finding_text(finding: &Finding) -> String {
+    let message = with_field(&finding.field, &finding.message);
+    let mut text = format!("{}: {}: {message}", place(&finding.position), finding.verdict.name());
+    if let Some(rule) = &finding.rule {
+        text.push_str("\nExpression: ");
+        text.push_str(rule.expression.trim());
+    }
+    push_next(&mut text, &finding.next);
+    text
+}
+
+/// Returns the difference of a failed case.
+fn case_text(case: &CheckedCase) -> String {
+    let mut text = format!("expected {}, actual {}", case.expected, case.actual);
+    push_next(&mut text, &case.next);
+    text
 }
