@@ -87,6 +87,7 @@ needs lxcfs lxcfs
 needs fuse3 fusermount3
 needs busybox-static busybox
 needs procps free uptime
+needs libxml2-utils xmllint
 needs gcc cc
 needs libc6-dev "$(cc -print-file-name=libc.a 2>/dev/null || true)"
 

@@ -3,6 +3,7 @@
 
 mod alerts;
 mod attempt;
+mod check_formats;
 mod container_view;
 mod controlplane;
 mod deletion;
@@ -17,6 +18,7 @@ mod harness;
 mod images;
 mod in_pods;
 mod installation;
+mod kinds;
 mod load;
 mod node;
 mod node_policy;

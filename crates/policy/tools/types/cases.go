@@ -123,7 +123,7 @@ func (g generator) fields(of reflect.Type, level int) map[string]any {
 	fields := map[string]any{}
 	present := 60
 	if level > wideLevels {
-		present = 60 / of.NumField()
+		present = 60 / max(of.NumField(), 1)
 	}
 	for i := range of.NumField() {
 		field := of.Field(i)
