@@ -104,11 +104,10 @@ fn run(context: &TestContext, files: &[(&str, &str)], exit_code: i32) -> Result<
         std::fs::create_dir_all(path.parent().context("no directory")?)?;
         std::fs::write(&path, text)?;
     }
-    let outputs = [format!("sarif={}", sarif.display()), format!("junit={}", junit.display())];
+    let (to_sarif, to_junit) = (format!("sarif={}", sarif.display()), format!("junit={}", junit.display()));
     let input = input.display().to_string();
-    let arguments = ["check", &input, "-o", "text", "-o", "github"];
-    Durward::command(context, &[&arguments[..5], &["-o", &outputs[0], "-o", &outputs[1]]].concat())?
-        .exited_with(exit_code)?;
+    let arguments = ["check", &input, "-o", "text", "-o", "github", "-o", &to_sarif, "-o", &to_junit];
+    Durward::command(context, &arguments)?.exited_with(exit_code)?;
     is_valid_sarif(context, &sarif)?.succeeded().context("SARIF")?;
     is_valid_junit(context, &junit)?.succeeded().context("JUnit")?;
     let sarif = serde_json::from_slice(&std::fs::read(&sarif)?)?;
