@@ -78,7 +78,7 @@ impl Generator {
                 let of = self.any_type(2);
                 self.value(&of, depth)
             };
-            let text = if self.rng.u32(..100) < 7 { crate::spoil::spoil(&mut self.rng, &text) } else { text };
+            let text = if self.rng.u32(..100) < 9 { crate::spoil::spoil(&mut self.rng, &text) } else { text };
             if text.len() <= MAX_LENGTH {
                 return Source { text, functions: std::mem::take(&mut self.calls) };
             }
