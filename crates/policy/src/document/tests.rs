@@ -222,5 +222,15 @@ fn refuses_texts_that_kubectl_does_not_read() {
     }
     assert_eq!(values("{\n\t\"a\": 1, b:\t2}"), [r#"{"a":1,"b":2}"#], "tabs are allowed in braces");
     assert!(error("a: 1\nb: x\u{2028}y").starts_with("2:5: the character U+2028 ends a line"));
+    assert!(error("a: 1\n\t\nb: 2\n").starts_with("3:1: a line above starts with a tab"));
+    assert!(error("a: 1\n\t# c\nb: 2\n").contains("a line above starts with a tab"));
+    assert_eq!(values("a: 1\n  \t# c\nb: |\n  x\n  \ty\n\nc: {d: 1,\t e: 2}\n").len(), 1);
+    assert!(
+        error("a: {b: 1, c:}").starts_with("1:12: kubectl takes this colon"),
+        "{}",
+        error("a: {b: 1, c:}")
+    );
+    assert_eq!(values("{\"a\":, b: , c: }"), [r#"{"a":null,"b":null,"c":null}"#]);
+    assert!(error("a: 1\n---# Source: b.yaml\nb: 1\n").starts_with("2:1: a line that begins with ---"));
     assert!(error("a: &x.y 1\nb: *x.y").contains("anchor"));
 }

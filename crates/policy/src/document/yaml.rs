@@ -15,6 +15,8 @@ pub(super) struct Events<'t> {
     base: usize,
     /// Whether each open list or map is written with brackets.
     flow: Vec<bool>,
+    /// End of the last scalar, unless it is in brackets or a block.
+    scalar_end: Option<usize>,
 }
 
 impl<'t> Events<'t> {
@@ -27,10 +29,14 @@ impl<'t> Events<'t> {
         options.block_nesting_limit = MAX_DEPTH + 1;
         options.disallow_directives = true;
         let parser = Parser::new_from_str_with_options(text.get(base..).unwrap_or_default(), options);
-        Self { parser, text, base, flow: Vec::new() }
+        Self { parser, text, base, flow: Vec::new(), scalar_end: Some(base) }
     }
 
-    fn event(&mut self, event: granit_parser::Event<'t>, offset: usize) -> Result<Option<Event<'t>>, Fault> {
+    fn event(
+        &mut self,
+        event: granit_parser::Event<'t>,
+        (offset, end): (usize, usize),
+    ) -> Result<Option<Event<'t>>, Fault> {
         use granit_parser::Event as Yaml;
         if matches!(event, Yaml::Scalar(..) | Yaml::SequenceStart(..) | Yaml::MappingStart(..)) {
             self.check_indent(offset)?;
@@ -55,7 +61,10 @@ impl<'t> Events<'t> {
                 self.flow.pop();
                 Event::End
             }
-            Yaml::Alias(anchor) => Event::Alias(anchor),
+            Yaml::Alias(anchor) => {
+                self.scalar_end = None;
+                Event::Alias(anchor)
+            }
             Yaml::Anchor(_, name) => {
                 if !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_')) {
                     let message = format!("kubectl can't read the name of the anchor &{name}");
@@ -67,7 +76,13 @@ impl<'t> Events<'t> {
                 let tag = tag.map(|tag| format!("{}{}", tag.handle(), tag.suffix()));
                 let plain = style == ScalarStyle::Plain;
                 if plain && text.starts_with("---") && self.line_before(offset).is_empty() {
-                    self.check_separator(offset)?;
+                    return Err(separator(offset));
+                }
+                let in_lines =
+                    !self.in_brackets() && !matches!(style, ScalarStyle::Literal | ScalarStyle::Folded);
+                self.scalar_end = in_lines.then_some(end);
+                if offset == end && self.in_brackets() {
+                    self.check_colon(offset)?;
                 }
                 let merges =
                     text == "<<" && tag.as_deref().map_or(plain, |tag| tag == "tag:yaml.org,2002:merge");
@@ -85,10 +100,19 @@ impl<'t> Events<'t> {
         before.rsplit(['\n', '\r']).next().unwrap_or_default()
     }
 
-    /// Refuses tabs before the first value of a line, unless it is in brackets.
+    fn in_brackets(&self) -> bool {
+        self.flow.last() == Some(&true)
+    }
+
+    /// Refuses tabs before the first value of a line and in empty lines before it, unless they are in brackets.
     fn check_indent(&self, offset: usize) -> Result<(), Fault> {
-        if self.flow.last() == Some(&true) {
+        if self.in_brackets() {
             return Ok(());
+        }
+        let gap = self.scalar_end.and_then(|end| self.text.get(end..offset)).unwrap_or_default();
+        if gap.contains("\n\t") {
+            let next = "remove the tabs from empty lines and before comments";
+            return Err(Fault::syntax(offset, "a line above starts with a tab", next));
         }
         let indent = self.line_before(offset);
         if indent.contains('\t') && indent.bytes().all(|byte| matches!(byte, b' ' | b'\t' | b'-')) {
@@ -104,9 +128,24 @@ impl<'t> Events<'t> {
         if rest.is_empty() || rest.starts_with('#') {
             return Ok(());
         }
-        let message = "a line that begins with --- contains more than a comment";
-        Err(Fault::refused(offset, message, "move the text to the next line, as kubectl requires"))
+        Err(separator(offset))
     }
+
+    /// Refuses `{a:}` and `[a:]`, in which `kubectl` reads a key with a colon. An empty value starts at the end of its key.
+    fn check_colon(&self, offset: usize) -> Result<(), Fault> {
+        let is_quoted = self.text.get(..offset).is_some_and(|before| before.ends_with(['"', '\'']));
+        let after = self.text.get(offset..).and_then(|after| after.strip_prefix(':'));
+        if !is_quoted && after.is_some_and(|after| after.starts_with([',', '}', ']'])) {
+            let message = "kubectl takes this colon for a part of the key";
+            return Err(Fault::refused(offset, message, "write a space after the colon, or a value"));
+        }
+        Ok(())
+    }
+}
+
+fn separator(offset: usize) -> Fault {
+    let message = "a line that begins with --- contains more than a comment";
+    Fault::refused(offset, message, "move the text to the next line, as kubectl requires")
 }
 
 /// Refuses the characters that end a line in YAML 1.1, which `kubectl` reads, and not in YAML 1.2.
@@ -150,8 +189,8 @@ impl<'t> Iterator for Events<'t> {
                     return Some(Err(Fault::syntax(offset(error.marker()), message, next)));
                 }
                 Ok((event, span)) => {
-                    let offset = offset(&span.start);
-                    match self.event(event, offset) {
+                    let (offset, end) = (offset(&span.start), offset(&span.end));
+                    match self.event(event, (offset, end)) {
                         Ok(None) => {}
                         Ok(Some(event)) => return Some(Ok((event, offset))),
                         Err(fault) => return Some(Err(fault)),
