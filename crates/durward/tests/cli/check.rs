@@ -69,8 +69,8 @@ fn denies_the_sample_of_the_example_because_its_key_is_empty() {
     assert_eq!(run.code, 1, "{}", run.err);
     assert_eq!(
         run.out,
-        "examples/kubernetesclusters/sample.yaml:5:1: KubernetesCluster default/test-cluster: denied by policy \"kubernetesclusters\", \
-         binding \"kubernetesclusters\": spec.privateSSHKey and spec.rootPassword are both empty; set one of them\n\
+        "examples/kubernetesclusters/sample.yaml:5:1: KubernetesCluster default/test-cluster: denied by policy \"kubernetesclusters\": \
+         spec.privateSSHKey and spec.rootPassword are both empty; set one of them\n\
          1 document checked by 1 policy for Kubernetes 1.35, namespace default: 1 denied\n"
     );
     assert!(

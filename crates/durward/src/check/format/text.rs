@@ -57,7 +57,10 @@ fn source(finding: &Finding) -> String {
     }
     let by = if matches!(finding.verdict, Verdict::Unknown) { "" } else { "by " };
     match finding.binding.as_str() {
-        "" => format!("{by}policy \"{}\"", finding.policy),
+        // Many bindings have the name of their policy.
+        binding if binding.is_empty() || binding == finding.policy => {
+            format!("{by}policy \"{}\"", finding.policy)
+        }
         binding => format!("{by}policy \"{}\", binding \"{binding}\"", finding.policy),
     }
 }
