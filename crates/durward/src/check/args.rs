@@ -34,6 +34,9 @@ pub(crate) struct Args {
     /// Weakest finding that ends with exit code 1
     #[arg(long, value_enum, default_value_t, value_name = "VERDICT")]
     pub(crate) fail_on: FailOn,
+    /// Handle fields that a built-in kind does not have
+    #[arg(long, value_enum, default_value_t, value_name = "MODE")]
+    pub(crate) field_validation: FieldValidation,
     /// Handle policies without a binding, which no API server evaluates
     #[arg(long, value_enum, default_value_t, value_name = "ACTION")]
     pub(crate) unbound: Unbound,
@@ -99,6 +102,18 @@ pub(crate) enum FailOn {
     Warn,
     /// Denials, warnings and entries of the audit log
     Audit,
+}
+
+/// Treatment of fields that a built-in kind does not have, as in requests to the API server. `kubectl` asks for `strict`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub(crate) enum FieldValidation {
+    /// Deny the object
+    #[default]
+    Strict,
+    /// Warn
+    Warn,
+    /// Drop them
+    Ignore,
 }
 
 /// Treatment of policies without a binding.

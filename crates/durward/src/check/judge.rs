@@ -5,12 +5,13 @@ use std::cell::RefCell;
 use policy::facts::{Facts, Lookup};
 use policy::field::{FieldError, Path};
 use policy::kinds::Kinds;
-use policy::normalize::normalize;
+use policy::normalize::{Normalized, normalize};
 use policy::request::{GroupVersion, Request, User};
 use policy::set::{Evaluation, Missing, PolicySet};
 use policy::value::{Arena, Value, read_json};
 use policy::vap::decision::{Denial, Failure, Warning};
 
+use super::args::FieldValidation;
 use super::facts::{Store, with_field, with_name_label};
 use super::objects::Object;
 use super::report::{CheckedDocument, Finding, Judge, Position, Rule, Verdict};
@@ -27,6 +28,7 @@ pub(crate) struct Context<'c> {
     pub(crate) user: Option<&'c str>,
     /// Groups of the user besides those that the API server gives to all users of the name.
     pub(crate) groups: &'c [String],
+    pub(crate) field_validation: FieldValidation,
 }
 
 /// State of one thread.
@@ -50,16 +52,19 @@ impl Context<'_> {
         let Worker { arena, facts } = worker;
         let arena = &*arena;
         let mut refused = Vec::new();
-        let mut value =
-            |object: Option<&Object>| match object.map(|object| (object, as_decoded(object, arena))) {
-                None => Value::Null,
-                Some((object, Ok(value))) => with_request_fields(value, object, subject, arena),
-                Some((object, Err(errors))) => {
-                    refused.extend(errors.into_iter().map(|error| refusal(object, &error)));
-                    Value::Null
-                }
-            };
-        let (new, old) = (value(subject.new), value(subject.old));
+        let mut value = |object: Option<&Object>| match object.map(|object| (object, decode(object, arena))) {
+            None => (Value::Null, Vec::new()),
+            Some((object, Ok(decoded))) => {
+                (with_request_fields(decoded.object, object, subject, arena), decoded.unknown)
+            }
+            Some((object, Err(errors))) => {
+                refused.extend(errors.into_iter().map(|error| refusal(object, &error)));
+                (Value::Null, Vec::new())
+            }
+        };
+        let (new, unknown) = value(subject.new);
+        // The old object is stored, so the API server does not look for unknown fields in it.
+        let (old, _) = value(subject.old);
         let kind = GroupVersion { group: object.group(), version: object.version(), name: &object.kind };
         let groups = groups(self.user.unwrap_or_default());
         let groups: Vec<&str> = groups.iter().chain(self.groups).map(String::as_str).collect();
@@ -80,6 +85,7 @@ impl Context<'_> {
         };
         let evaluation =
             if refused.is_empty() { self.evaluate(&request, facts, arena) } else { Evaluation::default() };
+        refused.extend(unknown.iter().filter_map(|field| self.unknown_field(object, field)));
         refused.extend(self.findings(object, &evaluation));
         let mut policies: Vec<Judge> = evaluation
             .decisions
@@ -98,6 +104,25 @@ impl Context<'_> {
             operation: subject.operation(),
             policies,
             findings: refused,
+        })
+    }
+
+    /// Returns the finding for a field that the kind does not have.
+    fn unknown_field(&self, object: &Object, field: &Path) -> Option<Finding> {
+        let message = format!("unknown field \"{field}\"");
+        let (verdict, message, reason, code) = match self.field_validation {
+            FieldValidation::Strict => {
+                (Verdict::Error, format!("strict decoding error: {message}"), "BadRequest", Some(400))
+            }
+            FieldValidation::Warn => (Verdict::Warn, message, "", None),
+            FieldValidation::Ignore => return None,
+        };
+        Some(Finding {
+            verdict,
+            message,
+            reason: reason.to_owned(),
+            code,
+            ..refusal(object, &FieldError::forbidden(field, ""))
         })
     }
 
@@ -205,12 +230,13 @@ impl Places<'_> {
 
 /// Returns an object in the form that policies see. An error denies the request before any policy is evaluated.
 pub(crate) fn as_decoded<'a>(object: &Object, arena: &'a Arena) -> Result<Value<'a>, Vec<FieldError>> {
+    decode(object, arena).map(|decoded| decoded.object)
+}
+
+fn decode<'a>(object: &Object, arena: &'a Arena) -> Result<Normalized<'a>, Vec<FieldError>> {
     let value = read_json(arena.text(&object.json), arena).unwrap_or_default();
-    match normalize((object.group(), object.version(), &object.kind), value, arena) {
-        None => Ok(value),
-        Some(Ok(normalized)) => Ok(normalized.object),
-        Some(Err(errors)) => Err(errors),
-    }
+    normalize((object.group(), object.version(), &object.kind), value, arena)
+        .unwrap_or(Ok(Normalized { object: value, unknown: Vec::new() }))
 }
 
 /// Returns an object with the fields that the API server sets from the request.

@@ -99,8 +99,14 @@ fn check(args: &Args) -> Result<Report, Stop> {
 /// Judges all requests.
 fn judge(args: &Args, loaded: &Loaded, subjects: &[Subject<'_>]) -> Vec<CheckedDocument> {
     let Some(set) = &loaded.set else { return Vec::new() };
-    let context =
-        Context { set, kinds: &loaded.kinds, store: &loaded.store, user: args.user.as_deref(), groups: &[] };
+    let context = Context {
+        set,
+        kinds: &loaded.kinds,
+        store: &loaded.store,
+        user: args.user.as_deref(),
+        groups: &[],
+        field_validation: args.field_validation,
+    };
     let judged = parallel::map(subjects, "checking", Worker::default, |worker, subject| {
         context.judge(worker, subject)
     });
@@ -124,7 +130,8 @@ fn judge_cases(
             (Ok(cases), Some(set)) => {
                 let (kinds, store) = (&loaded.kinds, &loaded.store);
                 let user = args.user.as_deref();
-                let setting = cases::Setting { set, kinds, store, user, namespace: &args.namespace };
+                let (namespace, field_validation) = (args.namespace.as_str(), args.field_validation);
+                let setting = cases::Setting { set, kinds, store, user, namespace, field_validation };
                 checked.extend(cases::run(&cases, &setting));
             }
         }

@@ -452,3 +452,21 @@ fn text_from_files_cannot_control_the_terminal() {
     assert_eq!(run.code, 1);
     assert!(!run.out.contains('\u{1b}') && run.out.contains("[2J"), "{:?}", run.out);
 }
+
+#[test]
+fn unknown_fields_of_built_in_kinds_are_treated_as_field_validation_says() {
+    let object = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: shop}\ndat:\n  size: large\n";
+    let dir = files(&[("a.yaml", object), ("p.yaml", &policy("'true'", "Deny"))]);
+    let strict = check_in(dir.path(), &["a.yaml", "p.yaml"]);
+    assert_eq!(strict.code, 1, "{}", strict.err);
+    let line = "a.yaml:4:1: ConfigMap default/shop: denied by the API server, which can't decode it: \
+                strict decoding error: unknown field \"dat\"";
+    assert_eq!(strict.out.lines().next(), Some(line));
+    let warn = check_in(dir.path(), &["a.yaml", "p.yaml", "--field-validation", "warn"]);
+    assert_eq!(warn.code, 0, "{}", warn.err);
+    let line = "a.yaml:4:1: ConfigMap default/shop: warning by the API server: unknown field \"dat\"";
+    assert_eq!(warn.out.lines().next(), Some(line));
+    let ignore = check_in(dir.path(), &["a.yaml", "p.yaml", "--field-validation", "ignore"]);
+    assert_eq!(ignore.code, 0, "{}", ignore.err);
+    assert!(!ignore.out.contains("unknown field"), "{}", ignore.out);
+}

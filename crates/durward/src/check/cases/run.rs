@@ -5,6 +5,7 @@ use policy::set::PolicySet;
 
 use super::Case;
 use super::expect::Difference;
+use crate::check::args::FieldValidation;
 use crate::check::facts::Store;
 use crate::check::judge::{Context, Worker};
 use crate::check::report::CheckedCase;
@@ -19,6 +20,7 @@ pub(crate) struct Setting<'s> {
     pub(crate) user: Option<&'s str>,
     /// Namespace of objects that name none.
     pub(crate) namespace: &'s str,
+    pub(crate) field_validation: FieldValidation,
 }
 
 /// Judges cases.
@@ -53,6 +55,7 @@ fn checked(case: &Case, setting: &Setting<'_>) -> CheckedCase {
         store: &store,
         set: setting.set,
         kinds: setting.kinds,
+        field_validation: setting.field_validation,
     };
     let judged = context.judge(&mut Worker::default(), &subject);
     result(judged.and_then(|document| case.expect.difference(&document)))

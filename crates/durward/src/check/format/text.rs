@@ -53,7 +53,10 @@ fn indented(text: &str) -> String {
 /// Formats the source of a finding: a policy, or the API server itself.
 fn source(finding: &Finding) -> String {
     if finding.policy.is_empty() {
-        return "by the API server, which can't decode it".to_owned();
+        let is_warning = matches!(finding.verdict, Verdict::Warn);
+        let source =
+            if is_warning { "by the API server" } else { "by the API server, which can't decode it" };
+        return source.to_owned();
     }
     let by = if matches!(finding.verdict, Verdict::Unknown) { "" } else { "by " };
     match finding.binding.as_str() {
