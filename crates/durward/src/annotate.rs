@@ -165,7 +165,8 @@ pub(crate) fn run_acknowledge(args: &AcknowledgeArgs) -> Outcome {
 
 fn refused(what: &str, why: &str) -> Problem {
     let problem = Problem::new(format!("the guard would ignore this {what}")).why(why);
-    problem.next("change --reason or --for")
+    let is_long = why.contains("hours") || why.contains("days");
+    problem.next(if is_long { "use a shorter --for" } else { "change --reason" })
 }
 
 fn resource(group: &str, version: &str, kind: &str, plural: &str) -> ApiResource {

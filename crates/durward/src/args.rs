@@ -61,7 +61,7 @@ pub(crate) struct ServerArgs {
 /// Selects the cluster or the snapshot that guards read.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(crate) struct ClusterArgs {
-    /// Kubeconfig of the cluster [default: the cluster of the pod]
+    /// Kubeconfig of the cluster [default: as kubectl, or the pod's]
     #[arg(long, value_name = "FILE", conflicts_with = "snapshot")]
     pub(crate) kubeconfig: Option<PathBuf>,
     /// Context of the kubeconfig [default: its current context]

@@ -82,7 +82,9 @@ impl File {
         let root = parse(&name, &text)?;
         if root.is_none() {
             let problem = Problem::new(format!("the configuration file {name} is empty"));
-            return Err(vec![problem.next("create one: durward config defaults > durward.yaml")]);
+            return Err(vec![
+                problem.next("create one: durward config init --guard deletion > durward.yaml"),
+            ]);
         }
         let dir = path.parent().unwrap_or(Path::new("."));
         let (parts, _, problems) =
@@ -168,7 +170,9 @@ pub(crate) fn read_text(path: &Path) -> Result<String, Problem> {
     let text = input::text(path, input::SMALL);
     text.map_err(|problem| Problem {
         what: format!("the configuration file {}", problem.what),
-        next: problem.next.or_else(|| Some("create one: durward config defaults > durward.yaml".to_owned())),
+        next: problem
+            .next
+            .or_else(|| Some("create one: durward config init --guard deletion > durward.yaml".to_owned())),
         ..problem
     })
 }

@@ -162,8 +162,9 @@ fn read_tls(section: &mut Section<'_>, within: &Within<'_>) -> Tls {
         let ca = within.certificate(s, "ca", doc, within.purpose == Purpose::Registration);
         for (name, given, found) in [("cert", cert_given, &cert), ("key", key_given, &key)] {
             if !given && found.is_none() && !s.has(name) {
-                let next =
-                    format!("add {name}: <path>, or use --tls-{name}; create one with: durward certs new");
+                let next = format!(
+                    "add {name}: <path>, or start serve with --tls-{name}; create one with: durward certs new"
+                );
                 s.problem(name, "is required", Some(next));
             }
         }

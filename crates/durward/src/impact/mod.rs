@@ -11,7 +11,7 @@ use cluster::snapshot::LOCAL;
 use guards::deletion::{DeletionSubject, Impact as Found, Progress};
 
 use crate::args::Format;
-use crate::exit::{Exit, Outcome};
+use crate::exit::{Exit, Outcome, Stop};
 use crate::fleet::{self, SubjectArg, SubjectArgs};
 use crate::output::{self, ProgressLine, Style};
 use crate::review::runtime;
@@ -39,8 +39,16 @@ pub(crate) struct Args {
 /// (`clusterTimeout`).
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// `impact`
+/// `impact`. A fault outside means that the clusters could not be checked.
 pub(crate) fn run(args: &Args) -> Outcome {
+    let could_not_check = |stop: Stop| match stop.exit {
+        Exit::No => Stop { exit: Exit::Unknown, ..stop },
+        Exit::Done | Exit::Bad | Exit::Unknown => stop,
+    };
+    show(args).map_err(could_not_check)
+}
+
+fn show(args: &Args) -> Outcome {
     let subjects = SubjectArgs::new(&args.targets, args.all)?;
     runtime()?.block_on(async {
         let context = fleet::open(args.config.as_deref(), &args.cluster).await?;

@@ -65,7 +65,7 @@ fn reports_files_that_are_not_a_configuration() {
     assert_eq!(missing.code, 2);
     assert!(
         missing.err.contains("nothing.yaml cannot be read")
-            && missing.err.contains("durward config defaults")
+            && missing.err.contains("durward config init")
     );
 }
 

@@ -166,7 +166,7 @@ fn detects_the_fleet_without_a_configuration() {
         "apiVersion: v1\nkind: Config\ncurrent-context: a\nclusters: [{name: c, cluster: {server: 'http://127.0.0.1:1'}}]\ncontexts: [{name: a, context: {cluster: c, user: ''}}]\n",
     );
     let run = dir.run(&["impact", "ns/shop", "--kubeconfig", "absent.config"]);
-    assert_eq!((run.code, run.out.as_str()), (1, ""));
+    assert_eq!((run.code, run.out.as_str()), (3, ""));
     assert!(run.err.contains("could not find out whether"), "{}", run.err);
     assert!(run.err.contains(": no connection to the API server at http://127.0.0.1:1: "), "{}", run.err);
     let next = "\n    check the API server: kubectl --kubeconfig absent.config get --raw /version; or use another --kubeconfig FILE\n";
@@ -420,7 +420,7 @@ fn reports_an_unreachable_control_plane_once_with_its_address() {
 #[test]
 fn suggests_no_names_if_the_list_is_unreachable() {
     let run = dead().run(&["impact", "ns", "--all", "--config", "durward.yaml"]);
-    assert_eq!((run.code, run.out.as_str()), (1, ""));
+    assert_eq!((run.code, run.out.as_str()), (3, ""));
     assert!(
         run.err.contains("namespaces of the control plane cannot be listed: no connection"),
         "{}",

@@ -134,7 +134,7 @@ const DELETING: &str = "oldObject != null && has(oldObject.metadata.deletionTime
 
 fn not_last_kubelet_deletion() -> MatchCondition {
     let nodes = "has(request.userInfo.groups) && \"system:nodes\" in request.userInfo.groups";
-    condition("not-the-nodes-last-word", format!("!({nodes} && {DELETING})"))
+    condition("not-the-kubelets-final-delete", format!("!({nodes} && {DELETING})"))
 }
 
 fn not_terminating() -> MatchCondition {
@@ -302,7 +302,7 @@ mod tests {
             conditions[1..],
             [
                 (
-                    "not-the-nodes-last-word",
+                    "not-the-kubelets-final-delete",
                     r#"!(has(request.userInfo.groups) && "system:nodes" in request.userInfo.groups && oldObject != null && has(oldObject.metadata.deletionTimestamp))"#
                 ),
                 (
