@@ -49,7 +49,8 @@ fn problem(error: &Error, command: &str) -> Problem {
         ErrorKind::MissingRequiredArgument => (format!("{} is required", flag()), None),
         ErrorKind::InvalidValue | ErrorKind::ValueValidation => {
             let value = context(ContextKind::InvalidValue).unwrap_or_default();
-            let allowed = context(ContextKind::ValidValue).map(|words| format!("must be one of: {words}"));
+            let allowed = context(ContextKind::ValidValue).filter(|words| !words.is_empty());
+            let allowed = allowed.map(|words| format!("must be one of: {words}"));
             let source = std::error::Error::source(error).map(ToString::to_string);
             let what = if value.is_empty() {
                 format!("{} needs a value", flag())

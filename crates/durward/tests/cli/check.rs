@@ -470,3 +470,21 @@ fn unknown_fields_of_built_in_kinds_are_treated_as_field_validation_says() {
     assert_eq!(ignore.code, 0, "{}", ignore.err);
     assert!(!ignore.out.contains("unknown field"), "{}", ignore.out);
 }
+
+#[test]
+fn lines_for_people_and_for_github_can_share_standard_output() {
+    let dir = files(&[("a.yaml", CONFIG_MAP), ("p.yaml", &policy("'false'", "Deny"))]);
+    let arguments =
+        ["a.yaml", "p.yaml", "-o", "text", "-o", "github", "-o", "junit=out.xml", "-o", "sarif=out.sarif"];
+    let run = check_in(dir.path(), &arguments);
+    assert_eq!(run.code, 1, "{}", run.err);
+    assert!(run.out.contains("1 denied\n::error file=a.yaml,line=1,col=1,title="), "{}", run.out);
+    assert!(fs::read_to_string(dir.path().join("out.xml")).unwrap().contains("failures=\"1\""));
+    let sarif: Value =
+        serde_json::from_str(&fs::read_to_string(dir.path().join("out.sarif")).unwrap()).unwrap();
+    assert_eq!(sarif["runs"][0]["results"][0]["ruleId"], "p/validations[0]");
+    for second in ["sarif", "junit", "json", "github"] {
+        let refused = check_in(dir.path(), &["a.yaml", "-o", "github", "-o", second]);
+        assert!(refused.err.contains("two formats go to standard output"), "{second}: {}", refused.err);
+    }
+}
