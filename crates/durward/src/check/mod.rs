@@ -16,6 +16,7 @@ mod load;
 mod objects;
 mod parallel;
 pub(crate) mod report;
+mod secret;
 mod subjects;
 
 pub(crate) use args::Args;
