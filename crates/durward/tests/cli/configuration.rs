@@ -64,8 +64,7 @@ fn reports_files_that_are_not_a_configuration() {
     let missing = dir.run(&["config", "check", "nothing.yaml"]);
     assert_eq!(missing.code, 2);
     assert!(
-        missing.err.contains("nothing.yaml cannot be read")
-            && missing.err.contains("durward config init")
+        missing.err.contains("nothing.yaml cannot be read") && missing.err.contains("durward config init")
     );
 }
 
