@@ -15,7 +15,6 @@ use super::args::FieldValidation;
 use super::facts::{Store, with_field, with_name_label};
 use super::objects::Object;
 use super::report::{CheckedDocument, Finding, Judge, Position, Rule, Verdict};
-use super::secret::with_data;
 use super::subjects::Subject;
 
 /// Rounds of lookups. An answer can lead to another lookup: the kind of parameters, then the parameters.
@@ -236,12 +235,8 @@ pub(crate) fn as_decoded<'a>(object: &Object, arena: &'a Arena) -> Result<Value<
 
 fn decode<'a>(object: &Object, arena: &'a Arena) -> Result<Normalized<'a>, Vec<FieldError>> {
     let value = read_json(arena.text(&object.json), arena).unwrap_or_default();
-    let mut decoded = normalize((object.group(), object.version(), &object.kind), value, arena)
-        .unwrap_or(Ok(Normalized { object: value, unknown: Vec::new() }))?;
-    if object.is("", "Secret") {
-        decoded.object = with_data(decoded.object, arena);
-    }
-    Ok(decoded)
+    normalize((object.group(), object.version(), &object.kind), value, arena)
+        .unwrap_or(Ok(Normalized { object: value, unknown: Vec::new() }))
 }
 
 /// Returns an object with the fields that the API server sets from the request.

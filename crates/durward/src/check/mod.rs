@@ -16,7 +16,6 @@ mod load;
 mod objects;
 mod parallel;
 pub(crate) mod report;
-mod secret;
 mod subjects;
 
 pub(crate) use args::Args;

@@ -5,9 +5,9 @@
 //! `hostNetwork: false` is absent. Quantities and times get their canonical form. This module does the same, from the Go
 //! types of one release.
 //!
-//! It does not apply the API server's defaults, such as `restartPolicy: Always`, and it does not convert between versions.
-//! Up to 1.33, servers also add `creationTimestamp: null` to the metadata of templates.
+//! It does not apply the API server's defaults, such as `restartPolicy: Always`. Up to 1.33, servers also add `creationTimestamp: null` to the metadata of templates.
 
+mod convert;
 mod quantity;
 mod scalars;
 mod table;
@@ -26,15 +26,33 @@ pub struct Normalized<'a> {
     pub unknown: Vec<Path>,
 }
 
-/// Returns the normal form of an object, or the errors for which the API server can't decode it. Returns `None` if the kind
-/// is not a built-in one.
+/// Returns the form of an object that policies see, or the errors for which the API server can't decode it. Returns `None` if
+/// the kind is not a built-in one.
 pub fn normalize<'a>(
-    (group, version, kind): (&str, &str, &str),
+    kind: (&str, &str, &str),
     object: Value<'a>,
     arena: &'a Arena,
 ) -> Option<Result<Normalized<'a>, Vec<FieldError>>> {
+    decode(kind, object, arena, true)
+}
+
+/// Does the same without conversion to the API server's internal version and back.
+pub fn round_trip<'a>(
+    kind: (&str, &str, &str),
+    object: Value<'a>,
+    arena: &'a Arena,
+) -> Option<Result<Normalized<'a>, Vec<FieldError>>> {
+    decode(kind, object, arena, false)
+}
+
+fn decode<'a>(
+    (group, version, kind): (&str, &str, &str),
+    object: Value<'a>,
+    arena: &'a Arena,
+    converts: bool,
+) -> Option<Result<Normalized<'a>, Vec<FieldError>>> {
     let index = Table::kind(group, version, kind)?;
-    let mut decoder = Decoder { arena, unknown: Vec::new(), errors: Vec::new(), in_schema: false };
+    let mut decoder = Decoder { arena, unknown: Vec::new(), errors: Vec::new(), in_schema: false, converts };
     let object = decoder.fields(index, object, &Path::default());
     Some(if decoder.errors.is_empty() {
         Ok(Normalized { object, unknown: decoder.unknown })
@@ -49,6 +67,8 @@ struct Decoder<'a> {
     errors: Vec<FieldError>,
     /// Whether a schema is decoded that has an alternative. Its unknown fields are not reported, as in the API server.
     in_schema: bool,
+    /// Whether structs are converted to the internal version and back.
+    converts: bool,
 }
 
 impl<'a> Decoder<'a> {
@@ -119,6 +139,9 @@ impl<'a> Decoder<'a> {
         }
         for (name, _) in given {
             self.report_unknown(path, name);
+        }
+        if self.converts {
+            convert::convert(Table::name(index), &mut encoded, self.arena);
         }
         Value::Object(self.arena.slice(&encoded))
     }

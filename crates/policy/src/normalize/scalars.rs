@@ -122,9 +122,26 @@ fn duration(nanos: i64) -> String {
     }
 }
 
+/// The symbols of base64.
+const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+/// Encodes bytes as base64.
+pub(super) fn encode_base64(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for chunk in bytes.chunks(3) {
+        let bits = (0..3).fold(0usize, |bits, index| {
+            bits << 8 | usize::from(chunk.get(index).copied().unwrap_or_default())
+        });
+        for index in 0..4 {
+            let symbol = ALPHABET.get(bits >> (18 - 6 * index) & 0b11_1111);
+            text.push(if index > chunk.len() { '=' } else { symbol.copied().unwrap_or(b'A').into() });
+        }
+    }
+    text
+}
+
 /// Decodes and encodes base64: line breaks disappear, and unused bits become zero.
 fn base64(text: &str) -> Option<String> {
-    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut encoded: String = text.chars().filter(|symbol| !matches!(symbol, '\r' | '\n')).collect();
     if !encoded.len().is_multiple_of(4) {
         return None;
@@ -175,6 +192,15 @@ mod tests {
         assert_eq!(base64("").as_deref(), Some(""));
         for wrong in ["YQ", "YQ=", "Y===", "Y!==", "YQ==YQ=="] {
             assert_eq!(base64(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn encodes_bytes_as_base64() {
+        for (text, encoded) in
+            [("", ""), ("a", "YQ=="), ("ab", "YWI="), ("abc", "YWJj"), ("abcd", "YWJjZA==")]
+        {
+            assert_eq!(encode_base64(text.as_bytes()), encoded);
         }
     }
 

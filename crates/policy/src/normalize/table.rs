@@ -15,6 +15,7 @@ type Kind = (&'static str, &'static str, &'static str);
 #[derive(Default)]
 pub(super) struct Table {
     kinds: HashMap<Kind, usize>,
+    names: Vec<&'static str>,
     structs: Vec<Vec<Field>>,
 }
 
@@ -78,6 +79,11 @@ impl Table {
         TABLE.structs.get(index).map_or(&[], Vec::as_slice)
     }
 
+    /// Returns the name of a struct: `core/v1.PodSpec`.
+    pub(super) fn name(index: usize) -> &'static str {
+        TABLE.names.get(index).copied().unwrap_or_default()
+    }
+
     fn read(text: &'static str) -> Self {
         let lines = || text.lines().filter(|line| !line.starts_with(['#', '@']));
         let name = |line: &'static str| line.split(' ').next().unwrap_or_default();
@@ -91,7 +97,8 @@ impl Table {
         let fields = |line: &'static str| {
             line.split(' ').skip(1).filter_map(|field| Field::read(field, &structs)).collect()
         };
-        Self { kinds: kinds.collect(), structs: lines().map(fields).collect() }
+        let kinds = kinds.collect();
+        Self { kinds, names: lines().map(name).collect(), structs: lines().map(fields).collect() }
     }
 }
 
