@@ -1,8 +1,9 @@
 //! URLs, as Go's `net/url` reads them.
 
 use std::fmt::Write as _;
+use std::net::IpAddr;
 
-use super::{Call, Library};
+use super::{Call, Library, ip};
 use crate::cel::outcome::{Context, Fault, Outcome, no_such_overload};
 use crate::value::{Opaque, Value};
 
@@ -162,7 +163,7 @@ fn parse(text: &str, request: bool, strict: bool) -> Result<Parts, String> {
             Some((user, host)) => (Some(user), host),
             None => (None, authority),
         };
-        parts.host = parse_host(host, strict)?;
+        parts.host = parse_host(&parts.scheme, host, strict)?;
         if let Some(user) = user {
             if !valid_user(user) {
                 return Err("net/url: invalid userinfo".to_owned());
@@ -201,24 +202,46 @@ fn valid_port(port: &str) -> bool {
         || port.strip_prefix(':').is_some_and(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-fn parse_host(host: &str, strict: bool) -> Result<String, String> {
-    let port = if host.starts_with('[') {
-        let Some(end) = host.rfind(']') else { return Err("missing ']' in host".to_owned()) };
-        host.get(end + 1..).unwrap_or_default()
-    } else {
-        let colon = if strict { host.find(':') } else { host.rfind(':') };
-        colon.and_then(|colon| host.get(colon..)).unwrap_or_default()
-    };
-    if !valid_port(port) {
-        return Err(format!("invalid port {} after host", super::format::quote(port)));
+/// `strict` refuses a second colon in the host of `http` and `https`.
+fn parse_host(scheme: &str, host: &str, strict: bool) -> Result<String, String> {
+    match host.rfind('[') {
+        Some(0) => return ip_literal(host),
+        Some(_) => return Err("invalid IP-literal".to_owned()),
+        None => {}
     }
+    let strict = strict && matches!(scheme, "http" | "https");
+    let colon = if strict { host.find(':') } else { host.rfind(':') };
+    check_port(colon.and_then(|colon| host.get(colon..)).unwrap_or_default())?;
     unescape(host, Mode::Host)
+}
+
+/// An IPv6 address in brackets, perhaps with a zone and a port.
+fn ip_literal(host: &str) -> Result<String, String> {
+    let Some((name, port)) = host.get(1..).and_then(|rest| rest.rsplit_once(']')) else {
+        return Err("missing ']' in host".to_owned());
+    };
+    check_port(port)?;
+    let (address, zone) = name.split_at(name.find("%25").unwrap_or(name.len()));
+    let name = format!("{}{}", unescape(address, Mode::Host)?, unescape(zone, Mode::Zone)?);
+    match ip::parse_address(&name) {
+        Ok((IpAddr::V6(_), _)) => Ok(format!("[{name}]{port}")),
+        Ok((IpAddr::V4(_), _)) => Err("invalid IP-literal".to_owned()),
+        Err(problem) => Err(format!("invalid host: {problem}")),
+    }
+}
+
+fn check_port(port: &str) -> Result<(), String> {
+    if valid_port(port) {
+        return Ok(());
+    }
+    Err(format!("invalid port {} after host", super::format::quote(port)))
 }
 
 #[derive(Clone, Copy, PartialEq)]
 enum Mode {
     Path,
     Host,
+    Zone,
     Query,
 }
 
@@ -241,12 +264,15 @@ fn unescape(text: &str, mode: Mode) -> Result<String, String> {
                 if mode == Mode::Host && value < 0x80 && hex != Some("25") {
                     return Err(format!("invalid URL escape {}", shown()));
                 }
+                if mode == Mode::Zone && hex != Some("25") && value != b' ' && !host_character(value) {
+                    return Err(format!("invalid URL escape {}", shown()));
+                }
                 out.push(value);
                 at += 3;
                 continue;
             }
             b'+' if mode == Mode::Query => out.push(b' '),
-            byte if mode == Mode::Host && *byte < 0x80 && !host_character(*byte) => {
+            byte if matches!(mode, Mode::Host | Mode::Zone) && *byte < 0x80 && !host_character(*byte) => {
                 let shown = super::format::quote(&char::from(*byte).to_string());
                 return Err(format!("invalid character {shown} in host name"));
             }
