@@ -39,11 +39,11 @@ pub(crate) fn measure() -> Result<bool> {
     let peer = Peer::build()?;
     let object: Json = serde_json::from_str(&pod)?;
     let question = json!({ "expression": RULE, "object": object, "rounds": EVALUATIONS });
-    let theirs = peer.measure(question)?;
+    let theirs = peer.measure(&question)?;
     let evaluated =
         ratio(&format!("rule on a pod of {} bytes", pod.len()), theirs, evaluate(&pod)?, EVALUATE_LIMIT);
     let policies: Vec<Json> = (0..POLICIES).map(policy).collect();
-    let theirs = peer.measure(json!({ "policies": policies, "rounds": LOADS }))?;
+    let theirs = peer.measure(&json!({ "policies": policies, "rounds": LOADS }))?;
     let loaded = ratio(&format!("loading {POLICIES} policies"), theirs, load(&policies)?, LOAD_LIMIT);
     Ok(evaluated && loaded)
 }
@@ -132,7 +132,7 @@ impl Peer {
         if status.success() { Ok(Self { program }) } else { Err("go build failed".into()) }
     }
 
-    fn measure(&self, question: Json) -> Result<Duration> {
+    fn measure(&self, question: &Json) -> Result<Duration> {
         let mut child = Command::new(&self.program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let mut input = child.stdin.take().ok_or("no input")?;
         writeln!(input, "{}", json!({ "measure": question }))?;

@@ -82,9 +82,7 @@ pub(crate) fn texts(function: &str) -> &'static [&'static str] {
         "path" => &["/healthz", "/x", "", "no-slash"],
         "fieldSelector" => &["metadata.name=a", "a=b,c!=d", "=", "a"],
         "labelSelector" => &["app=web", "a in (b,c)", "!x", "a in (", "x=y,z"],
-        name if name.starts_with("get") => {
-            &["UTC", "Europe/Berlin", "+01:00", "-08:30", "Nowhere/Land", "America/New_York"]
-        }
+        name if name.starts_with("get") => &["UTC", "CET", "+01:00", "-08:30", "Nowhere/Land", "EST5EDT"],
         _ => &["", "a", "abc", "ABC", "a,b", "aé😀", " x ", "hello hello", "-1", "b", "web-1"],
     }
 }
