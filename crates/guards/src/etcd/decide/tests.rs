@@ -452,6 +452,8 @@ fn an_allowed_deletion_leaves_a_healthy_quorum() {
             // they are behind or corrupt.
             let at_work = |at: usize| match case.members[at] {
                 Problem::None | Problem::Behind | Problem::Corrupt => case.leader.is_some(),
+                // It still runs, and its reservation is unread.
+                Problem::Reserved => case.has_reservation_error && case.leader.is_some(),
                 Problem::Claims => case.leader == Some(at),
                 _ => false,
             };
