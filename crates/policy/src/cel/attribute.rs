@@ -103,9 +103,6 @@ impl<'a> Evaluator<'a, '_> {
         if let Value::Optional(inner) = base {
             let Some(inner) = inner else { return Ok(base) };
             object = if self.rewraps { native::rewrap(self.shared.context.arena, *inner) } else { *inner };
-            if !attribute.qualifiers.is_empty() {
-                object = unwrapped(object)?;
-            }
             optional = true;
         }
         let last = attribute.qualifiers.len().wrapping_sub(1);
@@ -146,6 +143,7 @@ impl<'a> Evaluator<'a, '_> {
         key: Value<'a>,
         presence: bool,
     ) -> Result<Option<Value<'a>>, Fault<'a>> {
+        let object = unwrapped(object)?;
         if let (Value::Variables, Value::String(name)) = (object, key) {
             return match self.shared.activation.variable(name) {
                 Some(outcome) => outcome.map(Some),

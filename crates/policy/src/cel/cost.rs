@@ -10,7 +10,7 @@ pub(crate) enum Cost {
     Fixed(u64),
     /// A tenth of the size of an argument.
     Traverse(usize),
-    /// A tenth of the size of the first argument. The API server's own functions see no size in an optional value.
+    /// A tenth of the size of the first argument. Functions outside of cel-go's base see no size in an optional value.
     Read,
     /// A fifth of the size of the first argument.
     TraverseTwice,
@@ -181,11 +181,16 @@ impl Cost {
                     Some(Ok(Value::Int(depth))) => *depth,
                     _ => 1,
                 };
-                let visited =
-                    if depth < 0 && !wraps { size_at(0) } else { truncate(size_at(0) as f64 * depth as f64) };
+                let visited = if depth < 0 && !wraps {
+                    plain_size_at(0)
+                } else {
+                    truncate(plain_size_at(0) as f64 * depth as f64)
+                };
                 visited.wrapping_add(1 + NEW_LIST)
             }
-            Cost::Sets(factor) => 1 + size_at(0).saturating_mul(size_at(1)).saturating_mul(factor),
+            Cost::Sets(factor) => {
+                1 + plain_size_at(0).saturating_mul(plain_size_at(1)).saturating_mul(factor)
+            }
             Cost::CompareAll(index) => compare_all(args.get(index)),
         }
     }
@@ -221,7 +226,7 @@ fn size(outcome: &Outcome<'_>) -> u64 {
     value.size().map_or(1, |size| size as u64)
 }
 
-/// Size of a value for the costs of the API server's own functions.
+/// Size of a value for the costs of functions outside of cel-go's base.
 fn plain_size(outcome: &Outcome<'_>) -> u64 {
     match outcome {
         Ok(Value::Optional(_)) => 1,
