@@ -26,8 +26,6 @@ pub const STALE_FLEET: &str = "stale-fleet";
 pub const NOT_SERVED: &str = "not-served";
 /// Durward does not read all of the answer: it is over its limit, a List has no last page in time, or it has too many objects.
 pub const TOO_LONG: &str = "too-long";
-/// A List failed after its first page, so the cluster is reachable and its other objects are unread.
-pub const INTERRUPTED: &str = "interrupted";
 /// Durward itself had too many concurrent requests, or no memory left for answers.
 pub const OVERLOADED: &str = "overloaded";
 /// The TLS handshake with an etcd member failed: wrong CA, wrong name, expired, or it rejects the client certificate.
@@ -55,7 +53,7 @@ pub const NOT_RECORDED: &str = "not-recorded";
 pub const NO_CLUSTER: &str = "no-cluster";
 
 /// Every code.
-pub const ALL: [&str; 25] = [
+pub const ALL: [&str; 24] = [
     UNREACHABLE,
     TIMEOUT,
     CREDENTIALS,
@@ -68,7 +66,6 @@ pub const ALL: [&str; 25] = [
     STALE_FLEET,
     NOT_SERVED,
     TOO_LONG,
-    INTERRUPTED,
     OVERLOADED,
     TLS,
     NOT_LISTENING,
@@ -85,7 +82,7 @@ pub const ALL: [&str; 25] = [
 
 /// Whether a snapshot can contain this code. The others result from a snapshot or from a decision.
 pub fn is_recordable(code: &str) -> bool {
-    !matches!(code, INTERRUPTED | STALE_FLEET | UNCLEAR | NOT_RESERVED | NOT_RECORDED | NO_CLUSTER)
+    !matches!(code, STALE_FLEET | UNCLEAR | NOT_RESERVED | NOT_RECORDED | NO_CLUSTER)
 }
 
 /// Every code that a snapshot can contain.

@@ -10,6 +10,7 @@ use admission::Cause;
 use serde::Serialize;
 
 use super::config::{ClusterMatch, Config};
+use super::findings::ClusterFindings;
 use crate::overrides::{PLACEHOLDER, check_end, check_reason};
 use ::config::{SelectorExt as _, time};
 use cluster::cause;
@@ -84,14 +85,16 @@ pub(super) fn named(config: &Config) -> impl Iterator<Item = &str> {
 /// It replaces missing answers, and garbage, which a broken proxy returns instead of an answer. It does not replace what Durward
 /// itself had no capacity for, since another attempt may succeed. It does not replace the unread rest of a long answer: that
 /// cluster is reachable.
-pub(super) fn covers(unknown: &[Cause]) -> Result<(), &'static str> {
+pub(super) fn covers(findings: &ClusterFindings) -> Result<(), &'static str> {
+    if findings.is_interrupted {
+        return Err("a list that broke off");
+    }
     let uncovered = |cause: &Cause| match cause.code {
         cause::STALE_FLEET | cause::OVERLOADED => Some("what Durward had no capacity to check"),
         cause::TOO_LONG => Some("an answer that Durward cannot read to the end"),
-        cause::INTERRUPTED => Some("a list that broke off"),
         _ => None,
     };
-    unknown.iter().find_map(uncovered).map_or(Ok(()), Err)
+    findings.unknown.iter().find_map(uncovered).map_or(Ok(()), Err)
 }
 
 fn annotated(member: &FleetMember, now: SystemTime) -> Option<Result<Acknowledgement, String>> {
@@ -207,16 +210,14 @@ mod tests {
 
     #[test]
     fn does_not_cover_missing_capacity_and_unread_rests() {
-        let covered = |code| covers(&[Cause::new(code, "")]).is_ok();
+        let covered = |code| covers(&ClusterFindings::unknown(Cause::new(code, ""))).is_ok();
         assert!(covered(cause::UNREACHABLE) && covered(cause::TIMEOUT) && covered(cause::NO_ENDPOINT));
         assert!(covered(cause::GARBAGE) && covered(cause::REFUSED), "a broken proxy answers like this");
         assert!(!covered(cause::OVERLOADED) && !covered(cause::STALE_FLEET) && !covered(cause::TOO_LONG));
-        assert!(!covered(cause::INTERRUPTED));
         for mixed in [[cause::TIMEOUT, cause::OVERLOADED], [cause::TOO_LONG, cause::TIMEOUT]] {
-            assert!(
-                covers(&mixed.map(|code| Cause::new(code, ""))).is_err(),
-                "{mixed:?}: each cause must be covered"
-            );
+            let [first, second] = mixed.map(|code| Cause::new(code, ""));
+            let findings = ClusterFindings::unknown(first).and_unknown(second);
+            assert!(covers(&findings).is_err(), "{mixed:?}: each cause must be covered");
         }
     }
 }

@@ -18,6 +18,8 @@ pub(super) struct ClusterFindings {
     pub(super) stays: Vec<ObjectCount>,
     /// The reasons for what could not be read.
     pub(super) unknown: Vec<Cause>,
+    /// Whether a List failed after its first page: the cluster is reachable, and the rest of the List is unread.
+    pub(super) is_interrupted: bool,
 }
 
 /// A number of objects of one kind.
@@ -141,7 +143,8 @@ mod tests {
     fn in_use_outweighs_unknown_and_unknown_outweighs_objects_that_stay() {
         let some = vec![ObjectCount::of(&Noun::OBJECT, false, vec!["a".to_owned()]).unwrap()];
         let unknown = vec![Cause::new("timeout", "no answer")];
-        let mut findings = ClusterFindings { in_use: some.clone(), stays: some, unknown };
+        let mut findings =
+            ClusterFindings { in_use: some.clone(), stays: some, unknown, ..ClusterFindings::default() };
         assert_eq!(findings.finding(), UsageState::InUse);
         findings.in_use.clear();
         assert_eq!(findings.finding(), UsageState::Unknown);

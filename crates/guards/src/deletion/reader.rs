@@ -54,6 +54,8 @@ struct ListResult {
     more: bool,
     /// The reasons for what could not be read.
     unknown: Vec<Cause>,
+    /// Whether it failed after its first page.
+    is_interrupted: bool,
 }
 
 impl ListResult {
@@ -240,6 +242,7 @@ impl ClusterReader<'_> {
             is_full: false,
             more: false,
             unknown: Vec::new(),
+            is_interrupted: false,
         };
         let ResourceQuery { resource, field_selector, part, .. } = query;
         let list_query = ListQuery { namespace, field_selector, part: *part, ..ListQuery::new(resource) };
@@ -250,7 +253,10 @@ impl ClusterReader<'_> {
             let page = match pages.next().await {
                 Ok(Some(page)) => page,
                 Ok(None) => return list,
-                Err(why) => return list.incomplete(self.explain_failure(query, &pages, why, time)),
+                Err(why) => {
+                    list.is_interrupted = pages.pages_read() > 0;
+                    return list.incomplete(self.explain_failure(query, &pages, why, time));
+                }
             };
             let (more, is_enough) = (page.next.is_some(), list.add(page.objects, query, namespace, counted));
             if more && (is_enough || list.is_full) {
@@ -266,8 +272,7 @@ impl ClusterReader<'_> {
         }
     }
 
-    /// Explains why a List could not be read to its end. A cluster that has answered before is reachable, so the cause is not
-    /// one that an acknowledgement covers.
+    /// Explains why a List could not be read to its end.
     fn explain_failure(&self, query: &ResourceQuery, pages: &Pages<'_>, why: Cause, time: Duration) -> Cause {
         let many = &query.noun.many;
         // A snapshot repeats the recorded failure, which is explained already.
@@ -285,10 +290,7 @@ impl ClusterReader<'_> {
                 let pages = if read == 1 { "one page".to_owned() } else { format!("{read} pages") };
                 format!("received {pages} of {many}, but not the last one in {:.1} s", time.as_secs_f64())
             }
-            (None, ..) => {
-                let text = format!("the list of {many} broke off: {}", why.text);
-                return Cause::new(cause::INTERRUPTED, text);
-            }
+            (None, ..) => return why,
         };
         Cause::new(cause::TOO_LONG, text)
     }
@@ -357,6 +359,7 @@ fn summarize(lists: &[(&Noun, ListResult)], counted: Counted) -> ClusterFindings
     for why in lists.iter().flat_map(|(_, list)| &list.unknown) {
         findings = findings.and_unknown(why.clone());
     }
+    findings.is_interrupted = lists.iter().any(|(_, list)| list.is_interrupted);
     // If owners are missing for lack of memory, another attempt may find them. Only managed objects are certain.
     let is_certain = |object: &ListedObject| counted == Counted::All || object.managed;
     let is_overloaded = findings.unknown.iter().any(|why| why.code == cause::OVERLOADED);

@@ -65,7 +65,7 @@ impl<'f> FleetSummary<'f> {
     }
 
     fn add_unknown(&mut self, config: &Config, cluster: &'f ClusterFacts, now: SystemTime) {
-        let covers = acknowledge::covers(&cluster.findings.unknown);
+        let covers = acknowledge::covers(&cluster.findings);
         match acknowledge::find(config, &cluster.member, now).filter(|_| !cluster.is_local()) {
             Some(Ok(acknowledgement)) => match covers {
                 Ok(()) => return self.acknowledged.push((cluster, acknowledgement)),

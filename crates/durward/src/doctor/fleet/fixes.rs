@@ -75,7 +75,7 @@ impl<'e> Fixes<'e> {
                     "record it with durward snapshot, or write the output of kubectl get … -o json into its directory, {name}"
                 )
             }
-            (cause::BUSY | cause::OVERLOADED | cause::VANISHED | cause::INTERRUPTED, _) => {
+            (cause::BUSY | cause::OVERLOADED | cause::VANISHED, _) => {
                 "run durward doctor fleet again".to_owned()
             }
             (_, Cluster::Member(_)) => {

@@ -50,7 +50,7 @@ impl Remedy {
             }
             cause::TOO_LONG => Self::Reduce,
             cause::UNREACHABLE | cause::TIMEOUT if !is_local => Self::Wait,
-            cause::VANISHED | cause::OVERLOADED | cause::INTERRUPTED => Self::RetrySoon,
+            cause::VANISHED | cause::OVERLOADED => Self::RetrySoon,
             _ => Self::Retry,
         }
     }
@@ -67,7 +67,6 @@ pub(super) fn phrase(code: &str) -> &'static str {
         cause::GARBAGE => "invalid response",
         cause::NOT_SERVED => "resource not served",
         cause::TOO_LONG => "too many objects",
-        cause::INTERRUPTED => "list broke off",
         cause::BUSY => "API server busy",
         cause::VANISHED => "just left the fleet",
         cause::OVERLOADED => "Durward is overloaded",
@@ -112,7 +111,7 @@ pub(super) fn for_unknown(
     let mut is_local_grant = summary.list_failure.is_some();
     let mut waiting = Vec::new();
     for cluster in &summary.unknown {
-        let can_acknowledge = is_complete && covers(&cluster.findings.unknown).is_ok();
+        let can_acknowledge = is_complete && covers(&cluster.findings).is_ok();
         for why in &cluster.findings.unknown {
             let remedy = match Remedy::of(why.code, cluster.is_local()) {
                 _ if is_wrong_cluster(cluster) => Remedy::Connect,
@@ -233,7 +232,6 @@ mod tests {
             ),
             (cause::BUSY, "retry in a few seconds | "),
             (cause::VANISHED, "retry in a few seconds | "),
-            (cause::INTERRUPTED, "retry in a few seconds | "),
             (cause::STALE_FLEET, "retry in a few seconds | "),
             (cause::OVERLOADED, "retry in a few seconds | "),
         ] {

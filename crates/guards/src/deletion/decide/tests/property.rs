@@ -42,6 +42,7 @@ fn findings((used, stays, codes, _): &ClusterCase) -> ClusterFindings {
         in_use: some(*used),
         stays: some(*stays),
         unknown: codes.iter().map(|&code| Cause::new(code, code)).collect(),
+        ..ClusterFindings::default()
     }
 }
 
@@ -117,7 +118,7 @@ impl Case {
         }
         let clusters = std::iter::once(&self.local).chain(&self.members).enumerate();
         let read: Vec<_> = clusters.filter(|(at, _)| self.missing != Some(*at)).collect();
-        let uncovered = ["overloaded", "stale-fleet", "too-long", "interrupted"];
+        let uncovered = ["overloaded", "stale-fleet", "too-long"];
         let is_unknown = read.iter().any(|(at, (_, _, codes, acknowledged))| {
             let is_covered =
                 *at > 0 && *acknowledged == 1 && !codes.iter().any(|code| uncovered.contains(code));
