@@ -6,6 +6,7 @@
 
 mod sandbox;
 
+use std::fs::File;
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -199,17 +200,17 @@ impl Victim {
         self.process.wait(CLEAN_WITHIN)?.context("the victim does not end")
     }
 
-    /// Kills its supervisor and the process that would clean up after the supervisor, and waits until all processes have ended.
-    /// Until then they hold the lock of the journal, and the run counts as alive.
+    /// Kills its supervisor and the process that would clean up after the supervisor. Returns when the kernel has released
+    /// the lock of the journal: until then the run counts as alive.
     fn kill_all_at_once(&self) -> Result<()> {
         let supervisor = self.supervisor()?;
         self.process.signal(Signal::STOP)?;
         supervisor.signal(Signal::KILL);
         self.process.signal(Signal::KILL)?;
         self.end()?;
-        eventually("the killed processes to end", CLEAN_WITHIN, || {
-            let left = (supervisor.is_alive(), self.processes());
-            Ok(if left == (false, Vec::new()) { Poll::Ready(()) } else { Poll::Pending(format!("{left:?}")) })
+        eventually("the lock of the journal", CLEAN_WITHIN, || {
+            let is_free = File::open(self.journal())?.try_lock().is_ok();
+            Ok(if is_free { Poll::Ready(()) } else { Poll::Pending("it is locked".to_owned()) })
         })
     }
 
