@@ -48,12 +48,16 @@ bench: ## Speed and memory, each as a ratio to a peer or a limit of the same run
 	cargo bench -p durward-bench
 	cargo run --release -p durward-bench
 
-fuzz: ## Both fuzz targets, FUZZ_SECONDS each (also needs nightly Rust)
+fuzz: ## All fuzz targets, FUZZ_SECONDS each; TARGET=name runs one (also needs nightly Rust)
 	@cargo +nightly --version >/dev/null 2>&1 || { echo "fuzz: no nightly toolchain: rustup toolchain install nightly"; exit 1; }
 	@command -v cargo-fuzz >/dev/null || { echo "fuzz: installing cargo-fuzz"; cargo install cargo-fuzz --locked; }
-	for target in envelope injection; do \
+	for target in $(or $(TARGET),envelope injection expression policy object); do \
 	  mkdir -p fuzz/corpus/$$target; \
-	  cargo +nightly fuzz run $$target -s none fuzz/corpus/$$target crates/guards/src/lxcfs/cases -- -dict=fuzz/pods.dict -max_total_time=$(FUZZ_SECONDS); \
+	  case $$target in \
+	    envelope | injection) seeds=crates/guards/src/lxcfs/cases; options=-dict=fuzz/pods.dict ;; \
+	    *) seeds=crates/policy/tests/data; options=-max_len=16384 ;; \
+	  esac; \
+	  cargo +nightly fuzz run $$target -s none fuzz/corpus/$$target $$seeds -- $$options -max_total_time=$(FUZZ_SECONDS); \
 	done
 
 mutate: ## Apply small bugs (mutants/) one by one; a test must fail for each. MUTANT=word selects by name

@@ -14,7 +14,9 @@ mod check;
 static GUARDS: LazyLock<[Arc<dyn Guard>; 5]> = LazyLock::new(|| {
     [
         check::guard("{}"),
-        check::guard("{onlyLimitedContainers: true, includeInitContainers: true, files: [meminfo, stat, online]}"),
+        check::guard(
+            "{onlyLimitedContainers: true, includeInitContainers: true, files: [meminfo, stat, online]}",
+        ),
         check::guard("{nodeAffinity: required}"),
         check::guard("{nodeAffinity: preferred, includeInitContainers: true}"),
         check::guard("{mountMethod: auto, podSecurityDefault: restricted, includeInitContainers: true}"),
