@@ -60,8 +60,8 @@ fuzz: ## All fuzz targets, FUZZ_SECONDS each; TARGET=name runs one (also needs n
 	  cargo +nightly fuzz run $$target -s none fuzz/corpus/$$target $$seeds -- $$options -max_total_time=$(FUZZ_SECONDS); \
 	done
 
-mutate: ## Apply small bugs (mutants/) one by one; a test must fail for each. MUTANT=word selects by name
-	@cargo run -q -p durward-lint --bin durward-mutate -- $(MUTANT:%=--only "%") mutants/*.txt
+mutate: ## Apply small bugs (mutants/) one by one; a test must fail for each. MUTANT=text selects by name
+	@cargo run -q -p durward-lint --bin durward-mutate -- $(if $(MUTANT),--only "$(MUTANT)") mutants/*.txt
 
 lint: lint-language ## Formatting, clippy, rustdoc, language, links between pages, dependency rules
 	cargo fmt --all --check
