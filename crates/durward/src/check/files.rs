@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use config::Problem;
@@ -56,14 +57,14 @@ pub(crate) fn find(paths: &[(&[PathBuf], Use)]) -> (Vec<File>, Vec<Problem>) {
 /// Collects the manifests of a directory and of those below it. Links to directories are not followed, since they can form a
 /// circle.
 fn directory(path: &Path, used: Use, files: &mut BTreeSet<File>, problems: &mut Vec<Problem>) {
-    let entries = match fs::read_dir(path) {
+    let entries = match fs::read_dir(path).and_then(Iterator::collect::<io::Result<Vec<_>>>) {
         Ok(entries) => entries,
         Err(error) => {
             let what = format!("{} cannot be read", path.display());
             return problems.push(Problem::new(what).why(error.to_string()));
         }
     };
-    for entry in entries.filter_map(Result::ok) {
+    for entry in entries {
         let path = entry.path();
         // `.git` and editor files.
         if path.file_name().and_then(OsStr::to_str).is_none_or(|name| name.starts_with('.')) {
