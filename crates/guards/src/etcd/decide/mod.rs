@@ -105,7 +105,8 @@ fn allow_reserved(
         let text = format!("{} is transferring leadership to it", from.name);
         return Decision::Ruling(messages.deny(Reason::LeadershipTransfer, &text));
     }
-    let counts = me.state == MemberState::Healthy || table.leads(me) || may_be_the_last(input, table, me);
+    let counts =
+        me.state == MemberState::Healthy || table.leads(me) || may_be_needed_by_quorum(input, table, me);
     match input.reservation_error() {
         Some(why) if counts => Decision::Ruling(messages.unknown(vec![not_reserved(why)])),
         Some(why) => Decision::Ruling(ruling.warn(messages.warning(&unreserved_warning(why)))),
@@ -118,8 +119,8 @@ fn allow_reserved(
     }
 }
 
-/// Whether quorum may depend on this member, because members that look healthy may be leaving: reservations cannot be read.
-fn may_be_the_last(input: Input<'_>, table: &Table, me: &Row) -> bool {
+/// Whether quorum may depend on this member although others look healthy: while reservations cannot be read, those may be leaving.
+fn may_be_needed_by_quorum(input: Input<'_>, table: &Table, me: &Row) -> bool {
     let is_down = matches!(&me.state, MemberState::NoResponse(why) if why.code == cause::NOT_LISTENING);
     input.facts.reservations_error.is_some()
         && me.may_vote()
