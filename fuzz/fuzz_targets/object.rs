@@ -1,4 +1,4 @@
-//! Feeds any text as an object. What reads as a document has places for each field, and normalizing it twice changes nothing more.
+//! Feeds any text as an object. Each field of a document has a place in the text. A second normalization changes nothing.
 
 #![no_main]
 

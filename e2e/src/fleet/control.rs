@@ -1,8 +1,8 @@
 //! Karmada's control plane, set up as by its charts, but without pods.
 //!
-//! Three things differ, because there is no DNS for these processes. The `APIService` leads to an `ExternalName` Service
+//! These processes have no DNS, so three addresses differ from the charts. The `APIService` refers to an `ExternalName` Service
 //! `localhost` with a port of its own. Webhooks are called at 127.0.0.1, and users have client certificates. The manifests are
-//! upstream's with these words replaced.
+//! upstream's with these values replaced.
 //!
 //! karmada-webhook is required: it completes a `ClusterPropagationPolicy`, which otherwise is accepted and never
 //! scheduled.

@@ -1,6 +1,6 @@
 //! Makes the node's container images from files of this host.
 //!
-//! There is no registry and no image builder. An image has a root directory ([`RootFs`]) of programs of this host with their
+//! The tests need neither a registry nor an image builder. An image has a root directory ([`RootFs`]) of programs of this host with their
 //! shared libraries, links and texts. It is written as one docker-archive, which the node imports. Pods name it with
 //! `imagePullPolicy: Never`. A run makes each image once. `deploy/lxcfs/image` lists the files of the LXCFS image.
 

@@ -4,7 +4,7 @@
 //!
 //! - Without `CAP_SYS_RESOURCE` a sandbox cannot lower its OOM score, and runc fails with "can't get final child's PID
 //!   from pipe: EOF"; `restrict_oom_score_adj` prevents that.
-//! - There is no kube-proxy and no masquerading. The bridge plugin gives pods an address and a default route to the node. The
+//! - The node runs without kube-proxy and without masquerading. The bridge plugin gives pods an address and a default route to the node. The
 //!   API server, at the address of the `kubernetes` Service, and DNS listen there.
 //! - containerd's content must not be in a `tmpfs` above an overlay, so it is in the run's work directory.
 

@@ -1,6 +1,6 @@
 //! Runs each command line of the documentation that needs no cluster.
 //!
-//! The lines of a page run one after another in a directory of their own, through `sh`. The directory contains the files that
+//! The lines of a page run one after another in a directory of their own, through `bash`. The directory contains the files that
 //! pages mention without creating them. `kubectl` is a program that reads its input and does nothing.
 
 use std::fs;

@@ -2,7 +2,8 @@
 //!
 //! Both engines find the same matches for the same syntax tree, but they read some texts differently. In RE2 `\d`, `\w`, `\s` and
 //! `\b` are ASCII, and a class has no set operations and no nested classes. `\Q…\E` quotes, and `a{,2}` is literal. `a**`,
-//! `(?x)` and repetitions over 1,000 are refused. This module parses a pattern and writes it anew, with each character escaped.
+//! `(?x)` and repetitions over 1,000 are refused. This module parses a
+//! pattern and prints it for `regex`, with each character escaped.
 
 use std::fmt::Write as _;
 

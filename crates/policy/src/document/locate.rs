@@ -48,7 +48,7 @@ fn follow<'t, 's>(
     (found, event)
 }
 
-/// The start of each element of the list at a path; none if there is no list.
+/// The start of each element of the list at a path. The result is empty if the path does not lead to a list.
 pub(super) fn elements<'t>(mut events: impl Iterator<Item = Item<'t>>, steps: &[&Step]) -> Vec<usize> {
     let mut starts = Vec::new();
     let Some(Event::ListStart(_)) = follow(&mut events, steps.iter().copied()).1 else { return starts };

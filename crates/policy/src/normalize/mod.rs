@@ -128,7 +128,7 @@ impl<'a> Decoder<'a> {
                 self.report_unknown(path, name);
             }
             let value = match given.next_if(|(name, _)| *name == field.name) {
-                // Null is no pointer. A pointer to a value that is printed as null is kept.
+                // Null decodes to a nil pointer, which is omitted. A pointer to a value that encodes as null is kept.
                 Some((_, Value::Null)) | None if field.is_omitted_if_absent() => continue,
                 Some((name, value)) => self.value(&field.of, *value, &path.child(name)),
                 None => self.zero(&field.of),

@@ -60,7 +60,7 @@ pub(super) enum Type {
     SchemaOr(Alternative, usize),
 }
 
-/// A type that can stand in place of a schema.
+/// A type that a field accepts instead of an object schema.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Alternative {
     Bool,

@@ -65,7 +65,7 @@ impl Effects {
     }
 }
 
-/// What a match means for a policy or binding.
+/// The step after matching, for a policy or binding.
 enum Next {
     /// It judges the request, unless a missing fact says otherwise.
     Judge(Option<Lookup>),

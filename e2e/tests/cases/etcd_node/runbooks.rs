@@ -90,7 +90,7 @@ fn the_runbooks_for_an_outage_and_for_troubleshooting_work(context: &'static Tes
         } else if command.contains("etcdctl") {
             node.await_workload(db, "statefulsets", "etcd")?;
         }
-        // This cluster is no Karmada. A case of the deletion guard runs that command.
+        // This cluster does not run Karmada. A case of the deletion guard runs that command.
         Ok(if command.contains("karmada") { Expect::Skip } else { Expect::Success })
     });
     let troubleshooting = down.and_then(|()| {
