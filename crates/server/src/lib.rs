@@ -62,4 +62,7 @@ pub use settings::{
 };
 pub use shutdown::{Shutdown, ShutdownHandle, Stopped};
 pub use supervisor::supervise;
-pub use tls::{Certificate, CertificateError, CertificateFault};
+pub use tls::{
+    Bundle, CaBundle, Certificate, CertificateError, CertificateFault, Registered, RegisteredBundle,
+    Registrations, Store, StoreError, StoreFault, Stored, Written,
+};

@@ -4,6 +4,7 @@
 mod certificate;
 mod client_certificate;
 mod reloader;
+mod self_managed;
 
 use std::sync::Arc;
 
@@ -16,6 +17,10 @@ use rustls::sign::SingleCertAndKey;
 pub use certificate::{Certificate, CertificateError, CertificateFault};
 pub(crate) use client_certificate::with_key_proof;
 pub(crate) use reloader::{CertReloader, reload_periodically};
+pub use self_managed::{
+    Bundle, CaBundle, Registered, RegisteredBundle, Registrations, Store, StoreError, StoreFault, Stored,
+    Written,
+};
 
 use crate::settings::{ClientAuth, TlsVersion};
 
