@@ -129,8 +129,11 @@ impl ProxyError<'_> {
             details.kind == "clusters" && details.group == GROUP && details.name == member
         });
         let text = if text.contains("cannot impersonate") {
+            let user = details.filter(|details| details.kind == "users" && !details.name.is_empty());
+            let user =
+                user.map_or_else(|| "Durward's user".to_owned(), |user| format!("user {:?}", user.name));
             format!(
-                "Karmada isn't allowed to impersonate Durward's user in {member}; bind that user with a ClusterRoleBinding (not a RoleBinding) to a ClusterRole with verb get on clusters/proxy ({})",
+                "Karmada isn't allowed to impersonate {user} in {member}; bind this user with a ClusterRoleBinding (not a RoleBinding) to a ClusterRole with verb get on clusters/proxy ({})",
                 brief(&text)
             )
         } else if names_member || text.contains("clusters/proxy") {

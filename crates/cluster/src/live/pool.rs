@@ -183,7 +183,12 @@ impl Drop for Permit<'_> {
 /// connections.
 pub(crate) fn client(config: &Config, connections: usize) -> Result<Client, Problem> {
     let problem = |error: kube::Error| {
-        Problem::new(format!("the credentials for {}", config.cluster_url)).why(with_sources(&error))
+        let why = with_sources(&error);
+        let is_version_1 = why.contains("UnsupportedCertVersion");
+        let problem = Problem::new(format!("the credentials for {}", config.cluster_url)).why(why);
+        // OpenSSL 3.0 signs a request without extensions in this way, and other clients accept it.
+        let next = "the client certificate has X.509 version 1; sign it with an extension, which makes it version 3: openssl x509 -req -extfile <(echo extendedKeyUsage=clientAuth)";
+        if is_version_1 { problem.next(next) } else { problem }
     };
     if rustls::crypto::CryptoProvider::get_default().is_none() {
         // An error means that another thread installed it first.

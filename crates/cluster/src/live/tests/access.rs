@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use base64::Engine as _;
+
 use super::transport::kubeconfig;
 use crate::live::{Access, Live};
 
@@ -81,6 +83,23 @@ async fn missing_credentials_are_reported() {
             "{user}: {message}"
         );
     }
+}
+
+#[tokio::test]
+async fn a_client_certificate_of_version_1_is_reported_with_the_remedy() {
+    let rcgen::CertifiedKey { cert, signing_key } =
+        rcgen::generate_simple_self_signed(["durward".to_owned()]).unwrap();
+    let mut der = cert.der().to_vec();
+    // The version is the first field: [0] { INTEGER 2 }.
+    let at = der.windows(5).position(|bytes| bytes == [0xa0, 3, 2, 1, 2]).unwrap();
+    der[at + 4] = 0;
+    let text = base64::engine::general_purpose::STANDARD.encode(der);
+    let pem = format!("-----BEGIN CERTIFICATE-----\n{text}\n-----END CERTIFICATE-----\n");
+    let data = |pem: &str| base64::engine::general_purpose::STANDARD.encode(pem);
+    let key = data(&signing_key.serialize_pem());
+    let user = format!("client-certificate-data: {}, client-key-data: {key}", data(&pem));
+    let message = problem(&kubeconfig(URL, "", "", &user).access()).await;
+    assert!(message.contains("openssl x509 -req -extfile"), "{message}");
 }
 
 #[tokio::test]

@@ -291,7 +291,7 @@ async fn refusals_of_karmada_and_of_members_are_distinguished() {
                 json!({"name": "durward", "kind": "users"}),
             ),
             cause::FORBIDDEN,
-            "Karmada isn't allowed to impersonate Durward's user in m1",
+            "Karmada isn't allowed to impersonate user \"durward\" in m1",
         ),
         (
             403,
