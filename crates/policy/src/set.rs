@@ -10,6 +10,7 @@ use crate::request::Request;
 use crate::value::{Arena, Value};
 use crate::vap::compiled::CompiledPolicy;
 use crate::vap::decision::Decisions;
+use crate::vap::index::Index;
 use crate::vap::matching::is_judged;
 use crate::vap::model::{Binding, Policy, Validation};
 use crate::vap::run::{Hook, Run};
@@ -120,7 +121,7 @@ impl Builder {
         for (_, binding) in self.bindings {
             by_policy.entry(binding.policy_name.clone()).or_default().push(binding);
         }
-        let mut set = PolicySet { server, hooks: Vec::new(), index: HashMap::new(), anywhere: Vec::new() };
+        let mut set = PolicySet { server, hooks: Vec::new(), index: Index::default(), names: HashMap::new() };
         for policy in policies {
             let bindings = by_policy.remove(&policy.policy.name).unwrap_or_default();
             set.insert(Hook { policy, bindings });
@@ -166,10 +167,10 @@ impl Builder {
 pub struct PolicySet {
     server: u8,
     hooks: Vec<Hook>,
-    /// Policies by the resources that their rules name.
-    index: HashMap<String, Vec<usize>>,
-    /// Policies whose rules name all resources.
-    anywhere: Vec<usize>,
+    /// Policies by the groups and resources that their rules name, `*` included.
+    index: Index,
+    /// Policies by name.
+    names: HashMap<String, usize>,
 }
 
 /// The result of an evaluation.
@@ -208,22 +209,8 @@ pub struct Missing {
 impl PolicySet {
     fn insert(&mut self, hook: Hook) {
         let position = self.hooks.len();
-        let constraints = hook.policy.policy.match_constraints.as_ref();
-        let mut names = HashSet::new();
-        for resource in constraints
-            .iter()
-            .flat_map(|constraints| &constraints.resource_rules)
-            .flat_map(|rule| &rule.resources)
-        {
-            names.insert(resource.split('/').next().unwrap_or_default().to_owned());
-        }
-        if names.contains("*") || names.is_empty() {
-            self.anywhere.push(position);
-        } else {
-            for name in names {
-                self.index.entry(name).or_default().push(position);
-            }
-        }
+        self.index.insert(position, hook.policy.policy.match_constraints.as_ref());
+        self.names.entry(hook.policy.policy.name.clone()).or_insert(position);
         self.hooks.push(hook);
     }
 
@@ -244,7 +231,7 @@ impl PolicySet {
 
     /// A validation of a policy, and the field that it is about.
     pub fn validation(&self, policy: &str, index: usize) -> Option<(&Validation, Option<&Path>)> {
-        let hook = self.hooks.iter().find(|hook| hook.policy.policy.name == policy)?;
+        let hook = self.hooks.get(*self.names.get(policy)?)?;
         let compiled = hook.policy.validations.get(index)?;
         Some((&compiled.validation, compiled.subject.as_ref()))
     }
@@ -280,9 +267,7 @@ impl PolicySet {
     ) -> Evaluation {
         let mut run = Run::new(request, facts, arena, keep_going);
         if is_judged(request) {
-            let named = self.index.get(request.resource.name).map(Vec::as_slice).unwrap_or_default();
-            let mut positions: Vec<usize> = named.iter().chain(&self.anywhere).copied().collect();
-            positions.sort_unstable();
+            let positions = self.index.positions(request.resource.group, request.resource.name);
             for hook in positions.into_iter().filter_map(|position| self.hooks.get(position)) {
                 run.hook(hook);
                 if run.is_interrupted() || run.has_ended() {

@@ -148,9 +148,12 @@ fn rules(rules: &[Rule], resources: &MatchResources, request: &Request<'_>, poli
     Matching::No
 }
 
-/// Resources that are served in two groups.
+/// Resources that are served in two groups: the resource, the group of a request, and the group of a rule.
+pub(crate) const MOVED: [(&str, &str, &str); 2] =
+    [("events", "", "events.k8s.io"), ("events", "events.k8s.io", "")];
+
+/// Whether the rule names the other group of the resource.
 fn moved_group(rule: &Rule, request: &Request<'_>) -> bool {
-    const MOVED: [(&str, &str, &str); 2] = [("events", "", "events.k8s.io"), ("events", "events.k8s.io", "")];
     MOVED.iter().any(|(resource, from, to)| {
         request.resource.name == *resource
             && request.resource.group == *from

@@ -4,6 +4,7 @@ pub(crate) mod admit;
 pub(crate) mod compiled;
 pub mod decision;
 pub(crate) mod evaluate;
+pub(crate) mod index;
 pub(crate) mod matching;
 pub mod model;
 pub(crate) mod params;
