@@ -5,11 +5,34 @@
 //! the label or the devices are missing for a moment. Other problems do not disappear by waiting, so they count at once.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use guards::lxcfs::NodeSettings;
+use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use super::probe::{FileState, ProbeResult, Prober};
 use super::settings::NodeConfig;
+
+/// Flags of probes that only tests set.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ProbeFlags {
+    /// Directory with mounts and processes, for tests
+    #[arg(long, value_name = "DIR", default_value = "/proc", hide = true)]
+    pub(crate) proc: PathBuf,
+    /// Milliseconds between two probes, for tests
+    // The longest delay for a pod that waits for a ready node.
+    #[arg(long, value_name = "NUMBER", default_value_t = 2000, value_parser = clap::value_parser!(u64).range(1..), hide = true)]
+    probe_interval_ms: u64,
+}
+
+impl ProbeFlags {
+    /// Returns the ticks of the probes; the first one is due at once.
+    pub(crate) fn ticks(&self) -> Interval {
+        let mut ticks = interval(Duration::from_millis(self.probe_interval_ms));
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        ticks
+    }
+}
 
 /// The result of a probe, given the one before. The texts describe the problem.
 #[derive(Debug, Clone, PartialEq, Eq)]

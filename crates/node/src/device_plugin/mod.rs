@@ -15,17 +15,14 @@ use std::time::Duration;
 
 use config::Problem;
 use tokio::sync::watch;
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::Interval;
 
-use super::health::HealthMonitor;
+use super::health::{HealthMonitor, ProbeFlags};
 use super::log::LogFlags;
 use super::runtime::{StopSignals, block_on};
 use super::settings::NodeConfig;
 use registrar::Registrar;
 use service::PluginService;
-
-/// Time between two probes of LXCFS.
-const PROBE_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Flags of `device-plugin`.
 #[derive(Debug, clap::Args)]
@@ -39,9 +36,11 @@ pub struct Args {
     /// Number of devices: containers of this node that can have the files
     #[arg(long, value_name = "NUMBER", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     devices: u32,
-    /// Directory with mounts and processes, for tests
-    #[arg(long, value_name = "DIR", default_value = "/proc", hide = true)]
-    proc: PathBuf,
+    /// Milliseconds from registration to the stream of devices, for tests
+    #[arg(long, value_name = "NUMBER", default_value_t = 10_000, hide = true)]
+    watch_timeout_ms: u64,
+    #[command(flatten)]
+    probe: ProbeFlags,
     #[command(flatten)]
     log: LogFlags,
 }
@@ -62,13 +61,14 @@ async fn serve(args: &Args, config: NodeConfig) -> ExitCode {
         }
     };
     let (stop, receiver) = watch::channel(false);
-    let monitor = HealthMonitor::new(&args.proc, config);
+    let monitor = HealthMonitor::new(&args.probe.proc, config);
     let service = Arc::new(PluginService::new(monitor, args.devices, receiver.clone()).await);
-    let mut registrar = Registrar::new(&args.kubelet_dir, Arc::clone(&service), receiver);
+    let watch_timeout = Duration::from_millis(args.watch_timeout_ms);
+    let mut registrar = Registrar::new(&args.kubelet_dir, Arc::clone(&service), receiver, watch_timeout);
     tokio::select! {
         biased;
         () = signals.received() => {}
-        () = probe_forever(&service) => {}
+        () = probe_forever(&service, args.probe.ticks()) => {}
         () = registrar.run() => {}
     }
     stop.send_replace(true);
@@ -78,9 +78,7 @@ async fn serve(args: &Args, config: NodeConfig) -> ExitCode {
 }
 
 /// Probes LXCFS again and again. Open streams of devices get every change.
-async fn probe_forever(service: &PluginService) {
-    let mut ticks = interval(PROBE_INTERVAL);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+async fn probe_forever(service: &PluginService, mut ticks: Interval) {
     loop {
         ticks.tick().await;
         service.probe().await;

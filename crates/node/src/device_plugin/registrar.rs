@@ -40,9 +40,6 @@ const MAX_BACKOFF: Duration = Duration::from_secs(30);
 /// Time between two log lines about the same problem.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Time from registration to the stream of devices. A kubelet without a stream opens one only after a registration.
-const WATCH_TIMEOUT: Duration = Duration::from_secs(10);
-
 /// Time for calls in flight when the plugin stops: at most three probes, 6 s. The pod has 10 s (`deploy/lxcfs/device.yaml`).
 const STOP_TIMEOUT: Duration = Duration::from_secs(7);
 
@@ -63,6 +60,8 @@ pub(super) struct Registrar {
     kubelet_socket: PathBuf,
     service: Arc<PluginService>,
     stop: watch::Receiver<bool>,
+    /// Time from registration to the stream of devices. A kubelet without a stream opens one only after a registration.
+    watch_timeout: Duration,
     /// The plugin's socket and the task that accepts connections.
     listener: Option<(SocketId, JoinSet<()>)>,
     /// The kubelet that accepted the registration, and when.
@@ -73,12 +72,18 @@ pub(super) struct Registrar {
 }
 
 impl Registrar {
-    pub(super) fn new(directory: &Path, service: Arc<PluginService>, stop: watch::Receiver<bool>) -> Self {
+    pub(super) fn new(
+        directory: &Path,
+        service: Arc<PluginService>,
+        stop: watch::Receiver<bool>,
+        watch_timeout: Duration,
+    ) -> Self {
         Self {
             socket: directory.join(SOCKET),
             kubelet_socket: directory.join(KUBELET_SOCKET),
             service,
             stop,
+            watch_timeout,
             listener: None,
             registered: None,
             retry: None,
@@ -161,7 +166,7 @@ impl Registrar {
         if let Some((known, at)) = self.registered
             && known == kubelet
         {
-            if self.service.open_streams() > 0 || at.elapsed() <= WATCH_TIMEOUT {
+            if self.service.open_streams() > 0 || at.elapsed() <= self.watch_timeout {
                 return;
             }
             tracing::warn!("the kubelet no longer watches the devices");

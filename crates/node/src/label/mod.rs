@@ -13,10 +13,10 @@ use std::time::{Duration, SystemTime};
 use config::Problem;
 use config::names;
 use tokio::sync::watch;
-use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
+use tokio::time::{Instant, timeout};
 
 use super::annotation::NodeAnnotation;
-use super::health::{Health, HealthMonitor};
+use super::health::{Health, HealthMonitor, ProbeFlags};
 use super::library::{Library, LibraryState};
 use super::log::LogFlags;
 use super::mount::Mount;
@@ -27,9 +27,6 @@ use super::runtime::{StopSignals, block_on};
 use super::settings::NodeConfig;
 use super::version::lxcfs_version;
 use node_client::{Access, NodeClient, NodeState, run_writer};
-
-/// Time between two probes: the longest delay for a pod that waits for a ready node.
-const PROBE_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Time between two reads of the versions, if nothing else suggests a change.
 const VERSION_INTERVAL: Duration = Duration::from_secs(300);
@@ -57,9 +54,8 @@ pub struct Args {
     runc: PathBuf,
     #[command(flatten)]
     access: Access,
-    /// Directory with mounts and processes, for tests
-    #[arg(long, value_name = "DIR", default_value = "/proc", hide = true)]
-    proc: PathBuf,
+    #[command(flatten)]
+    probe: ProbeFlags,
     #[command(flatten)]
     log: LogFlags,
 }
@@ -87,8 +83,7 @@ async fn serve(args: &Args, config: NodeConfig) -> ExitCode {
     let client = NodeClient::new(args.access.clone(), &args.node);
     let writer = tokio::spawn(run_writer(client, receiver, SystemTime::now));
     let mut agent = Agent::new(args, config);
-    let mut ticks = interval(PROBE_INTERVAL);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut ticks = args.probe.ticks();
     tracing::info!(node = args.node, root = agent.monitor.settings().root, "started");
     loop {
         let state = tokio::select! {
@@ -140,8 +135,8 @@ struct Agent {
 impl Agent {
     fn new(args: &Args, config: NodeConfig) -> Self {
         Self {
-            proc: args.proc.clone(),
-            monitor: HealthMonitor::new(&args.proc, config),
+            proc: args.probe.proc.clone(),
+            monitor: HealthMonitor::new(&args.probe.proc, config),
             pid_file: args.pid_file.clone(),
             process: None,
             version: None,

@@ -252,8 +252,13 @@ impl Fixture {
     }
 
     fn start(&self) -> Agent {
-        let line = "device-plugin --config durward.yaml --proc proc --kubelet-dir device-plugins";
-        self.node.start(&line.split_whitespace().collect::<Vec<_>>())
+        self.start_with("")
+    }
+
+    /// Starts the plugin with more flags.
+    fn start_with(&self, flags: &str) -> Agent {
+        let line = "device-plugin --config durward.yaml --proc proc --kubelet-dir device-plugins --probe-interval-ms 50";
+        self.node.start(&line.split_whitespace().chain(flags.split_whitespace()).collect::<Vec<_>>())
     }
 }
 
@@ -352,11 +357,13 @@ fn registers_again_when_the_kubelet_lost_the_stream() {
     let fixture = Fixture::new();
     fixture.runtime.block_on(async {
         let mut kubelet = Kubelet::start(&fixture.sockets, 0);
-        let _agent = fixture.start();
+        let _agent = fixture.start_with("--watch-timeout-ms 600");
         kubelet.registered().await;
         let mut plugin = Plugin::connect(&fixture.sockets).await;
         let mut watch = plugin.watch().await;
         watch.health().await;
+        // A busy machine can exceed the timeout before the stream. With a stream, the plugin doesn't register.
+        while kubelet.registrations.try_recv().is_ok() {}
         drop((watch, plugin));
         kubelet.registered().await;
     });
