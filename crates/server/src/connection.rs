@@ -9,7 +9,6 @@ use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use hyper::server::conn::http1;
@@ -32,8 +31,6 @@ use crate::tls::{ServerTls, with_key_proof};
 /// Limit of hyper's read buffer, which is also the smallest that hyper accepts. Heads of the API server are below 1 kB, and
 /// bodies pass through in pieces. Each connection with a request holds a buffer.
 const READ_BUFFER: usize = 8 << 10;
-/// How long a connection may take to close after a graceful shutdown.
-const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The parts that all connections share.
 pub(crate) struct Connections {
@@ -103,7 +100,7 @@ impl Connections {
         mut drain: DrainWatch,
         permit: &Permit,
     ) {
-        let Timeouts { first_header, idle, .. } = self.timeouts;
+        let Timeouts { first_header, idle, close, .. } = self.timeouts;
         let state = permit.state();
         let service = service_fn(|request| {
             state.begin_request();
@@ -136,7 +133,7 @@ impl Connections {
                         _ => {
                             is_closing = true;
                             connection.as_mut().graceful_shutdown();
-                            timer.as_mut().reset(now + CLOSE_TIMEOUT);
+                            timer.as_mut().reset(now + close);
                         }
                     }
                 }
@@ -155,7 +152,7 @@ impl Connections {
                     is_draining = true;
                     if state.is_new() {
                         // The first request may be on the way. Its answer closes the connection.
-                        timer.as_mut().reset(Instant::now() + CLOSE_TIMEOUT);
+                        timer.as_mut().reset(Instant::now() + close);
                     } else {
                         connection.as_mut().graceful_shutdown();
                     }

@@ -194,6 +194,8 @@ pub struct Timeouts {
     pub body: Duration,
     /// Time without a byte taken, after which a peer that does not read its answer is disconnected.
     pub write_stall: Duration,
+    /// From a graceful shutdown of a connection to its end.
+    pub close: Duration,
 }
 
 impl Default for Timeouts {
@@ -204,6 +206,7 @@ impl Default for Timeouts {
             idle: Duration::from_secs(120),
             body: Duration::from_secs(10),
             write_stall: Duration::from_secs(30),
+            close: Duration::from_secs(2),
         }
     }
 }

@@ -6,6 +6,8 @@ use crate::harness::{Behavior, Client, Gate, ServerBuilder, Stub, TestServer, re
 
 /// Cost of a body in addition to its bytes.
 const COST: usize = server::Limits::BODY_COST;
+/// Length of a patch that is far longer than the buffers of the kernel.
+const LONG: usize = 16 << 20;
 
 /// Budget for one body of 3 kB with its cost, and a little more.
 async fn small_server(gate: &Gate) -> TestServer {
@@ -136,7 +138,7 @@ async fn answers_408_to_a_body_that_does_not_arrive_in_time() {
 #[tokio::test]
 async fn disconnects_a_caller_that_does_not_read_its_answer() {
     let server = ServerBuilder::new()
-        .guard(Stub::new("long", Behavior::LongPatch(32 << 20)))
+        .guard(Stub::new("long", Behavior::LongPatch(LONG)))
         .with(|options| options.timeouts.write_stall = Duration::from_millis(100))
         .start()
         .await;
@@ -148,15 +150,13 @@ async fn disconnects_a_caller_that_does_not_read_its_answer() {
 #[tokio::test]
 async fn reserves_an_answer_until_its_caller_is_disconnected() {
     let server = ServerBuilder::new()
-        .guard(Stub::new("long", Behavior::LongPatch(32 << 20)))
-        .with(|options| options.timeouts.write_stall = Duration::from_secs(1))
+        .guard(Stub::new("long", Behavior::LongPatch(LONG)))
+        .with(|options| options.timeouts.write_stall = Duration::from_millis(200))
         .start()
         .await;
     let client = begin_review(&server, "/long", &review("web", 0)).await;
-    wait_until("the answer is reserved", async || {
-        server.metric("durward_bytes_in_flight") > f64::from(32 << 20)
-    })
-    .await;
+    wait_until("the answer is reserved", async || server.metric("durward_bytes_in_flight") > LONG as f64)
+        .await;
     server.wait_for_metric("durward_reviews_in_flight", 0.0).await;
     server.wait_for_metric("durward_bytes_in_flight", 0.0).await;
     server.wait_for_metric("durward_connections", 0.0).await;
@@ -166,17 +166,16 @@ async fn reserves_an_answer_until_its_caller_is_disconnected() {
 #[tokio::test]
 async fn unread_answers_fill_the_budget_until_their_callers_hang_up() {
     let server = ServerBuilder::new()
-        .guard(Stub::new("long", Behavior::LongPatch(32 << 20)))
+        .guard(Stub::new("long", Behavior::LongPatch(LONG)))
         .guard(Stub::new("allow", Behavior::Allow))
+        .with(|options| options.limits.max_total_bytes = 2 * LONG)
         .start()
         .await;
     let body = review("web", 0);
     let client = begin_review(&server, "/long", &body).await;
-    wait_until("the answer is reserved", async || {
-        server.metric("durward_bytes_in_flight") > f64::from(32 << 20)
-    })
-    .await;
-    // Two of them exceed the default of 64 MiB; a small one fits.
+    wait_until("the answer is reserved", async || server.metric("durward_bytes_in_flight") > LONG as f64)
+        .await;
+    // Two of them exceed the limit; a small one fits.
     let shed = server.post("/long", &body).await;
     assert_eq!((shed.status, shed.header("retry-after")), (503, Some("1")));
     assert!(shed.text().contains("and responses use all memory"), "{}", shed.text());
@@ -191,7 +190,10 @@ async fn unread_answers_fill_the_budget_until_their_callers_hang_up() {
 #[tokio::test]
 async fn closes_a_silent_connection_after_the_first_header_timeout() {
     let server = ServerBuilder::new()
-        .with(|options| options.timeouts.first_header = Duration::from_millis(50))
+        .with(|options| {
+            options.timeouts.first_header = Duration::from_millis(50);
+            options.timeouts.close = Duration::from_millis(50);
+        })
         .start()
         .await;
     assert!(server.connect().await.is_closed().await);

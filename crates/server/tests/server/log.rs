@@ -183,6 +183,7 @@ async fn logs_requests_that_are_not_http() {
     let mut client = server.connect().await;
     client.send("POST /g HTTP/1.1\r\nContent-Length: +5\r\n\r\n").await;
     assert_eq!(client.answer().await.unwrap().status, 400);
+    drop(client);
     server.wait_for_metric("durward_connections", 0.0).await;
     let lines = lines.of("durward::refused");
     assert_eq!(lines.len(), 1);

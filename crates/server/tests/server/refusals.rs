@@ -186,6 +186,8 @@ async fn counts_requests_that_are_not_http() {
             assert_eq!(answer.status, status, "{head}");
         }
         assert!(client.is_closed().await);
+        // The server lingers until the client closes its side too.
+        drop(client);
         sent += 1.0;
         server.wait_for_metric("durward_requests_refused_total{reason=\"http\"}", sent).await;
     }
@@ -193,6 +195,7 @@ async fn counts_requests_that_are_not_http() {
     let mut client = server.connect().await;
     client.send("POST /lxcfs HTTP/1.1\r\nContent-Length: 18446744073709551613\r\n\r\n").await;
     assert_eq!(client.answer().await.unwrap().status, 413);
+    drop(client);
     // A connection without a request is not an error.
     drop(server.connect().await);
     server.wait_for_metric("durward_connections", 0.0).await;
