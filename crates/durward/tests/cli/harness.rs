@@ -1,11 +1,12 @@
 //! Runs the binary and talks to it.
 
-use std::fs;
+use std::ffi::OsString;
+use std::fs::{self, Permissions};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -80,23 +81,31 @@ fn command(directory: &Path, arguments: &[&str]) -> Command {
     command
 }
 
+/// The files that `certs new` writes: name, contents and permissions. All tests share them.
+static CERTIFICATES: LazyLock<Vec<(OsString, Vec<u8>, Permissions)>> = LazyLock::new(|| {
+    let directory = tempfile::tempdir().unwrap();
+    let line = "certs new --out . --address 127.0.0.1 --service durward.durward-system";
+    let made = durward_in(directory.path(), &line.split(' ').collect::<Vec<_>>(), "");
+    assert_eq!(made.code, 0, "{}", made.err);
+    let entries = fs::read_dir(directory.path()).unwrap().map(Result::unwrap);
+    entries
+        .map(|entry| {
+            let permissions = entry.metadata().unwrap().permissions();
+            (entry.file_name(), fs::read(entry.path()).unwrap(), permissions)
+        })
+        .collect()
+});
+
 /// A directory with certificates, a snapshot and a configuration that serves on free ports.
 pub(crate) struct TestDir(pub(crate) TempDir);
 
 impl TestDir {
     pub(crate) fn new() -> Self {
         let dir = Self(tempfile::tempdir().unwrap());
-        let made = dir.run(&[
-            "certs",
-            "new",
-            "--out",
-            ".",
-            "--address",
-            "127.0.0.1",
-            "--service",
-            "durward.durward-system",
-        ]);
-        assert_eq!(made.code, 0, "{}", made.err);
+        for (name, contents, permissions) in &*CERTIFICATES {
+            fs::write(dir.path().join(name), contents).unwrap();
+            fs::set_permissions(dir.path().join(name), permissions.clone()).unwrap();
+        }
         copy(&root().join("examples/lxcfs/healthy"), &dir.path().join("snapshot"));
         copy(&root().join("examples/lxcfs/unreachable"), &dir.path().join("blind"));
         dir.configure("  lxcfs: {}\n");

@@ -7,6 +7,8 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Mutex;
+use std::{iter, thread};
 
 use crate::harness::{TestDir, copy, root};
 
@@ -30,25 +32,39 @@ const SERVERS: [&str; 2] = ["serve", "demo"];
 const OUTSIDE: [(&str, &str); 3] =
     [("/etc/bash_completion.d/", "./"), ("/usr/local/bin/", "./"), ("/usr/local/share/man/man1", "./man1")];
 
+/// Number of pages that run at the same time.
+const THREADS: usize = 4;
+
 #[test]
 fn runs_the_command_lines_of_the_documentation() {
     let mut pages = vec![root().join("README.md"), root().join("examples/README.md")];
     collect(&root().join("docs/src"), &mut pages);
-    let (mut count, mut problems) = (0, Vec::new());
-    for page in &pages {
-        let lines: Vec<String> = commands(&fs::read_to_string(page).unwrap());
-        let files = TestDir::new();
-        let directory = files.path().join("project");
-        if !lines.is_empty() {
-            prepare(&directory, files.path());
-        }
-        for line in &lines {
-            problems.extend(run(&directory, line, page));
-            count += 1;
-        }
-    }
+    let pages = Mutex::new(pages.into_iter());
+    let run_pages = || {
+        let next_page = || pages.lock().unwrap().next();
+        iter::from_fn(next_page).map(|page| run_page(&page)).collect::<Vec<_>>()
+    };
+    let results: Vec<(usize, Vec<String>)> = thread::scope(|scope| {
+        let threads = [(); THREADS].map(|()| scope.spawn(run_pages));
+        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+    });
+    let problems: Vec<String> = results.iter().flat_map(|(_, problems)| problems.clone()).collect();
     assert!(problems.is_empty(), "{}", problems.join("\n"));
+    let count: usize = results.iter().map(|(count, _)| count).sum();
     assert!(count > 60, "only {count} command lines were run");
+}
+
+/// Runs the lines of a page. Returns their number and the problems.
+fn run_page(page: &Path) -> (usize, Vec<String>) {
+    let lines = commands(&fs::read_to_string(page).unwrap());
+    if lines.is_empty() {
+        return (0, Vec::new());
+    }
+    let files = TestDir::new();
+    let directory = files.path().join("project");
+    prepare(&directory, files.path());
+    let problems = lines.iter().filter_map(|line| run(&directory, line, page)).collect();
+    (lines.len(), problems)
 }
 
 fn collect(directory: &Path, pages: &mut Vec<PathBuf>) {
