@@ -7,6 +7,7 @@ mod check;
 mod json_writer;
 
 use std::collections::BTreeSet;
+use std::sync::{Arc, LazyLock};
 
 use admission::Guard;
 use proptest::prelude::*;
@@ -30,7 +31,10 @@ const CONFIGURATIONS: [&str; 9] = [
     "{mountMethod: devicePlugin, includeInitContainers: true, onlyLimitedContainers: true, files: [meminfo, stat]}",
     "{mountMethod: auto, nodeAffinity: required}",
 ];
-/// Indexes in that list.
+/// The guard of each configuration.
+static GUARDS: LazyLock<Vec<Arc<dyn Guard>>> = LazyLock::new(|| CONFIGURATIONS.map(guard).into());
+
+/// Indexes in the list of configurations.
 const REQUIRED_AFFINITY: usize = 4;
 const PREFERRED_AFFINITY: usize = 5;
 const DEVICE: usize = 6;
@@ -392,35 +396,35 @@ proptest! {
         pod in valid_pod(), configuration_index in 0..CONFIGURATIONS.len(), order: u64, is_strict: bool,
     ) {
         let namespace = if is_strict { RESTRICTED } else { "shop" };
-        check(&*guard(CONFIGURATIONS[configuration_index]), &new_pod_in(namespace, &pod), order);
+        check(&*GUARDS[configuration_index], &new_pod_in(namespace, &pod), order);
     }
 
     #[test]
     fn handles_invalid_pods(
         pod in prop_oneof![invalid_pod(), any_json()], configuration_index in 0..CONFIGURATIONS.len(), order: u64,
     ) {
-        check(&*guard(CONFIGURATIONS[configuration_index]), &new_pod(&pod), order);
+        check(&*GUARDS[configuration_index], &new_pod(&pod), order);
     }
 
     #[test]
     fn handles_a_container_added_after_the_first_review(
         pod in valid_pod(), configuration_index in 0..CONFIGURATIONS.len(), later in container("late"), order: u64,
     ) {
-        let guard = guard(CONFIGURATIONS[configuration_index]);
-        let mut first = check(&*guard, &new_pod(&pod), order);
+        let guard = &*GUARDS[configuration_index];
+        let mut first = check(guard, &new_pod(&pod), order);
         first["spec"]["containers"].as_array_mut().unwrap().push(later);
-        check(&*guard, &new_pod(&first), order);
+        check(guard, &new_pod(&first), order);
     }
 
     #[test]
     fn handles_ephemeral_containers(
         pod in valid_pod(), configuration_index in 0..CONFIGURATIONS.len(), new in containers(vec!["debug", "shell"]), order: u64,
     ) {
-        let guard = guard(CONFIGURATIONS[configuration_index]);
-        let old = check(&*guard, &new_pod(&pod), order);
+        let guard = &*GUARDS[configuration_index];
+        let old = check(guard, &new_pod(&pod), order);
         let mut pod = old.clone();
         pod["spec"]["ephemeralContainers"] = new;
-        check(&*guard, &ephemeral_containers(&pod, &old), order);
+        check(guard, &ephemeral_containers(&pod, &old), order);
     }
 
     #[test]
@@ -429,14 +433,14 @@ proptest! {
     ) {
         let body = write(&new_pod(&pod), order, Some(duplicate_key));
         // Only a duplicate key of the envelope makes the review invalid.
-        check::check(&*guard(CONFIGURATIONS[configuration_index]), body.as_bytes());
+        check::check(&*GUARDS[configuration_index], body.as_bytes());
     }
 
     #[test]
     fn handles_corrupt_bytes(
         pod in valid_pod(), order: u64, corruptions in corruptions(),
     ) {
-        check::check(&*guard("{}"), &corrupt(write(&new_pod(&pod), order, None), &corruptions));
+        check::check(&*GUARDS[0], &corrupt(write(&new_pod(&pod), order, None), &corruptions));
     }
 }
 
