@@ -2,14 +2,15 @@
 //!
 //! `server`: CPU per review and p99 relative to a hyper + rustls echo of the same bytes, and resident memory. `fleet`: the
 //! verdict over a simulated fleet of up to 5,000 members. `etcd`: the verdict on a member's pod in simulated etcd clusters.
-//! `policies`: evaluation and load of admission policies relative to the API server's code. The measured process runs on one
-//! core; load and simulated servers run on the other. CPU time is the kernel's count. A figure over its limit makes the run
-//! exit with 1.
+//! `policies`: evaluation and load of admission policies relative to the API server's code. `check`: time and memory of
+//! `durward check` relative to Kyverno's CLI. The measured process runs on one core; load and simulated servers run on the
+//! other. CPU time is the kernel's count. A figure over its limit makes the run exit with 1.
 //!
 //! `make bench`, or `cargo build --release -p durward -p durward-bench && cargo run --release -p durward-bench`
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a benchmark's output is its product")]
 
+mod check;
 mod echo;
 mod etcd;
 mod fleet;
@@ -36,13 +37,14 @@ fn main() -> ExitCode {
     let (what, more) = (arguments.next(), arguments.next());
     let done = match (what.as_deref(), more.as_deref()) {
         (None, _) => pinned("all"),
-        (Some(part @ ("server" | "fleet" | "etcd" | "policies")), None) => pinned(part),
+        (Some(part @ ("server" | "fleet" | "etcd" | "policies" | "check")), None) => pinned(part),
         (Some("measure"), Some(part)) => measure(part),
         (Some("echo"), _) => echo::serve(),
         (Some("fleet-client"), Some(order)) => fleet::client(order),
         (Some("etcd-client"), Some(order)) => etcd::client(order),
         (Some(other), _) => {
-            Err(format!("{other:?} is not one of server, fleet, etcd, policies; no argument runs all").into())
+            Err(format!("{other:?} is not one of server, fleet, etcd, policies, check; no argument runs all")
+                .into())
         }
     };
     match done {
@@ -78,6 +80,9 @@ fn measure(part: &str) -> Result<bool> {
     }
     if wants("policies") {
         good &= policies::measure()?;
+    }
+    if wants("check") {
+        good &= check::measure(&folder)?;
     }
     Ok(good)
 }

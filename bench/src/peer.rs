@@ -132,7 +132,8 @@ fn free_port() -> Result<SocketAddr> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?)
 }
 
-fn binary() -> Result<PathBuf> {
+/// Returns the path of Durward.
+pub(crate) fn binary() -> Result<PathBuf> {
     let binary = std::env::current_exe()?.with_file_name("durward");
     if Path::exists(&binary) {
         return Ok(binary);
