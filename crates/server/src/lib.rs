@@ -63,6 +63,7 @@ pub use settings::{
 pub use shutdown::{Shutdown, ShutdownHandle, Stopped};
 pub use supervisor::supervise;
 pub use tls::{
-    Bundle, CaBundle, Certificate, CertificateError, CertificateFault, Registered, RegisteredBundle,
-    Registrations, Store, StoreError, StoreFault, Stored, Written,
+    Authority, AuthorityError, Bundle, CaBundle, Certificate, CertificateError, CertificateFault,
+    IssuedCertificates, Lifetimes, Registered, RegisteredBundle, Registrations, SelfManaged, ServingName,
+    SigningRequest, Store, StoreError, StoreFault, Stored, Validity, Written,
 };

@@ -79,7 +79,8 @@ pub(crate) struct ServerMetrics {
     tasks_restarted: Family<Labels<1>, Counter>,
     pub(crate) handshakes_failed: Family<Labels<1>, Counter>,
     pub(crate) client_certificates: Family<Labels<1>, Counter>,
-    pub(crate) certificate_not_after: Gauge,
+    certificate_not_after: Gauge,
+    certificate_not_before: Gauge,
     pub(crate) certificate_loads: Family<Labels<1>, Counter>,
     config_generation: Gauge<i64, AtomicI64>,
 }
@@ -245,7 +246,7 @@ impl ServerMetrics {
         registry.add("connection_panics", &[], help, server.connection_panics.clone());
         registry.add(
             "tasks_restarted",
-            &[("task", "certificate, metrics, debug, configuration, clusters")],
+            &[("task", "certificate, ca, metrics, debug, configuration, clusters")],
             "Background tasks that ended and were restarted",
             server.tasks_restarted.clone(),
         );
@@ -263,6 +264,8 @@ impl ServerMetrics {
         );
         let help = "Expiry of the serving certificate, in seconds since 1970";
         registry.add("certificate_not_after_seconds", &[], help, server.certificate_not_after.clone());
+        let help = "Beginning of the validity of the serving certificate, in seconds since 1970";
+        registry.add("certificate_not_before_seconds", &[], help, server.certificate_not_before.clone());
         registry.add(
             "certificate_loads",
             &[("result", "loaded, rejected")],
@@ -295,6 +298,12 @@ impl ServerMetrics {
 
     pub(crate) fn count_client_certificate(&self, presented: &'static str) {
         self.client_certificates.get_or_create(&[("presented", presented)]).inc();
+    }
+
+    /// Sets the validity of the serving certificate, in seconds since 1970.
+    pub(crate) fn set_certificate(&self, (not_before, not_after): (i64, i64)) {
+        self.certificate_not_before.set(not_before);
+        self.certificate_not_after.set(not_after);
     }
 
     pub(crate) fn count_certificate_load(&self, result: &'static str) {

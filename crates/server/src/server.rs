@@ -170,10 +170,10 @@ impl Bound {
         let tls = reloader.tls();
         // Background tasks stop when this is dropped, after everything else: probes and scrapes see the drain.
         let mut background = JoinSet::new();
-        let (status, poll) = (reloader.status(), options.tls.poll);
+        let (status, poll, issued) = (reloader.status(), options.tls.poll, reloader.issued().cloned());
         let reloader = Arc::new(Mutex::new(reloader));
         background.spawn(supervise("certificate", metrics.clone(), move || {
-            reload_periodically(Arc::clone(&reloader), status.clone(), poll)
+            reload_periodically(Arc::clone(&reloader), status.clone(), poll, issued.clone())
         }));
         let metrics_port = MetricsPort { checks, metrics: metrics.clone() };
         background.spawn(serve_port("metrics", metrics_listener, metrics_port, metrics.clone()));

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use crate::tls::IssuedCertificates;
+
 /// Options of a server. [`Settings::new`](crate::Settings::new) checks them.
 #[derive(Debug, Clone)]
 pub struct ServerOptions {
@@ -57,6 +59,8 @@ pub enum CertificateSource {
     Files(CertificateFiles),
     /// PEM in memory, for demos and tests.
     Pem(CertificatePem),
+    /// The certificate that [`SelfManaged`](crate::SelfManaged) signs.
+    SelfManaged(IssuedCertificates),
 }
 
 /// Paths of a certificate and its key, both PEM.

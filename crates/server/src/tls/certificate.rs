@@ -21,7 +21,7 @@ use x509_parser::time::ASN1Time;
 
 use admission::file::{FileError, read_file};
 
-use crate::settings::CertificateSource;
+use crate::settings::{CertificatePem, CertificateSource};
 
 /// Limit of a PEM file. It keeps a wrong path from filling the memory.
 const MAX_FILE: u64 = 1 << 20;
@@ -138,28 +138,40 @@ pub(super) struct Material {
 }
 
 impl Material {
-    pub(super) fn read(source: &CertificateSource) -> Result<Self, CertificateError> {
+    /// Reads a source. Returns `None` if a self-managed certificate is not signed yet.
+    pub(super) fn read(source: &CertificateSource) -> Result<Option<Self>, CertificateError> {
         Ok(match source {
-            CertificateSource::Files(files) => Self {
+            CertificateSource::Files(files) => Some(Self {
                 cert: read_pem(&files.cert)?,
                 cert_place: files.cert.display().to_string(),
                 key: read_pem(&files.key)?,
                 key_place: files.key.display().to_string(),
-            },
-            CertificateSource::Pem(pem) => Self {
-                cert: pem.cert.clone(),
-                cert_place: "the certificate in memory".to_owned(),
-                key: pem.key.clone(),
-                key_place: "the key in memory".to_owned(),
-            },
+            }),
+            CertificateSource::Pem(pem) => Some(Self::in_memory(pem)),
+            CertificateSource::SelfManaged(issued) => {
+                issued.current().leaf.map(|leaf| Self::in_memory(&leaf.pem))
+            }
         })
+    }
+
+    fn in_memory(pem: &CertificatePem) -> Self {
+        Self {
+            cert: pem.cert.clone(),
+            cert_place: "the certificate in memory".to_owned(),
+            key: pem.key.clone(),
+            key_place: "the key in memory".to_owned(),
+        }
     }
 }
 
 impl Certificate {
     /// Loads and checks a certificate and its key. [`Certificate::valid_at`] checks the time.
     pub fn load(source: &CertificateSource) -> Result<Self, CertificateError> {
-        Self::from_material(&Material::read(source)?)
+        let unsigned = || CertificateError {
+            place: "the certificate in memory".to_owned(),
+            fault: CertificateFault::NoCertificate { key: false },
+        };
+        Self::from_material(&Material::read(source)?.ok_or_else(unsigned)?)
     }
 
     pub(super) fn from_material(material: &Material) -> Result<Self, CertificateError> {
@@ -201,8 +213,9 @@ impl Certificate {
         rfc3339(self.not_after)
     }
 
-    pub(super) fn not_after_seconds(&self) -> i64 {
-        self.not_after
+    /// Returns the first and the last moment, in seconds since 1970.
+    pub(super) fn validity(&self) -> (i64, i64) {
+        (self.not_before, self.not_after)
     }
 
     /// Checks whether the leaf is valid at a time.
@@ -343,14 +356,15 @@ fn address(bytes: &[u8]) -> Option<String> {
 }
 
 /// Converts seconds since 1970, which can be negative for `not_before`.
-fn moment(seconds: i64) -> SystemTime {
+pub(super) fn moment(seconds: i64) -> SystemTime {
     let distance = Duration::from_secs(seconds.unsigned_abs());
     let moment =
         if seconds < 0 { UNIX_EPOCH.checked_sub(distance) } else { UNIX_EPOCH.checked_add(distance) };
     moment.unwrap_or(UNIX_EPOCH)
 }
 
-fn rfc3339(seconds: i64) -> String {
+/// Formats seconds since 1970 in UTC.
+pub(super) fn rfc3339(seconds: i64) -> String {
     ASN1Time::from_timestamp(seconds).map_or_else(
         |_| format!("{seconds} s after 1970"),
         |time| {

@@ -10,15 +10,16 @@ use std::sync::Arc;
 
 use rustls::ServerConfig;
 use rustls::pki_types::CertificateDer;
-use rustls::server::NoServerSessionStorage;
 use rustls::server::danger::ClientCertVerifier;
-use rustls::sign::SingleCertAndKey;
+use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
 
 pub use certificate::{Certificate, CertificateError, CertificateFault};
 pub(crate) use client_certificate::with_key_proof;
 pub(crate) use reloader::{CertReloader, reload_periodically};
 pub use self_managed::{
-    Bundle, CaBundle, Registered, RegisteredBundle, Registrations, Store, StoreError, StoreFault, Stored,
+    Authority, AuthorityError, Bundle, CaBundle, IssuedCertificates, Lifetimes, Registered, RegisteredBundle,
+    Registrations, SelfManaged, ServingName, SigningRequest, Store, StoreError, StoreFault, Stored, Validity,
     Written,
 };
 
@@ -32,9 +33,19 @@ pub(crate) struct ServerTls {
     verifier: Option<Arc<dyn ClientCertVerifier>>,
 }
 
+/// Fails every handshake, until the first self-managed certificate is signed.
+#[derive(Debug)]
+struct NoCertificate;
+
+impl ResolvesServerCert for NoCertificate {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        None
+    }
+}
+
 impl ServerTls {
     fn new(
-        certificate: &Certificate,
+        certificate: Option<&Certificate>,
         min_version: TlsVersion,
         client: &ClientAuth,
         ca: Option<&[u8]>,
@@ -56,8 +67,11 @@ impl ServerTls {
             }
             _ => builder.with_no_client_auth(),
         };
-        let served = SingleCertAndKey::from(certificate.certified.as_ref().clone());
-        let mut config = builder.with_cert_resolver(Arc::new(served));
+        let served: Arc<dyn ResolvesServerCert> = match certificate {
+            Some(certificate) => Arc::new(SingleCertAndKey::from(certificate.certified.as_ref().clone())),
+            None => Arc::new(NoCertificate),
+        };
+        let mut config = builder.with_cert_resolver(served);
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         if let ClientAuth::Request { .. } = client {
             // A resumed session does not prove the key again, so the result of the first handshake would be lost.

@@ -1,5 +1,6 @@
 //! Replaces the TLS configuration when its files change. It reads them periodically, compares them by content, and replaces
-//! certificate, key and client CA only together. If the new files cannot be used, the old certificate stays.
+//! certificate, key and client CA only together. If the new files cannot be used, the old certificate stays. A self-managed
+//! certificate is replaced in the same way when the task that signs it hands over another one.
 //!
 //! Files are read periodically, not watched: kubelet replaces a mounted Secret by a new symlink `..data`, and a watcher of the
 //! file itself does not notice this (kubewarden/policy-server#1026, #1061).
@@ -7,16 +8,17 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use sha2::{Digest as _, Sha256};
 use tokio::time::{Instant, MissedTickBehavior, timeout};
 
 use super::ServerTls;
 use super::certificate::{Certificate, CertificateError, Material, read_pem};
+use super::self_managed::IssuedCertificates;
 use crate::checks::Check;
 use crate::deadline::format_duration;
 use crate::metrics::Metrics;
-use crate::settings::TlsSettings;
+use crate::settings::{CertificateSource, TlsSettings};
 
 /// Reloads the certificate.
 pub(crate) struct CertReloader {
@@ -32,13 +34,15 @@ pub(crate) struct CertReloader {
 /// and holds the reloader.
 #[derive(Clone)]
 pub(crate) struct CertStatus {
-    certificate: Arc<ArcSwap<Certificate>>,
+    /// `None` while a self-managed certificate is not signed yet.
+    certificate: Arc<ArcSwapOption<Certificate>>,
     check: Check,
 }
 
 /// The contents of the files at one moment.
 struct Files {
-    material: Material,
+    /// `None` while a self-managed certificate is not signed yet.
+    material: Option<Material>,
     ca: Option<Vec<u8>>,
     digest: [u8; 32],
 }
@@ -48,23 +52,29 @@ impl Files {
         let material = Material::read(&settings.certificate)?;
         let ca = settings.client_auth.ca_file().map(|path| read_pem(path)).transpose()?;
         let mut digest = Sha256::new();
-        for part in [Some(&material.cert), Some(&material.key), ca.as_ref()].into_iter().flatten() {
+        let parts = material.iter().flat_map(|material| [&material.cert, &material.key]);
+        for part in parts.chain(ca.as_ref()) {
             digest.update(part.len().to_be_bytes());
             digest.update(part);
         }
         Ok(Self { material, ca, digest: digest.finalize().into() })
     }
 
-    fn load(&self, settings: &TlsSettings) -> Result<(Certificate, ServerTls), CertificateError> {
-        let certificate = Certificate::from_material(&self.material)?;
+    fn load(&self, settings: &TlsSettings) -> Result<(Option<Certificate>, ServerTls), CertificateError> {
+        let certificate = self.material.as_ref().map(Certificate::from_material).transpose()?;
         let place = || match settings.client_auth.ca_file() {
             Some(path) => path.display().to_string(),
-            None => self.material.cert_place.clone(),
+            None => self.place(),
         };
-        let tls =
-            ServerTls::new(&certificate, settings.min_version, &settings.client_auth, self.ca.as_deref())
-                .map_err(|fault| CertificateError { place: place(), fault })?;
+        let (versions, client) = (settings.min_version, &settings.client_auth);
+        let tls = ServerTls::new(certificate.as_ref(), versions, client, self.ca.as_deref())
+            .map_err(|fault| CertificateError { place: place(), fault })?;
         Ok((certificate, tls))
+    }
+
+    /// Returns the name of the certificate in messages.
+    fn place(&self) -> String {
+        self.material.as_ref().map_or_else(String::new, |material| material.cert_place.clone())
     }
 }
 
@@ -78,19 +88,35 @@ impl CertReloader {
     ) -> Result<Self, CertificateError> {
         let files = Files::read(&settings)?;
         let (certificate, tls) = files.load(&settings)?;
-        certificate
-            .valid_at(now)
-            .map_err(|fault| CertificateError { place: files.material.cert_place.clone(), fault })?;
-        metrics.server().certificate_not_after.set(certificate.not_after_seconds());
-        check.pass();
-        Ok(Self {
+        if let Some(certificate) = &certificate {
+            let invalid = |fault| CertificateError { place: files.place(), fault };
+            certificate.valid_at(now).map_err(invalid)?;
+            metrics.server().set_certificate(certificate.validity());
+        }
+        let certificate = Arc::new(ArcSwapOption::from_pointee(certificate));
+        let reloader = Self {
             settings,
             tls: Arc::new(ArcSwap::from_pointee(tls)),
-            status: CertStatus { certificate: Arc::new(ArcSwap::from_pointee(certificate)), check },
+            status: CertStatus { certificate, check },
             digest: files.digest,
             last_error: None,
             metrics,
-        })
+        };
+        reloader.status.report(reloader.problem().as_deref(), now);
+        Ok(reloader)
+    }
+
+    /// Returns the problem of a self-managed certificate with its CA.
+    fn problem(&self) -> Option<String> {
+        self.issued().and_then(|issued| issued.current().problem)
+    }
+
+    /// Returns the source of a self-managed certificate.
+    pub(crate) fn issued(&self) -> Option<&IssuedCertificates> {
+        match &self.settings.certificate {
+            CertificateSource::SelfManaged(issued) => Some(issued),
+            CertificateSource::Files(_) | CertificateSource::Pem(_) => None,
+        }
     }
 
     /// Returns the current TLS configuration, which every reload replaces.
@@ -108,14 +134,16 @@ impl CertReloader {
         if let Some(error) = error.as_deref().filter(|error| self.last_error.as_deref() != Some(error)) {
             self.metrics.server().count_certificate_load("rejected");
             let certificate = self.status.certificate.load();
+            let certificate = certificate.as_ref();
             tracing::warn!(
                 reason = error,
-                serial = certificate.serial(),
-                not_after = certificate.not_after_text(),
+                serial = certificate.map(|certificate| certificate.serial()),
+                not_after = certificate.map(|certificate| certificate.not_after_text()),
                 "the new certificate files are invalid; the old certificate stays active"
             );
         }
         let problem = error.as_ref().map(|error| format!("new files are invalid: {error}"));
+        let problem = problem.or_else(|| self.problem());
         self.status.report(problem.as_deref(), now);
         self.last_error = error;
     }
@@ -135,16 +163,17 @@ impl CertReloader {
                 files = again;
             }
         }
-        let (certificate, tls) = loaded?;
+        let (Some(certificate), tls) = loaded? else { return Ok(()) };
         // Between two invalid certificates the new one wins, because it is the one that the operator sees.
+        let is_valid = |old: &Arc<Certificate>| old.valid_at(now).is_ok();
         if let Err(fault) = certificate.valid_at(now)
-            && self.status.certificate.load().valid_at(now).is_ok()
+            && self.status.certificate.load().as_ref().is_some_and(is_valid)
         {
-            return Err(CertificateError { place: files.material.cert_place, fault });
+            return Err(CertificateError { place: files.place(), fault });
         }
         self.tls.store(Arc::new(tls));
         let metrics = self.metrics.server();
-        metrics.certificate_not_after.set(certificate.not_after_seconds());
+        metrics.set_certificate(certificate.validity());
         metrics.count_certificate_load("loaded");
         tracing::info!(
             serial = certificate.serial(),
@@ -152,7 +181,7 @@ impl CertReloader {
             not_after = certificate.not_after_text(),
             "new certificate loaded"
         );
-        self.status.certificate.store(Arc::new(certificate));
+        self.status.certificate.store(Some(Arc::new(certificate)));
         self.digest = files.digest;
         Ok(())
     }
@@ -162,6 +191,10 @@ impl CertStatus {
     /// Sets the check from the certificate's validity and a problem with its files.
     fn report(&self, problem: Option<&str>, now: SystemTime) {
         let certificate = self.certificate.load();
+        let Some(certificate) = certificate.as_ref() else {
+            let problem = problem.unwrap_or("the CA is being read");
+            return self.check.fail(format!("no certificate is signed yet: {problem}"));
+        };
         match (certificate.valid_at(now).err(), problem) {
             (None, None) => self.check.pass(),
             (None, Some(problem)) => self.check.note(format!(
@@ -174,18 +207,23 @@ impl CertStatus {
     }
 }
 
-/// Reloads every `poll` until it is dropped. While a read hangs, `status` is reported anyway.
+/// Reloads every `poll`, and when a self-managed certificate is signed, until it is dropped. While a read hangs, `status` is
+/// reported anyway.
 pub(crate) async fn reload_periodically(
     reloader: Arc<Mutex<CertReloader>>,
     status: CertStatus,
     poll: Duration,
+    mut issued: Option<IssuedCertificates>,
 ) {
     let mut ticks = tokio::time::interval(poll);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     // The first tick is immediate, and the files were just loaded.
     ticks.tick().await;
     loop {
-        ticks.tick().await;
+        tokio::select! {
+            _ = ticks.tick() => {}
+            () = changed(issued.as_mut()) => {}
+        }
         let reloader = Arc::clone(&reloader);
         // A mounted file system can hang, and must not block a worker of the runtime.
         let mut reload = tokio::task::spawn_blocking(move || {
@@ -206,6 +244,14 @@ pub(crate) async fn reload_periodically(
         if let Err(error) = result {
             tracing::error!(reason = %error, "reading the certificate files failed; the old certificate stays active");
         }
+    }
+}
+
+/// Waits for a new self-managed certificate.
+async fn changed(issued: Option<&mut IssuedCertificates>) {
+    match issued {
+        Some(issued) => issued.changed().await,
+        None => std::future::pending().await,
     }
 }
 
@@ -307,7 +353,7 @@ mod tests {
                 }
             };
             tokio::select! {
-                () = reload_periodically(reloader, status, Duration::from_millis(10)) => {}
+                () = reload_periodically(reloader, status, Duration::from_millis(10), None) => {}
                 end = timeout(Duration::from_secs(20), reported) => {
                     assert!(end.is_ok(), "{expected} is not in {}", text());
                 }

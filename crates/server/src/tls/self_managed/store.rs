@@ -17,6 +17,9 @@ pub trait Store: Send + Sync {
     /// Returns the name of the Secret in messages: `Secret durward-system/durward-ca`.
     fn place(&self) -> &str;
 
+    /// Returns the command that empties the Secret. Durward then creates a new CA.
+    fn reset_command(&self) -> String;
+
     /// Reads the Secret. The answer isn't from a cache.
     fn read(&self) -> BoxFuture<'_, Result<Stored, StoreError>>;
 
@@ -85,7 +88,7 @@ pub enum StoreFault {
 
 impl StoreFault {
     /// Returns the label of the metric.
-    pub fn as_str(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Missing => "missing",
             Self::Foreign => "foreign",

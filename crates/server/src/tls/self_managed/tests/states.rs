@@ -1,0 +1,288 @@
+//! Each state of the Secret, the webhook configuration and the clocks, one at a time.
+
+use super::*;
+use crate::tls::Certificate;
+
+fn fault(reason: StoreFault) -> StoreError {
+    StoreError { reason, text: format!("the Secret is {}", reason.as_str()), next: "FIX".to_owned() }
+}
+
+async fn started(world: &Shared) -> Replica {
+    let mut replica = Replica::new(world, LIFETIMES);
+    replica.settle().await;
+    replica
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_replicas_share_the_ca_that_the_first_one_writes() {
+    let world = Shared::new();
+    let (mut a, mut b) = (started(&world).await, started(&world).await);
+    a.settle().await;
+    b.settle().await;
+    let (a, b) = (a.leaf().unwrap(), b.leaf().unwrap());
+    assert_eq!(a.ca, b.ca);
+    assert_ne!(a.pem.cert, b.pem.cert, "each replica has a certificate of its own");
+    assert_eq!(world.lock().data.keys().collect::<Vec<_>>(), ["ca.crt", "ca.key"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_certificate_is_valid_from_three_days_ago_for_its_lifetime() {
+    let world = Shared::new();
+    let replica = started(&world).await;
+    let now = world.lock().now;
+    let (reloader, checks) = replica.server(now);
+    assert!(checks.readiness().ready, "{}", checks.readiness().text);
+    let certificate = Certificate::load(&CertificateSource::SelfManaged(replica.issued.clone())).unwrap();
+    assert_eq!(certificate.names(), ["durward.durward-system.svc"]);
+    for (time, is_valid) in
+        [(now - DAY * 3, true), (now - DAY * 4, false), (now + DAY * 7, true), (now + DAY * 8, false)]
+    {
+        assert_eq!(certificate.valid_at(time).is_ok(), is_valid);
+    }
+    drop(reloader);
+}
+
+#[tokio::test(start_paused = true)]
+async fn rejects_contents_that_are_not_a_ca_and_overwrites_nothing() {
+    let validity = |world: &Shared| validity(world.lock().now, DAY);
+    let world = Shared::new();
+    let (ca, other) = (Authority::new(validity(&world)).unwrap(), Authority::new(validity(&world)).unwrap());
+    let leaf = ca.sign(&[ServingName::Dns("a.b".to_owned())], validity(&world)).unwrap();
+    let leaf = String::from_utf8(leaf.cert).unwrap();
+    for (data, expected) in [
+        (vec![("tls.crt", "x"), ("tls.key", "y")], "contains no ca.crt and ca.key, but tls.crt, tls.key"),
+        (vec![("ca.crt", ca.cert())], "contains ca.crt, but no ca.key"),
+        (vec![("ca.crt", ca.cert()), ("ca.key", "")], "contains ca.crt, but no ca.key"),
+        (vec![("ca.key", &ca.key())], "contains ca.key, but no ca.crt"),
+        (vec![("ca.crt", ca.cert()), ("ca.key", &other.key())], "the key does not belong to the certificate"),
+        (vec![("ca.crt", ca.cert()), ("ca.key", "half a key")], "the key can't be read"),
+        (vec![("ca.crt", "half a certificate"), ("ca.key", &ca.key())], "the certificate can't be read"),
+        (vec![("ca.crt", &leaf), ("ca.key", &ca.key())], "is not a CA: it isn't allowed to sign others"),
+        (
+            vec![("ca.crt", ca.cert()), ("ca.key", &ca.key()), ("next.crt", other.cert())],
+            "contains next.crt, but no next.key",
+        ),
+        (
+            vec![("ca.crt", ca.cert()), ("ca.key", &ca.key()), ("previous.crt", other.cert())],
+            "contains previous.crt, but no previous.until",
+        ),
+        (
+            vec![
+                ("ca.crt", ca.cert()),
+                ("ca.key", &ca.key()),
+                ("previous.crt", other.cert()),
+                ("previous.until", "tomorrow"),
+            ],
+            "previous.until is not a number of seconds since 1970",
+        ),
+    ] {
+        let data: BTreeMap<_, _> =
+            data.into_iter().map(|(key, value)| (key.to_owned(), value.as_bytes().to_vec())).collect();
+        let world = Shared::new();
+        world.lock().data = data.clone();
+        let mut replica = Replica::new(&world, LIFETIMES);
+        let trouble = replica.pass().await.unwrap_err();
+        assert_eq!(trouble.reason, "invalid");
+        assert!(trouble.text.starts_with("Secret durward-system/durward-ca "), "{}", trouble.text);
+        assert!(trouble.text.contains(expected), "{} does not contain {expected}", trouble.text);
+        let next = "next: restore its values, or let Durward create a new CA: RESET";
+        assert!(trouble.text.ends_with(next), "{}", trouble.text);
+        assert!(replica.leaf().is_none() && replica.problem() == trouble.text);
+        assert!(replica.has_metric("durward_ca_error{reason=\"invalid\"} 1"));
+        assert_eq!(world.lock().data, data, "nothing was overwritten");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn keeps_its_certificate_while_the_secret_is_invalid_or_unavailable() {
+    for reason in [StoreFault::Missing, StoreFault::Foreign, StoreFault::Forbidden, StoreFault::Unreachable] {
+        let world = Shared::new();
+        let mut replica = started(&world).await;
+        let now = world.lock().now;
+        let (mut reloader, checks) = replica.server(now);
+        let served = replica.leaf().unwrap().pem.clone();
+        world.lock().fault = Some(fault(reason));
+        assert!(replica.pass().await.is_err());
+        reloader.reload(now);
+        let readiness = checks.readiness();
+        assert!(
+            readiness.ready && readiness.text.contains("[!]certificate: the Secret is "),
+            "{readiness:?}"
+        );
+        assert!(readiness.text.contains("next: FIX; the old certificate stays active until 2024-10"));
+        assert!(replica.has_metric(&format!("durward_ca_error{{reason=\"{}\"}} 1", reason.as_str())));
+        assert!(replica.leaf().unwrap().pem == served);
+
+        world.lock().fault = None;
+        replica.settle().await;
+        reloader.reload(now);
+        assert_eq!(checks.readiness_of("certificate").unwrap().text, "[+]certificate ok\n");
+        assert!(replica.has_metric(&format!("durward_ca_error{{reason=\"{}\"}} 0", reason.as_str())));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn is_not_ready_and_names_the_cause_until_the_secret_can_be_read() {
+    let world = Shared::new();
+    world.lock().fault = Some(fault(StoreFault::Unreachable));
+    let mut replica = Replica::new(&world, LIFETIMES);
+    let now = world.lock().now;
+    let (mut reloader, checks) = replica.server(now);
+    assert!(checks.readiness().text.contains("was not read yet"), "{}", checks.readiness().text);
+    assert!(replica.pass().await.is_err());
+    reloader.reload(now);
+    let expected =
+        "[-]certificate failed: no certificate is signed yet: the Secret is unreachable; next: FIX\n";
+    assert_eq!(checks.readiness_of("certificate").unwrap().text, expected);
+
+    world.lock().fault = None;
+    replica.settle().await;
+    reloader.reload(now);
+    assert!(checks.readiness().ready, "{}", checks.readiness().text);
+}
+
+#[tokio::test(start_paused = true)]
+async fn replaces_an_expired_ca_at_once() {
+    let world = Shared::new();
+    let mut replica = started(&world).await;
+    world.publish_now().await;
+    let before = replica.leaf().unwrap();
+    world.lock().now += DAY * 366;
+    replica.settle().await;
+    let after = replica.leaf().unwrap();
+    assert!(before.ca != after.ca && after.not_after > world.lock().now);
+    assert!(replica.has_metric("durward_ca_changes_total{change=\"replaced\"} 1"));
+    assert!(world.lock().published > 1, "the new CA must be published");
+}
+
+#[tokio::test(start_paused = true)]
+async fn signs_with_a_new_ca_only_after_every_ca_bundle_has_contained_it_for_a_minute() {
+    let world = Shared::new();
+    let (mut a, mut b) = (started(&world).await, started(&world).await);
+    world.publish_now().await;
+    let old = a.leaf().unwrap();
+    world.lock().now += DAY * 244;
+    a.settle().await;
+    assert!(world.lock().data.contains_key("next.crt"));
+    for _ in 0..5 {
+        tokio::time::advance(DAY).await;
+        let _ = (a.pass().await, b.pass().await);
+        assert_eq!(a.leaf().unwrap().ca, old.ca, "the caBundle lacks the next CA");
+    }
+    world.publish_now().await;
+    a.settle().await;
+    tokio::time::advance(Duration::from_secs(59)).await;
+    a.settle().await;
+    assert!(!world.lock().data.contains_key("previous.crt"), "API servers need time to notice the caBundle");
+    tokio::time::advance(Duration::from_secs(1)).await;
+    a.settle().await;
+    b.settle().await;
+    assert!(a.leaf().unwrap().ca != old.ca && b.leaf().unwrap().ca == a.leaf().unwrap().ca);
+
+    // The old CA stays for one and a half lifetimes of a certificate.
+    world.lock().now += DAY * 10;
+    a.settle().await;
+    assert!(world.lock().data.contains_key("previous.crt"));
+    world.lock().now += DAY;
+    a.settle().await;
+    assert!(!world.lock().data.contains_key("previous.crt"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn keeps_a_valid_certificate_while_a_ca_bundle_lacks_the_signer() {
+    let world = Shared::new();
+    let (mut a, mut b) = (started(&world).await, started(&world).await);
+    world.publish_now().await;
+    world.lock().now += DAY * 244;
+    a.settle().await;
+    b.settle().await;
+    let old = world.lock().bundle.clone();
+    world.publish_now().await;
+    a.settle().await;
+    b.settle().await;
+    tokio::time::advance(Duration::from_secs(60)).await;
+    a.settle().await;
+    // Somebody resets the caBundle after the replica a has changed to the new CA.
+    world.lock().bundle = old;
+    let before = b.leaf().unwrap();
+    let trouble = {
+        assert!(b.pass().await.is_ok(), "a moment without the CA is normal");
+        tokio::time::advance(Duration::from_secs(60)).await;
+        b.pass().await.unwrap_err()
+    };
+    assert_eq!(b.leaf().unwrap().ca, before.ca);
+    assert_eq!(trouble.reason, "not_registered");
+    for part in [
+        "caBundle of the webhook etcd.durward.dev of ValidatingWebhookConfiguration durward lacks the CA of Secret",
+        "durward manifests --only webhooks | kubectl apply -f -",
+    ] {
+        assert!(trouble.text.contains(part), "{}", trouble.text);
+    }
+    assert!(b.has_metric("durward_ca_error{reason=\"not_registered\"} 1"));
+    assert!(b.problem().is_empty(), "the check of the webhook configurations reports it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn does_not_rotate_while_a_webhook_configuration_is_unreadable() {
+    let world = Shared::new();
+    let mut replica = started(&world).await;
+    let before = replica.leaf().unwrap();
+    world.lock().now += DAY * 244;
+    world.lock().unreadable = Some("https://karmada:5443 does not answer".to_owned());
+    for _ in 0..3 {
+        let _ = replica.pass().await;
+        tokio::time::advance(DAY).await;
+    }
+    let trouble = replica.pass().await.unwrap_err();
+    assert_eq!(trouble.reason, "not_read");
+    assert!(trouble.text.contains("https://karmada:5443 does not answer"), "{}", trouble.text);
+    assert!(!world.lock().data.contains_key("previous.crt"));
+    let after = replica.leaf().unwrap();
+    assert!(after.ca == before.ca && after.not_after > world.lock().now, "the same CA renews certificates");
+}
+
+#[tokio::test(start_paused = true)]
+async fn uses_and_compares_the_clock_of_the_api_server() {
+    for wrong in [2 * 86_400, -2 * 86_400] {
+        let world = Shared::new();
+        let mut replica = Replica::new(&world, LIFETIMES);
+        *replica.clock.lock().unwrap() = wrong;
+        replica.settle().await;
+        let now = world.lock().now;
+        assert_eq!(replica.leaf().unwrap().not_after, now + LIFETIMES.certificate);
+        assert!(replica.has_metric(&format!("durward_clock_difference_seconds {wrong}")));
+        // The server of this replica, with its wrong clock, accepts the certificate as well.
+        let (_, checks) = replica.server(shifted(now, wrong));
+        assert!(checks.readiness().ready, "{}", checks.readiness().text);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn keeps_values_of_other_keys() {
+    let world = Shared::new();
+    started(&world).await;
+    world.lock().data.insert("note".to_owned(), b"kept".to_vec());
+    world.lock().now += DAY * 244;
+    started(&world).await;
+    let data = world.lock().data.clone();
+    assert!(data.contains_key("next.key") && data.get("note").is_some_and(|value| value == b"kept"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn takes_over_a_ca_of_the_user_and_replaces_it_in_time() {
+    let world = Shared::new();
+    let now = world.lock().now;
+    let own = Authority::new(Validity { not_before: now, not_after: now + DAY * 100 }).unwrap();
+    let data = [("ca.crt", own.cert().to_owned()), ("ca.key", own.key())];
+    world.lock().data = data.into_iter().map(|(key, value)| (key.to_owned(), value.into_bytes())).collect();
+    let replica = started(&world).await;
+    assert_eq!(replica.leaf().unwrap().ca, own.der().as_ref());
+    assert!(world.lock().data.contains_key("next.crt"), "it expires within a third of caLifetime");
+}
+
+impl Shared {
+    /// Publishes without a task that wakes the fake API server.
+    async fn publish_now(&self) {
+        unpaused(self.publish()).await;
+    }
+}
