@@ -20,6 +20,7 @@ mod guards_command;
 mod impact;
 mod inject;
 mod input;
+mod install;
 mod log;
 mod manifests;
 mod member_health;

@@ -13,8 +13,8 @@ use cluster::Readiness;
 use cluster::fleet::ClusterHealth;
 use config::Problem;
 use server::{
-    Addresses, BindError, Bound, CertificateSource, Checks, LogControl, Metrics, PlanCell, Server,
-    ServerOptions, Settings, Shutdown, Stopped, supervise,
+    Addresses, BindError, Bound, CertificateSource, Checks, IssuedCertificates, LogControl, Metrics,
+    PlanCell, SelfManaged, Server, ServerOptions, Settings, Shutdown, Stopped, supervise,
 };
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
@@ -23,6 +23,7 @@ use crate::certs::{Pem, is_for, server_name};
 use crate::exit::{Exit, Outcome, Stop};
 use crate::file::{File, Purpose};
 use crate::input;
+use crate::install::self_managed::{self, NoRegistrations};
 use crate::manifests::called;
 use crate::member_health::MemberHealthReport;
 use crate::reload::{self, Reload};
@@ -88,7 +89,9 @@ async fn start(
     let control_planes = Arc::new(control_planes?);
     let (metrics, checks) = (Metrics::new(VERSION), Checks::new());
     let cell = PlanCell::new(plan::plan(&file, 1, &control_planes, &metrics)?);
-    let options = plan::options(&file.server, &args.server)?;
+    let self_managed = self_managed(&file, &args.cluster, &metrics).await?;
+    let (task, issued) = self_managed.unzip();
+    let options = plan::options(&file.server, &args.server, issued)?;
     warn_of_names(&file, &options);
     let settings = Settings::new(options).map_err(|error| refused(&error))?;
     let bound = Server::bind(settings, cell.clone(), metrics.clone(), checks.clone(), Some(control))
@@ -96,12 +99,30 @@ async fn start(
         .map_err(|error| refused(&error))?;
     control_planes.activate(&file);
     let reload = Reload::new(file, purpose, cell, Arc::clone(&control_planes), metrics.clone(), &checks);
-    // Both tasks end when the set is dropped.
+    // All tasks end when the set is dropped.
     let mut tasks = JoinSet::new();
+    if let Some(task) = task.map(Arc::new) {
+        tasks.spawn(supervise("ca", metrics.clone(), move || {
+            let task = Arc::clone(&task);
+            async move { task.run().await }
+        }));
+    }
     tasks.spawn(reload.follow(hangup, reload::POLL, metrics.clone()));
     let read_state = move || (control_planes.readiness(), control_planes.health());
     tasks.spawn(follow_clients(read_state, checks, metrics));
     Ok(serve(bound, shutdown).await)
+}
+
+/// Creates the task that keeps self-managed certificates, if the file has them.
+async fn self_managed(
+    file: &File,
+    flags: &ClusterArgs,
+    metrics: &Metrics,
+) -> Result<Option<(SelfManaged, IssuedCertificates)>, Problem> {
+    let Some(tls) = &file.server.tls.self_managed else { return Ok(None) };
+    let store = self_managed::store(file, tls, &connect::access(flags, &file.cluster)).await?;
+    let names = self_managed::names(&file.server.webhook_address, tls);
+    Ok(Some(SelfManaged::new(names, tls.lifetimes, store, Arc::new(NoRegistrations), metrics)))
 }
 
 /// Warns if the certificate lacks the name that the API server calls.
@@ -218,6 +239,7 @@ pub(crate) fn metrics_reference() -> Vec<server::MetricInfo> {
     let metrics = Metrics::new(VERSION);
     reload::register_metrics(&metrics);
     MemberHealthReport::new(Checks::new(), &metrics);
+    SelfManaged::register_metrics(&metrics);
     metrics.reference()
 }
 
@@ -244,12 +266,12 @@ mod tests {
     }
 
     #[test]
-    fn the_alert_rules_name_five_metrics_that_exist() {
+    fn the_alert_rules_name_nine_metrics_that_exist() {
         let rules = include_str!("../../../deploy/alerts/durward.yaml");
         let words = rules.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_');
         let names: std::collections::BTreeSet<_> =
             words.filter(|word| word.starts_with("durward_")).collect();
-        assert_eq!(names.len(), 5, "{names:?}");
+        assert_eq!(names.len(), 9, "{names:?}");
         let reference = metrics_reference();
         for name in names {
             assert!(reference.iter().any(|info| info.name == name), "{name}");

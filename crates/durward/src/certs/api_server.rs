@@ -116,7 +116,7 @@ mod tests {
                 good_for.dns("--name", name).unwrap();
             }
             let authority = Authority::make(YEAR * 10).unwrap();
-            let leaf = authority.sign(good_for, YEAR).unwrap();
+            let leaf = authority.sign(&good_for, YEAR).unwrap();
             for (name, text) in [("ca.crt", &authority.cert), ("tls.crt", &leaf.cert), ("tls.key", &leaf.key)]
             {
                 std::fs::write(self.0.path().join(format!("{begin}{name}")), text).unwrap();

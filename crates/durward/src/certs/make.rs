@@ -10,14 +10,8 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use config::Problem;
-use rcgen::{
-    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
-    KeyPair, KeyUsagePurpose, SanType,
-};
+use server::{AuthorityError, ServingName, Validity};
 
-use super::facts::CertificateFacts;
-use super::pem::Pem;
-use super::time::{now, rfc3339};
 use crate::exit::{Exit, Outcome};
 use crate::{input, output};
 
@@ -54,11 +48,11 @@ const SKEW: Duration = Duration::from_secs(300);
 
 /// The names of a serving certificate.
 #[derive(Debug, Default)]
-pub(crate) struct Names(Vec<SanType>);
+pub(crate) struct Names(Vec<ServingName>);
 
 impl Names {
-    /// Adds the DNS names of a Service. The API server calls the first one.
-    fn service(&mut self, service: &str) -> Result<(), Problem> {
+    /// Adds the DNS names of a Service.
+    pub(super) fn service(&mut self, service: &str) -> Result<(), Problem> {
         let wrong = || {
             let problem = Problem::new(format!("--service {service:?}")).why("is not NAME.NAMESPACE");
             problem.next("for example: --service durward.durward-system")
@@ -67,8 +61,8 @@ impl Names {
         if name.is_empty() || namespace.is_empty() || namespace.contains('.') {
             return Err(wrong());
         }
-        for tail in [".svc", "", ".svc.cluster.local"] {
-            self.dns("--service", &format!("{name}.{namespace}{tail}"))?;
+        for name in names_of_service(name, namespace) {
+            self.dns("--service", &name)?;
         }
         Ok(())
     }
@@ -81,22 +75,24 @@ impl Names {
         {
             return Err(wrong().next("use --address for IP addresses"));
         }
-        self.0.push(SanType::DnsName(name.to_owned().try_into().map_err(|_| wrong())?));
+        self.0.push(ServingName::Dns(name.to_owned()));
         Ok(())
     }
 
     /// Adds an IP address.
     pub(crate) fn address(&mut self, address: IpAddr) {
-        self.0.push(SanType::IpAddress(address));
+        self.0.push(ServingName::Address(address));
     }
 
-    fn first(&self) -> String {
-        match self.0.first() {
-            Some(SanType::DnsName(name)) => name.to_string(),
-            Some(SanType::IpAddress(address)) => address.to_string(),
-            _ => "durward".to_owned(),
-        }
+    /// Returns the names.
+    pub(super) fn as_slice(&self) -> &[ServingName] {
+        &self.0
     }
+}
+
+/// Returns the DNS names of a Service. The API server calls the first one.
+pub(crate) fn names_of_service(name: &str, namespace: &str) -> [String; 3] {
+    [".svc", "", ".svc.cluster.local"].map(|tail| format!("{name}.{namespace}{tail}"))
 }
 
 /// A CA with its key.
@@ -105,8 +101,7 @@ pub(crate) struct Authority {
     pub(crate) cert: String,
     /// The key in PEM.
     pub(crate) key: String,
-    issuer: Issuer<'static, KeyPair>,
-    ends: SystemTime,
+    authority: server::Authority,
 }
 
 /// A serving certificate with its key.
@@ -117,27 +112,19 @@ pub(crate) struct Leaf {
     pub(crate) key: String,
 }
 
-fn failed(error: &rcgen::Error) -> Problem {
+/// Returns the problem of a certificate that can't be created.
+pub(super) fn failed(error: &AuthorityError) -> Problem {
     Problem::new("the certificate cannot be created").why(error.to_string())
 }
 
 impl Authority {
     /// Creates a CA that is valid from now for `lasts`.
     pub(crate) fn make(lasts: Duration) -> Result<Self, Problem> {
-        let key = KeyPair::generate().map_err(|error| failed(&error))?;
-        let begins = SystemTime::now() - SKEW;
-        let ends = SystemTime::now() + lasts;
-        let mut params = CertificateParams::default();
-        params.distinguished_name = DistinguishedName::new();
-        // The time distinguishes this CA from its predecessor in a bundle of both.
-        params.distinguished_name.push(DnType::CommonName, format!("Durward CA {}", rfc3339(now())));
-        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
-        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-        params.not_before = begins.into();
-        params.not_after = ends.into();
-        let cert = params.self_signed(&key).map_err(|error| failed(&error))?.pem();
-        let pem = key.serialize_pem();
-        Ok(Self { cert, key: pem, issuer: Issuer::new(params, key), ends })
+        Ok(Self::of(server::Authority::new(validity(lasts)).map_err(|error| failed(&error))?))
+    }
+
+    fn of(authority: server::Authority) -> Self {
+        Self { cert: authority.cert().to_owned(), key: authority.key(), authority }
     }
 
     /// Reads `ca.crt` and `ca.key` from a directory.
@@ -150,53 +137,40 @@ impl Authority {
             })
         };
         let (cert, key) = (read("ca.crt")?, read("ca.key")?);
-        let name = dir.join("ca.crt").display().to_string();
-        let parsed = Pem::read(&name, cert.as_bytes())?;
-        let first = parsed
-            .certificates
-            .first()
-            .ok_or_else(|| Problem::new(format!("{name} contains no certificate")))?;
-        let facts = CertificateFacts::of(&name, first)?;
-        if !facts.authority {
-            return Err(Problem::new(format!("{name} is not a CA"))
-                .why("its certificate isn't allowed to sign others"));
-        }
-        if facts.ends <= now() {
-            return Err(Problem::new(format!("{name} expired at {}", facts.not_after))
+        let authority = server::Authority::from_pem(&cert, &key).map_err(|error| {
+            let (ca, key) = (dir.join("ca.crt"), dir.join("ca.key"));
+            match error {
+                AuthorityError::NotAuthority { .. } => Problem::new(format!("{} is not a CA", ca.display()))
+                    .why("its certificate isn't allowed to sign others"),
+                AuthorityError::KeyMismatch => {
+                    Problem::new(format!("--ca {}", dir.display())).why("ca.key does not belong to ca.crt")
+                }
+                AuthorityError::Key(error) => {
+                    Problem::new(format!("{} cannot be read", key.display())).why(error.to_string())
+                }
+                error => Problem::new(ca.display().to_string()).why(error.to_string()),
+            }
+        })?;
+        if authority.not_after() <= SystemTime::now() {
+            let expired = config::time::format(authority.not_after());
+            return Err(Problem::new(format!("{} expired at {expired}", dir.join("ca.crt").display()))
                 .next("create a new CA: omit --ca"));
         }
-        let pair = KeyPair::from_pem(&key).map_err(|error| {
-            Problem::new(format!("{} cannot be read", dir.join("ca.key").display())).why(error.to_string())
-        })?;
-        let key_der = Pem::read(&name, key.as_bytes())?;
-        let fits =
-            key_der.keys.first().is_some_and(|key| super::verify::opens(key, &facts.public_key) == Ok(true));
-        if !fits {
-            return Err(
-                Problem::new(format!("--ca {}", dir.display())).why("ca.key does not belong to ca.crt")
-            );
-        }
-        let issuer = Issuer::from_ca_cert_pem(&cert, pair).map_err(|error| failed(&error))?;
-        let ends =
-            SystemTime::UNIX_EPOCH + Duration::from_secs(u64::try_from(facts.ends).unwrap_or_default());
-        Ok(Self { cert, key, issuer, ends })
+        Ok(Self { cert, key, authority })
     }
 
     /// Signs a serving certificate that is valid from now for `lasts`, and at most as long as the CA.
-    pub(crate) fn sign(&self, names: Names, lasts: Duration) -> Result<Leaf, Problem> {
-        let key = KeyPair::generate().map_err(|error| failed(&error))?;
-        let mut params = CertificateParams::default();
-        params.distinguished_name = DistinguishedName::new();
-        params.distinguished_name.push(DnType::CommonName, names.first());
-        params.subject_alt_names = names.0;
-        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-        params.use_authority_key_identifier_extension = true;
-        params.not_before = (SystemTime::now() - SKEW).into();
-        params.not_after = (SystemTime::now() + lasts).min(self.ends).into();
-        let cert = params.signed_by(&key, &self.issuer).map_err(|error| failed(&error))?;
-        Ok(Leaf { cert: cert.pem(), key: key.serialize_pem() })
+    pub(crate) fn sign(&self, names: &Names, lasts: Duration) -> Result<Leaf, Problem> {
+        let signed =
+            self.authority.sign(names.as_slice(), validity(lasts)).map_err(|error| failed(&error))?;
+        let text = |pem: Vec<u8>| String::from_utf8(pem).unwrap_or_default();
+        Ok(Leaf { cert: text(signed.cert), key: text(signed.key) })
     }
+}
+
+fn validity(lasts: Duration) -> Validity {
+    let now = SystemTime::now();
+    Validity { not_before: now - SKEW, not_after: now + lasts }
 }
 
 /// `certs new`
@@ -216,10 +190,10 @@ pub(crate) fn new(args: &Args) -> Outcome {
         Some(dir) => Authority::open(dir)?,
         None => Authority::make(lasts * 10)?,
     };
-    if SystemTime::now() + lasts > authority.ends {
+    if SystemTime::now() + lasts > authority.authority.not_after() {
         output::note("note: the certificate expires with the CA, earlier than --days");
     }
-    let leaf = authority.sign(names, lasts)?;
+    let leaf = authority.sign(&names, lasts)?;
     let mut files = vec![
         ("ca.crt", &authority.cert, 0o644),
         ("tls.crt", &leaf.cert, 0o644),
@@ -235,7 +209,7 @@ pub(crate) fn new(args: &Args) -> Outcome {
 }
 
 /// Writes files atomically. Without `force`, an existing file is an error and no file is written.
-fn write_all(dir: &Path, files: &[(&str, &String, u32)], force: bool) -> Result<(), Vec<Problem>> {
+pub(super) fn write_all(dir: &Path, files: &[(&str, &String, u32)], force: bool) -> Result<(), Vec<Problem>> {
     let cannot = |path: &Path, error: std::io::Error| {
         vec![Problem::new(format!("{} cannot be written", path.display())).why(error.to_string())]
     };

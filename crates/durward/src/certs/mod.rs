@@ -3,6 +3,7 @@
 //! All keys are on the elliptic curve P-256. A running server loads its certificate files itself.
 
 pub(crate) mod api_server;
+mod csr;
 mod facts;
 mod make;
 mod pem;
@@ -14,7 +15,7 @@ mod verify;
 use crate::exit::Outcome;
 
 pub(crate) use facts::CertificateFacts;
-pub(crate) use make::{Authority, Names};
+pub(crate) use make::{Authority, Names, names_of_service};
 pub(crate) use pem::{Pem, bundle};
 pub(crate) use time::{days_until, now};
 pub(crate) use verify::{is_for, server_name, signs};
@@ -27,6 +28,11 @@ pub(crate) enum Command {
         after_help = "Example:\n  durward certs new --out certs --service durward.durward-system --address 10.0.0.7\n\nWrites ca.crt, ca.key, tls.crt and tls.key. The server does not need ca.key."
     )]
     New(make::Args),
+    /// Create a key and a request for a signer of the cluster
+    #[command(
+        after_help = "Example:\n  durward certs csr --signer example.com/serving --service durward.durward-system --out tls | kubectl apply -f -\n\nWrites tls.key and prints a CertificateSigningRequest. Signers of Kubernetes itself are refused: none signs for a webhook."
+    )]
+    Csr(csr::Args),
     /// Inspect certificates and expiry
     #[command(
         after_help = "Examples:\n  durward certs show certs\n  kubectl get mutatingwebhookconfiguration durward -o yaml | durward certs show -\n\nExit code: 0 valid, 1 expired or mismatched, 2 bad input."
@@ -38,6 +44,7 @@ pub(crate) enum Command {
 pub(crate) fn run(command: &Command) -> Outcome {
     match command {
         Command::New(args) => make::new(args),
+        Command::Csr(args) => csr::csr(args),
         Command::Show(args) => show::show(args),
     }
 }

@@ -185,7 +185,7 @@ mod tests {
         let authority = Authority::make(lasts(100)).unwrap();
         let mut names = Names::default();
         names.address([127, 0, 0, 1].into());
-        let leaf = authority.sign(names, lasts(10)).unwrap();
+        let leaf = authority.sign(&names, lasts(10)).unwrap();
         let source = |name: &str, text: &str| Source {
             name: name.to_owned(),
             pem: Pem::read(name, text.as_bytes()).unwrap(),

@@ -23,6 +23,10 @@ pub(super) fn text() -> String {
             key.default = Some(path.to_owned());
         }
     }
+    // A certificate is from files or self-managed, so the other one is a comment.
+    if let Some(key) = find(&mut keys, &["server", "tls", "selfManaged"]) {
+        key.shape = Shape::Text("{}");
+    }
     let is_guards = |key: &Key| key.name == "guards";
     let others: Vec<Key> = keys.iter().filter(|key| !is_guards(key)).cloned().collect();
     let guards = keys.iter().find(|key| is_guards(key)).map(sections).unwrap_or_default();

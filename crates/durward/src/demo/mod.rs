@@ -114,7 +114,7 @@ impl Demo {
         let (metrics, checks) = (Metrics::new(VERSION), Checks::new());
         let cell = PlanCell::new(plan(&file, 1, &ControlPlanes::snapshot(snapshot(&first)?), &metrics)?);
         let settings =
-            Settings::new(options(&file.server, &ServerArgs::default())?).map_err(|e| refused(&e))?;
+            Settings::new(options(&file.server, &ServerArgs::default(), None)?).map_err(|e| refused(&e))?;
         let bound = Server::bind(settings, cell.clone(), metrics.clone(), checks, None).await;
         let bound = bound.map_err(|error| refused(&error))?;
         let addresses = bound.addresses();
@@ -196,7 +196,7 @@ fn write_certificate(dir: &Path) -> Result<String, Stop> {
     let mut names = Names::default();
     names.address([127, 0, 0, 1].into());
     let authority = Authority::make(LASTS)?;
-    let leaf = authority.sign(names, LASTS)?;
+    let leaf = authority.sign(&names, LASTS)?;
     for (name, text) in [("ca.crt", &authority.cert), ("tls.crt", &leaf.cert), ("tls.key", &leaf.key)] {
         write(&dir.join(name), text)?;
     }

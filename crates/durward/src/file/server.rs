@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use cluster::live::Access;
 use config::{Section, names};
 use guards::NAMESPACE;
-use server::{ClientAuth, Limits, ShutdownTimes, TlsVersion};
+use server::{ClientAuth, Lifetimes, Limits, ServingName, ShutdownTimes, TlsVersion};
 
 use super::{Purpose, Within};
 
@@ -43,6 +44,21 @@ pub(crate) struct Tls {
     pub(crate) key: Option<PathBuf>,
     /// `files.ca`
     pub(crate) ca: Option<PathBuf>,
+    /// `selfManaged`
+    pub(crate) self_managed: Option<SelfManagedTls>,
+}
+
+/// `server.tls.selfManaged`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SelfManagedTls {
+    /// `names` and `addresses`, in addition to the name that the API server calls.
+    pub(crate) names: Vec<ServingName>,
+    /// `secretName`
+    pub(crate) secret: String,
+    /// `kubeconfig` and `context`: the cluster of the Secret, if it is not the one where Durward runs.
+    pub(crate) access: Option<Access>,
+    /// `caLifetime` and `certificateLifetime`
+    pub(crate) lifetimes: Lifetimes,
 }
 
 /// The address of Durward in a webhook configuration.
@@ -149,8 +165,9 @@ fn read_tls(section: &mut Section<'_>, within: &Within<'_>) -> Tls {
         "Client certificates. An API server sends one only if its AdmissionConfiguration has a kubeconfig for the webhook.",
         |s| read_client_auth(s, within, serving),
     );
+    let is_self_managed = section.has("selfManaged") || section.is_blank("selfManaged");
     let (cert_given, key_given) = match within.purpose {
-        Purpose::Serving { cert_given, key_given } => (cert_given, key_given),
+        Purpose::Serving { cert_given, key_given } if !is_self_managed => (cert_given, key_given),
         _ => (true, true),
     };
     let doc = "Files in PEM. Durward loads them again when they change.";
@@ -170,7 +187,77 @@ fn read_tls(section: &mut Section<'_>, within: &Within<'_>) -> Tls {
         }
         (cert, key, ca)
     });
-    Tls { min_version, client_auth, cert, key, ca }
+    if section.is_blank("selfManaged") {
+        let next = "write selfManaged: {} to turn it on with its defaults, or remove the line".to_owned();
+        section.problem("selfManaged", "is empty", Some(next));
+    }
+    if is_self_managed && section.has("files") {
+        let next = "keep one: selfManaged if Durward makes its certificate, files if somebody else does";
+        section.problem("selfManaged", "cannot be combined with files", Some(next.to_owned()));
+    }
+    let doc = "Durward makes its certificate: a CA in a Secret, and a serving certificate that each replica keeps in memory. Both renew themselves.";
+    let self_managed = section.section("selfManaged", doc, |s| read_self_managed(s, within));
+    Tls { min_version, client_auth, cert, key, ca, self_managed: is_self_managed.then_some(self_managed) }
+}
+
+/// Longest lifetime of a CA: ten years.
+const MAX_LIFETIME: Duration = Duration::from_secs(10 * 365 * 86_400);
+/// Shortest lifetime of a certificate: a pass over the Secret takes a second, and several are needed to renew one.
+const MIN_LIFETIME: Duration = Duration::from_secs(6);
+
+fn read_self_managed(section: &mut Section<'_>, within: &Within<'_>) -> SelfManagedTls {
+    let doc = "DNS names in addition to the name that the API server calls.";
+    let dns = section.texts("names", "DNS name", doc, &[]);
+    let doc = "IP addresses in addition to the host of the URL.";
+    let texts = section.texts("addresses", "IP address", doc, &[]);
+    let mut names = Vec::new();
+    for name in dns {
+        match names::host(&name) {
+            Ok(()) if name.parse::<IpAddr>().is_err() => names.push(ServingName::Dns(name)),
+            Ok(()) => section.problem(
+                "names",
+                format!("{name:?} is an IP address"),
+                Some("move it to addresses".to_owned()),
+            ),
+            Err(fault) => section.problem("names", format!("{name:?} {fault}"), None),
+        }
+    }
+    for text in texts {
+        match text.parse() {
+            Ok(address) => names.push(ServingName::Address(address)),
+            Err(_) => section.problem("addresses", format!("{text:?} is not an IP address"), None),
+        }
+    }
+    let doc = "Secret of the CA, in Durward's namespace. It must exist and have the label durward.dev/ca: managed. Durward fills it.";
+    let secret = section.name("secretName", "name of a Secret", doc, "durward-ca", names::secret);
+    let doc = "Kubeconfig of the cluster with the Secret. Default: the cluster where Durward runs.";
+    let kubeconfig =
+        within.path(section, "kubeconfig", doc, matches!(within.purpose, Purpose::Serving { .. }));
+    let context =
+        section.optional_text("context", "name", "Context of that kubeconfig, if it is not the current one.");
+    if context.is_some() && kubeconfig.is_none() {
+        section.problem(
+            "context",
+            "has no effect without kubeconfig",
+            Some("add: kubeconfig: <path>".to_owned()),
+        );
+    }
+    let ca = section.duration("caLifetime", "Lifetime of the CA. At two thirds of it, Durward adds the next CA to every caBundle, and then changes to it.", "8760h", MAX_LIFETIME);
+    let certificate = section.duration("certificateLifetime", "Lifetime of a serving certificate, which is renewed at two thirds of it. With less than 72h, a wrong clock can do harm.", "168h", MAX_LIFETIME);
+    if certificate < MIN_LIFETIME {
+        section.problem(
+            "certificateLifetime",
+            "is too short",
+            Some(format!("use at least {MIN_LIFETIME:?}")),
+        );
+    }
+    if certificate > ca / 3 {
+        let why =
+            "is longer than a third of caLifetime, so a certificate would expire before its CA is replaced";
+        section.problem("certificateLifetime", why, Some("use a longer caLifetime".to_owned()));
+    }
+    let access = kubeconfig.map(|kubeconfig| Access { kubeconfig: Some(kubeconfig), context });
+    SelfManagedTls { names, secret, access, lifetimes: Lifetimes { ca, certificate } }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

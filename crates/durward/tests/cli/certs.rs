@@ -1,4 +1,4 @@
-//! `certs new` and `certs show`.
+//! `certs new`, `certs csr` and `certs show`.
 
 use std::os::unix::fs::PermissionsExt as _;
 
@@ -100,4 +100,56 @@ fn exits_with_two_and_the_next_step_on_bad_input() {
         assert!(run.err.contains(expected), "{arguments:?}: {}", run.err);
     }
     assert!(!dir.path().join("x").exists(), "nothing is written when something is wrong");
+}
+
+#[test]
+fn prints_a_signing_request_and_keeps_the_key() {
+    let dir = TestDir::new();
+    let arguments = [
+        "certs",
+        "csr",
+        "--signer",
+        "example.com/serving",
+        "--service",
+        "durward.durward-system",
+        "--address",
+        "10.0.0.7",
+        "--days",
+        "30",
+        "--out",
+        "tls",
+    ];
+    let run = dir.run(&arguments);
+    assert_eq!(run.code, 0, "{}", run.err);
+    for line in [
+        "apiVersion: certificates.k8s.io/v1",
+        "kind: CertificateSigningRequest",
+        "signerName: example.com/serving",
+        "expirationSeconds: 2592000",
+        "- server auth",
+    ] {
+        assert!(run.out.contains(line), "{line} is not in {}", run.out);
+    }
+    assert!(
+        !run.out.contains("PRIVATE") && run.err.contains("kubectl certificate approve durward"),
+        "{}",
+        run.err
+    );
+    let key = dir.path().join("tls/tls.key");
+    let mode = key.metadata().unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let again = dir.run(&arguments);
+    assert!(
+        again.code == 2 && again.out.is_empty() && again.err.contains("tls/tls.key exists"),
+        "{}",
+        again.err
+    );
+    for (signer, expected) in [
+        ("kubernetes.io/kubelet-serving", "signs only for kubelets"),
+        ("kubernetes.io/kube-apiserver-client", "issues no serving certificates"),
+        ("serving", "is not DOMAIN/NAME"),
+    ] {
+        let run = dir.run(&["certs", "csr", "--signer", signer, "--name", "a.example", "--out", "other"]);
+        assert!(run.code == 2 && run.err.contains(expected), "{}", run.err);
+    }
 }

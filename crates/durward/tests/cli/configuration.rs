@@ -20,7 +20,7 @@ fn reports_all_problems_with_line_key_and_allowed_values() {
         "bad.yaml:4:16: server.bindAddress: invalid value \"8443\": invalid socket address",
         "bad.yaml:5:21: server.debugBindAddress: invalid value \"10.0.0.1:8081\": is not a loopback address",
         "bad.yaml:7:5: unknown field \"server.tls.self\"",
-        "known fields: minVersion, clientAuth, files",
+        "known fields: minVersion, clientAuth, files, selfManaged",
         "bad.yaml:8:19: server.tls.files.cert: nothing.crt: No such file or directory (os error 2)\n    create it: durward certs new --service NAME.NAMESPACE --out .",
         "server.tls.files.key: .: it is a directory, not a file",
         "bad.yaml:10:13: server.webhookConfiguration.manage: invalid value \"all\"",

@@ -1,0 +1,17 @@
+//! Installation: the parts of Durward that it keeps up to date in API servers, and the permissions for that.
+
+pub(crate) mod secret;
+pub(crate) mod self_managed;
+
+use std::path::Path;
+
+use cluster::live::Access;
+
+/// The file that the kubelet mounts into every pod with a service account.
+const TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
+
+/// Returns how to reach the cluster where Durward runs: the cluster of the pod, or else the one that guards read.
+pub(crate) fn home(common: &Access) -> Access {
+    let is_pod = std::env::var_os("KUBERNETES_SERVICE_HOST").is_some() && Path::new(TOKEN).exists();
+    if is_pod { Access::default() } else { common.clone() }
+}

@@ -1,0 +1,89 @@
+//! Connects self-managed certificates to the Secret, and to the names in the configuration.
+
+use std::sync::Arc;
+
+use admission::BoxFuture;
+use cluster::live::Access;
+use config::Problem;
+use guards::NAMESPACE;
+use server::{Registered, Registrations, ServingName, Store};
+
+use super::home;
+use super::secret::SecretStore;
+use crate::certs::names_of_service;
+use crate::file::{File, SelfManagedTls, WebhookAddress};
+use crate::manifests::called;
+
+/// Opens the store of the Secret. `common` is the access of the guards.
+pub(crate) async fn store(
+    file: &File,
+    tls: &SelfManagedTls,
+    common: &Access,
+) -> Result<Arc<dyn Store>, Problem> {
+    let access = tls.access.clone().unwrap_or_else(|| home(common));
+    let named = |problem: Problem| {
+        let what = format!("the cluster of the Secret of server.tls.selfManaged: {}", problem.what);
+        Problem { what, ..problem }
+    };
+    let (client, server) = cluster::live::client(&access).await.map_err(named)?;
+    let namespace = if file.namespace.is_empty() { NAMESPACE } else { &file.namespace };
+    Ok(Arc::new(SecretStore::new(client, server, namespace, &tls.secret)))
+}
+
+/// Returns the names of the certificate: the one that the API server calls is the first.
+pub(crate) fn names(address: &WebhookAddress, tls: &SelfManagedTls) -> Vec<ServingName> {
+    let mut names = match address {
+        WebhookAddress::Service { name, namespace, .. } => {
+            names_of_service(name, namespace).map(ServingName::Dns).to_vec()
+        }
+        WebhookAddress::Url(_) => {
+            let host = called(address);
+            vec![host.parse().map_or_else(|_| ServingName::Dns(host), ServingName::Address)]
+        }
+    };
+    for name in &tls.names {
+        if !names.contains(name) {
+            names.push(name.clone());
+        }
+    }
+    names
+}
+
+/// No webhook configuration.
+pub(crate) struct NoRegistrations;
+
+impl Registrations for NoRegistrations {
+    fn publish(&self) -> BoxFuture<'_, ()> {
+        Box::pin(std::future::ready(()))
+    }
+
+    fn read(&self) -> BoxFuture<'_, Registered> {
+        Box::pin(std::future::ready(Registered::Bundles(Vec::new())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use server::Lifetimes;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn the_certificate_is_valid_for_the_name_that_the_api_server_calls() {
+        let lifetimes = Lifetimes { ca: Duration::from_secs(30), certificate: Duration::from_secs(10) };
+        let dns = |name: &str| ServingName::Dns(name.to_owned());
+        let own = vec![dns("durward.example.org"), dns("d.s.svc")];
+        let tls = SelfManagedTls { names: own, secret: "s".to_owned(), access: None, lifetimes };
+        let service = WebhookAddress::Service { name: "d".into(), namespace: "s".into(), port: 443 };
+        let expected = ["d.s.svc", "d.s", "d.s.svc.cluster.local", "durward.example.org"].map(dns);
+        assert_eq!(names(&service, &tls), expected);
+        for (url, first) in [
+            ("https://10.0.0.7:8443", ServingName::Address([10, 0, 0, 7].into())),
+            ("https://[::1]:8443/x", ServingName::Address(std::net::Ipv6Addr::LOCALHOST.into())),
+            ("https://door.example.org", dns("door.example.org")),
+        ] {
+            assert_eq!(names(&WebhookAddress::Url(url.to_owned()), &tls)[0], first);
+        }
+    }
+}
