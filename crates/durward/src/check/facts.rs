@@ -9,7 +9,7 @@ use policy::vap::model::ParamKind;
 
 use super::cases::Case;
 use super::grants::Grants;
-use super::judge::as_decoded;
+use super::judge::as_stored;
 use super::objects::Object;
 
 /// Label that the API server sets on each Namespace.
@@ -56,7 +56,7 @@ impl Store {
                 (true, own) => own,
             };
             let in_namespace = store.params.entry(key).or_default().entry(own.to_owned()).or_default();
-            in_namespace.insert(object.name.clone(), decoded_json(object, &arena));
+            in_namespace.insert(object.name.clone(), stored_json(object, &arena));
             arena.reset();
         }
         store
@@ -122,8 +122,8 @@ impl Store {
 }
 
 /// Returns an object in the form that policies see. One that can't be decoded is reported when it is checked.
-fn decoded_json(object: &Object, arena: &Arena) -> String {
-    match as_decoded(object, arena) {
+fn stored_json(object: &Object, arena: &Arena) -> String {
+    match as_stored(object, arena) {
         Ok(value) => write_json(value),
         Err(_) => object.json.clone(),
     }
@@ -137,7 +137,7 @@ pub(crate) fn is_namespaced(kinds: &Kinds, kind: &ParamKind) -> Option<bool> {
 
 /// Returns a Namespace with the label that the API server sets.
 fn namespace_json(object: &Object, arena: &Arena) -> String {
-    match as_decoded(object, arena) {
+    match as_stored(object, arena) {
         Ok(value) => write_json(with_name_label(value, &object.name, arena)),
         Err(_) => object.json.clone(),
     }

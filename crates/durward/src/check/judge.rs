@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use policy::facts::{Facts, Lookup};
 use policy::field::{FieldError, Path};
 use policy::kinds::Kinds;
-use policy::normalize::{Normalized, normalize};
+use policy::normalize::{Normalized, normalize, normalize_stored};
 use policy::request::{GroupVersion, Request, User};
 use policy::set::{Evaluation, Missing, PolicySet};
 use policy::value::{Arena, Value, read_json};
@@ -19,6 +19,10 @@ use super::subjects::Subject;
 
 /// Rounds of lookups. An answer can lead to another lookup: the kind of parameters, then the parameters.
 const MAX_ROUNDS: usize = 8;
+
+/// Longest part of `generateName` that a generated name keeps, and a stand-in for its random end.
+const MAX_GENERATED_START: usize = 58;
+const GENERATED_END: &str = "xxxxx";
 
 /// Everything that verdicts depend on besides the object.
 pub(crate) struct Context<'c> {
@@ -52,7 +56,9 @@ impl Context<'_> {
         let Worker { arena, facts } = worker;
         let arena = &*arena;
         let mut refused = Vec::new();
-        let mut value = |object: Option<&Object>| match object.map(|object| (object, decode(object, arena))) {
+        let mut value = |object: Option<&Object>, is_stored: bool| match object
+            .map(|object| (object, decode(object, is_stored, arena)))
+        {
             None => (Value::Null, Vec::new()),
             Some((object, Ok(decoded))) => {
                 (with_request_fields(decoded.object, object, subject, arena), decoded.unknown)
@@ -62,9 +68,9 @@ impl Context<'_> {
                 (Value::Null, Vec::new())
             }
         };
-        let (new, unknown) = value(subject.new);
-        // The old object is stored, so the API server does not look for unknown fields in it.
-        let (old, _) = value(subject.old);
+        let (new, unknown) = value(subject.new, false);
+        // The API server does not look for unknown fields in a stored object.
+        let (old, _) = value(subject.old, true);
         let kind = GroupVersion { group: object.group(), version: object.version(), name: &object.kind };
         let groups = groups(self.user.unwrap_or_default());
         let groups: Vec<&str> = groups.iter().chain(self.groups).map(String::as_str).collect();
@@ -74,8 +80,7 @@ impl Context<'_> {
             kind,
             resource: GroupVersion { name: &subject.resource, ..kind },
             subresource: &subject.subresource,
-            // The API server generates a name after admission.
-            name: if object.is_generated { "" } else { &object.name },
+            name: &request_name(object),
             namespace: if is_namespace { &object.name } else { &subject.namespace },
             user: User { name: self.user.unwrap_or_default(), groups: &groups, ..User::default() },
             user_is_unknown: self.user.is_none(),
@@ -104,6 +109,7 @@ impl Context<'_> {
             operation: subject.operation(),
             policies,
             findings: refused,
+            audit_annotations: evaluation.decisions.audit_annotations.into_iter().collect(),
         })
     }
 
@@ -228,15 +234,16 @@ impl Places<'_> {
     }
 }
 
-/// Returns an object in the form that policies see. An error denies the request before any policy is evaluated.
-pub(crate) fn as_decoded<'a>(object: &Object, arena: &'a Arena) -> Result<Value<'a>, Vec<FieldError>> {
-    decode(object, arena).map(|decoded| decoded.object)
+/// Returns a stored object in the form that policies see. An error denies the request before any policy is evaluated.
+pub(crate) fn as_stored<'a>(object: &Object, arena: &'a Arena) -> Result<Value<'a>, Vec<FieldError>> {
+    decode(object, true, arena).map(|decoded| decoded.object)
 }
 
-fn decode<'a>(object: &Object, arena: &'a Arena) -> Result<Normalized<'a>, Vec<FieldError>> {
+fn decode<'a>(object: &Object, is_stored: bool, arena: &'a Arena) -> Result<Normalized<'a>, Vec<FieldError>> {
     let value = read_json(arena.text(&object.json), arena).unwrap_or_default();
-    normalize((object.group(), object.version(), &object.kind), value, arena)
-        .unwrap_or(Ok(Normalized { object: value, unknown: Vec::new() }))
+    let kind = (object.group(), object.version(), object.kind.as_str());
+    let form = if is_stored { normalize_stored } else { normalize };
+    form(kind, value, arena).unwrap_or(Ok(Normalized { object: value, unknown: Vec::new() }))
 }
 
 /// Returns an object with the fields that the API server sets from the request.
@@ -249,12 +256,27 @@ fn with_request_fields<'a>(
     if object.is("", "Namespace") {
         return with_name_label(value, &object.name, arena);
     }
-    if subject.namespace.is_empty() || !object.namespace.is_empty() {
+    let lacks_namespace = !subject.namespace.is_empty() && object.namespace.is_empty();
+    if !lacks_namespace && !object.is_generated {
         return value;
     }
-    let metadata = value.field("metadata").unwrap_or_default();
-    let namespace = Value::String(arena.text(&subject.namespace));
-    with_field(value, "metadata", with_field(metadata, "namespace", namespace, arena), arena)
+    let mut metadata = value.field("metadata").unwrap_or_default();
+    if lacks_namespace {
+        metadata = with_field(metadata, "namespace", Value::String(arena.text(&subject.namespace)), arena);
+    }
+    if object.is_generated {
+        metadata = with_field(metadata, "name", Value::String(arena.text(&request_name(object))), arena);
+    }
+    with_field(value, "metadata", metadata, arena)
+}
+
+/// Returns the name of an object, or a stand-in for the one that the API server generates before policies see it.
+fn request_name(object: &Object) -> String {
+    if !object.is_generated {
+        return object.name.clone();
+    }
+    let start = object.name.get(..MAX_GENERATED_START).unwrap_or(&object.name);
+    format!("{start}{GENERATED_END}")
 }
 
 /// Returns the finding for an object that the API server can't decode.

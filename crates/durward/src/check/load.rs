@@ -119,7 +119,9 @@ impl Found {
                     let part = |field: &str| kind.field(field).and_then(|value| value.as_str());
                     if let (Some(api_version), Some(kind)) = (part("apiVersion"), part("kind")) {
                         let kind = ParamKind { api_version: api_version.to_owned(), kind: kind.to_owned() };
-                        if is_namespaced(kinds, &kind).is_none() {
+                        // The policy is refused if its version has several slashes.
+                        let is_version = kind.api_version.matches('/').count() < 2;
+                        if is_version && is_namespaced(kinds, &kind).is_none() {
                             problems.push(unknown_param_kind(object, &kind));
                         }
                         self.param_kinds.push(kind);

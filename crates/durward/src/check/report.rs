@@ -1,5 +1,7 @@
 //! The result of a run of `check`. Every output format is written from a [`Report`], and its JSON form is the format `json`.
 
+use std::collections::BTreeMap;
+
 use admission::text;
 use config::{Place, Problem};
 use serde::Serialize;
@@ -101,6 +103,8 @@ pub(crate) struct CheckedDocument {
     pub(crate) policies: Vec<Judge>,
     /// Findings in the order of the API server.
     pub(crate) findings: Vec<Finding>,
+    /// Annotations of the request in the audit log, by key.
+    pub(crate) audit_annotations: BTreeMap<String, String>,
 }
 
 impl CheckedDocument {

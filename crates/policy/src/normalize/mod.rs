@@ -33,7 +33,16 @@ pub fn normalize<'a>(
     object: Value<'a>,
     arena: &'a Arena,
 ) -> Option<Result<Normalized<'a>, Vec<FieldError>>> {
-    decode(kind, object, arena, true)
+    decode(kind, object, arena, Form { converts: true, is_stored: false })
+}
+
+/// Does the same for an object that the API server has read from its storage, whose format has no empty lists and maps.
+pub fn normalize_stored<'a>(
+    kind: (&str, &str, &str),
+    object: Value<'a>,
+    arena: &'a Arena,
+) -> Option<Result<Normalized<'a>, Vec<FieldError>>> {
+    decode(kind, object, arena, Form { converts: true, is_stored: true })
 }
 
 /// Does the same without conversion to the API server's internal version and back.
@@ -42,17 +51,17 @@ pub fn round_trip<'a>(
     object: Value<'a>,
     arena: &'a Arena,
 ) -> Option<Result<Normalized<'a>, Vec<FieldError>>> {
-    decode(kind, object, arena, false)
+    decode(kind, object, arena, Form { converts: false, is_stored: false })
 }
 
 fn decode<'a>(
     (group, version, kind): (&str, &str, &str),
     object: Value<'a>,
     arena: &'a Arena,
-    converts: bool,
+    form: Form,
 ) -> Option<Result<Normalized<'a>, Vec<FieldError>>> {
     let index = Table::kind(group, version, kind)?;
-    let mut decoder = Decoder { arena, unknown: Vec::new(), errors: Vec::new(), in_schema: false, converts };
+    let mut decoder = Decoder { arena, unknown: Vec::new(), errors: Vec::new(), in_schema: false, form };
     let object = decoder.fields(index, object, &Path::default());
     Some(if decoder.errors.is_empty() {
         Ok(Normalized { object, unknown: decoder.unknown })
@@ -61,14 +70,22 @@ fn decode<'a>(
     })
 }
 
+/// Steps besides decoding and encoding.
+#[derive(Clone, Copy)]
+struct Form {
+    /// Whether structs are converted to the internal version and back.
+    converts: bool,
+    /// Whether empty lists and maps have become null.
+    is_stored: bool,
+}
+
 struct Decoder<'a> {
     arena: &'a Arena,
     unknown: Vec<Path>,
     errors: Vec<FieldError>,
     /// Whether a schema is decoded that has an alternative. Its unknown fields are not reported, as in the API server.
     in_schema: bool,
-    /// Whether structs are converted to the internal version and back.
-    converts: bool,
+    form: Form,
 }
 
 impl<'a> Decoder<'a> {
@@ -79,6 +96,8 @@ impl<'a> Decoder<'a> {
         }
         match of {
             Type::Any => value,
+            Type::List(_) if self.form.is_stored && value.is_list() && value.is_zero() => Value::Null,
+            Type::Map(_) if self.form.is_stored && matches!(value, Value::Object([])) => Value::Null,
             Type::Pointer(of) => self.value(of, value, path),
             Type::Struct(index) => self.fields(*index, value, path),
             Type::List(of) if value.is_list() => {
@@ -140,7 +159,7 @@ impl<'a> Decoder<'a> {
         for (name, _) in given {
             self.report_unknown(path, name);
         }
-        if self.converts {
+        if self.form.converts {
             convert::convert(Table::name(index), &mut encoded, self.arena);
         }
         Value::Object(self.arena.slice(&encoded))

@@ -1,5 +1,7 @@
 //! The end-to-end case `check::` validates the formats against published schemas.
 
+use std::collections::BTreeMap;
+
 use super::*;
 use crate::check::report::{
     CheckedCase, CheckedDocument, Finding, Judge, LoadProblem, Operation, Position, Report, Rule, Totals,
@@ -43,6 +45,7 @@ fn document(name: &str, findings: Vec<Finding>, policies: &[&str]) -> CheckedDoc
             .map(|policy| Judge { policy: (*policy).to_owned(), binding: format!("{policy}-everywhere") })
             .collect(),
         findings,
+        audit_annotations: BTreeMap::from([("team/owner".to_owned(), "shop".to_owned())]),
     }
 }
 
