@@ -29,6 +29,7 @@ mod other_webhooks;
 mod outage;
 mod pages;
 mod pod_security;
+mod policies;
 mod reload;
 mod replacement;
 mod review_count;
