@@ -68,6 +68,20 @@ impl<'a> Installation<'a> {
         Self::new(context, cluster, Some(HOME), (&webhook, guards), listener, Vec::new())
     }
 
+    /// Does the same with this value of `server.webhookConfiguration.manage`.
+    pub fn managed_by_url(
+        context: &'a TestContext,
+        cluster: &'a Cluster,
+        manage: &str,
+        guards: &str,
+    ) -> Result<Self> {
+        let port = ports::free()?;
+        let host = cluster.host();
+        let webhook = json!({"manage": manage, "url": format!("https://{host}:{port}")});
+        let listener = (IpAddr::from(host), Some(port));
+        Self::new(context, cluster, Some(HOME), (&webhook, guards), listener, Vec::new())
+    }
+
     /// Installs Durward by URL, starts a server with this name for its log, and registers it.
     pub fn start(
         context: &'a TestContext,
@@ -159,6 +173,11 @@ impl<'a> Installation<'a> {
         &self.config
     }
 
+    /// Returns the kubeconfig of Durward.
+    pub fn kubeconfig(&self) -> &Path {
+        &self.kubeconfig
+    }
+
     /// Returns the CA of the serving certificates.
     pub fn ca(&self) -> &Ca {
         &self.ca
@@ -206,6 +225,11 @@ impl<'a> Installation<'a> {
     ///
     /// The harness writes its part as JSON, which is YAML.
     pub fn configure(&self, guards: &str) -> Result<()> {
+        self.configure_as("durward.yaml", guards).map(drop)
+    }
+
+    /// Writes a configuration of this file name with the same `server` section, for another replica.
+    pub fn configure_as(&self, name: &str, guards: &str) -> Result<PathBuf> {
         // The defaults of ten and thirty seconds are for clusters with slow proxies. Behind a Service, the API server
         // must see the next server while this one still accepts connections, which takes seconds on a loaded machine.
         let delay = if self.port.is_some() { "3s" } else { "10s" };
@@ -217,7 +241,8 @@ impl<'a> Installation<'a> {
         let header = "apiVersion: durward.dev/v1alpha1\nkind: Configuration";
         let namespace = self.home.as_ref().map(|home| format!("namespace: {home}\n")).unwrap_or_default();
         let text = format!("{header}\n{namespace}server: {server}\nguards:\n{}\n", guards.trim_end());
-        self.replace("durward.yaml", &text)
+        self.replace(name, &text)?;
+        Ok(self.directory.join(name))
     }
 
     /// Writes a file next to the configuration by a rename.

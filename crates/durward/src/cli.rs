@@ -8,8 +8,8 @@ use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use crate::exit::Stop;
 use crate::{
-    annotate, certs, check, config_command, demo, docs, doctor, guards_command, impact, inject, manifests,
-    review, serve, snapshot, usage, version,
+    annotate, certs, check, config_command, demo, docs, doctor, guards_command, impact, inject, install,
+    manifests, review, serve, snapshot, usage, version,
 };
 
 /// The whole command line.
@@ -91,6 +91,11 @@ pub(crate) enum Command {
         after_help = "Examples:\n  durward manifests --config durward.yaml --only rbac | kubectl apply -f -\n  durward manifests --config durward.yaml --only workload --image registry.example.com/durward:1 | kubectl apply -f -\n  durward manifests --config durward.yaml --only webhooks | kubectl apply -f -\n  durward manifests --config durward.yaml --target karmada --only rbac,members | kubectl --kubeconfig karmada-admin.config apply -f -\n\nApply the webhook configuration last, when Durward is ready: the API server then begins to call it. If guards run on two API servers, print the manifests of each: --target cluster, --target karmada."
     )]
     Manifests(manifests::Args),
+    /// Remove Durward's webhooks from API servers
+    #[command(
+        after_help = "Example:\n  durward unregister --config durward.yaml\n\nAPI servers then don't call Durward any more. The command also removes the label durward.dev/webhooks, so that a running Durward doesn't write its webhooks again. It can be repeated.\n\nExit code: 0 removed, 1 could not remove, 2 bad input."
+    )]
+    Unregister(install::unregister::Args),
     /// Create and check the configuration file
     #[command(
         subcommand,
@@ -125,7 +130,7 @@ pub(crate) enum Command {
 /// The commands in the groups of `--help`.
 const GROUPS: [(&str, &[&str]); 4] = [
     ("Everyday", &["impact", "check", "review", "override", "acknowledge", "inject", "doctor", "snapshot"]),
-    ("Setup", &["demo", "config", "certs", "manifests"]),
+    ("Setup", &["demo", "config", "certs", "manifests", "unregister"]),
     ("Server", &["serve"]),
     ("Other", &["guards", "completions", "man", "version"]),
 ];
@@ -325,7 +330,7 @@ mod tests {
     #[test]
     fn tab_completes_commands_flags_values_and_files() {
         assert_eq!(words(&["rev"]), ["review", ":4"]);
-        assert_eq!(words(&["certs", ""]), ["new", "show", ":4"]);
+        assert_eq!(words(&["certs", ""]), ["new", "csr", "show", ":4"]);
         assert_eq!(words(&["serve", "--tls-"]), ["--tls-cert", "--tls-key", ":4"]);
         assert_eq!(words(&["review", "-o", ""]), ["text", "json", "yaml", ":4"]);
         assert_eq!(words(&["review", "--config", ""]), [":0"]);

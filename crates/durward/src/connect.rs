@@ -14,7 +14,7 @@ use config::Problem;
 use crate::args::ClusterArgs;
 use crate::control_planes::ControlPlanes;
 use crate::exit::Stop;
-use crate::file::{Cluster, File, Guarded};
+use crate::file::{Cluster, File, Guarded, Manage};
 use crate::input;
 
 /// Opens the clients that flags and file name. Without either, they use the kubeconfig or the pod's service account, like
@@ -28,7 +28,9 @@ pub(crate) async fn open(flags: &ClusterArgs, file: &File) -> Result<ControlPlan
     let access = access(flags, &file.cluster);
     input::look_at_kubeconfig(access.kubeconfig.as_deref())?;
     let looks = |guard: &Guarded| guard.access.is_none() && guard.configured.requirements().reads_cluster;
-    let is_needed = file.guards.iter().any(looks) || access != Access::default();
+    let is_needed = file.guards.iter().any(looks)
+        || access != Access::default()
+        || file.server.manage_webhooks != Manage::None;
     let control_planes = match Live::connect(&access).await {
         Ok(live) => {
             tracing::info!(cluster = live.server(), "guards read this cluster");

@@ -108,6 +108,17 @@ impl ControlPlanes {
         }
     }
 
+    /// Returns how to reach the API server that calls a guard, or `None` with a snapshot.
+    pub(crate) fn access_of(&self, guard: &Guarded) -> Option<Access> {
+        let common = self.common_access()?;
+        Some(self.own(guard).unwrap_or(common))
+    }
+
+    /// Returns how to reach the common control plane, or `None` with a snapshot.
+    pub(crate) fn common_access(&self) -> Option<Access> {
+        self.connector.as_ref().map(|connector| connector.access.clone())
+    }
+
     /// Starts the watches of a guard, if its control plane is live.
     pub(crate) fn watch(&self, guard: &Guarded) {
         let Some(live) = self.live_of(guard) else { return };

@@ -71,6 +71,7 @@ fn run(cli: Cli) -> Outcome {
         Command::Doctor(command) => doctor::run(&command),
         Command::Snapshot(args) => snapshot::run(&args),
         Command::Manifests(args) => manifests::run(&args),
+        Command::Unregister(args) => install::unregister::run(&args),
         Command::Config(command) => config_command::run(&command),
         Command::Guards(args) => guards_command::run(&args),
         Command::Certs(command) => certs::run(&command),

@@ -11,6 +11,7 @@ use guards::Permission;
 
 use crate::config_command::defaults::{common, differing, sections};
 use crate::file::{self, File, Purpose};
+use crate::install::permissions;
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
@@ -236,20 +237,8 @@ fn reference_of_the_permissions() {
         let file = File::from_text(Path::new("durward.yaml"), text, Purpose::Guards);
         let file = file.unwrap_or_else(|problems| panic!("{title}: {problems:?}"));
         let permissions = file.guard(guard).unwrap().configured.permissions();
-        let _ = write!(out, "## {title}\n\n```yaml\nguards:\n  {yaml}\n```\n\n");
-        out.push_str("| where | verbs | resources | API group | names |\n|---|---|---|---|---|\n");
-        let mut add = |place: &str, permission: &Permission| {
-            let group = permission.api_groups.join(", ");
-            let (verbs, resources) = (permission.verbs.join(", "), permission.resources.join(", "));
-            let names = permission.resource_names.join(", ");
-            out.push_str(&row(&[
-                place,
-                &verbs,
-                &resources,
-                if group.is_empty() { "core" } else { &group },
-                &names,
-            ]));
-        };
+        let _ = write!(out, "## {title}\n\n```yaml\nguards:\n  {yaml}\n```\n\n{PERMISSIONS_HEAD}");
+        let mut add = |place: &str, permission: &Permission| out.push_str(&permission_row(place, permission));
         permissions.own.iter().for_each(|permission| add("cluster that calls Durward", permission));
         permissions.members.iter().for_each(|permission| add("member clusters", permission));
         permissions
@@ -258,7 +247,41 @@ fn reference_of_the_permissions() {
             .for_each(|(namespace, one)| add(&format!("namespace `{namespace}`"), one));
         out.push('\n');
     }
+    for manage in ["all", "caBundle", "none"] {
+        let yaml =
+            format!("server:\n  tls: {{selfManaged: {{}}}}\n  webhookConfiguration: {{manage: {manage}}}\n");
+        let text =
+            format!("apiVersion: durward.dev/v1alpha1\nkind: Configuration\n{yaml}guards: {{lxcfs: {{}}}}\n");
+        let file = File::from_text(Path::new("durward.yaml"), text, Purpose::Guards);
+        let file = file.unwrap_or_else(|problems| panic!("{manage}: {problems:?}"));
+        let _ = write!(
+            out,
+            "## Self-managed certificates, `manage: {manage}`\n\n```yaml\n{yaml}```\n\n{PERMISSIONS_HEAD}"
+        );
+        let own = permissions::for_webhooks(&file, false);
+        let on_karmada = permissions::for_webhooks(&file, true).into_iter().filter(|one| !own.contains(one));
+        for one in &own {
+            out.push_str(&permission_row("cluster that calls Durward", one));
+        }
+        for one in on_karmada {
+            out.push_str(&permission_row("Karmada control plane", &one));
+        }
+        let home = format!("namespace `{}`", file.namespace);
+        for one in permissions::in_home(&file) {
+            out.push_str(&permission_row(&home, &one));
+        }
+        out.push('\n');
+    }
     page("permissions.md", "Permissions", &out);
+}
+
+const PERMISSIONS_HEAD: &str = "| where | verbs | resources | API group | names |\n|---|---|---|---|---|\n";
+
+fn permission_row(place: &str, permission: &Permission) -> String {
+    let group = permission.api_groups.join(", ");
+    let (verbs, resources) = (permission.verbs.join(", "), permission.resources.join(", "));
+    let names = permission.resource_names.join(", ");
+    row(&[place, &verbs, &resources, if group.is_empty() { "core" } else { &group }, &names])
 }
 
 #[test]

@@ -16,7 +16,8 @@ use tokio::signal::unix::Signal;
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::control_planes::ControlPlanes;
-use crate::file::{Cluster, File, Purpose, ServerSection, read_text};
+use crate::file::{Cluster, File, Manage, Purpose, ServerSection, read_text};
+use crate::install::webhooks::WebhookManager;
 use crate::plan::plan;
 
 /// Poll interval. Kubelet updates a mounted `ConfigMap` within about a minute, so ten seconds more do not matter.
@@ -34,6 +35,7 @@ pub(crate) struct Reload {
     generation: u64,
     cell: PlanCell,
     control_planes: Arc<ControlPlanes>,
+    webhooks: Option<WebhookManager>,
     metrics: Metrics,
     check: Check,
     numbers: Numbers,
@@ -85,7 +87,25 @@ impl Reload {
         let check = checks.add("configuration");
         check.pass();
         let (seen, started) = (Some(file.text.clone()), (file.server.clone(), file.cluster.clone()));
-        Self { file, seen, started, purpose, generation: 1, cell, control_planes, metrics, check, numbers }
+        let (generation, webhooks) = (1, None);
+        Self {
+            file,
+            seen,
+            started,
+            purpose,
+            generation,
+            cell,
+            control_planes,
+            webhooks,
+            metrics,
+            check,
+            numbers,
+        }
+    }
+
+    /// Passes each new file to the manager of webhook configurations.
+    pub(crate) fn with_webhooks(self, webhooks: Option<WebhookManager>) -> Self {
+        Self { webhooks, ..self }
     }
 
     /// Reads the file on `hangup` and every `poll`, until the process ends.
@@ -139,6 +159,9 @@ impl Reload {
                 self.log_restart_needed(&file);
                 self.cell.swap(plan);
                 self.control_planes.activate(&file);
+                if let Some(webhooks) = &self.webhooks {
+                    webhooks.configure(&file);
+                }
                 self.generation = next;
                 self.file = file;
                 self.loaded()
@@ -195,7 +218,14 @@ impl Reload {
             all.map(|guard| (guard.kind.name(), guard.configured.webhooks())).collect::<Vec<_>>()
         };
         if asked(&self.file) != asked(file) || self.file.server.webhook_address != is.webhook_address {
-            tracing::warn!("the webhook rules changed; apply the output of `durward manifests` again");
+            match is.manage_webhooks {
+                Manage::All => tracing::info!("the webhook rules changed; Durward writes them"),
+                Manage::None | Manage::CaBundle => {
+                    tracing::warn!(
+                        "the webhook rules changed; apply the output of `durward manifests` again"
+                    );
+                }
+            }
         }
     }
 }

@@ -14,21 +14,24 @@ use cluster::fleet::ClusterHealth;
 use config::Problem;
 use server::{
     Addresses, BindError, Bound, CertificateSource, Checks, IssuedCertificates, LogControl, Metrics,
-    PlanCell, SelfManaged, Server, ServerOptions, Settings, Shutdown, Stopped, supervise,
+    PlanCell, Registrations, SelfManaged, Server, ServerOptions, Settings, Shutdown, Stopped, Store,
+    supervise,
 };
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 
 use crate::certs::{Pem, is_for, server_name};
+use crate::control_planes::ControlPlanes;
 use crate::exit::{Exit, Outcome, Stop};
-use crate::file::{File, Purpose};
+use crate::file::{File, Manage, Purpose};
 use crate::input;
 use crate::install::self_managed::{self, NoRegistrations};
+use crate::install::webhooks::{CaSource, WebhookManager};
 use crate::manifests::called;
 use crate::member_health::MemberHealthReport;
 use crate::reload::{self, Reload};
 use crate::version::VERSION;
-use crate::{connect, log, plan};
+use crate::{connect, install, log, plan};
 
 /// `serve`
 #[derive(Debug, clap::Args)]
@@ -89,7 +92,9 @@ async fn start(
     let control_planes = Arc::new(control_planes?);
     let (metrics, checks) = (Metrics::new(VERSION), Checks::new());
     let cell = PlanCell::new(plan::plan(&file, 1, &control_planes, &metrics)?);
-    let self_managed = self_managed(&file, &args.cluster, &metrics).await?;
+    let (store, ca) = authority(&file, args).await?;
+    let webhooks = manage_webhooks(&file, ca, &control_planes, &checks, &metrics);
+    let self_managed = store.and_then(|store| self_managed(&file, store, webhooks.as_ref(), &metrics));
     let (task, issued) = self_managed.unzip();
     let options = plan::options(&file.server, &args.server, issued)?;
     warn_of_names(&file, &options);
@@ -98,9 +103,13 @@ async fn start(
         .await
         .map_err(|error| refused(&error))?;
     control_planes.activate(&file);
-    let reload = Reload::new(file, purpose, cell, Arc::clone(&control_planes), metrics.clone(), &checks);
+    let reload = Reload::new(file, purpose, cell, Arc::clone(&control_planes), metrics.clone(), &checks)
+        .with_webhooks(webhooks.clone());
     // All tasks end when the set is dropped.
     let mut tasks = JoinSet::new();
+    if let Some(webhooks) = webhooks {
+        tasks.spawn(webhooks.run(metrics.clone()));
+    }
     if let Some(task) = task.map(Arc::new) {
         tasks.spawn(supervise("ca", metrics.clone(), move || {
             let task = Arc::clone(&task);
@@ -113,16 +122,48 @@ async fn start(
     Ok(serve(bound, shutdown).await)
 }
 
-/// Creates the task that keeps self-managed certificates, if the file has them.
-async fn self_managed(
+/// Returns the Secret of self-managed certificates, if the file has them, and the source of the caBundle.
+async fn authority(file: &File, args: &Args) -> Result<(Option<Arc<dyn Store>>, CaSource), Problem> {
+    let Some(tls) = &file.server.tls.self_managed else {
+        return Ok((None, CaSource::of(file, args.server.tls_cert.as_ref())));
+    };
+    let store = self_managed::store(file, tls, &connect::access(&args.cluster, &file.cluster)).await?;
+    let ca = CaSource::SelfManaged(SelfManaged::bundle(Arc::clone(&store)));
+    Ok((Some(store), ca))
+}
+
+/// Creates the task that keeps self-managed certificates.
+fn self_managed(
     file: &File,
-    flags: &ClusterArgs,
+    store: Arc<dyn Store>,
+    webhooks: Option<&WebhookManager>,
     metrics: &Metrics,
-) -> Result<Option<(SelfManaged, IssuedCertificates)>, Problem> {
-    let Some(tls) = &file.server.tls.self_managed else { return Ok(None) };
-    let store = self_managed::store(file, tls, &connect::access(flags, &file.cluster)).await?;
+) -> Option<(SelfManaged, IssuedCertificates)> {
+    let tls = file.server.tls.self_managed.as_ref()?;
+    let registrations: Arc<dyn Registrations> = match webhooks {
+        Some(webhooks) => Arc::new(webhooks.clone()),
+        None => Arc::new(NoRegistrations),
+    };
     let names = self_managed::names(&file.server.webhook_address, tls);
-    Ok(Some(SelfManaged::new(names, tls.lifetimes, store, Arc::new(NoRegistrations), metrics)))
+    Some(SelfManaged::new(names, tls.lifetimes, store, registrations, metrics))
+}
+
+/// Creates the manager of the webhook configurations. A snapshot has none.
+fn manage_webhooks(
+    file: &File,
+    ca: CaSource,
+    control_planes: &Arc<ControlPlanes>,
+    checks: &Checks,
+    metrics: &Metrics,
+) -> Option<WebhookManager> {
+    let manager = control_planes.common_access().and_then(|common| {
+        let home = install::home(&common);
+        WebhookManager::new(file, control_planes, home, ca, (checks.clone(), metrics))
+    });
+    if manager.is_none() && file.server.manage_webhooks != Manage::None {
+        tracing::warn!("a snapshot has no API server, so webhook configurations are not managed");
+    }
+    manager
 }
 
 /// Warns if the certificate lacks the name that the API server calls.
@@ -238,6 +279,7 @@ fn publish_readiness(all: &[Readiness], checks: &Checks, was_ready: bool) -> boo
 pub(crate) fn metrics_reference() -> Vec<server::MetricInfo> {
     let metrics = Metrics::new(VERSION);
     reload::register_metrics(&metrics);
+    crate::install::webhooks::register_metrics(&metrics);
     MemberHealthReport::new(Checks::new(), &metrics);
     SelfManaged::register_metrics(&metrics);
     metrics.reference()

@@ -37,3 +37,4 @@ mod review_versions;
 mod skips;
 pub(crate) mod supervisor;
 mod unchanged_fields;
+mod webhooks;

@@ -105,7 +105,7 @@ fn missing_guard_files(file: &File) -> Vec<Problem> {
 }
 
 /// Returns reasons why the API server would reject the certificate, or the server its key.
-fn certificate_problems(file: &File) -> Vec<Problem> {
+pub(crate) fn certificate_problems(file: &File) -> Vec<Problem> {
     let tls = &file.server.tls;
     let Some(cert) = &tls.cert else { return Vec::new() };
     let files = api_server::Files { cert, key: tls.key.as_deref(), ca: tls.ca.as_deref() };

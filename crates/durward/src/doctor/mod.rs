@@ -3,6 +3,7 @@
 mod etcd;
 mod finding;
 mod fleet;
+mod install;
 mod lxcfs;
 
 use crate::exit::Outcome;
@@ -10,6 +11,11 @@ use crate::exit::Outcome;
 /// `doctor`
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
+    /// Check webhook configurations, permissions and certificates
+    #[command(
+        after_help = "Example:\n  kubectl -n durward-system exec deploy/durward -- durward doctor install --config /etc/durward/durward.yaml\n\nRun it with Durward's kubeconfig, or in its pod: it checks the permissions of the account that it uses. It changes nothing.\n\nExit code: 0 no problems, 1 problems found, 2 bad input."
+    )]
+    Install(install::Args),
     /// Check access to every member cluster
     #[command(
         after_help = "Example:\n  durward doctor fleet --config durward.yaml\n\nRun it with Durward's kubeconfig, or in its pod. Without --config, Durward detects the fleet and does not check API groups and acknowledgements of the file.\n\nExit code: 0 no problems, 1 problems found, 2 bad input."
@@ -30,6 +36,7 @@ pub(crate) enum Command {
 /// `doctor`
 pub(crate) fn run(command: &Command) -> Outcome {
     match command {
+        Command::Install(args) => install::run(args),
         Command::Fleet(args) => fleet::run(args),
         Command::Lxcfs(args) => lxcfs::run(args),
         Command::Etcd(args) => etcd::run(args),

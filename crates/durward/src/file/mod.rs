@@ -13,7 +13,7 @@ use cluster::live::Access;
 use config::{Key, Problem, Section, names, parse, read};
 use guards::{Configured, GUARD_KINDS, GuardKind, NAMESPACE};
 
-pub(crate) use server::{SelfManagedTls, ServerSection, WebhookAddress};
+pub(crate) use server::{Manage, SelfManagedTls, ServerSection, WebhookAddress};
 
 use crate::input;
 use server::read_server;

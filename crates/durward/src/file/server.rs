@@ -25,6 +25,8 @@ pub(crate) struct ServerSection {
     pub(crate) tls: Tls,
     /// `webhookConfiguration`
     pub(crate) webhook_address: WebhookAddress,
+    /// `webhookConfiguration.manage`
+    pub(crate) manage_webhooks: Manage,
     /// `limits`
     pub(crate) limits: Limits,
     /// `shutdown`
@@ -59,6 +61,17 @@ pub(crate) struct SelfManagedTls {
     pub(crate) access: Option<Access>,
     /// `caLifetime` and `certificateLifetime`
     pub(crate) lifetimes: Lifetimes,
+}
+
+/// The part of the webhook configurations that Durward writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Manage {
+    /// Nothing.
+    None,
+    /// The caBundle of existing entries.
+    CaBundle,
+    /// The entries of the guards that are on.
+    All,
 }
 
 /// The address of Durward in a webhook configuration.
@@ -114,17 +127,19 @@ pub(super) fn read_server(section: &mut Section<'_>, within: &Within<'_>, namesp
             section.problem(key, format!("has the same port as {other}"), None);
         }
     }
+    let tls = section.section("tls", "Serving certificate and client certificates.", |s| read_tls(s, within));
+    let (manage_webhooks, webhook_address) = section.section(
+        "webhookConfiguration",
+        "Webhook configurations: the part that Durward writes, and its address.",
+        |s| (read_manage(s, &tls, namespace), read_webhook_address(s, namespace)),
+    );
     ServerSection {
         bind_address,
         metrics_bind_address,
         debug_bind_address,
-        tls: section
-            .section("tls", "Serving certificate and client certificates.", |s| read_tls(s, within)),
-        webhook_address: section.section(
-            "webhookConfiguration",
-            "Address of Durward in the webhook configurations.",
-            |s| read_webhook_address(s, namespace),
-        ),
+        tls,
+        webhook_address,
+        manage_webhooks,
         limits: section.section(
             "limits",
             "Limits. Above them the answer is 503, and the API server retries.",
@@ -296,13 +311,25 @@ fn read_client_auth(section: &mut Section<'_>, within: &Within<'_>, serving: boo
     }
 }
 
-fn read_webhook_address(section: &mut Section<'_>, namespace: &str) -> WebhookAddress {
-    section.choice(
+fn read_manage(section: &mut Section<'_>, tls: &Tls, namespace: &str) -> Manage {
+    let manage = section.choice(
         "manage",
-        "none: you apply the webhook configurations that `durward manifests` prints.",
-        &[("none", ())],
-        (),
+        "none: you apply the webhook configurations that `durward manifests` prints. caBundle: Durward writes their caBundle. all: Durward writes all entries.",
+        &[("none", Manage::None), ("caBundle", Manage::CaBundle), ("all", Manage::All)],
+        Manage::None,
     );
+    if manage == Manage::CaBundle && tls.ca.is_none() && tls.self_managed.is_none() {
+        let next = "set server.tls.selfManaged or server.tls.files.ca, or use manage: none".to_owned();
+        section.problem("manage", "no CA is configured, so there is no caBundle to write", Some(next));
+    }
+    if manage == Manage::All && namespace.is_empty() {
+        let next = "set namespace to the namespace of Durward's pods".to_owned();
+        section.problem("manage", "all needs a namespace for its Lease", Some(next));
+    }
+    manage
+}
+
+fn read_webhook_address(section: &mut Section<'_>, namespace: &str) -> WebhookAddress {
     let url = section.parsed(
         "url",
         "URL, like https://10.0.0.7:8443",

@@ -1,7 +1,10 @@
 //! Installation: the parts of Durward that it keeps up to date in API servers, and the permissions for that.
 
+pub(crate) mod permissions;
 pub(crate) mod secret;
 pub(crate) mod self_managed;
+pub(crate) mod unregister;
+pub(crate) mod webhooks;
 
 use std::path::Path;
 

@@ -9,30 +9,31 @@ use config::Problem;
 use super::{ApiServerKind, Args, Part};
 
 use crate::file::{File, Guarded, WebhookAddress};
+use crate::install::permissions;
 
 /// An API server and the guards that it calls.
-pub(super) struct ApiServer<'f> {
+pub(crate) struct ApiServer<'f> {
     /// The guards.
-    pub(super) guards: Vec<&'f Guarded>,
+    pub(crate) guards: Vec<&'f Guarded>,
     /// The user name of Durward on a Karmada control plane, which has no service account of Durward.
-    pub(super) user: Option<String>,
+    pub(crate) user: Option<String>,
 }
 
 impl ApiServer<'_> {
     /// Returns whether this is a Karmada control plane.
-    pub(super) fn is_karmada(&self) -> bool {
+    pub(crate) fn is_karmada(&self) -> bool {
         self.user.is_some()
     }
 
     /// Returns whether its guards read member clusters.
-    pub(super) fn has_members(&self) -> bool {
+    pub(crate) fn has_members(&self) -> bool {
         let fleets = self.guards.iter().filter_map(|guard| guard.configured.requirements().probes);
         fleets.into_iter().any(|rounds| rounds.fleet != Fleet::None)
     }
 
     /// Returns the address of Durward for this API server. A Karmada control plane has no Services, so it calls a Service of
     /// its host cluster by its DNS name, as it calls Karmada's own webhook.
-    pub(super) fn reach(&self, given: &WebhookAddress) -> WebhookAddress {
+    pub(crate) fn reach(&self, given: &WebhookAddress) -> WebhookAddress {
         match given {
             WebhookAddress::Service { name, namespace, port } if self.is_karmada() => {
                 WebhookAddress::Url(format!("https://{name}.{namespace}.svc:{port}"))
@@ -47,7 +48,7 @@ impl ApiServer<'_> {
 }
 
 /// Returns the API servers of a file, the one of Durward's own cluster first.
-pub(super) fn all(file: &File) -> Vec<ApiServer<'_>> {
+pub(crate) fn all(file: &File) -> Vec<ApiServer<'_>> {
     let mut api_servers: Vec<(Option<&_>, ApiServer<'_>)> = Vec::new();
     for guard in &file.guards {
         let access = guard.access.as_ref();
@@ -61,14 +62,19 @@ pub(super) fn all(file: &File) -> Vec<ApiServer<'_>> {
         }
     }
     api_servers.sort_by_key(|(access, _)| access.is_some());
-    api_servers.into_iter().map(|(_, api_server)| api_server).collect()
+    let mut api_servers: Vec<_> = api_servers.into_iter().map(|(_, api_server)| api_server).collect();
+    // Durward's own cluster calls no guard then, but Durward has objects there.
+    if api_servers.iter().all(ApiServer::is_karmada) && !permissions::in_home(file).is_empty() {
+        api_servers.insert(0, ApiServer { guards: Vec::new(), user: None });
+    }
+    api_servers
 }
 
 /// Returns the API server that the user chose.
-pub(super) fn chosen<'f>(mut api_servers: Vec<ApiServer<'f>>, args: &Args) -> Result<ApiServer<'f>, Problem> {
+pub(crate) fn chosen<'f>(mut api_servers: Vec<ApiServer<'f>>, args: &Args) -> Result<ApiServer<'f>, Problem> {
     let server = |server: &ApiServer<'_>| {
         let which = if server.is_karmada() { "Karmada" } else { "the cluster of Durward" };
-        format!("{which} ({})", server.names())
+        if server.guards.is_empty() { which.to_owned() } else { format!("{which} ({})", server.names()) }
     };
     let servers = api_servers.iter().map(server).collect::<Vec<_>>().join(" and ");
     if let Some(target) = args.target {

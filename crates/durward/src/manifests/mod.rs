@@ -18,10 +18,11 @@ use serde_json::{Value, json};
 use crate::certs::{CertificateFacts, Pem, bundle, days_until, now, server_name, signs};
 use crate::documents::yaml_stream;
 use crate::exit::{Exit, Outcome};
-use crate::file::{File, Purpose, WebhookAddress};
+use crate::file::{File, Manage, Purpose, WebhookAddress};
 use crate::input;
 use crate::output;
-use api_servers::ApiServer;
+pub(crate) use api_servers::{ApiServer, all as api_servers};
+pub(crate) use webhooks::entries;
 
 /// `manifests`
 #[derive(Debug, clap::Args)]
@@ -92,12 +93,12 @@ pub(crate) fn run(args: &Args) -> Outcome {
     if parts(Part::Workload) && !is_part && args.target != Some(ApiServerKind::Karmada) {
         return workload_alone(&file, args);
     }
-    let api_servers = api_servers::all(&file);
+    let api_servers = api_servers(&file);
     let on_karmada = api_servers.iter().any(ApiServer::is_karmada);
     let api_server = api_servers::chosen(api_servers, args)?;
     let mut objects = Vec::new();
     if parts(Part::Rbac) || !is_part {
-        objects.extend(rbac::objects(&api_server, &file.namespace));
+        objects.extend(rbac::objects(&api_server, &file));
         note_requirements(&api_server, &file.namespace);
     }
     // Members of another fleet than Karmada's are separate clusters, which no object here reaches.
@@ -122,19 +123,18 @@ pub(crate) fn run(args: &Args) -> Outcome {
         );
     }
     if parts(Part::Webhooks) || !is_part {
-        let bundle = file.server.tls.ca.as_deref().map(authority).transpose()?;
+        let is_printed = file.server.manage_webhooks == Manage::None;
+        let ca = file.server.tls.ca.as_deref().filter(|_| is_printed);
+        let bundle = ca.map(authority).transpose()?;
         match &bundle {
+            None if !is_printed => {}
             None => output::note(
                 "note: server.tls.files.ca is not set, so no caBundle is printed and the API server uses the CAs of its system",
             ),
             Some(authorities) => notes(&file, authorities),
         }
         let bundle = bundle.as_ref().map(|pem| self::bundle(&pem.certificates));
-        objects.extend(webhooks::objects(
-            &api_server,
-            &api_server.reach(&file.server.webhook_address),
-            bundle,
-        ));
+        objects.extend(webhooks::objects(&api_server, &file, bundle));
     }
     if on_karmada {
         output::data(if api_server.is_karmada() {

@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 
 use super::api_servers::ApiServer;
 use super::{NAME, metadata};
-use crate::file::Guarded;
+use crate::file::{File, Guarded};
+use crate::install::permissions;
 
 /// The name of objects for member clusters. On Karmada they are templates in addition to the objects of the control plane.
 const MEMBER: &str = "durward-member";
@@ -14,18 +15,26 @@ const MEMBER: &str = "durward-member";
 const RBAC: &str = "rbac.authorization.k8s.io";
 const RBAC_V1: &str = "rbac.authorization.k8s.io/v1";
 
-/// Returns the objects for an API server: service account, roles and bindings. `home` is the namespace of Durward.
-pub(super) fn objects(api_server: &ApiServer<'_>, home: &str) -> Vec<Value> {
+/// Returns the objects for an API server: service account, roles and bindings.
+pub(super) fn objects(api_server: &ApiServer<'_>, file: &File) -> Vec<Value> {
+    let home = file.namespace.as_str();
     let mut objects = Vec::new();
     if !api_server.is_karmada() {
         objects.push(service_account(home));
     }
     let subject = subject(api_server.user.as_deref(), home);
-    let rules = union(api_server.guards.iter().flat_map(|guard| guard.configured.permissions().own));
-    objects.extend(granted(NAME, None, &rules, &subject));
+    let guards = api_server.guards.iter().flat_map(|guard| guard.configured.permissions().own);
+    // An API server that calls no guard has no webhook configuration.
+    let webhooks = Some(permissions::for_webhooks(file, api_server.is_karmada()));
+    let webhooks = webhooks.filter(|_| !api_server.guards.is_empty());
+    let rules = union(guards.chain(webhooks.into_iter().flatten()));
+    if !rules.is_empty() {
+        objects.extend(granted(NAME, None, &rules, &subject));
+    }
     let mut within: Vec<(String, Vec<Permission>)> = Vec::new();
     let namespaced = api_server.guards.iter().flat_map(|guard| guard.configured.permissions().namespaced);
-    for (namespace, permission) in namespaced {
+    let in_home = permissions::in_home(file).into_iter().filter(|_| !api_server.is_karmada());
+    for (namespace, permission) in namespaced.chain(in_home.map(|one| (home.to_owned(), one))) {
         match within.iter_mut().find(|(known, _)| *known == namespace) {
             Some((_, rules)) if rules.contains(&permission) => {}
             Some((_, rules)) => rules.push(permission),

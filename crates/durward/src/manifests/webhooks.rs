@@ -7,42 +7,58 @@ use serde_json::{Value, json};
 
 use super::api_servers::ApiServer;
 use super::{NAME, metadata};
-use crate::file::WebhookAddress;
+use crate::file::{File, Manage, WebhookAddress};
+use crate::install::webhooks::{LABEL, WEBHOOK_TYPES, kind};
 
-/// Returns the configurations that have entries. `bundle` is the CA in PEM.
-pub(super) fn objects(
-    api_server: &ApiServer<'_>,
-    reach: &WebhookAddress,
-    bundle: Option<String>,
-) -> Vec<Value> {
+/// Returns the configurations. `bundle` is the CA in PEM. If Durward writes the entries, both configurations are empty, so that
+/// applying them again changes nothing. Otherwise a configuration without entries is omitted.
+pub(super) fn objects(api_server: &ApiServer<'_>, file: &File, bundle: Option<String>) -> Vec<Value> {
     let bundle = bundle.map(|pem| ByteString(pem.into_bytes()));
+    let manage = file.server.manage_webhooks;
     let mut objects = Vec::new();
-    for (webhook_type, kind) in [
-        (WebhookType::Mutating, "MutatingWebhookConfiguration"),
-        (WebhookType::Validating, "ValidatingWebhookConfiguration"),
-    ] {
-        let mut webhooks: Vec<MutatingWebhook> = Vec::new();
-        for guard in &api_server.guards {
-            let path = format!("/{}", guard.kind.name());
-            let entries = guard.configured.webhooks().into_iter();
-            let entries = entries.filter(|entry| entry.webhook_type == webhook_type);
-            webhooks
-                .extend(entries.map(|entry| entry.into_webhook(client_config(reach, &path, bundle.clone()))));
+    // The mutating one first, as the API server calls them.
+    for webhook_type in WEBHOOK_TYPES.into_iter().rev() {
+        let mut metadata = metadata(NAME, None);
+        metadata["labels"][LABEL.0] = LABEL.1.into();
+        let mut object = json!({
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": kind(webhook_type),
+            "metadata": metadata,
+        });
+        if manage != Manage::All {
+            let address = api_server.reach(&file.server.webhook_address);
+            let mut webhooks = entries(api_server, &address, webhook_type);
+            if webhooks.is_empty() {
+                continue;
+            }
+            for webhook in &mut webhooks {
+                webhook.client_config.ca_bundle.clone_from(&bundle);
+            }
+            object["webhooks"] = json!(webhooks);
         }
-        if !webhooks.is_empty() {
-            objects.push(json!({
-                "apiVersion": "admissionregistration.k8s.io/v1",
-                "kind": kind,
-                "metadata": metadata(NAME, None),
-                "webhooks": webhooks,
-            }));
-        }
+        objects.push(object);
     }
     objects
 }
 
-fn client_config(reach: &WebhookAddress, path: &str, ca_bundle: Option<ByteString>) -> WebhookClientConfig {
-    match reach {
+/// Returns the entries of one kind, without caBundle.
+pub(crate) fn entries(
+    api_server: &ApiServer<'_>,
+    address: &WebhookAddress,
+    webhook_type: WebhookType,
+) -> Vec<MutatingWebhook> {
+    let mut webhooks = Vec::new();
+    for guard in &api_server.guards {
+        let path = format!("/{}", guard.kind.name());
+        let entries = guard.configured.webhooks().into_iter();
+        let entries = entries.filter(|entry| entry.webhook_type == webhook_type);
+        webhooks.extend(entries.map(|entry| entry.into_webhook(client_config(address, &path))));
+    }
+    webhooks
+}
+
+fn client_config(address: &WebhookAddress, path: &str) -> WebhookClientConfig {
+    match address {
         WebhookAddress::Service { name, namespace, port } => WebhookClientConfig {
             service: Some(ServiceReference {
                 name: name.clone(),
@@ -50,11 +66,10 @@ fn client_config(reach: &WebhookAddress, path: &str, ca_bundle: Option<ByteStrin
                 path: Some(path.to_owned()),
                 port: Some((*port).into()),
             }),
-            ca_bundle,
-            url: None,
+            ..WebhookClientConfig::default()
         },
         WebhookAddress::Url(url) => {
-            WebhookClientConfig { url: Some(format!("{url}{path}")), ca_bundle, service: None }
+            WebhookClientConfig { url: Some(format!("{url}{path}")), ..WebhookClientConfig::default() }
         }
     }
 }

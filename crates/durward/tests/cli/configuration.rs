@@ -10,7 +10,7 @@ fn reports_all_problems_with_line_key_and_allowed_values() {
     dir.write(
         "bad.yaml",
         "apiVersion: v2\nserver:\n  bindAdress: 0.0.0.0:1\n  bindAddress: 8443\n  debugBindAddress: 10.0.0.1:8081\n  tls:\n    self: {}\n    files: {cert: nothing.crt, key: .}\n  \
-         webhookConfiguration:\n    manage: all\n    url: http://x\n    service: {name: Durward_1}\n  limits: {maxRequestBytes: 8Mi, maxTotalBytes: 1Mi}\nguards:\n  lxcf: {}\n  lxcfs:\n",
+         webhookConfiguration:\n    manage: everything\n    url: http://x\n    service: {name: Durward_1}\n  limits: {maxRequestBytes: 8Mi, maxTotalBytes: 1Mi}\nguards:\n  lxcf: {}\n  lxcfs:\n",
     );
     let run = dir.run(&["config", "check", "bad.yaml"]);
     assert_eq!((run.code, run.out.as_str()), (2, ""));
@@ -23,8 +23,8 @@ fn reports_all_problems_with_line_key_and_allowed_values() {
         "known fields: minVersion, clientAuth, files, selfManaged",
         "bad.yaml:8:19: server.tls.files.cert: nothing.crt: No such file or directory (os error 2)\n    create it: durward certs new --service NAME.NAMESPACE --out .",
         "server.tls.files.key: .: it is a directory, not a file",
-        "bad.yaml:10:13: server.webhookConfiguration.manage: invalid value \"all\"",
-        "must be none",
+        "bad.yaml:10:13: server.webhookConfiguration.manage: invalid value \"everything\"",
+        "must be one of: none, caBundle, all",
         "bad.yaml:11:10: server.webhookConfiguration.url: invalid value \"http://x\": does not start with https://",
         "server.webhookConfiguration.url: cannot be combined with service",
         "server.webhookConfiguration.service.name: invalid value \"Durward_1\": is not the name of a Service",

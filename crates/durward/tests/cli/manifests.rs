@@ -74,6 +74,101 @@ fn prints_a_url_instead_of_a_service() {
 }
 
 #[test]
+fn webhook_configurations_have_the_label_and_no_entries_that_durward_writes() {
+    let dir = TestDir::new();
+    for (manage, expected) in
+        [("none", &["MutatingWebhookConfiguration"][..]), ("caBundle", &["MutatingWebhookConfiguration"])]
+    {
+        let server = format!("webhookConfiguration: {{manage: {manage}}}");
+        dir.write("durward.yaml", &TestDir::configuration(&server, "  lxcfs: {}\n"));
+        let printed = objects(&dir, &["--only", "webhooks"]);
+        assert_eq!(kinds(&printed), expected, "{manage}");
+        assert_eq!(printed[0]["metadata"]["labels"]["durward.dev/webhooks"], "managed");
+        let bundle = &printed[0]["webhooks"][0]["clientConfig"]["caBundle"];
+        assert_eq!(bundle.is_null(), manage == "caBundle", "{bundle}");
+    }
+    dir.write(
+        "durward.yaml",
+        &TestDir::configuration("webhookConfiguration: {manage: all}", "  lxcfs: {}\n"),
+    );
+    let printed = objects(&dir, &["--only", "webhooks"]);
+    assert_eq!(kinds(&printed), ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"]);
+    for object in printed {
+        assert_eq!(object["metadata"]["labels"]["durward.dev/webhooks"], "managed");
+        assert!(object["webhooks"].is_null());
+    }
+}
+
+#[test]
+fn permissions_for_webhook_configurations_name_their_objects() {
+    let dir = TestDir::new();
+    let printed = |manage: &str, guards: &str, more: &[&str]| {
+        let server = format!("webhookConfiguration: {{manage: {manage}}}");
+        dir.write("durward.yaml", &TestDir::configuration(&server, guards));
+        objects(&dir, &[&["--only", "rbac"], more].concat())
+    };
+    let configurations = serde_json::json!({
+        "apiGroups": ["admissionregistration.k8s.io"],
+        "resources": ["validatingwebhookconfigurations", "mutatingwebhookconfigurations"],
+        "resourceNames": ["durward"],
+        "verbs": ["get", "patch"],
+    });
+    let namespace = serde_json::json!(
+        {"apiGroups": [""], "resources": ["namespaces"], "resourceNames": ["durward-system"], "verbs": ["get"]}
+    );
+    let all = printed("all", "  lxcfs: {}\n", &[]);
+    assert_eq!(
+        names(&all),
+        [
+            "ServiceAccount durward",
+            "ClusterRole durward",
+            "ClusterRoleBinding durward",
+            "Role durward",
+            "RoleBinding durward"
+        ]
+    );
+    assert_eq!(all[1]["rules"][1], configurations);
+    assert_eq!(all[3]["metadata"]["namespace"], "durward-system");
+    assert_eq!(
+        all[3]["rules"],
+        serde_json::json!([
+            namespace,
+            {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "resourceNames": ["durward-webhooks"], "verbs": ["get", "update"]},
+            {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create"]},
+        ])
+    );
+    let ca_bundle = printed("caBundle", "  lxcfs: {}\n", &[]);
+    assert_eq!((ca_bundle.len(), &ca_bundle[1]["rules"][1]), (3, &configurations));
+    assert_eq!(printed("none", "  lxcfs: {}\n", &[])[1]["rules"].as_array().unwrap().len(), 1);
+
+    // Karmada has no Lease, and Durward's own cluster has no webhook configuration.
+    let karmada = printed("all", KARMADA, &["--target", "karmada"]);
+    assert_eq!(names(&karmada), ["ClusterRole durward", "ClusterRoleBinding durward"]);
+    let rules = karmada[0]["rules"].as_array().unwrap();
+    assert!(rules.contains(&configurations) && rules.contains(&namespace), "{rules:?}");
+    let home = printed("all", KARMADA, &["--target", "cluster"]);
+    assert_eq!(names(&home), ["ServiceAccount durward", "Role durward", "RoleBinding durward"]);
+}
+
+#[test]
+fn rejects_modes_that_cannot_work() {
+    let dir = TestDir::new();
+    dir.write(
+        "durward.yaml",
+        "apiVersion: durward.dev/v1alpha1\nkind: Configuration\nnamespace: \"\"\nserver: {webhookConfiguration: {manage: all}}\nguards: {lxcfs: {}}\n",
+    );
+    let run = dir.run(&["manifests", "--config", "durward.yaml"]);
+    assert_eq!(run.code, 2);
+    assert!(run.err.contains("all needs a namespace for its Lease"), "{}", run.err);
+    dir.write(
+        "durward.yaml",
+        "apiVersion: durward.dev/v1alpha1\nkind: Configuration\nserver: {webhookConfiguration: {manage: caBundle}}\nguards: {lxcfs: {}}\n",
+    );
+    let run = dir.run(&["manifests", "--config", "durward.yaml"]);
+    assert!(run.err.contains("no CA is configured, so there is no caBundle to write"), "{}", run.err);
+}
+
+#[test]
 fn excludes_the_namespace_of_the_file() {
     let dir = TestDir::new();
     let service = "webhookConfiguration: {service: {name: door}}";

@@ -23,7 +23,7 @@ guards:
 ";
 
 /// Commands that read or change a cluster, unless they read a snapshot or are a dry run.
-const NEED_A_CLUSTER: [&str; 5] = ["snapshot", "impact", "doctor", "override", "acknowledge"];
+const NEED_A_CLUSTER: [&str; 6] = ["snapshot", "impact", "doctor", "override", "acknowledge", "unregister"];
 
 /// Commands that serve until they are stopped. Tests of these commands exist elsewhere.
 const SERVERS: [&str; 2] = ["serve", "demo"];

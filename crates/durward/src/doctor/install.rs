@@ -1,0 +1,309 @@
+//! `doctor install`: reads the objects of the installation as a running Durward does, changes nothing, and reports problems.
+//!
+//! The codes of findings are a closed set:
+//!
+//! | code | problem |
+//! |---|---|
+//! | `unreachable` | an API server did not answer |
+//! | `permission` | Durward's account lacks a permission of `durward manifests --only rbac` |
+//! | `not-registered` | a webhook configuration is missing, or lacks an entry or a rule |
+//! | `not-labeled` | a webhook configuration lacks Durward's label |
+//! | `ca-bundle` | a caBundle lacks the CA of the serving certificate |
+//! | `narrowed` | selectors, conditions or other fields of an entry differ |
+//! | `owner` | a Namespace of another cluster owns a webhook configuration |
+//! | `ca`, `certificate` | the CA or the serving certificate can't be used |
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use cluster::live::Access;
+use config::Problem;
+use futures_util::{StreamExt as _, stream};
+use guards::Permission;
+use k8s_openapi::api::authorization::v1::ResourceAttributes;
+use serde::Serialize;
+use server::SelfManaged;
+
+use super::finding::{self, Finding};
+use crate::args::{ClusterArgs, Format};
+use crate::config_command::certificate_problems;
+use crate::connect;
+use crate::exit::{Outcome, Stop};
+use crate::file::{File, Purpose};
+use crate::install::webhooks::{
+    ApiClient, CaSource, Fault, FaultKind, NAME, Needs, Object, Owner, Target, WEBHOOK_TYPES, kind,
+    problem_of,
+};
+use crate::install::{self, permissions, self_managed};
+use crate::manifests::{ApiServer, api_servers};
+use crate::output::Style;
+use crate::review::runtime;
+
+/// `doctor install`
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Configuration file
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) config: PathBuf,
+    /// Kubeconfig file of the cluster
+    #[arg(long, value_name = "FILE")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+    /// Context of the kubeconfig [default: its current context]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) context: Option<String>,
+    /// Output format
+    #[arg(long, short, value_enum, default_value_t, value_name = "FORMAT")]
+    pub(crate) output: Format,
+}
+
+/// Concurrent access reviews.
+const CONCURRENT_REVIEWS: usize = 16;
+
+/// The JSON of `doctor install`.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct InstallReport {
+    /// The objects that were read.
+    objects: Vec<CheckedObject>,
+    /// Problems and fixes.
+    findings: Vec<Finding>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct CheckedObject {
+    /// `cluster` or `karmada`.
+    target: &'static str,
+    kind: &'static str,
+    name: &'static str,
+    /// Whether it has no problem.
+    healthy: bool,
+}
+
+/// `doctor install`
+pub(super) fn run(args: &Args) -> Outcome {
+    // The files can be on another machine; then the certificate is not checked.
+    let file = File::load(&args.config, Purpose::Guards)?;
+    let flags =
+        ClusterArgs { kubeconfig: args.kubeconfig.clone(), context: args.context.clone(), snapshot: None };
+    runtime()?.block_on(async {
+        let control_planes = connect::open(&flags, &file).await?;
+        let none = || Stop::fault(Problem::new("no API server is configured"));
+        let needs = Needs::of(&file, &control_planes).ok_or_else(none)?;
+        let home = install::home(&control_planes.common_access().unwrap_or_default());
+        let ca = match &file.server.tls.self_managed {
+            Some(tls) => {
+                let common = control_planes.common_access().unwrap_or_default();
+                CaSource::SelfManaged(SelfManaged::bundle(self_managed::store(&file, tls, &common).await?))
+            }
+            None => CaSource::of(&file, None),
+        };
+        let report = examine(&file, &needs, &home, &ca).await;
+        finding::print(args.output, &report, &report.findings, text)
+    })
+}
+
+async fn examine(file: &File, needs: &Needs, home: &Access, ca: &CaSource) -> InstallReport {
+    let mut report = InstallReport { objects: Vec::new(), findings: Vec::new() };
+    let home_client = client(home).await;
+    for target in &needs.targets {
+        let client = match client(&target.access).await {
+            Ok(client) => client,
+            Err(problem) => {
+                report.findings.push(finding("unreachable", problem));
+                continue;
+            }
+        };
+        examine_target(&mut report, (needs, target), (&client, &home_client), ca).await;
+        let api_servers = api_servers(file);
+        let called = api_servers.iter().filter(|server| server.is_karmada() == target.is_karmada);
+        let needed = called.flat_map(|server| needed_there(file, server)).collect();
+        report.findings.extend(missing_permissions(&client, needed, target, &needs.file).await);
+    }
+    match &home_client {
+        Ok(client) => {
+            let namespace = Some(file.namespace.clone());
+            let needed = permissions::in_home(file).into_iter().map(|one| (namespace.clone(), one)).collect();
+            if let Some(target) = needs.targets.first() {
+                let target = Target { is_karmada: false, ..target.clone() };
+                report.findings.extend(missing_permissions(client, needed, &target, &needs.file).await);
+            }
+        }
+        Err(problem) => report.findings.push(finding("unreachable", problem.clone())),
+    }
+    if file.server.tls.cert.as_ref().is_some_and(|cert| cert.exists()) {
+        let problems = certificate_problems(file);
+        report.findings.extend(problems.into_iter().map(|problem| finding("certificate", problem)));
+    }
+    // Objects of one kind can have the same problem, for example an unreadable CA.
+    let mut seen: Vec<Finding> = Vec::new();
+    report.findings.retain(|one| {
+        let is_new = !seen.contains(one);
+        seen.extend(is_new.then(|| one.clone()));
+        is_new
+    });
+    report
+}
+
+async fn client(access: &Access) -> Result<ApiClient, Problem> {
+    Ok(ApiClient::new(cluster::live::client(access).await?.0))
+}
+
+async fn examine_target(
+    report: &mut InstallReport,
+    (needs, target): (&Needs, &Target),
+    (client, home): (&ApiClient, &Result<ApiClient, Problem>),
+    ca: &CaSource,
+) {
+    let owner = match home {
+        Ok(home) => Owner::find(home, client, &needs.namespace).await.unwrap_or(Owner::Unknown),
+        Err(_) => Owner::Unknown,
+    };
+    for (webhook_type, entries) in WEBHOOK_TYPES.into_iter().zip(&target.entries) {
+        let object =
+            Object { needs, target, webhook_type, entries, client, ca, owner: &owner, is_holder: false };
+        let problems = match object.inspect().await {
+            Ok(problems) => problems,
+            Err(fault) => vec![(code(&fault), problem_of(&fault, target, &needs.file))],
+        };
+        report.objects.push(CheckedObject {
+            target: target.label(),
+            kind: kind(webhook_type),
+            name: NAME,
+            healthy: problems.is_empty(),
+        });
+        report.findings.extend(problems.into_iter().map(|(code, problem)| finding(code, problem)));
+    }
+}
+
+fn code(fault: &Fault) -> &'static str {
+    if fault.kind == FaultKind::Forbidden { "permission" } else { "unreachable" }
+}
+
+/// Returns the permissions in an API server that calls guards, each with its namespace.
+fn needed_there(file: &File, server: &ApiServer<'_>) -> Vec<(Option<String>, Permission)> {
+    let mut needed = Vec::new();
+    for guard in &server.guards {
+        let permissions = guard.configured.permissions();
+        needed.extend(permissions.own.into_iter().map(|one| (None, one)));
+        needed.extend(permissions.namespaced.into_iter().map(|(namespace, one)| (Some(namespace), one)));
+    }
+    if !server.guards.is_empty() {
+        needed
+            .extend(permissions::for_webhooks(file, server.is_karmada()).into_iter().map(|one| (None, one)));
+    }
+    needed
+}
+
+/// Asks for each verb on each resource. All missing ones are one finding, because one command grants them.
+async fn missing_permissions(
+    client: &ApiClient,
+    needed: Vec<(Option<String>, Permission)>,
+    target: &Target,
+    file: &str,
+) -> Option<Finding> {
+    let mut questions: Vec<(String, ResourceAttributes)> =
+        needed.iter().flat_map(|(namespace, one)| questions(namespace.as_deref(), one)).collect();
+    questions.sort_by(|(a, _), (b, _)| a.cmp(b));
+    questions.dedup_by(|(a, _), (b, _)| a == b);
+    let asked = questions
+        .into_iter()
+        .map(|(text, attributes)| async move { (text, client.is_allowed(attributes).await) });
+    let answers: Vec<_> = stream::iter(asked).buffered(CONCURRENT_REVIEWS).collect().await;
+    let mut missing = Vec::new();
+    for (text, answer) in answers {
+        match answer {
+            Ok(true) => {}
+            Ok(false) => missing.push(text),
+            Err(fault) => return Some(finding(code(&fault), problem_of(&fault, target, file))),
+        }
+    }
+    if missing.is_empty() {
+        return None;
+    }
+    let what = format!("Durward's account isn't allowed to {}", missing.join(", "));
+    let why = "Durward can't check requests, or can't keep its webhook configurations up to date";
+    Some(Finding::new(None, "permission", what, why, target.apply("rbac", file)))
+}
+
+/// Returns the access reviews for a permission, each with its text.
+fn questions(namespace: Option<&str>, permission: &Permission) -> Vec<(String, ResourceAttributes)> {
+    let all = vec![String::new()];
+    let names = if permission.resource_names.is_empty() { &all } else { &permission.resource_names };
+    let mut questions = Vec::new();
+    for group in &permission.api_groups {
+        for resource in &permission.resources {
+            for (name, verb) in
+                names.iter().flat_map(|name| permission.verbs.iter().map(move |verb| (name, verb)))
+            {
+                let (plural, subresource) = resource.split_once('/').unzip();
+                let mut text = format!("{verb} {resource}");
+                if !group.is_empty() {
+                    text = format!("{text}.{group}");
+                }
+                if !name.is_empty() {
+                    text = format!("{text} {name}");
+                }
+                if let Some(namespace) = namespace {
+                    text = format!("{text} in {namespace}");
+                }
+                let given = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
+                let attributes = ResourceAttributes {
+                    group: given(group),
+                    resource: given(plural.unwrap_or(resource)),
+                    subresource: subresource.and_then(given),
+                    name: given(name),
+                    namespace: namespace.and_then(given),
+                    verb: given(verb),
+                    ..ResourceAttributes::default()
+                };
+                questions.push((text, attributes));
+            }
+        }
+    }
+    questions
+}
+
+fn finding(code: &'static str, problem: Problem) -> Finding {
+    let Problem { what, why, next, .. } = problem;
+    let why = why.unwrap_or_else(|| "Durward can't do its work without it".to_owned());
+    Finding::new(None, code, what, &why, next.unwrap_or_else(|| "read Durward's log".to_owned()))
+}
+
+fn text(report: &InstallReport, style: Style) -> String {
+    let mut out = String::new();
+    for object in &report.objects {
+        let state = if object.healthy { style.green("ok") } else { style.red("problems") };
+        // Writing to a `String` can't fail.
+        let _ = writeln!(out, "{}  {} {}  {state}", object.target, object.kind, object.name);
+    }
+    out.push_str(&finding::text(&report.findings, style));
+    if report.findings.is_empty() {
+        out.push_str(&style.green("\nno problems found\n"));
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn asks_for_each_verb_resource_and_name() {
+        let permission = Permission {
+            resources: vec!["a".to_owned(), "b/status".to_owned()],
+            resource_names: vec!["n".to_owned()],
+            ..Permission::on("g", "", &["get", "patch"])
+        };
+        let asked = questions(Some("s"), &permission);
+        let texts: Vec<_> = asked.iter().map(|(text, _)| text.as_str()).collect();
+        assert_eq!(
+            texts,
+            ["get a.g n in s", "patch a.g n in s", "get b/status.g n in s", "patch b/status.g n in s"]
+        );
+        let attributes = &asked[2].1;
+        assert_eq!(attributes.subresource.as_deref(), Some("status"));
+        assert_eq!(attributes.resource.as_deref(), Some("b"));
+        assert_eq!(questions(None, &Permission::on("", "pods", &["list"]))[0].1.namespace, None);
+    }
+}

@@ -1,0 +1,48 @@
+//! The permissions that Durward needs besides those of its guards. `durward manifests --only rbac` prints them.
+
+use guards::Permission;
+
+use super::webhooks::{LEASE, NAME, WEBHOOK_TYPES, plural};
+use crate::file::{File, Manage};
+
+/// Returns the permissions in an API server that calls guards.
+pub(crate) fn for_webhooks(file: &File, is_karmada: bool) -> Vec<Permission> {
+    let manage = file.server.manage_webhooks;
+    let verbs: &[&str] = match manage {
+        Manage::None if file.server.tls.self_managed.is_none() => return Vec::new(),
+        // A replica signs with a CA only after it has read it in every caBundle.
+        Manage::None => &["get"],
+        Manage::CaBundle | Manage::All => &["get", "patch"],
+    };
+    let resources = WEBHOOK_TYPES.map(plural);
+    let configurations = Permission {
+        resources: resources.to_vec(),
+        resource_names: vec![NAME.to_owned()],
+        ..Permission::on("admissionregistration.k8s.io", "", verbs)
+    };
+    // In its own cluster, Durward can read its Namespace by a Role.
+    let namespace = (manage == Manage::All && is_karmada).then(|| own_namespace(file));
+    std::iter::once(configurations).chain(namespace).collect()
+}
+
+/// Returns the permissions in Durward's namespace of the cluster where it runs.
+pub(crate) fn in_home(file: &File) -> Vec<Permission> {
+    let mut permissions = Vec::new();
+    if let Some(tls) = &file.server.tls.self_managed {
+        let secret = Permission::on("", "secrets", &["get", "update"]);
+        permissions.push(Permission { resource_names: vec![tls.secret.clone()], ..secret });
+    }
+    if file.server.manage_webhooks == Manage::All {
+        let lease = Permission::on("coordination.k8s.io", "leases", &["get", "update"]);
+        permissions.push(own_namespace(file));
+        permissions.push(Permission { resource_names: vec![LEASE.to_owned()], ..lease });
+        // RBAC can't restrict `create` to a name.
+        permissions.push(Permission::on("coordination.k8s.io", "leases", &["create"]));
+    }
+    permissions
+}
+
+/// The uid of the Namespace decides about the owner reference.
+fn own_namespace(file: &File) -> Permission {
+    Permission { resource_names: vec![file.namespace.clone()], ..Permission::on("", "namespaces", &["get"]) }
+}

@@ -1,0 +1,150 @@
+//! The state of a webhook configuration, and its problems with the commands that solve them.
+
+use config::Problem;
+use serde_json::Value;
+
+use super::api::{Configuration, Fault, LABEL, NAME, kind};
+use super::ca::{self, TrustedCa};
+use super::merge::{self, ca_bundle, is_ours};
+use super::pass::{Object, Owner, State};
+use crate::file::Manage;
+
+impl Object<'_> {
+    /// Returns the state of an object.
+    pub(super) fn state(
+        &self,
+        found: &Configuration,
+        trusted: Option<&TrustedCa>,
+        problem: Option<Problem>,
+    ) -> State {
+        let has_entries = found.webhooks.iter().any(is_ours);
+        let missing = merge::missing(&found.webhooks, self.entries);
+        let untrusting = untrusting_entries(found, trusted);
+        let has_signer = trusted.is_some_and(|trusted| !trusted.signer.is_empty());
+        let is_trusted = (has_signer && has_entries).then_some(untrusting.is_empty());
+        let is_foreign = !found.is_labeled && self.needs.manage != Manage::None;
+        let problem = problem
+            .or_else(|| is_foreign.then(|| self.foreign()))
+            .or_else(|| (!untrusting.is_empty()).then(|| self.untrusting(&untrusting)))
+            .or_else(|| (!missing.is_empty()).then(|| self.incomplete(&missing)));
+        State::Present { is_registered: missing.is_empty(), is_trusted, problem }
+    }
+
+    fn named(&self) -> String {
+        let cluster = if self.target.is_karmada { " on the Karmada API server" } else { "" };
+        format!("{} {NAME}{cluster}", kind(self.webhook_type))
+    }
+
+    fn apply_webhooks(&self) -> String {
+        self.target.apply("webhooks", &self.needs.file)
+    }
+
+    pub(super) fn missing(&self) -> Problem {
+        let what = format!("{} doesn't exist", self.named());
+        let why = "the API server doesn't call Durward, so its guards check no request";
+        Problem::new(what).why(why).next(format!("create it: {}", self.apply_webhooks()))
+    }
+
+    fn foreign(&self) -> Problem {
+        let (key, value) = LABEL;
+        let what = format!("{} lacks the label {key}={value}", self.named());
+        Problem::new(what).why("Durward doesn't write it").next(format!(
+            "if it is Durward's: {} label {} {NAME} {key}={value}",
+            self.target.kubectl(),
+            kind(self.webhook_type).to_lowercase()
+        ))
+    }
+
+    fn untrusting(&self, entries: &[&str]) -> Problem {
+        let what = format!(
+            "the caBundle of {} in {} lacks the CA of Durward's certificate",
+            entries.join(", "),
+            self.named()
+        );
+        let problem = Problem::new(what).why("the API server rejects the certificate, so its calls fail");
+        problem.next(self.restore(self.needs.manage != Manage::None))
+    }
+
+    fn incomplete(&self, entries: &[&str]) -> Problem {
+        let what = format!("{} lacks entries or rules of {}", self.named(), entries.join(", "));
+        let problem = Problem::new(what).why("the API server doesn't call Durward for these requests");
+        problem.next(self.restore(self.needs.manage == Manage::All))
+    }
+
+    fn narrowed(&self, entry: &str, fields: &[&str]) -> Problem {
+        let what =
+            format!("{} of {entry} in {} differs from the configuration", fields.join(", "), self.named());
+        let problem = Problem::new(what)
+            .why("the API server may call Durward for fewer requests, or treat failures otherwise");
+        problem.next(self.restore(self.needs.manage == Manage::All))
+    }
+
+    /// Returns the next step for an object with differences. A running Durward writes its part by itself.
+    fn restore(&self, by_durward: bool) -> String {
+        if by_durward {
+            let namespace = &self.needs.namespace;
+            return format!(
+                "Durward restores it within seconds; if not, read its log: kubectl -n {namespace} logs deploy/durward"
+            );
+        }
+        format!("apply it again: {}", self.apply_webhooks())
+    }
+
+    /// Reads the object and returns all its problems, without a write.
+    pub(crate) async fn inspect(&self) -> Result<Vec<(&'static str, Problem)>, Fault> {
+        let Some(found) = self.client.configuration(self.webhook_type).await? else {
+            let is_needed = !self.entries.is_empty();
+            return Ok(is_needed.then(|| ("not-registered", self.missing())).into_iter().collect());
+        };
+        let mut problems = Vec::new();
+        let trusted = match self.ca.read().await {
+            Ok(trusted) => trusted,
+            Err(problem) => {
+                problems.push(("ca", problem));
+                None
+            }
+        };
+        if !found.is_labeled && self.needs.manage != Manage::None {
+            problems.push(("not-labeled", self.foreign()));
+        }
+        let untrusting = untrusting_entries(&found, trusted.as_ref());
+        if !untrusting.is_empty() {
+            problems.push(("ca-bundle", self.untrusting(&untrusting)));
+        }
+        let missing = merge::missing(&found.webhooks, self.entries);
+        if !missing.is_empty() {
+            problems.push(("not-registered", self.incomplete(&missing)));
+        }
+        for needed in self.entries {
+            let existing = found.webhooks.iter().find(|entry| merge::name(entry) == merge::name(needed));
+            let fields = existing.map(|entry| merge::differing_fields(entry, needed)).unwrap_or_default();
+            if !fields.is_empty() {
+                problems.push(("narrowed", self.narrowed(merge::name(needed), &fields)));
+            }
+        }
+        if *self.owner == Owner::Elsewhere && found.owners.iter().any(|owner| self.is_own_namespace(owner)) {
+            problems.push(("owner", self.foreign_owner()));
+        }
+        Ok(problems)
+    }
+
+    fn foreign_owner(&self) -> Problem {
+        let what = format!("{} is owned by a Namespace of another cluster", self.named());
+        Problem::new(what).why("the garbage collector deletes it").next(format!(
+            "remove the owner: {} patch {} {NAME} --type=merge -p '{{\"metadata\":{{\"ownerReferences\":null}}}}'",
+            self.target.kubectl(),
+            kind(self.webhook_type).to_lowercase()
+        ))
+    }
+}
+
+/// Returns the entries that do not trust the serving certificate.
+fn untrusting_entries<'e>(found: &'e Configuration, trusted: Option<&TrustedCa>) -> Vec<&'e str> {
+    let Some(trusted) = trusted else { return Vec::new() };
+    let trusts = |entry: &&Value| {
+        let bundle = ca::certificates(&ca_bundle(entry));
+        trusted.signer.iter().all(|signer| bundle.contains(signer))
+    };
+    let ours = found.webhooks.iter().filter(|entry| is_ours(entry));
+    ours.filter(|entry| !trusts(entry)).map(merge::name).collect()
+}
