@@ -11,8 +11,8 @@ use anyhow::{Context as _, Result};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, ExtendedKeyUsagePurpose,
-    IsCa, KeyPair, KeyUsagePurpose, SanType,
+    BasicConstraints, CertificateParams, CertificateSigningRequestParams, CertifiedIssuer, DistinguishedName,
+    DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair, KeyUsagePurpose, SanType,
 };
 use rustls::pki_types::{CertificateDer, ServerName};
 use serde_json::{Value, json};
@@ -54,6 +54,13 @@ impl Ca {
         params.subject_alt_names.extend(addresses.iter().copied().map(SanType::IpAddress));
         params.distinguished_name = distinguished(names.first().copied().unwrap_or("server"), None);
         self.leaf(params, ExtendedKeyUsagePurpose::ServerAuth)
+    }
+
+    /// Signs a request, base64 of PEM, and returns the certificate in the same format.
+    pub fn sign_request(&self, request: &str) -> Result<String> {
+        let pem = String::from_utf8(STANDARD.decode(request)?)?;
+        let signed = CertificateSigningRequestParams::from_pem(&pem)?.signed_by(&*self.issuer)?;
+        Ok(STANDARD.encode(signed.pem()))
     }
 
     /// Makes a client certificate for this user and this group. rcgen's names hold one group; [`impersonated`] makes a
@@ -168,6 +175,11 @@ pub fn served(at: std::net::SocketAddr, name: &str, ca: &Ca) -> Result<Certifica
     let served =
         connection.peer_certificates().and_then(<[_]>::first).context("no certificate was served")?;
     Ok(served.clone().into_owned())
+}
+
+/// Decodes base64 and writes it to a file.
+pub fn write_base64(directory: &Path, name: &str, content: &str) -> Result<PathBuf> {
+    write(directory, name, &String::from_utf8(STANDARD.decode(content.trim())?)?)
 }
 
 /// Writes a file that only its owner can read.

@@ -44,6 +44,8 @@ pub struct Installation<'a> {
     home: Option<String>,
     /// The webhook section of the configuration.
     webhook: Value,
+    /// The TLS section of the configuration.
+    tls: Value,
     directory: PathBuf,
     config: PathBuf,
     kubeconfig: PathBuf,
@@ -148,6 +150,7 @@ impl<'a> Installation<'a> {
             home: home.map(ToOwned::to_owned),
             kubeconfig: PathBuf::new(),
             webhook: webhook.clone(),
+            tls: json!({"files": {"cert": "tls.crt", "key": "tls.key", "ca": "ca.crt"}}),
             directory,
             config,
             ca,
@@ -166,6 +169,30 @@ impl<'a> Installation<'a> {
         };
         account.kubectl.kubeconfig().clone_into(&mut installation.kubeconfig);
         Ok(installation)
+    }
+
+    /// Writes the configuration with these values of `server.tls` and `server.webhookConfiguration.manage`, and applies its
+    /// permissions.
+    pub fn use_tls(&mut self, tls: &Value, manage: &str, guards: &str) -> Result<()> {
+        self.tls = tls.clone();
+        self.webhook["manage"] = manage.into();
+        self.configure(guards)?;
+        self.grant()
+    }
+
+    /// Creates the empty Secret of self-managed certificates, as the chart does.
+    pub fn create_ca_secret(&self) -> Result<()> {
+        let home = self.home.as_deref().unwrap_or(HOME);
+        let metadata =
+            json!({"name": "durward-ca", "namespace": home, "labels": {"durward.dev/ca": "managed"}});
+        let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata});
+        self.cluster.kubectl().apply(&secret.to_string())?.succeeded()?;
+        Ok(())
+    }
+
+    /// Returns the directory of the configuration.
+    pub fn directory(&self) -> &Path {
+        &self.directory
     }
 
     /// Returns the path of `durward.yaml`.
@@ -234,7 +261,7 @@ impl<'a> Installation<'a> {
         // must see the next server while this one still accepts connections, which takes seconds on a loaded machine.
         let delay = if self.port.is_some() { "3s" } else { "10s" };
         let server = json!({
-            "tls": {"files": {"cert": "tls.crt", "key": "tls.key", "ca": "ca.crt"}},
+            "tls": self.tls,
             "webhookConfiguration": self.webhook,
             "shutdown": {"delay": delay, "timeout": "5s"},
         });

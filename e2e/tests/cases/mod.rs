@@ -34,6 +34,7 @@ mod reload;
 mod replacement;
 mod review_count;
 mod review_versions;
+mod self_managed;
 mod skips;
 pub(crate) mod supervisor;
 mod unchanged_fields;

@@ -28,7 +28,8 @@ pub(crate) fn for_webhooks(file: &File, is_karmada: bool) -> Vec<Permission> {
 /// Returns the permissions in Durward's namespace of the cluster where it runs.
 pub(crate) fn in_home(file: &File) -> Vec<Permission> {
     let mut permissions = Vec::new();
-    if let Some(tls) = &file.server.tls.self_managed {
+    // A Secret in another cluster needs no permission here.
+    if let Some(tls) = file.server.tls.self_managed.as_ref().filter(|tls| tls.access.is_none()) {
         let secret = Permission::on("", "secrets", &["get", "update"]);
         permissions.push(Permission { resource_names: vec![tls.secret.clone()], ..secret });
     }
