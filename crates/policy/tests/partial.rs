@@ -153,3 +153,60 @@ fn names_the_field_that_a_validation_reads() {
         assert_eq!(subject.map(ToString::to_string).as_deref(), *field, "{expression}");
     }
 }
+
+#[test]
+fn a_policy_on_another_version_of_the_resource_is_not_evaluated() {
+    let rule = |version: &str| {
+        json!({ "resourceRules": [{
+            "apiGroups": [""], "apiVersions": [version], "operations": ["CREATE"], "resources": ["pods"]
+        }] })
+    };
+    let other = vec![Lookup::Conversion { policy: "p".to_owned(), rule: "/v2 pods".to_owned() }];
+    for expression in ["1 == 1", "1 == 2"] {
+        let set = load(&rule("v2"), &json!({}), &[expression], &json!({}));
+        assert_eq!(outcome(&set), (0, other.clone()), "{expression}");
+        let binding = json!({ "matchResources": rule("v2") });
+        let set = load(&json!({}), &json!({}), &[expression], &binding);
+        assert_eq!(outcome(&set), (0, other.clone()), "{expression} in the binding");
+    }
+}
+
+#[test]
+fn reads_a_doubled_list_in_bounded_time_and_memory() {
+    let doubled: Vec<Json> = (0..=40)
+        .map(|index| {
+            let expression = match index {
+                0 => "[1, 2, 3, 4]".to_owned(),
+                _ => format!("variables.v{0} + variables.v{0}", index - 1),
+            };
+            json!({ "name": format!("v{index}"), "expression": expression })
+        })
+        .collect();
+    let denials = |expression: &str| {
+        let set = load(&json!({}), &json!({ "variables": doubled }), &[expression], &json!({}));
+        let denials = evaluate(&set, Some("ann")).decisions.denials;
+        denials.into_iter().map(|denial| denial.message).collect::<Vec<_>>()
+    };
+    assert_eq!(denials("size(variables.v40) == 4398046511104"), [""; 0]);
+    assert_eq!(denials("variables.v40[5] == 2 && variables.v40.exists(x, x == 2)"), [""; 0]);
+    let v17 = format!("[{}]", ["variables.v17"; 100].join(", "));
+    for expression in [
+        "variables.v40.sort() == []",
+        "sets.contains(variables.v40, [9])",
+        "9 in variables.v40",
+        "variables.v40 == variables.v40",
+        "variables.v40.sum() == 1",
+        "variables.v40.isSorted()",
+        "variables.v40.indexOf(9) == 1",
+        "variables.v40.slice(0, 1000000000) == []",
+        "[variables.v40].flatten() == []",
+        &format!("{v17}.flatten() == []"),
+    ] {
+        let messages = denials(expression);
+        let message = messages.first().map(String::as_str).unwrap_or_default();
+        assert!(
+            message.contains("cost budget") || message.contains("cost limit"),
+            "{expression}: {messages:?}"
+        );
+    }
+}

@@ -38,9 +38,10 @@ fn compare(server: u8, file: &str) {
     }
     let answers = lines(file);
     assert_eq!(cases.len(), answers.len());
-    let mut different = 0;
+    let (mut different, mut skipped) = (0, 0);
     for (case, want) in cases.iter().zip(&answers) {
         if want.as_object().is_none_or(serde_json::Map::is_empty) {
+            skipped += 1;
             continue;
         }
         // The answers of 1.37 are those of its dispatcher, which checks nothing.
@@ -69,7 +70,8 @@ fn compare(server: u8, file: &str) {
         }
     }
     eprintln!("{} of {} cases agree", cases.len() - different, cases.len());
-    assert_eq!(different, 0);
+    // The records of 1.37 have no answers for objects that its dispatcher was not asked about.
+    assert_eq!((different, skipped), (0, if server == 37 { 140 } else { 0 }));
 }
 
 #[test]

@@ -51,6 +51,7 @@ pub(crate) fn evaluate<'a>(
     limit: u64,
     shared: Shared<'a, '_>,
 ) -> (Outcome<'a>, u64) {
+    shared.context.arena.start_reading();
     let mut evaluator = Evaluator {
         shared,
         rewraps,
@@ -141,7 +142,7 @@ pub(super) struct Evaluator<'a, 's> {
 impl<'a> Evaluator<'a, '_> {
     pub(super) fn charge(&mut self, cost: u64) -> Result<(), Fault<'a>> {
         self.cost = self.cost.saturating_add(cost);
-        if self.cost > self.limit {
+        if self.cost > self.limit || self.shared.context.arena.stopped_reading() {
             return Err(Fault::Cancelled(Cancel::Cost));
         }
         if self.cost >= self.next_question {
@@ -382,7 +383,7 @@ impl<'a> Evaluator<'a, '_> {
                 }
             }
         } else if range.is_list() {
-            for (index, element) in range.elements().enumerate() {
+            for (index, element) in range.all_elements().enumerate() {
                 let index = Value::Int(i64::try_from(index).unwrap_or(i64::MAX));
                 let (first, second) = if fold.two { (index, element) } else { (element, Value::Null) };
                 if !self.iterate(fold, first, second)? {

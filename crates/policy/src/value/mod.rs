@@ -12,6 +12,7 @@ mod opaque;
 mod read;
 mod write;
 
+use std::cell::Cell;
 use std::cmp::Ordering;
 
 pub(crate) use compare::{NotANumber, compare, equal};
@@ -24,7 +25,13 @@ pub use write::write_json;
 #[derive(Default)]
 pub struct Arena {
     bump: bumpalo::Bump,
+    /// Elements of sums of lists that functions have read.
+    read: Cell<usize>,
 }
+
+/// Elements of sums of lists that one expression can read. The sums are not copied, so 40 variables can double a list 40 times. An
+/// expression within its cost limit reads fewer.
+pub(crate) const MAX_READ: usize = 1 << 22;
 
 impl Arena {
     /// Creates an empty arena.
@@ -35,6 +42,16 @@ impl Arena {
     /// Frees all values; the memory is kept for the next evaluation.
     pub fn reset(&mut self) {
         self.bump.reset();
+    }
+
+    /// Starts the count of an expression.
+    pub(crate) fn start_reading(&self) {
+        self.read.set(0);
+    }
+
+    /// Whether a function stopped reading at the limit, so that its result is wrong.
+    pub(crate) fn stopped_reading(&self) -> bool {
+        self.read.get() > MAX_READ
     }
 
     /// Copies text into the arena.
@@ -151,6 +168,7 @@ pub struct Concat<'a> {
     right: Value<'a>,
     len: usize,
     depth: u32,
+    read: &'a Cell<usize>,
 }
 
 /// Sums of lists deeper than this are copied, so that an element is found in bounded time.
@@ -224,9 +242,15 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The elements of a list in order; nothing for other values.
+    /// The elements of a list in order; nothing for other values. They end early at the limit of [`Arena::stopped_reading`].
     pub fn elements(&self) -> Elements<'a> {
-        Elements { stack: vec![*self], current: [].iter() }
+        let read = if let Value::Concat(concat) = self { Some(concat.read) } else { None };
+        Elements { stack: vec![*self], current: [].iter(), read }
+    }
+
+    /// The elements of a list in order, without a limit, for callers that have one.
+    pub(crate) fn all_elements(&self) -> Elements<'a> {
+        Elements { stack: vec![*self], current: [].iter(), read: None }
     }
 
     /// The entries of a map.
@@ -255,6 +279,7 @@ impl<'a> Value<'a> {
             right,
             len: left_len.saturating_add(right_len),
             depth,
+            read: &arena.read,
         }));
         if depth > MAX_CONCAT_DEPTH && left_len.saturating_add(right_len) <= 1 << 20 {
             return concat.flatten(arena);
@@ -272,7 +297,7 @@ impl<'a> Value<'a> {
     /// Copies the elements of a sum of lists into one slice.
     pub(crate) fn flatten(self, arena: &'a Arena) -> Value<'a> {
         match self {
-            Value::Concat(_) => Value::List(arena.values(&self.elements().collect::<Vec<_>>())),
+            Value::Concat(_) => Value::List(arena.values(&self.all_elements().collect::<Vec<_>>())),
             other => other,
         }
     }
@@ -314,6 +339,8 @@ impl<'a> Value<'a> {
 pub struct Elements<'a> {
     stack: Vec<Value<'a>>,
     current: std::slice::Iter<'a, Value<'a>>,
+    /// The count, if the list is a sum.
+    read: Option<&'a Cell<usize>>,
 }
 
 impl<'a> Iterator for Elements<'a> {
@@ -325,7 +352,15 @@ impl<'a> Iterator for Elements<'a> {
                 return Some(*value);
             }
             match self.stack.pop()? {
-                Value::List(items) => self.current = items.iter(),
+                Value::List(items) => {
+                    if let Some(read) = self.read {
+                        read.set(read.get().saturating_add(items.len()));
+                        if read.get() > MAX_READ {
+                            return None;
+                        }
+                    }
+                    self.current = items.iter();
+                }
                 Value::Concat(concat) => {
                     self.stack.push(concat.right);
                     self.stack.push(concat.left);

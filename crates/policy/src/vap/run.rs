@@ -54,6 +54,10 @@ impl Effects {
         effects
     }
 
+    fn needing(lookup: Lookup) -> Self {
+        Self { needs: vec![lookup], ..Self::default() }
+    }
+
     fn is_empty(&self) -> bool {
         let Decisions { denials, warnings, failures, .. } = &self.decisions;
         denials.is_empty()
@@ -69,6 +73,8 @@ impl Effects {
 enum Next {
     /// It judges the request, unless a missing fact says otherwise.
     Judge(Option<Lookup>),
+    /// It judges the object in another version of the resource, which is unknown.
+    Undecided(Lookup),
     Skip,
     /// The API server fails to find out.
     Fail(Option<Denial>),
@@ -78,6 +84,7 @@ fn next(matching: Matching, policy: &CompiledPolicy, binding: Option<&Binding>) 
     match matching {
         Matching::Yes => Next::Judge(None),
         Matching::No => Next::Skip,
+        Matching::Unknown(lookup @ Lookup::Conversion { .. }) => Next::Undecided(lookup),
         Matching::Unknown(lookup) => Next::Judge(Some(lookup)),
         Matching::Error(error) => Next::Fail(config_error(policy, binding, &error)),
     }
@@ -124,6 +131,15 @@ impl<'a, 'r> Run<'a, 'r> {
             let matching = matches(constraints, self.request, self.facts, name, self.arena);
             match next(matching, policy, None) {
                 Next::Judge(lookup) => pending.extend(lookup),
+                Next::Undecided(lookup) => {
+                    return self.commit(
+                        policy,
+                        None,
+                        &[],
+                        Effects::needing(lookup),
+                        &mut Annotations::default(),
+                    );
+                }
                 Next::Skip => return,
                 Next::Fail(denial) => return self.found.decisions.denials.extend(denial),
             }
@@ -133,14 +149,8 @@ impl<'a, 'r> Run<'a, 'r> {
             match self.facts.param_kinds.get(kind) {
                 None => {
                     // Without its kind nothing is known about the parameters.
-                    let needs = vec![Lookup::ParamKind(kind.clone())];
-                    self.commit(
-                        policy,
-                        None,
-                        &pending,
-                        Effects { needs, ..Effects::default() },
-                        &mut annotations,
-                    );
+                    let effects = Effects::needing(Lookup::ParamKind(kind.clone()));
+                    self.commit(policy, None, &pending, effects, &mut annotations);
                 }
                 Some(None) => {
                     let error =
@@ -157,6 +167,11 @@ impl<'a, 'r> Run<'a, 'r> {
                 let matching = matches(resources, self.request, self.facts, name, self.arena);
                 match next(matching, policy, Some(binding)) {
                     Next::Judge(lookup) => pending.extend(lookup),
+                    Next::Undecided(lookup) => {
+                        let effects = Effects::needing(lookup);
+                        self.commit(policy, Some(binding), &pending, effects, &mut annotations);
+                        continue;
+                    }
                     Next::Skip => continue,
                     Next::Fail(denial) => {
                         self.commit(
@@ -195,7 +210,7 @@ impl<'a, 'r> Run<'a, 'r> {
                     .as_ref()
                     .is_some_and(|reference| reference.parameter_not_found_action == "Deny");
                 if denies {
-                    let effects = Effects { needs: vec![lookup.clone()], ..Effects::default() };
+                    let effects = Effects::needing(lookup.clone());
                     self.commit(policy, Some(binding), &pending, effects, annotations);
                 }
                 pending.push(lookup);
