@@ -113,7 +113,17 @@ fn a_replica_names_what_is_wrong_with_the_secret_of_the_ca(context: &'static Tes
     contains_all(&durward.log()?, &[missing, "isn't allowed to get"])?;
     drop(durward);
 
+    // Without `manage`, an administrator applies the caBundle of the Secret, here with a kubeconfig of its own.
+    kubectl(&["patch", "secret", "durward-ca", "--type=json", "-p", r#"[{"op":"remove","path":"/data"}]"#])?;
+    let admin = cluster.kubectl().kubeconfig().display().to_string();
+    installation.use_tls(&json!({"selfManaged": {"kubeconfig": admin}}), "none", GUARDS)?;
+    let durward = installation.serve().named("durward-unmanaged").start_ready(context)?;
+    installation.register()?;
+    await_injection(&cluster.namespace("shop")?)?;
+    drop(durward);
+
     // An API server that is down at the start.
+    installation.use_tls(&json!({"selfManaged": {}}), "none", GUARDS)?;
     installation.use_cluster_url("https://127.0.0.1:1")?;
     let durward = installation.serve().named("durward-alone").start(context)?;
     until("the unreachable API server to be named", || {

@@ -6,7 +6,7 @@ use admission::BoxFuture;
 use cluster::live::Access;
 use config::Problem;
 use guards::NAMESPACE;
-use server::{Registered, Registrations, ServingName, Store};
+use server::{Registered, Registrations, SelfManaged, ServingName, Store};
 
 use super::home;
 use super::secret::SecretStore;
@@ -28,6 +28,16 @@ pub(crate) async fn store(
     let (client, server) = cluster::live::client(&access).await.map_err(named)?;
     let namespace = if file.namespace.is_empty() { NAMESPACE } else { &file.namespace };
     Ok(Arc::new(SecretStore::new(client, server, namespace, &tls.secret)))
+}
+
+/// Reads the caBundle from the Secret, with the kubeconfig of the configuration or else the one of kubectl.
+pub(crate) async fn bundle(file: &File, tls: &SelfManagedTls) -> Result<String, Problem> {
+    let store = store(file, tls, &Access::default()).await?;
+    let bundle = SelfManaged::bundle(store).read().await;
+    let bundle = bundle.map_err(|error| {
+        Problem::new("the caBundle of server.tls.selfManaged can't be read").why(error.text).next(error.next)
+    })?;
+    Ok(bundle.pem)
 }
 
 /// Returns the names of the certificate: the one that the API server calls is the first.

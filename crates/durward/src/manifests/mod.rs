@@ -17,10 +17,12 @@ use serde_json::{Value, json};
 
 use crate::certs::{CertificateFacts, Pem, bundle, days_until, now, server_name, signs};
 use crate::documents::yaml_stream;
-use crate::exit::{Exit, Outcome};
+use crate::exit::{Exit, Outcome, Stop};
 use crate::file::{File, Manage, Purpose, WebhookAddress};
 use crate::input;
+use crate::install::self_managed;
 use crate::output;
+use crate::review::runtime;
 pub(crate) use api_servers::{ApiServer, all as api_servers};
 pub(crate) use webhooks::entries;
 
@@ -124,16 +126,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     }
     if parts(Part::Webhooks) || !is_part {
         let is_printed = file.server.manage_webhooks == Manage::None;
-        let ca = file.server.tls.ca.as_deref().filter(|_| is_printed);
-        let bundle = ca.map(authority).transpose()?;
-        match &bundle {
-            None if !is_printed => {}
-            None => output::note(
-                "note: server.tls.files.ca is not set, so no caBundle is printed and the API server uses the CAs of its system",
-            ),
-            Some(authorities) => notes(&file, authorities),
-        }
-        let bundle = bundle.as_ref().map(|pem| self::bundle(&pem.certificates));
+        let bundle = if is_printed { printed_bundle(&file)? } else { None };
         objects.extend(webhooks::objects(&api_server, &file, bundle));
     }
     if on_karmada {
@@ -164,6 +157,21 @@ fn note_requirements(api_server: &ApiServer<'_>, home: &str) {
         ),
         None => format!("note: the namespace {home} must exist: kubectl create namespace {home}"),
     });
+}
+
+/// Returns the caBundle: from the Secret of self-managed certificates, or from `server.tls.files.ca`.
+fn printed_bundle(file: &File) -> Result<Option<String>, Stop> {
+    if let Some(tls) = &file.server.tls.self_managed {
+        return Ok(Some(runtime()?.block_on(self_managed::bundle(file, tls))?));
+    }
+    let Some(pem) = file.server.tls.ca.as_deref().map(authority).transpose()? else {
+        output::note(
+            "note: server.tls.files.ca is not set, so no caBundle is printed and the API server uses the CAs of its system",
+        );
+        return Ok(None);
+    };
+    notes(file, &pem);
+    Ok(Some(bundle(&pem.certificates)))
 }
 
 /// Reads the CA certificates. They are public, so a private key among them is an error.

@@ -379,3 +379,14 @@ fn reads_kubeconfig_secrets_in_one_namespace_only() {
     );
     assert_eq!(members[2]["subjects"][0]["kind"], "ServiceAccount");
 }
+
+#[test]
+fn prints_no_webhook_configuration_without_the_ca_of_self_managed_certificates() {
+    let dir = TestDir::new();
+    let text = "apiVersion: durward.dev/v1alpha1\nkind: Configuration\nserver: {tls: {selfManaged: {kubeconfig: gone}}}\nguards: {lxcfs: {}}\n";
+    dir.write("d.yaml", text);
+    let run = dir.run(&["manifests", "--config", "d.yaml", "--only", "webhooks"]);
+    assert_ne!(run.code, 0);
+    let cause = "the cluster of the Secret of server.tls.selfManaged: kubeconfig ";
+    assert!(run.out.is_empty() && run.err.contains(cause) && run.err.contains("gone"), "{}", run.err);
+}
