@@ -11,10 +11,13 @@
 //! | `ca-bundle` | a caBundle lacks the CA of the serving certificate |
 //! | `narrowed` | selectors, conditions or other fields of an entry differ |
 //! | `owner` | a Namespace of another cluster owns a webhook configuration |
+//! | `clock` | the clocks of this machine and the API server differ |
 //! | `ca`, `certificate` | the CA or the serving certificate can't be used |
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use cluster::live::Access;
 use config::Problem;
@@ -22,10 +25,11 @@ use futures_util::{StreamExt as _, stream};
 use guards::Permission;
 use k8s_openapi::api::authorization::v1::ResourceAttributes;
 use serde::Serialize;
-use server::SelfManaged;
+use server::{Bundle, SelfManaged, Store};
 
 use super::finding::{self, Finding};
 use crate::args::{ClusterArgs, Format};
+use crate::certs::{CertificateFacts, Pem};
 use crate::config_command::certificate_problems;
 use crate::connect;
 use crate::exit::{Outcome, Stop};
@@ -91,14 +95,18 @@ pub(super) fn run(args: &Args) -> Outcome {
         let none = || Stop::fault(Problem::new("no API server is configured"));
         let needs = Needs::of(&file, &control_planes).ok_or_else(none)?;
         let home = install::home(&control_planes.common_access().unwrap_or_default());
-        let ca = match &file.server.tls.self_managed {
+        let (ca, of_secret) = match &file.server.tls.self_managed {
             Some(tls) => {
                 let common = control_planes.common_access().unwrap_or_default();
-                CaSource::SelfManaged(SelfManaged::bundle(self_managed::store(&file, tls, &common).await?))
+                let store = self_managed::store(&file, tls, &common).await?;
+                let bundle = SelfManaged::bundle(Arc::clone(&store));
+                let findings = check_secret(&*store, &*bundle, SystemTime::now()).await;
+                (CaSource::SelfManaged(bundle), findings)
             }
-            None => CaSource::of(&file, None),
+            None => (CaSource::of(&file, None), Vec::new()),
         };
-        let report = examine(&file, &needs, &home, &ca).await;
+        let mut report = examine(&file, &needs, &home, &ca).await;
+        report.findings.extend(of_secret);
         finding::print(args.output, &report, &report.findings, text)
     })
 }
@@ -143,6 +151,37 @@ async fn examine(file: &File, needs: &Needs, home: &Access, ca: &CaSource) -> In
         is_new
     });
     report
+}
+
+/// Longest difference of clocks without a finding.
+const MAX_CLOCK_DIFFERENCE: Duration = Duration::from_secs(60);
+
+/// Checks the lifetime of the CA, and this machine's clock against that of the API server. A Secret that can't be used is a
+/// finding of the webhook configurations already.
+async fn check_secret(store: &dyn Store, bundle: &dyn Bundle, now: SystemTime) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let server_time = store.read().await.ok().and_then(|stored| stored.server_time).unwrap_or(now);
+    let difference = server_time.duration_since(now).unwrap_or_else(|error| error.duration());
+    if difference > MAX_CLOCK_DIFFERENCE {
+        let what =
+            format!("the clocks of this machine and of the API server differ by {} s", difference.as_secs());
+        let why = "certificates that are signed here can be invalid there";
+        let fix = "check the time synchronization of the nodes: timedatectl, or chronyc tracking";
+        findings.push(Finding::new(None, "clock", what, why, fix));
+    }
+    let signer =
+        bundle.read().await.ok().and_then(|bundle| Pem::read("ca.crt", bundle.signer.as_bytes()).ok());
+    let signer = signer.and_then(|pem| CertificateFacts::of("ca.crt", pem.certificates.first()?).ok());
+    let seconds = server_time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let expired = signer.filter(|signer| u64::try_from(signer.ends).is_ok_and(|ends| ends <= seconds));
+    if let Some(signer) = expired {
+        let what = format!("the CA in the {} expired at {}", store.place(), signer.not_after);
+        let why = "the API server rejects the certificates of all replicas";
+        let fix =
+            format!("a running Durward replaces it; or let it create a new one: {}", store.reset_command());
+        findings.push(Finding::new(None, "ca", what, why, fix));
+    }
+    findings
 }
 
 async fn client(access: &Access) -> Result<ApiClient, Problem> {
@@ -286,7 +325,60 @@ fn text(report: &InstallReport, style: Style) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
+    use admission::BoxFuture;
+    use server::{Authority, StoreError, Stored, Validity, Written};
+
     use super::*;
+
+    /// A Secret with one CA, in an API server with its own clock.
+    struct FakeSecret {
+        ca: Authority,
+        server_time: SystemTime,
+    }
+
+    impl Store for FakeSecret {
+        fn place(&self) -> &'static str {
+            "Secret durward-system/durward-ca"
+        }
+        fn reset_command(&self) -> String {
+            "kubectl patch".to_owned()
+        }
+        fn read(&self) -> BoxFuture<'_, Result<Stored, StoreError>> {
+            let text = |text: &str| text.as_bytes().to_vec();
+            let data = BTreeMap::from([
+                ("ca.crt".to_owned(), text(self.ca.cert())),
+                ("ca.key".to_owned(), text(&self.ca.key())),
+            ]);
+            let stored = Stored { data, version: "1".to_owned(), server_time: Some(self.server_time) };
+            Box::pin(std::future::ready(Ok(stored)))
+        }
+        fn write<'a>(
+            &'a self,
+            _: &'a str,
+            _: &'a BTreeMap<String, Vec<u8>>,
+        ) -> BoxFuture<'a, Result<Written, StoreError>> {
+            Box::pin(std::future::ready(Ok(Written::Conflict)))
+        }
+    }
+
+    #[tokio::test]
+    async fn finds_an_expired_ca_and_a_wrong_clock() {
+        let day = Duration::from_secs(86_400);
+        let now = UNIX_EPOCH + day * 20_000;
+        let codes = async |not_after: SystemTime, server_time: SystemTime| {
+            let ca = Authority::new(Validity { not_before: now - day * 9, not_after }).unwrap();
+            let store: Arc<dyn Store> = Arc::new(FakeSecret { ca, server_time });
+            let bundle = SelfManaged::bundle(Arc::clone(&store));
+            let findings = check_secret(&*store, &*bundle, now).await;
+            findings.into_iter().map(|finding| finding.code).collect::<Vec<_>>()
+        };
+        assert_eq!(codes(now + day, now).await, [""; 0]);
+        assert_eq!(codes(now - day, now).await, ["ca"]);
+        assert_eq!(codes(now + day, now - day * 2).await, ["clock"]);
+        assert_eq!(codes(now + day, now + day * 2).await, ["clock", "ca"], "API servers use their own clock");
+    }
 
     #[test]
     fn asks_for_each_verb_resource_and_name() {
