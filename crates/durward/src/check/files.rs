@@ -1,15 +1,14 @@
 //! The input files of a run: the paths of the command line, and the manifests in directories.
 
 use std::collections::BTreeSet;
-use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use config::Problem;
 
-/// Names of files that are read in directories.
-const EXTENSIONS: [&str; 3] = ["yaml", "yml", "json"];
+/// Ends of the names of files that are read in directories.
+const EXTENSIONS: [&[u8]; 3] = [b".yaml", b".yml", b".json"];
 
 /// The use of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -65,16 +64,19 @@ fn directory(path: &Path, used: Use, files: &mut BTreeSet<File>, problems: &mut 
         }
     };
     for entry in entries {
-        let path = entry.path();
-        // `.git` and editor files.
-        if path.file_name().and_then(OsStr::to_str).is_none_or(|name| name.starts_with('.')) {
-            continue;
-        }
+        let (path, name) = (entry.path(), entry.file_name());
+        let name = name.as_encoded_bytes();
         if entry.file_type().is_ok_and(|file_type| file_type.is_dir()) {
-            directory(&path, used, files, problems);
-        } else if !path.is_dir()
-            && path.extension().and_then(OsStr::to_str).is_some_and(|end| EXTENSIONS.contains(&end))
-        {
+            // `.git`
+            if !name.starts_with(b".") {
+                directory(&path, used, files, problems);
+            }
+        } else if EXTENSIONS.iter().any(|end| name.ends_with(end)) && !path.is_dir() {
+            if str::from_utf8(name).is_err() {
+                let what = format!("{} is not read: its name is not UTF-8", path.display());
+                problems.push(Problem::new(what).next("rename the file"));
+                continue;
+            }
             files.insert(File { path, used });
         }
     }
@@ -86,17 +88,24 @@ mod tests {
 
     #[test]
     fn finds_manifests_without_following_links_to_directories() {
+        use std::os::unix::ffi::OsStrExt;
+
         let dir = tempfile::tempdir().unwrap();
         let file = |name: &str| dir.path().join(name);
         fs::create_dir(file("sub")).unwrap();
-        for name in ["a.yaml", "sub/b.json", "sub/c.yml", "d.txt", ".hidden.yaml"] {
+        fs::create_dir(file(".git")).unwrap();
+        for name in ["a.yaml", "sub/b.json", "sub/c.yml", "d.txt", ".hidden.yaml", ".git/e.yaml"] {
             fs::write(file(name), "").unwrap();
         }
         std::os::unix::fs::symlink(".", file("circle")).unwrap();
         std::os::unix::fs::symlink("a.yaml", file("link.yaml")).unwrap();
+        let name = std::ffi::OsStr::from_bytes(b"\xff.yaml");
+        fs::write(dir.path().join(name), "").unwrap();
         let (found, problems) = find(&[(&[dir.path().to_owned()], Use::Check)]);
         let found: Vec<_> = found.into_iter().map(|file| file.path).collect();
-        assert_eq!(found, ["a.yaml", "link.yaml", "sub/b.json", "sub/c.yml"].map(file));
-        assert!(problems.is_empty());
+        assert_eq!(found, [".hidden.yaml", "a.yaml", "link.yaml", "sub/b.json", "sub/c.yml"].map(file));
+        let problems: Vec<_> = problems.into_iter().map(|problem| problem.what).collect();
+        let [problem] = &problems[..] else { panic!("{problems:?}") };
+        assert!(problem.ends_with("is not read: its name is not UTF-8"), "{problem}");
     }
 }
