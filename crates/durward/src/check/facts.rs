@@ -86,6 +86,13 @@ impl Store {
         store
     }
 
+    /// Returns the facts for requests of a user, who has the grants of the service account of this name.
+    #[must_use]
+    pub(crate) fn for_user(mut self, user: Option<&str>) -> Self {
+        self.grants = self.grants.map(|grants| grants.for_user(user));
+        self
+    }
+
     /// Adds the answer to a lookup. Returns whether there is one.
     pub(crate) fn answer(&self, lookup: &Lookup, kinds: &Kinds, facts: &mut Facts) -> bool {
         match lookup {

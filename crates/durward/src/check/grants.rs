@@ -16,6 +16,8 @@ const KIND: &str = "Grants";
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Grants {
     grants: Vec<Grant>,
+    /// The user of the request, if it is a service account: its namespace and name.
+    user: Option<(String, String)>,
 }
 
 /// Permissions of one account.
@@ -40,7 +42,15 @@ pub(crate) struct Grant {
 impl Grants {
     /// Creates grants.
     pub(crate) fn new(grants: Vec<Grant>) -> Self {
-        Self { grants }
+        Self { grants, user: None }
+    }
+
+    /// Returns the grants for requests of a user.
+    #[must_use]
+    pub(crate) fn for_user(mut self, user: Option<&str>) -> Self {
+        let account = user.and_then(service_account);
+        self.user = account.map(|(namespace, name)| (namespace.to_owned(), name.to_owned()));
+        self
     }
 
     /// Reads a file.
@@ -62,10 +72,15 @@ impl Grants {
 
     /// Answers an authorization check.
     pub(crate) fn decide(&self, check: &Check) -> Decision {
-        let allowed = self.grants.iter().any(|grant| grant.allows(check));
+        let allowed = self.grants.iter().any(|grant| grant.allows(check, self.user.as_ref()));
         let reason = if allowed { "granted by --grants" } else { "" };
         Decision { allowed, reason: reason.to_owned(), error: None }
     }
+}
+
+/// Returns namespace and name of the service account that a user is.
+pub(crate) fn service_account(user: &str) -> Option<(&str, &str)> {
+    user.strip_prefix("system:serviceaccount:")?.split_once(':')
 }
 
 /// Reads one grant.
@@ -105,8 +120,9 @@ impl std::str::FromStr for Account {
 }
 
 impl Grant {
-    fn allows(&self, check: &Check) -> bool {
-        if self.service_account != check.service_account || !lists(&self.verbs, &check.verb) {
+    fn allows(&self, check: &Check, user: Option<&(String, String)>) -> bool {
+        let (granted, asked) = (self.service_account.as_ref(), check.service_account.as_ref());
+        if granted.or(user) != asked.or(user) || !lists(&self.verbs, &check.verb) {
             return false;
         }
         match &check.target {
@@ -190,6 +206,29 @@ mod tests {
         let path = |path: &str| Target::Path(path.to_owned());
         assert!(allows("nonResourceURLs: [/logs/*]", None, path("/logs/a")));
         assert!(!allows("nonResourceURLs: [/logs]", None, path("/logs/a")));
+    }
+
+    #[test]
+    fn a_service_account_has_its_grants_as_the_user_of_the_request() {
+        let bot = || Some(("ci".to_owned(), "bot".to_owned()));
+        for (user, granted, asked, allowed) in [
+            ("system:serviceaccount:ci:bot", bot(), None, true),
+            ("system:serviceaccount:ci:bot", None, bot(), true),
+            ("system:serviceaccount:ci:other", bot(), None, false),
+            ("system:serviceaccount:ci:other", None, bot(), false),
+            ("ann", bot(), None, false),
+            ("ann", None, bot(), false),
+        ] {
+            let verbs = vec!["get".to_owned()];
+            let grant = Grant { service_account: granted, urls: verbs.clone(), verbs, ..Grant::default() };
+            let check = Check {
+                service_account: asked,
+                verb: "get".to_owned(),
+                target: Target::Path("get".to_owned()),
+            };
+            let grants = Grants::new(vec![grant]).for_user(Some(user));
+            assert_eq!(grants.decide(&check).allowed, allowed, "{user} {check:?}");
+        }
     }
 
     #[test]

@@ -13,6 +13,7 @@ use policy::vap::decision::{Denial, Failure, Warning};
 
 use super::args::FieldValidation;
 use super::facts::{Store, with_field, with_name_label};
+use super::grants::service_account;
 use super::objects::Object;
 use super::report::{CheckedDocument, Finding, Judge, Position, Rule, Verdict};
 use super::subjects::Subject;
@@ -71,6 +72,7 @@ impl Context<'_> {
         let (new, unknown) = value(subject.new, false);
         // The API server does not look for unknown fields in a stored object.
         let (old, _) = value(subject.old, true);
+        let new = self.with_stored_status(new, old, object, subject, arena);
         let kind = GroupVersion { group: object.group(), version: object.version(), name: &object.kind };
         let groups = groups(self.user.unwrap_or_default());
         let groups: Vec<&str> = groups.iter().chain(self.groups).map(String::as_str).collect();
@@ -111,6 +113,28 @@ impl Context<'_> {
             findings: refused,
             audit_annotations: evaluation.decisions.audit_annotations.into_iter().collect(),
         })
+    }
+
+    /// Returns a custom resource with the status before the request. If the kind has the subresource `status`, no other request
+    /// changes it.
+    fn with_stored_status<'a>(
+        &self,
+        new: Value<'a>,
+        old: Value<'a>,
+        object: &Object,
+        subject: &Subject<'_>,
+        arena: &'a Arena,
+    ) -> Value<'a> {
+        let has_status = self.kinds.is_custom_with_status(object.group(), object.version(), &object.kind);
+        let Value::Object(entries) = new else { return new };
+        if !subject.subresource.is_empty() || !has_status {
+            return new;
+        }
+        if let Some(status) = old.field("status") {
+            return with_field(new, "status", status, arena);
+        }
+        let others = entries.iter().filter(|(name, _)| *name != "status").copied();
+        arena.object(&others.collect::<Vec<_>>())
     }
 
     /// Returns the finding for a field that the kind does not have.
@@ -243,7 +267,7 @@ fn decode<'a>(object: &Object, is_stored: bool, arena: &'a Arena) -> Result<Norm
     let value = read_json(arena.text(&object.json), arena).unwrap_or_default();
     let kind = (object.group(), object.version(), object.kind.as_str());
     let form = if is_stored { normalize_stored } else { normalize };
-    form(kind, value, arena).unwrap_or(Ok(Normalized { object: value, unknown: Vec::new() }))
+    form(kind, value, arena)
 }
 
 /// Returns an object with the fields that the API server sets from the request.
@@ -299,9 +323,7 @@ fn refusal(object: &Object, error: &FieldError) -> Finding {
 /// Returns the groups that the API server gives a user.
 fn groups(user: &str) -> Vec<String> {
     let mut groups = Vec::new();
-    if let Some((namespace, _)) =
-        user.strip_prefix("system:serviceaccount:").and_then(|account| account.split_once(':'))
-    {
+    if let Some((namespace, _)) = service_account(user) {
         groups.push("system:serviceaccounts".to_owned());
         groups.push(format!("system:serviceaccounts:{namespace}"));
     }

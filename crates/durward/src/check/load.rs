@@ -3,12 +3,13 @@
 use std::collections::{BTreeSet, HashMap};
 
 use policy::kinds::Kinds;
+use policy::normalize::normalize;
 use policy::release::{NEWEST, Release};
 use policy::set::{Builder, LoadError, PolicySet, Recognized};
-use policy::value::{Arena, read_json};
+use policy::value::{Arena, Value, read_json};
 use policy::vap::model::ParamKind;
 
-use super::args::Unbound;
+use super::args::{FieldValidation, Unbound};
 use super::cases;
 use super::expression;
 use super::facts::{Store, is_namespaced};
@@ -16,7 +17,8 @@ use super::files::Use;
 use super::grants::Grants;
 use super::objects::Object;
 use super::report::LoadProblem;
-use policy::field::Path;
+use super::subjects::unserved_kind;
+use policy::field::{Path, Step};
 
 const ADMISSION: &str = "admissionregistration.k8s.io";
 
@@ -38,6 +40,7 @@ pub(crate) struct Options {
     pub(crate) namespace: String,
     pub(crate) unbound: Unbound,
     pub(crate) grants: Option<Grants>,
+    pub(crate) field_validation: FieldValidation,
 }
 
 /// Whether an object is a policy, a webhook configuration or a CRD, and not (only) a manifest to judge.
@@ -110,6 +113,7 @@ impl Found {
         let mut arena = Arena::new();
         for (index, object) in objects.iter().enumerate() {
             let Ok(value) = read_json(&object.json, &arena) else { continue };
+            decode(object, value, options, kinds, problems, notes);
             let spec = value.field("spec").unwrap_or_default();
             let text = |field: &str| spec.field(field).and_then(|value| value.as_str()).unwrap_or_default();
             match builder.add(&index.to_string(), value) {
@@ -172,6 +176,51 @@ impl Found {
             }
         }
         builder
+    }
+}
+
+/// Adds the problems for which the API server can't decode a policy, a binding or a webhook configuration.
+fn decode(
+    object: &Object,
+    value: Value<'_>,
+    options: &Options,
+    kinds: &Kinds,
+    problems: &mut Vec<LoadProblem>,
+    notes: &mut BTreeSet<String>,
+) {
+    if let Some(resource) = kinds.lookup(object.group(), object.version(), &object.kind)
+        && !resource.minors.contains(&options.minor)
+    {
+        problems.push(unserved_kind(object, &resource.minors, options.minor));
+    }
+    // All versions of a kind have the same fields, and the types of one of them are recorded.
+    let version = if object.kind.starts_with("MutatingAdmission") { "v1beta1" } else { "v1" };
+    let arena = Arena::new();
+    let unknown = match normalize((object.group(), version, &object.kind), value, &arena) {
+        Ok(normalized) => normalized.unknown,
+        Err(errors) => {
+            // The builder reads `spec` itself and reports its errors.
+            let is_read = |path: &Path| path.steps().first() == Some(&Step::Field("spec".to_owned()));
+            let errors = errors.iter().filter(|error| !is_read(&error.path));
+            problems.extend(errors.map(|error| object.problem(&error.path, error.body.clone())));
+            return;
+        }
+    };
+    for field in unknown {
+        match options.field_validation {
+            FieldValidation::Strict => problems.push(LoadProblem {
+                next: "fix its name or remove it".to_owned(),
+                ..object.problem(&field, "unknown field")
+            }),
+            FieldValidation::Warn => {
+                let place = object.place_of(&field);
+                notes.insert(format!(
+                    "{}:{}: unknown field \"{field}\" of {} \"{}\" is ignored",
+                    place.file, place.line, object.kind, object.name
+                ));
+            }
+            FieldValidation::Ignore => {}
+        }
     }
 }
 

@@ -70,7 +70,8 @@ fn check(args: &Args) -> Result<Report, Stop> {
         minor: args.kube_version.0,
         namespace: args.namespace.clone(),
         unbound: args.unbound,
-        grants,
+        grants: grants.map(|grants| grants.for_user(args.user.as_deref())),
+        field_validation: args.field_validation,
     };
     let loaded = load::load(&objects.all, options);
     problems.extend(loaded.problems.iter().cloned());
@@ -131,7 +132,8 @@ fn judge_cases(
                 let (kinds, store) = (&loaded.kinds, &loaded.store);
                 let user = args.user.as_deref();
                 let (namespace, field_validation) = (args.namespace.as_str(), args.field_validation);
-                let setting = cases::Setting { set, kinds, store, user, namespace, field_validation };
+                let minor = args.kube_version.0;
+                let setting = cases::Setting { set, kinds, store, user, namespace, minor, field_validation };
                 checked.extend(cases::run(&cases, &setting));
             }
         }
@@ -186,7 +188,7 @@ fn totals(loaded: &Loaded, documents: &[CheckedDocument], cases: &[CheckedCase],
 
 /// Returns whether a policy judged the document, or would with more facts.
 fn is_matched(document: &CheckedDocument) -> bool {
-    !document.policies.is_empty() || !document.findings.is_empty()
+    !document.policies.is_empty() || document.findings.iter().any(|finding| !finding.policy.is_empty())
 }
 
 /// Returns the exit code: bad input outranks violations, and violations outrank missing facts.

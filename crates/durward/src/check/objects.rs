@@ -213,5 +213,11 @@ pub(super) fn not_an_object(value: Value<'_>) -> Option<(Path, String)> {
         let path = if metadata.is_some() { Path::new("metadata") } else { Path::default() };
         return Some((path, "metadata must be a map with a name".to_owned()));
     }
+    for field in ["name", "generateName", "namespace"] {
+        let value = metadata.and_then(|metadata| metadata.field(field)).unwrap_or_default();
+        if !matches!(value, Value::String(_) | Value::Null) {
+            return Some((Path::new("metadata").child(field), format!("{field} must be a text in quotes")));
+        }
+    }
     None
 }

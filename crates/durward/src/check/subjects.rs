@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
 use policy::field::Path;
-use policy::kinds::Kinds;
+use policy::kinds::{Kinds, Resource};
 
 use super::files::Use;
 use super::load::is_judged;
@@ -58,32 +58,13 @@ pub(crate) fn pair<'o>(
     let mut seen: BTreeMap<Key<'o>, &Object> = BTreeMap::new();
     for used in [Use::Old, Use::Check] {
         for object in objects.iter().filter(|object| object.used == used && is_judged(object)) {
-            let Some(resource) = kinds.lookup(object.group(), object.version(), &object.kind) else {
-                problems.push(unknown_kind(object, kinds, minor));
-                continue;
-            };
-            if !resource.minors.contains(&minor) {
-                problems.push(unserved_kind(object, &resource.minors, minor));
-                continue;
-            }
-            let own = match (resource.namespaced, object.namespace.as_str()) {
-                (true, "") => namespace.to_owned(),
-                (true, own) => own.to_owned(),
-                (false, "") => String::new(),
-                (false, _) => {
-                    let path = Path::new("metadata").child("namespace");
-                    let message = format!("{} is cluster-scoped and has no namespace", object.kind);
-                    problems.push(object.problem(&path, message));
+            let (resource, own) = match resolve(object, kinds, minor, namespace) {
+                Ok(found) => found,
+                Err(problem) => {
+                    problems.push(*problem);
                     continue;
                 }
             };
-            if object.name.is_empty() {
-                problems.push(LoadProblem {
-                    next: "set metadata.name or metadata.generateName".to_owned(),
-                    ..object.problem(&Path::new("metadata"), "the object has no name")
-                });
-                continue;
-            }
             // The API server generates a new name each time.
             if object.is_generated && used == Use::Old {
                 continue;
@@ -119,7 +100,40 @@ pub(crate) fn pair<'o>(
     subjects
 }
 
-fn unserved_kind(object: &Object, minors: &RangeInclusive<u8>, minor: u8) -> LoadProblem {
+/// Returns the resource and the namespace of an object, or the reason for which no request is possible. `namespace` is that of
+/// objects that name none.
+pub(crate) fn resolve<'k>(
+    object: &Object,
+    kinds: &'k Kinds,
+    minor: u8,
+    namespace: &str,
+) -> Result<(Resource<'k>, String), Box<LoadProblem>> {
+    let Some(resource) = kinds.lookup(object.group(), object.version(), &object.kind) else {
+        return Err(unknown_kind(object, kinds, minor).into());
+    };
+    if !resource.minors.contains(&minor) {
+        return Err(unserved_kind(object, &resource.minors, minor).into());
+    }
+    let own = match (resource.namespaced, object.namespace.as_str()) {
+        (true, "") => namespace,
+        (_, own) => own,
+    };
+    if !resource.namespaced && !own.is_empty() {
+        let path = Path::new("metadata").child("namespace");
+        let message = format!("{} is cluster-scoped and has no namespace", object.kind);
+        return Err(object.problem(&path, message).into());
+    }
+    if object.name.is_empty() {
+        return Err(Box::new(LoadProblem {
+            next: "set metadata.name or metadata.generateName".to_owned(),
+            ..object.problem(&Path::new("metadata"), "the object has no name")
+        }));
+    }
+    Ok((resource, own.to_owned()))
+}
+
+/// Returns the problem with a kind that an API server of a minor does not serve.
+pub(crate) fn unserved_kind(object: &Object, minors: &RangeInclusive<u8>, minor: u8) -> LoadProblem {
     let message = format!("Kubernetes 1.{minor} does not serve {} in {}", object.kind, object.api_version);
     let next = if *minors.start() > minor {
         format!("served from Kubernetes 1.{} on: --kube-version 1.{}", minors.start(), minors.start())

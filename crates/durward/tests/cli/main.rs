@@ -7,6 +7,7 @@ mod check;
 mod check_bad_input;
 mod check_cases;
 mod check_recorded;
+mod check_strict;
 mod commands;
 mod configuration;
 mod etcd;

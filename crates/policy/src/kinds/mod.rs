@@ -26,6 +26,8 @@ pub struct Resource<'a> {
     pub plural: Cow<'a, str>,
     /// Whether its objects are in namespaces.
     pub namespaced: bool,
+    /// Whether it has the subresource `status`. Built-in resources count as such.
+    pub has_status: bool,
     /// The minors of Kubernetes that serve the kind, of those that are recorded.
     pub minors: RangeInclusive<u8>,
 }
@@ -46,7 +48,8 @@ fn row(line: &'static str) -> Option<(Key<'static>, Resource<'static>)> {
         [first, last] => first.parse().ok()?..=last.parse().ok()?,
         _ => return None,
     };
-    let resource = Resource { plural: plural.into(), namespaced: scope == "Namespaced", minors };
+    let namespaced = scope == "Namespaced";
+    let resource = Resource { plural: plural.into(), namespaced, has_status: true, minors };
     Some(((group.into(), version.into(), kind.into()), resource))
 }
 
@@ -98,9 +101,10 @@ impl Kinds {
         if !errors.is_empty() {
             return Err(errors);
         }
-        for version in versions {
+        for (version, has_status) in versions {
             let key = (group.to_owned().into(), version.to_owned().into(), kind.to_owned().into());
-            let resource = Resource { plural: plural.to_owned().into(), namespaced, minors: ALL_MINORS };
+            let plural = plural.to_owned().into();
+            let resource = Resource { plural, namespaced, has_status, minors: ALL_MINORS };
             self.custom.insert(key, resource);
         }
         Ok(())
@@ -110,6 +114,11 @@ impl Kinds {
     pub fn lookup(&self, group: &str, version: &str, kind: &str) -> Option<Resource<'_>> {
         let key = key(group, version, kind);
         self.custom.get(&key).or_else(|| TABLE.get(&key)).cloned()
+    }
+
+    /// Returns whether a CRD defines the kind with the subresource `status`.
+    pub fn is_custom_with_status(&self, group: &str, version: &str, kind: &str) -> bool {
+        self.custom.get(&key(group, version, kind)).is_some_and(|resource| resource.has_status)
     }
 
     /// Returns the kinds of this name that an API server of a minor serves, in any group: `apps/v1 Deployment`. The case of
@@ -152,18 +161,26 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Returns the served versions: `versions`, or `version` of v1beta1.
-    fn versions(&self, errors: &mut Vec<FieldError>) -> Vec<&'a str> {
+    /// Whether these fields have the subresource `status`.
+    fn has_status(&self) -> bool {
+        let status = self.child("subresources").value.field("status");
+        status.is_some_and(|status| !matches!(status, Value::Null))
+    }
+
+    /// Returns the served versions: `versions`, or `version` of v1beta1. Each has the subresource `status`, or has not.
+    fn versions(&self, errors: &mut Vec<FieldError>) -> Vec<(&'a str, bool)> {
         let versions = self.child("versions");
         match versions.value {
-            Value::Null if self.value.field("version").is_some() => vec![self.text("version", errors)],
+            Value::Null if self.value.field("version").is_some() => {
+                vec![(self.text("version", errors), self.has_status())]
+            }
             Value::List(items) if !items.is_empty() => {
                 let mut names = Vec::new();
                 for (index, item) in items.iter().enumerate() {
                     let version = Fields { value: *item, path: versions.path.index(index) };
                     let name = version.text("name", errors);
                     if !matches!(item.field("served"), Some(Value::Bool(false))) {
-                        names.push(name);
+                        names.push((name, version.has_status() || self.has_status()));
                     }
                 }
                 names

@@ -39,10 +39,26 @@ fn knows_resource_and_scope_of_built_in_kinds() {
 fn a_crd_adds_its_kind_in_served_versions() {
     let kinds = crd(CLUSTERS).unwrap();
     let found = kinds.lookup("ecs.yun.com", "v1", "KubernetesCluster").unwrap();
-    let expected = Resource { plural: "kubernetesclusters".into(), namespaced: true, minors: 30..=37 };
+    let plural = "kubernetesclusters".into();
+    let expected = Resource { plural, namespaced: true, has_status: false, minors: 30..=37 };
     assert_eq!(found, expected);
     assert_eq!(kinds.lookup("ecs.yun.com", "v1alpha1", "KubernetesCluster"), None);
     assert!(kinds.lookup("apps", "v1", "Deployment").is_some());
+}
+
+#[test]
+fn a_version_has_the_subresource_status_if_the_crd_says_so() {
+    for (of, has_status) in [
+        (r#""served": true"#, r#""served": true, "subresources": {"status": {}}"#, true),
+        (r#""served": true"#, r#""served": true, "subresources": {"status": null, "scale": {}}"#, false),
+        (r#""scope""#, r#""subresources": {"status": {}}, "scope""#, true),
+    ]
+    .map(|(old, new, has_status)| (CLUSTERS.replacen(old, new, 1), has_status))
+    {
+        let kinds = crd(&of).unwrap();
+        let found = kinds.lookup("ecs.yun.com", "v1", "KubernetesCluster").unwrap();
+        assert_eq!(found.has_status, has_status, "{of}");
+    }
 }
 
 #[test]

@@ -26,13 +26,13 @@ pub struct Normalized<'a> {
     pub unknown: Vec<Path>,
 }
 
-/// Returns the form of an object that policies see, or the errors for which the API server can't decode it. Returns `None` if
-/// the kind is not a built-in one.
+/// Returns the form of an object that policies see, or the errors for which the API server can't decode it. The types of the
+/// built-in kinds are known. An object of another kind keeps all fields but those of its metadata.
 pub fn normalize<'a>(
     kind: (&str, &str, &str),
     object: Value<'a>,
     arena: &'a Arena,
-) -> Option<Result<Normalized<'a>, Vec<FieldError>>> {
+) -> Result<Normalized<'a>, Vec<FieldError>> {
     decode(kind, object, arena, Form { converts: true, is_stored: false })
 }
 
@@ -41,7 +41,7 @@ pub fn normalize_stored<'a>(
     kind: (&str, &str, &str),
     object: Value<'a>,
     arena: &'a Arena,
-) -> Option<Result<Normalized<'a>, Vec<FieldError>>> {
+) -> Result<Normalized<'a>, Vec<FieldError>> {
     decode(kind, object, arena, Form { converts: true, is_stored: true })
 }
 
@@ -50,7 +50,7 @@ pub fn round_trip<'a>(
     kind: (&str, &str, &str),
     object: Value<'a>,
     arena: &'a Arena,
-) -> Option<Result<Normalized<'a>, Vec<FieldError>>> {
+) -> Result<Normalized<'a>, Vec<FieldError>> {
     decode(kind, object, arena, Form { converts: false, is_stored: false })
 }
 
@@ -59,15 +59,17 @@ fn decode<'a>(
     object: Value<'a>,
     arena: &'a Arena,
     form: Form,
-) -> Option<Result<Normalized<'a>, Vec<FieldError>>> {
-    let index = Table::kind(group, version, kind)?;
+) -> Result<Normalized<'a>, Vec<FieldError>> {
     let mut decoder = Decoder { arena, unknown: Vec::new(), errors: Vec::new(), in_schema: false, form };
-    let object = decoder.fields(index, object, &Path::default());
-    Some(if decoder.errors.is_empty() {
+    let object = match Table::kind(group, version, kind) {
+        Some(index) => decoder.fields(index, object, &Path::default()),
+        None => decoder.metadata_of(object),
+    };
+    if decoder.errors.is_empty() {
         Ok(Normalized { object, unknown: decoder.unknown })
     } else {
         Err(decoder.errors)
-    })
+    }
 }
 
 /// Steps besides decoding and encoding.
@@ -123,6 +125,22 @@ impl<'a> Decoder<'a> {
                 Err(expected) => self.wrong(path, &expected, value),
             },
         }
+    }
+
+    /// Decodes and encodes the metadata of an object of unknown type, and keeps its other fields.
+    fn metadata_of(&mut self, object: Value<'a>) -> Value<'a> {
+        let path = Path::new("metadata");
+        let (Value::Object(entries), Some(index)) = (object, Table::metadata()) else {
+            return self.wrong(&Path::default(), "an object", object);
+        };
+        let entries: Vec<(&'a str, Value<'a>)> = entries
+            .iter()
+            .map(|(name, value)| match *name {
+                "metadata" => (*name, self.value(&Type::Struct(index), *value, &path)),
+                _ => (*name, *value),
+            })
+            .collect();
+        Value::Object(self.arena.slice(&entries))
     }
 
     fn wrong(&mut self, path: &Path, expected: &str, value: Value<'a>) -> Value<'a> {

@@ -15,6 +15,8 @@ type Kind = (&'static str, &'static str, &'static str);
 #[derive(Default)]
 pub(super) struct Table {
     kinds: HashMap<Kind, usize>,
+    /// The type of the metadata of all objects.
+    metadata: Option<usize>,
     names: Vec<&'static str>,
     structs: Vec<Vec<Field>>,
 }
@@ -74,6 +76,11 @@ impl Table {
         TABLE.kinds.get(&(group, version, kind)).copied()
     }
 
+    /// Returns the struct of the metadata of all objects.
+    pub(super) fn metadata() -> Option<usize> {
+        TABLE.metadata
+    }
+
     /// Returns the fields of a struct, sorted by name.
     pub(super) fn fields(index: usize) -> &'static [Field] {
         TABLE.structs.get(index).map_or(&[], Vec::as_slice)
@@ -98,7 +105,8 @@ impl Table {
             line.split(' ').skip(1).filter_map(|field| Field::read(field, &structs)).collect()
         };
         let kinds = kinds.collect();
-        Self { kinds, names: lines().map(name).collect(), structs: lines().map(fields).collect() }
+        let metadata = structs.get("meta/v1.ObjectMeta").copied();
+        Self { kinds, metadata, names: lines().map(name).collect(), structs: lines().map(fields).collect() }
     }
 }
 

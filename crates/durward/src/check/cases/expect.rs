@@ -52,14 +52,21 @@ impl Expect {
     /// Returns the difference between the expected and the actual verdict, if there is one.
     pub(crate) fn difference(&self, actual: &CheckedDocument) -> Option<Difference> {
         let of_policy = |name: &str| self.policy.as_deref().is_none_or(|policy| policy == name);
-        let findings: Vec<&Finding> = actual
+        let refusals: Vec<&Finding> = actual
             .findings
             .iter()
-            .filter(|finding| of_policy(&finding.policy) || finding.policy.is_empty())
+            .filter(|finding| finding.policy.is_empty() && finding.verdict == Verdict::Error)
             .collect();
+        // The API server refuses the object before a policy decides.
+        let is_refused = !refusals.is_empty();
+        let findings = if is_refused {
+            refusals
+        } else {
+            actual.findings.iter().filter(|finding| of_policy(&finding.policy)).collect()
+        };
         let judged = actual.policies.iter().any(|judge| of_policy(&judge.policy));
         let actual = actual_verdict(&findings, judged);
-        if actual != Some(self.verdict) {
+        if actual != Some(self.verdict) || (is_refused && self.policy.is_some()) {
             return Some(self.differs(actual, &findings));
         }
         let verdict = match self.verdict {

@@ -247,6 +247,15 @@ impl Reader<'_> {
     }
 
     fn pattern(&mut self, pattern: &str, path: &Path) -> Option<Regex> {
+        if pattern.is_empty() {
+            let path = path.child("messageMatches");
+            self.fields.report(
+                &path,
+                "an empty pattern matches all messages",
+                "remove it, or write a pattern",
+            );
+            return None;
+        }
         let read = Regex::new(pattern);
         if let Err(error) = &read {
             // The last line has the reason; those before draw the pattern.

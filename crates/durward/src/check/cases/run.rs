@@ -1,6 +1,6 @@
 //! Judges cases and compares the verdicts.
 
-use policy::kinds::Kinds;
+use policy::kinds::{Kinds, Resource};
 use policy::set::PolicySet;
 
 use super::Case;
@@ -9,7 +9,7 @@ use crate::check::args::FieldValidation;
 use crate::check::facts::Store;
 use crate::check::judge::{Context, Worker};
 use crate::check::report::CheckedCase;
-use crate::check::subjects::Subject;
+use crate::check::subjects::{Subject, resolve};
 
 /// Everything that cases share.
 pub(crate) struct Setting<'s> {
@@ -20,6 +20,8 @@ pub(crate) struct Setting<'s> {
     pub(crate) user: Option<&'s str>,
     /// Namespace of objects that name none.
     pub(crate) namespace: &'s str,
+    /// The minor of the API server.
+    pub(crate) minor: u8,
     pub(crate) field_validation: FieldValidation,
 }
 
@@ -47,10 +49,11 @@ fn checked(case: &Case, setting: &Setting<'_>) -> CheckedCase {
         Err(difference) => return result(Some(difference)),
     };
     let namespace = if subject.namespace.is_empty() { setting.namespace } else { &subject.namespace };
-    let store = setting.store.for_case(case, setting.kinds, namespace);
     let user = case.user.as_ref();
+    let user_name = user.map(|user| user.name.as_str()).or(setting.user);
+    let store = setting.store.for_case(case, setting.kinds, namespace).for_user(user_name);
     let context = Context {
-        user: user.map(|user| user.name.as_str()).or(setting.user),
+        user: user_name,
         groups: user.map(|user| user.groups.as_slice()).unwrap_or_default(),
         store: &store,
         set: setting.set,
@@ -66,9 +69,6 @@ fn subject<'c>(case: &'c Case, setting: &Setting<'_>) -> Result<Subject<'c>, Dif
     let not_judged = |actual: String, next: &str| {
         Err(Difference { expected: case.expect.describe(), actual, next: next.to_owned() })
     };
-    let Some(object) = case.new.as_ref().or(case.old.as_ref()) else {
-        return not_judged("the case has no object".to_owned(), "write object or oldObject");
-    };
     if let Some(policy) = &case.expect.policy
         && !setting.set.names().any(|name| name == policy)
     {
@@ -77,21 +77,38 @@ fn subject<'c>(case: &'c Case, setting: &Setting<'_>) -> Result<Subject<'c>, Dif
             .map_or("add the policy to PATH or --with".to_owned(), |near| format!("did you mean {near}?"));
         return not_judged(format!("no policy is named {policy}"), &next);
     }
-    let kinds = setting.kinds;
-    let Some(resource) = kinds.lookup(object.group(), object.version(), &object.kind) else {
-        let actual = format!("unknown kind {} in {}", object.kind, object.api_version);
-        return not_judged(actual, "add its CRD with --with");
+    let resolved = |object| resolve(object, setting.kinds, setting.minor, setting.namespace);
+    let found =
+        [&case.old, &case.new].into_iter().flatten().try_fold(None, |_, object| resolved(object).map(Some));
+    let (resource, namespace) = match found {
+        Ok(Some(found)) => found,
+        Ok(None) => return not_judged("the case has no object".to_owned(), "write object or oldObject"),
+        Err(problem) => return not_judged(problem.message, &problem.next),
     };
-    let namespace = match (resource.namespaced, object.namespace.as_str()) {
-        (false, _) => "",
-        (true, "") => setting.namespace,
-        (true, own) => own,
-    };
+    if !has_subresource(&resource, &case.subresource) {
+        let actual = format!("{} has no subresource {:?}", resource.plural, case.subresource);
+        return not_judged(
+            actual,
+            "fix its name; subresources with objects of another kind are not supported",
+        );
+    }
     Ok(Subject {
         new: case.new.as_ref(),
         old: case.old.as_ref(),
         resource: resource.plural.into_owned(),
-        namespace: namespace.to_owned(),
+        namespace,
         subresource: case.subresource.clone(),
     })
+}
+
+/// Whether a resource has a subresource with objects of its kind.
+fn has_subresource(resource: &Resource<'_>, subresource: &str) -> bool {
+    match subresource {
+        "" => true,
+        "status" => resource.has_status,
+        "ephemeralcontainers" | "resize" => resource.plural == "pods",
+        "approval" => resource.plural == "certificatesigningrequests",
+        "finalize" => resource.plural == "namespaces",
+        _ => false,
+    }
 }
