@@ -17,6 +17,9 @@ pub const EXPRESSION_LIMIT: u64 = 1_000_000;
 /// Name of the caller in [`Need::Variable`].
 pub const USER: &str = "request.userInfo";
 
+/// Name of the old object in [`Need::Variable`].
+pub(crate) const OLD_OBJECT: &str = "oldObject";
+
 /// The functions of a release. They are built once.
 pub(crate) fn library(release: Release) -> Arc<Library> {
     static LIBRARIES: Mutex<Option<HashMap<Release, Arc<Library>>>> = Mutex::new(None);
@@ -53,6 +56,8 @@ pub struct Variables<'a> {
     pub object: Value<'a>,
     /// `oldObject`
     pub old_object: Value<'a>,
+    /// Whether `oldObject` is unknown.
+    pub old_object_is_unknown: bool,
     /// `params`
     pub params: Option<Value<'a>>,
     /// `request`
@@ -249,7 +254,8 @@ impl<'a> Activation<'a> for Roots<'a> {
     fn root(&self, name: &str) -> Option<Outcome<'a>> {
         Some(match name {
             "object" => Ok(self.variables.object),
-            "oldObject" => Ok(self.variables.old_object),
+            OLD_OBJECT if self.variables.old_object_is_unknown => self.unknown(OLD_OBJECT),
+            OLD_OBJECT => Ok(self.variables.old_object),
             "request" => Ok(self.variables.request),
             "params" => self.variables.params.map_or_else(|| self.unknown("params"), Ok),
             "namespaceObject" => {

@@ -15,6 +15,8 @@ pub struct Facts {
     pub param_kinds: HashMap<ParamKind, Option<bool>>,
     /// Parameters as JSON.
     pub params: HashMap<ParamQuery, Vec<String>>,
+    /// Whether the cluster can have more parameters than these. A selector that matches none of them is then unknown.
+    pub params_are_partial: bool,
     /// Answers to authorization checks.
     pub decisions: HashMap<Check, Decision>,
 }
@@ -43,6 +45,8 @@ pub enum Lookup {
     Check(Check),
     /// The caller of the request.
     User,
+    /// The object before the request in the version of the request. This can't be answered.
+    OldObject,
     /// The object in another version, which a policy with `matchPolicy: Equivalent` names. This can't be answered.
     Conversion {
         /// The policy.

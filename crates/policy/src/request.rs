@@ -29,6 +29,9 @@ pub struct Request<'a> {
     pub object: Value<'a>,
     /// The object before the request, or null.
     pub old_object: Value<'a>,
+    /// Whether the old object has another version than the object. Selectors read its labels; an expression that reads it is
+    /// unknown.
+    pub old_object_is_unknown: bool,
 }
 
 /// A group and version, with a kind or resource.

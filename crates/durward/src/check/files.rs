@@ -39,7 +39,7 @@ pub(crate) fn find(paths: &[(&[PathBuf], Use)]) -> (Vec<File>, Vec<Problem>) {
             }
             let before = files.len();
             directory(path, *used, &mut files, &mut problems);
-            if files.len() == before && *used == Use::Check {
+            if files.len() == before && *used != Use::Fact {
                 let what = format!("{} contains no manifests", path.display());
                 problems.push(Problem::new(what).next("manifests end with .yaml, .yml or .json"));
             }

@@ -71,7 +71,12 @@ impl Context<'_> {
         };
         let (new, unknown) = value(subject.new, false);
         // The API server does not look for unknown fields in a stored object.
-        let (old, _) = value(subject.old, true);
+        let (mut old, _) = value(subject.old, true);
+        let is_other_version = subject.old.is_some_and(|old| old.version() != object.version());
+        let is_converted = is_other_version && self.store.converts_by_name(object);
+        if is_converted {
+            old = with_field(old, "apiVersion", Value::String(arena.text(&object.api_version)), arena);
+        }
         let new = self.with_stored_status(new, old, object, subject, arena);
         let kind = GroupVersion { group: object.group(), version: object.version(), name: &object.kind };
         let groups = groups(self.user.unwrap_or_default());
@@ -88,6 +93,7 @@ impl Context<'_> {
             user_is_unknown: self.user.is_none(),
             object: new,
             old_object: old,
+            old_object_is_unknown: is_other_version && !is_converted,
             ..Request::default()
         };
         let evaluation =
@@ -159,6 +165,7 @@ impl Context<'_> {
     /// Evaluates the policies, and again as long as facts answer a lookup.
     fn evaluate(&self, request: &Request<'_>, facts: &mut Facts, arena: &Arena) -> Evaluation {
         let mut evaluation = Evaluation::default();
+        facts.params_are_partial = !self.store.has_all_params();
         for _ in 0..MAX_ROUNDS {
             evaluation = self.set.evaluate_partly(request, facts, arena, &|| true);
             let mut answered = false;
@@ -259,8 +266,8 @@ impl Places<'_> {
 }
 
 /// Returns a stored object in the form that policies see. An error denies the request before any policy is evaluated.
-pub(crate) fn as_stored<'a>(object: &Object, arena: &'a Arena) -> Result<Value<'a>, Vec<FieldError>> {
-    decode(object, true, arena).map(|decoded| decoded.object)
+pub(crate) fn as_stored<'a>(object: &Object, arena: &'a Arena) -> Result<Normalized<'a>, Vec<FieldError>> {
+    decode(object, true, arena)
 }
 
 fn decode<'a>(object: &Object, is_stored: bool, arena: &'a Arena) -> Result<Normalized<'a>, Vec<FieldError>> {
@@ -353,7 +360,8 @@ fn describe(lookup: &Lookup) -> (String, String) {
                 Some(name) => format!("the params {} \"{name}\"{place}", query.kind.kind),
                 None => format!("the params of kind {}{place}", query.kind.kind),
             };
-            (format!("needs {which}"), "add the object to PATH or --with".to_owned())
+            let next = format!("add the object in {} to PATH or --with", query.kind.api_version);
+            (format!("needs {which}"), next)
         }
         Lookup::Check(check) => {
             let account = match &check.service_account {
@@ -366,6 +374,10 @@ fn describe(lookup: &Lookup) -> (String, String) {
             )
         }
         Lookup::User => ("needs the user of the request".to_owned(), "name the user: --as USER".to_owned()),
+        Lookup::OldObject => (
+            "needs the old object in the version of the new one".to_owned(),
+            "write both objects in the same apiVersion".to_owned(),
+        ),
         Lookup::Conversion { rule, .. } => (
             format!("needs the object in another version: the policy matches {rule}"),
             "write the manifest in that version, or add its version to the policy".to_owned(),

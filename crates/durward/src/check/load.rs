@@ -12,12 +12,12 @@ use policy::vap::model::ParamKind;
 use super::args::{FieldValidation, Unbound};
 use super::cases;
 use super::expression;
-use super::facts::{Store, is_namespaced};
+use super::facts::{self, Sources, Store, group_version};
 use super::files::Use;
 use super::grants::Grants;
 use super::objects::Object;
 use super::report::LoadProblem;
-use super::subjects::unserved_kind;
+use super::subjects::{unserved, unserved_kind};
 use policy::field::{Path, Step};
 
 const ADMISSION: &str = "admissionregistration.k8s.io";
@@ -66,8 +66,16 @@ pub(crate) fn load(objects: &[Object], options: Options) -> Loaded {
             None
         }
     };
+    let sources = Sources {
+        kinds: &kinds,
+        param_kinds: &found.param_kinds,
+        namespace: &options.namespace,
+        minor: options.minor,
+        field_validation: options.field_validation,
+    };
     let facts = objects.iter().filter(|object| object.used != Use::Old);
-    let store = Store::new(facts, &kinds, &found.param_kinds, &options.namespace, options.grants);
+    let store = Store::new(facts, &sources, options.grants, &mut problems);
+    problems.extend(facts::old_problems(objects, options.field_validation));
     let set = set.filter(|_| problems.is_empty());
     let (policies, bindings) = (found.policies.len(), found.bindings);
     Loaded { set, kinds, store, policies, bindings, problems, notes: notes.into_iter().collect() }
@@ -109,7 +117,7 @@ impl Found {
         notes: &mut BTreeSet<String>,
     ) -> Builder {
         let mut builder = Builder::new(Release::for_new(options.minor));
-        let mut bound = BTreeSet::new();
+        let (mut bound, mut names) = (BTreeSet::new(), BTreeSet::new());
         let mut arena = Arena::new();
         for (index, object) in objects.iter().enumerate() {
             let Ok(value) = read_json(&object.json, &arena) else { continue };
@@ -125,8 +133,8 @@ impl Found {
                         let kind = ParamKind { api_version: api_version.to_owned(), kind: kind.to_owned() };
                         // The policy is refused if its version has several slashes.
                         let is_version = kind.api_version.matches('/').count() < 2;
-                        if is_version && is_namespaced(kinds, &kind).is_none() {
-                            problems.push(unknown_param_kind(object, &kind));
+                        if is_version {
+                            problems.extend(check_param_kind(object, &kind, kinds, options.minor));
                         }
                         self.param_kinds.push(kind);
                     }
@@ -134,6 +142,7 @@ impl Found {
                 Recognized::Binding => {
                     self.bindings += 1;
                     bound.insert(text("policyName").to_owned());
+                    names.insert(object.name.clone());
                 }
                 Recognized::Mutating => {
                     let place = object.position();
@@ -161,7 +170,13 @@ impl Found {
         for (name, index) in unbound {
             match options.unbound {
                 Unbound::Skip => {}
-                Unbound::Deny => add_binding(&mut builder, name, &arena),
+                Unbound::Deny => {
+                    let mut binding = name.clone();
+                    while !names.insert(binding.clone()) {
+                        binding.push_str("-unbound");
+                    }
+                    add_binding(&mut builder, &binding, name, &arena);
+                }
                 Unbound::Error => {
                     if let Some(object) = objects.get(*index) {
                         problems.push(LoadProblem {
@@ -226,10 +241,17 @@ fn decode(
 
 /// Adds the problems of a refused policy or binding.
 fn refuse(objects: &[&Object], error: &LoadError, minor: u8, problems: &mut Vec<LoadProblem>) {
-    let Some(object) = error.source_name.parse().ok().and_then(|index: usize| objects.get(index)) else {
-        return;
-    };
     let field = &error.error;
+    let Some(object) = error.source_name.parse().ok().and_then(|index: usize| objects.get(index)) else {
+        return problems.push(LoadProblem {
+            position: None,
+            kind: error.kind.to_owned(),
+            name: error.name.clone(),
+            field: field.path.to_string(),
+            message: field.body.clone(),
+            next: String::new(),
+        });
+    };
     let next = if field.places.is_empty() { None } else { accepted_from(object, error, minor) };
     let next = next.map(|minor| format!("accepted from Kubernetes 1.{minor} on: --kube-version 1.{minor}"));
     let next = next.unwrap_or_default();
@@ -264,20 +286,26 @@ fn accepted_from(object: &Object, error: &LoadError, minor: u8) -> Option<u8> {
     None
 }
 
-fn unknown_param_kind(object: &Object, kind: &ParamKind) -> LoadProblem {
-    let message = format!("unknown kind {} in {}", kind.kind, kind.api_version);
-    LoadProblem {
-        next: "add its CRD with --with".to_owned(),
-        ..object.problem(&Path::new("spec").child("paramKind"), message)
-    }
+/// Returns the problem of a kind of parameters that the API server does not know or serve.
+fn check_param_kind(object: &Object, kind: &ParamKind, kinds: &Kinds, minor: u8) -> Option<LoadProblem> {
+    let (group, version) = group_version(&kind.api_version);
+    let (message, next) = match kinds.lookup(group, version, &kind.kind) {
+        Some(resource) if resource.minors.contains(&minor) => return None,
+        Some(resource) => unserved(&kind.api_version, &kind.kind, &resource.minors, minor),
+        None => {
+            let message = format!("unknown kind {} in {}", kind.kind, kind.api_version);
+            (message, "add its CRD with --with".to_owned())
+        }
+    };
+    Some(LoadProblem { next, ..object.problem(&Path::new("spec").child("paramKind"), message) })
 }
 
 /// Binds a policy to everything.
-fn add_binding(builder: &mut Builder, policy: &str, arena: &Arena) {
+fn add_binding(builder: &mut Builder, name: &str, policy: &str, arena: &Arena) {
     let binding = serde_json::json!({
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "ValidatingAdmissionPolicyBinding",
-        "metadata": {"name": policy},
+        "metadata": {"name": name},
         "spec": {"policyName": policy, "validationActions": ["Deny"]},
     });
     if let Ok(value) = read_json(arena.text(&binding.to_string()), arena) {

@@ -93,7 +93,7 @@ fn check(args: &Args) -> Result<Report, Stop> {
         cases,
         exit_code: 0,
     };
-    report.exit_code = exit_code(args, &report);
+    report.exit_code = exit_code(args, &report, loaded.set.is_some());
     Ok(report)
 }
 
@@ -192,14 +192,14 @@ fn is_matched(document: &CheckedDocument) -> bool {
 }
 
 /// Returns the exit code: bad input outranks violations, and violations outrank missing facts.
-fn exit_code(args: &Args, report: &Report) -> u8 {
+fn exit_code(args: &Args, report: &Report, is_loaded: bool) -> u8 {
     let totals = &report.totals;
     let fails = match args.fail_on {
         FailOn::Deny => totals.denied > 0,
         FailOn::Warn => totals.denied + totals.warnings > 0,
         FailOn::Audit => totals.denied + totals.warnings + totals.audits > 0,
     };
-    let exit = if totals.problems > 0 || (args.require_match && totals.matched == 0) {
+    let exit = if !is_loaded || totals.problems > 0 || (args.require_match && totals.matched == 0) {
         Exit::Bad
     } else if fails || totals.failed_cases > 0 {
         Exit::No

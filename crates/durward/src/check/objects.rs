@@ -78,6 +78,24 @@ impl Object {
             next: String::new(),
         }
     }
+
+    /// Creates the problem of an object that the input has twice.
+    pub(crate) fn duplicate_of(&self, first: &Object) -> LoadProblem {
+        let place = first.position();
+        let message = format!("the object is in {}:{} too", place.file, place.line);
+        LoadProblem {
+            next: "remove one of them, or check their directories one by one".to_owned(),
+            ..self.problem(&Path::new("metadata").child("name"), message)
+        }
+    }
+
+    /// Creates the problem of an object without a name.
+    pub(crate) fn nameless(&self, next: &str) -> LoadProblem {
+        LoadProblem {
+            next: next.to_owned(),
+            ..self.problem(&Path::new("metadata"), "the object has no name")
+        }
+    }
 }
 
 /// Returns the position of a place in a source.

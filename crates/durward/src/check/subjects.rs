@@ -1,6 +1,7 @@
 //! The requests that a run stands for: objects before and after the change, paired by group, kind, namespace and name.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::ops::RangeInclusive;
 
 use policy::field::Path;
@@ -75,18 +76,20 @@ pub(crate) fn pair<'o>(
                 Subject { new: None, old: None, resource, subresource: String::new(), namespace: own };
             if used == Use::Old {
                 subject.old = Some(object);
-                old.insert(key, subject);
+                match old.entry(key) {
+                    Entry::Vacant(entry) => {
+                        entry.insert(subject);
+                    }
+                    Entry::Occupied(entry) => {
+                        problems.extend(entry.get().old.map(|first| object.duplicate_of(first)));
+                    }
+                }
                 continue;
             }
             if !object.is_generated
                 && let Some(first) = seen.insert(key.clone(), object)
             {
-                let place = first.position();
-                let message = format!("the object is in {}:{} too", place.file, place.line);
-                problems.push(LoadProblem {
-                    next: "remove one of them, or check their directories one by one".to_owned(),
-                    ..object.problem(&Path::new("metadata").child("name"), message)
-                });
+                problems.push(object.duplicate_of(first));
                 continue;
             }
             subject.new = Some(object);
@@ -124,23 +127,31 @@ pub(crate) fn resolve<'k>(
         return Err(object.problem(&path, message).into());
     }
     if object.name.is_empty() {
-        return Err(Box::new(LoadProblem {
-            next: "set metadata.name or metadata.generateName".to_owned(),
-            ..object.problem(&Path::new("metadata"), "the object has no name")
-        }));
+        return Err(object.nameless("set metadata.name or metadata.generateName").into());
     }
     Ok((resource, own.to_owned()))
 }
 
 /// Returns the problem with a kind that an API server of a minor does not serve.
 pub(crate) fn unserved_kind(object: &Object, minors: &RangeInclusive<u8>, minor: u8) -> LoadProblem {
-    let message = format!("Kubernetes 1.{minor} does not serve {} in {}", object.kind, object.api_version);
+    let (message, next) = unserved(&object.api_version, &object.kind, minors, minor);
+    LoadProblem { next, ..object.problem(&Path::new("apiVersion"), message) }
+}
+
+/// Returns the message about a kind that a minor does not serve, and the next step.
+pub(crate) fn unserved(
+    api_version: &str,
+    kind: &str,
+    minors: &RangeInclusive<u8>,
+    minor: u8,
+) -> (String, String) {
+    let message = format!("Kubernetes 1.{minor} does not serve {kind} in {api_version}");
     let next = if *minors.start() > minor {
         format!("served from Kubernetes 1.{} on: --kube-version 1.{}", minors.start(), minors.start())
     } else {
         format!("served up to Kubernetes 1.{}; use a newer apiVersion", minors.end())
     };
-    LoadProblem { next, ..object.problem(&Path::new("apiVersion"), message) }
+    (message, next)
 }
 
 fn unknown_kind(object: &Object, kinds: &Kinds, minor: u8) -> LoadProblem {

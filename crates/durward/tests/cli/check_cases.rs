@@ -186,3 +186,31 @@ fn a_document_without_cases_is_an_error() {
         run.err
     );
 }
+
+#[test]
+fn an_update_keeps_kind_name_and_namespace_and_params_must_be_valid() {
+    let object =
+        |kind: &str, metadata: &str| format!("{{apiVersion: v1, kind: {kind}, metadata: {metadata}}}");
+    let new = object("ConfigMap", "{name: a}");
+    let case = |old: &str, params: &str| {
+        let case = format!("- name: one\n  object: {new}\n  oldObject: {old}\n  params: [{params}]\n{ALLOW}");
+        cases(&policy("1 == 1", "Deny"), &case, &[])
+    };
+    let same = object("ConfigMap", "{name: a, namespace: default}");
+    assert_eq!(case(&same, "").code, 0, "{}", case(&same, "").out);
+    for (old, params, part) in [
+        (
+            object("ConfigMap", "{name: b}"),
+            String::new(),
+            "oldObject is ConfigMap default/b and object is ConfigMap default/a",
+        ),
+        (object("ConfigMap", "{name: a, namespace: z}"), String::new(), "oldObject is ConfigMap z/a"),
+        (object("Secret", "{name: a}"), String::new(), "oldObject is Secret default/a"),
+        (same.clone(), format!("{same}, {same}"), "params: ConfigMap \"a\": the object is in cases.yaml:"),
+        (same.clone(), object("ConfigMap", "{name: b, labels: {a: 1}}"), "Invalid type: expected a string"),
+    ] {
+        let run = case(&old, &params);
+        assert_eq!(run.code, 1, "{part}: {}{}", run.out, run.err);
+        assert!(run.out.contains(part), "{part}: {}", run.out);
+    }
+}

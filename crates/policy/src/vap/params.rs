@@ -59,6 +59,9 @@ pub(crate) fn collect<'a>(
             found.push(value);
         }
     }
+    if found.is_empty() && facts.params_are_partial && query.name.is_none() {
+        return Params::Unknown(Lookup::Params(query));
+    }
     if found.is_empty() && reference.parameter_not_found_action == "Deny" {
         let message = "no params found for policy binding with `Deny` parameterNotFoundAction";
         return Params::Error(message.to_owned());

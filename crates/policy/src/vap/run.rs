@@ -12,7 +12,7 @@ use super::matching::{Matching, matches, not_found};
 use super::model::Binding;
 use super::params::{Params, collect};
 use crate::cel::outcome::Context;
-use crate::expression::{Need, USER, Variables};
+use crate::expression::{Need, OLD_OBJECT, USER, Variables};
 use crate::facts::{Facts, Lookup};
 use crate::request::{Request, namespace_object};
 use crate::set::{Evaluation, Missing};
@@ -236,6 +236,7 @@ impl<'a, 'r> Run<'a, 'r> {
             let variables = Variables {
                 object: self.request.object,
                 old_object: self.request.old_object,
+                old_object_is_unknown: self.request.old_object_is_unknown,
                 params: param,
                 request: variable,
                 user_is_unknown: self.request.user_is_unknown,
@@ -291,6 +292,7 @@ impl<'a, 'r> Run<'a, 'r> {
             Need::Check(check) => Some(Lookup::Check(check.clone())),
             Need::Variable(name) if name == "params" => None,
             Need::Variable(name) if name == USER => Some(Lookup::User),
+            Need::Variable(name) if name == OLD_OBJECT => Some(Lookup::OldObject),
             Need::Variable(_) => Some(Lookup::Namespace(self.request.namespace.to_owned())),
         };
         needs.iter().filter_map(lookup).collect()

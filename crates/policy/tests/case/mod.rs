@@ -67,7 +67,7 @@ fn answer(case: &Json, lookup: &Lookup, facts: &mut Facts) {
             facts.decisions.insert(check.clone(), decide(check));
         }
         Lookup::Conversion { .. } => panic!("no case needs conversion"),
-        Lookup::User => panic!("the user is known"),
+        Lookup::User | Lookup::OldObject => panic!("the user and the old object are known"),
     }
 }
 

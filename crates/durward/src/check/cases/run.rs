@@ -8,6 +8,7 @@ use super::expect::Difference;
 use crate::check::args::FieldValidation;
 use crate::check::facts::Store;
 use crate::check::judge::{Context, Worker};
+use crate::check::objects::Object;
 use crate::check::report::CheckedCase;
 use crate::check::subjects::{Subject, resolve};
 
@@ -51,7 +52,14 @@ fn checked(case: &Case, setting: &Setting<'_>) -> CheckedCase {
     let namespace = if subject.namespace.is_empty() { setting.namespace } else { &subject.namespace };
     let user = case.user.as_ref();
     let user_name = user.map(|user| user.name.as_str()).or(setting.user);
-    let store = setting.store.for_case(case, setting.kinds, namespace).for_user(user_name);
+    let store = match setting.store.for_case(case, setting.kinds, namespace, setting.field_validation) {
+        Ok(store) => store.for_user(user_name),
+        Err(problem) => {
+            let actual = format!("params: {} {:?}: {}", problem.kind, problem.name, problem.message);
+            let expected = case.expect.describe();
+            return result(Some(Difference { expected, actual, next: problem.next }));
+        }
+    };
     let context = Context {
         user: user_name,
         groups: user.map(|user| user.groups.as_slice()).unwrap_or_default(),
@@ -91,6 +99,17 @@ fn subject<'c>(case: &'c Case, setting: &Setting<'_>) -> Result<Subject<'c>, Dif
             actual,
             "fix its name; subresources with objects of another kind are not supported",
         );
+    }
+    if let (Some(new), Some(old)) = (&case.new, &case.old) {
+        let name = |object: &Object| {
+            let own = if object.namespace.is_empty() { &namespace } else { &object.namespace };
+            let start = if object.is_generated { "generated " } else { "" };
+            format!("{} {own}/{start}{}", object.kind, object.name)
+        };
+        if old.group() != new.group() || name(old) != name(new) {
+            let actual = format!("oldObject is {} and object is {}", name(old), name(new));
+            return not_judged(actual, "an update keeps the kind, the name and the namespace");
+        }
     }
     Ok(Subject {
         new: case.new.as_ref(),
