@@ -61,6 +61,8 @@ pub enum Binary {
     KarmadaAgent,
     /// karmadactl.
     Karmadactl,
+    /// helm.
+    Helm,
 }
 
 /// The source of one of Karmada's binaries.
@@ -72,7 +74,7 @@ macro_rules! karmada {
 
 impl Binary {
     /// All binaries.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Etcd,
         Self::Etcd35,
         Self::Etcdctl35,
@@ -89,6 +91,7 @@ impl Binary {
         Self::KarmadaScheduler,
         Self::KarmadaAgent,
         Self::Karmadactl,
+        Self::Helm,
     ];
 
     /// Returns the program's name.
@@ -117,6 +120,7 @@ impl Binary {
             Self::KarmadaScheduler => karmada!("karmada-scheduler", "scheduler"),
             Self::KarmadaAgent => karmada!("karmada-agent", "agent"),
             Self::Karmadactl => karmada!("karmadactl", "karmadactl"),
+            Self::Helm => ("helm", "helm", "helm.sh/helm/v3/cmd/helm"),
         }
     }
 
@@ -134,6 +138,7 @@ impl Binary {
             "etcd" | "etcd35" => "go.etcd.io/etcd/server/v3",
             "kubernetes" => "k8s.io/kubernetes",
             "coredns" => "github.com/coredns/coredns",
+            "helm" => "helm.sh/helm/v3",
             _ => "github.com/karmada-io/karmada",
         }
     }
@@ -209,10 +214,12 @@ impl Binary {
     }
 }
 
-/// Returns the linker's flags: no symbols, and for Kubernetes its version.
+/// Returns the linker's flags: no symbols, for Kubernetes its version, and for Helm the versions of itself and of Kubernetes.
 fn ldflags(module: &Module, binary: Binary) -> Result<String> {
-    if binary.module() != "kubernetes" {
-        return Ok("-s -w".to_owned());
+    match binary.module() {
+        "kubernetes" => {}
+        "helm" => return helm_ldflags(module, binary),
+        _ => return Ok("-s -w".to_owned()),
     }
     let version = module.version(binary.upstream())?;
     let mut numbers = version.trim_start_matches('v').split('.');
@@ -221,6 +228,19 @@ fn ldflags(module: &Module, binary: Binary) -> Result<String> {
     };
     let at = "k8s.io/component-base/version";
     Ok(format!("-s -w -X {at}.gitVersion={version} -X {at}.gitMajor={major} -X {at}.gitMinor={minor}"))
+}
+
+/// Without the version of Kubernetes, `helm template` and `helm lint` assume 1.20. Upstream's Makefile takes it from client-go.
+fn helm_ldflags(module: &Module, binary: Binary) -> Result<String> {
+    let version = module.version(binary.upstream())?;
+    let client = module.version("k8s.io/client-go")?;
+    let minor =
+        client.split('.').nth(1).with_context(|| format!("{client} is not a version of client-go"))?;
+    let of_kubernetes = ["pkg/chartutil", "pkg/lint/rules"].map(|package| {
+        let at = format!("helm.sh/helm/v3/{package}.k8sVersion");
+        format!("-X {at}Major=1 -X {at}Minor={minor}")
+    });
+    Ok(format!("-s -w -X helm.sh/helm/v3/internal/version.version={version} {}", of_kubernetes.join(" ")))
 }
 
 /// A Go module that pins binaries.
@@ -348,10 +368,16 @@ mod tests {
     }
 
     #[test]
-    fn links_the_version_into_kubernetes_only() {
+    fn links_versions_into_kubernetes_and_helm_only() {
         let kubernetes = module("require k8s.io/kubernetes v1.35.4", "");
         let flags = ldflags(&kubernetes, Binary::ApiServer).unwrap();
         assert!(flags.ends_with("version.gitVersion=v1.35.4 -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=35"), "{flags}");
         assert_eq!(ldflags(&module("", ""), Binary::Etcd).unwrap(), "-s -w");
+        let helm = module("require helm.sh/helm/v3 v3.22.0\nrequire k8s.io/client-go v0.37.0", "");
+        let flags = ldflags(&helm, Binary::Helm).unwrap();
+        assert!(
+            flags.contains("version.version=v3.22.0 ") && flags.ends_with("rules.k8sVersionMinor=37"),
+            "{flags}"
+        );
     }
 }

@@ -26,6 +26,7 @@ pub mod etcd_cluster;
 pub mod fault;
 pub mod fixture;
 pub mod fleet;
+pub mod helm;
 pub mod image;
 pub mod installation;
 pub mod kubectl;

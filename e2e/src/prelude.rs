@@ -11,6 +11,7 @@ pub use crate::controlplane::{Cluster, Options};
 pub use crate::durward::Durward;
 pub use crate::fixture::{Lazy, Undo};
 pub use crate::fleet::{Fleet, Member};
+pub use crate::helm::Helm;
 pub use crate::image::Image;
 pub use crate::installation::Installation;
 pub use crate::namespace::Namespace;
