@@ -140,7 +140,7 @@ if ! is_3_4 "$etcd" && ! is_3_4 /usr/bin/etcd; then
   unpack etcd-server etcd
   is_3_4 "$etcd" || fail "the etcd-server of this distribution is not version 3.4: put the program of Debian 12's package at $etcd."
 fi
-# The tests of deploy/alerts.
+# The tests of charts/durward/alerts.
 [ -x "$debian/prometheus/usr/bin/promtool" ] || command -v promtool >/dev/null || unpack prometheus promtool
 
 if [ "$(id -u)" != 0 ]; then

@@ -284,6 +284,24 @@ fn permission_row(place: &str, permission: &Permission) -> String {
     row(&[place, &verbs, &resources, if group.is_empty() { "core" } else { &group }, &names])
 }
 
+/// Helm checks the values of the chart by this schema, so a wrong key of the configuration is refused before it is installed.
+#[test]
+fn schema_of_the_chart_has_the_keys_of_the_configuration() {
+    let path = Path::new(ROOT).join("charts/durward/values.schema.json");
+    let current = fs::read_to_string(&path).unwrap();
+    let mut schema: serde_json::Value = serde_json::from_str(&current).unwrap();
+    let mut config = Shape::Section(file::keys()).schema();
+    // The chart adds `apiVersion` and `kind`.
+    config.as_object_mut().unwrap().remove("required");
+    schema["properties"]["config"] = config;
+    let text = serde_json::to_string_pretty(&schema).unwrap() + "\n";
+    if std::env::var_os("DURWARD_BLESS").is_some() {
+        fs::write(&path, text).unwrap();
+        return;
+    }
+    assert!(current == text, "{} differs from the code: run `make reference`", path.display());
+}
+
 #[test]
 fn reference_of_the_reason_codes() {
     let mut out = "Reason codes are in `details.causes` of an answer. `durward review -o json` and the metric \

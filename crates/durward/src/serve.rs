@@ -308,15 +308,19 @@ mod tests {
     }
 
     #[test]
-    fn the_alert_rules_name_eleven_metrics_that_exist() {
-        let rules = include_str!("../../../deploy/alerts/durward.yaml");
-        let words = rules.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_');
-        let names: std::collections::BTreeSet<_> =
-            words.filter(|word| word.starts_with("durward_")).collect();
-        assert_eq!(names.len(), 11, "{names:?}");
+    fn alert_rules_and_dashboard_name_metrics_that_exist() {
         let reference = metrics_reference();
-        for name in names {
-            assert!(reference.iter().any(|info| info.name == name), "{name}");
+        let rules = include_str!("../../../charts/durward/alerts/durward.yaml");
+        let dashboard = include_str!("../../../charts/durward/dashboards/durward.json");
+        for (text, least) in [(rules, 11), (dashboard, 8)] {
+            let words = text.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_');
+            let words = words.map(|word| word.trim_end_matches("_bucket"));
+            let names: std::collections::BTreeSet<_> =
+                words.filter(|word| word.starts_with("durward_")).collect();
+            assert!(names.len() >= least, "{names:?}");
+            for name in names {
+                assert!(reference.iter().any(|info| info.name == name), "{name}");
+            }
         }
     }
 

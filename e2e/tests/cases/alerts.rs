@@ -1,4 +1,4 @@
-//! The alert rules in `deploy/alerts`, checked by Debian's promtool.
+//! The alert rules in `charts/durward/alerts`, checked by Debian's promtool.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ const WITHIN: Duration = Duration::from_secs(60);
 
 #[e2e::case]
 fn promtool_accepts_the_alert_rules_and_their_tests_pass(context: &'static TestContext) -> Result<()> {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/alerts");
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../charts/durward/alerts");
     let unpacked = cache()?.join("debian/prometheus/usr/bin/promtool");
     let program = if unpacked.exists() { unpacked } else { "promtool".into() };
     for (arguments, expected) in [

@@ -1,0 +1,72 @@
+{{/* Refuses settings that don't work, with a sentence that names the fix. Argument: the root. */}}
+{{- define "durward.checks" -}}
+{{- $config := include "durward.config" . | fromJson -}}
+{{- $guards := $config.guards | default dict -}}
+{{- if not $guards -}}
+{{- fail "config.guards is empty: turn a guard on, for example --set-json 'config.guards={\"lxcfs\":{}}'" -}}
+{{- end -}}
+{{- if ne $config.namespace .Release.Namespace -}}
+{{- fail (printf "config.namespace is %s, but the release is installed in %s: remove config.namespace" $config.namespace .Release.Namespace) -}}
+{{- end -}}
+{{- $tls := (($config.server | default dict).tls) | default dict -}}
+{{- $isSelfManaged := kindIs "map" $tls.selfManaged -}}
+{{- if and $isSelfManaged $tls.files -}}
+{{- fail "config.server.tls has selfManaged and files: set config.server.tls.selfManaged to null" -}}
+{{- end -}}
+{{- if not (or $isSelfManaged $tls.files) -}}
+{{- fail "config.server.tls names no certificate: set selfManaged: {}, or files: {cert: …, key: …}, or certManager.enabled" -}}
+{{- end -}}
+{{- range $key, $default := dict "bindAddress" "0.0.0.0:8443" "metricsBindAddress" "0.0.0.0:8080" -}}
+{{- $address := include "durward.at" (list $config (printf "server.%s" $key) $default) -}}
+{{- $port := include "durward.port" $address | int64 -}}
+{{- if not (regexMatch "^(0\\.0\\.0\\.0|\\[::\\]):[0-9]+$" $address) -}}
+{{- fail (printf "config.server.%s: %s does not work in a pod, because the API server and the kubelet can't reach it: use %s" $key $address $default) -}}
+{{- end -}}
+{{- if eq $port 0 -}}
+{{- fail (printf "config.server.%s: %s does not work in a pod, because a Service needs a fixed port: use %s" $key $address $default) -}}
+{{- end -}}
+{{- if lt $port 1024 -}}
+{{- fail (printf "config.server.%s: %s does not work in a pod, because only root can bind ports below 1024: use %s; the port of the Service is config.server.webhookConfiguration.service.port" $key $address $default) -}}
+{{- end -}}
+{{- end -}}
+{{- if and (include "durward.isSingle" $config) (gt (int64 .Values.replicas) 1) -}}
+{{- fail (printf "replicas is %d, but config.guards.etcd.coordination is inMemory, and replicas don't see the deletions that other replicas allow: set replicas: 1 (no replica answers during an update), or coordination: lease" (int64 .Values.replicas)) -}}
+{{- end -}}
+{{- $service := include "durward.service" (list $config) | fromJson -}}
+{{- if and $service.namespace (ne $service.namespace .Release.Namespace) -}}
+{{- fail (printf "config.server.webhookConfiguration.url is a Service in the namespace %s, but the release is installed in %s: install the release there" $service.namespace .Release.Namespace) -}}
+{{- end -}}
+{{- $deletion := $guards.deletion | default dict -}}
+{{- if include "durward.isKarmada" $deletion -}}
+{{- $karmada := dict -}}
+{{- if kindIs "map" $deletion.fleet }}{{ $karmada = $deletion.fleet.karmada | default dict }}{{ end -}}
+{{- if not (or $karmada.kubeconfig $config.kubeconfig) -}}
+{{- fail "config.guards.deletion.fleet is karmada, but the pods have no kubeconfig for the Karmada API server: set fleet: {karmada: {kubeconfig: PATH}} and mount the file with extraVolumes" -}}
+{{- end -}}
+{{- end -}}
+{{- include "durward.isOnlyRelease" . -}}
+{{- end -}}
+
+{{/* Refuses a second release in the cluster. `helm template` sees no cluster, so it refuses nothing. */}}
+{{- define "durward.isOnlyRelease" -}}
+{{- $root := . -}}
+{{- $kinds := list "ClusterRole" -}}
+{{/* In the other modes, an administrator applies the webhook configurations. */}}
+{{- if eq (include "durward.manage" (include "durward.config" . | fromJson)) "all" -}}
+{{- $kinds = list "ClusterRole" "ValidatingWebhookConfiguration" "MutatingWebhookConfiguration" -}}
+{{- end -}}
+{{- range $kind := $kinds -}}
+{{- $group := ternary "rbac.authorization.k8s.io/v1" "admissionregistration.k8s.io/v1" (eq $kind "ClusterRole") -}}
+{{- $found := lookup $group $kind "" "durward" -}}
+{{- if $found -}}
+{{- $annotations := $found.metadata.annotations | default dict -}}
+{{- $name := get $annotations "meta.helm.sh/release-name" -}}
+{{- $namespace := get $annotations "meta.helm.sh/release-namespace" -}}
+{{- if not $name -}}
+{{- fail (printf "the cluster has a %s durward that no Helm release owns: a cluster can have one Durward. Remove the other installation first (docs/src/operate/uninstall.md)" $kind) -}}
+{{- else if or (ne $name $root.Release.Name) (ne $namespace $root.Release.Namespace) -}}
+{{- fail (printf "Durward is installed in this cluster as release %s in namespace %s: a cluster can have one Durward. Upgrade that release: helm -n %s upgrade %s" $name $namespace $namespace $name) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}

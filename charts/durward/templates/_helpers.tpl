@@ -1,0 +1,158 @@
+{{/* Names and small values. All names are fixed: the webhook configurations exist once in a cluster. */}}
+
+{{- define "durward.labels" -}}
+app.kubernetes.io/name: durward
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end -}}
+
+{{/* The pods of the server. The pods of the agents have another component. */}}
+{{- define "durward.selector" -}}
+app.kubernetes.io/name: durward
+app.kubernetes.io/component: server
+{{- end -}}
+
+{{/* An image. Argument: list of the root, the image's values, and the path of these values. */}}
+{{- define "durward.image" -}}
+{{- $image := index . 1 -}}
+{{- $tag := $image.tag | default (index . 0).Chart.AppVersion -}}
+{{- if not $image.repository }}{{ fail (printf "%s.repository is not set: build the image (docs/src/operate/install.md), push it, and set its name" (index . 2)) }}{{ end -}}
+{{- if $image.digest }}{{ $image.repository }}@{{ $image.digest }}{{ else }}{{ $image.repository }}:{{ $tag }}{{ end -}}
+{{- end -}}
+
+{{/* durward.yaml as a JSON object: the block of the values with the keys that a release decides. */}}
+{{- define "durward.config" -}}
+{{- $config := merge (dict "apiVersion" "durward.dev/v1alpha1" "kind" "Configuration" "namespace" .Release.Namespace) (deepCopy .Values.config) -}}
+{{- if .Values.config.namespace }}{{ $_ := set $config "namespace" .Values.config.namespace }}{{ end -}}
+{{- if .Values.certManager.enabled -}}
+{{- $server := $config.server | default dict -}}
+{{- $tls := omit ($server.tls | default dict) "selfManaged" -}}
+{{- if not $tls.files }}{{ $_ := set $tls "files" (dict "cert" "tls/tls.crt" "key" "tls/tls.key") }}{{ end -}}
+{{- $_ := set $server "tls" $tls -}}
+{{- $_ := set $config "server" $server -}}
+{{- end -}}
+{{- toJson $config -}}
+{{- end -}}
+
+{{/* A nested value, or the default. Argument: list of the object, the path with dots, and the default. */}}
+{{- define "durward.at" -}}
+{{- $value := index . 0 -}}
+{{- range splitList "." (index . 1) -}}
+{{- if kindIs "map" $value }}{{ $value = get $value . }}{{ else }}{{ $value = "" }}{{ end -}}
+{{- end -}}
+{{- if or (kindIs "invalid" $value) (eq (toString $value) "") }}{{ index . 2 }}{{ else if kindIs "float64" $value }}{{ int64 $value }}{{ else }}{{ $value }}{{ end -}}
+{{- end -}}
+
+{{/* The port of an address like 0.0.0.0:8443. */}}
+{{- define "durward.port" -}}
+{{- regexFind "[0-9]+$" . -}}
+{{- end -}}
+
+{{/* Milliseconds of a duration like 1500ms, 10s, 2m or 1h. */}}
+{{- define "durward.milliseconds" -}}
+{{- $units := dict "ms" 1 "s" 1000 "m" 60000 "h" 3600000 -}}
+{{- if not (regexMatch "^[0-9]+(ms|s|m|h)$" .) }}{{ fail (printf "config.server.shutdown: %q is not a duration: write it like 10s" .) }}{{ end -}}
+{{- mul (regexFind "^[0-9]+" . | int64) (get $units (regexFind "[a-z]+$" .)) -}}
+{{- end -}}
+
+{{/* Bytes of a size like 512Ki, 8Mi, 1Gi or 1048576. */}}
+{{- define "durward.bytes" -}}
+{{- $units := dict "" 1 "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 -}}
+{{- if not (regexMatch "^[0-9]+(Ki|Mi|Gi)?$" .) }}{{ fail (printf "config.server.limits.maxTotalBytes: %q is not a size: write it like 64Mi" .) }}{{ end -}}
+{{- mul (regexFind "^[0-9]+" . | int64) (get $units (regexFind "[A-Za-z]*$" .)) -}}
+{{- end -}}
+
+{{/* The name and port of the Service, as JSON. A URL can name the Service too, for a Karmada control plane. */}}
+{{- define "durward.service" -}}
+{{- $config := index . 0 -}}
+{{- $url := include "durward.at" (list $config "server.webhookConfiguration.url" "") -}}
+{{- if $url -}}
+{{- $authority := index (splitList "/" (trimPrefix "https://" $url)) 0 -}}
+{{- $host := regexReplaceAll ":[0-9]+$" $authority "" -}}
+{{- $parts := splitList "." $host -}}
+{{- $isService := and (ge (len $parts) 3) (eq (index (append (append (append $parts "") "") "") 2) "svc") -}}
+{{- $port := regexFind ":[0-9]+$" $authority | trimPrefix ":" | default "443" -}}
+{{- dict "name" (ternary (index $parts 0) "durward" $isService) "namespace" (ternary (index (append $parts "") 1) "" $isService) "port" (int64 $port) | toJson -}}
+{{- else -}}
+{{- $port := include "durward.at" (list $config "server.webhookConfiguration.service.port" 443) -}}
+{{- dict "name" (include "durward.at" (list $config "server.webhookConfiguration.service.name" "durward")) "namespace" "" "port" (int64 $port) | toJson -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Whether reservations of the etcd guard are in memory, so that only one replica can run: "true" or nothing. */}}
+{{- define "durward.isSingle" -}}
+{{- $etcd := (.guards | default dict).etcd | default dict -}}
+{{- if and (eq ($etcd.coordination | default "lease") "inMemory") $etcd.clusters }}true{{ end -}}
+{{- end -}}
+
+{{/* Whether the deletion guard reads a Karmada fleet, so that the Karmada API server calls it: "true" or nothing. */}}
+{{- define "durward.isKarmada" -}}
+{{- $fleet := .fleet | default "none" -}}
+{{- if or (eq (toString $fleet) "karmada") (and (kindIs "map" $fleet) (hasKey $fleet "karmada")) }}true{{ end -}}
+{{- end -}}
+
+{{/* The mode of server.webhookConfiguration.manage. */}}
+{{- define "durward.manage" -}}
+{{- include "durward.at" (list . "server.webhookConfiguration.manage" "none") -}}
+{{- end -}}
+
+{{/* The name of the CA Secret in this cluster, or nothing. Argument: the configuration. */}}
+{{- define "durward.caSecret" -}}
+{{- $tls := (.server | default dict).tls | default dict -}}
+{{- if kindIs "map" $tls.selfManaged -}}
+{{- if not $tls.selfManaged.kubeconfig }}{{ $tls.selfManaged.secretName | default "durward-ca" }}{{ end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The pod's settings that the server and the Job before the removal share. */}}
+{{- define "durward.podSecurityContext" -}}
+runAsNonRoot: true
+runAsUser: 65532
+runAsGroup: 65532
+# This group can read keys in Secrets.
+fsGroup: 65532
+seccompProfile:
+  type: RuntimeDefault
+{{- end -}}
+
+{{- define "durward.securityContext" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities:
+  drop: [ALL]
+{{- end -}}
+
+{{/* One directory contains the ConfigMap and the certificate, and the kubelet updates it atomically. */}}
+{{- define "durward.volumes" -}}
+- name: configuration
+  projected:
+    defaultMode: 0440
+    sources:
+    - configMap:
+        name: durward
+        items:
+        - key: durward.yaml
+          path: durward.yaml
+    {{- if .Values.certManager.enabled }}
+    - secret:
+        name: durward-tls
+        items:
+        - key: tls.crt
+          path: tls/tls.crt
+        - key: tls.key
+          path: tls/tls.key
+    {{- end }}
+{{- with .Values.extraVolumes }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{- define "durward.volumeMounts" -}}
+- name: configuration
+  mountPath: /etc/durward
+  readOnly: true
+{{- with .Values.extraVolumeMounts }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}

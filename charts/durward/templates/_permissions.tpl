@@ -1,0 +1,137 @@
+{{/*
+Permissions as JSON, in the cluster in which the pods run. `durward manifests --only rbac` prints the same; an end-to-end case compares
+both for many configurations.
+*/}}
+
+{{/* A rule. Arguments: group, resource, verbs, and names of objects (an empty list is all). */}}
+{{- define "durward.rule" -}}
+{{- $rule := dict "apiGroups" (list (index . 0)) "resources" (list (index . 1)) "verbs" (index . 2) -}}
+{{- if gt (len .) 3 }}{{ $_ := set $rule "resourceNames" (index . 3) }}{{ end -}}
+{{- toJson $rule -}}
+{{- end -}}
+
+{{/* Rules of the deletion guard: what it lists in each cluster. */}}
+{{- define "durward.rules.deletion" -}}
+{{- $namespaces := .namespaces | default dict -}}
+{{- $blocking := $namespaces.blockingResources -}}
+{{- if kindIs "invalid" $blocking }}{{ $blocking = list "pods" "persistentvolumeclaims" "workloads" "services.loadbalancer" }}{{ end -}}
+{{- $listed := list -}}
+{{- if has "pods" $blocking }}{{ $listed = append $listed (list "" "pods") }}{{ end -}}
+{{- if has "persistentvolumeclaims" $blocking }}{{ $listed = append $listed (list "" "persistentvolumeclaims") }}{{ end -}}
+{{- if has "workloads" $blocking -}}
+{{- range list "deployments" "statefulsets" "daemonsets" }}{{ $listed = append $listed (list "apps" .) }}{{ end -}}
+{{- range list "jobs" "cronjobs" }}{{ $listed = append $listed (list "batch" .) }}{{ end -}}
+{{- end -}}
+{{- if has "services.loadbalancer" $blocking }}{{ $listed = append $listed (list "" "services") }}{{ end -}}
+{{- range $namespaces.extraResources }}{{ $listed = append $listed (list (.group | default "") .resource) }}{{ end -}}
+{{- $groups := (.crds | default dict).apiGroups | default list -}}
+{{- if has "*" $groups }}{{ $groups = list "*" }}{{ end -}}
+{{- range $groups }}{{ $listed = append $listed (list . "*") }}{{ end -}}
+{{- $rules := list
+  (include "durward.rule" (list "" "namespaces" (list "get" "list")) | fromJson)
+  (include "durward.rule" (list "apiextensions.k8s.io" "customresourcedefinitions" (list "get" "list")) | fromJson) -}}
+{{- range $listed }}{{ $rules = append $rules (include "durward.rule" (list (index . 0) (index . 1) (list "list")) | fromJson) }}{{ end -}}
+{{- toJson $rules -}}
+{{- end -}}
+
+{{/* Rules for one entry of guards.etcd.clusters, in the namespace of its pods. */}}
+{{- define "durward.rules.etcdCluster" -}}
+{{- $rules := list
+  (include "durward.rule" (list "" "pods" (list "get" "list")) | fromJson)
+  (include "durward.rule" (list "apps" "statefulsets" (list "get")) | fromJson) -}}
+{{- with .owner -}}
+{{- $group := index (splitList "/" .apiVersion) 0 -}}
+{{- $plural := .resource | default (printf "%ss" (lower .kind)) -}}
+{{- $rules = append $rules (include "durward.rule" (list $group $plural (list "get")) | fromJson) -}}
+{{- end -}}
+{{- $client := .client | default dict -}}
+{{- $names := compact (list (($client.tls | default dict).secretName | default "") (($client.auth | default dict).secretName | default "")) -}}
+{{- if $names }}{{ $rules = append $rules (include "durward.rule" (list "" "secrets" (list "get") $names) | fromJson) }}{{ end -}}
+{{- toJson $rules -}}
+{{- end -}}
+
+{{/* All permissions: {cluster: [rules], namespaces: {name: [rules]}}. Argument: the configuration. */}}
+{{- define "durward.permissions" -}}
+{{- $config := . -}}
+{{- $home := .namespace -}}
+{{- $cluster := list -}}
+{{- $within := dict $home list -}}
+{{- $guards := .guards | default dict -}}
+{{/* With a kubeconfig of its own, a guard is called by another API server. `durward manifests` prints its permissions there. */}}
+{{- if .kubeconfig }}{{ $guards = dict }}{{ end -}}
+
+{{- if hasKey $guards "deletion" -}}
+{{- $deletion := $guards.deletion | default dict -}}
+{{- $fleet := $deletion.fleet | default "none" -}}
+{{- if not (include "durward.isKarmada" $deletion) -}}
+{{- $cluster = concat $cluster (include "durward.rules.deletion" $deletion | fromJsonArray) -}}
+{{- if and (kindIs "map" $fleet) (hasKey $fleet "secrets") -}}
+{{- $_ := set $within $home (append (get $within $home) (include "durward.rule" (list "" "secrets" (list "get" "list" "watch")) | fromJson)) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- if hasKey $guards "etcd" -}}
+{{- $etcd := $guards.etcd | default dict -}}
+{{- with $etcd.clusters -}}
+{{- $isSelected := false -}}
+{{- $leases := list -}}
+{{- range . -}}
+{{- if .namespaceSelector }}{{ $isSelected = true }}{{ else }}{{ $leases = append $leases (printf "durward-etcd.%s" .namespace) }}{{ end -}}
+{{- end -}}
+{{- $cluster = append $cluster (include "durward.rule" (list "" "namespaces" (ternary (list "get" "list") (list "get") $isSelected)) | fromJson) -}}
+{{- $cluster = append $cluster (include "durward.rule" (list "" "nodes" (list "get")) | fromJson) -}}
+{{- range . -}}
+{{- $rules := include "durward.rules.etcdCluster" . | fromJsonArray -}}
+{{- if .namespaceSelector -}}
+{{- $cluster = concat $cluster $rules -}}
+{{- else -}}
+{{- $_ := set $within .namespace (concat (get $within .namespace | default list) $rules) -}}
+{{- end -}}
+{{- end -}}
+{{- if ne ($etcd.coordination | default "lease") "inMemory" -}}
+{{- $rules := get $within $home -}}
+{{- if $isSelected -}}
+{{- $rules = append $rules (include "durward.rule" (list "coordination.k8s.io" "leases" (list "get" "create" "update")) | fromJson) -}}
+{{- else -}}
+{{- $rules = append $rules (include "durward.rule" (list "coordination.k8s.io" "leases" (list "create")) | fromJson) -}}
+{{- $rules = append $rules (include "durward.rule" (list "coordination.k8s.io" "leases" (list "get" "update") (uniq $leases)) | fromJson) -}}
+{{- end -}}
+{{- $_ := set $within $home $rules -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- if hasKey $guards "lxcfs" -}}
+{{- $lxcfs := $guards.lxcfs | default dict -}}
+{{- $isNamespaceLabel := eq (include "durward.at" (list $lxcfs "optIn.namespaceLabel" "true")) "true" -}}
+{{- $isExempt := ($lxcfs.exempt | default dict).namespaceSelector -}}
+{{- if or (ne ($lxcfs.mountMethod | default "hostPath") "devicePlugin") $isNamespaceLabel $isExempt -}}
+{{- $cluster = append $cluster (include "durward.rule" (list "" "namespaces" (list "get" "list" "watch")) | fromJson) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Durward itself: its webhook configurations, Namespace, Lease and Secret. */}}
+{{- $manage := include "durward.manage" . -}}
+{{- $isCalled := false -}}
+{{- range $name, $guard := $guards -}}
+{{- if not (and (eq $name "deletion") (include "durward.isKarmada" ($guard | default dict))) }}{{ $isCalled = true }}{{ end -}}
+{{- end -}}
+{{- if and $isCalled (ne $manage "none") -}}
+{{- range list "mutatingwebhookconfigurations" "validatingwebhookconfigurations" -}}
+{{- $cluster = append $cluster (include "durward.rule" (list "admissionregistration.k8s.io" . (list "get" "patch") (list "durward")) | fromJson) -}}
+{{- end -}}
+{{- end -}}
+{{- $rules := get $within $home -}}
+{{- if eq $manage "all" -}}
+{{- $rules = append $rules (include "durward.rule" (list "" "namespaces" (list "get") (list $home)) | fromJson) -}}
+{{- $rules = append $rules (include "durward.rule" (list "coordination.k8s.io" "leases" (list "create")) | fromJson) -}}
+{{- $rules = append $rules (include "durward.rule" (list "coordination.k8s.io" "leases" (list "get" "update") (list "durward-webhooks")) | fromJson) -}}
+{{- end -}}
+{{- with include "durward.caSecret" . -}}
+{{- $rules = append $rules (include "durward.rule" (list "" "secrets" (list "get" "update") (list .)) | fromJson) -}}
+{{- end -}}
+{{- $_ := set $within $home (uniq $rules) -}}
+
+{{- toJson (dict "cluster" (uniq $cluster) "namespaces" $within) -}}
+{{- end -}}
