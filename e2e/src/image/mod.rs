@@ -46,8 +46,10 @@ pub enum Image {
     /// `nproc` and others, `getconf`, `lscpu`. Busybox's own `free` and `uptime` ask the kernel, which LXCFS cannot
     /// change.
     Busybox,
-    /// `durward` and `durward-node` of this checkout, without symbols: entry point `/usr/bin/durward`, user 65532.
+    /// `durward` of this checkout, without symbols: entry point `/usr/bin/durward`, user 65532.
     Durward,
+    /// `durward-node`, and `durward` for its doctor: entry point `/usr/bin/durward-node`.
+    DurwardNode,
     /// LXCFS as `deploy/lxcfs` ships it.
     Lxcfs,
     /// etcd and etcdctl in `/usr/local/bin`, with busybox.
@@ -56,7 +58,8 @@ pub enum Image {
 
 impl Image {
     /// All images.
-    pub const ALL: [Self; 5] = [Self::Pause, Self::Busybox, Self::Durward, Self::Lxcfs, Self::Etcd];
+    pub const ALL: [Self; 6] =
+        [Self::Pause, Self::Busybox, Self::Durward, Self::DurwardNode, Self::Lxcfs, Self::Etcd];
 
     /// Returns the name that pods use.
     pub fn name(self) -> &'static str {
@@ -64,6 +67,7 @@ impl Image {
             Self::Pause => "durward.test/pause:1",
             Self::Busybox => "durward.test/busybox:1",
             Self::Durward => "durward.test/durward:1",
+            Self::DurwardNode => "durward.test/durward-node:1",
             Self::Lxcfs => "durward.test/lxcfs:1",
             Self::Etcd => "durward.test/etcd:1",
         }
@@ -89,6 +93,9 @@ impl Image {
             Self::Busybox => busybox().map(|root| recipe(root, json!({"Cmd": ["sh"]}))),
             Self::Durward => durward(context)
                 .map(|root| recipe(root, json!({"Entrypoint": ["/usr/bin/durward"], "User": "65532:65532"}))),
+            Self::DurwardNode => durward_node(context).map(|root| {
+                recipe(root, json!({"Entrypoint": ["/usr/bin/durward-node"], "User": "65532:65532"}))
+            }),
             Self::Lxcfs => lxcfs().map(|root| recipe(root, json!({"Cmd": ["/usr/bin/lxcfs", "-v"]}))),
             Self::Etcd => etcd(&context.supervisor()?).map(|root| recipe(root, json!({"Cmd": ["etcd"]}))),
         };
@@ -113,8 +120,11 @@ fn busybox() -> Result<RootFs> {
 fn durward(context: &TestContext) -> Result<RootFs> {
     RootFs::new()
         .directory("/etc/ssl/certs", 0o755)
-        .stripped_as("/usr/bin/durward", &context.durward_program()?)?
-        .stripped_as("/usr/bin/durward-node", &context.durward_node_program()?)
+        .stripped_as("/usr/bin/durward", &context.durward_program()?)
+}
+
+fn durward_node(context: &TestContext) -> Result<RootFs> {
+    durward(context)?.stripped_as("/usr/bin/durward-node", &context.durward_node_program()?)
 }
 
 fn etcd(supervisor: &Arc<Supervisor>) -> Result<RootFs> {

@@ -27,7 +27,7 @@ fn every_image_is_built_once_and_reused(context: &TestContext) -> Result<()> {
 
 #[e2e::case]
 fn programs_run_in_their_image_without_host_files(context: &TestContext) -> Result<()> {
-    let programs: [(Image, &[&[&str]]); 4] = [
+    let programs: [(Image, &[&[&str]]); 5] = [
         (
             Image::Busybox,
             &[
@@ -41,6 +41,7 @@ fn programs_run_in_their_image_without_host_files(context: &TestContext) -> Resu
             ],
         ),
         (Image::Durward, &[&["/usr/bin/durward", "--version"]]),
+        (Image::DurwardNode, &[&["/usr/bin/durward-node", "--version"], &["/usr/bin/durward", "--version"]]),
         (
             Image::Lxcfs,
             &[
