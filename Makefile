@@ -28,6 +28,7 @@ e2e: prepare ## Tests against a real kube-apiserver; TEST=word runs the cases wh
 
 soak: prepare ## End-to-end cases that take a minute or longer; TEST=word as for e2e
 	cargo build -p durward -p durward-node
+	scripts/static.sh
 	cargo test -p durward-e2e -- --ignored $(TEST)
 
 cluster: prepare ## Start a local cluster with one real node and print its KUBECONFIG; LXCFS=no leaves LXCFS out

@@ -17,11 +17,17 @@ use crate::console::print;
 use crate::controlplane::{Cluster, Etcd, Location, Options};
 use crate::fixture::{Exclusive, Lazy, Shared, SharedFixture};
 use crate::fleet::Fleet;
-use crate::node::{Node, Sandbox};
+use crate::node::{self, Node, Sandbox};
 use crate::supervisor::{Supervisor, Tool};
 
 /// A build of the product without a build cache, on two busy cores.
 const BUILD_WITHIN: Duration = Duration::from_secs(3_600);
+
+/// The audit policy: all requests of service accounts in the namespace of the documentation.
+const AUDIT_POLICY: &str = r#"{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"], "rules": [
+  {"level": "Metadata", "userGroups": ["system:serviceaccounts:durward-system"]},
+  {"level": "None"}
+]}"#;
 
 /// The context of a run.
 #[derive(Debug)]
@@ -101,11 +107,27 @@ impl TestContext {
 
     /// Starts a node with a cluster of its own. It ends when it is dropped.
     pub fn own_node(&self) -> Result<Node> {
-        Node::start(self).context("the node does not start")
+        self.own_node_with(&node::options())
+    }
+
+    /// Starts a node whose API server logs the requests of service accounts in `durward-system`. Returns the path of the log too.
+    pub fn own_audited_node(&self) -> Result<(Node, PathBuf)> {
+        let directory = self.directory("audit")?;
+        let policy = certificates::write(&directory, "policy.json", AUDIT_POLICY)?;
+        let log = directory.join("audit.log");
+        let options = node::options()
+            .flag(format!("--audit-policy-file={}", policy.display()))
+            .flag(format!("--audit-log-path={}", log.display()))
+            .flag("--audit-log-mode=blocking");
+        Ok((self.own_node_with(&options)?, log))
+    }
+
+    fn own_node_with(&self, options: &Options) -> Result<Node> {
+        Node::start(self, options).context("the node does not start")
     }
 
     fn shared_node(&self) -> Result<&SharedFixture<Node>> {
-        let start = || Ok(SharedFixture::new(Node::start(self)?));
+        let start = || Ok(SharedFixture::new(Node::start(self, &node::options())?));
         self.node.get(start).context("the node does not start")
     }
 

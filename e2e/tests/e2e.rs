@@ -31,8 +31,8 @@ const REPORT_INTERVAL: Duration = Duration::from_secs(5 * 60);
 /// Time after which a case fails. The first cases wait until the control plane is built.
 const LIMIT: Duration = Duration::from_secs(45 * 60);
 
-/// Areas that share an environment: the fleet, the node, the node of `deploy`. All other areas are a group of their own.
-const GROUPS: [&[&str]; 3] = [&["fleet", "deletion"], &["node", "container_view"], &["deploy"]];
+/// Areas that share an environment: the fleet, the node, the nodes of `deploy` and `chart`. All other areas are a group of their own.
+const GROUPS: [&[&str]; 4] = [&["fleet", "deletion"], &["node", "container_view"], &["deploy"], &["chart"]];
 
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();

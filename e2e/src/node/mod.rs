@@ -107,7 +107,7 @@ pub fn build(context: &TestContext) -> Result<Vec<PathBuf>> {
 
 impl Node {
     /// Starts it and returns when the node is Ready.
-    pub(crate) fn start(context: &TestContext) -> Result<Self> {
+    pub(crate) fn start(context: &TestContext, options: &Options) -> Result<Self> {
         let supervisor = context.supervisor()?;
         // An unfit host fails before builds that take minutes.
         Sandbox::check(&supervisor)?;
@@ -126,7 +126,7 @@ impl Node {
                 lxcfs.await_ready()?;
                 anyhow::Ok(lxcfs)
             });
-            let (etcd, cluster) = context.cluster_in(&sandbox, &options())?;
+            let (etcd, cluster) = context.cluster_in(&sandbox, options)?;
             anyhow::Ok((etcd, cluster, outcome(runtime)?, outcome(lxcfs)?))
         })?;
         let kubelet = kubelet::start(&supervisor, &sandbox, &cluster)?;
@@ -266,7 +266,7 @@ impl Fixture for Node {
 }
 
 /// A default control plane that notices a dead kubelet early and calls webhooks at pods.
-fn options() -> Options {
+pub(crate) fn options() -> Options {
     Options::named("node")
         .with_every_controller()
         .with_aggregator_routing()

@@ -13,9 +13,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use e2e::context;
 use e2e::prelude::*;
 
-use super::in_cluster::RESTRICTED_WITH_WARNINGS;
-use crate::cases::environment::{await_injection, opted_in, reviews};
-use crate::cases::files::{DEFAULT_FILES, LxcfsChecks as _};
+use crate::cases::environment::await_injection;
 use crate::cases::objects::list;
 
 /// The namespace of the applied directory.
@@ -49,8 +47,6 @@ pub(super) struct Environment {
     pub(super) durward: Durward,
     /// The output of the doctor before the directory was applied.
     pub(super) doctor_before: Output,
-    /// The namespace of a Durward in pods, if it is called instead of the one next to the node.
-    in_pods: Option<&'static Namespace<'static>>,
 }
 
 pub(super) struct Exclusive(MutexGuard<'static, Environment>);
@@ -65,20 +61,9 @@ impl Deref for Exclusive {
 
 /// Waits until no other case uses the environment and everything is healthy.
 pub(super) fn exclusive(context: &'static TestContext) -> Result<Exclusive> {
-    let mut access = lock(context)?;
-    access.0.call_by_url()?;
+    let access = lock(context)?;
     access.await_healthy()?;
     Ok(access)
-}
-
-/// Does the same with a Durward in pods. Also returns its namespace.
-pub(super) fn exclusive_in_pods(
-    context: &'static TestContext,
-) -> Result<(Exclusive, &'static Namespace<'static>)> {
-    let mut access = lock(context)?;
-    let namespace = access.0.call_in_pods()?;
-    access.await_healthy()?;
-    Ok((access, namespace))
 }
 
 fn lock(context: &'static TestContext) -> Result<Exclusive> {
@@ -105,57 +90,18 @@ impl Environment {
         // The node lives as long as the process; the supervisor stops it.
         let node: &'static Node = Box::leak(Box::new(context.own_node()?));
         let own_lxcfs = Some(node.lxcfs().stop()?);
-        node.image(context, Image::Durward)?;
+        node.image(context, Image::DurwardNode)?;
         node.image(context, Image::Lxcfs)?;
         let namespace = node.cluster().exact_namespace(NAMESPACE, &[])?;
         let (installation, durward) = Installation::start(context, node.cluster(), GUARDS, "durward-deploy")?;
         let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "durward"}});
         node.cluster().api().create(&namespace.path("configmaps"), &map)?.succeeded()?;
         let doctor_before = doctor(context, node, &installation)?;
-        let environment =
-            Self { context, node, namespace, own_lxcfs, installation, durward, doctor_before, in_pods: None };
+        let environment = Self { context, node, namespace, own_lxcfs, installation, durward, doctor_before };
         environment.configure_agents(GUARDS)?;
         environment.deploy(FIRST_IMAGE)?;
         await_injection(&*node.namespace("probe")?)?;
         Ok(environment)
-    }
-
-    /// Removes a Durward in pods, if one is installed.
-    fn call_by_url(&mut self) -> Result<()> {
-        let Some(namespace) = self.in_pods else { return Ok(()) };
-        self.installation.grant()?;
-        self.installation.register()?;
-        self.await_called(true)?;
-        let path = format!("/api/v1/namespaces/{}", namespace.name());
-        self.node.cluster().api().delete(&path)?.succeeded()?;
-        self.in_pods = None;
-        Ok(())
-    }
-
-    /// Installs a Durward in pods in its own namespace, unless it is installed.
-    fn call_in_pods(&mut self) -> Result<&'static Namespace<'static>> {
-        if let Some(namespace) = self.in_pods {
-            return Ok(namespace);
-        }
-        let namespace = self.node.cluster().labelled_namespace("in-pods", &RESTRICTED_WITH_WARNINGS)?;
-        let namespace = Box::leak(Box::new(namespace));
-        // Before the installation, so that a partial one is removed too.
-        self.in_pods = Some(namespace);
-        self.install(namespace)?;
-        self.await_called(false)?;
-        Ok(namespace)
-    }
-
-    /// Waits until the API server calls the Durward next to the node, or another one.
-    fn await_called(&self, is_by_url: bool) -> Result<()> {
-        let probe = self.node.namespace("probe")?;
-        until("the API server to use the new webhooks", || {
-            let before = reviews(&self.durward)?;
-            opted_in(&probe, "probe").as_dry_run().is_admitted()?.with_files(&DEFAULT_FILES)?;
-            let was_called = reviews(&self.durward)? > before + 0.5;
-            let is_expected = was_called == is_by_url;
-            Ok((is_expected, "it calls the other".to_owned()))
-        })
     }
 
     /// Applies the directory with this image of LXCFS.
@@ -169,7 +115,7 @@ impl Environment {
     pub(super) fn kustomization(&self, lxcfs: &str) -> Result<PathBuf> {
         let directory = self.context.directory("kustomization")?;
         let resources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/lxcfs");
-        let images = [("lxcfs", lxcfs), ("durward", Image::Durward.name())].map(|(name, image)| {
+        let images = [("lxcfs", lxcfs), ("durward-node", Image::DurwardNode.name())].map(|(name, image)| {
             let (new_name, tag) = image.rsplit_once(':').unwrap_or((image, "latest"));
             json!({"name": name, "newName": new_name, "newTag": tag})
         });

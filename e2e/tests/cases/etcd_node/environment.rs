@@ -64,7 +64,7 @@ fn start(context: &'static TestContext) -> Result<Environment> {
     // The other guards are for the runbooks. Without a fleet, deletion guards only objects with its label.
     let others = "  deletion: {fleet: none}\n  lxcfs: {webhook: {failurePolicy: Fail}}";
     let guards = format!("{}\n{others}", guards(&[]));
-    let (directory, _) = in_pods::install(context, node, &namespace, &guards)?;
+    let directory = in_pods::install(context, node, &namespace, &guards)?;
     let environment = Environment { node, namespace, directory };
     environment.await_guard()?;
     Ok(environment)

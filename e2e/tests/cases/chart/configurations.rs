@@ -1,0 +1,61 @@
+//! The configurations in `charts/durward/ci`, rendered for the namespace of the documentation.
+
+use e2e::prelude::*;
+
+/// The namespace of the documentation.
+pub(super) const HOME: &str = "durward-system";
+
+/// The suffix of the files.
+const SUFFIX: &str = "-values.yaml";
+
+/// A file of values and its rendering.
+pub(super) struct Rendered {
+    /// The first part of the file's name.
+    pub(super) name: String,
+    pub(super) yaml: String,
+    pub(super) objects: Vec<Value>,
+}
+
+impl Rendered {
+    /// Returns the object of this kind and name, if there is exactly one.
+    pub(super) fn object(&self, kind: &str, name: &str) -> Option<&Value> {
+        let mut found =
+            self.objects.iter().filter(|one| one["kind"] == kind && one["metadata"]["name"] == name);
+        found.next().filter(|_| found.next().is_none())
+    }
+
+    /// Returns `durward.yaml` in the `ConfigMap`.
+    pub(super) fn configuration(&self) -> Result<&str> {
+        let map = self.object("ConfigMap", "durward").context("no ConfigMap")?;
+        map["data"]["durward.yaml"].as_str().context("the ConfigMap has no durward.yaml")
+    }
+}
+
+/// Renders all configurations, as `kubectl apply` gets them: without the hook.
+pub(super) fn all(helm: &Helm) -> Result<Vec<Rendered>> {
+    let mut all = Vec::new();
+    for entry in std::fs::read_dir(Helm::chart().join("ci"))? {
+        let path = entry?.path();
+        let file = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let name = file.strip_suffix(SUFFIX).with_context(|| format!("{file} does not end in {SUFFIX}"))?;
+        let yaml = render(helm, &path.display().to_string()).with_context(|| format!("values of {name}"))?;
+        let objects = parse(&yaml)?;
+        all.push(Rendered { name: name.to_owned(), yaml, objects });
+    }
+    all.sort_by(|one, other| one.name.cmp(&other.name));
+    ensure!(all.len() >= 9, "only {} configurations", all.len());
+    Ok(all)
+}
+
+fn render(helm: &Helm, file: &str) -> Result<String> {
+    let chart = Helm::chart().display().to_string();
+    let arguments = ["template", Helm::RELEASE, &chart, "--namespace", HOME, "--no-hooks", "--values", file];
+    Ok(helm.run(&arguments)?.succeeded()?.stdout)
+}
+
+/// Returns the objects of a YAML stream.
+pub(super) fn parse(yaml: &str) -> Result<Vec<Value>> {
+    let objects: Vec<Value> =
+        serde_saphyr::from_multiple(yaml).map_err(|error| anyhow::anyhow!("{error}"))?;
+    Ok(objects.into_iter().filter(|object| !object.is_null()).collect())
+}

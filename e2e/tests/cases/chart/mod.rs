@@ -1,0 +1,10 @@
+//! The chart: what it renders, and installations by Helm on a node.
+
+mod configurations;
+mod environment;
+mod image;
+mod installation;
+mod permissions;
+mod removal;
+mod rendering;
+mod rollouts;

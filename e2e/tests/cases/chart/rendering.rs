@@ -1,0 +1,234 @@
+//! What the chart renders and refuses, without a node.
+
+use std::path::Path;
+
+use e2e::prelude::*;
+
+use super::configurations::{self, HOME, parse};
+use crate::cases::objects::contains_all;
+
+/// The groups of objects that are optional, with the kinds of them.
+const OPTIONAL: [(&str, &[(&str, &str)]); 2] = [
+    ("cert-manager.io", &[("Certificate", "certificates"), ("Issuer", "issuers")]),
+    (
+        "monitoring.coreos.com",
+        &[("ServiceMonitor", "servicemonitors"), ("PrometheusRule", "prometheusrules")],
+    ),
+];
+
+#[e2e::case]
+fn helm_lint_accepts_the_chart(context: &'static TestContext) -> Result<()> {
+    let helm = Helm::new(context)?;
+    let chart = Helm::chart().display().to_string();
+    for entry in std::fs::read_dir(Helm::chart().join("ci"))? {
+        let file = entry?.path().display().to_string();
+        let output =
+            helm.run(&["lint", "--strict", &chart, "--namespace", HOME, "--values", &file])?.succeeded()?;
+        contains_all(&output.stdout, &["1 chart(s) linted, 0 chart(s) failed"]).context(file)?;
+    }
+    Ok(())
+}
+
+/// Expects that the API server accepts every configuration. It does not know the kinds of cert-manager and the Prometheus operator, so
+/// the case declares them without a schema.
+#[e2e::case]
+fn the_api_server_accepts_every_configuration(context: &'static TestContext) -> Result<()> {
+    let cluster = context.own_cluster(&Options::named("chart"))?;
+    for name in [HOME, "db"] {
+        cluster.exact_namespace(name, &[])?;
+    }
+    for (group, kinds) in OPTIONAL {
+        for (kind, plural) in kinds {
+            declare(&cluster, group, kind, plural)?;
+        }
+    }
+    for rendered in configurations::all(&Helm::new(context)?)? {
+        let arguments = ["apply", "--dry-run=server", "--validate=strict", "-f", "-"];
+        let output = cluster.kubectl().run_with(&arguments, &rendered.yaml)?;
+        let output = output.succeeded().with_context(|| rendered.name.clone())?;
+        let warnings: Vec<_> = output.stderr.lines().filter(|line| line.starts_with("Warning:")).collect();
+        ensure!(warnings.is_empty(), "{}: {warnings:?}", rendered.name);
+        let lines = output.stdout.lines().count();
+        ensure!(lines == rendered.objects.len(), "{}: {lines} of {}", rendered.name, rendered.objects.len());
+    }
+    Ok(())
+}
+
+fn declare(cluster: &Cluster, group: &str, kind: &str, plural: &str) -> Result<()> {
+    let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
+    let crd = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": format!("{plural}.{group}")},
+        "spec": {
+            "group": group, "scope": "Namespaced", "names": {"kind": kind, "plural": plural},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": schema}],
+        },
+    });
+    let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    cluster.api().create(path, &crd)?.succeeded()?;
+    until(format_args!("{kind} to be served"), || {
+        let answer = cluster.api().get(&format!("/apis/{group}/v1/{plural}"))?;
+        Ok((answer.is_success(), answer.message().to_owned()))
+    })
+}
+
+#[e2e::case]
+fn the_config_block_becomes_the_configmap(context: &'static TestContext) -> Result<()> {
+    let helm = Helm::new(context)?;
+    let guards = json!({
+        "etcd": {"maxRaftLag": 1_000_000, "clusters": [{"namespace": "db", "selector": "app=etcd", "expectedMembers": 3}]},
+        "deletion": {"unreachableClusters": [{"cluster": "m1", "until": "2026-12-01", "reason": "link: \"cut\", # 81"}],
+                     "fleet": {"secrets": {}}},
+    });
+    let values = json!({"image": {"repository": "r"}, "config": {"server": {"tls": {"minVersion": "1.3"}}, "guards": guards}});
+    let objects = parse(&helm.template(HOME, &values)?.succeeded()?.stdout)?;
+    let map = objects.iter().find(|object| object["kind"] == "ConfigMap").context("no ConfigMap")?;
+    let text = map["data"]["durward.yaml"].as_str().context("no durward.yaml")?;
+    let written: Value = serde_saphyr::from_str(text).map_err(|error| anyhow::anyhow!("{error}: {text}"))?;
+    let expected = json!({
+        "apiVersion": "durward.dev/v1alpha1", "kind": "Configuration", "namespace": HOME, "guards": guards,
+        "server": {"tls": {"minVersion": "1.3", "selfManaged": {}}, "webhookConfiguration": {"manage": "all"}},
+    });
+    ensure!(written == expected, "{text}");
+    Ok(())
+}
+
+/// The configurations that are committed as plain YAML in `deploy/install`.
+const PLAIN: [&str; 4] = ["deletion", "etcd", "karmada", "lxcfs"];
+
+/// The files in `deploy/install` are what the chart renders. `DURWARD_BLESS=1` writes them.
+#[e2e::case]
+fn the_plain_yaml_is_what_the_chart_renders(context: &'static TestContext) -> Result<()> {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/install");
+    let all = configurations::all(&Helm::new(context)?)?;
+    for name in PLAIN {
+        let rendered =
+            all.iter().find(|rendered| rendered.name == name).with_context(|| format!("no {name}"))?;
+        let head = format!(
+            "# Rendered from charts/durward with ci/{name}-values.yaml, for the namespace {HOME}. It has no hook: see docs/src/operate/uninstall.md.\n"
+        );
+        let text = format!("{head}{}", rendered.yaml);
+        let path = directory.join(name).with_extension("yaml");
+        if std::env::var_os("DURWARD_BLESS").is_some() {
+            std::fs::create_dir_all(&directory)?;
+            std::fs::write(&path, text)?;
+            continue;
+        }
+        let current =
+            std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        ensure!(
+            current == text,
+            "{} differs from the chart: DURWARD_BLESS=1 make e2e TEST=the_plain_yaml",
+            path.display()
+        );
+    }
+    Ok(())
+}
+
+/// The chart and `deploy/lxcfs` install the same objects.
+#[e2e::case]
+fn the_objects_for_nodes_are_those_of_deploy_lxcfs(context: &'static TestContext) -> Result<()> {
+    let all = configurations::all(&Helm::new(context)?)?;
+    let rendered = all.iter().find(|rendered| rendered.name == "lxcfs").context("no configuration lxcfs")?;
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/lxcfs");
+    let mut count = 0;
+    for name in ["daemonset", "library", "node", "device", "rbac"] {
+        let path = directory.join(name).with_extension("yaml");
+        let text =
+            std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        for mut expected in parse(&text)? {
+            let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+            let (kind, name) = (text(&expected["kind"]), text(&expected["metadata"]["name"]));
+            let mut has = rendered.object(&kind, &name).with_context(|| format!("no {kind} {name}"))?.clone();
+            without_images(&mut has);
+            without_images(&mut expected);
+            ensure!(has == expected, "{kind} {name} is {has}, and in deploy/lxcfs {expected}");
+            count += 1;
+        }
+    }
+    ensure!(count == 9, "{count} objects");
+    Ok(())
+}
+
+/// Removes the images, whose registry each installation chooses.
+fn without_images(object: &mut Value) {
+    for list in ["initContainers", "containers"] {
+        let containers = object["spec"]["template"]["spec"].get_mut(list).and_then(Value::as_array_mut);
+        for container in containers.into_iter().flatten().filter_map(Value::as_object_mut) {
+            container.retain(|key, _| key != "image" && key != "imagePullPolicy");
+        }
+    }
+}
+
+/// A change of the pods is needed only for settings that Durward does not load by itself.
+#[e2e::case]
+fn only_settings_that_need_a_restart_replace_pods(context: &'static TestContext) -> Result<()> {
+    let helm = Helm::new(context)?;
+    let template = |config: Value| -> Result<Value> {
+        let values = json!({"image": {"repository": "r"}, "config": config});
+        let objects = parse(&helm.template(HOME, &values)?.succeeded()?.stdout)?;
+        let deployment = objects.into_iter().find(|object| object["kind"] == "Deployment");
+        Ok(deployment.context("no Deployment")?["spec"]["template"].clone())
+    };
+    let before = template(json!({"guards": {"lxcfs": {}}}))?;
+    ensure!(
+        before == template(json!({"guards": {"lxcfs": {"mode": "audit"}}}))?,
+        "a guard's change replaces pods"
+    );
+    let limits = json!({"guards": {"lxcfs": {}}, "server": {"limits": {"maxConnections": 9}}});
+    ensure!(before != template(limits)?, "a change of limits does not replace pods");
+    Ok(())
+}
+
+#[e2e::case]
+fn values_that_cannot_work_are_refused_with_the_fix(context: &'static TestContext) -> Result<()> {
+    let helm = Helm::new(context)?;
+    let lxcfs = json!({"lxcfs": {}});
+    let local =
+        json!({"etcd": {"coordination": "inMemory", "clusters": [{"namespace": "db", "selector": "a=b"}]}});
+    let server = |server: Value| json!({"config": {"guards": lxcfs, "server": server}});
+    for (values, expected) in [
+        (json!({}), "config.guards is empty: turn a guard on"),
+        (
+            json!({"image": {"repository": ""}, "config": {"guards": lxcfs}}),
+            "image.repository is not set: build the image",
+        ),
+        (json!({"config": {"guards": lxcfs, "namespace": "other"}}), "remove config.namespace"),
+        (json!({"config": {"guards": {"lxcfs": {"fils": []}}}}), "additional properties 'fils' not allowed"),
+        (json!({"replica": 3}), "additional properties 'replica' not allowed"),
+        (json!({"config": {"guards": local}}), "set replicas: 1"),
+        (
+            json!({"config": {"guards": {"deletion": {"fleet": "karmada"}}}}),
+            "mount the file with extraVolumes",
+        ),
+        (
+            server(json!({"bindAddress": "127.0.0.1:8443"})),
+            "the API server and the kubelet can't reach it: use 0.0.0.0:8443",
+        ),
+        (
+            server(json!({"metricsBindAddress": "0.0.0.0:80"})),
+            "only root can bind ports below 1024: use 0.0.0.0:8080",
+        ),
+        (server(json!({"bindAddress": "0.0.0.0:0"})), "a Service needs a fixed port"),
+        (
+            server(json!({"tls": {"files": {"cert": "a", "key": "b"}}})),
+            "set config.server.tls.selfManaged to null",
+        ),
+        (server(json!({"tls": {"selfManaged": null}})), "names no certificate"),
+        (server(json!({"shutdown": {"delay": "ten"}})), "\"ten\" is not a duration: write it like 10s"),
+        (server(json!({"limits": {"maxTotalBytes": "64M"}})), "\"64M\" is not a size: write it like 64Mi"),
+        (
+            server(json!({"webhookConfiguration": {"url": "https://d.other.svc"}})),
+            "install the release there",
+        ),
+    ] {
+        let mut all = json!({"image": {"repository": "r"}});
+        if let (Value::Object(all), Value::Object(values)) = (&mut all, values) {
+            all.extend(values);
+        }
+        let output = helm.template(HOME, &all)?;
+        output.exited_with(1)?;
+        contains_all(&output.stderr, &[expected])?;
+    }
+    Ok(())
+}

@@ -1,0 +1,158 @@
+//! Replicas are replaced while pods are created and namespaces are deleted. All guards fail closed.
+
+use std::time::Instant;
+
+use e2e::prelude::*;
+
+use super::configurations::HOME;
+use super::environment::{Environment, home_path, installed, values};
+
+/// Pairs of a creation and a deletion between two steps.
+const BETWEEN: usize = 30;
+
+#[e2e::case]
+fn three_rollouts_fail_no_call(context: &'static TestContext) -> Result<()> {
+    installed(context)?.fails_no_call_during(3)
+}
+
+#[e2e::case(Soak)]
+fn twenty_rollouts_fail_no_call(context: &'static TestContext) -> Result<()> {
+    installed(context)?.fails_no_call_during(20)
+}
+
+impl Environment {
+    /// Replaces all replicas this many times, by turns with `kubectl rollout restart` and `helm upgrade`.
+    fn fails_no_call_during(&self, rollouts: usize) -> Result<()> {
+        let kubectl = self.node.cluster().kubectl();
+        let began = Instant::now();
+        let calls = self.under_load(|load| {
+            for number in 0..rollouts {
+                load.await_more(BETWEEN)?;
+                let names = self.replicas()?;
+                if number % 2 == 0 {
+                    kubectl.run(&["rollout", "restart", "-n", HOME, "deployment/durward"])?.succeeded()?;
+                } else {
+                    let mut values = values();
+                    values["podAnnotations"] = json!({"example.org/rollout": number.to_string()});
+                    self.helm.install(HOME, &values)?.succeeded()?;
+                }
+                self.await_replaced(&names)?;
+                self.await_ended()?;
+            }
+            load.await_more(BETWEEN)
+        })?;
+        print(format_args!(
+            "{rollouts} rollouts in {} s: 0 of {} calls failed",
+            began.elapsed().as_secs(),
+            2 * calls
+        ));
+        self.has_all_permissions()
+    }
+
+    /// Waits until the old replicas have ended.
+    fn await_ended(&self) -> Result<()> {
+        until("the old replicas to have ended", || {
+            let count = self.home("pods")?.len();
+            Ok((count == 2, format!("{count} pods")))
+        })
+    }
+}
+
+#[e2e::case]
+fn one_of_two_replicas_can_be_evicted_at_a_time(context: &'static TestContext) -> Result<()> {
+    let environment = installed(context)?;
+    let evict = |name: &str| {
+        let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}});
+        environment.api().create(&format!("{}/{name}/eviction", home_path("pods")), &eviction)
+    };
+    environment
+        .under_load(|load| {
+            load.await_more(BETWEEN)?;
+            let names = environment.replicas()?;
+            until("a replica to be evicted", || {
+                let answer = evict(&names[0])?;
+                Ok((answer.is_success(), answer.message().to_owned()))
+            })?;
+            let second = evict(&names[1])?;
+            ensure!(second.status == 429, "the second eviction is not denied: {}", second.message());
+            environment.await_replaced(&names[..1])?;
+            environment.await_ended()?;
+            load.await_more(BETWEEN)
+        })
+        .map(drop)
+}
+
+/// The image of an upgrade is missing: the old replicas keep serving, and a rollback removes the new one.
+#[e2e::case]
+fn an_image_that_cannot_be_pulled_stops_no_replica(context: &'static TestContext) -> Result<()> {
+    let environment = installed(context)?;
+    let names = environment.replicas()?;
+    environment.under_load(|load| {
+        let mut values = values();
+        values["image"]["tag"] = json!("missing");
+        let arguments = ["--wait", "--timeout", "20s"];
+        environment.helm.with_values(&["upgrade"], HOME, &values, &arguments)?.exited_with(1)?;
+        ensure!(environment.replicas()? == names, "{names:?} are replaced");
+        load.await_more(BETWEEN)?;
+        let rollback = ["rollback", Helm::RELEASE, "--namespace", HOME, "--wait", "--timeout", "2m"];
+        environment.helm.run(&rollback)?.succeeded()?;
+        load.await_more(BETWEEN)
+    })?;
+    ensure!(environment.replicas()? == names, "{names:?} are replaced");
+    Ok(())
+}
+
+/// SIGKILL gives a replica no time to say that it leaves. Calls to it fail until its container runs again or the API server stops
+/// calling it.
+#[e2e::case]
+fn a_killed_replica_fails_calls_for_seconds_only(context: &'static TestContext) -> Result<()> {
+    let environment = installed(context)?;
+    let empty = environment.empty_namespace()?;
+    let pid = *serving_processes()?.first().context("no process of Durward on the node")?;
+    environment.node.run(&["kill", "-9", &pid.to_string()])?.succeeded()?;
+    let killed = Instant::now();
+    let (mut calls, mut failed, mut last) = (0, 0, Duration::ZERO);
+    while killed.elapsed() < Duration::from_secs(20) {
+        calls += 1;
+        let answer = environment.delete_as_dry_run(&empty)?;
+        if !answer.is_success() {
+            ensure!(answer.message().contains("failed calling webhook"), "{}", answer.message());
+            failed += 1;
+            last = killed.elapsed();
+        }
+    }
+    print(format_args!(
+        "after SIGKILL {failed} of {calls} calls failed, the last after {} ms",
+        last.as_millis()
+    ));
+    ensure!(last < Duration::from_secs(10), "calls fail {last:?} after the kill");
+    until("both replicas to be ready", || {
+        let names = environment.replicas()?;
+        Ok((names.len() == 2, format!("{names:?}")))
+    })?;
+    let restarts = environment.home("pods")?;
+    let restarts: u64 = restarts
+        .iter()
+        .filter_map(|pod| pod["status"]["containerStatuses"][0]["restartCount"].as_u64())
+        .sum();
+    ensure!(restarts > 0, "no container of {} was restarted", home_path("pods"));
+    Ok(())
+}
+
+/// Returns the processes of Durward in pods. The node's processes are in the pid namespace of this run.
+fn serving_processes() -> Result<Vec<u32>> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir("/proc")? {
+        let entry = entry?;
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else {
+            continue;
+        };
+        // A process can end meanwhile.
+        let Ok(line) = std::fs::read(entry.path().join("cmdline")) else { continue };
+        let arguments: Vec<&[u8]> = line.split(|&byte| byte == 0).collect();
+        if arguments.get(1..3) == Some(&[&b"serve"[..], b"--config=/etc/durward/durward.yaml"][..]) {
+            found.push(pid);
+        }
+    }
+    Ok(found)
+}
