@@ -86,9 +86,9 @@ pub(crate) enum Command {
         after_help = "Examples:\n  durward snapshot --out incident ns/shop --config durward.yaml\n  durward impact ns/shop --snapshot incident --config durward.yaml\n  durward doctor etcd --snapshot incident --config durward.yaml\n\nAll etcd clusters of the configuration are always recorded.\n\nExit code: 0 everything was read, 1 something could not be read (the snapshot says what), 2 bad input."
     )]
     Snapshot(snapshot::Args),
-    /// Print manifests: webhook configuration, RBAC, Deployment
+    /// Print webhook configurations and permissions
     #[command(
-        after_help = "Examples:\n  durward manifests --config durward.yaml --only rbac | kubectl apply -f -\n  durward manifests --config durward.yaml --only workload --image registry.example.com/durward:1 | kubectl apply -f -\n  durward manifests --config durward.yaml --only webhooks | kubectl apply -f -\n  durward manifests --config durward.yaml --target karmada --only rbac,members | kubectl --kubeconfig karmada-admin.config apply -f -\n\nApply the webhook configuration last, when Durward is ready: the API server then begins to call it. If guards run on two API servers, print the manifests of each: --target cluster, --target karmada."
+        after_help = "Examples:\n  durward manifests --config durward.yaml --only rbac | kubectl apply -f -\n  durward manifests --config durward.yaml --only webhooks | kubectl apply -f -\n  durward manifests --config durward.yaml --target karmada --only rbac,members | kubectl --kubeconfig karmada-admin.config apply -f -\n\nApply the webhook configuration last, when Durward is ready: the API server then begins to call it. If guards run on two API servers, print the manifests of each: --target cluster, --target karmada."
     )]
     Manifests(manifests::Args),
     /// Remove Durward's webhooks from API servers

@@ -74,8 +74,6 @@ pub struct Requirements {
     pub user: Option<String>,
     /// Files that the guard reads, each with its key in the guard's section.
     pub files: Vec<(String, PathBuf)>,
-    /// The reason why only one replica of Durward can run.
-    pub single_replica_reason: Option<String>,
 }
 
 /// A rule of a Role or `ClusterRole`.

@@ -6,7 +6,6 @@
 mod api_servers;
 mod rbac;
 mod webhooks;
-mod workload;
 
 use clap::ValueEnum;
 use std::path::Path;
@@ -38,18 +37,6 @@ pub(crate) struct Args {
     /// Print only objects for this API server
     #[arg(long, value_enum, value_name = "TARGET")]
     pub(crate) target: Option<ApiServerKind>,
-    /// Add the Deployment, the Service and their objects, with this image
-    #[arg(long, value_name = "IMAGE")]
-    pub(crate) image: Option<String>,
-    /// Number of replicas
-    #[arg(long, value_name = "NUMBER", default_value_t = 2, requires = "image", value_parser = clap::value_parser!(u32).range(1..=100))]
-    pub(crate) replicas: u32,
-    /// Secret with tls.crt and tls.key
-    #[arg(long, value_name = "NAME", default_value = "durward-tls", requires = "image")]
-    pub(crate) tls_secret: String,
-    /// PriorityClass of the pods ("" for none)
-    #[arg(long, value_name = "NAME", default_value = "system-cluster-critical", requires = "image")]
-    pub(crate) priority_class: String,
 }
 
 /// The objects that `manifests` prints.
@@ -61,8 +48,6 @@ pub(crate) enum Part {
     Rbac,
     /// Permissions in member clusters; for Karmada with the policy that propagates them
     Members,
-    /// Deployment, Service and their objects (needs --image)
-    Workload,
 }
 
 /// The API server that the objects are for.
@@ -92,9 +77,6 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let file = File::load(&args.config, Purpose::Registration)?;
     let parts = |part| args.only.contains(&part);
     let is_part = parts(Part::Webhooks) || parts(Part::Rbac) || parts(Part::Members);
-    if parts(Part::Workload) && !is_part && args.target != Some(ApiServerKind::Karmada) {
-        return workload_alone(&file, args);
-    }
     let api_servers = api_servers(&file);
     let on_karmada = api_servers.iter().any(ApiServer::is_karmada);
     let api_server = api_servers::chosen(api_servers, args)?;
@@ -106,18 +88,6 @@ pub(crate) fn run(args: &Args) -> Outcome {
     // Members of another fleet than Karmada's are separate clusters, which no object here reaches.
     if parts(Part::Members) || (!is_part && api_server.is_karmada()) {
         objects.extend(rbac::in_members(&api_server, &file.namespace));
-    }
-    let is_workload = parts(Part::Workload) || (!is_part && args.image.is_some());
-    if is_workload && api_server.is_karmada() {
-        let problem = Problem::new("the Deployment of Durward cannot run on the Karmada API server");
-        return Err(problem
-            .next("print it separately: --only workload --image IMAGE | kubectl apply -f -")
-            .into());
-    }
-    if is_workload {
-        // The service account is printed once, with the permissions if they are printed.
-        let with_account = is_part && !parts(Part::Rbac);
-        objects.extend(workload::objects(&file, args, with_account)?);
     }
     if api_server.has_members() && !api_server.is_karmada() {
         output::note(
@@ -136,15 +106,6 @@ pub(crate) fn run(args: &Args) -> Outcome {
             "# For the cluster in which Durward runs: kubectl apply -f -\n"
         })?;
     }
-    output::data(&yaml_stream(&objects)?)?;
-    Ok(Exit::Done)
-}
-
-/// Prints only the workload, which belongs to the cluster where Durward runs.
-fn workload_alone(file: &File, args: &Args) -> Outcome {
-    let objects = workload::objects(file, args, true)?;
-    let home = workload::home(file);
-    output::note(format!("note: the namespace {home} must exist: kubectl create namespace {home}"));
     output::data(&yaml_stream(&objects)?)?;
     Ok(Exit::Done)
 }

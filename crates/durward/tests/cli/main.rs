@@ -17,7 +17,6 @@ mod harness;
 mod inject;
 mod lxcfs;
 mod manifests;
-mod manifests_workload;
 mod pages;
 mod paths;
 mod reload;

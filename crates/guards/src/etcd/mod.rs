@@ -75,7 +75,7 @@ pub use survey::{
     UnreadScope,
 };
 
-use config::{Config, Coordination};
+use config::Config;
 use removal::RemovalKind;
 use review::Reviewer;
 
@@ -123,14 +123,9 @@ impl Configured for Arc<Config> {
                 move |(key, path): (&str, &Path)| (format!("clusters[{at}].client.{key}"), path.to_owned());
             entry.client.files().into_iter().map(with_key)
         });
-        let is_local = self.coordination == Coordination::InMemory && !self.clusters.is_empty();
         Requirements {
             reads_cluster: !self.clusters.is_empty(),
             files: files.collect(),
-            single_replica_reason: is_local.then(|| {
-                "coordination is inMemory: replicas do not see the deletions that other replicas allow"
-                    .to_owned()
-            }),
             ..Requirements::default()
         }
     }
