@@ -1,4 +1,4 @@
-//! What the chart renders and refuses, without a node.
+//! Renderings of the chart, and values that it refuses. No node is needed.
 
 use std::path::Path;
 
