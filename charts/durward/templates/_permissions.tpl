@@ -117,9 +117,11 @@ both for many configurations.
 {{- range $name, $guard := $guards -}}
 {{- if not (and (eq $name "deletion") (include "durward.isKarmada" ($guard | default dict))) }}{{ $isCalled = true }}{{ end -}}
 {{- end -}}
-{{- if and $isCalled (ne $manage "none") -}}
+{{- $isSelfManaged := kindIs "map" (((.server | default dict).tls | default dict).selfManaged) -}}
+{{- $verbs := ternary (list "get" "patch") (ternary (list "get") list $isSelfManaged) (ne $manage "none") -}}
+{{- if and $isCalled $verbs -}}
 {{- range list "mutatingwebhookconfigurations" "validatingwebhookconfigurations" -}}
-{{- $cluster = append $cluster (include "durward.rule" (list "admissionregistration.k8s.io" . (list "get" "patch") (list "durward")) | fromJson) -}}
+{{- $cluster = append $cluster (include "durward.rule" (list "admissionregistration.k8s.io" . $verbs (list "durward")) | fromJson) -}}
 {{- end -}}
 {{- end -}}
 {{- $rules := get $within $home -}}
