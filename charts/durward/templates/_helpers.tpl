@@ -21,7 +21,7 @@ app.kubernetes.io/component: server
 {{- if $image.digest }}{{ $image.repository }}@{{ $image.digest }}{{ else }}{{ $image.repository }}:{{ $tag }}{{ end -}}
 {{- end -}}
 
-{{/* durward.yaml as a JSON object: the block of the values with the keys that a release decides. */}}
+{{/* durward.yaml as a JSON object: the block of the values with the keys that depend on the release. */}}
 {{- define "durward.config" -}}
 {{- $config := merge (dict "apiVersion" "durward.dev/v1alpha1" "kind" "Configuration" "namespace" .Release.Namespace) (deepCopy .Values.config) -}}
 {{- if .Values.config.namespace }}{{ $_ := set $config "namespace" .Values.config.namespace }}{{ end -}}

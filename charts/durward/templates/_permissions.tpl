@@ -1,6 +1,6 @@
 {{/*
-Permissions as JSON, in the cluster in which the pods run. `durward manifests --only rbac` prints the same; an end-to-end case compares
-both for many configurations.
+Permissions as JSON, in the cluster in which the pods run. `durward manifests --only rbac` prints the same. An end-to-end case
+compares both for the configurations in ci/.
 */}}
 
 {{/* A rule. Arguments: group, resource, verbs, and names of objects (an empty list is all). */}}

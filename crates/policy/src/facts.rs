@@ -45,7 +45,7 @@ pub enum Lookup {
     Check(Check),
     /// The caller of the request.
     User,
-    /// The object before the request in the version of the request. This can't be answered.
+    /// The object before the request in the version of the request. It is always unknown.
     OldObject,
     /// The object in another version, which a policy with `matchPolicy: Equivalent` names. This can't be answered.
     Conversion {

@@ -45,7 +45,7 @@ struct Param {
     json: String,
 }
 
-/// Everything that a [`Store`] is made of besides its objects.
+/// The input of a [`Store`] besides its objects.
 pub(crate) struct Sources<'s> {
     pub(crate) kinds: &'s Kinds,
     /// The kinds of parameters.

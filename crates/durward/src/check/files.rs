@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use config::Problem;
 
-/// Ends of the names of files that are read in directories.
+/// Suffixes of the files that are read in directories.
 const EXTENSIONS: [&[u8]; 3] = [b".yaml", b".yml", b".json"];
 
 /// The use of a file.

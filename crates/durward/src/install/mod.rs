@@ -1,4 +1,4 @@
-//! Installation: the parts of Durward that it keeps up to date in API servers, and the permissions for that.
+//! Keeps Durward's webhook configurations and the Secret of its CA up to date in API servers, with the permissions for that.
 
 pub(crate) mod permissions;
 pub(crate) mod secret;

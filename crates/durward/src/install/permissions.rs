@@ -43,7 +43,7 @@ pub(crate) fn in_home(file: &File) -> Vec<Permission> {
     permissions
 }
 
-/// The uid of the Namespace decides about the owner reference.
+/// Returns the permission to read Durward's Namespace, whose uid is in owner references.
 fn own_namespace(file: &File) -> Permission {
     Permission { resource_names: vec![file.namespace.clone()], ..Permission::on("", "namespaces", &["get"]) }
 }

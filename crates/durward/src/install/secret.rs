@@ -1,7 +1,7 @@
 //! The Secret with the CA of self-managed certificates, in the cluster where Durward runs.
 //!
 //! Durward reads and updates one Secret by name, and creates none, so it needs no permission to create Secrets. It writes only a
-//! Secret with its label: another one of that name belongs to somebody else.
+//! Secret with its label: one without it belongs to another program.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -22,7 +22,7 @@ use tokio::time::timeout;
 /// Label of the Secret that Durward writes.
 pub(crate) const LABEL: (&str, &str) = ("durward.dev/ca", "managed");
 
-/// Limit of one request. The next pass tries again.
+/// Timeout of one request. The next pass tries again.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The Secret in an API server.

@@ -1,4 +1,4 @@
-//! Command `unregister`: removes Durward's webhooks from every API server of a configuration file, so that they call it no more.
+//! Command `unregister`: removes Durward's webhooks from every API server of a configuration file, so that they stop calling it.
 //!
 //! It also removes the label, because a running Durward would write the webhooks again. Helm's pre-delete hook runs it: Helm
 //! deletes webhook configurations last, when Durward does not run any more.

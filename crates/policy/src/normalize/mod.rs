@@ -36,7 +36,7 @@ pub fn normalize<'a>(
     decode(kind, object, arena, Form { converts: true, is_stored: false })
 }
 
-/// Does the same for an object that the API server has read from its storage, whose format has no empty lists and maps.
+/// Returns this form of an object that the API server has read from its storage, whose format has no empty lists and maps.
 pub fn normalize_stored<'a>(
     kind: (&str, &str, &str),
     object: Value<'a>,

@@ -23,7 +23,7 @@ impl Index {
             let resources = rule.resources.iter().map(|name| name.split('/').next().unwrap_or_default());
             for resource in resources {
                 keys.extend(rule.api_groups.iter().map(|group| (group.as_str(), resource)));
-                // An event of the one group is also an object of the other one.
+                // Events are served in two groups, and rules of either group match.
                 let moved = MOVED.iter().filter(|(name, _, to)| {
                     (resource == ANY || resource == *name) && rule.api_groups.iter().any(|group| group == to)
                 });

@@ -1,6 +1,6 @@
 //! Replaces the TLS configuration when its files change. It reads them periodically, compares them by content, and replaces
 //! certificate, key and client CA only together. If the new files cannot be used, the old certificate stays. A self-managed
-//! certificate is replaced in the same way when the task that signs it hands over another one.
+//! certificate is replaced in the same way when the task that signs it issues another one.
 //!
 //! Files are read periodically, not watched: kubelet replaces a mounted Secret by a new symlink `..data`, and a watcher of the
 //! file itself does not notice this (kubewarden/policy-server#1026, #1061).

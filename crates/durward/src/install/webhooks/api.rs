@@ -19,7 +19,7 @@ pub(crate) const NAME: &str = "durward";
 /// Label of the webhook configurations that Durward writes.
 pub(crate) const LABEL: (&str, &str) = ("durward.dev/webhooks", "managed");
 
-/// Limit of one request. The next pass tries again.
+/// Timeout of one request. The next pass tries again.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Error: a request that failed.

@@ -29,7 +29,7 @@ pub(super) struct TrustedCa {
 
 /// The source of the CA.
 pub(crate) enum CaSource {
-    /// Somebody else writes the caBundle, or the API server uses the CAs of its system.
+    /// Another program writes the caBundle, or the API server uses the CAs of its system.
     Unmanaged,
     /// `server.tls.files`
     Files(CaFiles),

@@ -16,7 +16,7 @@ pub(crate) const LEASE: &str = "durward-webhooks";
 /// Time without a change after which another replica becomes the holder.
 const DURATION: Duration = Duration::from_secs(30);
 
-/// The holder renews the Lease after this time, so that two failures in a row lose nothing.
+/// The holder renews the Lease after this time, so that it keeps the Lease after two failures in a row.
 const RENEW_AFTER: Duration = Duration::from_secs(10);
 
 /// A replica that holds the Lease or waits for it.
@@ -31,7 +31,7 @@ pub(super) struct Candidate {
 enum Step {
     /// Another replica is the holder.
     Follow,
-    /// This replica is the holder, and renewed the Lease lately.
+    /// This replica is the holder, and renewed the Lease recently.
     Hold,
     /// The Lease must be written. This replica is the holder if that succeeds.
     Write(Box<Lease>),

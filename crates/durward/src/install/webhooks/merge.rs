@@ -1,14 +1,14 @@
 //! Merges the entries of a webhook configuration with the entries that this replica needs. Pure: no clock and no client.
 //!
-//! Replicas can have different configurations during an upgrade, so no replica takes away what another one needs:
+//! Replicas can have different configurations during an upgrade, so no replica removes what another one needs:
 //!
 //! - Every replica adds entries, rules and CA certificates that are missing.
 //! - Only the holder of the Lease changes other fields, and removes what its own configuration does not need.
 //!   [`Unneeded`] delays each removal.
 //! - Existing order is kept. Two replicas with different configurations then agree after one write each.
 //!
-//! The API server adds defaults to an entry. [`essential`] and [`rule_key`] make them equal to absent fields, because a
-//! difference that is none would be written every few seconds.
+//! The API server adds defaults to an entry. [`essential`] and [`rule_key`] make defaults equal to absent fields.
+//! Otherwise Durward would write every object again every few seconds.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -37,7 +37,7 @@ pub(super) enum Part {
 pub(super) struct Replica<'a> {
     /// The entries of the guards that are on, without caBundle.
     pub(super) entries: &'a [Value],
-    /// The CA of every entry; `None` if somebody else writes the caBundle.
+    /// The CA of every entry; `None` if another program writes the caBundle.
     pub(super) ca: Option<&'a TrustedCa>,
     /// Whether only the caBundle can change.
     pub(super) only_ca: bool,

@@ -17,7 +17,7 @@ use super::targets::{Needs, Target};
 use crate::file::Manage;
 
 /// The Namespace that owns a webhook configuration. If the Namespace is deleted, the garbage collector deletes the
-/// configuration, and the cluster is free.
+/// configuration, and the API server stops calling Durward.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Owner {
     /// Durward's namespace, in the API server of the configuration.
@@ -25,7 +25,7 @@ pub(crate) enum Owner {
     /// Durward's namespace is in another cluster. An owner that does not exist would make the garbage collector delete the
     /// configuration.
     Elsewhere,
-    /// It could not be read, so owner references stay as they are.
+    /// The Namespace could not be read, so owner references stay as they are.
     Unknown,
 }
 

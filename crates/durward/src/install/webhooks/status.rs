@@ -65,7 +65,7 @@ pub(crate) fn register_metrics(metrics: &Metrics) {
     Numbers::default().register(metrics);
 }
 
-/// The outputs.
+/// The check, the metrics and the log.
 pub(super) struct Status {
     checks: Checks,
     numbers: Numbers,

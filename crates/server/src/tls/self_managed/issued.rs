@@ -1,4 +1,4 @@
-//! Hands the certificate of this replica from the task that signs it to the TLS server.
+//! Passes the certificate of this replica from the task that signs it to the TLS server.
 
 use std::sync::Arc;
 use std::time::SystemTime;

@@ -24,11 +24,11 @@ pub(super) struct Record {
     pub(super) signer: Arc<Authority>,
     /// `next.crt` and `next.key`: becomes the signer when every caBundle contains it.
     pub(super) next: Option<Arc<Authority>>,
-    /// The signer before, which still has valid certificates.
+    /// The previous signer. Some of its certificates are still valid.
     pub(super) previous: Option<Previous>,
 }
 
-/// A CA that signs no more.
+/// A CA that doesn't sign any more.
 #[derive(Debug, Clone)]
 pub(super) struct Previous {
     /// `previous.crt`

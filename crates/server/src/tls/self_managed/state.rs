@@ -26,7 +26,7 @@ pub struct Lifetimes {
 
 impl Lifetimes {
     /// Returns how long every caBundle must contain a CA before it signs. All API servers must notice the change of the webhook
-    /// configuration, which a watch tells them within a second or two.
+    /// configuration. A watch delivers it within a second or two.
     pub(super) fn introduction(&self) -> Duration {
         (self.ca / 10).min(Duration::from_secs(60))
     }

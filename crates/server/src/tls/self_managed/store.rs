@@ -1,5 +1,5 @@
-//! The Secret with the CA, and the webhook configurations that must trust it, as the task of self-managed certificates sees
-//! them. Their implementations know Kubernetes; this crate does not.
+//! Traits for the Secret with the CA, and for the webhook configurations that must trust it. Their implementations use
+//! Kubernetes; this crate does not.
 //!
 //! Two rules keep a certificate from being served that the API server does not trust yet, or no longer:
 //!
@@ -76,7 +76,7 @@ pub struct StoreError {
 pub enum StoreFault {
     /// The Secret or its namespace does not exist.
     Missing,
-    /// The Secret lacks the label of Durward, so it belongs to somebody else.
+    /// The Secret lacks the label of Durward, so it belongs to another program.
     Foreign,
     /// A permission is missing. The text names the verb.
     Forbidden,
