@@ -210,3 +210,13 @@ fn reads_a_doubled_list_in_bounded_time_and_memory() {
         );
     }
 }
+
+#[test]
+fn a_loop_over_unknown_checks_does_not_exceed_the_cost_limit() {
+    let expression = "[1, 2, 3].all(i, authorizer.path('/x').check('get').errored())";
+    let set = load(&json!({}), &json!({}), &[expression], &json!({}));
+    let evaluation = evaluate(&set, Some("ann"));
+    assert_eq!(evaluation.decisions.denials, [], "one check costs 350,000, and the answer can end the loop");
+    let lookups: Vec<_> = evaluation.missing.iter().map(|missing| &missing.lookup).collect();
+    assert!(matches!(lookups[..], [Lookup::Check(_)]), "{lookups:?}");
+}

@@ -60,8 +60,13 @@ pub(crate) fn evaluate<'a>(
         next_question: INTERVAL,
         slots: vec![Slot::Lazy; slots],
         builders: BTreeMap::new(),
+        unknown: None,
     };
-    let outcome = evaluator.eval(node);
+    let mut outcome = evaluator.eval(node);
+    // An unknown fact ends no loop and absorbs no cost, so the cost with the fact can be lower.
+    if let (Err(Fault::Cancelled(Cancel::Cost)), Some(unknown)) = (&outcome, evaluator.unknown) {
+        outcome = Err(Fault::Unknown(unknown));
+    }
     (outcome, evaluator.cost)
 }
 
@@ -137,6 +142,8 @@ pub(super) struct Evaluator<'a, 's> {
     pub(super) slots: Vec<Slot<'a>>,
     /// Maps that loops build, by the slot of their accumulator.
     builders: BTreeMap<usize, BTreeMap<MapKey<'a>, Value<'a>>>,
+    /// The first unknown fact that was read.
+    unknown: Option<&'a Unknown<'a>>,
 }
 
 impl<'a> Evaluator<'a, '_> {
@@ -162,7 +169,10 @@ impl<'a> Evaluator<'a, '_> {
         match node {
             Node::Constant(Constant::Error(message)) => Err(Fault::Error(message)),
             Node::Constant(constant) => Ok(constant.value(self.shared.context.arena)),
-            Node::Attribute(attribute) => self.attribute(attribute),
+            Node::Attribute(attribute) => {
+                let outcome = self.attribute(attribute);
+                self.note_unknown(outcome)
+            }
             Node::And(terms) => self.logic(terms, false),
             Node::Or(terms) => self.logic(terms, true),
             Node::Equal { args, negated } => self.equal(args, *negated),
@@ -187,6 +197,13 @@ impl<'a> Evaluator<'a, '_> {
                 self.map_insert(*slot, accumulator, key.as_deref(), value)
             }
         }
+    }
+
+    fn note_unknown(&mut self, outcome: Outcome<'a>) -> Outcome<'a> {
+        if let Err(Fault::Unknown(found)) = outcome {
+            self.unknown.get_or_insert(found);
+        }
+        outcome
     }
 
     fn unless_cancelled(&mut self, result: Outcome<'a>, cost: u64) -> Outcome<'a> {
@@ -263,6 +280,7 @@ impl<'a> Evaluator<'a, '_> {
         }
         let args = args.get(..count).unwrap_or_default();
         let result = self.invoke(call, args);
+        let result = self.note_unknown(result);
         if let Err(Fault::Cancelled(_)) = result {
             return result;
         }
