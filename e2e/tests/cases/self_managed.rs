@@ -2,9 +2,9 @@
 
 use e2e::prelude::*;
 
-use super::environment::{await_injection, scratch};
+use super::environment::{await_injection, opted_in, scratch};
 use super::files::{DEFAULT_FILES, LxcfsChecks as _};
-use super::load::under_load;
+use super::load::under_load_of;
 use super::objects::contains_all;
 use super::outage::denied_unreviewed;
 
@@ -18,6 +18,12 @@ fn changes(replicas: &[&Durward], change: &str) -> Result<f64> {
     let count =
         |durward: &&Durward| durward.metrics()?.value("durward_ca_changes_total", &[("change", change)]);
     replicas.iter().map(count).sum()
+}
+
+/// A pod that opts in, after a pause. The rotations take minutes, and the other cases need the processors meanwhile.
+fn paced<'a>(namespace: &'a Namespace<'_>, name: &str) -> Pod<'a> {
+    std::thread::sleep(Duration::from_millis(100));
+    opted_in(namespace, name)
 }
 
 #[e2e::case(Slow)]
@@ -39,7 +45,7 @@ fn two_replicas_rotate_the_ca_without_a_failed_call(context: &'static TestContex
 
     let calls = denied_unreviewed(&cluster)?;
     let expected = |_, pod: Admitted| pod.with_files(&DEFAULT_FILES)?.without_warnings().map(drop);
-    let (created, ()) = under_load(&shop, expected, |load| {
+    let (created, ()) = under_load_of(&shop, paced, expected, |load| {
         let before = changes(&[&a, &b], "removed")?;
         eventually("three rotations of the CA", ROTATED_WITHIN, || {
             let rotations = changes(&[&a, &b], "removed")? - before;
