@@ -13,6 +13,8 @@ MDBOOK := 0.5.4
 # Pages that users read, and pages about the code.
 PAGES := README.md SECURITY.md ARCHITECTURE.md CONTRIBUTING.md CHANGELOG.md examples/README.md $(shell git ls-files 'docs/src/*.md')
 FUZZ_SECONDS ?= 60
+# Some tests wait for processes, so one more than the two processors is fastest.
+TEST_THREADS ?= 3
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' Makefile
@@ -20,7 +22,7 @@ help: ## List the targets
 test: unit e2e ## All tests: unit and end to end (the first run also builds the control planes, about 13 minutes)
 
 unit: ## Tests of all crates except the end-to-end tests
-	cargo test --workspace --exclude durward-e2e
+	RUST_TEST_THREADS=$(TEST_THREADS) cargo test --workspace --exclude durward-e2e
 
 e2e: prepare ## Tests against a real kube-apiserver; TEST=word runs the cases whose name contains it
 	cargo build -p durward -p durward-node
