@@ -217,3 +217,20 @@ fn a_loop_over_unknown_checks_does_not_exceed_the_cost_limit() {
     let lookups: Vec<_> = evaluation.missing.iter().map(|missing| &missing.lookup).collect();
     assert!(matches!(lookups[..], [Lookup::Check(_)]), "{lookups:?}");
 }
+
+#[test]
+fn an_audit_annotation_has_no_authorizer() {
+    let more = json!({
+        "variables": [{ "name": "v", "expression": "authorizer.path('/x').check('get').allowed()" }],
+        "auditAnnotations": [{ "key": "k", "valueExpression": "string(variables.v)" }],
+    });
+    let set = load(&json!({}), &more, &["true"], &json!({}));
+    let messages: Vec<_> =
+        evaluate(&set, Some("ann")).decisions.denials.into_iter().map(|denial| denial.message).collect();
+    assert_eq!(
+        messages,
+        [
+            "expression 'string(variables.v)' resulted in error: composited variable \"v\" fails to evaluate: no such attribute(s): authorizer"
+        ]
+    );
+}

@@ -215,6 +215,7 @@ fn audit_annotations<'a>(
     report: &mut Report,
 ) {
     let mut group = Group::new(policy, input, BUDGET);
+    group.authorizer = false;
     let mut annotations = Vec::new();
     for (key, expression) in &policy.audit_annotations {
         match group.evaluate(expression) {
@@ -268,7 +269,7 @@ struct Group<'a, 's> {
     budget: u64,
     values: RefCell<Vec<Option<Outcome<'a>>>>,
     cost: Cell<u64>,
-    /// Whether the variables of the authorizer have values. Those of messages have none.
+    /// Whether the variables of the authorizer have values. Those of messages and audit annotations have none.
     authorizer: bool,
 }
 
