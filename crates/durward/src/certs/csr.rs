@@ -3,17 +3,15 @@
 //! The key stays on this machine. The caller applies and approves the request with kubectl, so the command needs no cluster and
 //! no permission.
 
-use std::net::IpAddr;
 use std::path::PathBuf;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use clap::ArgGroup;
 use config::Problem;
 use serde_json::json;
 use server::SigningRequest;
 
-use super::make::{Names, failed, write_all};
+use super::make::{NameArgs, failed, write_all};
 use crate::documents::yaml_stream;
 use crate::exit::{Exit, Outcome};
 use crate::output;
@@ -23,7 +21,6 @@ const KUBELET_SERVING: &str = "kubernetes.io/kubelet-serving";
 
 /// `certs csr`
 #[derive(Debug, clap::Args)]
-#[command(group = ArgGroup::new("names").required(true).multiple(true).args(["service", "name", "address"]))]
 pub(crate) struct Args {
     /// Name of the signer, like example.com/serving
     #[arg(long, value_name = "NAME")]
@@ -31,15 +28,8 @@ pub(crate) struct Args {
     /// Output directory for tls.key (created if it does not exist)
     #[arg(long, value_name = "DIR")]
     pub(crate) out: PathBuf,
-    /// Service of Durward; adds all its DNS names
-    #[arg(long, value_name = "NAME.NAMESPACE")]
-    pub(crate) service: Vec<String>,
-    /// Further DNS name
-    #[arg(long, value_name = "DNS")]
-    pub(crate) name: Vec<String>,
-    /// IP address
-    #[arg(long, value_name = "IP")]
-    pub(crate) address: Vec<IpAddr>,
+    #[command(flatten)]
+    pub(crate) names: NameArgs,
     /// Requested validity; the signer can choose another one
     #[arg(long, value_name = "DAYS", default_value_t = 365, value_parser = clap::value_parser!(i32).range(1..=3650))]
     pub(crate) days: i32,
@@ -54,16 +44,7 @@ pub(crate) struct Args {
 /// `certs csr`
 pub(crate) fn csr(args: &Args) -> Outcome {
     check_signer(&args.signer)?;
-    let mut names = Names::default();
-    for service in &args.service {
-        names.service(service)?;
-    }
-    for name in &args.name {
-        names.dns("--name", name)?;
-    }
-    for address in &args.address {
-        names.address(*address);
-    }
+    let names = args.names.names()?;
     let request = SigningRequest::new(names.as_slice()).map_err(|error| failed(&error))?;
     let object = json!({
         "apiVersion": "certificates.k8s.io/v1",
@@ -88,8 +69,8 @@ pub(crate) fn csr(args: &Args) -> Outcome {
     Ok(Exit::Done)
 }
 
-/// Checks the name of the signer. Of the signers of Kubernetes, only `kubelet-serving` issues serving certificates, and only to
-/// nodes.
+/// Checks the name of the signer. The built-in signers of Kubernetes issue no serving certificates, except `kubelet-serving`,
+/// which issues them to nodes.
 fn check_signer(signer: &str) -> Result<(), Problem> {
     let problem = Problem::new(format!("--signer {signer:?}"));
     if signer.starts_with("kubernetes.io/") {

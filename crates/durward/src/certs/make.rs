@@ -1,6 +1,5 @@
 //! Creates a CA and a serving certificate, in a directory or in memory.
 
-use clap::ArgGroup;
 use std::fs;
 use std::io::Write as _;
 use std::net::IpAddr;
@@ -17,20 +16,12 @@ use crate::{input, output};
 
 /// `certs new`
 #[derive(Debug, clap::Args)]
-#[command(group = ArgGroup::new("names").required(true).multiple(true).args(["service", "name", "address"]))]
 pub(crate) struct Args {
     /// Output directory (created if it does not exist)
     #[arg(long, value_name = "DIR")]
     pub(crate) out: PathBuf,
-    /// Service of Durward; adds all its DNS names
-    #[arg(long, value_name = "NAME.NAMESPACE")]
-    pub(crate) service: Vec<String>,
-    /// Further DNS name
-    #[arg(long, value_name = "DNS")]
-    pub(crate) name: Vec<String>,
-    /// IP address
-    #[arg(long, value_name = "IP")]
-    pub(crate) address: Vec<IpAddr>,
+    #[command(flatten)]
+    pub(crate) names: NameArgs,
     /// Validity of the certificate; a new CA is valid ten times as long
     #[arg(long, value_name = "DAYS", default_value_t = 365, value_parser = clap::value_parser!(u32).range(1..=3650))]
     pub(crate) days: u32,
@@ -40,6 +31,38 @@ pub(crate) struct Args {
     /// Overwrite existing files
     #[arg(long)]
     pub(crate) force: bool,
+}
+
+/// The names of a serving certificate, as flags.
+#[derive(Debug, clap::Args)]
+#[group(required = true, multiple = true)]
+pub(crate) struct NameArgs {
+    /// Service of Durward; adds all its DNS names
+    #[arg(long, value_name = "NAME.NAMESPACE")]
+    service: Vec<String>,
+    /// Further DNS name
+    #[arg(long, value_name = "DNS")]
+    name: Vec<String>,
+    /// IP address
+    #[arg(long, value_name = "IP")]
+    address: Vec<IpAddr>,
+}
+
+impl NameArgs {
+    /// Checks and returns the names.
+    pub(crate) fn names(&self) -> Result<Names, Problem> {
+        let mut names = Names::default();
+        for service in &self.service {
+            names.service(service)?;
+        }
+        for name in &self.name {
+            names.dns("--name", name)?;
+        }
+        for address in &self.address {
+            names.address(*address);
+        }
+        Ok(names)
+    }
 }
 
 const DAY: Duration = Duration::from_secs(86_400);
@@ -175,16 +198,7 @@ fn validity(lasts: Duration) -> Validity {
 
 /// `certs new`
 pub(crate) fn new(args: &Args) -> Outcome {
-    let mut names = Names::default();
-    for service in &args.service {
-        names.service(service)?;
-    }
-    for name in &args.name {
-        names.dns("--name", name)?;
-    }
-    for address in &args.address {
-        names.address(*address);
-    }
+    let names = args.names.names()?;
     let lasts = DAY * args.days;
     let authority = match &args.ca {
         Some(dir) => Authority::open(dir)?,

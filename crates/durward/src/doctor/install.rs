@@ -15,7 +15,6 @@
 //! | `ca`, `certificate` | the CA or the serving certificate can't be used |
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -28,17 +27,16 @@ use serde::Serialize;
 use server::{Bundle, SelfManaged, Store};
 
 use super::finding::{self, Finding};
-use crate::args::{ClusterArgs, Format};
+use crate::args::Format;
 use crate::certs::{CertificateFacts, Pem};
 use crate::config_command::certificate_problems;
-use crate::connect;
-use crate::exit::{Outcome, Stop};
+use crate::exit::Outcome;
 use crate::file::{File, Purpose};
 use crate::install::webhooks::{
     ApiClient, CaSource, Fault, FaultKind, NAME, Needs, Object, Owner, Target, WEBHOOK_TYPES, kind,
     problem_of,
 };
-use crate::install::{self, permissions, self_managed};
+use crate::install::{self, InstallArgs, permissions, self_managed};
 use crate::manifests::{ApiServer, api_servers};
 use crate::output::Style;
 use crate::review::runtime;
@@ -46,15 +44,8 @@ use crate::review::runtime;
 /// `doctor install`
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Configuration file
-    #[arg(long, short, value_name = "FILE")]
-    pub(crate) config: PathBuf,
-    /// Kubeconfig file of the cluster
-    #[arg(long, value_name = "FILE")]
-    pub(crate) kubeconfig: Option<PathBuf>,
-    /// Context of the kubeconfig [default: its current context]
-    #[arg(long, value_name = "NAME")]
-    pub(crate) context: Option<String>,
+    #[command(flatten)]
+    pub(crate) install: InstallArgs,
     /// Output format
     #[arg(long, short, value_enum, default_value_t, value_name = "FORMAT")]
     pub(crate) output: Format,
@@ -87,17 +78,13 @@ struct CheckedObject {
 /// `doctor install`
 pub(super) fn run(args: &Args) -> Outcome {
     // The files can be on another machine; then the certificate is not checked.
-    let file = File::load(&args.config, Purpose::Guards)?;
-    let flags =
-        ClusterArgs { kubeconfig: args.kubeconfig.clone(), context: args.context.clone(), snapshot: None };
+    let file = File::load(&args.install.config, Purpose::Guards)?;
     runtime()?.block_on(async {
-        let control_planes = connect::open(&flags, &file).await?;
-        let none = || Stop::fault(Problem::new("no API server is configured"));
-        let needs = Needs::of(&file, &control_planes).ok_or_else(none)?;
-        let home = install::home(&control_planes.common_access().unwrap_or_default());
+        let (control_planes, needs) = args.install.open(&file).await?;
+        let common = control_planes.common_access().unwrap_or_default();
+        let home = install::home(&common);
         let (ca, of_secret) = match &file.server.tls.self_managed {
             Some(tls) => {
-                let common = control_planes.common_access().unwrap_or_default();
                 let store = self_managed::store(&file, tls, &common).await?;
                 let bundle = SelfManaged::bundle(Arc::clone(&store));
                 let findings = check_secret(&*store, &*bundle, SystemTime::now()).await;

@@ -3,18 +3,15 @@
 //! It also removes the label, because a running Durward would write the webhooks again. Helm's pre-delete hook runs it: Helm
 //! deletes webhook configurations last, when Durward does not run any more.
 
-use std::path::PathBuf;
-
 use config::Problem;
 use guards::WebhookType;
 use kube::api::Patch;
 use serde_json::{Value, json};
 
+use super::InstallArgs;
 use super::webhooks::{
-    ApiClient, Configuration, Fault, FaultKind, LABEL, NAME, Needs, Target, WEBHOOK_TYPES, is_ours, kind,
+    ApiClient, Configuration, Fault, FaultKind, LABEL, NAME, Target, WEBHOOK_TYPES, is_ours, kind,
 };
-use crate::args::ClusterArgs;
-use crate::connect;
 use crate::exit::{Exit, Outcome, Stop};
 use crate::file::{File, Purpose};
 use crate::output;
@@ -23,15 +20,8 @@ use crate::review::runtime;
 /// `unregister`
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Configuration file
-    #[arg(long, short, value_name = "FILE")]
-    pub(crate) config: PathBuf,
-    /// Kubeconfig file of the cluster
-    #[arg(long, value_name = "FILE")]
-    pub(crate) kubeconfig: Option<PathBuf>,
-    /// Context of the kubeconfig [default: its current context]
-    #[arg(long, value_name = "NAME")]
-    pub(crate) context: Option<String>,
+    #[command(flatten)]
+    pub(crate) install: InstallArgs,
     /// Delete the webhook configurations instead of emptying them
     #[arg(long)]
     pub(crate) delete: bool,
@@ -39,13 +29,9 @@ pub(crate) struct Args {
 
 /// `unregister`
 pub(crate) fn run(args: &Args) -> Outcome {
-    let file = File::load(&args.config, Purpose::Guards)?;
-    let flags =
-        ClusterArgs { kubeconfig: args.kubeconfig.clone(), context: args.context.clone(), snapshot: None };
+    let file = File::load(&args.install.config, Purpose::Guards)?;
     runtime()?.block_on(async {
-        let control_planes = connect::open(&flags, &file).await?;
-        let needs = Needs::of(&file, &control_planes)
-            .ok_or_else(|| Stop::fault(Problem::new("no API server is configured")))?;
+        let (_, needs) = args.install.open(&file).await?;
         let mut problems = Vec::new();
         for target in &needs.targets {
             let (client, server) = match cluster::live::client(&target.access).await {

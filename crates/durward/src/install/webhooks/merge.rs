@@ -44,7 +44,7 @@ pub(super) struct Replica<'a> {
     /// Whether it holds the Lease.
     pub(super) is_holder: bool,
     /// Returns whether a part that is not needed can be removed now.
-    pub(super) is_due: &'a dyn Fn(&Part) -> bool,
+    pub(super) is_due: &'a (dyn Fn(&Part) -> bool + Sync),
 }
 
 /// The result of a merge.

@@ -52,7 +52,7 @@ pub(super) enum State {
     Present {
         /// Whether it has all entries and rules of this replica.
         is_registered: bool,
-        /// Whether every entry trusts the serving certificate; `None` if no CA is configured, or there is no entry.
+        /// Whether every entry trusts the serving certificate. It is absent without a CA or without entries.
         is_trusted: Option<bool>,
         /// The first problem.
         problem: Option<Problem>,
@@ -136,16 +136,15 @@ impl Object<'_> {
         writes: &mut u64,
     ) -> Result<Option<Configuration>, Fault> {
         let only_ca = self.needs.manage == Manage::CaBundle;
-        let merged = merge(
-            &found.webhooks,
-            &Replica {
-                entries: self.entries,
-                ca: trusted,
-                only_ca,
-                is_holder: self.is_holder,
-                is_due: &|part| unneeded.is_due(part, now),
-            },
-        );
+        let is_due = |part: &_| unneeded.is_due(part, now);
+        let replica = Replica {
+            entries: self.entries,
+            ca: trusted,
+            only_ca,
+            is_holder: self.is_holder,
+            is_due: &is_due,
+        };
+        let merged = merge(&found.webhooks, &replica);
         let owners = (!only_ca).then(|| self.owners(&found.owners)).flatten();
         let mut changes = merged.changes.clone();
         changes.extend(owners.is_some().then(|| "owner reference changed".to_owned()));
@@ -168,16 +167,7 @@ impl Object<'_> {
             "webhook configuration written"
         );
         // Server-side apply keeps fields that another client added, for example a match condition that turns a guard off.
-        let again = merge(
-            &written.webhooks,
-            &Replica {
-                entries: self.entries,
-                ca: trusted,
-                only_ca,
-                is_holder: self.is_holder,
-                is_due: &|part| unneeded.is_due(part, now),
-            },
-        );
+        let again = merge(&written.webhooks, &replica);
         let owners = (!only_ca).then(|| self.owners(&written.owners)).flatten();
         if !again.changes.is_empty() || owners.is_some() {
             let mut metadata = json!({"resourceVersion": written.version});
