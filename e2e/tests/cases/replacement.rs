@@ -31,7 +31,7 @@ fn replacing_server_and_certificate_skips_no_pod_with_policy_ignore(
 
 fn replace_under_load(context: &'static TestContext, failure_policy: &str) -> Result<()> {
     let cluster = context.cluster(&scratch())?;
-    let durward_namespace = cluster.namespace("door")?;
+    let durward_namespace = cluster.namespace("serving")?;
     let service = durward_namespace.service("durward")?;
     let guards = format!("  lxcfs: {{webhook: {{failurePolicy: {failure_policy}}}}}");
     let mut installation = Installation::by_service(context, &cluster, &service, &guards)?;

@@ -29,7 +29,7 @@ fn paced<'a>(namespace: &'a Namespace<'_>, name: &str) -> Pod<'a> {
 #[e2e::case(Slow)]
 fn two_replicas_rotate_the_ca_without_a_failed_call(context: &'static TestContext) -> Result<()> {
     let cluster = context.cluster(&scratch())?;
-    let durward_namespace = cluster.namespace("door")?;
+    let durward_namespace = cluster.namespace("serving")?;
     let service = durward_namespace.service("durward")?;
     let mut installation = Installation::by_service(context, &cluster, &service, GUARDS)?;
     let tls = json!({"selfManaged": {"caLifetime": "60s", "certificateLifetime": "20s"}});

@@ -207,7 +207,7 @@ fn read_tls(section: &mut Section<'_>, within: &Within<'_>) -> Tls {
         section.problem("selfManaged", "is empty", Some(next));
     }
     if is_self_managed && section.has("files") {
-        let next = "keep one: selfManaged if Durward makes its certificate, files if somebody else does";
+        let next = "keep one: selfManaged if Durward creates its certificate, files if another tool does";
         section.problem("selfManaged", "cannot be combined with files", Some(next.to_owned()));
     }
     let doc = "Durward makes its certificate: a CA in a Secret, and a serving certificate that each replica keeps in memory. Both renew themselves.";

@@ -123,10 +123,7 @@ impl SecretStore {
         let (name, namespace, (key, value)) = (&self.name, &self.namespace, LABEL);
         Err(error(
             StoreFault::Foreign,
-            format!(
-                "{} has no label {key}={value}, so it belongs to somebody else and is not used",
-                self.place
-            ),
+            format!("{} has no label {key}={value}, so Durward does not use it", self.place),
             format!(
                 "use another server.tls.selfManaged.secretName; or, if it is for Durward, run: kubectl -n {namespace} label secret {name} {key}={value}"
             ),

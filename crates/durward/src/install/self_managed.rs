@@ -91,7 +91,7 @@ mod tests {
         for (url, first) in [
             ("https://10.0.0.7:8443", ServingName::Address([10, 0, 0, 7].into())),
             ("https://[::1]:8443/x", ServingName::Address(std::net::Ipv6Addr::LOCALHOST.into())),
-            ("https://door.example.org", dns("door.example.org")),
+            ("https://durward.example.org", dns("durward.example.org")),
         ] {
             assert_eq!(names(&WebhookAddress::Url(url.to_owned()), &tls)[0], first);
         }

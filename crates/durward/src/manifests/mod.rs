@@ -208,7 +208,7 @@ mod tests {
         assert_eq!(called(&service), "d.s.svc");
         for (url, name) in [
             ("https://10.0.0.7:8443", "10.0.0.7"),
-            ("https://door.example.org/x", "door.example.org"),
+            ("https://durward.example.org/x", "durward.example.org"),
             ("https://[::1]:8443", "::1"),
             ("https://[::1]", "::1"),
         ] {

@@ -115,9 +115,9 @@ fn rejects_certificates_that_the_api_server_would_reject() {
         ),
         ("webhookConfiguration: {url: 'https://10.0.0.7:8443'}", "10.0.0.7", "--address 10.0.0.7"),
         (
-            "webhookConfiguration: {service: {name: door}}",
-            "door.durward-system.svc",
-            "--service door.durward-system",
+            "webhookConfiguration: {service: {name: other}}",
+            "other.durward-system.svc",
+            "--service other.durward-system",
         ),
     ] {
         let run = check(registration);

@@ -171,7 +171,7 @@ fn rejects_modes_that_cannot_work() {
 #[test]
 fn excludes_the_namespace_of_the_file() {
     let dir = TestDir::new();
-    let service = "webhookConfiguration: {service: {name: door}}";
+    let service = "webhookConfiguration: {service: {name: other}}";
     let url = "webhookConfiguration: {url: 'https://10.0.0.7:8443'}";
     for (server, namespace, home) in [
         (service, "namespace: guards\n", "guards"),

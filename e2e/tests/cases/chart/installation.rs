@@ -21,7 +21,7 @@ fn helm_installs_two_replicas_whose_guards_are_called_through_the_service(
     environment.namespace_is_kept(&*environment.used_namespace()?)?;
     environment.delete_as_dry_run(&*environment.empty_namespace()?)?.succeeded()?;
 
-    // etcd: a pod without a node is no member, and a running one that can't be asked is not deleted.
+    // etcd: a pod without a node can be deleted, and a running one that can't be asked can not.
     let db = environment.etcd_namespace()?;
     db.pod("pending").labelled("app", "etcd").with(without_node).is_admitted()?;
     environment.api().delete(&format!("{}/pending", db.path("pods")))?.succeeded()?;

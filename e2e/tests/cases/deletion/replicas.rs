@@ -19,7 +19,7 @@ const BETWEEN: usize = 40;
 #[e2e::case(Slow)]
 fn replacing_two_replicas_under_load_judges_every_deletion(context: &'static TestContext) -> Result<()> {
     let cluster = context.cluster(&scratch())?;
-    let durward_namespace = cluster.namespace("door")?;
+    let durward_namespace = cluster.namespace("serving")?;
     let service = durward_namespace.service("durward")?;
     let mut installation = Installation::by_service(context, &cluster, &service, "  deletion: {scope: all}")?;
     let serve = |name: &str| installation.serve().named(name).start_ready(context);

@@ -103,7 +103,7 @@ fn two_replicas<'a>(
 #[e2e::case]
 fn two_replicas_allow_one_of_two_concurrent_deletions(context: &'static TestContext) -> Result<()> {
     let cluster = scratch(context)?;
-    let durward_namespace = cluster.namespace("door")?;
+    let durward_namespace = cluster.namespace("serving")?;
     let service = durward_namespace.service("durward")?;
     let mut installation = Installation::by_service(context, cluster, &service, &guards(&[]))?;
     let replicas = two_replicas(context, &mut installation, &service)?;
@@ -183,7 +183,7 @@ fn one_of_two_concurrent_evictions_or_deletions_is_allowed(context: &'static Tes
 #[e2e::case]
 fn the_reservation_of_a_killed_replica_lasts_30_seconds(context: &'static TestContext) -> Result<()> {
     let cluster = scratch(context)?;
-    let durward_namespace = cluster.namespace("door")?;
+    let durward_namespace = cluster.namespace("serving")?;
     let service = durward_namespace.service("durward")?;
     let mut installation = Installation::by_service(context, cluster, &service, &guards(&[]))?;
     let [a, b] = two_replicas(context, &mut installation, &service)?;

@@ -52,7 +52,7 @@ use merge::{Unneeded, ca_bundle};
 
 use status::{Report, Status};
 
-/// Interval of passes: time until a configuration that somebody changed is restored.
+/// Interval of passes. A configuration that another client changed is restored within this time.
 pub(crate) const INTERVAL: Duration = Duration::from_secs(5);
 
 /// Time after which the holder of the Lease removes an entry, rule or certificate that its own configuration does not need. An
@@ -75,7 +75,7 @@ struct Shared {
     status: Status,
 }
 
-/// The state of the task. A restarted task begins anew.
+/// The state of the task. It is lost when the task restarts.
 struct Memory {
     candidate: Candidate,
     /// By API server and kind.

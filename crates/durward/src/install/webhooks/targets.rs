@@ -87,7 +87,7 @@ impl Target {
 }
 
 /// Returns the entries of one kind without caBundle. All fields are set, also to the API server's defaults: otherwise an
-/// object selector that somebody added would not be a difference.
+/// object selector that another client added would not be a difference.
 fn full_entries(api_server: &ApiServer<'_>, file: &File, webhook_type: WebhookType) -> Vec<Value> {
     let address = api_server.reach(&file.server.webhook_address);
     entries(api_server, &address, webhook_type).iter().filter_map(full_entry).collect()

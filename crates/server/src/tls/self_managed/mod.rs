@@ -89,14 +89,14 @@ enum Pass {
 
 /// A problem of a pass. The next pass tries again.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Trouble {
+struct PassError {
     /// The label of the metric.
     reason: &'static str,
     /// The problem and the next step.
     text: String,
 }
 
-impl From<StoreError> for Trouble {
+impl From<StoreError> for PassError {
     fn from(error: StoreError) -> Self {
         Self { reason: error.reason.as_str(), text: error.to_string() }
     }
@@ -142,7 +142,7 @@ impl SelfManaged {
     }
 
     /// Reads the Secret and the webhook configurations, and takes at most one step.
-    async fn pass(&self, progress: &mut Progress) -> Result<Pass, Trouble> {
+    async fn pass(&self, progress: &mut Progress) -> Result<Pass, PassError> {
         let local = (self.clock)();
         let stored = self.store.read().await?;
         let now = stored.server_time.unwrap_or(local);
@@ -209,12 +209,12 @@ impl SelfManaged {
         progress: &mut Progress,
         record: &Record,
         registered: &Registered,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), PassError> {
         let bundles = match registered {
             Registered::Bundles(bundles) => bundles,
             Registered::Unknown(why) => {
                 let text = format!("the caBundles of the webhook configurations can't be read: {why}");
-                return Err(Trouble { reason: NOT_READ, text });
+                return Err(PassError { reason: NOT_READ, text });
             }
         };
         let mut authorities = std::iter::once(&record.signer).chain(&record.next);
@@ -234,7 +234,7 @@ impl SelfManaged {
              run: durward manifests --only webhooks | kubectl apply -f -",
             self.store.place()
         );
-        Err(Trouble { reason: NOT_REGISTERED, text })
+        Err(PassError { reason: NOT_REGISTERED, text })
     }
 
     /// Compares the clock of this machine with that of the API server.
@@ -253,11 +253,11 @@ impl SelfManaged {
     }
 
     /// Writes the outcome of a pass to metrics, log and readiness.
-    fn report(&self, progress: &mut Progress, trouble: Option<Trouble>) {
-        self.metrics.set_error(trouble.as_ref().map(|trouble| trouble.reason));
-        let text = trouble.as_ref().map(|trouble| trouble.text.clone());
-        match &trouble {
-            Some(Trouble { reason, text }) if progress.logged.as_ref() != Some(text) => {
+    fn report(&self, progress: &mut Progress, error: Option<PassError>) {
+        self.metrics.set_error(error.as_ref().map(|error| error.reason));
+        let text = error.as_ref().map(|error| error.text.clone());
+        match &error {
+            Some(PassError { reason, text }) if progress.logged.as_ref() != Some(text) => {
                 tracing::warn!(reason, problem = text, "self-managed certificates have a problem");
             }
             None if progress.logged.is_some() => {
@@ -267,8 +267,8 @@ impl SelfManaged {
         }
         progress.logged = text;
         // The check of the webhook configurations reports the rest.
-        let is_of_secret = |trouble: &Trouble| ![NOT_READ, NOT_REGISTERED].contains(&trouble.reason);
-        let problem = trouble.filter(is_of_secret).map(|trouble| trouble.text);
+        let is_of_secret = |error: &PassError| ![NOT_READ, NOT_REGISTERED].contains(&error.reason);
+        let problem = error.filter(is_of_secret).map(|error| error.text);
         self.issued.send_if_modified(|issued| {
             let is_new = issued.problem != problem;
             issued.problem = problem;

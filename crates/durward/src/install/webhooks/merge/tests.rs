@@ -250,7 +250,7 @@ fn only_the_holder_restores_a_narrowed_entry() {
     let entry = &server.webhooks[0];
     assert_eq!(entry["matchConditions"].as_array().unwrap().len(), 1);
     assert_eq!(entry["clientConfig"]["service"]["path"], "/deletion");
-    assert_eq!(entry["clientConfig"]["caBundle"], "eA==", "without a CA, caBundle belongs to somebody else");
+    assert_eq!(entry["clientConfig"]["caBundle"], "eA==", "without a CA, Durward leaves caBundle alone");
     assert_eq!(entry["fieldOfALaterVersion"], "Default");
 }
 

@@ -19,7 +19,7 @@ const DAY: Duration = Duration::from_secs(86_400);
 const LIFETIMES: Lifetimes = Lifetimes { ca: DAY.saturating_mul(365), certificate: DAY.saturating_mul(7) };
 
 /// An API server with the Secret and a webhook configuration.
-struct World {
+struct ApiServerState {
     /// The right time, which is that of the API server.
     now: SystemTime,
     /// Whether answers contain the time.
@@ -37,11 +37,11 @@ struct World {
 }
 
 #[derive(Clone)]
-struct Shared(Arc<Mutex<World>>);
+struct FakeApiServer(Arc<Mutex<ApiServerState>>);
 
-impl Shared {
+impl FakeApiServer {
     fn new() -> Self {
-        Self(Arc::new(Mutex::new(World {
+        Self(Arc::new(Mutex::new(ApiServerState {
             now: SystemTime::UNIX_EPOCH + DAY * 20_000,
             has_date: true,
             data: BTreeMap::new(),
@@ -54,7 +54,7 @@ impl Shared {
         })))
     }
 
-    fn lock(&self) -> MutexGuard<'_, World> {
+    fn lock(&self) -> MutexGuard<'_, ApiServerState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -74,7 +74,7 @@ async fn pause() {
     .await;
 }
 
-impl Store for Shared {
+impl Store for FakeApiServer {
     fn place(&self) -> &'static str {
         "Secret durward-system/durward-ca"
     }
@@ -87,11 +87,14 @@ impl Store for Shared {
         Box::pin(async {
             pause().await;
             let stored = {
-                let world = self.lock();
-                let server_time = world.has_date.then_some(world.now);
-                let stored =
-                    Stored { data: world.data.clone(), version: world.version.to_string(), server_time };
-                world.fault.clone().map_or(Ok(stored), Err)
+                let api_server = self.lock();
+                let server_time = api_server.has_date.then_some(api_server.now);
+                let stored = Stored {
+                    data: api_server.data.clone(),
+                    version: api_server.version.to_string(),
+                    server_time,
+                };
+                api_server.fault.clone().map_or(Ok(stored), Err)
             };
             pause().await;
             stored
@@ -106,10 +109,10 @@ impl Store for Shared {
         Box::pin(async move {
             pause().await;
             let written = {
-                let mut world = self.lock();
-                if world.version.to_string() == version {
-                    world.version += 1;
-                    world.data = data.clone();
+                let mut api_server = self.lock();
+                if api_server.version.to_string() == version {
+                    api_server.version += 1;
+                    api_server.data = data.clone();
                     Ok(Written::Done)
                 } else {
                     Ok(Written::Conflict)
@@ -121,7 +124,7 @@ impl Store for Shared {
     }
 }
 
-impl Registrations for Shared {
+impl Registrations for FakeApiServer {
     fn publish(&self) -> BoxFuture<'_, ()> {
         self.lock().published += 1;
         Box::pin(std::future::ready(()))
@@ -131,12 +134,12 @@ impl Registrations for Shared {
         Box::pin(async {
             pause().await;
             let registered = {
-                let world = self.lock();
+                let api_server = self.lock();
                 let place = "webhook etcd.durward.dev of ValidatingWebhookConfiguration durward".to_owned();
-                let bundles = world.bundle.iter();
+                let bundles = api_server.bundle.iter();
                 let bundles =
                     bundles.map(|pem| RegisteredBundle { place: place.clone(), pem: pem.clone() }).collect();
-                world.unreadable.clone().map_or(Registered::Bundles(bundles), Registered::Unknown)
+                api_server.unreadable.clone().map_or(Registered::Bundles(bundles), Registered::Unknown)
             };
             pause().await;
             registered
@@ -155,19 +158,20 @@ struct Replica {
 }
 
 impl Replica {
-    fn new(world: &Shared, lifetimes: Lifetimes) -> Self {
+    fn new(api_server: &FakeApiServer, lifetimes: Lifetimes) -> Self {
         let metrics = Metrics::new("t");
         let names = vec![ServingName::Dns("durward.durward-system.svc".to_owned())];
-        let store: Arc<dyn Store> = Arc::new(world.clone());
-        let (mut task, issued) = SelfManaged::new(names, lifetimes, store, Arc::new(world.clone()), &metrics);
+        let store: Arc<dyn Store> = Arc::new(api_server.clone());
+        let (mut task, issued) =
+            SelfManaged::new(names, lifetimes, store, Arc::new(api_server.clone()), &metrics);
         let clock = Arc::new(Mutex::new(0));
-        let (of, at) = (world.clone(), Arc::clone(&clock));
+        let (of, at) = (api_server.clone(), Arc::clone(&clock));
         task.clock = Arc::new(move || shifted(of.lock().now, *at.lock().unwrap()));
         Self { task, progress: Progress::default(), issued, metrics, clock }
     }
 
     /// Runs one pass.
-    async fn pass(&mut self) -> Result<Pass, Trouble> {
+    async fn pass(&mut self) -> Result<Pass, PassError> {
         let pass = unpaused(self.task.pass(&mut self.progress)).await;
         self.task.report(&mut self.progress, pass.clone().err());
         pass

@@ -23,26 +23,26 @@ enum Clocks {
 }
 
 /// Writes the bundle to the webhook configuration over and over, as the manager of webhook configurations does.
-async fn publish_forever(world: Shared, timeout: Duration) {
+async fn publish_forever(api_server: FakeApiServer, timeout: Duration) {
     loop {
         pause().await;
         let (version, is_first) = {
-            let world = world.lock();
-            (world.bundle_version, world.bundle.is_none())
+            let api_server = api_server.lock();
+            (api_server.bundle_version, api_server.bundle.is_none())
         };
         let began = Instant::now();
         pause().await;
-        let bundle = SelfManaged::bundle(Arc::new(world.clone())).read().await;
+        let bundle = SelfManaged::bundle(Arc::new(api_server.clone())).read().await;
         pause().await;
-        let mut world = world.lock();
+        let mut api_server = api_server.lock();
         // Replicas wait for no configuration that does not exist yet, so its creation must not take longer than the introduction.
         let is_in_time = !is_first || began.elapsed() < timeout;
         if let Ok(bundle) = bundle
-            && world.bundle_version == version
+            && api_server.bundle_version == version
             && is_in_time
         {
-            world.bundle = Some(bundle.pem.into_bytes());
-            world.bundle_version += 1;
+            api_server.bundle = Some(bundle.pem.into_bytes());
+            api_server.bundle_version += 1;
         }
     }
 }
@@ -51,7 +51,7 @@ async fn pass_forever(mut replica: Replica) {
     let interval = replica.task.lifetimes.interval();
     loop {
         let pass = replica.task.pass(&mut replica.progress).await;
-        let is_expected = pass.as_ref().err().is_none_or(|trouble| trouble.reason == NOT_REGISTERED);
+        let is_expected = pass.as_ref().err().is_none_or(|error| error.reason == NOT_REGISTERED);
         assert!(is_expected, "{pass:?}");
         let until = Instant::now() + interval;
         while Instant::now() < until {
@@ -66,17 +66,17 @@ async fn run(seed: u64, lifetimes: Lifetimes, tick: Duration, ticks: usize, cloc
         prop::test_runner::RngAlgorithm::XorShift,
         &[seed.to_le_bytes(), (!seed).to_le_bytes()].concat(),
     );
-    let world = Shared::new();
-    world.lock().has_date = clocks != Clocks::OfReplicas;
-    let (a, b) = (Replica::new(&world, lifetimes), Replica::new(&world, lifetimes));
+    let api_server = FakeApiServer::new();
+    api_server.lock().has_date = clocks != Clocks::OfReplicas;
+    let (a, b) = (Replica::new(&api_server, lifetimes), Replica::new(&api_server, lifetimes));
     let mut issued = [a.issued.clone(), b.issued.clone()];
     let mut skews = [Arc::clone(&a.clock), Arc::clone(&b.clock)];
     let mut metrics = vec![a.metrics.clone(), b.metrics.clone()];
     let mut actors: [Pin<Box<dyn Future<Output = ()>>>; 4] = [
         Box::pin(pass_forever(a)),
         Box::pin(pass_forever(b)),
-        Box::pin(publish_forever(world.clone(), tick * 75)),
-        Box::pin(publish_forever(world.clone(), tick * 75)),
+        Box::pin(publish_forever(api_server.clone(), tick * 75)),
+        Box::pin(publish_forever(api_server.clone(), tick * 75)),
     ];
     let (mut is_started, mut checked, mut server_skew, mut stalled) = (false, None, 0, None);
     for tick_number in 0..ticks {
@@ -87,7 +87,7 @@ async fn run(seed: u64, lifetimes: Lifetimes, tick: Duration, ticks: usize, cloc
         }
         if number.is_multiple_of(701) && at < 2 {
             // A replica restarts without a certificate.
-            let replica = Replica::new(&world, lifetimes);
+            let replica = Replica::new(&api_server, lifetimes);
             (issued[at], skews[at]) = (replica.issued.clone(), Arc::clone(&replica.clock));
             metrics.push(replica.metrics.clone());
             actors[at] = Box::pin(pass_forever(replica));
@@ -99,7 +99,7 @@ async fn run(seed: u64, lifetimes: Lifetimes, tick: Duration, ticks: usize, cloc
         assert!(actor.as_mut().poll(&mut Context::from_waker(std::task::Waker::noop())).is_pending());
         let step = tick * u32::try_from(number / 4 % 3).unwrap();
         tokio::time::advance(step).await;
-        world.lock().now += step;
+        api_server.lock().now += step;
         if number.is_multiple_of(997) {
             let jump = HOUR * (i64::from(random.next_u32() % 97) - 48);
             // A wrong clock becomes right before it becomes wrong again.
@@ -111,23 +111,23 @@ async fn run(seed: u64, lifetimes: Lifetimes, tick: Duration, ticks: usize, cloc
                     *skew = jumped(*skew);
                 }
                 Clocks::OfServer => {
-                    let mut world = world.lock();
-                    world.now = shifted(world.now, jumped(server_skew) - server_skew);
+                    let mut api_server = api_server.lock();
+                    api_server.now = shifted(api_server.now, jumped(server_skew) - server_skew);
                     server_skew = jumped(server_skew);
                 }
             }
         }
-        let world = world.lock();
+        let api_server = api_server.lock();
         let leaves: Vec<_> = issued.iter().filter_map(|issued| issued.current().leaf).collect();
-        let Some(bundle) = world.bundle.as_ref().filter(|_| is_started || leaves.len() == 2) else {
+        let Some(bundle) = api_server.bundle.as_ref().filter(|_| is_started || leaves.len() == 2) else {
             continue;
         };
         is_started = true;
         let place = format!("seed {seed}, tick {tick_number}");
         for leaf in &leaves {
-            assert!(leaf.not_after > world.now, "{place}: an expired certificate is served");
+            assert!(leaf.not_after > api_server.now, "{place}: an expired certificate is served");
         }
-        let current = (world.bundle_version, leaves.iter().map(Arc::as_ptr).collect::<Vec<_>>());
+        let current = (api_server.bundle_version, leaves.iter().map(Arc::as_ptr).collect::<Vec<_>>());
         if checked.as_ref() == Some(&current) {
             continue;
         }
@@ -138,7 +138,7 @@ async fn run(seed: u64, lifetimes: Lifetimes, tick: Duration, ticks: usize, cloc
             let is_trusted = trusted.iter().any(|ca| ca.as_ref() == leaf.ca);
             assert!(is_trusted, "{place}: the caBundle lacks the CA of a certificate");
             let certificate = Certificate::load(&CertificateSource::Pem(leaf.pem.clone())).unwrap();
-            let fault = certificate.valid_at(world.now).err();
+            let fault = certificate.valid_at(api_server.now).err();
             assert!(fault.is_none(), "{place}: {fault:?}");
         }
     }

@@ -7,29 +7,29 @@ fn fault(reason: StoreFault) -> StoreError {
     StoreError { reason, text: format!("the Secret is {}", reason.as_str()), next: "FIX".to_owned() }
 }
 
-async fn started(world: &Shared) -> Replica {
-    let mut replica = Replica::new(world, LIFETIMES);
+async fn started(api_server: &FakeApiServer) -> Replica {
+    let mut replica = Replica::new(api_server, LIFETIMES);
     replica.settle().await;
     replica
 }
 
 #[tokio::test(start_paused = true)]
 async fn two_replicas_share_the_ca_that_the_first_one_writes() {
-    let world = Shared::new();
-    let (mut a, mut b) = (started(&world).await, started(&world).await);
+    let api_server = FakeApiServer::new();
+    let (mut a, mut b) = (started(&api_server).await, started(&api_server).await);
     a.settle().await;
     b.settle().await;
     let (a, b) = (a.leaf().unwrap(), b.leaf().unwrap());
     assert_eq!(a.ca, b.ca);
     assert_ne!(a.pem.cert, b.pem.cert, "each replica has a certificate of its own");
-    assert_eq!(world.lock().data.keys().collect::<Vec<_>>(), ["ca.crt", "ca.key"]);
+    assert_eq!(api_server.lock().data.keys().collect::<Vec<_>>(), ["ca.crt", "ca.key"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_certificate_is_valid_from_three_days_ago_for_its_lifetime() {
-    let world = Shared::new();
-    let replica = started(&world).await;
-    let now = world.lock().now;
+    let api_server = FakeApiServer::new();
+    let replica = started(&api_server).await;
+    let now = api_server.lock().now;
     let (reloader, checks) = replica.server(now);
     assert!(checks.readiness().ready, "{}", checks.readiness().text);
     let certificate = Certificate::load(&CertificateSource::SelfManaged(replica.issued.clone())).unwrap();
@@ -44,10 +44,11 @@ async fn a_certificate_is_valid_from_three_days_ago_for_its_lifetime() {
 
 #[tokio::test(start_paused = true)]
 async fn rejects_contents_that_are_not_a_ca_and_overwrites_nothing() {
-    let validity = |world: &Shared| validity(world.lock().now, DAY);
-    let world = Shared::new();
-    let (ca, other) = (Authority::new(validity(&world)).unwrap(), Authority::new(validity(&world)).unwrap());
-    let leaf = ca.sign(&[ServingName::Dns("a.b".to_owned())], validity(&world)).unwrap();
+    let validity = |api_server: &FakeApiServer| validity(api_server.lock().now, DAY);
+    let api_server = FakeApiServer::new();
+    let (ca, other) =
+        (Authority::new(validity(&api_server)).unwrap(), Authority::new(validity(&api_server)).unwrap());
+    let leaf = ca.sign(&[ServingName::Dns("a.b".to_owned())], validity(&api_server)).unwrap();
     let leaf = String::from_utf8(leaf.cert).unwrap();
     for (data, expected) in [
         (vec![("tls.crt", "x"), ("tls.key", "y")], "contains no ca.crt and ca.key, but tls.crt, tls.key"),
@@ -78,30 +79,30 @@ async fn rejects_contents_that_are_not_a_ca_and_overwrites_nothing() {
     ] {
         let data: BTreeMap<_, _> =
             data.into_iter().map(|(key, value)| (key.to_owned(), value.as_bytes().to_vec())).collect();
-        let world = Shared::new();
-        world.lock().data = data.clone();
-        let mut replica = Replica::new(&world, LIFETIMES);
-        let trouble = replica.pass().await.unwrap_err();
-        assert_eq!(trouble.reason, "invalid");
-        assert!(trouble.text.starts_with("Secret durward-system/durward-ca "), "{}", trouble.text);
-        assert!(trouble.text.contains(expected), "{} does not contain {expected}", trouble.text);
+        let api_server = FakeApiServer::new();
+        api_server.lock().data = data.clone();
+        let mut replica = Replica::new(&api_server, LIFETIMES);
+        let error = replica.pass().await.unwrap_err();
+        assert_eq!(error.reason, "invalid");
+        assert!(error.text.starts_with("Secret durward-system/durward-ca "), "{}", error.text);
+        assert!(error.text.contains(expected), "{} does not contain {expected}", error.text);
         let next = "next: restore its values, or let Durward create a new CA: RESET";
-        assert!(trouble.text.ends_with(next), "{}", trouble.text);
-        assert!(replica.leaf().is_none() && replica.problem() == trouble.text);
+        assert!(error.text.ends_with(next), "{}", error.text);
+        assert!(replica.leaf().is_none() && replica.problem() == error.text);
         assert!(replica.has_metric("durward_ca_error{reason=\"invalid\"} 1"));
-        assert_eq!(world.lock().data, data, "nothing was overwritten");
+        assert_eq!(api_server.lock().data, data, "nothing was overwritten");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn keeps_its_certificate_while_the_secret_is_invalid_or_unavailable() {
     for reason in [StoreFault::Missing, StoreFault::Foreign, StoreFault::Forbidden, StoreFault::Unreachable] {
-        let world = Shared::new();
-        let mut replica = started(&world).await;
-        let now = world.lock().now;
+        let api_server = FakeApiServer::new();
+        let mut replica = started(&api_server).await;
+        let now = api_server.lock().now;
         let (mut reloader, checks) = replica.server(now);
         let served = replica.leaf().unwrap().pem.clone();
-        world.lock().fault = Some(fault(reason));
+        api_server.lock().fault = Some(fault(reason));
         assert!(replica.pass().await.is_err());
         reloader.reload(now);
         let readiness = checks.readiness();
@@ -113,7 +114,7 @@ async fn keeps_its_certificate_while_the_secret_is_invalid_or_unavailable() {
         assert!(replica.has_metric(&format!("durward_ca_error{{reason=\"{}\"}} 1", reason.as_str())));
         assert!(replica.leaf().unwrap().pem == served);
 
-        world.lock().fault = None;
+        api_server.lock().fault = None;
         replica.settle().await;
         reloader.reload(now);
         assert_eq!(checks.readiness_of("certificate").unwrap().text, "[+]certificate ok\n");
@@ -123,10 +124,10 @@ async fn keeps_its_certificate_while_the_secret_is_invalid_or_unavailable() {
 
 #[tokio::test(start_paused = true)]
 async fn is_not_ready_and_names_the_cause_until_the_secret_can_be_read() {
-    let world = Shared::new();
-    world.lock().fault = Some(fault(StoreFault::Unreachable));
-    let mut replica = Replica::new(&world, LIFETIMES);
-    let now = world.lock().now;
+    let api_server = FakeApiServer::new();
+    api_server.lock().fault = Some(fault(StoreFault::Unreachable));
+    let mut replica = Replica::new(&api_server, LIFETIMES);
+    let now = api_server.lock().now;
     let (mut reloader, checks) = replica.server(now);
     assert!(checks.readiness().text.contains("was not read yet"), "{}", checks.readiness().text);
     assert!(replica.pass().await.is_err());
@@ -135,7 +136,7 @@ async fn is_not_ready_and_names_the_cause_until_the_secret_can_be_read() {
         "[-]certificate failed: no certificate is signed yet: the Secret is unreachable; next: FIX\n";
     assert_eq!(checks.readiness_of("certificate").unwrap().text, expected);
 
-    world.lock().fault = None;
+    api_server.lock().fault = None;
     replica.settle().await;
     reloader.reload(now);
     assert!(checks.readiness().ready, "{}", checks.readiness().text);
@@ -143,80 +144,83 @@ async fn is_not_ready_and_names_the_cause_until_the_secret_can_be_read() {
 
 #[tokio::test(start_paused = true)]
 async fn replaces_an_expired_ca_at_once() {
-    let world = Shared::new();
-    let mut replica = started(&world).await;
-    world.publish_now().await;
+    let api_server = FakeApiServer::new();
+    let mut replica = started(&api_server).await;
+    api_server.publish_now().await;
     let before = replica.leaf().unwrap();
-    world.lock().now += DAY * 366;
+    api_server.lock().now += DAY * 366;
     replica.settle().await;
     let after = replica.leaf().unwrap();
-    assert!(before.ca != after.ca && after.not_after > world.lock().now);
+    assert!(before.ca != after.ca && after.not_after > api_server.lock().now);
     assert!(replica.has_metric("durward_ca_changes_total{change=\"replaced\"} 1"));
-    assert!(world.lock().published > 1, "the new CA must be published");
+    assert!(api_server.lock().published > 1, "the new CA must be published");
 }
 
 #[tokio::test(start_paused = true)]
 async fn signs_with_a_new_ca_only_after_every_ca_bundle_has_contained_it_for_a_minute() {
-    let world = Shared::new();
-    let (mut a, mut b) = (started(&world).await, started(&world).await);
-    world.publish_now().await;
+    let api_server = FakeApiServer::new();
+    let (mut a, mut b) = (started(&api_server).await, started(&api_server).await);
+    api_server.publish_now().await;
     let old = a.leaf().unwrap();
-    world.lock().now += DAY * 244;
+    api_server.lock().now += DAY * 244;
     a.settle().await;
-    assert!(world.lock().data.contains_key("next.crt"));
+    assert!(api_server.lock().data.contains_key("next.crt"));
     for _ in 0..5 {
         tokio::time::advance(DAY).await;
         let _ = (a.pass().await, b.pass().await);
         assert_eq!(a.leaf().unwrap().ca, old.ca, "the caBundle lacks the next CA");
     }
-    world.publish_now().await;
+    api_server.publish_now().await;
     a.settle().await;
     tokio::time::advance(Duration::from_secs(59)).await;
     a.settle().await;
-    assert!(!world.lock().data.contains_key("previous.crt"), "API servers need time to notice the caBundle");
+    assert!(
+        !api_server.lock().data.contains_key("previous.crt"),
+        "API servers need time to notice the caBundle"
+    );
     tokio::time::advance(Duration::from_secs(1)).await;
     a.settle().await;
     b.settle().await;
     assert!(a.leaf().unwrap().ca != old.ca && b.leaf().unwrap().ca == a.leaf().unwrap().ca);
 
     // The old CA stays for one and a half lifetimes of a certificate.
-    world.lock().now += DAY * 10;
+    api_server.lock().now += DAY * 10;
     a.settle().await;
-    assert!(world.lock().data.contains_key("previous.crt"));
-    world.lock().now += DAY;
+    assert!(api_server.lock().data.contains_key("previous.crt"));
+    api_server.lock().now += DAY;
     a.settle().await;
-    assert!(!world.lock().data.contains_key("previous.crt"));
+    assert!(!api_server.lock().data.contains_key("previous.crt"));
 }
 
 #[tokio::test(start_paused = true)]
 async fn keeps_a_valid_certificate_while_a_ca_bundle_lacks_the_signer() {
-    let world = Shared::new();
-    let (mut a, mut b) = (started(&world).await, started(&world).await);
-    world.publish_now().await;
-    world.lock().now += DAY * 244;
+    let api_server = FakeApiServer::new();
+    let (mut a, mut b) = (started(&api_server).await, started(&api_server).await);
+    api_server.publish_now().await;
+    api_server.lock().now += DAY * 244;
     a.settle().await;
     b.settle().await;
-    let old = world.lock().bundle.clone();
-    world.publish_now().await;
+    let old = api_server.lock().bundle.clone();
+    api_server.publish_now().await;
     a.settle().await;
     b.settle().await;
     tokio::time::advance(Duration::from_secs(60)).await;
     a.settle().await;
-    // Somebody resets the caBundle after the replica a has changed to the new CA.
-    world.lock().bundle = old;
+    // Another client resets the caBundle after the replica a has changed to the new CA.
+    api_server.lock().bundle = old;
     let before = b.leaf().unwrap();
-    let trouble = {
+    let error = {
         assert!(b.pass().await.is_ok(), "a moment without the CA is normal");
         tokio::time::advance(Duration::from_secs(60)).await;
         b.pass().await.unwrap_err()
     };
     assert_eq!(b.leaf().unwrap().ca, before.ca);
-    assert_eq!(trouble.reason, "not_registered");
+    assert_eq!(error.reason, "not_registered");
     for part in [
         "caBundle of the webhook etcd.durward.dev of ValidatingWebhookConfiguration durward lacks the CA of Secret",
         "durward manifests --only webhooks | kubectl apply -f -",
     ] {
-        assert!(trouble.text.contains(part), "{}", trouble.text);
+        assert!(error.text.contains(part), "{}", error.text);
     }
     assert!(b.has_metric("durward_ca_error{reason=\"not_registered\"} 1"));
     assert!(b.problem().is_empty(), "the check of the webhook configurations reports it");
@@ -224,31 +228,34 @@ async fn keeps_a_valid_certificate_while_a_ca_bundle_lacks_the_signer() {
 
 #[tokio::test(start_paused = true)]
 async fn does_not_rotate_while_a_webhook_configuration_is_unreadable() {
-    let world = Shared::new();
-    let mut replica = started(&world).await;
+    let api_server = FakeApiServer::new();
+    let mut replica = started(&api_server).await;
     let before = replica.leaf().unwrap();
-    world.lock().now += DAY * 244;
-    world.lock().unreadable = Some("https://karmada:5443 does not answer".to_owned());
+    api_server.lock().now += DAY * 244;
+    api_server.lock().unreadable = Some("https://karmada:5443 does not answer".to_owned());
     for _ in 0..3 {
         let _ = replica.pass().await;
         tokio::time::advance(DAY).await;
     }
-    let trouble = replica.pass().await.unwrap_err();
-    assert_eq!(trouble.reason, "not_read");
-    assert!(trouble.text.contains("https://karmada:5443 does not answer"), "{}", trouble.text);
-    assert!(!world.lock().data.contains_key("previous.crt"));
+    let error = replica.pass().await.unwrap_err();
+    assert_eq!(error.reason, "not_read");
+    assert!(error.text.contains("https://karmada:5443 does not answer"), "{}", error.text);
+    assert!(!api_server.lock().data.contains_key("previous.crt"));
     let after = replica.leaf().unwrap();
-    assert!(after.ca == before.ca && after.not_after > world.lock().now, "the same CA renews certificates");
+    assert!(
+        after.ca == before.ca && after.not_after > api_server.lock().now,
+        "the same CA renews certificates"
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn uses_and_compares_the_clock_of_the_api_server() {
     for wrong in [2 * 86_400, -2 * 86_400] {
-        let world = Shared::new();
-        let mut replica = Replica::new(&world, LIFETIMES);
+        let api_server = FakeApiServer::new();
+        let mut replica = Replica::new(&api_server, LIFETIMES);
         *replica.clock.lock().unwrap() = wrong;
         replica.settle().await;
-        let now = world.lock().now;
+        let now = api_server.lock().now;
         assert_eq!(replica.leaf().unwrap().not_after, now + LIFETIMES.certificate);
         assert!(replica.has_metric(&format!("durward_clock_difference_seconds {wrong}")));
         // The server of this replica, with its wrong clock, accepts the certificate as well.
@@ -259,28 +266,29 @@ async fn uses_and_compares_the_clock_of_the_api_server() {
 
 #[tokio::test(start_paused = true)]
 async fn keeps_values_of_other_keys() {
-    let world = Shared::new();
-    started(&world).await;
-    world.lock().data.insert("note".to_owned(), b"kept".to_vec());
-    world.lock().now += DAY * 244;
-    started(&world).await;
-    let data = world.lock().data.clone();
+    let api_server = FakeApiServer::new();
+    started(&api_server).await;
+    api_server.lock().data.insert("note".to_owned(), b"kept".to_vec());
+    api_server.lock().now += DAY * 244;
+    started(&api_server).await;
+    let data = api_server.lock().data.clone();
     assert!(data.contains_key("next.key") && data.get("note").is_some_and(|value| value == b"kept"));
 }
 
 #[tokio::test(start_paused = true)]
 async fn takes_over_a_ca_of_the_user_and_replaces_it_in_time() {
-    let world = Shared::new();
-    let now = world.lock().now;
+    let api_server = FakeApiServer::new();
+    let now = api_server.lock().now;
     let own = Authority::new(Validity { not_before: now, not_after: now + DAY * 100 }).unwrap();
     let data = [("ca.crt", own.cert().to_owned()), ("ca.key", own.key())];
-    world.lock().data = data.into_iter().map(|(key, value)| (key.to_owned(), value.into_bytes())).collect();
-    let replica = started(&world).await;
+    api_server.lock().data =
+        data.into_iter().map(|(key, value)| (key.to_owned(), value.into_bytes())).collect();
+    let replica = started(&api_server).await;
     assert_eq!(replica.leaf().unwrap().ca, own.der().as_ref());
-    assert!(world.lock().data.contains_key("next.crt"), "it expires within a third of caLifetime");
+    assert!(api_server.lock().data.contains_key("next.crt"), "it expires within a third of caLifetime");
 }
 
-impl Shared {
+impl FakeApiServer {
     /// Publishes without a task that wakes the fake API server.
     async fn publish_now(&self) {
         unpaused(self.publish()).await;
