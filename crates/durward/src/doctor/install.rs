@@ -113,7 +113,7 @@ async fn examine(file: &File, needs: &Needs, home: &Access, ca: &CaSource) -> In
         let api_servers = api_servers(file);
         let called = api_servers.iter().filter(|server| server.is_karmada() == target.is_karmada);
         let needed = called.flat_map(|server| needed_there(file, server)).collect();
-        report.findings.extend(missing_permissions(&client, needed, target, &needs.file).await);
+        report.findings.extend(missing_permissions(&client, needed, target, &needs.manifests).await);
     }
     match &home_client {
         Ok(client) => {
@@ -121,7 +121,7 @@ async fn examine(file: &File, needs: &Needs, home: &Access, ca: &CaSource) -> In
             let needed = permissions::in_home(file).into_iter().map(|one| (namespace.clone(), one)).collect();
             if let Some(target) = needs.targets.first() {
                 let target = Target { is_karmada: false, ..target.clone() };
-                report.findings.extend(missing_permissions(client, needed, &target, &needs.file).await);
+                report.findings.extend(missing_permissions(client, needed, &target, &needs.manifests).await);
             }
         }
         Err(problem) => report.findings.push(finding("unreachable", problem.clone())),
@@ -190,7 +190,7 @@ async fn examine_target(
             Object { needs, target, webhook_type, entries, client, ca, owner: &owner, is_holder: false };
         let problems = match object.inspect().await {
             Ok(problems) => problems,
-            Err(fault) => vec![(code(&fault), problem_of(&fault, target, &needs.file))],
+            Err(fault) => vec![(code(&fault), problem_of(&fault, target, &needs.manifests))],
         };
         report.objects.push(CheckedObject {
             target: target.label(),
@@ -226,7 +226,7 @@ async fn missing_permissions(
     client: &ApiClient,
     needed: Vec<(Option<String>, Permission)>,
     target: &Target,
-    file: &str,
+    manifests: &str,
 ) -> Option<Finding> {
     let mut questions: Vec<(String, ResourceAttributes)> =
         needed.iter().flat_map(|(namespace, one)| questions(namespace.as_deref(), one)).collect();
@@ -241,7 +241,7 @@ async fn missing_permissions(
         match answer {
             Ok(true) => {}
             Ok(false) => missing.push(text),
-            Err(fault) => return Some(finding(code(&fault), problem_of(&fault, target, file))),
+            Err(fault) => return Some(finding(code(&fault), problem_of(&fault, target, manifests))),
         }
     }
     if missing.is_empty() {
@@ -249,7 +249,7 @@ async fn missing_permissions(
     }
     let what = format!("Durward's account isn't allowed to {}", missing.join(", "));
     let why = "Durward can't check requests, or can't keep its webhook configurations up to date";
-    Some(Finding::new(None, "permission", what, why, target.apply("rbac", file)))
+    Some(Finding::new(None, "permission", what, why, target.apply("rbac", manifests)))
 }
 
 /// Returns the access reviews for a permission, each with its text.

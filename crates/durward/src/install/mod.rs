@@ -16,7 +16,7 @@ use crate::connect;
 use crate::control_planes::ControlPlanes;
 use crate::exit::Stop;
 use crate::file::File;
-use webhooks::Needs;
+use webhooks::{NAME, Needs};
 
 /// The configuration of an installation, and its cluster.
 #[derive(Debug, clap::Args)]
@@ -52,6 +52,35 @@ const TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
 
 /// Returns how to reach the cluster where Durward runs: the cluster of the pod, or else the one that guards read.
 pub(crate) fn home(common: &Access) -> Access {
-    let is_pod = std::env::var_os("KUBERNETES_SERVICE_HOST").is_some() && Path::new(TOKEN).exists();
-    if is_pod { Access::default() } else { common.clone() }
+    if is_pod() { Access::default() } else { common.clone() }
+}
+
+fn is_pod() -> bool {
+    std::env::var_os("KUBERNETES_SERVICE_HOST").is_some() && Path::new(TOKEN).exists()
+}
+
+/// Returns the command that prints the manifests of a file. The path of a file in a pod exists only there, so the command runs in
+/// a pod of the Deployment.
+fn manifests_command(file: &File) -> String {
+    command_in(is_pod().then_some(file.namespace.as_str()), &file.path)
+}
+
+fn command_in(namespace: Option<&str>, config: &Path) -> String {
+    let exec = namespace.map(|namespace| format!("kubectl -n {namespace} exec deploy/{NAME} -- "));
+    format!("{}durward manifests --config {}", exec.unwrap_or_default(), config.display())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_from_a_pod_run_in_a_pod() {
+        let config = Path::new("/etc/durward/durward.yaml");
+        assert_eq!(
+            command_in(Some("durward-system"), config),
+            "kubectl -n durward-system exec deploy/durward -- durward manifests --config /etc/durward/durward.yaml"
+        );
+        assert_eq!(command_in(None, Path::new("d.yaml")), "durward manifests --config d.yaml");
+    }
 }

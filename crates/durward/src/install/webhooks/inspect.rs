@@ -36,7 +36,7 @@ impl Object<'_> {
     }
 
     fn apply_webhooks(&self) -> String {
-        self.target.apply("webhooks", &self.needs.file)
+        self.target.apply("webhooks", &self.needs.manifests)
     }
 
     pub(super) fn missing(&self) -> Problem {

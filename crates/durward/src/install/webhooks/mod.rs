@@ -236,7 +236,7 @@ impl Shared {
             }
             Err(fault) => {
                 self.status.count_failure(fault.kind);
-                report.add("namespace", Some(problem_of(&fault, target, &needs.file)));
+                report.add("namespace", Some(problem_of(&fault, target, &needs.manifests)));
                 Owner::Unknown
             }
         }
@@ -249,7 +249,7 @@ impl Shared {
             let client = self.client(&target.access).await?;
             for webhook_type in WEBHOOK_TYPES {
                 let found = client.configuration(webhook_type).await;
-                let found = found.map_err(|fault| problem_of(&fault, target, &needs.file))?;
+                let found = found.map_err(|fault| problem_of(&fault, target, &needs.manifests))?;
                 let entries = found.into_iter().flat_map(|found| found.webhooks);
                 bundles.extend(entries.filter(is_ours).map(|entry| RegisteredBundle {
                     place: format!("webhook {} of {} {NAME}", merge::name(&entry), kind(webhook_type)),

@@ -229,15 +229,15 @@ impl Object<'_> {
 
     /// Returns the problem of a failed request.
     fn problem(&self, fault: &Fault) -> Problem {
-        problem_of(fault, self.target, &self.needs.file)
+        problem_of(fault, self.target, &self.needs.manifests)
     }
 }
 
 /// Returns the problem of a request to an API server.
-pub(crate) fn problem_of(fault: &Fault, target: &Target, file: &str) -> Problem {
+pub(crate) fn problem_of(fault: &Fault, target: &Target, manifests: &str) -> Problem {
     let problem = Problem::new(fault.text.clone());
     match fault.kind {
-        FaultKind::Forbidden => problem.next(format!("apply the permissions: {}", target.apply("rbac", file))),
+        FaultKind::Forbidden => problem.next(format!("apply the permissions: {}", target.apply("rbac", manifests))),
         FaultKind::Unreachable => problem.next("Durward tries again; check the API server and the network"),
         FaultKind::NotFound | FaultKind::Conflict => problem.next("Durward tries again"),
         FaultKind::Rejected => problem.next(format!(

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use crate::control_planes::ControlPlanes;
 use crate::file::{File, Manage};
+use crate::install::manifests_command;
 use crate::manifests::{ApiServer, api_servers, entries};
 
 /// The kinds of webhook configurations.
@@ -21,8 +22,8 @@ pub(crate) struct Needs {
     pub(crate) namespace: String,
     /// The API servers that call the guards.
     pub(crate) targets: Vec<Target>,
-    /// The path of the file, for commands in messages.
-    pub(crate) file: String,
+    /// The command that prints the manifests, for messages.
+    pub(crate) manifests: String,
 }
 
 /// An API server that calls guards.
@@ -63,7 +64,7 @@ impl Needs {
             manage: file.server.manage_webhooks,
             namespace,
             targets,
-            file: file.path.display().to_string(),
+            manifests: manifests_command(file),
         })
     }
 }
@@ -79,10 +80,10 @@ impl Target {
         if self.is_karmada { "kubectl --kubeconfig karmada-admin.config" } else { "kubectl" }
     }
 
-    /// Returns the command that applies a part of the manifests.
-    pub(crate) fn apply(&self, part: &str, file: &str) -> String {
+    /// Returns the command that applies a part of the manifests that another command prints.
+    pub(crate) fn apply(&self, part: &str, manifests: &str) -> String {
         let target = if self.is_one_of_two { format!(" --target {}", self.label()) } else { String::new() };
-        format!("durward manifests --config {file}{target} --only {part} | {} apply -f -", self.kubectl())
+        format!("{manifests}{target} --only {part} | {} apply -f -", self.kubectl())
     }
 }
 

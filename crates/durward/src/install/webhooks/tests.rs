@@ -60,7 +60,7 @@ impl Replica {
             manage,
             namespace: "durward-system".to_owned(),
             targets: vec![target],
-            file: "durward.yaml".to_owned(),
+            manifests: "durward manifests --config durward.yaml".to_owned(),
         };
         let (checks, metrics) = (Checks::new(), Metrics::new("t"));
         let bundle = Arc::new(FakeBundle(Mutex::new(Some("a"))));
