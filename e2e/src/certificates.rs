@@ -47,6 +47,11 @@ impl Ca {
         self.issuer.pem()
     }
 
+    /// Returns its key, PKCS #8 in PEM, for commands that sign certificates.
+    pub fn key_pem(&self) -> String {
+        self.issuer.key().serialize_pem()
+    }
+
     /// Makes a serving certificate for these names and addresses, with a key and a serial number of its own.
     pub fn server(&self, names: &[&str], addresses: &[IpAddr]) -> Result<Leaf> {
         let mut params =

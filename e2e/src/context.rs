@@ -90,8 +90,13 @@ impl TestContext {
         self.shared_fleet()?.exclusive()
     }
 
+    /// Starts a fleet for one case. Its API server listens on all addresses of this host, so pods of a node can reach it.
+    pub fn own_fleet(&self) -> Result<Fleet> {
+        Fleet::start(self, Ipv4Addr::UNSPECIFIED).context("the fleet does not start")
+    }
+
     fn shared_fleet(&self) -> Result<&SharedFixture<Fleet>> {
-        let start = || Ok(SharedFixture::new(Fleet::start(self)?));
+        let start = || Ok(SharedFixture::new(Fleet::start(self, Ipv4Addr::LOCALHOST)?));
         self.fleet.get(start).context("the fleet does not start")
     }
 

@@ -59,11 +59,11 @@ pub(super) struct Control {
 }
 
 impl Control {
-    pub(super) fn start(context: &TestContext) -> Result<Self> {
+    pub(super) fn start(context: &TestContext, address: Ipv4Addr) -> Result<Self> {
         let supervisor = context.supervisor()?;
         let directory = context.directory("karmada")?;
         let sources = Binary::KarmadaAggregated.sources(&supervisor)?;
-        let cluster = context.own_cluster(&options(&directory)?)?;
+        let cluster = context.own_cluster(&options(&directory)?.bind(address))?;
         for name in NAMESPACES {
             cluster.exact_namespace(name, &[])?;
         }

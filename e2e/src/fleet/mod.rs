@@ -17,6 +17,7 @@
 mod control;
 mod member;
 
+use std::net::Ipv4Addr;
 use std::ops::Deref;
 use std::time::{Duration, Instant};
 
@@ -51,14 +52,15 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    /// Starts a fleet with m1 and m2 (push) and m3 (pull), and returns when all are Ready.
-    pub(crate) fn start(context: &TestContext) -> Result<Self> {
+    /// Starts a fleet with m1 and m2 (push) and m3 (pull), and returns when all are Ready. Karmada's API server listens on this
+    /// address.
+    pub(crate) fn start(context: &TestContext, address: Ipv4Addr) -> Result<Self> {
         let began = Instant::now();
         let members = [("m1", Mode::Push), ("m2", Mode::Push), ("m3", Mode::Pull)];
         // The members' API servers start at the same time as the control plane.
         let (control, members) = std::thread::scope(|scope| {
             let members = members.map(|(name, mode)| scope.spawn(move || Member::start(context, name, mode)));
-            let control = Control::start(context);
+            let control = Control::start(context, address);
             (control, members.map(|member| member.join().unwrap_or_else(|_| Err(panicked()))))
         });
         let fleet = Self { control: control?, members: members.into_iter().collect::<Result<_>>()? };

@@ -46,6 +46,8 @@ impl Block {
 pub(crate) enum Expect {
     /// Exit code 0 and the output on the page.
     Success,
+    /// Exit code 1 and the output on the page.
+    Failure,
     /// Exit code 1, and this text in the output.
     Report(&'static str),
     /// No finding of the doctor about objects with this text in their name. It also reports objects of other cases, with
@@ -69,18 +71,33 @@ impl Expect {
                 ensure!(!is_named, "a finding names {name}: {text}");
                 Ok(())
             }
+            Self::Failure => {
+                output.exited_with(1)?;
+                shows(&text, page)
+            }
             Self::Success | Self::NoFinding(_) | Self::Skip => {
                 output.succeeded()?;
-                // `…` stands for other lines. Times and counts differ from run to run.
-                let without_digits = |line: &str| line.trim().replace(|one: char| one.is_ascii_digit(), "0");
-                let mut lines = text.lines().map(without_digits);
-                let mut shown = page.iter().filter(|line| line.trim() != "…");
-                let missing = shown.find(|shown| !lines.any(|line| line == without_digits(shown)));
-                ensure!(missing.is_none(), "the page has the line {missing:?}, and the output is {text}");
-                Ok(())
+                shows(&text, page)
             }
         }
     }
+}
+
+/// Expects the lines of a page in this order in an output. `…` stands for other lines. Times and counts differ from run to run.
+fn shows(output: &str, page: &[String]) -> Result<()> {
+    let without_digits = |line: &str| line.trim().replace(|one: char| one.is_ascii_digit(), "0");
+    let mut lines = output.lines().map(without_digits);
+    let mut shown = page.iter().filter(|line| line.trim() != "…");
+    let missing = shown.find(|shown| !lines.any(|line| line == without_digits(shown)));
+    ensure!(missing.is_none(), "the page has the line {missing:?}, and the output is {output}");
+    Ok(())
+}
+
+/// Returns the first YAML block below a heading of a page.
+pub(crate) fn yaml(page: &str, heading: &str) -> Result<String> {
+    let mut blocks = blocks(page)?.into_iter();
+    let block = blocks.find(|block| block.language == "yaml" && block.heading == heading);
+    Ok(block.with_context(|| format!("docs/src/{page} has no YAML below {heading:?}"))?.text)
 }
 
 /// Returns the blocks of a page, `runbooks/override.md` for example. In a list, blocks are indented.
@@ -120,6 +137,13 @@ impl<'a> Shell<'a> {
             symlink(program, programs.join(name))?;
         }
         Ok(Self { context, cluster, directory: directory.to_owned(), programs })
+    }
+
+    /// Adds the pinned Helm to PATH, and the chart of this checkout to the directory.
+    pub(crate) fn with_helm(self) -> Result<Self> {
+        symlink(Binary::Helm.path(&self.context.supervisor()?)?, self.programs.join("helm"))?;
+        symlink(Helm::chart().parent().context("the chart has no parent")?, self.directory.join("charts"))?;
+        Ok(self)
     }
 
     /// Runs a command and returns its output, whatever its exit code.

@@ -3,7 +3,7 @@
 //! One case at a time uses it. A case that removes the release leaves it removed, and the next case installs it again.
 
 use std::ops::Deref;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use e2e::node::TemporaryNamespace;
@@ -162,19 +162,7 @@ impl Environment {
 
     /// Expects that the API server has refused none of Durward's requests with 403, and that it has seen some.
     pub(super) fn has_all_permissions(&self) -> Result<()> {
-        let log = std::fs::read_to_string(&self.audit).context("cannot read the audit log")?;
-        // The last line can be incomplete.
-        let lines = log.split_inclusive('\n').filter(|line| line.ends_with('\n'));
-        let events = lines.map(serde_json::from_str::<Value>).collect::<Result<Vec<_>, _>>()?;
-        let ours: Vec<_> = events.iter().filter(|event| event["user"]["username"] == ACCOUNT).collect();
-        ensure!(!ours.is_empty(), "the audit log has no request of {ACCOUNT}");
-        let forbidden: Vec<_> = ours
-            .iter()
-            .filter(|event| event["responseStatus"]["code"] == 403)
-            .map(|event| format!("{} {}", event["verb"], event["requestURI"]))
-            .collect();
-        ensure!(forbidden.is_empty(), "of {} requests these are forbidden: {forbidden:?}", ours.len());
-        Ok(())
+        has_all_permissions(&self.audit)
     }
 
     /// Empties the audit log, because a removal takes Durward's permissions away before its pods have ended.
@@ -182,6 +170,23 @@ impl Environment {
         let log = std::fs::OpenOptions::new().write(true).open(&self.audit)?;
         log.set_len(0).context("cannot empty the audit log")
     }
+}
+
+/// Expects that the API server has refused none of Durward's requests with 403, and that this log of it has some.
+pub(super) fn has_all_permissions(audit: &Path) -> Result<()> {
+    let log = std::fs::read_to_string(audit).context("cannot read the audit log")?;
+    // The last line can be incomplete.
+    let lines = log.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+    let events = lines.map(serde_json::from_str::<Value>).collect::<Result<Vec<_>, _>>()?;
+    let ours: Vec<_> = events.iter().filter(|event| event["user"]["username"] == ACCOUNT).collect();
+    ensure!(!ours.is_empty(), "the audit log has no request of {ACCOUNT}");
+    let forbidden: Vec<_> = ours
+        .iter()
+        .filter(|event| event["responseStatus"]["code"] == 403)
+        .map(|event| format!("{} {}", event["verb"], event["requestURI"]))
+        .collect();
+    ensure!(forbidden.is_empty(), "of {} requests these are forbidden: {forbidden:?}", ours.len());
+    Ok(())
 }
 
 /// Expects that a pod that opts in gets the default files.

@@ -4,6 +4,7 @@ mod configurations;
 mod environment;
 mod image;
 mod installation;
+mod karmada;
 mod permissions;
 mod removal;
 mod rendering;
