@@ -28,6 +28,8 @@ struct Objects {
     forbidden: Vec<(Method, &'static str)>,
     /// Number of patches that another client precedes.
     conflicts: u32,
+    /// Whether every request fails.
+    is_stopped: bool,
 }
 
 /// Returns the path of the validating configuration.
@@ -93,6 +95,16 @@ impl FakeServer {
         self.lock().forbidden.clear();
     }
 
+    /// Lets every request fail.
+    pub(crate) fn stop(&self) {
+        self.lock().is_stopped = true;
+    }
+
+    /// Answers requests again.
+    pub(crate) fn start(&self) {
+        self.lock().is_stopped = false;
+    }
+
     /// Lets another client write before each of the next patches.
     pub(crate) fn conflict(&self, times: u32) {
         self.lock().conflicts = times;
@@ -139,6 +151,9 @@ impl Objects {
         content_type: &str,
         body: &Value,
     ) -> (StatusCode, Value) {
+        if self.is_stopped {
+            return failed(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable");
+        }
         let is_forbidden = |(forbidden, part): &(Method, &str)| forbidden == method && path.contains(part);
         if self.forbidden.iter().any(is_forbidden) {
             return failed(StatusCode::FORBIDDEN, "Forbidden");

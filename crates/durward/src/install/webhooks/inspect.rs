@@ -19,6 +19,7 @@ impl Object<'_> {
     ) -> State {
         let has_entries = found.webhooks.iter().any(is_ours);
         let missing = merge::missing(&found.webhooks, self.entries);
+        let narrowed = self.narrowed_entries(found);
         let untrusting = untrusting_entries(found, trusted);
         let has_signer = trusted.is_some_and(|trusted| !trusted.signer.is_empty());
         let is_trusted = (has_signer && has_entries).then_some(untrusting.is_empty());
@@ -26,8 +27,25 @@ impl Object<'_> {
         let problem = problem
             .or_else(|| is_foreign.then(|| self.foreign()))
             .or_else(|| (!untrusting.is_empty()).then(|| self.untrusting(&untrusting)))
-            .or_else(|| (!missing.is_empty()).then(|| self.incomplete(&missing)));
-        State::Present { is_registered: missing.is_empty(), is_trusted, problem }
+            .or_else(|| (!missing.is_empty()).then(|| self.incomplete(&missing)))
+            .or_else(|| narrowed.first().map(|(entry, fields)| self.narrowed(entry, fields)));
+        State::Present {
+            is_registered: missing.is_empty(),
+            is_trusted,
+            is_narrowed: !narrowed.is_empty(),
+            problem,
+        }
+    }
+
+    /// Returns the needed entries whose fields differ, except rules and caBundle, with these fields.
+    fn narrowed_entries(&self, found: &Configuration) -> Vec<(&str, Vec<&str>)> {
+        let narrowed = self.entries.iter().filter_map(|needed| {
+            let name = merge::name(needed);
+            let existing = found.webhooks.iter().find(|entry| merge::name(entry) == name)?;
+            let fields = merge::differing_fields(existing, needed);
+            (!fields.is_empty()).then_some((name, fields))
+        });
+        narrowed.collect()
     }
 
     fn named(&self) -> String {
@@ -115,12 +133,8 @@ impl Object<'_> {
         if !missing.is_empty() {
             problems.push(("not-registered", self.incomplete(&missing)));
         }
-        for needed in self.entries {
-            let existing = found.webhooks.iter().find(|entry| merge::name(entry) == merge::name(needed));
-            let fields = existing.map(|entry| merge::differing_fields(entry, needed)).unwrap_or_default();
-            if !fields.is_empty() {
-                problems.push(("narrowed", self.narrowed(merge::name(needed), &fields)));
-            }
+        for (entry, fields) in self.narrowed_entries(&found) {
+            problems.push(("narrowed", self.narrowed(entry, &fields)));
         }
         if *self.owner == Owner::Elsewhere && found.owners.iter().any(|owner| self.is_own_namespace(owner)) {
             problems.push(("owner", self.foreign_owner()));

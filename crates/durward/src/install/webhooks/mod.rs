@@ -49,7 +49,7 @@ pub(crate) use targets::{Needs, Target, WEBHOOK_TYPES};
 
 use lease::Candidate;
 use merge::{Unneeded, ca_bundle};
-
+use pass::OwnerError;
 use status::{Report, Status};
 
 /// Interval of passes. A configuration that another client changed is restored within this time.
@@ -204,12 +204,15 @@ impl Shared {
         let held = match self.client(&self.home).await {
             Ok(client) => memory.candidate.hold(&client, &needs.namespace, now).await.map_err(|fault| {
                 self.status.count_failure(fault.kind);
-                let next = match fault.kind {
-                    FaultKind::Forbidden => "apply the permissions that durward manifests --only rbac prints",
-                    FaultKind::NotFound => "create the namespace that the configuration names",
-                    _ => "Durward tries again",
-                };
-                Problem::new(fault.text).next(next)
+                match needs.targets.first() {
+                    _ if fault.kind == FaultKind::NotFound => {
+                        let next =
+                            format!("create the namespace: kubectl create namespace {}", needs.namespace);
+                        Problem::new(fault.text).next(next)
+                    }
+                    Some(target) => problem_of(&fault, &target.home(), &needs.manifests),
+                    None => Problem::new(fault.text),
+                }
             }),
             Err(problem) => Err(problem),
         };
@@ -234,9 +237,10 @@ impl Shared {
                 report.add("namespace", None);
                 owner
             }
-            Err(fault) => {
+            Err(OwnerError { fault, is_home }) => {
                 self.status.count_failure(fault.kind);
-                report.add("namespace", Some(problem_of(&fault, target, &needs.manifests)));
+                let place = if is_home { target.home() } else { target.clone() };
+                report.add("namespace", Some(problem_of(&fault, &place, &needs.manifests)));
                 Owner::Unknown
             }
         }

@@ -32,11 +32,25 @@ pub(crate) enum Owner {
 impl Owner {
     /// Finds out whether Durward's namespace is in the API server of `there`. A Karmada control plane can have a namespace of
     /// that name with another uid.
-    pub(crate) async fn find(home: &ApiClient, there: &ApiClient, namespace: &str) -> Result<Self, Fault> {
-        let uid = home.namespace_uid(namespace).await?;
-        let same = there.namespace_uid(namespace).await?.filter(|there| uid.as_ref() == Some(there));
+    pub(crate) async fn find(
+        home: &ApiClient,
+        there: &ApiClient,
+        namespace: &str,
+    ) -> Result<Self, OwnerError> {
+        let failed = |is_home| move |fault| OwnerError { fault, is_home };
+        let uid = home.namespace_uid(namespace).await.map_err(failed(true))?;
+        let found = there.namespace_uid(namespace).await.map_err(failed(false))?;
+        let same = found.filter(|found| uid.as_ref() == Some(found));
         Ok(same.map_or(Self::Elsewhere, Self::Uid))
     }
+}
+
+/// Error: the Namespace can't be read.
+#[derive(Debug)]
+pub(crate) struct OwnerError {
+    pub(super) fault: Fault,
+    /// Whether the cluster where Durward runs has failed, and not the API server of the configuration.
+    pub(super) is_home: bool,
 }
 
 /// The state of a webhook configuration after a pass.
@@ -54,6 +68,8 @@ pub(super) enum State {
         is_registered: bool,
         /// Whether every entry trusts the serving certificate. It is absent without a CA or without entries.
         is_trusted: Option<bool>,
+        /// Whether selectors, conditions or other fields of an entry differ.
+        is_narrowed: bool,
         /// The first problem.
         problem: Option<Problem>,
     },
@@ -74,6 +90,8 @@ pub(crate) struct Object<'a> {
 /// The result of a pass.
 pub(super) struct Passed {
     pub(super) state: State,
+    /// Whether the CA could not be read, so that it is unknown whether the entries trust the certificate.
+    pub(super) is_ca_unknown: bool,
     /// Kinds of the requests that failed.
     pub(super) failures: Vec<FaultKind>,
     /// Number of writes.
@@ -83,7 +101,8 @@ pub(super) struct Passed {
 impl Object<'_> {
     /// Makes a pass. If another replica writes at the same time, the pass is made once again.
     pub(super) async fn pass(&self, unneeded: &mut Unneeded, now: Instant) -> Passed {
-        let mut passed = Passed { state: State::NotNeeded, failures: Vec::new(), writes: 0 };
+        let mut passed =
+            Passed { state: State::NotNeeded, is_ca_unknown: false, failures: Vec::new(), writes: 0 };
         for is_last in [false, true] {
             let found = match self.client.configuration(self.webhook_type).await {
                 Ok(found) => found,
@@ -103,6 +122,7 @@ impl Object<'_> {
                 Ok(trusted) => (trusted, None),
                 Err(problem) => (None, Some(problem)),
             };
+            passed.is_ca_unknown = ca_problem.is_some();
             let is_writable = found.is_labeled && self.needs.manage != Manage::None && ca_problem.is_none();
             if !is_writable {
                 passed.state = self.state(&found, trusted.as_ref(), ca_problem);
@@ -238,7 +258,10 @@ pub(crate) fn problem_of(fault: &Fault, target: &Target, manifests: &str) -> Pro
     let problem = Problem::new(fault.text.clone());
     match fault.kind {
         FaultKind::Forbidden => problem.next(format!("apply the permissions: {}", target.apply("rbac", manifests))),
-        FaultKind::Unreachable => problem.next("Durward tries again; check the API server and the network"),
+        FaultKind::Unreachable => problem.next(format!(
+            "Durward tries again; check the API server, the network and the credentials: {} get --raw /readyz",
+            target.kubectl()
+        )),
         FaultKind::NotFound | FaultKind::Conflict => problem.next("Durward tries again"),
         FaultKind::Rejected => problem.next(format!(
             "look at the object: {} get validatingwebhookconfiguration,mutatingwebhookconfiguration {NAME} -o yaml",

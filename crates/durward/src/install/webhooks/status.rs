@@ -1,7 +1,8 @@
 //! Reports the state of webhook configurations: check `webhooks`, metrics and log.
 //!
 //! A server is not ready while a caBundle lacks its CA, or while a configuration can't be read. After it was ready once, the same
-//! states are only reported: all replicas read the same objects and would become unready together.
+//! states are only reported: all replicas read the same objects and would become unready together. While the CA can't be read,
+//! it is unknown whether the caBundles contain it. This alone makes no server unready, and does not count as ready once.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -36,6 +37,7 @@ struct ReasonLabel {
 struct Numbers {
     registered: Family<ObjectLabels, Gauge>,
     trusted: Family<ObjectLabels, Gauge>,
+    narrowed: Family<ObjectLabels, Gauge>,
     writes: Counter,
     failures: Family<ReasonLabel, Counter>,
 }
@@ -48,6 +50,8 @@ impl Numbers {
         metrics.register("webhooks_registered", OBJECT_LABELS, help, self.registered.clone());
         let help = "1 if the caBundle of every entry contains the CA of this replica's certificate";
         metrics.register("webhooks_trusted", OBJECT_LABELS, help, self.trusted.clone());
+        let help = "1 while selectors, conditions or other fields of an entry differ from this replica's configuration";
+        metrics.register("webhooks_narrowed", OBJECT_LABELS, help, self.narrowed.clone());
         let help = "Changes of webhook configurations that this replica wrote";
         metrics.register("webhook_writes", &[], help, self.writes.clone());
         metrics.register(
@@ -85,6 +89,8 @@ struct Line {
     problem: Option<Problem>,
     /// Whether it keeps a server that was never ready from being ready.
     blocks: bool,
+    /// Whether its CA could not be read.
+    is_ca_unknown: bool,
 }
 
 /// Collects the results of a pass over all objects.
@@ -131,7 +137,7 @@ impl Status {
             WebhookType::Mutating => "mutating",
         };
         let labels = ObjectLabels { target, kind };
-        let Passed { state, failures, writes } = passed;
+        let Passed { state, is_ca_unknown, failures, writes } = passed;
         for kind in failures {
             self.count_failure(kind);
         }
@@ -140,6 +146,7 @@ impl Status {
             State::NotNeeded => {
                 self.numbers.registered.remove(&labels);
                 self.numbers.trusted.remove(&labels);
+                self.numbers.narrowed.remove(&labels);
                 (None, false)
             }
             // The last known values stay.
@@ -147,10 +154,12 @@ impl Status {
             State::Missing(problem) => {
                 self.numbers.registered.get_or_create(&labels).set(0);
                 self.numbers.trusted.remove(&labels);
+                self.numbers.narrowed.remove(&labels);
                 (Some(problem), false)
             }
-            State::Present { is_registered, is_trusted, problem } => {
+            State::Present { is_registered, is_trusted, is_narrowed, problem } => {
                 self.numbers.registered.get_or_create(&labels).set(i64::from(is_registered));
+                self.numbers.narrowed.get_or_create(&labels).set(i64::from(is_narrowed));
                 match is_trusted {
                     Some(is_trusted) => {
                         self.numbers.trusted.get_or_create(&labels).set(i64::from(is_trusted));
@@ -162,7 +171,7 @@ impl Status {
                 (problem, is_trusted == Some(false))
             }
         };
-        report.0.push(Line { subject: format!("{target} {kind}"), problem, blocks });
+        report.0.push(Line { subject: format!("{target} {kind}"), problem, blocks, is_ca_unknown });
     }
 
     /// Publishes a pass.
@@ -185,10 +194,11 @@ impl Status {
             report.0.iter().filter_map(|line| line.problem.as_ref()).map(one_line).collect();
         let check = self.checks.add(CHECK);
         let blocks = report.0.iter().any(|line| line.blocks);
-        memory.was_ready |= !blocks;
+        let is_ca_unknown = report.0.iter().any(|line| line.is_ca_unknown);
+        memory.was_ready |= !blocks && !is_ca_unknown;
         match problems.as_slice() {
             [] => check.pass(),
-            problems if memory.was_ready => check.note(problems.join("\n    ")),
+            problems if memory.was_ready || !blocks => check.note(problems.join("\n    ")),
             problems => check.fail(problems.join("\n    ")),
         }
     }
@@ -204,12 +214,17 @@ impl Status {
 impl Report {
     /// Adds a problem of another subject, which makes no server unready.
     pub(super) fn add(&mut self, subject: &str, problem: Option<Problem>) {
-        self.0.push(Line { subject: subject.to_owned(), problem, blocks: false });
+        self.0.push(Line { subject: subject.to_owned(), problem, blocks: false, is_ca_unknown: false });
     }
 
     /// Adds an API server that could not be reached.
     pub(super) fn add_unreachable(&mut self, target: &'static str, problem: Problem) {
-        self.0.push(Line { subject: target.to_owned(), problem: Some(problem), blocks: true });
+        self.0.push(Line {
+            subject: target.to_owned(),
+            problem: Some(problem),
+            blocks: true,
+            is_ca_unknown: false,
+        });
     }
 }
 

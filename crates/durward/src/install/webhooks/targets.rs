@@ -75,6 +75,11 @@ impl Target {
         if self.is_karmada { "karmada" } else { "cluster" }
     }
 
+    /// Returns the cluster where Durward runs, for commands in messages.
+    pub(crate) fn home(&self) -> Self {
+        Self { is_karmada: false, ..self.clone() }
+    }
+
     /// Returns the beginning of a kubectl command for this API server.
     pub(crate) fn kubectl(&self) -> &'static str {
         if self.is_karmada { "kubectl --kubeconfig karmada-admin.config" } else { "kubectl" }

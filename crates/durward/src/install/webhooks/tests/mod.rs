@@ -1,5 +1,7 @@
 //! Passes over the objects of an API server that the tests provide.
 
+mod problems;
+
 use cluster::Clients;
 use hyper::Method;
 use serde_json::{Value, json};
@@ -202,29 +204,6 @@ async fn creates_no_configuration_and_is_ready_without() {
         ],
     );
     assert!(replica.has_metric("durward_webhooks_registered{target=\"cluster\",kind=\"validating\"} 0"));
-}
-
-#[tokio::test]
-async fn a_missing_permission_is_named_and_makes_no_ready_server_unready() {
-    let server = FakeServer::installed("u1");
-    server.forbid(Method::GET, "validatingwebhookconfigurations");
-    let mut replica = Replica::new(Manage::All, &server, None);
-    replica.pass().await;
-    let words = ["cannot get validatingwebhookconfigurations durward", "RBAC: verb get", "--only rbac"];
-    replica.assert_ready(false, &words);
-    server.permit();
-    replica.pass().await;
-    replica.assert_ready(true, &["[+]webhooks ok"]);
-    server.forbid(Method::GET, "validatingwebhookconfigurations");
-    replica.pass().await;
-    replica.assert_ready(true, &words);
-    assert!(replica.has_metric("durward_webhook_requests_failed_total{reason=\"forbidden\"} 2"));
-
-    server.permit();
-    server.forbid(Method::PATCH, "validatingwebhookconfigurations");
-    server.edit(&validating(), |object| object["webhooks"] = json!([]));
-    replica.pass().await;
-    replica.assert_ready(true, &["cannot patch validatingwebhookconfigurations durward", "RBAC: verb patch"]);
 }
 
 #[tokio::test]
