@@ -5,8 +5,9 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use cluster::etcd::Material;
 use cluster::fleet::{ClusterHealth, Fleet, ProbeTargets};
-use cluster::live::{Access, Live};
+use cluster::live::{Access, Expiry, Live};
 use cluster::{Clients, Readiness};
 use config::Problem;
 use tokio::runtime::Handle;
@@ -27,7 +28,12 @@ pub(crate) struct ControlPlanes {
     others: Mutex<Vec<OtherControlPlane>>,
     /// Control planes whose clusters are probed.
     probed: Mutex<Vec<Arc<Live>>>,
+    /// Those of the active file.
+    credentials: Mutex<Vec<Credentials>>,
 }
+
+/// A live control plane, and the sources of certificates for its etcd members.
+type Credentials = (Arc<Live>, Vec<Material>);
 
 struct Connector {
     access: Access,
@@ -50,6 +56,7 @@ impl ControlPlanes {
             connector: None,
             others: Mutex::default(),
             probed: Mutex::default(),
+            credentials: Mutex::default(),
         }
     }
 
@@ -147,6 +154,7 @@ impl ControlPlanes {
                 probed.push(live);
             }
         }
+        *lock_guarded(&self.credentials) = self.credentials_of(file);
         let before = std::mem::replace(&mut *lock_guarded(&self.probed), probed.clone());
         for live in before.iter().filter(|old| !probed.iter().any(|new| Arc::ptr_eq(old, new))) {
             live.start_probes(ProbeTargets { fleet: Fleet::None, resources: Vec::new() });
@@ -157,6 +165,30 @@ impl ControlPlanes {
     pub(crate) fn health(&self) -> Option<Vec<ClusterHealth>> {
         let probed = lock_guarded(&self.probed);
         (!probed.is_empty()).then(|| probed.iter().flat_map(|live| live.health()).collect())
+    }
+
+    /// Returns the expiries of the certificates and tokens that the active guards use.
+    pub(crate) async fn expiries(&self) -> Vec<Expiry> {
+        let credentials = lock_guarded(&self.credentials).clone();
+        expiries(&credentials).await
+    }
+
+    /// Returns the same for the guards of a file that is not active.
+    pub(crate) async fn expiries_of(&self, file: &File) -> Vec<Expiry> {
+        expiries(&self.credentials_of(file)).await
+    }
+
+    fn credentials_of(&self, file: &File) -> Vec<Credentials> {
+        let mut all: Vec<Credentials> = Vec::new();
+        for guard in &file.guards {
+            let Some(live) = self.live_of(guard) else { continue };
+            let certificates = guard.configured.requirements().etcd_certificates;
+            match all.iter_mut().find(|(known, _)| Arc::ptr_eq(known, &live)) {
+                Some((_, of_others)) => of_others.extend(certificates),
+                None => all.push((live, certificates)),
+            }
+        }
+        all
     }
 
     /// Returns the state of each watched resource.
@@ -186,6 +218,14 @@ impl ControlPlanes {
     fn lock(&self) -> MutexGuard<'_, Vec<OtherControlPlane>> {
         lock_guarded(&self.others)
     }
+}
+
+async fn expiries(all: &[Credentials]) -> Vec<Expiry> {
+    let mut expiries = Vec::new();
+    for (live, certificates) in all {
+        expiries.extend(live.expiries(certificates).await);
+    }
+    expiries
 }
 
 fn lock_guarded<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -274,6 +314,34 @@ mod tests {
         control_planes.connect(&file(dir.path(), "{context: a}")).await.unwrap();
         assert_eq!(control_planes.lock().len(), 1, "it is the common one");
         assert!(control_planes.connect(&file(dir.path(), "{context: c}")).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn reads_the_expiries_of_the_active_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let ca = crate::certs::Authority::make(std::time::Duration::from_secs(86_400)).unwrap().cert;
+        let with_ca = KUBECONFIG.replace("{server:", "{certificate-authority: ca.crt, server:");
+        std::fs::write(dir.path().join("karmada.config"), with_ca).unwrap();
+        std::fs::write(dir.path().join("ca.crt"), &ca).unwrap();
+        let text = "apiVersion: durward.dev/v1alpha1\nkind: Configuration\nguards:\n  deletion: {fleet: {karmada: {kubeconfig: karmada.config}}}\n  \
+            etcd: {clusters: [{namespace: db, selector: a=b, client: {tls: {files: {ca: ca.crt}}}}]}\n";
+        let file =
+            File::from_text(&dir.path().join("d.yaml"), text.to_owned(), Purpose::Guards).ok().unwrap();
+        let common =
+            Access { kubeconfig: Some(dir.path().join("karmada.config")), context: Some("b".to_owned()) };
+        let live = Arc::new(Live::connect(&common).await.ok().unwrap());
+        let control_planes = ControlPlanes::live(&live, common);
+        control_planes.connect(&file).await.unwrap();
+        assert_eq!(control_planes.expiries().await, [], "no file is active");
+        let kinds = |expiries: Vec<Expiry>| {
+            let mut kinds: Vec<_> = expiries.iter().map(|expiry| expiry.kind.as_str()).collect();
+            kinds.sort_unstable();
+            kinds
+        };
+        let all = ["api_server_ca", "api_server_ca", "etcd_ca"];
+        assert_eq!(kinds(control_planes.expiries_of(&file).await), all);
+        control_planes.activate(&file);
+        assert_eq!(kinds(control_planes.expiries().await), all);
     }
 
     #[test]

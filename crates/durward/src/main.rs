@@ -14,6 +14,7 @@ mod doctor;
 mod documents;
 mod etcd_context;
 mod exit;
+mod expiry;
 mod file;
 mod fleet;
 mod guards_command;

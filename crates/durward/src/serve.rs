@@ -23,6 +23,7 @@ use tokio::task::JoinSet;
 use crate::certs::{Pem, is_for, server_name};
 use crate::control_planes::ControlPlanes;
 use crate::exit::{Exit, Outcome, Stop};
+use crate::expiry::{ExpiryReport, ServerFiles};
 use crate::file::{File, Manage, Purpose};
 use crate::input;
 use crate::install::self_managed::{self, NoRegistrations};
@@ -103,6 +104,7 @@ async fn start(
         .await
         .map_err(|error| refused(&error))?;
     control_planes.activate(&file);
+    let expiry = follow_expiries(&file, &control_planes, &checks, &metrics).await;
     let reload = Reload::new(file, purpose, cell, Arc::clone(&control_planes), metrics.clone(), &checks)
         .with_webhooks(webhooks.clone());
     // All tasks end when the set is dropped.
@@ -116,6 +118,7 @@ async fn start(
             async move { task.run().await }
         }));
     }
+    tasks.spawn(expiry);
     tasks.spawn(reload.follow(hangup, reload::POLL, metrics.clone()));
     let read_state = move || (control_planes.readiness(), control_planes.health());
     tasks.spawn(follow_clients(read_state, checks, metrics));
@@ -146,6 +149,29 @@ fn self_managed(
     };
     let names = self_managed::names(&file.server.webhook_address, tls);
     Some(SelfManaged::new(names, tls.lifetimes, store, registrations, metrics))
+}
+
+/// Reports the expiry of certificates and tokens that Durward does not renew. The kubeconfig of the CA's Secret is read once.
+async fn follow_expiries(
+    file: &File,
+    control_planes: &Arc<ControlPlanes>,
+    checks: &Checks,
+    metrics: &Metrics,
+) -> impl Future<Output = ()> + Send + use<> {
+    let of_secret = file.server.tls.self_managed.as_ref().and_then(|tls| tls.access.as_ref());
+    let others = match of_secret {
+        Some(access) => cluster::live::expiries(access).await,
+        None => Vec::new(),
+    };
+    let report = Arc::new(ExpiryReport::new(checks, metrics));
+    let context = Arc::new((ServerFiles::of(file), others, Arc::clone(control_planes)));
+    supervise("expiry", metrics.clone(), move || {
+        let (report, context) = (Arc::clone(&report), Arc::clone(&context));
+        async move {
+            let (files, others, control_planes) = &*context;
+            report.run(files, others, control_planes).await;
+        }
+    })
 }
 
 /// Creates the manager of the webhook configurations. A snapshot has none.
@@ -279,6 +305,7 @@ fn publish_readiness(all: &[Readiness], checks: &Checks, was_ready: bool) -> boo
 pub(crate) fn metrics_reference() -> Vec<server::MetricInfo> {
     let metrics = Metrics::new(VERSION);
     reload::register_metrics(&metrics);
+    crate::expiry::register_metrics(&metrics);
     crate::install::webhooks::register_metrics(&metrics);
     MemberHealthReport::new(Checks::new(), &metrics);
     SelfManaged::register_metrics(&metrics);

@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use crate::webhook::WebhookEntry;
 use ::config::Section;
+use cluster::etcd::Material;
 use cluster::fleet::ProbeTargets;
 use cluster::live::Access;
 use cluster::{Clients, Resource};
@@ -74,6 +75,8 @@ pub struct Requirements {
     pub user: Option<String>,
     /// Files that the guard reads, each with its key in the guard's section.
     pub files: Vec<(String, PathBuf)>,
+    /// Sources of certificates for etcd members, as far as their namespaces are known.
+    pub etcd_certificates: Vec<Material>,
 }
 
 /// A rule of a Role or `ClusterRole`.

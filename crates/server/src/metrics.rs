@@ -246,7 +246,7 @@ impl ServerMetrics {
         registry.add("connection_panics", &[], help, server.connection_panics.clone());
         registry.add(
             "tasks_restarted",
-            &[("task", "certificate, ca, metrics, debug, configuration, clusters")],
+            &[("task", "certificate, ca, metrics, debug, configuration, clusters, webhooks, expiry")],
             "Background tasks that ended and were restarted",
             server.tasks_restarted.clone(),
         );

@@ -23,12 +23,13 @@ pub struct Access {
 }
 
 impl Access {
-    /// Returns kube's configuration.
-    pub(super) async fn config(&self) -> Result<Config, Problem> {
+    /// Returns kube's configuration and the name of its source in messages.
+    pub(super) async fn config(&self) -> Result<(Config, String), Problem> {
         match self.kubeconfig()? {
-            None => self.in_cluster(),
+            None => Ok((self.in_cluster()?, "the service account of the pod".to_owned())),
             Some((kubeconfig, source)) => {
-                config_of(kubeconfig, self.context.as_deref(), &format!("kubeconfig {source}")).await
+                let source = format!("kubeconfig {source}");
+                Ok((config_of(kubeconfig, self.context.as_deref(), &source).await?, source))
             }
         }
     }

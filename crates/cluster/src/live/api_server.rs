@@ -12,6 +12,7 @@ use tokio::time::{Duration, Instant};
 
 use super::answer::{self, ListPage};
 use super::body::{BodyReader, Bytes};
+use super::expiry::Expiry;
 use super::failure::{Failure, SERVER, not_sent, refusal};
 use super::path;
 use super::pool::{self, Permit, RequestLimiter};
@@ -50,6 +51,8 @@ pub(crate) struct ApiServer {
     name: Arc<str>,
     pub(crate) bodies: BodyReader,
     pub(crate) limiter: Arc<RequestLimiter>,
+    /// The expiries of the credentials for this server.
+    pub(crate) expiries: Arc<[Expiry]>,
 }
 
 impl ApiServer {
@@ -59,9 +62,15 @@ impl ApiServer {
         Ok(Self::new(client, &config.cluster_url.to_string(), connections, bodies))
     }
 
+    /// Sets the expiries of the credentials.
+    pub(crate) fn with_expiries(self, expiries: Vec<Expiry>) -> Self {
+        Self { expiries: expiries.into(), ..self }
+    }
+
     pub(crate) fn new(client: Client, url: &str, connections: usize, bodies: BodyReader) -> Self {
         let name = format!("{SERVER} at {}", url.trim_end_matches('/')).into();
-        Self { client, name, bodies, limiter: Arc::new(RequestLimiter::new(connections)) }
+        let limiter = Arc::new(RequestLimiter::new(connections));
+        Self { client, name, bodies, limiter, expiries: Arc::default() }
     }
 
     pub(crate) fn name(&self) -> &str {

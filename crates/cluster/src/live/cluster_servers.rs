@@ -21,6 +21,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::access::{Access, Contexts};
 use super::api_server::{ApiServer, OBJECT_LIMIT, WHOLE};
 use super::body::BodyReader;
+use super::expiry::{CredentialKind, Expiry};
 use super::failure::{brief, is_about};
 use super::{CREDENTIALS_TIMEOUT, kubeconfig_secret, path};
 use crate::fleet::Cluster;
@@ -109,6 +110,13 @@ impl ClusterServers {
         }
     }
 
+    /// Returns the expiries of the credentials of all connected clusters.
+    pub(super) fn expiries(&self) -> Vec<Expiry> {
+        let others = lock(&self.others);
+        let members = others.servers.values().filter_map(|member| member.connected.peek()?.as_ref().ok());
+        std::iter::once(&self.local).chain(members).flat_map(|server| server.expiries.to_vec()).collect()
+    }
+
     /// Returns the API server of a cluster.
     pub(super) async fn get(&self, of: &Cluster) -> Connected {
         match of {
@@ -165,7 +173,10 @@ async fn connect_by_context(
         Cause::new(cause::CREDENTIALS, text)
     };
     let connected = match access.config().await {
-        Ok(config) => connect(config, bodies, Some((plugins, Arc::clone(&attempt)))).await,
+        Ok((config, source)) => {
+            let source = format!("context {name} of {source}");
+            connect(config, source, bodies, Some((plugins, Arc::clone(&attempt)))).await
+        }
         Err(error) => Err(error.to_string()),
     };
     if connected.is_err() {
@@ -195,13 +206,15 @@ async fn connect_by_secret(local: Arc<ApiServer>, namespace: Arc<str>, name: Arc
         return Err(because(failure.cause.code, &failure.cause.text));
     }
     let config = kubeconfig_secret::config(&body).await.map_err(|why| because(cause::CREDENTIALS, &why))?;
-    let connected = connect(config, local.bodies.clone(), None).await;
+    let source = format!("Secret {namespace}/{name}");
+    let connected = connect(config, source, local.bodies.clone(), None).await;
     connected.map_err(|why| because(cause::CREDENTIALS, &brief(&why)))
 }
 
-/// Creates the client of one cluster. A context may run a credential plugin, of which [`MAX_PLUGINS`] run at once.
+/// Creates the client of one cluster. `source` is the name of its kubeconfig in messages. A context may run a credential plugin, of which [`MAX_PLUGINS`] run at once.
 async fn connect(
     config: kube::Config,
+    source: String,
     bodies: BodyReader,
     plugin: Option<(Arc<Semaphore>, Arc<Attempt>)>,
 ) -> Result<Arc<ApiServer>, String> {
@@ -221,7 +234,9 @@ async fn connect(
     let connecting = tokio::task::spawn_blocking(move || {
         let server = ApiServer::connect(&config, 1, bodies);
         drop(running);
-        server
+        server.map(|server| {
+            server.with_expiries(Expiry::of_config(&config, CredentialKind::OF_MEMBER, &source))
+        })
     });
     match timeout_at(end, connecting).await.map_err(late)? {
         Ok(Ok(server)) => Ok(Arc::new(server)),

@@ -17,6 +17,7 @@ use super::access::{Access, Contexts};
 use super::api_server::{ApiServer, MANY, OBJECT_LIMIT, ONE, OwnedQuery, WHOLE};
 use super::body::Bytes;
 use super::cluster_servers::ClusterServers;
+use super::expiry::Expiry;
 use super::failure::{Failure, brief, short};
 use super::pool::Priority;
 use super::single_flight::SingleFlight;
@@ -54,6 +55,11 @@ impl FleetClient {
     pub(crate) fn new(local: ApiServer, access: Access, runtime: Handle) -> Self {
         let servers = Arc::new(ClusterServers::new(local, access, runtime));
         Self { servers, members: SingleFlight::default() }
+    }
+
+    /// Returns the expiries of the credentials of all connected clusters.
+    pub(crate) fn expiries(&self) -> Vec<Expiry> {
+        self.servers.expiries()
     }
 
     /// Reads one object of one cluster.

@@ -9,6 +9,7 @@ mod api_server;
 mod body;
 mod cluster_servers;
 mod etcd;
+mod expiry;
 mod failure;
 mod fleet_client;
 mod karmada;
@@ -32,7 +33,7 @@ use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout_at};
 
-use super::etcd::{Endpoint, EtcdRequest, EtcdResult};
+use super::etcd::{Endpoint, EtcdRequest, EtcdResult, Material};
 use super::fleet::{
     Cluster, ClusterHealth, Fleet, GetQuery, ListQuery, MembersResult, ObjectResult, PageResult, ProbeTargets,
 };
@@ -48,6 +49,7 @@ use single_flight::SingleFlight;
 pub use access::Access;
 pub(crate) use api_server::ApiServer;
 pub(crate) use etcd::Members;
+pub use expiry::{CredentialKind, Expiry};
 pub(crate) use failure::{Failure, brief, refusal, short};
 
 /// Credential plugins send requests to a cloud. One that waits for input cannot be used by a server.
@@ -79,20 +81,28 @@ struct Key {
 /// Creates a client of the API server that `access` names, and returns it with the server's URL. Must be called within a
 /// runtime, which runs the connections.
 pub async fn client(access: &Access) -> Result<(Client, String), Problem> {
-    with_config(access, |config| {
+    with_config(access, |config, _| {
         Ok((pool::client(config, FLEET_CONNECTIONS)?, config.cluster_url.to_string()))
     })
     .await
 }
 
-/// Reads the kubeconfig and runs `connect` on a blocking thread, since it may run a credential plugin.
+/// Returns the expiries of the credentials that `access` names. Returns none if it can't be used, which [`client`] reports.
+pub async fn expiries(access: &Access) -> Vec<Expiry> {
+    let read =
+        |config: &Config, source: &str| Ok(Expiry::of_config(config, CredentialKind::OF_API_SERVER, source));
+    with_config(access, read).await.unwrap_or_default()
+}
+
+/// Reads the kubeconfig and runs `connect` on a blocking thread, since it may run a credential plugin. `connect` also gets the
+/// name of the kubeconfig.
 async fn with_config<T: Send + 'static>(
     access: &Access,
-    connect: impl FnOnce(&Config) -> Result<T, Problem> + Send + 'static,
+    connect: impl FnOnce(&Config, &str) -> Result<T, Problem> + Send + 'static,
 ) -> Result<T, Problem> {
-    let config = access.config().await?;
+    let (config, source) = access.config().await?;
     let problem = format!("the credentials for {}", config.cluster_url);
-    let connecting = tokio::task::spawn_blocking(move || connect(&config));
+    let connecting = tokio::task::spawn_blocking(move || connect(&config, &source));
     match tokio::time::timeout(CREDENTIALS_TIMEOUT, connecting).await {
         Ok(Ok(connected)) => connected,
         Ok(Err(error)) => Err(Problem::new(problem).why(error.to_string())),
@@ -120,9 +130,10 @@ impl Live {
     ///
     /// Must be called within a tokio runtime, which runs the watches and connections.
     pub async fn connect(access: &Access) -> Result<Self, Problem> {
-        let connect = |config: &Config| {
+        let connect = |config: &Config, source: &str| {
             let server = ApiServer::connect(config, FLEET_CONNECTIONS, BodyReader::default())?;
-            Ok((server, config.cluster_url.to_string()))
+            let expiries = Expiry::of_config(config, CredentialKind::OF_API_SERVER, source);
+            Ok((server.with_expiries(expiries), config.cluster_url.to_string()))
         };
         let (server, url) = with_config(access, connect).await?;
         Ok(Self::new(server, url, access.clone()))
@@ -147,6 +158,14 @@ impl Live {
     /// Returns the URL of the API server, for messages.
     pub fn server(&self) -> &str {
         &self.url
+    }
+
+    /// Returns the expiries of the credentials in use. `configured` are sources of credentials for etcd members; they are read
+    /// now, and so are those that Durward used before.
+    pub async fn expiries(&self, configured: &[Material]) -> Vec<Expiry> {
+        let mut expiries = self.fleet.expiries();
+        expiries.extend(self.members.expiries(configured).await);
+        expiries
     }
 
     /// Starts a watch of this resource, whose objects [`Reader::get`] then answers from the cache. Does nothing if the

@@ -17,7 +17,7 @@ use crate::exit::Outcome;
 pub(crate) use facts::CertificateFacts;
 pub(crate) use make::{Authority, Names, names_of_service};
 pub(crate) use pem::{Pem, bundle};
-pub(crate) use time::{days_until, now};
+pub(crate) use time::{days_until, now, rfc3339};
 pub(crate) use verify::{is_for, server_name, signs};
 
 /// `certs`

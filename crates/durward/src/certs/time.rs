@@ -18,7 +18,7 @@ pub(crate) fn days_until(then: i64, now: i64) -> i64 {
 }
 
 /// Formats a time in UTC.
-pub(super) fn rfc3339(seconds: i64) -> String {
+pub(crate) fn rfc3339(seconds: i64) -> String {
     Timestamp::from_second(seconds).unwrap_or_default().to_string()
 }
 

@@ -75,7 +75,7 @@ pub use survey::{
     UnreadScope,
 };
 
-use config::Config;
+use config::{Config, NamespaceMatch};
 use removal::RemovalKind;
 use review::Reviewer;
 
@@ -123,9 +123,14 @@ impl Configured for Arc<Config> {
                 move |(key, path): (&str, &Path)| (format!("clusters[{at}].client.{key}"), path.to_owned());
             entry.client.files().into_iter().map(with_key)
         });
+        let certificates = self.clusters.iter().filter_map(|entry| match &entry.namespaces {
+            NamespaceMatch::Named(namespace) => entry.client.material(Some(namespace)),
+            NamespaceMatch::Labeled(_) => entry.client.material(None),
+        });
         Requirements {
             reads_cluster: !self.clusters.is_empty(),
             files: files.collect(),
+            etcd_certificates: certificates.collect(),
             ..Requirements::default()
         }
     }

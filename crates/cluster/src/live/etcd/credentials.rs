@@ -3,7 +3,7 @@
 //! They are cached for half a minute, since waiting for the API server before each request would take too long. They are read
 //! again at once if a member refuses them or is not verified by them. No message contains their values.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::hash::Hash;
 use std::path::PathBuf;
@@ -24,6 +24,7 @@ use tokio::time::{Instant, timeout};
 use crate::etcd::{Login, Material, Tls};
 use crate::fleet::{Cluster, GetQuery, Part};
 use crate::live::brief;
+use crate::live::expiry::{CredentialKind, Expiry};
 use crate::live::fleet_client::FleetClient;
 use crate::live::pool::Priority;
 use crate::{Address, Resource, cause, lock};
@@ -61,16 +62,24 @@ pub(super) struct Credentials {
     fleet: Arc<FleetClient>,
     tls: Cache<Tls, ClientConfig>,
     users: Cache<Login, User>,
+    /// The expiries of each source that was read last.
+    expiries: Mutex<HashMap<Material, Vec<Expiry>>>,
 }
 
 impl Credentials {
     pub(super) fn new(fleet: Arc<FleetClient>) -> Self {
-        Self { fleet, tls: Cache::default(), users: Cache::default() }
+        Self { fleet, tls: Cache::default(), users: Cache::default(), expiries: Mutex::default() }
     }
 
     /// Returns the TLS configuration, read after `since` if possible. It is the same value while its sources do not change.
     pub(super) async fn tls(&self, tls: &Tls, since: Instant) -> Result<Arc<ClientConfig>, Cause> {
-        self.tls.get(tls, since, self.material(tls), |parts| config(tls, parts)).await
+        let read = async {
+            match &tls.material {
+                None => Ok(Parts::default()),
+                Some(material) => self.material(material).await,
+            }
+        };
+        self.tls.get(tls, since, read, |parts| config(tls, parts)).await
     }
 
     /// Returns the login, read after `since` if possible.
@@ -78,17 +87,39 @@ impl Credentials {
         self.users.get(login, since, self.login(login), user).await
     }
 
-    async fn material(&self, tls: &Tls) -> Result<Parts, Cause> {
-        match &tls.material {
-            None => Ok(Parts::default()),
-            Some(Material::Secret { namespace, name }) => {
+    /// Reads these sources and those that were used before, and returns their expiries. A source that can't be read now keeps
+    /// its expiries; one that is gone has none.
+    pub(super) async fn expiries(&self, configured: &[Material]) -> Vec<Expiry> {
+        let mut sources: HashSet<Material> = lock(&self.expiries).keys().cloned().collect();
+        sources.extend(configured.iter().cloned());
+        for material in &sources {
+            // The next review that needs it reports the failure.
+            let _ = timeout(FIRST_TIMEOUT, self.material(material)).await;
+        }
+        lock(&self.expiries).values().flatten().cloned().collect()
+    }
+
+    /// Reads CA, client certificate and key, and records their expiries.
+    async fn material(&self, material: &Material) -> Result<Parts, Cause> {
+        let read = match material {
+            Material::Secret { namespace, name } => {
                 self.secret(namespace, name, ["ca.crt", "tls.crt", "tls.key"]).await
             }
-            Some(Material::Files { authority, identity }) => {
+            Material::Files { authority, identity } => {
                 let (certificate, key) = identity.clone().unzip();
                 files([Some(authority.clone()), certificate, key]).await
             }
+        };
+        match &read {
+            Ok(parts) => {
+                lock(&self.expiries).insert(material.clone(), expiries(parts));
+            }
+            Err(why) if is_temporary(why) => {}
+            Err(_) => {
+                lock(&self.expiries).remove(material);
+            }
         }
+        read
     }
 
     async fn login(&self, login: &Login) -> Result<Parts, Cause> {
@@ -216,6 +247,15 @@ impl<K: Clone + Eq + Hash, T> Cache<K, T> {
         *held = Some(Held { of: parts.of, made: Arc::clone(&made), fresh_at: began });
         Ok(made)
     }
+}
+
+fn expiries(parts: &Parts) -> Vec<Expiry> {
+    let kinds = [CredentialKind::EtcdCa, CredentialKind::EtcdClient];
+    let of = kinds.into_iter().enumerate().filter_map(|(at, kind)| match named(parts, at) {
+        (name, Some(pem)) => Expiry::of_pem(kind, name, pem),
+        (_, None) => None,
+    });
+    of.collect()
 }
 
 fn is_temporary(why: &Cause) -> bool {

@@ -22,10 +22,11 @@ use serde_json::json;
 use tokio::time::{Instant, timeout_at};
 
 use super::body::{BodyReader, Bytes};
+use super::expiry::Expiry;
 use super::fleet_client::FleetClient;
 use super::single_flight::SingleFlight;
 use super::{brief, short, with_margin};
-use crate::etcd::{Endpoint, EtcdRequest, EtcdResponse, EtcdResult, Id, Read};
+use crate::etcd::{Endpoint, EtcdRequest, EtcdResponse, EtcdResult, Id, Material, Read};
 use crate::gateway::{self, GatewayError};
 use crate::writer::TransferResult;
 use crate::{cause, lock};
@@ -76,6 +77,11 @@ impl Members {
             connections: Mutex::default(),
             flights: SingleFlight::default(),
         }))
+    }
+
+    /// Returns the expiries of TLS credentials: of these sources, and of those that were used.
+    pub(crate) async fn expiries(&self, configured: &[Material]) -> Vec<Expiry> {
+        self.0.credentials.expiries(configured).await
     }
 
     /// Sends a request to a member and returns its answer before the deadline.

@@ -3,6 +3,7 @@
 mod access;
 mod deadline;
 mod etcd;
+mod expiry;
 mod fake;
 mod fleet;
 mod gets;

@@ -41,13 +41,10 @@ impl ClientConfig {
             // Without an owner the placeholder stays, and no certificate has such a name.
             owner.map_or(name.clone(), |owner| name.replace(NAME, owner))
         });
-        let tls = self.tls.as_ref().map(|tls| {
-            let secret = tls
-                .secret
-                .as_ref()
-                .map(|name| Material::Secret { namespace: namespace.to_owned(), name: name.clone() });
-            let files = tls.files.clone().map(|(ca, identity)| Material::Files { authority: ca, identity });
-            Tls { material: secret.or(files), server_name, insecure: tls.skips_verification }
+        let tls = self.tls.as_ref().map(|tls| Tls {
+            material: tls.material(Some(namespace)),
+            server_name,
+            insecure: tls.skips_verification,
         });
         let login = self.login.as_ref().map(|login| match login {
             LoginConfig::Secret(name) => {
@@ -58,6 +55,11 @@ impl ClientConfig {
             }
         });
         Arc::new(ClientOptions { tls, login, open: self.allows_unverified })
+    }
+
+    /// Returns the source of CA and client certificate. A Secret has none if the namespace of the members is not known.
+    pub(in super::super) fn material(&self, namespace: Option<&str>) -> Option<Material> {
+        self.tls.as_ref()?.material(namespace)
     }
 
     /// Returns the names of the Secrets in the members' namespace.
@@ -89,6 +91,15 @@ impl ClientConfig {
     /// Whether the server name contains the name of the owner.
     pub(super) fn has_owner_name(&self) -> bool {
         self.server_name.as_ref().is_some_and(|name| name.contains(NAME))
+    }
+}
+
+impl TlsConfig {
+    fn material(&self, namespace: Option<&str>) -> Option<Material> {
+        if let Some(name) = &self.secret {
+            return Some(Material::Secret { namespace: namespace?.to_owned(), name: name.clone() });
+        }
+        self.files.clone().map(|(authority, identity)| Material::Files { authority, identity })
     }
 }
 

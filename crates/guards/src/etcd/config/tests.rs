@@ -55,6 +55,16 @@ fn secrets_are_in_the_members_namespace_and_files_relative_to_the_configuration(
 }
 
 #[test]
+fn sources_of_certificates_are_known_without_a_review_unless_the_namespace_of_a_secret_is_not() {
+    let yaml = "clusters: [{namespace: db, selector: a=b, client: {tls: {secretName: s}}}, {namespaceSelector: t=u, selector: a=b, client: {tls: {secretName: s}}}, \
+        {namespaceSelector: t=u, selector: a=c, client: {tls: {files: {ca: /ca.pem}}}}, {namespace: plain, selector: a=b}]";
+    let configured: Box<dyn crate::Configured> = Box::new(std::sync::Arc::new(config(yaml)));
+    let secret = Material::Secret { namespace: "db".into(), name: "s".into() };
+    let files = Material::Files { authority: "/ca.pem".into(), identity: None };
+    assert_eq!(configured.requirements().etcd_certificates, [secret, files]);
+}
+
+#[test]
 fn a_server_name_can_contain_namespace_and_name() {
     let name = |template: &str, owner: Option<&str>| {
         let yaml = format!(
