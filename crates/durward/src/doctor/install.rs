@@ -13,6 +13,7 @@
 //! | `owner` | a Namespace of another cluster owns a webhook configuration |
 //! | `clock` | the clocks of this machine and the API server differ |
 //! | `ca`, `certificate` | the CA or the serving certificate can't be used |
+//! | `expiry` | another certificate or a token has expired or expires soon |
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -24,13 +25,15 @@ use futures_util::{StreamExt as _, stream};
 use guards::Permission;
 use k8s_openapi::api::authorization::v1::ResourceAttributes;
 use serde::Serialize;
-use server::{Bundle, SelfManaged, Store};
+use server::{Bundle, SelfManaged, Store, StoreError};
 
 use super::finding::{self, Finding};
 use crate::args::Format;
-use crate::certs::{CertificateFacts, Pem};
+use crate::certs::{CertificateFacts, Pem, now};
 use crate::config_command::certificate_problems;
+use crate::control_planes::ControlPlanes;
 use crate::exit::Outcome;
+use crate::expiry::{self, ServerFiles};
 use crate::file::{File, Purpose};
 use crate::install::webhooks::{
     ApiClient, CaSource, Fault, FaultKind, NAME, Needs, Object, Owner, Target, WEBHOOK_TYPES, kind,
@@ -94,6 +97,8 @@ pub(super) fn run(args: &Args) -> Outcome {
         };
         let mut report = examine(&file, &needs, &home, &ca).await;
         report.findings.extend(of_secret);
+        report.findings.extend(expiring(&file, &control_planes).await);
+        remove_duplicates(&mut report.findings);
         finding::print(args.output, &report, &report.findings, text)
     })
 }
@@ -120,8 +125,9 @@ async fn examine(file: &File, needs: &Needs, home: &Access, ca: &CaSource) -> In
             let namespace = Some(file.namespace.clone());
             let needed = permissions::in_home(file).into_iter().map(|one| (namespace.clone(), one)).collect();
             if let Some(target) = needs.targets.first() {
-                let target = Target { is_karmada: false, ..target.clone() };
-                report.findings.extend(missing_permissions(client, needed, &target, &needs.manifests).await);
+                report
+                    .findings
+                    .extend(missing_permissions(client, needed, &target.home(), &needs.manifests).await);
             }
         }
         Err(problem) => report.findings.push(finding("unreachable", problem.clone())),
@@ -130,21 +136,23 @@ async fn examine(file: &File, needs: &Needs, home: &Access, ca: &CaSource) -> In
         let problems = certificate_problems(file);
         report.findings.extend(problems.into_iter().map(|problem| finding("certificate", problem)));
     }
-    // Objects of one kind can have the same problem, for example an unreadable CA.
+    report
+}
+
+/// Removes findings that are there twice: several objects can have the same problem, for example an unreadable CA.
+fn remove_duplicates(findings: &mut Vec<Finding>) {
     let mut seen: Vec<Finding> = Vec::new();
-    report.findings.retain(|one| {
+    findings.retain(|one| {
         let is_new = !seen.contains(one);
         seen.extend(is_new.then(|| one.clone()));
         is_new
     });
-    report
 }
 
 /// Longest difference of clocks without a finding.
 const MAX_CLOCK_DIFFERENCE: Duration = Duration::from_secs(60);
 
-/// Checks the lifetime of the CA, and this machine's clock against that of the API server. A Secret that can't be used is a
-/// finding of the webhook configurations already.
+/// Checks the Secret, the lifetime of the CA, and this machine's clock against that of the API server.
 async fn check_secret(store: &dyn Store, bundle: &dyn Bundle, now: SystemTime) -> Vec<Finding> {
     let mut findings = Vec::new();
     let server_time = store.read().await.ok().and_then(|stored| stored.server_time).unwrap_or(now);
@@ -156,8 +164,14 @@ async fn check_secret(store: &dyn Store, bundle: &dyn Bundle, now: SystemTime) -
         let fix = "check the time synchronization of the nodes: timedatectl, or chronyc tracking";
         findings.push(Finding::new(None, "clock", what, why, fix));
     }
-    let signer =
-        bundle.read().await.ok().and_then(|bundle| Pem::read("ca.crt", bundle.signer.as_bytes()).ok());
+    let signer = match bundle.read().await {
+        Ok(bundle) => Pem::read("ca.crt", bundle.signer.as_bytes()).ok(),
+        // A webhook configuration that exists reports the same.
+        Err(StoreError { text, next, .. }) => {
+            findings.push(finding("ca", Problem::new(text).next(next)));
+            None
+        }
+    };
     let signer = signer.and_then(|pem| CertificateFacts::of("ca.crt", pem.certificates.first()?).ok());
     let seconds = server_time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let expired = signer.filter(|signer| u64::try_from(signer.ends).is_ok_and(|ends| ends <= seconds));
@@ -169,6 +183,17 @@ async fn check_secret(store: &dyn Store, bundle: &dyn Bundle, now: SystemTime) -
         findings.push(Finding::new(None, "ca", what, why, fix));
     }
     findings
+}
+
+/// Checks the certificates and tokens that Durward does not renew. Kubeconfigs of member clusters are `doctor fleet`'s.
+async fn expiring(file: &File, control_planes: &ControlPlanes) -> Vec<Finding> {
+    let mut expiries = control_planes.expiries_of(file).await;
+    expiries.extend(ServerFiles::of(file).read().await);
+    if let Some(access) = file.server.tls.self_managed.as_ref().and_then(|tls| tls.access.as_ref()) {
+        expiries.extend(cluster::live::expiries(access).await);
+    }
+    let problems = expiries.iter().filter_map(|one| expiry::problem(one, now()));
+    problems.map(|problem| finding("expiry", problem)).collect()
 }
 
 async fn client(access: &Access) -> Result<ApiClient, Problem> {
@@ -315,14 +340,29 @@ mod tests {
     use std::collections::BTreeMap;
 
     use admission::BoxFuture;
-    use server::{Authority, StoreError, Stored, Validity, Written};
+    use server::{Authority, StoreFault, Stored, Validity, Written};
 
     use super::*;
 
-    /// A Secret with one CA, in an API server with its own clock.
+    /// A Secret in an API server with its own clock.
     struct FakeSecret {
-        ca: Authority,
+        data: BTreeMap<String, Vec<u8>>,
         server_time: SystemTime,
+        fault: Option<StoreError>,
+    }
+
+    impl FakeSecret {
+        fn of(ca: &Authority, server_time: SystemTime) -> Self {
+            let values = [("ca.crt", ca.cert().to_owned()), ("ca.key", ca.key())];
+            let data = values.map(|(key, value)| (key.to_owned(), value.into_bytes())).into();
+            Self { data, server_time, fault: None }
+        }
+
+        async fn findings(self, now: SystemTime) -> Vec<Finding> {
+            let store: Arc<dyn Store> = Arc::new(self);
+            let bundle = SelfManaged::bundle(Arc::clone(&store));
+            check_secret(&*store, &*bundle, now).await
+        }
     }
 
     impl Store for FakeSecret {
@@ -333,13 +373,9 @@ mod tests {
             "kubectl patch".to_owned()
         }
         fn read(&self) -> BoxFuture<'_, Result<Stored, StoreError>> {
-            let text = |text: &str| text.as_bytes().to_vec();
-            let data = BTreeMap::from([
-                ("ca.crt".to_owned(), text(self.ca.cert())),
-                ("ca.key".to_owned(), text(&self.ca.key())),
-            ]);
-            let stored = Stored { data, version: "1".to_owned(), server_time: Some(self.server_time) };
-            Box::pin(std::future::ready(Ok(stored)))
+            let (data, server_time) = (self.data.clone(), Some(self.server_time));
+            let stored = Stored { data, version: "1".to_owned(), server_time };
+            Box::pin(std::future::ready(self.fault.clone().map_or(Ok(stored), Err)))
         }
         fn write<'a>(
             &'a self,
@@ -356,15 +392,55 @@ mod tests {
         let now = UNIX_EPOCH + day * 20_000;
         let codes = async |not_after: SystemTime, server_time: SystemTime| {
             let ca = Authority::new(Validity { not_before: now - day * 9, not_after }).unwrap();
-            let store: Arc<dyn Store> = Arc::new(FakeSecret { ca, server_time });
-            let bundle = SelfManaged::bundle(Arc::clone(&store));
-            let findings = check_secret(&*store, &*bundle, now).await;
+            let findings = FakeSecret::of(&ca, server_time).findings(now).await;
             findings.into_iter().map(|finding| finding.code).collect::<Vec<_>>()
         };
         assert_eq!(codes(now + day, now).await, [""; 0]);
         assert_eq!(codes(now - day, now).await, ["ca"]);
         assert_eq!(codes(now + day, now - day * 2).await, ["clock"]);
         assert_eq!(codes(now + day, now + day * 2).await, ["clock", "ca"], "API servers use their own clock");
+    }
+
+    #[tokio::test]
+    async fn finds_a_secret_that_cannot_be_used_with_the_fix() {
+        let now = UNIX_EPOCH + Duration::from_secs(86_400 * 20_000);
+        let validity = Validity { not_before: now, not_after: now + Duration::from_secs(86_400) };
+        let ca = Authority::new(validity).unwrap();
+        let with = |change: &dyn Fn(&mut FakeSecret)| {
+            let mut secret = FakeSecret::of(&ca, now);
+            change(&mut secret);
+            secret
+        };
+        let fault = |reason| StoreError { reason, text: "TEXT".to_owned(), next: "FIX".to_owned() };
+        let faults =
+            [StoreFault::Missing, StoreFault::Foreign, StoreFault::Forbidden, StoreFault::Unreachable];
+        for reason in faults {
+            let findings = with(&|secret| secret.fault = Some(fault(reason))).findings(now).await;
+            let [Finding { code: "ca", what, fix, .. }] = findings.as_slice() else { panic!("{findings:?}") };
+            assert_eq!((what.as_str(), fix.as_str()), ("TEXT", "FIX"));
+        }
+        let no_key: &dyn Fn(&mut FakeSecret) = &|secret| drop(secret.data.remove("ca.key"));
+        let wrong: &dyn Fn(&mut FakeSecret) =
+            &|secret| drop(secret.data.insert("ca.crt".to_owned(), b"x".to_vec()));
+        let empty: &dyn Fn(&mut FakeSecret) = &|secret| secret.data.clear();
+        for (change, expected_what, expected_fix) in [
+            (no_key, "contains ca.crt, but no ca.key", "let Durward create a new CA: kubectl patch"),
+            (wrong, "ca.crt and ca.key: ", "let Durward create a new CA: kubectl patch"),
+            (empty, "has no CA yet", "wait until Durward has written it"),
+        ] {
+            let findings = with(change).findings(now).await;
+            let [Finding { code: "ca", what, fix, .. }] = findings.as_slice() else { panic!("{findings:?}") };
+            assert!(what.contains(expected_what), "{what}");
+            assert!(fix.contains(expected_fix), "{fix}");
+        }
+    }
+
+    #[test]
+    fn reports_the_same_finding_of_several_objects_once() {
+        let one = finding("ca", Problem::new("a"));
+        let mut findings = vec![one.clone(), finding("ca", Problem::new("b")), one];
+        remove_duplicates(&mut findings);
+        assert_eq!(findings.len(), 2);
     }
 
     #[test]
