@@ -109,6 +109,15 @@ impl Exempt {
         }
     }
 
+    /// Returns the key that exempts every request. API servers add the group to every user that they have authenticated.
+    pub fn exempts_all(&self) -> Option<&'static str> {
+        if self.users.iter().any(|glob| glob.matches("")) {
+            return Some("exempt.users");
+        }
+        let is_all = |glob: &Glob| glob.matches("system:authenticated");
+        self.groups.iter().any(is_all).then_some("exempt.groups")
+    }
+
     /// Whether the labels of namespaces can exempt a request.
     pub fn depends_on_namespaces(&self) -> bool {
         self.namespace_selector.is_some()

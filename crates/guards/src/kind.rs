@@ -44,6 +44,9 @@ pub trait Configured: Any + Send + Sync {
     /// Returns the other things that the guard needs while it serves.
     fn requirements(&self) -> Requirements;
 
+    /// Returns the key by which every request is exempt, so that the guard protects nothing.
+    fn exempts_all(&self) -> Option<&'static str>;
+
     /// Builds the guard. Starts nothing in the background. A guard that changes things reports the step that it would take
     /// if `clients` has no writer.
     fn build(&self, clients: &Clients) -> Arc<dyn Guard>;

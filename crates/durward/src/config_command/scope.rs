@@ -15,6 +15,8 @@ pub(crate) fn describe(guard: &Guarded) -> (Vec<String>, Option<String>) {
     let lines = entries.iter().map(|entry| format!("{name}: {}{mode}", scope(entry))).collect();
     let warning = if entries.is_empty() {
         Some(format!("{name} protects nothing: no webhook is configured"))
+    } else if let Some(key) = guard.configured.exempts_all() {
+        Some(format!("{name} protects nothing: {key} matches every user"))
     } else {
         let limited_to = entries.iter().find_map(|entry| entry.limited_to.as_deref());
         limited_to.map(|limit| format!("{name} protects only {limit}"))

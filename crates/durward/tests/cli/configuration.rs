@@ -252,6 +252,23 @@ fn config_check_warns_of_a_limited_scope_on_karmada() {
 }
 
 #[test]
+fn config_check_warns_of_an_exemption_of_every_user() {
+    let dir = TestDir::new();
+    for (exempt, key) in [
+        ("users: [ci, '*']", Some("users")),
+        ("groups: ['system:*']", Some("groups")),
+        ("groups: ['system:authenticated']", Some("groups")),
+        ("users: ['system:*'], groups: [admins], serviceAccounts: ['*']", None),
+    ] {
+        dir.configure(&format!("  deletion: {{fleet: karmada, exempt: {{{exempt}}}}}\n"));
+        let run = dir.run(&["config", "check", "durward.yaml"]);
+        let warning =
+            key.map(|key| format!("warning: deletion protects nothing: exempt.{key} matches every user\n"));
+        assert_eq!((run.code, run.err), (0, warning.unwrap_or_default()), "{exempt}");
+    }
+}
+
+#[test]
 fn config_check_checks_files_of_guards() {
     let dir = TestDir::new();
     let made = dir.run(&["certs", "new", "--service", "durward.durward-system", "--out", "tls"]);

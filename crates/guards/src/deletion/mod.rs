@@ -114,6 +114,10 @@ impl Configured for Config {
         }
     }
 
+    fn exempts_all(&self) -> Option<&'static str> {
+        self.common_config.exempt.exempts_all()
+    }
+
     fn build(&self, clients: &Clients) -> Arc<dyn Guard> {
         Arc::new(DeletionGuard::new(self.clone(), clients.clone()))
     }

@@ -135,6 +135,10 @@ impl Configured for Arc<Config> {
         }
     }
 
+    fn exempts_all(&self) -> Option<&'static str> {
+        self.common_config.exempt.exempts_all()
+    }
+
     fn build(&self, clients: &Clients) -> Arc<dyn Guard> {
         Arc::new(EtcdGuard::new(self, clients.clone()))
     }

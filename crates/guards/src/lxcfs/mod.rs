@@ -109,6 +109,10 @@ impl Configured for Arc<Config> {
         Requirements { reads_cluster: true, watches: vec![Resource::NAMESPACES], ..Requirements::default() }
     }
 
+    fn exempts_all(&self) -> Option<&'static str> {
+        self.common_config.exempt.exempts_all()
+    }
+
     fn build(&self, clients: &Clients) -> Arc<dyn Guard> {
         Arc::new(LxcfsGuard {
             config: Arc::clone(self),
