@@ -93,6 +93,29 @@ fn the_config_block_becomes_the_configmap(context: &'static TestContext) -> Resu
     Ok(())
 }
 
+/// Two pods can't listen on the same port of a node. The Job before a removal reaches the same API servers as the server.
+#[e2e::case]
+fn with_host_network_one_replica_stops_before_the_next_starts(context: &'static TestContext) -> Result<()> {
+    let helm = Helm::new(context)?;
+    for (replicas, strategy) in [(1, "Recreate"), (2, "RollingUpdate")] {
+        let values = json!({
+            "image": {"repository": "r"}, "replicas": replicas, "hostNetwork": true,
+            "config": {"guards": {"lxcfs": {}}},
+        });
+        let objects = parse(&helm.template(HOME, &values)?.succeeded()?.stdout)?;
+        let spec = |kind: &str| {
+            let object = objects.iter().find(|object| object["kind"] == kind);
+            Ok::<_, anyhow::Error>(&object.with_context(|| format!("no {kind}"))?["spec"])
+        };
+        let deployment = spec("Deployment")?;
+        ensure!(deployment["strategy"]["type"] == strategy, "{replicas}: {}", deployment["strategy"]);
+        for spec in [deployment, spec("Job")?] {
+            ensure!(spec["template"]["spec"]["hostNetwork"] == true, "{replicas}: {spec}");
+        }
+    }
+    Ok(())
+}
+
 /// The configurations that are committed as plain YAML in `deploy/install`.
 const PLAIN: [&str; 4] = ["deletion", "etcd", "karmada", "lxcfs"];
 
