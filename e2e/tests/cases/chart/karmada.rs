@@ -27,6 +27,9 @@ use crate::cases::pages::{self, Expect, Shell};
 /// The page of the installation, relative to `docs/src`.
 const INSTALLATION: &str = "get-started/karmada.md";
 
+/// The page of an upgrade.
+const UPGRADE: &str = "operate/upgrade.md";
+
 /// The page of the removal.
 const REMOVAL: &str = "operate/uninstall.md";
 
@@ -60,6 +63,7 @@ fn pods_guard_karmada_by_url_while_their_ca_rotates(context: &'static TestContex
     site.has_no_secret_on_karmada()?;
     has_all_permissions(&site.audit)?;
     site.doctor_names_the_fix(&shell, &used)?;
+    site.follow_upgrade(&shell, &used).context("the page of an upgrade")?;
     site.follow_removal(&shell).context("the page of the removal")
 }
 
@@ -243,6 +247,18 @@ impl Site {
             "Durward has a Secret: {names:?}"
         );
         Ok(())
+    }
+
+    /// Runs the commands of the page. A new annotation replaces the pod.
+    fn follow_upgrade(&self, shell: &Shell<'_>, used: &str) -> Result<()> {
+        shell.run_page(UPGRADE, |heading, command| {
+            if command.starts_with("helm upgrade") {
+                command.push_str(" --values node.json --set podAnnotations.version=next");
+            }
+            let is_followed = heading.starts_with("Upgrade Durward") && !command.contains("rollback");
+            Ok(if is_followed { Expect::Success } else { Expect::Skip })
+        })?;
+        self.is_healthy(shell, used)
     }
 
     /// Runs the commands of the page. They leave no object of Durward on the control plane and in the members.

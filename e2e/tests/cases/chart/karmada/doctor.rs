@@ -70,7 +70,7 @@ impl Site {
     }
 
     /// Waits until the doctor finds nothing and the guard denies.
-    fn is_healthy(&self, shell: &Shell<'_>, used: &str) -> Result<()> {
+    pub(super) fn is_healthy(&self, shell: &Shell<'_>, used: &str) -> Result<()> {
         until("the doctor to find nothing", || {
             let findings = findings(shell)?;
             Ok((findings.is_empty(), format!("{findings:?}")))
