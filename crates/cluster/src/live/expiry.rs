@@ -1,7 +1,8 @@
 //! The expiry of certificates and tokens that Durward uses and does not renew.
 //!
 //! A kubeconfig is read once, so its expiries are recorded when its client is created: a file that was replaced since is not in
-//! use yet. Credentials of plugins and tokens in files are omitted, because other programs renew them.
+//! use yet. Credentials of plugins, tokens in files and the CA of a pod's service account are omitted: they are read again, and
+//! other programs renew them.
 
 use admission::file::read_file;
 use base64::Engine as _;
@@ -105,7 +106,9 @@ impl Expiry {
     /// Returns the expiries in a client configuration. `kinds` are those of CA, client certificate and token.
     pub(super) fn of_config(config: &Config, kinds: [CredentialKind; 3], source: &str) -> Vec<Self> {
         let [ca, client, token] = kinds;
-        let roots = Self::first(ca, source, config.root_cert.iter().flatten());
+        // kube reads the file again and ignores the certificates that it read first.
+        let roots = config.root_cert.iter().filter(|_| config.root_cert_file.is_none());
+        let roots = Self::first(ca, source, roots.flatten());
         let certificate = client_certificate(config).and_then(|pem| Self::of_pem(client, source, &pem));
         let token = token_of(config).and_then(|text| Self::of_token(token, source, &text));
         roots.into_iter().chain(certificate).chain(token).collect()

@@ -68,6 +68,18 @@ async fn a_kubeconfig_has_a_ca_and_a_client_certificate_inline_or_in_a_file() {
     assert_eq!(years(&connected("", &user).await), [(Kind::ApiServerClient, 2033)]);
 }
 
+#[test]
+fn the_ca_of_a_service_account_is_read_again_and_omitted() {
+    let bundle = rustls::pki_types::pem::PemObject::from_pem_slice(certificate(2031).0.as_bytes());
+    let bundle: rustls::pki_types::CertificateDer<'_> = bundle.unwrap();
+    let mut config = kube::Config::new(URL.parse().unwrap());
+    config.root_cert = Some(vec![bundle.to_vec()]);
+    let of = |config: &kube::Config| Expiry::of_config(config, Kind::OF_API_SERVER, "a pod");
+    assert_eq!(years(&of(&config)), [(Kind::ApiServerCa, 2031)]);
+    config.root_cert_file = Some("/var/run/secrets/kubernetes.io/serviceaccount/ca.crt".into());
+    assert_eq!(of(&config), []);
+}
+
 #[tokio::test]
 async fn the_first_certificate_of_a_bundle_that_expires_counts() {
     let bundle = format!("{}{}{}", certificate(2040).0, certificate(2032).0, certificate(2050).0);
