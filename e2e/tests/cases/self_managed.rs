@@ -88,20 +88,31 @@ fn a_replica_names_what_is_wrong_with_the_secret_of_the_ca(context: &'static Tes
             Ok((contains_all(&page, parts).is_ok(), page))
         })
     };
+    // The doctor names the same problem and the same command.
+    let doctor = |installation: &Installation<'_>, parts: &[&str]| -> Result<()> {
+        let output = installation.command(&["doctor", "install"])?;
+        output.exited_with(1)?;
+        contains_all(&output.stdout, parts)
+    };
     let missing = "Secret durward-system/durward-ca does not exist";
     await_page(&[
         "[-]certificate failed",
         missing,
         "kubectl -n durward-system create secret generic durward-ca",
     ])?;
+    doctor(&installation, &[missing, "kubectl -n durward-system create secret generic durward-ca"])?;
     kubectl(&["create", "secret", "generic", "durward-ca", "--from-literal=tls.crt=x"])?;
     await_page(&["[-]certificate failed", "has no label durward.dev/ca=managed"])?;
+    let label = "kubectl -n durward-system label secret durward-ca durward.dev/ca=managed";
+    doctor(&installation, &["has no label durward.dev/ca=managed", label])?;
     kubectl(&["label", "secret", "durward-ca", "durward.dev/ca=managed"])?;
     await_page(&[
         "[-]certificate failed",
         "contains no ca.crt and ca.key, but tls.crt",
         "restore its values",
     ])?;
+    let reset = "kubectl -n durward-system patch secret durward-ca --type=json";
+    doctor(&installation, &["contains no ca.crt and ca.key, but tls.crt", reset])?;
     // The command in the message.
     kubectl(&["patch", "secret", "durward-ca", "--type=json", "-p", r#"[{"op":"remove","path":"/data"}]"#])?;
     await_page(&["[+]certificate ok"])?;
@@ -113,6 +124,11 @@ fn a_replica_names_what_is_wrong_with_the_secret_of_the_ca(context: &'static Tes
         "stays active",
     ])?;
     ensure!(metric("forbidden")? > 0.5, "the metric does not name the missing permission");
+    let permissions = [
+        "get secrets durward-ca in durward-system, update secrets durward-ca in durward-system",
+        "--only rbac",
+    ];
+    doctor(&installation, &permissions)?;
     installation.grant()?;
     await_page(&["[+]certificate ok"])?;
     ensure!(metric("forbidden")? < 0.5, "the metric names a permission that was restored");
@@ -136,7 +152,10 @@ fn a_replica_names_what_is_wrong_with_the_secret_of_the_ca(context: &'static Tes
         let page = durward.page("/readyz?verbose").map(|page| page.body).unwrap_or_default();
         let parts = ["[-]certificate failed", "can't be reached", "https://127.0.0.1:1"];
         Ok((contains_all(&page, &parts).is_ok(), page))
-    })
+    })?;
+    let parts =
+        ["can't be reached for the get at https://127.0.0.1:1", "(unreachable)", "kubectl get --raw /readyz"];
+    doctor(&installation, &parts)
 }
 
 #[e2e::case]

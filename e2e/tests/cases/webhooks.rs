@@ -247,6 +247,9 @@ fn a_namespace_of_another_cluster_never_owns_a_configuration(context: &'static T
     let kubeconfig = format!("--kubeconfig={}", home.kubeconfig().display());
     let durward = Serve::with(&config).flag(&kubeconfig).named("durward-karmada").start(context)?;
     await_entries(&karmada, &["deletion.durward.dev"])?;
+    let client = [("credential", "api_server_client")];
+    let expiry = durward.metrics()?.value("durward_credential_not_after_seconds", &client)?;
+    ensure!(expiry > 1.9e9, "the client certificate in the kubeconfig expires at {expiry}");
 
     // An object whose owner does not exist is deleted by the garbage collector, the configuration is not.
     let owned = json!({
