@@ -12,6 +12,7 @@ use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 use tokio::runtime::Runtime;
 
+use crate::audit::AuditLog;
 use crate::certificates;
 use crate::console::print;
 use crate::controlplane::{Cluster, Etcd, Location, Options};
@@ -22,12 +23,6 @@ use crate::supervisor::{Supervisor, Tool};
 
 /// A build of the product without a build cache, on two busy cores.
 const BUILD_WITHIN: Duration = Duration::from_secs(3_600);
-
-/// The audit policy: all requests of service accounts in the namespace of the documentation.
-const AUDIT_POLICY: &str = r#"{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"], "rules": [
-  {"level": "Metadata", "userGroups": ["system:serviceaccounts:durward-system"]},
-  {"level": "None"}
-]}"#;
 
 /// The context of a run.
 #[derive(Debug)]
@@ -115,16 +110,10 @@ impl TestContext {
         self.own_node_with(&node::options())
     }
 
-    /// Starts a node whose API server logs the requests of service accounts in `durward-system`. Returns the path of the log too.
-    pub fn own_audited_node(&self) -> Result<(Node, PathBuf)> {
-        let directory = self.directory("audit")?;
-        let policy = certificates::write(&directory, "policy.json", AUDIT_POLICY)?;
-        let log = directory.join("audit.log");
-        let options = node::options()
-            .flag(format!("--audit-policy-file={}", policy.display()))
-            .flag(format!("--audit-log-path={}", log.display()))
-            .flag("--audit-log-mode=blocking");
-        Ok((self.own_node_with(&options)?, log))
+    /// Starts a node whose API server logs the requests of Durward's service account.
+    pub fn own_audited_node(&self) -> Result<(Node, AuditLog)> {
+        let audit = AuditLog::new(self)?;
+        Ok((self.own_node_with(&audit.options(node::options()))?, audit))
     }
 
     fn own_node_with(&self, options: &Options) -> Result<Node> {

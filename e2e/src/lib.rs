@@ -15,6 +15,7 @@
 //! the output of `durward manifests`.
 
 pub mod api;
+pub mod audit;
 pub mod binaries;
 pub mod certificates;
 pub mod console;

@@ -3,9 +3,9 @@
 //! One case at a time uses it. A case that removes the release leaves it removed, and the next case installs it again.
 
 use std::ops::Deref;
-use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use e2e::audit::AuditLog;
 use e2e::node::TemporaryNamespace;
 use e2e::prelude::*;
 
@@ -25,13 +25,10 @@ const WITH_ETCD: (&str, &str) = ("example.org/etcd", "yes");
 /// The label of protected namespaces.
 const PROTECTED: (&str, &str) = ("durward.dev/guard", "deletion");
 
-/// The user of the pods.
-const ACCOUNT: &str = "system:serviceaccount:durward-system:durward";
-
 pub(super) struct Environment {
     pub(super) node: &'static Node,
     pub(super) helm: Helm,
-    audit: PathBuf,
+    pub(super) audit: AuditLog,
 }
 
 /// Waits until no other case uses the environment, and installs the release if it is not there.
@@ -159,34 +156,6 @@ impl Environment {
         let result = under_load_of(&shop, |shop, name| opted_in(shop, name).as_dry_run(), check, action);
         result.map(|(count, ())| count)
     }
-
-    /// Expects that the API server has refused none of Durward's requests with 403, and that it has seen some.
-    pub(super) fn has_all_permissions(&self) -> Result<()> {
-        has_all_permissions(&self.audit)
-    }
-
-    /// Empties the audit log, because a removal takes Durward's permissions away before its pods have ended.
-    pub(super) fn forget_requests(&self) -> Result<()> {
-        let log = std::fs::OpenOptions::new().write(true).open(&self.audit)?;
-        log.set_len(0).context("cannot empty the audit log")
-    }
-}
-
-/// Expects that the API server has refused none of Durward's requests with 403, and that this log of it has some.
-pub(super) fn has_all_permissions(audit: &Path) -> Result<()> {
-    let log = std::fs::read_to_string(audit).context("cannot read the audit log")?;
-    // The last line can be incomplete.
-    let lines = log.split_inclusive('\n').filter(|line| line.ends_with('\n'));
-    let events = lines.map(serde_json::from_str::<Value>).collect::<Result<Vec<_>, _>>()?;
-    let ours: Vec<_> = events.iter().filter(|event| event["user"]["username"] == ACCOUNT).collect();
-    ensure!(!ours.is_empty(), "the audit log has no request of {ACCOUNT}");
-    let forbidden: Vec<_> = ours
-        .iter()
-        .filter(|event| event["responseStatus"]["code"] == 403)
-        .map(|event| format!("{} {}", event["verb"], event["requestURI"]))
-        .collect();
-    ensure!(forbidden.is_empty(), "of {} requests these are forbidden: {forbidden:?}", ours.len());
-    Ok(())
 }
 
 /// Expects that a pod that opts in gets the default files.

@@ -50,7 +50,7 @@ fn static_binaries_run_in_images_without_a_base(context: &'static TestContext) -
     let mut with_static = values();
     with_static["image"]["tag"] = json!("static");
     environment.install(&with_static)?;
-    environment.has_all_permissions()?;
+    environment.audit.has_no_forbidden_requests()?;
     environment.install(&values()).map(drop)
 }
 

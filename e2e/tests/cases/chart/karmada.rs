@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::ScopedJoinHandle;
 
+use e2e::audit::AuditLog;
 use e2e::context::write;
 use e2e::metrics::Metrics;
 use e2e::plain_http;
@@ -18,7 +19,6 @@ use e2e::prelude::*;
 use e2e::wait::SetOnDrop;
 
 use super::configurations::HOME;
-use super::environment::has_all_permissions;
 use crate::cases::attempt::{Attempt, DELETION, await_denied};
 use crate::cases::environment::eventually_ok;
 use crate::cases::objects::{await_gone, list, name_of};
@@ -61,7 +61,7 @@ fn pods_guard_karmada_by_url_while_their_ca_rotates(context: &'static TestContex
     site.rotates_under_load(&used)?;
     site.survives_a_garbage_collection()?;
     site.has_no_secret_on_karmada()?;
-    has_all_permissions(&site.audit)?;
+    site.audit.has_no_forbidden_requests()?;
     site.doctor_names_the_fix(&shell, &used)?;
     site.follow_upgrade(&shell, &used).context("the page of an upgrade")?;
     site.follow_removal(&shell).context("the page of the removal")
@@ -71,7 +71,7 @@ fn pods_guard_karmada_by_url_while_their_ca_rotates(context: &'static TestContex
 struct Site {
     fleet: Fleet,
     node: Node,
-    audit: PathBuf,
+    audit: AuditLog,
     directory: PathBuf,
 }
 

@@ -21,12 +21,12 @@ const RESOURCES: &str = "deployments,replicasets,pods,jobs,services,endpointslic
 fn helm_uninstall_leaves_nothing(context: &'static TestContext) -> Result<()> {
     let environment = installed(context)?;
     let used = environment.used_namespace()?;
-    environment.has_all_permissions()?;
+    environment.audit.has_no_forbidden_requests()?;
     let output = environment.helm.uninstall(HOME, &[])?.succeeded()?;
     contains_all(&output.stdout, &["release \"durward\" uninstalled"])?;
     environment.has_no_objects()?;
     environment.delete_as_dry_run(&used)?.succeeded()?;
-    environment.forget_requests()
+    environment.audit.clear()
 }
 
 /// The owner reference that Durward writes makes the garbage collector remove the webhook configurations.
@@ -42,7 +42,7 @@ fn a_namespace_deleted_by_hand_frees_the_cluster(context: &'static TestContext) 
     drop(used);
     // Roles remain. Helm takes them over, because release and namespace have the same names.
     environment.install(&values())?;
-    environment.forget_requests()
+    environment.audit.clear()
 }
 
 /// No replica runs and none can start. The command of the runbook frees the cluster, and an upgrade restores the guards.
@@ -91,7 +91,7 @@ fn uninstall_without_hooks_removes_an_installation_that_cannot_start(
     environment.helm.uninstall(HOME, &["--no-hooks"])?.succeeded()?;
     environment.has_no_objects()?;
     environment.delete_as_dry_run(&used)?.succeeded()?;
-    environment.forget_requests()
+    environment.audit.clear()
 }
 
 impl Environment {
