@@ -32,6 +32,8 @@ pub(crate) struct SecretStore {
     namespace: String,
     name: String,
     place: String,
+    /// The command that grants the permissions.
+    grant_command: String,
     /// The object that was read last, which a write changes.
     last: Mutex<Option<Secret>>,
 }
@@ -44,14 +46,20 @@ struct Answer {
 }
 
 impl SecretStore {
-    /// Creates the store. `server` is the URL of the API server, for messages.
-    pub(crate) fn new(client: Client, server: String, namespace: &str, name: &str) -> Self {
+    /// Creates the store. `server` is the URL of the API server, for messages, and so is `grant_command`.
+    pub(crate) fn new(
+        client: Client,
+        server: String,
+        (namespace, name): (&str, &str),
+        grant_command: String,
+    ) -> Self {
         Self {
             client,
             server,
             namespace: namespace.to_owned(),
             name: name.to_owned(),
             place: format!("Secret {namespace}/{name}"),
+            grant_command,
             last: Mutex::default(),
         }
     }
@@ -140,7 +148,7 @@ impl SecretStore {
             403 => error(
                 StoreFault::Forbidden,
                 format!("Durward isn't allowed to {verb} {place}: {message}"),
-                "durward manifests --only rbac | kubectl apply -f -".to_owned(),
+                self.grant_command.clone(),
             ),
             404 => error(
                 StoreFault::Missing,
@@ -230,7 +238,8 @@ mod tests {
             }
         });
         let client = Client::new(service, "default");
-        (SecretStore::new(client, "https://api:6443".to_owned(), "durward-system", "durward-ca"), requests)
+        let name = ("durward-system", "durward-ca");
+        (SecretStore::new(client, "https://api:6443".to_owned(), name, "GRANT".to_owned()), requests)
     }
 
     fn secret(labels: &Value, data: &Value) -> Value {
@@ -293,7 +302,7 @@ mod tests {
             (
                 status(403, forbidden),
                 StoreFault::Forbidden,
-                vec!["isn't allowed to get Secret durward-system/durward-ca", forbidden, "--only rbac"],
+                vec!["isn't allowed to get Secret durward-system/durward-ca", forbidden, "next: GRANT"],
             ),
             (
                 status(404, "secrets \"durward-ca\" not found"),
@@ -338,7 +347,8 @@ mod tests {
         let service = tower::service_fn(|_: hyper::Request<Body>| {
             std::future::pending::<Result<hyper::Response<Body>, std::convert::Infallible>>()
         });
-        let store = SecretStore::new(Client::new(service, "default"), "https://api".to_owned(), "n", "s");
+        let client = Client::new(service, "default");
+        let store = SecretStore::new(client, "https://api".to_owned(), ("n", "s"), String::new());
         let error = store.read().await.unwrap_err();
         assert!(error.text.contains("no answer within 10 s"), "{error}");
     }

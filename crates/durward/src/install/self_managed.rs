@@ -8,11 +8,11 @@ use config::Problem;
 use guards::NAMESPACE;
 use server::{Registered, Registrations, SelfManaged, ServingName, Store};
 
-use super::home;
 use super::secret::SecretStore;
+use super::{home, manifests_command};
 use crate::certs::names_of_service;
 use crate::file::{File, SelfManagedTls, WebhookAddress};
-use crate::manifests::called;
+use crate::manifests::{api_servers, called};
 
 /// Opens the store of the Secret. `common` is the access of the guards.
 pub(crate) async fn store(
@@ -27,7 +27,20 @@ pub(crate) async fn store(
     };
     let (client, server) = cluster::live::client(&access).await.map_err(named)?;
     let namespace = if file.namespace.is_empty() { NAMESPACE } else { &file.namespace };
-    Ok(Arc::new(SecretStore::new(client, server, namespace, &tls.secret)))
+    let grant_command = grant_command(file, tls, namespace);
+    Ok(Arc::new(SecretStore::new(client, server, (namespace, &tls.secret), grant_command)))
+}
+
+/// Returns the command that permits Durward to use the Secret. The printed permissions are for the cluster where Durward runs.
+fn grant_command(file: &File, tls: &SelfManagedTls, namespace: &str) -> String {
+    if tls.access.is_none() {
+        let target = if api_servers(file).len() > 1 { " --target cluster" } else { "" };
+        return format!("{}{target} --only rbac | kubectl apply -f -", manifests_command(file));
+    }
+    let role = format!("--verb=get,update --resource=secrets --resource-name={}", tls.secret);
+    format!(
+        "kubectl -n {namespace} create role durward-ca {role}, in that cluster, and bind it to Durward's user"
+    )
 }
 
 /// Reads the caBundle from the Secret, with the kubeconfig of the configuration or else the one of kubectl.
@@ -78,6 +91,29 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+
+    #[test]
+    fn the_command_that_grants_permissions_is_complete() {
+        let of = |guards: &str| {
+            let text = format!(
+                "apiVersion: durward.dev/v1alpha1\nkind: Configuration\nguards: {guards}\nserver: {{tls: {{selfManaged: {{}}}}}}\n"
+            );
+            let path = std::path::Path::new("d.yaml");
+            let file = File::from_text(path, text, crate::file::Purpose::Guards).ok().unwrap();
+            let tls = file.server.tls.self_managed.clone().unwrap();
+            (file, tls)
+        };
+        let (file, tls) = of("{deletion: {fleet: {karmada: {kubeconfig: k}}}}");
+        let command = "durward manifests --config d.yaml --target cluster --only rbac | kubectl apply -f -";
+        assert_eq!(grant_command(&file, &tls, "n"), command, "the Secret is not in the Karmada API server");
+        let (file, tls) = of("{lxcfs: {}}");
+        let command = "durward manifests --config d.yaml --only rbac | kubectl apply -f -";
+        assert_eq!(grant_command(&file, &tls, "n"), command);
+        let elsewhere = SelfManagedTls { access: Some(Access::default()), ..tls };
+        let command = grant_command(&file, &elsewhere, "n");
+        let role = "kubectl -n n create role durward-ca --verb=get,update --resource=secrets --resource-name=durward-ca,";
+        assert!(command.starts_with(role), "{command}");
+    }
 
     #[test]
     fn the_certificate_is_valid_for_the_name_that_the_api_server_calls() {

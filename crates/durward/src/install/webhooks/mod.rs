@@ -258,6 +258,7 @@ impl Shared {
                 bundles.extend(entries.filter(is_ours).map(|entry| RegisteredBundle {
                     place: format!("webhook {} of {} {NAME}", merge::name(&entry), kind(webhook_type)),
                     pem: ca_bundle(&entry),
+                    apply_command: target.apply("webhooks", &needs.manifests),
                 }));
             }
         }

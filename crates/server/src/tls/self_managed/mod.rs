@@ -219,7 +219,7 @@ impl SelfManaged {
         };
         let mut authorities = std::iter::once(&record.signer).chain(&record.next);
         let lacking = authorities.find_map(|ca| bundles.iter().find(|bundle| !has(bundle, ca.der())));
-        let Some(RegisteredBundle { place, .. }) = lacking else {
+        let Some(RegisteredBundle { place, apply_command, .. }) = lacking else {
             progress.lacking = None;
             return Ok(());
         };
@@ -231,7 +231,7 @@ impl SelfManaged {
         }
         let text = format!(
             "the caBundle of the {place} lacks the CA of {}; next: set server.webhookConfiguration.manage to all or caBundle, or \
-             run: durward manifests --only webhooks | kubectl apply -f -",
+             run: {apply_command}",
             self.store.place()
         );
         Err(PassError { reason: NOT_REGISTERED, text })

@@ -124,6 +124,8 @@ pub struct RegisteredBundle {
     pub place: String,
     /// The decoded caBundle: PEM, or empty.
     pub pem: Vec<u8>,
+    /// The command that applies the webhook configuration.
+    pub apply_command: String,
 }
 
 /// Source of the CA certificates that a caBundle must contain.

@@ -303,6 +303,8 @@ async fn reads_back_the_ca_bundles_of_its_entries() {
     let [bundle] = bundles.as_slice() else { panic!("{bundles:?}") };
     assert_eq!(bundle.place, "webhook deletion.durward.dev of ValidatingWebhookConfiguration durward");
     assert_eq!(ca::certificates(&bundle.pem), [b"a".to_vec()]);
+    let apply = "durward manifests --config durward.yaml --only webhooks | kubectl apply -f -";
+    assert_eq!(bundle.apply_command, apply);
     server.forbid(Method::GET, "mutatingwebhookconfigurations");
     assert!(matches!(manager.read().await, Registered::Unknown(text) if text.contains("RBAC: verb get")));
 }

@@ -137,8 +137,12 @@ impl Registrations for FakeApiServer {
                 let api_server = self.lock();
                 let place = "webhook etcd.durward.dev of ValidatingWebhookConfiguration durward".to_owned();
                 let bundles = api_server.bundle.iter();
-                let bundles =
-                    bundles.map(|pem| RegisteredBundle { place: place.clone(), pem: pem.clone() }).collect();
+                let bundles = bundles.map(|pem| RegisteredBundle {
+                    place: place.clone(),
+                    pem: pem.clone(),
+                    apply_command: "APPLY".to_owned(),
+                });
+                let bundles = bundles.collect();
                 api_server.unreadable.clone().map_or(Registered::Bundles(bundles), Registered::Unknown)
             };
             pause().await;

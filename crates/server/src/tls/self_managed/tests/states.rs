@@ -218,7 +218,7 @@ async fn keeps_a_valid_certificate_while_a_ca_bundle_lacks_the_signer() {
     assert_eq!(error.reason, "not_registered");
     for part in [
         "caBundle of the webhook etcd.durward.dev of ValidatingWebhookConfiguration durward lacks the CA of Secret",
-        "durward manifests --only webhooks | kubectl apply -f -",
+        "or run: APPLY",
     ] {
         assert!(error.text.contains(part), "{}", error.text);
     }
