@@ -15,6 +15,7 @@ use crate::connect::{access, snapshot};
 use crate::exit::Stop;
 use crate::file::{File, Purpose};
 use crate::fleet;
+use crate::install::manifests_command;
 
 /// The guard and the clients that it reads with.
 pub(crate) struct EtcdContext {
@@ -26,6 +27,8 @@ pub(crate) struct EtcdContext {
     pub(crate) writer: Option<LiveWriter>,
     /// The path of the configuration file, for printed commands.
     pub(crate) config: String,
+    /// The command that prints the manifests, for messages.
+    pub(crate) manifests: String,
     /// The kubeconfig of the cluster, for printed commands.
     pub(crate) access: Access,
 }
@@ -49,5 +52,6 @@ pub(crate) async fn open(path: &Path, flags: &ClusterArgs) -> Result<EtcdContext
         let live = Arc::new(fleet::connect(&access).await?);
         (Clients::live(&live), Some(LiveWriter::new(&live)))
     };
-    Ok(EtcdContext { survey, clients, writer, config: path.display().to_string(), access })
+    let (config, manifests) = (path.display().to_string(), manifests_command(&file));
+    Ok(EtcdContext { survey, clients, writer, config, manifests, access })
 }

@@ -84,6 +84,7 @@ async fn examine(context: &EtcdContext, only: &[String]) -> EtcdReport {
     let fixes = Fixes {
         kubectl: fleet::kubectl(&context.access),
         config: context.config.clone(),
+        manifests: context.manifests.clone(),
         home: context.survey.home().to_owned(),
     };
     let mut findings = checks::all(&surveyed, &fixes);

@@ -24,6 +24,7 @@ use crate::connect::access;
 use crate::exit::Stop;
 use crate::file::{Cluster, File, Purpose};
 use crate::input;
+use crate::install::manifests_command;
 use crate::output;
 
 /// Timeout of a request to the control plane.
@@ -42,8 +43,8 @@ pub(crate) struct FleetContext {
     pub(crate) watches: Vec<Resource>,
     /// Clients of the control plane or the snapshot.
     pub(crate) clients: Clients,
-    /// The path of the configuration file, for printed commands.
-    pub(crate) config: Option<String>,
+    /// The command that prints the manifests, for messages.
+    pub(crate) manifests: String,
     /// The kubeconfig of the control plane, for printed commands.
     pub(crate) access: Access,
 }
@@ -90,6 +91,7 @@ pub(crate) async fn open(config: Option<&Path>, flags: &ClusterArgs) -> Result<F
 
 async fn configured(path: &Path, flags: &ClusterArgs) -> Result<FleetContext, Stop> {
     let mut file = File::load(path, Purpose::Guards)?;
+    let manifests = manifests_command(&file);
     let surveys = file.guards.iter().map(|guard| deletion::survey(guard.configured.as_ref()));
     let found = surveys.enumerate().find_map(|(at, survey)| Some((at, survey?)));
     let (at, survey) = found.ok_or_else(|| {
@@ -115,14 +117,7 @@ async fn configured(path: &Path, flags: &ClusterArgs) -> Result<FleetContext, St
         None => Clients::live(&Arc::new(connect(&access).await?)),
     };
     let watches = file.guards.iter().flat_map(|other| other.configured.requirements().watches).collect();
-    Ok(FleetContext {
-        survey,
-        guard: guard.configured,
-        watches,
-        clients,
-        config: Some(path.display().to_string()),
-        access,
-    })
+    Ok(FleetContext { survey, guard: guard.configured, watches, clients, manifests, access })
 }
 
 async fn detect(flags: &ClusterArgs) -> Result<FleetContext, Stop> {
@@ -143,7 +138,8 @@ async fn detect(flags: &ClusterArgs) -> Result<FleetContext, Stop> {
         (Clients::live(&Arc::new(live)), fleet)
     };
     let (survey, guard) = with_defaults(&fleet)?;
-    Ok(FleetContext { survey, guard, watches: Vec::new(), clients, config: None, access })
+    let manifests = "durward manifests --config durward.yaml".to_owned();
+    Ok(FleetContext { survey, guard, watches: Vec::new(), clients, manifests, access })
 }
 
 /// Creates live clients without sending a request.

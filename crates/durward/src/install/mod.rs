@@ -61,7 +61,7 @@ fn is_pod() -> bool {
 
 /// Returns the command that prints the manifests of a file. The path of a file in a pod exists only there, so the command runs in
 /// a pod of the Deployment.
-fn manifests_command(file: &File) -> String {
+pub(crate) fn manifests_command(file: &File) -> String {
     command_in(is_pod().then_some(file.namespace.as_str()), &file.path)
 }
 

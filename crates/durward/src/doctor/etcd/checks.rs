@@ -16,13 +16,15 @@ pub(super) struct Fixes {
     pub(super) kubectl: String,
     /// The configuration file.
     pub(super) config: String,
+    /// The command that prints the manifests.
+    pub(super) manifests: String,
     /// The namespace of Durward.
     pub(super) home: String,
 }
 
 impl Fixes {
     fn apply(&self) -> String {
-        format!("durward manifests --config {} --only rbac | {} apply -f -", self.config, self.kubectl)
+        format!("{} --only rbac | {} apply -f -", self.manifests, self.kubectl)
     }
 
     /// Returns the command that repeats the check.

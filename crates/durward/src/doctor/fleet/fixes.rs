@@ -17,17 +17,13 @@ const ADMIN: &str = "karmada-admin.config";
 pub(super) struct Fixes<'e> {
     fleet: &'e Fleet,
     access: &'e Access,
-    config: &'e str,
+    manifests: &'e str,
 }
 
 impl<'e> Fixes<'e> {
     /// Takes the values from a context.
     pub(super) fn of(context: &'e FleetContext) -> Self {
-        Self {
-            fleet: context.survey.fleet(),
-            access: &context.access,
-            config: context.config.as_deref().unwrap_or("durward.yaml"),
-        }
+        Self { fleet: context.survey.fleet(), access: &context.access, manifests: &context.manifests }
     }
 
     /// Returns the fix for a cluster that could not be read.
@@ -130,7 +126,7 @@ impl<'e> Fixes<'e> {
     }
 
     fn manifests(&self, only: &str) -> String {
-        format!("durward manifests --config {}{only}", self.config)
+        format!("{}{only}", self.manifests)
     }
 
     fn apply(&self, only: &str) -> String {
@@ -155,7 +151,7 @@ mod tests {
     use super::*;
 
     fn fixes<'m>(fleet: &'m Fleet, access: &'m Access) -> Fixes<'m> {
-        Fixes { fleet, access, config: "d.yaml" }
+        Fixes { fleet, access, manifests: "durward manifests --config d.yaml" }
     }
 
     fn access(kubeconfig: &str, context: Option<&str>) -> Access {
@@ -216,7 +212,8 @@ mod tests {
         }
         assert_eq!(fixes.list(), "kubectl --kubeconfig k config get-contexts");
         let (no_fleet, no_access) = (Fleet::None, Access::default());
-        let plain = Fixes { fleet: &no_fleet, access: &no_access, config: "d.yaml" };
+        let plain =
+            Fixes { fleet: &no_fleet, access: &no_access, manifests: "durward manifests --config d.yaml" };
         assert_eq!(plain.cluster(&Cluster::Local, cause::TIMEOUT), "kubectl get --raw /version");
     }
 }
