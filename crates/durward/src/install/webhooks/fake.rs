@@ -22,6 +22,8 @@ struct Objects {
     objects: BTreeMap<String, Value>,
     /// Names of the entries that the field manager has applied, by path.
     applied: BTreeMap<String, BTreeSet<String>>,
+    /// Names of the entries of which another field manager owns a part.
+    shared: BTreeSet<String>,
     version: u64,
     writes: Vec<String>,
     /// Methods and the parts of paths that are forbidden.
@@ -83,6 +85,11 @@ impl FakeServer {
         let mut object = self.object(path);
         change(&mut object);
         self.put(path, object);
+    }
+
+    /// Makes another field manager an owner of a part of an entry, as cainjector is of its caBundle.
+    pub(crate) fn share(&self, name: &str) {
+        self.lock().shared.insert(name.to_owned());
     }
 
     /// Forbids a method on paths that contain a text.
@@ -188,20 +195,24 @@ impl Objects {
             next = body.clone();
         } else if content_type == "application/merge-patch+json" {
             json_patch::merge(&mut next, body);
-        } else {
-            self.apply(path, &mut next, body);
+        } else if !self.apply(path, &mut next, body) {
+            return failed(StatusCode::UNPROCESSABLE_ENTITY, "Invalid");
         }
         self.put(path, next);
         (StatusCode::OK, self.objects[path].clone())
     }
 
     /// Server-side apply, as far as these objects need it: entries are merged by name, and an entry that is not applied any more
-    /// is removed. Match conditions of others stay.
-    fn apply(&mut self, path: &str, object: &mut Value, body: &Value) {
+    /// is removed. Match conditions of others stay. Returns false if the part that another field manager owns would stay of a removed
+    /// entry, which is invalid.
+    fn apply(&mut self, path: &str, object: &mut Value, body: &Value) -> bool {
         let entries = |object: &Value| object["webhooks"].as_array().cloned().unwrap_or_default();
         let name = |entry: &Value| entry["name"].as_str().unwrap().to_owned();
         let new: BTreeSet<_> = entries(body).iter().map(name).collect();
         let before = self.applied.insert(path.to_owned(), new.clone()).unwrap_or_default();
+        if before.difference(&new).any(|removed| self.shared.contains(removed)) {
+            return false;
+        }
         let mut webhooks: Vec<Value> = entries(object);
         webhooks.retain(|entry| new.contains(&name(entry)) || !before.contains(&name(entry)));
         for applied in entries(body) {
@@ -217,6 +228,7 @@ impl Objects {
         }
         object["webhooks"] = webhooks.into();
         object["metadata"]["ownerReferences"] = body["metadata"]["ownerReferences"].clone();
+        true
     }
 }
 

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::api::{ApiClient, Configuration, Fault, FaultKind, NAME, kind};
 use super::ca::{CaSource, TrustedCa};
-use super::merge::{Replica, Unneeded, is_ours, merge};
+use super::merge::{Replica, Unneeded, is_ours, merge, name};
 use super::targets::{Needs, Target};
 use crate::file::Manage;
 
@@ -172,9 +172,11 @@ impl Object<'_> {
             unneeded.observe(merged.unneeded, now);
             return Ok(None);
         }
-        let patch = if only_ca {
-            let metadata = json!({"resourceVersion": found.version});
-            Patch::Merge(json!({"metadata": metadata, "webhooks": merged.webhooks}))
+        // Server-side apply can't remove an entry of which another field manager owns a part: the rest of it would be invalid.
+        // cainjector owns each caBundle that it writes.
+        let is_kept = |entry: &Value| merged.webhooks.iter().any(|kept| name(kept) == name(entry));
+        let patch = if only_ca || !found.webhooks.iter().all(is_kept) {
+            replacement(&found.version, owners, &merged.webhooks)
         } else {
             Patch::Apply(self.applied(found, &merged.webhooks, trusted.is_some()))
         };
@@ -190,11 +192,7 @@ impl Object<'_> {
         let again = merge(&written.webhooks, &replica);
         let owners = (!only_ca).then(|| self.owners(&written.owners)).flatten();
         if !again.changes.is_empty() || owners.is_some() {
-            let mut metadata = json!({"resourceVersion": written.version});
-            if let Some(owners) = owners {
-                metadata["ownerReferences"] = owners.into();
-            }
-            let patch = Patch::Merge(json!({"metadata": metadata, "webhooks": again.webhooks}));
+            let patch = replacement(&written.version, owners, &again.webhooks);
             written = self.client.patch(self.webhook_type, &patch).await?;
             *writes += 1;
         }
@@ -251,6 +249,15 @@ impl Object<'_> {
     fn problem(&self, fault: &Fault) -> Problem {
         problem_of(fault, self.target, &self.needs.manifests)
     }
+}
+
+/// Returns a patch that replaces all entries, and the owner references if there are any, of this version of the object.
+fn replacement(version: &str, owners: Option<Vec<Value>>, webhooks: &[Value]) -> Patch<Value> {
+    let mut metadata = json!({"resourceVersion": version});
+    if let Some(owners) = owners {
+        metadata["ownerReferences"] = owners.into();
+    }
+    Patch::Merge(json!({"metadata": metadata, "webhooks": webhooks}))
 }
 
 /// Returns the problem of a request to an API server.

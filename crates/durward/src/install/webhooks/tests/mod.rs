@@ -232,6 +232,24 @@ async fn the_holder_removes_a_match_condition_of_another_client() {
 }
 
 #[tokio::test]
+async fn removes_an_entry_of_which_another_field_manager_owns_a_part() {
+    let server = FakeServer::installed("u1");
+    let mut replica = Replica::new(Manage::All, &server, None);
+    let needs = replica.shared.needs();
+    let mut more = Needs::clone(&needs);
+    more.targets[0].entries[0].push(entry("etcd"));
+    *replica.shared.needs.lock().unwrap() = Arc::new(more);
+    replica.pass().await;
+    assert_eq!(names(&server.object(&validating())), ["deletion.durward.dev", "etcd.durward.dev"]);
+    server.share("etcd.durward.dev");
+    *replica.shared.needs.lock().unwrap() = needs;
+    replica.pass().await;
+    replica.shared.pass(&mut replica.memory, Instant::now() + RETENTION).await;
+    assert_eq!(names(&server.object(&validating())), ["deletion.durward.dev"]);
+    replica.assert_ready(true, &["[+]webhooks ok"]);
+}
+
+#[tokio::test]
 async fn tries_again_after_a_conflict() {
     let server = FakeServer::installed("u1");
     server.conflict(1);
