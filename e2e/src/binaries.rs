@@ -1,7 +1,7 @@
 //! The binaries that the tests start, built once from pinned sources.
 //!
-//! A binary is a `tool` dependency of a Go module in `e2e/controlplane`. `CoreDNS` is the module's own program, because its
-//! main function selects the plugins. A binary is stored in the cache, in a directory named after everything that it is
+//! A binary is a `tool` dependency of a Go module in `e2e/controlplane`. `CoreDNS` and cert-manager are programs of these modules:
+//! the main function of `CoreDNS` selects plugins, and no module proxy has those of cert-manager. A binary is stored in the cache, in a directory named after everything that it is
 //! made of (the module's pins, the Go version, the flags). A stale binary is never used, and two pins can coexist.
 //! `e2e/controlplane/README.md` says how to change a pin.
 //!
@@ -63,6 +63,8 @@ pub enum Binary {
     Karmadactl,
     /// helm.
     Helm,
+    /// cert-manager's controllers and its cainjector.
+    CertManager,
 }
 
 /// The source of one of Karmada's binaries.
@@ -74,7 +76,7 @@ macro_rules! karmada {
 
 impl Binary {
     /// All binaries.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::Etcd,
         Self::Etcd35,
         Self::Etcdctl35,
@@ -92,6 +94,7 @@ impl Binary {
         Self::KarmadaAgent,
         Self::Karmadactl,
         Self::Helm,
+        Self::CertManager,
     ];
 
     /// Returns the program's name.
@@ -121,6 +124,7 @@ impl Binary {
             Self::KarmadaAgent => karmada!("karmada-agent", "agent"),
             Self::Karmadactl => karmada!("karmadactl", "karmadactl"),
             Self::Helm => ("helm", "helm", "helm.sh/helm/v3/cmd/helm"),
+            Self::CertManager => ("certmanager", "certmanager", "durward.dev/e2e/controlplane/certmanager"),
         }
     }
 
@@ -139,6 +143,7 @@ impl Binary {
             "kubernetes" => "k8s.io/kubernetes",
             "coredns" => "github.com/coredns/coredns",
             "helm" => "helm.sh/helm/v3",
+            "certmanager" => "github.com/cert-manager/cert-manager",
             _ => "github.com/karmada-io/karmada",
         }
     }
