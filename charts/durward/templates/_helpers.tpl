@@ -63,6 +63,17 @@ app.kubernetes.io/component: server
 {{- mul (regexFind "^[0-9]+" . | int64) (get $units (regexFind "[A-Za-z]*$" .)) -}}
 {{- end -}}
 
+{{/* The host by which the API server calls Durward. Argument: list of the configuration and the namespace. */}}
+{{- define "durward.host" -}}
+{{- $config := index . 0 -}}
+{{- $url := include "durward.at" (list $config "server.webhookConfiguration.url" "") -}}
+{{- if $url -}}
+{{- regexReplaceAll ":[0-9]+$" (index (splitList "/" (trimPrefix "https://" $url)) 0) "" -}}
+{{- else -}}
+{{- include "durward.at" (list $config "server.webhookConfiguration.service.name" "durward") }}.{{ index . 1 }}.svc
+{{- end -}}
+{{- end -}}
+
 {{/* The name and port of the Service, as JSON. A URL can name the Service too, for a Karmada control plane. */}}
 {{- define "durward.service" -}}
 {{- $config := index . 0 -}}

@@ -2,19 +2,16 @@
 
 use std::path::Path;
 
+use e2e::cert_manager::CertManager;
 use e2e::prelude::*;
 
 use super::configurations::{self, HOME, parse};
 use crate::cases::objects::contains_all;
 
-/// The groups of objects that are optional, with the kinds of them.
-const OPTIONAL: [(&str, &[(&str, &str)]); 2] = [
-    ("cert-manager.io", &[("Certificate", "certificates"), ("Issuer", "issuers")]),
-    (
-        "monitoring.coreos.com",
-        &[("ServiceMonitor", "servicemonitors"), ("PrometheusRule", "prometheusrules")],
-    ),
-];
+/// The API group of the Prometheus operator, and its kinds.
+const MONITORING: &str = "monitoring.coreos.com";
+const MONITORED: [(&str, &str); 2] =
+    [("ServiceMonitor", "servicemonitors"), ("PrometheusRule", "prometheusrules")];
 
 #[e2e::case]
 fn helm_lint_accepts_the_chart(context: &'static TestContext) -> Result<()> {
@@ -29,18 +26,17 @@ fn helm_lint_accepts_the_chart(context: &'static TestContext) -> Result<()> {
     Ok(())
 }
 
-/// Expects that the API server accepts every configuration. It does not know the kinds of cert-manager and the Prometheus operator, so
-/// the case declares them without a schema.
+/// Expects that the API server accepts every configuration. It has the CRDs of cert-manager. The case declares the kinds of the
+/// Prometheus operator without a schema.
 #[e2e::case]
 fn the_api_server_accepts_every_configuration(context: &'static TestContext) -> Result<()> {
     let cluster = context.own_cluster(&Options::named("chart"))?;
     for name in [HOME, "db"] {
         cluster.exact_namespace(name, &[])?;
     }
-    for (group, kinds) in OPTIONAL {
-        for (kind, plural) in kinds {
-            declare(&cluster, group, kind, plural)?;
-        }
+    CertManager::define(&context.supervisor()?, &cluster)?;
+    for (kind, plural) in MONITORED {
+        declare(&cluster, MONITORING, kind, plural)?;
     }
     for rendered in configurations::all(&Helm::new(context)?)? {
         let arguments = ["apply", "--dry-run=server", "--validate=strict", "-f", "-"];
@@ -112,6 +108,30 @@ fn with_host_network_one_replica_stops_before_the_next_starts(context: &'static 
         for spec in [deployment, spec("Job")?] {
             ensure!(spec["template"]["spec"]["hostNetwork"] == true, "{replicas}: {spec}");
         }
+    }
+    Ok(())
+}
+
+#[e2e::case]
+fn a_certificate_of_cert_manager_has_the_name_that_the_api_server_calls(
+    context: &'static TestContext,
+) -> Result<()> {
+    let helm = Helm::new(context)?;
+    for (address, field, name) in [
+        (json!({}), "dnsNames", "durward.durward-system.svc"),
+        (json!({"service": {"name": "guard"}}), "dnsNames", "guard.durward-system.svc"),
+        (json!({"url": "https://durward.example.com:9443"}), "dnsNames", "durward.example.com"),
+        (json!({"url": "https://10.0.0.7:9443"}), "ipAddresses", "10.0.0.7"),
+        (json!({"url": "https://[fd00::7]"}), "ipAddresses", "fd00::7"),
+    ] {
+        let config = json!({"guards": {"lxcfs": {}}, "server": {"webhookConfiguration": address}});
+        let values =
+            json!({"image": {"repository": "r"}, "certManager": {"enabled": true}, "config": config});
+        let objects = parse(&helm.template(HOME, &values)?.succeeded()?.stdout)?;
+        let is_leaf = |object: &&Value| object["spec"]["secretName"] == "durward-tls";
+        let spec = &objects.iter().find(is_leaf).context("no Certificate")?["spec"];
+        let names = [&spec["dnsNames"], &spec["ipAddresses"]].map(|names| names.as_array().map(Vec::len));
+        ensure!(spec[field] == json!([name]) && names.iter().flatten().count() == 1, "{address}: {spec}");
     }
     Ok(())
 }
