@@ -47,26 +47,14 @@
 {{- include "durward.isOnlyRelease" . -}}
 {{- end -}}
 
-{{/* Refuses a second release in the cluster. `helm template` sees no cluster, so it refuses nothing. */}}
+{{/* Refuses a second release in the cluster. Helm itself refuses objects that no release owns, and takes over those of its own release.
+`helm template` sees no cluster, so it refuses nothing. */}}
 {{- define "durward.isOnlyRelease" -}}
-{{- $root := . -}}
-{{- $kinds := list "ClusterRole" -}}
-{{/* In the other modes, an administrator applies the webhook configurations. */}}
-{{- if eq (include "durward.manage" (include "durward.config" . | fromJson)) "all" -}}
-{{- $kinds = list "ClusterRole" "ValidatingWebhookConfiguration" "MutatingWebhookConfiguration" -}}
-{{- end -}}
-{{- range $kind := $kinds -}}
-{{- $group := ternary "rbac.authorization.k8s.io/v1" "admissionregistration.k8s.io/v1" (eq $kind "ClusterRole") -}}
-{{- $found := lookup $group $kind "" "durward" -}}
-{{- if $found -}}
-{{- $annotations := $found.metadata.annotations | default dict -}}
+{{- $found := lookup "rbac.authorization.k8s.io/v1" "ClusterRole" "" "durward" | default dict -}}
+{{- $annotations := ($found.metadata | default dict).annotations | default dict -}}
 {{- $name := get $annotations "meta.helm.sh/release-name" -}}
 {{- $namespace := get $annotations "meta.helm.sh/release-namespace" -}}
-{{- if not $name -}}
-{{- fail (printf "the cluster has a %s durward that no Helm release owns: a cluster can have one Durward. Remove the other installation first (docs/src/operate/uninstall.md)" $kind) -}}
-{{- else if or (ne $name $root.Release.Name) (ne $namespace $root.Release.Namespace) -}}
+{{- if and $name (or (ne $name .Release.Name) (ne $namespace .Release.Namespace)) -}}
 {{- fail (printf "Durward is installed in this cluster as release %s in namespace %s: a cluster can have one Durward. Upgrade that release: helm -n %s upgrade %s" $name $namespace $namespace $name) -}}
-{{- end -}}
-{{- end -}}
 {{- end -}}
 {{- end -}}

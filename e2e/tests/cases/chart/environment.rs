@@ -75,12 +75,30 @@ impl Environment {
 
     /// Installs or upgrades the release with these values, and waits until the guards are called. Returns the output.
     pub(super) fn install(&self, values: &Value) -> Result<Output> {
+        let output = self.release(values)?;
+        self.await_guards()?;
+        Ok(output)
+    }
+
+    /// Installs or upgrades the release with these values, and waits until its pods are ready.
+    pub(super) fn release(&self, values: &Value) -> Result<Output> {
         if !self.api().get(&format!("/api/v1/namespaces/{HOME}"))?.is_success() {
             self.node.cluster().exact_namespace(HOME, &RESTRICTED)?;
         }
-        let output = self.helm.install(HOME, values)?.succeeded()?;
-        self.await_guards()?;
-        Ok(output)
+        self.helm.install(HOME, values)?.succeeded()
+    }
+
+    /// Expects that applying the manifest of the release again would change nothing. Fields that Durward writes are not in it.
+    pub(super) fn differs_in_nothing(&self) -> Result<()> {
+        let manifest =
+            self.helm.run(&["get", "manifest", Helm::RELEASE, "--namespace", HOME])?.succeeded()?.stdout;
+        for more in [&[][..], &["--server-side", "--force-conflicts"][..]] {
+            let kubectl = self.node.cluster().kubectl();
+            let output = kubectl.run_with(&[&["diff", "-f", "-"], more].concat(), &manifest)?;
+            output.exited_with(0).with_context(|| format!("{more:?}"))?;
+            ensure!(output.stdout.is_empty(), "{more:?}: {}", output.stdout);
+        }
+        Ok(())
     }
 
     /// Waits until all guards are called.

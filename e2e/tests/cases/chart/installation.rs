@@ -3,7 +3,8 @@
 use e2e::prelude::*;
 
 use super::configurations::HOME;
-use super::environment::{installed, pod_gets_files, values, without_node};
+use super::environment::{home_path, installed, pod_gets_files, values, without_node};
+use super::removal::WEBHOOKS;
 use crate::cases::objects::contains_all;
 
 #[e2e::case]
@@ -45,19 +46,9 @@ fn helm_and_pod_security_report_no_warnings(context: &'static TestContext) -> Re
     )
 }
 
-/// The manifest can be applied again, because fields that Durward writes are not in it.
 #[e2e::case]
 fn an_installation_differs_in_nothing_from_the_chart(context: &'static TestContext) -> Result<()> {
-    let environment = installed(context)?;
-    let manifest =
-        environment.helm.run(&["get", "manifest", Helm::RELEASE, "--namespace", HOME])?.succeeded()?.stdout;
-    let kubectl = environment.node.cluster().kubectl();
-    for more in [&[][..], &["--server-side", "--force-conflicts"][..]] {
-        let output = kubectl.run_with(&[&["diff", "-f", "-"], more].concat(), &manifest)?;
-        output.exited_with(0).with_context(|| format!("{more:?}"))?;
-        ensure!(output.stdout.is_empty(), "{more:?}: {}", output.stdout);
-    }
-    Ok(())
+    installed(context)?.differs_in_nothing()
 }
 
 #[e2e::case]
@@ -70,17 +61,34 @@ fn a_second_release_is_refused(context: &'static TestContext) -> Result<()> {
     contains_all(&output.stderr, &[&expected, "helm -n durward-system upgrade durward"])
 }
 
+/// Helm refuses objects of kubectl without `--take-ownership`. It takes over an object of its own release that kubectl created
+/// again.
 #[e2e::case]
-fn a_second_installation_besides_one_by_kubectl_is_refused(context: &'static TestContext) -> Result<()> {
+fn helm_takes_over_objects_that_kubectl_created(context: &'static TestContext) -> Result<()> {
     let cluster = context.own_cluster(&Options::named("by-kubectl"))?;
     cluster.exact_namespace(HOME, &[])?;
     let helm = Helm::of(context, &cluster)?;
     let rendered = helm.template(HOME, &values())?.succeeded()?.stdout;
-    cluster.kubectl().apply(&rendered)?.succeeded()?;
-    let output = helm.install(HOME, &values())?;
-    output.exited_with(1)?;
-    contains_all(
-        &output.stderr,
-        &["durward that no Helm release owns", "Remove the other installation first"],
-    )
+    let kubectl = cluster.kubectl();
+    kubectl.apply(&rendered)?.succeeded()?;
+    let refused = helm.with_values(&["install"], HOME, &values(), &[])?;
+    refused.exited_with(1)?;
+    contains_all(&refused.stderr, &["exists and cannot be imported into the current release"])?;
+    helm.with_values(&["install"], HOME, &values(), &["--take-ownership"])?.succeeded()?;
+
+    let map = cluster.api().get(&format!("{}/durward", home_path("configmaps")))?.succeeded()?.body;
+    let text = map["data"]["durward.yaml"].as_str().context("no durward.yaml")?;
+    let config = e2e::context::write(&context.directory("by-kubectl")?, "durward.yaml", text)?;
+    let config = config.display().to_string();
+    for path in WEBHOOKS {
+        cluster.api().delete(path)?.succeeded()?;
+    }
+    let printed = Durward::command(context, &["manifests", "--config", &config, "--only", "webhooks"])?;
+    kubectl.apply(&printed.succeeded()?.stdout)?.succeeded()?;
+    helm.with_values(&["upgrade"], HOME, &values(), &[])?.succeeded()?;
+    for path in WEBHOOKS {
+        let metadata = cluster.api().get(path)?.succeeded()?.body["metadata"].take();
+        ensure!(metadata["annotations"]["meta.helm.sh/release-name"] == Helm::RELEASE, "{metadata}");
+    }
+    Ok(())
 }

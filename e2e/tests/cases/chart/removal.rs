@@ -7,7 +7,7 @@ use super::environment::{Environment, exclusive, home_path, installed, values};
 use crate::cases::objects::{await_gone, contains_all};
 
 /// The webhook configurations, which exist once in a cluster.
-const WEBHOOKS: [&str; 2] = [
+pub(super) const WEBHOOKS: [&str; 2] = [
     "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/durward",
     "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/durward",
 ];
