@@ -1,10 +1,12 @@
 //! The chart: what it renders, and installations by Helm on a node.
 
+mod cert_manager;
 mod configurations;
 mod environment;
 mod image;
 mod installation;
 mod karmada;
+mod orders;
 mod permissions;
 mod removal;
 mod rendering;
