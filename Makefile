@@ -42,9 +42,11 @@ cluster-down: ## Stop the cluster of `make cluster`
 	@cargo build -q -p durward-e2e --bins
 	@cargo run -q -p durward-e2e --bin e2e-cluster -- down
 
-parity: ## Compare generated expressions and policies with the code of two API servers; SEED=n repeats a run
+parity: prepare ## Compare with the code of two API servers (SEED=n repeats it); the etcd guard with etcd 3.7
 	@command -v go >/dev/null || { echo "parity: Go is not installed: install Go 1.26 or newer (https://go.dev/dl)"; exit 1; }
 	PARITY_SEED=$(SEED) cargo test -p durward-policy --test parity -- --ignored --nocapture --test-threads=1
+	cargo build -p durward -p durward-node
+	DURWARD_E2E_ETCD=3.7 cargo test -p durward-e2e -- etcd::
 
 bench: ## Speed and memory, each as a ratio to a peer or a limit of the same run
 	cargo build --release -p durward -p durward-bench

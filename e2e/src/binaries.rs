@@ -33,6 +33,8 @@ pub enum Binary {
     Etcd,
     /// etcd 3.5.
     Etcd35,
+    /// etcd 3.7.
+    Etcd37,
     /// etcdctl 3.5, the last one with etcd's API v2, which older manifests use.
     Etcdctl35,
     /// etcdctl 3.6.
@@ -79,6 +81,7 @@ impl Binary {
     pub const ALL: [Self; 18] = [
         Self::Etcd,
         Self::Etcd35,
+        Self::Etcd37,
         Self::Etcdctl35,
         Self::Etcdctl,
         Self::ApiServer,
@@ -107,6 +110,7 @@ impl Binary {
         match self {
             Self::Etcd => ("etcd", "etcd", "go.etcd.io/etcd/server/v3"),
             Self::Etcd35 => ("etcd", "etcd35", "go.etcd.io/etcd/server/v3"),
+            Self::Etcd37 => ("etcd", "etcd37", "go.etcd.io/etcd/server/v3"),
             Self::Etcdctl => ("etcdctl", "etcd", "go.etcd.io/etcd/etcdctl/v3"),
             Self::Etcdctl35 => ("etcdctl", "etcd35", "go.etcd.io/etcd/etcdctl/v3"),
             Self::ApiServer => ("kube-apiserver", "kubernetes", "k8s.io/kubernetes/cmd/kube-apiserver"),
@@ -139,7 +143,7 @@ impl Binary {
     /// Returns the Go module that carries the version.
     fn upstream(self) -> &'static str {
         match self.module() {
-            "etcd" | "etcd35" => "go.etcd.io/etcd/server/v3",
+            "etcd" | "etcd35" | "etcd37" => "go.etcd.io/etcd/server/v3",
             "kubernetes" => "k8s.io/kubernetes",
             "coredns" => "github.com/coredns/coredns",
             "helm" => "helm.sh/helm/v3",

@@ -53,15 +53,15 @@ const AGREED_WITHIN: Duration = Duration::from_secs(60);
 pub struct EtcdClusterOptions {
     members: usize,
     name: String,
-    release: Release,
+    release: Option<Release>,
     trust: Option<Arc<ServerTls>>,
     flags: Vec<String>,
 }
 
 impl EtcdClusterOptions {
-    /// Sets the release, 3.6 by default.
+    /// Sets the release. The default is that of the run, 3.6 unless a variable sets another one.
     pub fn release(mut self, release: Release) -> Self {
-        self.release = release;
+        self.release = Some(release);
         self
     }
 
@@ -92,6 +92,7 @@ impl EtcdClusterOptions {
     pub fn start(self, context: &TestContext) -> Result<EtcdCluster> {
         let Self { members, name, release, trust, flags } = self;
         let supervisor = context.supervisor()?;
+        let release = release.map_or_else(Release::of_one_case, Ok)?;
         let program = release.program(&supervisor)?;
         let seats = (0..members).map(|at| Ok((format!("{name}-{at}"), address::free()?)));
         let seats = seats.collect::<Result<Vec<_>>>()?;
@@ -182,13 +183,7 @@ pub struct EtcdCluster {
 impl EtcdCluster {
     /// Returns the options of a cluster with this number of members.
     pub fn of(members: usize) -> EtcdClusterOptions {
-        EtcdClusterOptions {
-            members,
-            name: "etcd".to_owned(),
-            release: Release::V3_6,
-            trust: None,
-            flags: Vec::new(),
-        }
+        EtcdClusterOptions { members, name: "etcd".to_owned(), release: None, trust: None, flags: Vec::new() }
     }
 
     /// Returns the prefix of its members' names, which is also the name of its `StatefulSet`.

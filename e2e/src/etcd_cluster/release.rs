@@ -1,6 +1,8 @@
 //! The releases of etcd, and their programs.
 //!
-//! 3.5 and 3.6 are pinned Go modules. The module of 3.4 cannot be pinned by a version, so 3.4 is Debian's: `make
+//! Cases run with 3.4, 3.5 and 3.6, or with the release in the variable [`VARIABLE`]. `make parity` sets it to 3.7.
+//!
+//! 3.5 and later are pinned Go modules. The module of 3.4 cannot be pinned by a version, so 3.4 is Debian's: `make
 //! prepare` unpacks the package into the cache, where it starts no service.
 
 use std::path::{Path, PathBuf};
@@ -18,6 +20,9 @@ const UNPACKED: &str = "debian/etcd-server/usr/bin/etcd";
 /// The program of the installed package.
 const INSTALLED: &str = "/usr/bin/etcd";
 
+/// The environment variable with the only release of a run, such as `3.7`.
+const VARIABLE: &str = "DURWARD_E2E_ETCD";
+
 /// A release of etcd.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Release {
@@ -27,11 +32,38 @@ pub enum Release {
     V3_5,
     /// 3.6: status needs a login if authentication is enabled.
     V3_6,
+    /// 3.7.
+    V3_7,
 }
 
 impl Release {
     /// All releases.
-    pub const ALL: [Self; 3] = [Self::V3_4, Self::V3_5, Self::V3_6];
+    const ALL: [Self; 4] = [Self::V3_4, Self::V3_5, Self::V3_6, Self::V3_7];
+
+    /// Returns the releases with which a case runs: those of most users, or only the one in the variable.
+    pub fn tested() -> Result<Vec<Self>> {
+        Ok(match Self::of_run()? {
+            Some(release) => vec![release],
+            None => vec![Self::V3_4, Self::V3_5, Self::V3_6],
+        })
+    }
+
+    /// Returns the release of a case that runs with one.
+    pub(super) fn of_one_case() -> Result<Self> {
+        Ok(Self::of_run()?.unwrap_or(Self::V3_6))
+    }
+
+    fn of_run() -> Result<Option<Self>> {
+        std::env::var_os(VARIABLE).map(|value| Self::parse(&value.to_string_lossy())).transpose()
+    }
+
+    fn parse(value: &str) -> Result<Self> {
+        let found = Self::ALL.into_iter().find(|release| release.to_string() == value);
+        found.with_context(|| {
+            let known = Self::ALL.map(|release| release.to_string()).join(", ");
+            format!("{VARIABLE}={value} is not a release of etcd that the tests know: set one of {known}")
+        })
+    }
 
     /// Returns the prefix of its versions.
     pub fn prefix(self) -> &'static str {
@@ -39,6 +71,7 @@ impl Release {
             Self::V3_4 => "3.4.",
             Self::V3_5 => "3.5.",
             Self::V3_6 => "3.6.",
+            Self::V3_7 => "3.7.",
         }
     }
 
@@ -48,6 +81,7 @@ impl Release {
             Self::V3_4 => debian(self.prefix()),
             Self::V3_5 => Binary::Etcd35.path(supervisor),
             Self::V3_6 => Binary::Etcd.path(supervisor),
+            Self::V3_7 => Binary::Etcd37.path(supervisor),
         }
     }
 
@@ -86,4 +120,18 @@ fn version(program: &Path) -> Result<String> {
     let said = String::from_utf8_lossy(&said.stdout).into_owned();
     let version = said.lines().find_map(|release| release.strip_prefix("etcd Version: "));
     version.map(ToOwned::to_owned).with_context(|| format!("{} tells no version", program.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_variable_names_a_release_and_nothing_else() {
+        assert_eq!(Release::parse("3.7").unwrap(), Release::V3_7);
+        for wrong in ["", "3", "3.7.3", "v3.7"] {
+            let error = Release::parse(wrong).unwrap_err().to_string();
+            assert!(error.ends_with("set one of 3.4, 3.5, 3.6, 3.7"), "{error}");
+        }
+    }
 }

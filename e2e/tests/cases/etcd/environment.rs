@@ -106,7 +106,11 @@ pub(super) fn guarded_etcd(
 }
 
 /// Creates such a namespace in any cluster.
-pub(super) fn namespace<'a>(cluster: &'a Cluster, name: &str, profile: Profile) -> Result<Namespace<'a>> {
+pub(in crate::cases) fn namespace<'a>(
+    cluster: &'a Cluster,
+    name: &str,
+    profile: Profile,
+) -> Result<Namespace<'a>> {
     cluster.labelled_namespace(name, &[(LABEL, &profile.name())])
 }
 
@@ -146,7 +150,7 @@ pub(super) fn installed<'a>(
 
 /// Waits until the API server calls the webhooks and Durward can read the cluster. The probe is a pod without a process,
 /// so the verdict says that the member was not reachable.
-pub(super) fn await_guard(cluster: &Cluster) -> Result<()> {
+pub(in crate::cases) fn await_guard(cluster: &Cluster) -> Result<()> {
     let probe = namespace(cluster, "probe", Profile::Transfer)?;
     // Without an owner, so that no controller deletes it as surplus.
     let pods = pods::set(&probe, "probe", 0, |_| {})?;

@@ -10,7 +10,7 @@ mod drain;
 pub(in crate::cases) mod environment;
 mod leader;
 mod outage;
-mod quorum;
+pub(in crate::cases) mod quorum;
 mod requests;
 mod reservations;
 mod teardown;

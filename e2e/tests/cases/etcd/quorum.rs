@@ -20,25 +20,17 @@ pub(super) fn two_followers(etcd: &EtcdCluster) -> Result<[&Member; 2]> {
 }
 
 #[e2e::case]
-fn each_of_three_healthy_members_of_3_4_can_be_deleted(context: &'static TestContext) -> Result<()> {
-    each_can_be_deleted(context, Release::V3_4)
+fn each_of_three_healthy_members_can_be_deleted(context: &'static TestContext) -> Result<()> {
+    for release in Release::tested()? {
+        let ns = environment(context)?.namespace("three", Profile::Transfer)?;
+        each_can_be_deleted(&ns, &EtcdCluster::of(3).release(release).start(context)?)?;
+    }
+    Ok(())
 }
 
-#[e2e::case]
-fn each_of_three_healthy_members_of_3_5_can_be_deleted(context: &'static TestContext) -> Result<()> {
-    each_can_be_deleted(context, Release::V3_5)
-}
-
-#[e2e::case]
-fn each_of_three_healthy_members_of_3_6_can_be_deleted(context: &'static TestContext) -> Result<()> {
-    each_can_be_deleted(context, Release::V3_6)
-}
-
-/// Deletes the members one after another in every way. The leader transfers leadership first.
-fn each_can_be_deleted(context: &'static TestContext, release: Release) -> Result<()> {
-    let ns = environment(context)?.namespace("three", Profile::Transfer)?;
-    let etcd = EtcdCluster::of(3).release(release).start(context)?;
-    let pods = etcd.pods_in(&ns)?;
+/// Deletes three members one after another in every way. The leader transfers leadership first.
+pub(in crate::cases) fn each_can_be_deleted(ns: &Namespace<'_>, etcd: &EtcdCluster) -> Result<()> {
+    let pods = etcd.pods_in(ns)?;
     let api = ns.cluster().api();
     let follower = etcd.follower()?;
     delete(&pods, follower.name())?.allowed()?.without_warnings()?;
@@ -60,34 +52,40 @@ fn each_can_be_deleted(context: &'static TestContext, release: Release) -> Resul
 
 #[e2e::case]
 fn with_one_of_three_down_only_that_one_can_be_deleted(context: &'static TestContext) -> Result<()> {
-    let ns = environment(context)?.namespace("down", Profile::Transfer)?;
-    for release in Release::ALL {
-        let name = format!("etcd-{}", release.to_string().replace('.', "-"));
-        let etcd = EtcdCluster::of(3).named(&name).release(release).start(context)?;
-        let pods = etcd.pods_in(&ns)?;
-        let (leader, [down, up]) = (etcd.leader()?, two_followers(&etcd)?);
-        let stopped = down.stop()?;
-        for removal in Removal::ALL {
-            for name in [up.name(), leader.name()] {
-                removal
-                    .send(ns.cluster().api(), &pods, name)?
-                    .denied()?
-                    .with_message(&[name, "1 of 3 members would be left, 2 are needed", down.name()])?
-                    .with_cause(down.name(), "NoResponse")?;
-                ensure!(!pods.is_terminating(name)?, "{name} was deleted");
-            }
-        }
-        ensure!(etcd.leader()?.name() == leader.name(), "a denied leader transferred leadership");
-        dry_run(&pods, down.name())?.allowed()?;
-        delete(&pods, down.name())?.allowed()?;
-        // The pod and its member return, and then another one can be deleted.
-        pods.replace(down.name())?;
-        stopped.undo()?;
-        down.await_reads(BACK_WITHIN)?;
-        etcd.leader()?;
-        evict(&pods, up.name())?.allowed()?;
+    for release in Release::tested()? {
+        let ns = environment(context)?.namespace("down", Profile::Transfer)?;
+        only_a_stopped_member_can_be_deleted(&ns, &EtcdCluster::of(3).release(release).start(context)?)?;
     }
     Ok(())
+}
+
+/// Stops one of three members, and deletes each in every way.
+pub(in crate::cases) fn only_a_stopped_member_can_be_deleted(
+    ns: &Namespace<'_>,
+    etcd: &EtcdCluster,
+) -> Result<()> {
+    let pods = etcd.pods_in(ns)?;
+    let (leader, [down, up]) = (etcd.leader()?, two_followers(etcd)?);
+    let stopped = down.stop()?;
+    for removal in Removal::ALL {
+        for name in [up.name(), leader.name()] {
+            removal
+                .send(ns.cluster().api(), &pods, name)?
+                .denied()?
+                .with_message(&[name, "1 of 3 members would be left, 2 are needed", down.name()])?
+                .with_cause(down.name(), "NoResponse")?;
+            ensure!(!pods.is_terminating(name)?, "{name} was deleted");
+        }
+    }
+    ensure!(etcd.leader()?.name() == leader.name(), "a denied leader transferred leadership");
+    dry_run(&pods, down.name())?.allowed()?;
+    delete(&pods, down.name())?.allowed()?;
+    // The pod and its member return, and then another one can be deleted.
+    pods.replace(down.name())?;
+    stopped.undo()?;
+    down.await_reads(BACK_WITHIN)?;
+    etcd.leader()?;
+    evict(&pods, up.name())?.allowed().map(drop)
 }
 
 #[e2e::case]
@@ -207,7 +205,7 @@ fn nospace_is_a_warning_and_a_corrupt_member_does_not_count(context: &'static Te
 #[e2e::case]
 fn a_corrupt_alarm_without_a_member_denies_every_deletion(context: &'static TestContext) -> Result<()> {
     let ns = environment(context)?.namespace("doubt", Profile::Transfer)?;
-    for release in Release::ALL {
+    for release in Release::tested()? {
         let name = format!("etcd-{}", release.to_string().replace('.', "-"));
         let etcd = EtcdCluster::of(3).named(&name).release(release).start(context)?;
         let pods = etcd.pods_in(&ns)?;
