@@ -78,7 +78,7 @@ macro_rules! karmada {
 
 impl Binary {
     /// All binaries.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::Etcd,
         Self::Etcd35,
         Self::Etcd37,
