@@ -2,7 +2,7 @@
 
 use e2e::prelude::*;
 
-use super::environment::{await_injection, opted_in, scratch};
+use super::environment::{await_injection, eventually_ok, opted_in, scratch};
 use super::files::{DEFAULT_FILES, LxcfsChecks as _};
 use super::load::under_load_of;
 use super::objects::contains_all;
@@ -156,6 +156,43 @@ fn a_replica_names_what_is_wrong_with_the_secret_of_the_ca(context: &'static Tes
     let parts =
         ["can't be reached for the get at https://127.0.0.1:1", "(unreachable)", "kubectl get --raw /readyz"];
     doctor(&installation, &parts)
+}
+
+/// An administrator has applied the webhook configurations before Durward has a CA.
+#[e2e::case(Soak)]
+fn a_server_is_not_ready_before_each_ca_bundle_contains_its_ca(context: &'static TestContext) -> Result<()> {
+    let cluster = context.cluster(&scratch())?;
+    let mut installation = Installation::by_url(context, &cluster, GUARDS)?;
+    let admin = cluster.kubectl().kubeconfig().display().to_string();
+    installation.use_tls(&json!({"selfManaged": {"kubeconfig": admin}}), "none", GUARDS)?;
+    installation.create_ca_secret()?;
+    let durward = installation.serve().named("durward-before").start_ready(context)?;
+    installation.register()?;
+    await_injection(&cluster.namespace("shop")?)?;
+    let remove_ca = || -> Result<()> {
+        let path = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/durward";
+        let mut object = cluster.api().get(path)?.succeeded()?.body;
+        for entry in object["webhooks"].as_array_mut().into_iter().flatten() {
+            entry["clientConfig"]["caBundle"] = Value::Null;
+        }
+        cluster.api().replace(path, &object)?.succeeded().map(drop)
+    };
+    let await_page = |durward: &Durward, status: u16, mark: &str| {
+        until(format_args!("{mark} in /readyz"), || {
+            let page = durward.page("/readyz?verbose")?;
+            let parts = [mark, "lacks the CA of Durward's certificate", "--only webhooks"];
+            Ok((page.status == status && contains_all(&page.body, &parts).is_ok(), page.body))
+        })
+    };
+    remove_ca()?;
+    await_page(&durward, 200, "[!]webhooks")?;
+    drop(durward);
+    let durward = installation.serve().named("durward-after").start(context)?;
+    eventually_ok("the port to answer", || durward.page("/livez"))?;
+    await_page(&durward, 503, "[-]webhooks")?;
+    installation.register()?;
+    durward.await_ready()?;
+    await_injection(&cluster.namespace("shop")?)
 }
 
 #[e2e::case]
