@@ -57,7 +57,7 @@ fn with_bodies(folder: &Snapshot, bodies: usize, size: usize) -> Result<f64> {
 }
 
 /// Returns the highest figure once it has not risen for a second.
-fn settled(server: &Server) -> Result<f64> {
+pub(crate) fn settled(server: &Server) -> Result<f64> {
     let (mut most, mut since) = (0.0, Instant::now());
     while since.elapsed() < Duration::from_secs(1) {
         let now = server.resident()?;

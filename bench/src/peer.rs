@@ -77,6 +77,15 @@ impl Server {
 
     /// Starts Durward with the LXCFS guard and a snapshot on disk.
     pub(crate) fn durward(folder: &Snapshot) -> Result<Self> {
+        Self::serve(folder, "--snapshot", &folder.file("snapshot"))
+    }
+
+    /// Starts Durward with the LXCFS guard, which watches the namespaces of the API server in the kubeconfig.
+    pub(crate) fn watching(folder: &Snapshot, kubeconfig: &Path) -> Result<Self> {
+        Self::serve(folder, "--kubeconfig", kubeconfig)
+    }
+
+    fn serve(folder: &Snapshot, source: &str, path: &Path) -> Result<Self> {
         let [listen, admin, local] = [free_port()?, free_port()?, free_port()?];
         let child = Command::new("taskset")
             .args(["-c", SERVER_CORE])
@@ -84,8 +93,8 @@ impl Server {
             .arg("serve")
             .arg("--config")
             .arg(folder.file("durward.yaml"))
-            .arg("--snapshot")
-            .arg(folder.file("snapshot"))
+            .arg(source)
+            .arg(path)
             .args([
                 "--bind-address",
                 &listen.to_string(),
@@ -117,6 +126,11 @@ impl Server {
     /// Returns the resident memory in MiB.
     pub(crate) fn resident(&self) -> Result<f64> {
         kernel::resident(&self.child.id().to_string())
+    }
+
+    /// Returns the peak resident memory in MiB.
+    pub(crate) fn peak(&self) -> Result<f64> {
+        kernel::peak(&self.child.id().to_string())
     }
 }
 

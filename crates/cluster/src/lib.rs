@@ -50,7 +50,8 @@ pub type MetadataResult = Result<Option<Arc<Metadata>>, Cause>;
 /// their own. Dropping a future cancels its request. Methods that an implementation does not override report Unknown.
 pub trait Reader: Send + Sync {
     /// Reads the metadata of one object of the local cluster. A watched object may come from the cache while the cache is
-    /// fresh. An object that the cache does not hold is requested, because it may be younger than the last watch event.
+    /// fresh. An object that the cache does not hold is requested, because it may be younger than the last watch event. The
+    /// cache has Durward's annotations only.
     ///
     /// `Ok(None)` is certain: the API server answered that this object does not exist.
     fn get<'a>(&'a self, address: Address<'a>, deadline: Instant) -> BoxFuture<'a, MetadataResult>;

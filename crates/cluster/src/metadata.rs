@@ -14,8 +14,8 @@ use super::fleet::{Object, Owner};
 pub struct Metadata {
     /// Labels.
     pub labels: BTreeMap<String, String>,
-    /// Annotations, without the copy of the whole object that `kubectl apply` leaves there: no guard reads it, and it would
-    /// be most of what a cache holds.
+    /// Annotations, without the copy of the whole object that `kubectl apply` leaves there. The cache of
+    /// [`Reader::get`](crate::Reader::get) has those of Durward only, because it holds thousands of objects.
     pub annotations: BTreeMap<String, String>,
     /// Whether it is being deleted.
     pub deleting: bool,
@@ -23,6 +23,9 @@ pub struct Metadata {
 
 /// kubectl's copy of what was last applied.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+/// The beginning of Durward's annotations.
+const OWN: &str = "durward.dev/";
 
 /// `metadata` of an object on the wire. Other fields of the object are skipped.
 #[derive(Debug, Default, Deserialize)]
@@ -91,7 +94,7 @@ impl Wire {
             name: std::mem::take(&mut self.name),
             uid: std::mem::take(&mut self.uid),
             owners: std::mem::take(&mut self.owner_references).into_iter().map(owner).collect(),
-            metadata: self.kept(),
+            metadata: self.whole(),
             raw,
         }
     }
@@ -100,8 +103,14 @@ impl Wire {
         &self.uid
     }
 
-    /// Returns the cached part.
+    /// Returns the part that the cache keeps.
     pub(super) fn kept(mut self) -> Metadata {
+        self.annotations.retain(|key, _| key.starts_with(OWN));
+        self.whole()
+    }
+
+    /// Returns the part that guards read of other objects.
+    pub(super) fn whole(mut self) -> Metadata {
         self.annotations.remove(LAST_APPLIED);
         Metadata {
             labels: self.labels,
@@ -204,17 +213,24 @@ mod tests {
 
     #[test]
     fn keeps_only_the_fields_that_guards_read() {
-        let wire: Wire = serde_json::from_str(
-            r#"{"name":"shop","uid":"1","labels":{"a":"b"},"deletionTimestamp":"2026-11-21T10:00:00Z","managedFields":[{}],
-               "annotations":{"c":"d","kubectl.kubernetes.io/last-applied-configuration":"{}"}}"#,
-        )
-        .unwrap();
-        let pair = |key: &str, value: &str| BTreeMap::from([(key.to_owned(), value.to_owned())]);
-        assert_eq!(wire.name, "shop");
-        assert_eq!(
-            wire.kept(),
-            Metadata { labels: pair("a", "b"), annotations: pair("c", "d"), deleting: true }
-        );
+        let wire = || -> Wire {
+            serde_json::from_str(
+                r#"{"name":"shop","uid":"1","labels":{"a":"b"},"deletionTimestamp":"2026-11-21T10:00:00Z","managedFields":[{}],
+                   "annotations":{"c":"d","durward.dev/e":"f","kubectl.kubernetes.io/last-applied-configuration":"{}"}}"#,
+            )
+            .unwrap()
+        };
+        let pairs = |pairs: &[(&str, &str)]| {
+            pairs.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect()
+        };
+        let metadata = |annotations: &[(&str, &str)]| Metadata {
+            labels: pairs(&[("a", "b")]),
+            annotations: pairs(annotations),
+            deleting: true,
+        };
+        assert_eq!(wire().name, "shop");
+        assert_eq!(wire().kept(), metadata(&[("durward.dev/e", "f")]));
+        assert_eq!(wire().object(None).metadata, metadata(&[("c", "d"), ("durward.dev/e", "f")]));
     }
 
     #[test]

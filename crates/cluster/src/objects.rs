@@ -17,9 +17,9 @@ impl Objects {
     }
 
     /// Adds an object. Returns whether it is the first with its name.
-    pub(super) fn insert(&mut self, namespace: &str, name: &str, metadata: Metadata) -> bool {
+    pub(super) fn insert(&mut self, namespace: &str, name: &str, metadata: impl Into<Arc<Metadata>>) -> bool {
         let names = self.namespaces.entry(namespace.into()).or_default();
-        names.insert(name.into(), Arc::new(metadata)).is_none()
+        names.insert(name.into(), metadata.into()).is_none()
     }
 
     pub(super) fn remove(&mut self, namespace: &str, name: &str) {

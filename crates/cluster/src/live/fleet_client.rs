@@ -321,5 +321,5 @@ fn member_of(fleet: &Fleet, wire: Wire) -> (String, FleetMember) {
         Fleet::Secrets { namespace } => Cluster::Secret(namespace.as_str().into(), name),
         Fleet::None | Fleet::Karmada | Fleet::Contexts(_) => Cluster::Member(name),
     };
-    (wire.resource_version.clone(), FleetMember { cluster, metadata: wire.kept() })
+    (wire.resource_version.clone(), FleetMember { cluster, metadata: wire.whole() })
 }

@@ -149,8 +149,9 @@ impl Reflector {
                 Err(failure) => return Err(failure),
             };
             cursor.advance(page.next.as_deref()).map_err(|why| Failure::new(why.code, why.text))?;
+            let state = self.read();
             for wire in page.items {
-                objects.apply(wire);
+                objects.apply(wire, Some(&state.objects));
             }
             version = page.version;
         }
@@ -241,7 +242,7 @@ impl Reflector {
             WatchEvent::Bookmark(bookmark) => bookmark.metadata.resource_version,
             WatchEvent::Added(One { mut metadata, .. }) | WatchEvent::Modified(One { mut metadata, .. }) => {
                 let version = std::mem::take(&mut metadata.resource_version);
-                state.objects.apply(metadata);
+                state.objects.apply(metadata, None);
                 version
             }
             WatchEvent::Deleted(One { metadata, .. }) => {
@@ -264,9 +265,12 @@ impl State {
 }
 
 impl Objects {
-    fn apply(&mut self, wire: Wire) {
+    /// Adds an object. If `old` has the same one, both share it: two Lists of thousands of objects would need twice the memory.
+    fn apply(&mut self, wire: Wire, old: Option<&Self>) {
         let (namespace, name) = (wire.namespace.clone(), wire.name.clone());
-        self.insert(&namespace, &name, wire.kept());
+        let kept = wire.kept();
+        let shared = old.and_then(|old| old.get(&namespace, &name)).filter(|shared| **shared == kept);
+        self.insert(&namespace, &name, shared.unwrap_or_else(|| Arc::new(kept)));
     }
 }
 
@@ -368,5 +372,19 @@ mod tests {
         assert_eq!(longest, [499, 999, 1999, 3998, 7996, 15992, 29985, 29985]);
         backoff.reset();
         assert_eq!(backoff.next(0), Duration::from_millis(250));
+    }
+
+    #[test]
+    fn a_list_shares_unchanged_objects_with_the_old_one() {
+        let wire = |text: &str| serde_json::from_str::<Wire>(text).unwrap();
+        let (shop, changed) =
+            (r#"{"name":"shop","labels":{"a":"1"}}"#, r#"{"name":"shop","labels":{"a":"2"}}"#);
+        let (mut old, mut same, mut other) = (Objects::default(), Objects::default(), Objects::default());
+        old.apply(wire(shop), None);
+        same.apply(wire(shop), Some(&old));
+        other.apply(wire(changed), Some(&old));
+        let get = |objects: &Objects| objects.get("", "shop").unwrap();
+        assert!(Arc::ptr_eq(&get(&old), &get(&same)));
+        assert_eq!(get(&other).labels["a"], "2");
     }
 }
