@@ -22,7 +22,7 @@ fn replacing_server_and_certificate_fails_no_pod_with_policy_fail(
     replace_under_load(context, "Fail")
 }
 
-#[e2e::case(Slow)]
+#[e2e::case(Soak)]
 fn replacing_server_and_certificate_skips_no_pod_with_policy_ignore(
     context: &'static TestContext,
 ) -> Result<()> {

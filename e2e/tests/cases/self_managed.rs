@@ -10,7 +10,7 @@ use super::outage::denied_unreviewed;
 
 const GUARDS: &str = "  lxcfs: {webhook: {failurePolicy: Fail}}";
 
-/// Three rotations of forty seconds, on a loaded machine.
+/// Two rotations of forty seconds, on a loaded machine.
 const ROTATED_WITHIN: Duration = Duration::from_secs(400);
 
 /// Returns how often the replicas made this change of the CA.
@@ -47,10 +47,10 @@ fn two_replicas_rotate_the_ca_without_a_failed_call(context: &'static TestContex
     let expected = |_, pod: Admitted| pod.with_files(&DEFAULT_FILES)?.without_warnings().map(drop);
     let (created, ()) = under_load_of(&shop, paced, expected, |load| {
         let before = changes(&[&a, &b], "removed")?;
-        eventually("three rotations of the CA", ROTATED_WITHIN, || {
+        eventually("two rotations of the CA", ROTATED_WITHIN, || {
             let rotations = changes(&[&a, &b], "removed")? - before;
             load.await_more(1)?;
-            Ok(if rotations > 2.5 { Poll::Ready(()) } else { Poll::Pending(rotations.to_string()) })
+            Ok(if rotations > 1.5 { Poll::Ready(()) } else { Poll::Pending(rotations.to_string()) })
         })
     })?;
     let calls = denied_unreviewed(&cluster)? - calls;

@@ -46,7 +46,7 @@ fn a_namespace_deleted_by_hand_frees_the_cluster(context: &'static TestContext) 
 }
 
 /// No replica runs and none can start. The command of the runbook frees the cluster, and an upgrade restores the guards.
-#[e2e::case]
+#[e2e::case(Soak)]
 fn deleting_the_webhook_configurations_frees_a_cluster_without_replicas(
     context: &'static TestContext,
 ) -> Result<()> {
@@ -81,7 +81,7 @@ fn deleting_the_webhook_configurations_frees_a_cluster_without_replicas(
 }
 
 /// The Job can't start. `--no-hooks` leaves webhook configurations to Helm, which removes them last.
-#[e2e::case]
+#[e2e::case(Soak)]
 fn uninstall_without_hooks_removes_an_installation_that_cannot_start(
     context: &'static TestContext,
 ) -> Result<()> {

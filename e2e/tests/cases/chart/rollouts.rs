@@ -111,7 +111,7 @@ fn an_image_that_cannot_be_pulled_stops_no_replica(context: &'static TestContext
 /// SIGKILL gives a replica no time to say that it leaves. Calls in progress fail, and the API server does not repeat them. New connections
 /// to it are refused until its container runs again, or until its endpoint is removed. Both replicas are killed, one after the other, so
 /// that one of them has the open connections.
-#[e2e::case]
+#[e2e::case(Soak)]
 fn a_killed_replica_fails_calls_for_seconds_only(context: &'static TestContext) -> Result<()> {
     let environment = installed(context)?;
     let empty = environment.empty_namespace()?;

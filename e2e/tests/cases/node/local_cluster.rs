@@ -50,7 +50,7 @@ fn a_local_cluster_runs_until_it_is_stopped(context: &TestContext) -> Result<()>
     web.exec("app", &["true"]).map(drop)
 }
 
-#[e2e::case]
+#[e2e::case(Soak)]
 fn a_node_leaves_nothing_behind_when_its_holder_is_killed(context: &TestContext) -> Result<()> {
     let before = HostState::now()?;
     let cluster = LocalCluster::up_with(context, "no")?;
@@ -61,7 +61,7 @@ fn a_node_leaves_nothing_behind_when_its_holder_is_killed(context: &TestContext)
     cluster.leaves_nothing(&before)
 }
 
-#[e2e::case]
+#[e2e::case(Soak)]
 fn the_next_run_cleans_up_the_node_of_a_killed_supervisor(context: &TestContext) -> Result<()> {
     let before = HostState::now()?;
     let cluster = LocalCluster::up(context)?;
