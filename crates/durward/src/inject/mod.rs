@@ -5,6 +5,7 @@
 mod workload;
 
 use std::collections::BTreeSet;
+use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
@@ -14,7 +15,8 @@ use cluster::{Clients, Reader, cause};
 use config::Problem;
 use guards::WebhookType;
 use serde_json::{Value, json};
-use similar::TextDiff;
+use similar::algorithms::{Capture, Compact, Replace, myers};
+use similar::udiff::UnifiedHunkHeader;
 
 use crate::connect::{StaticLabels, labels, offline};
 use crate::documents::{Documents, yaml_stream};
@@ -260,10 +262,48 @@ fn differences(
         let Some(new) = new else { continue };
         let (old, new) = (yaml_stream(&[old])?, yaml_stream(&[new])?);
         let name = format!("{name}#{}", index + 1);
-        let header = (name.as_str(), format!("{name} (after the guards)"));
-        out.push_str(
-            &TextDiff::from_lines(&old, &new).unified_diff().header(header.0, &header.1).to_string(),
-        );
+        out.push_str(&unified_diff(&name, &old, &new));
     }
     Ok(out)
+}
+
+/// Returns the changed lines with three lines around them. `similar::TextDiff` would do the same, but it makes the program half a
+/// megabyte larger, because it contains all algorithms of its crate.
+fn unified_diff(name: &str, old: &str, new: &str) -> String {
+    let lines = |text| str::split_inclusive(text, '\n').collect::<Vec<_>>();
+    let (old, new) = (lines(old), lines(new));
+    let mut diff = Compact::new(Replace::new(Capture::new()), &old, &new);
+    let Ok(()) = myers::diff(&mut diff, &old, 0..old.len(), &new, 0..new.len());
+    let hunks = diff.into_inner().into_inner().into_grouped_ops(3);
+    let mut out = String::new();
+    for hunk in hunks.iter().filter(|hunk| !hunk.is_empty()) {
+        if out.is_empty() {
+            out = format!("--- {name}\n+++ {name} (after the guards)\n");
+        }
+        // Writing to a `String` can't fail.
+        let _ = writeln!(out, "{}", UnifiedHunkHeader::new(hunk));
+        for change in hunk.iter().flat_map(|operation| operation.iter_changes(&old, &new)) {
+            let _ = write!(out, "{}{}", change.tag(), change.value());
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::unified_diff;
+
+    #[test]
+    fn a_diff_shows_three_lines_around_each_change() {
+        let lines: Vec<String> = (1..=20).map(|number| format!("{number}\n")).collect();
+        let mut changed = lines.clone();
+        changed[15] = "sixteen\n".to_owned();
+        changed.remove(1);
+        let diff = unified_diff("a", &lines.concat(), &changed.concat());
+        let expected = "--- a\n+++ a (after the guards)\n\
+             @@ -1,5 +1,4 @@\n 1\n-2\n 3\n 4\n 5\n\
+             @@ -13,7 +12,7 @@\n 13\n 14\n 15\n-16\n+sixteen\n 17\n 18\n 19\n";
+        assert_eq!(diff, expected);
+        assert_eq!(unified_diff("a", "1\n", "1\n"), "");
+    }
 }
