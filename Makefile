@@ -6,7 +6,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help test unit e2e soak cluster cluster-down parity bench fuzz mutate lint lint-language fmt docs clean prepare demo reference
+.PHONY: help test unit e2e soak cluster cluster-down parity bench fuzz mutate lint lint-language fmt docs dist dist-check clean prepare demo reference
 
 CARGO_DENY := 0.20.2
 MDBOOK := 0.5.4
@@ -30,7 +30,7 @@ e2e: prepare ## Tests against a real kube-apiserver; TEST=word runs the cases wh
 
 soak: prepare ## End-to-end cases that take a minute or longer; TEST=word as for e2e
 	cargo build -p durward -p durward-node
-	scripts/static.sh
+	IMAGES= scripts/dist.sh
 	cargo test -p durward-e2e -- --ignored $(TEST)
 
 cluster: prepare ## Start a local cluster with one real node and print its KUBECONFIG; LXCFS=no leaves LXCFS out
@@ -68,7 +68,7 @@ fuzz: ## All fuzz targets, FUZZ_SECONDS each; TARGET=name runs one (also needs n
 mutate: ## Apply small bugs (mutants/) one by one; a test must fail for each. MUTANT=text selects by name
 	@cargo run -q -p durward-lint --bin durward-mutate -- $(if $(MUTANT),--only "$(MUTANT)") mutants/*.txt
 
-lint: lint-language ## Formatting, clippy, rustdoc, language, links between pages, dependency rules
+lint: lint-language ## Formatting, clippy, rustdoc, language, links between pages, dependency rules, workflows
 	cargo fmt --all --check
 	cargo run -q -p durward-lint --bin durward-links
 	cargo run -q -p durward-lint --bin durward-mutate -- --check mutants/*.txt crates/policy/parity/mutants.txt
@@ -76,6 +76,7 @@ lint: lint-language ## Formatting, clippy, rustdoc, language, links between page
 	RUSTDOCFLAGS="-D warnings -A rustdoc::private-intra-doc-links" cargo doc -q --workspace --no-deps
 	@cargo deny --version 2>/dev/null | grep -q ' $(CARGO_DENY)$$' || { echo "lint: installing cargo-deny $(CARGO_DENY) (about a minute, once)"; CARGO_PROFILE_DEV_DEBUG=0 cargo install cargo-deny --debug --locked --version $(CARGO_DENY); }
 	cargo deny check bans licenses sources
+	go -C lint/actionlint tool actionlint -shellcheck= -pyflakes= $(wildcard $(CURDIR)/.github/workflows/*)
 
 lint-language: ## Language of comments, texts and pages; ONLY=DIR lists the findings of one directory
 	@cargo run -q -p durward-lint -- $(ONLY:%=--list --only %) $(wildcard $(PAGES))
@@ -89,6 +90,12 @@ docs: ## Build the documentation in target/book
 
 reference: ## Write the generated pages of docs/src/reference
 	DURWARD_BLESS=1 cargo test -q -p durward reference
+
+dist: ## Write the files of a release to target/dist-out: binaries, images, chart, manifests, SBOM, checksums (about 15 minutes)
+	scripts/dist.sh
+
+dist-check: ## Package the binaries of `make dist` twice; fails if a byte differs
+	scripts/dist.sh check
 
 demo: ## Show every guard in ten seconds
 	cargo run --release -- demo

@@ -1,0 +1,182 @@
+#!/usr/bin/env bash
+# Writes the files of a release for this machine's architecture to target/dist-out. The same commit gives the same bytes.
+#
+#   scripts/dist.sh               build the static binaries and package them
+#   scripts/dist.sh package DIR   package the binaries that are built
+#   scripts/dist.sh index DIR     write krew.yaml and SHA256SUMS for the files of one or more architectures
+#   scripts/dist.sh check         package twice under different conditions, and compare
+#
+# IMAGES is the registry and path in image names, by default registry.example.com.
+set -euo pipefail
+umask 022
+cd "$(dirname "$0")/.."
+
+fail() { echo "dist: $1" >&2; exit 1; }
+
+version=$(sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"$/\1/p' Cargo.toml)
+repository=$(sed -n 's/^repository = "\(.*\)"$/\1/p' Cargo.toml)
+commit=$(git rev-parse HEAD) || fail "the date of a release is that of its commit, and this is no clone"
+# Not SOURCE_DATE_EPOCH: with it, build scripts would run again for each commit.
+epoch=$(git log -1 --format=%ct "$commit")
+images=${IMAGES:-registry.example.com}
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+# tar_of DIR: a tar of a directory, which depends only on the names, contents and execute bits of its files.
+tar_of() {
+  LC_ALL=C tar --create --directory "$1" --format=ustar --sort=name --mtime="@$epoch" --owner=0 --group=0 \
+    --numeric-owner --mode='u=rwX,go=rX' -- $(cd "$1" && LC_ALL=C ls -A)
+}
+
+# archive DIR FILE: the same, compressed.
+archive() { tar_of "$1" | gzip -9 --no-name >"$2"; }
+
+# archive_of PROGRAM: the program and the license, for a user's machine.
+archive_of() {
+  local root=$work/$1-archive
+  install -D -m 755 "target/$target/dist/$1" "$root/$1"
+  install -m 644 LICENSE "$root/LICENSE"
+  archive "$root" "$out/$1-$version-linux-$arch.tar.gz"
+}
+
+# add_blob FILE: moves a file into $layout, and sets digest and size.
+add_blob() {
+  digest=$(sha256sum "$1" | cut -d ' ' -f 1)
+  size=$(stat --format %s "$1")
+  mv "$1" "$layout/blobs/sha256/$digest"
+}
+
+# image NAME PROGRAM...: an OCI archive with the files of the Containerfile in deploy/image. The first program is the entry point.
+image() {
+  local name=$1 root=$work/$1-root created diff layer config
+  local -r image_type=application/vnd.oci.image layout=$work/$1-layout
+  shift
+  for program in "$@"; do install -D -m 755 "target/$target/dist/$program" "$root/usr/bin/$program"; done
+  mkdir -p "$layout/blobs/sha256"
+  created=$(date --utc --date "@$epoch" +%Y-%m-%dT%H:%M:%SZ)
+  tar_of "$root" >"$work/layer.tar"
+  diff=$(sha256sum "$work/layer.tar" | cut -d ' ' -f 1)
+  gzip -9 --no-name "$work/layer.tar"
+  add_blob "$work/layer.tar.gz"
+  layer='{"mediaType":"'$image_type.layer.v1.tar+gzip'","digest":"sha256:'$digest'","size":'$size'}'
+  cat >"$work/config" <<EOF
+{"created":"$created","architecture":"$arch","os":"linux",
+"config":{"User":"65532:65532","Entrypoint":["/usr/bin/$1"],"Env":["PATH=/usr/bin"],"Labels":{
+"org.opencontainers.image.title":"$name","org.opencontainers.image.version":"$version","org.opencontainers.image.revision":"$commit",
+"org.opencontainers.image.source":"$repository","org.opencontainers.image.licenses":"Apache-2.0"}},
+"rootfs":{"type":"layers","diff_ids":["sha256:$diff"]},
+"history":[{"created":"$created","created_by":"scripts/dist.sh"}]}
+EOF
+  add_blob "$work/config"
+  config='{"mediaType":"'$image_type.config.v1+json'","digest":"sha256:'$digest'","size":'$size'}'
+  printf '{"schemaVersion":2,"mediaType":"%s","config":%s,"layers":[%s]}' \
+    "$image_type.manifest.v1+json" "$config" "$layer" >"$work/manifest"
+  add_blob "$work/manifest"
+  # containerd takes the whole name from io.containerd.image.name, podman and skopeo the tag from ref.name.
+  cat >"$layout/index.json" <<EOF
+{"schemaVersion":2,"mediaType":"$image_type.index.v1+json","manifests":[{"mediaType":"$image_type.manifest.v1+json",
+"digest":"sha256:$digest","size":$size,"platform":{"architecture":"$arch","os":"linux"},
+"annotations":{"io.containerd.image.name":"$images/$name:$version","org.opencontainers.image.ref.name":"$version"}}]}
+EOF
+  printf '{"imageLayoutVersion":"1.0.0"}' >"$layout/oci-layout"
+  tar_of "$layout" >"$out/$name-$version-image-$arch.tar"
+}
+
+# chart: Helm checks and packages the chart. It writes the time into the archive, so the files are packed again.
+chart() {
+  for key in version appVersion; do
+    grep --quiet --line-regexp "$key: $version" charts/durward/Chart.yaml || fail "$key in charts/durward/Chart.yaml is not $version"
+  done
+  # The tests build Helm with the same settings, so Go's cache has it.
+  CGO_ENABLED=0 GOFLAGS=-trimpath go -C e2e/controlplane/helm tool helm package "$PWD/charts/durward" --destination "$work" >/dev/null
+  mkdir "$work/chart"
+  tar --extract --touch --gzip --file "$work/durward-$version.tgz" --directory "$work/chart"
+  archive "$work/chart" "$out/durward-chart-$version.tgz"
+}
+
+package() { # DIR
+  out=$1
+  target=$(rustc -vV | sed -n 's/^host: //p')
+  case $target in
+    x86_64-*) arch=amd64 ;;
+    aarch64-*) arch=arm64 ;;
+    *) fail "no release is built for $target" ;;
+  esac
+  rm -rf "$out"
+  mkdir -p "$out"
+  for program in durward durward-node; do
+    [ -x "target/$target/dist/$program" ] || fail "target/$target/dist/$program is missing: run scripts/static.sh"
+    archive_of "$program"
+  done
+  image durward durward
+  image durward-node durward-node durward
+  chart
+  for profile in deploy/install/*.yaml; do
+    sed "s|registry\.example\.com/|$images/|" "$profile" >"$out/install-${profile##*/}"
+  done
+  SOURCE_DATE_EPOCH=$epoch scripts/sbom.sh "$target" "$version" "$commit" >"$out/durward-$version-linux-$arch.cdx.json"
+  index "$out"
+}
+
+# index DIR: the plugin manifest for krew, with one platform for each archive, and the checksums of all files.
+index() {
+  local archive platform url=$repository/releases/download/v$version
+  cd "$1"
+  {
+    cat <<EOF
+apiVersion: krew.googlecontainertools.github.com/v1alpha2
+kind: Plugin
+metadata:
+  name: durward
+spec:
+  version: v$version
+  homepage: $repository
+  shortDescription: Show what a deletion would remove
+  description: |
+    Shows what deleting a namespace or CRD would remove in every cluster, and sets
+    the annotations that override a denial of the admission webhook Durward. Checks
+    manifests against ValidatingAdmissionPolicies without a cluster.
+  platforms:
+EOF
+    for archive in durward-"$version"-linux-*.tar.gz; do
+      platform=${archive%.tar.gz}
+      cat <<EOF
+  - selector: {matchLabels: {os: linux, arch: ${platform##*-}}}
+    uri: $url/$archive
+    sha256: $(sha256sum "$archive" | cut -d ' ' -f 1)
+    bin: durward
+    files:
+    - {from: durward, to: .}
+    - {from: LICENSE, to: .}
+EOF
+    done
+  } >krew.yaml
+  rm -f SHA256SUMS
+  LC_ALL=C sha256sum -- * >"$work/sums"
+  mv "$work/sums" SHA256SUMS
+  chmod 644 SHA256SUMS
+  cd - >/dev/null
+}
+
+# check: other permissions, another time zone and language must give the same bytes. Each run has its own temporary directory.
+check() {
+  scripts/dist.sh package "$work/first"
+  sleep 1
+  (umask 077; TZ=UTC-9 LC_ALL=C.UTF-8 scripts/dist.sh package "$work/second")
+  diff --recursive --brief "$work/first" "$work/second" || fail "two runs of the packaging differ"
+  (cd "$work/first" && sha256sum --quiet --check SHA256SUMS)
+  echo "dist: two runs gave the same bytes"
+}
+
+case ${1:-} in
+  "")
+    [ -z "$(git status --porcelain)" ] || echo "dist: there are changes that are not committed, so commit $commit will not give these bytes"
+    scripts/static.sh
+    package target/dist-out
+    cat target/dist-out/SHA256SUMS
+    ;;
+  package | index) [ $# = 2 ] || fail "usage: $0 $1 DIR"; "$1" "$2" ;;
+  check) check ;;
+  *) fail "unknown argument $1: see the head of $0" ;;
+esac
