@@ -31,7 +31,7 @@ e2e: prepare ## Tests against a real kube-apiserver; TEST=word runs the cases wh
 soak: prepare ## End-to-end cases that take a minute or longer; TEST=word as for e2e
 	cargo build -p durward -p durward-node
 	IMAGES= scripts/dist.sh
-	cargo test -p durward-e2e -- --ignored $(TEST)
+	cargo test -p durward-e2e -- --ignored --skip versions:: $(TEST)
 
 cluster: prepare ## Start a local cluster with one real node and print its KUBECONFIG; LXCFS=no leaves LXCFS out
 	cargo build -p durward -p durward-node
@@ -42,10 +42,11 @@ cluster-down: ## Stop the cluster of `make cluster`
 	@cargo build -q -p durward-e2e --bins
 	@cargo run -q -p durward-e2e --bin e2e-cluster -- down
 
-parity: prepare ## Compare with the code of two API servers (SEED=n repeats it); the etcd guard with etcd 3.7
+parity: prepare ## Compare with the code of two API servers (SEED=n repeats it); all guards with other API servers and etcd 3.7
 	@command -v go >/dev/null || { echo "parity: Go is not installed: install Go 1.26 or newer (https://go.dev/dl)"; exit 1; }
 	PARITY_SEED=$(SEED) cargo test -p durward-policy --test parity -- --ignored --nocapture --test-threads=1
 	cargo build -p durward -p durward-node
+	cargo test -p durward-e2e -- --ignored versions::
 	DURWARD_E2E_ETCD=3.7 cargo test -p durward-e2e -- etcd::
 
 bench: ## Speed and memory, each as a ratio to a peer or a limit of the same run

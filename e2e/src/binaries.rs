@@ -41,6 +41,12 @@ pub enum Binary {
     Etcdctl,
     /// kube-apiserver.
     ApiServer,
+    /// kube-apiserver 1.31.
+    ApiServer131,
+    /// kube-apiserver 1.33.
+    ApiServer133,
+    /// kube-apiserver 1.37.
+    ApiServer137,
     /// kube-controller-manager.
     ControllerManager,
     /// kube-scheduler.
@@ -69,6 +75,13 @@ pub enum Binary {
     CertManager,
 }
 
+/// The source of the API server of one Kubernetes version.
+macro_rules! api_server {
+    ($module:literal) => {
+        ("kube-apiserver", $module, "k8s.io/kubernetes/cmd/kube-apiserver")
+    };
+}
+
 /// The source of one of Karmada's binaries.
 macro_rules! karmada {
     ($name:literal, $command:literal) => {
@@ -78,13 +91,16 @@ macro_rules! karmada {
 
 impl Binary {
     /// All binaries.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 22] = [
         Self::Etcd,
         Self::Etcd35,
         Self::Etcd37,
         Self::Etcdctl35,
         Self::Etcdctl,
         Self::ApiServer,
+        Self::ApiServer131,
+        Self::ApiServer133,
+        Self::ApiServer137,
         Self::ControllerManager,
         Self::Scheduler,
         Self::Kubectl,
@@ -113,7 +129,10 @@ impl Binary {
             Self::Etcd37 => ("etcd", "etcd37", "go.etcd.io/etcd/server/v3"),
             Self::Etcdctl => ("etcdctl", "etcd", "go.etcd.io/etcd/etcdctl/v3"),
             Self::Etcdctl35 => ("etcdctl", "etcd35", "go.etcd.io/etcd/etcdctl/v3"),
-            Self::ApiServer => ("kube-apiserver", "kubernetes", "k8s.io/kubernetes/cmd/kube-apiserver"),
+            Self::ApiServer => api_server!("kubernetes"),
+            Self::ApiServer131 => api_server!("kubernetes131"),
+            Self::ApiServer133 => api_server!("kubernetes133"),
+            Self::ApiServer137 => api_server!("kubernetes137"),
             Self::ControllerManager => {
                 ("kube-controller-manager", "kubernetes", "k8s.io/kubernetes/cmd/kube-controller-manager")
             }
@@ -144,7 +163,7 @@ impl Binary {
     fn upstream(self) -> &'static str {
         match self.module() {
             "etcd" | "etcd35" | "etcd37" => "go.etcd.io/etcd/server/v3",
-            "kubernetes" => "k8s.io/kubernetes",
+            "kubernetes" | "kubernetes131" | "kubernetes133" | "kubernetes137" => "k8s.io/kubernetes",
             "coredns" => "github.com/coredns/coredns",
             "helm" => "helm.sh/helm/v3",
             "certmanager" => "github.com/cert-manager/cert-manager",
@@ -225,9 +244,9 @@ impl Binary {
 
 /// Returns the linker's flags: no symbols, for Kubernetes its version, and for Helm the versions of itself and of Kubernetes.
 fn ldflags(module: &Module, binary: Binary) -> Result<String> {
-    match binary.module() {
-        "kubernetes" => {}
-        "helm" => return helm_ldflags(module, binary),
+    match binary.upstream() {
+        "k8s.io/kubernetes" => {}
+        "helm.sh/helm/v3" => return helm_ldflags(module, binary),
         _ => return Ok("-s -w".to_owned()),
     }
     let version = module.version(binary.upstream())?;

@@ -108,7 +108,7 @@ impl Cluster {
         let port = place.server_port()?;
         let url = format!("https://{}:{port}", place.address());
         let tool =
-            Tool::new(format!("kube-apiserver-{}", options.name()), Binary::ApiServer.path(supervisor)?)
+            Tool::new(format!("kube-apiserver-{}", options.name()), options.api_server().path(supervisor)?)
                 .grace(Duration::ZERO)
                 .arguments(server_flags(&pki, etcd, port, number))
                 .arguments(place.server_flags(&directory, &ca)?)

@@ -6,6 +6,7 @@ use std::path::Path;
 use anyhow::Result;
 use serde_json::{Value, json};
 
+use crate::binaries::Binary;
 use crate::certificates;
 
 /// The controllers that make pods of Deployments, delete dependents, and finalize namespaces.
@@ -30,6 +31,7 @@ const EVERY_CONTROLLER: &str = "*";
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Options {
     name: String,
+    api_server: Binary,
     controllers: Vec<String>,
     aggregator_routing: bool,
     bind: IpAddr,
@@ -45,6 +47,7 @@ impl Options {
     pub fn named(name: &str) -> Self {
         Self {
             name: name.to_owned(),
+            api_server: Binary::ApiServer,
             controllers: Vec::new(),
             aggregator_routing: false,
             bind: [127, 0, 0, 1].into(),
@@ -53,6 +56,13 @@ impl Options {
             disabled: Vec::new(),
             plugins: Vec::new(),
         }
+    }
+
+    /// Uses the API server of another Kubernetes version.
+    #[must_use]
+    pub fn with_api_server(mut self, program: Binary) -> Self {
+        self.api_server = program;
+        self
     }
 
     /// Adds a controller-manager: Deployments make pods, namespaces have a service account and can be deleted, and the
@@ -133,6 +143,11 @@ impl Options {
     /// Returns the name.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Returns the API server's program.
+    pub(super) fn api_server(&self) -> Binary {
+        self.api_server
     }
 
     /// Returns whether a controller makes service accounts.

@@ -39,4 +39,5 @@ mod self_managed;
 mod skips;
 pub(crate) mod supervisor;
 mod unchanged_fields;
+mod versions;
 mod webhooks;

@@ -9,5 +9,5 @@ mod karmada;
 mod orders;
 mod permissions;
 mod removal;
-mod rendering;
+pub(in crate::cases) mod rendering;
 mod rollouts;

@@ -26,17 +26,20 @@ fn helm_lint_accepts_the_chart(context: &'static TestContext) -> Result<()> {
     Ok(())
 }
 
-/// Expects that the API server accepts every configuration. It has the CRDs of cert-manager. The case declares the kinds of the
-/// Prometheus operator without a schema.
 #[e2e::case]
 fn the_api_server_accepts_every_configuration(context: &'static TestContext) -> Result<()> {
-    let cluster = context.own_cluster(&Options::named("chart"))?;
+    accepts_every_configuration(context, &context.own_cluster(&Options::named("chart"))?)
+}
+
+/// Expects that a new cluster accepts every configuration. It gets the CRDs of cert-manager, and the kinds of the Prometheus operator
+/// without a schema.
+pub(in crate::cases) fn accepts_every_configuration(context: &TestContext, cluster: &Cluster) -> Result<()> {
     for name in [HOME, "db"] {
         cluster.exact_namespace(name, &[])?;
     }
-    CertManager::define(&context.supervisor()?, &cluster)?;
+    CertManager::define(&context.supervisor()?, cluster)?;
     for (kind, plural) in MONITORED {
-        declare(&cluster, MONITORING, kind, plural)?;
+        declare(cluster, MONITORING, kind, plural)?;
     }
     for rendered in configurations::all(&Helm::new(context)?)? {
         let arguments = ["apply", "--dry-run=server", "--validate=strict", "-f", "-"];

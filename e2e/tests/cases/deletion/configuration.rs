@@ -45,6 +45,11 @@ fn only_labeled_namespaces_are_guarded_without_a_fleet(context: &'static TestCon
     let cluster = context.cluster(&scratch())?;
     let (_installation, _durward) =
         Installation::start(context, &cluster, "  deletion: {}", "durward-alone")?;
+    only_labeled_namespaces_are_guarded(&cluster)
+}
+
+/// Expects that the guard `deletion` protects a labeled namespace while it is in use, and no other namespace.
+pub(in crate::cases) fn only_labeled_namespaces_are_guarded(cluster: &Cluster) -> Result<()> {
     let guarded = cluster.labelled_namespace("guarded", &[("durward.dev/guard", "deletion")])?;
     let preview = cluster.namespace("preview")?;
     let web = create(&guarded, "apps/v1/deployments", &deployment("web", 0))?;
@@ -55,7 +60,7 @@ fn only_labeled_namespaces_are_guarded_without_a_fleet(context: &'static TestCon
     delete(cluster.api(), &path_of(&guarded))?.denied()?.with_message(&[&words])?;
     delete(cluster.api(), &path_of(&preview))?.allowed()?.without_warnings()?;
     cluster.api().delete(&web)?.succeeded()?;
-    await_gone(&cluster, &web)?;
+    await_gone(cluster, &web)?;
     delete(cluster.api(), &path_of(&guarded))?.allowed().map(drop)
 }
 

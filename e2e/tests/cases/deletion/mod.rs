@@ -8,7 +8,7 @@
 
 mod acknowledgement;
 mod commands;
-mod configuration;
+pub(in crate::cases) mod configuration;
 mod crds;
 mod delete_all;
 mod environment;

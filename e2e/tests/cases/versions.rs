@@ -1,0 +1,103 @@
+//! Every guard with API servers of other versions. All other cases run with the default version. `make parity` runs these.
+
+use e2e::audit::AuditLog;
+use e2e::binaries::Binary;
+use e2e::etcd_cluster::EtcdCluster;
+use e2e::prelude::*;
+
+use super::chart::rendering::accepts_every_configuration;
+use super::deletion::configuration::only_labeled_namespaces_are_guarded;
+use super::environment::{await_injection, eventually_ok, opted_in};
+use super::etcd::environment::{Profile, await_guard, guards, namespace};
+use super::etcd::quorum::{each_can_be_deleted, only_a_stopped_member_can_be_deleted};
+
+/// The guards besides `etcd`.
+const OTHERS: &str = "  deletion: {fleet: none}\n  lxcfs: {onUnknown: deny, webhook: {failurePolicy: Fail}}";
+
+#[e2e::case(Soak)]
+fn every_guard_works_with_api_server_1_31(context: &'static TestContext) -> Result<()> {
+    every_guard_works(context, Binary::ApiServer131)
+}
+
+#[e2e::case(Soak)]
+fn every_guard_works_with_api_server_1_33(context: &'static TestContext) -> Result<()> {
+    every_guard_works(context, Binary::ApiServer133)
+}
+
+#[e2e::case(Soak)]
+fn every_guard_works_with_api_server_1_37(context: &'static TestContext) -> Result<()> {
+    every_guard_works(context, Binary::ApiServer137)
+}
+
+/// Installs Durward with exactly the permissions that it prints. Durward fills its webhook configurations and creates its certificate.
+/// Each guard allows and denies.
+fn every_guard_works(context: &'static TestContext, api_server: Binary) -> Result<()> {
+    let version = api_server.version()?;
+    let audit = AuditLog::new(context)?;
+    let options = Options::named(&format!("kubernetes-{version}")).with_api_server(api_server);
+    let cluster = context.own_cluster(&audit.options(options))?;
+    let served = cluster.api().get("/version")?.succeeded()?.body;
+    ensure!(served["gitVersion"] == version, "the API server is {served}");
+    accepts_every_configuration(context, &cluster)?;
+
+    let guards = format!("{}\n{OTHERS}", guards(&[]));
+    let mut installation = Installation::by_url(context, &cluster, &guards)?;
+    let webhooks = strictly_validated(&installation, &cluster)?;
+    ensure!(webhooks.len() == 2, "{webhooks:?}");
+    installation.use_tls(&json!({"selfManaged": {}}), "all", &guards)?;
+    installation.create_ca_secret()?;
+    let durward = installation.serve().named("durward-versions").start_ready(context)?;
+    installation.register()?;
+    webhooks.iter().try_for_each(|expected| await_filled(&cluster, expected))?;
+
+    let shop = cluster.namespace("shop")?;
+    await_injection(&shop)?;
+    opted_in(&shop, "web").is_admitted()?.without_warnings()?;
+    shop.pod("plain").is_admitted()?.untouched()?;
+    only_labeled_namespaces_are_guarded(&cluster)?;
+    await_guard(&cluster)?;
+    let db = |name| namespace(&cluster, name, Profile::Transfer);
+    each_can_be_deleted(&db("three")?, &EtcdCluster::of(3).start(context)?)?;
+    only_a_stopped_member_can_be_deleted(&db("down")?, &EtcdCluster::of(3).start(context)?)?;
+
+    installation.command(&["doctor", "install"])?.succeeded()?;
+    let requests = audit.has_no_forbidden_requests()?;
+    print(format_args!("{version} answered {requests} requests of Durward, and none with 403"));
+
+    // Durward cannot read the namespace, and the guard `lxcfs` then denies.
+    drop(durward);
+    cluster.kubectl().run(&["delete", "clusterrolebinding", "durward"])?.succeeded()?;
+    let _durward = installation.serve().named("durward-not-permitted").start(context)?;
+    eventually_ok("a denied pod", || {
+        let pod = opted_in(&shop, "denied").as_dry_run();
+        pod.is_denied_with("Durward is not permitted to get namespaces (RBAC: verb get)")
+    })
+    .map(drop)
+}
+
+/// Returns the webhook configurations that Durward prints, as the API server stores them. Expects no warning from strict validation.
+fn strictly_validated(installation: &Installation<'_>, cluster: &Cluster) -> Result<Vec<Value>> {
+    let arguments = ["apply", "--dry-run=server", "--validate=strict", "--output=json", "-f", "-"];
+    let output = cluster.kubectl().run_with(&arguments, &installation.printed("webhooks")?)?.succeeded()?;
+    ensure!(output.stderr.is_empty(), "{}", output.stderr);
+    let mut list: Value = serde_json::from_str(&output.stdout).context("the output of kubectl apply")?;
+    let Value::Array(objects) = list["items"].take() else { bail!("not a list: {}", output.stdout) };
+    Ok(objects)
+}
+
+/// Waits until a webhook configuration has the expected entries. Their caBundle is that of another certificate.
+fn await_filled(cluster: &Cluster, expected: &Value) -> Result<()> {
+    let entries = |object: &Value| -> Vec<Value> {
+        let mut entries = object["webhooks"].as_array().cloned().unwrap_or_default();
+        for entry in &mut entries {
+            entry["clientConfig"]["caBundle"] = Value::Null;
+        }
+        entries
+    };
+    let kind = expected["kind"].as_str().unwrap_or_default().to_lowercase();
+    let path = format!("/apis/admissionregistration.k8s.io/v1/{kind}s/durward");
+    until(format_args!("the entries of the {kind}"), || {
+        let object = cluster.api().get(&path)?.succeeded()?.body;
+        Ok((entries(&object) == entries(expected), object["webhooks"].to_string()))
+    })
+}
