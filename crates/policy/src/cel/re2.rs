@@ -212,24 +212,28 @@ impl<'p> Translator<'p> {
             self.at += prefix.len() + end + 1;
             return Ok(false);
         }
-        let mut flags = String::new();
-        let mut seen = false;
+        // A repeated flag is an error of the crate `regex`. In RE2 the last one counts.
+        let (mut on, mut off) = (String::new(), String::new());
+        let (mut is_negated, mut seen) = (false, false);
         self.at += 1;
         while let Some(next) = self.next() {
             match next {
                 'i' | 'm' | 's' | 'U' => {
-                    flags.push(next);
+                    on.retain(|flag| flag != next);
+                    off.retain(|flag| flag != next);
+                    if is_negated { &mut off } else { &mut on }.push(next);
                     seen = true;
                 }
-                '-' if !flags.contains('-') => {
-                    flags.push('-');
+                '-' if !is_negated => {
+                    is_negated = true;
                     seen = false;
                 }
-                ':' | ')' if !flags.contains('-') || seen => {
-                    if flags.is_empty() && next == ')' {
+                ':' | ')' if !is_negated || seen => {
+                    if !seen && next == ')' {
                         return Ok(true);
                     }
-                    let _ = write!(self.out, "(?{flags}{next}");
+                    let minus = if off.is_empty() { "" } else { "-" };
+                    let _ = write!(self.out, "(?{on}{minus}{off}{next}");
                     return Ok(next == ')');
                 }
                 _ => break,
@@ -506,4 +510,23 @@ fn posix_class(name: &str) -> Option<String> {
         _ => return None,
     };
     Some(if negated { format!("[^{class}]") } else { class.to_owned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::translate;
+
+    #[test]
+    fn the_last_of_repeated_flags_counts() {
+        let is_match = |pattern: &str, text: &str| {
+            let translated = translate(pattern).map_err(|error| error.to_string()).unwrap();
+            regex::Regex::new(&translated).unwrap().is_match(text)
+        };
+        assert!(is_match("(?ii)A", "a"));
+        assert!(is_match("(?isi:A)", "a"));
+        assert!(!is_match("(?i-i)A", "a"));
+        assert!(is_match("(?i-s:A)", "a"));
+        assert!(is_match("(?)A", "A") && !is_match("(?-i)A", "a"));
+        assert!(translate("(?i-)A").is_err() && translate("(?-i-s)A").is_err());
+    }
 }

@@ -94,7 +94,13 @@ impl Tally {
                 && want["type"] == have.of
                 && want["cost"] == have.cost
         };
-        if want.as_array().expect("answers").iter().any(same) {
+        // cel-go panics on a map with a key of bytes. It recovers with this error while it evaluates, but not while it folds constants.
+        let panics = |want: &Json| {
+            want["phase"] == "panic"
+                && have.phase == "eval-error"
+                && want["value"].as_str() == have.value.strip_prefix("internal error: ")
+        };
+        if want.as_array().expect("answers").iter().any(|want| same(want) || panics(want)) {
             return false;
         }
         let first = want[0]["value"].as_str().and_then(first_syntax_error);
