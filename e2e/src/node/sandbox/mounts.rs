@@ -36,7 +36,7 @@ const SETTINGS: [&str; 6] = [
 ];
 
 /// The sandbox's own directory on the node's `/run`.
-const GROUND: &str = "/run/durward-ground";
+const LAYERS: &str = "/run/durward-layers";
 
 /// Returns where one of [`KEPT`] is in the sandbox's directory.
 pub(crate) fn disk(kept: &str) -> String {
@@ -53,12 +53,12 @@ pub(super) fn script(directory: &Path) -> Result<String> {
         .insert(directory.canonicalize().with_context(|| format!("cannot follow {}", directory.display()))?);
     let mut script = Script::default();
     script.mount(&["-t", "tmpfs", "-o", "mode=755", "tmpfs", "/run"]);
-    script.line(&["mkdir", "-p", GROUND, "/run/lock", "/run/netns", "/run/containerd"]);
+    script.line(&["mkdir", "-p", LAYERS, "/run/lock", "/run/netns", "/run/containerd"]);
     for (number, parent) in to_overlay()?.iter().enumerate() {
-        let upper = format!("{GROUND}/upper-{number}");
-        let work = format!("{GROUND}/work-{number}");
+        let upper = format!("{LAYERS}/upper-{number}");
+        let work = format!("{LAYERS}/work-{number}");
         script.line(&["mkdir", &upper, &work]);
-        let options = format!("lowerdir={GROUND}/below,upperdir={upper},workdir={work}");
+        let options = format!("lowerdir={LAYERS}/below,upperdir={upper},workdir={work}");
         script.cover(parent, &["-t", "overlay", "-o", &options, "overlay"], &points);
     }
     for kept in KEPT {
@@ -73,7 +73,7 @@ pub(super) fn script(directory: &Path) -> Result<String> {
         let real = Path::new("/proc/sys").join(setting);
         // Some kernels lack some settings.
         if real.exists() {
-            let own = format!("{GROUND}/{}", setting.replace('/', "."));
+            let own = format!("{LAYERS}/{}", setting.replace('/', "."));
             script.line(&["cp", &real.display().to_string(), &own]);
             script.mount(&["--bind", &own, &real.display().to_string()]);
         }
@@ -142,9 +142,9 @@ impl Script {
     }
 
     /// Mounts something over a directory, and mounts again what was below it. Meanwhile the directory is at
-    /// `GROUND/below`.
+    /// `LAYERS/below`.
     fn cover(&mut self, directory: &Path, arguments: &[&str], points: &BTreeSet<PathBuf>) {
-        let below = format!("{GROUND}/below");
+        let below = format!("{LAYERS}/below");
         let place = directory.display().to_string();
         self.line(&["mkdir", "-p", &below]);
         self.mount(&["--rbind", &place, &below]);
