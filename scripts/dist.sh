@@ -15,7 +15,7 @@ fail() { echo "dist: $1" >&2; exit 1; }
 
 version=$(sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"$/\1/p' Cargo.toml)
 repository=$(sed -n 's/^repository = "\(.*\)"$/\1/p' Cargo.toml)
-commit=$(git rev-parse HEAD) || fail "the date of a release is that of its commit, and this is no clone"
+commit=$(git rev-parse HEAD) || fail "this directory is not a Git clone, and the files have the date of a commit: clone the repository"
 # Not SOURCE_DATE_EPOCH: with it, build scripts would run again for each commit.
 epoch=$(git log -1 --format=%ct "$commit")
 images=${IMAGES:-registry.example.com}

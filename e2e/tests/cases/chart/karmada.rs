@@ -85,7 +85,7 @@ impl Site {
         let fleet = fleet.map_err(|_| anyhow::anyhow!("the start of the fleet panicked"))??;
         let (node, audit) = node?;
         node.image(context, Image::Durward)?;
-        // Another Namespace than the one of the pods, which has the same name.
+        // The Namespace on the control plane has the same name as that of the pods, but another uid.
         fleet.karmada().exact_namespace(HOME, &[])?;
         let directory = context.directory("administrator")?;
         let ca = fleet.karmada().ca();
