@@ -53,7 +53,7 @@ impl Numbers {
         let help =
             "First expiry of the certificates or tokens that Durward does not renew, in seconds since 1970";
         metrics.register("credential_not_after_seconds", labels, help, self.not_after.clone());
-        let help = "Beginning of the validity of the one that expires first, in seconds since 1970";
+        let help = "Start of the validity of the certificate or token of `credential_not_after_seconds`, in seconds since 1970";
         metrics.register("credential_not_before_seconds", labels, help, self.not_before.clone());
     }
 }
@@ -87,7 +87,9 @@ impl ExpiryReport {
         for kind in Kind::ALL {
             let label = KindLabel { credential: kind.as_str() };
             let of_kind = expiries.iter().filter(|expiry| expiry.kind == kind);
-            if let Some(first) = of_kind.min_by_key(|expiry| expiry.not_after) {
+            // A short lifetime ends earlier, but a warning can be due earlier for a long one.
+            if let Some(first) = of_kind.min_by_key(|expiry| expiry.not_after.saturating_sub(notice(expiry)))
+            {
                 self.numbers.not_after.get_or_create(&label).set(first.not_after);
                 self.numbers.not_before.get_or_create(&label).set(first.not_before);
             } else {
@@ -164,11 +166,16 @@ impl ServerFiles {
     }
 }
 
+/// Returns the time before the end of the validity from which a warning is due.
+fn notice(expiry: &Expiry) -> i64 {
+    NOTICE.min(expiry.not_after.saturating_sub(expiry.not_before) / 6)
+}
+
 /// Returns the problem of a certificate or token that has expired or expires soon.
 pub(crate) fn problem(expiry: &Expiry, now: i64) -> Option<Problem> {
-    let Expiry { kind, source, not_before, not_after } = expiry;
+    let Expiry { kind, source, not_after, .. } = expiry;
     let left = not_after.saturating_sub(now);
-    if left >= NOTICE.min(not_after.saturating_sub(*not_before) / 6) {
+    if left >= notice(expiry) {
         return None;
     }
     let (what, next) = words(*kind);
@@ -183,14 +190,14 @@ pub(crate) fn problem(expiry: &Expiry, now: i64) -> Option<Problem> {
 
 /// Returns the name of a kind in messages, and how to renew it.
 fn words(kind: Kind) -> (&'static str, &'static str) {
-    const RESTART: &str = "replace the kubeconfig, and restart Durward: kubectl -n durward-system rollout restart deploy/durward";
+    const RESTART: &str = "replace the kubeconfig, and restart Durward, which reads it once: kubectl rollout restart deploy/durward, in its namespace";
     const MEMBER: &str = "replace the kubeconfig of the member cluster; Durward reads it again";
     const ETCD: &str =
         "replace it in the Secret or file; Durward reads it again. Remove CAs that no member uses";
     match kind {
         Kind::ServingCa => (
             "a CA",
-            "create another CA and certificate: durward certs new; remove CAs that are not used any more",
+            "create the next CA and certificate with durward certs new, and add this CA to the file before you replace the certificate, as Replace the CA on the page Certificates describes. Remove CAs that are not used any more",
         ),
         Kind::ClientCa => {
             ("a CA of client certificates", "add the next CA to the file; Durward reads it again")
@@ -262,6 +269,10 @@ mod tests {
             assert!(found.contains(line), "{line} is not in {found:?}");
         }
         assert_eq!(found.len(), 4, "{found:?}");
+        // A year is due a month before its end; a token of a day only four hours before.
+        let (year, day) = (expires(Kind::MemberToken, "a", 10, 365), expires(Kind::MemberToken, "b", 1, 1));
+        report.publish(&[day, year], NOW);
+        assert!(lines().contains(&of("member_token", "not_after", 10)), "{:?}", lines());
         report.publish(&[], NOW);
         assert_eq!(lines(), [""; 0], "a kind that is not configured any more has no series");
     }

@@ -11,6 +11,7 @@ use kube::Config;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use serde::Deserialize;
+use serde_json::Value;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 /// 1 MiB: a chain has a few certificates.
@@ -132,12 +133,17 @@ impl Expiry {
     fn of_token(kind: CredentialKind, source: &str, token: &str) -> Option<Self> {
         #[derive(Deserialize)]
         struct Claims {
-            exp: i64,
-            iat: Option<i64>,
+            exp: Value,
+            #[serde(default)]
+            iat: Value,
         }
+        // Times can have fractions.
+        let seconds = |time: &Value| time.to_string().split('.').next()?.parse::<i64>().ok();
         let claims = URL_SAFE_NO_PAD.decode(token.split('.').nth(1)?).ok()?;
-        let Claims { exp: not_after, iat } = serde_json::from_slice(&claims).ok()?;
-        let not_before = iat.unwrap_or_else(|| not_after.saturating_sub(TOKEN_LIFETIME));
+        let Claims { exp, iat } = serde_json::from_slice(&claims).ok()?;
+        let not_after = seconds(&exp)?;
+        let issued = seconds(&iat).filter(|issued| *issued < not_after);
+        let not_before = issued.unwrap_or_else(|| not_after.saturating_sub(TOKEN_LIFETIME));
         Some(Self { kind, source: source.to_owned(), not_before, not_after })
     }
 }

@@ -58,9 +58,9 @@ async fn a_kubeconfig_has_a_ca_and_a_client_certificate_inline_or_in_a_file() {
     assert!(read[0].source.starts_with("kubeconfig /"), "{}", read[0].source);
     assert_eq!(read[0].not_before, 18_262 * 86_400, "2020-01-01");
 
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let (pem, key) = certificate(2033);
-    let [certificate_path, key_path] = ["tls.crt", "tls.key"].map(|name| folder.path().join(name));
+    let [certificate_path, key_path] = ["tls.crt", "tls.key"].map(|name| directory.path().join(name));
     std::fs::write(&certificate_path, pem).unwrap();
     std::fs::write(&key_path, key).unwrap();
     let user =
@@ -94,6 +94,8 @@ async fn a_token_expires_by_its_claims() {
     assert_eq!(years(&read), [(Kind::ApiServerToken, 2030)]);
     assert_eq!(read[0].not_before, end - 3600);
     assert_eq!(of(json!({"exp": end})).await[0].not_before, end - 180 * 86_400, "an assumed half year");
+    let fraction = of(json!({"exp": 1_893_456_000.5, "iat": "today"})).await;
+    assert_eq!((fraction[0].not_after, fraction[0].not_before), (end, end - 180 * 86_400));
     assert_eq!(of(json!({"sub": "durward"})).await, [], "a token of a Secret does not expire");
     for other in ["token: opaque", "token: a.b.c", "tokenFile: /dev/null"] {
         let config = kubeconfig(URL, "", "", other);
@@ -146,8 +148,8 @@ async fn the_kubeconfig_of_a_secret_is_named_by_it() {
 
 #[tokio::test]
 async fn certificates_for_etcd_members_are_read_again_each_time() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = |name: &str| folder.path().join(name);
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
     let (ca, (client, key)) = (certificate(2040).0, certificate(2031));
     for (name, text) in [("ca", &ca), ("crt", &client), ("key", &key)] {
         std::fs::write(path(name), text).unwrap();
