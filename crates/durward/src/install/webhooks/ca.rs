@@ -48,6 +48,14 @@ pub(crate) struct CaFiles {
     called: String,
 }
 
+#[cfg(test)]
+impl CaSource {
+    /// Returns a file that doesn't exist.
+    pub(super) fn missing_file() -> Self {
+        Self::Files(CaFiles { ca: "/nowhere/ca.crt".into(), cert: None, called: "durward".to_owned() })
+    }
+}
+
 impl CaSource {
     /// Returns the source for a file without self-managed certificates. `cert` outranks the certificate of the file.
     pub(crate) fn of(file: &File, cert: Option<&PathBuf>) -> Self {

@@ -90,7 +90,7 @@ pub(crate) struct Object<'a> {
 /// The result of a pass.
 pub(super) struct Passed {
     pub(super) state: State,
-    /// Whether the CA could not be read, so that it is unknown whether the entries trust the certificate.
+    /// Whether the self-managed CA could not be read, so that it is unknown whether the entries trust the certificate.
     pub(super) is_ca_unknown: bool,
     /// Kinds of the requests that failed.
     pub(super) failures: Vec<FaultKind>,
@@ -122,7 +122,9 @@ impl Object<'_> {
                 Ok(trusted) => (trusted, None),
                 Err(problem) => (None, Some(problem)),
             };
-            passed.is_ca_unknown = ca_problem.is_some();
+            // Without its CA, a replica with a self-managed certificate has none and was not ready. With files it was.
+            let is_self_managed = matches!(self.ca, CaSource::SelfManaged(_));
+            passed.is_ca_unknown = is_self_managed && ca_problem.is_some();
             let is_writable = found.is_labeled && self.needs.manage != Manage::None && ca_problem.is_none();
             if !is_writable {
                 passed.state = self.state(&found, trusted.as_ref(), ca_problem);

@@ -89,7 +89,7 @@ struct Line {
     problem: Option<Problem>,
     /// Whether it keeps a server that was never ready from being ready.
     blocks: bool,
-    /// Whether its CA could not be read.
+    /// Whether the self-managed CA could not be read.
     is_ca_unknown: bool,
 }
 

@@ -147,6 +147,19 @@ async fn a_server_whose_ca_was_unknown_was_not_ready_yet() {
 }
 
 #[tokio::test]
+async fn a_server_whose_ca_file_is_missing_was_ready() {
+    let server = FakeServer::installed("u1");
+    server.edit(&validating(), |object| object["webhooks"] = json!([entry("deletion")]));
+    let mut replica = Replica::new(Manage::All, &server, None);
+    replica.shared.ca = CaSource::missing_file();
+    replica.pass().await;
+    replica.assert_ready(true, &["[!]webhooks: "]);
+    server.forbid(Method::GET, "validatingwebhookconfigurations");
+    replica.pass().await;
+    replica.assert_ready(true, &["[!]webhooks: cannot get validatingwebhookconfigurations durward"]);
+}
+
+#[tokio::test]
 async fn a_missing_permission_is_named_and_makes_no_ready_server_unready() {
     let server = FakeServer::installed("u1");
     server.forbid(Method::GET, "validatingwebhookconfigurations");
