@@ -148,7 +148,9 @@ impl Supervisor {
         candidate: impl Fn(u8) -> Lease,
         take: impl Fn(&Lease) -> Result<()>,
     ) -> Result<Lease> {
-        let _lock = journal::lock(self.journal().directory())?;
+        // The guard must end before the wait for the lock: the thread that has the lock writes to the journal.
+        let directory = self.journal().directory().to_owned();
+        let _lock = journal::lock(&directory)?;
         let [spread, ..] = run_number().to_le_bytes();
         for attempt in 0..254_u8 {
             let lease = candidate(1 + spread.wrapping_add(attempt) % 254);
