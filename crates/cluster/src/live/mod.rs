@@ -160,8 +160,8 @@ impl Live {
         &self.url
     }
 
-    /// Returns the expiries of the credentials in use. `configured` are sources of credentials for etcd members; they are read
-    /// now, and so are those that Durward used before.
+    /// Returns the expiries of the credentials in use. `configured` are sources of credentials for etcd members, which are read
+    /// now.
     pub async fn expiries(&self, configured: &[Material]) -> Vec<Expiry> {
         let mut expiries = self.fleet.expiries();
         expiries.extend(self.members.expiries(configured).await);

@@ -3,7 +3,7 @@
 //! They are cached for half a minute, since waiting for the API server before each request would take too long. They are read
 //! again at once if a member refuses them or is not verified by them. No message contains their values.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fmt;
 use std::hash::Hash;
 use std::path::PathBuf;
@@ -40,6 +40,9 @@ const DROP_AFTER: Duration = Duration::from_secs(300);
 
 /// To read a value the first time, and again while the old one can still be used.
 const FIRST_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Time for which the expiries of a source that is not configured by name stay after a review has used it.
+const USED_WITHIN: Duration = Duration::from_secs(3_600);
 const REFRESH_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// 1 MiB: no Secret is larger.
@@ -62,8 +65,8 @@ pub(super) struct Credentials {
     fleet: Arc<FleetClient>,
     tls: Cache<Tls, ClientConfig>,
     users: Cache<Login, User>,
-    /// The expiries of each source that was read last.
-    expiries: Mutex<HashMap<Material, Vec<Expiry>>>,
+    /// The expiries of each source, and when it was read.
+    expiries: Mutex<HashMap<Material, (Instant, Vec<Expiry>)>>,
 }
 
 impl Credentials {
@@ -87,16 +90,16 @@ impl Credentials {
         self.users.get(login, since, self.login(login), user).await
     }
 
-    /// Reads these sources and those that were used before, and returns their expiries. A source that can't be read now keeps
-    /// its expiries; one that is gone has none.
+    /// Reads these sources, and returns their expiries and those of other sources that reviews used within [`USED_WITHIN`]. A
+    /// source that can't be read now keeps its expiries; one that is gone has none.
     pub(super) async fn expiries(&self, configured: &[Material]) -> Vec<Expiry> {
-        let mut sources: HashSet<Material> = lock(&self.expiries).keys().cloned().collect();
-        sources.extend(configured.iter().cloned());
-        for material in &sources {
+        for material in configured {
             // The next review that needs it reports the failure.
             let _ = timeout(FIRST_TIMEOUT, self.material(material)).await;
         }
-        lock(&self.expiries).values().flatten().cloned().collect()
+        let mut known = lock(&self.expiries);
+        known.retain(|material, (read, _)| configured.contains(material) || read.elapsed() < USED_WITHIN);
+        known.values().flat_map(|(_, expiries)| expiries).cloned().collect()
     }
 
     /// Reads CA, client certificate and key, and records their expiries.
@@ -112,7 +115,7 @@ impl Credentials {
         };
         match &read {
             Ok(parts) => {
-                lock(&self.expiries).insert(material.clone(), expiries(parts));
+                lock(&self.expiries).insert(material.clone(), (Instant::now(), expiries(parts)));
             }
             Err(why) if is_temporary(why) => {}
             Err(_) => {

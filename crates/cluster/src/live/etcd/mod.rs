@@ -79,7 +79,7 @@ impl Members {
         }))
     }
 
-    /// Returns the expiries of TLS credentials: of these sources, and of those that were used.
+    /// Returns the expiries of TLS credentials: of these sources, and of those that reviews used recently.
     pub(crate) async fn expiries(&self, configured: &[Material]) -> Vec<Expiry> {
         self.0.credentials.expiries(configured).await
     }

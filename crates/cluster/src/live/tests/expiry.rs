@@ -160,9 +160,15 @@ async fn certificates_for_etcd_members_are_read_again_each_time() {
     assert_eq!(years(&read), [(Kind::EtcdCa, 2040), (Kind::EtcdClient, 2031)]);
     assert!(read.iter().all(|expiry| expiry.source.starts_with("file /")), "{read:?}");
     std::fs::write(path("crt"), certificate(2035).0).unwrap();
-    assert_eq!(years(&live.expiries(&[]).await), [(Kind::EtcdCa, 2040), (Kind::EtcdClient, 2035)]);
+    let read = live.expiries(std::slice::from_ref(&files)).await;
+    assert_eq!(years(&read), [(Kind::EtcdCa, 2040), (Kind::EtcdClient, 2035)]);
+    assert_eq!(live.expiries(&[]).await.len(), 2, "they were used a moment ago");
     std::fs::remove_file(path("ca")).unwrap();
-    assert_eq!(live.expiries(&[]).await, [], "the guard reports files that are gone");
+    assert_eq!(
+        live.expiries(std::slice::from_ref(&files)).await,
+        [],
+        "the guard reports files that are gone"
+    );
 
     let secret = Material::Secret { namespace: "shop".to_owned(), name: "etcd-client".to_owned() };
     let away = json!({"kind": "Status", "apiVersion": "v1", "code": 503, "reason": "ServiceUnavailable", "message": "later"});
