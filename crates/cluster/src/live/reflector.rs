@@ -373,18 +373,4 @@ mod tests {
         backoff.reset();
         assert_eq!(backoff.next(0), Duration::from_millis(250));
     }
-
-    #[test]
-    fn a_list_shares_unchanged_objects_with_the_old_one() {
-        let wire = |text: &str| serde_json::from_str::<Wire>(text).unwrap();
-        let (shop, changed) =
-            (r#"{"name":"shop","labels":{"a":"1"}}"#, r#"{"name":"shop","labels":{"a":"2"}}"#);
-        let (mut old, mut same, mut other) = (Objects::default(), Objects::default(), Objects::default());
-        old.apply(wire(shop), None);
-        same.apply(wire(shop), Some(&old));
-        other.apply(wire(changed), Some(&old));
-        let get = |objects: &Objects| objects.get("", "shop").unwrap();
-        assert!(Arc::ptr_eq(&get(&old), &get(&same)));
-        assert_eq!(get(&other).labels["a"], "2");
-    }
 }

@@ -1,5 +1,6 @@
 //! Tests of lists, watches, freshness, and cached objects in place of failed requests.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
@@ -197,6 +198,23 @@ async fn an_expired_version_makes_a_new_list_that_replaces_the_old_one() {
     sleep(SETTLE_TIME).await;
     settled().await;
     assert_eq!(asked(&live, &mut fake, |asked| asked.json(404, &not_found("shop"))).await, Ok(None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_list_shares_unchanged_objects_with_the_old_one() {
+    let (live, mut fake, stream) = watched().await;
+    let before = get(&live, shop()).await.unwrap().unwrap();
+    let mut stream = stream;
+    for (team_name, is_shared) in [("a", true), ("b", false)] {
+        stream.event("ERROR", &status(410, "Expired", "too old resource version"));
+        fake.asked(LIST).await.json(200, &list(50, "", &[namespace("shop", 40, team_name)]));
+        stream = fake.asked(&from(50)).await.stream();
+        sleep(SETTLE_TIME).await;
+        settled().await;
+        let after = get(&live, shop()).await.unwrap().unwrap();
+        assert_eq!(Arc::ptr_eq(&before, &after), is_shared);
+        assert_eq!(after.labels["team"], team_name);
+    }
 }
 
 #[tokio::test(start_paused = true)]
