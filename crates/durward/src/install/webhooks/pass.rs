@@ -122,7 +122,7 @@ impl Object<'_> {
                 Ok(trusted) => (trusted, None),
                 Err(problem) => (None, Some(problem)),
             };
-            // Without its CA, a replica with a self-managed certificate has none and was not ready. With files it was.
+            // Without its CA, a replica with a self-managed certificate has no certificate either, and is not ready. With files it is.
             let is_self_managed = matches!(self.ca, CaSource::SelfManaged(_));
             passed.is_ca_unknown = is_self_managed && ca_problem.is_some();
             let is_writable = found.is_labeled && self.needs.manage != Manage::None && ca_problem.is_none();

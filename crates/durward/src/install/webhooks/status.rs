@@ -1,8 +1,8 @@
 //! Reports the state of webhook configurations: check `webhooks`, metrics and log.
 //!
 //! A server is not ready while a caBundle lacks its CA, or while a configuration can't be read. After it was ready once, the same
-//! states are only reported: all replicas read the same objects and would become unready together. While the CA can't be read,
-//! it is unknown whether the caBundles contain it. This alone makes no server unready, and does not count as ready once.
+//! states are only reported: all replicas read the same objects and would become unready together. A self-managed CA that can't be read
+//! counts as missing in each caBundle.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -89,8 +89,6 @@ struct Line {
     problem: Option<Problem>,
     /// Whether it keeps a server that was never ready from being ready.
     blocks: bool,
-    /// Whether the self-managed CA could not be read.
-    is_ca_unknown: bool,
 }
 
 /// Collects the results of a pass over all objects.
@@ -171,7 +169,7 @@ impl Status {
                 (problem, is_trusted == Some(false))
             }
         };
-        report.0.push(Line { subject: format!("{target} {kind}"), problem, blocks, is_ca_unknown });
+        report.0.push(Line { subject: format!("{target} {kind}"), problem, blocks: blocks || is_ca_unknown });
     }
 
     /// Publishes a pass.
@@ -194,11 +192,10 @@ impl Status {
             report.0.iter().filter_map(|line| line.problem.as_ref()).map(one_line).collect();
         let check = self.checks.add(CHECK);
         let blocks = report.0.iter().any(|line| line.blocks);
-        let is_ca_unknown = report.0.iter().any(|line| line.is_ca_unknown);
-        memory.was_ready |= !blocks && !is_ca_unknown;
+        memory.was_ready |= !blocks;
         match problems.as_slice() {
             [] => check.pass(),
-            problems if memory.was_ready || !blocks => check.note(problems.join("\n    ")),
+            problems if memory.was_ready => check.note(problems.join("\n    ")),
             problems => check.fail(problems.join("\n    ")),
         }
     }
@@ -214,17 +211,12 @@ impl Status {
 impl Report {
     /// Adds a problem of another subject, which makes no server unready.
     pub(super) fn add(&mut self, subject: &str, problem: Option<Problem>) {
-        self.0.push(Line { subject: subject.to_owned(), problem, blocks: false, is_ca_unknown: false });
+        self.0.push(Line { subject: subject.to_owned(), problem, blocks: false });
     }
 
     /// Adds an API server that could not be reached.
     pub(super) fn add_unreachable(&mut self, target: &'static str, problem: Problem) {
-        self.0.push(Line {
-            subject: target.to_owned(),
-            problem: Some(problem),
-            blocks: true,
-            is_ca_unknown: false,
-        });
+        self.0.push(Line { subject: target.to_owned(), problem: Some(problem), blocks: true });
     }
 }
 

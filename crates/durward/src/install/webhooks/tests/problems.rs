@@ -140,7 +140,7 @@ async fn a_server_whose_ca_was_unknown_was_not_ready_yet() {
     let mut replica = Replica::new(Manage::None, &server, None);
     *replica.bundle.0.lock().unwrap() = None;
     replica.pass().await;
-    replica.assert_ready(true, &["[!]webhooks: cannot get the Secret"]);
+    replica.assert_ready(false, &["[-]webhooks failed", "cannot get the Secret"]);
     *replica.bundle.0.lock().unwrap() = Some("a");
     replica.pass().await;
     replica.assert_ready(false, &["lacks the CA of Durward's certificate"]);
