@@ -230,7 +230,7 @@ impl Change<'_> {
 }
 
 /// Returns the text as one word of a shell.
-fn quoted(text: &str) -> String {
+pub(crate) fn quoted(text: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || ":-._/".contains(c);
     if !text.is_empty() && text.chars().all(is_plain) {
         text.to_owned()

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use cluster::live::Access;
 use config::Problem;
 
+use crate::annotate::quoted;
 use crate::args::ClusterArgs;
 use crate::connect;
 use crate::control_planes::ControlPlanes;
@@ -67,7 +68,11 @@ pub(crate) fn manifests_command(file: &File) -> String {
 
 fn command_in(namespace: Option<&str>, config: &Path) -> String {
     let exec = namespace.map(|namespace| format!("kubectl -n {namespace} exec deploy/{NAME} -- "));
-    format!("{}durward manifests --config {}", exec.unwrap_or_default(), config.display())
+    format!(
+        "{}durward manifests --config {}",
+        exec.unwrap_or_default(),
+        quoted(&config.display().to_string())
+    )
 }
 
 #[cfg(test)]
@@ -82,5 +87,6 @@ mod tests {
             "kubectl -n durward-system exec deploy/durward -- durward manifests --config /etc/durward/durward.yaml"
         );
         assert_eq!(command_in(None, Path::new("d.yaml")), "durward manifests --config d.yaml");
+        assert_eq!(command_in(None, Path::new("my d.yaml")), "durward manifests --config 'my d.yaml'");
     }
 }
