@@ -222,7 +222,8 @@ fn a_signer_of_the_cluster_signs_the_certificate(context: &'static TestContext) 
     e2e::certificates::write_base64(&directory, "tls.crt", &certificate)?;
     let files = json!({"cert": "signed/tls.crt", "key": "signed/tls.key", "ca": "ca.crt"});
     installation.use_tls(&json!({"files": files}), "none", GUARDS)?;
-    installation.command(&["config", "check"])?;
+    let config = installation.directory().join("durward.yaml").display().to_string();
+    Durward::command(context, &["config", "check", &config])?.succeeded()?;
     let _durward = installation.serve().named("durward-signed").start_ready(context)?;
     installation.register()?;
     await_injection(&cluster.namespace("shop")?)

@@ -1,7 +1,7 @@
 //! Durward in pods guards a Karmada control plane outside of their cluster. The case runs the commands of the documentation.
 //!
-//! Karmada runs on this host, and the pods are in the cluster of a node. There is no kube-proxy, so Karmada's API server calls a pod
-//! at the address of the node (`hostNetwork`), and there is one replica.
+//! Karmada runs on this host, and the pods are in the cluster of a node. The node has no kube-proxy, so Karmada's API server calls a
+//! pod at the address of the node (`hostNetwork`), and one replica runs.
 
 mod doctor;
 
