@@ -50,9 +50,9 @@ parity: prepare ## Compare with the code of two API servers (SEED=n repeats it);
 	DURWARD_E2E_ETCD=3.7 cargo test -p durward-e2e -- etcd::
 
 bench: ## Speed and memory, each as a ratio to a peer or a limit of the same run
-	cargo build --release -p durward -p durward-bench
-	cargo bench -p durward-bench
-	cargo run --release -p durward-bench
+	cargo build --profile dist -p durward -p durward-bench
+	cargo bench --profile dist -p durward-bench
+	cargo run --profile dist -p durward-bench
 
 fuzz: ## All fuzz targets, FUZZ_SECONDS each; TARGET=name runs one (also needs nightly Rust)
 	@cargo +nightly --version >/dev/null 2>&1 || { echo "fuzz: no nightly toolchain: rustup toolchain install nightly"; exit 1; }
@@ -99,7 +99,7 @@ dist-check: ## Package the binaries of `make dist` twice; fails if a byte differ
 	scripts/dist.sh check
 
 demo: ## Show every guard in ten seconds
-	cargo run --release -- demo
+	cargo run -- demo
 
 clean: ## Remove the build directory (the control plane's cache stays: see e2e/README.md)
 	cargo clean

@@ -7,7 +7,7 @@
 //! `durward check` relative to Kyverno's CLI. The measured process runs on one core; load and simulated servers run on the
 //! other. CPU time is the kernel's count. A figure over its limit makes the run exit with 1.
 //!
-//! `make bench`, or `cargo build --release -p durward -p durward-bench && cargo run --release -p durward-bench`
+//! `make bench`, or `cargo build --profile dist -p durward -p durward-bench && cargo run --profile dist -p durward-bench`
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a benchmark's output is its product")]
 

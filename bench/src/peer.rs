@@ -152,5 +152,5 @@ pub(crate) fn binary() -> Result<PathBuf> {
     if Path::exists(&binary) {
         return Ok(binary);
     }
-    Err(format!("{} does not exist: cargo build --release -p durward", binary.display()).into())
+    Err(format!("{} does not exist: cargo build --profile dist -p durward", binary.display()).into())
 }
