@@ -60,7 +60,7 @@ fi
 
 command -v go >/dev/null || fail "Go is not installed. The tests build kube-apiserver and etcd from source: install Go 1.26 or newer (https://go.dev/dl) and run make again."
 # Go checks whether it is new enough for the pins, and can download a toolchain that is.
-for module in kubernetes etcd etcd35 karmada coredns; do
+for module in kubernetes etcd etcd35 karmada; do
   said=$(go -C "e2e/controlplane/$module" list -m 2>&1) || fail "Go cannot build e2e/controlplane/$module: $said"
 done
 

@@ -1,23 +1,24 @@
-//! The binaries that the tests start, built once from pinned sources.
+//! The binaries that the tests start, built once from pinned sources. [`crate::parts`] builds them before the first case.
 //!
 //! A binary is a `tool` dependency of a Go module in `e2e/controlplane`. `CoreDNS` and cert-manager are programs of these modules:
-//! the main function of `CoreDNS` selects plugins, and no module proxy has those of cert-manager. A binary is stored in the cache, in a directory named after everything that it is
-//! made of (the module's pins, the Go version, the flags). A stale binary is never used, and two pins can coexist.
+//! the main function of `CoreDNS` selects plugins, and no module proxy has those of cert-manager. A binary is stored in the cache,
+//! in a directory named after everything that it is made of (the module's pins, the Go version, the flags). A stale binary is
+//! never used, and two pins can coexist.
 //! `e2e/controlplane/README.md` says how to change a pin.
 //!
 //! Without `gitVersion` at link time the API server is v0.0.0, and some of its start-up checks fail. The version comes from
 //! the module's `require` line.
 
+use std::fmt::Write as _;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use sha2::{Digest as _, Sha256};
 
-use crate::console::print;
 use crate::supervisor::{Supervisor, Tool};
 
 /// Without Go's build cache kube-apiserver takes four minutes on two idle cores; a loaded machine takes longer.
@@ -25,6 +26,8 @@ const BUILD_WITHIN: Duration = Duration::from_secs(3_600);
 
 const NO_GO: &str = "the end-to-end tests build Kubernetes and etcd from source and need `go`, which is not in PATH. \
      Install Go 1.26 or newer (https://go.dev/dl, or your distribution's package golang) and run again";
+
+const KUBERNETES: &str = "k8s.io/kubernetes";
 
 /// A program that is built from source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -139,14 +142,14 @@ impl Binary {
             Self::Scheduler => ("kube-scheduler", "kubernetes", "k8s.io/kubernetes/cmd/kube-scheduler"),
             Self::Kubectl => ("kubectl", "kubernetes", "k8s.io/kubernetes/cmd/kubectl"),
             Self::Kubelet => ("kubelet", "kubernetes", "k8s.io/kubernetes/cmd/kubelet"),
-            Self::CoreDns => ("coredns", "coredns", "durward.dev/e2e/controlplane/coredns"),
+            Self::CoreDns => ("coredns", "kubernetes", "durward.dev/e2e/controlplane/kubernetes/coredns"),
             Self::KarmadaAggregated => karmada!("karmada-aggregated-apiserver", "aggregated-apiserver"),
             Self::KarmadaControllers => karmada!("karmada-controller-manager", "controller-manager"),
             Self::KarmadaWebhook => karmada!("karmada-webhook", "webhook"),
             Self::KarmadaScheduler => karmada!("karmada-scheduler", "scheduler"),
             Self::KarmadaAgent => karmada!("karmada-agent", "agent"),
             Self::Karmadactl => karmada!("karmadactl", "karmadactl"),
-            Self::Helm => ("helm", "helm", "helm.sh/helm/v3/cmd/helm"),
+            Self::Helm => ("helm", "kubernetes", "helm.sh/helm/v3/cmd/helm"),
             Self::CertManager => ("certmanager", "certmanager", "durward.dev/e2e/controlplane/certmanager"),
         }
     }
@@ -155,18 +158,19 @@ impl Binary {
         self.source().2
     }
 
-    fn module(self) -> &'static str {
+    /// Returns the Go module's directory in `e2e/controlplane`.
+    pub(crate) fn module(self) -> &'static str {
         self.source().1
     }
 
     /// Returns the Go module that carries the version.
     fn upstream(self) -> &'static str {
-        match self.module() {
-            "etcd" | "etcd35" | "etcd37" => "go.etcd.io/etcd/server/v3",
-            "kubernetes" | "kubernetes131" | "kubernetes133" | "kubernetes137" => "k8s.io/kubernetes",
-            "coredns" => "github.com/coredns/coredns",
-            "helm" => "helm.sh/helm/v3",
-            "certmanager" => "github.com/cert-manager/cert-manager",
+        match (self, self.module()) {
+            (Self::CoreDns, _) => "github.com/coredns/coredns",
+            (Self::Helm, _) => "helm.sh/helm/v3",
+            (_, "etcd" | "etcd35" | "etcd37") => "go.etcd.io/etcd/server/v3",
+            (_, "kubernetes" | "kubernetes131" | "kubernetes133" | "kubernetes137") => KUBERNETES,
+            (_, "certmanager") => "github.com/cert-manager/cert-manager",
             _ => "github.com/karmada-io/karmada",
         }
     }
@@ -195,80 +199,85 @@ impl Binary {
 
     /// Returns its path. Builds it first if it is not in the cache, which can take minutes.
     pub fn path(self, supervisor: &Arc<Supervisor>) -> Result<PathBuf> {
-        let module = Module::read(self.module())?;
-        let ldflags = ldflags(&module, self)?;
-        let directory =
-            cache()?.join("parts").join(format!("{}-{}", self.module(), module.key(&go_version()?)));
-        let path = directory.join(self.name());
-        if path.is_file() {
+        crate::parts::record_use(self);
+        if let Some(path) = self.cached()? {
             return Ok(path);
         }
-        std::fs::create_dir_all(&directory)
-            .with_context(|| format!("cannot make {}", directory.display()))?;
-        // If another run builds the same binary, this waits for it. The kernel releases the lock with the process.
-        let lock =
-            File::create(directory.join("lock")).context("cannot make the lock of the parts' cache")?;
-        lock.lock().context("cannot lock the parts' cache")?;
-        if !path.is_file() {
-            self.build(&module, &ldflags, &path, supervisor)?;
-        }
-        Ok(path)
+        build(&[self], supervisor)?;
+        self.cached()?.with_context(|| format!("go build made no {}", self.name()))
     }
 
-    fn build(self, module: &Module, ldflags: &str, path: &Path, supervisor: &Arc<Supervisor>) -> Result<()> {
-        let version = module.version(self.upstream())?;
-        print(format_args!(
-            "building {} {version} into {} (once; minutes if the Go build cache is cold)",
-            self.name(),
-            path.display()
-        ));
-        let began = Instant::now();
-        let unfinished = path.with_extension("unfinished");
-        let go = Tool::new(format!("go-build-{}", self.name()), "go")
-            .directory(&module.directory)
-            .environment("CGO_ENABLED", "0")
-            // An interrupted build leaves its temporary directory behind; the work directory is removed with the run.
-            .environment("GOTMPDIR", supervisor.work().display().to_string())
-            .arguments(["build", "-trimpath", "-buildvcs=false", "-ldflags", ldflags, "-o"])
-            .argument(unfinished.display().to_string())
-            .argument(self.package());
-        supervisor.run(go, BUILD_WITHIN).and_then(crate::supervisor::Output::succeeded).with_context(
-            || format!("cannot build {} {version} in {}", self.name(), module.directory.display()),
-        )?;
-        std::fs::rename(&unfinished, path)
-            .with_context(|| format!("cannot move {} into place", path.display()))?;
-        print(format_args!("built {} in {} s", self.name(), began.elapsed().as_secs()));
-        Ok(())
+    /// Returns its path if it is in the cache.
+    pub(crate) fn cached(self) -> Result<Option<PathBuf>> {
+        let path = Module::read(self.module())?.directory_in_cache()?.join(self.name());
+        Ok(path.is_file().then_some(path))
+    }
+
+    /// Returns the name that `go build` gives the program: the last element of its package without the major version.
+    fn built_name(self) -> &'static str {
+        let is_version = |name: &&str| name.strip_prefix('v').is_some_and(|rest| rest.parse::<u32>().is_ok());
+        self.package().rsplit('/').find(|name| !is_version(name)).unwrap_or_default()
     }
 }
 
-/// Returns the linker's flags: no symbols, for Kubernetes its version, and for Helm the versions of itself and of Kubernetes.
-fn ldflags(module: &Module, binary: Binary) -> Result<String> {
-    match binary.upstream() {
-        "k8s.io/kubernetes" => {}
-        "helm.sh/helm/v3" => return helm_ldflags(module, binary),
-        _ => return Ok("-s -w".to_owned()),
+/// Builds programs of one Go module into the cache.
+pub(crate) fn build(binaries: &[Binary], supervisor: &Arc<Supervisor>) -> Result<()> {
+    let Some(first) = binaries.first() else { return Ok(()) };
+    let module = Module::read(first.module())?;
+    let directory = module.directory_in_cache()?;
+    std::fs::create_dir_all(&directory).with_context(|| format!("cannot make {}", directory.display()))?;
+    // If another run builds the same programs, this waits for it. The kernel releases the lock with the process.
+    let lock = File::create(directory.join("lock")).context("cannot make the lock of the parts' cache")?;
+    lock.lock().context("cannot lock the parts' cache")?;
+    let mut missing = Vec::new();
+    for binary in binaries {
+        if binary.cached()?.is_none() {
+            missing.push(*binary);
+        }
     }
-    let version = module.version(binary.upstream())?;
+    if missing.is_empty() {
+        return Ok(());
+    }
+    // Renamed into place when they are complete.
+    let unfinished = directory.join("unfinished");
+    std::fs::create_dir_all(&unfinished)?;
+    let go = Tool::new(format!("go-build-{}", first.module()), "go")
+        .directory(&module.directory)
+        .environment("CGO_ENABLED", "0")
+        // An interrupted build leaves its temporary directory behind; the work directory is removed with the run.
+        .environment("GOTMPDIR", supervisor.work().display().to_string())
+        .arguments(["build", "-trimpath", "-buildvcs=false", "-ldflags", &ldflags(&module)?, "-o"])
+        .argument(format!("{}/", unfinished.display()))
+        .arguments(missing.iter().map(|binary| binary.package()));
+    let output = supervisor.run(go, BUILD_WITHIN).and_then(crate::supervisor::Output::succeeded);
+    output.with_context(|| format!("cannot build {missing:?} in {}", module.directory.display()))?;
+    for binary in missing {
+        std::fs::rename(unfinished.join(binary.built_name()), directory.join(binary.name()))
+            .with_context(|| format!("cannot move {} into place", binary.name()))?;
+    }
+    Ok(())
+}
+
+/// Returns the linker's flags for the programs of a module: no symbols, and the versions that Kubernetes and Helm report. Go ignores
+/// a flag for a package that a program doesn't have. Without the version of Kubernetes, `helm template` and `helm lint` assume
+/// 1.20. Upstream's Makefile takes it from client-go.
+fn ldflags(module: &Module) -> Result<String> {
+    let mut flags = "-s -w".to_owned();
+    let Ok(version) = module.version(KUBERNETES) else { return Ok(flags) };
     let mut numbers = version.trim_start_matches('v').split('.');
     let (Some(major), Some(minor)) = (numbers.next(), numbers.next()) else {
         bail!("{version} in {} is not a version of Kubernetes", module.directory.display());
     };
     let at = "k8s.io/component-base/version";
-    Ok(format!("-s -w -X {at}.gitVersion={version} -X {at}.gitMajor={major} -X {at}.gitMinor={minor}"))
-}
-
-/// Without the version of Kubernetes, `helm template` and `helm lint` assume 1.20. Upstream's Makefile takes it from client-go.
-fn helm_ldflags(module: &Module, binary: Binary) -> Result<String> {
-    let version = module.version(binary.upstream())?;
-    let client = module.version("k8s.io/client-go")?;
-    let minor =
-        client.split('.').nth(1).with_context(|| format!("{client} is not a version of client-go"))?;
-    let of_kubernetes = ["pkg/chartutil", "pkg/lint/rules"].map(|package| {
-        let at = format!("helm.sh/helm/v3/{package}.k8sVersion");
-        format!("-X {at}Major=1 -X {at}Minor={minor}")
-    });
-    Ok(format!("-s -w -X helm.sh/helm/v3/internal/version.version={version} {}", of_kubernetes.join(" ")))
+    write!(flags, " -X {at}.gitVersion={version} -X {at}.gitMajor={major} -X {at}.gitMinor={minor}")?;
+    if let Ok(helm) = module.version("helm.sh/helm/v3") {
+        write!(flags, " -X helm.sh/helm/v3/internal/version.version={helm}")?;
+        for package in ["pkg/chartutil", "pkg/lint/rules"] {
+            let at = format!("helm.sh/helm/v3/{package}.k8sVersion");
+            write!(flags, " -X {at}Major={major} -X {at}Minor={minor}")?;
+        }
+    }
+    Ok(flags)
 }
 
 /// A Go module that pins binaries.
@@ -276,7 +285,7 @@ struct Module {
     directory: PathBuf,
     requirements: String,
     sums: String,
-    /// The source of the module's own program, or empty.
+    /// The sources of the module's own programs, or empty.
     program: String,
 }
 
@@ -287,7 +296,12 @@ impl Module {
             let path = directory.join(file);
             std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
         };
-        let program = if directory.join("main.go").is_file() { read("main.go")? } else { String::new() };
+        let mut program = String::new();
+        for own in ["main.go", "coredns/main.go"] {
+            if directory.join(own).is_file() {
+                program += &read(own)?;
+            }
+        }
         Ok(Self {
             requirements: read("go.mod")?,
             sums: read("go.sum")?,
@@ -309,6 +323,12 @@ impl Module {
             .with_context(|| {
                 format!("no version of {required} is required in {}/go.mod", self.directory.display())
             })
+    }
+
+    /// Returns the directory of its programs in the cache.
+    fn directory_in_cache(&self) -> Result<PathBuf> {
+        let name = self.directory.file_name().unwrap_or_default().display().to_string();
+        Ok(cache()?.join("parts").join(format!("{name}-{}", self.key(&go_version()?))))
     }
 
     /// Returns a digest of everything that a binary of this module is made of.
@@ -390,21 +410,28 @@ mod tests {
             let module = Module::read(binary.module()).unwrap();
             let is = |line: &str, word: &str| line.trim().trim_start_matches(word) == binary.package();
             let is_tool = module.requirements.lines().any(|line| is(line, "tool "));
-            let is_own = module.requirements.lines().any(|line| is(line, "module "));
+            let own = module.requirements.lines().find_map(|line| line.strip_prefix("module "));
+            let is_own = own.is_some_and(|own| binary.package().starts_with(own));
             assert!(is_tool || (is_own && !module.program.is_empty()), "{binary:?}");
         }
     }
 
     #[test]
-    fn links_versions_into_kubernetes_and_helm_only() {
-        let kubernetes = module("require k8s.io/kubernetes v1.35.4", "");
-        let flags = ldflags(&kubernetes, Binary::ApiServer).unwrap();
+    fn a_program_is_built_under_the_last_name_of_its_package() {
+        let names =
+            [Binary::Etcd, Binary::Helm, Binary::KarmadaAgent, Binary::CoreDns].map(Binary::built_name);
+        assert_eq!(names, ["server", "helm", "agent", "coredns"]);
+    }
+
+    #[test]
+    fn links_the_versions_of_kubernetes_and_helm() {
+        assert_eq!(ldflags(&module("", "")).unwrap(), "-s -w");
+        let kubernetes = "require k8s.io/kubernetes v1.35.4";
+        let flags = ldflags(&module(kubernetes, "")).unwrap();
         assert!(flags.ends_with("version.gitVersion=v1.35.4 -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=35"), "{flags}");
-        assert_eq!(ldflags(&module("", ""), Binary::Etcd).unwrap(), "-s -w");
-        let helm = module("require helm.sh/helm/v3 v3.22.0\nrequire k8s.io/client-go v0.37.0", "");
-        let flags = ldflags(&helm, Binary::Helm).unwrap();
+        let flags = ldflags(&module(&format!("{kubernetes}\nrequire helm.sh/helm/v3 v3.20.2"), "")).unwrap();
         assert!(
-            flags.contains("version.version=v3.22.0 ") && flags.ends_with("rules.k8sVersionMinor=37"),
+            flags.contains("version.version=v3.20.2 ") && flags.ends_with("rules.k8sVersionMinor=35"),
             "{flags}"
         );
     }

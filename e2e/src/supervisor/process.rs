@@ -1,5 +1,6 @@
 //! Processes of a run: how they are started, awaited, signaled and ended.
 
+use std::cell::Cell;
 use std::fs::File;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
@@ -17,6 +18,16 @@ const INTERVAL: Duration = Duration::from_millis(10);
 
 /// A process in the kernel, for example in a file system that hangs, ends late or never after SIGKILL.
 const KILLED_WITHIN: Duration = Duration::from_secs(180);
+
+thread_local! {
+    /// The processor time of the processes that this thread has waited for.
+    static CPU_TIME: Cell<Duration> = const { Cell::new(Duration::ZERO) };
+}
+
+/// Returns the processor time of the processes that this thread has waited for, and of their children.
+pub fn cpu_time() -> Duration {
+    CPU_TIME.get()
+}
 
 /// A program with its arguments.
 #[derive(Debug, Clone)]
@@ -283,10 +294,21 @@ impl State {
         if self.exit.is_none() && ended()?.is_some() {
             // Children that it left, for example compilers of an interrupted build. Until it is reaped, the group is its.
             let _ = kill_process_group(pid, Signal::KILL);
+            CPU_TIME.set(CPU_TIME.get() + cpu_time_of(pid));
             self.exit = Some(self.child.wait()?.into());
         }
         Ok(self.exit)
     }
+}
+
+/// Returns the processor time of a process that has ended and is not reaped yet, and of its children.
+fn cpu_time_of(pid: Pid) -> Duration {
+    let line = read(Path::new(&format!("/proc/{}/stat", pid.as_raw_nonzero())));
+    // After the name in parentheses: state is the first field, and utime, stime, cutime and cstime are fields 12 to 15. Linux shows
+    // them in hundredths of a second on every architecture.
+    let fields = line.rsplit_once(')').map_or("", |(_, fields)| fields).split_ascii_whitespace();
+    let ticks = fields.skip(11).take(4).filter_map(|field| field.parse::<u64>().ok());
+    Duration::from_millis(10 * ticks.sum::<u64>())
 }
 
 pub(super) fn read(path: &Path) -> String {
