@@ -172,7 +172,7 @@ impl Environment {
             self.delete_as_dry_run(&empty)?.succeeded().map(drop)
         };
         let result = under_load_of(&shop, |shop, name| opted_in(shop, name).as_dry_run(), check, action);
-        result.map(|(count, ())| count)
+        result.map(|(calls, ())| calls.as_expected)
     }
 }
 

@@ -1,6 +1,7 @@
 //! A node for this area, with Durward in pods. One case at a time uses it, because the cases measure times.
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use e2e::node::{self, TemporaryNamespace};
@@ -8,12 +9,19 @@ use e2e::prelude::*;
 
 use crate::cases::etcd::environment::{LABEL, Profile, guards};
 use crate::cases::in_pods;
+use crate::cases::pages::Shell;
+
+/// A member in a container that shares two processors with everything else needs more than a second for a read from disk. Each member is
+/// asked twice within the API server's ten seconds.
+const PATIENT: &str = "requestTimeout: 3s";
 
 pub(super) struct Environment {
     pub(super) node: &'static Node,
     pub(super) namespace: Namespace<'static>,
     /// The directory with `durward.yaml` and `tls`.
     pub(super) directory: PathBuf,
+    /// Whether a case has changed the node or Durward and did not end well.
+    is_changed: AtomicBool,
 }
 
 impl Environment {
@@ -27,6 +35,31 @@ impl Environment {
             Some(profile) => self.node.labelled_namespace(name, &[(LABEL, &profile.name())]),
             None => self.node.namespace(name),
         }
+    }
+
+    /// Runs steps that cordon the node, scale Durward or remove its webhook configurations, and that undo this. If they fail, the
+    /// next case undoes it.
+    pub(super) fn changing<T>(&self, steps: impl FnOnce() -> Result<T>) -> Result<T> {
+        self.is_changed.store(true, Ordering::SeqCst);
+        let result = steps()?;
+        self.is_changed.store(false, Ordering::SeqCst);
+        Ok(result)
+    }
+
+    /// Undoes what a failed case has left.
+    fn restore(&self, context: &TestContext) -> Result<()> {
+        if !self.is_changed.load(Ordering::SeqCst) {
+            return Ok(());
+        }
+        print("a failed case has changed the node of the etcd cases: restoring it");
+        let shell = Shell::new(context, self.node.cluster(), &self.directory)?;
+        shell.run(&format!("kubectl uncordon {}", node::NAME))?.succeeded()?;
+        shell.run("kubectl -n durward-system scale deployment durward --replicas=2")?.succeeded()?;
+        self.node.await_workload(&self.namespace, "deployments", "durward")?;
+        shell.restore_webhooks()?;
+        self.await_guard()?;
+        self.is_changed.store(false, Ordering::SeqCst);
+        Ok(())
     }
 
     /// Waits until pods of etcd are reviewed. The probe does not listen, so the verdict says that it was not reachable.
@@ -47,12 +80,16 @@ impl Environment {
     }
 }
 
-/// Waits until no other case uses the environment.
+/// Waits until no other case uses the environment, and restores it after a failed case.
 pub(super) fn exclusive(context: &'static TestContext) -> Result<MutexGuard<'static, Environment>> {
     static ENVIRONMENT: Lazy<Mutex<Environment>> = Lazy::new();
     let environment = ENVIRONMENT.get(|| start(context).map(Mutex::new));
     let environment = environment.context("the node of the etcd cases does not start")?;
-    Ok(environment.lock().unwrap_or_else(PoisonError::into_inner))
+    let environment = environment.lock().unwrap_or_else(PoisonError::into_inner);
+    environment
+        .restore(context)
+        .context("an earlier case has left this node changed, and it can't be restored")?;
+    Ok(environment)
 }
 
 fn start(context: &'static TestContext) -> Result<Environment> {
@@ -63,9 +100,9 @@ fn start(context: &'static TestContext) -> Result<Environment> {
     let namespace = node.cluster().exact_namespace("durward-system", &restricted)?;
     // The other guards are for the runbooks. Without a fleet, deletion guards only objects with its label.
     let others = "  deletion: {fleet: none}\n  lxcfs: {webhook: {failurePolicy: Fail}}";
-    let guards = format!("{}\n{others}", guards(&[]));
+    let guards = format!("{}\n{others}", guards(&[PATIENT]));
     let directory = in_pods::install(context, node, &namespace, &guards)?;
-    let environment = Environment { node, namespace, directory };
+    let environment = Environment { node, namespace, directory, is_changed: AtomicBool::new(false) };
     environment.await_guard()?;
     Ok(environment)
 }

@@ -69,6 +69,11 @@ pub(super) fn create_etcd(context: &TestContext, node: &Node, ns: &Namespace<'_>
     for (resource, object) in manifest(ns.name(), &data.display().to_string()) {
         node.cluster().api().create(&ns.path(resource), &object)?.succeeded()?;
     }
+    await_healthy(node, ns)
+}
+
+/// Waits until each member answers a linearizable read. A pod is ready before its member is.
+pub(super) fn await_healthy(node: &Node, ns: &Namespace<'_>) -> Result<()> {
     node.await_workload(ns, "statefulsets", "etcd")?;
     node.pod(ns, "etcd-0").is_ready()?;
     until("the etcd cluster to be healthy", || {

@@ -3,7 +3,7 @@
 use e2e::prelude::*;
 
 use super::environment::{Environment, exclusive};
-use super::rolling_update::create_etcd;
+use super::rolling_update::{await_healthy, create_etcd};
 use crate::cases::environment::{await_injection, opted_in};
 use crate::cases::etcd::environment::{LABEL, Profile};
 use crate::cases::files::{DEFAULT_FILES, LxcfsChecks as _};
@@ -15,7 +15,7 @@ use crate::cases::pages::{Expect, Shell};
 /// Reviews before and after the renewal.
 const BETWEEN: usize = 30;
 
-/// Returns the etcd cluster of the pages, when all members are ready.
+/// Returns the etcd cluster of the pages, when all members are healthy.
 fn etcd(context: &'static TestContext, fixture: &Environment) -> Result<&'static Namespace<'static>> {
     static DB: Lazy<Namespace<'static>> = Lazy::new();
     let node = fixture.node;
@@ -24,7 +24,7 @@ fn etcd(context: &'static TestContext, fixture: &Environment) -> Result<&'static
         create_etcd(context, node, &db)?;
         Ok(db)
     })?;
-    node.await_workload(db, "statefulsets", "etcd")?;
+    await_healthy(node, db)?;
     Ok(db)
 }
 
@@ -33,19 +33,20 @@ fn the_runbooks_for_a_drain_and_an_override_work(context: &'static TestContext) 
     let fixture = exclusive(context)?;
     let db = etcd(context, &fixture)?;
     let shell = Shell::new(context, fixture.node.cluster(), &context.directory("override")?)?;
-    shell.run_page("runbooks/drain.md", |_, command| {
-        Ok(if command.contains("doctor") { Expect::NoFinding("db/") } else { Expect::Success })
-    })?;
-    // etcd-2 is missing: its new pod is not scheduled.
     let expect = |command: &str| shell.run(command)?.succeeded().map(drop);
-    expect(&format!("kubectl cordon {}", e2e::node::NAME))?;
-    expect("kubectl -n db delete pod etcd-2")?;
-    let denied = shell.run("kubectl -n db delete pod etcd-1")?;
-    ensure!(!denied.is_success() && denied.stderr.contains("quorum"), "{}", denied.stderr);
-    let followed = shell.run_page("runbooks/override.md", |_, _| Ok(Expect::Success));
-    expect(&format!("kubectl uncordon {}", e2e::node::NAME))?;
-    followed?;
-    fixture.node.await_workload(db, "statefulsets", "etcd")
+    fixture.changing(|| {
+        shell.run_page("runbooks/drain.md", |_, command| {
+            Ok(if command.contains("doctor") { Expect::NoFinding("db/") } else { Expect::Success })
+        })?;
+        // etcd-2 is missing: its new pod is not scheduled.
+        expect(&format!("kubectl cordon {}", e2e::node::NAME))?;
+        expect("kubectl -n db delete pod etcd-2")?;
+        let denied = shell.run("kubectl -n db delete pod etcd-1")?;
+        ensure!(!denied.is_success() && denied.stderr.contains("quorum"), "{}", denied.stderr);
+        shell.run_page("runbooks/override.md", |_, _| Ok(Expect::Success))?;
+        expect(&format!("kubectl uncordon {}", e2e::node::NAME))?;
+        await_healthy(fixture.node, db)
+    })
 }
 
 #[e2e::case]
@@ -83,37 +84,46 @@ fn the_runbooks_for_an_outage_and_for_troubleshooting_work(context: &'static Tes
             Ok((is_denied, format!("{before}: {denied:?}")))
         })
     };
-    stop()?;
-    let down = shell.run_page("runbooks/durward-down.md", |_, command| {
-        if command.contains("annotate") {
-            await_denial(command)?;
-        } else if command.contains("etcdctl") {
-            node.await_workload(db, "statefulsets", "etcd")?;
-        }
-        // This cluster does not run Karmada. A case of the deletion guard runs that command.
-        Ok(if command.contains("karmada") { Expect::Skip } else { Expect::Success })
-    });
-    let troubleshooting = down.and_then(|()| {
-        new_shop()?;
-        shell.run_page("runbooks/index.md", |_, command| {
+    fixture.changing(|| {
+        stop()?;
+        let down = shell.run_page("runbooks/durward-down.md", |_, command| {
             if command.contains("annotate") {
                 await_denial(command)?;
-            } else if command.contains("get validatingwebhookconfiguration") {
-                restore()?;
-                new_shop()?;
+            } else if command.contains("etcdctl") {
+                await_healthy(node, db)?;
             }
-            Ok(match command.split(' ').find(|word| ["fleet", "etcd", "lxcfs", "snapshot"].contains(word)) {
-                Some("fleet") => Expect::NoFinding("shop"),
-                Some("etcd") => Expect::NoFinding("db/"),
-                Some("lxcfs") => Expect::Report("no information about LXCFS on node-1"),
-                // The addresses of pods, and so the members, can't be reached from this host.
-                Some(_) => Expect::Report("incident: 1 cluster; replay with: durward impact ns/shop"),
-                None => Expect::Success,
+            // This cluster does not run Karmada. A case of the deletion guard runs that command.
+            Ok(if command.contains("karmada") { Expect::Skip } else { Expect::Success })
+        });
+        let troubleshooting = down.and_then(|()| {
+            new_shop()?;
+            shell.run_page("runbooks/index.md", |_, command| {
+                if command.contains("annotate") {
+                    await_denial(command)?;
+                } else if command.contains("get validatingwebhookconfiguration") {
+                    restore()?;
+                    new_shop()?;
+                } else if command.contains("doctor etcd") {
+                    await_healthy(node, db)?;
+                }
+                Ok(
+                    match command
+                        .split(' ')
+                        .find(|word| ["fleet", "etcd", "lxcfs", "snapshot"].contains(word))
+                    {
+                        Some("fleet") => Expect::NoFinding("shop"),
+                        Some("etcd") => Expect::NoFinding("db/"),
+                        Some("lxcfs") => Expect::Report("no information about LXCFS on node-1"),
+                        // The addresses of pods, and so the members, can't be reached from this host.
+                        Some(_) => Expect::Report("incident: 1 cluster; replay with: durward impact ns/shop"),
+                        None => Expect::Success,
+                    },
+                )
             })
-        })
-    });
-    restore()?;
-    troubleshooting
+        });
+        restore()?;
+        troubleshooting
+    })
 }
 
 #[e2e::case]
@@ -132,7 +142,7 @@ fn renewing_the_certificate_as_its_page_says_fails_no_call(context: &'static Tes
         list(cluster.api(), &pods)?.iter().map(read).collect()
     };
     let (before, failed) = (expiry()?, denied_unreviewed(cluster)?);
-    let (reviews, ()) = under_load_of(
+    let (calls, ()) = under_load_of(
         &shop,
         |shop, name| opted_in(shop, name).as_dry_run(),
         |_, pod| pod.with_files(&DEFAULT_FILES)?.without_warnings().map(drop),
@@ -158,7 +168,7 @@ fn renewing_the_certificate_as_its_page_says_fails_no_call(context: &'static Tes
         },
     )?;
     let failed = denied_unreviewed(cluster)? - failed;
-    print(format_args!("the certificate was renewed during {reviews} reviews, and {failed} calls failed"));
-    ensure!(failed < 0.5, "{failed} calls failed");
+    print(format_args!("the certificate was renewed: {calls:?}, and {failed} calls of the webhook failed"));
+    ensure!(failed < calls.starved as f64 + 0.5, "{failed} calls failed: {calls:?}");
     Ok(())
 }
