@@ -8,7 +8,8 @@
 //! pods therefore has entries of its own. A pod that two entries select is reviewed twice, with the same result.
 //!
 //! Requests about a pod that is being deleted are not sent, unless they shorten its grace period to zero. The last deletion by the
-//! kubelet is never sent.
+//! kubelet is never sent. Neither are deletions by the namespace controller: it deletes objects of terminating namespaces only, which the
+//! guard allows, and while Durward is down the namespace would stay Terminating.
 
 use std::collections::BTreeSet;
 
@@ -35,8 +36,13 @@ struct Scoped<'c> {
 
 /// Returns the webhook entries.
 pub(super) fn entries(config: &Config) -> Vec<WebhookEntry> {
-    let deletions = vec![overrides::condition(NAME), not_last_kubelet_deletion(), not_terminating()];
-    let mut related = vec![overrides::condition(NAME)];
+    let deletions = vec![
+        overrides::condition(NAME),
+        not_last_kubelet_deletion(),
+        not_terminating(),
+        not_namespace_controller(),
+    ];
+    let mut related = vec![overrides::condition(NAME), not_namespace_controller()];
     related.extend(config.also_protect.contains(&Related::Scale).then(fewer_replicas));
     [
         ("etcd-pods", vec![namespaced(Operation::Delete, "", "pods")], deletions),
@@ -141,6 +147,13 @@ fn not_terminating() -> MatchCondition {
     let without_grace_period = "has(request.options) && request.options != null && has(request.options.gracePeriodSeconds) && \
                    request.options.gracePeriodSeconds == 0";
     condition("not-terminating", format!("!({DELETING}) || ({without_grace_period})"))
+}
+
+/// With the controller manager's flag `--use-service-account-credentials`, which kubeadm sets, the namespace controller has a user of its
+/// own. Without it, its deletions are reviewed.
+fn not_namespace_controller() -> MatchCondition {
+    let user = cel_string("system:serviceaccount:kube-system:namespace-controller");
+    condition("not-the-namespace-controller", format!("request.userInfo.username != {user}"))
 }
 
 fn not_install_namespace(config: &Config) -> Option<MatchCondition> {
@@ -309,6 +322,10 @@ mod tests {
                     "not-terminating",
                     "!(oldObject != null && has(oldObject.metadata.deletionTimestamp)) || (has(request.options) && request.options != null && has(request.options.gracePeriodSeconds) && request.options.gracePeriodSeconds == 0)"
                 ),
+                (
+                    "not-the-namespace-controller",
+                    r#"request.userInfo.username != "system:serviceaccount:kube-system:namespace-controller""#
+                ),
                 ("not-the-install-namespace", r#"request.namespace != "durward-system""#),
             ]
         );
@@ -327,14 +344,17 @@ mod tests {
         };
         assert_eq!(
             conditions(&entries[2]),
-            ["no-break-glass", "fewer-replicas", "not-the-install-namespace"]
+            ["no-break-glass", "not-the-namespace-controller", "fewer-replicas", "not-the-install-namespace"]
         );
         assert_eq!(
-            entries[2].match_conditions[1].expression,
+            entries[2].match_conditions[2].expression,
             "request.operation != \"UPDATE\" || (has(object.spec) && has(object.spec.replicas) ? object.spec.replicas : 0) < (has(oldObject.spec) && has(oldObject.spec.replicas) ? oldObject.spec.replicas : 0)"
         );
         let without = all(&format!("{LEAST}\nalsoProtect: [statefulsets]"));
-        assert_eq!(conditions(&without[2]), ["no-break-glass", "not-the-install-namespace"]);
+        assert_eq!(
+            conditions(&without[2]),
+            ["no-break-glass", "not-the-namespace-controller", "not-the-install-namespace"]
+        );
         let resources: Vec<&str> = entries[2]
             .rules
             .iter()

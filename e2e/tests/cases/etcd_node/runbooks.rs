@@ -4,11 +4,11 @@ use e2e::prelude::*;
 
 use super::environment::{Environment, exclusive};
 use super::rolling_update::{await_healthy, create_etcd};
-use crate::cases::environment::{await_injection, opted_in};
-use crate::cases::etcd::environment::{LABEL, Profile};
+use crate::cases::environment::{await_injection, opted_in, with_short_grace};
+use crate::cases::etcd::environment::{LABEL, Profile, namespace as guarded_namespace};
 use crate::cases::files::{DEFAULT_FILES, LxcfsChecks as _};
 use crate::cases::load::under_load_of;
-use crate::cases::objects::{list, name_of};
+use crate::cases::objects::{await_gone, list, name_of};
 use crate::cases::outage::denied_unreviewed;
 use crate::cases::pages::{Expect, Shell};
 
@@ -86,6 +86,7 @@ fn the_runbooks_for_an_outage_and_for_troubleshooting_work(context: &'static Tes
     };
     fixture.changing(|| {
         stop()?;
+        ends_without_durward(&fixture)?;
         let down = shell.run_page("runbooks/durward-down.md", |_, command| {
             if command.contains("annotate") {
                 await_denial(command)?;
@@ -124,6 +125,25 @@ fn the_runbooks_for_an_outage_and_for_troubleshooting_work(context: &'static Tes
         restore()?;
         troubleshooting
     })
+}
+
+/// While Durward is down, the deletion of an etcd pod fails, and the namespace controller deletes the pods of a terminating namespace.
+fn ends_without_durward(fixture: &Environment) -> Result<()> {
+    let cluster = fixture.node.cluster();
+    let ending = guarded_namespace(cluster, "ending", Profile::Transfer)?;
+    let container = e2e::node::idle(json!({}));
+    ending
+        .pod("etcd")
+        .labelled("app", "etcd")
+        .with(with_short_grace)
+        .container_like("etcd", container)
+        .is_admitted()?;
+    let api = cluster.api();
+    let denied = api.delete(&format!("{}/etcd", ending.path("pods")))?;
+    ensure!(denied.message().contains("failed calling webhook"), "{}: {}", denied.status, denied.message());
+    let path = format!("/api/v1/namespaces/{}", ending.name());
+    api.delete(&path)?.succeeded()?;
+    await_gone(cluster, &path)
 }
 
 #[e2e::case]
