@@ -88,6 +88,9 @@ needs fuse3 fusermount3
 needs busybox-static busybox
 needs procps free uptime
 needs libxml2-utils xmllint
+needs systemd systemd-analyze
+needs curl curl
+needs openssl openssl
 needs gcc cc
 needs libc6-dev "$(cc -print-file-name=libc.a 2>/dev/null || true)"
 

@@ -19,11 +19,12 @@ use crate::supervisor::Supervisor;
 const REPORT_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The programs that cases need besides [`CLUSTER`], by the start of the case's name. An empty name means all cases.
-const NEEDS: [(&str, &[Binary]); 14] = [
+const NEEDS: [(&str, &[Binary]); 15] = [
     ("", CLUSTER),
     ("fleet::", KARMADA),
     ("deletion::", KARMADA),
     ("kinds::", &[Binary::KarmadaAggregated]),
+    ("binary::", NODE),
     ("node::", NODE),
     ("container_view::", NODE),
     ("deploy::", NODE),

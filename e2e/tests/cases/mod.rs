@@ -3,6 +3,7 @@
 
 mod alerts;
 mod attempt;
+mod binary;
 mod chart;
 mod check_formats;
 mod container_view;

@@ -95,9 +95,14 @@ fn shows(output: &str, page: &[String]) -> Result<()> {
 
 /// Returns the first YAML block below a heading of a page.
 pub(crate) fn yaml(page: &str, heading: &str) -> Result<String> {
+    block(page, heading, "yaml")
+}
+
+/// Returns the first block in this language below a heading of a page.
+pub(crate) fn block(page: &str, heading: &str, language: &str) -> Result<String> {
     let mut blocks = blocks(page)?.into_iter();
-    let block = blocks.find(|block| block.language == "yaml" && block.heading == heading);
-    Ok(block.with_context(|| format!("docs/src/{page} has no YAML below {heading:?}"))?.text)
+    let block = blocks.find(|block| block.language == language && block.heading == heading);
+    Ok(block.with_context(|| format!("docs/src/{page} has no {language} below {heading:?}"))?.text)
 }
 
 /// Returns the blocks of a page, `runbooks/override.md` for example. In a list, blocks are indented.
@@ -125,6 +130,8 @@ pub(crate) struct Shell<'a> {
     cluster: &'a Cluster,
     directory: PathBuf,
     programs: PathBuf,
+    /// The process whose network and files the commands use, instead of those of this host.
+    machine: Option<i32>,
 }
 
 impl<'a> Shell<'a> {
@@ -136,7 +143,14 @@ impl<'a> Shell<'a> {
         for (name, program) in [("kubectl", &kubectl), ("durward", &durward), ("kubectl-durward", &durward)] {
             symlink(program, programs.join(name))?;
         }
-        Ok(Self { context, cluster, directory: directory.to_owned(), programs })
+        Ok(Self { context, cluster, directory: directory.to_owned(), programs, machine: None })
+    }
+
+    /// Runs commands with the network and the files of a process, in `/etc/durward` if it exists. `systemctl` is this program.
+    pub(crate) fn on(mut self, machine: i32, systemctl: &Path) -> Result<Self> {
+        symlink(systemctl, self.programs.join("systemctl"))?;
+        self.machine = Some(machine);
+        Ok(self)
     }
 
     /// Adds the pinned Helm to PATH, and the chart of this checkout to the directory.
@@ -150,8 +164,13 @@ impl<'a> Shell<'a> {
     pub(crate) fn run(&self, command: &str) -> Result<Output> {
         let path = std::env::var("PATH").unwrap_or_default();
         let cache = self.programs.join("cache");
-        let tool = Tool::new("page", "bash")
-            .arguments(["-euo", "pipefail", "-c", command])
+        let tool = match self.machine {
+            None => Tool::new("page", "bash").arguments(["-euo", "pipefail", "-c", command]),
+            Some(pid) => Tool::new("page", "nsenter")
+                .arguments([&format!("--target={pid}"), "--net", "--mount", "bash", "-euo", "pipefail", "-c"])
+                .argument(format!("cd /etc/durward 2>/dev/null || cd /\n{command}")),
+        };
+        let tool = tool
             .directory(&self.directory)
             .environment("PATH", format!("{}:{path}", self.programs.display()))
             .environment("KUBECACHEDIR", cache.display().to_string())
