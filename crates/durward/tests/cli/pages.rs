@@ -76,10 +76,11 @@ const EXAMPLES: &str = "reference/commands.md";
 /// Number of pages that run at the same time.
 const THREADS: usize = 4;
 
-/// A `console` block of a page.
+/// A block of commands.
 struct Block {
     line: usize,
     heading: String,
+    is_console: bool,
     /// Whether the line before it is `<!-- example -->`.
     is_example: bool,
     calls: Vec<Call>,
@@ -181,15 +182,19 @@ fn run_page(page: &Path) -> (usize, Vec<String>) {
     let (mut count, mut problems, mut shell) = (0, Vec::new(), None);
     for block in blocks(&fs::read_to_string(page).unwrap()) {
         let is_local = block.calls.iter().all(Call::needs_no_cluster);
-        if block.is_example || !(is_local || is_followed(&block) || in_book == EXAMPLES) {
-            if block.is_example == is_local {
-                let problem = if is_local {
-                    "the commands need no cluster: remove <!-- example --> before the block"
-                } else {
-                    "no test runs this block: add it to FOLLOWED, or write <!-- example --> on the line before it"
-                };
-                problems.push(format!("{name}:{}: {problem}", block.line));
+        let has_test = is_local || is_followed(&block) || in_book == EXAMPLES;
+        let problem = match block.is_example {
+            _ if !block.is_console => Some("the language of a block of commands is console"),
+            true if is_local => {
+                Some("the commands need no cluster: remove <!-- example --> before the block")
             }
+            false if !has_test => Some(
+                "no test runs this block: add it to FOLLOWED, or write <!-- example --> on the line before it",
+            ),
+            _ => None,
+        };
+        problems.extend(problem.map(|problem| format!("{name}:{}: {problem}", block.line)));
+        if block.is_example || problem.is_some() {
             continue;
         }
         for call in block.calls.iter().filter(|call| call.needs_no_cluster()) {
@@ -202,7 +207,7 @@ fn run_page(page: &Path) -> (usize, Vec<String>) {
     (count, problems)
 }
 
-/// Returns the `console` blocks of a page. In a list, blocks are indented.
+/// Returns the blocks of a page that contain commands. In a list, blocks are indented.
 fn blocks(page: &str) -> Vec<Block> {
     let (mut blocks, mut heading, mut previous) = (Vec::new(), String::new(), "");
     let mut lines = (1..).zip(page.lines());
@@ -211,9 +216,16 @@ fn blocks(page: &str) -> Vec<Block> {
         if let Some(language) = text.trim_start().strip_prefix("```") {
             let block = lines.by_ref().map(|(_, text)| text).take_while(|text| text.trim() != "```");
             let body: String = block.flat_map(|text| [text.get(indent..).unwrap_or(""), "\n"]).collect();
-            if language == "console" {
+            let is_console = language == "console";
+            if is_console || body.starts_with("$ ") {
                 let is_example = previous.trim() == "<!-- example -->";
-                blocks.push(Block { line, heading: heading.clone(), is_example, calls: calls(&body) });
+                blocks.push(Block {
+                    line,
+                    heading: heading.clone(),
+                    is_console,
+                    is_example,
+                    calls: calls(&body),
+                });
             }
         } else if text.starts_with('#') {
             text.trim_start_matches(['#', ' ']).clone_into(&mut heading);
@@ -268,7 +280,7 @@ impl Shell {
         let line = OUTSIDE.iter().fold(line.clone(), |line, (path, own)| line.replace(path, own));
         let path = format!("{}:{}", directory.join("bin").display(), std::env::var("PATH").unwrap());
         let output = Command::new("timeout")
-            .args(["60", "bash", "-o", "pipefail", "-c", &format!("exec 2>&1; (exit {}); {line}", self.code)])
+            .args(["60", "bash", "-o", "pipefail", "-c", &format!("(exit {}); {line}", self.code)])
             .current_dir(&directory)
             .env("PATH", path)
             .env("HOME", &directory)
@@ -276,12 +288,14 @@ impl Shell {
             .output()
             .unwrap();
         self.code = output.status.code().unwrap_or(-1);
-        let text = String::from_utf8(output.stdout).unwrap();
-        // Exit codes 1 and 3 are verdicts. Exit code 2 is bad input, unless the page shows it.
+        let [out, err] = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
+        let all = format!("{err}{out}");
+        // A page shows standard output with or without the messages. Exit codes 1 and 3 are verdicts, and 2 is bad input.
         if !call.shown.is_empty() {
-            (!shows(&call.shown, &text)).then(|| format!("the output differs from the page:\n{text}"))
-        } else if !matches!(self.code, 0 | 1 | 3) || text.contains("error:") {
-            Some(format!("exit code {}: {text}", self.code))
+            let is_shown = shows(&call.shown, &out) || shows(&call.shown, &all);
+            (!is_shown).then(|| format!("the output differs from the page:\n{all}"))
+        } else if !matches!(self.code, 0 | 1 | 3) || err.contains("error:") {
+            Some(format!("exit code {}: {all}", self.code))
         } else {
             None
         }
