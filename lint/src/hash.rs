@@ -40,7 +40,8 @@ fn split(line: &str) -> Option<(&str, &str)> {
             None if matches!(c, '"' | '\'') && !before.is_alphanumeric() => quote = Some(c),
             None if c == '#' && before.is_whitespace() => {
                 let (code, comment) = line.split_at_checked(at)?;
-                let is_comment = comment.trim_start_matches('#').chars().next().is_none_or(char::is_whitespace);
+                let is_comment =
+                    comment.trim_start_matches('#').chars().next().is_none_or(char::is_whitespace);
                 return is_comment.then_some((code, comment));
             }
             _ => {}
@@ -95,7 +96,8 @@ mod tests {
 
     #[test]
     fn ignores_a_hash_in_strings_and_words() {
-        let source = "a = \"x # no\"\nb: 'x # no' # yes\nc=$# ${d#x} e#f\ng: \"\\\" # no\"\nh: the pod's name # and\n";
+        let source =
+            "a = \"x # no\"\nb: 'x # no' # yes\nc=$# ${d#x} e#f\ng: \"\\\" # no\"\nh: the pod's name # and\n";
         assert_eq!(texts(source), ["2 yes", "5 and"]);
     }
 

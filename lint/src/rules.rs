@@ -92,7 +92,10 @@ pub(crate) fn check_width(lines: &[Line<'_>], results: &mut Results) {
 fn width(line: &str) -> usize {
     let mut parts = line.split("](");
     let first = parts.next().map_or(0, |part| part.chars().count());
-    first + parts.map(|part| part.split_once(')').map_or(part, |(_, after)| after).chars().count()).sum::<usize>()
+    first
+        + parts
+            .map(|part| part.split_once(')').map_or(part, |(_, after)| after).chars().count())
+            .sum::<usize>()
 }
 
 /// Whether a line has a `lint: allow(REASON)` outside code.
@@ -166,7 +169,9 @@ mod tests {
     #[test]
     fn finds_long_lines_outside_code_tables_and_targets() {
         let (long, short) = ("ä".repeat(161), "ä".repeat(150));
-        let page = format!("{long}\n{short}[a](https://example.org)\n| {long} |\n```\n{long}\n```\n  {short} more words\n");
+        let page = format!(
+            "{long}\n{short}[a](https://example.org)\n| {long} |\n```\n{long}\n```\n  {short} more words\n"
+        );
         let lines: Vec<_> = (1..).zip(page.lines()).map(|(number, text)| Line { number, text }).collect();
         let mut results = Results::default();
         check_width(&lines, &mut results);
