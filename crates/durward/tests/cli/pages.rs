@@ -156,6 +156,14 @@ fn an_ellipsis_stands_for_text_or_for_lines() {
     assert!(!is_shown(&["3 pods"], "2 pods\n"));
 }
 
+#[test]
+fn a_page_can_show_the_exit_code_of_the_command_before() {
+    let mut shell = Shell::new();
+    let mut run = |block: &str| calls(block).iter().find_map(|call| shell.run(call));
+    assert_eq!(run("$ durward impact ns/shop --snapshot examples/deletion/healthy\n$ echo $?\n1\n"), None);
+    assert!(run("$ durward version\n$ echo $?\n1\n").is_some());
+}
+
 fn collect(directory: &Path, pages: &mut Vec<PathBuf>) {
     collect_files(directory, "md", pages);
 }
