@@ -1,4 +1,4 @@
-# The task file: `make` alone lists the targets.
+# The targets of the project. `make` without a target lists them.
 #
 # A target that checks something prints the problem and the next step. You need Rust, Go, apt and root on Debian 12. A target
 # installs everything else that it needs, and prints what it installs.

@@ -14,7 +14,7 @@ trap '[ -z "$locked" ] || allow_services; [ ${#made[@]} = 0 ] || rm -rf "${made[
 
 # Debian starts a service when its package is installed, and at every boot. This file prevents the start while apt runs. It
 # also lists the units to disable afterwards, so the next run can finish the work of one that was killed. A file without
-# our words is the administrator's.
+# these words is the administrator's.
 policy=/usr/sbin/policy-rc.d
 ours="# Durward's scripts/prepare.sh, only while it installs packages; to disable then:"
 

@@ -26,7 +26,10 @@ const SHORTEST_SENTENCE: usize = 3;
 /// A longer sentence is counted against rule L7.
 const LONGEST_SENTENCE: usize = 30;
 
-/// A sentence that breaks a rule.
+/// A longer line of a page breaks rule L10. Code blocks, tables and the targets of links do not count.
+const WIDEST_LINE: usize = 160;
+
+/// A sentence or a line that breaks a rule.
 pub(crate) struct Finding {
     pub(crate) line: usize,
     pub(crate) rule: &'static str,
@@ -41,7 +44,8 @@ pub(crate) struct Results {
     pub(crate) allowed: usize,
     pub(crate) openings: Vec<Finding>,
     pub(crate) long: Vec<Finding>,
-    pub(crate) phrases: Vec<Finding>,
+    /// Findings of rules without a share: phrases and the length of lines.
+    pub(crate) forbidden: Vec<Finding>,
 }
 
 /// Checks the lines of a page or of a comment.
@@ -65,9 +69,33 @@ pub(crate) fn check(lines: &[Line<'_>], results: &mut Results) {
                     results.long.push(finding("L7"));
                 }
             }
-            results.phrases.extend(forbidden_phrases(&sentence).map(finding));
+            results.forbidden.extend(forbidden_phrases(&sentence).map(finding));
         }
     }
+}
+
+/// Checks the length of a page's lines.
+pub(crate) fn check_width(lines: &[Line<'_>], results: &mut Results) {
+    let mut is_code = false;
+    for Line { number, text } in lines {
+        if text.trim_start().starts_with("```") {
+            is_code = !is_code;
+        }
+        if !is_code && !text.trim_start().starts_with('|') && width(text) > WIDEST_LINE {
+            let sentence = format!("the line has more than {WIDEST_LINE} characters");
+            results.forbidden.push(Finding { line: *number, rule: "L10", sentence });
+        }
+    }
+}
+
+/// Returns the number of characters of a line without the targets of its links.
+fn width(line: &str) -> usize {
+    let mut parts = line.split("](");
+    let first = parts.next().map_or(0, |part| part.chars().count());
+    first
+        + parts
+            .map(|part| part.split_once(')').map_or(part, |(_, after)| after).chars().count())
+            .sum::<usize>()
 }
 
 /// Whether a line has a `lint: allow(REASON)` outside code.
@@ -99,7 +127,7 @@ mod tests {
         let lines: Vec<_> = (1..).zip(text.lines()).map(|(number, text)| Line { number, text }).collect();
         let mut results = Results::default();
         check(&lines, &mut results);
-        results.openings.iter().chain(&results.phrases).map(|finding| finding.rule).collect()
+        results.openings.iter().chain(&results.forbidden).map(|finding| finding.rule).collect()
     }
 
     #[test]
@@ -136,6 +164,19 @@ mod tests {
         ] {
             assert_eq!(broken(text), Vec::<&str>::new(), "{text}");
         }
+    }
+
+    #[test]
+    fn finds_long_lines_outside_code_tables_and_targets() {
+        let (long, short) = ("ä".repeat(161), "ä".repeat(150));
+        let page = format!(
+            "{long}\n{short}[a](https://example.org)\n| {long} |\n```\n{long}\n```\n  {short} more words\n"
+        );
+        let lines: Vec<_> = (1..).zip(page.lines()).map(|(number, text)| Line { number, text }).collect();
+        let mut results = Results::default();
+        check_width(&lines, &mut results);
+        let found: Vec<_> = results.forbidden.iter().map(|finding| (finding.line, finding.rule)).collect();
+        assert_eq!(found, [(1, "L10"), (7, "L10")]);
     }
 
     #[test]

@@ -1,18 +1,21 @@
-//! Runs each command line of the documentation that needs no cluster.
+//! Runs the commands of the documentation that need no cluster, and compares their output with the lines below them.
 //!
-//! The lines of a page run one after another in a directory of their own, through `bash`. The directory contains the files that
-//! pages mention without creating them. `kubectl` is a program that reads its input and does nothing.
+//! Each command of a `console` block must need no cluster, or a case of `e2e` follows the block, or the line before the block is
+//! `<!-- example -->`. The commands of a page run one after another through `bash`, in a directory of their own with the files
+//! that pages mention without creating them. `kubectl`, `helm`, `git` and `cargo` are small substitutes.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Mutex;
+use std::sync::{LazyLock, Mutex};
 use std::{iter, thread};
+
+use regex::Regex;
 
 use crate::harness::{TestDir, copy, root};
 
-/// A configuration with all guards. `FLEET` depends on the line.
+/// A configuration with all guards. `FLEET` depends on the command.
 const CONFIGURATION: &str = "apiVersion: durward.dev/v1alpha1
 kind: Configuration
 server: {tls: {files: {cert: tls/tls.crt, key: tls/tls.key, ca: tls/ca.crt}}}
@@ -22,21 +25,94 @@ guards:
   lxcfs: {}
 ";
 
-/// Commands that read or change a cluster, unless they read a snapshot or are a dry run.
+/// Calls of `durward` that read or change a cluster, unless they read a snapshot or are a dry run.
 const NEED_A_CLUSTER: [&str; 6] = ["snapshot", "impact", "doctor", "override", "acknowledge", "unregister"];
 
-/// Commands that serve until they are stopped. Tests of these commands exist elsewhere.
-const SERVERS: [&str; 2] = ["serve", "demo"];
+/// Calls of `durward` that serve until they are stopped. Tests of these commands exist elsewhere.
+const SERVERS: [&str; 2] = ["serve", "demo --keep"];
+
+/// Commands without a call of `durward` that need no cluster.
+const LOCAL: [&str; 7] = ["cat ", "mkdir ", "printf ", "echo $?", "cd ", "git clone ", "cargo run "];
+
+/// Commands before a pipe whose output the substitutes print.
+const PRINTED: [&str; 2] = ["helm template ", "kubectl apply --dry-run=server "];
+
+/// Substitutes for other programs. The plugin's name is `kubectl-durward`.
+const PROGRAMS: [(&str, &str); 4] = [
+    (
+        "kubectl",
+        "case \"$*\" in\n\
+         durward*) shift; exec kubectl-durward \"$@\" ;;\n\
+         apply\\ --dry-run=server*) exec cat manifests/*.yaml ;;\n\
+         *) exec cat > /dev/null ;;\n\
+         esac",
+    ),
+    ("helm", "exec cat manifests/*.yaml"),
+    ("git", "mkdir -p durward"),
+    ("cargo", "while [ \"$1\" != -- ]; do shift; done; shift; exec durward \"$@\""),
+];
 
 /// Directories outside the test's own, and their substitutes.
 const OUTSIDE: [(&str, &str); 3] =
     [("/etc/bash_completion.d/", "./"), ("/usr/local/bin/", "./"), ("/usr/local/share/man/man1", "./man1")];
 
+/// Pages that cases of `e2e` follow with `run_page`, and the headings that they follow. Without headings it is the whole page.
+const FOLLOWED: [(&str, &[&str]); 10] = [
+    ("get-started/karmada.md", &[]),
+    ("operate/certificates-files.md", &["Look at the certificate", "Renew the serving certificate"]),
+    ("operate/uninstall.md", &["From a Karmada control plane"]),
+    ("operate/upgrade.md", &["Upgrade Durward", "Upgrade Durward on Karmada"]),
+    ("runbooks/drain.md", &[]),
+    ("runbooks/durward-down.md", &[]),
+    ("runbooks/index.md", &[]),
+    ("runbooks/lxcfs-nodes.md", &[]),
+    ("runbooks/lxcfs-pods.md", &[]),
+    ("runbooks/override.md", &[]),
+];
+
+/// A page with the examples of `--help`. Those that need no cluster are run.
+const EXAMPLES: &str = "reference/commands.md";
+
 /// Number of pages that run at the same time.
 const THREADS: usize = 4;
 
+/// A block of commands.
+struct Block {
+    line: usize,
+    heading: String,
+    is_console: bool,
+    /// Whether the line before it is `<!-- example -->`.
+    is_example: bool,
+    calls: Vec<Call>,
+}
+
+/// A command, and the lines below it.
+struct Call {
+    command: String,
+    shown: Vec<String>,
+}
+
+impl Call {
+    fn needs_no_cluster(&self) -> bool {
+        let is_one_of = |text: &str, names: &[&str]| names.iter().any(|name| text.starts_with(name));
+        let line = self.command.as_str();
+        if is_one_of(line, &LOCAL) {
+            return true;
+        }
+        let durward = |part: &'_ str| -> Option<String> {
+            let part = part.strip_prefix("kubectl ").unwrap_or(part);
+            part.strip_prefix("durward ").map(ToOwned::to_owned)
+        };
+        let mut parts = line.split(" | ");
+        let first = parts.next().unwrap_or_default();
+        let call = durward(first).or_else(|| parts.find_map(durward).filter(|_| is_one_of(first, &PRINTED)));
+        let is_dry = line.contains("--snapshot ") || line.contains(" --dry-run");
+        call.is_some_and(|call| !is_one_of(&call, &SERVERS) && (is_dry || !is_one_of(&call, &NEED_A_CLUSTER)))
+    }
+}
+
 #[test]
-fn runs_the_command_lines_of_the_documentation() {
+fn the_commands_of_the_documentation_print_what_it_shows() {
     let mut pages = vec![root().join("README.md"), root().join("examples/README.md")];
     collect(&root().join("docs/src"), &mut pages);
     let pages = Mutex::new(pages.into_iter());
@@ -51,59 +127,240 @@ fn runs_the_command_lines_of_the_documentation() {
     let problems: Vec<String> = results.iter().flat_map(|(_, problems)| problems.clone()).collect();
     assert!(problems.is_empty(), "{}", problems.join("\n"));
     let count: usize = results.iter().map(|(count, _)| count).sum();
-    assert!(count > 60, "only {count} command lines were run");
+    assert!(count > 60, "only {count} commands were run");
 }
 
-/// Runs the lines of a page. Returns their number and the problems.
-fn run_page(page: &Path) -> (usize, Vec<String>) {
-    let lines = commands(&fs::read_to_string(page).unwrap());
-    if lines.is_empty() {
-        return (0, Vec::new());
+#[test]
+fn cases_of_e2e_follow_the_pages_that_this_test_leaves_to_them() {
+    let mut files = Vec::new();
+    collect_files(&root().join("e2e/tests/cases"), "rs", &mut files);
+    let sources: String = files.iter().map(|file| fs::read_to_string(file).unwrap()).collect();
+    for (page, _) in FOLLOWED {
+        assert!(sources.contains(&format!("\"{page}\"")), "no case of e2e follows {page}");
     }
-    let files = TestDir::new();
-    let directory = files.path().join("project");
-    prepare(&directory, files.path());
-    let problems = lines.iter().filter_map(|line| run(&directory, line, page)).collect();
-    (lines.len(), problems)
+}
+
+#[test]
+fn an_ellipsis_stands_for_text_or_for_lines() {
+    let is_shown = |page: &[&str], output: &str| {
+        shows(&page.iter().map(|&line| line.to_owned()).collect::<Vec<_>>(), output)
+    };
+    assert!(is_shown(&["a", "…", "d"], "a\nb\nc\nd\n"));
+    assert!(is_shown(&["a …", "took 3.1 ms"], "a b\ntook 12 ms\n"));
+    assert!(is_shown(
+        &["until 2026-11-21T12:00:00Z (364 days left)"],
+        "until 2027-01-01T00:00:00Z (9 days left)"
+    ));
+    assert!(!is_shown(&["a", "c"], "a\nb\nc\n"));
+    assert!(!is_shown(&["a …z"], "a b\n"));
+    assert!(!is_shown(&["3 pods"], "2 pods\n"));
+}
+
+#[test]
+fn a_page_can_show_the_exit_code_of_the_command_before() {
+    let mut shell = Shell::new();
+    let mut run = |block: &str| calls(block).iter().find_map(|call| shell.run(call));
+    assert_eq!(run("$ durward impact ns/shop --snapshot examples/deletion/healthy\n$ echo $?\n1\n"), None);
+    assert!(run("$ durward version\n$ echo $?\n1\n").is_some());
 }
 
 fn collect(directory: &Path, pages: &mut Vec<PathBuf>) {
+    collect_files(directory, "md", pages);
+}
+
+fn collect_files(directory: &Path, extension: &str, files: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {
-            collect(&path, pages);
-        } else if path.extension().is_some_and(|extension| extension == "md") {
-            pages.push(path);
+            collect_files(&path, extension, files);
+        } else if path.extension().is_some_and(|own| own == extension) {
+            files.push(path);
         }
     }
 }
 
-/// Returns the lines of console blocks that call `durward` and need no cluster.
-fn commands(page: &str) -> Vec<String> {
-    let mut found = Vec::new();
-    let mut is_console = false;
-    for line in page.lines().map(str::trim_start) {
-        if let Some(fence) = line.strip_prefix("```") {
-            is_console = fence.starts_with("console");
+/// Runs the commands of a page. Returns their number and the problems.
+fn run_page(page: &Path) -> (usize, Vec<String>) {
+    let name = page.strip_prefix(root()).unwrap().display().to_string();
+    let in_book = name.strip_prefix("docs/src/").unwrap_or(&name);
+    let is_followed = |block: &Block| {
+        let found = FOLLOWED.iter().find(|(page, _)| *page == in_book);
+        found.is_some_and(|(_, headings)| headings.is_empty() || headings.contains(&block.heading.as_str()))
+    };
+    let (mut count, mut problems, mut shell) = (0, Vec::new(), None);
+    for block in blocks(&fs::read_to_string(page).unwrap()) {
+        let is_local = block.calls.iter().all(Call::needs_no_cluster);
+        let has_test = is_local || is_followed(&block) || in_book == EXAMPLES;
+        let problem = match block.is_example {
+            _ if !block.is_console => Some("the language of a block of commands is console"),
+            true if is_local => {
+                Some("the commands need no cluster: remove <!-- example --> before the block")
+            }
+            false if !has_test => Some(
+                "no test runs this block: add it to FOLLOWED, or write <!-- example --> on the line before it",
+            ),
+            _ => None,
+        };
+        problems.extend(problem.map(|problem| format!("{name}:{}: {problem}", block.line)));
+        if block.is_example || problem.is_some() {
+            continue;
         }
-        let Some(call) = line.strip_prefix("$ ").filter(|_| is_console) else { continue };
-        let Some(arguments) = call.strip_prefix("durward ") else { continue };
-        let is_one_of = |names: &[&str]| names.iter().any(|name| arguments.starts_with(name));
-        let is_offline = arguments.contains("--snapshot ") || arguments.contains(" --dry-run");
-        if !is_one_of(&SERVERS) && (is_offline || !is_one_of(&NEED_A_CLUSTER)) {
-            found.push(call.to_owned());
+        for call in block.calls.iter().filter(|call| call.needs_no_cluster()) {
+            count += 1;
+            let problem = shell.get_or_insert_with(Shell::new).run(call);
+            problems
+                .extend(problem.map(|problem| format!("{name}:{}: {}: {problem}", block.line, call.command)));
         }
     }
-    found
+    (count, problems)
+}
+
+/// Returns the blocks of a page that contain commands. In a list, blocks are indented.
+fn blocks(page: &str) -> Vec<Block> {
+    let (mut blocks, mut heading, mut previous) = (Vec::new(), String::new(), "");
+    let mut lines = (1..).zip(page.lines());
+    while let Some((line, text)) = lines.next() {
+        let indent = text.len() - text.trim_start().len();
+        if let Some(language) = text.trim_start().strip_prefix("```") {
+            let block = lines.by_ref().map(|(_, text)| text).take_while(|text| text.trim() != "```");
+            let body: String = block.flat_map(|text| [text.get(indent..).unwrap_or(""), "\n"]).collect();
+            let is_console = language == "console";
+            if is_console || body.starts_with("$ ") {
+                let is_example = previous.trim() == "<!-- example -->";
+                blocks.push(Block {
+                    line,
+                    heading: heading.clone(),
+                    is_console,
+                    is_example,
+                    calls: calls(&body),
+                });
+            }
+        } else if text.starts_with('#') {
+            text.trim_start_matches(['#', ' ']).clone_into(&mut heading);
+        }
+        previous = text;
+    }
+    blocks
+}
+
+/// Returns the commands of a block. A line that ends in a backslash continues in the next line.
+fn calls(block: &str) -> Vec<Call> {
+    let mut calls: Vec<Call> = Vec::new();
+    for line in block.replace("\\\n", " ").lines() {
+        if let Some(command) = line.strip_prefix("$ ") {
+            calls.push(Call { command: command.to_owned(), shown: Vec::new() });
+        } else if let Some(call) = calls.last_mut() {
+            call.shown.push(line.to_owned());
+        }
+    }
+    calls
+}
+
+/// The directory of a page.
+struct Shell {
+    /// Contains certificates and `project`, where the commands run.
+    files: TestDir,
+    /// Exit code of the last command.
+    code: i32,
+}
+
+impl Shell {
+    fn new() -> Self {
+        let shell = Self { files: TestDir::new(), code: 0 };
+        prepare(&shell.directory(), shell.files.path());
+        shell
+    }
+
+    fn directory(&self) -> PathBuf {
+        self.files.path().join("project")
+    }
+
+    /// Runs a command and returns the problem, if there is one.
+    fn run(&mut self, call: &Call) -> Option<String> {
+        let (directory, line) = (self.directory(), &call.command);
+        // A page that makes its own directory replaces the prepared one.
+        if let Some((_, after)) = line.split_once("--out ") {
+            let _ = fs::remove_dir_all(directory.join(after.split(' ').next().unwrap_or_default()));
+        }
+        if ["--target karmada", ",members", "--only members"].iter().any(|part| line.contains(part)) {
+            configure(&directory, "karmada");
+        }
+        let line = OUTSIDE.iter().fold(line.clone(), |line, (path, own)| line.replace(path, own));
+        let path = format!("{}:{}", directory.join("bin").display(), std::env::var("PATH").unwrap());
+        let output = Command::new("timeout")
+            .args(["60", "bash", "-o", "pipefail", "-c", &format!("(exit {}); {line}", self.code)])
+            .current_dir(&directory)
+            .env("PATH", path)
+            .env("HOME", &directory)
+            .env_remove("KUBECONFIG")
+            .output()
+            .unwrap();
+        self.code = output.status.code().unwrap_or(-1);
+        let [out, err] = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
+        let all = format!("{err}{out}");
+        // A page shows standard output with or without the messages. Exit codes 1 and 3 are verdicts, and 2 is bad input.
+        if !call.shown.is_empty() {
+            let is_shown = shows(&call.shown, &out) || shows(&call.shown, &all);
+            (!is_shown).then(|| format!("the output differs from the page:\n{all}"))
+        } else if !matches!(self.code, 0 | 1 | 3) || err.contains("error:") {
+            Some(format!("exit code {}: {all}", self.code))
+        } else {
+            None
+        }
+    }
+}
+
+/// Returns whether a page shows this output. `…` stands for text in a line, or for any number of lines. Times differ.
+fn shows(page: &[String], output: &str) -> bool {
+    static TIMES: LazyLock<Regex> =
+        LazyLock::new(|| Regex::new(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ|\d+(\.\d+)? ms\b|\d+ days\b").unwrap());
+    let line = |text: &str| TIMES.replace_all(text.trim_end(), "TIME").into_owned();
+    let page: Vec<String> = page.iter().map(|text| line(text)).collect();
+    let output: Vec<String> = output.lines().map(line).collect();
+    is_shown(&page, &output)
+}
+
+fn is_shown(page: &[String], output: &[String]) -> bool {
+    match page.split_first() {
+        None => output.is_empty(),
+        Some((first, rest)) if first.trim() == "…" => {
+            (0..=output.len()).any(|skipped| is_shown(rest, &output[skipped..]))
+        }
+        Some((first, rest)) => {
+            output.split_first().is_some_and(|(line, others)| is_like(first, line) && is_shown(rest, others))
+        }
+    }
+}
+
+/// Returns whether a line of the output is the line of the page, in which `…` stands for any text.
+fn is_like(shown: &str, line: &str) -> bool {
+    let mut parts = shown.split('…');
+    let Some(mut rest) = line.strip_prefix(parts.next().unwrap_or_default()) else { return false };
+    let mut parts = parts.peekable();
+    if parts.peek().is_none() {
+        return rest.is_empty();
+    }
+    while let Some(part) = parts.next() {
+        if parts.peek().is_none() {
+            return rest.ends_with(part);
+        }
+        let Some((_, after)) = rest.split_once(part) else { return false };
+        rest = after;
+    }
+    false
 }
 
 /// Makes the directory of a page. `files` contains certificates.
 fn prepare(directory: &Path, files: &Path) {
     let bin = directory.join("bin");
     fs::create_dir_all(&bin).unwrap();
-    symlink(env!("CARGO_BIN_EXE_durward"), bin.join("durward")).unwrap();
-    fs::write(bin.join("kubectl"), "#!/bin/sh\ncat > /dev/null\n").unwrap();
-    fs::set_permissions(bin.join("kubectl"), fs::Permissions::from_mode(0o755)).unwrap();
+    for name in ["durward", "kubectl-durward"] {
+        symlink(env!("CARGO_BIN_EXE_durward"), bin.join(name)).unwrap();
+    }
+    for (name, script) in PROGRAMS {
+        fs::write(bin.join(name), format!("#!/bin/sh\n{script}\n")).unwrap();
+        fs::set_permissions(bin.join(name), fs::Permissions::from_mode(0o755)).unwrap();
+    }
     configure(directory, "none");
     for (file, example) in [
         ("examples", "examples"),
@@ -131,29 +388,4 @@ fn prepare(directory: &Path, files: &Path) {
 
 fn configure(directory: &Path, fleet: &str) {
     fs::write(directory.join("durward.yaml"), CONFIGURATION.replace("FLEET", fleet)).unwrap();
-}
-
-/// Runs a line and returns the problem, if there is one.
-fn run(directory: &Path, line: &str, page: &Path) -> Option<String> {
-    // A page that makes its own directory replaces the prepared one.
-    if let Some((_, after)) = line.split_once("--out ") {
-        let _ = fs::remove_dir_all(directory.join(after.split(' ').next().unwrap_or_default()));
-    }
-    if ["--target karmada", ",members", "--only members"].iter().any(|part| line.contains(part)) {
-        configure(directory, "karmada");
-    }
-    let line = OUTSIDE.iter().fold(line.to_owned(), |line, (path, own)| line.replace(path, own));
-    let path = format!("{}:{}", directory.join("bin").display(), std::env::var("PATH").unwrap());
-    let output = Command::new("bash")
-        .args(["-o", "pipefail", "-c", &line])
-        .current_dir(directory)
-        .env("PATH", path)
-        .env("HOME", directory)
-        .env_remove("KUBECONFIG")
-        .output()
-        .unwrap();
-    let error = String::from_utf8(output.stderr).unwrap();
-    // Exit codes 1 and 3 are verdicts. Exit code 2 is bad input.
-    let is_good = matches!(output.status.code(), Some(0 | 1 | 3)) && !error.contains("error:");
-    (!is_good).then(|| format!("{}: {line}: {:?}: {error}", page.display(), output.status.code()))
 }

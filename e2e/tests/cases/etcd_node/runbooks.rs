@@ -28,6 +28,14 @@ fn etcd(context: &'static TestContext, fixture: &Environment) -> Result<&'static
     Ok(db)
 }
 
+/// Waits as the page says: a pod is Ready before its member answers.
+fn await_health(shell: &Shell<'_>, command: &str) -> Result<()> {
+    until("every etcd member to be healthy", || {
+        let health = shell.run(command)?;
+        Ok((health.is_success(), format!("{health:?}")))
+    })
+}
+
 #[e2e::case]
 fn the_runbooks_for_a_drain_and_an_override_work(context: &'static TestContext) -> Result<()> {
     let fixture = exclusive(context)?;
@@ -36,6 +44,9 @@ fn the_runbooks_for_a_drain_and_an_override_work(context: &'static TestContext) 
     let expect = |command: &str| shell.run(command)?.succeeded().map(drop);
     fixture.changing(|| {
         shell.run_page("runbooks/drain.md", |_, command| {
+            if command.contains("etcdctl") {
+                await_health(&shell, command)?;
+            }
             Ok(if command.contains("doctor") { Expect::NoFinding("db/") } else { Expect::Success })
         })?;
         // etcd-2 is missing: its new pod is not scheduled.
@@ -92,6 +103,7 @@ fn the_runbooks_for_an_outage_and_for_troubleshooting_work(context: &'static Tes
                 await_denial(command)?;
             } else if command.contains("etcdctl") {
                 await_healthy(node, db)?;
+                await_health(&shell, command)?;
             }
             // This cluster does not run Karmada. A case of the deletion guard runs that command.
             Ok(if command.contains("karmada") { Expect::Skip } else { Expect::Success })
@@ -168,7 +180,7 @@ fn renewing_the_certificate_as_its_page_says_fails_no_call(context: &'static Tes
         |_, pod| pod.with_files(&DEFAULT_FILES)?.without_warnings().map(drop),
         |load| {
             load.await_more(BETWEEN)?;
-            shell.run_page("operate/certificates.md", |heading, _| {
+            shell.run_page("operate/certificates-files.md", |heading, _| {
                 let is_here = ["Look at the certificate", "Renew the serving certificate"].contains(&heading);
                 Ok(if is_here { Expect::Success } else { Expect::Skip })
             })?;
