@@ -28,12 +28,23 @@ fn etcd(context: &'static TestContext, fixture: &Environment) -> Result<&'static
     Ok(db)
 }
 
+/// Waits as the page says: a pod is Ready before its member answers.
+fn await_health(shell: &Shell<'_>, command: &str) -> Result<()> {
+    until("every etcd member to be healthy", || {
+        let health = shell.run(command)?;
+        Ok((health.is_success(), format!("{health:?}")))
+    })
+}
+
 #[e2e::case]
 fn the_runbooks_for_a_drain_and_an_override_work(context: &'static TestContext) -> Result<()> {
     let fixture = exclusive(context)?;
     let db = etcd(context, &fixture)?;
     let shell = Shell::new(context, fixture.node.cluster(), &context.directory("override")?)?;
     shell.run_page("runbooks/drain.md", |_, command| {
+        if command.contains("etcdctl") {
+            await_health(&shell, command)?;
+        }
         Ok(if command.contains("doctor") { Expect::NoFinding("db/") } else { Expect::Success })
     })?;
     // etcd-2 is missing: its new pod is not scheduled.
@@ -89,6 +100,7 @@ fn the_runbooks_for_an_outage_and_for_troubleshooting_work(context: &'static Tes
             await_denial(command)?;
         } else if command.contains("etcdctl") {
             node.await_workload(db, "statefulsets", "etcd")?;
+            await_health(&shell, command)?;
         }
         // This cluster does not run Karmada. A case of the deletion guard runs that command.
         Ok(if command.contains("karmada") { Expect::Skip } else { Expect::Success })
