@@ -91,7 +91,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     }
     if api_server.has_members() && !api_server.is_karmada() {
         output::note(
-            "note: apply the output of --only members to each member cluster; its kubeconfig must use that service account",
+            "note: apply the output of --only members to each member cluster; its kubeconfig must use that account",
         );
     }
     if parts(Part::Webhooks) || !is_part {
@@ -116,6 +116,9 @@ fn note_requirements(api_server: &ApiServer<'_>, home: &str) {
         Some(user) => format!(
             "note: the kubeconfig of Durward for the Karmada API server must have a client certificate with CN={user} and no O"
         ),
+        None if home.is_empty() => {
+            format!("note: the kubeconfig of Durward must have a client certificate with CN={NAME} and no O")
+        }
         None => format!("note: the namespace {home} must exist: kubectl create namespace {home}"),
     });
 }

@@ -20,7 +20,7 @@ pub(super) fn objects(api_server: &ApiServer<'_>, file: &File) -> Vec<Value> {
     let home = file.namespace.as_str();
     let mut objects = Vec::new();
     if !api_server.is_karmada() {
-        objects.push(service_account(home));
+        objects.extend(service_account(home));
     }
     let subject = subject(api_server.user.as_deref(), home);
     let guards = api_server.guards.iter().flat_map(|guard| guard.configured.permissions().own);
@@ -54,7 +54,7 @@ pub(super) fn in_members(api_server: &ApiServer<'_>, home: &str) -> Vec<Value> {
     if api_server.is_karmada() {
         granted.into_iter().chain([propagation()]).collect()
     } else {
-        std::iter::once(service_account(home)).chain(granted).collect()
+        service_account(home).into_iter().chain(granted).collect()
     }
 }
 
@@ -72,13 +72,15 @@ fn union(all: impl Iterator<Item = Permission>) -> Vec<Permission> {
     rules
 }
 
-/// Returns the service account of Durward.
-pub(super) fn service_account(home: &str) -> Value {
-    json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata(NAME, Some(home))})
+/// Returns the service account of Durward. Without a namespace Durward does not run in the cluster, and is a user.
+fn service_account(home: &str) -> Option<Value> {
+    let metadata = metadata(NAME, Some(home));
+    (!home.is_empty()).then(|| json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}))
 }
 
 /// Returns the user, if there is one, or else the service account.
 fn subject(user: Option<&str>, home: &str) -> Value {
+    let user = user.or_else(|| home.is_empty().then_some(NAME));
     match user {
         Some(user) => json!({"apiGroup": RBAC, "kind": "User", "name": user}),
         None => json!({"kind": "ServiceAccount", "name": NAME, "namespace": home}),
