@@ -59,7 +59,7 @@ const OUTSIDE: [(&str, &str); 3] =
 /// Pages that cases of `e2e` follow with `run_page`, and the headings that they follow. Without headings it is the whole page.
 const FOLLOWED: [(&str, &[&str]); 10] = [
     ("get-started/karmada.md", &[]),
-    ("operate/certificates.md", &["Look at the certificate", "Renew the serving certificate"]),
+    ("operate/certificates-files.md", &["Look at the certificate", "Renew the serving certificate"]),
     ("operate/uninstall.md", &["From a Karmada control plane"]),
     ("operate/upgrade.md", &["Upgrade Durward", "Upgrade Durward on Karmada"]),
     ("runbooks/drain.md", &[]),
