@@ -41,3 +41,4 @@ pub(crate) mod supervisor;
 mod unchanged_fields;
 mod versions;
 mod webhooks;
+mod without_chart;

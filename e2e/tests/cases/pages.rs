@@ -93,11 +93,11 @@ fn shows(output: &str, page: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Returns the first YAML block below a heading of a page.
-pub(crate) fn yaml(page: &str, heading: &str) -> Result<String> {
+/// Returns the first block in this language below a heading of a page.
+pub(crate) fn block(page: &str, language: &str, heading: &str) -> Result<String> {
     let mut blocks = blocks(page)?.into_iter();
-    let block = blocks.find(|block| block.language == "yaml" && block.heading == heading);
-    Ok(block.with_context(|| format!("docs/src/{page} has no YAML below {heading:?}"))?.text)
+    let block = blocks.find(|block| block.language == language && block.heading == heading);
+    Ok(block.with_context(|| format!("docs/src/{page} has no {language} below {heading:?}"))?.text)
 }
 
 /// Returns the blocks of a page, `runbooks/override.md` for example. In a list, blocks are indented.

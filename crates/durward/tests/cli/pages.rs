@@ -57,8 +57,21 @@ const OUTSIDE: [(&str, &str); 3] =
     [("/etc/bash_completion.d/", "./"), ("/usr/local/bin/", "./"), ("/usr/local/share/man/man1", "./man1")];
 
 /// Pages that cases of `e2e` follow with `run_page`, and the headings that they follow. Without headings it is the whole page.
-const FOLLOWED: [(&str, &[&str]); 10] = [
+const FOLLOWED: [(&str, &[&str]); 11] = [
     ("get-started/karmada.md", &[]),
+    (
+        "operate/binary.md",
+        &[
+            "2. Create the certificate",
+            "4. Create Durward's kubeconfig",
+            "5. Start it",
+            "6. Register it",
+            "7. Try it",
+            "Renew the serving certificate",
+            "Renew the client certificate",
+            "Uninstall",
+        ],
+    ),
     ("operate/certificates-files.md", &["Look at the certificate", "Renew the serving certificate"]),
     ("operate/uninstall.md", &["From a Karmada control plane"]),
     ("operate/upgrade.md", &["Upgrade Durward", "Upgrade Durward on Karmada"]),
