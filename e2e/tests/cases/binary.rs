@@ -10,7 +10,7 @@ use e2e::context;
 use e2e::prelude::*;
 use e2e::supervisor::{Process, Tool};
 
-use super::pages::{Expect, Shell, block, yaml};
+use super::pages::{Expect, Shell, block};
 
 const PAGE: &str = "operate/binary.md";
 
@@ -88,20 +88,37 @@ fn follow(context: &TestContext, shell: &Shell<'_>, node: &Node) -> Result<()> {
     let write = |path: &str, text: &str| {
         shell.run(&format!("cat > {path} <<'END'\n{text}END"))?.succeeded().map(drop)
     };
+    let expiry = || -> Result<String> {
+        let command = "curl -s http://127.0.0.1:8080/metrics | grep ^durward_certificate_not_after_seconds";
+        Ok(shell.run(command)?.succeeded()?.stdout)
+    };
+    let mut first = String::new();
     shell.run_page(PAGE, |heading, command| {
         if command.contains("/dist/durward ") {
             *command = command.replace("target/x86_64-unknown-linux-gnu/dist/durward", &program);
         } else if heading.starts_with("4.") && command.contains("genrsa") {
-            write("/etc/durward/durward.yaml", &yaml(PAGE, "3. Write the configuration")?)?;
+            write("/etc/durward/durward.yaml", &block(PAGE, "yaml", "3. Write the configuration")?)?;
         } else if command.contains("systemd-analyze") {
-            write("/etc/systemd/system/durward.service", &block(PAGE, "5. Start it", "ini")?)?;
+            write("/etc/systemd/system/durward.service", &block(PAGE, "ini", "5. Start it")?)?;
+        } else if command.contains("auth can-i") {
+            until("the permissions to be in use", || {
+                let output = shell.run(command)?;
+                Ok((output.is_success(), format!("{output:?}")))
+            })?;
         } else if command.contains("--dry-run=server") {
             until("the API server to call Durward", || {
                 let output = shell.run(command)?;
                 Ok((output.stderr.contains("audit:"), format!("{output:?}")))
             })?;
+        } else if heading == "Renew the serving certificate" && command.starts_with("install") {
+            first = expiry()?;
+        } else if heading == "Renew the client certificate" {
+            until("the new certificate to be in use", || {
+                let now = expiry()?;
+                Ok((now != first, now))
+            })?;
         } else if heading == "Use a token instead" && command.contains("create namespace") {
-            write("/etc/durward/token.yaml", &yaml(PAGE, "Use a token instead")?)?;
+            write("/etc/durward/token.yaml", &block(PAGE, "yaml", "Use a token instead")?)?;
             shell.run("sed -i 's/^namespace: .*/namespace: durward-system/' durward.yaml")?.succeeded()?;
         } else if command.contains("set-credentials durward --token") {
             until("the token of the Secret", || {

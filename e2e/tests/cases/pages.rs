@@ -93,13 +93,8 @@ fn shows(output: &str, page: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Returns the first YAML block below a heading of a page.
-pub(crate) fn yaml(page: &str, heading: &str) -> Result<String> {
-    block(page, heading, "yaml")
-}
-
 /// Returns the first block in this language below a heading of a page.
-pub(crate) fn block(page: &str, heading: &str, language: &str) -> Result<String> {
+pub(crate) fn block(page: &str, language: &str, heading: &str) -> Result<String> {
     let mut blocks = blocks(page)?.into_iter();
     let block = blocks.find(|block| block.language == language && block.heading == heading);
     Ok(block.with_context(|| format!("docs/src/{page} has no {language} below {heading:?}"))?.text)

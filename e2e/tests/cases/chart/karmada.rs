@@ -95,9 +95,9 @@ impl Site {
             ("ca.crt", ca.pem()),
             ("ca.key", ca.key_pem()),
             (ADMIN, admin),
-            ("values.yaml", pages::yaml(INSTALLATION, "2. Configure")?),
+            ("values.yaml", pages::block(INSTALLATION, "yaml", "2. Configure")?),
             ("node.json", values),
-            ("web.yaml", pages::yaml(INSTALLATION, "6. Try it")?),
+            ("web.yaml", pages::block(INSTALLATION, "yaml", "6. Try it")?),
         ] {
             write(&directory, name, &content)?;
         }

@@ -6,6 +6,7 @@ use e2e::prelude::*;
 
 use super::configurations::HOME;
 use super::environment::{Environment, home_path, installed, values};
+use crate::cases::pages::{Expect, Shell};
 
 /// Pairs of a creation and a deletion between two steps.
 const BETWEEN: usize = 30;
@@ -24,6 +25,18 @@ fn three_rollouts_fail_no_call(context: &'static TestContext) -> Result<()> {
 #[e2e::case(Soak)]
 fn twenty_rollouts_fail_no_call(context: &'static TestContext) -> Result<()> {
     installed(context)?.fails_no_call_during(20)
+}
+
+#[e2e::case]
+fn the_runbook_for_an_expired_certificate_works(context: &'static TestContext) -> Result<()> {
+    let environment = installed(context)?;
+    let shell = Shell::new(context, environment.node.cluster(), &context.directory("expired")?)?;
+    let names = environment.replicas()?;
+    shell.run_page("runbooks/certificate-expired.md", |heading, _| {
+        let is_here = ["Find the source of the certificate", "From Durward"].contains(&heading);
+        Ok(if is_here { Expect::Success } else { Expect::Skip })
+    })?;
+    environment.await_replaced(&names)
 }
 
 impl Environment {
