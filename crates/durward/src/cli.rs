@@ -45,9 +45,9 @@ pub(crate) enum Command {
         after_help = "Example:\n  durward serve --config durward.yaml --bind-address 127.0.0.1:8443 --log-format text\n\nSignals: SIGHUP reloads the configuration, SIGTERM drains and stops, a second SIGTERM stops at once.\n\nExit code: 0 stopped by a signal, 1 fault, 2 bad configuration."
     )]
     Serve(serve::Args),
-    /// Show what the API server would say of manifests
+    /// Evaluate ValidatingAdmissionPolicies on manifests
     #[command(
-        after_help = "Examples:\n  durward check manifests/ policies/\n  helm template shop/ | durward check - --with policies/ -n shop\n  durward check manifests/ --with policies/ --old ../main/manifests -o text -o json=report.json\n\nThe command evaluates ValidatingAdmissionPolicies with their bindings as an API server of this version does. It needs no cluster.\n\nExit code: 0 pass, 1 violations, 2 bad input, 3 could not decide."
+        after_help = "Examples:\n  durward check manifests/ policies/\n  helm template shop/ | durward check - --with policies/ -n shop\n  durward check manifests/ --with policies/ --old ../main/manifests -o text -o json=report.json\n\nThe command evaluates policies with their bindings as an API server of this version does. It needs no cluster. It evaluates no schemas of CRDs: custom resources that no policy denies could not be decided.\n\nExit code: 0 pass, 1 violations, 2 bad input, 3 could not decide."
     )]
     Check(check::Args),
     /// Evaluate AdmissionReview files offline
@@ -70,7 +70,7 @@ pub(crate) enum Command {
         after_help = "Examples:\n  durward override ns/shop --reason 'moved to m9' --for 2h\n  durward override pod/etcd-1 -n db --reason 'disk is gone' --for 30m --dry-run\n\nThe command sets annotations that last at most 24 hours. With breakGlass: permission they count only for users with the verb break-glass.\n\nExit code: 0 annotated, 1 could not annotate, 2 bad input."
     )]
     Override(annotate::OverrideArgs),
-    /// Let a member cluster be unreachable for some days
+    /// Stop an unreachable member cluster from blocking deletions
     #[command(
         after_help = "Example:\n  durward acknowledge cluster/m5 --reason 'link cut, ticket 81' --for 7d --kubeconfig karmada-admin.config\n\nThe command sets annotations on the Cluster that last at most 30 days.\n\nExit code: 0 annotated, 1 could not annotate, 2 bad input."
     )]

@@ -87,11 +87,12 @@ fn the_example_is_judged_as_check_says(context: &TestContext) -> Result<()> {
     let (crd, policy) = (file("crd.yaml"), file("policy.yaml"));
     kubectl.run(&["apply", "-f", &crd, "-f", &policy])?.succeeded()?;
     let check = |paths: &[&str]| -> Result<Vec<Value>> {
-        let arguments = [&["check"], paths, &["--with", &crd, &policy, "-o", "json"]].concat();
+        let arguments = [&["check"], paths, &["--with", &crd, "--with", &policy, "-o", "json"]].concat();
         let report: Value = serde_json::from_str(&Durward::command(context, &arguments)?.stdout)?;
         let documents = report["documents"].as_array().context("no documents")?;
         let findings = documents.iter().filter_map(|document| document["findings"].as_array()).flatten();
-        Ok(findings.map(|finding| finding["message"].clone()).collect())
+        let denials = findings.filter(|finding| finding["verdict"] == "deny");
+        Ok(denials.map(|finding| finding["message"].clone()).collect())
     };
     let denies = |output: &Output, messages: &[Value]| {
         let is_printed = |message: &Value| message.as_str().is_some_and(|text| output.stderr.contains(text));
