@@ -43,7 +43,9 @@ async fn readyz_lists_each_check() {
     let none = server.admin("/readyz/other").await;
     assert_eq!(none.status, 404);
     assert!(none.text().ends_with("certificate\nshutdown\ncache\n"), "{}", none.text());
-    assert_eq!(server.admin("/livez").await.text(), "ok");
+    for path in ["/livez", "/healthz"] {
+        assert_eq!(server.admin(path).await.text(), "ok", "{path}");
+    }
 }
 
 #[tokio::test]
