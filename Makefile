@@ -99,7 +99,7 @@ dist-check: ## Package the binaries of `make dist` twice; fails if a byte differ
 	scripts/dist.sh check
 
 demo: ## Show every guard in ten seconds
-	cargo run --release -- demo
+	cargo run -- demo
 
 clean: ## Remove the build directory (the control plane's cache stays: see e2e/README.md)
 	cargo clean
