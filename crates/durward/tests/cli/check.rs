@@ -1,4 +1,4 @@
-//! `check`: ValidatingAdmissionPolicies on manifests.
+//! `check`: admission policies on manifests.
 
 use std::fs;
 use std::path::Path;
