@@ -114,6 +114,17 @@ fn the_example_is_judged_as_check_says(context: &TestContext) -> Result<()> {
     kubectl.run(&["create", "-f", &before])?.succeeded()?;
     let output = kubectl.run(&["replace", "--dry-run=server", "-f", &after])?;
     ensure!(denies(&output, &messages), "{messages:?} is answered with {}", output.stderr);
+    let patch =
+        |patch: &str| kubectl.run(&["patch", "kubernetesclusters", "reordered", "--type=merge", "-p", patch]);
+    let output = patch(r#"{"spec": {"privateSSHKey": ""}}"#)?;
+    ensure!(
+        output.stderr.contains("are both empty; set one of them"),
+        "an update is answered with {output:?}"
+    );
+    patch(r#"{"metadata": {"finalizers": ["ecs.yun.com/machines"]}}"#)?.succeeded()?;
+    kubectl.run(&["delete", "kubernetesclusters", "reordered", "--wait=false"])?.succeeded()?;
+    // The policy leaves an object alone that is being deleted, so it can lose its finalizers.
+    patch(r#"{"metadata": {"finalizers": null}, "spec": {"nodeList": []}}"#)?.succeeded()?;
     Ok(())
 }
 
