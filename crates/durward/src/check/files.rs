@@ -46,7 +46,11 @@ pub(crate) fn find(paths: &[(&[PathBuf], Use)], ignored: &[Glob]) -> (Vec<File>,
             }
         }
     }
+    let found = files.len();
     files.retain(|file| !ignored.iter().any(|pattern| is_match(pattern, &file.path)));
+    if files.len() < found && !files.iter().any(|file| file.used == Use::Check) {
+        problems.push(Problem::new("--ignore leaves no file to check").next("use a narrower pattern"));
+    }
     // A policy that is in PATH and in `--with` is one policy.
     let resolved = |file: &File| fs::canonicalize(&file.path).unwrap_or_else(|_| file.path.clone());
     let checked: BTreeSet<PathBuf> =

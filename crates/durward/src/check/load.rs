@@ -206,7 +206,8 @@ fn decode(
         }
         Some(_) => {}
         // The builder reports the version of a policy or binding.
-        None if object.kind.starts_with("ValidatingAdmissionPolicy") => {}
+        None if matches!(&*object.kind, "ValidatingAdmissionPolicy" | "ValidatingAdmissionPolicyBinding") => {
+        }
         None => problems.push(unknown_kind(object, kinds, options.minor)),
     }
     // All versions of a kind have the same fields, and the types of one of them are recorded.

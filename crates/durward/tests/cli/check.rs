@@ -392,6 +392,11 @@ fn an_unknown_kind_gets_a_suggestion_that_can_be_true() {
             "ValidatingAdmisionPolicy",
             "did you mean ValidatingAdmissionPolicy?\n",
         ),
+        (
+            "admissionregistration.k8s.io/v1",
+            "ValidatingAdmissionPolicyBindin",
+            "did you mean ValidatingAdmissionPolicyBinding?\n",
+        ),
     ] {
         let object = format!("apiVersion: {api_version}\nkind: {kind}\nmetadata: {{name: a}}\n");
         let run = check_in(files(&[("a.yaml", &object)]).path(), &["a.yaml"]);
@@ -438,6 +443,9 @@ fn ignores_files_whose_name_matches_a_pattern() {
     let patterns = ["--ignore", "kustomization.yaml", "--ignore", "val*", "--ignore", "dir/sub/*"];
     let run = check_in(dir.path(), &[&["dir"], &patterns[..]].concat());
     assert_eq!((run.code, run.out.contains("1 document checked")), (0, true), "{}{}", run.out, run.err);
+    let run = check_in(dir.path(), &["dir", "--ignore", "*"]);
+    assert_eq!(run.code, 2, "{}", run.out);
+    assert!(run.err.contains("error: --ignore leaves no file to check\n"), "{}", run.err);
 }
 
 #[test]
