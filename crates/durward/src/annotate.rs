@@ -20,12 +20,15 @@ use cluster::live::{Access, client};
 /// `override`
 #[derive(Debug, clap::Args)]
 pub(crate) struct OverrideArgs {
-    /// Object whose deletion to allow
-    #[arg(value_name = "ns/NAME|crd/NAME|pod/NAME")]
+    /// Object to delete: ns, crd, pod, statefulset, pvc or pdb, and its name
+    #[arg(value_name = "KIND/NAME")]
     pub(crate) object: Overridable,
-    /// Namespace of the pod [default: that of the kubeconfig]
+    /// Namespace of the object [default: that of the kubeconfig]
     #[arg(long, short, value_name = "NAME")]
     pub(crate) namespace: Option<String>,
+    /// Time from now, at most 24h, for example 30m or 2h
+    #[arg(long = "for", value_name = "DURATION")]
+    pub(crate) duration: Period,
     #[command(flatten)]
     pub(crate) period: PeriodArgs,
 }
@@ -36,6 +39,9 @@ pub(crate) struct AcknowledgeArgs {
     /// Member cluster that can be unreachable
     #[arg(value_name = "cluster/NAME")]
     pub(crate) cluster: MemberArg,
+    /// Time from now, at most 30d, for example 12h or 7d
+    #[arg(long = "for", value_name = "DURATION")]
+    pub(crate) duration: Period,
     #[command(flatten)]
     pub(crate) period: PeriodArgs,
 }
@@ -46,9 +52,6 @@ pub(crate) struct PeriodArgs {
     /// Reason, which the audit log records
     #[arg(long, value_name = "TEXT")]
     pub(crate) reason: String,
-    /// Time from now, for example 30m, 2h or 7d
-    #[arg(long = "for", value_name = "DURATION")]
-    pub(crate) duration: Period,
     /// Print the kubectl command and change nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
@@ -60,10 +63,73 @@ pub(crate) struct PeriodArgs {
     pub(crate) context: Option<String>,
 }
 
-/// An object whose deletion a guard can deny: its kind as in kubectl, and its name.
+/// A kind of objects whose deletion a guard can deny.
+#[derive(Debug, PartialEq, Eq)]
+struct OverridableKind {
+    /// Its names in kubectl. Messages use the first one.
+    words: &'static [&'static str],
+    group: &'static str,
+    kind: &'static str,
+    plural: &'static str,
+    is_namespaced: bool,
+}
+
+/// The kinds of both guards that deny deletions.
+const OVERRIDABLE: [OverridableKind; 6] = [
+    OverridableKind {
+        words: &["ns", "namespace", "namespaces"],
+        group: "",
+        kind: "Namespace",
+        plural: "namespaces",
+        is_namespaced: false,
+    },
+    OverridableKind {
+        words: &["crd", "crds", "customresourcedefinition", "customresourcedefinitions"],
+        group: "apiextensions.k8s.io",
+        kind: "CustomResourceDefinition",
+        plural: "customresourcedefinitions",
+        is_namespaced: false,
+    },
+    OverridableKind {
+        words: &["pod", "po", "pods"],
+        group: "",
+        kind: "Pod",
+        plural: "pods",
+        is_namespaced: true,
+    },
+    OverridableKind {
+        words: &["statefulset", "sts", "statefulsets"],
+        group: "apps",
+        kind: "StatefulSet",
+        plural: "statefulsets",
+        is_namespaced: true,
+    },
+    OverridableKind {
+        words: &["pvc", "persistentvolumeclaim", "persistentvolumeclaims"],
+        group: "",
+        kind: "PersistentVolumeClaim",
+        plural: "persistentvolumeclaims",
+        is_namespaced: true,
+    },
+    OverridableKind {
+        words: &["pdb", "poddisruptionbudget", "poddisruptionbudgets"],
+        group: "policy",
+        kind: "PodDisruptionBudget",
+        plural: "poddisruptionbudgets",
+        is_namespaced: true,
+    },
+];
+
+impl OverridableKind {
+    fn word(&self) -> &'static str {
+        self.words.first().copied().unwrap_or_default()
+    }
+}
+
+/// An object whose deletion a guard can deny.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Overridable {
-    kind: &'static str,
+    kind: &'static OverridableKind,
     name: String,
 }
 
@@ -72,12 +138,18 @@ impl FromStr for Overridable {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let (word, name) = text.split_once('/').unwrap_or((text, ""));
-        let kind = match word {
-            "ns" | "namespace" | "namespaces" => "ns",
-            "crd" | "crds" | "customresourcedefinition" | "customresourcedefinitions" => "crd",
-            "po" | "pod" | "pods" => "pod",
-            _ => return Err("must be ns/NAME, crd/NAME or pod/NAME".to_owned()),
+        let Some(kind) = OVERRIDABLE.iter().find(|kind| kind.words.contains(&word)) else {
+            let words: Vec<_> = OVERRIDABLE.iter().map(|kind| format!("{}/NAME", kind.word())).collect();
+            let meant = match text {
+                _ if text.contains('/') || !is_dns_subdomain(text) => String::new(),
+                _ if text.contains('.') => format!("; did you mean crd/{text}?"),
+                _ => format!("; did you mean ns/{text} or pod/{text}?"),
+            };
+            return Err(format!("must be one of {}{meant}", words.join(", ")));
         };
+        if name.is_empty() {
+            return Err(format!("the name is missing: {}/NAME", kind.word()));
+        }
         Ok(Self { kind, name: checked(name)? })
     }
 }
@@ -91,7 +163,11 @@ impl FromStr for MemberArg {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let name = text.strip_prefix("cluster/").or_else(|| text.strip_prefix("clusters/"));
-        checked(name.ok_or("must be cluster/NAME")?).map(Self)
+        let wrong = || {
+            let meant = is_dns_subdomain(text).then(|| format!("; did you mean cluster/{text}?"));
+            format!("must be cluster/NAME{}", meant.unwrap_or_default())
+        };
+        checked(name.ok_or_else(wrong)?).map(Self)
     }
 }
 
@@ -123,25 +199,19 @@ impl FromStr for Period {
 /// `override`
 pub(crate) fn run_override(args: &OverrideArgs) -> Outcome {
     let Overridable { kind, name } = &args.object;
-    let Period(duration) = args.period.duration;
+    let (Period(duration), word) = (args.duration, kind.word());
     let annotations = overrides::annotations(name, &args.period.reason, duration, SystemTime::now());
     let annotations = annotations.map_err(|why| refused("override", &why))?;
     let until = annotations.last().map(|(_, until)| until.clone()).unwrap_or_default();
-    let (group, version, api_kind, plural) = match *kind {
-        "ns" => ("", "v1", "Namespace", "namespaces"),
-        "crd" => ("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions"),
-        _ => ("", "v1", "Pod", "pods"),
-    };
-    let is_namespaced = *kind == "pod";
-    if args.namespace.is_some() && !is_namespaced {
-        let what = format!("invalid value for --namespace: {kind}/{name} has no namespace");
+    if args.namespace.is_some() && !kind.is_namespaced {
+        let what = format!("invalid value for --namespace: {word}/{name} has no namespace");
         return Err(Problem::new(what).next("remove --namespace").into());
     }
     let change = Change {
-        resource: resource(group, version, api_kind, plural),
-        kind,
+        resource: resource(kind.group, "v1", kind.kind, kind.plural),
+        kind: word,
         name,
-        is_namespaced,
+        is_namespaced: kind.is_namespaced,
         annotations: &annotations,
     };
     change.run(&args.period, args.namespace.as_deref(), |object| {
@@ -151,7 +221,7 @@ pub(crate) fn run_override(args: &OverrideArgs) -> Outcome {
 
 /// `acknowledge`
 pub(crate) fn run_acknowledge(args: &AcknowledgeArgs) -> Outcome {
-    let (MemberArg(name), Period(duration)) = (&args.cluster, args.period.duration);
+    let (MemberArg(name), Period(duration)) = (&args.cluster, args.duration);
     let annotations = acknowledgement(&args.period.reason, duration, SystemTime::now());
     let annotations = annotations.map_err(|why| refused("acknowledgement", &why))?;
     let until = annotations.last().map(|(_, until)| until.clone()).unwrap_or_default();
@@ -245,8 +315,12 @@ mod tests {
 
     #[test]
     fn parses_objects_and_durations() {
-        assert_eq!("ns/shop".parse(), Ok(Overridable { kind: "ns", name: "shop".into() }));
-        assert_eq!("pods/etcd-1".parse(), Ok(Overridable { kind: "pod", name: "etcd-1".into() }));
+        for (text, word, name) in
+            [("ns/shop", "ns", "shop"), ("pods/etcd-1", "pod", "etcd-1"), ("sts/etcd", "statefulset", "etcd")]
+        {
+            let object: Overridable = text.parse().unwrap();
+            assert_eq!((object.kind.word(), object.name.as_str()), (word, name));
+        }
         for wrong in ["shop", "ns/", "ns/A b", "secret/x", "ns/a/b"] {
             assert!(wrong.parse::<Overridable>().is_err(), "{wrong}");
         }

@@ -18,7 +18,7 @@ use crate::{
     name = "durward",
     version,
     about = "Stop Kubernetes deletions that would cause an outage",
-    after_help = "Try it:\n  durward demo\n\nConfigure it:\n  durward config init --guard lxcfs > durward.yaml\n  durward certs new --service durward.durward-system --out tls\n  durward config check durward.yaml\n  durward serve --config durward.yaml",
+    after_help = "Try it:\n  durward demo\n\nInstall it in a cluster (the chart creates and renews the certificates):\n  helm install durward charts/durward --namespace durward-system --values values.yaml --wait\n\nConfigure it:\n  durward config init --guard deletion > durward.yaml\n  durward certs new --service durward.durward-system --out tls\n  durward config check durward.yaml\n  durward serve --config durward.yaml",
     subcommand_required = true,
     arg_required_else_help = true,
     max_term_width = 110
@@ -37,7 +37,7 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Run a self-contained demo on localhost (no cluster needed)
     #[command(
-        after_help = "Example:\n  durward demo --keep\n\nExit code: 0 every verdict as expected, 1 otherwise."
+        after_help = "Examples:\n  durward demo\n  durward demo --keep\n  cargo run -- demo\n\nThe last one builds it first, in a clone of the repository.\n\nExit code: 0 every verdict as expected, 1 otherwise, 2 bad input."
     )]
     Demo(demo::Args),
     /// Run the webhook server
@@ -45,19 +45,19 @@ pub(crate) enum Command {
         after_help = "Example:\n  durward serve --config durward.yaml --bind-address 127.0.0.1:8443 --log-format text\n\nSignals: SIGHUP reloads the configuration, SIGTERM drains and stops, a second SIGTERM stops at once.\n\nExit code: 0 stopped by a signal, 1 fault, 2 bad configuration."
     )]
     Serve(serve::Args),
-    /// Show what the API server would say of manifests
+    /// Evaluate validating admission policies on manifests
     #[command(
-        after_help = "Examples:\n  durward check manifests/ policies/\n  helm template shop/ | durward check - --with policies/ -n shop\n  durward check manifests/ --with policies/ --old ../main/manifests -o text -o json=report.json\n\nThe command evaluates ValidatingAdmissionPolicies with their bindings as an API server of this version does. It needs no cluster.\n\nExit code: 0 pass, 1 violations, 2 bad input, 3 could not decide."
+        after_help = "Examples:\n  durward check manifests/ policies/\n  helm template shop/ | durward check - --with policies/ -n shop\n  durward check manifests/ --with policies/ --old ../main/manifests -o text -o json=report.json\n\nThe command evaluates ValidatingAdmissionPolicies with their bindings as an API server of this version does. It needs no cluster. It evaluates no schemas of CRDs: a custom resource that no policy denies is not decided.\n\nExit code: 0 pass, 1 violations, 2 bad input, 3 could not decide."
     )]
     Check(check::Args),
     /// Evaluate AdmissionReview files offline
     #[command(
-        after_help = "Example:\n  durward review examples/lxcfs/reviews/*.json --config examples/lxcfs/durward.yaml --snapshot examples/lxcfs/healthy -v\n\nExit code: 0 all allowed, 1 denied, 2 bad input."
+        after_help = "Example:\n  durward review examples/lxcfs/reviews/*.json --config examples/lxcfs/durward.yaml --snapshot examples/lxcfs/healthy -v\n\nExit code: 0 all allowed, 1 denied, 2 bad input, 3 could not check."
     )]
     Review(review::Args),
     /// Show manifests with LXCFS mounts added
     #[command(
-        after_help = "Example:\n  durward inject deployment.yaml --config durward.yaml --namespace-labels team=shop --diff\n\nA document that does not change keeps its text. Comments of a changed YAML document are lost."
+        after_help = "Example:\n  durward inject deployment.yaml --config durward.yaml --namespace-labels team=shop --diff\n\nA document that does not change keeps its text. Comments of a changed YAML document are lost.\n\nExit code: 0 also if --diff prints a diff, 2 bad input."
     )]
     Inject(inject::Args),
     /// Show what deleting a namespace or CRD would remove, in every cluster
@@ -70,7 +70,7 @@ pub(crate) enum Command {
         after_help = "Examples:\n  durward override ns/shop --reason 'moved to m9' --for 2h\n  durward override pod/etcd-1 -n db --reason 'disk is gone' --for 30m --dry-run\n\nThe command sets annotations that last at most 24 hours. With breakGlass: permission they count only for users with the verb break-glass.\n\nExit code: 0 annotated, 1 could not annotate, 2 bad input."
     )]
     Override(annotate::OverrideArgs),
-    /// Let a member cluster be unreachable for some days
+    /// Stop an unreachable member cluster from blocking deletions
     #[command(
         after_help = "Example:\n  durward acknowledge cluster/m5 --reason 'link cut, ticket 81' --for 7d --kubeconfig karmada-admin.config\n\nThe command sets annotations on the Cluster that last at most 30 days.\n\nExit code: 0 annotated, 1 could not annotate, 2 bad input."
     )]
@@ -99,7 +99,7 @@ pub(crate) enum Command {
     /// Create and check the configuration file
     #[command(
         subcommand,
-        after_help = "Examples:\n  durward config init --guard lxcfs > durward.yaml\n  durward config check durward.yaml"
+        after_help = "Examples:\n  durward config init --guard deletion > durward.yaml\n  durward config check durward.yaml"
     )]
     Config(config_command::Command),
     /// Show each guard's scope, permissions and webhook rules
@@ -113,6 +113,7 @@ pub(crate) enum Command {
     Certs(certs::Command),
     /// Print shell completions
     #[command(
+        alias = "completion",
         after_help = "Examples:\n  durward completions bash > /etc/bash_completion.d/durward\n  durward completions --kubectl > /usr/local/bin/kubectl_complete-durward"
     )]
     Completions(docs::CompletionsArgs),
@@ -154,7 +155,7 @@ fn with_groups(command: clap::Command) -> clap::Command {
 
 /// Parses a command line whose first word is the program name.
 pub(crate) fn parse(line: &[OsString]) -> Result<Cli, Stop> {
-    try_parse(line).map_err(|error| usage::stop(&error, &called(line)))
+    try_parse(line).map_err(|error| usage::stop(&error, &called(line), line))
 }
 
 fn try_parse(line: &[OsString]) -> Result<Cli, clap::Error> {
@@ -265,6 +266,14 @@ mod tests {
             error.starts_with("unknown command \"srve\": did you mean serve?\n    usage: durward"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn suggests_no_hidden_command_and_knows_completion() {
+        let error = error_text(&["durward", "completio"]);
+        assert!(error.contains("did you mean") && !error.contains("__complete"), "{error}");
+        let line = ["durward", "completion", "bash"].map(Into::into);
+        assert!(matches!(parse(&line).unwrap().command, Command::Completions(_)));
     }
 
     #[test]

@@ -1,10 +1,12 @@
 //! Input files and standard input: limits of their size, and problems for users. [`admission::file`] reads them.
 
-use std::io;
+use std::io::{self, IsTerminal as _};
 use std::path::{Path, PathBuf};
 
 use admission::file::{FileError, check_file, read_file, read_limited};
 use config::Problem;
+
+use crate::output;
 
 /// Limit of a configuration or certificate: the size limit of a `ConfigMap` or Secret.
 pub(crate) const SMALL: u64 = 1 << 20;
@@ -30,6 +32,9 @@ pub(crate) fn text(path: &Path, limit: u64) -> Result<String, Problem> {
 pub(crate) fn text_or_stdin(path: &Path, limit: u64) -> Result<String, Problem> {
     if path != Path::new("-") {
         return text(path, limit);
+    }
+    if io::stdin().is_terminal() {
+        output::note("note: reading standard input");
     }
     let bytes = read_limited(io::stdin().lock(), limit);
     utf8(path, bytes.map_err(|fault| problem("standard input cannot be read".to_owned(), &fault))?)

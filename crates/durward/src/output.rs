@@ -38,14 +38,15 @@ pub(crate) fn report<T: Serialize>(
     match format {
         Format::Text => data(&text(value, Style::stdout())),
         Format::Json => json(value),
-        Format::Yaml => {
-            let value = serde_json::to_value(value);
-            let value = value.map_err(|error| {
-                Stop::fault(Problem::new("the result is not JSON").why(error.to_string()))
-            })?;
-            data(&yaml_stream(&[value])?)
-        }
+        Format::Yaml => data(&yaml(value)?),
     }
+}
+
+/// Returns a value as YAML.
+pub(crate) fn yaml(value: &impl Serialize) -> Result<String, Stop> {
+    let value = serde_json::to_value(value)
+        .map_err(|error| Stop::fault(Problem::new("the result is not JSON").why(error.to_string())))?;
+    Ok(yaml_stream(&[value])?)
 }
 
 /// Whether notes are dropped.

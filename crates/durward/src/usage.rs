@@ -1,5 +1,7 @@
 //! Reports errors of the command line as a [`Problem`], like all other errors.
 
+use std::ffi::OsString;
+
 use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
 use config::Problem;
 
@@ -8,7 +10,7 @@ use crate::output;
 
 /// Handles the parser's error. Help and version are printed as data; everything else is a problem. `command` is the called
 /// command with its subcommands.
-pub(crate) fn stop(error: &Error, command: &str) -> Stop {
+pub(crate) fn stop(error: &Error, command: &str, line: &[OsString]) -> Stop {
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
             let text = error.render();
@@ -20,7 +22,7 @@ pub(crate) fn stop(error: &Error, command: &str) -> Stop {
             output::note(rendered(&error.render().to_string()));
             Stop { exit: Exit::Bad, problems: Vec::new() }
         }
-        _ => problem(error, command).into(),
+        _ => problem(error, command, line).into(),
     }
 }
 
@@ -37,7 +39,7 @@ const MEANT: [(&[&str], &str); 6] = [
     (&["run", "start", "server"], "to run the server: durward serve --config FILE"),
 ];
 
-fn problem(error: &Error, command: &str) -> Problem {
+fn problem(error: &Error, command: &str, line: &[OsString]) -> Problem {
     let context = |kind| error.get(kind).map(text);
     let flag = || context(ContextKind::InvalidArg).unwrap_or_default();
     let (what, why) = match error.kind() {
@@ -45,7 +47,10 @@ fn problem(error: &Error, command: &str) -> Problem {
             format!("unknown command {:?}", context(ContextKind::InvalidSubcommand).unwrap_or_default()),
             None,
         ),
-        ErrorKind::UnknownArgument => (format!("unknown flag {:?}", flag()), None),
+        ErrorKind::UnknownArgument if flag().starts_with('-') => (format!("unknown flag {:?}", flag()), None),
+        ErrorKind::UnknownArgument => {
+            (format!("unexpected argument {:?}", flag()), with_slash(line, &flag()))
+        }
         ErrorKind::MissingRequiredArgument => (format!("{} is required", flag()), None),
         ErrorKind::InvalidValue | ErrorKind::ValueValidation => {
             let value = context(ContextKind::InvalidValue).unwrap_or_default();
@@ -72,7 +77,8 @@ fn problem(error: &Error, command: &str) -> Problem {
     let suggested =
         [ContextKind::SuggestedSubcommand, ContextKind::SuggestedArg, ContextKind::SuggestedValue]
             .into_iter()
-            .find_map(context)
+            .find_map(|kind| error.get(kind).map(without_hidden))
+            .filter(|near| !near.is_empty())
             .map(|near| format!("did you mean {near}?"));
     let why = match (why, suggested) {
         (Some(why), Some(suggested)) => Some(format!("{why}; {suggested}")),
@@ -85,6 +91,26 @@ fn problem(error: &Error, command: &str) -> Problem {
     });
     let next = meant.unwrap_or(next);
     Problem { what, place: None, why, next: Some(next) }
+}
+
+/// Returns suggestions without the hidden commands.
+fn without_hidden(value: &ContextValue) -> String {
+    match value {
+        ContextValue::Strings(all) => {
+            let shown: Vec<_> =
+                all.iter().filter(|word| !word.starts_with("__")).map(String::as_str).collect();
+            shown.join(", ")
+        }
+        other => text(other),
+    }
+}
+
+/// Suggests `pod/etcd-1` for `pod etcd-1`, if the argument follows a word that is not a flag's value.
+fn with_slash(line: &[OsString], argument: &str) -> Option<String> {
+    let words: Vec<&str> = line.iter().filter_map(|word| word.to_str()).collect();
+    let [_, _, kind, ..] = words[..] else { return None };
+    let follows = words.windows(2).any(|pair| pair == [kind, argument]);
+    (follows && !kind.starts_with('-')).then(|| format!("did you mean {kind}/{argument}?"))
 }
 
 fn text(value: &ContextValue) -> String {

@@ -236,6 +236,12 @@ impl PolicySet {
         Some((&compiled.validation, compiled.subject.as_ref()))
     }
 
+    /// Returns whether an expression of a policy reads a field that the API server sets, such as `metadata.uid`.
+    pub fn reads_server_fields(&self, policy: &str) -> bool {
+        let hook = self.names.get(policy).and_then(|index| self.hooks.get(*index));
+        hook.is_some_and(|hook| hook.policy.programs().any(|program| program.reads.server_fields))
+    }
+
     /// Evaluates all policies that match a request. `keep_going` is asked every few thousand cost units.
     pub fn evaluate<'a>(
         &'a self,

@@ -119,7 +119,7 @@ pub(crate) async fn serve<P: Port>(
     match accept_forever(listener.as_ref(), &mut tasks, metrics.server(), serve).await {}
 }
 
-/// Serves `/livez`, `/readyz` and `/metrics`.
+/// Serves `/livez` (also as `/healthz`, its older name), `/readyz` and `/metrics`.
 pub(crate) struct MetricsPort {
     pub(crate) checks: Checks,
     pub(crate) metrics: Metrics,
@@ -135,8 +135,10 @@ impl Port for MetricsPort {
         });
         match request.uri().path() {
             // The same runtime answers reviews, so an answer shows that it is alive.
-            "/livez" if verbose => AdminResponse::plain(StatusCode::OK, "[+]ping ok\nlivez check passed\n"),
-            "/livez" => AdminResponse::plain(StatusCode::OK, "ok"),
+            "/livez" | "/healthz" if verbose => {
+                AdminResponse::plain(StatusCode::OK, "[+]ping ok\nlivez check passed\n")
+            }
+            "/livez" | "/healthz" => AdminResponse::plain(StatusCode::OK, "ok"),
             "/readyz" => readyz(self.checks.readiness(), verbose),
             "/metrics" => AdminResponse {
                 media_type: metrics::CONTENT_TYPE,

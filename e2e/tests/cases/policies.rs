@@ -87,11 +87,12 @@ fn the_example_is_judged_as_check_says(context: &TestContext) -> Result<()> {
     let (crd, policy) = (file("crd.yaml"), file("policy.yaml"));
     kubectl.run(&["apply", "-f", &crd, "-f", &policy])?.succeeded()?;
     let check = |paths: &[&str]| -> Result<Vec<Value>> {
-        let arguments = [&["check"], paths, &["--with", &crd, &policy, "-o", "json"]].concat();
+        let arguments = [&["check"], paths, &["--with", &crd, "--with", &policy, "-o", "json"]].concat();
         let report: Value = serde_json::from_str(&Durward::command(context, &arguments)?.stdout)?;
         let documents = report["documents"].as_array().context("no documents")?;
         let findings = documents.iter().filter_map(|document| document["findings"].as_array()).flatten();
-        Ok(findings.map(|finding| finding["message"].clone()).collect())
+        let denials = findings.filter(|finding| finding["verdict"] == "deny");
+        Ok(denials.map(|finding| finding["message"].clone()).collect())
     };
     let denies = |output: &Output, messages: &[Value]| {
         let is_printed = |message: &Value| message.as_str().is_some_and(|text| output.stderr.contains(text));
@@ -113,6 +114,17 @@ fn the_example_is_judged_as_check_says(context: &TestContext) -> Result<()> {
     kubectl.run(&["create", "-f", &before])?.succeeded()?;
     let output = kubectl.run(&["replace", "--dry-run=server", "-f", &after])?;
     ensure!(denies(&output, &messages), "{messages:?} is answered with {}", output.stderr);
+    let patch =
+        |patch: &str| kubectl.run(&["patch", "kubernetesclusters", "reordered", "--type=merge", "-p", patch]);
+    let output = patch(r#"{"spec": {"privateSSHKey": ""}}"#)?;
+    ensure!(
+        output.stderr.contains("are both empty; set one of them"),
+        "an update is answered with {output:?}"
+    );
+    patch(r#"{"metadata": {"finalizers": ["ecs.yun.com/machines"]}}"#)?.succeeded()?;
+    kubectl.run(&["delete", "kubernetesclusters", "reordered", "--wait=false"])?.succeeded()?;
+    // The policy leaves an object alone that is being deleted, so it can lose its finalizers.
+    patch(r#"{"metadata": {"finalizers": null}, "spec": {"nodeList": []}}"#)?.succeeded()?;
     Ok(())
 }
 

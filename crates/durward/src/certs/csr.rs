@@ -31,7 +31,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     pub(crate) names: NameArgs,
     /// Requested validity; the signer can choose another one
-    #[arg(long, value_name = "DAYS", default_value_t = 365, value_parser = clap::value_parser!(i32).range(1..=3650))]
+    #[arg(long, value_name = "DAYS", default_value_t = 365, allow_negative_numbers = true, value_parser = clap::value_parser!(i32).range(1..=3650))]
     pub(crate) days: i32,
     /// Name of the request in the cluster
     #[arg(long, value_name = "NAME", default_value = "durward")]

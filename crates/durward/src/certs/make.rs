@@ -12,6 +12,7 @@ use config::Problem;
 use server::{AuthorityError, ServingName, Validity};
 
 use crate::exit::{Exit, Outcome};
+use crate::output::Style;
 use crate::{input, output};
 
 /// `certs new`
@@ -23,7 +24,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     pub(crate) names: NameArgs,
     /// Validity of the certificate; a new CA is valid ten times as long
-    #[arg(long, value_name = "DAYS", default_value_t = 365, value_parser = clap::value_parser!(u32).range(1..=3650))]
+    #[arg(long, value_name = "DAYS", default_value_t = 365, allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=36_500))]
     pub(crate) days: u32,
     /// Directory with ca.crt and ca.key, to sign with an existing CA
     #[arg(long, value_name = "DIR")]
@@ -65,6 +66,8 @@ impl NameArgs {
     }
 }
 
+/// Days from which a certificate is long-lived: it expires when nobody remembers to renew it.
+const LONG_LIVED: u32 = 3650;
 const DAY: Duration = Duration::from_secs(86_400);
 /// How long before now a certificate becomes valid, because clocks in a cluster differ.
 const SKEW: Duration = Duration::from_secs(300);
@@ -200,6 +203,13 @@ fn validity(lasts: Duration) -> Validity {
 pub(crate) fn new(args: &Args) -> Outcome {
     let names = args.names.names()?;
     let lasts = DAY * args.days;
+    if args.days > LONG_LIVED {
+        output::note(format!(
+            "{} a certificate for more than {LONG_LIVED} days is forgotten until it expires, and then every call of the API server fails: \
+             renew a shorter one, or let Durward renew it (server.tls.selfManaged)",
+            Style::stderr().yellow("warning:")
+        ));
+    }
     let authority = match &args.ca {
         Some(dir) => Authority::open(dir)?,
         None => Authority::make(lasts * 10)?,

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use admission::Glob;
 use clap::ValueEnum;
 use policy::release::{NEWEST, OLDEST};
 
@@ -16,10 +17,13 @@ pub(crate) struct Args {
     /// Manifests before the change: check updates and deletions
     #[arg(long, value_name = "PATH")]
     pub(crate) old: Vec<PathBuf>,
-    /// Use these policies, CRDs, Namespaces and params, don't check them
-    #[arg(long = "with", value_name = "PATH", num_args = 1..)]
+    /// Policies, CRDs, Namespaces and params to use but not check
+    #[arg(long = "with", value_name = "PATH")]
     pub(crate) with: Vec<PathBuf>,
-    /// Namespace of namespaced objects that name none
+    /// Ignore files whose name or path matches; * matches any text
+    #[arg(long, value_name = "PATTERN")]
+    pub(crate) ignore: Vec<Glob>,
+    /// Namespace for objects without metadata.namespace
     #[arg(long, short, value_name = "NAMESPACE", default_value = "default", value_parser = namespace)]
     pub(crate) namespace: String,
     /// User of the requests, for policies that read request.userInfo
@@ -46,7 +50,7 @@ pub(crate) struct Args {
     /// End with exit code 2 if no policy matches any document
     #[arg(long)]
     pub(crate) require_match: bool,
-    /// Output format, to standard output or to a file; can be repeated
+    /// Write text, json, yaml, junit, sarif or github; can be repeated
     #[arg(long, short, value_name = "FORMAT[=FILE]")]
     pub(crate) output: Vec<OutputTarget>,
 }
@@ -145,6 +149,8 @@ pub(crate) enum OutputFormat {
     Text,
     /// The whole report.
     Json,
+    /// The same in YAML.
+    Yaml,
     /// A test report, for Jenkins and GitLab.
     Junit,
     /// Static analysis results, for GitHub code scanning and editors.
@@ -155,9 +161,10 @@ pub(crate) enum OutputFormat {
 
 impl OutputFormat {
     /// The formats by name.
-    pub(crate) const ALL: [(&'static str, Self); 5] = [
+    pub(crate) const ALL: [(&'static str, Self); 6] = [
         ("text", Self::Text),
         ("json", Self::Json),
+        ("yaml", Self::Yaml),
         ("junit", Self::Junit),
         ("sarif", Self::Sarif),
         ("github", Self::Github),

@@ -5,6 +5,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use admission::Glob;
 use config::Problem;
 
 /// Suffixes of the files that are read in directories.
@@ -28,8 +29,8 @@ pub(crate) struct File {
     pub(crate) used: Use,
 }
 
-/// Returns all files of the paths, each once for each use, and the problems of paths that can't be read.
-pub(crate) fn find(paths: &[(&[PathBuf], Use)]) -> (Vec<File>, Vec<Problem>) {
+/// Returns all files of the paths without the ignored ones, each once for each use, and the problems of paths that can't be read.
+pub(crate) fn find(paths: &[(&[PathBuf], Use)], ignored: &[Glob]) -> (Vec<File>, Vec<Problem>) {
     let (mut files, mut problems) = (BTreeSet::new(), Vec::new());
     for (paths, used) in paths {
         for path in *paths {
@@ -45,12 +46,23 @@ pub(crate) fn find(paths: &[(&[PathBuf], Use)]) -> (Vec<File>, Vec<Problem>) {
             }
         }
     }
+    let found = files.len();
+    files.retain(|file| !ignored.iter().any(|pattern| is_match(pattern, &file.path)));
+    if files.len() < found && !files.iter().any(|file| file.used == Use::Check) {
+        problems.push(Problem::new("--ignore leaves no file to check").next("use a narrower pattern"));
+    }
     // A policy that is in PATH and in `--with` is one policy.
     let resolved = |file: &File| fs::canonicalize(&file.path).unwrap_or_else(|_| file.path.clone());
     let checked: BTreeSet<PathBuf> =
         files.iter().filter(|file| file.used == Use::Check).map(&resolved).collect();
     files.retain(|file| file.used != Use::Fact || !checked.contains(&resolved(file)));
     (files.into_iter().collect(), problems)
+}
+
+/// Returns whether a pattern matches the name of a file or its path.
+fn is_match(pattern: &Glob, path: &Path) -> bool {
+    let texts = [path.file_name().and_then(|name| name.to_str()), path.to_str()];
+    texts.into_iter().flatten().any(|text| pattern.matches(text))
 }
 
 /// Collects the manifests of a directory and of those below it. Links to directories are not followed, since they can form a
@@ -87,21 +99,34 @@ mod tests {
     use super::*;
 
     #[test]
-    fn finds_manifests_without_following_links_to_directories() {
+    fn finds_manifests_without_following_links_to_directories_and_without_ignored_ones() {
         use std::os::unix::ffi::OsStrExt;
 
         let dir = tempfile::tempdir().unwrap();
         let file = |name: &str| dir.path().join(name);
         fs::create_dir(file("sub")).unwrap();
         fs::create_dir(file(".git")).unwrap();
-        for name in ["a.yaml", "sub/b.json", "sub/c.yml", "d.txt", ".hidden.yaml", ".git/e.yaml"] {
+        fs::create_dir(file("ignored")).unwrap();
+        for name in [
+            "a.yaml",
+            "sub/b.json",
+            "sub/c.yml",
+            "d.txt",
+            ".hidden.yaml",
+            ".git/e.yaml",
+            "sub/e1.yaml",
+            "ignored/a.yaml",
+        ] {
             fs::write(file(name), "").unwrap();
         }
         std::os::unix::fs::symlink(".", file("circle")).unwrap();
         std::os::unix::fs::symlink("a.yaml", file("link.yaml")).unwrap();
         let name = std::ffi::OsStr::from_bytes(b"\xff.yaml");
         fs::write(dir.path().join(name), "").unwrap();
-        let (found, problems) = find(&[(&[dir.path().to_owned()], Use::Check)]);
+        let (found, problems) = find(
+            &[(&[dir.path().to_owned()], Use::Check)],
+            &[Glob::new("*/ignored/*"), Glob::new("e*.yaml")],
+        );
         let found: Vec<_> = found.into_iter().map(|file| file.path).collect();
         assert_eq!(found, [".hidden.yaml", "a.yaml", "link.yaml", "sub/b.json", "sub/c.yml"].map(file));
         let problems: Vec<_> = problems.into_iter().map(|problem| problem.what).collect();

@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use policy::facts::{Facts, Lookup};
 use policy::field::{FieldError, Path};
 use policy::kinds::Kinds;
-use policy::normalize::{Normalized, normalize, normalize_stored};
+use policy::normalize::{Normalized, is_typed, normalize, normalize_stored};
 use policy::request::{GroupVersion, Request, User};
 use policy::set::{Evaluation, Missing, PolicySet};
 use policy::value::{Arena, Value, read_json};
@@ -325,6 +325,27 @@ fn refusal(object: &Object, error: &FieldError) -> Finding {
         server_order: None,
         next: String::new(),
     }
+}
+
+/// Returns the finding for a request whose object the API server also compares with a schema.
+pub(crate) fn unevaluated_schema(subject: &Subject<'_>) -> Option<Finding> {
+    let object = subject.new?;
+    let message = if object.is("apiextensions.k8s.io", "CustomResourceDefinition") {
+        "the schema in the CRD is not validated, so the API server could refuse the CRD".to_owned()
+    } else if is_typed((object.group(), object.version(), &object.kind)) {
+        return None;
+    } else {
+        format!("the schema of {} is not evaluated, so the API server could refuse the object", object.kind)
+    };
+    Some(Finding {
+        verdict: Verdict::Unknown,
+        message,
+        reason: String::new(),
+        code: None,
+        next: "let an API server decide: kubectl apply --dry-run=server; or accept this: --allow-unknown"
+            .to_owned(),
+        ..refusal(object, &FieldError::forbidden(&Path::default(), ""))
+    })
 }
 
 /// Returns the groups that the API server gives a user.

@@ -17,7 +17,7 @@ use super::files::Use;
 use super::grants::Grants;
 use super::objects::Object;
 use super::report::LoadProblem;
-use super::subjects::{unserved, unserved_kind};
+use super::subjects::{unknown_kind, unserved, unserved_kind};
 use policy::field::{Path, Step};
 
 const ADMISSION: &str = "admissionregistration.k8s.io";
@@ -52,7 +52,7 @@ pub(crate) fn is_judged(object: &Object) -> bool {
 pub(crate) fn load(objects: &[Object], options: Options) -> Loaded {
     let mut problems = Vec::new();
     let mut notes = BTreeSet::new();
-    let kinds = kinds(objects, &mut problems, &mut notes);
+    let kinds = kinds(objects, &mut problems);
     let policies: Vec<&Object> =
         objects.iter().filter(|object| object.group() == ADMISSION && object.used != Use::Old).collect();
     let mut found = Found::default();
@@ -82,7 +82,7 @@ pub(crate) fn load(objects: &[Object], options: Options) -> Loaded {
 }
 
 /// Collects the kinds of all CRDs.
-fn kinds(objects: &[Object], problems: &mut Vec<LoadProblem>, notes: &mut BTreeSet<String>) -> Kinds {
+fn kinds(objects: &[Object], problems: &mut Vec<LoadProblem>) -> Kinds {
     let mut kinds = Kinds::new();
     let mut arena = Arena::new();
     for crd in objects.iter().filter(|object| object.is("apiextensions.k8s.io", "CustomResourceDefinition")) {
@@ -91,7 +91,6 @@ fn kinds(objects: &[Object], problems: &mut Vec<LoadProblem>, notes: &mut BTreeS
         {
             problems.extend(errors.iter().map(|error| crd.problem(&error.path, error.body.clone())));
         }
-        notes.insert("custom resources are not compared with the schema of their CRD".to_owned());
         arena.reset();
     }
     kinds
@@ -158,10 +157,8 @@ impl Found {
                         place.file, place.line, object.kind, object.name
                     ));
                 }
-                Recognized::Other => {
-                    let message = format!("unknown kind {} in {}", object.kind, object.api_version);
-                    problems.push(object.problem(&Path::new("kind"), message));
-                }
+                // `decode` has reported it.
+                Recognized::Other => {}
             }
             arena.reset();
         }
@@ -203,10 +200,15 @@ fn decode(
     problems: &mut Vec<LoadProblem>,
     notes: &mut BTreeSet<String>,
 ) {
-    if let Some(resource) = kinds.lookup(object.group(), object.version(), &object.kind)
-        && !resource.minors.contains(&options.minor)
-    {
-        problems.push(unserved_kind(object, &resource.minors, options.minor));
+    match kinds.lookup(object.group(), object.version(), &object.kind) {
+        Some(resource) if !resource.minors.contains(&options.minor) => {
+            problems.push(unserved_kind(object, &resource.minors, options.minor));
+        }
+        Some(_) => {}
+        // The builder reports the version of a policy or binding.
+        None if matches!(&*object.kind, "ValidatingAdmissionPolicy" | "ValidatingAdmissionPolicyBinding") => {
+        }
+        None => problems.push(unknown_kind(object, kinds, options.minor)),
     }
     // All versions of a kind have the same fields, and the types of one of them are recorded.
     let version = if object.kind.starts_with("MutatingAdmission") { "v1beta1" } else { "v1" };

@@ -1,4 +1,4 @@
-//! Command `check`: says what the API server would say of manifests, without a cluster.
+//! Command `check`: evaluates admission policies on manifests, without a cluster. It evaluates no schemas.
 //!
 //! A run has four steps: read all files, load policies and facts, judge each object, write the [`report::Report`] in each format.
 //! Problems of files do not stop a run, so that users see all of them at once. If a policy is refused, no object is judged,
@@ -32,7 +32,7 @@ use grants::Grants;
 use judge::{Context, Worker};
 use load::{Loaded, Options};
 use objects::Object;
-use report::{CheckedCase, CheckedDocument, LoadProblem, Report, Totals, Verdict};
+use report::{CheckedCase, CheckedDocument, Judge, LoadProblem, Report, Totals, Verdict};
 use subjects::Subject;
 
 /// `check`
@@ -61,8 +61,8 @@ pub(crate) fn run(args: &Args) -> Outcome {
 /// Reads, loads and judges everything.
 fn check(args: &Args) -> Result<Report, Stop> {
     let grants = args.grants.as_deref().map(Grants::load).transpose()?;
-    let (files, unread) =
-        files::find(&[(&args.paths, Use::Check), (&args.with, Use::Fact), (&args.old, Use::Old)]);
+    let paths = [(&args.paths[..], Use::Check), (&args.with, Use::Fact), (&args.old, Use::Old)];
+    let (files, unread) = files::find(&paths, &args.ignore);
     let objects = objects::read(&files);
     let mut problems: BTreeSet<LoadProblem> = unread.into_iter().map(objects::unplaced).collect();
     problems.extend(objects.problems);
@@ -109,7 +109,13 @@ fn judge(args: &Args, loaded: &Loaded, subjects: &[Subject<'_>]) -> Vec<CheckedD
         field_validation: args.field_validation,
     };
     let judged = parallel::map(subjects, "checking", Worker::default, |worker, subject| {
-        context.judge(worker, subject)
+        let mut document = context.judge(worker, subject)?;
+        let is_denied =
+            document.findings.iter().any(|finding| matches!(finding.verdict, Verdict::Deny | Verdict::Error));
+        if !is_denied {
+            document.findings.extend(judge::unevaluated_schema(subject));
+        }
+        Some(document)
     });
     let mut documents: Vec<CheckedDocument> = judged.into_iter().flatten().collect();
     documents.sort_by(|left, right| left.position.cmp(&right.position));
@@ -145,11 +151,17 @@ fn judge_cases(
 /// Returns the notes about the whole run.
 fn remarks(loaded: &Loaded, documents: &[CheckedDocument], cases: &[CheckedCase]) -> Vec<String> {
     let mut notes = Vec::new();
-    if documents.iter().any(|document| !document.policies.is_empty()) {
-        notes.push(
-            "fields that the API server sets are absent (uid, creationTimestamp, generation, managedFields)"
-                .to_owned(),
-        );
+    let mut judges = documents.iter().flat_map(|document| &document.policies).peekable();
+    if judges.peek().is_some() {
+        let reads =
+            |judge: &Judge| loaded.set.as_ref().is_some_and(|set| set.reads_server_fields(&judge.policy));
+        if judges.any(reads) {
+            notes.push(
+                "a policy reads fields that the API server sets: uid, creationTimestamp, generation and \
+                 managedFields are those of the file"
+                    .to_owned(),
+            );
+        }
     } else if loaded.set.is_some() && (cases.is_empty() || !documents.is_empty()) {
         let why = if loaded.policies == 0 { "there is no policy" } else { "no policy matches any document" };
         notes.push(format!("nothing was judged: {why}"));

@@ -15,6 +15,9 @@ use super::parallel;
 use super::report::{LoadProblem, Position};
 use crate::input::{self, shown};
 
+/// The API group of the files that `kustomize build` reads.
+const KUSTOMIZE: &str = "kustomize.config.k8s.io";
+
 /// A text and its name.
 #[derive(Debug)]
 pub(crate) struct Source {
@@ -156,13 +159,26 @@ fn read_file(file: &File, arena: &Arena) -> (Vec<Object>, Vec<LoadProblem>) {
         let object = object(&source, document.origin(), document.value(), file.used);
         match not_an_object(document.value()) {
             None => objects.push(object),
-            Some((path, message)) => problems.push(LoadProblem {
-                next: "remove it, or exclude the file: check FILE… instead of the directory".to_owned(),
-                ..object.problem(&path, message)
-            }),
+            Some((path, message)) => problems.push(unusable(&object, &path, message, &file.path)),
         }
     }
     (objects, problems)
+}
+
+/// Returns the problem of a document that is not a Kubernetes object.
+fn unusable(object: &Object, path: &Path, message: String, file: &FilePath) -> LoadProblem {
+    let name = file.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    if object.group() == KUSTOMIZE || name.starts_with("kustomization.y") {
+        return LoadProblem {
+            next: format!("kustomize build DIR | durward check -; to leave out the file: --ignore {name}"),
+            ..object.problem(&Path::default(), "a kustomization is not a cluster object")
+        };
+    }
+    let next = match name {
+        "-" => "remove it".to_owned(),
+        name => format!("remove it, or leave out the file: --ignore {name}"),
+    };
+    LoadProblem { next, ..object.problem(path, message) }
 }
 
 /// Returns a problem of a file that has no position.
@@ -225,6 +241,9 @@ pub(super) fn not_an_object(value: Value<'_>) -> Option<(Path, String)> {
     let text = |field: &str| value.field(field).and_then(|value| value.as_str()).unwrap_or_default();
     if text("kind") == cases::KIND && text("apiVersion").starts_with(cases::GROUP) {
         return None;
+    }
+    if text("apiVersion").split('/').next() == Some(KUSTOMIZE) {
+        return Some((Path::new("kind"), format!("{} is not a cluster object", text("kind"))));
     }
     let metadata = value.field("metadata");
     if !matches!(metadata, Some(Value::Object(_))) {

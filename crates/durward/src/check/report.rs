@@ -136,7 +136,7 @@ pub(crate) enum Verdict {
     Deny,
     /// An evaluation failed, and `failurePolicy: Fail` denies the request.
     Error,
-    /// A fact that was not given decides about the request.
+    /// A fact that was not given, or a schema, decides about the request.
     Unknown,
     /// A validation failed and its binding warns.
     Warn,
@@ -229,7 +229,7 @@ pub(crate) struct Totals {
     pub(crate) matched: usize,
     /// Documents that the API server denies.
     pub(crate) denied: usize,
-    /// Documents whose verdict needs facts that were not given.
+    /// Documents that could not be decided: a fact was not given, or a schema is not evaluated.
     pub(crate) unknown: usize,
     /// Findings with the verdict `warn`.
     pub(crate) warnings: usize,

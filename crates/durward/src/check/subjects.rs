@@ -5,7 +5,7 @@ use std::collections::btree_map::Entry;
 use std::ops::RangeInclusive;
 
 use policy::field::Path;
-use policy::kinds::{Kinds, Resource};
+use policy::kinds::{Kinds, Resource, is_built_in};
 
 use super::files::Use;
 use super::load::is_judged;
@@ -154,15 +154,26 @@ pub(crate) fn unserved(
     (message, next)
 }
 
-fn unknown_kind(object: &Object, kinds: &Kinds, minor: u8) -> LoadProblem {
+/// Returns the problem with a kind that is not known. No CRD can define kinds of a built-in group.
+pub(crate) fn unknown_kind(object: &Object, kinds: &Kinds, minor: u8) -> LoadProblem {
     let message = format!("unknown kind {} in {}", object.kind, object.api_version);
-    let known = kinds.like(&object.kind, minor);
-    let next = if object.is("kustomize.config.k8s.io", "Kustomization") {
-        "build the manifests: kustomize build DIR | durward check - …".to_owned()
-    } else if known.is_empty() {
-        "add its CRD with --with".to_owned()
-    } else {
-        format!("did you mean {}? Otherwise add its CRD with --with", known.join(", "))
+    let of_group = kinds.of_group(object.group(), minor);
+    let near = config::nearest(&object.kind, of_group.iter().copied());
+    let mut known = kinds.like(&object.kind, minor);
+    if known.is_empty() {
+        known.extend(near.map(str::to_owned));
+    }
+    let suggestion = match &known[..] {
+        [] => None,
+        known => Some(format!("did you mean {}?", known.join(", "))),
+    };
+    let next = match (suggestion, is_built_in(object.group())) {
+        (Some(suggestion), true) => suggestion,
+        (None, true) => {
+            format!("fix apiVersion or kind; Kubernetes 1.{minor} has no such kind in this group")
+        }
+        (Some(suggestion), false) => format!("{suggestion} Otherwise add its CRD with --with"),
+        (None, false) => "add its CRD with --with".to_owned(),
     };
     LoadProblem { next, ..object.problem(&Path::new("kind"), message) }
 }

@@ -11,11 +11,13 @@ use std::path::PathBuf;
 
 use admission::file::check_file;
 use config::{Problem, Shape};
+use serde::Serialize;
 
+use crate::args::Format;
 use crate::certs::{api_server, now};
 use crate::exit::{Exit, Outcome, Stop};
 use crate::file::{self, File, Purpose, WebhookAddress};
-use crate::input;
+use crate::input::{self, shown};
 use crate::manifests::called;
 use crate::output;
 
@@ -29,11 +31,14 @@ pub(crate) enum Command {
     #[command(after_help = "Example:\n  durward config check durward.yaml\n\nExit code: 0 valid, 2 invalid.")]
     Check {
         /// Configuration file
-        #[arg(value_name = "FILE", required_unless_present = "config")]
+        #[arg(value_name = "FILE|-", required_unless_present = "config")]
         file: Option<PathBuf>,
         /// Configuration file
         #[arg(long, short, value_name = "FILE", conflicts_with = "file")]
         config: Option<PathBuf>,
+        /// Output format
+        #[arg(long, short, value_enum, default_value_t, value_name = "FORMAT")]
+        output: Format,
     },
     /// Print all keys with their defaults
     #[command(after_help = "Example:\n  durward config defaults")]
@@ -53,8 +58,8 @@ pub(crate) fn run(args: &Command) -> Outcome {
         Command::Init(args) => return init::run(args),
         Command::Schema => output::json(&schema())?,
         Command::Defaults => output::data(&defaults::text())?,
-        Command::Check { file, config } => {
-            check(file.as_ref().or(config.as_ref()).map_or(Path::new(""), |path| path))?;
+        Command::Check { file, config, output } => {
+            check(file.as_ref().or(config.as_ref()).map_or(Path::new(""), |path| path), *output)?;
         }
     }
     Ok(Exit::Done)
@@ -70,18 +75,40 @@ fn schema() -> serde_json::Value {
     schema
 }
 
-fn check(path: &Path) -> Result<(), Stop> {
+/// The result of `config check` for a valid file.
+#[derive(Debug, Serialize)]
+struct Checked {
+    /// The file.
+    file: String,
+    /// The guards, and what they protect: one line for each webhook.
+    scopes: Vec<String>,
+    /// What the file probably should not say.
+    warnings: Vec<String>,
+}
+
+fn check(path: &Path, format: Format) -> Result<(), Stop> {
     let purpose = Purpose::Serving { cert_given: false, key_given: false };
-    let file = File::load(path, purpose)?;
+    let file = if path == Path::new("-") {
+        File::from_text(Path::new(&shown(path)), input::text_or_stdin(path, input::SMALL)?, purpose)?
+    } else {
+        File::load(path, purpose)?
+    };
     let problems: Vec<Problem> =
         certificate_problems(&file).into_iter().chain(missing_guard_files(&file)).collect();
     if !problems.is_empty() {
         return Err(problems.into());
     }
     let scopes: Vec<_> = file.guards.iter().map(scope::describe).collect();
-    let lines = scopes.iter().flat_map(|(lines, _)| lines.clone());
-    output::data(&output::lines(std::iter::once(format!("{} is valid", path.display())).chain(lines)))?;
-    for warning in scopes.iter().filter_map(|(_, warning)| warning.as_ref()) {
+    let checked = Checked {
+        file: shown(path),
+        scopes: scopes.iter().flat_map(|(lines, _)| lines.clone()).collect(),
+        warnings: scopes.into_iter().filter_map(|(_, warning)| warning).collect(),
+    };
+    output::report(format, &checked, |checked, _| {
+        let valid = format!("{} is valid", checked.file);
+        output::lines(std::iter::once(valid).chain(checked.scopes.iter().cloned()))
+    })?;
+    for warning in &checked.warnings {
         output::note(format!("{} {warning}", output::Style::stderr().yellow("warning:")));
     }
     Ok(())

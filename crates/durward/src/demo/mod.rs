@@ -17,6 +17,7 @@ use kube::Client;
 use server::{Addresses, Bound, Checks, Metrics, PlanCell, Server, Settings, Shutdown, Stopped};
 use tempfile::TempDir;
 
+use crate::annotate::quoted;
 use crate::args::ServerArgs;
 use crate::certs::{Authority, Names, Pem};
 use crate::connect::snapshot;
@@ -79,6 +80,7 @@ async fn play(scenes: &[Scene], keep: bool) -> Outcome {
         () = signals.requested() => return Err(Stop::fault(Problem::new("the demo was interrupted"))),
     };
     output::data(&ending(scenes, wrong, began, style))?;
+    output::note(next_steps(&program()));
     if keep {
         output::data(&demo.to_try(scenes))?;
     }
@@ -171,13 +173,14 @@ impl Demo {
         let Some((scene, step)) = scenes.iter().find_map(|scene| Some((scene, scene.steps.last()?))) else {
             return String::new();
         };
+        let program = program();
         let (dir, Scene { guard, snapshot, .. }, review) = (self.dir.path().display(), scene, &step.review);
         format!(
             "\nThe server is running. Ctrl-C stops it and removes the directory. In another terminal:\n\
              \x20 cd {dir}\n\
              \x20 curl -s --cacert demo/ca.crt -H 'Content-Type: application/json' -d @{review} https://{webhook}/{guard}\n\
              \x20 curl -s http://{metrics}/metrics | grep durward_reviews_total\n\
-             \x20 durward review {review} --config demo/durward.yaml --snapshot {snapshot} -v\n"
+             \x20 {program} review {review} --config demo/durward.yaml --snapshot {snapshot} -v\n"
         )
     }
 }
@@ -215,11 +218,23 @@ fn ending(scenes: &[Scene], wrong: usize, began: Instant, style: Style) -> Strin
         0 => style.green(&format!("{all} requests, every verdict as expected")),
         _ => style.red(&format!("{wrong} of {all} verdicts are unexpected")),
     };
+    format!("\n{verdict}, in {}.\n", report::time(began.elapsed()))
+}
+
+/// Returns the path of this program, because it needn't be in PATH.
+fn program() -> String {
+    let path = std::env::current_exe().ok().and_then(|path| path.to_str().map(str::to_owned));
+    path.map_or_else(|| "durward".to_owned(), |path| quoted(&path))
+}
+
+fn next_steps(program: &str) -> String {
     format!(
-        "\n{verdict}, in {}.\n\nNext:\n\
-         \x20 durward impact ns/shop --snapshot examples/deletion/healthy   # in a clone of the repository\n\
-         \x20 durward demo --keep                                           # keeps the server running\n\
-         \x20 durward config init --guard lxcfs > durward.yaml              # a configuration to start with\n",
-        report::time(began.elapsed())
+        "\nNext:\n\
+         \x20 # In a clone of the repository: what would a deletion remove?\n\
+         \x20 {program} impact ns/shop --snapshot examples/deletion/healthy\n\
+         \x20 # Keep the server running\n\
+         \x20 {program} demo --keep\n\
+         \x20 # A configuration to start with\n\
+         \x20 {program} config init --guard deletion > durward.yaml"
     )
 }

@@ -18,7 +18,7 @@ pub(super) struct Finding {
     /// The problem.
     pub(super) what: String,
     /// The consequence while it lasts.
-    pub(super) why: String,
+    pub(super) effect: String,
     /// The command or the lines that fix it.
     pub(super) fix: String,
 }
@@ -49,21 +49,21 @@ impl Finding {
         subject: Option<Subject>,
         code: &'static str,
         what: impl Into<String>,
-        why: &str,
+        effect: &str,
         fix: impl Into<String>,
     ) -> Self {
-        Self { subject, code, what: what.into(), why: why.to_owned(), fix: fix.into() }
+        Self { subject, code, what: what.into(), effect: effect.to_owned(), fix: fix.into() }
     }
 
     fn text(&self, style: Style) -> String {
         let subject = self.subject.as_ref().map(|subject| format!("{}: ", style.bold(subject.name())));
-        let (subject, fix) = (subject.unwrap_or_default(), self.fix.replace('\n', "\n      "));
+        let (subject, fix) = (subject.unwrap_or_default(), self.fix.replace('\n', "\n         "));
         format!(
-            "{} {subject}{} ({})\n  why {}\n  do  {fix}\n",
+            "{} {subject}{} ({})\n  effect {}\n  fix    {fix}\n",
             style.red("-"),
             self.what,
             self.code,
-            self.why
+            self.effect
         )
     }
 }

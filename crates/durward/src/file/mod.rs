@@ -138,7 +138,12 @@ impl Within<'_> {
     ) -> Option<PathBuf> {
         self.path_or(section, key, doc, needed, |path| {
             let dir = path.parent().filter(|dir| *dir != Path::new("")).unwrap_or(Path::new("."));
-            Some(format!("create it: durward certs new --service NAME.NAMESPACE --out {}", dir.display()))
+            let command = format!("durward certs new --service NAME.NAMESPACE --out {}", dir.display());
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            Some(match name {
+                "tls.crt" | "tls.key" | "ca.crt" => format!("create it: {command}"),
+                _ => format!("write the path of an existing file, or create tls.crt, tls.key and ca.crt and name them: {command}"),
+            })
         })
     }
 

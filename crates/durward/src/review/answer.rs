@@ -105,6 +105,11 @@ fn microseconds<S: serde::Serializer>(took: &Duration, serializer: S) -> Result<
 }
 
 impl Answered {
+    /// Returns whether the guard could not check.
+    pub(super) fn is_unknown(&self) -> bool {
+        self.verdict == "unknown"
+    }
+
     /// Returns whether the verdict is unknown because there is no snapshot.
     pub(super) fn saw_nothing(&self) -> bool {
         self.causes.iter().any(|why| why.code == cause::NO_CLUSTER)

@@ -63,8 +63,8 @@ pub(crate) fn run(args: &Args) -> Outcome {
         && file.guard(name).is_none()
     {
         let on: Vec<_> = file.guards.iter().map(|guard| guard.kind.name()).collect();
-        let problem = Problem::new(format!("--guard {name:?}")).why("no guard of that name is on");
-        return Err(problem.next(format!("on are: {}", on.join(", "))).into());
+        let problem = Problem::new(format!("--guard {name:?}")).why("the guard is not enabled");
+        return Err(problem.next(format!("enabled guards: {}", on.join(", "))).into());
     }
     let clients = offline(args.snapshot.as_ref())?;
     let facts = Arc::new(FactLog::default());
@@ -107,7 +107,13 @@ pub(crate) fn run(args: &Args) -> Outcome {
     if !problems.is_empty() {
         return Err(problems.into());
     }
-    Ok(if answered.iter().all(|one| one.allowed) { Exit::Done } else { Exit::No })
+    Ok(if answered.iter().any(|one| !one.allowed && !one.is_unknown()) {
+        Exit::No
+    } else if answered.iter().any(Answered::is_unknown) {
+        Exit::Unknown
+    } else {
+        Exit::Done
+    })
 }
 
 /// Creates a runtime with one thread, which is enough for consecutive requests.

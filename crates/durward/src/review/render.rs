@@ -20,6 +20,13 @@ pub(super) fn text(one: &Answered, shown: Shown, style: Style) -> String {
     let mut lines = vec![format!("{}  {}", style.bold(&one.source), question(one))];
     let by = one.guard.unwrap_or("no guard is called");
     let reason = match (&one.message, one.patch.len()) {
+        // The steps of a guard are for a cluster that exists.
+        (Some(message), _) if one.saw_nothing() => {
+            let reason = message.split("\nNext: ").next().unwrap_or_default().replace('\n', "\n    ");
+            format!(
+                ": {reason}\n    Next: record the clusters with durward snapshot --out DIR, then add --snapshot DIR"
+            )
+        }
         (Some(message), _) => format!(": {}", message.replace('\n', "\n    ")),
         _ if one.guard.is_none() && !one.evaluation.not_called.is_empty() => {
             format!("; not called: {}", one.evaluation.not_called.join("; "))

@@ -11,6 +11,14 @@ fn dry_runs_print_the_command_of_kubectl() {
     let pod =
         durward(&["override", "pod/etcd-1", "-n", "db", "--reason", "disk", "--for", "30m", "--dry-run"]);
     assert!(pod.out.starts_with("kubectl -n db annotate --overwrite pod etcd-1 "), "{}", pod.out);
+    for (object, start) in [
+        ("sts/etcd", "kubectl -n db annotate --overwrite statefulset etcd "),
+        ("pvc/data-etcd-1", "kubectl -n db annotate --overwrite pvc data-etcd-1 "),
+        ("pdb/etcd", "kubectl -n db annotate --overwrite pdb etcd "),
+    ] {
+        let run = durward(&["override", object, "-n", "db", "--reason", "disk", "--for", "30m", "--dry-run"]);
+        assert!(run.out.starts_with(start), "{}{}", run.out, run.err);
+    }
     let cluster = durward(&["acknowledge", "cluster/m5", "--reason", "link cut", "--for", "7d", "--dry-run"]);
     let start = "kubectl annotate --overwrite cluster m5 durward.dev/acknowledge-unreachable='link cut' durward.dev/acknowledge-until=20";
     assert!(cluster.out.starts_with(start), "{}", cluster.out);
@@ -26,14 +34,40 @@ fn annotations_that_a_guard_would_ignore_are_refused() {
         (["override", "ns/shop", "--reason", "moved", "--for", "soon"], "must be a duration"),
         (
             ["override", "secret/shop", "--reason", "moved", "--for", "2h"],
-            "must be ns/NAME, crd/NAME or pod/NAME",
+            "must be one of ns/NAME, crd/NAME, pod/NAME, statefulset/NAME, pvc/NAME, pdb/NAME",
         ),
         (["acknowledge", "cluster/m5", "--reason", "cut", "--for", "31d"], "more than 30 days ahead"),
-        (["acknowledge", "m5", "--reason", "cut", "--for", "7d"], "must be cluster/NAME"),
+        (
+            ["acknowledge", "m5", "--reason", "cut", "--for", "7d"],
+            "must be cluster/NAME; did you mean cluster/m5?",
+        ),
+        (["override", "etcd-1", "--reason", "moved", "--for", "2h"], "did you mean ns/etcd-1 or pod/etcd-1?"),
     ] {
         let run = durward(&arguments);
         assert_eq!((run.code, run.out.as_str()), (2, ""), "{arguments:?}: {}", run.err);
         assert!(run.err.contains(why), "{arguments:?}: {}", run.err);
+    }
+}
+
+#[test]
+fn a_kind_and_a_name_with_a_space_get_a_suggestion() {
+    for (arguments, error) in [
+        (
+            &["override", "pod", "etcd-1", "--reason", "disk", "--for", "2h"][..],
+            "error: unexpected argument \"etcd-1\": did you mean pod/etcd-1?\n",
+        ),
+        (
+            &["acknowledge", "cluster", "m5", "--reason", "cut", "--for", "7d"],
+            "error: unexpected argument \"m5\": did you mean cluster/m5?\n",
+        ),
+        (
+            &["certs", "new", "--out", "x", "--name", "a.b", "--days", "-5"],
+            "error: invalid value \"-5\" for --days <DAYS>: -5 is not in 1..=36500\n",
+        ),
+    ] {
+        let run = durward(arguments);
+        assert_eq!(run.code, 2);
+        assert!(run.err.starts_with(error), "{}", run.err);
     }
 }
 

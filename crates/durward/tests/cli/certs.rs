@@ -103,6 +103,18 @@ fn exits_with_two_and_the_next_step_on_bad_input() {
 }
 
 #[test]
+fn warns_of_a_certificate_for_more_than_ten_years() {
+    let dir = tempfile::tempdir().unwrap();
+    for (days, is_warned) in [("3650", false), ("3651", true)] {
+        let line = ["certs", "new", "--out", days, "--name", "a.b", "--days", days];
+        let run = durward_in(dir.path(), &line, "");
+        assert_eq!(run.code, 0, "{}", run.err);
+        let warning = "warning: a certificate for more than 3650 days is forgotten until it expires";
+        assert_eq!(run.err.starts_with(warning), is_warned, "{}", run.err);
+    }
+}
+
+#[test]
 fn prints_a_signing_request_and_keeps_the_key() {
     let dir = TestDir::new();
     let arguments = [

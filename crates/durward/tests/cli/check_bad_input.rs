@@ -154,3 +154,82 @@ fn alias_bombs_are_refused() {
     assert_eq!(run.code, 2, "{}", run.err);
     assert!(run.err.contains("bomb.yaml:"), "{}", run.err);
 }
+
+#[test]
+fn an_unknown_kind_gets_a_suggestion_that_can_be_true() {
+    for (api_version, kind, next) in [
+        ("apps/v1", "Deploymnet", "did you mean Deployment?\n"),
+        ("policy/v1beta1", "PodDisruptionBudget", "did you mean policy/v1 PodDisruptionBudget?\n"),
+        ("apps/v1", "Widget", "fix apiVersion or kind; Kubernetes 1.35 has no such kind in this group\n"),
+        ("example.org/v1", "pod", "did you mean v1 Pod? Otherwise add its CRD with --with\n"),
+        ("example.org/v1", "Widget", "add its CRD with --with\n"),
+        (
+            "admissionregistration.k8s.io/v1beta1",
+            "ValidatingWebhookConfiguration",
+            "did you mean admissionregistration.k8s.io/v1 ValidatingWebhookConfiguration?\n",
+        ),
+        (
+            "admissionregistration.k8s.io/v1beta1",
+            "MutatingWebhookConfiguration",
+            "did you mean admissionregistration.k8s.io/v1 MutatingWebhookConfiguration?\n",
+        ),
+        (
+            "admissionregistration.k8s.io/v1",
+            "ValidatingAdmisionPolicy",
+            "did you mean ValidatingAdmissionPolicy?\n",
+        ),
+        (
+            "admissionregistration.k8s.io/v1",
+            "ValidatingAdmissionPolicyBindin",
+            "did you mean ValidatingAdmissionPolicyBinding?\n",
+        ),
+    ] {
+        let object = format!("apiVersion: {api_version}\nkind: {kind}\nmetadata: {{name: a}}\n");
+        let run = check(&[("a.yaml", &object)], &["a.yaml"]);
+        let expected = format!(
+            "error: a.yaml:2:1: {kind} \"a\": kind: unknown kind {kind} in {api_version}\n    {next}"
+        );
+        assert_eq!(run.code, 2, "{kind}: {}", run.out);
+        assert!(run.err.contains(&expected), "{expected}{}", run.err);
+    }
+}
+
+#[test]
+fn ignores_files_whose_name_matches_a_pattern() {
+    let kustomization = "resources: [a.yaml]\n";
+    let component = "apiVersion: kustomize.config.k8s.io/v1alpha1\nkind: Component\n";
+    let all = [
+        ("dir/a.yaml", CONFIG_MAP),
+        ("dir/kustomization.yaml", kustomization),
+        ("dir/sub/component.yaml", component),
+        ("dir/values.yaml", "size: 1\n"),
+    ];
+    let run = check(&all, &["dir"]);
+    assert_eq!(run.code, 2);
+    for (file, message, next) in [
+        (
+            "kustomization.yaml:1:1",
+            "a kustomization is not a cluster object",
+            "kustomize build DIR | durward check -; to leave out the file: --ignore kustomization.yaml",
+        ),
+        (
+            "sub/component.yaml:1:1",
+            "Component: a kustomization is not a cluster object",
+            "kustomize build DIR | durward check -; to leave out the file: --ignore component.yaml",
+        ),
+        (
+            "values.yaml:1:1",
+            "this is not a Kubernetes object: apiVersion is missing",
+            "remove it, or leave out the file: --ignore values.yaml",
+        ),
+    ] {
+        let expected = format!("error: dir/{file}: {message}\n    {next}\n");
+        assert!(run.err.contains(&expected), "{expected}{}", run.err);
+    }
+    let patterns = ["--ignore", "kustomization.yaml", "--ignore", "val*", "--ignore", "dir/sub/*"];
+    let run = check(&all, &[&["dir"], &patterns[..]].concat());
+    assert_eq!((run.code, run.out.contains("1 document checked")), (0, true), "{}{}", run.out, run.err);
+    let run = check(&all, &["dir", "--ignore", "*"]);
+    assert_eq!(run.code, 2, "{}", run.out);
+    assert!(run.err.contains("error: --ignore leaves no file to check\n"), "{}", run.err);
+}

@@ -5,11 +5,12 @@ use serde_json::Value;
 use crate::check::{files, policy};
 use crate::harness::{Run, durward, durward_in};
 
-const EXAMPLE: [&str; 5] = [
+const EXAMPLE: [&str; 6] = [
     "check",
     "examples/kubernetesclusters/cases.yaml",
     "--with",
     "examples/kubernetesclusters/crd.yaml",
+    "--with",
     "examples/kubernetesclusters/policy.yaml",
 ];
 
@@ -33,7 +34,7 @@ const ALLOW: &str = "  expect: {verdict: allow}\n";
 fn all_cases_of_the_example_pass() {
     let run = durward(&EXAMPLE);
     assert_eq!(run.code, 0, "{}{}", run.out, run.err);
-    assert!(run.out.ends_with("namespace default: 8 cases passed\n"), "{}", run.out);
+    assert!(run.out.ends_with("namespace default: 10 cases passed\n"), "{}", run.out);
     assert!(!run.err.contains("nothing was judged"), "{}", run.err);
 }
 
@@ -55,7 +56,7 @@ fn the_report_in_json_follows_its_schema() {
     let schema = std::fs::read_to_string(crate::harness::root().join("docs/src/reference/check.schema.json"));
     let schema = serde_json::from_str(&schema.unwrap()).unwrap();
     assert_eq!(crate::schema::errors(&schema, &report), [""; 0]);
-    assert_eq!(report["totals"]["cases"], 8);
+    assert_eq!(report["totals"]["cases"], 10);
     assert_eq!(report["cases"][0]["name"], "the sample has neither key nor password");
     assert_eq!(report["cases"][0]["line"], 5);
     assert_eq!(report["cases"][0]["passed"], true);

@@ -95,7 +95,10 @@ fn judge(user: &str, arguments: &[&str], requests: &[&Value]) -> usize {
     for case in requests {
         let document = documents[name(case)];
         let (expected, recorded) = (expected(document), recorded(case));
-        let is_unknown = array(&document["findings"]).iter().any(|finding| finding["verdict"] == "unknown");
+        // The records have the answers of policies. A schema that is not evaluated belongs to no policy.
+        let is_unknown = array(&document["findings"])
+            .iter()
+            .any(|finding| finding["verdict"] == "unknown" && finding["policy"] != "");
         let may_be_unknown = case["unknown"] == true;
         if is_unknown != may_be_unknown || (!may_be_unknown && expected != recorded) {
             let (title, name) = (&case["title"], name(case));

@@ -153,6 +153,7 @@ fn runs_the_demo_and_removes_its_directory() {
     assert!(out.lines().count() <= 80, "{} lines: {out}", out.lines().count());
     assert!(!out.contains('\u{1b}'), "colors without a terminal");
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0, "something is left behind");
+    assert_eq!(durward(&["demo", "--scenario", "lxcfs", "-q"]).err, "");
     let wrong = durward(&["demo", "--scenario", "moon"]);
     assert_eq!(wrong.code, 2);
     assert!(
@@ -161,8 +162,10 @@ fn runs_the_demo_and_removes_its_directory() {
         wrong.err
     );
     assert!(durward(&["demo", "--help"]).out.contains("[possible values: deletion, lxcfs, etcd]"));
-    let next = out.lines().find(|line| line.starts_with("  durward impact")).unwrap();
-    let words: Vec<_> = next.split_whitespace().skip(1).take(4).collect();
+    let notes = String::from_utf8(run.stderr).unwrap();
+    let command = format!("  {} impact ", env!("CARGO_BIN_EXE_durward"));
+    let next = notes.lines().find(|line| line.starts_with(&command)).expect(&notes);
+    let words: Vec<_> = next.split_whitespace().skip(1).collect();
     assert_eq!(durward(&words).code, 1, "the line that it ends with can be run, and shop is in use: {next}");
 }
 

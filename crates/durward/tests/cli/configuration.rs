@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::harness::TestDir;
+use crate::harness::{TestDir, durward_in};
 
 #[test]
 fn reports_all_problems_with_line_key_and_allowed_values() {
@@ -21,7 +21,7 @@ fn reports_all_problems_with_line_key_and_allowed_values() {
         "bad.yaml:5:21: server.debugBindAddress: invalid value \"10.0.0.1:8081\": is not a loopback address",
         "bad.yaml:7:5: unknown field \"server.tls.self\"",
         "known fields: minVersion, clientAuth, files, selfManaged",
-        "bad.yaml:8:19: server.tls.files.cert: nothing.crt: No such file or directory (os error 2)\n    create it: durward certs new --service NAME.NAMESPACE --out .",
+        "bad.yaml:8:19: server.tls.files.cert: nothing.crt: No such file or directory (os error 2)\n    write the path of an existing file, or create tls.crt, tls.key and ca.crt and name them: durward certs new --service NAME.NAMESPACE --out .",
         "server.tls.files.key: .: it is a directory, not a file",
         "bad.yaml:10:13: server.webhookConfiguration.manage: invalid value \"everything\"",
         "must be one of: none, caBundle, all",
@@ -249,6 +249,12 @@ fn config_check_warns_of_a_limited_scope_on_karmada() {
     assert_eq!(run.code, 0, "{}", run.err);
     assert_eq!(run.err, format!("warning: deletion protects {limit}\n"));
     assert!(run.out.contains(&format!("DELETE customresourcedefinitions, {limit}\n")), "{}", run.out);
+    let text = std::fs::read_to_string(dir.path().join("durward.yaml")).unwrap();
+    let run = durward_in(dir.path(), &["config", "check", "-", "-o", "json"], &text);
+    let report = run.json();
+    assert_eq!((&report["file"], run.code), (&"standard input".into(), 0));
+    assert_eq!(report["warnings"][0], format!("deletion protects {limit}"));
+    assert!(report["scopes"][0].as_str().unwrap().starts_with("deletion: DELETE "), "{report}");
 }
 
 #[test]

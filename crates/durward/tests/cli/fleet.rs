@@ -383,13 +383,13 @@ fn reports_problems_with_reasons_and_fixes() {
         ),
         (4, "what", "expires within three days"),
         (5, "what", "2026-11-20T00:00:00Z is in the past"),
-        (6, "why", "acknowledged from the start"),
+        (6, "effect", "acknowledged from the start"),
     ] {
         assert!(findings[at][key].as_str().unwrap().contains(part), "{}", findings[at]);
     }
     let text = dir.run(&["doctor", "fleet", "--snapshot", "fleet", "--config", "durward.yaml"]).out;
     assert!(text.starts_with("Durward can check 2 of 4 clusters\n\n- m2: "), "{text}");
-    assert!(text.contains("\n  why ") && text.contains("\n  do  "), "{text}");
+    assert!(text.contains("\n  effect ") && text.contains("\n  fix    "), "{text}");
 }
 
 /// A directory whose configuration names an unreachable control plane.
@@ -410,7 +410,7 @@ fn reports_an_unreachable_control_plane_once_with_its_address() {
     let expected = "could not read the list of member clusters\n\n- the control plane: no connection to the API server at http://127.0.0.1:1: ";
     assert!(run.out.starts_with(expected), "{}", run.out);
     assert!(
-        run.out.ends_with("\n  do  kubectl --kubeconfig karmada.config get --raw /version\n"),
+        run.out.ends_with("\n  fix    kubectl --kubeconfig karmada.config get --raw /version\n"),
         "{}",
         run.out
     );

@@ -138,7 +138,7 @@ fn codes(run: &Run) -> Vec<String> {
     findings
         .iter()
         .map(|one| {
-            for key in ["what", "why", "fix"] {
+            for key in ["what", "effect", "fix"] {
                 assert!(!one[key].as_str().unwrap().is_empty(), "{one}");
             }
             let node = one["node"].as_str().map(|node| format!("{node} ")).unwrap_or_default();
@@ -301,7 +301,7 @@ fn reports_an_unready_pod_as_superfluous_if_another_lxcfs_serves() {
         let report = run.json();
         let findings = report["findings"].as_array().unwrap();
         let finding = findings.iter().find(|one| one["code"] == "pod").unwrap();
-        assert!(finding["why"].as_str().unwrap().contains(expected), "{finding}");
+        assert!(finding["effect"].as_str().unwrap().contains(expected), "{finding}");
         assert!(finding["fix"].as_str().unwrap().starts_with(first), "{finding}");
     }
 }

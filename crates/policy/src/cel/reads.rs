@@ -1,7 +1,10 @@
 //! The fields of `object` that an expression reads, for positions in messages.
 
 use super::ast::{Expr, Kind, Literal};
-use crate::field::Path;
+use crate::field::{Path, Step};
+
+/// Metadata that the API server sets.
+const SERVER_FIELDS: [&str; 4] = ["uid", "creationTimestamp", "generation", "managedFields"];
 
 /// The fields and variables that an expression reads.
 #[derive(Clone, Debug, Default)]
@@ -10,6 +13,8 @@ pub(crate) struct Reads {
     pub(crate) object: Option<Path>,
     /// Names of the policy's variables.
     pub(crate) variables: Vec<String>,
+    /// Whether a field that the API server sets is read, or all metadata.
+    pub(crate) server_fields: bool,
 }
 
 impl Reads {
@@ -25,18 +30,30 @@ impl Reads {
 /// Collects what an expression reads.
 pub(crate) fn reads(expr: &Expr) -> Reads {
     let mut found = Reads::default();
-    expr.walk_while(&mut |expr| match selection(expr) {
-        Some(("object", path)) => {
-            found.add(&path);
-            false
+    expr.walk_while(&mut |expr| {
+        let Some((root, path)) = selection(expr) else { return true };
+        match root {
+            "object" => found.add(&path),
+            "variables" => found.variables.extend(path.first_field().map(str::to_owned)),
+            "oldObject" => {}
+            _ => return true,
         }
-        Some(("variables", path)) => {
-            found.variables.extend(path.first_field().map(str::to_owned));
-            false
-        }
-        _ => true,
+        found.server_fields |= root != "variables" && has_server_fields(&path);
+        false
     });
     found
+}
+
+/// Returns whether a path names a field that the API server sets, or contains them all.
+fn has_server_fields(path: &Path) -> bool {
+    match path.steps() {
+        [] => true,
+        [Step::Field(metadata)] => metadata == "metadata",
+        [Step::Field(metadata), Step::Field(field), ..] => {
+            metadata == "metadata" && SERVER_FIELDS.contains(&field.as_str())
+        }
+        _ => false,
+    }
 }
 
 /// The variable and the path of a chain of selections with constant keys.

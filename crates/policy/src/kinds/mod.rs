@@ -58,6 +58,11 @@ pub fn lookup(group: &str, version: &str, kind: &str) -> Option<Resource<'static
     TABLE.get(&key(group, version, kind)).cloned()
 }
 
+/// Returns whether Kubernetes or Karmada has kinds in a group.
+pub fn is_built_in(group: &str) -> bool {
+    TABLE.keys().any(|(known, _, _)| known == group)
+}
+
 fn key<'a>(group: &'a str, version: &'a str, kind: &'a str) -> Key<'a> {
     (group.into(), version.into(), kind.into())
 }
@@ -119,6 +124,13 @@ impl Kinds {
     /// Returns whether a CRD defines the kind with the subresource `status`.
     pub fn is_custom_with_status(&self, group: &str, version: &str, kind: &str) -> bool {
         self.custom.get(&key(group, version, kind)).is_some_and(|resource| resource.has_status)
+    }
+
+    /// Returns the kinds of a group that an API server of a minor serves.
+    pub fn of_group(&self, group: &str, minor: u8) -> Vec<&str> {
+        let known = self.custom.iter().chain(TABLE.iter());
+        let of_group = known.filter(|((of, _, _), resource)| of == group && resource.minors.contains(&minor));
+        of_group.map(|((_, _, kind), _)| kind.as_ref()).collect()
     }
 
     /// Returns the kinds of this name that an API server of a minor serves, in any group: `apps/v1 Deployment`. The case of

@@ -26,6 +26,11 @@ pub struct Normalized<'a> {
     pub unknown: Vec<Path>,
 }
 
+/// Returns whether the fields of a kind are known.
+pub fn is_typed((group, version, kind): (&str, &str, &str)) -> bool {
+    Table::kind(group, version, kind).is_some()
+}
+
 /// Returns the form of an object that policies see, or the errors for which the API server can't decode it. The types of the
 /// built-in kinds are known. An object of another kind keeps all fields but those of its metadata.
 pub fn normalize<'a>(

@@ -151,4 +151,14 @@ impl CompiledPolicy {
             .collect();
         Arc::new(Self { policy, match_conditions, variables, validations, audit_annotations })
     }
+
+    /// Returns the programs of all expressions that compile.
+    pub(crate) fn programs(&self) -> impl Iterator<Item = &Program> {
+        let named = self.variables.iter().chain(&self.audit_annotations).map(|(_, compiled)| compiled);
+        let validations = self.validations.iter();
+        let of_validations = validations
+            .flat_map(|validation| std::iter::once(&validation.expression).chain(&validation.message));
+        let all = self.match_conditions.iter().chain(named).chain(of_validations);
+        all.filter_map(|compiled| compiled.program.as_ref().ok())
+    }
 }

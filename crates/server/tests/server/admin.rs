@@ -43,7 +43,9 @@ async fn readyz_lists_each_check() {
     let none = server.admin("/readyz/other").await;
     assert_eq!(none.status, 404);
     assert!(none.text().ends_with("certificate\nshutdown\ncache\n"), "{}", none.text());
-    assert_eq!(server.admin("/livez").await.text(), "ok");
+    for path in ["/livez", "/healthz"] {
+        assert_eq!(server.admin(path).await.text(), "ok", "{path}");
+    }
 }
 
 #[tokio::test]
@@ -73,7 +75,7 @@ async fn the_metrics_port_is_read_only_and_lists_its_paths() {
         let answer = plain(server.addresses.metrics, method, "/readyz", "").await;
         assert_eq!((answer.status, answer.header("allow")), (405, Some("GET, HEAD")));
     }
-    let lost = server.admin("/healthz").await;
+    let lost = server.admin("/health").await;
     assert_eq!(lost.status, 404);
     assert!(lost.text().contains("/readyz"));
     assert_eq!(server.admin("/log-level").await.status, 404);

@@ -46,6 +46,7 @@ pub(super) fn write(report: &Report, args: &Args, target: &OutputTarget) -> Resu
     let text = match target.format {
         OutputFormat::Text => text::text(report, style),
         OutputFormat::Json => json(report)?,
+        OutputFormat::Yaml => output::yaml(report)?,
         OutputFormat::Junit => junit::write(report, gate),
         OutputFormat::Sarif => json(&sarif::write(report))?,
         OutputFormat::Github => github::write(report),

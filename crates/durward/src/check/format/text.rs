@@ -41,8 +41,11 @@ fn line(document: &CheckedDocument, finding: &Finding, style: Style) -> String {
         Verdict::Audit => style.cyan("audit"),
     };
     let object = clean::one_line(&format!("{} {}", document.kind, document.full_name()));
-    let source = clean::one_line(&source(finding));
-    format!("{place}: {object}{operation}: {verdict} {source}: {}", indented(&finding.message))
+    let source = match source(finding) {
+        None => String::new(),
+        Some(source) => format!(" {}", clean::one_line(&source)),
+    };
+    format!("{place}: {object}{operation}: {verdict}{source}: {}", indented(&finding.message))
 }
 
 /// Returns foreign text with its further lines indented.
@@ -50,22 +53,23 @@ fn indented(text: &str) -> String {
     clean::lines(text).replace('\n', "\n    ")
 }
 
-/// Formats the source of a finding: a policy, or the API server itself.
-fn source(finding: &Finding) -> String {
+/// Formats the source of a finding: a policy, or the API server itself. A schema that is not evaluated has no source.
+fn source(finding: &Finding) -> Option<String> {
     if finding.policy.is_empty() {
-        let is_warning = matches!(finding.verdict, Verdict::Warn);
-        let source =
-            if is_warning { "by the API server" } else { "by the API server, which can't decode it" };
-        return source.to_owned();
+        return match finding.verdict {
+            Verdict::Unknown => None,
+            Verdict::Warn => Some("by the API server".to_owned()),
+            _ => Some("by the API server, which can't decode it".to_owned()),
+        };
     }
     let by = if matches!(finding.verdict, Verdict::Unknown) { "" } else { "by " };
-    match finding.binding.as_str() {
+    Some(match finding.binding.as_str() {
         // Many bindings have the name of their policy.
         binding if binding.is_empty() || binding == finding.policy => {
             format!("{by}policy \"{}\"", finding.policy)
         }
         binding => format!("{by}policy \"{}\", binding \"{binding}\"", finding.policy),
-    }
+    })
 }
 
 fn failed(case: &CheckedCase, style: Style) -> String {

@@ -123,7 +123,7 @@ fn text(report: &LocalReport, result: &ProbeResult, on_node: &NodeSettings, styl
     let version = report.report.version.as_deref().unwrap_or("of unknown version");
     let runs = match report.pid {
         Some(pid) => format!("LXCFS {version} runs as process {pid}"),
-        None => "no visible process is LXCFS".to_owned(),
+        None => "no LXCFS process with this mount".to_owned(),
     };
     let mount = report.mount.as_deref().unwrap_or("not mounted");
     let mut lines = vec![format!("{}  {mount}; {runs}", style.bold(&on_node.root))];
