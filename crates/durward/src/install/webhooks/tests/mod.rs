@@ -266,7 +266,7 @@ async fn writes_no_entry_while_the_ca_cannot_be_read() {
     *replica.bundle.0.lock().unwrap() = None;
     replica.pass().await;
     assert_eq!(names(&server.object(&validating())), [""; 0]);
-    replica.assert_ready(true, &["cannot get the Secret", "permit it"]);
+    replica.assert_ready(false, &["cannot get the Secret", "permit it"]);
 }
 
 #[tokio::test]
