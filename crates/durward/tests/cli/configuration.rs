@@ -235,7 +235,7 @@ fn printed_defaults_show_the_keys_of_list_entries() {
     let at = all.iter().position(|line| *line == "    clusters: []").unwrap();
     let entry: Vec<&str> = all[at + 1..].iter().map_while(|line| line.strip_prefix("      # ")).collect();
     assert!(entry[0].starts_with("- # "), "{entry:?}");
-    for key in ["  groupBy: statefulset", "  client:", "    port: 2379", "  memberOnPodDelete: auto"] {
+    for key in ["  groupBy: statefulset", "  client:", "    port: 2379", "  memberOnPodDelete: keep"] {
         assert!(entry.contains(&key), "{key}: {entry:#?}");
     }
 }

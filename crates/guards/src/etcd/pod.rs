@@ -33,8 +33,6 @@ pub(super) struct Pod {
     pub(super) runs_etcd: bool,
     /// The state of its etcd process, as the kubelet last reported it.
     pub(super) process: Process,
-    /// Whether its preStop hook removes the member from the etcd cluster.
-    pub(super) hook_removes_member: bool,
     /// Whether a volume of the etcd container outlives the pod.
     pub(super) keeps_data: bool,
     /// The names of the PVCs among its volumes.
@@ -95,7 +93,6 @@ impl Pod {
             controller: controller.map(Controller::of),
             runs_etcd: containers.iter().any(Container::is_etcd),
             process: process(&status, &containers, port),
-            hook_removes_member: etcd.is_some_and(Container::removes_member),
             keeps_data: etcd.is_none_or(|etcd| etcd.keeps_data(&volumes)),
             pvcs: volumes
                 .iter()
@@ -256,15 +253,6 @@ impl Container {
     /// Whether it declares this port.
     fn serves(&self, port: u16) -> bool {
         self.ports.iter().flatten().any(|declared| declared.container_port == i64::from(port))
-    }
-
-    /// Whether its preStop hook runs `etcdctl member remove`.
-    fn removes_member(&self) -> bool {
-        let hook = self.lifecycle.as_ref().and_then(|lifecycle| lifecycle.get("preStop"));
-        let command = hook.and_then(|hook| hook.pointer("/exec/command")).and_then(Value::as_array);
-        let words: Vec<&str> =
-            command.into_iter().flatten().filter_map(Value::as_str).flat_map(str::split_whitespace).collect();
-        words.windows(2).any(|pair| pair == ["member", "remove"])
     }
 
     /// Whether one of its mounted volumes outlives the pod. Volumes of types that are not listed here do.

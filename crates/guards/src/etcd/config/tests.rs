@@ -16,7 +16,7 @@ fn a_namespace_and_a_selector_are_sufficient() {
     let [entry] = config.clusters.as_slice() else { panic!() };
     assert_eq!(entry.namespaces, NamespaceMatch::Named("db".into()));
     assert_eq!((entry.port, entry.on_leader_delete), (2379, LeaderPolicy::Transfer));
-    assert_eq!((entry.member_on_pod_delete, entry.group_by), (OnPodDelete::Auto, GroupBy::StatefulSet));
+    assert_eq!((entry.member_on_pod_delete, entry.group_by), (OnPodDelete::Keep, GroupBy::StatefulSet));
     assert_eq!(*entry.client.client("db", None), ClientOptions::default());
     assert_eq!(
         (config.coordination, config.warnings.data_loss, config.max_raft_lag),

@@ -137,22 +137,6 @@ fn another_container_that_is_down_does_not_make_etcd_down() {
 }
 
 #[test]
-fn finds_the_hook_that_removes_the_member() {
-    let with = |command: Value| {
-        let container = json!({"name": "etcd", "image": "etcd", "lifecycle": {"preStop": {"exec": {"command": command}}}});
-        pod(&json!({"containers": [container]}), &json!({})).hook_removes_member
-    };
-    assert!(with(json!([
-        "/bin/sh",
-        "-ec",
-        "EPS=x\netcdctl --endpoints ${EPS} member remove $(id)\nrm -rf /d"
-    ])));
-    assert!(with(json!(["etcdctl", "member", "remove", "1"])));
-    assert!(!with(json!(["/bin/sh", "-c", "etcdctl member list; sleep 5"])));
-    assert!(!with(json!("etcdctl member remove")));
-}
-
-#[test]
 fn only_a_persistent_volume_keeps_data() {
     let with = |volume: Value| {
         let containers =

@@ -284,7 +284,7 @@ async fn a_scaled_down_member_of_two_must_leave_the_list_first() {
     let ended = to(1).with(|s| s.members.retain(|name, _| name != "etcd-1"));
     ended.set_container("etcd-1", "waiting");
     assert_ruling(&deleted_by(&ended, LEAST, "etcd-1", CONTROLLER, |_| {}).await, "allow", "");
-    // Its hook removes it from the list.
+    // The operator removes it from the list.
     let removed = with(LEAST, "memberOnPodDelete: remove");
     assert_ruling(&deleted_by(&to(1), &removed, "etcd-1", CONTROLLER, |_| {}).await, "allow", "");
     // A dead member can be deleted.

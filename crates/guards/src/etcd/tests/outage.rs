@@ -6,11 +6,10 @@ use super::super::fixture::LEAST;
 use super::fake::{
     Fake, Reply, ReportedLeader, State, alarm, deleted, deleted_by, evicted, text_of, verdict_of,
 };
-use super::{CONTROLLER, assert_ruling};
+use super::{CONTROLLER, REMOVED, assert_ruling};
 use cluster::cause;
 use cluster::etcd::{AlarmKind, Member};
 
-const REMOVED: &str = "clusters: [{namespace: db, selector: app=etcd, memberOnPodDelete: remove}]";
 const TOGETHER: &str = "clusters: [{namespace: db, selector: app=etcd, groupBy: selector}]";
 
 fn reply(state: &mut State, name: &str, reply: Reply) {
