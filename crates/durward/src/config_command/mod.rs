@@ -8,9 +8,11 @@ pub(crate) mod scope;
 use std::net::IpAddr;
 use std::path::Path;
 use std::path::PathBuf;
+use std::time::SystemTime;
 
 use admission::file::check_file;
 use config::{Problem, Shape};
+use guards::Remark;
 
 use crate::certs::{api_server, now};
 use crate::exit::{Exit, Outcome, Stop};
@@ -81,8 +83,18 @@ fn check(path: &Path) -> Result<(), Stop> {
     let scopes: Vec<_> = file.guards.iter().map(scope::describe).collect();
     let lines = scopes.iter().flat_map(|(lines, _)| lines.clone());
     output::data(&output::lines(std::iter::once(format!("{} is valid", path.display())).chain(lines)))?;
-    for warning in scopes.iter().filter_map(|(_, warning)| warning.as_ref()) {
-        output::note(format!("{} {warning}", output::Style::stderr().yellow("warning:")));
+    let warn = |text: &str| output::note(format!("{} {text}", output::Style::stderr().yellow("warning:")));
+    for text in scopes.iter().filter_map(|(_, warning)| warning.as_ref()) {
+        warn(text);
+    }
+    let now = SystemTime::now();
+    for guard in &file.guards {
+        for remark in guard.configured.remarks(now) {
+            match remark {
+                Remark::Warning(text) => warn(&format!("{}: {text}", guard.kind.name())),
+                Remark::Note(text) => output::note(format!("note: {}: {text}", guard.kind.name())),
+            }
+        }
     }
     Ok(())
 }

@@ -265,7 +265,7 @@ fn coordination(section: &mut Section<'_>, common_config: &CommonConfig) -> Coor
         &[("lease", Coordination::Lease), ("inMemory", Coordination::InMemory)],
         Coordination::Lease,
     );
-    if coordination == Coordination::Lease && common_config.namespace.is_empty() {
+    if section.is_written() && coordination == Coordination::Lease && common_config.namespace.is_empty() {
         let next = "set namespace, or set coordination: inMemory and run one replica".to_owned();
         section.problem("coordination", "is lease, which needs the namespace of Durward", Some(next));
     }

@@ -26,6 +26,12 @@ fn a_namespace_and_a_selector_are_sufficient() {
 }
 
 #[test]
+fn a_guard_that_is_off_needs_no_namespace_for_its_leases() {
+    let (_, _, problems) = ::config::read("d.yaml", None, |s| read(s, super::super::DEFAULTS, ""));
+    assert_eq!(problems, []);
+}
+
+#[test]
 fn an_entry_overrides_the_key_for_all_entries() {
     let yaml = "onLeaderDelete: deny\nclusters: [{namespace: a, selector: x=y}, {namespace: b, selector: x=y, onLeaderDelete: allow}]";
     let leaders: Vec<LeaderPolicy> =
