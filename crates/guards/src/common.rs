@@ -72,6 +72,16 @@ impl CommonConfig {
         }
     }
 
+    /// Returns the command by which an administrator of Durward checks a part of it, with Durward's own access.
+    pub(crate) fn doctor(&self, part: &str) -> String {
+        match self.namespace.as_str() {
+            "" => format!("durward doctor {part} -c durward.yaml"),
+            home => format!(
+                "kubectl -n {home} exec deploy/durward -- durward doctor {part} -c /etc/durward/durward.yaml"
+            ),
+        }
+    }
+
     /// Returns a note if a selector of namespaces covers Durward's own namespace, of which only the label with the name is known.
     pub(crate) fn home_note(&self, key: &str, selector: &Selector) -> Option<Remark> {
         let labels = [(NAMESPACE_NAME.to_owned(), self.namespace.clone())].into();

@@ -75,7 +75,7 @@ async fn leader_refuse_denies_users_and_transfers_for_controllers() {
     assert_ruling(
         &ruling,
         "deny",
-        "transfer leadership to etcd-1: kubectl -n db exec etcd-0 -- etcdctl move-leader b ",
+        "transfer leadership to etcd-1 (with TLS, add --cacert, --cert, --key), then retry: kubectl -n db exec etcd-0 -- etcdctl move-leader b",
     );
     assert!(fake.state().actions.is_empty());
     assert_ruling(&deleted(&fake, &yaml, "etcd-1").await, "allow", "");
@@ -152,7 +152,7 @@ async fn with_one_of_three_down_only_that_one_is_allowed() {
     assert_ruling(
         &ruling,
         "deny",
-        "; etcd-2 is down (connection refused)\nNext: bring etcd-2 back: kubectl -n db describe pod etcd-2, then retry",
+        "; etcd-2 is down (connection refused)\nNext: bring etcd-2 back, then retry: kubectl -n db describe pod etcd-2",
     );
     assert_ruling(&ruling, "deny", "kubectl annotate -n db pod etcd-1 durward.dev/delete-anyway=etcd-1");
     for code in [cause::NOT_LISTENING, cause::UNREACHABLE, cause::TIMEOUT, cause::TLS] {
