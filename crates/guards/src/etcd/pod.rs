@@ -55,8 +55,10 @@ pub(super) struct Controller {
 pub(super) enum Process {
     /// Its container runs.
     Running,
-    /// Its container waits, or the kubelet restarts it.
+    /// Its container waits, or the kubelet restarts it. No other container runs, except tools.
     Down,
+    /// The containers that look like etcd wait, and another container runs. Only a refused connection proves that etcd is down.
+    SeemsDown,
     /// The pod has ended (`Succeeded`, `Failed`) and is no longer a member.
     Ended,
     /// The pod does not show which container runs etcd, or the kubelet has not reported its state.
@@ -167,10 +169,10 @@ fn etcd_container(containers: &[Container], port: u16) -> Option<&Container> {
         .or_else(|| only(containers.iter().filter(|container| container.serves(port))))
 }
 
-/// Returns the state of etcd. `Down` allows a deletion, so it needs every container that may be etcd to be down.
+/// Returns the state of etcd. `Down` allows a deletion without a request to the member, so it needs every container to be down
+/// that is not known to be a tool.
 ///
-/// If one container is certainly etcd, those are the containers that look like etcd or serve its port. Otherwise they are all
-/// containers that are not known to be a tool. Therefore the state of a backup container of the same image does not count.
+/// If one container looks like etcd beyond doubt, the containers that look like etcd or serve its port decide about `SeemsDown`.
 fn process(status: &PodStatus, containers: &[Container], port: u16) -> Process {
     let reported = || status.container_statuses.iter().chain(&status.init_container_statuses).flatten();
     if matches!(status.phase.as_str(), "Succeeded" | "Failed") {
@@ -196,12 +198,17 @@ fn process(status: &PodStatus, containers: &[Container], port: u16) -> Process {
     }
     let is_found =
         containers.len() == 1 || candidates.iter().any(|container| container.is_certainly_etcd(port));
-    let might_be = |container: &&Container| if is_found { may_be(container) } else { !container.is_tool() };
-    let mut might_be = containers.iter().filter(might_be).peekable();
-    if might_be.peek().is_some() && might_be.all(|container| state(container) == Process::Down) {
-        return Process::Down;
+    let are_down = |is: &dyn Fn(&&Container) -> bool| {
+        let mut some = containers.iter().filter(is).peekable();
+        some.peek().is_some() && some.all(|container| state(container) == Process::Down)
+    };
+    if are_down(&|container| containers.len() == 1 || !container.is_tool()) {
+        Process::Down
+    } else if is_found && are_down(&may_be) {
+        Process::SeemsDown
+    } else {
+        Process::Unknown
     }
-    Process::Unknown
 }
 
 /// Returns the last part of a path.

@@ -329,6 +329,23 @@ async fn a_member_that_the_operator_removes_reduces_the_quorum() {
     assert_ruling(&deleted(&fake(), LEAST, "etcd-1").await, "deny", "only 2 of 3 expected members vote");
 }
 
+#[tokio::test(start_paused = true)]
+async fn names_of_containers_prove_no_member_to_be_down() {
+    // The container etcd only looks like it, and the member runs in the other one.
+    let misnamed = |fake: Fake| {
+        fake.with(|state| {
+            let pod = &mut state.pods[1];
+            pod["spec"]["containers"] = json!([{"name": "etcd", "image": "etcd:3.5.16"}, {"name": "store", "image": "store"}]);
+            pod["status"]["containerStatuses"] = json!([{"name": "etcd", "state": {"waiting": {}}}, {"name": "store", "state": {"running": {}}}]);
+        })
+    };
+    let ruling = deleted(&misnamed(Fake::of(3).down(&["etcd-2"])), LEAST, "etcd-1").await;
+    assert_ruling(&ruling, "deny", "1 of 3 members would be left, 2 are needed");
+    // Nothing listens, and the container does not run.
+    let down = misnamed(Fake::of(3).down(&["etcd-0", "etcd-1", "etcd-2"]));
+    assert_ruling(&deleted(&down, LEAST, "etcd-1").await, "allow", "");
+}
+
 /// A hook can remove the member always, under a condition or never, and nothing in the pod says which.
 #[tokio::test(start_paused = true)]
 async fn a_hook_does_not_change_the_quorum() {
