@@ -87,7 +87,7 @@ impl GuardKind for Deletion {
     }
 
     fn summary(&self) -> &'static str {
-        "Keeps namespaces and CustomResourceDefinitions that are in use in any cluster of the fleet from being deleted."
+        "Denies deleting a namespace or CRD that is in use in any cluster of the fleet."
     }
 
     fn read(&self, section: &mut Section<'_>, namespace: &str) -> Box<dyn Configured> {
