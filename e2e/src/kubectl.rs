@@ -45,6 +45,15 @@ impl Kubectl {
         self.run_with(&["apply", "-f", "-"], manifests)
     }
 
+    /// Runs a command line of a message in bash, with this kubectl as `kubectl`.
+    pub fn shell(&self, command: &str) -> Result<Output> {
+        let (program, kubeconfig) = (self.program.display(), self.kubeconfig.display());
+        let script = format!("kubectl() {{ '{program}' --kubeconfig '{kubeconfig}' \"$@\"; }}; {command}");
+        let cache = self.supervisor.work().join("kubectl-cache").display().to_string();
+        let bash = Tool::new("bash", "/bin/bash").environment("KUBECACHEDIR", cache);
+        self.supervisor.run(bash.arguments(["-c", &script]), WITHIN)
+    }
+
     /// Runs `kubectl get … -o json` and expects success.
     pub fn get(&self, arguments: &[&str]) -> Result<Value> {
         let mut all = vec!["get", "-o", "json"];

@@ -3,10 +3,14 @@
 use admission::{Glob, Mode, OnUnknown, Request, SettlePolicy};
 
 use crate::exempt::{Exempt, Exemption};
-use ::config::{Section, Selector};
+use crate::kind::Remark;
+use ::config::{Section, Selector, SelectorExt as _};
 
 /// The default namespace of Durward.
 pub const NAMESPACE: &str = "durward-system";
+
+/// The label that each namespace has with its own name (since 1.21).
+pub const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
 
 /// The policy of the API server for requests while the webhook does not answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,6 +70,31 @@ impl CommonConfig {
             _ if namespace == self.namespace => Some("namespace"),
             Exemption::DependsOnNamespace | Exemption::No => None,
         }
+    }
+
+    /// Returns the command by which an administrator of Durward checks a part of it, with Durward's own access.
+    pub(crate) fn doctor(&self, part: &str) -> String {
+        match self.namespace.as_str() {
+            "" => format!("durward doctor {part} -c durward.yaml"),
+            home => format!(
+                "kubectl -n {home} exec deploy/durward -- durward doctor {part} -c /etc/durward/durward.yaml"
+            ),
+        }
+    }
+
+    /// Returns a note if a selector of namespaces covers Durward's own namespace, of which only the label with the name is known.
+    pub(crate) fn home_note(&self, key: &str, selector: &Selector) -> Option<Remark> {
+        let labels = [(NAMESPACE_NAME.to_owned(), self.namespace.clone())].into();
+        let covers_home = !self.namespace.is_empty() && selector.matches(&labels);
+        let text =
+            format!("{key} also covers the namespace of Durward, {}, which is left out", self.namespace);
+        covers_home.then_some(Remark::Note(text))
+    }
+
+    /// Returns a note if `webhook.namespaceSelector` is set and covers Durward's own namespace.
+    pub(crate) fn webhook_note(&self) -> Option<Remark> {
+        let is_set = !self.namespace_selector.selects_all();
+        is_set.then(|| self.home_note("webhook.namespaceSelector", &self.namespace_selector)).flatten()
     }
 }
 

@@ -6,6 +6,7 @@
 use std::any::Any;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use admission::Guard;
 use serde::Serialize;
@@ -47,9 +48,21 @@ pub trait Configured: Any + Send + Sync {
     /// Returns the key by which every request is exempt, so that the guard protects nothing.
     fn exempts_all(&self) -> Option<&'static str>;
 
+    /// Returns remarks on the configuration at this time, for `config check`.
+    fn remarks(&self, now: SystemTime) -> Vec<Remark>;
+
     /// Builds the guard. Starts nothing in the background. A guard that changes things reports the step that it would take
     /// if `clients` has no writer.
     fn build(&self, clients: &Clients) -> Arc<dyn Guard>;
+}
+
+/// A remark on a valid configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Remark {
+    /// A rule that is in force and that a user can expect to be different.
+    Note(String),
+    /// A part that has no effect.
+    Warning(String),
 }
 
 /// Permissions by place.

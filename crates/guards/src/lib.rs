@@ -15,9 +15,9 @@ mod message;
 pub mod overrides;
 mod webhook;
 
-pub use common::{CommonConfig, Defaults, FailurePolicy, NAMESPACE};
+pub use common::{CommonConfig, Defaults, FailurePolicy, NAMESPACE, NAMESPACE_NAME};
 pub use exempt::{Exempt, Exemption};
-pub use kind::{Configured, GuardKind, Permission, Permissions, Requirements};
+pub use kind::{Configured, GuardKind, Permission, Permissions, Remark, Requirements};
 pub use webhook::{WebhookEntry, WebhookType};
 
 /// All guards.

@@ -33,14 +33,14 @@ impl Message {
         self.line("  ", text)
     }
 
-    /// Adds what the caller can do, with a command that the caller can run.
+    /// Adds what the caller can do. A command that the caller can run ends the line.
     pub(crate) fn next(self, action: &str) -> Self {
         self.line("Next: ", action)
     }
 
-    /// Adds what only the operator of Durward can do.
-    pub(crate) fn operator(self, action: &str) -> Self {
-        self.line("Durward operator: ", action)
+    /// Adds what only an administrator of Durward can do.
+    pub(crate) fn admin(self, action: &str) -> Self {
+        self.line("Durward admin: ", action)
     }
 
     /// Returns the first line.
@@ -53,14 +53,11 @@ impl Message {
         self.override_then(command, consequence, "delete again")
     }
 
-    /// Adds the command that overrides a denial, and what to do after it.
+    /// Adds the command that overrides a denial, and what to do after it. The command ends the line, so that it can be pasted.
     pub(crate) fn override_then(self, command: &str, consequence: &str, then: &str) -> Self {
-        let prefix = if consequence.is_empty() {
-            "Override: ".to_owned()
-        } else {
-            format!("Override ({consequence}): ")
-        };
-        self.line(&prefix, &format!("{command}, then {then}"))
+        let consequence = if consequence.is_empty() { String::new() } else { format!(" ({consequence})") };
+        let then = if then.is_empty() { String::new() } else { format!(", then {then}") };
+        self.line(&format!("Override{consequence}{then}: "), command)
     }
 }
 
@@ -80,13 +77,13 @@ mod tests {
         let message = Message::new("namespace \"shop\" is still in use")
             .detail("m1: 1 pod")
             .next("delete it")
-            .operator("run the doctor")
+            .admin("run the doctor")
             .override_with("kubectl annotate ns shop a=b", "")
             .override_with("c", "can lose data");
         assert_eq!(
             message.to_string(),
-            "namespace \"shop\" is still in use\n  m1: 1 pod\nNext: delete it\nDurward operator: run the doctor\n\
-             Override: kubectl annotate ns shop a=b, then delete again\nOverride (can lose data): c, then delete again"
+            "namespace \"shop\" is still in use\n  m1: 1 pod\nNext: delete it\nDurward admin: run the doctor\n\
+             Override, then delete again: kubectl annotate ns shop a=b\nOverride (can lose data), then delete again: c"
         );
     }
 

@@ -117,6 +117,15 @@ impl Verdict {
         Ok(self)
     }
 
+    /// Returns the command that ends the line of the denial with this start, with a reason instead of the placeholder.
+    pub(crate) fn command(&self, line: &str, reason: &str) -> Result<String> {
+        let message = self.0.message();
+        let found = message.lines().find(|printed| printed.starts_with(line));
+        let command = found.and_then(|line| line.rsplit_once(": kubectl ")).map(|(_, rest)| rest);
+        let command = command.with_context(|| format!("no command after {line:?}: {message}"))?;
+        Ok(format!("kubectl {}", command.replace("<reason>", reason)))
+    }
+
     /// Expects none of these texts in the denial and the warnings.
     pub(crate) fn without_text(self, texts: &[&str]) -> Result<Self> {
         let response = self.describe();

@@ -89,7 +89,7 @@ impl Access {
         Config::incluster().map_err(|error| {
             Problem::new("no API server is configured")
                 .why(format!("there is no kubeconfig, and this is not a pod ({})", with_sources(&error)))
-                .next("use --kubeconfig FILE, or --snapshot DIR")
+                .next("use --kubeconfig FILE; commands with --snapshot DIR need no API server")
         })
     }
 }

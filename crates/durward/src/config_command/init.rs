@@ -36,6 +36,15 @@ server:
 guards:
 ";
 
+/// Protects all objects from the first day: without a fleet only labeled ones are protected by default, and a CRD of a group that
+/// Durward can't list can't be deleted.
+const DELETION: &str = "  deletion:
+    fleet: none # one cluster; for Karmada: karmada
+    scope: all # the default without a fleet is labeled: only objects labeled durward.dev/guard=deletion
+    # Durward lists the custom resources of these groups. \"*\" includes Secrets; safer: the groups of your CRDs, as [example.org]
+    crds: {apiGroups: [\"*\"]}
+";
+
 /// `config init`
 pub(super) fn run(args: &Args) -> Outcome {
     let text = file(args)?;
@@ -50,7 +59,7 @@ fn file(args: &Args) -> Result<String, Stop> {
     let mut text = HEAD.to_owned();
     for kind in GUARD_KINDS.iter().filter(|kind| args.guard.iter().any(|guard| guard == kind.name())) {
         let section = match kind.name() {
-            "deletion" => "  deletion:\n    # One cluster. For Karmada: karmada\n    fleet: none\n    # Or labeled: only objects with the label durward.dev/guard=deletion\n    scope: all\n".to_owned(),
+            "deletion" => DELETION.to_owned(),
             "etcd" => clusters(args)?,
             name => format!("  {name}: {{}}\n"),
         };

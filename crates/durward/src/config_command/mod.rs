@@ -8,9 +8,11 @@ pub(crate) mod scope;
 use std::net::IpAddr;
 use std::path::Path;
 use std::path::PathBuf;
+use std::time::SystemTime;
 
 use admission::file::check_file;
 use config::{Problem, Shape};
+use guards::Remark;
 use serde::Serialize;
 
 use crate::args::Format;
@@ -84,6 +86,8 @@ struct Checked {
     scopes: Vec<String>,
     /// What the file probably should not say.
     warnings: Vec<String>,
+    /// Rules in force that surprise.
+    notes: Vec<String>,
 }
 
 fn check(path: &Path, format: Format) -> Result<(), Stop> {
@@ -99,17 +103,28 @@ fn check(path: &Path, format: Format) -> Result<(), Stop> {
         return Err(problems.into());
     }
     let scopes: Vec<_> = file.guards.iter().map(scope::describe).collect();
-    let checked = Checked {
-        file: shown(path),
-        scopes: scopes.iter().flat_map(|(lines, _)| lines.clone()).collect(),
-        warnings: scopes.into_iter().filter_map(|(_, warning)| warning).collect(),
-    };
+    let now = SystemTime::now();
+    let (mut warnings, mut notes): (Vec<String>, Vec<String>) = Default::default();
+    warnings.extend(scopes.iter().filter_map(|(_, warning)| warning.clone()));
+    for guard in &file.guards {
+        for remark in guard.configured.remarks(now) {
+            match remark {
+                Remark::Warning(text) => warnings.push(format!("{}: {text}", guard.kind.name())),
+                Remark::Note(text) => notes.push(format!("{}: {text}", guard.kind.name())),
+            }
+        }
+    }
+    let scopes = scopes.into_iter().flat_map(|(lines, _)| lines).collect();
+    let checked = Checked { file: shown(path), scopes, warnings, notes };
     output::report(format, &checked, |checked, _| {
         let valid = format!("{} is valid", checked.file);
         output::lines(std::iter::once(valid).chain(checked.scopes.iter().cloned()))
     })?;
     for warning in &checked.warnings {
         output::note(format!("{} {warning}", output::Style::stderr().yellow("warning:")));
+    }
+    for note in &checked.notes {
+        output::note(format!("note: {note}"));
     }
     Ok(())
 }

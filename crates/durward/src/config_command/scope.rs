@@ -2,7 +2,7 @@
 
 use cluster::Clients;
 use config::{Expression, Selector};
-use guards::WebhookEntry;
+use guards::{NAMESPACE_NAME, WebhookEntry};
 
 use crate::file::Guarded;
 
@@ -36,10 +36,24 @@ pub(crate) fn scope(entry: &WebhookEntry) -> String {
     if let Some(limit) = entry.limited_to.clone().or_else(objects) {
         text.extend([", only ", &limit]);
     }
-    if let Some(labels) = labels(&entry.namespace_selector) {
+    if let Some(names) = names(&entry.namespace_selector) {
+        let namespaces = if names.len() == 1 { "namespace" } else { "namespaces" };
+        text.extend([", only ", namespaces, " ", &names.join(", ")]);
+    } else if let Some(labels) = labels(&entry.namespace_selector) {
         text.extend([", only namespaces labeled ", &labels]);
     }
     text
+}
+
+/// Returns the names of the namespaces, if the selector selects by nothing else.
+fn names(selector: &Selector) -> Option<Vec<String>> {
+    let mut expressions = selector.clone().into_iter();
+    match (expressions.next(), expressions.next()) {
+        (Some(Expression::In(key, names)), None) if key == NAMESPACE_NAME => {
+            Some(names.into_iter().collect())
+        }
+        _ => None,
+    }
 }
 
 /// Returns a selector as kubectl's `-l` takes it; `None` if it selects everything.

@@ -100,7 +100,7 @@ fn prints_version_and_guards_as_text_and_json() {
         "  permission   get/list pods in db",
         "  permission   get secrets etcd-client in db",
         "  permission   get/update leases durward-etcd.db of coordination.k8s.io in durward-system",
-        "  etcd-pods    DELETE pods, only objects labeled app=etcd, only namespaces labeled kubernetes.io/metadata.name in (db) (Fail, 10 s)",
+        "  etcd-pods    DELETE pods, only objects labeled app=etcd, only namespace db (Fail, 10 s)",
     ] {
         assert!(run.out.lines().any(|printed| printed == line), "{line}\n{}", run.out);
     }

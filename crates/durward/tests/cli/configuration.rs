@@ -179,7 +179,9 @@ fn init_writes_a_file_that_is_valid_and_served() {
         assert!(file.out.lines().count() < 20, "{}", file.out);
         dir.write("new.yaml", &file.out);
         let check = dir.run(&["config", "check", "new.yaml"]);
-        assert_eq!((check.code, check.err.as_str()), (0, ""), "{}", file.out);
+        assert_eq!((check.code, check.err.contains("warning")), (0, false), "{}{}", file.out, check.err);
+        let has_crds = file.out.contains("crds: {apiGroups: [\"*\"]}");
+        assert_eq!(has_crds, more.contains(&"deletion"), "{}", file.out);
     }
     let addresses = ["--bind-address", "127.0.0.1:0", "--metrics-bind-address", "127.0.0.1:0"];
     let debug = ["--debug-bind-address", "127.0.0.1:0"];
@@ -235,7 +237,7 @@ fn printed_defaults_show_the_keys_of_list_entries() {
     let at = all.iter().position(|line| *line == "    clusters: []").unwrap();
     let entry: Vec<&str> = all[at + 1..].iter().map_while(|line| line.strip_prefix("      # ")).collect();
     assert!(entry[0].starts_with("- # "), "{entry:?}");
-    for key in ["  groupBy: statefulset", "  client:", "    port: 2379", "  memberOnPodDelete: auto"] {
+    for key in ["  groupBy: statefulset", "  client:", "    port: 2379", "  memberOnPodDelete: keep"] {
         assert!(entry.contains(&key), "{key}: {entry:#?}");
     }
 }
@@ -293,8 +295,65 @@ fn config_check_checks_files_of_guards() {
     );
     assert!(!run.err.contains("files.usernameFile") && !run.err.contains("files.ca"), "{}", run.err);
     dir.write("hunter2", "x");
-    let run = dir.run(&["config", "check", "durward.yaml"]);
+    let run = dir.run(&["config", "check", "-q", "durward.yaml"]);
     assert_eq!((run.code, run.err.as_str()), (0, ""));
+}
+
+#[test]
+fn config_check_warns_of_acknowledgements_without_effect() {
+    let dir = TestDir::new();
+    let entries = "{cluster: m5, until: 2026-01-01, reason: x}, {clusterSelector: {matchLabels: {a: b}}, until: 2999-01-01, reason: x}";
+    dir.configure(&format!("  deletion: {{fleet: karmada, unreachableClusters: [{entries}]}}\n"));
+    let run = dir.run(&["config", "check", "durward.yaml"]);
+    let warning = |at: usize, why: &str| {
+        format!(
+            "warning: deletion: unreachableClusters[{at}] has no effect: until {why} can block deletions\n"
+        )
+    };
+    let past = warning(0, "2026-01-01T00:00:00Z is in the past; m5");
+    let far = warning(1, "2999-01-01T00:00:00Z is more than 30 days ahead; clusters labeled a=b");
+    assert_eq!((run.code, run.err), (0, past + &far));
+}
+
+#[test]
+fn config_check_notes_what_happens_to_members_and_what_is_left_out() {
+    let dir = TestDir::new();
+    let all = "namespaceSelector: {matchExpressions: [{key: kubernetes.io/metadata.name, operator: Exists}]}";
+    dir.configure(&format!(
+        "  etcd: {{clusters: [{{{all}, selector: app=etcd}}, {{namespace: db, selector: x=y, memberOnPodDelete: remove}}]}}\n"
+    ));
+    let run = dir.run(&["config", "check", "durward.yaml"]);
+    let notes: Vec<&str> = run.err.lines().collect();
+    let [keep, home, remove] = notes[..] else { panic!("{}", run.err) };
+    assert!(keep.starts_with("note: etcd: clusters[0].memberOnPodDelete: keep: a deleted pod's member stays in the list. Use remove only if"), "{keep}");
+    assert_eq!(
+        home,
+        "note: etcd: clusters[0].namespaceSelector also covers the namespace of Durward, durward-system, which is left out"
+    );
+    assert!(
+        remove.starts_with(
+            "note: etcd: clusters[1].memberOnPodDelete: remove: a deleted pod's member leaves the list."
+        ),
+        "{remove}"
+    );
+    assert!(run.out.contains("etcd: CREATE pods/eviction, only namespace db\n"), "{}", run.out);
+    dir.configure("  lxcfs: {webhook: {namespaceSelector: {matchExpressions: [{key: team, operator: DoesNotExist}]}}}\n");
+    let run = dir.run(&["config", "check", "durward.yaml"]);
+    let home = "note: lxcfs: webhook.namespaceSelector also covers the namespace of Durward, durward-system, which is left out\n";
+    assert_eq!((run.code, run.err.as_str()), (0, home));
+}
+
+#[test]
+fn the_deletion_guard_works_outside_a_cluster_without_a_namespace() {
+    let dir = TestDir::new();
+    let text =
+        TestDir::configuration("webhookConfiguration: {url: \"https://127.0.0.1:8443\"}", "  deletion: {}\n");
+    dir.write("durward.yaml", &format!("namespace: \"\"\n{text}"));
+    let run = dir.run(&["config", "check", "-q", "durward.yaml"]);
+    assert_eq!((run.code, run.err.as_str()), (0, ""));
+    let run = dir.run(&["manifests", "--config", "durward.yaml", "--only", "webhooks"]);
+    assert_eq!(run.code, 0, "{}", run.err);
+    assert!(!run.out.contains("not-the-install-namespace"), "{}", run.out);
 }
 
 fn without_comments(yaml: &str) -> String {

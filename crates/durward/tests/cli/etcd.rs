@@ -181,6 +181,74 @@ fn a_snapshot_of_etcd_clusters_gives_the_same_verdicts() {
     assert_eq!(run.code, 2, "{}", run.err);
 }
 
+/// A `StatefulSet` after the one of Kubernetes' own end-to-end tests. Its preStop hook removes the member under a condition.
+const MANIFEST: &str = include_str!("../data/etcd-statefulset.yaml");
+
+/// Puts the container of the manifest with this hook into the pods, the `StatefulSet` and the reviews of the examples.
+fn apply_manifest(dir: &TestDir, hook: Option<&Value>) {
+    let manifest: Value = serde_saphyr::from_str(MANIFEST).unwrap();
+    let mut template = manifest["spec"]["template"].clone();
+    if let Some(command) = hook {
+        template["spec"]["containers"][0]["lifecycle"]["preStop"]["exec"]["command"] = command.clone();
+    }
+    let container = template["spec"]["containers"][0].clone();
+    let edit = |file: &str, change: &dyn Fn(&mut Value)| {
+        let text = fs::read_to_string(dir.path().join(file)).unwrap();
+        let mut json: Value = serde_json::from_str(&text).unwrap();
+        change(&mut json);
+        dir.write(file, &json.to_string());
+    };
+    let use_container = |pod: &mut Value| {
+        pod["spec"]["containers"] = json!([container]);
+        pod["spec"]["volumes"][0]["name"] = "datadir".into();
+    };
+    for snapshot in ["healthy", "one-down"] {
+        edit(&format!("etcd/{snapshot}/here/core_v1_pods.json"), &|list| {
+            list["items"].as_array_mut().unwrap().iter_mut().for_each(use_container);
+        });
+        edit(&format!("etcd/{snapshot}/here/apps_v1_statefulsets.json"), &|list| {
+            list["items"][0]["spec"]["template"] = template.clone();
+        });
+    }
+    edit("etcd/reviews/etcd-deny.json", &|review| use_container(&mut review["request"]["oldObject"]));
+}
+
+#[test]
+fn the_upstream_manifest_has_the_same_verdict_with_every_hook() {
+    let shell = |script: &str| json!(["/bin/sh", "-ec", script]);
+    let hooks = [
+        None,
+        Some(json!(["etcdctl", "member", "remove", "8e9e05c52164694d"])),
+        Some(shell("etcdctl member remove $(id)")),
+        Some(shell("if [ \"$(replicas)\" -lt 3 ]; then etcdctl member remove $(id); fi")),
+        Some(shell("# etcdctl member remove is for an administrator\nsleep 5")),
+        Some(json!(["/bin/sh", "/scripts/pre-stop.sh"])),
+    ];
+    let answers = hooks.map(|hook| {
+        let dir = dir();
+        apply_manifest(&dir, hook.as_ref());
+        ["one-down", "healthy"].map(|snapshot| {
+            let report = review(&dir, "etcd-deny", &format!("etcd/{snapshot}"));
+            (report[0]["verdict"].to_string(), report[0]["message"].to_string())
+        })
+    });
+    let [(one_down, text), (healthy, _)] = &answers[0];
+    assert_eq!((one_down.as_str(), healthy.as_str()), ("\"deny\"", "\"allow\""), "{text}");
+    assert!(text.contains("1 of 3 members would be left, 2 are needed"), "{text}");
+    for other in &answers[1..] {
+        assert_eq!(other, &answers[0]);
+    }
+}
+
+#[test]
+fn words_in_a_hook_are_not_a_value() {
+    let dir = dir();
+    dir.configure("  etcd: {clusters: [{namespace: db, selector: app=etcd, memberOnPodDelete: auto}]}\n");
+    let run = dir.run(&["config", "check", "durward.yaml"]);
+    assert_eq!(run.code, 2, "{}", run.out);
+    assert!(run.err.contains("memberOnPodDelete") && run.err.contains("keep, remove"), "{}", run.err);
+}
+
 /// A control plane whose own cluster contains an etcd cluster.
 fn both() -> TestDir {
     let dir = dir();

@@ -100,7 +100,11 @@ fn reports_why_it_cannot_start_with_the_next_step() {
 
     let run = serve(&[]);
     assert_eq!(run.code, 2);
-    assert!(run.err.contains("use --kubeconfig FILE, or --snapshot DIR"), "{}", run.err);
+    assert!(
+        run.err.contains("use --kubeconfig FILE; commands with --snapshot DIR need no API server"),
+        "{}",
+        run.err
+    );
 
     let run = serve(&["--kubeconfig", "nothing"]);
     assert_eq!(run.code, 2);

@@ -80,6 +80,19 @@ pub(super) fn named(config: &Config) -> impl Iterator<Item = &str> {
     })
 }
 
+/// Returns why entries of the configuration have no effect at this time.
+pub(super) fn invalid_entries(config: &Config, now: SystemTime) -> impl Iterator<Item = String> {
+    config.acknowledged.iter().enumerate().filter_map(move |(at, entry)| {
+        let until = time::format(entry.until);
+        let clusters = match &entry.clusters {
+            ClusterMatch::Name(name) => name.clone(),
+            ClusterMatch::Selector(selector) => format!("clusters labeled {selector}"),
+        };
+        let why = check_end(Some(&until), now, MAX_DURATION).err()?;
+        Some(format!("unreachableClusters[{at}] has no effect: until {why}; {clusters} can block deletions"))
+    })
+}
+
 /// Whether an acknowledgement can replace what is unknown. An error names a part that it cannot replace.
 ///
 /// It replaces missing answers, and garbage, which a broken proxy returns instead of an answer. It does not replace what Durward

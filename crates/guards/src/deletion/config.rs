@@ -127,7 +127,7 @@ pub(super) fn read(section: &mut Section<'_>, defaults: Defaults, namespace: &st
     );
     let acknowledged = section.sections(
         "unreachableClusters",
-        "Member clusters that can be unreachable until a day without blocking deletions.",
+        "Member clusters that don't block deletions while they are unreachable, until a date.",
         acknowledged,
     );
     let has_selector = |entry: &AcknowledgedClusters| matches!(entry.clusters, ClusterMatch::Selector(_));

@@ -198,8 +198,8 @@ fn deny(
     if let Some(next) = steps.next {
         message = message.next(&next);
     }
-    if let Some(operator) = steps.operator {
-        message = message.operator(&operator);
+    if let Some(admin) = steps.admin {
+        message = message.admin(&admin);
     }
     if !steps.is_transient {
         message = overriding(config, target, message, now);
@@ -497,7 +497,7 @@ pub(super) fn unreadable_group(config: &Config, target: &Target, now: SystemTime
     let groups = config.api_groups.0.iter().map(String::as_str).chain([group]).collect::<Vec<_>>().join(", ");
     let why = format!("API group {group} is not in guards.deletion.crds.apiGroups");
     let message = Message::new(&format!("cannot tell whether {} is in use: {why}", target.text()));
-    let message = ignored_override(message, &target.find_override(config.break_glass, now)).operator(&format!(
+    let message = ignored_override(message, &target.find_override(config.break_glass, now)).admin(&format!(
         "set crds: {{apiGroups: [{groups}]}} ({:?} is all groups), then apply what `durward manifests` prints",
         ApiGroups::ALL
     ));

@@ -48,12 +48,13 @@ mod tests;
 
 use std::any::Any;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use admission::{Guard, OnUnknown};
 
 use crate::common::Defaults;
 use crate::common::FailurePolicy;
-use crate::kind::{Configured, GuardKind, Permissions, Requirements};
+use crate::kind::{Configured, GuardKind, Permissions, Remark, Requirements};
 use crate::webhook::WebhookEntry;
 use ::config::Section;
 use cluster::Clients;
@@ -86,7 +87,7 @@ impl GuardKind for Deletion {
     }
 
     fn summary(&self) -> &'static str {
-        "Keeps namespaces and CustomResourceDefinitions that are in use in any cluster of the fleet from being deleted."
+        "Denies deleting a namespace or CRD that is in use in any cluster of the fleet."
     }
 
     fn read(&self, section: &mut Section<'_>, namespace: &str) -> Box<dyn Configured> {
@@ -116,6 +117,13 @@ impl Configured for Config {
 
     fn exempts_all(&self) -> Option<&'static str> {
         self.common_config.exempt.exempts_all()
+    }
+
+    fn remarks(&self, now: SystemTime) -> Vec<Remark> {
+        // On Karmada, Durward's namespace is in another cluster.
+        let home = if self.is_karmada() { None } else { self.common_config.webhook_note() };
+        let invalid = acknowledge::invalid_entries(self, now).map(Remark::Warning);
+        home.into_iter().chain(invalid).collect()
     }
 
     fn build(&self, clients: &Clients) -> Arc<dyn Guard> {

@@ -179,8 +179,6 @@ pub(super) enum GroupBy {
 /// The effect of deleting a pod on its member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum OnPodDelete {
-    /// It depends on the preStop hook.
-    Auto,
     /// It stays in the list.
     Keep,
     /// It is removed from the list.
@@ -267,7 +265,7 @@ fn coordination(section: &mut Section<'_>, common_config: &CommonConfig) -> Coor
         &[("lease", Coordination::Lease), ("inMemory", Coordination::InMemory)],
         Coordination::Lease,
     );
-    if coordination == Coordination::Lease && common_config.namespace.is_empty() {
+    if section.is_written() && coordination == Coordination::Lease && common_config.namespace.is_empty() {
         let next = "set namespace, or set coordination: inMemory and run one replica".to_owned();
         section.problem("coordination", "is lease, which needs the namespace of Durward", Some(next));
     }
@@ -352,9 +350,9 @@ fn cluster(
     }
     let member_on_pod_delete = section.choice(
         "memberOnPodDelete",
-        "Effect of a pod's deletion on its member: it stays in etcd's list or is removed; auto detects etcdctl member remove in the preStop hook.",
-        &[("auto", OnPodDelete::Auto), ("keep", OnPodDelete::Keep), ("remove", OnPodDelete::Remove)],
-        OnPodDelete::Auto,
+        "Effect of a pod's deletion on its member. remove: the operator removes it from etcd's list, by its documentation.",
+        &[("keep", OnPodDelete::Keep), ("remove", OnPodDelete::Remove)],
+        OnPodDelete::Keep,
     );
     let own =
         section.optional_choice("onLeaderDelete", "Overrides onLeaderDelete of the guard.", &LEADER_POLICIES);

@@ -76,14 +76,9 @@ impl Input<'_> {
         self.entry.on_leader_delete == LeaderPolicy::Deny && !self.removal.by_controller
     }
 
-    /// Whether deleting the pod removes the member from the list. A hook does that, and it does not run without a grace period.
+    /// Whether deleting the pod removes the member from the list. Without a grace period, no hook runs and no operator has time for it.
     pub(super) fn removes_member(&self) -> bool {
-        let is_configured = match self.entry.member_on_pod_delete {
-            OnPodDelete::Auto => self.pod.hook_removes_member,
-            OnPodDelete::Keep => false,
-            OnPodDelete::Remove => true,
-        };
-        is_configured && self.grace() > 0
+        self.entry.member_on_pod_delete == OnPodDelete::Remove && self.grace() > 0
     }
 
     /// Returns the grace period of the deletion in seconds.
@@ -91,7 +86,7 @@ impl Input<'_> {
         self.removal.grace.unwrap_or(self.pod.grace)
     }
 
-    /// Returns the quorum without the pod. The hook of an unhealthy member may fail to remove it.
+    /// Returns the quorum without the pod. An unhealthy member may stay in the list.
     pub(super) fn quorum(&self, me: &Row, voters: usize) -> Quorum {
         Quorum::of(voters, self.removes_member() && me.state == MemberState::Healthy)
     }

@@ -59,13 +59,13 @@ mod wire;
 use std::any::Any;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use admission::{BoxFuture, Fields, Guard, OnUnknown, Request, Ruling, SettlePolicy};
 
 use crate::common::Defaults;
 use crate::common::FailurePolicy;
-use crate::kind::{Configured, GuardKind, Permissions, Requirements};
+use crate::kind::{Configured, GuardKind, Permissions, Remark, Requirements};
 use crate::webhook::WebhookEntry;
 use ::config::Section;
 use cluster::Clients;
@@ -75,7 +75,7 @@ pub use survey::{
     UnreadScope,
 };
 
-use config::{Config, NamespaceMatch};
+use config::{Config, EtcdClusterConfig, NamespaceMatch, OnPodDelete};
 use removal::RemovalKind;
 use review::Reviewer;
 
@@ -137,6 +137,29 @@ impl Configured for Arc<Config> {
 
     fn exempts_all(&self) -> Option<&'static str> {
         self.common_config.exempt.exempts_all()
+    }
+
+    fn remarks(&self, _now: SystemTime) -> Vec<Remark> {
+        let entries = self.clusters.iter().enumerate();
+        let of_entry = |(at, entry): (usize, &EtcdClusterConfig)| {
+            let home = match &entry.namespaces {
+                NamespaceMatch::Named(_) => None,
+                NamespaceMatch::Labeled(selector) => {
+                    self.common_config.home_note(&format!("clusters[{at}].namespaceSelector"), selector)
+                }
+            };
+            let rule = match entry.member_on_pod_delete {
+                OnPodDelete::Keep => {
+                    "keep: a deleted pod's member stays in the list. Use remove only if the operator's documentation says that it removes the member"
+                }
+                OnPodDelete::Remove => {
+                    "remove: a deleted pod's member leaves the list. Use keep unless the operator's documentation says that it removes the member"
+                }
+            };
+            let rule = Remark::Note(format!("clusters[{at}].memberOnPodDelete: {rule}"));
+            std::iter::once(rule).chain(home)
+        };
+        entries.flat_map(of_entry).chain(self.common_config.webhook_note()).collect()
     }
 
     fn build(&self, clients: &Clients) -> Arc<dyn Guard> {

@@ -52,30 +52,30 @@ pub(super) fn add(
     (current, now): (&Override, SystemTime),
     consequence: &str,
 ) -> Message {
-    let (resource, again) = match denied {
-        DeniedRequest::Deletion(resource) => (resource, "delete again".to_owned()),
+    let (resource, again, patch) = match denied {
+        DeniedRequest::Deletion(resource) => (resource, "delete again", String::new()),
         // The message of an eviction is one line.
         DeniedRequest::Eviction => return message,
         DeniedRequest::Scaling(_) if config.break_glass == BreakGlass::Annotation => {
-            ("statefulset", "scale again".to_owned())
+            ("statefulset", "scale again", String::new())
         }
         // The verb is checked for the StatefulSet, which `kubectl scale` does not send.
         DeniedRequest::Scaling(replicas) => {
             let patch = format!(
-                "kubectl -n {namespace} patch statefulset {name} -p '{{\"spec\":{{\"replicas\":{replicas}}}}}'"
+                " && kubectl -n {namespace} patch statefulset {name} -p '{{\"spec\":{{\"replicas\":{replicas}}}}}'"
             );
-            ("statefulset", patch)
+            ("statefulset", "", patch)
         }
     };
     let overwrite = matches!(current, Override::Invalid(_));
     let object = format!("-n {namespace} {resource} {name}");
-    let command = overrides::command(&object, name, config.break_glass, overwrite, now);
+    let command = overrides::command(&object, name, config.break_glass, overwrite, now) + &patch;
     let needs_verb = format!("needs the verb break-glass on guards.durward.dev/{NAME}");
     let consequence = match config.break_glass {
         BreakGlass::Annotation => consequence,
         BreakGlass::Permission => &needs_verb,
     };
-    message.override_then(&command, consequence, &again)
+    message.override_then(&command, consequence, again)
 }
 
 #[cfg(test)]
@@ -98,25 +98,25 @@ mod tests {
             (
                 "",
                 DeniedRequest::Deletion("pod"),
-                format!("no\nOverride: kubectl annotate -n db pod etcd-1 {all}, then delete again"),
+                format!("no\nOverride, then delete again: kubectl annotate -n db pod etcd-1 {all}"),
             ),
             (
                 "",
                 DeniedRequest::Scaling(1),
-                format!("no\nOverride: kubectl annotate -n db statefulset etcd-1 {all}, then scale again"),
+                format!("no\nOverride, then scale again: kubectl annotate -n db statefulset etcd-1 {all}"),
             ),
             (
                 permission,
                 DeniedRequest::Deletion("pod"),
                 format!(
-                    "no\n{needs}: kubectl annotate -n db pod etcd-1 durward.dev/delete-anyway=etcd-1, then delete again"
+                    "no\n{needs}, then delete again: kubectl annotate -n db pod etcd-1 durward.dev/delete-anyway=etcd-1"
                 ),
             ),
             (
                 permission,
                 DeniedRequest::Scaling(1),
                 format!(
-                    "no\n{needs}: kubectl annotate -n db statefulset etcd-1 durward.dev/delete-anyway=etcd-1, then kubectl -n db patch statefulset etcd-1 -p '{{\"spec\":{{\"replicas\":1}}}}'"
+                    "no\n{needs}: kubectl annotate -n db statefulset etcd-1 durward.dev/delete-anyway=etcd-1 && kubectl -n db patch statefulset etcd-1 -p '{{\"spec\":{{\"replicas\":1}}}}'"
                 ),
             ),
             ("", DeniedRequest::Eviction, "no".to_owned()),
@@ -129,7 +129,12 @@ mod tests {
     fn an_invalid_annotation_is_explained_with_the_command_that_fixes_it() {
         let wrong = Override::Invalid("delete-reason is missing".to_owned());
         let text = text("", DeniedRequest::Deletion("pod"), &wrong);
-        assert!(text.starts_with("no\n  override ignored: delete-reason is missing\nOverride: "), "{text}");
+        assert!(
+            text.starts_with(
+                "no\n  override ignored: delete-reason is missing\nOverride, then delete again: "
+            ),
+            "{text}"
+        );
         assert!(text.contains("annotate --overwrite -n db pod etcd-1"), "{text}");
     }
 }

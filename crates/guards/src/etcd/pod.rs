@@ -33,8 +33,6 @@ pub(super) struct Pod {
     pub(super) runs_etcd: bool,
     /// The state of its etcd process, as the kubelet last reported it.
     pub(super) process: Process,
-    /// Whether its preStop hook removes the member from the etcd cluster.
-    pub(super) hook_removes_member: bool,
     /// Whether a volume of the etcd container outlives the pod.
     pub(super) keeps_data: bool,
     /// The names of the PVCs among its volumes.
@@ -57,8 +55,10 @@ pub(super) struct Controller {
 pub(super) enum Process {
     /// Its container runs.
     Running,
-    /// Its container waits, or the kubelet restarts it.
+    /// Its container waits, or the kubelet restarts it. No other container runs, except tools.
     Down,
+    /// The containers that look like etcd wait, and another container runs. Only a refused connection proves that etcd is down.
+    SeemsDown,
     /// The pod has ended (`Succeeded`, `Failed`) and is no longer a member.
     Ended,
     /// The pod does not show which container runs etcd, or the kubelet has not reported its state.
@@ -95,7 +95,6 @@ impl Pod {
             controller: controller.map(Controller::of),
             runs_etcd: containers.iter().any(Container::is_etcd),
             process: process(&status, &containers, port),
-            hook_removes_member: etcd.is_some_and(Container::removes_member),
             keeps_data: etcd.is_none_or(|etcd| etcd.keeps_data(&volumes)),
             pvcs: volumes
                 .iter()
@@ -170,10 +169,10 @@ fn etcd_container(containers: &[Container], port: u16) -> Option<&Container> {
         .or_else(|| only(containers.iter().filter(|container| container.serves(port))))
 }
 
-/// Returns the state of etcd. `Down` allows a deletion, so it needs every container that may be etcd to be down.
+/// Returns the state of etcd. `Down` allows a deletion without a request to the member, so it needs every container to be down
+/// that is not known to be a tool.
 ///
-/// If one container is certainly etcd, those are the containers that look like etcd or serve its port. Otherwise they are all
-/// containers that are not known to be a tool. Therefore the state of a backup container of the same image does not count.
+/// If one container looks like etcd beyond doubt, the containers that look like etcd or serve its port decide about `SeemsDown`.
 fn process(status: &PodStatus, containers: &[Container], port: u16) -> Process {
     let reported = || status.container_statuses.iter().chain(&status.init_container_statuses).flatten();
     if matches!(status.phase.as_str(), "Succeeded" | "Failed") {
@@ -199,12 +198,17 @@ fn process(status: &PodStatus, containers: &[Container], port: u16) -> Process {
     }
     let is_found =
         containers.len() == 1 || candidates.iter().any(|container| container.is_certainly_etcd(port));
-    let might_be = |container: &&Container| if is_found { may_be(container) } else { !container.is_tool() };
-    let mut might_be = containers.iter().filter(might_be).peekable();
-    if might_be.peek().is_some() && might_be.all(|container| state(container) == Process::Down) {
-        return Process::Down;
+    let are_down = |is: &dyn Fn(&&Container) -> bool| {
+        let mut some = containers.iter().filter(is).peekable();
+        some.peek().is_some() && some.all(|container| state(container) == Process::Down)
+    };
+    if are_down(&|container| containers.len() == 1 || !container.is_tool()) {
+        Process::Down
+    } else if is_found && are_down(&may_be) {
+        Process::SeemsDown
+    } else {
+        Process::Unknown
     }
-    Process::Unknown
 }
 
 /// Returns the last part of a path.
@@ -256,15 +260,6 @@ impl Container {
     /// Whether it declares this port.
     fn serves(&self, port: u16) -> bool {
         self.ports.iter().flatten().any(|declared| declared.container_port == i64::from(port))
-    }
-
-    /// Whether its preStop hook runs `etcdctl member remove`.
-    fn removes_member(&self) -> bool {
-        let hook = self.lifecycle.as_ref().and_then(|lifecycle| lifecycle.get("preStop"));
-        let command = hook.and_then(|hook| hook.pointer("/exec/command")).and_then(Value::as_array);
-        let words: Vec<&str> =
-            command.into_iter().flatten().filter_map(Value::as_str).flat_map(str::split_whitespace).collect();
-        words.windows(2).any(|pair| pair == ["member", "remove"])
     }
 
     /// Whether one of its mounted volumes outlives the pod. Volumes of types that are not listed here do.

@@ -20,13 +20,11 @@ use super::NAME;
 use super::config::{Config, Coordination, EtcdClusterConfig, NamespaceMatch, OwnerKind, Related};
 use super::group;
 use super::labels;
+use crate::common::NAMESPACE_NAME;
 use crate::kind::Permission;
 use crate::overrides;
 use crate::webhook::{WebhookEntry, WebhookType, cel_string, condition, rule};
 use ::config::{Expression, Selector};
-
-/// The label that each namespace has with its own name (since 1.21).
-const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
 
 /// The namespaces and pods of one webhook entry.
 struct Scoped<'c> {

@@ -20,6 +20,7 @@ use cluster::writer::TransferResult;
 use fake::{Fake, Reply, ReportedLeader, alarm, deleted, deleted_by, evicted, review, text_of, verdict_of};
 
 const CONTROLLER: &str = "system:serviceaccount:kube-system:statefulset-controller";
+const REMOVED: &str = "clusters: [{namespace: db, selector: app=etcd, memberOnPodDelete: remove}]";
 
 #[track_caller]
 fn assert_ruling(ruling: &admission::Ruling, verdict: &str, text: &str) {
@@ -74,7 +75,7 @@ async fn leader_refuse_denies_users_and_transfers_for_controllers() {
     assert_ruling(
         &ruling,
         "deny",
-        "transfer leadership to etcd-1: kubectl -n db exec etcd-0 -- etcdctl move-leader b ",
+        "transfer leadership to etcd-1 (with TLS, add --cacert, --cert, --key), then retry: kubectl -n db exec etcd-0 -- etcdctl move-leader b",
     );
     assert!(fake.state().actions.is_empty());
     assert_ruling(&deleted(&fake, &yaml, "etcd-1").await, "allow", "");
@@ -151,7 +152,7 @@ async fn with_one_of_three_down_only_that_one_is_allowed() {
     assert_ruling(
         &ruling,
         "deny",
-        "; etcd-2 is down (connection refused)\nNext: bring etcd-2 back: kubectl -n db describe pod etcd-2, then retry",
+        "; etcd-2 is down (connection refused)\nNext: bring etcd-2 back, then retry: kubectl -n db describe pod etcd-2",
     );
     assert_ruling(&ruling, "deny", "kubectl annotate -n db pod etcd-1 durward.dev/delete-anyway=etcd-1");
     for code in [cause::NOT_LISTENING, cause::UNREACHABLE, cause::TIMEOUT, cause::TLS] {
@@ -314,21 +315,63 @@ async fn before_3_5_a_majority_must_agree_on_the_list() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hook_that_removes_the_member_reduces_the_quorum() {
+async fn a_member_that_the_operator_removes_reduces_the_quorum() {
     let fake = || {
         Fake::of(3).down(&["etcd-2"]).with(|state| {
             state.listed.clear();
             state.members.remove("etcd-2");
-            state.pods[1]["spec"]["containers"][0]["lifecycle"] =
-                json!({"preStop": {"exec": {"command": ["/bin/sh", "-ec", "etcdctl member remove $(id)"]}}});
         })
     };
     // One of two remaining members is not a quorum, one of one is.
-    let ruling = deleted(&fake(), LEAST, "etcd-1").await;
+    let ruling = deleted(&fake(), REMOVED, "etcd-1").await;
     assert_ruling(&ruling, "allow", "");
     assert!(!text_of(&ruling).contains("members; reads and writes fail"), "{}", text_of(&ruling));
-    let kept = "clusters: [{namespace: db, selector: app=etcd, memberOnPodDelete: keep}]";
-    assert_ruling(&deleted(&fake(), kept, "etcd-1").await, "deny", "only 2 of 3 expected members vote");
+    assert_ruling(&deleted(&fake(), LEAST, "etcd-1").await, "deny", "only 2 of 3 expected members vote");
+}
+
+#[tokio::test(start_paused = true)]
+async fn names_of_containers_prove_no_member_to_be_down() {
+    // The container etcd only looks like it, and the member runs in the other one.
+    let misnamed = |fake: Fake| {
+        fake.with(|state| {
+            let pod = &mut state.pods[1];
+            pod["spec"]["containers"] = json!([{"name": "etcd", "image": "etcd:3.5.16"}, {"name": "store", "image": "store"}]);
+            pod["status"]["containerStatuses"] = json!([{"name": "etcd", "state": {"waiting": {}}}, {"name": "store", "state": {"running": {}}}]);
+        })
+    };
+    let ruling = deleted(&misnamed(Fake::of(3).down(&["etcd-2"])), LEAST, "etcd-1").await;
+    assert_ruling(&ruling, "deny", "1 of 3 members would be left, 2 are needed");
+    // Nothing listens, and the container does not run.
+    let down = misnamed(Fake::of(3).down(&["etcd-0", "etcd-1", "etcd-2"]));
+    assert_ruling(&deleted(&down, LEAST, "etcd-1").await, "allow", "");
+}
+
+/// A hook can remove the member always, under a condition or never, and nothing in the pod says which.
+#[tokio::test(start_paused = true)]
+async fn a_hook_does_not_change_the_quorum() {
+    let shell = |script: &str| json!(["/bin/sh", "-ec", script]);
+    let hooks = [
+        json!([]),
+        json!(["etcdctl", "member", "remove", "11"]),
+        shell("etcdctl member remove $(id)"),
+        shell("if [ \"$(replicas)\" -lt 4 ]; then etcdctl member remove $(id); fi"),
+        shell("# etcdctl member remove is for an administrator\nsleep 5"),
+        json!(["/bin/sh", "/scripts/pre-stop.sh"]),
+    ];
+    for hook in hooks {
+        let fake = |down: &[&str]| {
+            Fake::of(4).down(down).with(|state| {
+                let hook = json!({"preStop": {"exec": {"command": hook}}});
+                state.pods[1]["spec"]["containers"][0]["lifecycle"] = hook;
+            })
+        };
+        // Two of four are no quorum, and two of the three others are.
+        let one_down = fake(&["etcd-3"]);
+        let ruling = deleted(&one_down, LEAST, "etcd-1").await;
+        assert_ruling(&ruling, "deny", "2 of 4 members would be left, 3 are needed");
+        assert_ruling(&deleted(&one_down, REMOVED, "etcd-1").await, "allow", "");
+        assert_ruling(&deleted(&fake(&[]), LEAST, "etcd-1").await, "allow", "");
+    }
 }
 
 #[tokio::test(start_paused = true)]

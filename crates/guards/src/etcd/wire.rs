@@ -73,7 +73,6 @@ pub(super) struct Container {
     pub(super) args: Option<Vec<String>>,
     pub(super) ports: Option<Vec<Port>>,
     pub(super) volume_mounts: Option<Vec<Mount>>,
-    pub(super) lifecycle: Option<Value>,
 }
 
 #[derive(Default, Deserialize)]

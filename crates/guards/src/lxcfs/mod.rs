@@ -48,12 +48,12 @@ mod verify_patch;
 mod volumes;
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use admission::{BoxFuture, Cause, Fields, Guard, OnUnknown, Request, Ruling, SettlePolicy};
 
 use crate::common::{Defaults, FailurePolicy};
-use crate::kind::{Configured, GuardKind, Permission, Permissions, Requirements};
+use crate::kind::{Configured, GuardKind, Permission, Permissions, Remark, Requirements};
 use crate::webhook::WebhookEntry;
 use ::config::Section;
 use cluster::{Address, Clients, Reader, Resource, cause};
@@ -111,6 +111,10 @@ impl Configured for Arc<Config> {
 
     fn exempts_all(&self) -> Option<&'static str> {
         self.common_config.exempt.exempts_all()
+    }
+
+    fn remarks(&self, _now: SystemTime) -> Vec<Remark> {
+        self.common_config.webhook_note().into_iter().collect()
     }
 
     fn build(&self, clients: &Clients) -> Arc<dyn Guard> {

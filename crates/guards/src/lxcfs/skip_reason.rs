@@ -66,7 +66,7 @@ pub(super) enum SkipReason {
     },
     /// Pod Security admission, which runs later, would reject the pod because of its hostPath volumes.
     #[error(
-        "namespace {namespace:?} enforces Pod Security {level:?}, which forbids hostPath volumes (Durward operator: use mountMethod: auto)"
+        "namespace {namespace:?} enforces Pod Security {level:?}, which forbids hostPath volumes (Durward admin: use mountMethod: auto)"
     )]
     PodSecurityLabel {
         /// The namespace.
@@ -76,7 +76,7 @@ pub(super) enum SkipReason {
     },
     /// As above, and the level is the configured default.
     #[error(
-        "namespace {namespace:?} has no Pod Security label, and podSecurityDefault {level:?} forbids hostPath volumes (Durward operator: use mountMethod: auto)"
+        "namespace {namespace:?} has no Pod Security label, and podSecurityDefault {level:?} forbids hostPath volumes (Durward admin: use mountMethod: auto)"
     )]
     PodSecurityDefault {
         /// The namespace.

@@ -145,7 +145,18 @@ fn the_override_needs_the_verb_or_reason_and_expiry(context: &'static TestContex
         cluster.api().merge(&pods.path(name), &change)?.succeeded().map(drop)
     };
     let anyway = "durward.dev/delete-anyway";
-    annotate(json!({(anyway): name}))?;
+    // The lines of the denial run as they are printed. The placeholder is refused.
+    let denied = Removal::Delete.dry_run(&alice.api, &pods, name)?.denied()?;
+    let shell = |line: &str, reason: &str| {
+        cluster.kubectl().shell(&denied.command(line, reason)?)?.succeeded().map(drop)
+    };
+    shell("Next: ", "")?;
+    shell("Override", "<reason>")?;
+    Removal::Delete.dry_run(&alice.api, &pods, name)?.denied()?.with_message(&["is the placeholder"])?;
+    annotate(json!({(anyway): null, "durward.dev/delete-reason": null, "durward.dev/delete-until": null}))?;
+    shell("Override", "disk of etcd-1 is gone")?;
+    Removal::Delete.dry_run(&alice.api, &pods, name)?.allowed()?.with_warning("disk of etcd-1 is gone")?;
+    annotate(json!({"durward.dev/delete-reason": null, "durward.dev/delete-until": null}))?;
     Removal::Delete
         .dry_run(&alice.api, &pods, name)?
         .denied()?

@@ -30,6 +30,8 @@ pub(in crate::cases) enum Profile {
     Refuse,
     /// Deleting leaders is allowed.
     Allow,
+    /// The operator removes the member of a deleted pod.
+    Removed,
     /// TLS, verified by address.
     Tls,
     /// TLS, verified by name, with a client certificate.
@@ -41,8 +43,16 @@ pub(in crate::cases) enum Profile {
 }
 
 impl Profile {
-    const ALL: [Self; 7] =
-        [Self::Transfer, Self::Refuse, Self::Allow, Self::Tls, Self::Named, Self::Login, Self::Open];
+    const ALL: [Self; 8] = [
+        Self::Transfer,
+        Self::Refuse,
+        Self::Allow,
+        Self::Removed,
+        Self::Tls,
+        Self::Named,
+        Self::Login,
+        Self::Open,
+    ];
 
     /// Returns the value of the label.
     pub(in crate::cases) fn name(self) -> String {
@@ -55,6 +65,7 @@ impl Profile {
             Self::Transfer => String::new(),
             Self::Refuse => ", onLeaderDelete: deny".to_owned(),
             Self::Allow => ", onLeaderDelete: allow".to_owned(),
+            Self::Removed => ", memberOnPodDelete: remove".to_owned(),
             Self::Tls => format!(", client: {{tls: {{secretName: {TRUST}}}}}"),
             Self::Named => format!(", client: {{serverName: {SERVER_NAME}, tls: {{secretName: {TRUST}}}}}"),
             Self::Login => {

@@ -257,21 +257,48 @@ fn a_member_that_hangs_takes_its_deadline_and_does_not_count(context: &'static T
     Ok(())
 }
 
+/// A `StatefulSet` after the one of Kubernetes' own end-to-end tests. Its preStop hook removes the member under a condition.
+const UPSTREAM_MANIFEST: &str = include_str!("../../../../crates/durward/tests/data/etcd-statefulset.yaml");
+
+/// Nothing in a pod says whether its preStop hook will remove the member. Only `memberOnPodDelete` does.
 #[e2e::case]
-fn a_hook_that_removes_the_member_shrinks_the_quorum(context: &'static TestContext) -> Result<()> {
-    let (ns, etcd) = guarded_etcd(context, 4, "leaves", Profile::Transfer)?;
-    let hook = json!({"preStop": {"exec": {"command": ["/bin/sh", "-c", "etcdctl member remove $ID; rm -rf /var/lib/etcd"]}}});
-    let leaving = etcd.pods_like(&ns, |pod| pod["spec"]["containers"][0]["lifecycle"] = hook)?;
-    let [down, up] = two_followers(&etcd)?;
-    let _stopped = down.stop()?;
-    // Two of three others are healthy: enough if the member leaves the list, and too few if it stays.
-    dry_run(&leaving, up.name())?.allowed()?;
-    let staying = environment(context)?.namespace("stays", Profile::Transfer)?;
-    let staying = etcd.pods_in(&staying)?;
-    dry_run(&staying, up.name())?
-        .denied()?
-        .with_message(&["2 of 4 members would be left, 3 are needed"])
-        .map(drop)
+fn a_hook_does_not_change_the_quorum(context: &'static TestContext) -> Result<()> {
+    let manifest: Value = serde_saphyr::from_str(UPSTREAM_MANIFEST).context("the upstream manifest")?;
+    let conditional = &manifest["spec"]["template"]["spec"]["containers"][0];
+    let mut always = conditional.clone();
+    always["lifecycle"]["preStop"]["exec"]["command"] =
+        json!(["/bin/sh", "-ec", "etcdctl member remove $ID; rm -rf /var/run/etcd"]);
+    let shared = environment(context)?;
+    for (members, left) in
+        [(3, "1 of 3 members would be left, 2 are needed"), (4, "2 of 4 members would be left, 3 are needed")]
+    {
+        let (ns, etcd) = guarded_etcd(context, members, "document", Profile::Transfer)?;
+        let other = shared.namespace("always", Profile::Transfer)?;
+        let removed = shared.namespace("removed", Profile::Removed)?;
+        let pods = [(&ns, conditional), (&other, &always), (&removed, conditional)].map(|(ns, container)| {
+            etcd.pods_like(ns, |pod| {
+                pod["spec"]["containers"] = json!([container]);
+                pod["spec"]["volumes"][0]["name"] = "datadir".into();
+            })
+        });
+        let [conditional, always, removed] = pods;
+        let (conditional, always, removed) = (conditional?, always?, removed?);
+        let [down, up] = two_followers(&etcd)?;
+        dry_run(&conditional, up.name())?.allowed()?;
+        let _stopped = down.stop()?;
+        for pods in [&conditional, &always] {
+            delete(pods, up.name())?
+                .denied()?
+                .with_message(&[left])?
+                .with_cause(down.name(), "NoResponse")?;
+            ensure!(!pods.is_terminating(up.name())?, "{} was deleted", up.name());
+        }
+        // Two of the three others are healthy, which is enough if the member leaves the list.
+        if members == 4 {
+            dry_run(&removed, up.name())?.allowed()?;
+        }
+    }
+    Ok(())
 }
 
 #[e2e::case]

@@ -82,7 +82,7 @@ fn names_clusters_in_use_and_clusters_that_could_not_be_checked() {
         "namespace \"shop\" is still in use in 2 of 4 member clusters: m1, m4; 1 cluster could not be checked\n  \
          m1: 3 pods (web-0, web-1, web-2), 1 PVC (data-web-0)\n  m4: 1 pod (cart-0)\n  m5: no answer in 1.5 s\n\
          Next: delete them there and retry. Full list: kubectl delete ns shop --dry-run=server\n\
-         Override: kubectl annotate ns shop durward.dev/delete-anyway=shop durward.dev/delete-reason='<reason>' durward.dev/delete-until=2026-11-21T12:00:00Z, then delete again"
+         Override, then delete again: kubectl annotate ns shop durward.dev/delete-anyway=shop durward.dev/delete-reason='<reason>' durward.dev/delete-until=2026-11-21T12:00:00Z"
     );
     assert!(matches!(ruling.verdict, Verdict::Deny(_)));
     let causes: Vec<_> =
@@ -105,9 +105,9 @@ fn one_unknown_cluster_makes_the_ruling_unknown() {
         denial(&ruling).message,
         "cannot tell whether namespace \"shop\" is in use: member cluster m5 could not be checked (no answer in 1.5 s); \
          nothing in use in the other one\n\
-         Next: retry when m5 is Ready: kubectl get cluster m5. If it stays offline: kubectl annotate cluster m5 \
+         Next: retry when m5 is Ready (kubectl get cluster m5). If it stays offline (Karmada then deletes there when it returns): kubectl annotate cluster m5 \
          durward.dev/acknowledge-unreachable='<reason>' durward.dev/acknowledge-until=2026-11-28\n\
-         Override: kubectl annotate ns shop durward.dev/delete-anyway=shop durward.dev/delete-reason='<reason>' durward.dev/delete-until=2026-11-21T12:00:00Z, then delete again"
+         Override, then delete again: kubectl annotate ns shop durward.dev/delete-anyway=shop durward.dev/delete-reason='<reason>' durward.dev/delete-until=2026-11-21T12:00:00Z"
     );
 }
 
@@ -300,12 +300,12 @@ fn a_message_without_a_fleet_names_no_cluster() {
     assert_eq!(
         message(in_use(&["a"])),
         "namespace \"shop\" is still in use: 1 pod (a)\nNext: delete it and retry. Full list: kubectl delete ns shop --dry-run=server\n\
-         Override: kubectl annotate ns shop durward.dev/delete-anyway=shop durward.dev/delete-reason='<reason>' durward.dev/delete-until=2026-11-21T12:00:00Z, then delete again"
+         Override, then delete again: kubectl annotate ns shop durward.dev/delete-anyway=shop durward.dev/delete-reason='<reason>' durward.dev/delete-until=2026-11-21T12:00:00Z"
     );
     assert_eq!(
         message(no_answer()),
         "cannot tell whether namespace \"shop\" is in use: this cluster could not be checked (no answer in 1.5 s)\nNext: retry in a few seconds\n\
-         Override: kubectl annotate ns shop durward.dev/delete-anyway=shop durward.dev/delete-reason='<reason>' durward.dev/delete-until=2026-11-21T12:00:00Z, then delete again"
+         Override, then delete again: kubectl annotate ns shop durward.dev/delete-anyway=shop durward.dev/delete-reason='<reason>' durward.dev/delete-until=2026-11-21T12:00:00Z"
     );
 }
 
@@ -386,7 +386,9 @@ fn names_what_is_wrong_with_the_override_of_such_a_crd() {
         let message = &denial(&ruling).message;
         assert!(message.contains("\n  Override ignored: ") && message.contains(wrong), "{message}");
         assert!(
-            message.contains("\nOverride: kubectl annotate --overwrite crd widgets.example.org "),
+            message.contains(
+                "\nOverride, then delete again: kubectl annotate --overwrite crd widgets.example.org "
+            ),
             "{message}"
         );
     }
@@ -483,7 +485,7 @@ fn a_denial_names_invalid_override_annotations_and_valid_ones_allow() {
         denial(&close(&config(KARMADA), &target, &named(vec![("m1", in_use(&["a"]))]))).message.clone();
     assert!(
         message.contains("\n  Override ignored: delete-anyway is \"shpo\", expected \"shop\"; ")
-            && message.contains("\nOverride: kubectl annotate --overwrite ns shop "),
+            && message.contains("\nOverride, then delete again: kubectl annotate --overwrite ns shop "),
         "{message}"
     );
     let right = serde_json::json!({"durward.dev/delete-anyway": "shop", "durward.dev/delete-reason": "moved",

@@ -1,4 +1,4 @@
-//! Computes the next steps of a denial: for its reader, and for the operator of Durward.
+//! Computes the next steps of a denial: for its reader, and for an administrator of Durward.
 
 use std::collections::BTreeSet;
 use std::time::SystemTime;
@@ -16,8 +16,8 @@ use cluster::cause;
 pub(super) struct Steps {
     /// For the caller.
     pub(super) next: Option<String>,
-    /// For the operator of Durward.
-    pub(super) operator: Option<String>,
+    /// For an administrator of Durward.
+    pub(super) admin: Option<String>,
     /// Whether the denial ends by itself within a minute, so that it needs no override.
     pub(super) is_transient: bool,
 }
@@ -29,7 +29,7 @@ enum Remedy {
     Grant,
     /// Durward is connected to another cluster than the one that calls it.
     Connect,
-    /// The operator must find out more.
+    /// The administrator must find out more.
     Doctor,
     /// The cluster has more objects than can be read.
     Reduce,
@@ -129,8 +129,11 @@ pub(super) fn for_unknown(
     }
     let is_transient = remedies.iter().all(|remedy| *remedy == Remedy::RetrySoon);
     let has = |remedy| remedies.contains(&remedy);
-    let doctor = || "durward doctor fleet -c durward.yaml prints the fix".to_owned();
-    let operator = match remedies.first() {
+    let doctor = || {
+        let place = if config.is_karmada() { " in the host cluster" } else { "" };
+        format!("print the fix{place}: {}", config.common_config.doctor("fleet"))
+    };
+    let admin = match remedies.first() {
         Some(Remedy::Grant) if config.is_karmada() => {
             let part = if is_local_grant { "rbac,members" } else { "members" };
             Some(format!(
@@ -160,7 +163,7 @@ pub(super) fn for_unknown(
     } else {
         None
     };
-    Steps { next, operator, is_transient }
+    Steps { next, admin, is_transient }
 }
 
 /// Returns what to do about clusters that do not answer.
@@ -174,7 +177,7 @@ fn wait(config: &Config, first: &ClusterFacts, is_only: bool, now: SystemTime) -
     let name = first.member.cluster.name();
     let arguments = acknowledge::arguments(&first.member, now);
     format!(
-        "retry when {name} is Ready: kubectl get cluster {name}. If it stays offline: kubectl annotate {arguments}"
+        "retry when {name} is Ready (kubectl get cluster {name}). If it stays offline (Karmada then deletes there when it returns): kubectl annotate {arguments}"
     )
 }
 
@@ -203,16 +206,17 @@ mod tests {
 
     /// Returns both lines.
     fn text(yaml: &str, clusters: &[&[&'static str]], list_failure: Option<&'static str>) -> String {
-        let Steps { next, operator, .. } = steps(yaml, clusters, list_failure);
-        format!("{} | {}", next.unwrap_or_default(), operator.unwrap_or_default())
+        let Steps { next, admin, .. } = steps(yaml, clusters, list_failure);
+        format!("{} | {}", next.unwrap_or_default(), admin.unwrap_or_default())
     }
 
     const KARMADA: &str = "fleet: karmada";
-    const DOCTOR: &str = " | durward doctor fleet -c durward.yaml prints the fix";
+    const DOCTOR: &str = " | print the fix in the host cluster: kubectl -n durward-system exec deploy/durward -- durward doctor fleet -c /etc/durward/durward.yaml";
+    const LOCAL_DOCTOR: &str = " | print the fix: kubectl -n durward-system exec deploy/durward -- durward doctor fleet -c /etc/durward/durward.yaml";
 
     #[test]
     fn every_cause_has_a_step() {
-        let wait = "retry when m is Ready: kubectl get cluster m. If it stays offline: kubectl annotate cluster m \
+        let wait = "retry when m is Ready (kubectl get cluster m). If it stays offline (Karmada then deletes there when it returns): kubectl annotate cluster m \
                     durward.dev/acknowledge-unreachable='<reason>' durward.dev/acknowledge-until=2026-11-28 | ";
         for (code, expected) in [
             (cause::UNREACHABLE, wait),
@@ -237,7 +241,7 @@ mod tests {
         ] {
             assert_eq!(text(KARMADA, &[&[code]], None), expected, "{code}");
         }
-        assert_eq!(text("fleet: {contexts: [m]}", &[&[cause::CREDENTIALS]], None), DOCTOR);
+        assert_eq!(text("fleet: {contexts: [m]}", &[&[cause::CREDENTIALS]], None), LOCAL_DOCTOR);
         assert_eq!(
             text("fleet: {contexts: [m]}", &[&[cause::TIMEOUT]], None),
             "retry when it answers | if it stays offline, add it to guards.deletion.unreachableClusters"
@@ -257,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn has_one_step_for_the_caller_and_one_for_the_operator() {
+    fn has_one_step_for_the_caller_and_one_for_the_administrator() {
         let (timeout, credentials) = (&[cause::TIMEOUT][..], &[cause::CREDENTIALS][..]);
         let many = "retry when they are Ready: kubectl get clusters";
         assert_eq!(text(KARMADA, &[timeout, timeout], None), format!("{many} | "));
@@ -279,16 +283,16 @@ mod tests {
     }
 
     #[test]
-    fn failures_of_the_control_plane_are_for_the_operator() {
+    fn failures_of_the_control_plane_are_for_the_administrator() {
         assert!(local(cause::CREDENTIALS).ends_with(DOCTOR));
         assert!(text(KARMADA, &[], Some(cause::FORBIDDEN)).contains("--only rbac,members"));
-        assert!(text("fleet: {contexts: [m]}", &[], Some(cause::REFUSED)).ends_with(DOCTOR));
+        assert!(text("fleet: {contexts: [m]}", &[], Some(cause::REFUSED)).ends_with(LOCAL_DOCTOR));
     }
 
     fn local(code: &'static str) -> String {
         let local = unknown(FleetMember { cluster: Cluster::Local, metadata: Metadata::default() }, &[code]);
         let summary = FleetSummary { unknown: vec![&local], ..FleetSummary::default() };
-        let Steps { next, operator, .. } = for_unknown(&config(KARMADA), &namespace("shop"), &summary, now());
-        format!("{} | {}", next.unwrap_or_default(), operator.unwrap_or_default())
+        let Steps { next, admin, .. } = for_unknown(&config(KARMADA), &namespace("shop"), &summary, now());
+        format!("{} | {}", next.unwrap_or_default(), admin.unwrap_or_default())
     }
 }

@@ -101,7 +101,7 @@ async fn one_object_that_is_too_long_is_unknown_and_cannot_be_acknowledged() {
     for text in [
         "its pods cannot be read one at a time either: m1 could not be read: the answer is longer than 8 MiB",
         "\n  Acknowledgement ignored: m1: it does not cover an answer that Durward cannot read to the end\n\
-         Next: delete some of its objects there and retry\nDurward operator: or raise guards.deletion.clusterTimeout\n",
+         Next: delete some of its objects there and retry\nDurward admin: or raise guards.deletion.clusterTimeout\n",
     ] {
         assert!(message.contains(text), "{message}");
     }

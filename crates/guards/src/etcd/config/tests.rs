@@ -16,13 +16,19 @@ fn a_namespace_and_a_selector_are_sufficient() {
     let [entry] = config.clusters.as_slice() else { panic!() };
     assert_eq!(entry.namespaces, NamespaceMatch::Named("db".into()));
     assert_eq!((entry.port, entry.on_leader_delete), (2379, LeaderPolicy::Transfer));
-    assert_eq!((entry.member_on_pod_delete, entry.group_by), (OnPodDelete::Auto, GroupBy::StatefulSet));
+    assert_eq!((entry.member_on_pod_delete, entry.group_by), (OnPodDelete::Keep, GroupBy::StatefulSet));
     assert_eq!(*entry.client.client("db", None), ClientOptions::default());
     assert_eq!(
         (config.coordination, config.warnings.data_loss, config.max_raft_lag),
         (Coordination::Lease, Severity::Warn, 5000)
     );
     assert_eq!(config.request_timeout, Duration::from_secs(1));
+}
+
+#[test]
+fn a_guard_that_is_off_needs_no_namespace_for_its_leases() {
+    let (_, _, problems) = ::config::read("d.yaml", None, |s| read(s, super::super::DEFAULTS, ""));
+    assert_eq!(problems, []);
 }
 
 #[test]

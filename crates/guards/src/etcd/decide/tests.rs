@@ -11,7 +11,7 @@ use proptest::test_runner::{Config as Cases, TestRunner};
 
 use super::super::facts::Facts;
 use super::super::facts::{Answers, MemberView, PodFacts};
-use super::super::fixture::{self, config, now};
+use super::super::fixture::{config, now};
 use super::super::input::{Progress, Quorum};
 use super::super::kube_reader::NodeState;
 use super::super::pod::Pod;
@@ -95,7 +95,7 @@ struct Any {
     confirms_list: bool,
     has_reservation_error: bool,
     by_controller: bool,
-    hook_removes_member: bool,
+    removes_member: bool,
     grace: Option<i64>,
     leader_rule: &'static str,
     done: bool,
@@ -135,7 +135,7 @@ fn any_case() -> impl Strategy<Value = Any> {
             confirms_list,
             has_reservation_error,
             by_controller,
-            hook_removes_member,
+            removes_member,
             grace,
             leader_rule,
             done,
@@ -151,7 +151,7 @@ fn any_case() -> impl Strategy<Value = Any> {
             confirms_list,
             has_reservation_error,
             by_controller,
-            hook_removes_member,
+            removes_member,
             grace,
             leader_rule,
             done,
@@ -301,12 +301,11 @@ impl Any {
         answering * 2 > self.members.len() + twins && has_one && !others
     }
 
-    /// Returns the number of voters after the deletion: one less if the hook removes the member, which needs a healthy member and a
-    /// grace period.
+    /// Returns the number of voters after the deletion: one less if it removes the member, which needs a healthy member and a grace
+    /// period.
     fn remaining_voters(&self) -> usize {
-        let hook_removes_member =
-            self.hook_removes_member && self.grace != Some(0) && self.is_healthy(self.target);
-        if hook_removes_member { self.voters().saturating_sub(1) } else { self.voters() }
+        let removes_member = self.removes_member && self.grace != Some(0) && self.is_healthy(self.target);
+        if removes_member { self.voters().saturating_sub(1) } else { self.voters() }
     }
 
     /// Whether a size of at most two is declared, and neither the list nor voters nor pods exceed it.
@@ -362,9 +361,12 @@ impl Any {
     }
 
     fn decision(&self) -> Decision {
-        let config = config(&format!("onLeaderDelete: {}\n{}", self.leader_rule, fixture::LEAST));
-        let pod =
-            Pod { hook_removes_member: self.hook_removes_member, ..pod(&format!("uid-{}", self.target)) };
+        let effect = if self.removes_member { "remove" } else { "keep" };
+        let config = config(&format!(
+            "onLeaderDelete: {}\nclusters: [{{namespace: db, selector: app=etcd, memberOnPodDelete: {effect}}}]",
+            self.leader_rule
+        ));
+        let pod = pod(&format!("uid-{}", self.target));
         let removal = Removal {
             kind: RemovalKind::Delete,
             namespace: "db".to_owned(),

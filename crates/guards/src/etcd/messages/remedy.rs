@@ -14,25 +14,13 @@ use cluster::cause;
 const PERMIT: &str = "durward manifests -c durward.yaml --only rbac | kubectl apply -f -";
 
 /// A note on flags of etcdctl for etcd clusters with TLS.
-const WITH_TLS: &str = "(with TLS: add --cacert, --cert, --key)";
-
-/// Returns the command that shows more than a denial.
-fn doctor(config: &Config) -> String {
-    match config.common_config.namespace.as_str() {
-        "" => "durward doctor etcd -c durward.yaml".to_owned(),
-        home => {
-            format!(
-                "kubectl -n {home} exec deploy/durward -- durward doctor etcd -c /etc/durward/durward.yaml"
-            )
-        }
-    }
-}
+const WITH_TLS: &str = "(with TLS, add --cacert, --cert, --key)";
 
 /// Adds the next step for something that could not be read.
 pub(super) fn add_for_cause(message: Message, config: &Config, why: &Cause) -> Message {
     match why.code {
-        cause::FORBIDDEN => message.operator(PERMIT),
-        _ => message.next("retry").operator(&doctor(config)),
+        cause::FORBIDDEN => message.admin(PERMIT),
+        _ => message.next("retry").admin(&config.common_config.doctor("etcd")),
     }
 }
 
@@ -49,7 +37,7 @@ pub(super) fn add(
         Reason::SmallCluster => message.next("add members first, or plan an interruption and override"),
         Reason::UndeclaredSize => {
             let voters = table.voters.as_ref().map_or(0, |voters| *voters);
-            message.next("wait until all members vote (etcdctl member list), then retry").operator(&format!(
+            message.next("wait until all members vote (etcdctl member list), then retry").admin(&format!(
                 "if the cluster is meant to have {voters}, set expectedMembers: {voters} in its entry of guards.etcd.clusters"
             ))
         }
@@ -79,14 +67,14 @@ pub(super) fn add(
             match causes.first() {
                 Some(why) if why.text.starts_with(MIXED_CLUSTERS) => message
                     .next("if a pod does not belong to this etcd cluster, delete it")
-                    .operator("give each etcd cluster its own entry in guards.etcd.clusters"),
+                    .admin("give each etcd cluster its own entry in guards.etcd.clusters"),
                 Some(why) => add_for_cause(message, input.config, why),
                 None => message.next("retry"),
             }
         }
         Reason::Leader => message.next(&leader(input, table)),
         Reason::QuorumLost => message.next(&format!(
-            "bring the other members back (kubectl -n {namespace} get pods -o wide), or restore a snapshot (etcdctl snapshot restore); waiting does not help"
+            "bring the other members back, or restore a snapshot (etcdctl snapshot restore); waiting does not help. Their pods: kubectl -n {namespace} get pods -o wide"
         )),
         Reason::Quorum | Reason::Related => message.next(&others(input, table)),
     }
@@ -105,7 +93,9 @@ fn hidden_leader(input: Input<'_>, table: &Table) -> Option<String> {
 /// Returns the commands that transfer leadership.
 fn transfer_by_hand(input: Input<'_>) -> String {
     let exec = exec(input, &input.pod.name);
-    format!("{exec} member list, then {exec} move-leader ID of another member {WITH_TLS}")
+    format!(
+        "transfer leadership with etcdctl move-leader ID {WITH_TLS}, then retry. IDs of the members: {exec} member list"
+    )
 }
 
 fn exec(input: Input<'_>, pod: &str) -> String {
@@ -123,7 +113,7 @@ fn leader(input: Input<'_>, table: &Table) -> String {
     match next.and_then(|next| Some((next, next.id?))) {
         Some((next, id)) if input.denies_leader() => {
             let exec = exec(input, &input.pod.name);
-            format!("transfer leadership to {}: {exec} move-leader {id:x} {WITH_TLS}, then retry", next.name)
+            format!("transfer leadership to {} {WITH_TLS}, then retry: {exec} move-leader {id:x}", next.name)
         }
         _ => "wait until another member is healthy and has caught up, then retry".to_owned(),
     }
@@ -139,14 +129,15 @@ fn scaled_away(input: Input<'_>, table: &Table) -> String {
     let exec = exec(input, &other.name);
     // Without a gateway an id may be only a position.
     let id = table.row(uid).and_then(|me| me.id).filter(|_| !table.is_degraded);
-    let remove = id.map_or_else(
-        || format!("{exec} member list, then {exec} member remove ID"),
-        |id| format!("{exec} member remove {id:x}"),
-    );
-    format!("remove the member first: {remove} {WITH_TLS}, then retry")
+    match id {
+        Some(id) => format!("remove the member first {WITH_TLS}, then retry: {exec} member remove {id:x}"),
+        None => format!(
+            "remove the member first with etcdctl member remove ID {WITH_TLS}, then retry. IDs of the members: {exec} member list"
+        ),
+    }
 }
 
-/// Returns how to scale a `StatefulSet` back to its voters after a failed scale-up; `None` if that would delete a voter.
+/// Returns the command that scales a `StatefulSet` back to its voters after a failed scale-up; `None` if that would delete a voter.
 fn scale_back(input: Input<'_>, table: &Table) -> Option<String> {
     let set = input.pod.stateful_set()?;
     let voters = *table.voters.as_ref().ok()?;
@@ -160,10 +151,7 @@ fn scale_back(input: Input<'_>, table: &Table) -> Option<String> {
     let (voting, others): (Vec<&Row>, Vec<&Row>) = table.rows.iter().partition(is_voting);
     let last = voting.iter().filter_map(|row| ordinal(row)).max()?;
     others.iter().all(|row| ordinal(row).is_some_and(|ordinal| ordinal > last)).then(|| {
-        format!(
-            "or undo the scale-up: kubectl -n {} scale statefulset {} --replicas={voters}",
-            input.pod.namespace, set.name
-        )
+        format!("kubectl -n {} scale statefulset {} --replicas={voters}", input.pod.namespace, set.name)
     })
 }
 
@@ -179,13 +167,15 @@ fn others(input: Input<'_>, table: &Table) -> String {
     };
     let is_gone = |facts: &PodFacts| facts.pod.is_deleting || facts.has_lost_node();
     let mut steps: Vec<String> = Vec::new();
+    let mut command = None;
     if table.is_temporarily_small() {
         steps.push(format!(
             "wait until {} members vote (etcdctl member list): promote the learner (etcdctl member promote) or add the missing member (etcdctl member add)",
             table.expected.members
         ));
-        steps.extend(scale_back(input, table));
+        command = scale_back(input, table);
     }
+    let undo = command.as_ref().map(|_| "or undo the scale-up".to_owned());
     let mut step = |names: String, text: &dyn Fn(&str) -> String| {
         if !names.is_empty() {
             steps.push(text(&names));
@@ -205,12 +195,15 @@ fn others(input: Input<'_>, table: &Table) -> String {
     step(pods(&|facts| facts.is_reserved && !is_gone(facts)), &|names| {
         format!("wait until {names} is back (if it was not deleted: 30 s after the last attempt)")
     });
-    step(rows(&|row| matches!(row.state, MemberState::NoResponse(_))), &|names| {
-        let first = names.split(' ').next().unwrap_or_default();
-        format!("bring {names} back: kubectl -n {} describe pod {first}", pod.namespace)
-    });
+    let down = rows(&|row| matches!(row.state, MemberState::NoResponse(_)));
+    if let Some(first) = down.split(' ').next().filter(|name| !name.is_empty()) {
+        command.get_or_insert_with(|| format!("kubectl -n {} describe pod {first}", pod.namespace));
+    }
+    step(down, &|names| format!("bring {names} back"));
+    steps.extend(undo);
     if steps.is_empty() {
         steps.push("wait until the other members are healthy".to_owned());
     }
-    format!("{}, then retry", steps.join("; "))
+    let command = command.map(|command| format!(": {command}")).unwrap_or_default();
+    format!("{}, then retry{command}", steps.join("; "))
 }

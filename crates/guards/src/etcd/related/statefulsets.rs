@@ -47,30 +47,26 @@ pub(super) fn is_scaled_down(input: Input<'_>) -> Result<bool, Cause> {
     Ok(after < before)
 }
 
-/// Returns the configuration entry of the pods of a template, and the pod of the template.
+/// Returns the configuration entry of the pods of a template.
 fn of_template<'i>(
     input: Input<'i>,
     subject: &Subject<'_>,
     template: Option<wire::Pod>,
-) -> Result<Option<(&'i EtcdClusterConfig, Pod)>, Cause> {
+) -> Result<Option<&'i EtcdClusterConfig>, Cause> {
     let template = template.ok_or_else(|| {
         Cause::new(cause::GARBAGE, "the StatefulSet cannot be read: missing field `template`")
     })?;
     let pod = Pod { namespace: input.request.namespace.to_string(), ..Pod::of(template, 0) };
-    Ok(entry_of(input, &subject.namespace, &pod).map(|entry| (entry, pod)))
+    Ok(entry_of(input, &subject.namespace, &pod))
 }
 
 pub(super) async fn scaled(input: Input<'_>, subject: &Subject<'_>) -> Result<Vec<Objection>, Cause> {
     let (before, after) = change(input)?;
     let mut set: wire::StatefulSet = wire::read(&subject.json, "the StatefulSet")?;
-    let Some((entry, pod)) = of_template(input, subject, set.spec.template.take())? else {
+    let Some(entry) = of_template(input, subject, set.spec.template.take())? else {
         return Ok(Vec::new());
     };
-    let removes_members = match entry.member_on_pod_delete {
-        OnPodDelete::Auto => pod.hook_removes_member,
-        OnPodDelete::Keep => false,
-        OnPodDelete::Remove => true,
-    };
+    let removes_members = entry.member_on_pod_delete == OnPodDelete::Remove;
     let mut objections = Vec::new();
     if after == 0 {
         let is_denied = input.config.also_protect.contains(&Related::StatefulSets);

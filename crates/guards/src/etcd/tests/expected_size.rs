@@ -274,7 +274,7 @@ async fn a_scaled_down_member_of_two_must_leave_the_list_first() {
         assert_ruling(
             &ruling,
             "deny",
-            "remove the member first: kubectl -n db exec etcd-0 -- etcdctl member remove b ",
+            "remove the member first (with TLS, add --cacert, --cert, --key), then retry: kubectl -n db exec etcd-0 -- etcdctl member remove b",
         );
         assert_ruling(&deleted_by(&to(2), LEAST, "etcd-1", user, |_| {}).await, "allow", "the cluster has 2");
         // The other member comes back.
@@ -284,7 +284,7 @@ async fn a_scaled_down_member_of_two_must_leave_the_list_first() {
     let ended = to(1).with(|s| s.members.retain(|name, _| name != "etcd-1"));
     ended.set_container("etcd-1", "waiting");
     assert_ruling(&deleted_by(&ended, LEAST, "etcd-1", CONTROLLER, |_| {}).await, "allow", "");
-    // Its hook removes it from the list.
+    // The operator removes it from the list.
     let removed = with(LEAST, "memberOnPodDelete: remove");
     assert_ruling(&deleted_by(&to(1), &removed, "etcd-1", CONTROLLER, |_| {}).await, "allow", "");
     // A dead member can be deleted.
@@ -313,7 +313,11 @@ async fn a_failed_scale_up_can_be_scaled_back() {
     let up = || Fake::of(3).with(|s| s.members.retain(|name, _| name != "etcd-2"));
     let ruling = deleted(&up(), LEAST, "etcd-1").await;
     assert_ruling(&ruling, "deny", "only 2 of 3 expected members vote");
-    assert_ruling(&ruling, "deny", "undo the scale-up: kubectl -n db scale statefulset etcd --replicas=2");
+    assert_ruling(
+        &ruling,
+        "deny",
+        "undo the scale-up, then retry: kubectl -n db scale statefulset etcd --replicas=2",
+    );
     // Not if that would delete a voter.
     let other = Fake::of(3).with(|s| s.members.retain(|name, _| name != "etcd-1"));
     let text = text_of(&deleted(&other, LEAST, "etcd-2").await);

@@ -6,11 +6,10 @@ use super::super::fixture::LEAST;
 use super::fake::{
     Fake, Reply, ReportedLeader, State, alarm, deleted, deleted_by, evicted, text_of, verdict_of,
 };
-use super::{CONTROLLER, assert_ruling};
+use super::{CONTROLLER, REMOVED, assert_ruling};
 use cluster::cause;
 use cluster::etcd::{AlarmKind, Member};
 
-const REMOVED: &str = "clusters: [{namespace: db, selector: app=etcd, memberOnPodDelete: remove}]";
 const TOGETHER: &str = "clusters: [{namespace: db, selector: app=etcd, groupBy: selector}]";
 
 fn reply(state: &mut State, name: &str, reply: Reply) {
@@ -453,7 +452,7 @@ async fn the_denial_of_a_hidden_leader_describes_a_manual_transfer() {
     // Its certificate expired; the others have new ones.
     let fake = Fake::of(3).with(|s| reply(s, "etcd-0", Reply::NoResponse(cause::TLS)));
     let ruling = deleted_by(&fake, LEAST, "etcd-0", CONTROLLER, |_| {}).await;
-    let way = "it may be the leader; kubectl -n db exec etcd-0 -- etcdctl member list";
+    let way = "it may be the leader; transfer leadership with etcdctl move-leader ID (with TLS, add --cacert, --cert, --key), then retry. IDs of the members: kubectl -n db exec etcd-0 -- etcdctl member list";
     assert_ruling(&ruling, "unknown", way);
     assert_ruling(&ruling, "unknown", "durward doctor etcd");
     fake.state().leader = Some(11);

@@ -169,7 +169,7 @@ async fn annotations_of_the_statefulset_override_a_scale() {
     assert_ruling(
         &whole,
         "deny",
-        "Override: kubectl annotate -n db statefulset etcd durward.dev/delete-anyway=etcd durward.dev/delete-reason='<reason>'",
+        "Override, then scale again: kubectl annotate -n db statefulset etcd durward.dev/delete-anyway=etcd durward.dev/delete-reason='<reason>'",
     );
     let half = annotated(json!({"durward.dev/delete-anyway": "etcd"}));
     let half = review(&half.guard(&yaml()), &scaled_by_subresource(3, 1)).await;
@@ -186,7 +186,7 @@ async fn annotations_of_the_statefulset_override_a_scale() {
     assert_ruling(
         &text_of,
         "deny",
-        "then kubectl -n db patch statefulset etcd -p '{\"spec\":{\"replicas\":1}}'",
+        "&& kubectl -n db patch statefulset etcd -p '{\"spec\":{\"replicas\":1}}'",
     );
     let terminating = fake().with(|s| {
         let set = s.others.get_mut(&("statefulsets", "etcd".to_owned())).unwrap();
