@@ -76,6 +76,8 @@ pub enum Binary {
     Helm,
     /// cert-manager's controllers and its cainjector.
     CertManager,
+    /// jv, which validates JSON against a JSON schema.
+    Jv,
 }
 
 /// The source of the API server of one Kubernetes version.
@@ -94,7 +96,7 @@ macro_rules! karmada {
 
 impl Binary {
     /// All binaries.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         Self::Etcd,
         Self::Etcd35,
         Self::Etcd37,
@@ -117,6 +119,7 @@ impl Binary {
         Self::Karmadactl,
         Self::Helm,
         Self::CertManager,
+        Self::Jv,
     ];
 
     /// Returns the program's name.
@@ -150,6 +153,7 @@ impl Binary {
             Self::KarmadaAgent => karmada!("karmada-agent", "agent"),
             Self::Karmadactl => karmada!("karmadactl", "karmadactl"),
             Self::Helm => ("helm", "kubernetes", "helm.sh/helm/v3/cmd/helm"),
+            Self::Jv => ("jv", "jv", "github.com/santhosh-tekuri/jsonschema/cmd/jv"),
             Self::CertManager => ("certmanager", "certmanager", "durward.dev/e2e/controlplane/certmanager"),
         }
     }
@@ -170,6 +174,7 @@ impl Binary {
             (Self::Helm, _) => "helm.sh/helm/v3",
             (_, "etcd" | "etcd35" | "etcd37") => "go.etcd.io/etcd/server/v3",
             (_, "kubernetes" | "kubernetes131" | "kubernetes133" | "kubernetes137") => KUBERNETES,
+            (_, "jv") => "github.com/santhosh-tekuri/jsonschema/cmd/jv",
             (_, "certmanager") => "github.com/cert-manager/cert-manager",
             _ => "github.com/karmada-io/karmada",
         }

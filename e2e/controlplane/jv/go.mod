@@ -1,4 +1,4 @@
-module durward.dev/e2e/schemas
+module durward.dev/e2e/controlplane/jv
 
 go 1.25.0
 
