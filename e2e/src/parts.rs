@@ -13,6 +13,7 @@ use anyhow::{Result, ensure};
 
 use crate::binaries::{Binary, build};
 use crate::console::print;
+use crate::etcd_cluster::Release;
 use crate::supervisor::Supervisor;
 
 /// Interval of the messages about a build that still runs.
@@ -31,8 +32,8 @@ const NEEDS: [(&str, &[Binary]); 16] = [
     ("deploy::", NODE),
     ("supervisor::", NODE),
     ("etcd_node::", NODE),
+    ("etcd_node::", &[Binary::Helm]),
     ("etcd_node::upstream_manifest", &[Binary::Etcdctl35]),
-    ("etcd::", &[Binary::Etcd35]),
     ("chart::", NODE),
     ("chart::", &[Binary::Helm]),
     ("chart::karmada", KARMADA),
@@ -67,10 +68,14 @@ static PREPARED: Mutex<BTreeSet<Binary>> = Mutex::new(BTreeSet::new());
 static UNPREPARED: Mutex<BTreeSet<Binary>> = Mutex::new(BTreeSet::new());
 
 /// Returns the programs that a case needs.
-pub fn needed_by(case: &str, is_soak: bool) -> Vec<Binary> {
+pub fn needed_by(case: &str, is_soak: bool) -> Result<Vec<Binary>> {
     let soak: &[(&str, &[Binary])] = if is_soak { &SOAK_NEEDS } else { &[] };
     let rows = NEEDS.iter().chain(soak).filter(move |(start, _)| case.starts_with(start));
-    rows.flat_map(|(_, binaries)| binaries.iter().copied()).collect::<Vec<_>>()
+    let mut needed: Vec<Binary> = rows.flat_map(|(_, binaries)| binaries.iter().copied()).collect();
+    if case.starts_with("etcd::") {
+        needed.extend(Release::tested()?.into_iter().filter_map(Release::binary));
+    }
+    Ok(needed)
 }
 
 /// Builds the programs that are not in the cache yet.
@@ -157,7 +162,7 @@ mod tests {
 
     #[test]
     fn a_case_needs_the_programs_of_each_row_that_its_name_starts_with() {
-        let of = |name: &str, is_soak| BTreeSet::from_iter(needed_by(name, is_soak));
+        let of = |name: &str, is_soak| BTreeSet::from_iter(needed_by(name, is_soak).unwrap());
         let cluster = BTreeSet::from_iter(CLUSTER.iter().copied());
         assert_eq!(of("opt_in::a_pod", false), cluster);
         let chart = of("chart::karmada::a_pod", true);

@@ -75,14 +75,19 @@ impl Release {
         }
     }
 
-    /// Returns its program, which is built first if necessary.
-    pub(super) fn program(self, supervisor: &Arc<Supervisor>) -> Result<PathBuf> {
+    /// Returns the program that is built from source, or none if it is Debian's.
+    pub(crate) fn binary(self) -> Option<Binary> {
         match self {
-            Self::V3_4 => debian(self.prefix()),
-            Self::V3_5 => Binary::Etcd35.path(supervisor),
-            Self::V3_6 => Binary::Etcd.path(supervisor),
-            Self::V3_7 => Binary::Etcd37.path(supervisor),
+            Self::V3_4 => None,
+            Self::V3_5 => Some(Binary::Etcd35),
+            Self::V3_6 => Some(Binary::Etcd),
+            Self::V3_7 => Some(Binary::Etcd37),
         }
+    }
+
+    /// Returns the path of its program, which is built first if necessary.
+    pub(super) fn program(self, supervisor: &Arc<Supervisor>) -> Result<PathBuf> {
+        self.binary().map_or_else(|| debian(self.prefix()), |binary| binary.path(supervisor))
     }
 
     /// Returns whether it has a flag against fsync, which takes most of a start.
