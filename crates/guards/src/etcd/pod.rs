@@ -57,8 +57,6 @@ pub(super) enum Process {
     Running,
     /// Its container waits, or the kubelet restarts it. No other container runs, except tools.
     Down,
-    /// The containers that look like etcd wait, and another container runs. Only a refused connection proves that etcd is down.
-    SeemsDown,
     /// The pod has ended (`Succeeded`, `Failed`) and is no longer a member.
     Ended,
     /// The pod does not show which container runs etcd, or the kubelet has not reported its state.
@@ -169,10 +167,8 @@ fn etcd_container(containers: &[Container], port: u16) -> Option<&Container> {
         .or_else(|| only(containers.iter().filter(|container| container.serves(port))))
 }
 
-/// Returns the state of etcd. `Down` allows a deletion without a request to the member, so it needs every container to be down
-/// that is not known to be a tool.
-///
-/// If one container looks like etcd beyond doubt, the containers that look like etcd or serve its port decide about `SeemsDown`.
+/// Returns the state of etcd. `Down` allows a deletion without a request to the member. Names and images prove nothing, so every
+/// container must be down, except tools.
 fn process(status: &PodStatus, containers: &[Container], port: u16) -> Process {
     let reported = || status.container_statuses.iter().chain(&status.init_container_statuses).flatten();
     if matches!(status.phase.as_str(), "Succeeded" | "Failed") {
@@ -192,20 +188,14 @@ fn process(status: &PodStatus, containers: &[Container], port: u16) -> Process {
     };
     let may_be =
         |container: &&Container| containers.len() == 1 || container.is_etcd() || container.serves(port);
-    let candidates: Vec<&Container> = containers.iter().filter(may_be).collect();
-    if candidates.iter().any(|container| state(container) == Process::Running) {
+    if containers.iter().filter(may_be).any(|container| state(container) == Process::Running) {
         return Process::Running;
     }
-    let is_found =
-        containers.len() == 1 || candidates.iter().any(|container| container.is_certainly_etcd(port));
-    let are_down = |is: &dyn Fn(&&Container) -> bool| {
-        let mut some = containers.iter().filter(is).peekable();
-        some.peek().is_some() && some.all(|container| state(container) == Process::Down)
-    };
-    if are_down(&|container| containers.len() == 1 || !container.is_tool()) {
+    let is_needed =
+        |container: &&Container| containers.len() == 1 || !container.is_tool() || container.serves(port);
+    let mut needed = containers.iter().filter(is_needed).peekable();
+    if needed.peek().is_some() && needed.all(|container| state(container) == Process::Down) {
         Process::Down
-    } else if is_found && are_down(&may_be) {
-        Process::SeemsDown
     } else {
         Process::Unknown
     }
@@ -237,26 +227,6 @@ impl Container {
         matches!(image, "etcd" | "etcd-amd64" | "etcd-arm64")
     }
 
-    /// Whether it is etcd even if the other containers are unknown. Its program or name must be etcd, or it must use the etcd image
-    /// with the default program or a shell, and serve the port.
-    fn is_certainly_etcd(&self, port: u16) -> bool {
-        // `etcd gateway` and `etcd grpc-proxy` are not members.
-        let mut words = self.command.iter().chain(&self.args).flatten().skip(1);
-        let runs_etcd =
-            self.program() == Some("etcd") && words.next().is_none_or(|word| word.starts_with('-'));
-        let is_proxy = || {
-            let mut words = self.command.iter().chain(&self.args).flatten();
-            words.any(|word| word.contains("grpc-proxy") || word.contains("gateway"))
-        };
-        let runs_default = match self.program() {
-            None => self.args.iter().flatten().next().is_none_or(|word| word.starts_with('-')),
-            Some("sh" | "bash" | "ash" | "dash") => !is_proxy(),
-            Some(_) => false,
-        };
-        let is_named = self.name == "etcd" && !self.is_tool();
-        runs_etcd || is_named || (runs_default && self.has_etcd_image() && self.serves(port))
-    }
-
     /// Whether it declares this port.
     fn serves(&self, port: u16) -> bool {
         self.ports.iter().flatten().any(|declared| declared.container_port == i64::from(port))
@@ -264,8 +234,18 @@ impl Container {
 
     /// Whether one of its mounted volumes outlives the pod. Volumes of types that are not listed here do.
     fn keeps_data(&self, volumes: &[BTreeMap<String, Value>]) -> bool {
-        const EPHEMERAL: [&str; 7] =
-            ["emptyDir", "configMap", "secret", "downwardAPI", "projected", "ephemeral", "image"];
+        // A volume of a CSI driver in the pod itself is ephemeral.
+        const EPHEMERAL: [&str; 9] = [
+            "emptyDir",
+            "configMap",
+            "secret",
+            "downwardAPI",
+            "projected",
+            "ephemeral",
+            "image",
+            "csi",
+            "gitRepo",
+        ];
         self.volume_mounts.iter().flatten().any(|mount| {
             let volume = volumes
                 .iter()

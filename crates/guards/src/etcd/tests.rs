@@ -341,9 +341,21 @@ async fn names_of_containers_prove_no_member_to_be_down() {
     };
     let ruling = deleted(&misnamed(Fake::of(3).down(&["etcd-2"])), LEAST, "etcd-1").await;
     assert_ruling(&ruling, "deny", "1 of 3 members would be left, 2 are needed");
-    // Nothing listens, and the container does not run.
-    let down = misnamed(Fake::of(3).down(&["etcd-0", "etcd-1", "etcd-2"]));
-    assert_ruling(&deleted(&down, LEAST, "etcd-1").await, "allow", "");
+    // Nothing listens. A firewall or a wrong port looks the same, and the quorum of the others needs this member.
+    let refused = misnamed(Fake::of(3).down(&["etcd-1", "etcd-2"]));
+    assert_ruling(&deleted(&refused, LEAST, "etcd-1").await, "unknown", "not-listening");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_absent_in_another_cluster_allows_nothing() {
+    for absent in ["namespaces", "statefulsets", "nodes"] {
+        let fake = Fake::of(3).with(|state| {
+            drop(state.pods.remove(1));
+            state.others.retain(|(plural, _), _| *plural != absent);
+        });
+        let ruling = review(&fake.guard(LEAST), &super::fixture::delete("etcd-1", |_| {})).await;
+        assert_ruling(&ruling, "unknown", "the cluster that Durward reads does not contain this pod");
+    }
 }
 
 /// A hook can remove the member always, under a condition or never, and nothing in the pod says which.

@@ -104,13 +104,25 @@ pub(in super::super) fn from_kube_state(
     let unknown = |why: &Cause| {
         Some(EarlyRuling::unreserved(messages::unknown_removal(config, removal, why, state.now)))
     };
-    if let Ok(namespace) = &state.namespace {
-        if namespace.is_deleting {
-            return allow("the namespace is being deleted");
-        }
-        if let Some(early) = from_namespace(config, removal, namespace, state.now) {
-            return Some(early);
-        }
+    if let Ok(namespace) = &state.namespace
+        && let Some(early) = from_namespace(config, removal, namespace, state.now)
+    {
+        return Some(early);
+    }
+    // Another cluster has neither the pod nor its namespace, owner and node. Their absence counts only in the cluster of the pod.
+    let pods = match &state.pods {
+        Ok(pods) => pods,
+        Err(why) => return unknown(why),
+    };
+    let Some(listed) = pods.iter().find(|listed| listed.uid == pod.uid) else {
+        let text = format!(
+            "namespace {:?} of the cluster that Durward reads does not contain this pod",
+            removal.namespace
+        );
+        return unknown(&Cause::new(cause::UNCLEAR, text));
+    };
+    if matches!(&state.namespace, Ok(namespace) if namespace.is_deleting) {
+        return allow("the namespace is being deleted");
     }
     match &state.owners.own {
         Ok(OwnerState::Deleted) if pod.stateful_set().is_some() => {
@@ -123,17 +135,6 @@ pub(in super::super) fn from_kube_state(
     if matches!(&state.has_node, Ok(false)) {
         return allow("the node is deleted");
     }
-    let pods = match &state.pods {
-        Ok(pods) => pods,
-        Err(why) => return unknown(why),
-    };
-    let Some(listed) = pods.iter().find(|listed| listed.uid == pod.uid) else {
-        let text = format!(
-            "namespace {:?} of the cluster that Durward reads does not contain this pod",
-            removal.namespace
-        );
-        return unknown(&Cause::new(cause::UNCLEAR, text));
-    };
     // It may have ended since the request.
     if listed.has_ended() { allow("the pod has ended") } else { None }
 }

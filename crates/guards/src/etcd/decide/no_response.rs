@@ -4,7 +4,6 @@ use admission::Cause;
 
 use super::super::input::{Input, Quorum};
 use super::super::messages::Messages;
-use super::super::pod::Process;
 use super::super::table::{Row, Table};
 use super::{Decision, allow_reserved, mixed_clusters};
 use cluster::cause;
@@ -26,9 +25,6 @@ pub(super) fn decide_no_response(
     let quorum = table.voters.as_ref().ok().map(|voters| input.quorum(me, *voters));
     let others_are_quorum = quorum.is_some_and(|quorum| table.healthy_without(&me.uid) >= quorum.needed);
     let others_answer = table.rows.iter().any(Row::answers);
-    if why.code == cause::NOT_LISTENING && input.pod.process == Process::SeemsDown {
-        return allow(messages.allow("etcd does not run in the pod"));
-    }
     if why.code == cause::NOT_LISTENING && others_answer && !may_be_needed(input, table, me, quorum) {
         let ruling = messages.allow("nothing listens on its client port");
         let warning = || messages.warning("the other members might not have quorum");
