@@ -174,8 +174,13 @@ mod tests {
     }
 
     #[test]
-    fn a_use_before_the_preparation_is_not_recorded() {
+    fn a_program_that_was_not_prepared_fails_the_run() {
         record_use(Binary::Etcd37);
+        assert!(check_uses().is_ok(), "nothing is prepared yet");
+        PREPARED.lock().unwrap().insert(Binary::Etcd);
+        record_use(Binary::Etcd);
         assert!(check_uses().is_ok());
+        record_use(Binary::Etcd37);
+        assert!(check_uses().unwrap_err().to_string().contains("Etcd37"));
     }
 }

@@ -79,9 +79,10 @@ fn main() -> ExitCode {
 
 /// Builds the programs of the selected cases.
 fn prepare(context: &TestContext, arguments: &Arguments) -> Result<()> {
-    let selected = Case::all().into_iter().filter(|case| !arguments.list && is_selected(arguments, case));
-    let needed: BTreeSet<_> =
-        selected.flat_map(|case| parts::needed_by(&case.name(), case.schedule() == Schedule::Soak)).collect();
+    let mut needed = BTreeSet::new();
+    for case in Case::all().into_iter().filter(|case| !arguments.list && is_selected(arguments, case)) {
+        needed.extend(parts::needed_by(&case.name(), case.schedule() == Schedule::Soak)?);
+    }
     if needed.is_empty() { Ok(()) } else { parts::prepare(&context.supervisor()?, &needed) }
 }
 

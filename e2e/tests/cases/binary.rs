@@ -40,7 +40,8 @@ stop() {
   rm "$state/pid"
 }
 start() {
-  setsid setpriv --reuid=durward --regid=durward --clear-groups $(sed -n 's/^ExecStart=//p' "$unit") >>"$state/journal" 2>&1 &
+  user=$(sed -n 's/^User=//p' "$unit") group=$(sed -n 's/^Group=//p' "$unit")
+  setsid setpriv --reuid="$user" --regid="$group" --clear-groups $(sed -n 's/^ExecStart=//p' "$unit") >>"$state/journal" 2>&1 &
   echo $! >"$state/pid"
 }
 case $1 in

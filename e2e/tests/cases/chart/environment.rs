@@ -14,6 +14,7 @@ use crate::cases::environment::{eventually_ok, opted_in};
 use crate::cases::files::{DEFAULT_FILES, LxcfsChecks as _};
 use crate::cases::load::{Load, under_load_of};
 use crate::cases::objects::{list, name_of, ready_status};
+use crate::cases::outage::denied_unreviewed;
 
 /// The namespace denies pods that violate the level, and warns of workloads that do.
 const RESTRICTED: [(&str, &str); 2] =
@@ -171,8 +172,13 @@ impl Environment {
             pod.with_files(&DEFAULT_FILES)?.without_warnings()?;
             self.delete_as_dry_run(&empty)?.succeeded().map(drop)
         };
-        let result = under_load_of(&shop, |shop, name| opted_in(shop, name).as_dry_run(), check, action);
-        result.map(|(calls, ())| calls.as_expected)
+        let cluster = self.node.cluster();
+        let failed = denied_unreviewed(cluster)?;
+        let (calls, ()) =
+            under_load_of(&shop, |shop, name| opted_in(shop, name).as_dry_run(), check, action)?;
+        let failed = denied_unreviewed(cluster)? - failed;
+        ensure!(failed < calls.starved as f64 + 0.5, "{failed} calls of the webhook failed: {calls:?}");
+        Ok(calls.as_expected)
     }
 }
 

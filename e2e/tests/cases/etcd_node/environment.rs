@@ -54,6 +54,11 @@ impl Environment {
         print("a failed case has changed the node of the etcd cases: restoring it");
         let shell = Shell::new(context, self.node.cluster(), &self.directory)?;
         shell.run(&format!("kubectl uncordon {}", node::NAME))?.succeeded()?;
+        let overrides =
+            ["anyway", "reason", "until"].map(|key| format!("durward.dev/delete-{key}-")).join(" ");
+        for objects in ["pods --all --all-namespaces", "namespaces --all"] {
+            shell.run(&format!("kubectl annotate {objects} {overrides}"))?.succeeded()?;
+        }
         shell.run("kubectl -n durward-system scale deployment durward --replicas=2")?.succeeded()?;
         self.node.await_workload(&self.namespace, "deployments", "durward")?;
         shell.restore_webhooks()?;
