@@ -2,7 +2,8 @@
 //!
 //! It has three steps: by the request and the pod, by the state of Kubernetes, and by the answers of the members. Each step runs
 //! only if the previous one left the decision open. The first two allow teardown, repair and deletions that a kubelet has begun, by
-//! the state of the objects. The user of a request can restrict that and is never sufficient.
+//! the state of the objects. The user of a request can restrict that and is never sufficient. (The API server does not send the
+//! deletions of the namespace controller: `rules.rs`.)
 //!
 //! The last step checks the quorum: a member that counts can be deleted only if the others are a quorum without it. A member without
 //! a response is neither healthy nor gone. If it could change the verdict, the verdict is Unknown.
