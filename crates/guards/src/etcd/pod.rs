@@ -169,10 +169,10 @@ fn etcd_container(containers: &[Container], port: u16) -> Option<&Container> {
         .or_else(|| only(containers.iter().filter(|container| container.serves(port))))
 }
 
-/// Returns the state of etcd. `Down` allows a deletion without a request to the member, so it needs every container to be down
-/// that is not known to be a tool.
+/// Returns the state of etcd. `Down` allows a deletion without a request to the member, so every container must be down, except
+/// those that are known to be tools.
 ///
-/// If one container looks like etcd beyond doubt, the containers that look like etcd or serve its port decide about `SeemsDown`.
+/// `SeemsDown` needs one container that is certainly etcd. Then all containers that look like etcd or serve its port must be down.
 fn process(status: &PodStatus, containers: &[Container], port: u16) -> Process {
     let reported = || status.container_statuses.iter().chain(&status.init_container_statuses).flatten();
     if matches!(status.phase.as_str(), "Succeeded" | "Failed") {

@@ -346,7 +346,7 @@ async fn names_of_containers_prove_no_member_to_be_down() {
     assert_ruling(&deleted(&down, LEAST, "etcd-1").await, "allow", "");
 }
 
-/// A hook can remove the member always, under a condition or never, and nothing in the pod says which.
+/// A hook can remove the member always, under a condition or never, and the pod doesn't show which.
 #[tokio::test(start_paused = true)]
 async fn a_hook_does_not_change_the_quorum() {
     let shell = |script: &str| json!(["/bin/sh", "-ec", script]);
