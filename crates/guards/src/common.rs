@@ -82,7 +82,7 @@ impl CommonConfig {
         }
     }
 
-    /// Returns a note if a selector of namespaces covers Durward's own namespace. Of its labels, only the one with the name is known.
+    /// Returns a note if a selector of namespaces covers Durward's own namespace. Only its label with the name is known.
     pub(crate) fn home_note(&self, key: &str, selector: &Selector) -> Option<Remark> {
         let labels = [(NAMESPACE_NAME.to_owned(), self.namespace.clone())].into();
         let covers_home = !self.namespace.is_empty() && selector.matches(&labels);
