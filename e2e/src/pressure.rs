@@ -1,9 +1,9 @@
-//! Tells whether processes had to wait for a processor: a call can then end late although the server works.
+//! Measures whether processes waited for a processor. If they did, a call can time out although the server works.
 
 use std::time::{Duration, Instant};
 
-/// The share of time in which a process waited for a processor, from which on the machine counts as starved. An idle machine that
-/// runs one case is below 0.5; two busy loops next to the tests are above 0.9.
+/// The machine counts as starved if processes waited for a processor for at least this share of the time. An idle machine that runs
+/// one case is below 0.5; two busy loops next to the tests are above 0.9.
 const STARVED: f64 = 0.8;
 
 /// A measurement that has begun.

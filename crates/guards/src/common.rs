@@ -72,7 +72,7 @@ impl CommonConfig {
         }
     }
 
-    /// Returns the command by which an administrator of Durward checks a part of it, with Durward's own access.
+    /// Returns the command with which an administrator of Durward runs `doctor` for a part, with Durward's own permissions.
     pub(crate) fn doctor(&self, part: &str) -> String {
         match self.namespace.as_str() {
             "" => format!("durward doctor {part} -c durward.yaml"),
@@ -82,7 +82,7 @@ impl CommonConfig {
         }
     }
 
-    /// Returns a note if a selector of namespaces covers Durward's own namespace, of which only the label with the name is known.
+    /// Returns a note if a selector of namespaces covers Durward's own namespace. Only its label with the name is known.
     pub(crate) fn home_note(&self, key: &str, selector: &Selector) -> Option<Remark> {
         let labels = [(NAMESPACE_NAME.to_owned(), self.namespace.clone())].into();
         let covers_home = !self.namespace.is_empty() && selector.matches(&labels);

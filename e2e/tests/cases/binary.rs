@@ -1,7 +1,7 @@
-//! The page [Without a chart](../../../docs/src/operate/binary.md), run as it stands on a machine next to a cluster.
+//! Runs the commands of the page [Without a chart](../../../docs/src/operate/binary.md) unchanged, on a machine next to a cluster.
 //!
-//! The machine is the network of a node with the page's address, and files of its own over those of this host. A script does what systemd
-//! does with the page's unit, except for the hardening; `systemd-analyze verify` checks the unit.
+//! The machine has the network of a node with the page's address, and its own files over those of this host. A script starts and stops
+//! the page's unit as systemd does, but without the hardening. `systemd-analyze verify` checks the unit.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;

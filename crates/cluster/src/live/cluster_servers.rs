@@ -211,8 +211,8 @@ async fn connect_by_secret(local: Arc<ApiServer>, namespace: Arc<str>, name: Arc
     connected.map_err(|why| because(cause::CREDENTIALS, &brief(&why)))
 }
 
-/// Creates the client of one cluster. `source` is the name of its kubeconfig in messages. A context may run a credential plugin,
-/// of which [`MAX_PLUGINS`] run at once.
+/// Creates the client of one cluster. `source` is the name of its kubeconfig in messages. A context can run a credential
+/// plugin. At most [`MAX_PLUGINS`] plugins run at once.
 async fn connect(
     config: kube::Config,
     source: String,

@@ -36,8 +36,8 @@ server:
 guards:
 ";
 
-/// Protects all objects from the first day: without a fleet only labeled ones are protected by default, and a CRD of a group that
-/// Durward can't list can't be deleted.
+/// The section of the deletion guard. It protects all objects, because the default without a fleet protects only labeled ones. It
+/// names all API groups, because a CRD can't be deleted if Durward can't list its group.
 const DELETION: &str = "  deletion:
     fleet: none # one cluster; for Karmada: karmada
     scope: all # the default without a fleet is labeled: only objects labeled durward.dev/guard=deletion

@@ -84,9 +84,9 @@ struct Checked {
     file: String,
     /// The guards, and what they protect: one line for each webhook.
     scopes: Vec<String>,
-    /// What the file probably should not say.
+    /// Parts of the file that are probably mistakes.
     warnings: Vec<String>,
-    /// Rules in force that surprise.
+    /// Rules in force that a user can expect to be different.
     notes: Vec<String>,
 }
 

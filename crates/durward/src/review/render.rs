@@ -20,7 +20,7 @@ pub(super) fn text(one: &Answered, shown: Shown, style: Style) -> String {
     let mut lines = vec![format!("{}  {}", style.bold(&one.source), question(one))];
     let by = one.guard.unwrap_or("no guard is called");
     let reason = match (&one.message, one.patch.len()) {
-        // The steps of a guard are for a cluster that exists.
+        // The next steps of a guard need a cluster, and here is none.
         (Some(message), _) if one.saw_nothing() => {
             let reason = message.split("\nNext: ").next().unwrap_or_default().replace('\n', "\n    ");
             format!(

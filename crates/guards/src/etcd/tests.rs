@@ -358,7 +358,7 @@ async fn what_is_absent_in_another_cluster_allows_nothing() {
     }
 }
 
-/// A hook can remove the member always, under a condition or never, and nothing in the pod says which.
+/// A hook can remove the member always, under a condition or never, and the pod doesn't show which.
 #[tokio::test(start_paused = true)]
 async fn a_hook_does_not_change_the_quorum() {
     let shell = |script: &str| json!(["/bin/sh", "-ec", script]);

@@ -260,7 +260,7 @@ fn a_member_that_hangs_takes_its_deadline_and_does_not_count(context: &'static T
 /// A `StatefulSet` after the one of Kubernetes' own end-to-end tests. Its preStop hook removes the member under a condition.
 const UPSTREAM_MANIFEST: &str = include_str!("../../../../crates/durward/tests/data/etcd-statefulset.yaml");
 
-/// Nothing in a pod says whether its preStop hook will remove the member. Only `memberOnPodDelete` does.
+/// A pod doesn't show whether its preStop hook will remove the member, so only `memberOnPodDelete` counts.
 #[e2e::case]
 fn a_hook_does_not_change_the_quorum(context: &'static TestContext) -> Result<()> {
     let manifest: Value = serde_saphyr::from_str(UPSTREAM_MANIFEST).context("the upstream manifest")?;

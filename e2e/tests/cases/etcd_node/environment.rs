@@ -20,7 +20,7 @@ pub(super) struct Environment {
     pub(super) namespace: Namespace<'static>,
     /// The directory with `durward.yaml` and `tls`.
     pub(super) directory: PathBuf,
-    /// Whether a case has changed the node or Durward and did not end well.
+    /// Whether a case has changed the node or Durward, and failed before it undid the change.
     is_changed: AtomicBool,
 }
 
@@ -37,8 +37,8 @@ impl Environment {
         }
     }
 
-    /// Runs steps that cordon the node, scale Durward or remove its webhook configurations, and that undo this. If they fail, the
-    /// next case undoes it.
+    /// Runs steps that cordon the node, scale Durward or remove its webhook configurations, and that undo the change. If the steps
+    /// fail, the next case undoes the change.
     pub(super) fn changing<T>(&self, steps: impl FnOnce() -> Result<T>) -> Result<T> {
         self.is_changed.store(true, Ordering::SeqCst);
         let result = steps()?;
@@ -46,7 +46,7 @@ impl Environment {
         Ok(result)
     }
 
-    /// Undoes what a failed case has left.
+    /// Undoes the changes of a failed case.
     fn restore(&self, context: &TestContext) -> Result<()> {
         if !self.is_changed.load(Ordering::SeqCst) {
             return Ok(());

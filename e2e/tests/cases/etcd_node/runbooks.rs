@@ -28,7 +28,7 @@ fn etcd(context: &'static TestContext, fixture: &Environment) -> Result<&'static
     Ok(db)
 }
 
-/// Waits as the page says: a pod is Ready before its member answers.
+/// Waits until the members answer, as the page describes. A pod is Ready before its member answers.
 fn await_health(shell: &Shell<'_>, command: &str) -> Result<()> {
     until("every etcd member to be healthy", || {
         let health = shell.run(command)?;

@@ -41,7 +41,7 @@ const DROP_AFTER: Duration = Duration::from_secs(300);
 /// To read a value the first time, and again while the old one can still be used.
 const FIRST_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Time for which the expiries of a source that is not configured by name stay after a review has used it.
+/// How long the expiries of a source are kept after a review has used it, if the source is not configured by name.
 const USED_WITHIN: Duration = Duration::from_secs(3_600);
 const REFRESH_TIMEOUT: Duration = Duration::from_millis(500);
 
@@ -91,7 +91,7 @@ impl Credentials {
     }
 
     /// Reads these sources, and returns their expiries and those of other sources that reviews used within [`USED_WITHIN`]. A
-    /// source that can't be read now keeps its expiries; one that is gone has none.
+    /// source that can't be read now keeps its expiries; a source that was deleted has none.
     pub(super) async fn expiries(&self, configured: &[Material]) -> Vec<Expiry> {
         for material in configured {
             // The next review that needs it reports the failure.
