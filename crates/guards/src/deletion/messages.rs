@@ -455,7 +455,7 @@ pub(super) fn overridden(target: &Target, reason: &str, until: &str) -> Ruling {
     let text = target.text();
     let warning =
         format!("{PREFIX}{text} is deleted without a check: override until {until}, reason: {reason}");
-    Ruling::allow().warn(warning).audit("break-glass", format!("until {until}: {reason}"))
+    Ruling::allow().warn(warning).audit("override", format!("until {until}: {reason}"))
 }
 
 /// Returns the denial for a part of Karmada that the fleet needs. It offers no override: the loss is too large.

@@ -492,7 +492,7 @@ fn a_denial_names_invalid_override_annotations_and_valid_ones_allow() {
         "durward.dev/delete-until": "2026-11-21T11:00:00Z"});
     let ruling = ruled(KARMADA, |r| r["oldObject"]["metadata"]["annotations"] = right).unwrap();
     assert_eq!(ruling.verdict, Verdict::Allow);
-    assert!(ruling.audit.iter().any(|pair| pair == ("break-glass", "until 2026-11-21T11:00:00Z: moved")));
+    assert!(ruling.audit.iter().any(|pair| pair == ("override", "until 2026-11-21T11:00:00Z: moved")));
 }
 
 mod property;
