@@ -213,7 +213,7 @@ async fn overrides(reader: &dyn Reader, fixes: &Fixes<'_>) -> Vec<Finding> {
             let why = if leftover.value != *name {
                 "it has no effect, because the value is not the name of the object"
             } else if leftover.annotations.len() > 1 {
-                "users with the verb break-glass can delete it although it is in use; until the end in the annotations, all users who can delete it"
+                "users with the verb break-glass can delete it although it is in use; until the expiry in the annotations, all users who can delete it"
             } else {
                 "users with the verb break-glass can delete it although it is in use"
             };

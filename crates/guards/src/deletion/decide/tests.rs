@@ -245,7 +245,7 @@ fn a_denial_names_invalid_acknowledgements() {
         close(&config(KARMADA), &namespace("shop"), &facts(vec![(member("m5", &over, &[]), no_answer())]));
     let message = &denial(&ruling).message;
     assert!(
-        message.contains("\n  Acknowledgement ignored: m5 (on its Cluster): the end 2026-11-01T00:00:00Z is in the past\nNext: ")
+        message.contains("\n  Acknowledgement ignored: m5 (on its Cluster): the expiry 2026-11-01T00:00:00Z is in the past\nNext: ")
             && message.contains("kubectl annotate --overwrite cluster m5 "),
         "{message}"
     );
