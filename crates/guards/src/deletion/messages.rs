@@ -109,7 +109,7 @@ fn reason(causes: &[Cause]) -> String {
 /// Returns the findings of one cluster in full.
 pub(super) fn findings(config: &Config, cluster: &ClusterFacts) -> String {
     let found = &cluster.findings;
-    match found.finding() {
+    match found.state() {
         UsageState::InUse if found.unknown.is_empty() => contents(config, &found.in_use, MAX_OBJECTS),
         UsageState::InUse => {
             let contents = contents(config, &found.in_use, MAX_OBJECTS);
@@ -338,7 +338,7 @@ fn causes_for_programs(config: &Config, summary: &FleetSummary<'_>) -> Vec<Denia
     let incomplete = summary.incomplete.iter();
     let incomplete = incomplete.map(|cause| denial_cause("Unknown", cause.text.clone(), FLEET_FIELD));
     let clusters = summary.in_use.iter().chain(&summary.unknown).chain(&summary.stays).map(|cluster| {
-        let reason = cluster.findings.finding().reason();
+        let reason = cluster.findings.state().reason();
         denial_cause(reason, findings(config, cluster), &field(cluster))
     });
     let acknowledged = summary.acknowledged.iter().map(|(cluster, acknowledgement)| {
@@ -364,7 +364,7 @@ pub(super) fn annotate(
         ruling.warnings.push(format!("{PREFIX}{text}"));
         ruling.audit.set("fleet", text);
     }
-    if !matches!(summary.finding(), UsageState::InUse | UsageState::Unknown) {
+    if !matches!(summary.state(), UsageState::InUse | UsageState::Unknown) {
         warn_of_rest(config, summary, &mut ruling);
     }
     ruling.audit.set("clusters-checked", summary.clusters.to_string());
@@ -402,7 +402,7 @@ fn warn_of_clusters(
 ) {
     let found: Vec<_> = summary.in_use.iter().chain(&summary.unknown).chain(&summary.stays).collect();
     for cluster in found.iter().take(MAX_WARNINGS) {
-        let verb = match cluster.findings.finding() {
+        let verb = match cluster.findings.state() {
             UsageState::InUse | UsageState::Empty => "has ",
             UsageState::Unknown => "could not be checked: ",
             UsageState::WouldStay => "would keep ",

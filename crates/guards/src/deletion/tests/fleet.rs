@@ -304,7 +304,7 @@ async fn an_impact_reports_each_cluster_and_its_progress() {
     let deadline = (tokio::time::Instant::now() + Duration::from_secs(10)).into_std();
     let impact = survey.impact(&clients(fleet), namespace_shop(), deadline, &progress).await;
     assert_eq!((impact.verdict, impact.exists), ("deny", Some(true)));
-    let clusters: Vec<_> = impact.clusters.iter().map(|c| (c.cluster.as_str(), c.finding)).collect();
+    let clusters: Vec<_> = impact.clusters.iter().map(|c| (c.cluster.as_str(), c.state)).collect();
     assert_eq!(
         clusters,
         [("here", UsageState::Empty), ("m1", UsageState::InUse), ("m2", UsageState::Unknown)]
