@@ -9,8 +9,7 @@ use crate::args::ClusterArgs;
 use std::path::PathBuf;
 use std::time::{Instant, SystemTime};
 
-use cluster::fleet::{Cluster, Fleet, FleetMember, ListQuery, Object};
-use cluster::snapshot::LOCAL;
+use cluster::fleet::{Cluster, Fleet, FleetMember, LOCAL, ListQuery, Object};
 use cluster::{Reader, Resource, cause};
 use futures_util::StreamExt as _;
 use futures_util::stream;
@@ -284,12 +283,10 @@ fn text(report: &FleetReport, local: &str, style: Style) -> String {
         1 => format!("Durward can check {ready} of 1 cluster\n"),
         all => format!("Durward can check {ready} of {all} clusters\n"),
     };
-    // A member cluster can have the same name. Then the name stays.
-    let is_unique = report.clusters.iter().filter(|one| one.cluster == LOCAL).count() == 1;
     let of_local = Some(Subject::Cluster(LOCAL.to_owned()));
     let renamed = |finding: &Finding| {
         let mut finding = finding.clone();
-        if is_unique && finding.subject == of_local {
+        if finding.subject == of_local {
             finding.subject = Some(Subject::Cluster(local.to_owned()));
         }
         finding

@@ -49,7 +49,7 @@ pub struct Impact {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterImpact {
-    /// The name; `here` for the local cluster.
+    /// The name; `(local)` for the local cluster.
     pub cluster: String,
     /// The meaning for the deletion.
     pub state: UsageState,

@@ -20,7 +20,7 @@ use super::target::Target;
 use crate::message::{MAX_SUMMARY, Message};
 use crate::overrides::{self, BreakGlass, Override};
 use cluster::cause;
-use cluster::fleet::{Fleet, FleetMember};
+use cluster::fleet::{Fleet, FleetMember, LOCAL};
 
 /// The prefix of warnings. It names the guard.
 const PREFIX: &str = "deletion: ";
@@ -33,9 +33,6 @@ const MAX_LINES: usize = 5;
 
 /// The objects that a text names for one cluster.
 const MAX_OBJECTS: usize = 5;
-
-/// The field of a cause about the local cluster. A member cluster can have the name `here`, but not this one.
-const LOCAL_FIELD: &str = "(control plane)";
 
 /// The field of a cause about the whole fleet.
 const FLEET_FIELD: &str = "(fleet)";
@@ -332,18 +329,19 @@ pub(super) fn causes(config: &Config, summary: &FleetSummary<'_>) -> Vec<Cause> 
 
 /// Returns `details.causes`: one for each cluster with findings.
 fn causes_for_programs(config: &Config, summary: &FleetSummary<'_>) -> Vec<DenialCause> {
-    let field = |cluster: &ClusterFacts| {
-        if cluster.is_local() { LOCAL_FIELD.to_owned() } else { cluster.member.cluster.name().to_owned() }
-    };
     let incomplete = summary.incomplete.iter();
     let incomplete = incomplete.map(|cause| denial_cause("Unknown", cause.text.clone(), FLEET_FIELD));
     let clusters = summary.in_use.iter().chain(&summary.unknown).chain(&summary.stays).map(|cluster| {
         let reason = cluster.findings.state().reason();
-        denial_cause(reason, findings(config, cluster), &field(cluster))
+        denial_cause(reason, findings(config, cluster), cluster.member.cluster.name())
     });
     let acknowledged = summary.acknowledged.iter().map(|(cluster, acknowledgement)| {
         let (why, until) = (reason(&cluster.findings.unknown), &acknowledgement.until);
-        denial_cause("Acknowledged", format!("{why}; acknowledged until {until}"), &field(cluster))
+        denial_cause(
+            "Acknowledged",
+            format!("{why}; acknowledged until {until}"),
+            cluster.member.cluster.name(),
+        )
     });
     incomplete.chain(clusters).chain(acknowledged).collect()
 }
@@ -487,7 +485,7 @@ pub(super) fn karmada_part(
     let message = message.next(&format!(
         "{next}. If a cluster is Ready, that also deletes what Karmada deployed there: {UNJOIN_PAGE}"
     ));
-    let causes = vec![denial_cause("KarmadasOwn", what, LOCAL_FIELD)];
+    let causes = vec![denial_cause("KarmadasOwn", what, LOCAL)];
     Ruling::deny(denial(&message, causes)).audit("karmada-part", &target.name)
 }
 

@@ -254,8 +254,9 @@ fn a_denial_names_invalid_acknowledgements() {
 #[test]
 fn the_control_plane_cannot_be_acknowledged() {
     let facts = Facts { clusters: vec![local(no_answer())], ..named(vec![]) };
-    let yaml =
-        format!("{KARMADA}unreachableClusters: [{{cluster: here, until: 2026-12-01T00:00:00Z, reason: x}}]");
+    let yaml = format!(
+        "{KARMADA}unreachableClusters: [{{cluster: (local), until: 2026-12-01T00:00:00Z, reason: x}}]"
+    );
     let ruling = close(&config(&yaml), &namespace("shop"), &facts);
     assert!(
         denial(&ruling)
