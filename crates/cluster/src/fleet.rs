@@ -16,6 +16,13 @@ pub const FLEET: &str = "durward.dev/fleet";
 /// The value of [`FLEET`].
 pub const MEMBER: &str = "member";
 
+/// The name of the local cluster in values: JSON, labels of metrics, and causes of a denial. No other cluster can have it:
+/// names of Clusters and Secrets have no parentheses, and the configuration rejects it as a context.
+pub const LOCAL: &str = "(local)";
+
+/// The name of the local cluster in sentences.
+pub(super) const THIS_CLUSTER: &str = "this cluster";
+
 /// A cluster, by how it is reached.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Cluster {
@@ -30,10 +37,10 @@ pub enum Cluster {
 }
 
 impl Cluster {
-    /// Returns its name in messages and in snapshots.
+    /// Returns its name; [`LOCAL`] for the local cluster.
     pub fn name(&self) -> &str {
         match self {
-            Self::Local => super::snapshot::LOCAL,
+            Self::Local => LOCAL,
             Self::Member(name) | Self::Context(name) | Self::Secret(_, name) => name,
         }
     }
@@ -41,7 +48,7 @@ impl Cluster {
 
 impl fmt::Display for Cluster {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+        f.write_str(if *self == Self::Local { THIS_CLUSTER } else { self.name() })
     }
 }
 

@@ -40,7 +40,10 @@ impl MemberHealthReport {
         let ready = Family::<ClusterLabel, Gauge>::default();
         metrics.register(
             "member_ready",
-            &[("cluster", "name of the cluster; here is the local one; at most 5000, failing ones first")],
+            &[(
+                "cluster",
+                "name of the cluster; (local) is the calling cluster; at most 5000, failing ones first",
+            )],
             "1 if the last health probe could read every resource that guards need, except custom resources",
             ready.clone(),
         );
@@ -135,12 +138,16 @@ mod tests {
         };
         report.publish(None);
         assert!(!checks.readiness().text.contains("fleet"));
-        report.publish(Some(&[health("here", &[]), health("m1", &[("forbidden", "x")]), health("m2", &[])]));
+        report.publish(Some(&[
+            health("(local)", &[]),
+            health("m1", &[("forbidden", "x")]),
+            health("m2", &[]),
+        ]));
         assert_eq!(
-            (line("here"), line("m1"), line("m2")),
+            (line("(local)"), line("m1"), line("m2")),
             (Some("1".into()), Some("0".into()), Some("1".into()))
         );
-        report.publish(Some(&[health("here", &[]), health("m1", &[])]));
+        report.publish(Some(&[health("(local)", &[]), health("m1", &[])]));
         assert_eq!((line("m1"), line("m2")), (Some("1".into()), None), "m2 has left the fleet");
         report.publish(None);
         assert_eq!(line("m1"), None);
@@ -156,7 +163,7 @@ mod tests {
             checks.readiness().ready && checks.readiness().text.contains("[!]fleet: the first health probe")
         );
         report.publish(Some(&[
-            health("here", &[]),
+            health("(local)", &[]),
             health("m2", &[("forbidden", "may not list\n \u{1b}[31mpods\u{202e}"), ("forbidden", "y")]),
         ]));
         let readiness = checks.readiness();
@@ -164,7 +171,7 @@ mod tests {
         let expected = "[!]fleet: 1 of 2 clusters cannot be read\n    \
                         m2: namespaces (and 1 more resource): forbidden: may not list [31mpods\n";
         assert!(readiness.text.contains(expected), "{}", readiness.text);
-        report.publish(Some(&[health("here", &[])]));
+        report.publish(Some(&[health("(local)", &[])]));
         assert!(checks.readiness().text.contains("[+]fleet ok"));
     }
 

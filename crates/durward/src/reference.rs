@@ -239,7 +239,7 @@ fn reference_of_the_permissions() {
         let permissions = file.guard(guard).unwrap().configured.permissions();
         let _ = write!(out, "## {title}\n\n```yaml\nguards:\n  {yaml}\n```\n\n{PERMISSIONS_HEAD}");
         let mut add = |place: &str, permission: &Permission| out.push_str(&permission_row(place, permission));
-        permissions.own.iter().for_each(|permission| add("cluster that calls Durward", permission));
+        permissions.own.iter().for_each(|permission| add("calling cluster", permission));
         permissions.members.iter().for_each(|permission| add("member clusters", permission));
         permissions
             .namespaced
@@ -261,7 +261,7 @@ fn reference_of_the_permissions() {
         let own = permissions::for_webhooks(&file, false);
         let on_karmada = permissions::for_webhooks(&file, true).into_iter().filter(|one| !own.contains(one));
         for one in &own {
-            out.push_str(&permission_row("cluster that calls Durward", one));
+            out.push_str(&permission_row("calling cluster", one));
         }
         for one in on_karmada {
             out.push_str(&permission_row("Karmada control plane", &one));

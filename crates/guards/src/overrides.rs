@@ -5,7 +5,7 @@
 //! cluster administrator has the verb (`verbs: ["*"]`). It sees only what the request contains: for a subresource no
 //! annotations, and for a CREATE of one nothing at all.
 //!
-//! All other callers also annotate a reason and an end. Durward checks these and writes them to the audit log. With
+//! All other callers also annotate a reason and an expiry. Durward checks these and writes them to the audit log. With
 //! `breakGlass: permission` only callers with the verb can override.
 
 use std::collections::BTreeMap;
@@ -21,7 +21,7 @@ use ::config::time;
 pub const DELETE_ANYWAY: &str = "durward.dev/delete-anyway";
 /// The annotation with the reason.
 pub const DELETE_REASON: &str = "durward.dev/delete-reason";
-/// The annotation with the end: RFC 3339 or a date.
+/// The annotation with the expiry: RFC 3339 or a date.
 pub const DELETE_UNTIL: &str = "durward.dev/delete-until";
 
 /// All annotations.
@@ -30,16 +30,16 @@ pub(crate) const ALL: [&str; 3] = [DELETE_ANYWAY, DELETE_REASON, DELETE_UNTIL];
 /// The reason in printed commands. It is not valid, so a command that is pasted unchanged overrides nothing.
 pub(crate) const PLACEHOLDER: &str = "<reason>";
 
-/// The longest time from now to the end.
+/// The longest time from now to the expiry.
 const MAX_DURATION: Duration = Duration::from_secs(24 * 3600);
 
-/// The time to the end in the command that a denial prints: enough for manual work.
+/// The time to the expiry in the command that a denial prints: enough for manual work.
 const SUGGESTED_DURATION: Duration = Duration::from_secs(2 * 3600);
 
 /// The callers that can override a denial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BreakGlass {
-    /// Callers that annotate a reason and an end, and callers with the verb.
+    /// Callers that annotate a reason and an expiry, and callers with the verb.
     Annotation,
     /// Only callers with the verb.
     Permission,
@@ -50,7 +50,7 @@ impl BreakGlass {
     pub(crate) fn read(section: &mut Section<'_>) -> Self {
         section.choice(
             "breakGlass",
-            "Callers that can override a denial. annotation: those that annotate a reason and an end. permission: only those with the verb break-glass.",
+            "Callers that can override a denial. annotation: those that annotate a reason and an expiry. permission: only those with the verb break-glass.",
             &[("annotation", Self::Annotation), ("permission", Self::Permission)],
             Self::Annotation,
         )
@@ -110,7 +110,7 @@ pub(crate) fn check_reason(reason: Option<&str>) -> Result<String, &'static str>
     }
 }
 
-/// Returns the end in RFC 3339, or an error that describes what is wrong.
+/// Returns the expiry in RFC 3339, or an error that describes what is wrong.
 pub(crate) fn check_end(until: Option<&str>, now: SystemTime, longest: Duration) -> Result<String, String> {
     let text = until.ok_or("is missing")?;
     let end = time::read_end(text)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use admission::Cause;
 
 use super::recorded::Recorded;
-use super::{INDEX, LOCAL, Snapshot, index, recorded_name};
+use super::{INDEX, RECORDED_LOCAL, Snapshot, index, recorded_name};
 use crate::fleet::{
     Cluster, FLEET, Fleet, FleetMember, GetQuery, ListQuery, MEMBER, MembersResult, ObjectResult, Page,
     PageResult, Part, no_secret,
@@ -15,14 +15,14 @@ use crate::{Address, Metadata, MetadataResult, Resource, cause};
 impl Snapshot {
     pub(super) fn look_up(&self, address: Address<'_>) -> MetadataResult {
         let what = || format!("{address} could not be read");
-        let list = self.recorded(LOCAL, address.resource, what)?;
+        let list = self.recorded(RECORDED_LOCAL, address.resource, what)?;
         let found = list.metadata(address.namespace, address.name);
-        found.map_err(|why| self.incomplete(LOCAL, address.resource, &what(), &why))
+        found.map_err(|why| self.incomplete(RECORDED_LOCAL, address.resource, &what(), &why))
     }
 
     pub(super) fn found(&self, of: &Cluster, look: GetQuery<'_>) -> ObjectResult {
         let GetQuery { address, part } = look;
-        let what = || format!("{address} {} could not be read", place(of));
+        let what = || format!("{address} in {of} could not be read");
         let cluster = recorded_name(of);
         let list = self.recorded(cluster, address.resource, what)?;
         let found = list.object(address.namespace, address.name, part);
@@ -31,7 +31,7 @@ impl Snapshot {
 
     /// The whole List is one page.
     pub(super) fn listed(&self, of: &Cluster, query: &ListQuery<'_>) -> PageResult {
-        let what = || format!("{} {} could not be listed", query.resource, place(of));
+        let what = || format!("{} in {of} could not be listed", query.resource);
         let cluster = recorded_name(of);
         let list = self.recorded(cluster, query.resource, what)?;
         match list.objects(query) {
@@ -76,7 +76,7 @@ impl Snapshot {
             cluster: Cluster::Secret(namespace.into(), name.into()),
             metadata,
         };
-        let here = self.clusters.get(LOCAL);
+        let here = self.clusters.get(RECORDED_LOCAL);
         if here.is_some_and(|here| here.covers(&Resource::SECRETS)) {
             let secrets = self.listed_here(&Resource::SECRETS, namespace)?;
             let is_member =
@@ -89,7 +89,11 @@ impl Snapshot {
             return if members.is_empty() { Err(no_secret(namespace)) } else { Ok(members) };
         }
         let members: Vec<FleetMember> = self.others().map(|name| member(name, Metadata::default())).collect();
-        if members.is_empty() { Err(format!("{INDEX} has no cluster besides {LOCAL}")) } else { Ok(members) }
+        if members.is_empty() {
+            Err(format!("{INDEX} has no cluster besides {RECORDED_LOCAL}"))
+        } else {
+            Ok(members)
+        }
     }
 
     fn listed_here(&self, resource: &Resource, namespace: &str) -> Result<Vec<(String, Metadata)>, String> {
@@ -143,8 +147,3 @@ impl Snapshot {
 
 /// Joins the object and the reason in the text of a recorded failure.
 const WHEN: &str = " when the snapshot was taken: ";
-
-/// Returns the cluster as part of a sentence.
-fn place(of: &Cluster) -> String {
-    if *of == Cluster::Local { LOCAL.to_owned() } else { format!("in {of}") }
-}

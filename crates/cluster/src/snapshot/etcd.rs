@@ -9,7 +9,7 @@ use std::path::Path;
 use admission::Cause;
 use serde_json::{Map, Value, json};
 
-use super::{LOCAL, Snapshot, entries, text};
+use super::{RECORDED_LOCAL, Snapshot, entries, text};
 use crate::etcd::{Endpoint, EtcdRequest, EtcdResponse, EtcdResult};
 use crate::{cause, gateway};
 use config::Problem;
@@ -92,7 +92,7 @@ fn unknown(value: &Value) -> Result<Cause, String> {
 
 impl Snapshot {
     pub(super) fn answered(&self, peer: &Endpoint, request: EtcdRequest) -> EtcdResult {
-        let file = self.path.join(LOCAL).join(DIRECTORY).join(name(&peer.namespace, &peer.name));
+        let file = self.path.join(RECORDED_LOCAL).join(DIRECTORY).join(name(&peer.namespace, &peer.name));
         let not_recorded = |why: String| {
             let what = format!("{peer} could not be asked for {request}");
             Err(Cause::new(cause::NOT_RECORDED, format!("{what}: {why}")))

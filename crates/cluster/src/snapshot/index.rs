@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use k8s_openapi::jiff::Timestamp;
 
-use super::{LOCAL, OTHER_LOCAL};
+use super::{RECORDED_HERE, RECORDED_LOCAL};
 use crate::encode::encoded;
 use crate::{Resource, cause};
 use config::{Place, Problem, Section, parse, read as read_section};
@@ -43,7 +43,7 @@ pub(super) struct Unread {
 pub(super) fn is_name(name: &str) -> bool {
     // Percent-encoded, 80 characters fit into a file name of 255 bytes.
     let is_short = (1..=80).contains(&name.len());
-    (is_short && !name.starts_with('.') && !name.chars().any(char::is_control)) || name == OTHER_LOCAL
+    (is_short && !name.starts_with('.') && !name.chars().any(char::is_control)) || name == RECORDED_HERE
 }
 
 /// Returns the name of a cluster's directory: its name, percent-encoded.
@@ -85,11 +85,11 @@ fn index(section: &mut Section<'_>) -> Index {
     require(section, "time", "2026-11-21T10:00:00Z");
     let clusters = section.sections("clusters", "Clusters, including the local one.", cluster);
     let names: Vec<&str> = clusters.iter().map(|cluster| cluster.name.as_str()).collect();
-    if section.is_written() && !names.contains(&LOCAL) {
+    if section.is_written() && !names.contains(&RECORDED_LOCAL) {
         section.problem(
             "clusters",
-            format!("no cluster is named {LOCAL:?}"),
-            Some(format!("add the local cluster: - name: {LOCAL}")),
+            format!("no cluster is named {RECORDED_LOCAL:?}"),
+            Some(format!("add the local cluster: - name: {RECORDED_LOCAL}")),
         );
     }
     if let Some(twice) =

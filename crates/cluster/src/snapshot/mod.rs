@@ -30,24 +30,29 @@ use recorded::Recorded;
 
 pub use write::{ClusterRecording, ListRecording, PodRecording, Recording, UnreadList, write};
 
-/// The recorded name of the local cluster. A cluster does not know the name that other clusters use for it.
-pub const LOCAL: &str = "here";
+/// The recorded name of the local cluster. It is also a directory, and shells give parentheses a meaning, so it is not
+/// [`fleet::LOCAL`].
+pub const RECORDED_LOCAL: &str = "here";
 
 /// The recorded name of a member cluster that is called `here`. No other name in a snapshot begins with a dot.
-const OTHER_LOCAL: &str = ".here";
+const RECORDED_HERE: &str = ".here";
 
 /// Returns the recorded name of a cluster.
 pub fn recorded_name(of: &fleet::Cluster) -> &str {
     match of {
-        fleet::Cluster::Local => LOCAL,
-        other if other.name() == LOCAL => OTHER_LOCAL,
+        fleet::Cluster::Local => RECORDED_LOCAL,
+        other if other.name() == RECORDED_LOCAL => RECORDED_HERE,
         other => other.name(),
     }
 }
 
-/// Returns the display name of a recorded member cluster.
+/// Returns the name of a recorded cluster in sentences.
 pub fn display_name(recorded: &str) -> &str {
-    if recorded == OTHER_LOCAL { LOCAL } else { recorded }
+    match recorded {
+        RECORDED_LOCAL => fleet::THIS_CLUSTER,
+        RECORDED_HERE => RECORDED_LOCAL,
+        other => other,
+    }
 }
 
 /// The file with the time, the clusters and the failures.
@@ -106,7 +111,7 @@ impl Snapshot {
             let cluster_read = Cluster { kubernetes: cluster.kubernetes, unread: cluster.unread, lists };
             read.insert(cluster.name, cluster_read);
         }
-        let pods = etcd::read(&root, &path.join(LOCAL).join(etcd::DIRECTORY), &mut problems);
+        let pods = etcd::read(&root, &path.join(RECORDED_LOCAL).join(etcd::DIRECTORY), &mut problems);
         if problems.is_empty() {
             Ok(Self { path: path.to_owned(), time, clusters: read, pods })
         } else {
@@ -119,14 +124,14 @@ impl Snapshot {
         self.time
     }
 
-    /// Returns the recorded names of all clusters, including [`LOCAL`].
+    /// Returns the recorded names of all clusters, including [`RECORDED_LOCAL`].
     pub fn clusters(&self) -> impl Iterator<Item = &str> {
         self.clusters.keys().map(String::as_str)
     }
 
     /// Returns the names of the member clusters.
     pub fn others(&self) -> impl Iterator<Item = &str> {
-        self.clusters().filter(|name| *name != LOCAL).map(display_name)
+        self.clusters().filter(|name| *name != RECORDED_LOCAL).map(display_name)
     }
 
     /// Returns the recorded Kubernetes version of a cluster, like `v1.35.4`.
@@ -136,7 +141,7 @@ impl Snapshot {
 
     /// Returns a line for `/readyz` for each List of the local cluster.
     pub fn readiness(&self) -> Vec<Readiness> {
-        let lists = self.clusters.get(LOCAL).into_iter().flat_map(|cluster| &cluster.lists);
+        let lists = self.clusters.get(RECORDED_LOCAL).into_iter().flat_map(|cluster| &cluster.lists);
         let line = |(resource, objects): (&Resource, &Recorded)| Readiness {
             name: resource.to_string(),
             ok: true,
@@ -196,7 +201,7 @@ fn lists(
     if !path.exists() {
         return lists;
     }
-    let etcd_directory = root.join(LOCAL).join(etcd::DIRECTORY);
+    let etcd_directory = root.join(RECORDED_LOCAL).join(etcd::DIRECTORY);
     for file in entries(path, problems) {
         if file.canonicalize().is_ok_and(|real| real == etcd_directory) {
             continue;
@@ -249,7 +254,7 @@ fn unlisted_files(path: &Path, clusters: &[index::Cluster]) -> Vec<Problem> {
             problems.push(
                 problem
                     .why("is not in a cluster's directory")
-                    .next(format!("move it to a cluster's directory, like {LOCAL}/{name}")),
+                    .next(format!("move it to a cluster's directory, like {RECORDED_LOCAL}/{name}")),
             );
         }
     }

@@ -83,7 +83,7 @@ fn answers() -> BTreeMap<EtcdRequest, EtcdResult> {
 }
 
 fn recording(pods: Vec<PodRecording>) -> Recording {
-    let here = ClusterRecording { name: LOCAL.to_owned(), ..ClusterRecording::default() };
+    let here = ClusterRecording { name: RECORDED_LOCAL.to_owned(), ..ClusterRecording::default() };
     Recording { time: SystemTime::UNIX_EPOCH + Duration::from_secs(1), clusters: vec![here], pods }
 }
 

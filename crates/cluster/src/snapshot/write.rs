@@ -13,7 +13,7 @@ use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::index::{self, EVERYTHING, is_name};
-use super::{INDEX, LOCAL, etcd};
+use super::{INDEX, RECORDED_LOCAL, etcd};
 use crate::etcd::{EtcdRequest, EtcdResult};
 use crate::fleet::{Object, Part};
 use crate::{Metadata, Resource, cause};
@@ -24,7 +24,7 @@ use config::Problem;
 pub struct Recording {
     /// When reading began.
     pub time: SystemTime,
-    /// Each cluster once, including [`LOCAL`].
+    /// Each cluster once, including [`RECORDED_LOCAL`].
     pub clusters: Vec<ClusterRecording>,
     /// The pods of etcd clusters, each once.
     pub pods: Vec<PodRecording>,
@@ -154,7 +154,11 @@ fn check(recording: &Recording) -> Result<(), String> {
             return Err(format!("two pods are named {namespace}/{name}"));
         }
     }
-    if names.contains(LOCAL) { Ok(()) } else { Err(format!("there is no cluster {LOCAL:?}")) }
+    if names.contains(RECORDED_LOCAL) {
+        Ok(())
+    } else {
+        Err(format!("there is no cluster {RECORDED_LOCAL:?}"))
+    }
 }
 
 fn fill(directory: &Path, recording: &Recording) -> std::io::Result<()> {
@@ -171,7 +175,7 @@ fn fill(directory: &Path, recording: &Recording) -> std::io::Result<()> {
         }
     }
     if !recording.pods.is_empty() {
-        let directory = directory.join(LOCAL).join(etcd::DIRECTORY);
+        let directory = directory.join(RECORDED_LOCAL).join(etcd::DIRECTORY);
         fs::create_dir_all(&directory)?;
         for PodRecording { namespace, name, uid, answers } in &recording.pods {
             fs::write(directory.join(etcd::name(namespace, name)), etcd::written(uid, answers))?;

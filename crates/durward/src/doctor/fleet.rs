@@ -9,8 +9,7 @@ use crate::args::ClusterArgs;
 use std::path::PathBuf;
 use std::time::{Instant, SystemTime};
 
-use cluster::fleet::{Cluster, Fleet, FleetMember, ListQuery, Object};
-use cluster::snapshot::LOCAL;
+use cluster::fleet::{Cluster, Fleet, FleetMember, LOCAL, ListQuery, Object};
 use cluster::{Reader, Resource, cause};
 use futures_util::StreamExt as _;
 use futures_util::stream;
@@ -213,7 +212,7 @@ async fn overrides(reader: &dyn Reader, fixes: &Fixes<'_>) -> Vec<Finding> {
             let why = if leftover.value != *name {
                 "it has no effect, because the value is not the name of the object"
             } else if leftover.annotations.len() > 1 {
-                "users with the verb break-glass can delete it although it is in use; until the end in the annotations, all users who can delete it"
+                "users with the verb break-glass can delete it although it is in use; until the expiry in the annotations, all users who can delete it"
             } else {
                 "users with the verb break-glass can delete it although it is in use"
             };
@@ -284,12 +283,10 @@ fn text(report: &FleetReport, local: &str, style: Style) -> String {
         1 => format!("Durward can check {ready} of 1 cluster\n"),
         all => format!("Durward can check {ready} of {all} clusters\n"),
     };
-    // A member cluster can have the same name. Then the name stays.
-    let is_unique = report.clusters.iter().filter(|one| one.cluster == LOCAL).count() == 1;
     let of_local = Some(Subject::Cluster(LOCAL.to_owned()));
     let renamed = |finding: &Finding| {
         let mut finding = finding.clone();
-        if is_unique && finding.subject == of_local {
+        if finding.subject == of_local {
             finding.subject = Some(Subject::Cluster(local.to_owned()));
         }
         finding

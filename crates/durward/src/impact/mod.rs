@@ -7,7 +7,7 @@ use crate::args::ClusterArgs;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use cluster::snapshot::LOCAL;
+use cluster::fleet::LOCAL;
 use guards::deletion::{DeletionSubject, Impact as Found, Progress};
 
 use crate::args::Format;

@@ -21,12 +21,12 @@ pub(super) fn format_impact<'i>(
     let called = |at, reached: &'i ClusterImpact| if at == 0 { here } else { reached.cluster.as_str() };
     let all = impact.clusters.iter().enumerate().map(|(at, reached)| (called(at, reached), reached));
     let (empty, mut notable): (Vec<_>, Vec<_>) =
-        all.partition(|(_, reached)| reached.finding == UsageState::Empty);
+        all.partition(|(_, reached)| reached.state == UsageState::Empty);
     if is_one_of_many && impact.verdict == "allow" && notable.is_empty() {
         return out;
     }
     let width = notable.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
-    notable.sort_by_key(|(_, reached)| match reached.finding {
+    notable.sort_by_key(|(_, reached)| match reached.state {
         UsageState::InUse => 0,
         UsageState::Unknown => 1,
         UsageState::WouldStay => 2,
@@ -48,7 +48,7 @@ pub(super) fn format_impact<'i>(
     }
     // If no cluster explains the verdict, the text of the guard does.
     let says_why = match impact.verdict {
-        "unknown" => notable.iter().any(|(_, reached)| reached.finding == UsageState::Unknown),
+        "unknown" => notable.iter().any(|(_, reached)| reached.state == UsageState::Unknown),
         _ => !notable.is_empty(),
     };
     if !says_why
@@ -67,8 +67,8 @@ pub(super) fn format_impact<'i>(
 
 fn headline(impact: &Impact, here: &str, style: Style) -> String {
     let kind = if impact.kind == "Namespace" { "ns" } else { "crd" };
-    let is = |finding: UsageState| move |reached: &ClusterImpact| reached.finding == finding;
-    let is_unknown = |reached: &ClusterImpact| reached.finding == UsageState::Unknown;
+    let is = |state: UsageState| move |reached: &ClusterImpact| reached.state == state;
+    let is_unknown = |reached: &ClusterImpact| reached.state == UsageState::Unknown;
     let summary = match impact.verdict {
         "allow" if impact.clusters.iter().any(is_unknown) => style.yellow(&format!(
             "can be deleted; {} could not be checked (acknowledged)",
@@ -120,7 +120,7 @@ fn places(impact: &Impact, here: &str, is_counted: impl Fn(&ClusterImpact) -> bo
 }
 
 fn line(reached: &ClusterImpact, style: Style) -> String {
-    let word = match reached.finding {
+    let word = match reached.state {
         UsageState::InUse => style.red("in use"),
         UsageState::Unknown => style.yellow("not checked"),
         UsageState::WouldStay => "would stay".to_owned(),

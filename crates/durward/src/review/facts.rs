@@ -50,28 +50,42 @@ fn counted(listed: &PageResult) -> Result<String, &Cause> {
     Ok(format!("are {}{more}", page.objects.len()))
 }
 
+/// Names a request to an etcd member.
+fn etcd_request(request: EtcdRequest) -> &'static str {
+    match request {
+        EtcdRequest::Status => "status",
+        EtcdRequest::Members => "own list",
+        EtcdRequest::MembersByQuorum => "quorum list",
+        EtcdRequest::Alarms => "alarms",
+        EtcdRequest::Read => "linearizable read",
+        EtcdRequest::Health => "health",
+        EtcdRequest::Metrics => "metrics",
+    }
+}
+
 /// Summarizes the answer of an etcd member.
 fn etcd_answer(answer: &etcd::EtcdResponse) -> String {
+    let number = |of: usize, noun: &str| format!("{of} {noun}{}", if of == 1 { "" } else { "s" });
     match answer {
         etcd::EtcdResponse::Status(status) => {
             let role = match status.leader {
-                _ if status.is_learner => "is a learner".to_owned(),
-                Some(leader) if leader == status.member => "is the leader".to_owned(),
-                Some(leader) => format!("follows {leader:x}"),
-                None => "has no leader".to_owned(),
+                _ if status.is_learner => format!("learner {:x}", status.member),
+                Some(leader) if leader == status.member => format!("leader {leader:x}"),
+                Some(leader) => format!("follower {:x} of {leader:x}", status.member),
+                None => format!("{:x} without a leader", status.member),
             };
-            format!("is {:x}, {role} in term {}", status.member, status.term)
+            format!("{role}, term {}", status.term)
         }
-        etcd::EtcdResponse::Members(list) => format!("has {} members", list.members.len()),
-        etcd::EtcdResponse::Alarms(alarms) => format!("are {}", alarms.len()),
-        etcd::EtcdResponse::Read(etcd::Read::Served) => "was served".to_owned(),
-        etcd::EtcdResponse::Read(etcd::Read::Denied) => "was denied".to_owned(),
-        etcd::EtcdResponse::Health(health) if health.is_healthy => "is healthy".to_owned(),
-        etcd::EtcdResponse::Health(health) => format!("is unhealthy: {}", health.reason),
+        etcd::EtcdResponse::Members(list) => number(list.members.len(), "member"),
+        etcd::EtcdResponse::Alarms(alarms) => number(alarms.len(), "alarm"),
+        etcd::EtcdResponse::Read(etcd::Read::Served) => "served".to_owned(),
+        etcd::EtcdResponse::Read(etcd::Read::Denied) => "denied".to_owned(),
+        etcd::EtcdResponse::Health(health) if health.is_healthy => "healthy".to_owned(),
+        etcd::EtcdResponse::Health(health) => format!("unhealthy: {}", health.reason),
         etcd::EtcdResponse::Metrics(metrics) => match metrics.is_leader {
-            Some(true) => "report the role leader".to_owned(),
-            Some(false) => "report another role than leader".to_owned(),
-            None => "do not contain its role".to_owned(),
+            Some(true) => "leader".to_owned(),
+            Some(false) => "not the leader".to_owned(),
+            None => "no role".to_owned(),
         },
     }
 }
@@ -106,7 +120,12 @@ impl Observer for FactLog {
     }
 
     fn etcd(&self, endpoint: &Endpoint, request: EtcdRequest, answer: &EtcdResult) {
-        self.add(&format_args!("{endpoint}: {request}"), answer.as_ref().map(etcd_answer));
+        let subject = match answer {
+            // The answer says what it counts.
+            Ok(etcd::EtcdResponse::Alarms(_)) => format!("{endpoint}:"),
+            _ => format!("{endpoint}: {}:", etcd_request(request)),
+        };
+        self.add(&subject, answer.as_ref().map(etcd_answer));
     }
 }
 
@@ -227,9 +246,9 @@ mod tests {
                 r#"m1: namespace "shop" exists"#.to_owned(),
                 format!("{here}: namespaces are 1 and more"),
                 "m1: namespaces unknown (timeout): no answer".to_owned(),
-                "etcd-0: its status is a, is the leader in term 2".to_owned(),
-                "etcd-0: a linearizable read was served".to_owned(),
-                "etcd-0: the alarms unknown (no-quorum): no leader".to_owned(),
+                "etcd-0: status: leader a, term 2".to_owned(),
+                "etcd-0: linearizable read: served".to_owned(),
+                "etcd-0: alarms: unknown (no-quorum): no leader".to_owned(),
             ]
         );
         assert_eq!(facts.take(), [""; 0]);

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use cluster::fleet::Part;
-use cluster::snapshot::LOCAL;
+use cluster::snapshot::display_name;
 use config::Problem;
 use guards::deletion::{self, DeletionKind, DeletionSubject};
 use guards::etcd::Survey;
@@ -167,12 +167,8 @@ async fn written(args: &Args, recorder: Arc<Recorder>, unread: usize, replay: &s
         unread += cluster.unread.len();
         for unseen in &cluster.unread {
             let what = unseen.what.as_ref().map_or_else(|| "everything".to_owned(), ToString::to_string);
-            let whose = if cluster.name == LOCAL {
-                LOCAL.to_owned()
-            } else {
-                format!("of {}", cluster::snapshot::display_name(&cluster.name))
-            };
-            output::note(format!("unread: {what} {whose}: {}", unseen.cause.text));
+            let whose = display_name(&cluster.name);
+            output::note(format!("unread: {what} of {whose}: {}", unseen.cause.text));
         }
     }
     let all = recording.clusters.len();

@@ -156,7 +156,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use admission::{BoxFuture, Cause};
-    use cluster::fleet::Page;
+    use cluster::fleet::{LOCAL, Page};
     use cluster::{Address, EtcdClient, Metadata, MetadataResult, Offline, Reader, etcd};
 
     use super::*;
@@ -189,7 +189,7 @@ mod tests {
         ) -> BoxFuture<'a, ObjectResult> {
             let object = Object { namespace: String::new(), ..named(look.address.name) };
             Box::pin(ready(match of.name() {
-                "here" => Ok(None),
+                LOCAL => Ok(None),
                 _ => Ok(Some(object)),
             }))
         }
@@ -407,6 +407,6 @@ mod tests {
         }
         let (recording, extra_failures) = recorder.recording();
         assert_eq!(recording.clusters[0].lists[0].names.clone().unwrap(), ["shop".to_owned()].into());
-        assert_eq!(extra_failures, ["part of namespaces of here: later"]);
+        assert_eq!(extra_failures, ["part of namespaces of this cluster: later"]);
     }
 }

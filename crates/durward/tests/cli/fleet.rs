@@ -86,7 +86,7 @@ fn impact_prints_json_with_stable_names() {
         (&shop["kind"], &shop["verdict"], &shop["exists"]),
         (&"Namespace".into(), &"deny".into(), &true.into())
     );
-    assert_eq!(shop["clusters"][0], json!({"cluster": "here", "finding": "empty", "summary": ""}));
+    assert_eq!(shop["clusters"][0], json!({"cluster": "(local)", "state": "empty", "summary": ""}));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Acknowledgements: member clusters that need not answer, each with a reason and an end.
+//! Acknowledgements: member clusters that need not answer, each with a reason and an expiry.
 //!
 //! An acknowledgement replaces a missing answer and nothing else. Objects in use are still in use, and the control plane and the
 //! list of the fleet must always answer. Karmada keeps the deletion and carries it out when the member returns, so the user gets
@@ -18,13 +18,13 @@ use cluster::fleet::FleetMember;
 
 /// The annotation of a Cluster with the reason.
 const ACKNOWLEDGE_REASON: &str = "durward.dev/acknowledge-unreachable";
-/// The annotation of a Cluster with the end: RFC 3339 or a date.
+/// The annotation of a Cluster with the expiry: RFC 3339 or a date.
 const ACKNOWLEDGE_UNTIL: &str = "durward.dev/acknowledge-until";
 
-/// The longest time from now to the end.
+/// The longest time from now to the expiry.
 const MAX_DURATION: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// The days to the end in the command that a denial prints.
+/// The days to the expiry in the command that a denial prints.
 const SUGGESTED_DURATION: Duration = Duration::from_secs(7 * 24 * 3600);
 
 const IN_CONFIGURATION: &str = "in the configuration";
@@ -126,7 +126,7 @@ fn judge(
 ) -> Result<Acknowledgement, String> {
     let reason = check_reason(reason).map_err(|why| format!("{name} ({place}): the reason {why}"))?;
     let until =
-        check_end(until, now, MAX_DURATION).map_err(|why| format!("{name} ({place}): the end {why}"))?;
+        check_end(until, now, MAX_DURATION).map_err(|why| format!("{name} ({place}): the expiry {why}"))?;
     Ok(Acknowledgement { until, reason })
 }
 
@@ -193,11 +193,11 @@ mod tests {
     #[test]
     fn rejects_invalid_acknowledgements_with_the_reason() {
         for (reason, until, why) in [
-            (Some("cut"), Some("2026-11-20T00:00:00Z"), "the end 2026-11-20T00:00:00Z is in the past"),
+            (Some("cut"), Some("2026-11-20T00:00:00Z"), "the expiry 2026-11-20T00:00:00Z is in the past"),
             (Some("cut"), Some(NOW), "is in the past"),
             (Some("cut"), Some("2027-01-01T00:00:00Z"), "more than 30 days ahead"),
-            (Some("cut"), Some("next week"), "the end \"next week\" is not a time"),
-            (Some("cut"), None, "the end is missing"),
+            (Some("cut"), Some("next week"), "the expiry \"next week\" is not a time"),
+            (Some("cut"), None, "the expiry is missing"),
             (Some("  "), Some("2026-12-01T00:00:00Z"), "the reason is empty"),
             (Some("<reason>"), Some("2026-12-01"), "placeholder"),
             (None, Some("2026-12-01"), "the reason is missing"),

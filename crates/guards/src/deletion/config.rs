@@ -12,7 +12,7 @@ use crate::common::{CommonConfig, Defaults};
 use crate::overrides::BreakGlass;
 use ::config::{Section, Selector, requires_label};
 use cluster::Resource;
-use cluster::fleet::Fleet;
+use cluster::fleet::{Fleet, LOCAL};
 use cluster::live::Access;
 
 /// The label of protected objects if `scope` is `labeled`.
@@ -234,6 +234,10 @@ fn check_contexts(section: &mut Section<'_>, contexts: &[String]) {
     }
     if contexts.iter().any(String::is_empty) {
         section.problem("contexts", "has an empty name", None);
+    }
+    if contexts.iter().any(|name| name == LOCAL) {
+        let next = "rename the context".to_owned();
+        section.problem("contexts", format!("{LOCAL:?} is the name of the calling cluster"), Some(next));
     }
 }
 

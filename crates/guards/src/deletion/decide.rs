@@ -126,7 +126,7 @@ fn unreadable_group(config: &Config, target: &Target, now: SystemTime) -> Option
 
 fn by_clusters(config: &Config, target: &Target, facts: &Facts) -> Ruling {
     let summary = FleetSummary::of(config, target, facts);
-    let ruling = match summary.finding() {
+    let ruling = match summary.state() {
         UsageState::InUse => Ruling::deny(messages::in_use(config, target, &summary, facts.now)),
         UsageState::Unknown => Ruling::new(Verdict::Unknown(messages::causes(config, &summary)))
             .refuse_with(messages::unknown(config, target, &summary, facts.now)),

@@ -50,7 +50,7 @@ pub enum UsageState {
 }
 
 impl UsageState {
-    /// Derives the finding. One object in use is enough for a denial; only complete data proves that nothing is in use.
+    /// Derives the state. One object in use is enough for a denial; only complete data proves that nothing is in use.
     pub(super) fn of(is_in_use: bool, is_unknown: bool, would_stay: bool) -> Self {
         match (is_in_use, is_unknown, would_stay) {
             (true, ..) => Self::InUse,
@@ -103,7 +103,7 @@ impl ClusterFindings {
     }
 
     /// Returns the meaning for a deletion.
-    pub(super) fn finding(&self) -> UsageState {
+    pub(super) fn state(&self) -> UsageState {
         UsageState::of(!self.in_use.is_empty(), !self.unknown.is_empty(), !self.stays.is_empty())
     }
 }
@@ -145,12 +145,12 @@ mod tests {
         let unknown = vec![Cause::new("timeout", "no answer")];
         let mut findings =
             ClusterFindings { in_use: some.clone(), stays: some, unknown, ..ClusterFindings::default() };
-        assert_eq!(findings.finding(), UsageState::InUse);
+        assert_eq!(findings.state(), UsageState::InUse);
         findings.in_use.clear();
-        assert_eq!(findings.finding(), UsageState::Unknown);
+        assert_eq!(findings.state(), UsageState::Unknown);
         findings.unknown.clear();
-        assert_eq!(findings.finding(), UsageState::WouldStay);
+        assert_eq!(findings.state(), UsageState::WouldStay);
         findings.stays.clear();
-        assert_eq!(findings.finding(), UsageState::Empty);
+        assert_eq!(findings.state(), UsageState::Empty);
     }
 }

@@ -49,10 +49,10 @@ pub struct Impact {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterImpact {
-    /// The name; `here` for the local cluster.
+    /// The name; `(local)` for the local cluster.
     pub cluster: String,
     /// The meaning for the deletion.
-    pub finding: UsageState,
+    pub state: UsageState,
     /// The findings for users: `3 pods (web-0, …), 1 PVC (data)`, or the reason why they are unknown; empty for an empty cluster.
     pub summary: String,
     /// Objects that the deletion would delete.
@@ -180,7 +180,7 @@ impl Survey {
         let is_empty = *findings == ClusterFindings::default();
         ClusterImpact {
             cluster: member.cluster.name().to_owned(),
-            finding: findings.finding(),
+            state: findings.state(),
             summary: if is_empty { String::new() } else { messages::findings(&self.config, cluster) },
             in_use: counts(&findings.in_use),
             stays: counts(&findings.stays),
@@ -204,7 +204,7 @@ mod tests {
     fn serializes_only_what_was_found() {
         let impact = ClusterImpact {
             cluster: "m1".into(),
-            finding: UsageState::InUse,
+            state: UsageState::InUse,
             summary: "500+ pods (a, …)".into(),
             in_use: vec![ImpactCount {
                 what: "pods".into(),
@@ -218,7 +218,7 @@ mod tests {
         };
         assert_eq!(
             serde_json::to_value(&impact).unwrap(),
-            serde_json::json!({"cluster": "m1", "finding": "inUse", "summary": "500+ pods (a, …)",
+            serde_json::json!({"cluster": "m1", "state": "inUse", "summary": "500+ pods (a, …)",
                 "inUse": [{"what": "pods", "count": 500, "more": true, "names": ["a"]}]})
         );
     }

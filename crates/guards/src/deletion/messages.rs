@@ -20,7 +20,7 @@ use super::target::Target;
 use crate::message::{MAX_SUMMARY, Message};
 use crate::overrides::{self, BreakGlass, Override};
 use cluster::cause;
-use cluster::fleet::{Fleet, FleetMember};
+use cluster::fleet::{Fleet, FleetMember, LOCAL};
 
 /// The prefix of warnings. It names the guard.
 const PREFIX: &str = "deletion: ";
@@ -33,9 +33,6 @@ const MAX_LINES: usize = 5;
 
 /// The objects that a text names for one cluster.
 const MAX_OBJECTS: usize = 5;
-
-/// The field of a cause about the local cluster. A member cluster can have the name `here`, but not this one.
-const LOCAL_FIELD: &str = "(control plane)";
 
 /// The field of a cause about the whole fleet.
 const FLEET_FIELD: &str = "(fleet)";
@@ -109,7 +106,7 @@ fn reason(causes: &[Cause]) -> String {
 /// Returns the findings of one cluster in full.
 pub(super) fn findings(config: &Config, cluster: &ClusterFacts) -> String {
     let found = &cluster.findings;
-    match found.finding() {
+    match found.state() {
         UsageState::InUse if found.unknown.is_empty() => contents(config, &found.in_use, MAX_OBJECTS),
         UsageState::InUse => {
             let contents = contents(config, &found.in_use, MAX_OBJECTS);
@@ -332,18 +329,19 @@ pub(super) fn causes(config: &Config, summary: &FleetSummary<'_>) -> Vec<Cause> 
 
 /// Returns `details.causes`: one for each cluster with findings.
 fn causes_for_programs(config: &Config, summary: &FleetSummary<'_>) -> Vec<DenialCause> {
-    let field = |cluster: &ClusterFacts| {
-        if cluster.is_local() { LOCAL_FIELD.to_owned() } else { cluster.member.cluster.name().to_owned() }
-    };
     let incomplete = summary.incomplete.iter();
     let incomplete = incomplete.map(|cause| denial_cause("Unknown", cause.text.clone(), FLEET_FIELD));
     let clusters = summary.in_use.iter().chain(&summary.unknown).chain(&summary.stays).map(|cluster| {
-        let reason = cluster.findings.finding().reason();
-        denial_cause(reason, findings(config, cluster), &field(cluster))
+        let reason = cluster.findings.state().reason();
+        denial_cause(reason, findings(config, cluster), cluster.member.cluster.name())
     });
     let acknowledged = summary.acknowledged.iter().map(|(cluster, acknowledgement)| {
         let (why, until) = (reason(&cluster.findings.unknown), &acknowledgement.until);
-        denial_cause("Acknowledged", format!("{why}; acknowledged until {until}"), &field(cluster))
+        denial_cause(
+            "Acknowledged",
+            format!("{why}; acknowledged until {until}"),
+            cluster.member.cluster.name(),
+        )
     });
     incomplete.chain(clusters).chain(acknowledged).collect()
 }
@@ -364,7 +362,7 @@ pub(super) fn annotate(
         ruling.warnings.push(format!("{PREFIX}{text}"));
         ruling.audit.set("fleet", text);
     }
-    if !matches!(summary.finding(), UsageState::InUse | UsageState::Unknown) {
+    if !matches!(summary.state(), UsageState::InUse | UsageState::Unknown) {
         warn_of_rest(config, summary, &mut ruling);
     }
     ruling.audit.set("clusters-checked", summary.clusters.to_string());
@@ -402,7 +400,7 @@ fn warn_of_clusters(
 ) {
     let found: Vec<_> = summary.in_use.iter().chain(&summary.unknown).chain(&summary.stays).collect();
     for cluster in found.iter().take(MAX_WARNINGS) {
-        let verb = match cluster.findings.finding() {
+        let verb = match cluster.findings.state() {
             UsageState::InUse | UsageState::Empty => "has ",
             UsageState::Unknown => "could not be checked: ",
             UsageState::WouldStay => "would keep ",
@@ -455,7 +453,7 @@ pub(super) fn overridden(target: &Target, reason: &str, until: &str) -> Ruling {
     let text = target.text();
     let warning =
         format!("{PREFIX}{text} is deleted without a check: override until {until}, reason: {reason}");
-    Ruling::allow().warn(warning).audit("break-glass", format!("until {until}: {reason}"))
+    Ruling::allow().warn(warning).audit("override", format!("until {until}: {reason}"))
 }
 
 /// Returns the denial for a part of Karmada that the fleet needs. It offers no override: the loss is too large.
@@ -487,7 +485,7 @@ pub(super) fn karmada_part(
     let message = message.next(&format!(
         "{next}. If a cluster is Ready, that also deletes what Karmada deployed there: {UNJOIN_PAGE}"
     ));
-    let causes = vec![denial_cause("KarmadasOwn", what, LOCAL_FIELD)];
+    let causes = vec![denial_cause("KarmadasOwn", what, LOCAL)];
     Ruling::deny(denial(&message, causes)).audit("karmada-part", &target.name)
 }
 

@@ -50,7 +50,7 @@ impl<'f> FleetSummary<'f> {
             ..Self::default()
         };
         for cluster in &facts.clusters {
-            match cluster.findings.finding() {
+            match cluster.findings.state() {
                 UsageState::Empty => {}
                 UsageState::InUse => summary.in_use.push(cluster),
                 UsageState::WouldStay => summary.stays.push(cluster),
@@ -81,7 +81,7 @@ impl<'f> FleetSummary<'f> {
     }
 
     /// Returns the meaning of all clusters together.
-    pub(super) fn finding(&self) -> UsageState {
+    pub(super) fn state(&self) -> UsageState {
         let is_unknown = !self.unknown.is_empty() || self.incomplete.is_some();
         UsageState::of(!self.in_use.is_empty(), is_unknown, !self.stays.is_empty())
     }

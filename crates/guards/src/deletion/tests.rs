@@ -17,8 +17,8 @@ use super::findings::ClusterFindings;
 use super::fixture::{config, member, now, review};
 use super::*;
 use cluster::fleet::{
-    Cluster, Fleet, FleetMember, GetQuery, ListQuery, MembersResult, Object, ObjectResult, Page, PageResult,
-    Part,
+    Cluster, Fleet, FleetMember, GetQuery, LOCAL, ListQuery, MembersResult, Object, ObjectResult, Page,
+    PageResult, Part,
 };
 use cluster::{self, Address, Clients, Context, Metadata, Reader, cause};
 
@@ -70,11 +70,11 @@ impl FakeFleet {
     }
 
     fn record(&self, of: &Cluster, what: &str) {
-        self.requests.lock().unwrap().push(format!("{of}: {what}"));
+        self.requests.lock().unwrap().push(format!("{}: {what}", of.name()));
     }
 
     fn all_members(&self) -> Arc<[FleetMember]> {
-        self.clusters.keys().filter(|name| *name != "here").map(|name| member(name, &[], &[])).collect()
+        self.clusters.keys().filter(|name| *name != LOCAL).map(|name| member(name, &[], &[])).collect()
     }
 
     fn answer<'a, T: Send + 'a>(

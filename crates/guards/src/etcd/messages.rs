@@ -262,7 +262,7 @@ pub(super) fn mirror_pod(removal: &Removal) -> Ruling {
 /// Returns the ruling for an object with an active override.
 pub(super) fn overridden(what: &str, reason: &str, until: &str) -> Ruling {
     let text = format!("{what} is not checked: {DELETE_ANYWAY} is set until {until}: {reason}");
-    Ruling::allow().warn(format!("{PREFIX}{text}")).audit("break-glass", format!("until {until}: {reason}"))
+    Ruling::allow().warn(format!("{PREFIX}{text}")).audit("override", format!("until {until}: {reason}"))
 }
 
 /// Returns the denial for an object that is not a pod.

@@ -4,7 +4,7 @@
 //! members:                                  # the list of the fleet; membersUnknown: timeout where it could not be read
 //!   m1: {annotations: {a: b}}
 //! clusters:
-//!   here: {rest: empty}                     # what is not listed below: empty, or a cause
+//!   (local): {rest: empty}                  # what is not listed below: empty, or a cause
 //!   m1:
 //!     rest: timeout
 //!     unknown: {jobs.batch: forbidden}      # or, for single ones

@@ -49,10 +49,10 @@ fn an_acknowledged_member_does_not_deny_the_deletion(context: &'static TestConte
     let (week, year) = (json!(time_in(7 * DAY)?), json!(time_in(365 * DAY)?));
     let cut = json!("link cut, ticket 81");
     for (reason, until, words) in [
-        (&cut, &json!("2026-01-01T00:00:00Z"), "the end 2026-01-01T00:00:00Z is in the past"),
+        (&cut, &json!("2026-01-01T00:00:00Z"), "the expiry 2026-01-01T00:00:00Z is in the past"),
         (&cut, &year, "is more than 30 days ahead"),
-        (&cut, &json!("soon"), "the end \"soon\" is not a time"),
-        (&cut, &Value::Null, "the end is missing"),
+        (&cut, &json!("soon"), "the expiry \"soon\" is not a time"),
+        (&cut, &Value::Null, "the expiry is missing"),
         (&json!(" "), &week, "the reason is empty"),
     ] {
         mark.acknowledge(reason, until)?;

@@ -64,7 +64,7 @@ fn findings(impact: &str) -> Result<Vec<Value>> {
     let found = clusters.iter().map(|cluster| {
         let causes: Vec<&Value> =
             cluster["unchecked"].as_array().into_iter().flatten().map(|why| &why["cause"]).collect();
-        json!([cluster["cluster"], cluster["finding"], cluster["inUse"], causes])
+        json!([cluster["cluster"], cluster["state"], cluster["inUse"], causes])
     });
     Ok(std::iter::once(report["verdict"].clone()).chain(found).collect())
 }

@@ -171,7 +171,7 @@ fn a_namespace_in_use_everywhere_names_every_cluster(context: &'static TestConte
             .with_message(&[&format!("{name}: 7 pods (web-0, web-1, web-2, web-3, web-4, …)")])?
             .with_cause(name, "InUse")?;
     }
-    denied.with_cause("(control plane)", "InUse")?.without_text(&["web-5"]).map(drop)
+    denied.with_cause("(local)", "InUse")?.without_text(&["web-5"]).map(drop)
 }
 
 #[e2e::case]

@@ -120,7 +120,7 @@ fn a_user_without_the_verb_needs_name_reason_and_expiry(context: &'static TestCo
         "the clusters in use in the audit log: {:?}",
         output("in-use")?
     );
-    let overrides = output("break-glass")?;
+    let overrides = output("override")?;
     let is_recorded =
         overrides.last().is_some_and(|last| last.contains("moved to m9") && last.contains(&soon));
     ensure!(is_recorded, "the overrides in the audit log: {overrides:?}");

@@ -361,7 +361,7 @@ async fn probes_run_at_once_and_every_minute_and_report_failures() {
     settled().await;
     let forbidden = vec![("pods".to_owned(), cause::FORBIDDEN)];
     let away = vec![("namespaces".to_owned(), cause::UNREACHABLE), ("pods".to_owned(), cause::UNREACHABLE)];
-    let expected = [("here".to_owned(), vec![]), ("m1".to_owned(), forbidden), ("m2".to_owned(), away)];
+    let expected = [("(local)".to_owned(), vec![]), ("m1".to_owned(), forbidden), ("m2".to_owned(), away)];
     assert_eq!(results(&live), expected);
     assert!(live.readiness().is_empty());
     // Probes of the same targets continue, for example after a reload of the configuration.
@@ -376,7 +376,7 @@ async fn probes_run_at_once_and_every_minute_and_report_failures() {
     fake.next().await.json(200, &list_of("NamespaceList"));
     fake.next().await.json(200, &list_of("PodList"));
     settled().await;
-    assert_eq!(results(&live), [("here".to_owned(), vec![])]);
+    assert_eq!(results(&live), [("(local)".to_owned(), vec![])]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -388,7 +388,7 @@ async fn a_failed_fleet_list_is_a_failure_of_the_local_cluster() {
     fake.next().await.json(200, &list_of("PodList"));
     settled().await;
     let unlisted = vec![("clusters.cluster.karmada.io".to_owned(), cause::STALE_FLEET)];
-    assert_eq!(results(&live), [("here".to_owned(), unlisted)]);
+    assert_eq!(results(&live), [("(local)".to_owned(), unlisted)]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -398,7 +398,7 @@ async fn a_cluster_that_hangs_delays_a_probe_by_five_seconds_in_all() {
     let _hanging = fake.next().await;
     tokio::time::sleep(Duration::from_millis(5001)).await;
     let away = vec![("namespaces".to_owned(), cause::TIMEOUT), ("pods".to_owned(), cause::TIMEOUT)];
-    assert_eq!(results(&live), [("here".to_owned(), away)]);
+    assert_eq!(results(&live), [("(local)".to_owned(), away)]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -58,6 +58,7 @@ fn reports_problems_with_position_and_allowed_values() {
         ("fleet: karmda", "d.yaml:1:8: fleet", "did you mean karmada?"),
         ("fleet: {contexts: []}", "d.yaml:1:19: fleet.contexts", "is empty"),
         ("fleet: {contexts: [a, a]}", "d.yaml:1:19: fleet.contexts", "duplicate context"),
+        ("fleet: {contexts: [(local)]}", "d.yaml:1:19: fleet.contexts", "is the name of the calling cluster"),
         ("unmanagedResources: ignore", "d.yaml:1:21: unmanagedResources", "the fleet is not Karmada"),
         ("crds: {apiGroups: ['*.example.org']}", "d.yaml:1:19: crds.apiGroups", "RBAC has no other patterns"),
         ("crds: {apiGroups: [apps]}", "d.yaml:1:19: crds.apiGroups", "\"apps\" is not an API group"),

@@ -245,7 +245,7 @@ fn a_denial_names_invalid_acknowledgements() {
         close(&config(KARMADA), &namespace("shop"), &facts(vec![(member("m5", &over, &[]), no_answer())]));
     let message = &denial(&ruling).message;
     assert!(
-        message.contains("\n  Acknowledgement ignored: m5 (on its Cluster): the end 2026-11-01T00:00:00Z is in the past\nNext: ")
+        message.contains("\n  Acknowledgement ignored: m5 (on its Cluster): the expiry 2026-11-01T00:00:00Z is in the past\nNext: ")
             && message.contains("kubectl annotate --overwrite cluster m5 "),
         "{message}"
     );
@@ -254,8 +254,9 @@ fn a_denial_names_invalid_acknowledgements() {
 #[test]
 fn the_control_plane_cannot_be_acknowledged() {
     let facts = Facts { clusters: vec![local(no_answer())], ..named(vec![]) };
-    let yaml =
-        format!("{KARMADA}unreachableClusters: [{{cluster: here, until: 2026-12-01T00:00:00Z, reason: x}}]");
+    let yaml = format!(
+        "{KARMADA}unreachableClusters: [{{cluster: (local), until: 2026-12-01T00:00:00Z, reason: x}}]"
+    );
     let ruling = close(&config(&yaml), &namespace("shop"), &facts);
     assert!(
         denial(&ruling)
@@ -492,7 +493,7 @@ fn a_denial_names_invalid_override_annotations_and_valid_ones_allow() {
         "durward.dev/delete-until": "2026-11-21T11:00:00Z"});
     let ruling = ruled(KARMADA, |r| r["oldObject"]["metadata"]["annotations"] = right).unwrap();
     assert_eq!(ruling.verdict, Verdict::Allow);
-    assert!(ruling.audit.iter().any(|pair| pair == ("break-glass", "until 2026-11-21T11:00:00Z: moved")));
+    assert!(ruling.audit.iter().any(|pair| pair == ("override", "until 2026-11-21T11:00:00Z: moved")));
 }
 
 mod property;

@@ -10,12 +10,12 @@ async fn lists_custom_objects_at_a_version_that_the_member_serves() {
     };
     let local = crd_cluster(&[("v1", false, false), ("v2", true, true)], |_| Ok(Page::default()));
     let fleet = Arc::new(
-        FakeFleet::default().with("here", local).with("m1", crd_cluster(&[("v1", true, true)], lists)),
+        FakeFleet::default().with(LOCAL, local).with("m1", crd_cluster(&[("v1", true, true)], lists)),
     );
     let ruling = delete_widgets(&fleet).await;
     assert!(denial(&ruling).message.contains("in member cluster m1: 1 object (old-one)"), "{ruling:?}");
     let requests = fleet.requests.lock().unwrap();
-    assert!(requests.contains(&"here: widgets.example.org/v2 in \"\"".to_owned()), "{requests:?}");
+    assert!(requests.contains(&"(local): widgets.example.org/v2 in \"\"".to_owned()), "{requests:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -36,7 +36,7 @@ async fn reads_a_member_without_the_namespace_with_one_request() {
     let of_m1: Vec<_> = requests.iter().filter(|requests| requests.starts_with("m1")).collect();
     assert_eq!(of_m1, ["m1: namespaces shop"]);
     assert_eq!(
-        requests.iter().filter(|requests| requests.starts_with("here")).count(),
+        requests.iter().filter(|requests| requests.starts_with(LOCAL)).count(),
         9,
         "the local namespace and its Lists are requested at once"
     );
@@ -61,7 +61,7 @@ async fn waits_for_a_hanging_member_until_its_deadline_and_names_it() {
 #[tokio::test(start_paused = true)]
 async fn ends_before_the_deadline_of_the_review_if_no_cluster_answers() {
     let hanging = || FakeCluster { hangs: true, ..FakeCluster::default() };
-    let fleet = Arc::new(FakeFleet::default().with("here", hanging()).with("m1", hanging()));
+    let fleet = Arc::new(FakeFleet::default().with(LOCAL, hanging()).with("m1", hanging()));
     let yaml = "fleet: karmada\nclusterTimeout: 30s";
     let start = tokio::time::Instant::now();
     let ruling = ruling(yaml, &fleet, "namespaces", "shop").await;
@@ -76,10 +76,9 @@ async fn is_unknown_if_the_local_cluster_lacks_the_reviewed_object() {
         object.uid = "8".to_owned();
         FakeCluster { objects: BTreeMap::from([(object.name.clone(), object)]), ..FakeCluster::default() }
     };
-    for (fleet, what) in [
-        (FakeFleet::default(), "no"),
-        (FakeFleet::default().with("here", another(object("shop"))), "another"),
-    ] {
+    for (fleet, what) in
+        [(FakeFleet::default(), "no"), (FakeFleet::default().with(LOCAL, another(object("shop"))), "another")]
+    {
         let ruling = delete_shop(&Arc::new(FakeFleet { is_other: true, ..fleet })).await;
         assert_eq!(code(&ruling), cause::GARBAGE);
         let text = format!(
@@ -88,7 +87,7 @@ async fn is_unknown_if_the_local_cluster_lacks_the_reviewed_object() {
         assert!(denial(&ruling).message.contains(&text), "{ruling:?}");
     }
     for fleet in
-        [FakeFleet::default(), FakeFleet::default().with("here", another(crd_object(&[("v1", true, true)])))]
+        [FakeFleet::default(), FakeFleet::default().with(LOCAL, another(crd_object(&[("v1", true, true)])))]
     {
         let ruling = delete_widgets(&Arc::new(FakeFleet { is_other: true, ..fleet })).await;
         assert_eq!(code(&ruling), cause::GARBAGE);
@@ -98,7 +97,7 @@ async fn is_unknown_if_the_local_cluster_lacks_the_reviewed_object() {
 #[tokio::test(start_paused = true)]
 async fn ignores_findings_of_a_local_cluster_that_did_not_send_the_review() {
     let fleet = FakeFleet::default().with(
-        "here",
+        LOCAL,
         FakeCluster {
             objects: BTreeMap::new(),
             ..cluster_with(|query| Ok(pods(query, vec![object("a")], None)))
@@ -114,10 +113,7 @@ async fn does_not_compare_a_missing_uid() {
         objects: BTreeMap::from([("shop".to_owned(), object("shop"))]),
         ..FakeCluster::default()
     };
-    assert_eq!(
-        delete_shop(&Arc::new(FakeFleet::default().with("here", local))).await.verdict,
-        Verdict::Allow
-    );
+    assert_eq!(delete_shop(&Arc::new(FakeFleet::default().with(LOCAL, local))).await.verdict, Verdict::Allow);
 }
 
 #[tokio::test(start_paused = true)]
@@ -127,14 +123,14 @@ async fn allows_an_unlabelled_part_of_karmada_only_in_the_cluster_that_sent_the_
     assert_eq!(code(&ruling(yaml, &elsewhere, "namespaces", "karmada-cluster").await), cause::GARBAGE);
     let fleet = Arc::new(FakeFleet::default());
     assert_eq!(ruling(yaml, &fleet, "namespaces", "karmada-cluster").await.verdict, Verdict::Allow);
-    assert_eq!(fleet.requests.lock().unwrap().as_slice(), ["here: namespaces karmada-cluster"]);
+    assert_eq!(fleet.requests.lock().unwrap().as_slice(), ["(local): namespaces karmada-cluster"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_hanging_local_cluster_does_not_hide_findings_of_members() {
     let hanging = FakeCluster { hangs: true, ..FakeCluster::default() };
     let member = cluster_with(|query| Ok(pods(query, vec![object("a")], None)));
-    let fleet = Arc::new(FakeFleet::default().with("here", hanging).with("m1", member));
+    let fleet = Arc::new(FakeFleet::default().with(LOCAL, hanging).with("m1", member));
     let start = tokio::time::Instant::now();
     let ruling = ruling(KARMADA, &fleet, "namespaces", "shop").await;
     assert!(matches!(ruling.verdict, Verdict::Deny(_)), "{ruling:?}");
@@ -246,7 +242,7 @@ async fn every_failure_of_the_fleet_list_is_a_stale_fleet() {
 async fn waits_for_the_fleet_list_for_half_of_the_time() {
     let after = |seconds| FakeFleet { list_takes: Duration::from_secs(seconds), ..FakeFleet::default() };
     let with = |fleet: FakeFleet| {
-        Arc::new(fleet.with("here", cluster_with(|_| Ok(Page::default()))).with("m1", FakeCluster::default()))
+        Arc::new(fleet.with(LOCAL, cluster_with(|_| Ok(Page::default()))).with("m1", FakeCluster::default()))
     };
     let slow = with(after(4));
     assert_eq!(delete_shop(&slow).await.verdict, Verdict::Allow);
@@ -304,10 +300,10 @@ async fn an_impact_reports_each_cluster_and_its_progress() {
     let deadline = (tokio::time::Instant::now() + Duration::from_secs(10)).into_std();
     let impact = survey.impact(&clients(fleet), namespace_shop(), deadline, &progress).await;
     assert_eq!((impact.verdict, impact.exists), ("deny", Some(true)));
-    let clusters: Vec<_> = impact.clusters.iter().map(|c| (c.cluster.as_str(), c.finding)).collect();
+    let clusters: Vec<_> = impact.clusters.iter().map(|c| (c.cluster.as_str(), c.state)).collect();
     assert_eq!(
         clusters,
-        [("here", UsageState::Empty), ("m1", UsageState::InUse), ("m2", UsageState::Unknown)]
+        [(LOCAL, UsageState::Empty), ("m1", UsageState::InUse), ("m2", UsageState::Unknown)]
     );
     assert_eq!(impact.clusters[1].summary, "1 pod (a)");
     assert_eq!(impact.clusters[2].unchecked[0].cause, "credentials");

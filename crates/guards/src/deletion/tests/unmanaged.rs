@@ -27,12 +27,12 @@ fn objects(all: Vec<Object>) -> impl Fn(&ListQuery<'_>) -> PageResult + Send + S
 
 /// Deletes a namespace that is empty on the control plane.
 async fn delete_namespace(yaml: &str, m1: FakeCluster) -> Ruling {
-    let fleet = Arc::new(FakeFleet::default().with("here", cluster_with(objects(vec![]))).with("m1", m1));
+    let fleet = Arc::new(FakeFleet::default().with(LOCAL, cluster_with(objects(vec![]))).with("m1", m1));
     ruling(yaml, &fleet, "namespaces", "shop").await
 }
 
 async fn delete_crd(yaml: &str, local: FakeCluster, m1: FakeCluster) -> Ruling {
-    let fleet = Arc::new(FakeFleet::default().with("here", local).with("m1", m1));
+    let fleet = Arc::new(FakeFleet::default().with(LOCAL, local).with("m1", m1));
     ruling(yaml, &fleet, "customresourcedefinitions", WIDGETS).await
 }
 
@@ -193,7 +193,7 @@ fn owned(name: &str, by: &str) -> Object {
 /// Returns the findings of m1 with a memory budget.
 async fn findings_with_budget(bytes: usize, yaml: &str, cluster: FakeCluster) -> ClusterFindings {
     let clients = clients(Arc::new(
-        FakeFleet::default().with("here", cluster_with(objects(vec![]))).with("m1", cluster),
+        FakeFleet::default().with(LOCAL, cluster_with(objects(vec![]))).with("m1", cluster),
     ));
     let (config, budget) = (config(yaml), Budget::new(bytes));
     let reader = FactsReader { clients: &clients, config: &config, progress: &|_| {}, budget: &budget };
