@@ -13,7 +13,7 @@ use admission::{Cause, Denial, DenialCause, Ruling};
 
 use super::config::{ApiGroups, Config};
 use super::facts::ClusterFacts;
-use super::findings::{ObjectCount, UsageState};
+use super::findings::{ObjectCount, Reason, UsageState};
 use super::karmada::KarmadaPart;
 use super::summary::FleetSummary;
 use super::target::Target;
@@ -214,8 +214,8 @@ fn denial(message: &Message, mut causes: Vec<DenialCause>) -> Denial {
     Denial { causes, ..Denial::forbidden(message.to_string()) }
 }
 
-fn denial_cause(reason: &str, message: String, field: &str) -> DenialCause {
-    DenialCause { reason: reason.to_owned(), message, field: field.to_owned() }
+fn denial_cause(reason: Reason, message: String, field: &str) -> DenialCause {
+    DenialCause { reason: format!("{reason:?}"), message, field: field.to_owned() }
 }
 
 /// Returns the denial of a deletion that would delete objects in use.
@@ -336,14 +336,16 @@ fn causes_for_programs(config: &Config, summary: &FleetSummary<'_>) -> Vec<Denia
         if cluster.is_local() { LOCAL_FIELD.to_owned() } else { cluster.member.cluster.name().to_owned() }
     };
     let incomplete = summary.incomplete.iter();
-    let incomplete = incomplete.map(|cause| denial_cause("Unknown", cause.text.clone(), FLEET_FIELD));
-    let clusters = summary.in_use.iter().chain(&summary.unknown).chain(&summary.stays).map(|cluster| {
-        let reason = cluster.findings.finding().reason();
-        denial_cause(reason, findings(config, cluster), &field(cluster))
-    });
+    let incomplete = incomplete.map(|cause| denial_cause(Reason::Unknown, cause.text.clone(), FLEET_FIELD));
+    let of = |reason: Reason| {
+        move |cluster: &&ClusterFacts| denial_cause(reason, findings(config, cluster), &field(cluster))
+    };
+    let clusters = summary.in_use.iter().map(of(Reason::InUse));
+    let clusters = clusters.chain(summary.unknown.iter().map(of(Reason::Unknown)));
+    let clusters = clusters.chain(summary.stays.iter().map(of(Reason::WouldStay)));
     let acknowledged = summary.acknowledged.iter().map(|(cluster, acknowledgement)| {
         let (why, until) = (reason(&cluster.findings.unknown), &acknowledgement.until);
-        denial_cause("Acknowledged", format!("{why}; acknowledged until {until}"), &field(cluster))
+        denial_cause(Reason::Acknowledged, format!("{why}; acknowledged until {until}"), &field(cluster))
     });
     incomplete.chain(clusters).chain(acknowledged).collect()
 }
@@ -487,7 +489,7 @@ pub(super) fn karmada_part(
     let message = message.next(&format!(
         "{next}. If a cluster is Ready, that also deletes what Karmada deployed there: {UNJOIN_PAGE}"
     ));
-    let causes = vec![denial_cause("KarmadasOwn", what, LOCAL_FIELD)];
+    let causes = vec![denial_cause(Reason::KarmadasOwn, what, LOCAL_FIELD)];
     Ruling::deny(denial(&message, causes)).audit("karmada-part", &target.name)
 }
 
@@ -502,6 +504,6 @@ pub(super) fn unreadable_group(config: &Config, target: &Target, now: SystemTime
         ApiGroups::ALL
     ));
     let message = overriding(config, target, message, now);
-    let causes = vec![denial_cause("Unknown", why.clone(), FLEET_FIELD)];
+    let causes = vec![denial_cause(Reason::Unknown, why.clone(), FLEET_FIELD)];
     Ruling::unknown(Cause::new(cause::FORBIDDEN, why)).refuse_with(denial(&message, causes))
 }
