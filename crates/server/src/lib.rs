@@ -32,6 +32,7 @@
 
 mod admin;
 mod body;
+mod cause;
 mod checks;
 mod connection;
 mod connection_limit;

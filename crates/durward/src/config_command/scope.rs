@@ -3,6 +3,7 @@
 use cluster::Clients;
 use config::{Expression, Selector};
 use guards::{NAMESPACE_NAME, WebhookEntry};
+use k8s_openapi::api::admissionregistration::v1::RuleWithOperations;
 
 use crate::file::Guarded;
 
@@ -26,23 +27,32 @@ pub(crate) fn describe(guard: &Guarded) -> (Vec<String>, Option<String>) {
 
 /// Describes the requests of a webhook entry: operations, resources, and the selected objects and namespaces.
 pub(crate) fn scope(entry: &WebhookEntry) -> String {
-    let mut rules: Vec<String> = Vec::new();
-    for rule in &entry.rules {
-        let list = |list: &Option<Vec<String>>| list.iter().flatten().cloned().collect::<Vec<_>>().join(",");
-        rules.push(format!("{} {}", list(&rule.operations), list(&rule.resources)));
-    }
-    let mut text = rules.join("; ");
-    let objects = || labels(&entry.object_selector).map(|labels| format!("objects labeled {labels}"));
-    if let Some(limit) = entry.limited_to.clone().or_else(objects) {
+    let mut text = entry.rules.iter().map(request).collect::<Vec<_>>().join("; ");
+    for limit in [objects(entry), namespaces(entry)].into_iter().flatten() {
         text.extend([", only ", &limit]);
     }
-    if let Some(names) = names(&entry.namespace_selector) {
-        let namespaces = if names.len() == 1 { "namespace" } else { "namespaces" };
-        text.extend([", only ", namespaces, " ", &names.join(", ")]);
-    } else if let Some(labels) = labels(&entry.namespace_selector) {
-        text.extend([", only namespaces labeled ", &labels]);
-    }
     text
+}
+
+/// Returns the operations and resources of a rule, such as `DELETE pods`.
+pub(crate) fn request(rule: &RuleWithOperations) -> String {
+    let list = |list: &Option<Vec<String>>| list.iter().flatten().cloned().collect::<Vec<_>>().join(",");
+    format!("{} {}", list(&rule.operations), list(&rule.resources))
+}
+
+/// Returns the objects of an entry, such as `objects labeled app=etcd`; `None` if it selects all.
+pub(crate) fn objects(entry: &WebhookEntry) -> Option<String> {
+    let labeled = || labels(&entry.object_selector).map(|labels| format!("objects labeled {labels}"));
+    entry.limited_to.clone().or_else(labeled)
+}
+
+/// Returns the namespaces of an entry, such as `namespace db`; `None` if it selects all.
+pub(crate) fn namespaces(entry: &WebhookEntry) -> Option<String> {
+    match names(&entry.namespace_selector) {
+        Some(names) if names.len() == 1 => Some(format!("namespace {}", names[0])),
+        Some(names) => Some(format!("namespaces {}", names.join(", "))),
+        None => labels(&entry.namespace_selector).map(|labels| format!("namespaces labeled {labels}")),
+    }
 }
 
 /// Returns the names of the namespaces, if the selector selects by nothing else.

@@ -59,16 +59,24 @@ impl UsageState {
             _ => Self::Empty,
         }
     }
+}
 
-    /// Returns the reason in `details.causes`.
-    pub(super) fn reason(self) -> &'static str {
-        match self {
-            Self::Empty => "Empty",
-            Self::InUse => "InUse",
-            Self::WouldStay => "WouldStay",
-            Self::Unknown => "Unknown",
-        }
-    }
+/// The reason of a cause. Its name is the code in `details.causes`. The page of reason codes is generated from these lines, with an
+/// example from `cases`, or from here if no case has the first line of a denial.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reason {
+    /// The cluster could not be read, and that is acknowledged.
+    /// Example: no answer in 1.5 s; acknowledged until 2026-12-01T00:00:00Z
+    Acknowledged,
+    /// Something is in use in the cluster.
+    InUse,
+    /// The object is a part of Karmada that the fleet needs.
+    KarmadasOwn,
+    /// Durward could not check the cluster or the fleet, for the reason in the message.
+    Unknown,
+    /// Objects would stay in the cluster. Another cluster is the reason of the denial.
+    /// Example: 1 object (shop/b)
+    WouldStay,
 }
 
 impl ClusterFindings {

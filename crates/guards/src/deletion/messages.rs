@@ -13,7 +13,7 @@ use admission::{Cause, Denial, DenialCause, Ruling};
 
 use super::config::{ApiGroups, Config};
 use super::facts::ClusterFacts;
-use super::findings::{ObjectCount, UsageState};
+use super::findings::{ObjectCount, Reason, UsageState};
 use super::karmada::KarmadaPart;
 use super::summary::FleetSummary;
 use super::target::Target;
@@ -211,8 +211,8 @@ fn denial(message: &Message, mut causes: Vec<DenialCause>) -> Denial {
     Denial { causes, ..Denial::forbidden(message.to_string()) }
 }
 
-fn denial_cause(reason: &str, message: String, field: &str) -> DenialCause {
-    DenialCause { reason: reason.to_owned(), message, field: field.to_owned() }
+fn denial_cause(reason: Reason, message: String, field: &str) -> DenialCause {
+    DenialCause { reason: format!("{reason:?}"), message, field: field.to_owned() }
 }
 
 /// Returns the denial of a deletion that would delete objects in use.
@@ -330,18 +330,17 @@ pub(super) fn causes(config: &Config, summary: &FleetSummary<'_>) -> Vec<Cause> 
 /// Returns `details.causes`: one for each cluster with findings.
 fn causes_for_programs(config: &Config, summary: &FleetSummary<'_>) -> Vec<DenialCause> {
     let incomplete = summary.incomplete.iter();
-    let incomplete = incomplete.map(|cause| denial_cause("Unknown", cause.text.clone(), FLEET_FIELD));
-    let clusters = summary.in_use.iter().chain(&summary.unknown).chain(&summary.stays).map(|cluster| {
-        let reason = cluster.findings.state().reason();
-        denial_cause(reason, findings(config, cluster), cluster.member.cluster.name())
-    });
+    let incomplete = incomplete.map(|cause| denial_cause(Reason::Unknown, cause.text.clone(), FLEET_FIELD));
+    let name = |cluster: &ClusterFacts| cluster.member.cluster.name().to_owned();
+    let of = |reason: Reason| {
+        move |cluster: &&ClusterFacts| denial_cause(reason, findings(config, cluster), &name(cluster))
+    };
+    let clusters = summary.in_use.iter().map(of(Reason::InUse));
+    let clusters = clusters.chain(summary.unknown.iter().map(of(Reason::Unknown)));
+    let clusters = clusters.chain(summary.stays.iter().map(of(Reason::WouldStay)));
     let acknowledged = summary.acknowledged.iter().map(|(cluster, acknowledgement)| {
         let (why, until) = (reason(&cluster.findings.unknown), &acknowledgement.until);
-        denial_cause(
-            "Acknowledged",
-            format!("{why}; acknowledged until {until}"),
-            cluster.member.cluster.name(),
-        )
+        denial_cause(Reason::Acknowledged, format!("{why}; acknowledged until {until}"), &name(cluster))
     });
     incomplete.chain(clusters).chain(acknowledged).collect()
 }
@@ -485,7 +484,7 @@ pub(super) fn karmada_part(
     let message = message.next(&format!(
         "{next}. If a cluster is Ready, that also deletes what Karmada deployed there: {UNJOIN_PAGE}"
     ));
-    let causes = vec![denial_cause("KarmadasOwn", what, LOCAL)];
+    let causes = vec![denial_cause(Reason::KarmadasOwn, what, LOCAL)];
     Ruling::deny(denial(&message, causes)).audit("karmada-part", &target.name)
 }
 
@@ -500,6 +499,6 @@ pub(super) fn unreadable_group(config: &Config, target: &Target, now: SystemTime
         ApiGroups::ALL
     ));
     let message = overriding(config, target, message, now);
-    let causes = vec![denial_cause("Unknown", why.clone(), FLEET_FIELD)];
+    let causes = vec![denial_cause(Reason::Unknown, why.clone(), FLEET_FIELD)];
     Ruling::unknown(Cause::new(cause::FORBIDDEN, why)).refuse_with(denial(&message, causes))
 }

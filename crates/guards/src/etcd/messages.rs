@@ -24,30 +24,57 @@ pub(super) use members::{health, role, state_name};
 /// The start of every warning.
 pub(super) const PREFIX: &str = "etcd: ";
 
-/// The cause in evictions that `kubectl drain` looks for (`policy/v1`: `DisruptionBudgetCause`).
+/// The first code of every denied eviction, because `kubectl drain` looks for it (`policy/v1`: `DisruptionBudgetCause`). The next code
+/// has the reason.
 const DISRUPTION_BUDGET: &str = "DisruptionBudget";
 
 /// Members in a message at most. etcd recommends seven.
 const MAX_ROWS: usize = 20;
 
-/// The reason of a denial. Its name is the code in `details.causes`.
+/// The reason of a denial. Its name is the code in `details.causes`. The page of reason codes is generated from these lines, with an
+/// example from `cases`, or from here if no case has the first line of a denial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reason {
+    /// The deletion was allowed repeatedly and failed elsewhere, so other members go first for a minute.
+    /// Example: cannot delete pod db/etcd-1: deleting it has failed repeatedly since 2026-11-21T10:00:00Z; for a minute, other members go first
     Backoff,
+    /// etcd raised the CORRUPT alarm without naming a member.
+    /// Example: deleting pod db/etcd-1 is not safe: etcd raised the CORRUPT alarm without naming a member, so no member can be trusted
     Corrupt,
+    /// The member's data is lost with its pod.
     DataLoss,
+    /// The leader is killed without the time to transfer leadership.
+    /// Example: cannot delete pod db/etcd-0: it is the leader and is killed at once (grace period 0); writes stop until the next election
     KilledLeader,
+    /// The pod is the leader, and leadership can't be transferred or `onLeaderDelete` forbids the deletion.
     Leader,
+    /// Leadership was transferred, and no time was left to check the members again. A retry is enough.
+    /// Example: cannot delete pod db/etcd-0 yet: leadership was transferred to etcd-1, and no time was left to check the members again
     LeadershipMoved,
+    /// Another member is transferring leadership to this one.
+    /// Example: cannot delete pod db/etcd-1: etcd-0 is transferring leadership to it
     LeadershipTransfer,
+    /// The etcd cluster has learners, unstarted members or a downgrade.
+    /// Example: cannot delete pod db/etcd-1: the membership is changing: learners: 1
     MembershipChange,
+    /// Durward could not record the deletion where its other replicas see it.
     NotReserved,
+    /// The other members would not be a quorum.
     Quorum,
+    /// The etcd cluster has no quorum, and this member still answers.
     QuorumLost,
+    /// The request is about a `StatefulSet`, PVC or PDB of an etcd cluster.
+    /// Example: cannot delete PVC db/data-etcd-1: it holds the data of etcd member etcd-1
     Related,
+    /// The owner does not create the pod again, and the other members would keep counting this member.
+    /// Example: cannot delete pod db/etcd-1: its owner does not create its pod again, and the other member would be 1 of 2 forever
     ScaledAway,
+    /// The etcd cluster has so few members that each deletion interrupts it.
     SmallCluster,
+    /// One or two members vote, and more may be expected.
+    /// Example: cannot delete pod db/etcd-1: only 2 members vote, and the expected number of members is not configured
     UndeclaredSize,
+    /// The quorum could not be checked, for the reason in the message.
     Unknown,
 }
 

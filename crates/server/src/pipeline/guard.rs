@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use admission::{BoxFuture, Cause, Request, Ruling, Settled, settle};
 use futures_util::FutureExt as _;
 
+use crate::cause;
 use crate::deadline::format_duration;
 use crate::plan::Route;
 use crate::text::for_log;
@@ -23,7 +24,7 @@ pub(super) async fn run(route: &Route, request: &Request<'_>, began: Instant, bu
         // The guard has no part in this: the body came slowly, or the caller's timeout is too short.
         let limit = format_duration(budget);
         let text = format!("the request took longer than {limit} to arrive, so the guard was not called");
-        Ruling::unknown(Cause::new("late", text))
+        Ruling::unknown(Cause::new(cause::LATE, text))
     } else {
         // `async`, so that a panic before the guard returns its future is caught too.
         let review = AssertUnwindSafe(async { guard.review(request, deadline).await }).catch_unwind();
@@ -37,12 +38,12 @@ pub(super) async fn run(route: &Route, request: &Request<'_>, began: Instant, bu
                 tracing::error!(target: "durward::review", uid, guard = name, panic, "a guard panicked");
                 let text =
                     format!("the {name} guard failed (internal error); see Durward's log for uid {uid}");
-                Ruling::unknown(Cause::new("panic", text))
+                Ruling::unknown(Cause::new(cause::PANIC, text))
             }
             Err(_) => {
                 route.metrics.deadlines.inc();
                 let text = format!("the {name} guard did not answer within {}", format_duration(budget));
-                Ruling::unknown(Cause::new("deadline", text))
+                Ruling::unknown(Cause::new(cause::DEADLINE, text))
             }
         }
     };

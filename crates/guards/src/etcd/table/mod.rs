@@ -32,21 +32,23 @@ use gateway::Gateway;
 /// The state of a member.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum MemberState {
+    /// The member answers, votes and counts towards the quorum.
     Healthy,
-    /// It answers and votes but does not count, for this reason.
+    /// The member answers and votes but does not count, for the reason in the message.
     Unhealthy(String),
-    /// Its data differs from the others'.
+    /// The member's data differs from the others'.
     Corrupt,
-    /// It may leave, for this reason.
+    /// The member may leave, for the reason in the message.
     Leaving(&'static str),
-    /// It does not vote yet.
+    /// The member does not vote yet.
     Learner,
-    /// Its pod is not a member, and no etcd cluster depends on it.
+    /// The pod is not a member of this etcd cluster.
     NotMember(String),
-    /// Its pod belongs to another etcd cluster, which may depend on it.
+    /// The pod belongs to another etcd cluster, which may depend on it. In messages it is a `NotMember`.
     OtherCluster(String),
+    /// The member did not answer, for the reason in the message.
     NoResponse(Cause),
-    /// It is in the list, and no pod answers for it.
+    /// The member is in etcd's list, and no pod answers for it.
     NoPod,
 }
 

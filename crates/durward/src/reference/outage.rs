@@ -1,0 +1,142 @@
+//! The tables of denied requests on the page "Durward is down", from the webhook entries of example configurations.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+
+use guards::{FailurePolicy, WebhookEntry};
+
+use super::{ROOT, bless, configuration, row};
+use crate::config_command::scope;
+
+const PAGE: &str = "docs/src/runbooks/durward-down.md";
+const START: &str = "<!-- generated: what is denied, by `make reference` -->\n";
+const END: &str = "<!-- end of the generated text -->\n";
+
+/// A guard, its configuration in words, and the configuration.
+const SAMPLES: [(&str, &str, &str); 6] = [
+    ("deletion", "`scope: labeled`, the default without a fleet", "deletion: {}"),
+    ("deletion", "`scope: all`, the default with a fleet", "deletion: {fleet: {karmada: {}}}"),
+    ("etcd", "always", "etcd: {clusters: [{namespace: db, selector: app=etcd}]}"),
+    ("etcd", "`autodetect: true`", "etcd: {autodetect: true, clusters: [{namespace: db}]}"),
+    (
+        "etcd",
+        "`alsoProtect`",
+        "etcd: {alsoProtect: [scale, statefulsets, persistentvolumeclaims, poddisruptionbudgets], \
+         clusters: [{namespace: db, selector: app=etcd}]}",
+    ),
+    ("lxcfs", "always", "lxcfs: {}"),
+];
+
+/// The meaning of a match condition for requests while Durward is down.
+enum Condition {
+    /// Requests that are not affected.
+    Unless(&'static str),
+    /// Updates are denied only in this case.
+    UpdateIf(&'static str),
+    /// The entry describes it as the objects that it is limited to.
+    Objects,
+}
+
+/// Returns the meaning of a match condition by its name.
+fn condition(name: &str) -> Condition {
+    match name {
+        "no-break-glass" => Condition::Unless(
+            "[objects with the annotation](#delete-one-object-anyway), if the caller has the permission `break-glass`",
+        ),
+        "not-terminating" => Condition::Unless(
+            "objects that are already being deleted; for pods, only if the request doesn't set the grace period to 0",
+        ),
+        "not-the-kubelets-final-delete" => Condition::Unless("the kubelet's last deletion of a pod"),
+        "not-the-namespace-controller" => Condition::Unless(
+            "deletions by the namespace controller: [namespaces that are being deleted](#namespaces-that-are-being-deleted)",
+        ),
+        "not-the-install-namespace" => {
+            Condition::Unless("Durward's own namespace, in the cluster where Durward runs")
+        }
+        "fewer-replicas" => Condition::UpdateIf("if `replicas` becomes smaller"),
+        "labelled-or-karmadas-own" => Condition::Objects,
+        other => panic!("describe the match condition {other} here"),
+    }
+}
+
+/// Returns the singular of a resource.
+fn noun(resource: &str) -> &str {
+    match resource {
+        "namespaces" => "namespace",
+        "customresourcedefinitions" => "CRD",
+        "pods" | "pods/eviction" => "pod",
+        "statefulsets" | "statefulsets/scale" => "StatefulSet",
+        "persistentvolumeclaims" => "PVC",
+        "poddisruptionbudgets" => "PDB",
+        other => panic!("name the resource {other} here"),
+    }
+}
+
+/// Returns the rows of an entry: the entry's name, when it exists, the denied request, and the objects.
+fn rows(entry: &WebhookEntry, with: &str) -> Vec<[String; 4]> {
+    let name = format!("`{}`", entry.name);
+    if entry.failure_policy == FailurePolicy::Ignore {
+        let nothing = "nothing: `failurePolicy` is `Ignore`".to_owned();
+        return vec![[name, with.to_owned(), nothing, "pods start without the files".to_owned()]];
+    }
+    let update_if = entry.match_conditions.iter().find_map(|one| match condition(&one.name) {
+        Condition::UpdateIf(text) => Some(text),
+        Condition::Unless(_) | Condition::Objects => None,
+    });
+    let mut rows = Vec::new();
+    for rule in &entry.rules {
+        let request = scope::request(rule);
+        let every = || format!("**every** {}", noun(request.split(' ').next_back().unwrap()));
+        let mut objects = scope::objects(entry).unwrap_or_else(every);
+        if let Some(namespaces) = scope::namespaces(entry) {
+            let _ = write!(objects, " in {namespaces}");
+        }
+        if let Some(text) = update_if.filter(|_| request.starts_with("UPDATE ")) {
+            let _ = write!(objects, ", {text}");
+        }
+        rows.push([name.clone(), with.to_owned(), format!("`{request}`"), objects]);
+    }
+    rows
+}
+
+#[test]
+fn reference_of_the_requests_that_are_denied_while_durward_is_down() {
+    let mut denied: Vec<[String; 4]> = Vec::new();
+    let mut unaffected: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for (guard, with, yaml) in SAMPLES {
+        let file = configuration(yaml);
+        for entry in file.guard(guard).unwrap().configured.webhooks() {
+            for row in rows(&entry, with) {
+                if !denied.iter().any(|other| (&other[0], &other[2..]) == (&row[0], &row[2..])) {
+                    denied.push(row);
+                }
+            }
+            let name = format!("`{}`", entry.name);
+            let conditions =
+                entry.match_conditions.iter().filter(|_| entry.failure_policy == FailurePolicy::Fail);
+            for one in conditions {
+                if let Condition::Unless(text) = condition(&one.name) {
+                    let names = unaffected.entry(text).or_default();
+                    if !names.contains(&name) {
+                        names.push(name.clone());
+                    }
+                }
+            }
+        }
+    }
+    let mut tables = "| webhook | with | denied request | objects |\n|---|---|---|---|\n".to_owned();
+    for cells in &denied {
+        tables.push_str(&row(&cells.each_ref().map(String::as_str)));
+    }
+    tables.push_str("\n| not affected | webhooks |\n|---|---|\n");
+    for (text, names) in unaffected {
+        tables.push_str(&row(&[text, &names.join(", ")]));
+    }
+    let path = Path::new(ROOT).join(PAGE);
+    let page = fs::read_to_string(&path).unwrap();
+    let (before, rest) = page.split_once(START).expect("the page has the first marker");
+    let (_, after) = rest.split_once(END).expect("the page has the second marker");
+    bless(&path, &format!("{before}{START}\n{tables}\n{END}{after}"));
+}
