@@ -104,7 +104,7 @@ pub fn prepare(supervisor: &Arc<Supervisor>, needed: &BTreeSet<Binary>) -> Resul
             minutes(began)
         ));
     }
-    *PREPARED.lock().unwrap_or_else(PoisonError::into_inner) = needed.clone();
+    PREPARED.lock().unwrap_or_else(PoisonError::into_inner).clone_from(needed);
     Ok(())
 }
 
@@ -162,8 +162,10 @@ mod tests {
 
     #[test]
     fn a_case_needs_the_programs_of_each_row_that_its_name_starts_with() {
-        let of = |name: &str, is_soak| BTreeSet::from_iter(needed_by(name, is_soak).unwrap());
-        let cluster = BTreeSet::from_iter(CLUSTER.iter().copied());
+        let of = |name: &str, is_soak| -> BTreeSet<Binary> {
+            needed_by(name, is_soak).unwrap().into_iter().collect()
+        };
+        let cluster: BTreeSet<_> = CLUSTER.iter().copied().collect();
         assert_eq!(of("opt_in::a_pod", false), cluster);
         let chart = of("chart::karmada::a_pod", true);
         assert!([KARMADA, NODE, CLUSTER].concat().iter().all(|binary| chart.contains(binary)));

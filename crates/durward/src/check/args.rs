@@ -20,7 +20,7 @@ pub(crate) struct Args {
     /// Policies, CRDs, Namespaces and params to use but not check
     #[arg(long = "with", value_name = "PATH")]
     pub(crate) with: Vec<PathBuf>,
-    /// Ignore files whose name or path matches; * matches any text
+    /// Ignore files in PATH directories: NAME or DIR/NAME; * matches / too
     #[arg(long, value_name = "PATTERN")]
     pub(crate) ignore: Vec<Glob>,
     /// Namespace for objects without metadata.namespace

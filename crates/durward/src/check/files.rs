@@ -29,26 +29,32 @@ pub(crate) struct File {
     pub(crate) used: Use,
 }
 
-/// Returns all files of the paths without the ignored ones, each once for each use, and the problems of paths that can't be read.
+/// Returns all files of the paths, each once for each use, and the problems of paths that can't be read. Patterns leave out files
+/// in the directories to check only: without a policy or an old object, a violation would not be found.
 pub(crate) fn find(paths: &[(&[PathBuf], Use)], ignored: &[Glob]) -> (Vec<File>, Vec<Problem>) {
     let (mut files, mut problems) = (BTreeSet::new(), Vec::new());
+    let mut has_ignored = false;
     for (paths, used) in paths {
         for path in *paths {
             if path == Path::new("-") || !path.is_dir() {
                 files.insert(File { path: path.clone(), used: *used });
                 continue;
             }
-            let before = files.len();
-            directory(path, *used, &mut files, &mut problems);
-            if files.len() == before && *used != Use::Fact {
+            let mut found = BTreeSet::new();
+            directory(path, *used, &mut found, &mut problems);
+            if found.is_empty() && *used != Use::Fact {
                 let what = format!("{} contains no manifests", path.display());
                 problems.push(Problem::new(what).next("manifests end with .yaml, .yml or .json"));
             }
+            if *used == Use::Check {
+                let all = found.len();
+                found.retain(|file| !ignored.iter().any(|pattern| is_match(pattern, &file.path)));
+                has_ignored |= found.len() < all;
+            }
+            files.append(&mut found);
         }
     }
-    let found = files.len();
-    files.retain(|file| !ignored.iter().any(|pattern| is_match(pattern, &file.path)));
-    if files.len() < found && !files.iter().any(|file| file.used == Use::Check) {
+    if has_ignored && !files.iter().any(|file| file.used == Use::Check) {
         problems.push(Problem::new("--ignore leaves no file to check").next("use a narrower pattern"));
     }
     // A policy that is in PATH and in `--with` is one policy.
@@ -59,10 +65,11 @@ pub(crate) fn find(paths: &[(&[PathBuf], Use)], ignored: &[Glob]) -> (Vec<File>,
     (files.into_iter().collect(), problems)
 }
 
-/// Returns whether a pattern matches the name of a file or its path.
+/// Returns whether a pattern matches the name of a file, or its path if the pattern has a `/`.
 fn is_match(pattern: &Glob, path: &Path) -> bool {
-    let texts = [path.file_name().and_then(|name| name.to_str()), path.to_str()];
-    texts.into_iter().flatten().any(|text| pattern.matches(text))
+    let has_directory = pattern.to_string().contains('/');
+    let text = if has_directory { Some(path.as_os_str()) } else { path.file_name() };
+    text.and_then(|text| text.to_str()).is_some_and(|text| pattern.matches(text))
 }
 
 /// Collects the manifests of a directory and of those below it. Links to directories are not followed, since they can form a

@@ -27,6 +27,8 @@ pub(crate) struct Loaded {
     /// The policies, unless one of them is refused.
     pub(crate) set: Option<PolicySet>,
     pub(crate) kinds: Kinds,
+    /// Kinds of the state before the change.
+    pub(crate) old_kinds: Kinds,
     pub(crate) store: Store,
     pub(crate) policies: usize,
     pub(crate) bindings: usize,
@@ -52,7 +54,7 @@ pub(crate) fn is_judged(object: &Object) -> bool {
 pub(crate) fn load(objects: &[Object], options: Options) -> Loaded {
     let mut problems = Vec::new();
     let mut notes = BTreeSet::new();
-    let kinds = kinds(objects, &mut problems);
+    let (kinds, old_kinds) = kinds(objects, &mut problems);
     let policies: Vec<&Object> =
         objects.iter().filter(|object| object.group() == ADMISSION && object.used != Use::Old).collect();
     let mut found = Found::default();
@@ -78,14 +80,25 @@ pub(crate) fn load(objects: &[Object], options: Options) -> Loaded {
     problems.extend(facts::old_problems(objects, options.field_validation));
     let set = set.filter(|_| problems.is_empty());
     let (policies, bindings) = (found.policies.len(), found.bindings);
-    Loaded { set, kinds, store, policies, bindings, problems, notes: notes.into_iter().collect() }
+    let notes = notes.into_iter().collect();
+    Loaded { set, kinds, old_kinds, store, policies, bindings, problems, notes }
 }
 
-/// Collects the kinds of all CRDs.
-fn kinds(objects: &[Object], problems: &mut Vec<LoadProblem>) -> Kinds {
-    let mut kinds = Kinds::new();
+/// Collects the kinds of all CRDs: those after the change, and those of objects before it. If the change deletes a CRD, the API
+/// server doesn't accept objects of its kind.
+fn kinds(objects: &[Object], problems: &mut Vec<LoadProblem>) -> (Kinds, Kinds) {
+    let is_crd = |object: &&Object| object.is("apiextensions.k8s.io", "CustomResourceDefinition");
+    let (old, new): (Vec<_>, Vec<_>) =
+        objects.iter().filter(is_crd).partition(|object| object.used == Use::Old);
+    let kinds = with_crds(Kinds::new(), &new, problems);
+    let old_kinds = with_crds(kinds.clone(), &old, problems);
+    (kinds, old_kinds)
+}
+
+/// Adds the kinds of CRDs.
+fn with_crds(mut kinds: Kinds, crds: &[&Object], problems: &mut Vec<LoadProblem>) -> Kinds {
     let mut arena = Arena::new();
-    for crd in objects.iter().filter(|object| object.is("apiextensions.k8s.io", "CustomResourceDefinition")) {
+    for crd in crds {
         if let Ok(value) = read_json(&crd.json, &arena)
             && let Err(errors) = kinds.with_crd(value)
         {

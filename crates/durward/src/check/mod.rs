@@ -76,8 +76,9 @@ fn check(args: &Args) -> Result<Report, Stop> {
     let loaded = load::load(&objects.all, options);
     problems.extend(loaded.problems.iter().cloned());
     let mut unpaired = Vec::new();
-    let subjects =
-        subjects::pair(&objects.all, &loaded.kinds, args.kube_version.0, &args.namespace, &mut unpaired);
+    let (old_kinds, kinds) = (&loaded.old_kinds, &loaded.kinds);
+    let minor = args.kube_version.0;
+    let subjects = subjects::pair(&objects.all, old_kinds, kinds, minor, &args.namespace, &mut unpaired);
     problems.extend(unpaired);
     let documents = judge(args, &loaded, &subjects);
     let cases = judge_cases(args, &loaded, &objects.all, &mut problems);

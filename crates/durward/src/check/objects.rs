@@ -159,24 +159,31 @@ fn read_file(file: &File, arena: &Arena) -> (Vec<Object>, Vec<LoadProblem>) {
         let object = object(&source, document.origin(), document.value(), file.used);
         match not_an_object(document.value()) {
             None => objects.push(object),
-            Some((path, message)) => problems.push(unusable(&object, &path, message, &file.path)),
+            Some((path, message)) => problems.push(unusable(&object, &path, message, file)),
         }
     }
     (objects, problems)
 }
 
 /// Returns the problem of a document that is not a Kubernetes object.
-fn unusable(object: &Object, path: &Path, message: String, file: &FilePath) -> LoadProblem {
-    let name = file.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+fn unusable(object: &Object, path: &Path, message: String, file: &File) -> LoadProblem {
+    let name = file.path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let (build, leave_out) = match file.used {
+        Use::Check => {
+            ("kustomize build DIR | durward check -", format!("check its directory with --ignore {name}"))
+        }
+        Use::Fact => ("kustomize build DIR > FILE", "name the other files: --with FILE".to_owned()),
+        Use::Old => ("kustomize build DIR > FILE", "name the other files: --old FILE".to_owned()),
+    };
     if object.group() == KUSTOMIZE || name.starts_with("kustomization.y") {
         return LoadProblem {
-            next: format!("kustomize build DIR | durward check -; to leave out the file: --ignore {name}"),
+            next: format!("{build}; or {leave_out}"),
             ..object.problem(&Path::default(), "a kustomization is not a cluster object")
         };
     }
     let next = match name {
         "-" => "remove it".to_owned(),
-        name => format!("remove it, or leave out the file: --ignore {name}"),
+        _ => format!("remove it, or {leave_out}"),
     };
     LoadProblem { next, ..object.problem(path, message) }
 }

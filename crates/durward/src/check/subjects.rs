@@ -46,9 +46,11 @@ impl<'o> Subject<'o> {
 /// Group, kind, namespace and name.
 type Key<'o> = (&'o str, &'o str, String, &'o str);
 
-/// Returns all requests in the order of the objects, deletions last. `namespace` is that of objects that name none.
+/// Returns all requests in the order of the objects, deletions last. `old_kinds` are those of objects before the change, and
+/// `namespace` is that of objects that name none.
 pub(crate) fn pair<'o>(
     objects: &'o [Object],
+    old_kinds: &Kinds,
     kinds: &Kinds,
     minor: u8,
     namespace: &str,
@@ -57,7 +59,7 @@ pub(crate) fn pair<'o>(
     let mut old: BTreeMap<Key<'o>, Subject<'o>> = BTreeMap::new();
     let mut subjects = Vec::new();
     let mut seen: BTreeMap<Key<'o>, &Object> = BTreeMap::new();
-    for used in [Use::Old, Use::Check] {
+    for (used, kinds) in [(Use::Old, old_kinds), (Use::Check, kinds)] {
         for object in objects.iter().filter(|object| object.used == used && is_judged(object)) {
             let (resource, own) = match resolve(object, kinds, minor, namespace) {
                 Ok(found) => found,

@@ -210,17 +210,17 @@ fn ignores_files_whose_name_matches_a_pattern() {
         (
             "kustomization.yaml:1:1",
             "a kustomization is not a cluster object",
-            "kustomize build DIR | durward check -; to leave out the file: --ignore kustomization.yaml",
+            "kustomize build DIR | durward check -; or check its directory with --ignore kustomization.yaml",
         ),
         (
             "sub/component.yaml:1:1",
             "Component: a kustomization is not a cluster object",
-            "kustomize build DIR | durward check -; to leave out the file: --ignore component.yaml",
+            "kustomize build DIR | durward check -; or check its directory with --ignore component.yaml",
         ),
         (
             "values.yaml:1:1",
             "this is not a Kubernetes object: apiVersion is missing",
-            "remove it, or leave out the file: --ignore values.yaml",
+            "remove it, or check its directory with --ignore values.yaml",
         ),
     ] {
         let expected = format!("error: dir/{file}: {message}\n    {next}\n");
@@ -232,4 +232,51 @@ fn ignores_files_whose_name_matches_a_pattern() {
     let run = check(&all, &["dir", "--ignore", "*"]);
     assert_eq!(run.code, 2, "{}", run.out);
     assert!(run.err.contains("error: --ignore leaves no file to check\n"), "{}", run.err);
+}
+
+#[test]
+fn ignores_no_policies_old_objects_or_files_that_the_command_line_names() {
+    let denying = policy("'false'", "Deny");
+    let immutable = policy("request.operation == 'CREATE'", "Deny");
+    let all = [
+        ("dir/a.yaml", CONFIG_MAP),
+        ("dir/test.yaml", "size: 1\n"),
+        ("tests/policies/p.yaml", &denying),
+        ("tests/old/a.yaml", CONFIG_MAP),
+        ("tests/immutable.yaml", &immutable),
+    ];
+    for (arguments, verdict) in [
+        (&["dir", "--with", "tests/policies"][..], "denied by policy \"p\""),
+        (&["dir", "--with", "tests/policies/p.yaml", "--ignore", "*/p.yaml"], "denied by policy \"p\""),
+        (&["dir", "tests/policies/p.yaml", "--ignore", "*/p.yaml"], "denied by policy \"p\""),
+        (
+            &["dir", "tests/policies", "--with", "tests/policies", "--ignore", "p.yaml"],
+            "denied by policy \"p\"",
+        ),
+        (
+            &["dir", "--with", "tests/immutable.yaml", "--old", "tests/old", "--ignore", "tests/*"],
+            "ConfigMap default/shop (update): denied by policy \"p\"",
+        ),
+    ] {
+        let run = check(&all, &[arguments, &["--ignore", "test*.yaml"]].concat());
+        assert_eq!(run.code, 1, "{arguments:?}: {}{}", run.out, run.err);
+        assert!(run.out.contains(verdict), "{arguments:?}: {}", run.out);
+    }
+    // A pattern without `/` is that of a name.
+    let run = check(
+        &all,
+        &["dir", "tests", "--ignore", "test*.yaml", "--ignore", "tests/old/*", "--ignore", "imm*"],
+    );
+    assert!(run.out.contains("denied by policy \"p\""), "{}{}", run.out, run.err);
+    // The advice works for this use of the file.
+    for (option, next) in
+        [("--with", "name the other files: --with FILE"), ("--old", "name the other files: --old FILE")]
+    {
+        let run = check(&all, &["tests/old", option, "dir", "--ignore", "test.yaml"]);
+        assert_eq!(run.code, 2, "{option}: {}", run.out);
+        let expected = format!(
+            "error: dir/test.yaml:1:1: this is not a Kubernetes object: apiVersion is missing\n    remove it, or {next}\n"
+        );
+        assert!(run.err.contains(&expected), "{expected}{}", run.err);
+    }
 }

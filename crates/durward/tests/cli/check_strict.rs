@@ -199,3 +199,53 @@ fn cases_pass_only_if_a_policy_gives_the_verdict() {
         assert!(run.out.contains(text) || run.err.contains(text), "{text}\n{}{}", run.out, run.err);
     }
 }
+
+#[test]
+fn a_crd_of_the_old_state_defines_kinds_of_old_objects_only() {
+    let thing =
+        |version: &str| format!("apiVersion: example.org/{version}\nkind: Thing\nmetadata: {{name: a}}\n");
+    let (v1, v2) = (thing("v1"), thing("v2"));
+    let only_v1 = CRD.replace("name: v2, served: true", "name: v2, served: false");
+    let allow = on_things("'true'");
+    let deny_deletion = on_things("request.operation != 'DELETE'");
+    let deny_update = on_things("request.operation != 'UPDATE'");
+    let all = [
+        ("a.yaml", CONFIG_MAP),
+        ("crd.yaml", CRD),
+        ("only-v1.yaml", &only_v1),
+        ("v1.yaml", &v1),
+        ("v2.yaml", &v2),
+        ("allow.yaml", &allow),
+        ("deletion.yaml", &deny_deletion),
+        ("update.yaml", &deny_update),
+    ];
+    let unknown = "kind: unknown kind Thing in example.org/";
+    for (arguments, code, text) in [
+        // The change deletes the CRD or a version, and keeps an object.
+        (&["v1.yaml", "allow.yaml", "--old", "crd.yaml"][..], 2, unknown),
+        (&["v1.yaml", "allow.yaml", "--old", "crd.yaml", "--old", "v1.yaml"], 2, unknown),
+        (&["v2.yaml", "only-v1.yaml", "allow.yaml", "--old", "crd.yaml", "--old", "v2.yaml"], 2, unknown),
+        // The change deletes both.
+        (
+            &["a.yaml", "deletion.yaml", "--old", "crd.yaml", "--old", "v1.yaml"],
+            1,
+            "Thing default/a (delete): denied",
+        ),
+        (
+            &["a.yaml", "only-v1.yaml", "deletion.yaml", "--old", "crd.yaml", "--old", "v2.yaml"],
+            1,
+            "Thing default/a (delete): denied",
+        ),
+        // CRDs that the change keeps define the kinds of old objects.
+        (&["v1.yaml", "crd.yaml", "update.yaml", "--old", "v1.yaml"], 1, "Thing default/a (update): denied"),
+        (
+            &["a.yaml", "deletion.yaml", "--with", "crd.yaml", "--old", "v1.yaml"],
+            1,
+            "Thing default/a (delete): denied",
+        ),
+    ] {
+        let run = check(&all, &[arguments, &["--allow-unknown"]].concat());
+        assert_eq!(run.code, code, "{arguments:?}: {}{}", run.out, run.err);
+        assert!(run.out.contains(text) || run.err.contains(text), "{arguments:?}: {}{}", run.out, run.err);
+    }
+}
