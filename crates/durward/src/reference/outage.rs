@@ -19,7 +19,11 @@ const SAMPLES: [(&str, &str, &str); 6] = [
     ("deletion", "`scope: labeled`, the default without a fleet", "deletion: {}"),
     ("deletion", "`scope: all`, the default with a fleet", "deletion: {fleet: {karmada: {}}}"),
     ("etcd", "always", "etcd: {clusters: [{namespace: db, selector: app=etcd}]}"),
-    ("etcd", "`autodetect: true`", "etcd: {autodetect: true, clusters: [{namespace: db}]}"),
+    (
+        "etcd",
+        "`autodetect: true`, in an entry without `selector`",
+        "etcd: {autodetect: true, clusters: [{namespace: db}]}",
+    ),
     (
         "etcd",
         "`alsoProtect`",
