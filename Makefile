@@ -17,7 +17,7 @@ TEST_THREADS ?= 3
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' Makefile
 
-test: unit e2e ## All tests: unit and end to end (the first run also builds the control planes, about 13 minutes)
+test: unit e2e ## All tests: unit and end to end (the first run also builds the control planes, about 11 minutes)
 
 unit: ## Tests of all crates except the end-to-end tests
 	RUST_TEST_THREADS=$(TEST_THREADS) cargo test --workspace --exclude durward-e2e
