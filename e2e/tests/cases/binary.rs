@@ -32,7 +32,7 @@ exec sleep infinity";
 const SYSTEMCTL: &str = r#"#!/bin/bash
 set -eu
 unit=/etc/systemd/system/durward.service
-state=$(dirname "$0")
+state=$(dirname "$(readlink -f "$0")")
 stop() {
   [ -f "$state/pid" ] || return 0
   kill "$(cat "$state/pid")"
@@ -43,6 +43,8 @@ start() {
   user=$(sed -n 's/^User=//p' "$unit") group=$(sed -n 's/^Group=//p' "$unit")
   setsid setpriv --reuid="$user" --regid="$group" --clear-groups $(sed -n 's/^ExecStart=//p' "$unit") >>"$state/journal" 2>&1 &
   echo $! >"$state/pid"
+  sleep 0.5
+  kill -0 "$(cat "$state/pid")" || { tail -5 "$state/journal" >&2; exit 1; }
 }
 case $1 in
   daemon-reload) ;;
