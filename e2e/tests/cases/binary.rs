@@ -132,7 +132,7 @@ fn follow(context: &TestContext, shell: &Shell<'_>, node: &Node) -> Result<()> {
         } else if heading == "Uninstall" && command.contains("validatingwebhookconfiguration") {
             // The service works with the token as well.
             shell.run("systemctl restart durward")?.succeeded()?;
-            shell.run("curl -s --retry 20 --retry-connrefused --retry-all-errors --fail http://127.0.0.1:8080/readyz")?.succeeded()?;
+            shell.run("curl -s --retry 60 --retry-delay 2 --retry-connrefused --fail http://127.0.0.1:8080/readyz")?.succeeded()?;
         }
         Ok(Expect::Success)
     })

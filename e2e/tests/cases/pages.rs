@@ -192,7 +192,8 @@ impl<'a> Shell<'a> {
                 let place = format!("docs/src/{page}, {:?}: {command}", block.heading);
                 let expected = prepare(&block.heading, &mut command).with_context(|| place.clone())?;
                 if !matches!(expected, Expect::Skip) {
-                    expected.check(self.run(&command)?, &output).context(place)?;
+                    let result = self.run(&command).and_then(|printed| expected.check(printed, &output));
+                    result.context(place)?;
                     count += 1;
                 }
             }
