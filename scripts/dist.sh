@@ -89,7 +89,7 @@ chart() {
     grep --quiet --line-regexp "$key: $version" charts/durward/Chart.yaml || fail "$key in charts/durward/Chart.yaml is not $version"
   done
   # The tests build Helm with the same settings, so Go's cache has it.
-  CGO_ENABLED=0 GOFLAGS=-trimpath go -C e2e/controlplane/helm tool helm package "$PWD/charts/durward" --destination "$work" >/dev/null
+  CGO_ENABLED=0 GOFLAGS=-trimpath go -C e2e/controlplane/kubernetes tool helm package "$PWD/charts/durward" --destination "$work" >/dev/null
   mkdir "$work/chart"
   tar --extract --touch --gzip --file "$work/durward-$version.tgz" --directory "$work/chart"
   archive "$work/chart" "$out/durward-chart-$version.tgz"

@@ -66,7 +66,7 @@ impl NameArgs {
     }
 }
 
-/// A certificate for more days than this is long-lived: when it expires, nobody remembers to renew it.
+/// A certificate for more days than this is long-lived: administrators forget its renewal, and its expiry is an outage.
 const LONG_LIVED: u32 = 3650;
 const DAY: Duration = Duration::from_secs(86_400);
 /// How long before now a certificate becomes valid, because clocks in a cluster differ.

@@ -341,7 +341,7 @@ async fn names_of_containers_prove_no_member_to_be_down() {
     };
     let ruling = deleted(&misnamed(Fake::of(3).down(&["etcd-2"])), LEAST, "etcd-1").await;
     assert_ruling(&ruling, "deny", "1 of 3 members would be left, 2 are needed");
-    // Nothing listens. A firewall or a wrong port looks the same, and the quorum of the others needs this member.
+    // The port refuses connections. A firewall or a wrong port looks the same, and the quorum of the others needs this member.
     let refused = misnamed(Fake::of(3).down(&["etcd-1", "etcd-2"]));
     assert_ruling(&deleted(&refused, LEAST, "etcd-1").await, "unknown", "not-listening");
 }
