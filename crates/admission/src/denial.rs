@@ -21,6 +21,8 @@ const MAX_CAUSES: usize = 256 * 1024;
 pub enum Code {
     /// 403, the usual one. Clients retry 429 and 5xx silently, so a denial uses those only where a retry is right.
     Forbidden,
+    /// 404: the object of an eviction does not exist. `kubectl drain` goes on to the next pod.
+    NotFound,
     /// 422: the object itself is invalid.
     Invalid,
     /// 429: only for evictions, because `kubectl drain` waits and retries them.
@@ -32,6 +34,7 @@ impl Code {
     pub fn number(self) -> u16 {
         match self {
             Self::Forbidden => 403,
+            Self::NotFound => 404,
             Self::Invalid => 422,
             Self::TooManyRequests => 429,
         }
@@ -41,6 +44,7 @@ impl Code {
     pub fn reason(self) -> &'static str {
         match self {
             Self::Forbidden => "Forbidden",
+            Self::NotFound => "NotFound",
             Self::Invalid => "Invalid",
             Self::TooManyRequests => "TooManyRequests",
         }

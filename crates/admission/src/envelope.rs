@@ -9,7 +9,8 @@
 use std::borrow::Cow;
 
 use crate::decode_error::DecodeError;
-use crate::fields::{Fields, OWN_DRY_RUN, OWN_NAME, Object};
+use crate::fields::{Fields, OWN_DRY_RUN, OWN_NAME, OWN_NAMESPACE, OWN_UID, Object};
+use crate::names;
 use crate::request::{GroupVersionKind, GroupVersionResource, Operation, Request, User};
 use crate::text::truncate;
 use json::{JsonError, Raw, Scanner, SeenKeys, Shape};
@@ -85,6 +86,14 @@ pub enum Malformed {
     Missing {
         /// Its key.
         field: &'static str,
+    },
+    /// A name or uid that no object of Kubernetes has.
+    #[error("the {field} {why} (line 1, column 1)")]
+    InvalidName {
+        /// The field.
+        field: &'static str,
+        /// What is wrong with its value.
+        why: &'static str,
     },
 }
 
@@ -249,6 +258,7 @@ impl<'a> PartialRequest<'a> {
             return Err(Malformed::Missing { field: "uid" });
         }
         let operation = self.operation.ok_or(Malformed::Missing { field: "operation" })?;
+        self.check_names()?;
         if self.name.is_empty() {
             let named = |object: Option<Object<'a>>| object.and_then(|o| o.own(OWN_NAME)).and_then(Raw::text);
             self.name = named(self.old_object).or_else(|| named(self.object)).unwrap_or_default();
@@ -277,6 +287,25 @@ impl<'a> PartialRequest<'a> {
             options: self.options,
             dry_run,
         })
+    }
+
+    /// Refuses names and uids that no object has, for all guards: they become keys of maps, parts of paths and of messages.
+    fn check_names(&self) -> Result<(), Malformed> {
+        let invalid = |field, why| Malformed::InvalidName { field, why };
+        let own = |object: Option<Object<'a>>, index| object.and_then(|o| o.own(index)).and_then(Raw::text);
+        names::check_uid(&self.uid).map_err(|why| invalid("uid of the request", why))?;
+        names::check(&self.name).map_err(|why| invalid("name of the request", why))?;
+        names::check(&self.namespace).map_err(|why| invalid("namespace of the request", why))?;
+        for object in [self.object, self.old_object] {
+            for (index, field) in
+                [(OWN_NAME, "name of the object"), (OWN_NAMESPACE, "namespace of the object")]
+            {
+                names::check(&own(object, index).unwrap_or_default()).map_err(|why| invalid(field, why))?;
+            }
+            let uid = own(object, OWN_UID).unwrap_or_default();
+            names::check_uid(&uid).map_err(|why| invalid("uid of the object", why))?;
+        }
+        Ok(())
     }
 
     /// Returns whether this is a dry run of an eviction, whose delete options are in the object. Any entry of `dryRun` counts; the

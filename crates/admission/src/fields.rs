@@ -9,12 +9,14 @@ use std::borrow::Cow;
 use json::{JsonError, Raw, Scanner, Shape};
 
 /// Limit of fields, including those of the envelope.
-pub const MAX_FIELDS: usize = 24;
+pub const MAX_FIELDS: usize = 28;
 
 /// Fields of the envelope, which precede the guard's.
-const OWN: [&str; 2] = ["/metadata/name", "/deleteOptions/dryRun"];
+const OWN: [&str; 4] = ["/metadata/name", "/metadata/namespace", "/metadata/uid", "/deleteOptions/dryRun"];
 pub(crate) const OWN_NAME: usize = 0;
-pub(crate) const OWN_DRY_RUN: usize = 1;
+pub(crate) const OWN_NAMESPACE: usize = 1;
+pub(crate) const OWN_UID: usize = 2;
+pub(crate) const OWN_DRY_RUN: usize = 3;
 
 /// Paths (JSON pointers) into `object` and `oldObject`, created once per guard.
 #[derive(Debug, Clone)]

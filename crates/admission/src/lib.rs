@@ -28,6 +28,7 @@ pub mod file;
 mod glob;
 mod guard;
 mod lock;
+mod names;
 mod patch;
 mod reply;
 mod request;

@@ -118,6 +118,11 @@ impl Exempt {
         self.groups.iter().any(is_all).then_some("exempt.groups")
     }
 
+    /// Returns `namespaceSelector`.
+    pub(crate) fn namespace_selector(&self) -> Option<&Selector> {
+        self.namespace_selector.as_ref()
+    }
+
     /// Whether the labels of namespaces can exempt a request.
     pub fn depends_on_namespaces(&self) -> bool {
         self.namespace_selector.is_some()

@@ -109,6 +109,16 @@ impl Related {
         }
     }
 
+    /// Returns the guarded object whose owner references an update can change. Scaling has none of its own.
+    pub(super) fn of_update(request: &Request<'_>) -> Option<Self> {
+        let is_it = |related: &Self| {
+            let (group, plural, operation, _) = related.requests();
+            operation == Operation::Delete && request.is_for(group, plural)
+        };
+        let all = Self::WORDS.into_iter().map(|(_, related)| related);
+        (request.operation == Operation::Update).then(|| all.into_iter().find(is_it)).flatten()
+    }
+
     /// Returns what a request is about.
     pub(super) fn of(request: &Request<'_>) -> Option<Self> {
         let resource = (request.resource.group.as_ref(), request.resource.resource.as_ref());

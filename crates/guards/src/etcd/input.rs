@@ -5,7 +5,7 @@ use admission::Cause;
 use super::config::{Config, EtcdClusterConfig, LeaderPolicy, OnPodDelete};
 use super::facts::Facts;
 use super::pod::Pod;
-use super::removal::Removal;
+use super::removal::{Removal, RemovalKind};
 use super::reservations::Validity;
 use super::table::{MemberState, Row};
 use cluster::etcd::Id;
@@ -77,8 +77,11 @@ impl Input<'_> {
     }
 
     /// Whether deleting the pod removes the member from the list. Without a grace period, no hook runs and no operator has time for it.
+    /// An update deletes no pod.
     pub(super) fn removes_member(&self) -> bool {
-        self.entry.member_on_pod_delete == OnPodDelete::Remove && self.grace() > 0
+        self.entry.member_on_pod_delete == OnPodDelete::Remove
+            && self.grace() > 0
+            && self.removal.kind != RemovalKind::Update
     }
 
     /// Returns the grace period of the deletion in seconds.

@@ -57,6 +57,9 @@ pub(super) enum Reason {
     /// The etcd cluster has learners, unstarted members or a downgrade.
     /// Example: cannot delete pod db/etcd-1: the membership is changing: learners: 1
     MembershipChange,
+    /// The pod of an eviction does not exist. `kubectl drain` goes on to the next pod.
+    /// Example: cannot evict pod db/etcd-1: it does not exist in the cluster that Durward reads
+    NotFound,
     /// Durward could not record the deletion where its other replicas see it.
     NotReserved,
     /// The other members would not be a quorum.
@@ -146,10 +149,11 @@ impl<'m> Messages<'m> {
     pub(super) fn deny(&self, reason: Reason, why: &str) -> Ruling {
         let removal = self.input.removal;
         let summary = match reason {
+            _ if removal.kind == RemovalKind::Update => format!("{}: {why}", removal.doing()),
             Reason::Quorum => format!("{} would break etcd quorum: {why}", removal.doing()),
             Reason::Corrupt => format!("{} is not safe: {why}", removal.doing()),
             Reason::QuorumLost => why.to_owned(),
-            _ => format!("cannot {} {}: {why}", removal.verb(), removal.full_name()),
+            _ => format!("{}: {why}", removal.denied_effect("")),
         };
         let denial = self.denial(reason, why, &summary, &[]);
         self.audited(Ruling::deny(denial)).audit("denied", why)
@@ -186,7 +190,7 @@ impl<'m> Messages<'m> {
         let why = texts.collect::<Vec<_>>().join("; ");
         let is_unreserved = causes.iter().any(|why| why.code == cause::NOT_RESERVED);
         let (reason, summary) = if is_unreserved {
-            (Reason::NotReserved, format!("cannot {} {} safely: {why}", removal.verb(), removal.full_name()))
+            (Reason::NotReserved, format!("{}: {why}", removal.denied_effect(" safely")))
         } else {
             (Reason::Unknown, unknown_summary(removal, &causes))
         };
@@ -232,7 +236,9 @@ fn detail(reason: Reason, why: &str, field: &str) -> DenialCause {
 
 fn denial(kind: RemovalKind, message: &Message, mut causes: Vec<DenialCause>) -> Denial {
     match kind {
-        RemovalKind::Delete => Denial { causes, ..Denial::forbidden(message.to_string()) },
+        RemovalKind::Delete | RemovalKind::Update => {
+            Denial { causes, ..Denial::forbidden(message.to_string()) }
+        }
         RemovalKind::Evict => {
             let message = message.summary().to_owned();
             let (reason, field) = (DISRUPTION_BUDGET.to_owned(), String::new());
@@ -255,7 +261,7 @@ fn unknown_summary(removal: &Removal, causes: &[Cause]) -> String {
 /// Returns the ruling for a pod whose etcd cluster could not be read.
 pub(super) fn unknown_removal(config: &Config, removal: &Removal, why: &Cause, now: SystemTime) -> Ruling {
     // The review of an eviction contains no pod.
-    let pod = removal.pod.as_deref().and_then(|json| Pod::read(json, 0).ok());
+    let pod = removal.pod.as_ref().and_then(|pod| Pod::read(&pod.json, 0).ok());
     let current =
         pod.map_or(Override::None, |pod| overrides::judge(config, &pod.name, &pod.annotations, now));
     let name = (removal.namespace.as_str(), removal.name.as_str());
@@ -270,11 +276,19 @@ pub(super) fn unknown_removal(config: &Config, removal: &Removal, why: &Cause, n
 pub(super) fn leader_moved(removal: &Removal, name: &str) -> Ruling {
     let why =
         format!("leadership was transferred to {name}, and no time was left to check the members again");
-    let summary = format!("cannot {} {} yet: {why}", removal.verb(), removal.full_name());
+    let summary = format!("{}: {why}", removal.denied_effect(" yet"));
     let message = Message::new(&summary).next("retry");
     Ruling::deny(denial(removal.kind, &message, vec![detail(Reason::LeadershipMoved, &why, name)]))
         .audit("denied", why)
         .audit("moved-leader", name)
+}
+
+/// Returns the ruling for the eviction of a pod that does not exist.
+pub(super) fn missing_pod(removal: &Removal) -> Ruling {
+    let why = "it does not exist in the cluster that Durward reads";
+    let causes = vec![detail(Reason::NotFound, why, "")];
+    let message = format!("cannot evict {}: {why}", removal.full_name());
+    Ruling::deny(Denial { code: Code::NotFound, message, causes }).audit("denied", why)
 }
 
 /// Returns the ruling for the mirror pod of a static pod.
@@ -292,17 +306,16 @@ pub(super) fn overridden(what: &str, reason: &str, until: &str) -> Ruling {
     Ruling::allow().warn(format!("{PREFIX}{text}")).audit("override", format!("until {until}: {reason}"))
 }
 
-/// Returns the denial for an object that is not a pod.
+/// Returns the denial for an object that is not a pod. `effect` is the start of its first line.
 pub(super) fn deny_related(
     config: &Config,
-    what: &str,
+    effect: &str,
     denied: DeniedRequest,
     (why, next): (&str, &str),
     (name, current): ((&str, &str), &Override),
     now: SystemTime,
 ) -> Ruling {
-    let verb = if matches!(denied, DeniedRequest::Scaling(_)) { "scale" } else { "delete" };
-    let mut message = Message::new(&format!("cannot {verb} {what}: {why}"));
+    let mut message = Message::new(&format!("{effect}: {why}"));
     message = overrides::add_invalid(message, current);
     if !next.is_empty() {
         message = message.next(next);

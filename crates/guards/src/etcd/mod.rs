@@ -14,9 +14,10 @@
 //!
 //! | file | purpose |
 //! |---|---|
-//! | `removal` | reads which pod is deleted or evicted |
+//! | `removal` | reads which pod is deleted, evicted or changed |
 //! | `review` | runs the steps of a review and keeps its time |
 //! | `group`, `pod`, `wire` | find the pods of an etcd cluster |
+//! | `update` | finds the changes of a pod that count as its removal |
 //! | `kube_reader`, `kube_state`, `owners` | read namespace, owner, node, pods and reservations |
 //! | `facts` | asks the members |
 //! | `table`, `size` | judge the members and the size of the etcd cluster. Pure |
@@ -25,6 +26,7 @@
 //! | `effects` | reserves deletions and moves leadership |
 //! | `messages`, `overrides` | texts and override hints |
 //! | `related` | guards `StatefulSets`, PVCs and PDBs |
+//! | `namespaces` | guards the labels of namespaces |
 //! | `survey` | reads all etcd clusters for commands |
 //! | `config`, `labels`, `rules` | configuration, webhook entries and permissions |
 
@@ -41,6 +43,7 @@ mod kube_reader;
 mod kube_state;
 mod labels;
 mod messages;
+mod namespaces;
 mod overrides;
 mod owners;
 mod pod;
@@ -54,6 +57,7 @@ mod survey;
 mod table;
 #[cfg(test)]
 mod tests;
+mod update;
 mod wire;
 
 use std::any::Any;
@@ -210,6 +214,7 @@ impl Guard for EtcdGuard {
             let reviewer = Reviewer::new(&self.config, &self.clients, deadline.into());
             match RemovalKind::of(request) {
                 Some(kind) => reviewer.review_pod(kind, request).await,
+                None if request.is_for("", "namespaces") => reviewer.review_namespace(request).await,
                 None => reviewer.review_related(request).await,
             }
         })

@@ -23,6 +23,8 @@ pub(super) enum DeniedRequest {
     Eviction,
     /// Scaling a `StatefulSet` to so many replicas.
     Scaling(u64),
+    /// An update of an object of this resource, which takes etcd pods out of the guard.
+    Change(&'static str),
 }
 
 /// Judges the annotations of an object with this name.
@@ -54,6 +56,7 @@ pub(super) fn add(
 ) -> Message {
     let (resource, again, patch) = match denied {
         DeniedRequest::Deletion(resource) => (resource, "delete again", String::new()),
+        DeniedRequest::Change(resource) => (resource, "repeat the change", String::new()),
         // The message of an eviction is one line.
         DeniedRequest::Eviction => return message,
         DeniedRequest::Scaling(_) if config.break_glass == BreakGlass::Annotation => {
@@ -68,7 +71,10 @@ pub(super) fn add(
         }
     };
     let overwrite = matches!(current, Override::Invalid(_));
-    let object = format!("-n {namespace} {resource} {name}");
+    let object = match namespace {
+        "" => format!("{resource} {name}"),
+        namespace => format!("-n {namespace} {resource} {name}"),
+    };
     let command = overrides::command(&object, name, config.break_glass, overwrite, now) + &patch;
     let needs_verb = format!("needs the verb break-glass on guards.durward.dev/{NAME}");
     let consequence = match config.break_glass {

@@ -39,6 +39,10 @@ pub(super) struct Pod {
     pub(super) pvcs: Vec<String>,
     /// Its termination grace period in seconds.
     pub(super) grace: i64,
+    /// The images of its containers and sidecars.
+    pub(super) images: Vec<String>,
+    /// `spec.activeDeadlineSeconds`.
+    pub(super) active_deadline: Option<i64>,
 }
 
 /// The object that controls a pod.
@@ -102,6 +106,8 @@ impl Pod {
             node: spec.node_name,
             address: status.pod_ip,
             grace: spec.termination_grace_period_seconds.unwrap_or(DEFAULT_GRACE),
+            images: containers.iter().map(|container| container.image.clone()).collect(),
+            active_deadline: spec.active_deadline_seconds,
         }
     }
 

@@ -1,10 +1,14 @@
 //! Guards other objects of an etcd cluster, by option: scaling a `StatefulSet` below the quorum, and deleting a `StatefulSet`, the PVC
 //! of a running member, or a PDB of members.
 //!
+//! An owner reference hands an object to the garbage collector, which counts as a controller. Adding one is therefore reviewed like a
+//! deletion.
+//!
 //! The pods are reviewed too when they are deleted, so this is not a second quorum check. It catches changes whose effect comes
 //! later, or whose pods cannot be denied any more. It denies users only and warns controllers: an operator manages its `StatefulSet`,
 //! and the teardown of an owner must not be blocked.
 
+mod owners;
 mod pvcs_and_pdbs;
 mod statefulsets;
 
@@ -12,16 +16,18 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::SystemTime;
 
-use admission::{Cause, Object, Raw, Request, Ruling, Shape};
+use admission::{Cause, Object, Raw, Request, Ruling, Verdict};
+use futures_util::future::join;
 
 use super::config::{Config, EtcdClusterConfig, Related, Severity};
 use super::group;
-use super::kube_reader::{KubeReader, Namespace, STATEFUL_SETS, json};
+use super::kube_reader::{KubeReader, Namespace, json};
 use super::messages;
 use super::overrides::{self, DeniedRequest, Override};
 use super::pod::Pod;
-use super::removal::{ANNOTATIONS, DELETION_TIMESTAMP, NAME, malformed};
+use super::removal::{NAME, UID, malformed};
 use cluster::fleet::Part;
+use cluster::{Resource, cause};
 
 /// One request.
 #[derive(Clone, Copy)]
@@ -64,21 +70,43 @@ pub(super) async fn review(
     request: &Request<'_>,
     now: SystemTime,
 ) -> Ruling {
-    let Some(related) = Related::of(request).filter(|related| config.also_protect.contains(related)) else {
-        return Ruling::allow();
+    let Some(old) = &request.old_object else {
+        return match Related::of(request).or_else(|| Related::of_update(request)) {
+            Some(_) => Ruling::unknown(malformed("it has no oldObject")),
+            None => Ruling::allow(),
+        };
     };
+    let input = Input { config, kube, request, old, now };
+    let is_guarded = |related: &Related| config.also_protect.contains(related);
+    if let Some(related) = Related::of_update(request).filter(is_guarded) {
+        let ruling = match owners::are_added(input) {
+            Ok(false) => Ruling::allow(),
+            Ok(true) => rule(input, related, DeniedRequest::Change(related.short_name())).await,
+            Err(why) => Ruling::unknown(why),
+        };
+        if ruling.verdict != Verdict::Allow || !ruling.warnings.is_empty() {
+            return ruling;
+        }
+    }
+    match Related::of(request).filter(is_guarded) {
+        Some(related) => rule(input, related, denied(related, request)).await,
+        None => Ruling::allow(),
+    }
+}
+
+async fn rule(input: Input<'_>, related: Related, denied: DeniedRequest) -> Ruling {
+    let Input { config, request, old, now, .. } = input;
     if let Some(key) = config.common_config.exempt_by(request, &request.namespace) {
         return Ruling::allow().audit("exempt", key);
     }
-    let Some(old) = &request.old_object else { return Ruling::unknown(malformed("it has no oldObject")) };
     let own = old.field(NAME).and_then(Raw::text).unwrap_or_default();
     let name = if own.is_empty() { request.name.as_ref() } else { own.as_ref() };
     let full_name = format!("{} {}/{name}", related.kind(), request.namespace);
-    match decide(Input { config, kube, request, old, now }, related, name, &full_name).await {
+    match decide(input, related, denied, name, &full_name).await {
         Ok(ruling) => ruling,
         Err(why) => {
             let name = (request.namespace.as_ref(), name);
-            messages::unknown_related(config, &full_name, denied(related, request), &why, name, now)
+            messages::unknown_related(config, &full_name, denied, &why, name, now)
         }
     }
 }
@@ -96,7 +124,13 @@ fn denied(related: Related, request: &Request<'_>) -> DeniedRequest {
     }
 }
 
-async fn decide(input: Input<'_>, related: Related, name: &str, full_name: &str) -> Result<Ruling, Cause> {
+async fn decide(
+    input: Input<'_>,
+    related: Related,
+    denied: DeniedRequest,
+    name: &str,
+    full_name: &str,
+) -> Result<Ruling, Cause> {
     let Input { config, request, now, .. } = input;
     if let Some(key) = input.old.duplicate_key() {
         return Err(malformed(&format!("duplicate key {key} in oldObject")));
@@ -104,7 +138,7 @@ async fn decide(input: Input<'_>, related: Related, name: &str, full_name: &str)
     if related == Related::Scale && !statefulsets::is_scaled_down(input)? {
         return Ok(Ruling::allow());
     }
-    let Some(subject) = subject(input, related, name).await? else { return Ok(Ruling::allow()) };
+    let subject = subject(input, related, name).await?;
     if subject.is_deleting {
         return Ok(Ruling::allow().audit("allowed", "it is already being deleted"));
     }
@@ -130,9 +164,14 @@ async fn decide(input: Input<'_>, related: Related, name: &str, full_name: &str)
     let is_controller = config.common_config.settle_policy.is_controller(&request.user);
     let binds = |one: &&Objection| one.severity == Severity::Deny && !is_controller;
     if let Some(Objection { why, next, .. }) = objections.iter().find(binds) {
-        let denied = denied(related, request);
+        let effect = match denied {
+            DeniedRequest::Scaling(_) => format!("cannot scale {full_name}"),
+            DeniedRequest::Change(_) => format!("adding an owner to {full_name} can delete it"),
+            DeniedRequest::Deletion(_) | DeniedRequest::Eviction => format!("cannot delete {full_name}"),
+        };
+        let next = if matches!(denied, DeniedRequest::Change(_)) { owners::NEXT } else { next };
         let object = ((request.namespace.as_ref(), name), &of_object);
-        let ruling = messages::deny_related(config, full_name, denied, (why, next), object, now);
+        let ruling = messages::deny_related(config, &effect, denied, (why, next), object, now);
         return Ok(match of_namespace {
             Override::Invalid(wrong) => ruling.warn(messages::namespace_override(&request.namespace, &wrong)),
             Override::None | Override::Active { .. } => ruling,
@@ -144,37 +183,33 @@ async fn decide(input: Input<'_>, related: Related, name: &str, full_name: &str)
     Ok(objections.iter().fold(Ruling::allow(), warn))
 }
 
-/// Returns the object. A Scale contains nothing of its `StatefulSet`, which is read from the API server.
-async fn subject<'s>(input: Input<'s>, related: Related, name: &str) -> Result<Option<Subject<'s>>, Cause> {
+/// Returns the object, if the API server has it with the uid of the review. A Scale contains nothing of its `StatefulSet`, but has its
+/// uid.
+async fn subject<'s>(input: Input<'s>, related: Related, name: &str) -> Result<Subject<'s>, Cause> {
     let Input { kube, request, old, .. } = input;
-    let name = name.to_owned();
-    if related == Related::Scale && !request.subresource.is_empty() {
-        let set = kube.find(&STATEFUL_SETS, &request.namespace, &name, Part::Whole).await?;
-        let Some(set) = set else { return Ok(None) };
-        let json = json(&set)?.to_owned().into();
-        let namespace = kube.namespace(&request.namespace).await?;
-        let (annotations, is_deleting) = (set.metadata.annotations, set.metadata.deleting);
-        return Ok(Some(Subject { namespace, name, annotations, is_deleting, json }));
-    }
-    let namespace = kube.namespace(&request.namespace).await?;
-    Ok(Some(Subject {
-        namespace,
-        name,
-        annotations: annotations(old)?,
-        is_deleting: old.field(DELETION_TIMESTAMP).is_some_and(|raw| raw.shape() != Shape::Null),
-        json: old.raw().get().into(),
-    }))
+    let (group, plural, ..) = related.requests();
+    let is_scale = related == Related::Scale && !request.subresource.is_empty();
+    let part = if is_scale { Part::Whole } else { Part::Metadata };
+    let resource = Resource { group: group.into(), version: "v1".into(), plural: plural.into() };
+    let (stored, namespace) =
+        join(kube.find(&resource, &request.namespace, name, part), kube.namespace(&request.namespace)).await;
+    let uid = old.field(UID).and_then(Raw::text).unwrap_or_default();
+    let Some(stored) = stored?.filter(|stored| !uid.is_empty() && stored.uid == uid) else {
+        let text = format!("the cluster that Durward reads does not have this {}", related.kind());
+        return Err(Cause::new(cause::UNCLEAR, text));
+    };
+    let json = if is_scale { json(&stored)?.to_owned().into() } else { old.raw().get().into() };
+    Ok(Subject {
+        namespace: namespace?,
+        name: name.to_owned(),
+        annotations: stored.metadata.annotations,
+        is_deleting: stored.metadata.deleting,
+        json,
+    })
 }
 
 /// Returns the configuration entry of a pod.
 fn entry_of<'i>(input: Input<'i>, namespace: &Namespace, pod: &Pod) -> Option<&'i EtcdClusterConfig> {
     let mut entries = group::entries(input.config, pod);
     entries.find(|entry| entry.namespaces.matches(&pod.namespace, &namespace.labels))
-}
-
-fn annotations(object: &Object<'_>) -> Result<BTreeMap<String, String>, Cause> {
-    let Some(raw) = object.field(ANNOTATIONS) else { return Ok(BTreeMap::new()) };
-    let annotations: Option<BTreeMap<String, String>> =
-        raw.parse().map_err(|_| malformed("annotations in oldObject are not strings"))?;
-    Ok(annotations.unwrap_or_default())
 }

@@ -1,13 +1,15 @@
-//! Reads from a review which pod is deleted or evicted.
+//! Reads from a review which pod is deleted, evicted or changed.
 //!
 //! On DELETE, `oldObject` is the pod; with deletecollection only that contains its name. An eviction is a CREATE of `pods/eviction`
 //! with an Eviction (policy/v1 or v1beta1), which may have no namespace. Its pod must be read from the API server. A dry run may be
-//! set only in the `deleteOptions` of the Eviction (`kubectl drain --dry-run=server`), which the decoder reads.
+//! set only in the `deleteOptions` of the Eviction (`kubectl drain --dry-run=server`), which the decoder reads. An update of a pod
+//! contains it before and after the change; `update` compares the two.
 
 use admission::{Cause, Operation, Raw, Request, Shape};
 
 use super::config::Config;
 use super::overrides::DeniedRequest;
+use super::update::Change;
 use cluster::cause;
 
 /// The fields that the decoder finds, in the order of the indices below. The fields without an index are read with the whole pod; they
@@ -26,8 +28,9 @@ pub(super) const POINTERS: [&str; 10] = [
 ];
 pub(super) const NAME: usize = 0;
 const NAMESPACE: usize = 1;
-pub(super) const ANNOTATIONS: usize = 4;
-pub(super) const DELETION_TIMESTAMP: usize = 5;
+pub(super) const UID: usize = 2;
+pub(super) const LABELS: usize = 3;
+pub(super) const OWNERS: usize = 6;
 const GRACE_PERIOD: usize = 7;
 pub(super) const REPLICAS: usize = 8;
 const PRECONDITION_UID: usize = 9;
@@ -35,7 +38,7 @@ const PRECONDITION_UID: usize = 9;
 /// The group of all kubelets.
 const NODES: &str = "system:nodes";
 
-/// The deletion or eviction of a pod.
+/// The deletion or eviction of a pod, or an update that counts as one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Removal {
     pub(super) kind: RemovalKind,
@@ -48,14 +51,27 @@ pub(super) struct Removal {
     pub(super) by_kubelet: bool,
     /// The only uid that an eviction is meant for. The API server rejects it for another pod of the same name.
     pub(super) only_uid: Option<String>,
-    /// The pod in JSON, if the review contains it.
-    pub(super) pod: Option<String>,
+    /// The pod that the review contains: the one that is deleted, or the one before an update.
+    pub(super) pod: Option<ReviewedPod>,
+    /// The effects of an update that count as a removal.
+    pub(super) changes: Vec<Change>,
+}
+
+/// The pod in a review.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ReviewedPod {
+    pub(super) uid: String,
+    pub(super) json: String,
+    /// The pod after an update.
+    pub(super) new: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RemovalKind {
     Delete,
     Evict,
+    /// An update that takes the pod out of the guard, or that ends its etcd process.
+    Update,
 }
 
 impl RemovalKind {
@@ -65,6 +81,7 @@ impl RemovalKind {
         match (is_pods, request.operation, request.subresource.as_ref()) {
             (true, Operation::Delete, "") => Some(Self::Delete),
             (true, Operation::Create, "eviction") => Some(Self::Evict),
+            (true, Operation::Update, "") => Some(Self::Update),
             _ => None,
         }
     }
@@ -86,7 +103,7 @@ impl Removal {
     /// Reads a review. A review that cannot be read is Unknown, never allowed.
     pub(super) fn read(config: &Config, kind: RemovalKind, request: &Request<'_>) -> Result<Self, Cause> {
         let (object, field) = match kind {
-            RemovalKind::Delete => (&request.old_object, "oldObject"),
+            RemovalKind::Delete | RemovalKind::Update => (&request.old_object, "oldObject"),
             RemovalKind::Evict => (&request.object, "object"),
         };
         let Some(object) = object else { return Err(malformed(&format!("it has no {field}"))) };
@@ -112,6 +129,17 @@ impl Removal {
         let grace = match kind {
             RemovalKind::Delete => request.options.map(grace_period).transpose()?.flatten(),
             RemovalKind::Evict => object.field(GRACE_PERIOD).map(number).transpose()?.flatten(),
+            RemovalKind::Update => None,
+        };
+        let new = match kind {
+            RemovalKind::Update => Some(new_pod(request)?),
+            RemovalKind::Delete | RemovalKind::Evict => None,
+        };
+        let pod = match kind {
+            RemovalKind::Evict => None,
+            RemovalKind::Delete | RemovalKind::Update => {
+                Some(ReviewedPod { uid: text(UID)?, json: object.raw().get().to_owned(), new })
+            }
         };
         Ok(Self {
             kind,
@@ -123,7 +151,8 @@ impl Removal {
             by_kubelet: request.user.is_in(NODES),
             only_uid: Some(text(PRECONDITION_UID)?)
                 .filter(|uid| kind == RemovalKind::Evict && !uid.is_empty()),
-            pod: (kind == RemovalKind::Delete).then(|| object.raw().get().to_owned()),
+            pod,
+            changes: Vec::new(),
         })
     }
 
@@ -134,11 +163,11 @@ impl Removal {
 
     /// Returns `deleting pod db/etcd-0`.
     pub(super) fn doing(&self) -> String {
-        let verb = match self.kind {
-            RemovalKind::Delete => "deleting",
-            RemovalKind::Evict => "evicting",
-        };
-        format!("{verb} {}", self.full_name())
+        match (self.kind, self.changes.first()) {
+            (RemovalKind::Evict, _) => format!("evicting {}", self.full_name()),
+            (RemovalKind::Update, Some(change)) => change.of(&self.full_name()),
+            (RemovalKind::Delete | RemovalKind::Update, _) => format!("deleting {}", self.full_name()),
+        }
     }
 
     /// Returns the denied request.
@@ -146,15 +175,31 @@ impl Removal {
         match self.kind {
             RemovalKind::Delete => DeniedRequest::Deletion("pod"),
             RemovalKind::Evict => DeniedRequest::Eviction,
+            RemovalKind::Update => DeniedRequest::Change("pod"),
         }
     }
 
-    /// Returns the verb for messages.
-    pub(super) fn verb(&self) -> &'static str {
+    /// Returns the start of a denial: `cannot delete pod db/etcd-0`, followed by `adverb`, or the effect of an update.
+    pub(super) fn denied_effect(&self, adverb: &str) -> String {
         match self.kind {
-            RemovalKind::Delete => "delete",
-            RemovalKind::Evict => "evict",
+            RemovalKind::Delete => format!("cannot delete {}{adverb}", self.full_name()),
+            RemovalKind::Evict => format!("cannot evict {}{adverb}", self.full_name()),
+            RemovalKind::Update => self.doing(),
         }
+    }
+
+    /// Whether the pod stays and only its containers restart.
+    pub(super) fn is_restart(&self) -> bool {
+        self.kind == RemovalKind::Update && self.changes.iter().all(|change| *change == Change::Image)
+    }
+}
+
+/// Returns the pod after an update.
+fn new_pod(request: &Request<'_>) -> Result<String, Cause> {
+    let Some(object) = &request.object else { return Err(malformed("it has no object")) };
+    match object.duplicate_key() {
+        Some(key) => Err(malformed(&format!("duplicate key {key} in object"))),
+        None => Ok(object.raw().get().to_owned()),
     }
 }
 
@@ -192,7 +237,7 @@ mod tests {
         for change in [|_: &mut Value| {}, |r: &mut Value| r["name"] = "".into()] {
             let removal = deleted(change).unwrap();
             assert_eq!((removal.namespace.as_str(), removal.name.as_str()), ("db", "etcd-0"));
-            assert!(removal.pod.is_some_and(|pod| pod.contains("etcd-0")));
+            assert!(removal.pod.is_some_and(|pod| pod.json.contains("etcd-0")));
             assert_eq!((removal.kind, removal.grace, removal.dry_run), (RemovalKind::Delete, None, false));
         }
         let forced = deleted(|r| r["options"] = json!({"kind": "DeleteOptions", "gracePeriodSeconds": 0}));

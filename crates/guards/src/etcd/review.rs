@@ -20,13 +20,15 @@ use super::input::{Effect, Input, Progress};
 use super::kube_reader::{KubeReader, PODS, json};
 use super::kube_state::KubeState;
 use super::messages;
+use super::namespaces;
 use super::overrides::{self, Override};
 use super::owners::Owners;
 use super::pod::Pod;
 use super::related;
-use super::removal::{Removal, RemovalKind};
+use super::removal::{Removal, RemovalKind, ReviewedPod, malformed};
 use super::reservations::{ReviewTimes, Validity, reservation};
 use super::table::Table;
+use super::update::{self, Change};
 use ::config::SelectorExt as _;
 use cluster::etcd::Id;
 use cluster::fleet::Part;
@@ -68,6 +70,14 @@ struct CurrentState {
     facts: Facts,
 }
 
+/// A pod and its etcd cluster.
+struct Member<'m> {
+    pod: Pod,
+    entry: &'m EtcdClusterConfig,
+    group: Group,
+    lease: Lease,
+}
+
 /// The pod under review and its etcd cluster.
 struct Subject<'s> {
     removal: &'s Removal,
@@ -75,6 +85,11 @@ struct Subject<'s> {
     entry: &'s EtcdClusterConfig,
     group: Group,
     lease: Lease,
+}
+
+/// Returns the ruling for a pod that no entry selects.
+fn unselected() -> Ruling {
+    Ruling::allow().audit("allowed", "it belongs to no configured etcd cluster")
 }
 
 impl<'r> Reviewer<'r> {
@@ -89,22 +104,47 @@ impl<'r> Reviewer<'r> {
         related::review(self.config, self.kube(), request, self.clients.context.now()).await
     }
 
-    /// Reviews the deletion or eviction of a pod.
+    /// Reviews an update of a namespace.
+    pub(super) async fn review_namespace(&self, request: &Request<'_>) -> Ruling {
+        namespaces::review(self.config, self.kube(), request, self.clients.context.now()).await
+    }
+
+    /// Reviews the deletion or eviction of a pod, or an update that counts as one.
+    ///
+    /// A review can come from a stranger. Nothing is written and no member is asked unless the API server returns the pod with the
+    /// uid of the review. Its stored state decides, so addresses and owners are never those of the review.
     pub(super) async fn review_pod(&self, kind: RemovalKind, request: &Request<'_>) -> Ruling {
-        let removal = match decide::from_request(self.config, kind, request) {
+        let mut removal = match decide::from_request(self.config, kind, request) {
             Next::Rule(ruling) => return ruling,
             Next::ReadFacts(removal) => removal,
         };
-        let json = match self.pod(&removal).await {
+        if let Some(ReviewedPod { json, .. }) = &removal.pod
+            && let Ok(pod) = Pod::read(json, 0)
+            && group::entries(self.config, &pod).next().is_none()
+        {
+            return unselected();
+        }
+        let json = match self.stored_pod(&removal).await {
             Ok(Some(json)) => json,
-            Ok(None) => return Ruling::allow().audit("allowed", "the pod does not exist"),
-            Err(why) => return self.unknown(&removal, &why),
+            Ok(None) => return decide::missing(self.config, &removal, self.clients.context.now()),
+            Err(why) => return decide::unread(self.config, &removal, &why, self.clients.context.now()),
         };
-        let subject = match self.subject(&removal, &json).await {
-            Ok(Some(subject)) => subject,
-            Ok(None) => return Ruling::allow().audit("allowed", "it belongs to no configured etcd cluster"),
+        let member = match self.member(&json).await {
+            Ok(Some(member)) => member,
+            Ok(None) => return unselected(),
             Err(why) => return self.unknown_membership(&removal, &json, &why),
         };
+        if kind == RemovalKind::Update {
+            match self.changes(&removal, &member).await {
+                Ok(changes) if changes.is_empty() => {
+                    return Ruling::allow().audit("allowed", "the pod stays in the guard");
+                }
+                Ok(changes) => removal.changes = changes,
+                Err(why) => return self.unknown(&removal, &why),
+            }
+        }
+        let Member { pod, entry, group, lease } = member;
+        let subject = Subject { removal: &removal, pod, entry, group, lease };
         if removal.only_uid.as_ref().is_some_and(|only| *only != subject.pod.uid) {
             let why = "it is for another pod of that name, so the API server rejects it (preconditions.uid)";
             return Ruling::allow().audit("allowed", why);
@@ -117,13 +157,24 @@ impl<'r> Reviewer<'r> {
         self.finish(&subject, early).await
     }
 
-    /// Returns the pod in JSON. The review of an eviction does not contain it.
-    async fn pod(&self, removal: &Removal) -> Result<Option<String>, Cause> {
-        if let Some(json) = &removal.pod {
-            return Ok(Some(json.clone()));
-        }
+    /// Returns the stored pod in JSON, unless it is another pod than that of the review. The review of an eviction contains no pod.
+    async fn stored_pod(&self, removal: &Removal) -> Result<Option<String>, Cause> {
         let found = self.kube().find(&PODS, &removal.namespace, &removal.name, Part::Whole).await?;
-        found.map(|object| json(&object).map(str::to_owned)).transpose()
+        let is_reviewed = |uid: &str| removal.pod.as_ref().is_none_or(|reviewed| reviewed.uid == uid);
+        found
+            .filter(|found| !found.uid.is_empty() && is_reviewed(&found.uid))
+            .map(|object| json(&object).map(str::to_owned))
+            .transpose()
+    }
+
+    /// Returns the changes of an update that count as a removal.
+    async fn changes(&self, removal: &Removal, member: &Member<'_>) -> Result<Vec<Change>, Cause> {
+        let Some(ReviewedPod { json: old, new: Some(new), .. }) = &removal.pod else {
+            return Err(malformed("it has no object"));
+        };
+        let port = member.entry.port;
+        let (old, new) = (Pod::read(old, port)?, Pod::read(new, port)?);
+        update::changes(self.config, self.kube(), member.entry, &old, &new).await
     }
 
     /// Returns a reviewer that keeps time for a reservation if an Unknown verdict is allowed.
@@ -260,10 +311,7 @@ impl<'r> Reviewer<'r> {
     }
 
     /// Finds the etcd cluster of a pod.
-    async fn subject<'s>(&self, removal: &'s Removal, json: &str) -> Result<Option<Subject<'s>>, Cause>
-    where
-        'r: 's,
-    {
+    async fn member(&self, json: &str) -> Result<Option<Member<'r>>, Cause> {
         let pod = Pod::read(json, 0)?;
         let mut namespace = None;
         for entry in group::entries(self.config, &pod) {
@@ -280,7 +328,7 @@ impl<'r> Reviewer<'r> {
             let pod = Pod::read(json, entry.port)?;
             let group = Group::of(entry, &pod);
             let lease = group.lease(&self.config.common_config.namespace);
-            return Ok(Some(Subject { removal, pod, entry, group, lease }));
+            return Ok(Some(Member { pod, entry, group, lease }));
         }
         Ok(None)
     }
@@ -411,7 +459,7 @@ impl<'r> Reviewer<'r> {
     async fn move_leader(&self, subject: &Subject<'_>, facts: &Facts, to: Id) -> TransferResult {
         // Reviews without a writer are dry runs, which never get here.
         let Some(writer) = self.clients.writer.as_deref() else { return TransferResult::Unsupported };
-        // The listed pod may have a newer address than the review's.
+        // The list may have a newer address than the first read.
         let listed = facts.pods.iter().find(|listed| listed.pod.uid == subject.pod.uid);
         let leader = subject.group.peer(listed.map_or(&subject.pod, |listed| &listed.pod));
         let effects = self.effects(subject, writer, self.kube_until(self.end));

@@ -7,6 +7,10 @@
 //! One selector can contain several names of namespaces, but not several label selectors. Each label selector and each selector of
 //! pods therefore has entries of its own. A pod that two entries select is reviewed twice, with the same result.
 //!
+//! Updates are sent only if they can take an object out of the guard: by its owner, by the labels that a selector names, and for pods
+//! also by images and `activeDeadlineSeconds`. An `objectSelector` matches the old or the new object, so it also selects a pod that
+//! loses the label.
+//!
 //! Requests about a pod that is being deleted are not sent, unless they shorten its grace period to zero. The last deletion by the
 //! kubelet is never sent. Neither are deletions by the namespace controller: it deletes objects of terminating namespaces only, which the
 //! guard allows, and while Durward is down the namespace would stay Terminating.
@@ -20,6 +24,7 @@ use super::NAME;
 use super::config::{Config, Coordination, EtcdClusterConfig, NamespaceMatch, OwnerKind, Related};
 use super::group;
 use super::labels;
+use super::namespaces;
 use crate::common::NAMESPACE_NAME;
 use crate::kind::Permission;
 use crate::overrides;
@@ -40,21 +45,33 @@ pub(super) fn entries(config: &Config) -> Vec<WebhookEntry> {
         not_terminating(),
         not_namespace_controller(),
     ];
-    let mut related = vec![overrides::condition(NAME), not_namespace_controller()];
-    related.extend(config.also_protect.contains(&Related::Scale).then(fewer_replicas));
-    [
-        ("etcd-pods", vec![namespaced(Operation::Delete, "", "pods")], deletions),
-        ("etcd-evictions", vec![namespaced(Operation::Create, "", "pods/eviction")], Vec::new()),
-        (
-            "etcd-related",
-            config.also_protect.iter().flat_map(|related| related_rules(*related)).collect(),
-            related,
-        ),
-    ]
-    .into_iter()
-    .filter(|(_, rules, _)| !rules.is_empty())
-    .flat_map(|(name, rules, conditions)| entries_of(config, name, &rules, conditions))
-    .collect()
+    let pods = |operation, resource| vec![namespaced(operation, "", resource)];
+    let updates =
+        |scope: &Scoped<'_>| vec![overrides::condition(NAME), not_deleting(), changes_member(scope.pods)];
+    let related: Vec<RuleWithOperations> =
+        config.also_protect.iter().flat_map(|related| related_rules(*related)).collect();
+    let mut of_related = vec![overrides::condition(NAME), not_namespace_controller()];
+    of_related.extend(config.also_protect.contains(&Related::Scale).then(fewer_replicas));
+    let owned: Vec<RuleWithOperations> = config
+        .also_protect
+        .iter()
+        .filter(|related| **related != Related::Scale)
+        .map(|related| {
+            let (group, plural, ..) = related.requests();
+            namespaced(Operation::Update, group, plural)
+        })
+        .collect();
+    let of_owned = vec![overrides::condition(NAME), not_deleting(), adds_owner()];
+    let mut entries =
+        entries_of(config, "etcd-pods", &pods(Operation::Delete, "pods"), |_| deletions.clone());
+    entries.extend(entries_of(config, "etcd-evictions", &pods(Operation::Create, "pods/eviction"), |_| {
+        Vec::new()
+    }));
+    entries.extend(entries_of(config, "etcd-updates", &pods(Operation::Update, "pods"), updates));
+    entries.extend(entries_of(config, "etcd-related", &related, |_| of_related.clone()));
+    entries.extend(entries_of(config, "etcd-related-updates", &owned, |_| of_owned.clone()));
+    entries.extend(namespace_updates(config));
+    entries
 }
 
 /// Returns one entry per scope. The first has the plain name, the second ends in `-2`.
@@ -62,23 +79,48 @@ fn entries_of(
     config: &Config,
     name: &str,
     rules: &[RuleWithOperations],
-    mut conditions: Vec<MatchCondition>,
+    conditions: impl Fn(&Scoped<'_>) -> Vec<MatchCondition>,
 ) -> Vec<WebhookEntry> {
+    if rules.is_empty() {
+        return Vec::new();
+    }
     let common = &config.common_config;
-    conditions.extend(not_install_namespace(config));
     let entry = |(at, scope): (usize, Scoped<'_>)| {
         let name = if at == 0 { name.to_owned() } else { format!("{name}-{}", at + 1) };
         WebhookEntry {
+            match_conditions: conditions(&scope).into_iter().chain(not_install_namespace(config)).collect(),
             namespace_selector: labels::all_of(
                 scope.namespaces.into_iter().chain(common.namespace_selector.clone()),
             ),
             object_selector: scope.pods.cloned().unwrap_or_default(),
-            match_conditions: conditions.clone(),
             has_side_effects: true,
             ..WebhookEntry::new(WebhookType::Validating, name, rules.to_vec(), common)
         }
     };
-    scopes(config, name == "etcd-pods").into_iter().enumerate().map(entry).collect()
+    scopes(config, matches!(name, "etcd-pods" | "etcd-updates")).into_iter().enumerate().map(entry).collect()
+}
+
+/// Returns the entry for the labels of namespaces, if labels decide which namespaces are guarded. It selects all namespaces: on an
+/// UPDATE, the API server matches a `namespaceSelector` against the new labels.
+fn namespace_updates(config: &Config) -> Option<WebhookEntry> {
+    let keys = namespaces::label_keys(config);
+    if keys.is_empty() || config.clusters.is_empty() {
+        return None;
+    }
+    let home = config.common_config.namespace.as_str();
+    let not_home =
+        condition("not-the-install-namespace", format!("object.metadata.name != {}", cel_string(home)));
+    let is_changed: Vec<String> = keys.iter().map(|key| changed_label(key)).collect();
+    let labels = condition("changes-a-guarded-label", is_changed.join(" || "));
+    let rules = vec![rule(Operation::Update.as_str(), "", "namespaces", "Cluster")];
+    Some(WebhookEntry {
+        namespace_selector: Selector::default(),
+        match_conditions: [overrides::condition(NAME), not_deleting(), labels]
+            .into_iter()
+            .chain((!home.is_empty()).then_some(not_home))
+            .collect(),
+        ..WebhookEntry::new(WebhookType::Validating, "etcd-namespaces", rules, &config.common_config)
+    })
 }
 
 /// Returns the scopes of all etcd clusters: named namespaces with the same selector of pods share one, each namespace selector has its
@@ -134,6 +176,49 @@ fn fewer_replicas() -> MatchCondition {
     condition("fewer-replicas", expression)
 }
 
+/// Returns a CEL expression that is true if the value of a label changes.
+fn changed_label(key: &str) -> String {
+    let key = cel_string(key);
+    let value = |object: &str| format!("{object}.metadata.?labels[?{key}].orValue(null)");
+    format!("{} != {}", value("oldObject"), value("object"))
+}
+
+/// Matches updates of a pod that can count as its removal: of its controller, of the labels that the selector names, of an image, and
+/// of `activeDeadlineSeconds`.
+fn changes_member(selector: Option<&Selector>) -> MatchCondition {
+    let differs = |value: &dyn Fn(&str) -> String| format!("{} != {}", value("oldObject"), value("object"));
+    let controller = |object: &str| {
+        format!(
+            "{object}.metadata.?ownerReferences.orValue([]).filter(o, o.?controller.orValue(false)).map(o, [o.apiVersion, o.kind, o.name, o.uid])"
+        )
+    };
+    let images = |list: &'static str| {
+        move |object: &str| format!("{object}.spec.?{list}.orValue([]).map(c, c.?image.orValue(\"\"))")
+    };
+    let deadline = |object: &str| format!("{object}.spec.?activeDeadlineSeconds.orValue(0)");
+    let mut changes: Vec<String> =
+        selector.into_iter().flat_map(group::label_keys).map(|key| changed_label(&key)).collect();
+    changes.extend([
+        differs(&controller),
+        differs(&images("containers")),
+        differs(&images("initContainers")),
+        differs(&deadline),
+    ]);
+    condition("changes-the-member", changes.join(" || "))
+}
+
+/// Matches updates that add an owner reference, by which the garbage collector can delete the object.
+fn adds_owner() -> MatchCondition {
+    let owners = |object: &str| format!("{object}.metadata.?ownerReferences.orValue([])");
+    let expression =
+        format!("{}.exists(n, !{}.exists(o, o.uid == n.uid))", owners("object"), owners("oldObject"));
+    condition("adds-an-owner", expression)
+}
+
+fn not_deleting() -> MatchCondition {
+    condition("not-terminating", format!("!({DELETING})"))
+}
+
 const DELETING: &str = "oldObject != null && has(oldObject.metadata.deletionTimestamp)";
 
 fn not_last_kubelet_deletion() -> MatchCondition {
@@ -161,7 +246,7 @@ fn not_install_namespace(config: &Config) -> Option<MatchCondition> {
 }
 
 /// Returns the permissions for the reads of one etcd cluster.
-fn permissions_of(entry: &EtcdClusterConfig) -> Vec<Permission> {
+fn permissions_of(config: &Config, entry: &EtcdClusterConfig) -> Vec<Permission> {
     let mut permissions =
         vec![Permission::on("", "pods", &["get", "list"]), Permission::on("apps", "statefulsets", &["get"])];
     if let Some(OwnerKind { resource, .. }) = &entry.owner {
@@ -172,6 +257,12 @@ fn permissions_of(entry: &EtcdClusterConfig) -> Vec<Permission> {
         let names = secrets.into_iter().map(str::to_owned).collect();
         permissions.push(Permission { resource_names: names, ..Permission::on("", "secrets", &["get"]) });
     }
+    let objects = config
+        .also_protect
+        .iter()
+        .map(|related| related.requests())
+        .filter(|(_, plural, ..)| *plural != "statefulsets");
+    permissions.extend(objects.map(|(group, plural, ..)| Permission::on(group, plural, &["get"])));
     permissions
 }
 
@@ -186,7 +277,7 @@ pub(super) fn permissions(config: &Config) -> Vec<Permission> {
     let verbs: &[&str] = if labeled().next().is_some() { &["get", "list"] } else { &["get"] };
     let mut permissions =
         vec![Permission::on("", "namespaces", verbs), Permission::on("", "nodes", &["get"])];
-    for permission in labeled().flat_map(permissions_of) {
+    for permission in labeled().flat_map(|entry| permissions_of(config, entry)) {
         if !permissions.contains(&permission) {
             permissions.push(permission);
         }
@@ -203,7 +294,7 @@ pub(super) fn namespaced_permissions(config: &Config) -> Vec<(String, Permission
     }
     for entry in &config.clusters {
         if let NamespaceMatch::Named(namespace) = &entry.namespaces {
-            for permission in permissions_of(entry) {
+            for permission in permissions_of(config, entry) {
                 let pair = (namespace.clone(), permission);
                 if !permissions.contains(&pair) {
                     permissions.push(pair);
@@ -248,7 +339,7 @@ mod tests {
     #[test]
     fn deletions_and_evictions_have_an_entry_each_that_fails_closed() {
         let entries = all(LEAST);
-        assert_eq!(names(&entries), ["etcd-pods", "etcd-evictions"]);
+        assert_eq!(names(&entries), ["etcd-pods", "etcd-evictions", "etcd-updates"]);
         for (entry, operation, resource) in
             [(&entries[0], "DELETE", "pods"), (&entries[1], "CREATE", "pods/eviction")]
         {
@@ -271,7 +362,17 @@ mod tests {
         );
         assert_eq!(
             names(&entries),
-            ["etcd-pods", "etcd-pods-2", "etcd-pods-3", "etcd-evictions", "etcd-evictions-2"]
+            [
+                "etcd-pods",
+                "etcd-pods-2",
+                "etcd-pods-3",
+                "etcd-evictions",
+                "etcd-evictions-2",
+                "etcd-updates",
+                "etcd-updates-2",
+                "etcd-updates-3",
+                "etcd-namespaces"
+            ]
         );
         assert_eq!(entries[0].namespace_selector.to_string(), "kubernetes.io/metadata.name in (a,b)");
         assert_eq!(entries[0].object_selector.to_string(), "app=etcd");
@@ -290,7 +391,10 @@ mod tests {
         let entries = all(
             "clusters: [{namespace: a, selector: app=etcd}, {namespace: b, selector: app=db}, {namespace: c, selector: app=etcd}]",
         );
-        assert_eq!(names(&entries), ["etcd-pods", "etcd-pods-2", "etcd-evictions"]);
+        assert_eq!(
+            names(&entries),
+            ["etcd-pods", "etcd-pods-2", "etcd-evictions", "etcd-updates", "etcd-updates-2"]
+        );
         assert_eq!(entries[0].namespace_selector.to_string(), "kubernetes.io/metadata.name in (a,c)");
         assert_eq!(entries[1].namespace_selector.to_string(), "kubernetes.io/metadata.name in (b)");
         assert_eq!(entries[1].object_selector.to_string(), "app=db");
@@ -300,8 +404,34 @@ mod tests {
     #[test]
     fn the_namespace_selector_of_the_section_is_added() {
         let yaml = "webhook: {namespaceSelector: {matchLabels: {t: v, w: x}}}\nclusters: [{namespaceSelector: {matchLabels: {t: u}}, selector: x=y}]";
-        let selector = all(yaml).remove(0).namespace_selector;
-        assert_eq!(selector.to_string(), "t=u,t in (v),w=x");
+        let entries = all(yaml);
+        assert_eq!(entries[0].namespace_selector.to_string(), "t=u,t in (v),w=x");
+        let namespaces = entries.last().unwrap();
+        assert_eq!(namespaces.name, "etcd-namespaces");
+        assert!(namespaces.namespace_selector.selects_all(), "the API server would match the new labels");
+        let labels = &namespaces.match_conditions[2].expression;
+        assert!(labels.contains(r#"?labels[?"t"]"#) && labels.contains(r#"?labels[?"w"]"#), "{labels}");
+    }
+
+    #[test]
+    fn updates_are_sent_if_they_change_the_member() {
+        let entry = all(LEAST).remove(2);
+        let names: Vec<&str> = entry.match_conditions.iter().map(|one| one.name.as_str()).collect();
+        let expected =
+            ["no-break-glass", "not-terminating", "changes-the-member", "not-the-install-namespace"];
+        assert_eq!(names, expected);
+        let changes: Vec<&str> = entry.match_conditions[2].expression.split(" || ").collect();
+        assert_eq!(
+            changes,
+            [
+                r#"oldObject.metadata.?labels[?"app"].orValue(null) != object.metadata.?labels[?"app"].orValue(null)"#,
+                "oldObject.metadata.?ownerReferences.orValue([]).filter(o, o.?controller.orValue(false)).map(o, [o.apiVersion, o.kind, o.name, o.uid]) != object.metadata.?ownerReferences.orValue([]).filter(o, o.?controller.orValue(false)).map(o, [o.apiVersion, o.kind, o.name, o.uid])",
+                r#"oldObject.spec.?containers.orValue([]).map(c, c.?image.orValue("")) != object.spec.?containers.orValue([]).map(c, c.?image.orValue(""))"#,
+                r#"oldObject.spec.?initContainers.orValue([]).map(c, c.?image.orValue("")) != object.spec.?initContainers.orValue([]).map(c, c.?image.orValue(""))"#,
+                "oldObject.spec.?activeDeadlineSeconds.orValue(0) != object.spec.?activeDeadlineSeconds.orValue(0)",
+            ]
+        );
+        assert_eq!(entry.object_selector.to_string(), "app=etcd");
     }
 
     #[test]
@@ -336,24 +466,31 @@ mod tests {
             "{LEAST}\nalsoProtect: [scale, statefulsets, persistentvolumeclaims, poddisruptionbudgets]"
         );
         let entries = all(&yaml);
-        assert_eq!(names(&entries), ["etcd-pods", "etcd-evictions", "etcd-related"]);
+        assert_eq!(
+            names(&entries),
+            ["etcd-pods", "etcd-evictions", "etcd-updates", "etcd-related", "etcd-related-updates"]
+        );
         let conditions = |entry: &WebhookEntry| -> Vec<String> {
             entry.match_conditions.iter().map(|condition| condition.name.clone()).collect()
         };
         assert_eq!(
-            conditions(&entries[2]),
+            conditions(&entries[3]),
             ["no-break-glass", "not-the-namespace-controller", "fewer-replicas", "not-the-install-namespace"]
         );
         assert_eq!(
-            entries[2].match_conditions[2].expression,
+            entries[3].match_conditions[2].expression,
             "request.operation != \"UPDATE\" || (has(object.spec) && has(object.spec.replicas) ? object.spec.replicas : 0) < (has(oldObject.spec) && has(oldObject.spec.replicas) ? oldObject.spec.replicas : 0)"
         );
         let without = all(&format!("{LEAST}\nalsoProtect: [statefulsets]"));
         assert_eq!(
-            conditions(&without[2]),
+            conditions(&without[3]),
             ["no-break-glass", "not-the-namespace-controller", "not-the-install-namespace"]
         );
-        let resources: Vec<&str> = entries[2]
+        assert_eq!(
+            conditions(&entries[4]),
+            ["no-break-glass", "not-terminating", "adds-an-owner", "not-the-install-namespace"]
+        );
+        let resources: Vec<&str> = entries[3]
             .rules
             .iter()
             .flat_map(|rule| rule.resources.iter().flatten())

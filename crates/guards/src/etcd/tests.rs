@@ -9,6 +9,8 @@ mod outage;
 mod owners;
 mod related;
 mod reservations;
+mod strangers;
+mod updates;
 
 use admission::{Code, Verdict};
 use serde_json::json;
@@ -516,7 +518,10 @@ async fn a_denied_eviction_makes_a_drain_wait() {
     assert_eq!((denial.code, denial.causes[0].reason.as_str()), (Code::TooManyRequests, "DisruptionBudget"));
     assert_ruling(&evicted(&Fake::of(3), LEAST, "etcd-1").await, "allow", "");
     let without_pod = Fake::of(3).with(|s| drop(s.pods.remove(1)));
-    assert_ruling(&evicted(&without_pod, LEAST, "etcd-1").await, "allow", "");
+    let ruling = evicted(&without_pod, LEAST, "etcd-1").await;
+    assert_ruling(&ruling, "deny", "it does not exist in the cluster that Durward reads");
+    let Verdict::Deny(denial) = ruling.verdict else { panic!() };
+    assert_eq!(denial.code, Code::NotFound, "kubectl drain goes on");
 }
 
 #[tokio::test(start_paused = true)]

@@ -58,6 +58,7 @@ pub(super) struct OwnerReference {
 pub(super) struct PodSpec {
     pub(super) node_name: String,
     pub(super) termination_grace_period_seconds: Option<i64>,
+    pub(super) active_deadline_seconds: Option<i64>,
     pub(super) containers: Option<Vec<Container>>,
     pub(super) init_containers: Option<Vec<Container>>,
     pub(super) volumes: Option<Vec<BTreeMap<String, Value>>>,

@@ -78,6 +78,42 @@ pub(in super::super) fn from_pod(
     overridden(config, removal, &pod.name, &pod.annotations, now)
 }
 
+/// Decides about a pod that the API server does not have, or has with another uid.
+pub(in super::super) fn missing(config: &Config, removal: &Removal, now: SystemTime) -> Ruling {
+    match &removal.pod {
+        None => messages::missing_pod(removal),
+        Some(reviewed) if Pod::read(&reviewed.json, 0).is_ok_and(|pod| pod.is_deleting) => {
+            allowed("the pod is already deleted")
+        }
+        Some(_) => messages::unknown_removal(config, removal, &not_this_cluster(removal), now),
+    }
+}
+
+/// Decides about a pod that could not be read. Teardown, repair and overrides need no other facts. Without the stored pod, they are
+/// not reserved.
+pub(in super::super) fn unread(config: &Config, removal: &Removal, why: &Cause, now: SystemTime) -> Ruling {
+    let unknown = || messages::unknown_removal(config, removal, why, now);
+    let Some(pod) = removal.pod.as_ref().and_then(|reviewed| Pod::read(&reviewed.json, 0).ok()) else {
+        return unknown();
+    };
+    match from_pod(config, removal, &pod, now) {
+        Some(EarlyRuling { ruling, must_reserve: true }) => {
+            ruling.warn(messages::pod_warning(&pod, &super::unreserved_warning(why)))
+        }
+        Some(EarlyRuling { ruling, must_reserve: false }) => ruling,
+        None if pod.is_deleting => allowed("the pod is already being deleted"),
+        None => unknown(),
+    }
+}
+
+fn not_this_cluster(removal: &Removal) -> Cause {
+    let text = format!(
+        "namespace {:?} of the cluster that Durward reads does not contain this pod",
+        removal.namespace
+    );
+    Cause::new(cause::UNCLEAR, text)
+}
+
 fn overridden(
     config: &Config,
     removal: &Removal,
@@ -115,11 +151,7 @@ pub(in super::super) fn from_kube_state(
         Err(why) => return unknown(why),
     };
     let Some(listed) = pods.iter().find(|listed| listed.uid == pod.uid) else {
-        let text = format!(
-            "namespace {:?} of the cluster that Durward reads does not contain this pod",
-            removal.namespace
-        );
-        return unknown(&Cause::new(cause::UNCLEAR, text));
+        return unknown(&not_this_cluster(removal));
     };
     if matches!(&state.namespace, Ok(namespace) if namespace.is_deleting) {
         return allow("the namespace is being deleted");

@@ -22,7 +22,9 @@ use super::messages::{Messages, Reason};
 use super::table::{MIXED_CLUSTERS, MemberState, Row, Table};
 use cluster::cause;
 
-pub(super) use early::{EarlyRuling, Next, from_kube_state, from_pod, from_request, unknown_owner};
+pub(super) use early::{
+    EarlyRuling, Next, from_kube_state, from_pod, from_request, missing, unknown_owner, unread,
+};
 use no_response::decide_no_response;
 use voter::decide_voter;
 

@@ -377,6 +377,7 @@ impl Any {
             by_kubelet: false,
             only_uid: None,
             pod: None,
+            changes: Vec::new(),
         };
         let progress = Progress { would_reserve: self.done, ..Progress::default() };
         decide(Input {

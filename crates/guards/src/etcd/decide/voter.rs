@@ -213,7 +213,7 @@ fn concerns(input: Input<'_>, table: &Table, me: &Row) -> Vec<(Severity, Reason,
         let text = format!("the membership is changing: {}", table.changes.join(", "));
         concerns.push((config.warnings.membership_change, Reason::MembershipChange, text));
     }
-    if !input.pod.keeps_data && !input.removes_member() {
+    if !input.pod.keeps_data && !input.removes_member() && !input.removal.is_restart() {
         let text = "none of its volumes outlives the pod, so its data is lost";
         concerns.push((config.warnings.data_loss, Reason::DataLoss, text.to_owned()));
     }

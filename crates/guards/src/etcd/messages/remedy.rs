@@ -52,6 +52,7 @@ pub(super) fn add(
         Reason::LeadershipTransfer | Reason::Backoff | Reason::LeadershipMoved => {
             message.next("retry in ten seconds")
         }
+        Reason::NotFound => message,
         Reason::Corrupt => message.next(
             "find the member whose data differs (etcdctl endpoint hashkv --cluster), remove it (etcdctl member remove), then delete its pod",
         ),

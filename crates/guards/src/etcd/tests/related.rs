@@ -39,7 +39,7 @@ fn scaled(before: u64, after: u64) -> Vec<u8> {
 }
 
 fn scaled_by_subresource(before: u64, after: u64) -> Vec<u8> {
-    let scale = |replicas: u64| json!({"metadata": {"name": "etcd", "namespace": "db"}, "spec": {"replicas": replicas}});
+    let scale = |replicas: u64| json!({"metadata": {"name": "etcd", "namespace": "db", "uid": "uid-etcd"}, "spec": {"replicas": replicas}});
     body("UPDATE", "apps", "statefulsets", &scale(after), &scale(before), |r| {
         r["subResource"] = "scale".into();
     })
@@ -49,65 +49,93 @@ fn deleted_statefulset(change: impl FnOnce(&mut Value)) -> Vec<u8> {
     body("DELETE", "apps", "statefulsets", &Value::Null, &set(3), change)
 }
 
+/// Stores the old object of a review, and reviews it.
+async fn stored(fake: &Fake, yaml: &str, body: &[u8]) -> admission::Ruling {
+    let request = serde_json::from_slice::<Value>(body).unwrap()["request"].take();
+    let plural = match request["resource"]["resource"].as_str().unwrap() {
+        "statefulsets" => "statefulsets",
+        "persistentvolumeclaims" => "persistentvolumeclaims",
+        "poddisruptionbudgets" => "poddisruptionbudgets",
+        other => panic!("{other}"),
+    };
+    if request["subResource"].is_null() {
+        let name = request["name"].as_str().unwrap().to_owned();
+        fake.state().others.insert((plural, name), request["oldObject"].clone());
+    }
+    review(&fake.guard(yaml), body).await
+}
+
 fn fake() -> Fake {
     Fake::of(3).with(|s| drop(s.others.insert(("statefulsets", "etcd".to_owned()), set(3))))
 }
 
 #[tokio::test]
 async fn scaling_below_the_quorum_is_denied() {
-    let guard = fake().guard(&yaml());
+    let (fake, yaml) = (fake(), yaml());
     for scaled in [scaled, scaled_by_subresource] {
         assert_ruling(
-            &review(&guard, &scaled(3, 1)).await,
+            &stored(&fake, &yaml, &scaled(3, 1)).await,
             "deny",
             "cannot scale StatefulSet db/etcd: 1 of its 3 etcd members would be left, quorum of the 3 voters is 2",
         );
         assert_ruling(
-            &review(&guard, &scaled(3, 0)).await,
+            &stored(&fake, &yaml, &scaled(3, 0)).await,
             "deny",
             "none of its 3 etcd members would be left",
         );
-        assert_ruling(&review(&guard, &scaled(5, 1)).await, "deny", "quorum of the 3 voters is 2");
+        assert_ruling(&stored(&fake, &yaml, &scaled(5, 1)).await, "deny", "quorum of the 3 voters is 2");
         for (before, after) in [(3, 2), (3, 3), (3, 5), (0, 3), (5, 3)] {
-            assert_ruling(&review(&guard, &scaled(before, after)).await, "allow", "");
+            assert_ruling(&stored(&fake, &yaml, &scaled(before, after)).await, "allow", "");
         }
     }
     // Scaling to zero is denied only if deleting is denied too.
-    let alone = fake().guard(&format!("alsoProtect: [scale]\n{LEAST}"));
-    let down = review(&alone, &scaled(3, 0)).await;
+    let down = stored(&fake, &format!("alsoProtect: [scale]\n{LEAST}"), &scaled(3, 0)).await;
     assert_ruling(&down, "allow", "none of its 3 etcd members would be left");
     let controller = body("UPDATE", "apps", "statefulsets", &set(0), &set(3), |r| {
         r["userInfo"]["username"] = CONTROLLER.into();
     });
-    assert_ruling(&review(&guard, &controller).await, "allow", "none of its 3 etcd members would be left");
+    assert_ruling(
+        &stored(&fake, &yaml, &controller).await,
+        "allow",
+        "none of its 3 etcd members would be left",
+    );
 }
 
 #[tokio::test]
 async fn deleting_a_statefulset_with_its_members_is_denied() {
-    let guard = fake().guard(&yaml());
+    let (fake, yaml) = (fake(), yaml());
     assert_ruling(
-        &review(&guard, &deleted_statefulset(|_| {})).await,
+        &stored(&fake, &yaml, &deleted_statefulset(|_| {})).await,
         "deny",
         "its 3 etcd members would be deleted with it",
     );
     // The denial proposes no request that is denied too.
-    assert!(!text_of(&review(&guard, &deleted_statefulset(|_| {})).await).contains("scale it to 0"));
-    let alone = fake().guard(&format!("alsoProtect: [statefulsets]\n{LEAST}"));
-    assert_ruling(&review(&alone, &deleted_statefulset(|_| {})).await, "deny", "or scale it to 0 first");
+    assert!(!text_of(&stored(&fake, &yaml, &deleted_statefulset(|_| {})).await).contains("scale it to 0"));
+    let alone = format!("alsoProtect: [statefulsets]\n{LEAST}");
     assert_ruling(
-        &review(&guard, &deleted_statefulset(|r| r["options"] = json!({"propagationPolicy": "Orphan"})))
-            .await,
+        &stored(&fake, &alone, &deleted_statefulset(|_| {})).await,
+        "deny",
+        "or scale it to 0 first",
+    );
+    assert_ruling(
+        &stored(
+            &fake,
+            &yaml,
+            &deleted_statefulset(|r| r["options"] = json!({"propagationPolicy": "Orphan"})),
+        )
+        .await,
         "allow",
         "",
     );
     assert_ruling(
-        &review(&guard, &deleted_statefulset(|r| r["oldObject"]["spec"]["replicas"] = 0.into())).await,
+        &stored(&fake, &yaml, &deleted_statefulset(|r| r["oldObject"]["spec"]["replicas"] = 0.into())).await,
         "allow",
         "",
     );
     assert_ruling(
-        &review(
-            &guard,
+        &stored(
+            &fake,
+            &yaml,
             &deleted_statefulset(|r| r["oldObject"]["metadata"]["deletionTimestamp"] = "x".into()),
         )
         .await,
@@ -115,8 +143,9 @@ async fn deleting_a_statefulset_with_its_members_is_denied() {
         "",
     );
     assert_ruling(
-        &review(
-            &guard,
+        &stored(
+            &fake,
+            &yaml,
             &deleted_statefulset(|r| r["oldObject"]["spec"]["template"]["metadata"]["labels"] = json!({})),
         )
         .await,
@@ -127,7 +156,7 @@ async fn deleting_a_statefulset_with_its_members_is_denied() {
         r["oldObject"]["metadata"]["annotations"] = json!({
         "durward.dev/delete-anyway": "etcd", "durward.dev/delete-reason": "move", "durward.dev/delete-until": "2026-11-21T18:00:00Z"});
     });
-    assert_ruling(&review(&guard, &broken).await, "allow", "is not checked");
+    assert_ruling(&stored(&fake, &yaml, &broken).await, "allow", "is not checked");
 }
 
 #[tokio::test]
@@ -139,22 +168,18 @@ async fn scaling_ignores_members_that_were_removed_before() {
             (out.cluster, out.reply) = (7, Reply::NoResponse(cause::NOT_LISTENING));
         }
     });
-    assert_ruling(&review(&removed.guard(&yaml()), &scaled(3, 1)).await, "allow", "");
+    assert_ruling(&stored(&removed, &yaml(), &scaled(3, 1)).await, "allow", "");
     let unreachable = fake().with(|s| {
         for one in s.members.values_mut() {
             one.reply = Reply::NoResponse(cause::TIMEOUT);
         }
     });
-    let text_of = review(&unreachable.guard(&yaml()), &scaled(3, 1)).await;
+    let text_of = stored(&unreachable, &yaml(), &scaled(3, 1)).await;
     assert_ruling(&text_of, "deny", "cannot read the member list");
     let leaving =
         format!("{ALL}\nclusters: [{{namespace: db, selector: app=etcd, memberOnPodDelete: remove}}]");
-    assert_ruling(&review(&unreachable.guard(&leaving), &scaled(3, 1)).await, "allow", "");
-    assert_ruling(
-        &review(&unreachable.guard(&leaving), &scaled(3, 0)).await,
-        "deny",
-        "none of its 3 etcd members",
-    );
+    assert_ruling(&stored(&unreachable, &leaving, &scaled(3, 1)).await, "allow", "");
+    assert_ruling(&stored(&unreachable, &leaving, &scaled(3, 0)).await, "deny", "none of its 3 etcd members");
 }
 
 #[tokio::test]
@@ -165,24 +190,20 @@ async fn annotations_of_the_statefulset_override_a_scale() {
             set["metadata"]["annotations"] = annotations;
         })
     };
-    let whole = review(&fake().guard(&yaml()), &scaled_by_subresource(3, 1)).await;
+    let whole = stored(&fake(), &yaml(), &scaled_by_subresource(3, 1)).await;
     assert_ruling(
         &whole,
         "deny",
         "Override, then scale again: kubectl annotate -n db statefulset etcd durward.dev/delete-anyway=etcd durward.dev/delete-reason='<reason>'",
     );
     let half = annotated(json!({"durward.dev/delete-anyway": "etcd"}));
-    let half = review(&half.guard(&yaml()), &scaled_by_subresource(3, 1)).await;
+    let half = stored(&half, &yaml(), &scaled_by_subresource(3, 1)).await;
     assert_ruling(&half, "deny", "delete-reason is missing");
     let broken = annotated(json!({
         "durward.dev/delete-anyway": "etcd", "durward.dev/delete-reason": "move", "durward.dev/delete-until": "2026-11-21T18:00:00Z"}));
-    assert_ruling(
-        &review(&broken.guard(&yaml()), &scaled_by_subresource(3, 1)).await,
-        "allow",
-        "is not checked",
-    );
+    assert_ruling(&stored(&broken, &yaml(), &scaled_by_subresource(3, 1)).await, "allow", "is not checked");
     let by_verb = format!("breakGlass: permission\n{}", yaml());
-    let text_of = review(&broken.guard(&by_verb), &scaled_by_subresource(3, 1)).await;
+    let text_of = stored(&broken, &by_verb, &scaled_by_subresource(3, 1)).await;
     assert_ruling(
         &text_of,
         "deny",
@@ -192,7 +213,7 @@ async fn annotations_of_the_statefulset_override_a_scale() {
         let set = s.others.get_mut(&("statefulsets", "etcd".to_owned())).unwrap();
         set["metadata"]["deletionTimestamp"] = "x".into();
     });
-    assert_ruling(&review(&terminating.guard(&yaml()), &scaled_by_subresource(3, 1)).await, "allow", "");
+    assert_ruling(&stored(&terminating, &yaml(), &scaled_by_subresource(3, 1)).await, "allow", "");
 }
 
 #[tokio::test]
@@ -205,13 +226,9 @@ async fn annotations_of_the_namespace_override_and_mistakes_are_reported() {
     };
     let broken = annotated(json!({
         "durward.dev/delete-anyway": "db", "durward.dev/delete-reason": "move", "durward.dev/delete-until": "2026-11-21T18:00:00Z"}));
-    assert_ruling(
-        &review(&broken.guard(&yaml()), &deleted_statefulset(|_| {})).await,
-        "allow",
-        "is not checked",
-    );
+    assert_ruling(&stored(&broken, &yaml(), &deleted_statefulset(|_| {})).await, "allow", "is not checked");
     let half = annotated(json!({"durward.dev/delete-anyway": "db"}));
-    let text_of = review(&half.guard(&yaml()), &deleted_statefulset(|_| {})).await;
+    let text_of = stored(&half, &yaml(), &deleted_statefulset(|_| {})).await;
     assert_eq!(super::fake::verdict_of(&text_of), "deny");
     let warned: Vec<&str> = text_of.warnings.iter().collect();
     assert!(
@@ -240,16 +257,16 @@ async fn pvcs_that_are_deleted_with_pods_are_warned_about_or_denied() {
         kept(&mut r["oldObject"], "whenDeleted");
         r["oldObject"]["spec"]["replicas"] = 0.into();
     });
-    let (warns, denies) =
-        (fake().guard(&yaml()), fake().guard(&format!("warnings: {{dataLoss: deny}}\n{}", yaml())));
-    assert_ruling(&review(&warns, &shrinking(4)).await, "allow", "whenScaled: Delete");
-    assert_ruling(&review(&denies, &shrinking(4)).await, "deny", "whenScaled: Delete");
-    assert_ruling(&review(&denies, &scaled(5, 4)).await, "allow", "");
-    assert_ruling(&review(&warns, &empty).await, "allow", "its PVCs would be deleted with it");
-    assert_ruling(&review(&denies, &empty).await, "deny", "its PVCs would be deleted with it");
-    assert_ruling(&review(&denies, &orphan).await, "allow", "");
+    let (fake, warns) = (fake(), yaml());
+    let denies = format!("warnings: {{dataLoss: deny}}\n{warns}");
+    assert_ruling(&stored(&fake, &warns, &shrinking(4)).await, "allow", "whenScaled: Delete");
+    assert_ruling(&stored(&fake, &denies, &shrinking(4)).await, "deny", "whenScaled: Delete");
+    assert_ruling(&stored(&fake, &denies, &scaled(5, 4)).await, "allow", "");
+    assert_ruling(&stored(&fake, &warns, &empty).await, "allow", "its PVCs would be deleted with it");
+    assert_ruling(&stored(&fake, &denies, &empty).await, "deny", "its PVCs would be deleted with it");
+    assert_ruling(&stored(&fake, &denies, &orphan).await, "allow", "");
     assert_ruling(
-        &review(&warns, &terminating()).await,
+        &stored(&fake, &warns, &terminating()).await,
         "deny",
         "its 3 etcd members would be deleted with it",
     );
@@ -257,37 +274,37 @@ async fn pvcs_that_are_deleted_with_pods_are_warned_about_or_denied() {
 
 #[tokio::test]
 async fn deleting_the_pvc_of_a_member_or_a_pdb_over_members_is_denied() {
-    let fake = fake();
-    let guard = fake.guard(&yaml());
+    let (fake, yaml) = (fake(), yaml());
     let pvc = |name: &str| {
-        let pvc = json!({"metadata": {"name": name, "namespace": "db"}});
+        let pvc = json!({"metadata": {"name": name, "namespace": "db", "uid": "uid-pvc"}});
         body("DELETE", "", "persistentvolumeclaims", &Value::Null, &pvc, |_| {})
     };
     assert_ruling(
-        &review(&guard, &pvc("data-etcd-1")).await,
+        &stored(&fake, &yaml, &pvc("data-etcd-1")).await,
         "deny",
         "it holds the data of etcd member etcd-1",
     );
-    assert_ruling(&review(&guard, &pvc("data-web-0")).await, "allow", "");
+    assert_ruling(&stored(&fake, &yaml, &pvc("data-web-0")).await, "allow", "");
     let pdb = |selector: Value| {
-        let pdb = json!({"metadata": {"name": "etcd", "namespace": "db"}, "spec": {"selector": selector}});
+        let pdb = json!({"metadata": {"name": "etcd", "namespace": "db", "uid": "uid-pdb"}, "spec": {"selector": selector}});
         body("DELETE", "policy", "poddisruptionbudgets", &Value::Null, &pdb, |_| {})
     };
     assert_ruling(
-        &review(&guard, &pdb(json!({"matchLabels": {"app": "etcd"}}))).await,
+        &stored(&fake, &yaml, &pdb(json!({"matchLabels": {"app": "etcd"}}))).await,
         "deny",
         "3 etcd members from evictions",
     );
-    assert_ruling(&review(&guard, &pdb(json!({"matchLabels": {"app": "web"}}))).await, "allow", "");
+    assert_ruling(&stored(&fake, &yaml, &pdb(json!({"matchLabels": {"app": "web"}}))).await, "allow", "");
     assert_ruling(
-        &review(&guard, &pdb(json!({"matchExpressions": [{"key": "app", "operator": "Exists"}]}))).await,
+        &stored(&fake, &yaml, &pdb(json!({"matchExpressions": [{"key": "app", "operator": "Exists"}]})))
+            .await,
         "deny",
         "",
     );
     fake.mark_deleted("etcd-1");
-    assert_ruling(&review(&guard, &pvc("data-etcd-1")).await, "allow", "");
+    assert_ruling(&stored(&fake, &yaml, &pvc("data-etcd-1")).await, "allow", "");
     fake.state().pods[2]["status"]["phase"] = "Succeeded".into();
-    assert_ruling(&review(&guard, &pvc("data-etcd-2")).await, "allow", "");
+    assert_ruling(&stored(&fake, &yaml, &pvc("data-etcd-2")).await, "allow", "");
 }
 
 #[tokio::test]
@@ -296,13 +313,75 @@ async fn a_namespace_teardown_and_unconfigured_objects_are_allowed() {
         s.others.get_mut(&("namespaces", "db".to_owned())).unwrap()["metadata"]["deletionTimestamp"] =
             "x".into();
     });
-    assert_ruling(&review(&terminating.guard(&yaml()), &deleted_statefulset(|_| {})).await, "allow", "");
-    assert_ruling(&review(&fake().guard(LEAST), &deleted_statefulset(|_| {})).await, "allow", "");
+    assert_ruling(&stored(&terminating, &yaml(), &deleted_statefulset(|_| {})).await, "allow", "");
+    assert_ruling(&stored(&fake(), LEAST, &deleted_statefulset(|_| {})).await, "allow", "");
     let unreadable = fake().with_error("namespaces");
-    let text_of = review(&unreadable.guard(&yaml()), &deleted_statefulset(|_| {})).await;
+    let text_of = stored(&unreadable, &yaml(), &deleted_statefulset(|_| {})).await;
     assert_ruling(&text_of, "unknown", "");
     let refusal = text_of.refusal.unwrap().message;
     assert!(refusal.starts_with("cannot check etcd quorum for StatefulSet db/etcd"), "{refusal}");
     assert!(refusal.contains("durward manifests -c durward.yaml --only rbac"), "{refusal}");
     assert!(refusal.contains("kubectl annotate -n db statefulset etcd"), "{refusal}");
+}
+
+#[tokio::test]
+async fn adding_an_owner_is_reviewed_like_a_deletion() {
+    let owned = |old: &Value, user: &str| {
+        let mut new = old.clone();
+        new["metadata"]["ownerReferences"] =
+            json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "uid-x"}]);
+        let user = user.to_owned();
+        body("UPDATE", "apps", "statefulsets", &new, old, |r| r["userInfo"]["username"] = user.into())
+    };
+    let yaml = yaml();
+    let ruling = stored(&fake(), &yaml, &owned(&set(3), "ann")).await;
+    assert_ruling(
+        &ruling,
+        "deny",
+        "adding an owner to StatefulSet db/etcd can delete it: its 3 etcd members",
+    );
+    assert_ruling(
+        &ruling,
+        "deny",
+        "Override, then repeat the change: kubectl annotate -n db statefulset etcd",
+    );
+    assert_ruling(
+        &stored(&fake(), &yaml, &owned(&set(3), CONTROLLER)).await,
+        "allow",
+        "would be deleted with it",
+    );
+    // It keeps or loses an owner, or has no members.
+    let mut kept = set(3);
+    kept["metadata"]["ownerReferences"] =
+        json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "uid-x"}]);
+    assert_ruling(&stored(&fake(), &yaml, &owned(&kept, "ann")).await, "allow", "");
+    let lost = body("UPDATE", "apps", "statefulsets", &set(3), &kept, |_| {});
+    assert_ruling(&stored(&fake(), &yaml, &lost).await, "allow", "");
+    assert_ruling(&stored(&fake(), &yaml, &owned(&set(0), "ann")).await, "allow", "");
+    // Not configured.
+    assert_ruling(
+        &stored(&fake(), &format!("alsoProtect: [scale]\n{LEAST}"), &owned(&set(3), "ann")).await,
+        "allow",
+        "",
+    );
+    // A scale in the same update is still denied.
+    let mut scaled = kept.clone();
+    scaled["spec"]["replicas"] = 1.into();
+    let both = body("UPDATE", "apps", "statefulsets", &scaled, &kept, |_| {});
+    assert_ruling(&stored(&fake(), &yaml, &both).await, "deny", "1 of its 3 etcd members would be left");
+}
+
+#[tokio::test]
+async fn an_object_that_the_api_server_does_not_have_is_unknown_and_no_pod_is_named() {
+    let pvc = json!({"metadata": {"name": "data-etcd-1", "namespace": "db", "uid": "guessed"}});
+    let forged = body("DELETE", "", "persistentvolumeclaims", &Value::Null, &pvc, |_| {});
+    let ruling = review(&fake().guard(&yaml()), &forged).await;
+    assert_ruling(&ruling, "unknown", "the cluster that Durward reads does not have this PVC");
+    assert!(!text_of(&ruling).contains("member etcd-1"), "{}", text_of(&ruling));
+    let fake = fake();
+    let mut other = set(3);
+    other["metadata"]["uid"] = "guessed".into();
+    let forged = body("UPDATE", "apps", "statefulsets", &set(1), &other, |_| {});
+    assert_ruling(&review(&fake.guard(&yaml()), &forged).await, "unknown", "does not have this StatefulSet");
+    assert_eq!(fake.activity(), (0, 0));
 }

@@ -1,0 +1,117 @@
+//! Guards the labels of namespaces that decide which etcd pods are guarded.
+//!
+//! Entries of `clusters`, `exempt.namespaceSelector` and `webhook.namespaceSelector` select namespaces by their labels. An update that
+//! takes a namespace with etcd pods out of the selection would leave them unguarded, so it is denied unless there is an override.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::SystemTime;
+
+use admission::{Cause, Object as ReviewedObject, Raw, Request, Ruling};
+
+use super::config::{Config, EtcdClusterConfig, NamespaceMatch};
+use super::group;
+use super::kube_reader::KubeReader;
+use super::messages;
+use super::overrides::{self, DeniedRequest, Override};
+use super::removal::{LABELS, NAME, UID, malformed};
+use crate::common::NAMESPACE_NAME;
+use ::config::SelectorExt as _;
+use cluster::fleet::Part;
+use cluster::{Resource, cause};
+
+type Labels = BTreeMap<String, String>;
+
+/// Returns the keys of the labels by which namespaces are selected. The API server keeps the label with the name.
+pub(super) fn label_keys(config: &Config) -> BTreeSet<String> {
+    let labeled = config.clusters.iter().filter_map(|entry| match &entry.namespaces {
+        NamespaceMatch::Labeled(selector) => Some(selector),
+        NamespaceMatch::Named(_) => None,
+    });
+    let common = &config.common_config;
+    let selectors = labeled.chain([&common.namespace_selector]).chain(common.exempt.namespace_selector());
+    selectors.flat_map(group::label_keys).filter(|key| key != NAMESPACE_NAME).collect()
+}
+
+/// Whether the pods of an entry are guarded in a namespace with these labels.
+fn is_guarded(config: &Config, entry: &EtcdClusterConfig, name: &str, labels: &Labels) -> bool {
+    let common = &config.common_config;
+    entry.namespaces.matches(name, labels)
+        && common.namespace_selector.matches(labels)
+        && !common.exempt.selects(labels)
+}
+
+/// Reviews an update of a namespace.
+pub(super) async fn review(
+    config: &Config,
+    kube: KubeReader<'_>,
+    request: &Request<'_>,
+    now: SystemTime,
+) -> Ruling {
+    let name = request.name.as_ref();
+    if let Some(key) = config.common_config.exempt_by(request, name) {
+        return Ruling::allow().audit("exempt", key);
+    }
+    match decide(config, kube, request, now).await {
+        Ok(ruling) => ruling,
+        Err(why) => {
+            let denied = DeniedRequest::Change("namespace");
+            messages::unknown_related(config, &format!("namespace {name}"), denied, &why, ("", name), now)
+        }
+    }
+}
+
+async fn decide(
+    config: &Config,
+    kube: KubeReader<'_>,
+    request: &Request<'_>,
+    now: SystemTime,
+) -> Result<Ruling, Cause> {
+    let name = request.name.as_ref();
+    let (Some(old), Some(new)) = (&request.old_object, &request.object) else {
+        return Err(malformed("it has no object or no oldObject"));
+    };
+    let (before, after) = (labels(old)?, labels(new)?);
+    let leaves = |entry: &&EtcdClusterConfig| {
+        is_guarded(config, entry, name, &before) && !is_guarded(config, entry, name, &after)
+    };
+    let leaving: Vec<&EtcdClusterConfig> = config.clusters.iter().filter(leaves).collect();
+    if leaving.is_empty() {
+        return Ok(Ruling::allow().audit("allowed", "the namespace stays in the guard"));
+    }
+    let stored = kube.find(&Resource::NAMESPACES, "", name, Part::Metadata).await?;
+    let uid = old.field(UID).and_then(Raw::text).unwrap_or_default();
+    let Some(stored) = stored.filter(|stored| !uid.is_empty() && stored.uid == uid) else {
+        let text = "the cluster that Durward reads does not have this namespace";
+        return Err(Cause::new(cause::UNCLEAR, text));
+    };
+    if stored.metadata.deleting {
+        return Ok(Ruling::allow().audit("allowed", "the namespace is being deleted"));
+    }
+    let current = overrides::judge(config, name, &stored.metadata.annotations, now);
+    if let Override::Active { reason, until } = &current {
+        return Ok(messages::overridden(&format!("namespace {name}"), reason, until));
+    }
+    let mut pods = kube.pods(name, 0).await?;
+    pods.retain(|pod| !pod.has_ended() && leaving.iter().any(|entry| group::selects(entry, pod)));
+    let why = match pods.as_slice() {
+        [] => return Ok(Ruling::allow().audit("allowed", "the namespace has no etcd pods")),
+        [pod] => format!("etcd pod {} would no longer be guarded", pod.name),
+        [first, ..] => format!("{} etcd pods would no longer be guarded, such as {}", pods.len(), first.name),
+    };
+    let key = label_keys(config).into_iter().find(|key| before.get(key) != after.get(key));
+    let effect = format!("cannot change label {} of namespace {name}", key.unwrap_or_default());
+    let denied = DeniedRequest::Change("namespace");
+    Ok(messages::deny_related(config, &effect, denied, (&why, ""), (("", name), &current), now))
+}
+
+fn labels(object: &ReviewedObject<'_>) -> Result<Labels, Cause> {
+    if let Some(key) = object.duplicate_key() {
+        return Err(malformed(&format!("duplicate key {key}")));
+    }
+    if object.field(NAME).is_none() {
+        return Err(malformed("the object has no name"));
+    }
+    let Some(raw) = object.field(LABELS) else { return Ok(Labels::new()) };
+    let labels: Option<Labels> = raw.parse().map_err(|_| malformed("labels are not strings"))?;
+    Ok(labels.unwrap_or_default())
+}
