@@ -105,7 +105,7 @@ impl Connections {
         let service = service_fn(|request| {
             state.begin_request();
             async {
-                let response = self.pipeline.answer(request, peer).await;
+                let response = self.pipeline.answer(request, peer, state).await;
                 state.end_request();
                 Ok::<_, Infallible>(response)
             }

@@ -237,8 +237,7 @@ impl ServerMetrics {
             "Accepted connections",
             server.connections_accepted.clone(),
         );
-        let help =
-            "Connections without a request that were closed to accept a new one at the connection limit";
+        let help = "Connections without a complete request that were closed at the limit to accept another";
         registry.add("idle_connections_closed", &[], help, server.idle_connections_closed.clone());
         let help = "Errors of accept, for example too few file descriptors";
         registry.add("accept_errors", &[], help, server.accept_errors.clone());
