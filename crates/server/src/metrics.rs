@@ -251,13 +251,16 @@ impl ServerMetrics {
         );
         registry.add(
             "handshakes_failed",
-            &[("reason", "hung_up, our_certificate_refused, client_certificate, protocol, timeout")],
+            &[(
+                "reason",
+                "hung_up, our_certificate_refused, client_certificate, other_name, protocol, timeout",
+            )],
             "Failed TLS handshakes",
             server.handshakes_failed.clone(),
         );
         registry.add(
             "client_certificates",
-            &[("presented", "valid, invalid, absent")],
+            &[("presented", "valid, other_name, invalid, absent")],
             "TLS handshakes by the client certificate, if clientAuth.mode is not none",
             server.client_certificates.clone(),
         );
