@@ -2,12 +2,15 @@
 //!
 //! Refusing new connections instead would let a pod keep the API server and kubelet out: it only has to open connections and
 //! send nothing. A connection can be closed while it waits for its peer: in its handshake, with half a head, with half a body,
-//! or idle. Bodies of the API server arrive in milliseconds, so a body counts after [`BODY_GRACE`]. If every connection has a
-//! complete request, the new one is refused.
+//! or idle. If every connection has a complete request, the new one is refused.
 //!
 //! The peer address with the most waiting connections loses the one that has waited longest. Connections with a complete
 //! request are not counted: an API server with many reviews must not lose its idle connections to a pod with fewer. If all
 //! peers have the same address (SNAT), the connection that has waited longest is closed.
+//!
+//! Bodies of the API server arrive in milliseconds, and it can't retry a request after them. So a body has [`BODY_GRACE`], unless
+//! its address has more waiting connections than that of the new one. Otherwise a pod that opens connections all the time would
+//! take every place when its time has passed.
 //!
 //! The new connection's task picks a connection from outside and asks it to close. That connection decides in its own task,
 //! after it has read what the kernel holds for it. Only this task changes its [`ConnectionState`], so no request can begin
@@ -29,7 +32,7 @@ use tokio::time::{Instant, timeout};
 const EVICT_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long a client has to read its last answer before the connection can be closed for another: a round trip around the world.
 const LAST_READ: Duration = Duration::from_millis(250);
-/// How long a body can take before its connection can be closed for another. The API server can't retry a request after that.
+/// How long a body can take before its connection can be closed for one of an address that waits as much.
 const BODY_GRACE: Duration = Duration::from_secs(1);
 /// Interval of log lines about a reached limit.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
@@ -63,7 +66,7 @@ impl ConnectionLimit {
         let permit = if let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() {
             permit
         } else {
-            let is_evicting = self.lock().evict();
+            let is_evicting = self.lock().evict(peer.ip().to_canonical());
             self.log(peer, is_evicting);
             if !is_evicting {
                 return None;
@@ -102,17 +105,23 @@ impl ConnectionLimit {
 }
 
 impl OpenConnections {
-    /// Asks a connection to close. Returns false if none can be closed. With the default of 512 connections this takes some
-    /// microseconds.
-    fn evict(&self) -> bool {
+    /// Asks a connection to close for one of another address. Returns false if none can be closed. With the default of 512
+    /// connections this takes some microseconds.
+    fn evict(&self, newcomer: IpAddr) -> bool {
         let mut waiting: HashMap<IpAddr, usize> = HashMap::new();
         for state in self.states.values().filter(|state| state.is_waiting()) {
             *waiting.entry(state.peer).or_default() += 1;
         }
-        let evictable = self.states.values().filter_map(|state| Some((state.evictable_since()?, state)));
-        let victim = evictable.max_by_key(|(since, state)| (waiting.get(&state.peer), Reverse(*since)));
-        let Some((_, state)) = victim else { return false };
-        state.lock().is_evicting = true;
+        let count = |peer: IpAddr| waiting.get(&peer).copied().unwrap_or_default();
+        let evictable = self.states.values().filter_map(|state| {
+            let is_rival = count(state.peer) <= count(newcomer);
+            let eviction =
+                Eviction { newcomer, body_grace: if is_rival { BODY_GRACE } else { Duration::ZERO } };
+            Some((state.evictable_since(eviction)?, eviction, state))
+        });
+        let victim = evictable.max_by_key(|(since, _, state)| (count(state.peer), Reverse(*since)));
+        let Some((_, eviction, state)) = victim else { return false };
+        state.lock().eviction = Some(eviction);
         state.evict.notify_one();
         true
     }
@@ -136,11 +145,16 @@ impl Permit {
     pub(crate) async fn evicted(&self) {
         loop {
             self.state.evict.notified().await;
-            if self.state.lock().evictable_since().is_some() {
-                return;
-            }
-            self.state.lock().is_evicting = false;
-            self.limit.lock().evict();
+            let newcomer = {
+                let mut state = self.state.lock();
+                let Some(eviction) = state.eviction else { continue };
+                if state.evictable_since(eviction.body_grace).is_some() {
+                    return;
+                }
+                state.eviction = None;
+                eviction.newcomer
+            };
+            self.limit.lock().evict(newcomer);
         }
     }
 }
@@ -163,7 +177,16 @@ struct State {
     /// Beginning of the phase.
     since: Instant,
     unflushed: Unflushed,
-    is_evicting: bool,
+    eviction: Option<Eviction>,
+}
+
+/// A request to close a connection for a new one.
+#[derive(Debug, Clone, Copy)]
+struct Eviction {
+    /// Address of the new connection.
+    newcomer: IpAddr,
+    /// Age from which a connection can be closed while its body arrives.
+    body_grace: Duration,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -191,12 +214,8 @@ pub(crate) enum Unflushed {
 
 impl ConnectionState {
     fn new(peer: IpAddr) -> Self {
-        let state = State {
-            phase: Phase::New,
-            since: Instant::now(),
-            unflushed: Unflushed::Nothing,
-            is_evicting: false,
-        };
+        let state =
+            State { phase: Phase::New, since: Instant::now(), unflushed: Unflushed::Nothing, eviction: None };
         Self { peer, inner: Mutex::new(state), evict: Notify::new() }
     }
 
@@ -245,9 +264,9 @@ impl ConnectionState {
     }
 
     /// Returns since when the connection could be closed. Returns none if it cannot, or was already asked.
-    fn evictable_since(&self) -> Option<Instant> {
+    fn evictable_since(&self, eviction: Eviction) -> Option<Instant> {
         let state = self.lock();
-        state.evictable_since().filter(|_| !state.is_evicting)
+        state.evictable_since(eviction.body_grace).filter(|_| state.eviction.is_none())
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -257,7 +276,7 @@ impl ConnectionState {
 
 impl State {
     /// Returns since when the connection could be closed without losing a complete request or an answer.
-    fn evictable_since(&self) -> Option<Instant> {
+    fn evictable_since(&self, body_grace: Duration) -> Option<Instant> {
         let is_flushed = match self.unflushed {
             Unflushed::Nothing => true,
             Unflushed::Answer => false,
@@ -265,7 +284,7 @@ impl State {
         };
         let is_waiting = match self.phase {
             Phase::New | Phase::Idle => true,
-            Phase::Body => self.since.elapsed() >= BODY_GRACE,
+            Phase::Body => self.since.elapsed() >= body_grace,
             Phase::Busy => false,
         };
         (is_waiting && is_flushed).then_some(self.since)
@@ -384,6 +403,26 @@ mod tests {
         assert!(closes(&permits[1]).await);
         drop(permits);
         assert!(waiting.await.unwrap().is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_of_an_address_with_more_waiting_connections_is_closed_at_once() {
+        let (limit, permits) = full(3).await;
+        begin_review(&permits[0]);
+        permits[1].state().begin_request();
+        tokio::time::advance(Duration::from_millis(10)).await;
+        permits[2].state().begin_request();
+        assert!(limit.acquire(peer()).await.is_none());
+        let waiting = another_from(&limit, address(2)).await;
+        assert!(closes(&permits[1]).await);
+        drop(permits);
+        // A connection that was asked while it was idle, by one that waits as much, keeps a body that has begun since.
+        drop(waiting.await.unwrap().unwrap());
+        let (limit, permits) = full(2).await;
+        let _waiting = another(&limit).await;
+        permits[0].state().begin_request();
+        assert!(!closes(&permits[0]).await);
+        assert!(closes(&permits[1]).await);
     }
 
     #[tokio::test(start_paused = true)]
