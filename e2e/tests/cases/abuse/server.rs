@@ -28,8 +28,10 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// Deletions at once, so that the API server opens connections.
 const DELETIONS: usize = 6;
 
-const GUARDS: &str = "  deletion: {fleet: none, scope: all}
-  etcd: {clusters: [{namespace: db, selector: app=etcd}]}";
+const GUARDS: &str = "  deletion: {fleet: none, scope: all}";
+
+const BOTH_GUARDS: &str = "  deletion: {fleet: none, scope: all}
+  etcd: {clusters: [{namespaceSelector: {matchLabels: {guarded: huge}}, selector: app=etcd}]}";
 
 /// The part of a request after which the attacker is silent.
 #[derive(Debug, Clone, Copy)]
@@ -200,12 +202,13 @@ const MEMORY: u64 = 100 << 10;
 #[e2e::case(Slow)]
 fn names_of_eight_mebibytes_leave_no_memory_behind(context: &'static TestContext) -> Result<()> {
     let cluster = context.cluster(&scratch())?;
-    let (installation, durward) = Installation::start(context, &cluster, GUARDS, "durward-filled")?;
+    let (installation, durward) = Installation::start(context, &cluster, BOTH_GUARDS, "durward-filled")?;
     await_deletion_guard(&cluster, &durward)?;
+    let db = cluster.labelled_namespace("db", &[("guarded", "huge")])?;
     let before = resident(&durward)?;
     let mut attacker = Attacker::connect(&durward, installation.ca())?;
     for number in 0..REVIEWS / 2 {
-        attacker.post("/etcd", &pod_review(number))?;
+        attacker.post("/etcd", &pod_review(number, db.name()))?;
         attacker.post("/deletion", &namespace_review(number))?;
     }
     // The server can free memory after its answer.
@@ -244,7 +247,7 @@ fn review(resource: &str, kind: &str, name: &str, namespace: &str, old: &Value) 
 
 /// A pod that is being deleted: the guard asks its member, and needs no reservation for it. Its name is only in the object, so
 /// that a body has one.
-fn pod_review(number: usize) -> String {
+fn pod_review(number: usize, namespace: &str) -> String {
     let name = long_name(number);
     let ready = json!([{"name": "etcd", "ready": true, "state": {"running": {}}}]);
     let owner = json!([{
@@ -253,13 +256,13 @@ fn pod_review(number: usize) -> String {
     let pod = json!({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {
-            "name": name, "namespace": "db", "uid": format!("uid-{number}"), "labels": {"app": "etcd"},
+            "name": name, "namespace": namespace, "uid": format!("uid-{number}"), "labels": {"app": "etcd"},
             "deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 30, "ownerReferences": owner,
         },
         "spec": {"containers": [{"name": "etcd", "image": "etcd:3.6"}]},
         "status": {"phase": "Running", "podIP": "127.0.0.1", "containerStatuses": ready},
     });
-    review("pods", "Pod", "", "db", &pod)
+    review("pods", "Pod", "", namespace, &pod)
 }
 
 fn namespace_review(number: usize) -> String {
