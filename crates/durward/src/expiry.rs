@@ -341,7 +341,7 @@ mod tests {
     async fn reads_the_ca_files_of_the_server_section() {
         let directory = tempfile::tempdir().unwrap();
         let lifetime = Duration::from_secs(86_400 * 90);
-        let ca = crate::certs::Authority::make(lifetime).unwrap().cert;
+        let ca = crate::certs::Authority::make(&crate::certs::Names::default(), lifetime).unwrap().cert;
         for name in ["ca.crt", "clients.crt"] {
             std::fs::write(directory.path().join(name), &ca).unwrap();
         }
