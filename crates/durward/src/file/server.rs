@@ -380,7 +380,7 @@ fn read_limits(section: &mut Section<'_>) -> Limits {
     );
     let max_connections = section.number(
         "maxConnections",
-        "Open connections. At the limit, a new connection closes the longest idle one.",
+        "Open connections. At the limit, a new connection closes one that waits for its peer, of the address with most of them.",
         512,
         (1, 1_000_000),
     );
