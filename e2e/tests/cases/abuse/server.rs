@@ -207,9 +207,12 @@ fn names_of_eight_mebibytes_leave_no_memory_behind(context: &'static TestContext
     let db = cluster.labelled_namespace("db", &[("guarded", "huge")])?;
     let before = resident(&durward)?;
     let mut attacker = Attacker::connect(&durward, installation.ca())?;
+    let (pod, namespace, long) = (pod_review(db.name()), namespace_review(), "a".repeat(LONG));
     for number in 0..REVIEWS / 2 {
-        attacker.post("/etcd", &pod_review(number, db.name()))?;
-        attacker.post("/deletion", &namespace_review(number))?;
+        // Each name is another one.
+        let name = format!("{number}-{long}");
+        attacker.post("/etcd", &pod.replace(NAME, &name))?;
+        attacker.post("/deletion", &namespace.replace(NAME, &name))?;
     }
     // The server can free memory after its answer.
     until("the memory to be free", || {
@@ -226,16 +229,16 @@ fn resident(durward: &Durward) -> Result<u64> {
     Ok(line.trim().trim_end_matches("kB").trim().parse()?)
 }
 
-/// A name that no other review has.
-fn long_name(number: usize) -> String {
-    format!("{number}-{}", "a".repeat(LONG))
-}
+/// The place of the name in a review.
+const NAME: &str = "NAME";
 
-fn review(resource: &str, kind: &str, name: &str, namespace: &str, old: &Value) -> String {
+/// Returns a review of the deletion of this object. The request has no name, as in a deletion of a collection, so the body has
+/// the long name once.
+fn review(resource: &str, kind: &str, namespace: &str, old: &Value) -> String {
     json!({
         "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
         "request": {
-            "uid": "0ddba11", "operation": "DELETE", "namespace": namespace, "name": name,
+            "uid": "0ddba11", "operation": "DELETE", "namespace": namespace, "name": "",
             "kind": {"group": "", "version": "v1", "kind": kind},
             "resource": {"group": "", "version": "v1", "resource": resource},
             "userInfo": {"username": "mallory"}, "options": {"gracePeriodSeconds": 0},
@@ -245,10 +248,8 @@ fn review(resource: &str, kind: &str, name: &str, namespace: &str, old: &Value) 
     .to_string()
 }
 
-/// A pod that is being deleted: the guard asks its member, and needs no reservation for it. Its name is only in the object, so
-/// that a body has one.
-fn pod_review(number: usize, namespace: &str) -> String {
-    let name = long_name(number);
+/// A pod that is being deleted: the guard asks its member, and needs no reservation for it.
+fn pod_review(namespace: &str) -> String {
     let ready = json!([{"name": "etcd", "ready": true, "state": {"running": {}}}]);
     let owner = json!([{
         "apiVersion": "apps/v1", "kind": "StatefulSet", "name": "etcd", "uid": "0ddba12", "controller": true,
@@ -256,20 +257,19 @@ fn pod_review(number: usize, namespace: &str) -> String {
     let pod = json!({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {
-            "name": name, "namespace": namespace, "uid": format!("uid-{number}"), "labels": {"app": "etcd"},
+            "name": NAME, "namespace": namespace, "uid": "0ddba14", "labels": {"app": "etcd"},
             "deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 30, "ownerReferences": owner,
         },
         "spec": {"containers": [{"name": "etcd", "image": "etcd:3.6"}]},
         "status": {"phase": "Running", "podIP": "127.0.0.1", "containerStatuses": ready},
     });
-    review("pods", "Pod", "", namespace, &pod)
+    review("pods", "Pod", namespace, &pod)
 }
 
-fn namespace_review(number: usize) -> String {
-    let name = long_name(number);
+fn namespace_review() -> String {
     let namespace =
-        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "x", "uid": "0ddba13"}});
-    review("namespaces", "Namespace", &name, "", &namespace)
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAME, "uid": "0ddba13"}});
+    review("namespaces", "Namespace", "", &namespace)
 }
 
 /// A client that posts reviews on one connection.
