@@ -296,12 +296,12 @@ fn read_client_auth(section: &mut Section<'_>, within: &Within<'_>, serving: boo
     match (mode, ca_file) {
         (Mode::Request, Some(ca_file)) => ClientAuth::Request { ca_file, allowed_names },
         (Mode::Require, Some(ca_file)) => ClientAuth::Require { ca_file, allowed_names },
-        (Mode::None, _) => {
-            for key in ["caFile", "allowedNames"] {
-                if section.has(key) {
-                    let next = format!("set mode to request or require, or remove {key}");
-                    section.problem(key, "has no effect with mode none", Some(next));
-                }
+        (Mode::None, ca_file) => {
+            let unused =
+                [("caFile", ca_file.is_some()), ("allowedNames", !allowed_names.current().is_empty())];
+            for (key, _) in unused.into_iter().filter(|(_, is_given)| *is_given) {
+                let next = format!("set mode to request or require, or remove {key}");
+                section.problem(key, "has no effect with mode none", Some(next));
             }
             ClientAuth::None
         }
