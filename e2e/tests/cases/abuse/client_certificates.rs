@@ -7,7 +7,7 @@ use e2e::prelude::*;
 use e2e::supervisor::Tool;
 
 use crate::cases::environment::{await_injection, eventually_ok, opted_in};
-use crate::cases::pages::block;
+use crate::cases::pages::{block, commands};
 
 const PAGE: &str = "operate/client-certificates.md";
 
@@ -34,9 +34,8 @@ fn make_files(context: &TestContext, directory: &Path) -> Result<()> {
         let text = block(PAGE, "yaml", heading)?.replace(DIRECTORY, &path);
         e2e::context::write(directory, name, &text)?;
     }
-    let commands = block(PAGE, "console", "1. Create a CA and a client certificate")?;
-    for command in commands.lines().filter_map(|line| line.strip_prefix("$ ")) {
-        let bash = Tool::new("page", "bash").arguments(["-euo", "pipefail", "-c", command]);
+    for command in commands(PAGE, "1. Create a CA and a client certificate")? {
+        let bash = Tool::new("page", "bash").arguments(["-euo", "pipefail", "-c", &command]);
         context.supervisor()?.run(bash.directory(directory), TIME)?.succeeded()?;
     }
     Ok(())
