@@ -319,7 +319,8 @@ mod tests {
     #[tokio::test]
     async fn reads_the_expiries_of_the_active_file() {
         let dir = tempfile::tempdir().unwrap();
-        let ca = crate::certs::Authority::make(std::time::Duration::from_secs(86_400)).unwrap().cert;
+        let day = std::time::Duration::from_secs(86_400);
+        let ca = crate::certs::Authority::make(&crate::certs::Names::default(), day).unwrap().cert;
         let with_ca = KUBECONFIG.replace("{server:", "{certificate-authority: ca.crt, server:");
         std::fs::write(dir.path().join("karmada.config"), with_ca).unwrap();
         std::fs::write(dir.path().join("ca.crt"), &ca).unwrap();

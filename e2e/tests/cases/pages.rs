@@ -100,6 +100,12 @@ pub(crate) fn block(page: &str, language: &str, heading: &str) -> Result<String>
     Ok(block.with_context(|| format!("docs/src/{page} has no {language} below {heading:?}"))?.text)
 }
 
+/// Returns the commands below a heading of a page.
+pub(crate) fn commands(page: &str, heading: &str) -> Result<Vec<String>> {
+    let blocks = blocks(page)?.into_iter().filter(|block| block.heading == heading);
+    Ok(blocks.flat_map(|block| block.commands()).map(|(command, _)| command).collect())
+}
+
 /// Returns the blocks of a page, `runbooks/override.md` for example. In a list, blocks are indented.
 fn blocks(page: &str) -> Result<Vec<Block>> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/src").join(page);

@@ -49,6 +49,7 @@ pub(super) struct ClusterServers {
     plugins: Arc<Semaphore>,
 }
 
+/// Both maps have an entry only for clusters of the newest list of the fleet.
 #[derive(Default)]
 struct Others {
     servers: HashMap<Cluster, Connection>,
@@ -102,12 +103,16 @@ impl ClusterServers {
         others.versions.extend(versions);
     }
 
-    /// Stores the contexts of the kubeconfig and their versions.
+    /// Stores the contexts of the kubeconfig and their versions, and drops the clients of contexts that are gone.
     pub(super) fn update_contexts(&self, contexts: &Contexts) {
+        let version =
+            |(name, version): &(String, u64)| (Cluster::Context(name.as_str().into()), version.to_string());
+        let versions: HashMap<Cluster, String> = contexts.versions.iter().map(version).collect();
         let mut others = lock(&self.others);
-        for (name, version) in &contexts.versions {
-            others.versions.insert(Cluster::Context(name.as_str().into()), version.to_string());
-        }
+        let is_context = |of: &Cluster| matches!(of, Cluster::Context(_));
+        others.servers.retain(|of, _| !is_context(of) || versions.contains_key(of));
+        others.versions.retain(|of, _| !is_context(of));
+        others.versions.extend(versions);
     }
 
     /// Returns the expiries of the credentials of all connected clusters.

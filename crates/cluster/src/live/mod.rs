@@ -17,6 +17,7 @@ mod kubeconfig_secret;
 mod path;
 mod pool;
 mod probes;
+mod recent_map;
 mod reflector;
 mod single_flight;
 

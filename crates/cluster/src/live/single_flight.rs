@@ -6,7 +6,6 @@
 //!
 //! Answers are not cached. A request is cancelled when its last caller is dropped.
 
-use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -17,6 +16,7 @@ use futures_util::future::{Shared, WeakShared};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
+use super::recent_map::RecentMap;
 use crate::lock;
 
 /// Delay before the next request for a key while another one is in flight, so that callers can join it. A list of 500 clusters
@@ -26,12 +26,15 @@ const BATCH_DELAY: Duration = Duration::from_millis(100);
 /// Concurrent requests for a key, so that one that hangs does not block the next. A list of 5,000 clusters takes 12 MB.
 const MAX_IN_FLIGHT: usize = 4;
 
+/// Longer than any request: the entries of requests that are finished are removed before.
+const MAX_IDLE: Duration = Duration::from_secs(300);
+
 /// A request that several callers await. Dropping the last handle cancels it.
 pub(super) type SharedRequest<A> = Shared<BoxFuture<'static, A>>;
 
 /// Requests by key `K`, answered with `A`.
 pub(super) struct SingleFlight<K, A> {
-    flights: Mutex<HashMap<K, Arc<Flight<A>>>>,
+    flights: Mutex<RecentMap<K, Arc<Flight<A>>>>,
 }
 
 /// The requests for one key.
@@ -44,9 +47,9 @@ struct Flight<A> {
     permits: Semaphore,
 }
 
-impl<K, A> Default for SingleFlight<K, A> {
+impl<K: Clone + Eq + Hash, A> Default for SingleFlight<K, A> {
     fn default() -> Self {
-        Self { flights: Mutex::default() }
+        Self { flights: Mutex::new(RecentMap::new(MAX_IDLE)) }
     }
 }
 
@@ -60,16 +63,10 @@ impl<A> Default for Flight<A> {
     }
 }
 
-impl<K: Eq + Hash, A: Clone + Send + Sync + 'static> SingleFlight<K, A> {
+impl<K: Clone + Eq + Hash, A: Clone + Send + Sync + 'static> SingleFlight<K, A> {
     /// Joins the unsent request for a key, or starts a new one.
     pub(super) fn join(&self, key: K, request: impl FnOnce() -> BoxFuture<'static, A>) -> SharedRequest<A> {
-        let mut flights = lock(&self.flights);
-        if !flights.contains_key(&key) {
-            // Entries are removed here: there are at most as many as there were concurrent reviews.
-            flights.retain(|_, flight| !flight.is_idle());
-        }
-        let flight = Arc::clone(flights.entry(key).or_default());
-        drop(flights);
+        let flight = self.flight(key);
         let mut unsent = lock(&flight.unsent);
         if let Some(request) = unsent.as_ref().and_then(WeakShared::upgrade)
             && request.peek().is_none()
@@ -79,6 +76,18 @@ impl<K: Eq + Hash, A: Clone + Send + Sync + 'static> SingleFlight<K, A> {
         let new = Arc::clone(&flight).send(request()).boxed().shared();
         *unsent = new.downgrade();
         new
+    }
+
+    fn flight(&self, key: K) -> Arc<Flight<A>> {
+        let mut flights = lock(&self.flights);
+        if let Some(flight) = flights.get(&key) {
+            return Arc::clone(flight);
+        }
+        // Entries are removed here: there are at most as many as there were concurrent reviews.
+        flights.retain(|_, flight| !flight.is_idle());
+        let flight = Arc::<Flight<A>>::default();
+        flights.insert(key, Arc::clone(&flight));
+        flight
     }
 }
 
@@ -107,6 +116,7 @@ mod tests {
     use tokio::time::{Instant, sleep};
 
     use super::*;
+    use crate::live::recent_map::MAX_ENTRIES;
 
     const REQUEST: Duration = Duration::from_millis(10);
 
@@ -150,5 +160,14 @@ mod tests {
         drop((one, two));
         assert_eq!(flights.join("b", || counted(&sent)).await, 1);
         assert_eq!(lock(&flights.flights).len(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn keys_that_hang_fill_the_map_to_its_limit_only() {
+        let flights: SingleFlight<usize, ()> = SingleFlight::default();
+        let hanging: Vec<_> =
+            (0..MAX_ENTRIES + 10).map(|key| flights.join(key, || Box::pin(std::future::pending()))).collect();
+        assert_eq!(lock(&flights.flights).len(), MAX_ENTRIES);
+        drop(hanging);
     }
 }

@@ -115,7 +115,7 @@ mod tests {
             for name in names {
                 good_for.dns("--name", name).unwrap();
             }
-            let authority = Authority::make(YEAR * 10).unwrap();
+            let authority = Authority::make(&good_for, YEAR * 10).unwrap();
             let leaf = authority.sign(&good_for, YEAR).unwrap();
             for (name, text) in [("ca.crt", &authority.cert), ("tls.crt", &leaf.cert), ("tls.key", &leaf.key)]
             {

@@ -144,9 +144,10 @@ pub(super) fn failed(error: &AuthorityError) -> Problem {
 }
 
 impl Authority {
-    /// Creates a CA that is valid from now for `lasts`.
-    pub(crate) fn make(lasts: Duration) -> Result<Self, Problem> {
-        Ok(Self::of(server::Authority::new(validity(lasts)).map_err(|error| failed(&error))?))
+    /// Creates a CA for these names that is valid from now for `lasts`.
+    pub(crate) fn make(names: &Names, lasts: Duration) -> Result<Self, Problem> {
+        let authority = server::Authority::new(validity(lasts), names.as_slice());
+        Ok(Self::of(authority.map_err(|error| failed(&error))?))
     }
 
     fn of(authority: server::Authority) -> Self {
@@ -212,8 +213,14 @@ pub(crate) fn new(args: &Args) -> Outcome {
     }
     let authority = match &args.ca {
         Some(dir) => Authority::open(dir)?,
-        None => Authority::make(lasts * 10)?,
+        None => Authority::make(&names, lasts * 10)?,
     };
+    if let Some(name) = names.as_slice().iter().find(|name| !authority.authority.permits(name)) {
+        let problem = Problem::new(format!("the CA of --ca does not permit {name}"));
+        let permitted: Vec<_> = authority.authority.permitted().iter().map(ToString::to_string).collect();
+        let why = format!("it was created for {}", permitted.join(", "));
+        return Err(problem.why(why).next("create a new CA with all names: omit --ca").into());
+    }
     if SystemTime::now() + lasts > authority.authority.not_after() {
         output::note("note: the certificate expires with the CA, earlier than --days");
     }

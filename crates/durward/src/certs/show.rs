@@ -182,9 +182,9 @@ mod tests {
 
     fn sources() -> Vec<Source> {
         let lasts = |days: u64| Duration::from_secs(86_400 * days);
-        let authority = Authority::make(lasts(100)).unwrap();
         let mut names = Names::default();
         names.address([127, 0, 0, 1].into());
+        let authority = Authority::make(&names, lasts(100)).unwrap();
         let leaf = authority.sign(&names, lasts(10)).unwrap();
         let source = |name: &str, text: &str| Source {
             name: name.to_owned(),

@@ -198,7 +198,7 @@ fn client(url: &str, authority: &str) -> Result<Client, Stop> {
 fn write_certificate(dir: &Path) -> Result<String, Stop> {
     let mut names = Names::default();
     names.address([127, 0, 0, 1].into());
-    let authority = Authority::make(LASTS)?;
+    let authority = Authority::make(&names, LASTS)?;
     let leaf = authority.sign(&names, LASTS)?;
     for (name, text) in [("ca.crt", &authority.cert), ("tls.crt", &leaf.cert), ("tls.key", &leaf.key)] {
         write(&dir.join(name), text)?;

@@ -391,7 +391,7 @@ mod tests {
         let day = Duration::from_secs(86_400);
         let now = UNIX_EPOCH + day * 20_000;
         let codes = async |not_after: SystemTime, server_time: SystemTime| {
-            let ca = Authority::new(Validity { not_before: now - day * 9, not_after }).unwrap();
+            let ca = Authority::new(Validity { not_before: now - day * 9, not_after }, &[]).unwrap();
             let findings = FakeSecret::of(&ca, server_time).findings(now).await;
             findings.into_iter().map(|finding| finding.code).collect::<Vec<_>>()
         };
@@ -405,7 +405,7 @@ mod tests {
     async fn finds_a_secret_that_cannot_be_used_with_the_fix() {
         let now = UNIX_EPOCH + Duration::from_secs(86_400 * 20_000);
         let validity = Validity { not_before: now, not_after: now + Duration::from_secs(86_400) };
-        let ca = Authority::new(validity).unwrap();
+        let ca = Authority::new(validity, &[]).unwrap();
         let with = |change: &dyn Fn(&mut FakeSecret)| {
             let mut secret = FakeSecret::of(&ca, now);
             change(&mut secret);
@@ -441,7 +441,8 @@ mod tests {
         let validity =
             Validity { not_before: SystemTime::now() - day * 10, not_after: SystemTime::now() + day };
         let directory = tempfile::tempdir().unwrap();
-        std::fs::write(directory.path().join("ca.crt"), Authority::new(validity).unwrap().cert()).unwrap();
+        std::fs::write(directory.path().join("ca.crt"), Authority::new(validity, &[]).unwrap().cert())
+            .unwrap();
         let text = "apiVersion: durward.dev/v1alpha1\nkind: Configuration\nguards: {lxcfs: {}}\n\
             server: {tls: {files: {cert: c, key: k, ca: ca.crt}}}\n";
         let path = directory.path().join("durward.yaml");

@@ -27,6 +27,7 @@ use crate::live::brief;
 use crate::live::expiry::{CredentialKind, Expiry};
 use crate::live::fleet_client::FleetClient;
 use crate::live::pool::Priority;
+use crate::live::recent_map::RecentMap;
 use crate::{Address, Resource, cause, lock};
 
 /// Age until which cached values are used. Kubelet updates a Secret in a pod's files within about a minute.
@@ -65,13 +66,14 @@ pub(super) struct Credentials {
     fleet: Arc<FleetClient>,
     tls: Cache<Tls, ClientConfig>,
     users: Cache<Login, User>,
-    /// The expiries of each source, and when it was read.
-    expiries: Mutex<HashMap<Material, (Instant, Vec<Expiry>)>>,
+    /// The expiries of each source that was read.
+    expiries: Mutex<RecentMap<Material, Vec<Expiry>>>,
 }
 
 impl Credentials {
     pub(super) fn new(fleet: Arc<FleetClient>) -> Self {
-        Self { fleet, tls: Cache::default(), users: Cache::default(), expiries: Mutex::default() }
+        let expiries = Mutex::new(RecentMap::new(USED_WITHIN));
+        Self { fleet, tls: Cache::default(), users: Cache::default(), expiries }
     }
 
     /// Returns the TLS configuration, read after `since` if possible. It is the same value while its sources do not change.
@@ -98,8 +100,12 @@ impl Credentials {
             let _ = timeout(FIRST_TIMEOUT, self.material(material)).await;
         }
         let mut known = lock(&self.expiries);
-        known.retain(|material, (read, _)| configured.contains(material) || read.elapsed() < USED_WITHIN);
-        known.values().flat_map(|(_, expiries)| expiries).cloned().collect()
+        for material in configured {
+            // A source that is configured by name is kept, also if it can't be read.
+            let _ = known.get(material);
+        }
+        known.drop_idle();
+        known.values().flatten().cloned().collect()
     }
 
     /// Reads CA, client certificate and key, and records their expiries.
@@ -115,7 +121,7 @@ impl Credentials {
         };
         match &read {
             Ok(parts) => {
-                lock(&self.expiries).insert(material.clone(), (Instant::now(), expiries(parts)));
+                lock(&self.expiries).insert(material.clone(), expiries(parts));
             }
             Err(why) if is_temporary(why) => {}
             Err(_) => {
@@ -183,8 +189,7 @@ async fn files(paths: [Option<PathBuf>; 3]) -> Result<Parts, Cause> {
 
 /// Values by their source.
 struct Cache<K, T> {
-    /// Each with its last use.
-    kept: Mutex<HashMap<K, (Slot<T>, Instant)>>,
+    kept: Mutex<RecentMap<K, Slot<T>>>,
 }
 
 /// Locked by the caller that reads; the others wait for its result.
@@ -196,9 +201,9 @@ struct Held<T> {
     fresh_at: Instant,
 }
 
-impl<K, T> Default for Cache<K, T> {
+impl<K: Clone + Eq + Hash, T> Default for Cache<K, T> {
     fn default() -> Self {
-        Self { kept: Mutex::default() }
+        Self { kept: Mutex::new(RecentMap::new(DROP_AFTER)) }
     }
 }
 
@@ -211,11 +216,15 @@ impl<K: Clone + Eq + Hash, T> Cache<K, T> {
         build: impl FnOnce(&Parts) -> Result<T, String>,
     ) -> Result<Arc<T>, Cause> {
         let slot = {
-            let (mut kept, now) = (lock(&self.kept), Instant::now());
-            kept.retain(|_, (_, used)| now.saturating_duration_since(*used) < DROP_AFTER);
-            let (slot, used) = kept.entry(key.clone()).or_insert_with(|| (Slot::default(), now));
-            *used = now;
-            Arc::clone(slot)
+            let mut kept = lock(&self.kept);
+            kept.drop_idle();
+            if let Some(slot) = kept.get(key) {
+                Arc::clone(slot)
+            } else {
+                let slot = Slot::default();
+                kept.insert(key.clone(), Arc::clone(&slot));
+                slot
+            }
         };
         let mut held = slot.lock().await;
         if let Some(held) = held.as_ref()
@@ -381,5 +390,21 @@ impl ServerCertVerifier for Unverified {
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::live::recent_map::MAX_ENTRIES;
+
+    #[tokio::test]
+    async fn keeps_a_limited_number_of_credentials() {
+        let cache = Cache::default();
+        for key in 0..MAX_ENTRIES + 10 {
+            let read = async { Ok(Parts::default()) };
+            cache.get(&key, recently(), read, |_| Ok(())).await.unwrap();
+        }
+        assert_eq!(lock(&cache.kept).len(), MAX_ENTRIES);
     }
 }

@@ -10,7 +10,6 @@ mod connection;
 mod credentials;
 mod errors;
 
-use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -24,6 +23,7 @@ use tokio::time::{Instant, timeout_at};
 use super::body::{BodyReader, Bytes};
 use super::expiry::Expiry;
 use super::fleet_client::FleetClient;
+use super::recent_map::RecentMap;
 use super::single_flight::SingleFlight;
 use super::{brief, short, with_margin};
 use crate::etcd::{Endpoint, EtcdRequest, EtcdResponse, EtcdResult, Id, Material, Read};
@@ -60,13 +60,8 @@ pub(crate) struct Members(Arc<Inner>);
 struct Inner {
     credentials: Credentials,
     bodies: BodyReader,
-    connections: Mutex<HashMap<Endpoint, Kept>>,
+    connections: Mutex<RecentMap<Endpoint, Arc<Connection>>>,
     flights: SingleFlight<(Endpoint, EtcdRequest), EtcdResult>,
-}
-
-struct Kept {
-    connection: Arc<Connection>,
-    used: Instant,
 }
 
 impl Members {
@@ -74,7 +69,7 @@ impl Members {
         Self(Arc::new(Inner {
             credentials: Credentials::new(fleet),
             bodies,
-            connections: Mutex::default(),
+            connections: Mutex::new(RecentMap::new(IDLE_TIMEOUT)),
             flights: SingleFlight::default(),
         }))
     }
@@ -172,22 +167,19 @@ impl Inner {
             None => None,
             Some(tls) => Some(self.credentials.tls(tls, since).await?),
         };
-        let now = Instant::now();
         let mut connections = lock(&self.connections);
-        if let Some(kept) = connections.get_mut(endpoint) {
-            let is_same = match (&kept.connection.tls, &tls) {
+        if let Some(kept) = connections.get(endpoint) {
+            let is_same = match (&kept.tls, &tls) {
                 (None, None) => true,
                 (Some(was), Some(is)) => Arc::ptr_eq(was, is),
                 (None, Some(_)) | (Some(_), None) => false,
             };
             if is_same {
-                kept.used = now;
-                return Ok(Arc::clone(&kept.connection));
+                return Ok(Arc::clone(kept));
             }
         }
-        connections.retain(|_, kept| now.saturating_duration_since(kept.used) < IDLE_TIMEOUT);
         let connection = Arc::new(Connection::new(endpoint, address, tls)?);
-        connections.insert(endpoint.clone(), Kept { connection: Arc::clone(&connection), used: now });
+        connections.insert(endpoint.clone(), Arc::clone(&connection));
         Ok(connection)
     }
 
@@ -319,4 +311,31 @@ fn address(endpoint: &Endpoint) -> Result<IpAddr, Cause> {
         let text = format!("the pod's address {:?} is not an IP address of a host", brief(text));
         Cause::new(cause::NO_ADDRESS, text)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::etcd::ClientOptions;
+    use crate::live::recent_map::MAX_ENTRIES;
+    use crate::live::tests::fake;
+
+    #[tokio::test]
+    async fn keeps_connections_to_a_limited_number_of_pods() {
+        let live = fake::live().0;
+        let inner = &live.members.0;
+        let client = Arc::<ClientOptions>::default();
+        for pod in 0..MAX_ENTRIES + 10 {
+            let endpoint = Endpoint {
+                namespace: "db".to_owned(),
+                name: format!("etcd-{pod}"),
+                uid: String::new(),
+                address: "127.0.0.1".to_owned(),
+                port: 2379,
+                client: Arc::clone(&client),
+            };
+            inner.connection(&endpoint, recently()).await.unwrap();
+        }
+        assert_eq!(lock(&inner.connections).len(), MAX_ENTRIES);
+    }
 }

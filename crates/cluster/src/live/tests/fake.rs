@@ -25,7 +25,7 @@ use crate::live::{Access, Live};
 type Answered = Result<Response<UnsyncBoxBody<Bytes, BoxError>>, BoxError>;
 
 /// The API server's side.
-pub(super) struct Fake {
+pub(in crate::live) struct Fake {
     asked: UnboundedReceiver<Asked>,
 }
 
@@ -42,7 +42,7 @@ pub(super) struct Stream {
 }
 
 /// Returns a client and its API server.
-pub(super) fn live() -> (Live, Fake) {
+pub(in crate::live) fn live() -> (Live, Fake) {
     let (sender, asked) = mpsc::unbounded_channel();
     let service = tower::service_fn(move |request: Request<Body>| {
         let sender = sender.clone();

@@ -32,13 +32,13 @@ async fn a_whole_object_is_accepted_as_metadata() {
 async fn objects_in_groups_and_namespaces_have_longer_paths() {
     let (live, mut fake) = live();
     let resource = Resource { group: "apps".into(), version: "v1".into(), plural: "deployments".into() };
-    let address = Address { resource: &resource, namespace: "shop", name: "a b/c?d" };
+    let address = Address { resource: &resource, namespace: "shop", name: "a b:c?d" };
     let (answer, ()) = tokio::join!(get(&live, address), async {
-        let asked = fake.asked("/apis/apps/v1/namespaces/shop/deployments/a%20b%2Fc%3Fd").await;
+        let asked = fake.asked("/apis/apps/v1/namespaces/shop/deployments/a%20b%3Ac%3Fd").await;
         asked.json(
             404,
             &json!({"kind": "Status", "reason": "NotFound", "code": 404,
-                    "details": {"name": "a b/c?d", "group": "apps", "kind": "deployments"}}),
+                    "details": {"name": "a b:c?d", "group": "apps", "kind": "deployments"}}),
         );
     });
     assert_eq!(answer, Ok(None));
@@ -47,7 +47,9 @@ async fn objects_in_groups_and_namespaces_have_longer_paths() {
 #[tokio::test(start_paused = true)]
 async fn names_that_would_change_the_path_are_never_requested() {
     let (live, mut fake) = live();
-    for (namespace, name) in [("", ""), ("", "."), ("", ".."), ("..", "web")] {
+    for (namespace, name) in
+        [("", ""), ("", "."), ("", ".."), ("..", "web"), ("", "a/b"), ("", "a%2fb"), ("a/b", "web")]
+    {
         let address = Address { resource: &Resource::NAMESPACES, namespace, name };
         assert_eq!(get(&live, address).await.unwrap_err().code, cause::REFUSED, "{namespace:?}/{name:?}");
     }

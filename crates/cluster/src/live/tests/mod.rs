@@ -4,7 +4,7 @@ mod access;
 mod deadline;
 mod etcd;
 mod expiry;
-mod fake;
+pub(super) mod fake;
 mod fleet;
 mod gets;
 mod hostile;

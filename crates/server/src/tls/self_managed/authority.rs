@@ -1,15 +1,19 @@
 //! A CA with its key: creates, reads and signs certificates. All keys that it creates are on the elliptic curve P-256.
+//!
+//! A new CA can issue certificates only for servers, and only for its names (RFC 5280, 4.2.1.10). If it has no name of a type, it
+//! permits a reserved one instead, because a type without a permitted name is not limited.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::time::SystemTime;
 
 use rcgen::{
-    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
-    KeyPair, KeyUsagePurpose, PublicKeyData as _, SanType,
+    BasicConstraints, CertificateParams, CidrSubnet, DistinguishedName, DnType, ExtendedKeyUsagePurpose,
+    GeneralSubtree, IsCa, Issuer, KeyPair, KeyUsagePurpose, NameConstraints, PublicKeyData as _, SanType,
 };
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use x509_parser::certificate::X509Certificate;
+use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::FromDer as _;
 
 use crate::settings::CertificatePem;
@@ -21,7 +25,13 @@ pub struct Authority {
     der: CertificateDer<'static>,
     issuer: Issuer<'static, KeyPair>,
     not_after: SystemTime,
+    /// The name constraints. A type without an entry is not limited.
+    permitted: Vec<ServingName>,
 }
+
+/// A DNS name that no server can have (RFC 2606), and an address that no server can have (RFC 5737).
+const RESERVED_NAME: &str = "invalid";
+const RESERVED_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 0));
 
 /// A name for which a serving certificate is valid.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,6 +40,33 @@ pub enum ServingName {
     Dns(String),
     /// An IP address.
     Address(IpAddr),
+}
+
+impl ServingName {
+    fn is_dns(&self) -> bool {
+        matches!(self, Self::Dns(_))
+    }
+
+    /// Returns whether a constraint with this name includes another name. A DNS name includes the names below it.
+    fn covers(&self, name: &Self) -> bool {
+        match (self, name) {
+            (Self::Dns(base), Self::Dns(name)) => {
+                let (base, name) = (base.to_ascii_lowercase(), name.to_ascii_lowercase());
+                let rest = name.strip_suffix(&base);
+                rest.is_some_and(|rest| rest.is_empty() || rest.ends_with('.') || base.starts_with('.'))
+            }
+            _ => self == name,
+        }
+    }
+}
+
+impl std::fmt::Display for ServingName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Dns(name) => f.write_str(name),
+            Self::Address(address) => address.fmt(f),
+        }
+    }
 }
 
 /// The time in which a certificate is valid.
@@ -65,8 +102,8 @@ pub enum AuthorityError {
 }
 
 impl Authority {
-    /// Creates a CA.
-    pub fn new(validity: Validity) -> Result<Self, AuthorityError> {
+    /// Creates a CA for these names.
+    pub fn new(validity: Validity, names: &[ServingName]) -> Result<Self, AuthorityError> {
         let key = KeyPair::generate()?;
         let mut params = CertificateParams::default();
         params.distinguished_name = DistinguishedName::new();
@@ -75,6 +112,12 @@ impl Authority {
         params.distinguished_name.push(DnType::CommonName, format!("Durward CA until {expires}"));
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        let permitted = constraints(names);
+        params.name_constraints = Some(NameConstraints {
+            permitted_subtrees: permitted.iter().map(subtree).collect(),
+            excluded_subtrees: Vec::new(),
+        });
         params.not_before = validity.not_before.into();
         params.not_after = validity.not_after.into();
         let cert = params.self_signed(&key)?;
@@ -83,6 +126,7 @@ impl Authority {
             der: cert.der().clone(),
             issuer: Issuer::new(params, key),
             not_after: validity.not_after,
+            permitted,
         })
     }
 
@@ -99,8 +143,12 @@ impl Authority {
             return Err(AuthorityError::KeyMismatch);
         }
         let not_after = moment(parsed.validity().not_after.timestamp());
+        let constraints = parsed.name_constraints().map_err(|error| unreadable(&error))?;
+        let subtrees = constraints.and_then(|extension| extension.value.permitted_subtrees.as_ref());
+        let permitted =
+            subtrees.into_iter().flatten().filter_map(|subtree| serving_name(&subtree.base)).collect();
         let issuer = Issuer::from_ca_cert_der(&der, key)?;
-        Ok(Self { cert: cert.to_owned(), der, issuer, not_after })
+        Ok(Self { cert: cert.to_owned(), der, issuer, not_after, permitted })
     }
 
     /// Returns the certificate in PEM.
@@ -121,6 +169,18 @@ impl Authority {
     /// Returns when the CA expires.
     pub fn not_after(&self) -> SystemTime {
         self.not_after
+    }
+
+    /// Returns the names of its constraints.
+    pub fn permitted(&self) -> &[ServingName] {
+        &self.permitted
+    }
+
+    /// Returns whether clients accept a certificate of this CA for a name.
+    pub fn permits(&self, name: &ServingName) -> bool {
+        let mut same_type =
+            self.permitted.iter().filter(|permitted| permitted.is_dns() == name.is_dns()).peekable();
+        same_type.peek().is_none() || same_type.any(|permitted| permitted.covers(name))
     }
 
     /// Signs a serving certificate with a new key. It expires with the CA at the latest.
@@ -159,6 +219,54 @@ impl SigningRequest {
     }
 }
 
+/// Returns the names that a CA for these names permits, with both types.
+fn constraints(names: &[ServingName]) -> Vec<ServingName> {
+    let mut permitted: Vec<ServingName> = Vec::new();
+    for name in names {
+        let base = match name {
+            ServingName::Dns(name) => ServingName::Dns(name.strip_prefix("*.").unwrap_or(name).to_owned()),
+            ServingName::Address(_) => name.clone(),
+        };
+        if !permitted.contains(&base) {
+            permitted.push(base);
+        }
+    }
+    for reserved in [ServingName::Dns(RESERVED_NAME.to_owned()), ServingName::Address(RESERVED_ADDRESS)] {
+        if !permitted.iter().any(|name| name.is_dns() == reserved.is_dns()) {
+            permitted.push(reserved);
+        }
+    }
+    permitted
+}
+
+fn subtree(name: &ServingName) -> GeneralSubtree {
+    match name {
+        ServingName::Dns(name) => GeneralSubtree::DnsName(name.clone()),
+        ServingName::Address(IpAddr::V4(address)) => {
+            GeneralSubtree::IpAddress(CidrSubnet::V4(address.octets(), [0xff; 4]))
+        }
+        ServingName::Address(IpAddr::V6(address)) => {
+            GeneralSubtree::IpAddress(CidrSubnet::V6(address.octets(), [0xff; 16]))
+        }
+    }
+}
+
+/// Returns the name of a constraint: a DNS name, or one address. Durward creates no other constraints.
+fn serving_name(base: &GeneralName<'_>) -> Option<ServingName> {
+    match base {
+        GeneralName::DNSName(name) => Some(ServingName::Dns((*name).to_owned())),
+        GeneralName::IPAddress([a, b, c, d, 0xff, 0xff, 0xff, 0xff]) => {
+            Some(ServingName::Address([*a, *b, *c, *d].into()))
+        }
+        GeneralName::IPAddress(bytes) => {
+            let (address, mask) = bytes.split_at_checked(16)?;
+            let address: [u8; 16] = address.try_into().ok()?;
+            (mask == [0xff; 16]).then(|| ServingName::Address(address.into()))
+        }
+        _ => None,
+    }
+}
+
 /// Returns the fields of a serving certificate. Its subject is the first name.
 fn params(names: &[ServingName]) -> Result<CertificateParams, rcgen::Error> {
     let mut params = CertificateParams::default();
@@ -184,4 +292,77 @@ fn params(names: &[ServingName]) -> Result<CertificateParams, rcgen::Error> {
 pub(super) fn seconds(time: SystemTime) -> i64 {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use rustls::RootCertStore;
+    use rustls::client::WebPkiServerVerifier;
+    use rustls::client::danger::ServerCertVerifier as _;
+    use rustls::pki_types::{ServerName, UnixTime};
+
+    use super::*;
+    use crate::tls::certificate::provider;
+
+    const DAY: Duration = Duration::from_secs(86_400);
+
+    fn names(all: &[&str]) -> Vec<ServingName> {
+        let name = |text: &&str| {
+            text.parse().map_or_else(|_| ServingName::Dns((*text).to_owned()), ServingName::Address)
+        };
+        all.iter().map(name).collect()
+    }
+
+    /// Returns whether a client that trusts the CA accepts a certificate for this name alone.
+    fn is_accepted(ca: &Authority, name: &str) -> bool {
+        let now = SystemTime::now();
+        let validity = Validity { not_before: now - DAY, not_after: now + DAY };
+        let pem = ca.sign(&names(&[name]), validity).unwrap();
+        let leaf = CertificateDer::from_pem_slice(&pem.cert).unwrap();
+        let mut roots = RootCertStore::empty();
+        roots.add(ca.der().clone()).unwrap();
+        let verifier =
+            WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider()).build().unwrap();
+        let called = ServerName::try_from(name.replace("*.", "any.")).unwrap();
+        verifier.verify_server_cert(&leaf, &[], &called, &[], UnixTime::now()).is_ok()
+    }
+
+    #[test]
+    fn a_new_ca_permits_its_names_only_and_clients_agree() {
+        let now = SystemTime::now();
+        let validity = Validity { not_before: now - DAY, not_after: now + DAY };
+        for (own, others) in [
+            (&["d.a.svc", "d.a"][..], &["e.a.svc", "xd.a.svc", "a.svc", "10.0.0.7", "::1"][..]),
+            (&["10.0.0.7"], &["10.0.0.8", "d.a.svc", "::1"]),
+            (&["fd00::7", "d.a.svc"], &["fd00::8", "10.0.0.7", "e.a.svc"]),
+            (&["*.example.org"], &["example.net", "10.0.0.7"]),
+        ] {
+            let new = Authority::new(validity, &names(own)).unwrap();
+            let read = Authority::from_pem(new.cert(), &new.key()).unwrap();
+            assert_eq!(new.permitted(), read.permitted());
+            for ca in [&new, &read] {
+                for (all, expected) in [(own, true), (others, false)] {
+                    for name in all {
+                        assert_eq!(ca.permits(&names(&[name])[0]), expected, "{own:?} {name}");
+                        assert_eq!(is_accepted(ca, name), expected, "{own:?} {name}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_ca_without_constraints_permits_all_names() {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let cert = params.self_signed(&key).unwrap().pem();
+        let ca = Authority::from_pem(&cert, &key.serialize_pem()).unwrap();
+        for name in ["d.a.svc", "10.0.0.7", "::1"] {
+            assert!(ca.permits(&names(&[name])[0]) && is_accepted(&ca, name), "{name}");
+        }
+    }
 }

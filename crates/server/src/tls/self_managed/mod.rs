@@ -157,7 +157,8 @@ impl SelfManaged {
             self.metrics.not_after.set(seconds(record.signer.not_after()));
             self.issue(record, now, &registered).map_err(cannot)?;
         }
-        let step = step(record.as_ref(), now, self.lifetimes, next_is_registered).map_err(cannot)?;
+        let step =
+            step(record.as_ref(), now, self.lifetimes, &self.names, next_is_registered).map_err(cannot)?;
         if let Some((record, change)) = step {
             if self.store.write(&stored.version, &record.write(&stored.data)).await? == Written::Done {
                 self.count(&record, change);
@@ -181,7 +182,10 @@ impl SelfManaged {
             return Ok(());
         }
         let validity = validity(now, self.lifetimes.certificate);
-        let pem = signer.sign(&self.names, validity)?;
+        // API servers reject a certificate with any name that its CA does not permit, so a new name waits for the next CA.
+        let permitted: Vec<_> = self.names.iter().filter(|name| signer.permits(name)).cloned().collect();
+        let names = if permitted.is_empty() { &self.names } else { &permitted };
+        let pem = signer.sign(names, validity)?;
         let not_after = validity.not_after.min(signer.not_after());
         let leaf = Leaf { pem, ca: signer.der().to_vec(), not_after };
         self.issued.send_modify(|issued| issued.leaf = Some(Arc::new(leaf)));

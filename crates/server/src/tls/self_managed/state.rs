@@ -2,14 +2,15 @@
 //!
 //! A rotation has three steps, each written by any replica:
 //!
-//! 1. At two thirds of its lifetime, the signer gets a successor, which is added to every caBundle.
+//! 1. At two thirds of its lifetime, or if it does not permit a name of the configuration, the signer gets a successor, which is
+//!    added to every caBundle.
 //! 2. When every caBundle has contained the successor for a while, it becomes the signer.
 //! 3. The replaced CA leaves the caBundle after the last certificate that it signed has expired.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use super::authority::{Authority, AuthorityError, Validity};
+use super::authority::{Authority, AuthorityError, ServingName, Validity};
 use super::record::{Previous, Record};
 
 /// How long before now a certificate becomes valid: a clock that is wrong by two days does no harm.
@@ -76,16 +77,17 @@ pub(super) fn step(
     record: Option<&Record>,
     now: SystemTime,
     lifetimes: Lifetimes,
+    names: &[ServingName],
     next_is_registered: bool,
 ) -> Result<Option<(Record, Change)>, AuthorityError> {
-    let new_ca = || Authority::new(validity(now, lifetimes.ca)).map(Arc::new);
+    let new_ca = |names: &[ServingName]| Authority::new(validity(now, lifetimes.ca), names).map(Arc::new);
     let Some(record) = record else {
-        let record = Record { signer: new_ca()?, next: None, previous: None };
+        let record = Record { signer: new_ca(names)?, next: None, previous: None };
         return Ok(Some((record, Change::Created)));
     };
     let next = record.next.as_ref().filter(|next| next.not_after() > now);
     if record.signer.not_after() <= now {
-        let signer = next.map_or_else(new_ca, |next| Ok(Arc::clone(next)))?;
+        let signer = next.map_or_else(|| new_ca(names), |next| Ok(Arc::clone(next)))?;
         return Ok(Some((Record { signer, next: None, previous: None }, Change::Replaced)));
     }
     if record.previous.as_ref().is_some_and(|previous| previous.until <= now) {
@@ -100,11 +102,16 @@ pub(super) fn step(
         let previous = Some(Previous { cert: record.signer.cert().to_owned(), until });
         return Ok(Some((Record { signer: Arc::clone(next), next: None, previous }, Change::Promoted)));
     }
+    if !names.iter().all(|name| record.signer.permits(name)) {
+        // Also the old names: during a rollout, replicas with the old configuration would otherwise replace this CA again.
+        let names = [names, record.signer.permitted()].concat();
+        return Ok(Some((Record { next: Some(new_ca(&names)?), ..record.clone() }, Change::Introduced)));
+    }
     let remaining = record.signer.not_after().duration_since(now).unwrap_or_default();
     // One CA is replaced at a time, so the bundle has at most three. A clock that was wrong can keep the previous one too long.
     let is_free = record.previous.is_none() || remaining <= lifetimes.ca / 6;
     if remaining <= lifetimes.ca / 3 && is_free {
-        return Ok(Some((Record { next: Some(new_ca()?), ..record.clone() }, Change::Introduced)));
+        return Ok(Some((Record { next: Some(new_ca(names)?), ..record.clone() }, Change::Introduced)));
     }
     Ok(None)
 }

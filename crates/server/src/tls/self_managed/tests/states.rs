@@ -46,9 +46,10 @@ async fn a_certificate_is_valid_from_three_days_ago_for_its_lifetime() {
 async fn rejects_contents_that_are_not_a_ca_and_overwrites_nothing() {
     let validity = |api_server: &FakeApiServer| validity(api_server.lock().now, DAY);
     let api_server = FakeApiServer::new();
-    let (ca, other) =
-        (Authority::new(validity(&api_server)).unwrap(), Authority::new(validity(&api_server)).unwrap());
-    let leaf = ca.sign(&[ServingName::Dns("a.b".to_owned())], validity(&api_server)).unwrap();
+    let names = [ServingName::Dns("a.b".to_owned())];
+    let new = || Authority::new(validity(&api_server), &names).unwrap();
+    let (ca, other) = (new(), new());
+    let leaf = ca.sign(&names, validity(&api_server)).unwrap();
     let leaf = String::from_utf8(leaf.cert).unwrap();
     for (data, expected) in [
         (vec![("tls.crt", "x"), ("tls.key", "y")], "contains no ca.crt and ca.key, but tls.crt, tls.key"),
@@ -279,13 +280,42 @@ async fn keeps_values_of_other_keys() {
 async fn takes_over_a_ca_of_the_user_and_replaces_it_in_time() {
     let api_server = FakeApiServer::new();
     let now = api_server.lock().now;
-    let own = Authority::new(Validity { not_before: now, not_after: now + DAY * 100 }).unwrap();
+    let names = [ServingName::Dns("durward.durward-system.svc".to_owned())];
+    let own = Authority::new(Validity { not_before: now, not_after: now + DAY * 100 }, &names).unwrap();
     let data = [("ca.crt", own.cert().to_owned()), ("ca.key", own.key())];
     api_server.lock().data =
         data.into_iter().map(|(key, value)| (key.to_owned(), value.into_bytes())).collect();
     let replica = started(&api_server).await;
     assert_eq!(replica.leaf().unwrap().ca, own.der().as_ref());
     assert!(api_server.lock().data.contains_key("next.crt"), "it expires within a third of caLifetime");
+}
+
+#[tokio::test(start_paused = true)]
+async fn replaces_a_ca_that_does_not_permit_a_new_name_and_omits_the_name_until_then() {
+    let api_server = FakeApiServer::new();
+    let (own, other) = ("durward.durward-system.svc", "durward.example.org");
+    let mut old = started(&api_server).await;
+    api_server.publish_now().await;
+    let mut new = Replica::new(&api_server, LIFETIMES);
+    new.task.names.push(ServingName::Dns(other.to_owned()));
+    new.settle().await;
+    let names = |replica: &Replica| {
+        let source = CertificateSource::SelfManaged(replica.issued.clone());
+        Certificate::load(&source).unwrap().names().to_vec()
+    };
+    assert_eq!(
+        names(&new),
+        [own],
+        "API servers would reject a certificate with a name that its CA does not permit"
+    );
+    api_server.publish_now().await;
+    new.settle().await;
+    tokio::time::advance(Duration::from_secs(60)).await;
+    new.settle().await;
+    old.settle().await;
+    assert_eq!(names(&new), [own, other]);
+    assert_eq!(names(&old), [own], "a replica with the old configuration uses the new CA");
+    assert!(!api_server.lock().data.contains_key("next.crt"), "neither replica replaces it again");
 }
 
 impl FakeApiServer {
