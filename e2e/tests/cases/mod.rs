@@ -1,6 +1,7 @@
 //! The cases by area, and the modules that several areas use ([`environment`], [`attempt`], [`files`], [`load`],
 //! [`in_pods`]).
 
+mod abuse;
 mod alerts;
 mod attempt;
 mod binary;

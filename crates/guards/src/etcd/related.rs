@@ -21,6 +21,8 @@ use super::messages;
 use super::overrides::{self, DeniedRequest, Override};
 use super::pod::Pod;
 use super::removal::{ANNOTATIONS, DELETION_TIMESTAMP, NAME, malformed};
+use crate::exempt::Exemption;
+use crate::install_namespace;
 use cluster::fleet::Part;
 
 /// One request.
@@ -80,6 +82,27 @@ pub(super) async fn review(
             let name = (request.namespace.as_ref(), name);
             messages::unknown_related(config, &full_name, denied(related, request), &why, name, now)
         }
+    }
+}
+
+/// Reviews the deletion of Durward's namespace.
+pub(super) fn review_install_namespace(config: &Config, request: &Request<'_>, now: SystemTime) -> Ruling {
+    let common = &config.common_config;
+    if let Exemption::By(key) = common.exempt.of(request) {
+        return Ruling::allow().audit("exempt", key);
+    }
+    let Some(old) = &request.old_object else { return Ruling::unknown(malformed("it has no oldObject")) };
+    if let Some(key) = old.duplicate_key() {
+        return Ruling::unknown(malformed(&format!("duplicate key {key} in oldObject")));
+    }
+    if old.field(DELETION_TIMESTAMP).is_some_and(|raw| raw.shape() != Shape::Null) {
+        return Ruling::allow().audit("allowed", "it is already being deleted");
+    }
+    match annotations(old) {
+        Ok(annotations) => {
+            install_namespace::ruling(super::NAME, common, config.break_glass, &annotations, now)
+        }
+        Err(why) => Ruling::unknown(why),
     }
 }
 

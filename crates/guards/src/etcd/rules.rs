@@ -19,12 +19,14 @@ use k8s_openapi::api::admissionregistration::v1::{MatchCondition, RuleWithOperat
 use super::NAME;
 use super::config::{Config, Coordination, EtcdClusterConfig, NamespaceMatch, OwnerKind, Related};
 use super::group;
+use super::kube_reader::PODS;
 use super::labels;
 use crate::common::NAMESPACE_NAME;
-use crate::kind::Permission;
+use crate::kind::{GuardedNamespaces, GuardedObjects, Permission};
 use crate::overrides;
 use crate::webhook::{WebhookEntry, WebhookType, cel_string, condition, rule};
 use ::config::{Expression, Selector};
+use cluster::Resource;
 
 /// The namespaces and pods of one webhook entry.
 struct Scoped<'c> {
@@ -160,10 +162,42 @@ fn not_install_namespace(config: &Config) -> Option<MatchCondition> {
         .then(|| condition("not-the-install-namespace", format!("request.namespace != {}", cel_string(name))))
 }
 
+/// Returns the objects that the guard protects.
+pub(super) fn guarded(config: &Config) -> Vec<GuardedObjects> {
+    let related = config.also_protect.iter().map(|related| {
+        let (group, plural, ..) = related.requests();
+        Resource { group: group.into(), version: "v1".into(), plural: plural.into() }
+    });
+    let resources: Vec<Resource> = std::iter::once(PODS).chain(related).collect();
+    let mut all = Vec::new();
+    for entry in &config.clusters {
+        let namespaces = match &entry.namespaces {
+            NamespaceMatch::Named(name) => GuardedNamespaces::Named(name.clone()),
+            NamespaceMatch::Labeled(selector) => GuardedNamespaces::Labeled(selector.clone()),
+        };
+        for resource in &resources {
+            let objects = GuardedObjects {
+                resource: resource.clone(),
+                namespaces: namespaces.clone(),
+                break_glass: config.break_glass,
+            };
+            if !all.contains(&objects) {
+                all.push(objects);
+            }
+        }
+    }
+    all
+}
+
 /// Returns the permissions for the reads of one etcd cluster.
-fn permissions_of(entry: &EtcdClusterConfig) -> Vec<Permission> {
+fn permissions_of(config: &Config, entry: &EtcdClusterConfig) -> Vec<Permission> {
     let mut permissions =
         vec![Permission::on("", "pods", &["get", "list"]), Permission::on("apps", "statefulsets", &["get"])];
+    // `doctor` and a metric look for annotations of overrides on these objects.
+    for related in &config.also_protect {
+        let (group, plural, ..) = related.requests();
+        permissions.push(Permission::on(group, plural, &["list"]));
+    }
     if let Some(OwnerKind { resource, .. }) = &entry.owner {
         permissions.push(Permission::on(&resource.group, &resource.plural, &["get"]));
     }
@@ -186,7 +220,7 @@ pub(super) fn permissions(config: &Config) -> Vec<Permission> {
     let verbs: &[&str] = if labeled().next().is_some() { &["get", "list"] } else { &["get"] };
     let mut permissions =
         vec![Permission::on("", "namespaces", verbs), Permission::on("", "nodes", &["get"])];
-    for permission in labeled().flat_map(permissions_of) {
+    for permission in labeled().flat_map(|entry| permissions_of(config, entry)) {
         if !permissions.contains(&permission) {
             permissions.push(permission);
         }
@@ -203,7 +237,7 @@ pub(super) fn namespaced_permissions(config: &Config) -> Vec<(String, Permission
     }
     for entry in &config.clusters {
         if let NamespaceMatch::Named(namespace) = &entry.namespaces {
-            for permission in permissions_of(entry) {
+            for permission in permissions_of(config, entry) {
                 let pair = (namespace.clone(), permission);
                 if !permissions.contains(&pair) {
                     permissions.push(pair);

@@ -1,0 +1,4 @@
+//! Attacks, each by a client with only the access that it needs.
+
+mod install;
+mod overrides;
