@@ -12,7 +12,7 @@ use config::Problem;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
-use server::{Check, Checks, ClientAuth, Metrics};
+use server::{Check, Checks, Metrics};
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::certs::{days_until, now, rfc3339};
@@ -141,13 +141,11 @@ impl ServerFiles {
     /// Returns the files that a configuration names.
     pub(crate) fn of(file: &File) -> Self {
         let tls = &file.server.tls;
-        let client_ca = match &tls.client_auth {
-            ClientAuth::Request { ca_file } | ClientAuth::Require { ca_file } => Some(ca_file),
-            ClientAuth::None => None,
-        };
         let serving_ca = tls.ca.iter().map(|path| (Kind::ServingCa, "server.tls.files.ca", path.clone()));
-        let client_ca =
-            client_ca.into_iter().map(|path| (Kind::ClientCa, "server.tls.clientAuth.caFile", path.clone()));
+        let client_ca = tls
+            .client_auth
+            .ca_file()
+            .map(|path| (Kind::ClientCa, "server.tls.clientAuth.caFile", path.clone()));
         Self(Arc::new(serving_ca.chain(client_ca).collect()))
     }
 

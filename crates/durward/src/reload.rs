@@ -156,6 +156,7 @@ impl Reload {
         });
         match built {
             Ok((file, plan)) => {
+                self.replace_allowed_names(&file);
                 self.log_restart_needed(&file);
                 self.cell.swap(plan);
                 self.control_planes.activate(&file);
@@ -195,6 +196,17 @@ impl Reload {
         self.numbers.refused.inc();
         self.numbers.stale.set(1);
         ReloadResult::Refused
+    }
+
+    /// Replaces the names of client certificates, the only part of `server.tls` that needs no restart.
+    fn replace_allowed_names(&self, file: &File) {
+        let (used, new) = (&self.started.0.tls.client_auth, &file.server.tls.client_auth);
+        if let (Some(used), Some(new)) = (used.allowed_names(), new.allowed_names())
+            && used != new
+        {
+            used.replace(new.current());
+            tracing::info!(names = new.current().join(","), "server.tls.clientAuth.allowedNames changed");
+        }
     }
 
     /// Reports changed settings that need a restart.

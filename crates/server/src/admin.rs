@@ -3,9 +3,13 @@
 //!
 //! A connection has one request and ten seconds. At the limit the oldest one is closed, so that idle connections do not keep
 //! kubelet out, which would restart the pod.
+//!
+//! Every pod can reach the metrics port. The reasons of checks name clusters, objects and files, so only a caller on loopback
+//! gets them, for example `kubectl port-forward`. The log has them too.
 
 use std::convert::Infallible;
 use std::fmt::Write as _;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -47,7 +51,11 @@ pub trait LogControl: Send + Sync {
 /// The requests of a port.
 pub(crate) trait Port: Send + Sync + 'static {
     /// Answers one request.
-    fn answer(&self, request: Request<Incoming>) -> impl Future<Output = AdminResponse> + Send;
+    fn answer(
+        &self,
+        request: Request<Incoming>,
+        peer: SocketAddr,
+    ) -> impl Future<Output = AdminResponse> + Send;
 }
 
 /// An answer.
@@ -92,7 +100,7 @@ pub(crate) async fn serve<P: Port>(
 ) {
     let limit = ConnectionLimit::new(name, MAX_CONNECTIONS);
     let mut tasks = JoinSet::new();
-    let serve = |tcp, peer| {
+    let serve = |tcp, peer: SocketAddr| {
         let (limit, port) = (Arc::clone(&limit), Arc::clone(&port));
         async move {
             let Some(permit) = limit.acquire(peer).await else { return };
@@ -100,7 +108,7 @@ pub(crate) async fn serve<P: Port>(
             let service = service_fn(|request| {
                 state.begin_request();
                 async {
-                    let response = port.answer(request).await.response();
+                    let response = port.answer(request, peer).await.response();
                     state.end_request();
                     Ok::<_, Infallible>(response)
                 }
@@ -126,26 +134,27 @@ pub(crate) struct MetricsPort {
 }
 
 impl Port for MetricsPort {
-    async fn answer(&self, request: Request<Incoming>) -> AdminResponse {
+    async fn answer(&self, request: Request<Incoming>, peer: SocketAddr) -> AdminResponse {
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
             return AdminResponse::wrong_method("GET, HEAD");
         }
         let verbose = request.uri().query().is_some_and(|query| {
             query.split('&').any(|pair| pair == "verbose" || pair.starts_with("verbose="))
         });
+        let is_loopback = peer.ip().to_canonical().is_loopback() && is_local(request.headers());
         match request.uri().path() {
             // The same runtime answers reviews, so an answer shows that it is alive.
             "/livez" | "/healthz" if verbose => {
                 AdminResponse::plain(StatusCode::OK, "[+]ping ok\nlivez check passed\n")
             }
             "/livez" | "/healthz" => AdminResponse::plain(StatusCode::OK, "ok"),
-            "/readyz" => readyz(self.checks.readiness(), verbose),
+            "/readyz" => readyz(self.checks.readiness(), verbose, is_loopback),
             "/metrics" => AdminResponse {
                 media_type: metrics::CONTENT_TYPE,
                 ..AdminResponse::plain(StatusCode::OK, self.metrics.encode())
             },
             path => match path.strip_prefix("/readyz/") {
-                Some(name) => self.check(name),
+                Some(name) => self.check(name, is_loopback),
                 None => AdminResponse::plain(
                     StatusCode::NOT_FOUND,
                     "not found; paths are /livez, /readyz (?verbose lists every check), /readyz/<check> and /metrics\n",
@@ -156,9 +165,9 @@ impl Port for MetricsPort {
 }
 
 impl MetricsPort {
-    fn check(&self, name: &str) -> AdminResponse {
+    fn check(&self, name: &str, is_loopback: bool) -> AdminResponse {
         if let Some(readiness) = self.checks.readiness_of(name) {
-            return readyz(readiness, true);
+            return readyz(readiness, true, is_loopback);
         }
         let mut text = "unknown check; checks are:\n".to_owned();
         for name in self.checks.names() {
@@ -170,11 +179,13 @@ impl MetricsPort {
 }
 
 /// Answers like kube-apiserver: `ok`, or all checks if one has failed or the query contains `verbose`.
-fn readyz(readiness: Readiness, verbose: bool) -> AdminResponse {
-    match readiness.ready {
+fn readyz(readiness: Readiness, verbose: bool, is_loopback: bool) -> AdminResponse {
+    let Readiness { ready, text, public_text } = readiness;
+    let text = if is_loopback { text } else { public_text };
+    match ready {
         true if !verbose => AdminResponse::plain(StatusCode::OK, "ok"),
-        true => AdminResponse::plain(StatusCode::OK, readiness.text),
-        false => AdminResponse::plain(StatusCode::SERVICE_UNAVAILABLE, readiness.text),
+        true => AdminResponse::plain(StatusCode::OK, text),
+        false => AdminResponse::plain(StatusCode::SERVICE_UNAVAILABLE, text),
     }
 }
 
@@ -184,7 +195,7 @@ pub(crate) struct DebugPort {
 }
 
 impl Port for DebugPort {
-    async fn answer(&self, request: Request<Incoming>) -> AdminResponse {
+    async fn answer(&self, request: Request<Incoming>, _: SocketAddr) -> AdminResponse {
         if !is_local(request.headers()) {
             return AdminResponse::plain(
                 StatusCode::FORBIDDEN,

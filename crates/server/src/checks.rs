@@ -2,10 +2,13 @@
 //! its state; `/readyz` only reads.
 //!
 //! The text follows kube-apiserver's (`apiserver/pkg/server/healthz`): `[+]name ok`, `[-]name failed: reason`. In addition,
-//! `[!]name: note` informs operators without making the server unready.
+//! `[!]name: note` informs operators without making the server unready. Reasons and notes name clusters, objects and files, so
+//! a second text for strangers has `reason withheld` in their place, as kube-apiserver has.
 
-use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The text in place of a reason. Operators read it too, so it says where the reason is.
+const WITHHELD: &str = "reason withheld; read the log, or ask on loopback (kubectl port-forward)";
 
 /// All checks of one server. Clones share them.
 #[derive(Debug, Clone, Default)]
@@ -36,6 +39,19 @@ pub struct Readiness {
     pub ready: bool,
     /// One line for each check, and a summary.
     pub text: String,
+    /// The same without reasons and notes.
+    pub public_text: String,
+}
+
+impl Readiness {
+    fn new() -> Self {
+        Self { ready: true, text: String::new(), public_text: String::new() }
+    }
+
+    fn push(&mut self, line: &str) {
+        self.text.push_str(line);
+        self.public_text.push_str(line);
+    }
 }
 
 impl Checks {
@@ -60,15 +76,11 @@ impl Checks {
     /// Returns the state of all checks.
     pub fn readiness(&self) -> Readiness {
         let all = self.lock();
-        let mut readiness = Readiness { ready: true, text: String::new() };
+        let mut readiness = Readiness::new();
         for check in all.iter() {
             check.write(&mut readiness);
         }
-        readiness.text.push_str(if readiness.ready {
-            "readyz check passed\n"
-        } else {
-            "readyz check failed\n"
-        });
+        readiness.push(if readiness.ready { "readyz check passed\n" } else { "readyz check failed\n" });
         readiness
     }
 
@@ -76,7 +88,7 @@ impl Checks {
     pub fn readiness_of(&self, name: &str) -> Option<Readiness> {
         let all = self.lock();
         let check = all.iter().find(|check| check.0.name == name)?;
-        let mut readiness = Readiness { ready: true, text: String::new() };
+        let mut readiness = Readiness::new();
         check.write(&mut readiness);
         Some(readiness)
     }
@@ -114,15 +126,17 @@ impl Check {
     fn write(&self, readiness: &mut Readiness) {
         let name = &self.0.name;
         let state = self.0.state.lock().unwrap_or_else(PoisonError::into_inner);
-        // Writing to a String cannot fail.
-        let _ = match &*state {
-            State::Passed => writeln!(readiness.text, "[+]{name} ok"),
-            State::Noted(text) => writeln!(readiness.text, "[!]{name}: {text}"),
-            State::Failed(reason) => {
-                readiness.ready = false;
-                writeln!(readiness.text, "[-]{name} failed: {reason}")
-            }
+        let (begin, reason) = match &*state {
+            State::Passed => return readiness.push(&format!("[+]{name} ok\n")),
+            State::Noted(note) => (format!("[!]{name}: "), note),
+            State::Failed(reason) => (format!("[-]{name} failed: "), reason),
         };
+        readiness.ready &= !matches!(&*state, State::Failed(_));
+        readiness.push(&begin);
+        for (text, end) in [(&mut readiness.text, reason.as_str()), (&mut readiness.public_text, WITHHELD)] {
+            text.push_str(end);
+            text.push('\n');
+        }
     }
 }
 
@@ -139,7 +153,8 @@ mod tests {
             checks.readiness(),
             Readiness {
                 ready: false,
-                text: "[-]cache failed: not checked yet\nreadyz check failed\n".to_owned()
+                text: "[-]cache failed: not checked yet\nreadyz check failed\n".to_owned(),
+                public_text: format!("[-]cache failed: {WITHHELD}\nreadyz check failed\n"),
             }
         );
         cache.pass();
@@ -158,6 +173,11 @@ mod tests {
                 .text
                 .starts_with("[!]configuration: new file refused: line 3\n[-]certificate failed: ended")
         );
+        let strangers = "[!]configuration: reason withheld; ";
+        assert!(readiness.public_text.starts_with(strangers), "{}", readiness.public_text);
+        for secret in ["line 3", "yesterday"] {
+            assert!(!readiness.public_text.contains(secret), "{}", readiness.public_text);
+        }
         assert!(checks.readiness_of("configuration").unwrap().ready);
         assert!(!checks.readiness_of("certificate").unwrap().ready);
         assert_eq!(checks.readiness_of("unknown"), None);

@@ -26,7 +26,7 @@ use crate::pipeline::Pipeline;
 use crate::settings::Timeouts;
 use crate::socket::Socket;
 use crate::text::for_log;
-use crate::tls::{ServerTls, with_key_proof};
+use crate::tls::{OtherName, ServerTls, with_key_proof};
 
 /// Limit of hyper's read buffer, which is also the smallest that hyper accepts. Heads of the API server are below 1 kB, and
 /// bodies pass through in pieces. Each connection with a request holds a buffer.
@@ -105,7 +105,7 @@ impl Connections {
         let service = service_fn(|request| {
             state.begin_request();
             async {
-                let response = self.pipeline.answer(request, peer).await;
+                let response = self.pipeline.answer(request, peer, state).await;
                 state.end_request();
                 Ok::<_, Infallible>(response)
             }
@@ -187,7 +187,7 @@ const OUR_CERTIFICATE_REFUSED: &str = "our_certificate_refused";
 
 /// Returns why a handshake failed: the label of `durward_handshakes_failed_total`.
 fn failure_reason(error: &std::io::Error) -> &'static str {
-    use rustls::{AlertDescription as Alert, Error};
+    use rustls::{AlertDescription as Alert, CertificateError, Error};
 
     match error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
         None => "hung_up",
@@ -198,6 +198,9 @@ fn failure_reason(error: &std::io::Error) -> &'static str {
             | Alert::CertificateUnknown
             | Alert::UnsupportedCertificate,
         )) => OUR_CERTIFICATE_REFUSED,
+        Some(Error::InvalidCertificate(CertificateError::Other(other))) if other.0.is::<OtherName>() => {
+            "other_name"
+        }
         Some(Error::NoCertificatesPresented | Error::InvalidCertificate(_)) => "client_certificate",
         Some(_) => "protocol",
     }

@@ -1,8 +1,16 @@
 //! Limits the connections of a port. At the limit, one waiting connection is closed for each new one.
 //!
 //! Refusing new connections instead would let a pod keep the API server and kubelet out: it only has to open connections and
-//! send nothing. The connection that has waited longest without a complete request head is closed: in its handshake, with half
-//! a head, or idle. If a request is under way on every connection, the new one is refused.
+//! send nothing. A connection can be closed while it waits for its peer: in its handshake, with half a head, with half a body,
+//! or idle. If every connection has a complete request, the new one is refused.
+//!
+//! The peer address with the most waiting connections loses the one that has waited longest. Connections with a complete
+//! request are not counted: an API server with many reviews must not lose its idle connections to a pod with fewer. If all
+//! peers have the same address (SNAT), the connection that has waited longest is closed.
+//!
+//! Bodies of the API server arrive in milliseconds, and it can't retry a request after them. So a body has [`BODY_GRACE`], unless
+//! its address has more waiting connections than that of the new one. Otherwise a pod that opens connections all the time would
+//! take every place when its time has passed.
 //!
 //! The new connection's task picks a connection from outside and asks it to close. That connection decides in its own task,
 //! after it has read what the kernel holds for it. Only this task changes its [`ConnectionState`], so no request can begin
@@ -11,8 +19,9 @@
 //! A request can still be on the wire when an idle connection closes. Every server that closes idle connections has this race;
 //! clients retry.
 
-use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -23,6 +32,8 @@ use tokio::time::{Instant, timeout};
 const EVICT_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long a client has to read its last answer before the connection can be closed for another: a round trip around the world.
 const LAST_READ: Duration = Duration::from_millis(250);
+/// How long a body can take before its connection can be closed for one of an address that waits as much.
+const BODY_GRACE: Duration = Duration::from_secs(1);
 /// Interval of log lines about a reached limit.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
@@ -55,14 +66,14 @@ impl ConnectionLimit {
         let permit = if let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() {
             permit
         } else {
-            let is_evicting = self.lock().evict_longest_waiting();
+            let is_evicting = self.lock().evict(peer.ip().to_canonical());
             self.log(peer, is_evicting);
             if !is_evicting {
                 return None;
             }
             timeout(EVICT_TIMEOUT, Arc::clone(&self.permits).acquire_owned()).await.ok()?.ok()?
         };
-        let state = Arc::new(ConnectionState::new());
+        let state = Arc::new(ConnectionState::new(peer.ip().to_canonical()));
         let mut open = self.lock();
         let id = open.next_id;
         open.next_id += 1;
@@ -84,7 +95,7 @@ impl ConnectionLimit {
             closed,
             rejected,
             %peer,
-            "connection limit reached: closing idle connections, and rejecting new ones while all are busy"
+            "connection limit reached: closing waiting connections, and rejecting new ones while all are busy"
         );
     }
 
@@ -94,12 +105,23 @@ impl ConnectionLimit {
 }
 
 impl OpenConnections {
-    /// Asks the longest waiting connection to close. Returns false if there is none. With the default of 512 connections this
-    /// takes some microseconds.
-    fn evict_longest_waiting(&self) -> bool {
-        let waiting = self.states.values().filter_map(|state| Some((state.evictable_since()?, state)));
-        let Some((_, state)) = waiting.min_by_key(|(since, _)| *since) else { return false };
-        state.lock().is_evicting = true;
+    /// Asks a connection to close for one of another address. Returns false if none can be closed. With the default of 512
+    /// connections this takes some microseconds.
+    fn evict(&self, newcomer: IpAddr) -> bool {
+        let mut waiting: HashMap<IpAddr, usize> = HashMap::new();
+        for state in self.states.values().filter(|state| state.is_waiting()) {
+            *waiting.entry(state.peer).or_default() += 1;
+        }
+        let count = |peer: IpAddr| waiting.get(&peer).copied().unwrap_or_default();
+        let evictable = self.states.values().filter_map(|state| {
+            let is_rival = count(state.peer) <= count(newcomer);
+            let eviction =
+                Eviction { newcomer, body_grace: if is_rival { BODY_GRACE } else { Duration::ZERO } };
+            Some((state.evictable_since(eviction)?, eviction, state))
+        });
+        let victim = evictable.max_by_key(|(since, _, state)| (count(state.peer), Reverse(*since)));
+        let Some((_, eviction, state)) = victim else { return false };
+        state.lock().eviction = Some(eviction);
         state.evict.notify_one();
         true
     }
@@ -123,11 +145,16 @@ impl Permit {
     pub(crate) async fn evicted(&self) {
         loop {
             self.state.evict.notified().await;
-            if self.state.lock().evictable_since().is_some() {
-                return;
-            }
-            self.state.lock().is_evicting = false;
-            self.limit.lock().evict_longest_waiting();
+            let newcomer = {
+                let mut state = self.state.lock();
+                let Some(eviction) = state.eviction else { continue };
+                if state.evictable_since(eviction.body_grace).is_some() {
+                    return;
+                }
+                state.eviction = None;
+                eviction.newcomer
+            };
+            self.limit.lock().evict(newcomer);
         }
     }
 }
@@ -140,6 +167,7 @@ impl Drop for Permit {
 
 /// The state of a connection. Only its own task changes it.
 pub(crate) struct ConnectionState {
+    peer: IpAddr,
     inner: Mutex<State>,
     evict: Notify,
 }
@@ -149,14 +177,25 @@ struct State {
     /// Beginning of the phase.
     since: Instant,
     unflushed: Unflushed,
-    is_evicting: bool,
+    eviction: Option<Eviction>,
+}
+
+/// A request to close a connection for a new one.
+#[derive(Debug, Clone, Copy)]
+struct Eviction {
+    /// Address of the new connection.
+    newcomer: IpAddr,
+    /// Age from which a connection can be closed while its body arrives.
+    body_grace: Duration,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     /// Without a first request.
     New,
-    /// From a request's head to its answer.
+    /// From a request's head to the last byte of its body.
+    Body,
+    /// From the last byte of a request to its answer.
     Busy,
     /// After an answer.
     Idle,
@@ -174,18 +213,19 @@ pub(crate) enum Unflushed {
 }
 
 impl ConnectionState {
-    fn new() -> Self {
-        let state = State {
-            phase: Phase::New,
-            since: Instant::now(),
-            unflushed: Unflushed::Nothing,
-            is_evicting: false,
-        };
-        Self { inner: Mutex::new(state), evict: Notify::new() }
+    fn new(peer: IpAddr) -> Self {
+        let state =
+            State { phase: Phase::New, since: Instant::now(), unflushed: Unflushed::Nothing, eviction: None };
+        Self { peer, inner: Mutex::new(state), evict: Notify::new() }
     }
 
-    /// Records that a request has begun.
+    /// Records that the head of a request has arrived.
     pub(crate) fn begin_request(&self) {
+        self.set(Phase::Body);
+    }
+
+    /// Records that the whole request has arrived.
+    pub(crate) fn end_body(&self) {
         self.set(Phase::Busy);
     }
 
@@ -209,7 +249,7 @@ impl ConnectionState {
         match state.phase {
             Phase::New => Some(state.since + first),
             Phase::Idle => Some(state.since + idle),
-            Phase::Busy => None,
+            Phase::Body | Phase::Busy => None,
         }
     }
 
@@ -218,10 +258,15 @@ impl ConnectionState {
         (state.phase, state.since) = (phase, Instant::now());
     }
 
+    /// Returns whether the connection waits for its peer.
+    fn is_waiting(&self) -> bool {
+        self.lock().phase != Phase::Busy
+    }
+
     /// Returns since when the connection could be closed. Returns none if it cannot, or was already asked.
-    fn evictable_since(&self) -> Option<Instant> {
+    fn evictable_since(&self, eviction: Eviction) -> Option<Instant> {
         let state = self.lock();
-        state.evictable_since().filter(|_| !state.is_evicting)
+        state.evictable_since(eviction.body_grace).filter(|_| state.eviction.is_none())
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -230,14 +275,19 @@ impl ConnectionState {
 }
 
 impl State {
-    /// Returns since when the connection could be closed without losing a request or an answer.
-    fn evictable_since(&self) -> Option<Instant> {
+    /// Returns since when the connection could be closed without losing a complete request or an answer.
+    fn evictable_since(&self, body_grace: Duration) -> Option<Instant> {
         let is_flushed = match self.unflushed {
             Unflushed::Nothing => true,
             Unflushed::Answer => false,
             Unflushed::Close => self.since.elapsed() >= LAST_READ,
         };
-        (self.phase != Phase::Busy && is_flushed).then_some(self.since)
+        let is_waiting = match self.phase {
+            Phase::New | Phase::Idle => true,
+            Phase::Body => self.since.elapsed() >= body_grace,
+            Phase::Busy => false,
+        };
+        (is_waiting && is_flushed).then_some(self.since)
     }
 }
 
@@ -246,7 +296,17 @@ mod tests {
     use super::*;
 
     fn peer() -> SocketAddr {
-        SocketAddr::from(([10, 0, 0, 1], 1))
+        address(1)
+    }
+
+    fn address(last: u8) -> SocketAddr {
+        SocketAddr::from(([10, 0, 0, last], 1))
+    }
+
+    /// Receives a whole request.
+    fn begin_review(permit: &Permit) {
+        permit.state().begin_request();
+        permit.state().end_body();
     }
 
     async fn full(max: usize) -> (Arc<ConnectionLimit>, Vec<Permit>) {
@@ -261,8 +321,15 @@ mod tests {
 
     /// Starts another connection and returns its task, once it has asked for an eviction.
     async fn another(limit: &Arc<ConnectionLimit>) -> tokio::task::JoinHandle<Option<Permit>> {
+        another_from(limit, peer()).await
+    }
+
+    async fn another_from(
+        limit: &Arc<ConnectionLimit>,
+        peer: SocketAddr,
+    ) -> tokio::task::JoinHandle<Option<Permit>> {
         let limit = Arc::clone(limit);
-        let task = tokio::spawn(async move { limit.acquire(peer()).await });
+        let task = tokio::spawn(async move { limit.acquire(peer).await });
         tokio::task::yield_now().await;
         task
     }
@@ -279,7 +346,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_longest_waiting_connection_closes_and_the_new_one_gets_its_permit() {
         let (limit, mut permits) = full(3).await;
-        permits[0].state().begin_request();
+        begin_review(&permits[0]);
         permits[0].state().end_request();
         let waiting = another(&limit).await;
         assert!(!closes(&permits[0]).await && !closes(&permits[2]).await);
@@ -293,7 +360,7 @@ mod tests {
     async fn a_connection_that_got_a_request_after_it_was_asked_stays_and_asks_another() {
         let (limit, permits) = full(2).await;
         let waiting = another(&limit).await;
-        permits[0].state().begin_request();
+        begin_review(&permits[0]);
         assert!(!closes(&permits[0]).await);
         assert!(closes(&permits[1]).await);
         waiting.abort();
@@ -306,9 +373,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_busy_or_unflushed_connection_is_not_asked_and_the_new_one_is_refused() {
         let (limit, permits) = full(3).await;
-        permits[0].state().begin_request();
+        begin_review(&permits[0]);
         for (permit, unflushed) in permits.iter().skip(1).zip([Unflushed::Answer, Unflushed::Close]) {
-            permit.state().begin_request();
+            begin_review(permit);
             permit.state().end_request();
             permit.state().set_unflushed(unflushed);
         }
@@ -323,10 +390,81 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_body_that_does_not_arrive_can_be_closed_after_a_second() {
+        let (limit, permits) = full(2).await;
+        for permit in &permits {
+            permit.state().begin_request();
+        }
+        assert!(limit.acquire(peer()).await.is_none());
+        tokio::time::advance(BODY_GRACE).await;
+        permits[0].state().end_body();
+        let waiting = another(&limit).await;
+        assert!(!closes(&permits[0]).await);
+        assert!(closes(&permits[1]).await);
+        drop(permits);
+        assert!(waiting.await.unwrap().is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_of_an_address_with_more_waiting_connections_is_closed_at_once() {
+        let (limit, permits) = full(3).await;
+        begin_review(&permits[0]);
+        permits[1].state().begin_request();
+        tokio::time::advance(Duration::from_millis(10)).await;
+        permits[2].state().begin_request();
+        assert!(limit.acquire(peer()).await.is_none());
+        let waiting = another_from(&limit, address(2)).await;
+        assert!(closes(&permits[1]).await);
+        drop(permits);
+        // A connection that was asked while it was idle, by one that waits as much, keeps a body that has begun since.
+        drop(waiting.await.unwrap().unwrap());
+        let (limit, permits) = full(2).await;
+        let _waiting = another(&limit).await;
+        permits[0].state().begin_request();
+        assert!(!closes(&permits[0]).await);
+        assert!(closes(&permits[1]).await);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_address_with_most_waiting_connections_loses_one() {
+        let limit = ConnectionLimit::new("webhook", 8);
+        let mut permits = Vec::new();
+        // The API server has the oldest connection and the most connections, but only one of them is idle.
+        for last in [1, 1, 1, 1, 1, 2, 3, 3] {
+            permits.push(limit.acquire(address(last)).await.unwrap());
+            tokio::time::advance(Duration::from_millis(10)).await;
+        }
+        for permit in &permits[1..5] {
+            begin_review(permit);
+        }
+        for (peer, victim) in [(4, 6), (3, 7)] {
+            let waiting = another_from(&limit, address(peer)).await;
+            for (at, permit) in permits.iter().enumerate().filter(|(at, _)| *at != victim) {
+                assert!(!closes(permit).await, "{at}");
+            }
+            assert!(closes(&permits[victim]).await);
+            waiting.abort();
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_same_address_in_both_notations_is_one_peer() {
+        let limit = ConnectionLimit::new("webhook", 3);
+        let mut permits = Vec::new();
+        for text in ["10.0.0.1:1", "10.0.0.2:1", "[::ffff:10.0.0.2]:1"] {
+            permits.push(limit.acquire(text.parse().unwrap()).await.unwrap());
+            tokio::time::advance(Duration::from_millis(10)).await;
+        }
+        let _waiting = another(&limit).await;
+        assert!(!closes(&permits[0]).await);
+        assert!(closes(&permits[1]).await);
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_new_connection_is_refused_if_no_other_closes_in_time() {
         let (limit, permits) = full(1).await;
         let waiting = another(&limit).await;
-        permits[0].state().begin_request();
+        begin_review(&permits[0]);
         assert!(!closes(&permits[0]).await);
         assert!(waiting.await.unwrap().is_none());
         drop(permits);
@@ -336,7 +474,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_reached_limit_is_logged_once_a_minute() {
         let (limit, permits) = full(1).await;
-        permits[0].state().begin_request();
+        begin_review(&permits[0]);
         for _ in 0..5 {
             assert!(limit.acquire(peer()).await.is_none());
         }

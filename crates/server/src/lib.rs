@@ -58,8 +58,8 @@ pub use metrics::{MetricInfo, Metrics};
 pub use plan::{Plan, PlanCell, PlanError};
 pub use server::{Addresses, Bound, Server, Settings};
 pub use settings::{
-    CertificateFiles, CertificatePem, CertificateSource, ClientAuth, Limits, ServerOptions, ShutdownTimes,
-    Timeouts, TlsSettings, TlsVersion, UnknownTlsVersion,
+    AllowedNames, CertificateFiles, CertificatePem, CertificateSource, ClientAuth, Limits, ServerOptions,
+    ShutdownTimes, Timeouts, TlsSettings, TlsVersion, UnknownTlsVersion,
 };
 pub use shutdown::{Shutdown, ShutdownHandle, Stopped};
 pub use supervisor::supervise;

@@ -237,8 +237,7 @@ impl ServerMetrics {
             "Accepted connections",
             server.connections_accepted.clone(),
         );
-        let help =
-            "Connections without a request that were closed to accept a new one at the connection limit";
+        let help = "Connections without a complete request that were closed at the limit to accept another";
         registry.add("idle_connections_closed", &[], help, server.idle_connections_closed.clone());
         let help = "Errors of accept, for example too few file descriptors";
         registry.add("accept_errors", &[], help, server.accept_errors.clone());
@@ -252,13 +251,16 @@ impl ServerMetrics {
         );
         registry.add(
             "handshakes_failed",
-            &[("reason", "hung_up, our_certificate_refused, client_certificate, protocol, timeout")],
+            &[(
+                "reason",
+                "hung_up, our_certificate_refused, client_certificate, other_name, protocol, timeout",
+            )],
             "Failed TLS handshakes",
             server.handshakes_failed.clone(),
         );
         registry.add(
             "client_certificates",
-            &[("presented", "valid, invalid, absent")],
+            &[("presented", "valid, other_name, invalid, absent")],
             "TLS handshakes by the client certificate, if clientAuth.mode is not none",
             server.client_certificates.clone(),
         );

@@ -4,7 +4,10 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
+
+use arc_swap::ArcSwap;
 
 use crate::tls::IssuedCertificates;
 
@@ -122,24 +125,65 @@ pub struct UnknownTlsVersion {
 pub enum ClientAuth {
     /// Clients are not asked for one.
     None,
-    /// Clients are asked for one, which is counted as valid, invalid or absent. No client is refused.
+    /// Clients are asked for one, which is counted as valid, valid with another name, invalid or absent. No client is refused.
     Request {
         /// PEM file of the client CA, read again like the serving certificate.
         ca_file: PathBuf,
+        /// Names of callers. Without names, all count as valid.
+        allowed_names: AllowedNames,
     },
-    /// The handshake fails without a valid one.
+    /// The handshake fails without a valid one that has an allowed name.
     Require {
         /// PEM file of the client CA, read again like the serving certificate.
         ca_file: PathBuf,
+        /// Names of callers. Without names, no caller is accepted.
+        allowed_names: AllowedNames,
     },
 }
+
+/// Common names and DNS names of client certificates. Clones share them, so that they can change while the server runs.
+#[derive(Debug, Clone, Default)]
+pub struct AllowedNames(Arc<ArcSwap<Vec<String>>>);
+
+impl AllowedNames {
+    /// Creates a list of names.
+    pub fn new(names: Vec<String>) -> Self {
+        Self(Arc::new(ArcSwap::from_pointee(names)))
+    }
+
+    /// Returns the current names.
+    pub fn current(&self) -> Arc<Vec<String>> {
+        self.0.load_full()
+    }
+
+    /// Replaces the names for handshakes that begin from now on.
+    pub fn replace(&self, names: Arc<Vec<String>>) {
+        self.0.store(names);
+    }
+}
+
+impl PartialEq for AllowedNames {
+    fn eq(&self, other: &Self) -> bool {
+        self.current() == other.current()
+    }
+}
+
+impl Eq for AllowedNames {}
 
 impl ClientAuth {
     /// Returns the file of the client CA, if one is needed.
     pub fn ca_file(&self) -> Option<&PathBuf> {
         match self {
             Self::None => None,
-            Self::Request { ca_file } | Self::Require { ca_file } => Some(ca_file),
+            Self::Request { ca_file, .. } | Self::Require { ca_file, .. } => Some(ca_file),
+        }
+    }
+
+    /// Returns the names of callers, if they are used.
+    pub fn allowed_names(&self) -> Option<&AllowedNames> {
+        match self {
+            Self::None => None,
+            Self::Request { allowed_names, .. } | Self::Require { allowed_names, .. } => Some(allowed_names),
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Paths on an API server. Names come from reviews and are not trusted: every part is percent-encoded.
+//! Paths on an API server. Names come from reviews and are not trusted: every part is percent-encoded, and a name that no
+//! object can have is refused.
 
 use crate::encode::encoded as encode;
 use crate::fleet::ListQuery;
@@ -33,7 +34,7 @@ pub(super) fn object(address: Address<'_>) -> Option<String> {
 /// Returns the path to which an object is posted, with the same checks.
 pub(super) fn parent(address: Address<'_>) -> Option<String> {
     let Address { resource, namespace, name } = address;
-    let is_valid = !matches!(name, "" | "." | "..") && !matches!(namespace, "." | "..");
+    let is_valid = is_segment(name) && (namespace.is_empty() || is_segment(namespace));
     is_valid.then(|| in_namespace(resource, namespace))
 }
 
@@ -41,7 +42,7 @@ pub(super) fn parent(address: Address<'_>) -> Option<String> {
 /// the answer is the newest state and not a cached one.
 pub(super) fn page(query: &ListQuery<'_>, label_selector: Option<&str>) -> Option<String> {
     let &ListQuery { resource, namespace, field_selector, limit, continue_token, .. } = query;
-    if matches!(namespace, "." | "..") {
+    if !namespace.is_empty() && !is_segment(namespace) {
         return None;
     }
     let mut path = format!("{}?limit={limit}", in_namespace(resource, namespace));
@@ -56,10 +57,32 @@ pub(super) fn page(query: &ListQuery<'_>, label_selector: Option<&str>) -> Optio
     Some(path)
 }
 
-/// Returns the path of Karmada's proxy for a member cluster, or `None` for a name that no object can have (apimachinery's
-/// `IsValidPathSegmentName`). Such a name could change the path, because the API server decodes `%2F` to a slash before it
-/// routes.
+/// Returns the path of Karmada's proxy for a member cluster, or `None` for a name that would change the path.
 pub(super) fn proxy(member: &str) -> Option<String> {
-    let is_name = !matches!(member, "" | "." | "..") && !member.contains(['/', '%']);
-    is_name.then(|| format!("/apis/cluster.karmada.io/v1alpha1/clusters/{}/proxy", encode(member)))
+    is_segment(member).then(|| format!("/apis/cluster.karmada.io/v1alpha1/clusters/{}/proxy", encode(member)))
+}
+
+/// Returns whether an object can have this name (apimachinery's `IsValidPathSegmentName`). Another name could change the path,
+/// because the API server decodes `%2F` to a slash before it routes.
+fn is_segment(name: &str) -> bool {
+    !matches!(name, "" | "." | "..") && !name.contains(['/', '%'])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refuses_names_that_would_change_the_path() {
+        for name in [".", "..", "a/b", "../b", "a%2fb", "%"] {
+            let resource = &Resource::SECRETS;
+            assert_eq!(object(Address { resource, namespace: "db", name }), None, "{name}");
+            assert_eq!(parent(Address { resource, namespace: "db", name }), None, "{name}");
+            assert_eq!(object(Address { resource, namespace: name, name: "a" }), None, "{name}");
+            assert_eq!(proxy(name), None, "{name}");
+        }
+        let address = Address { resource: &Resource::SECRETS, namespace: "db", name: "a:b c" };
+        assert_eq!(object(address).as_deref(), Some("/api/v1/namespaces/db/secrets/a%3Ab%20c"));
+        assert_eq!(proxy(""), None);
+    }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use cluster::live::Access;
 use config::{Section, names};
 use guards::NAMESPACE;
-use server::{ClientAuth, Lifetimes, Limits, ServingName, ShutdownTimes, TlsVersion};
+use server::{AllowedNames, ClientAuth, Lifetimes, Limits, ServingName, ShutdownTimes, TlsVersion};
 
 use super::{Purpose, Within};
 
@@ -292,13 +292,16 @@ fn read_client_auth(section: &mut Section<'_>, within: &Within<'_>, serving: boo
         Mode::None,
     );
     let ca_file = within.path(section, "caFile", "CA of the client certificates, PEM.", serving);
+    let allowed_names = read_allowed_names(section, mode);
     match (mode, ca_file) {
-        (Mode::Request, Some(ca_file)) => ClientAuth::Request { ca_file },
-        (Mode::Require, Some(ca_file)) => ClientAuth::Require { ca_file },
-        (Mode::None, ca_file) => {
-            if ca_file.is_some() {
-                let next = "set mode to request or require, or remove caFile".to_owned();
-                section.problem("caFile", "has no effect with mode none", Some(next));
+        (Mode::Request, Some(ca_file)) => ClientAuth::Request { ca_file, allowed_names },
+        (Mode::Require, Some(ca_file)) => ClientAuth::Require { ca_file, allowed_names },
+        (Mode::None, _) => {
+            for key in ["caFile", "allowedNames"] {
+                if section.has(key) {
+                    let next = format!("set mode to request or require, or remove {key}");
+                    section.problem(key, "has no effect with mode none", Some(next));
+                }
             }
             ClientAuth::None
         }
@@ -309,6 +312,19 @@ fn read_client_auth(section: &mut Section<'_>, within: &Within<'_>, serving: boo
             ClientAuth::None
         }
     }
+}
+
+fn read_allowed_names(section: &mut Section<'_>, mode: ClientAuthMode) -> AllowedNames {
+    let doc = "Accepted client certificates: the common name (CN) or a DNS name, compared exactly. Required with mode require: other certificates of the CA belong to kubelets and users. With mode request, other names are counted as other_name.";
+    let names = section.texts("allowedNames", "name", doc, &[]);
+    if names.iter().any(String::is_empty) {
+        section.problem("allowedNames", "contains an empty name", Some("remove it".to_owned()));
+    }
+    if mode == ClientAuthMode::Require && names.is_empty() {
+        let next = "add the common name of the certificate that the API servers send: allowedNames: [apiserver-webhooks]";
+        section.problem("allowedNames", "is required with mode require", Some(next.to_owned()));
+    }
+    AllowedNames::new(names)
 }
 
 fn read_manage(section: &mut Section<'_>, tls: &Tls, namespace: &str) -> Manage {

@@ -52,6 +52,18 @@ fn reports_files_that_are_not_a_configuration() {
             "clientAuth.caFile: is required",
         ),
         (
+            "apiVersion: durward.dev/v1alpha1\nkind: Configuration\nguards: {lxcfs: {}}\nserver: {tls: {clientAuth: {mode: require}}}\n",
+            "server.tls.clientAuth.allowedNames: is required with mode require\n    add the common name of the certificate that the API servers send: allowedNames: [apiserver-webhooks]",
+        ),
+        (
+            "apiVersion: durward.dev/v1alpha1\nkind: Configuration\nguards: {lxcfs: {}}\nserver: {tls: {clientAuth: {allowedNames: [a]}}}\n",
+            "server.tls.clientAuth.allowedNames: has no effect with mode none",
+        ),
+        (
+            "apiVersion: durward.dev/v1alpha1\nkind: Configuration\nguards: {lxcfs: {}}\nserver: {tls: {clientAuth: {mode: request, allowedNames: ['']}}}\n",
+            "server.tls.clientAuth.allowedNames: contains an empty name",
+        ),
+        (
             "apiVersion: durward.dev/v1alpha1\nkind: Configuration\nguards: {lxcfs: {}}\nserver: {bindAddress: '127.0.0.1:80', metricsBindAddress: '127.0.0.1:80'}\n",
             "metricsBindAddress: has the same port as bindAddress",
         ),

@@ -57,9 +57,10 @@ const OUTSIDE: [(&str, &str); 3] =
     [("/etc/bash_completion.d/", "./"), ("/usr/local/bin/", "./"), ("/usr/local/share/man/man1", "./man1")];
 
 /// Pages that cases of `e2e` follow with `run_page`, and the headings that they follow. Without headings it is the whole page.
-const FOLLOWED: [(&str, &[&str]); 12] = [
+const FOLLOWED: [(&str, &[&str]); 13] = [
     ("get-started/karmada.md", &[]),
     ("operate/binary.md", &[]),
+    ("operate/client-certificates.md", &[]),
     ("operate/certificates-files.md", &["Look at the certificate", "Renew the serving certificate"]),
     ("operate/uninstall.md", &["From a Karmada control plane"]),
     ("operate/upgrade.md", &["Upgrade Durward", "Upgrade Durward on Karmada"]),

@@ -32,6 +32,7 @@ use hyper::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Request, Response};
 
 use crate::body::{self, BodyError};
+use crate::connection_limit::ConnectionState;
 use crate::deadline;
 use crate::drain::DrainWatch;
 use crate::metrics::{Metrics, ServerMetrics};
@@ -87,9 +88,14 @@ impl Pipeline {
     }
 
     /// Answers one request.
-    pub(crate) async fn answer(&self, request: Request<Incoming>, peer: SocketAddr) -> Response<Full<Bytes>> {
+    pub(crate) async fn answer(
+        &self,
+        request: Request<Incoming>,
+        peer: SocketAddr,
+        connection: &ConnectionState,
+    ) -> Response<Full<Bytes>> {
         let began = Instant::now();
-        let mut response = match self.review(request, began).await {
+        let mut response = match self.review(request, began, connection).await {
             Ok(answer) => {
                 let mut response = Response::new(Full::new(answer));
                 response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -104,7 +110,12 @@ impl Pipeline {
         response
     }
 
-    async fn review(&self, request: Request<Incoming>, began: Instant) -> Result<Bytes, Refusal> {
+    async fn review(
+        &self,
+        request: Request<Incoming>,
+        began: Instant,
+        connection: &ConnectionState,
+    ) -> Result<Bytes, Refusal> {
         let Head { route, length, budget } = self.read_head(&request)?;
         let mut reservation = self.bytes.empty();
         let body = body::read(request.into_body(), length, &mut reservation, self.body_timeout).await;
@@ -113,6 +124,7 @@ impl Pipeline {
             BodyError::Timeout { arrived } => Refusal::Slow { length, arrived, time: self.body_timeout },
             BodyError::Disconnected { arrived } => Refusal::Broken { length, arrived },
         })?;
+        connection.end_body();
         let Some(_permit) = self.reviews.reserve(1) else { return Err(Refusal::TooManyReviews) };
         let review = decode(body.bytes(), route.guard.fields())?;
         let record = Record::begin(&route, &review.request, began, body.bytes().len());

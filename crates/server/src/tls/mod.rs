@@ -15,7 +15,8 @@ use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 
 pub use certificate::{Certificate, CertificateError, CertificateFault};
-pub(crate) use client_certificate::with_key_proof;
+use client_certificate::{CountingVerifier, NamedVerifier};
+pub(crate) use client_certificate::{OtherName, with_key_proof};
 pub(crate) use reloader::{CertReloader, reload_periodically};
 pub use self_managed::{
     Authority, AuthorityError, Bundle, CaBundle, IssuedCertificates, Lifetimes, Registered, RegisteredBundle,
@@ -30,7 +31,7 @@ use crate::settings::{ClientAuth, TlsVersion};
 #[derive(Debug)]
 pub(crate) struct ServerTls {
     pub(crate) config: Arc<ServerConfig>,
-    verifier: Option<Arc<dyn ClientCertVerifier>>,
+    verifier: Option<Arc<NamedVerifier>>,
 }
 
 /// Fails every handshake, until the first self-managed certificate is signed.
@@ -50,7 +51,10 @@ impl ServerTls {
         client: &ClientAuth,
         ca: Option<&[u8]>,
     ) -> Result<Self, CertificateFault> {
-        let verifier = ca.map(client_certificate::verifier).transpose()?;
+        let verifier = match (ca, client.allowed_names()) {
+            (Some(ca), Some(names)) => Some(Arc::new(NamedVerifier::new(ca, names.clone())?)),
+            _ => None,
+        };
         let versions: &[&rustls::SupportedProtocolVersion] = match min_version {
             TlsVersion::V1_2 => &[&rustls::version::TLS13, &rustls::version::TLS12],
             TlsVersion::V1_3 => &[&rustls::version::TLS13],
@@ -59,11 +63,12 @@ impl ServerTls {
             .with_protocol_versions(versions)
             .map_err(CertificateFault::Unservable)?;
         let builder = match (client, &verifier) {
-            (ClientAuth::Request { .. }, Some(verifier)) => builder.with_client_cert_verifier(Arc::new(
-                client_certificate::CountingVerifier(Arc::clone(verifier)),
-            )),
+            (ClientAuth::Request { .. }, Some(verifier)) => {
+                builder.with_client_cert_verifier(Arc::new(CountingVerifier(Arc::clone(verifier))))
+            }
             (ClientAuth::Require { .. }, Some(verifier)) => {
-                builder.with_client_cert_verifier(Arc::clone(verifier))
+                let verifier: Arc<dyn ClientCertVerifier> = Arc::<NamedVerifier>::clone(verifier);
+                builder.with_client_cert_verifier(verifier)
             }
             _ => builder.with_no_client_auth(),
         };
@@ -73,8 +78,9 @@ impl ServerTls {
         };
         let mut config = builder.with_cert_resolver(served);
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        if let ClientAuth::Request { .. } = client {
-            // A resumed session does not prove the key again, so the result of the first handshake would be lost.
+        if verifier.is_some() {
+            // A resumed session skips the verifier: the result of the first handshake would be lost, and a name that is not
+            // allowed any more would still be accepted.
             config.session_storage = Arc::new(NoServerSessionStorage {});
             config.send_tls13_tickets = 0;
         }
@@ -87,7 +93,6 @@ impl ServerTls {
         certificates: Option<&[CertificateDer<'_>]>,
         has_key: bool,
     ) -> Option<&'static str> {
-        let verifier = self.verifier.as_deref()?;
-        Some(client_certificate::result(verifier, certificates, has_key))
+        Some(self.verifier.as_deref()?.result(certificates, has_key))
     }
 }

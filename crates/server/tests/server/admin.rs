@@ -49,6 +49,21 @@ async fn readyz_lists_each_check() {
 }
 
 #[tokio::test]
+async fn readyz_withholds_reasons_from_callers_outside_of_loopback() {
+    let server = ServerBuilder::new().start().await;
+    server.checks.add("cache").fail("Secret db/etcd-user cannot be read");
+    let at = |host: &str, path: &str| format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n");
+    for path in ["/readyz", "/readyz?verbose", "/readyz/cache"] {
+        let local = plain_bytes(server.addresses.metrics, &at("127.0.0.1:8080", path)).await;
+        assert!(local.text().contains("etcd-user"), "{path}: {}", local.text());
+        let other = plain_bytes(server.addresses.metrics, &at("10.0.0.7:8080", path)).await;
+        assert_eq!(other.status, 503);
+        assert!(other.text().starts_with("[") && other.text().contains("[-]cache failed: reason withheld; "));
+        assert!(!other.text().contains("etcd-user"), "{path}: {}", other.text());
+    }
+}
+
+#[tokio::test]
 async fn metrics_are_openmetrics_text_with_series_at_zero() {
     let server = ServerBuilder::new().guard(Stub::new("lxcfs", Behavior::Allow)).start().await;
     let answer = server.admin("/metrics").await;

@@ -96,6 +96,27 @@ async fn closes_silent_handshakes_and_half_read_heads_at_the_limit() {
 }
 
 #[tokio::test]
+async fn closes_half_sent_bodies_at_the_limit() {
+    let server = server(&Gate::new()).await;
+    let mut slow = Vec::new();
+    for _ in 0..MAX {
+        let mut client = server.connect().await;
+        let body = review("web", 0);
+        client.start("/allow", body.len()).await;
+        client.send(&body[..10]).await;
+        slow.push(client);
+    }
+    // A body can take a second before it is closed, so a connection is refused until then.
+    wait_until("a slow body is closed", async || {
+        Client::connect(server.addresses.webhook, &server.trust).await.is_ok()
+    })
+    .await;
+    assert_eq!(server.post("/allow", review("web", 0)).await.status, 200);
+    assert!(slow[0].is_closed().await);
+    server.wait_for_metric("durward_shed_total{cause=\"bytes\"}", 0.0).await;
+}
+
+#[tokio::test]
 async fn refuses_a_connection_while_all_are_busy_and_answers_each() {
     let gate = Gate::new();
     let server = server(&gate).await;

@@ -48,7 +48,11 @@ async fn names_an_invalid_client_ca_file() {
     let directory = tempfile::tempdir().unwrap();
     let ca = directory.path().join("ca.crt");
     std::fs::write(&ca, "not pem").unwrap();
-    let error = error(|options| options.tls.client_auth = ClientAuth::Require { ca_file: ca.clone() }).await;
+    let error = error(|options| {
+        options.tls.client_auth =
+            ClientAuth::Require { ca_file: ca.clone(), allowed_names: server::AllowedNames::default() }
+    })
+    .await;
     assert!(error.what().contains(&ca.display().to_string()), "{error}");
     assert_eq!(error.why(), "contains no PEM block CERTIFICATE");
 }

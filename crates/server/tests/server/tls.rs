@@ -2,11 +2,17 @@
 
 use std::time::Duration;
 
-use server::{ClientAuth, TlsVersion};
+use rcgen::{CertificateParams, CustomExtension, DnType, SanType};
+use server::{AllowedNames, ClientAuth, TlsVersion};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 
 use crate::harness::{Behavior, Ca, Client, Issued, ServerBuilder, Stub, TestServer, Trust, review};
+
+/// The common name of [`Ca::issue`].
+fn allowed() -> AllowedNames {
+    AllowedNames::new(vec!["durward".to_owned()])
+}
 
 fn builder() -> ServerBuilder {
     ServerBuilder::new().guard(Stub::new("g", Behavior::Allow))
@@ -69,15 +75,17 @@ async fn count_mode_counts_client_certificates_and_refuses_none() {
     let directory = tempfile::tempdir().unwrap();
     let ca = directory.path().join("ca.crt");
     std::fs::write(&ca, &callers.pem).unwrap();
-    let server =
-        builder().with(|options| options.tls.client_auth = ClientAuth::Request { ca_file: ca }).start().await;
+    let required = ClientAuth::Request { ca_file: ca, allowed_names: allowed() };
+    let server = builder().with(|options| options.tls.client_auth = required).start().await;
     let valid = server.trust.with_certificate(&callers.issue(7));
     let invalid = server.trust.with_certificate(&Ca::new("unknown").issue(8));
     // A certificate that rustls cannot parse, and one with another key.
     let old = server.trust.with_certificate(&Issued::version_1());
     let stolen = Issued { cert: callers.issue(9).cert, key: callers.issue(10).key };
     let stolen = server.trust.with_certificate(&stolen);
-    for trust in [&server.trust, &valid] {
+    let other =
+        server.trust.with_certificate(&callers.issue_with(11, |params| named(params, "kubelet", &[])));
+    for trust in [&server.trust, &valid, &other] {
         assert!(is_served(&server, trust).await);
     }
     for (what, trust) in [("of another CA", &invalid), ("of version 1", &old), ("with another key", &stolen)]
@@ -85,7 +93,7 @@ async fn count_mode_counts_client_certificates_and_refuses_none() {
         assert!(is_served(&server, trust).await, "{what}");
         assert!(is_served(&server, &trust.with_tls_1_2_only()).await, "{what}");
     }
-    for (presented, times) in [("absent", 1.0), ("valid", 1.0), ("invalid", 6.0)] {
+    for (presented, times) in [("absent", 1.0), ("valid", 1.0), ("other_name", 1.0), ("invalid", 6.0)] {
         server
             .wait_for_metric(
                 &format!("durward_client_certificates_total{{presented=\"{presented}\"}}"),
@@ -101,13 +109,76 @@ async fn require_mode_refuses_the_handshake_without_a_valid_client_certificate()
     let directory = tempfile::tempdir().unwrap();
     let ca = directory.path().join("ca.crt");
     std::fs::write(&ca, &callers.pem).unwrap();
-    let server =
-        builder().with(|options| options.tls.client_auth = ClientAuth::Require { ca_file: ca }).start().await;
+    let required = ClientAuth::Require { ca_file: ca, allowed_names: allowed() };
+    let server = builder().with(|options| options.tls.client_auth = required).start().await;
     assert!(!is_served(&server, &server.trust).await);
     assert!(!is_served(&server, &server.trust.with_certificate(&Ca::new("unknown").issue(8))).await);
     server.wait_for_metric("durward_handshakes_failed_total{reason=\"client_certificate\"}", 2.0).await;
     assert!(is_served(&server, &server.trust.with_certificate(&callers.issue(7))).await);
     server.wait_for_metric("durward_client_certificates_total{presented=\"valid\"}", 1.0).await;
+}
+
+/// Sets the common name and the DNS names.
+fn named(params: &mut CertificateParams, common: &str, dns: &[&str]) {
+    params.distinguished_name.push(DnType::CommonName, common);
+    params.subject_alt_names =
+        dns.iter().map(|&name| SanType::DnsName(name.to_owned().try_into().unwrap())).collect();
+}
+
+#[tokio::test]
+async fn require_mode_accepts_only_allowed_names_which_can_change_while_the_server_runs() {
+    let callers = Ca::new("callers");
+    let directory = tempfile::tempdir().unwrap();
+    let ca = directory.path().join("ca.crt");
+    std::fs::write(&ca, &callers.pem).unwrap();
+    let names = AllowedNames::new(vec!["apiserver".to_owned(), "webhooks.example.org".to_owned()]);
+    let required = ClientAuth::Require { ca_file: ca, allowed_names: names.clone() };
+    let server = builder().with(|options| options.tls.client_auth = required).start().await;
+    let with = |common: &str, dns: &[&str]| {
+        server.trust.with_certificate(&callers.issue_with(7, |params| named(params, common, dns)))
+    };
+    let by_common_name = with("apiserver", &[]);
+    assert!(is_served(&server, &by_common_name).await);
+    assert!(is_served(&server, &by_common_name.with_tls_1_2_only()).await);
+    assert!(is_served(&server, &with("kubelet", &["a.example.org", "webhooks.example.org"])).await);
+    let others = [
+        with("kubelet", &[]),
+        with("apiserver2", &["x.webhooks.example.org"]),
+        with("Apiserver", &["*.example.org"]),
+        with("apiserver,webhooks.example.org", &[]),
+        with("apiserver\0", &[]),
+    ];
+    for other in &others {
+        assert!(!is_served(&server, other).await);
+        assert!(!is_served(&server, &other.with_tls_1_2_only()).await);
+    }
+    let refused = 2.0 * others.len() as f64;
+    server.wait_for_metric("durward_handshakes_failed_total{reason=\"other_name\"}", refused).await;
+
+    // A session from before the change is not resumed.
+    names.replace(vec!["kubelet".to_owned()].into());
+    assert!(!is_served(&server, &by_common_name).await);
+    assert!(is_served(&server, &others[0]).await);
+}
+
+#[tokio::test]
+async fn require_mode_refuses_an_allowed_name_beside_names_that_cannot_be_parsed() {
+    let callers = Ca::new("callers");
+    let directory = tempfile::tempdir().unwrap();
+    let ca = directory.path().join("ca.crt");
+    std::fs::write(&ca, &callers.pem).unwrap();
+    let required = ClientAuth::Require { ca_file: ca, allowed_names: allowed() };
+    let server = builder().with(|options| options.tls.client_auth = required).start().await;
+    // A SEQUENCE that is cut, a DNS name that is not UTF-8, and no SEQUENCE at all.
+    for content in [vec![0x30, 5, 0x82, 9, b'a'], vec![0x30, 3, 0x82, 1, 0xff], vec![0x04, 1, 0]] {
+        let certificate = callers.issue_with(7, |params| {
+            named(params, "durward", &[]);
+            params.custom_extensions.push(CustomExtension::from_oid_content(&[2, 5, 29, 17], content));
+        });
+        assert!(!is_served(&server, &server.trust.with_certificate(&certificate)).await);
+    }
+    assert!(is_served(&server, &server.trust.with_certificate(&callers.issue(8))).await);
+    server.wait_for_metric("durward_handshakes_failed_total{reason=\"client_certificate\"}", 3.0).await;
 }
 
 #[tokio::test]
@@ -116,7 +187,7 @@ async fn reloads_the_client_ca_with_its_file() {
     let directory = tempfile::tempdir().unwrap();
     let ca = directory.path().join("ca.crt");
     std::fs::write(&ca, &old.pem).unwrap();
-    let required = ClientAuth::Require { ca_file: ca.clone() };
+    let required = ClientAuth::Require { ca_file: ca.clone(), allowed_names: allowed() };
     let server = builder()
         .with(|options| {
             options.tls.client_auth = required;

@@ -1,0 +1,311 @@
+//! A pod that reaches Durward's port and has no permission: half-sent requests, and reviews with huge names.
+
+use std::io::{Read as _, Write as _};
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::time::Instant;
+
+use e2e::certificates::Ca;
+use e2e::prelude::*;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpSocket;
+use tokio::runtime::Runtime;
+
+use crate::cases::environment::{eventually_ok, scratch};
+
+/// Some more than `server.limits.maxConnections`, 512 by default.
+const CONNECTIONS: usize = 520;
+
+/// Pause before a closed connection is opened again.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// The timeout of the deletion guard's webhook.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Deletions at once, so that the API server opens connections.
+const DELETIONS: usize = 6;
+
+const GUARDS: &str = "  deletion: {fleet: none, scope: all}
+  etcd: {clusters: [{namespace: db, selector: app=etcd}]}";
+
+/// The part of a request after which the attacker is silent.
+#[derive(Debug, Clone, Copy)]
+enum Part {
+    Handshake,
+    Head,
+    Body,
+}
+
+/// Connections that are opened again whenever the server closes them. They end when this is dropped.
+struct Attack(Option<Runtime>);
+
+impl Attack {
+    fn start(durward: &Durward, ca: &Ca, part: Part, addresses: &[[u8; 4]]) -> Result<Self> {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+        let connector = tokio_rustls::TlsConnector::from(Arc::new(client(ca)?));
+        for number in 0..CONNECTIONS {
+            let from =
+                addresses.get(number % addresses.len()).copied().context("an attacker has no address")?;
+            let (to, connector) = (durward.reviews(), connector.clone());
+            runtime.spawn(async move {
+                loop {
+                    // Each error is the end of a connection.
+                    let _ = hold(from.into(), to, part, &connector).await;
+                    tokio::time::sleep(PAUSE).await;
+                }
+            });
+        }
+        Ok(Self(Some(runtime)))
+    }
+}
+
+impl Drop for Attack {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// Sends a part of a request, and waits until the server closes the connection.
+async fn hold(
+    from: IpAddr,
+    to: SocketAddr,
+    part: Part,
+    connector: &tokio_rustls::TlsConnector,
+) -> std::io::Result<()> {
+    let socket = TcpSocket::new_v4()?;
+    socket.bind((from, 0).into())?;
+    let mut tcp = socket.connect(to).await?;
+    let mut rest = Vec::new();
+    let request: &[u8] = match part {
+        Part::Handshake => {
+            // The head of a TLS record with a ClientHello.
+            tcp.write_all(&[0x16, 3, 1, 2, 0, 1]).await?;
+            return tcp.read_to_end(&mut rest).await.map(drop);
+        }
+        Part::Head => b"POST /deletion?timeout=10s HTTP/1.1\r\nHost: durw",
+        Part::Body => {
+            b"POST /deletion?timeout=10s HTTP/1.1\r\nHost: durward\r\nContent-Type: application/json\r\nContent-Length: 2000\r\n\r\n{\"kind\":"
+        }
+    };
+    let mut stream = connector.connect(ServerName::from(to.ip()), tcp).await?;
+    stream.write_all(request).await?;
+    stream.flush().await?;
+    stream.read_to_end(&mut rest).await.map(drop)
+}
+
+fn client(ca: &Ca) -> Result<ClientConfig> {
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(ca.pem().as_bytes())?)?;
+    Ok(ClientConfig::builder().with_root_certificates(roots).with_no_client_auth())
+}
+
+/// Deletes namespaces while all connections of Durward are held, with kubectl and several at once.
+fn deletions_are_answered(context: &'static TestContext, part: Part, addresses: &[[u8; 4]]) -> Result<()> {
+    let cluster = context.cluster(&scratch())?;
+    let (installation, durward) = Installation::start(context, &cluster, GUARDS, "durward-attacked")?;
+    await_deletion_guard(&cluster, &durward)?;
+    let _attack = Attack::start(&durward, installation.ca(), part, addresses)?;
+    until("all connections to be held", || {
+        let held = durward.metrics()?.value("durward_connections", &[])?;
+        Ok((held > 500.0, held.to_string()))
+    })?;
+    let namespaces = (0..=DELETIONS).map(|_| cluster.namespace("attacked")).collect::<Result<Vec<_>>>()?;
+    let (first, others) = namespaces.split_first().context("no namespace")?;
+    let before = reviews(&durward)?;
+    let began = Instant::now();
+    cluster.kubectl().run(&["delete", "namespace", first.name(), "--wait=false"])?.succeeded()?;
+    ensure!(began.elapsed() < TIMEOUT, "kubectl delete took {:?}", began.elapsed());
+    let began = Instant::now();
+    std::thread::scope(|scope| {
+        let deletions: Vec<_> = others
+            .iter()
+            .map(|namespace| {
+                let path = format!("/api/v1/namespaces/{}", namespace.name());
+                let api = cluster.api();
+                scope.spawn(move || api.delete(&path)?.succeeded())
+            })
+            .collect();
+        deletions.into_iter().try_for_each(|deletion| {
+            deletion.join().map_err(|_| anyhow::Error::msg("a deletion panicked"))?.map(drop)
+        })
+    })?;
+    ensure!(began.elapsed() < TIMEOUT, "{DELETIONS} deletions took {:?}", began.elapsed());
+    let reviewed = reviews(&durward)? - before;
+    ensure!(reviewed > DELETIONS as f64 + 0.5, "only {reviewed} deletions were reviewed");
+    Ok(())
+}
+
+fn await_deletion_guard(cluster: &Cluster, durward: &Durward) -> Result<()> {
+    let probe = cluster.namespace("probe")?;
+    let path = format!("/api/v1/namespaces/{}?dryRun=All", probe.name());
+    eventually_ok("a deletion to be reviewed", || {
+        let before = reviews(durward)?;
+        cluster.api().delete(&path)?.succeeded()?;
+        ensure!(reviews(durward)? > before + 0.5, "the deletion was not reviewed");
+        Ok(())
+    })
+}
+
+fn reviews(durward: &Durward) -> Result<f64> {
+    Ok(durward.metrics()?.sum("durward_reviews_total", &[("guard", "deletion")]))
+}
+
+#[e2e::case]
+fn half_sent_bodies_of_one_address_do_not_keep_the_api_server_out(
+    context: &'static TestContext,
+) -> Result<()> {
+    deletions_are_answered(context, Part::Body, &[[127, 0, 0, 2]])
+}
+
+/// As behind SNAT: all callers have the address of the API server.
+#[e2e::case]
+fn half_sent_bodies_of_the_same_address_do_not_keep_the_api_server_out(
+    context: &'static TestContext,
+) -> Result<()> {
+    deletions_are_answered(context, Part::Body, &[[127, 0, 0, 1]])
+}
+
+#[e2e::case]
+fn half_sent_bodies_of_several_addresses_do_not_keep_the_api_server_out(
+    context: &'static TestContext,
+) -> Result<()> {
+    let addresses: Vec<[u8; 4]> = (2..10).map(|last| [127, 0, 0, last]).collect();
+    deletions_are_answered(context, Part::Body, &addresses)
+}
+
+#[e2e::case]
+fn half_sent_heads_do_not_keep_the_api_server_out(context: &'static TestContext) -> Result<()> {
+    deletions_are_answered(context, Part::Head, &[[127, 0, 0, 2]])
+}
+
+#[e2e::case]
+fn half_done_handshakes_do_not_keep_the_api_server_out(context: &'static TestContext) -> Result<()> {
+    deletions_are_answered(context, Part::Handshake, &[[127, 0, 0, 2]])
+}
+
+/// Hostile reviews, half of them to each guard that reads a cluster.
+const REVIEWS: usize = 300;
+
+/// Length of a name, so that the body has almost 8 MiB.
+const LONG: usize = (8 << 20) - 4_096;
+
+/// Limit of the resident memory, in KiB.
+const MEMORY: u64 = 100 << 10;
+
+#[e2e::case(Slow)]
+fn names_of_eight_mebibytes_leave_no_memory_behind(context: &'static TestContext) -> Result<()> {
+    let cluster = context.cluster(&scratch())?;
+    let (installation, durward) = Installation::start(context, &cluster, GUARDS, "durward-filled")?;
+    await_deletion_guard(&cluster, &durward)?;
+    let before = resident(&durward)?;
+    let mut attacker = Attacker::connect(&durward, installation.ca())?;
+    for number in 0..REVIEWS / 2 {
+        attacker.post("/etcd", &pod_review(number))?;
+        attacker.post("/deletion", &namespace_review(number))?;
+    }
+    // The server can free memory after its answer.
+    until("the memory to be free", || {
+        let now = resident(&durward)?;
+        Ok((now < MEMORY, format!("{now} KiB are resident after {REVIEWS} reviews, and {before} before")))
+    })?;
+    let path = format!("/api/v1/namespaces/{}", cluster.namespace("after")?.name());
+    cluster.api().delete(&path)?.succeeded().map(drop)
+}
+
+fn resident(durward: &Durward) -> Result<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", durward.pid()))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
+    Ok(line.trim().trim_end_matches("kB").trim().parse()?)
+}
+
+/// A name that no other review has.
+fn long_name(number: usize) -> String {
+    format!("{number}-{}", "a".repeat(LONG))
+}
+
+fn review(resource: &str, kind: &str, name: &str, namespace: &str, old: &Value) -> String {
+    json!({
+        "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+        "request": {
+            "uid": "0ddba11", "operation": "DELETE", "namespace": namespace, "name": name,
+            "kind": {"group": "", "version": "v1", "kind": kind},
+            "resource": {"group": "", "version": "v1", "resource": resource},
+            "userInfo": {"username": "mallory"}, "options": {"gracePeriodSeconds": 0},
+            "oldObject": old,
+        },
+    })
+    .to_string()
+}
+
+/// A pod that is being deleted: the guard asks its member, and needs no reservation for it. Its name is only in the object, so
+/// that a body has one.
+fn pod_review(number: usize) -> String {
+    let name = long_name(number);
+    let ready = json!([{"name": "etcd", "ready": true, "state": {"running": {}}}]);
+    let owner = json!([{
+        "apiVersion": "apps/v1", "kind": "StatefulSet", "name": "etcd", "uid": "0ddba12", "controller": true,
+    }]);
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {
+            "name": name, "namespace": "db", "uid": format!("uid-{number}"), "labels": {"app": "etcd"},
+            "deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 30, "ownerReferences": owner,
+        },
+        "spec": {"containers": [{"name": "etcd", "image": "etcd:3.6"}]},
+        "status": {"phase": "Running", "podIP": "127.0.0.1", "containerStatuses": ready},
+    });
+    review("pods", "Pod", "", "db", &pod)
+}
+
+fn namespace_review(number: usize) -> String {
+    let name = long_name(number);
+    let namespace =
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "x", "uid": "0ddba13"}});
+    review("namespaces", "Namespace", &name, "", &namespace)
+}
+
+/// A client that posts reviews on one connection.
+struct Attacker(StreamOwned<ClientConnection, TcpStream>);
+
+impl Attacker {
+    fn connect(durward: &Durward, ca: &Ca) -> Result<Self> {
+        let to = durward.reviews();
+        let connection = ClientConnection::new(Arc::new(client(ca)?), ServerName::from(to.ip()))?;
+        let tcp = TcpStream::connect(to)?;
+        tcp.set_nodelay(true)?;
+        tcp.set_read_timeout(Some(Duration::from_secs(60)))?;
+        Ok(Self(StreamOwned::new(connection, tcp)))
+    }
+
+    /// Posts a body and reads the answer, whatever it is.
+    fn post(&mut self, path: &str, body: &str) -> Result<()> {
+        let length = body.len();
+        let head = format!(
+            "POST {path}?timeout=10s HTTP/1.1\r\nHost: durward\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
+        );
+        self.0.write_all(head.as_bytes())?;
+        self.0.write_all(body.as_bytes())?;
+        self.0.flush()?;
+        let mut answer = Vec::new();
+        let mut piece = [0; 16 << 10];
+        loop {
+            let read = self.0.read(&mut piece)?;
+            ensure!(read > 0, "the connection ended after {} bytes of an answer", answer.len());
+            answer.extend_from_slice(piece.get(..read).unwrap_or_default());
+            let text = String::from_utf8_lossy(&answer);
+            let Some((head, rest)) = text.split_once("\r\n\r\n") else { continue };
+            let length = head.lines().find_map(|line| {
+                line.to_ascii_lowercase().strip_prefix("content-length: ")?.parse::<usize>().ok()
+            });
+            if rest.len() >= length.context("an answer without a length")? {
+                ensure!(head.contains(" 200 "), "{head}: {rest}");
+                return Ok(());
+            }
+        }
+    }
+}
