@@ -6,7 +6,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help test unit e2e soak cluster cluster-down parity bench fuzz mutate lint lint-language fmt docs dist dist-check clean prepare demo reference
+.PHONY: help test unit e2e soak cluster cluster-down parity bench fuzz mutate lint lint-language cargo-deny advisories fmt docs dist dist-check clean prepare demo reference
 
 CARGO_DENY := 0.20.2
 MDBOOK := 0.5.4
@@ -67,18 +67,23 @@ fuzz: ## All fuzz targets, FUZZ_SECONDS each; TARGET=name runs one (also needs n
 mutate: ## Apply small bugs (mutants/) one by one; a test must fail for each. MUTANT=text selects by name
 	@cargo run -q -p durward-lint --bin durward-mutate -- $(if $(MUTANT),--only "$(MUTANT)") mutants/*.txt
 
-lint: lint-language ## Formatting, clippy, rustdoc, language, links between pages, dependency rules, workflows
+lint: lint-language cargo-deny ## Formatting, clippy, rustdoc, language, links between pages, dependency rules, workflows
 	cargo fmt --all --check
 	cargo run -q -p durward-lint --bin durward-links
 	cargo run -q -p durward-lint --bin durward-mutate -- --check mutants/*.txt crates/policy/parity/mutants.txt
 	cargo clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings -A rustdoc::private-intra-doc-links" cargo doc -q --workspace --no-deps
-	@cargo deny --version 2>/dev/null | grep -q ' $(CARGO_DENY)$$' || { echo "lint: installing cargo-deny $(CARGO_DENY) (about a minute, once)"; CARGO_PROFILE_DEV_DEBUG=0 cargo install cargo-deny --debug --locked --version $(CARGO_DENY); }
 	cargo deny check bans licenses sources
 	go -C lint/actionlint tool actionlint -shellcheck= -pyflakes= $(wildcard $(CURDIR)/.github/workflows/*)
 
 lint-language: ## Language of comments, texts and pages; ONLY=DIR lists the findings of one directory
 	@cargo run -q -p durward-lint -- $(ONLY:%=--list --only %)
+
+advisories: cargo-deny ## Known vulnerabilities of the dependencies (needs the internet)
+	cargo deny check advisories
+
+cargo-deny:
+	@cargo deny --version 2>/dev/null | grep -q ' $(CARGO_DENY)$$' || { echo "make: installing cargo-deny $(CARGO_DENY) (about a minute, once)"; CARGO_PROFILE_DEV_DEBUG=0 cargo install cargo-deny --debug --locked --version $(CARGO_DENY); }
 
 fmt: ## Format the Rust code
 	cargo fmt --all

@@ -3,7 +3,7 @@
 #
 #   scripts/dist.sh               build the static binaries and package them
 #   scripts/dist.sh package DIR   package the binaries that are built
-#   scripts/dist.sh index DIR     write krew.yaml and SHA256SUMS for the files of one or more architectures
+#   scripts/dist.sh index DIR     write the files for all architectures of DIR, and the checksums
 #   scripts/dist.sh check         package twice under different conditions, and compare
 #
 # IMAGES is the registry and path in image names, by default registry.example.com.
@@ -40,6 +40,8 @@ archive_of() {
   archive "$root" "$out/$1-$version-linux-$arch.tar.gz"
 }
 
+readonly image_type=application/vnd.oci.image
+
 # add_blob FILE: moves a file into $layout, and sets digest and size.
 add_blob() {
   digest=$(sha256sum "$1" | cut -d ' ' -f 1)
@@ -47,10 +49,22 @@ add_blob() {
   mv "$1" "$layout/blobs/sha256/$digest"
 }
 
+# write_layout NAME DESCRIPTOR FILE: writes $layout to an archive. The descriptor has no closing bracket, and a line of its own.
+write_layout() {
+  # containerd takes the whole name from io.containerd.image.name, podman and skopeo the tag from ref.name.
+  cat >"$layout/index.json" <<EOF
+{"schemaVersion":2,"mediaType":"$image_type.index.v1+json","manifests":[
+$2
+,"annotations":{"io.containerd.image.name":"$images/$1:$version","org.opencontainers.image.ref.name":"$version"}}]}
+EOF
+  printf '{"imageLayoutVersion":"1.0.0"}' >"$layout/oci-layout"
+  tar_of "$layout" >"$3"
+}
+
 # image NAME PROGRAM...: an OCI archive with the files of the Containerfile in deploy/image. The first program is the entry point.
 image() {
-  local name=$1 root=$work/$1-root created diff layer config
-  local -r image_type=application/vnd.oci.image layout=$work/$1-layout
+  local name=$1 root=$work/$1-root created diff layer config manifest
+  local -r layout=$work/$1-layout
   shift
   for program in "$@"; do install -D -m 755 "target/$target/dist/$program" "$root/usr/bin/$program"; done
   mkdir -p "$layout/blobs/sha256"
@@ -73,14 +87,45 @@ EOF
   printf '{"schemaVersion":2,"mediaType":"%s","config":%s,"layers":[%s]}' \
     "$image_type.manifest.v1+json" "$config" "$layer" >"$work/manifest"
   add_blob "$work/manifest"
-  # containerd takes the whole name from io.containerd.image.name, podman and skopeo the tag from ref.name.
-  cat >"$layout/index.json" <<EOF
-{"schemaVersion":2,"mediaType":"$image_type.index.v1+json","manifests":[{"mediaType":"$image_type.manifest.v1+json",
-"digest":"sha256:$digest","size":$size,"platform":{"architecture":"$arch","os":"linux"},
-"annotations":{"io.containerd.image.name":"$images/$name:$version","org.opencontainers.image.ref.name":"$version"}}]}
-EOF
-  printf '{"imageLayoutVersion":"1.0.0"}' >"$layout/oci-layout"
-  tar_of "$layout" >"$out/$name-$version-image-$arch.tar"
+  manifest='{"mediaType":"'$image_type.manifest.v1+json'","digest":"sha256:'$digest'","size":'$size
+  write_layout "$name" "$manifest"',"platform":{"architecture":"'$arch'","os":"linux"}' "$out/$name-$version-image-$arch.tar"
+}
+
+# merge NAME: an OCI archive with the images of all architectures. It adds the digests of these images to $work/images.
+merge() {
+  local archive arch descriptor manifests=
+  local -r layout=$work/$1-merged
+  mkdir -p "$layout"
+  for archive in "$1-$version"-image-*.tar; do
+    tar --extract --file "$archive" --directory "$layout"
+    arch=${archive##*-}
+    descriptor=$(sed -n 2p "$layout/index.json")
+    manifests+=${manifests:+,}$descriptor'}'
+    sed "s|.*\"digest\":\"\(sha256:[0-9a-f]*\)\".*|$images/$1@\1 ${arch%.tar}|" <<<"$descriptor" >>"$work/images"
+  done
+  printf '{"schemaVersion":2,"mediaType":"%s","manifests":[%s]}' "$image_type.index.v1+json" "$manifests" >"$work/index"
+  add_blob "$work/index"
+  echo "$images/$1@sha256:$digest all" >>"$work/images"
+  write_layout "$1" '{"mediaType":"'$image_type.index.v1+json'","digest":"sha256:'$digest'","size":'$size "$1-$version-image.tar"
+}
+
+# pinned NAME: the image of all architectures, by digest.
+pinned() { sed -n "s|^\($images/$1@.*\) all\$|\1|p" images.txt; }
+
+# pin_chart: writes the images of the release into the values of the chart.
+pin_chart() {
+  local -r root=$work/pinned
+  mkdir "$root"
+  tar --extract --touch --gzip --file "durward-chart-$version.tgz" --directory "$root"
+  awk -v durward="$(pinned durward)" -v node="$(pinned durward-node)" '
+    /^[a-z]/ { split($1 == "image:" ? durward : $1 == "node:" ? node : "", part, "@") }
+    part[1] && sub(/repository: .*/, "repository: " part[1]) { count++ }
+    part[1] && sub(/digest: .*/, "digest: " part[2]) { count++ }
+    { print }
+    END { exit count != 4 }
+  ' "$root/durward/values.yaml" >"$work/values" || fail "values.yaml of the chart does not have the keys of two images"
+  mv "$work/values" "$root/durward/values.yaml"
+  archive "$root" "durward-chart-$version.tgz"
 }
 
 # chart: Helm checks and packages the chart. It writes the time into the archive, so the files are packed again.
@@ -119,10 +164,17 @@ package() { # DIR
   index "$out"
 }
 
-# index DIR: the plugin manifest for krew, with one platform for each archive, and the checksums of all files.
+# index DIR: the images of all architectures, their digests in the chart and the plain YAML, the plugin manifest for krew with one
+# platform for each archive, and the checksums of all files.
 index() {
-  local archive platform url=$repository/releases/download/v$version
+  local name archive platform url=$repository/releases/download/v$version
   cd "$1"
+  for name in durward durward-node; do merge "$name"; done
+  mv "$work/images" images.txt
+  pin_chart
+  for name in durward durward-node; do
+    sed --in-place "s|image: $images/$name[:@].*|image: $(pinned "$name")|" install-*.yaml
+  done
   {
     cat <<EOF
 apiVersion: krew.googlecontainertools.github.com/v1alpha2

@@ -70,13 +70,22 @@ fn the_chart_archive_renders_like_the_chart(context: &'static TestContext) -> Re
     let helm = Helm::new(context)?;
     let (chart, archive) = (Helm::chart(), distributed(&format!("durward-chart-{VERSION}.tgz"))?);
     let values = chart.join("ci/all-values.yaml").display().to_string();
-    let render = |chart: &Path| {
+    let render = |chart: &Path, set: &str| {
         let chart = chart.display().to_string();
-        helm.run(&["template", Helm::RELEASE, &chart, "--namespace", HOME, "--values", &values])?.succeeded()
+        let by_name =
+            ["template", Helm::RELEASE, &chart, "--namespace", HOME, "--values", &values, "--set", set];
+        helm.run(&by_name)?.succeeded().map(|output| output.stdout)
     };
-    let (expected, rendered) = (render(&chart)?.stdout, render(&archive)?.stdout);
+    let without_digests = "image.digest=,node.image.digest=";
+    let (expected, rendered) = (render(&chart, without_digests)?, render(&archive, without_digests)?);
     contains_all(&expected, &["kind: Deployment"])?;
     ensure!(rendered == expected, "{} differs from the chart: run scripts/dist.sh again", archive.display());
+
+    let pinned = render(&archive, "node.label.enabled=true")?;
+    let images = std::fs::read_to_string(distributed("images.txt")?)?;
+    for image in images.lines().filter_map(|line| line.strip_suffix(" all")) {
+        contains_all(&pinned, &[image])?;
+    }
     Ok(())
 }
 
