@@ -20,9 +20,19 @@ fn options() -> Options {
 
 /// Expects that a deletion of Durward's namespace is denied with these words.
 fn is_denied(api: &Api, words: &[&str]) -> Result<()> {
-    let answer = api.delete(HOME)?;
+    check_denied(api, HOME, words)
+}
+
+fn check_denied(api: &Api, path: &str, words: &[&str]) -> Result<()> {
+    let answer = api.delete(path)?;
     ensure!(answer.status == 403, "{}: {}", answer.status, answer.message());
     contains_all(answer.message(), words)
+}
+
+/// Waits until a deletion of Durward's namespace is denied.
+fn await_denied(api: &Api, word: &str) -> Result<()> {
+    let dry_run = format!("{HOME}?dryRun=All");
+    eventually_ok("Durward's namespace to be protected", || check_denied(api, &dry_run, &[word]))
 }
 
 /// Waits until a dry run of the deletion of Durward's namespace is allowed.
@@ -45,9 +55,8 @@ fn the_namespace_of_durward_is_not_deleted_before_the_guards(context: &'static T
     let mallory = cluster.user("mallory", &[])?;
     mallory.await_permitted(HOME)?;
     let why = "cannot delete namespace \"durward-system\": it contains Durward";
-    eventually_ok("the entry of the namespace", || {
-        is_denied(&mallory.api, &[why, "\nNext: uninstall Durward"])
-    })?;
+    await_denied(&mallory.api, why)?;
+    is_denied(&mallory.api, &[why, "\nNext: uninstall Durward"])?;
 
     // Everything else is deleted, and the guards stay.
     let all = mallory.kubectl.run(&["delete", "namespaces", "--all", "--wait=false"])?;
@@ -80,7 +89,7 @@ fn the_namespace_of_durward_is_not_deleted_before_the_guards(context: &'static T
     installation.command(&["unregister"])?.succeeded()?;
     await_allowed(&cluster)?;
     installation.register()?;
-    eventually_ok("the entry to be restored", || is_denied(&mallory.api, &[why]))?;
+    await_denied(&mallory.api, why)?;
     drop(durward);
     await_allowed(&cluster)
 }

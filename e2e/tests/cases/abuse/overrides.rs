@@ -39,7 +39,10 @@ fn an_expired_override_is_expired_for_administrators(context: &'static TestConte
     mallory.await_permitted(&path)?;
     let needs = "has the verb break-glass on guards.durward.dev/deletion";
     let past = format!("{EXPIRED} is in the past");
-    eventually_ok("the guard to deny", || is_denied(&mallory.api, &path, &["1 pod (web)", &past, needs]))?;
+    let dry_run = format!("{path}?dryRun=All");
+    let words = ["1 pod (web)", &past, needs];
+    eventually_ok("the guard to deny", || is_denied(&mallory.api, &dry_run, &words))?;
+    is_denied(&mallory.api, &path, &words)?;
 
     // The annotation that does not expire is counted and listed, with the command that removes it.
     until("the metric to count it", || {
@@ -52,7 +55,6 @@ fn an_expired_override_is_expired_for_administrators(context: &'static TestConte
     contains_all(&doctor.stdout, &["(break-glass)", "does not expire", &format!("{BREAK_GLASS}-")])?;
 
     let root = cluster.certified("root", Some("system:masters"))?;
-    let dry_run = format!("{path}?dryRun=All");
     root.api.delete(&dry_run)?.succeeded()?;
     let removal = ["annotate", "namespace", name, "durward.dev/break-glass-"];
     cluster.kubectl().run(&removal)?.succeeded()?;
