@@ -5,11 +5,11 @@
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use admission::{Cause, one_line};
 use cluster::fleet::{Cluster, ListQuery, Object};
-use cluster::{Reader, Resource, list_pages};
+use cluster::{Pages, Reader, Resource};
 use config::SelectorExt as _;
 use guards::overrides::{self, BREAK_GLASS, Leftover};
 use guards::{GUARD_KINDS, GuardedNamespaces, GuardedObjects};
@@ -20,7 +20,7 @@ use server::Metrics;
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::control_planes::ControlPlanes;
-use crate::fleet::ANSWER_WITHIN;
+use crate::fleet::{ANSWER_WITHIN, all_pages};
 
 /// Interval of the lists. An annotation that stays is what matters, so minutes are enough.
 const INTERVAL: Duration = Duration::from_secs(300);
@@ -71,7 +71,7 @@ pub(crate) async fn find(
             GuardedNamespaces::None => Ok(vec![String::new()]),
             GuardedNamespaces::Named(name) => Ok(vec![name.clone()]),
             GuardedNamespaces::Labeled(selector) => {
-                list(reader, &Resource::NAMESPACES, "").await.map(|all| {
+                all_pages(reader, &Cluster::Local, &Resource::NAMESPACES).await.map(|all| {
                     let selected = all.into_iter().filter(|one| selector.matches(&one.metadata.labels));
                     selected.map(|one| one.name).collect()
                 })
@@ -82,18 +82,31 @@ pub(crate) async fn find(
             Vec::new()
         });
         for namespace in namespaces {
-            match list(reader, &objects.resource, &namespace).await {
-                Ok(listed) => found.extend(listed.into_iter().filter_map(|one| left_on(objects, one, now))),
-                Err(why) => failures.push(why),
-            }
+            failures.extend(search(reader, objects, &namespace, now, &mut found).await.err());
         }
     }
     (found, failures)
 }
 
-async fn list(reader: &dyn Reader, resource: &Resource, namespace: &str) -> Result<Vec<Object>, Cause> {
-    let query = ListQuery { namespace, ..ListQuery::new(resource) };
-    list_pages(reader, &Cluster::Local, query, ANSWER_WITHIN).await
+/// Adds the objects of a namespace. It keeps one page in memory, because a namespace can have any number of pods.
+async fn search(
+    reader: &dyn Reader,
+    objects: &GuardedObjects,
+    namespace: &str,
+    now: SystemTime,
+    found: &mut Vec<Found>,
+) -> Result<(), Cause> {
+    let query = ListQuery { namespace, ..ListQuery::new(&objects.resource) };
+    let mut pages = Pages::new(reader, &Cluster::Local, query, Instant::now() + ANSWER_WITHIN);
+    while let Some(page) = pages.next().await? {
+        for one in page.objects.into_iter().filter_map(|one| left_on(objects, one, now)) {
+            // Two entries can select the same namespace.
+            if !found.contains(&one) {
+                found.push(one);
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Returns the annotations of an object that is not being deleted.
