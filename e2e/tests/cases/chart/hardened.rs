@@ -135,16 +135,17 @@ fn hardened_values_run_with_pod_security_restricted(context: &'static TestContex
     let file = e2e::context::write(&directory, "durward.yaml", &config)?.display().to_string();
     let printed =
         Durward::command(context, &["manifests", "--config", &file, "--only", "webhooks"])?.succeeded()?;
+    let empty = environment.empty_namespace()?;
     kubectl.apply(&printed.stdout)?.succeeded()?;
-    let _removed = Undo::new("the webhook configuration is still there", || {
+    let registered = Undo::new("the webhook configuration is still there", || {
         let arguments = ["delete", "validatingwebhookconfiguration", "durward", "--ignore-not-found"];
         kubectl.run(&arguments)?.succeeded().map(drop)
     });
-    let empty = environment.empty_namespace()?;
     eventually_ok("a call without a client certificate to be refused", || {
         let answer = environment.delete_as_dry_run(&empty)?;
         contains_all(answer.message(), &["failed calling webhook \"deletion.durward.dev\""])
     })?;
+    registered.undo()?;
     environment.audit.has_no_forbidden_requests()?;
     environment.helm.uninstall(HOME, &[])?.succeeded()?;
     environment.audit.clear()
