@@ -32,6 +32,9 @@
 {{- if and (include "durward.isSingle" $config) (gt (int64 .Values.replicas) 1) -}}
 {{- fail (printf "replicas is %d, but config.guards.etcd.coordination is inMemory, and replicas don't see the deletions that other replicas allow: set replicas: 1 (no replica answers during an update), or coordination: lease" (int64 .Values.replicas)) -}}
 {{- end -}}
+{{- if and .Values.networkPolicy.enabled .Values.networkPolicy.egress.enabled (not .Values.networkPolicy.apiServers) -}}
+{{- fail "networkPolicy.egress.enabled needs networkPolicy.apiServers: without the addresses of the API servers, Durward can't reach them" -}}
+{{- end -}}
 {{- $service := include "durward.service" (list $config) | fromJson -}}
 {{- if and $service.namespace (ne $service.namespace .Release.Namespace) -}}
 {{- fail (printf "config.server.webhookConfiguration.url is a Service in the namespace %s, but the release is installed in %s: install the release there" $service.namespace .Release.Namespace) -}}

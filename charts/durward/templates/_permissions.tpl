@@ -34,20 +34,46 @@ compares both for the configurations in ci/.
 {{- toJson $rules -}}
 {{- end -}}
 
-{{/* Rules for one entry of guards.etcd.clusters, in the namespace of its pods. */}}
+{{/* Rules for an entry of guards.etcd.clusters, in the namespace of its pods. Arguments: the entry, and guards.etcd.alsoProtect. */}}
 {{- define "durward.rules.etcdCluster" -}}
+{{- $related := dict "scale" (list "apps" "statefulsets") "statefulsets" (list "apps" "statefulsets") "persistentvolumeclaims" (list "" "persistentvolumeclaims") "poddisruptionbudgets" (list "policy" "poddisruptionbudgets") -}}
 {{- $rules := list
   (include "durward.rule" (list "" "pods" (list "get" "list")) | fromJson)
   (include "durward.rule" (list "apps" "statefulsets" (list "get")) | fromJson) -}}
-{{- with .owner -}}
+{{- range index . 1 -}}
+{{- $resource := get $related . -}}
+{{- $rules = append $rules (include "durward.rule" (list (index $resource 0) (index $resource 1) (list "get" "list")) | fromJson) -}}
+{{- end -}}
+{{- with (index . 0).owner -}}
 {{- $group := index (splitList "/" .apiVersion) 0 -}}
 {{- $plural := .resource | default (printf "%ss" (lower .kind)) -}}
 {{- $rules = append $rules (include "durward.rule" (list $group $plural (list "get")) | fromJson) -}}
 {{- end -}}
-{{- $client := .client | default dict -}}
+{{- $client := (index . 0).client | default dict -}}
 {{- $names := compact (list (($client.tls | default dict).secretName | default "") (($client.auth | default dict).secretName | default "")) -}}
 {{- if $names }}{{ $rules = append $rules (include "durward.rule" (list "" "secrets" (list "get") $names) | fromJson) }}{{ end -}}
 {{- toJson $rules -}}
+{{- end -}}
+
+{{/* The guards that the API server of this cluster calls, as JSON. With a kubeconfig of its own, a guard is called by another API server.
+`durward manifests` prints its permissions there. Argument: the configuration. */}}
+{{- define "durward.calledGuards" -}}
+{{- $called := dict -}}
+{{- if not .kubeconfig -}}
+{{- range $name, $guard := .guards -}}
+{{- if not (and (eq $name "deletion") (include "durward.isKarmada" ($guard | default dict))) }}{{ $_ := set $called $name ($guard | default dict) }}{{ end -}}
+{{- end -}}
+{{- end -}}
+{{- toJson $called -}}
+{{- end -}}
+
+{{/* The kinds of webhook configurations that these guards need, as JSON. Argument: the configuration. */}}
+{{- define "durward.webhookKinds" -}}
+{{- $guards := include "durward.calledGuards" . | fromJson -}}
+{{- $kinds := list -}}
+{{- if hasKey $guards "lxcfs" }}{{ $kinds = append $kinds "MutatingWebhookConfiguration" }}{{ end -}}
+{{- if or (hasKey $guards "deletion") (get $guards "etcd" | default dict).clusters }}{{ $kinds = append $kinds "ValidatingWebhookConfiguration" }}{{ end -}}
+{{- toJson $kinds -}}
 {{- end -}}
 
 {{/* All permissions: {cluster: [rules], namespaces: {name: [rules]}}. Argument: the configuration. */}}
@@ -56,18 +82,14 @@ compares both for the configurations in ci/.
 {{- $home := .namespace -}}
 {{- $cluster := list -}}
 {{- $within := dict $home list -}}
-{{- $guards := .guards | default dict -}}
-{{/* With a kubeconfig of its own, a guard is called by another API server. `durward manifests` prints its permissions there. */}}
-{{- if .kubeconfig }}{{ $guards = dict }}{{ end -}}
+{{- $guards := include "durward.calledGuards" . | fromJson -}}
 
 {{- if hasKey $guards "deletion" -}}
-{{- $deletion := $guards.deletion | default dict -}}
+{{- $deletion := $guards.deletion -}}
 {{- $fleet := $deletion.fleet | default "none" -}}
-{{- if not (include "durward.isKarmada" $deletion) -}}
 {{- $cluster = concat $cluster (include "durward.rules.deletion" $deletion | fromJsonArray) -}}
 {{- if and (kindIs "map" $fleet) (hasKey $fleet "secrets") -}}
 {{- $_ := set $within $home (append (get $within $home) (include "durward.rule" (list "" "secrets" (list "get" "list" "watch")) | fromJson)) -}}
-{{- end -}}
 {{- end -}}
 {{- end -}}
 
@@ -82,7 +104,7 @@ compares both for the configurations in ci/.
 {{- $cluster = append $cluster (include "durward.rule" (list "" "namespaces" (ternary (list "get" "list") (list "get") $isSelected)) | fromJson) -}}
 {{- $cluster = append $cluster (include "durward.rule" (list "" "nodes" (list "get")) | fromJson) -}}
 {{- range . -}}
-{{- $rules := include "durward.rules.etcdCluster" . | fromJsonArray -}}
+{{- $rules := include "durward.rules.etcdCluster" (list . $etcd.alsoProtect) | fromJsonArray -}}
 {{- if .namespaceSelector -}}
 {{- $cluster = concat $cluster $rules -}}
 {{- else -}}
@@ -113,15 +135,11 @@ compares both for the configurations in ci/.
 
 {{/* Durward itself: its webhook configurations, Namespace, Lease and Secret. */}}
 {{- $manage := include "durward.manage" . -}}
-{{- $isCalled := false -}}
-{{- range $name, $guard := $guards -}}
-{{- if not (and (eq $name "deletion") (include "durward.isKarmada" ($guard | default dict))) }}{{ $isCalled = true }}{{ end -}}
-{{- end -}}
 {{- $isSelfManaged := kindIs "map" (((.server | default dict).tls | default dict).selfManaged) -}}
 {{- $verbs := ternary (list "get" "patch") (ternary (list "get") list $isSelfManaged) (ne $manage "none") -}}
-{{- if and $isCalled $verbs -}}
-{{- range list "mutatingwebhookconfigurations" "validatingwebhookconfigurations" -}}
-{{- $cluster = append $cluster (include "durward.rule" (list "admissionregistration.k8s.io" . $verbs (list "durward")) | fromJson) -}}
+{{- if $verbs -}}
+{{- range include "durward.webhookKinds" . | fromJsonArray -}}
+{{- $cluster = append $cluster (include "durward.rule" (list "admissionregistration.k8s.io" (printf "%ss" (lower .)) $verbs (list "durward")) | fromJson) -}}
 {{- end -}}
 {{- end -}}
 {{- $rules := get $within $home -}}

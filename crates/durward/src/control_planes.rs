@@ -10,6 +10,7 @@ use cluster::fleet::{ClusterHealth, Fleet, ProbeTargets};
 use cluster::live::{Access, Expiry, Live};
 use cluster::{Clients, Readiness};
 use config::Problem;
+use guards::GuardedObjects;
 use tokio::runtime::Handle;
 
 use crate::file::{File, Guarded};
@@ -30,7 +31,12 @@ pub(crate) struct ControlPlanes {
     probed: Mutex<Vec<Arc<Live>>>,
     /// Those of the active file.
     credentials: Mutex<Vec<Credentials>>,
+    /// The objects that the guards of the active file protect.
+    guarded: Mutex<Vec<GuardedBy>>,
 }
+
+/// The name of a guard, its clients, and the objects that it protects.
+type GuardedBy = (&'static str, Clients, Vec<GuardedObjects>);
 
 /// A live control plane, and the sources of certificates for its etcd members.
 type Credentials = (Arc<Live>, Vec<Material>);
@@ -57,6 +63,7 @@ impl ControlPlanes {
             others: Mutex::default(),
             probed: Mutex::default(),
             credentials: Mutex::default(),
+            guarded: Mutex::default(),
         }
     }
 
@@ -155,6 +162,12 @@ impl ControlPlanes {
             }
         }
         *lock_guarded(&self.credentials) = self.credentials_of(file);
+        let guarded = file.guards.iter().filter_map(|guard| {
+            let objects = guard.configured.requirements().guarded;
+            let clients = self.of(guard).ok().filter(|_| !objects.is_empty())?;
+            Some((guard.kind.name(), clients, objects))
+        });
+        *lock_guarded(&self.guarded) = guarded.collect();
         let before = std::mem::replace(&mut *lock_guarded(&self.probed), probed.clone());
         for live in before.iter().filter(|old| !probed.iter().any(|new| Arc::ptr_eq(old, new))) {
             live.start_probes(ProbeTargets { fleet: Fleet::None, resources: Vec::new() });
@@ -165,6 +178,11 @@ impl ControlPlanes {
     pub(crate) fn health(&self) -> Option<Vec<ClusterHealth>> {
         let probed = lock_guarded(&self.probed);
         (!probed.is_empty()).then(|| probed.iter().flat_map(|live| live.health()).collect())
+    }
+
+    /// Returns the objects that the active guards protect.
+    pub(crate) fn guarded(&self) -> Vec<GuardedBy> {
+        lock_guarded(&self.guarded).clone()
     }
 
     /// Returns the expiries of the certificates and tokens that the active guards use.

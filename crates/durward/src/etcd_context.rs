@@ -8,6 +8,7 @@ use cluster::Clients;
 use cluster::live::Access;
 use cluster::writer::LiveWriter;
 use config::Problem;
+use guards::GuardedObjects;
 use guards::etcd::{self, Survey};
 
 use crate::args::ClusterArgs;
@@ -21,6 +22,8 @@ use crate::install::manifests_command;
 pub(crate) struct EtcdContext {
     /// Runs the checks of the guard.
     pub(crate) survey: Survey,
+    /// The objects that the guard protects.
+    pub(crate) guarded: Vec<GuardedObjects>,
     /// Clients of the cluster or the snapshot.
     pub(crate) clients: Clients,
     /// The writer of a live control plane, for dry-run requests only.
@@ -45,6 +48,8 @@ pub(crate) async fn open(path: &Path, flags: &ClusterArgs) -> Result<EtcdContext
         let problem = Problem::new(format!("{}: no etcd clusters are configured", path.display()));
         problem.next("under guards: add etcd: {clusters: [{namespace: db, selector: app=etcd}]}")
     })?;
+    let guarded = file.guards.iter().filter(|guard| etcd::survey(guard.configured.as_ref()).is_some());
+    let guarded = guarded.flat_map(|guard| guard.configured.requirements().guarded).collect();
     let access = access(flags, &file.cluster);
     let (clients, writer) = if let Some(dir) = &flags.snapshot {
         (snapshot(dir)?, None)
@@ -53,5 +58,5 @@ pub(crate) async fn open(path: &Path, flags: &ClusterArgs) -> Result<EtcdContext
         (Clients::live(&live), Some(LiveWriter::new(&live)))
     };
     let (config, manifests) = (path.display().to_string(), manifests_command(&file));
-    Ok(EtcdContext { survey, clients, writer, config, manifests, access })
+    Ok(EtcdContext { survey, guarded, clients, writer, config, manifests, access })
 }

@@ -22,6 +22,7 @@ mod impact;
 mod inject;
 mod input;
 mod install;
+mod leftovers;
 mod log;
 mod manifests;
 mod member_health;

@@ -14,6 +14,7 @@ use guards::Permission;
 use crate::config_command::defaults::{common, differing, sections};
 use crate::file::{self, File, Purpose};
 use crate::install::permissions;
+use crate::manifests::api_servers;
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
@@ -228,7 +229,7 @@ fn reference_of_the_metrics() {
 }
 
 /// A configuration and the guard whose permissions it shows.
-const SAMPLES: [(&str, &str, &str); 4] = [
+const SAMPLES: [(&str, &str, &str); 5] = [
     ("deletion", "Guard deletion, one cluster", "deletion: {fleet: none, crds: {apiGroups: [example.org]}}"),
     (
         "deletion",
@@ -239,6 +240,11 @@ const SAMPLES: [(&str, &str, &str); 4] = [
         "etcd",
         "Guard etcd",
         "etcd: {clusters: [{namespace: db, selector: app=etcd, client: {tls: {secretName: etcd-client}}}]}",
+    ),
+    (
+        "etcd",
+        "Guard etcd with `alsoProtect`",
+        "etcd: {alsoProtect: [scale, persistentvolumeclaims, poddisruptionbudgets], clusters: [{namespace: db, selector: app=etcd}]}",
     ),
     ("lxcfs", "Guard lxcfs", "lxcfs: {}"),
 ];
@@ -262,21 +268,20 @@ fn reference_of_the_permissions() {
     for manage in ["all", "caBundle", "none"] {
         let yaml =
             format!("server:\n  tls: {{selfManaged: {{}}}}\n  webhookConfiguration: {{manage: {manage}}}\n");
-        let text =
-            format!("apiVersion: durward.dev/v1alpha1\nkind: Configuration\n{yaml}guards: {{lxcfs: {{}}}}\n");
+        let text = format!(
+            "apiVersion: durward.dev/v1alpha1\nkind: Configuration\n{yaml}guards: {{lxcfs: {{}}, etcd: {{clusters: [{{namespace: db, selector: app=etcd}}]}}, deletion: {{fleet: {{karmada: {{kubeconfig: k}}}}}}}}\n"
+        );
         let file = File::from_text(Path::new("durward.yaml"), text, Purpose::Guards);
         let file = file.unwrap_or_else(|problems| panic!("{manage}: {problems:?}"));
         let _ = write!(
             out,
-            "## Self-managed certificates, `manage: {manage}`\n\n```yaml\n{yaml}```\n\n{PERMISSIONS_HEAD}"
+            "## Self-managed certificates, `manage: {manage}`\n\n```yaml\n{yaml}```\n\n{WEBHOOK_KINDS}{PERMISSIONS_HEAD}"
         );
-        let own = permissions::for_webhooks(&file, false);
-        let on_karmada = permissions::for_webhooks(&file, true).into_iter().filter(|one| !own.contains(one));
-        for one in &own {
-            out.push_str(&permission_row("calling cluster", one));
-        }
-        for one in on_karmada {
-            out.push_str(&permission_row("Karmada control plane", &one));
+        for server in api_servers(&file) {
+            let place = if server.is_karmada() { "Karmada control plane" } else { "calling cluster" };
+            for one in permissions::for_webhooks(&file, &server) {
+                out.push_str(&permission_row(place, &one));
+            }
         }
         let home = format!("namespace `{}`", file.namespace);
         for one in permissions::in_home(&file) {
@@ -286,6 +291,8 @@ fn reference_of_the_permissions() {
     }
     page("permissions.md", "Permissions", &out);
 }
+
+const WEBHOOK_KINDS: &str = "The permission on `mutatingwebhookconfigurations` needs the lxcfs guard, and the one on `validatingwebhookconfigurations` any other guard.\n\n";
 
 const PERMISSIONS_HEAD: &str = "| where | verbs | resources | API group | names |\n|---|---|---|---|---|\n";
 

@@ -28,6 +28,7 @@ use crate::file::{File, Manage, Purpose};
 use crate::input;
 use crate::install::self_managed::{self, NoRegistrations};
 use crate::install::webhooks::{CaSource, WebhookManager};
+use crate::leftovers::BreakGlassReport;
 use crate::manifests::called;
 use crate::member_health::MemberHealthReport;
 use crate::reload::{self, Reload};
@@ -119,6 +120,11 @@ async fn start(
         }));
     }
     tasks.spawn(expiry);
+    let break_glass = Arc::new(BreakGlassReport::new(&metrics));
+    let planes = Arc::clone(&control_planes);
+    tasks.spawn(supervise("break-glass", metrics.clone(), move || {
+        Arc::clone(&break_glass).run(Arc::clone(&planes))
+    }));
     tasks.spawn(reload.follow(hangup, reload::POLL, metrics.clone()));
     let read_state = move || (control_planes.readiness(), control_planes.health());
     tasks.spawn(follow_clients(read_state, checks, metrics));
@@ -308,6 +314,7 @@ pub(crate) fn metrics_reference() -> Vec<server::MetricInfo> {
     crate::expiry::register_metrics(&metrics);
     crate::install::webhooks::register_metrics(&metrics);
     MemberHealthReport::new(Checks::new(), &metrics);
+    BreakGlassReport::new(&metrics);
     SelfManaged::register_metrics(&metrics);
     metrics.reference()
 }

@@ -11,8 +11,9 @@ use std::time::SystemTime;
 use admission::Guard;
 use serde::Serialize;
 
+use crate::overrides::BreakGlass;
 use crate::webhook::WebhookEntry;
-use ::config::Section;
+use ::config::{Section, Selector};
 use cluster::etcd::Material;
 use cluster::fleet::ProbeTargets;
 use cluster::live::Access;
@@ -93,6 +94,30 @@ pub struct Requirements {
     pub files: Vec<(String, PathBuf)>,
     /// Sources of certificates for etcd members, as far as their namespaces are known.
     pub etcd_certificates: Vec<Material>,
+    /// The objects that the guard protects, as far as Durward can list them.
+    pub guarded: Vec<GuardedObjects>,
+}
+
+/// Objects that a guard protects. `doctor` and a metric look there for annotations of overrides.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GuardedObjects {
+    /// The resource.
+    pub resource: Resource,
+    /// The namespaces.
+    pub namespaces: GuardedNamespaces,
+    /// The callers that can override a denial.
+    pub break_glass: BreakGlass,
+}
+
+/// The namespaces of guarded objects.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum GuardedNamespaces {
+    /// The objects are cluster-wide.
+    None,
+    /// The namespace with this name.
+    Named(String),
+    /// The namespaces with these labels.
+    Labeled(Selector),
 }
 
 /// A rule of a Role or `ClusterRole`.

@@ -10,6 +10,7 @@ pub mod lxcfs;
 
 mod common;
 mod exempt;
+mod install_namespace;
 mod kind;
 mod message;
 pub mod overrides;
@@ -17,7 +18,10 @@ mod webhook;
 
 pub use common::{CommonConfig, Defaults, FailurePolicy, NAMESPACE, NAMESPACE_NAME};
 pub use exempt::{Exempt, Exemption};
-pub use kind::{Configured, GuardKind, Permission, Permissions, Remark, Requirements};
+pub use install_namespace::INSTALL_NAMESPACE;
+pub use kind::{
+    Configured, GuardKind, GuardedNamespaces, GuardedObjects, Permission, Permissions, Remark, Requirements,
+};
 pub use webhook::{WebhookEntry, WebhookType};
 
 /// All guards.

@@ -1,12 +1,14 @@
 //! Overrides: annotations on an object that allow a deletion although a guard denies it. All guards that deny deletions share them.
 //!
-//! Callers with the verb `break-glass` on `guards.durward.dev` and the guard's name need one annotation. A match condition checks
-//! that, so the API server decides it, also while Durward is down. It requires the annotation and the verb together, since every
-//! cluster administrator has the verb (`verbs: ["*"]`). It sees only what the request contains: for a subresource no
-//! annotations, and for a CREATE of one nothing at all.
+//! An override has three annotations: the object's name, a reason and an expiry. Durward checks them, and writes them to the
+//! audit log. They count for every caller, and expire for every caller. With `breakGlass: permission` they don't count.
 //!
-//! All other callers also annotate a reason and an expiry. Durward checks these and writes them to the audit log. With
-//! `breakGlass: permission` only callers with the verb can override.
+//! The break-glass annotation is for callers with the verb `break-glass` on `guards.durward.dev` and the guard's name. A match
+//! condition checks both, so the API server lets the request pass without a review, also while Durward is down. CEL has no clock
+//! there, so this annotation does not expire. The condition requires the annotation and the verb together, since every
+//! cluster administrator has the verb (`verbs: ["*"]`). It sees only what the request contains: for a subresource no
+//! annotations, and for a CREATE of one nothing at all. A review of an object with this annotation is therefore a review of a
+//! caller without the verb, or of a request without the object. The annotation does not count there.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -24,8 +26,11 @@ pub const DELETE_REASON: &str = "durward.dev/delete-reason";
 /// The annotation with the expiry: RFC 3339 or a date.
 pub const DELETE_UNTIL: &str = "durward.dev/delete-until";
 
+/// The annotation with which callers with the verb `break-glass` pass without a review. Its value is the object's own name.
+pub const BREAK_GLASS: &str = "durward.dev/break-glass";
+
 /// All annotations.
-pub(crate) const ALL: [&str; 3] = [DELETE_ANYWAY, DELETE_REASON, DELETE_UNTIL];
+pub(crate) const ALL: [&str; 4] = [DELETE_ANYWAY, DELETE_REASON, DELETE_UNTIL, BREAK_GLASS];
 
 /// The reason in printed commands. It is not valid, so a command that is pasted unchanged overrides nothing.
 pub(crate) const PLACEHOLDER: &str = "<reason>";
@@ -38,7 +43,7 @@ const SUGGESTED_DURATION: Duration = Duration::from_secs(2 * 3600);
 
 /// The callers that can override a denial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum BreakGlass {
+pub enum BreakGlass {
     /// Callers that annotate a reason and an expiry, and callers with the verb.
     Annotation,
     /// Only callers with the verb.
@@ -50,7 +55,7 @@ impl BreakGlass {
     pub(crate) fn read(section: &mut Section<'_>) -> Self {
         section.choice(
             "breakGlass",
-            "Callers that can override a denial. annotation: those that annotate a reason and an expiry. permission: only those with the verb break-glass.",
+            "Callers that can override a denial. annotation: those that annotate a reason and an expiry, and those with the verb break-glass. permission: only those with the verb.",
             &[("annotation", Self::Annotation), ("permission", Self::Permission)],
             Self::Annotation,
         )
@@ -73,6 +78,51 @@ pub(crate) enum Override {
     Invalid(String),
 }
 
+/// Annotations of overrides that are on an object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Leftover {
+    /// [`BREAK_GLASS`], or else [`DELETE_ANYWAY`].
+    pub key: &'static str,
+    /// Its value.
+    pub value: String,
+    /// Whether the annotations have an effect now.
+    pub is_active: bool,
+    /// The effect, or why there is none.
+    pub effect: String,
+    /// All annotations of overrides, for the command that removes them.
+    pub annotations: Vec<&'static str>,
+}
+
+/// Returns the annotations of overrides on the named object.
+pub fn leftover(
+    allowed: BreakGlass,
+    name: &str,
+    annotations: &BTreeMap<String, String>,
+    now: SystemTime,
+) -> Option<Leftover> {
+    let value = |key: &str| annotations.get(key).map(String::as_str);
+    let (key, found, is_active, effect) = if let Some(found) = value(BREAK_GLASS) {
+        let effect = if found == name {
+            "callers with the verb break-glass can delete it without a review; this does not expire"
+        } else {
+            "it has no effect, because the value is not the name of the object"
+        };
+        (BREAK_GLASS, found, found == name, effect.to_owned())
+    } else {
+        let anyway = value(DELETE_ANYWAY)?;
+        match check_annotations(anyway, name, allowed, value, now) {
+            Ok((_, until)) => {
+                (DELETE_ANYWAY, anyway, true, format!("Durward allows its deletion until {until}"))
+            }
+            Err(mistakes) => {
+                (DELETE_ANYWAY, anyway, false, format!("it has no effect: {}", mistakes.join("; ")))
+            }
+        }
+    };
+    let annotations = ALL.into_iter().filter(|key| annotations.contains_key(*key)).collect();
+    Some(Leftover { key, value: found.to_owned(), is_active, effect, annotations })
+}
+
 /// Checks the override annotations of the named object, for the named guard.
 pub(crate) fn judge(
     guard: &str,
@@ -82,21 +132,44 @@ pub(crate) fn judge(
     now: SystemTime,
 ) -> Override {
     let value = |key: &str| annotations.get(key).map(String::as_str);
-    let Some(anyway) = value(DELETE_ANYWAY) else { return Override::None };
+    let mut wrong = Vec::new();
+    if let Some(anyway) = value(DELETE_ANYWAY) {
+        match check_annotations(anyway, name, allowed, value, now) {
+            Ok((reason, until)) => return Override::Active { reason, until },
+            Err(mistakes) => wrong = mistakes,
+        }
+    }
+    match value(BREAK_GLASS) {
+        Some(value) if value != name => wrong.push(format!("break-glass is {value:?}, expected {name:?}")),
+        Some(_) => wrong.push(format!(
+            "break-glass counts only if the request contains the object and its caller has the verb break-glass on guards.durward.dev/{guard}"
+        )),
+        None => {}
+    }
+    if wrong.is_empty() { Override::None } else { Override::Invalid(wrong.join("; ")) }
+}
+
+/// Returns the reason and the expiry of an override, or its mistakes.
+fn check_annotations<'a>(
+    anyway: &str,
+    name: &str,
+    allowed: BreakGlass,
+    value: impl Fn(&str) -> Option<&'a str>,
+    now: SystemTime,
+) -> Result<(String, String), Vec<String>> {
+    if allowed == BreakGlass::Permission {
+        return Err(vec!["delete-anyway does not count with breakGlass: permission".to_owned()]);
+    }
     let mut wrong = Vec::new();
     if anyway != name {
         wrong.push(format!("delete-anyway is {anyway:?}, expected {name:?}"));
-    }
-    if allowed == BreakGlass::Permission {
-        wrong.push(format!("you need the verb break-glass on guards.durward.dev/{guard}"));
-        return Override::Invalid(wrong.join("; "));
     }
     let reason = check_reason(value(DELETE_REASON)).map_err(|why| wrong.push(format!("delete-reason {why}")));
     let until = check_end(value(DELETE_UNTIL), now, MAX_DURATION)
         .map_err(|why| wrong.push(format!("delete-until {why}")));
     match (reason, until) {
-        (Ok(reason), Ok(until)) if wrong.is_empty() => Override::Active { reason, until },
-        _ => Override::Invalid(wrong.join("; ")),
+        (Ok(reason), Ok(until)) if wrong.is_empty() => Ok((reason, until)),
+        _ => Err(wrong),
     }
 }
 
@@ -142,14 +215,13 @@ pub(crate) fn command(
 
 /// Returns the annotations that override a denial, as arguments of `kubectl annotate`.
 pub(crate) fn arguments(name: &str, allowed: BreakGlass, now: SystemTime) -> String {
-    let rest = match allowed {
+    match allowed {
         BreakGlass::Annotation => {
             let until = time::format(now + SUGGESTED_DURATION);
-            format!(" {DELETE_REASON}='{PLACEHOLDER}' {DELETE_UNTIL}={until}")
+            format!("{DELETE_ANYWAY}={name} {DELETE_REASON}='{PLACEHOLDER}' {DELETE_UNTIL}={until}")
         }
-        BreakGlass::Permission => String::new(),
-    };
-    format!("{DELETE_ANYWAY}={name}{rest}")
+        BreakGlass::Permission => format!("{BREAK_GLASS}={name}"),
+    }
 }
 
 /// Returns the annotations that override a denial for a time.
@@ -167,10 +239,10 @@ pub fn annotations(
 
 /// Returns the match condition that skips the guard for callers with the verb if the old object has the annotation.
 pub(crate) fn condition(guard: &str) -> MatchCondition {
-    let anyway = cel_string(DELETE_ANYWAY);
+    let key = cel_string(BREAK_GLASS);
     let expression = format!(
-        "!(oldObject != null && has(oldObject.metadata.annotations) && {anyway} in oldObject.metadata.annotations && \
-         oldObject.metadata.annotations[{anyway}] == oldObject.metadata.name && \
+        "!(oldObject != null && has(oldObject.metadata.annotations) && {key} in oldObject.metadata.annotations && \
+         oldObject.metadata.annotations[{key}] == oldObject.metadata.name && \
          authorizer.group(\"durward.dev\").resource(\"guards\").name(\"{guard}\").check(\"break-glass\").allowed())"
     );
     webhook::condition("no-break-glass", expression)
@@ -240,7 +312,48 @@ mod tests {
     fn annotations_alone_do_not_override_if_the_permission_is_required() {
         let all = [(DELETE_ANYWAY, "shop"), (DELETE_REASON, "moved"), (DELETE_UNTIL, "2026-11-21T18:00:00Z")];
         let Override::Invalid(why) = judged(BreakGlass::Permission, &all) else { panic!() };
-        assert!(why.contains("verb break-glass on guards.durward.dev/deletion"), "{why}");
+        assert_eq!(why, "delete-anyway does not count with breakGlass: permission");
+    }
+
+    #[test]
+    fn the_break_glass_annotation_never_counts_in_a_review() {
+        let needs = "break-glass counts only if the request contains the object and its caller has the verb break-glass on guards.durward.dev/deletion";
+        for allowed in [BreakGlass::Annotation, BreakGlass::Permission] {
+            assert_eq!(judged(allowed, &[(BREAK_GLASS, "shop")]), Override::Invalid(needs.to_owned()));
+            let other = "break-glass is \"x\", expected \"shop\"".to_owned();
+            assert_eq!(judged(allowed, &[(BREAK_GLASS, "x")]), Override::Invalid(other));
+        }
+        let expired = [
+            (BREAK_GLASS, "shop"),
+            (DELETE_ANYWAY, "shop"),
+            (DELETE_REASON, "moved"),
+            (DELETE_UNTIL, "2026-11-21T09:00:00Z"),
+        ];
+        let Override::Invalid(why) = judged(BreakGlass::Annotation, &expired) else { panic!() };
+        assert!(why.starts_with("delete-until ") && why.ends_with(needs), "{why}");
+        let active = [expired[0], expired[1], expired[2], (DELETE_UNTIL, "2026-11-21T18:00:00Z")];
+        assert!(matches!(judged(BreakGlass::Annotation, &active), Override::Active { .. }));
+    }
+
+    #[test]
+    fn finds_annotations_that_were_left_on_an_object() {
+        let found = |annotations: &[(&str, &str)]| {
+            let annotations = annotations.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+            leftover(BreakGlass::Annotation, "shop", &annotations, now())
+        };
+        assert_eq!(found(&[(DELETE_REASON, "x"), ("a", "b")]), None);
+        let left = found(&[(BREAK_GLASS, "shop"), (DELETE_ANYWAY, "shop"), ("a", "b")]).unwrap();
+        assert_eq!((left.key, left.is_active), (BREAK_GLASS, true));
+        assert!(left.effect.contains("does not expire"), "{}", left.effect);
+        assert_eq!(left.annotations, [DELETE_ANYWAY, BREAK_GLASS]);
+        assert!(!found(&[(BREAK_GLASS, "x")]).unwrap().is_active);
+        let complete = |until| [(DELETE_ANYWAY, "shop"), (DELETE_REASON, "moved"), (DELETE_UNTIL, until)];
+        let left = found(&complete("2026-11-21T18:00:00Z")).unwrap();
+        assert_eq!((left.key, left.is_active), (DELETE_ANYWAY, true));
+        assert_eq!(left.effect, "Durward allows its deletion until 2026-11-21T18:00:00Z");
+        let left = found(&complete("2026-11-21T09:00:00Z")).unwrap();
+        assert_eq!(left.effect, "it has no effect: delete-until 2026-11-21T09:00:00Z is in the past");
+        assert!(!left.is_active && left.annotations.len() == 3);
     }
 
     #[test]
@@ -260,7 +373,7 @@ mod tests {
         assert!(matches!(typed("<reason>"), Override::Invalid(_)));
         assert_eq!(
             command("ns shop", "shop", BreakGlass::Permission, true, now()),
-            "kubectl annotate --overwrite ns shop durward.dev/delete-anyway=shop"
+            "kubectl annotate --overwrite ns shop durward.dev/break-glass=shop"
         );
     }
 
@@ -288,8 +401,8 @@ mod tests {
         assert_eq!(
             condition("deletion").expression,
             concat!(
-                r#"!(oldObject != null && has(oldObject.metadata.annotations) && "durward.dev/delete-anyway" in oldObject.metadata.annotations && "#,
-                r#"oldObject.metadata.annotations["durward.dev/delete-anyway"] == oldObject.metadata.name && "#,
+                r#"!(oldObject != null && has(oldObject.metadata.annotations) && "durward.dev/break-glass" in oldObject.metadata.annotations && "#,
+                r#"oldObject.metadata.annotations["durward.dev/break-glass"] == oldObject.metadata.name && "#,
                 r#"authorizer.group("durward.dev").resource("guards").name("deletion").check("break-glass").allowed())"#
             )
         );

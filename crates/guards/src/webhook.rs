@@ -112,6 +112,12 @@ pub(crate) fn condition(name: &str, expression: String) -> MatchCondition {
     MatchCondition { name: name.to_owned(), expression }
 }
 
+/// Returns the match condition that skips deletions of objects that are already being deleted.
+pub(crate) fn not_terminating() -> MatchCondition {
+    let expression = "oldObject == null || !has(oldObject.metadata.deletionTimestamp)".to_owned();
+    condition("not-terminating", expression)
+}
+
 /// Returns a CEL string literal. CEL has the escapes of JSON.
 pub(crate) fn cel_string(value: &str) -> String {
     serde_json::Value::from(value).to_string()

@@ -59,8 +59,8 @@ fn deleting_a_namespace_removes_it_from_every_member(context: &TestContext) -> R
     let m3 = fleet.member("m3")?;
     m3.make_running_pod(&m3.existing_namespace(shop.name()), "web")?;
     // This case is about Karmada alone, with or without a deletion guard.
-    let anyway = json!({"metadata": {"annotations": {"durward.dev/delete-anyway": shop.name()}}});
-    fleet.karmada().api().merge(&path, &anyway)?.succeeded()?;
+    let passing = json!({"metadata": {"annotations": {"durward.dev/break-glass": shop.name()}}});
+    fleet.karmada().api().merge(&path, &passing)?.succeeded()?;
     fleet.karmada().api().delete(&path)?.succeeded()?;
     for member in fleet.members() {
         await_gone(member, &path)?;

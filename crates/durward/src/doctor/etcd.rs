@@ -13,7 +13,7 @@
 //! | `lease` | deletions can't be recorded |
 //! | `no-pods`, `overlap` | an entry selects no pods, or pods of another entry |
 //! | `namespace` | Durward shares its namespace with the control plane |
-//! | `override` | a pod has an override annotation |
+//! | `override`, `break-glass` | a guarded object has annotations of an override, or the break-glass annotation |
 
 mod checks;
 
@@ -21,6 +21,7 @@ use crate::args::ClusterArgs;
 use std::path::PathBuf;
 use std::time::Instant;
 
+use cluster::cause;
 use cluster::writer::Lease;
 use futures_util::future::join_all;
 use guards::etcd::{ClusterReport, MemberReport, ReportCause, SurveyReport};
@@ -31,6 +32,7 @@ use crate::args::Format;
 use crate::etcd_context::{self, EtcdContext};
 use crate::exit::Outcome;
 use crate::fleet::{self, ANSWER_WITHIN};
+use crate::leftovers::{self, Found};
 use crate::output::{self, ProgressLine, Style};
 use crate::review::runtime;
 use checks::Fixes;
@@ -94,7 +96,18 @@ async fn examine(context: &EtcdContext, only: &[String]) -> EtcdReport {
     }
     findings.extend(context.survey.install_namespace().and_then(checks::shared_namespace));
     findings.extend(check_leases(context, &surveyed, &fixes).await);
+    findings.extend(overrides(context, only, &fixes).await);
     EtcdReport { clusters: surveyed.clusters, findings }
+}
+
+/// Reports annotations of overrides. A snapshot contains only pods.
+async fn overrides(context: &EtcdContext, only: &[String], fixes: &Fixes) -> Vec<Finding> {
+    let EtcdContext { clients, guarded, .. } = context;
+    let (found, failures) = leftovers::find(&*clients.reader, guarded, clients.context.now()).await;
+    let is_asked = |one: &&Found| only.is_empty() || only.contains(&one.namespace);
+    let found = found.iter().filter(is_asked).map(|one| checks::leftover(one, fixes));
+    let failed = failures.iter().find(|why| why.code != cause::NOT_RECORDED);
+    found.chain(failed.map(|why| checks::unlisted(why, fixes))).collect()
 }
 
 /// Checks by a dry run whether Leases can be written. A snapshot can't be checked. Leases that fail for the same reason are one

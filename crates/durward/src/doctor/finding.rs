@@ -1,9 +1,11 @@
 //! A problem that a doctor reports, with the command that fixes it.
 
+use guards::overrides::{BREAK_GLASS, Leftover};
 use serde::Serialize;
 
 use crate::args::Format;
 use crate::exit::{Exit, Outcome};
+use crate::leftovers::Found;
 use crate::output::{self, Style};
 
 /// A problem and its fix.
@@ -66,6 +68,19 @@ impl Finding {
             self.effect
         )
     }
+}
+
+/// Reports annotations of overrides on an object. `fix` returns the command that sets or removes annotations.
+pub(super) fn leftover(
+    subject: Option<Subject>,
+    one: &Found,
+    fix: impl Fn(&Found, &str) -> String,
+) -> Finding {
+    let Leftover { key, value, effect, annotations, .. } = &one.leftover;
+    let code = if *key == BREAK_GLASS { "break-glass" } else { "override" };
+    let what = format!("{} has the annotation {key}={value}", one.text());
+    let off: Vec<_> = annotations.iter().map(|key| format!("{key}-")).collect();
+    Finding::new(subject, code, what, effect, fix(one, &off.join(" ")))
 }
 
 /// Formats findings, each after an empty line.

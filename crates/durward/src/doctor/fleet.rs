@@ -9,7 +9,7 @@ use crate::args::ClusterArgs;
 use std::path::PathBuf;
 use std::time::{Instant, SystemTime};
 
-use cluster::fleet::{Cluster, Fleet, FleetMember, LOCAL, ListQuery, Object};
+use cluster::fleet::{Cluster, Fleet, FleetMember, LOCAL, ListQuery};
 use cluster::{Reader, Resource, cause};
 use futures_util::StreamExt as _;
 use futures_util::stream;
@@ -20,6 +20,7 @@ use super::finding::{self, Finding, Subject};
 use crate::args::Format;
 use crate::exit::Outcome;
 use crate::fleet::{self, ANSWER_WITHIN, FleetContext, all_pages};
+use crate::leftovers::{self, Found};
 use crate::output::{ProgressLine, Style};
 use crate::review::runtime;
 use fixes::Fixes;
@@ -121,7 +122,7 @@ async fn examine(context: &FleetContext) -> FleetReport {
         findings.extend(found);
     }
     findings.extend(unreadable_groups(reader, &context.survey).await);
-    findings.extend(overrides(reader, &fixes).await);
+    findings.extend(overrides(context, &fixes).await);
     findings.extend(acknowledgements(&context.survey, &members, context.clients.context.now(), &fixes));
     FleetReport { clusters, findings, is_listed: listed.is_ok() }
 }
@@ -197,34 +198,14 @@ async fn unreadable_groups(reader: &dyn Reader, survey: &Survey) -> Option<Findi
     Some(Finding::new(None, "groups", what, why, fix))
 }
 
-/// Reports namespaces and CRDs that still have override annotations.
-async fn overrides(reader: &dyn Reader, fixes: &Fixes<'_>) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    for kind in [DeletionKind::Namespace, DeletionKind::Crd] {
-        let word = kind.short_name();
-        // A failed list is already a finding of this cluster.
-        let objects: Vec<Object> =
-            all_pages(reader, &Cluster::Local, &kind.resource()).await.unwrap_or_default();
-        for object in objects.iter().filter(|object| !object.metadata.deleting) {
-            let Some(leftover) = Survey::leftover_override(&object.metadata) else { continue };
-            let name = &object.name;
-            let off: Vec<_> = leftover.annotations.iter().map(|key| format!("{key}-")).collect();
-            let why = if leftover.value != *name {
-                "it has no effect, because the value is not the name of the object"
-            } else if leftover.annotations.len() > 1 {
-                "users with the verb break-glass can delete it although it is in use; until the expiry in the annotations, all users who can delete it"
-            } else {
-                "users with the verb break-glass can delete it although it is in use"
-            };
-            let what = format!(
-                "{word}/{name} still has the annotation durward.dev/delete-anyway={}",
-                leftover.value
-            );
-            let fix = fixes.annotate(&format!("{word} {name}"), &off.join(" "));
-            findings.push(Finding::new(None, "break-glass", what, why, fix));
-        }
-    }
-    findings
+/// Reports namespaces and CRDs that still have annotations of overrides.
+async fn overrides(context: &FleetContext, fixes: &Fixes<'_>) -> Vec<Finding> {
+    let guarded = context.guard.requirements().guarded;
+    let clients = &context.clients;
+    // A failed list is already a finding of this cluster.
+    let (found, _) = leftovers::find(&*clients.reader, &guarded, clients.context.now()).await;
+    let fix = |one: &Found, off: &str| fixes.annotate(&one.object(), off);
+    found.iter().map(|one| finding::leftover(None, one, fix)).collect()
 }
 
 /// Reports acknowledgements that are invalid or expire soon.

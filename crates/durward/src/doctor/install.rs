@@ -10,6 +10,7 @@
 //! | `not-labeled` | a webhook configuration lacks Durward's label |
 //! | `ca-bundle` | a caBundle lacks the CA of the serving certificate |
 //! | `narrowed` | selectors, conditions or other fields of an entry differ |
+//! | `foreign-entry` | a webhook configuration has entries that Durward did not write |
 //! | `owner` | a Namespace of another cluster owns a webhook configuration |
 //! | `clock` | the clocks of this machine and the API server differ |
 //! | `ca`, `certificate` | the CA or the serving certificate can't be used |
@@ -239,10 +240,7 @@ fn needed_there(file: &File, server: &ApiServer<'_>) -> Vec<(Option<String>, Per
         needed.extend(permissions.own.into_iter().map(|one| (None, one)));
         needed.extend(permissions.namespaced.into_iter().map(|(namespace, one)| (Some(namespace), one)));
     }
-    if !server.guards.is_empty() {
-        needed
-            .extend(permissions::for_webhooks(file, server.is_karmada()).into_iter().map(|one| (None, one)));
-    }
+    needed.extend(permissions::for_webhooks(file, server).into_iter().map(|one| (None, one)));
     needed
 }
 

@@ -4,9 +4,10 @@ use guards::Permission;
 
 use super::webhooks::{LEASE, NAME, WEBHOOK_TYPES, plural};
 use crate::file::{File, Manage};
+use crate::manifests::ApiServer;
 
-/// Returns the permissions in an API server that calls guards.
-pub(crate) fn for_webhooks(file: &File, is_karmada: bool) -> Vec<Permission> {
+/// Returns the permissions in an API server that calls guards: on the kinds of webhook configurations that these guards need.
+pub(crate) fn for_webhooks(file: &File, api_server: &ApiServer<'_>) -> Vec<Permission> {
     let manage = file.server.manage_webhooks;
     let verbs: &[&str] = match manage {
         Manage::None if file.server.tls.self_managed.is_none() => return Vec::new(),
@@ -14,14 +15,18 @@ pub(crate) fn for_webhooks(file: &File, is_karmada: bool) -> Vec<Permission> {
         Manage::None => &["get"],
         Manage::CaBundle | Manage::All => &["get", "patch"],
     };
-    let resources = WEBHOOK_TYPES.map(plural);
+    let needed = WEBHOOK_TYPES.into_iter().filter(|webhook_type| api_server.needs(*webhook_type));
+    let resources: Vec<String> = needed.map(plural).collect();
+    if resources.is_empty() {
+        return Vec::new();
+    }
     let configurations = Permission {
-        resources: resources.to_vec(),
+        resources,
         resource_names: vec![NAME.to_owned()],
         ..Permission::on("admissionregistration.k8s.io", "", verbs)
     };
     // In its own cluster, Durward can read its Namespace by a Role.
-    let namespace = (manage == Manage::All && is_karmada).then(|| own_namespace(file));
+    let namespace = (manage == Manage::All && api_server.is_karmada()).then(|| own_namespace(file));
     std::iter::once(configurations).chain(namespace).collect()
 }
 

@@ -43,7 +43,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
             };
             for webhook_type in WEBHOOK_TYPES {
                 let named = format!("{} {NAME} at {server}", kind(webhook_type));
-                match unregister(&client, webhook_type, args.delete).await {
+                match unregister(&client, target, webhook_type, args.delete).await {
                     Ok(done) => output::data(&format!("{named}: {}\n", done.text()))?,
                     Err(error) => problems.push(error.problem(&named, target)),
                 }
@@ -87,13 +87,13 @@ impl UnregisterError {
             Self::Unlabeled => Problem::new(format!("{named} still has webhooks of Durward"))
                 .why(format!("it lacks the label {}={}, so Durward doesn't change it", LABEL.0, LABEL.1))
                 .next(format!(
-                    "delete it: {} delete validatingwebhookconfiguration,mutatingwebhookconfiguration {NAME}",
+                    "delete it: {} delete validatingwebhookconfiguration,mutatingwebhookconfiguration {NAME} --ignore-not-found",
                     target.kubectl()
                 )),
             Self::Request(fault) => {
                 let next = match fault.kind {
                     FaultKind::Forbidden => format!(
-                        "use an account with this permission, or delete the object: {} delete validatingwebhookconfiguration,mutatingwebhookconfiguration {NAME}",
+                        "use an account with this permission, or delete the object: {} delete validatingwebhookconfiguration,mutatingwebhookconfiguration {NAME} --ignore-not-found",
                         target.kubectl()
                     ),
                     _ => "try again".to_owned(),
@@ -107,6 +107,7 @@ impl UnregisterError {
 /// Removes the webhooks of one configuration. If Durward writes it at the same time, the step is repeated.
 async fn unregister(
     client: &ApiClient,
+    target: &Target,
     webhook_type: WebhookType,
     is_delete: bool,
 ) -> Result<Unregistered, UnregisterError> {
@@ -114,7 +115,7 @@ async fn unregister(
     const ATTEMPTS: usize = 5;
     let mut conflict = None;
     for _ in 0..ATTEMPTS {
-        let found = client.configuration(webhook_type).await.map_err(UnregisterError::Request)?;
+        let found = target.configuration(client, webhook_type).await.map_err(UnregisterError::Request)?;
         let Some(found) = found else { return Ok(Unregistered::Absent) };
         let count = found.webhooks.iter().filter(|entry| is_ours(entry)).count();
         if !found.is_labeled {
@@ -163,38 +164,63 @@ mod tests {
         server
     }
 
+    fn target() -> Target {
+        Target {
+            is_karmada: true,
+            access: cluster::live::Access::default(),
+            entries: [vec![json!({"name": "deletion.durward.dev"})], Vec::new()],
+            is_one_of_two: false,
+        }
+    }
+
+    #[tokio::test]
+    async fn needs_no_permission_on_a_kind_that_no_guard_needs() {
+        let server = registered();
+        server.forbid(Method::GET, "webhook");
+        let mutating = unregister(&server.client(), &target(), WebhookType::Mutating, false).await;
+        assert_eq!(mutating.unwrap(), Unregistered::Absent);
+        assert!(unregister(&server.client(), &target(), VALIDATING, false).await.is_err());
+    }
+
     #[tokio::test]
     async fn removes_its_webhooks_and_the_label_and_can_be_repeated() {
         let server = registered();
         let client = server.client();
         // A running Durward writes at the same time.
         server.conflict(2);
-        assert_eq!(unregister(&client, VALIDATING, false).await.unwrap(), Unregistered::Emptied(1));
+        assert_eq!(
+            unregister(&client, &target(), VALIDATING, false).await.unwrap(),
+            Unregistered::Emptied(1)
+        );
         let object = server.object(&validating());
         assert_eq!(object["webhooks"], json!([{"name": "other.example.org"}]));
         assert_eq!(object["metadata"]["labels"], json!({}));
-        assert_eq!(unregister(&client, VALIDATING, false).await.unwrap(), Unregistered::AlreadyEmpty);
+        assert_eq!(
+            unregister(&client, &target(), VALIDATING, false).await.unwrap(),
+            Unregistered::AlreadyEmpty
+        );
     }
 
     #[tokio::test]
     async fn deletes_a_configuration_if_asked() {
         let server = registered();
-        assert_eq!(unregister(&server.client(), VALIDATING, true).await.unwrap(), Unregistered::Deleted);
-        assert_eq!(unregister(&server.client(), VALIDATING, true).await.unwrap(), Unregistered::Absent);
+        assert_eq!(
+            unregister(&server.client(), &target(), VALIDATING, true).await.unwrap(),
+            Unregistered::Deleted
+        );
+        assert_eq!(
+            unregister(&server.client(), &target(), VALIDATING, true).await.unwrap(),
+            Unregistered::Absent
+        );
     }
 
     #[tokio::test]
     async fn reports_a_missing_permission_and_a_missing_label() {
         let server = registered();
-        let target = Target {
-            is_karmada: true,
-            access: cluster::live::Access::default(),
-            entries: [Vec::new(), Vec::new()],
-            is_one_of_two: false,
-        };
+        let target = target();
         let error = |error: UnregisterError| error.problem("it", &target).to_string();
         server.forbid(Method::PATCH, "webhook");
-        let text = error(unregister(&server.client(), VALIDATING, false).await.unwrap_err());
+        let text = error(unregister(&server.client(), &target, VALIDATING, false).await.unwrap_err());
         assert!(
             text.contains("RBAC: verb patch")
                 && text.contains("kubectl --kubeconfig karmada-admin.config delete"),
@@ -202,7 +228,7 @@ mod tests {
         );
         server.permit();
         server.edit(&validating(), |object| object["metadata"]["labels"] = json!({}));
-        let text = error(unregister(&server.client(), VALIDATING, false).await.unwrap_err());
+        let text = error(unregister(&server.client(), &target, VALIDATING, false).await.unwrap_err());
         assert!(text.contains("lacks the label durward.dev/webhooks=managed"), "{text}");
     }
 }

@@ -5,6 +5,7 @@
 
 use cluster::fleet::Fleet;
 use config::Problem;
+use guards::{INSTALL_NAMESPACE, WebhookEntry, WebhookType};
 
 use super::{ApiServerKind, Args, Part};
 
@@ -23,6 +24,23 @@ impl ApiServer<'_> {
     /// Returns whether this is a Karmada control plane.
     pub(crate) fn is_karmada(&self) -> bool {
         self.user.is_some()
+    }
+
+    /// Returns whether its guards need a webhook configuration of this kind.
+    pub(crate) fn needs(&self, webhook_type: WebhookType) -> bool {
+        self.entries().any(|(_, entry)| entry.webhook_type == webhook_type)
+    }
+
+    /// Returns the webhook entries of its guards, each with the name of the guard that reviews its requests. Guards share the entry
+    /// of Durward's namespace, which is not on a Karmada control plane.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = (&'static str, WebhookEntry)> {
+        let mut has_install_namespace = self.is_karmada();
+        let all = self.guards.iter().flat_map(|guard| {
+            guard.configured.webhooks().into_iter().map(|entry| (guard.kind.name(), entry))
+        });
+        all.filter(move |(_, entry)| {
+            entry.name != INSTALL_NAMESPACE || !std::mem::replace(&mut has_install_namespace, true)
+        })
     }
 
     /// Returns whether its guards read member clusters.

@@ -24,10 +24,7 @@ pub(super) fn objects(api_server: &ApiServer<'_>, file: &File) -> Vec<Value> {
     }
     let subject = subject(api_server.user.as_deref(), home);
     let guards = api_server.guards.iter().flat_map(|guard| guard.configured.permissions().own);
-    // An API server that calls no guard has no webhook configuration.
-    let webhooks = Some(permissions::for_webhooks(file, api_server.is_karmada()));
-    let webhooks = webhooks.filter(|_| !api_server.guards.is_empty());
-    let rules = union(guards.chain(webhooks.into_iter().flatten()));
+    let rules = union(guards.chain(permissions::for_webhooks(file, api_server)));
     if !rules.is_empty() {
         objects.extend(granted(NAME, None, &rules, &subject));
     }

@@ -10,14 +10,14 @@ use super::{NAME, metadata};
 use crate::file::{File, Manage, WebhookAddress};
 use crate::install::webhooks::{LABEL, WEBHOOK_TYPES, kind};
 
-/// Returns the configurations. `bundle` is the CA in PEM. If Durward writes the entries, both configurations are empty, so that
-/// applying them again changes nothing. Otherwise a configuration without entries is omitted.
+/// Returns the configurations that the guards need. `bundle` is the CA in PEM. If Durward writes the entries, they are empty, so that
+/// applying them again changes nothing.
 pub(super) fn objects(api_server: &ApiServer<'_>, file: &File, bundle: Option<String>) -> Vec<Value> {
     let bundle = bundle.map(|pem| ByteString(pem.into_bytes()));
     let manage = file.server.manage_webhooks;
     let mut objects = Vec::new();
     // The mutating one first, as the API server calls them.
-    for webhook_type in WEBHOOK_TYPES.into_iter().rev() {
+    for webhook_type in WEBHOOK_TYPES.into_iter().rev().filter(|kind| api_server.needs(*kind)) {
         let mut metadata = metadata(NAME, None);
         metadata["labels"][LABEL.0] = LABEL.1.into();
         let mut object = json!({
@@ -28,9 +28,6 @@ pub(super) fn objects(api_server: &ApiServer<'_>, file: &File, bundle: Option<St
         if manage != Manage::All {
             let address = api_server.reach(&file.server.webhook_address);
             let mut webhooks = entries(api_server, &address, webhook_type);
-            if webhooks.is_empty() {
-                continue;
-            }
             for webhook in &mut webhooks {
                 webhook.client_config.ca_bundle.clone_from(&bundle);
             }
@@ -47,14 +44,8 @@ pub(crate) fn entries(
     address: &WebhookAddress,
     webhook_type: WebhookType,
 ) -> Vec<MutatingWebhook> {
-    let mut webhooks = Vec::new();
-    for guard in &api_server.guards {
-        let path = format!("/{}", guard.kind.name());
-        let entries = guard.configured.webhooks().into_iter();
-        let entries = entries.filter(|entry| entry.webhook_type == webhook_type);
-        webhooks.extend(entries.map(|entry| entry.into_webhook(client_config(address, &path))));
-    }
-    webhooks
+    let entries = api_server.entries().filter(|(_, entry)| entry.webhook_type == webhook_type);
+    entries.map(|(guard, entry)| entry.into_webhook(client_config(address, &format!("/{guard}")))).collect()
 }
 
 fn client_config(address: &WebhookAddress, path: &str) -> WebhookClientConfig {

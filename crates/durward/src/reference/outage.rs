@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
-use guards::{FailurePolicy, WebhookEntry};
+use guards::{FailurePolicy, INSTALL_NAMESPACE, WebhookEntry};
 
 use super::{ROOT, bless, configuration, row};
 use crate::config_command::scope;
@@ -81,9 +81,15 @@ fn noun(resource: &str) -> &str {
 /// Returns the rows of an entry: the entry's name, when it exists, the denied request, and the objects.
 fn rows(entry: &WebhookEntry, with: &str) -> Vec<[String; 4]> {
     let name = format!("`{}`", entry.name);
+    let with = if entry.name == INSTALL_NAMESPACE { "always, except in audit mode" } else { with };
     if entry.failure_policy == FailurePolicy::Ignore {
         let nothing = "nothing: `failurePolicy` is `Ignore`".to_owned();
-        return vec![[name, with.to_owned(), nothing, "pods start without the files".to_owned()]];
+        let effect = if entry.name == INSTALL_NAMESPACE {
+            "Durward's own namespace can be deleted"
+        } else {
+            "pods start without the files"
+        };
+        return vec![[name, with.to_owned(), nothing, effect.to_owned()]];
     }
     let update_if = entry.match_conditions.iter().find_map(|one| match condition(&one.name) {
         Condition::UpdateIf(text) => Some(text),

@@ -355,7 +355,7 @@ fn reports_problems_with_reasons_and_fixes() {
             ("forbidden", Some("m2")),
             ("no-endpoint", Some("m3")),
             ("groups", None),
-            ("break-glass", None),
+            ("override", None),
             ("acknowledgement", Some("m1")),
             ("acknowledgement", Some("m2")),
             ("acknowledgement", Some("m7")),
@@ -375,7 +375,7 @@ fn reports_problems_with_reasons_and_fixes() {
             "unregister for a pull member), then join it again. If it is Ready, unjoining deletes what Karmada deployed there",
         ),
         (2, "fix", "crds:\n  apiGroups:\n  - one.org\n  - two.org"),
-        (3, "what", "ns/shop still has the annotation durward.dev/delete-anyway=shop"),
+        (3, "what", "ns shop has the annotation durward.dev/delete-anyway=shop"),
         (
             3,
             "fix",

@@ -94,9 +94,8 @@ fn prints_a_url_instead_of_a_service() {
 #[test]
 fn webhook_configurations_have_the_label_and_no_entries_that_durward_writes() {
     let dir = TestDir::new();
-    for (manage, expected) in
-        [("none", &["MutatingWebhookConfiguration"][..]), ("caBundle", &["MutatingWebhookConfiguration"])]
-    {
+    let expected = ["MutatingWebhookConfiguration"];
+    for manage in ["none", "caBundle"] {
         let server = format!("webhookConfiguration: {{manage: {manage}}}");
         dir.write("durward.yaml", &TestDir::configuration(&server, "  lxcfs: {}\n"));
         let printed = objects(&dir, &["--only", "webhooks"]);
@@ -109,6 +108,10 @@ fn webhook_configurations_have_the_label_and_no_entries_that_durward_writes() {
         "durward.yaml",
         &TestDir::configuration("webhookConfiguration: {manage: all}", "  lxcfs: {}\n"),
     );
+    let printed = objects(&dir, &["--only", "webhooks"]);
+    assert_eq!(kinds(&printed), expected);
+    let both = TestDir::configuration("webhookConfiguration: {manage: all}", "  lxcfs: {}\n  deletion: {}\n");
+    dir.write("durward.yaml", &both);
     let printed = objects(&dir, &["--only", "webhooks"]);
     assert_eq!(kinds(&printed), ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"]);
     for object in printed {
@@ -125,12 +128,15 @@ fn permissions_for_webhook_configurations_name_their_objects() {
         dir.write("durward.yaml", &TestDir::configuration(&server, guards));
         objects(&dir, &[&["--only", "rbac"], more].concat())
     };
-    let configurations = serde_json::json!({
-        "apiGroups": ["admissionregistration.k8s.io"],
-        "resources": ["validatingwebhookconfigurations", "mutatingwebhookconfigurations"],
-        "resourceNames": ["durward"],
-        "verbs": ["get", "patch"],
-    });
+    let configuration = |kind: &str| {
+        serde_json::json!({
+            "apiGroups": ["admissionregistration.k8s.io"],
+            "resources": [format!("{kind}webhookconfigurations")],
+            "resourceNames": ["durward"],
+            "verbs": ["get", "patch"],
+        })
+    };
+    let mutating = configuration("mutating");
     let namespace = serde_json::json!(
         {"apiGroups": [""], "resources": ["namespaces"], "resourceNames": ["durward-system"], "verbs": ["get"]}
     );
@@ -145,7 +151,7 @@ fn permissions_for_webhook_configurations_name_their_objects() {
             "RoleBinding durward"
         ]
     );
-    assert_eq!(all[1]["rules"][1], configurations);
+    assert_eq!(all[1]["rules"][1], mutating);
     assert_eq!(all[3]["metadata"]["namespace"], "durward-system");
     assert_eq!(
         all[3]["rules"],
@@ -156,14 +162,14 @@ fn permissions_for_webhook_configurations_name_their_objects() {
         ])
     );
     let ca_bundle = printed("caBundle", "  lxcfs: {}\n", &[]);
-    assert_eq!((ca_bundle.len(), &ca_bundle[1]["rules"][1]), (3, &configurations));
+    assert_eq!((ca_bundle.len(), &ca_bundle[1]["rules"][1]), (3, &mutating));
     assert_eq!(printed("none", "  lxcfs: {}\n", &[])[1]["rules"].as_array().unwrap().len(), 1);
 
     // Karmada has no Lease, and Durward's own cluster has no webhook configuration.
     let karmada = printed("all", KARMADA, &["--target", "karmada"]);
     assert_eq!(names(&karmada), ["ClusterRole durward", "ClusterRoleBinding durward"]);
     let rules = karmada[0]["rules"].as_array().unwrap();
-    assert!(rules.contains(&configurations) && rules.contains(&namespace), "{rules:?}");
+    assert!(rules.contains(&configuration("validating")) && rules.contains(&namespace), "{rules:?}");
     let home = printed("all", KARMADA, &["--target", "cluster"]);
     assert_eq!(names(&home), ["ServiceAccount durward", "Role durward", "RoleBinding durward"]);
 }

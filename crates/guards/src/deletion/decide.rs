@@ -16,6 +16,7 @@ use super::messages;
 use super::summary::FleetSummary;
 use super::target::{DeletionKind, Target};
 use crate::exempt::Exemption;
+use crate::install_namespace;
 use crate::overrides::Override;
 
 /// The next step of a review.
@@ -45,6 +46,11 @@ pub(super) fn open(config: &Config, request: &Request<'_>, now: SystemTime) -> N
     if let Some(key) = exempt(config, request, &target) {
         return Next::Rule(Ruling::allow().audit("exempt", key));
     }
+    if !config.is_karmada() && install_namespace::is_deletion(&config.common_config, request) {
+        let (common, annotations) = (&config.common_config, &target.annotations);
+        let ruling = install_namespace::ruling(super::NAME, common, config.break_glass, annotations, now);
+        return Next::Rule(ruling);
+    }
     if let Override::Active { reason, until } = target.find_override(config.break_glass, now) {
         return Next::Rule(messages::overridden(&target, &reason, &until));
     }
@@ -70,16 +76,14 @@ fn exempt(config: &Config, request: &Request<'_>, target: &Target) -> Option<&'s
     let is_namespace = target.kind == DeletionKind::Namespace;
     match config.common_config.exempt.of(request) {
         // A CRD has no namespace, even if the request has one.
-        Exemption::By(key) if is_namespace || key != "exempt.namespaces" => return Some(key),
+        Exemption::By(key) if is_namespace || key != "exempt.namespaces" => Some(key),
         Exemption::DependsOnNamespace
             if is_namespace && config.common_config.exempt.selects(&target.labels) =>
         {
-            return Some("exempt.namespaceSelector");
+            Some("exempt.namespaceSelector")
         }
-        _ => {}
+        _ => None,
     }
-    let is_install = is_namespace && target.name == config.common_config.namespace;
-    (is_install && !config.is_karmada()).then_some("namespace")
 }
 
 /// Decides with the facts.

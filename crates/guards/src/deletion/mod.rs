@@ -67,7 +67,7 @@ pub use acknowledge::{Acknowledgement, acknowledgement};
 pub use facts::Progress;
 pub use findings::UsageState;
 pub use impact::{ClusterImpact, Impact, ImpactCount, UnknownReason};
-pub use survey::{AcknowledgementReport, LeftoverOverride, Survey, Validity};
+pub use survey::{AcknowledgementReport, Survey, Validity};
 pub use target::{DeletionKind, DeletionSubject};
 
 /// The path, the metric label and the configuration key.
@@ -97,7 +97,7 @@ impl GuardKind for Deletion {
 
 impl Configured for Config {
     fn webhooks(&self) -> Vec<WebhookEntry> {
-        vec![rules::webhook(self)]
+        rules::webhooks(self)
     }
 
     fn permissions(&self) -> Permissions {
@@ -111,6 +111,7 @@ impl Configured for Config {
             probes: Some(ProbeTargets { fleet: self.fleet.clone(), resources: rules::probed(self) }),
             control_plane: self.access.clone(),
             user: self.is_karmada().then(|| self.user.clone()),
+            guarded: rules::guarded(self),
             ..Requirements::default()
         }
     }

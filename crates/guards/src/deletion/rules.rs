@@ -1,11 +1,11 @@
 //! The webhook entry and the permissions that follow from the configuration.
 //!
 //! The rules name resources without subresources, so the guard does not get `namespaces/finalize`. The API server evaluates match
-//! conditions by itself, also while Durward is down: overrides by callers with the verb `break-glass`, objects that are being
+//! conditions by itself, also while Durward is down: break-glass by callers with the verb, objects that are being
 //! deleted, and the install namespace. An expression that fails follows failurePolicy without a call, so the expressions check
 //! that a map exists before they read it. On a DELETE `object` is null. Tested on kube-apiserver 1.35.4.
 //!
-//! An override needs the annotation and the verb together: every cluster administrator has the verb alone (`verbs: ["*"]`).
+//! The install namespace has an entry of its own, which fails open.
 
 use ::config::Expression;
 
@@ -14,16 +14,22 @@ use super::config::{ApiGroups, Config, GUARD_LABEL, GUARD_VALUE, Scope};
 use super::karmada;
 use super::queries::Unmanaged;
 use super::target::{CRD_GROUP, CRD_PLURAL, DeletionKind};
-use crate::kind::{Permission, Permissions};
-use crate::overrides;
-use crate::webhook::{WebhookEntry, WebhookType, cel_string, condition, rule};
+use crate::kind::{GuardedNamespaces, GuardedObjects, Permission, Permissions};
+use crate::webhook::{WebhookEntry, WebhookType, cel_string, condition, not_terminating, rule};
+use crate::{install_namespace, overrides};
 use cluster::Resource;
 use cluster::fleet::Fleet;
 
+/// Returns the webhook entries. On Karmada, Durward's namespace is in another cluster.
+pub(super) fn webhooks(config: &Config) -> Vec<WebhookEntry> {
+    let install = || install_namespace::entry(NAME, &config.common_config);
+    let install = (!config.is_karmada()).then(install).flatten();
+    std::iter::once(webhook(config)).chain(install).collect()
+}
+
 /// Returns the webhook entry: every deletion of a namespace or a CRD.
-pub(super) fn webhook(config: &Config) -> WebhookEntry {
-    let is_terminating = "oldObject == null || !has(oldObject.metadata.deletionTimestamp)".to_owned();
-    let mut conditions = vec![overrides::condition(NAME), condition("not-terminating", is_terminating)];
+fn webhook(config: &Config) -> WebhookEntry {
+    let mut conditions = vec![overrides::condition(NAME), not_terminating()];
     let install = config.common_config.namespace.as_str();
     if !config.is_karmada() && !install.is_empty() {
         let is_install = is_namespace(&format!("== {}", cel_string(install)));
@@ -109,6 +115,16 @@ fn in_every_cluster(config: &Config) -> Vec<Permission> {
     permissions
 }
 
+/// Returns the objects that the guard protects in the cluster that calls it.
+pub(super) fn guarded(config: &Config) -> Vec<GuardedObjects> {
+    let objects = |kind: DeletionKind| GuardedObjects {
+        resource: kind.resource(),
+        namespaces: GuardedNamespaces::None,
+        break_glass: config.break_glass,
+    };
+    [DeletionKind::Namespace, DeletionKind::Crd].map(objects).to_vec()
+}
+
 /// Returns the resources that probes read in each cluster.
 pub(super) fn probed(config: &Config) -> Vec<Resource> {
     let listed = config.queries.iter().map(|query| query.resource.clone());
@@ -159,6 +175,16 @@ mod tests {
             r#"!(request.resource.resource == "namespaces" && oldObject != null && oldObject.metadata.name == "guards")"#
         );
         assert_eq!(names(&entry("fleet: karmada")), ["no-break-glass", "not-terminating"]);
+    }
+
+    #[test]
+    fn the_install_namespace_has_an_entry_except_on_karmada() {
+        let all =
+            |yaml: &str| webhooks(&config(yaml)).into_iter().map(|entry| entry.name).collect::<Vec<String>>();
+        assert_eq!(all("namespace: guards\n"), ["deletion", "install-namespace"]);
+        for without in ["namespace: \"\"\n", "fleet: karmada", "mode: audit"] {
+            assert_eq!(all(without), ["deletion"], "{without}");
+        }
     }
 
     #[test]

@@ -1,15 +1,12 @@
 //! The guard's configuration for commands: `impact`, `snapshot` and `doctor fleet`.
 //!
-//! `doctor fleet` reports acknowledgements that expire, override annotations that were left on objects, and groups that Durward
-//! can't read, by the same rules as reviews.
+//! `doctor fleet` reports acknowledgements that expire, and groups that Durward can't read, by the same rules as reviews.
 
 use std::time::{Duration, SystemTime};
 
 use super::acknowledge::{self, Judged};
 use super::config::Config;
-use crate::overrides::{self, DELETE_ANYWAY};
 use ::config::time;
-use cluster::Metadata;
 use cluster::fleet::{Fleet, FleetMember};
 
 /// The time before the end at which an acknowledgement is reported: long enough for an operator to notice it.
@@ -43,15 +40,6 @@ pub enum Validity {
     ExpiresSoon,
     /// It has expired, ends too far ahead, or lacks a part.
     Invalid,
-}
-
-/// Override annotations on an object.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LeftoverOverride {
-    /// The value, which must be the object's own name to have an effect.
-    pub value: String,
-    /// The annotations to remove.
-    pub annotations: Vec<&'static str>,
 }
 
 impl Survey {
@@ -91,13 +79,6 @@ impl Survey {
         let exists = |name: &str| members.iter().any(|member| member.cluster.name() == name);
         acknowledge::named(&self.config).filter(|name| !exists(name)).map(str::to_owned).collect()
     }
-
-    /// Returns the override annotations of an object, if it has the first of them.
-    pub fn leftover_override(metadata: &Metadata) -> Option<LeftoverOverride> {
-        let value = metadata.annotations.get(DELETE_ANYWAY)?.clone();
-        let annotations = overrides::ALL.into_iter().filter(|key| metadata.annotations.contains_key(*key));
-        Some(LeftoverOverride { value, annotations: annotations.collect() })
-    }
 }
 
 #[cfg(test)]
@@ -130,18 +111,6 @@ mod tests {
         assert_eq!((reports[2].place, reports[3].place), ("in the configuration", "on its Cluster"));
         assert!(survey.acknowledgements(&member("m6", &[], &[]), now()).is_empty());
         assert_eq!(survey.unknown_acknowledged(&[m5]), ["m9"]);
-    }
-
-    #[test]
-    fn finds_leftover_override_annotations() {
-        let of = |keys: &[&str]| Metadata {
-            annotations: keys.iter().map(|key| ((*key).to_owned(), "shop".to_owned())).collect(),
-            ..Metadata::default()
-        };
-        let keys = ["durward.dev/delete-anyway", "durward.dev/delete-until", "a"];
-        let found = Survey::leftover_override(&of(&keys)).unwrap();
-        assert_eq!((found.value.as_str(), found.annotations.as_slice()), ("shop", &keys[..2]));
-        assert_eq!(Survey::leftover_override(&of(&keys[1..])), None);
     }
 
     #[test]

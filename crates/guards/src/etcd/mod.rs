@@ -69,6 +69,7 @@ use admission::{BoxFuture, Fields, Guard, OnUnknown, Request, Ruling, SettlePoli
 
 use crate::common::Defaults;
 use crate::common::FailurePolicy;
+use crate::install_namespace;
 use crate::kind::{Configured, GuardKind, Permissions, Remark, Requirements};
 use crate::webhook::WebhookEntry;
 use ::config::Section;
@@ -110,7 +111,9 @@ impl GuardKind for Etcd {
 
 impl Configured for Arc<Config> {
     fn webhooks(&self) -> Vec<WebhookEntry> {
-        rules::entries(self)
+        let install = || install_namespace::entry(NAME, &self.common_config);
+        let install = (!self.clusters.is_empty()).then(install).flatten();
+        rules::entries(self).into_iter().chain(install).collect()
     }
 
     fn permissions(&self) -> Permissions {
@@ -135,6 +138,7 @@ impl Configured for Arc<Config> {
             reads_cluster: !self.clusters.is_empty(),
             files: files.collect(),
             etcd_certificates: certificates.collect(),
+            guarded: rules::guarded(self),
             ..Requirements::default()
         }
     }
@@ -211,6 +215,9 @@ impl Guard for EtcdGuard {
 
     fn review<'a>(&'a self, request: &'a Request<'a>, deadline: Instant) -> BoxFuture<'a, Ruling> {
         Box::pin(async move {
+            if install_namespace::is_deletion(&self.config.common_config, request) {
+                return namespaces::review_install(&self.config, request, self.clients.context.now());
+            }
             let reviewer = Reviewer::new(&self.config, &self.clients, deadline.into());
             match RemovalKind::of(request) {
                 Some(kind) => reviewer.review_pod(kind, request).await,

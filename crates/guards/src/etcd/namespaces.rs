@@ -2,24 +2,27 @@
 //!
 //! Entries of `clusters`, `exempt.namespaceSelector` and `webhook.namespaceSelector` select namespaces by their labels. An update that
 //! takes a namespace with etcd pods out of the selection would leave them unguarded, so it is denied unless there is an override.
+//!
+//! The deletion of Durward's own namespace is reviewed here too.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::SystemTime;
 
-use admission::{Cause, Object as ReviewedObject, Raw, Request, Ruling};
+use admission::{Cause, Object as ReviewedObject, Raw, Request, Ruling, Shape};
 
 use super::config::{Config, EtcdClusterConfig, NamespaceMatch};
 use super::group;
 use super::kube_reader::KubeReader;
 use super::messages;
 use super::overrides::{self, DeniedRequest, Override};
-use super::removal::{LABELS, NAME, UID, malformed};
+use super::removal::{ANNOTATIONS, DELETION_TIMESTAMP, LABELS, NAME, UID, malformed};
 use crate::common::NAMESPACE_NAME;
+use crate::install_namespace;
 use ::config::SelectorExt as _;
 use cluster::fleet::Part;
 use cluster::{Resource, cause};
 
-type Labels = BTreeMap<String, String>;
+type Strings = BTreeMap<String, String>;
 
 /// Returns the keys of the labels by which namespaces are selected. The API server keeps the label with the name.
 pub(super) fn label_keys(config: &Config) -> BTreeSet<String> {
@@ -33,7 +36,7 @@ pub(super) fn label_keys(config: &Config) -> BTreeSet<String> {
 }
 
 /// Whether the pods of an entry are guarded in a namespace with these labels.
-fn is_guarded(config: &Config, entry: &EtcdClusterConfig, name: &str, labels: &Labels) -> bool {
+fn is_guarded(config: &Config, entry: &EtcdClusterConfig, name: &str, labels: &Strings) -> bool {
     let common = &config.common_config;
     entry.namespaces.matches(name, labels)
         && common.namespace_selector.matches(labels)
@@ -70,7 +73,7 @@ async fn decide(
     let (Some(old), Some(new)) = (&request.old_object, &request.object) else {
         return Err(malformed("it has no object or no oldObject"));
     };
-    let (before, after) = (labels(old)?, labels(new)?);
+    let (before, after) = (strings(old, LABELS)?, strings(new, LABELS)?);
     let leaves = |entry: &&EtcdClusterConfig| {
         is_guarded(config, entry, name, &before) && !is_guarded(config, entry, name, &after)
     };
@@ -104,14 +107,34 @@ async fn decide(
     Ok(messages::deny_related(config, &effect, denied, (&why, ""), (("", name), &current), now))
 }
 
-fn labels(object: &ReviewedObject<'_>) -> Result<Labels, Cause> {
+/// Reviews the deletion of Durward's namespace.
+pub(super) fn review_install(config: &Config, request: &Request<'_>, now: SystemTime) -> Ruling {
+    let common = &config.common_config;
+    if let Some(key) = common.exempt_by(request, "") {
+        return Ruling::allow().audit("exempt", key);
+    }
+    let Some(old) = &request.old_object else { return Ruling::unknown(malformed("it has no oldObject")) };
+    if old.field(DELETION_TIMESTAMP).is_some_and(|raw| raw.shape() != Shape::Null) {
+        return Ruling::allow().audit("allowed", "it is already being deleted");
+    }
+    match strings(old, ANNOTATIONS) {
+        Ok(annotations) => {
+            install_namespace::ruling(super::NAME, common, config.break_glass, &annotations, now)
+        }
+        Err(why) => Ruling::unknown(why),
+    }
+}
+
+/// Returns the labels or annotations of an object.
+fn strings(object: &ReviewedObject<'_>, field: usize) -> Result<Strings, Cause> {
     if let Some(key) = object.duplicate_key() {
         return Err(malformed(&format!("duplicate key {key}")));
     }
     if object.field(NAME).is_none() {
         return Err(malformed("the object has no name"));
     }
-    let Some(raw) = object.field(LABELS) else { return Ok(Labels::new()) };
-    let labels: Option<Labels> = raw.parse().map_err(|_| malformed("labels are not strings"))?;
-    Ok(labels.unwrap_or_default())
+    let Some(raw) = object.field(field) else { return Ok(Strings::new()) };
+    let strings: Option<Strings> =
+        raw.parse().map_err(|_| malformed("labels or annotations are not strings"))?;
+    Ok(strings.unwrap_or_default())
 }

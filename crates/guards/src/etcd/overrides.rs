@@ -1,8 +1,8 @@
 //! The override annotations for this guard, and the commands that set them.
 //!
-//! The API server checks the verb `break-glass` against the object in the request: a deletion, or a change of a `StatefulSet`. An
-//! eviction contains no pod, and `kubectl scale` no `StatefulSet`. For these, Durward reads the three annotations of the stored
-//! object, and `breakGlass: permission` allows no override.
+//! The API server checks the verb `break-glass` and its annotation against the object in the request: a deletion, or a change of a
+//! `StatefulSet`. An eviction contains no pod, and `kubectl scale` no `StatefulSet`. For these, Durward reads the three annotations of
+//! the stored object, and `breakGlass: permission` allows no override.
 
 use std::collections::BTreeMap;
 use std::time::SystemTime;
@@ -115,14 +115,14 @@ mod tests {
                 permission,
                 DeniedRequest::Deletion("pod"),
                 format!(
-                    "no\n{needs}, then delete again: kubectl annotate -n db pod etcd-1 durward.dev/delete-anyway=etcd-1"
+                    "no\n{needs}, then delete again: kubectl annotate -n db pod etcd-1 durward.dev/break-glass=etcd-1"
                 ),
             ),
             (
                 permission,
                 DeniedRequest::Scaling(1),
                 format!(
-                    "no\n{needs}: kubectl annotate -n db statefulset etcd-1 durward.dev/delete-anyway=etcd-1 && kubectl -n db patch statefulset etcd-1 -p '{{\"spec\":{{\"replicas\":1}}}}'"
+                    "no\n{needs}: kubectl annotate -n db statefulset etcd-1 durward.dev/break-glass=etcd-1 && kubectl -n db patch statefulset etcd-1 -p '{{\"spec\":{{\"replicas\":1}}}}'"
                 ),
             ),
             ("", DeniedRequest::Eviction, "no".to_owned()),

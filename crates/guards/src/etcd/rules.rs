@@ -23,13 +23,15 @@ use k8s_openapi::api::admissionregistration::v1::{MatchCondition, RuleWithOperat
 use super::NAME;
 use super::config::{Config, Coordination, EtcdClusterConfig, NamespaceMatch, OwnerKind, Related};
 use super::group;
+use super::kube_reader::PODS;
 use super::labels;
 use super::namespaces;
 use crate::common::NAMESPACE_NAME;
-use crate::kind::Permission;
+use crate::kind::{GuardedNamespaces, GuardedObjects, Permission};
 use crate::overrides;
 use crate::webhook::{WebhookEntry, WebhookType, cel_string, condition, rule};
 use ::config::{Expression, Selector};
+use cluster::Resource;
 
 /// The namespaces and pods of one webhook entry.
 struct Scoped<'c> {
@@ -245,10 +247,42 @@ fn not_install_namespace(config: &Config) -> Option<MatchCondition> {
         .then(|| condition("not-the-install-namespace", format!("request.namespace != {}", cel_string(name))))
 }
 
+/// Returns the objects that the guard protects.
+pub(super) fn guarded(config: &Config) -> Vec<GuardedObjects> {
+    let related = config.also_protect.iter().map(|related| {
+        let (group, plural, ..) = related.requests();
+        Resource { group: group.into(), version: "v1".into(), plural: plural.into() }
+    });
+    let resources: Vec<Resource> = std::iter::once(PODS).chain(related).collect();
+    let mut all = Vec::new();
+    for entry in &config.clusters {
+        let namespaces = match &entry.namespaces {
+            NamespaceMatch::Named(name) => GuardedNamespaces::Named(name.clone()),
+            NamespaceMatch::Labeled(selector) => GuardedNamespaces::Labeled(selector.clone()),
+        };
+        for resource in &resources {
+            let objects = GuardedObjects {
+                resource: resource.clone(),
+                namespaces: namespaces.clone(),
+                break_glass: config.break_glass,
+            };
+            if !all.contains(&objects) {
+                all.push(objects);
+            }
+        }
+    }
+    all
+}
+
 /// Returns the permissions for the reads of one etcd cluster.
 fn permissions_of(config: &Config, entry: &EtcdClusterConfig) -> Vec<Permission> {
     let mut permissions =
         vec![Permission::on("", "pods", &["get", "list"]), Permission::on("apps", "statefulsets", &["get"])];
+    // A review reads the stored object. `doctor` and a metric look for annotations of overrides on all of them.
+    for related in &config.also_protect {
+        let (group, plural, ..) = related.requests();
+        permissions.push(Permission::on(group, plural, &["get", "list"]));
+    }
     if let Some(OwnerKind { resource, .. }) = &entry.owner {
         permissions.push(Permission::on(&resource.group, &resource.plural, &["get"]));
     }
@@ -257,12 +291,6 @@ fn permissions_of(config: &Config, entry: &EtcdClusterConfig) -> Vec<Permission>
         let names = secrets.into_iter().map(str::to_owned).collect();
         permissions.push(Permission { resource_names: names, ..Permission::on("", "secrets", &["get"]) });
     }
-    let objects = config
-        .also_protect
-        .iter()
-        .map(|related| related.requests())
-        .filter(|(_, plural, ..)| *plural != "statefulsets");
-    permissions.extend(objects.map(|(group, plural, ..)| Permission::on(group, plural, &["get"])));
     permissions
 }
 

@@ -22,7 +22,6 @@ use super::input::{Input, Progress};
 use super::kube_reader::{KubeReader, Namespace, PODS, read_pods};
 use super::kube_state::KubeState;
 use super::messages;
-use super::overrides::DELETE_ANYWAY;
 use super::owners::Owners;
 use super::pod::Pod;
 use super::removal::{Removal, RemovalKind};
@@ -221,7 +220,7 @@ impl Survey {
                 let state = KubeState { has_node: has_node.clone(), ..state.clone() };
                 deletion(&self.review(entry, pod, &state, &facts))
             });
-            member(&table, row, deletion, found.map(|(pod, _)| pod))
+            member(&table, row, deletion)
         });
         let Lease { namespace, name } = &lease;
         let voters = table.voters.as_ref().ok().copied();
@@ -283,7 +282,7 @@ fn entry_name(at: usize) -> String {
     format!("clusters[{at}]")
 }
 
-fn member(table: &Table, row: &Row, deletion: Option<DeletionReport>, pod: Option<&Pod>) -> MemberReport {
+fn member(table: &Table, row: &Row, deletion: Option<DeletionReport>) -> MemberReport {
     MemberReport {
         name: row.name.clone(),
         role: messages::role(table, row),
@@ -296,7 +295,6 @@ fn member(table: &Table, row: &Row, deletion: Option<DeletionReport>, pod: Optio
         term: row.term,
         lag: row.lag,
         deletion,
-        delete_anyway: pod.and_then(|pod| pod.annotations.get(DELETE_ANYWAY).cloned()),
     }
 }
 

@@ -1,4 +1,6 @@
 //! Attacks, each by a client with only the access that it needs.
 
 mod client_certificates;
+mod install;
+mod overrides;
 mod server;

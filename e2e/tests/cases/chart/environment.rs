@@ -83,10 +83,16 @@ impl Environment {
 
     /// Installs or upgrades the release with these values, and waits until its pods are ready.
     pub(super) fn release(&self, values: &Value) -> Result<Output> {
+        self.make_home()?;
+        self.helm.install(HOME, values)?.succeeded()
+    }
+
+    /// Creates the namespace of the release, if it does not exist.
+    pub(super) fn make_home(&self) -> Result<()> {
         if !self.api().get(&format!("/api/v1/namespaces/{HOME}"))?.is_success() {
             self.node.cluster().exact_namespace(HOME, &RESTRICTED)?;
         }
-        self.helm.install(HOME, values)?.succeeded()
+        Ok(())
     }
 
     /// Expects that applying the manifest of the release again would change nothing. Fields that Durward writes are not in it.

@@ -3,6 +3,7 @@
 mod cert_manager;
 mod configurations;
 mod environment;
+mod hardened;
 mod image;
 mod installation;
 mod karmada;

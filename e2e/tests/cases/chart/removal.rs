@@ -34,6 +34,12 @@ fn helm_uninstall_leaves_nothing(context: &'static TestContext) -> Result<()> {
 fn a_namespace_deleted_by_hand_frees_the_cluster(context: &'static TestContext) -> Result<()> {
     let environment = installed(context)?;
     let used = environment.used_namespace()?;
+    // Durward denies this deletion without an override.
+    let home = format!("/api/v1/namespaces/{HOME}");
+    let denied = environment.api().delete(&home)?;
+    ensure!(denied.status == 403 && denied.message().contains("it contains Durward"), "{}", denied.message());
+    let passing = json!({"metadata": {"annotations": {"durward.dev/break-glass": HOME}}});
+    environment.api().merge(&home, &passing)?.succeeded()?;
     environment.delete_home()?;
     for path in WEBHOOKS {
         await_gone(environment.node.cluster(), path)?;

@@ -255,6 +255,10 @@ fn values_that_cannot_work_are_refused_with_the_fix(context: &'static TestContex
             server(json!({"metricsBindAddress": "0.0.0.0:80"})),
             "only root can bind ports below 1024: use 0.0.0.0:8080",
         ),
+        (
+            json!({"config": {"guards": lxcfs}, "networkPolicy": {"egress": {"enabled": true}}}),
+            "networkPolicy.egress.enabled needs networkPolicy.apiServers",
+        ),
         (server(json!({"bindAddress": "0.0.0.0:0"})), "a Service needs a fixed port"),
         (
             server(json!({"tls": {"files": {"cert": "a", "key": "b"}}})),

@@ -160,10 +160,10 @@ fn a_terminating_crd_can_be_deleted_again(context: &'static TestContext) -> Resu
     // The CRD waits for its object, which waits for its finalizer.
     let held = json!({"metadata": {"finalizers": ["example.org/held"]}});
     karmada.api().merge(&object, &held)?.succeeded()?;
-    let anyway = json!({"durward.dev/delete-anyway": widgets.name()});
-    annotate(karmada, &widgets.path(), &anyway)?;
+    let passing = json!({"durward.dev/break-glass": widgets.name()});
+    annotate(karmada, &widgets.path(), &passing)?;
     fleet.delete(&widgets.path())?.allowed()?;
-    annotate(karmada, &widgets.path(), &json!({"durward.dev/delete-anyway": null}))?;
+    annotate(karmada, &widgets.path(), &json!({"durward.dev/break-glass": null}))?;
     let crd = get(karmada, &widgets.path())?;
     crd["metadata"]["deletionTimestamp"].as_str().context("it is not being deleted")?;
     fleet.delete(&widgets.path())?.allowed()?;

@@ -215,7 +215,7 @@ fn a_terminating_namespace_can_be_deleted_again(context: &'static TestContext) -
     let path = path_of(&shop);
     let held = json!({"metadata": {
         "finalizers": ["example.org/held"],
-        "annotations": {"durward.dev/delete-anyway": shop.name()},
+        "annotations": {"durward.dev/break-glass": shop.name()},
     }});
     fleet.dry_run(&path)?.denied()?.with_cause("m2", "InUse")?;
     karmada.api().merge(&path, &held)?.succeeded()?;
@@ -226,7 +226,7 @@ fn a_terminating_namespace_can_be_deleted_again(context: &'static TestContext) -
         let left = finalizers.as_array().map_or(0, Vec::len);
         Ok((left == 0, finalizers.to_string()))
     })?;
-    let without = json!({"metadata": {"annotations": {"durward.dev/delete-anyway": null}}});
+    let without = json!({"metadata": {"annotations": {"durward.dev/break-glass": null}}});
     karmada.api().merge(&path, &without)?.succeeded()?;
     exists(m2, &format!("{}/web", own.path("pods")))?;
     fleet.delete(&path)?.allowed()?;

@@ -9,6 +9,7 @@ use super::environment::{exclusive, shared};
 use super::objects::{Crd, annotate, await_gone_everywhere, delete, dry_run, exists, path_of};
 use crate::cases::objects::allow;
 
+const BREAK_GLASS: &str = "durward.dev/break-glass";
 const ANYWAY: &str = "durward.dev/delete-anyway";
 const REASON: &str = "durward.dev/delete-reason";
 const UNTIL: &str = "durward.dev/delete-until";
@@ -27,12 +28,12 @@ fn an_administrator_needs_only_the_annotation(context: &'static TestContext) -> 
     let root = fleet.karmada().certified("root", Some("system:masters"))?;
     delete(&root.api, &path)?.denied()?.with_message(&["m2: 1 pod (web)"])?;
 
-    annotate(fleet.karmada(), &path, &json!({ANYWAY: "another"}))?;
-    let wrong = "delete-anyway is \"another\", expected ".to_owned();
+    annotate(fleet.karmada(), &path, &json!({BREAK_GLASS: "another"}))?;
+    let wrong = "break-glass is \"another\", expected ".to_owned();
     delete(&root.api, &path)?.denied()?.with_message(&["m2: 1 pod (web)", &wrong])?;
     exists(fleet.karmada(), &path)?;
 
-    annotate(fleet.karmada(), &path, &json!({ANYWAY: shop.name()}))?;
+    annotate(fleet.karmada(), &path, &json!({BREAK_GLASS: shop.name()}))?;
     delete(&root.api, &path)?.allowed()?.without_warnings()?;
     ensure!(
         count_rulings(&fleet, shop.name())? == 2,
@@ -58,7 +59,7 @@ fn an_administrator_can_override_while_durward_is_down(context: &'static TestCon
         exists(fleet.karmada(), &path)?;
     }
     for (path, name) in [(path_of(&shop), shop.name()), (widgets.path(), widgets.name().as_str())] {
-        annotate(fleet.karmada(), &path, &json!({ANYWAY: name}))?;
+        annotate(fleet.karmada(), &path, &json!({BREAK_GLASS: name}))?;
         fleet.delete(&path)?.allowed()?;
         await_gone_everywhere(&fleet, &path)?;
     }

@@ -6,7 +6,7 @@ use super::environment::{GROUPS, shared, shared_with};
 use super::objects::{Crd, annotate, await_gone_everywhere, create, deployment, exists, path_of};
 use crate::cases::objects::{await_gone, list};
 
-const ANYWAY: &str = "durward.dev/delete-anyway";
+const BREAK_GLASS: &str = "durward.dev/break-glass";
 
 /// The configuration of cases about resources that Karmada did not propagate.
 const IGNORING: [&str; 3] = ["fleet: karmada", "unmanagedResources: ignore", GROUPS];
@@ -23,7 +23,7 @@ fn preserve_on_deletion_does_not_allow_the_deletion(context: &'static TestContex
     fleet.delete(&path)?.denied()?.with_message(&words)?.with_cause("m1", "InUse")?;
     exists(m1, &web)?;
     // The denial was right: the Deployment is deleted.
-    annotate(fleet.karmada(), &path, &json!({ANYWAY: shop.name()}))?;
+    annotate(fleet.karmada(), &path, &json!({BREAK_GLASS: shop.name()}))?;
     fleet.delete(&path)?.allowed()?;
     await_gone(m1, &web)?;
     await_gone_everywhere(&fleet, &path)
@@ -60,7 +60,7 @@ fn everything_in_a_propagated_namespace_counts(context: &'static TestContext) ->
     fleet.delete(&path)?.denied()?.with_message(&["m3: 1 pod (web)"])?;
     exists(fleet.karmada(), &path)?;
     // The denial was right: the pod is deleted.
-    annotate(fleet.karmada(), &path, &json!({ANYWAY: shop.name()}))?;
+    annotate(fleet.karmada(), &path, &json!({BREAK_GLASS: shop.name()}))?;
     fleet.delete(&path)?.allowed()?;
     await_gone(m3, &format!("{}/web", inside.path("pods")))?;
     await_gone_everywhere(&fleet, &path)
@@ -84,7 +84,7 @@ fn pods_of_a_propagated_deployment_are_deleted(context: &'static TestContext) ->
     // The cluster has two pods, and one of them is deleted.
     denied.with_message(&["m1: 1 pod (web-"])?.with_cause("m1", "InUse")?;
     exists(m1, &web)?;
-    annotate(fleet.karmada(), &path, &json!({ANYWAY: shop.name()}))?;
+    annotate(fleet.karmada(), &path, &json!({BREAK_GLASS: shop.name()}))?;
     fleet.delete(&path)?.allowed()?;
     await_gone(m1, &web)?;
     await_count("the Deployment's pod to go", 1, count)?;
@@ -117,7 +117,7 @@ fn all_objects_of_a_propagated_crd_are_deleted(context: &'static TestContext) ->
     let object = widgets.create_object(&m1.namespace("own")?, "v1", "one")?;
     fleet.delete(&widgets.path())?.denied()?.with_message(&["m1: 1 object ("])?;
     exists(m1, &object)?;
-    annotate(fleet.karmada(), &widgets.path(), &json!({ANYWAY: widgets.name()}))?;
+    annotate(fleet.karmada(), &widgets.path(), &json!({BREAK_GLASS: widgets.name()}))?;
     fleet.delete(&widgets.path())?.allowed()?;
     await_gone(m1, &object)?;
     await_gone_everywhere(&fleet, &widgets.path())

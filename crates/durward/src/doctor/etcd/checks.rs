@@ -1,11 +1,13 @@
 //! Derives findings from a survey of etcd clusters. Pure.
 
+use admission::Cause;
 use cluster::cause;
 use guards::etcd::{
     ClusterReport, EmptyEntry, EntryOverlap, MemberReport, ReportCause, SurveyReport, UnreadScope,
 };
 
-use crate::doctor::finding::{Finding, Subject};
+use crate::doctor::finding::{self, Finding, Subject};
+use crate::leftovers::Found;
 
 /// The number of names that a message lists.
 const SHOWN: usize = 10;
@@ -189,24 +191,21 @@ fn of_cluster(one: &ClusterReport, fixes: &Fixes) -> Vec<Finding> {
     if let Some(why) = &one.lease_error {
         findings.push(lease(Some(one), why, fixes));
     }
-    for MemberReport { name, delete_anyway, .. } in &one.members {
-        if let Some(value) = delete_anyway {
-            findings.push(finding(
-                "override",
-                format!("pod {name} has the annotation durward.dev/delete-anyway={value}"),
-                if value == name {
-                    "callers with the verb break-glass can delete it without a quorum check"
-                } else {
-                    "it overrides nothing, because the value is not the name of the pod"
-                },
-                format!(
-                    "{} -n {} annotate pod {name} durward.dev/delete-anyway-",
-                    fixes.kubectl, one.namespace
-                ),
-            ));
-        }
-    }
     findings
+}
+
+/// Reports annotations of overrides on pods and other guarded objects.
+pub(super) fn leftover(one: &Found, fixes: &Fixes) -> Finding {
+    finding::leftover(None, one, |one, off| {
+        format!("{} -n {} annotate {} {off}", fixes.kubectl, one.namespace, one.object())
+    })
+}
+
+/// Reports that guarded objects could not be listed.
+pub(super) fn unlisted(why: &Cause, fixes: &Fixes) -> Finding {
+    let what = format!("cannot look for annotations of overrides: {}", why.text);
+    let why_it_matters = "objects that can be deleted without a quorum check may be missing here";
+    Finding::new(None, why.code, what, why_it_matters, fixes.cluster(why.code))
 }
 
 /// Reports that deletions can't be recorded in the Lease.

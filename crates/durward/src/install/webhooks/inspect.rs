@@ -17,15 +17,16 @@ impl Object<'_> {
         trusted: Option<&TrustedCa>,
         problem: Option<Problem>,
     ) -> State {
+        let foreign = self.foreign_entries(found);
         let has_entries = found.webhooks.iter().any(is_ours);
         let missing = merge::missing(&found.webhooks, self.entries);
         let narrowed = self.narrowed_entries(found);
         let untrusting = untrusting_entries(found, trusted);
         let has_signer = trusted.is_some_and(|trusted| !trusted.signer.is_empty());
         let is_trusted = (has_signer && has_entries).then_some(untrusting.is_empty());
-        let is_foreign = !found.is_labeled && self.needs.manage != Manage::None;
+        let is_unlabeled = !found.is_labeled && self.needs.manage != Manage::None;
         let problem = problem
-            .or_else(|| is_foreign.then(|| self.foreign()))
+            .or_else(|| is_unlabeled.then(|| self.unlabeled()))
             .or_else(|| (!untrusting.is_empty()).then(|| self.untrusting(&untrusting)))
             .or_else(|| (!missing.is_empty()).then(|| self.incomplete(&missing)))
             .or_else(|| narrowed.first().map(|(entry, fields)| self.narrowed(entry, fields)));
@@ -34,6 +35,8 @@ impl Object<'_> {
             is_trusted,
             is_narrowed: !narrowed.is_empty(),
             problem,
+            foreign: foreign.len(),
+            foreign_problem: (!foreign.is_empty()).then(|| self.foreign_entry(&foreign)),
         }
     }
 
@@ -63,11 +66,27 @@ impl Object<'_> {
         Problem::new(what).why(why).next(format!("create it: {}", self.apply_webhooks()))
     }
 
-    fn foreign(&self) -> Problem {
+    fn unlabeled(&self) -> Problem {
         let (key, value) = LABEL;
         let what = format!("{} lacks the label {key}={value}", self.named());
         Problem::new(what).why("Durward doesn't write it").next(format!(
             "if it is Durward's: {} label {} {NAME} {key}={value}",
+            self.target.kubectl(),
+            kind(self.webhook_type).to_lowercase()
+        ))
+    }
+
+    /// Returns the entries that Durward did not write. An unneeded entry can belong to the other kind's guard, so all entries of the API
+    /// server show Durward's address.
+    fn foreign_entries<'f>(&self, found: &'f Configuration) -> Vec<&'f str> {
+        merge::foreign(&found.webhooks, &self.target.entries.concat())
+    }
+
+    fn foreign_entry(&self, entries: &[&str]) -> Problem {
+        let what = format!("{} has entries that Durward did not write: {}", self.named(), entries.join(", "));
+        let why = "the API server sends requests to their server too; Durward doesn't remove them";
+        Problem::new(what).why(why).next(format!(
+            "find out in the audit log who added them, and remove them: {} edit {} {NAME}",
             self.target.kubectl(),
             kind(self.webhook_type).to_lowercase()
         ))
@@ -110,7 +129,7 @@ impl Object<'_> {
 
     /// Reads the object and returns all its problems, without a write.
     pub(crate) async fn inspect(&self) -> Result<Vec<(&'static str, Problem)>, Fault> {
-        let Some(found) = self.client.configuration(self.webhook_type).await? else {
+        let Some(found) = self.target.configuration(self.client, self.webhook_type).await? else {
             let is_needed = !self.entries.is_empty();
             return Ok(is_needed.then(|| ("not-registered", self.missing())).into_iter().collect());
         };
@@ -123,7 +142,7 @@ impl Object<'_> {
             }
         };
         if !found.is_labeled && self.needs.manage != Manage::None {
-            problems.push(("not-labeled", self.foreign()));
+            problems.push(("not-labeled", self.unlabeled()));
         }
         let untrusting = untrusting_entries(&found, trusted.as_ref());
         if !untrusting.is_empty() {
@@ -135,6 +154,10 @@ impl Object<'_> {
         }
         for (entry, fields) in self.narrowed_entries(&found) {
             problems.push(("narrowed", self.narrowed(entry, &fields)));
+        }
+        let foreign = self.foreign_entries(&found);
+        if !foreign.is_empty() {
+            problems.push(("foreign-entry", self.foreign_entry(&foreign)));
         }
         if *self.owner == Owner::Elsewhere && found.owners.iter().any(|owner| self.is_own_namespace(owner)) {
             problems.push(("owner", self.foreign_owner()));

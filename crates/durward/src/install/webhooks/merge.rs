@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::ca::{self, TrustedCa};
 
@@ -65,6 +65,26 @@ pub(super) fn name(entry: &Value) -> &str {
 /// Returns whether an entry is Durward's.
 pub(crate) fn is_ours(entry: &Value) -> bool {
     name(entry).ends_with(SUFFIX)
+}
+
+/// Returns the names of the entries that Durward did not write: entries with another suffix, and entries whose suffix is Durward's but
+/// that no guard here needs and that call another server. An entry of a replica with another configuration calls the same server.
+pub(super) fn foreign<'e>(existing: &'e [Value], needed: &[Value]) -> Vec<&'e str> {
+    let is_known = |entry: &Value| {
+        let is_same = |other: &Value| name(other) == name(entry) || server(other) == server(entry);
+        is_ours(entry) && needed.iter().any(is_same)
+    };
+    existing.iter().filter(|entry| !is_known(entry)).map(name).collect()
+}
+
+/// Returns the server that an entry calls: the Service, or the URL without the name of the guard.
+fn server(entry: &Value) -> Value {
+    let client = &entry["clientConfig"];
+    if let Some(url) = client["url"].as_str() {
+        return url.rsplit_once('/').map_or(url, |(server, _)| server).into();
+    }
+    let service = &client["service"];
+    json!([service["namespace"], service["name"], service["port"].as_i64().unwrap_or(443)])
 }
 
 /// Returns the decoded caBundle of an entry, empty if there is none.
@@ -264,12 +284,14 @@ fn essential(value: &Value) -> Value {
 pub(super) struct Unneeded {
     since: BTreeMap<Part, Instant>,
     retention: Duration,
+    /// Whether the object can contain entries that this process needed before.
+    pub(super) has_entries: bool,
 }
 
 impl Unneeded {
     /// Creates an empty one. A part can be removed after `retention`.
     pub(super) fn new(retention: Duration) -> Self {
-        Self { since: BTreeMap::new(), retention }
+        Self { since: BTreeMap::new(), retention, has_entries: false }
     }
 
     /// Returns whether a part was not needed for long enough.

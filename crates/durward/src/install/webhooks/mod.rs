@@ -251,7 +251,9 @@ impl Shared {
         let mut bundles = Vec::new();
         for target in &needs.targets {
             let client = self.client(&target.access).await?;
-            for webhook_type in WEBHOOK_TYPES {
+            // Durward has no permission to read a kind that no guard needs.
+            let needed = WEBHOOK_TYPES.into_iter().zip(&target.entries);
+            for (webhook_type, _) in needed.filter(|(_, entries)| !entries.is_empty()) {
                 let found = client.configuration(webhook_type).await;
                 let found = found.map_err(|fault| problem_of(&fault, target, &needs.manifests))?;
                 let entries = found.into_iter().flat_map(|found| found.webhooks);

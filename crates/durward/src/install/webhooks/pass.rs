@@ -72,6 +72,10 @@ pub(super) enum State {
         is_narrowed: bool,
         /// The first problem.
         problem: Option<Problem>,
+        /// The number of entries that Durward did not write.
+        foreign: usize,
+        /// The problem of these entries.
+        foreign_problem: Option<Problem>,
     },
 }
 
@@ -103,8 +107,13 @@ impl Object<'_> {
     pub(super) async fn pass(&self, unneeded: &mut Unneeded, now: Instant) -> Passed {
         let mut passed =
             Passed { state: State::NotNeeded, is_ca_unknown: false, failures: Vec::new(), writes: 0 };
+        // Durward has no permission to read a kind that no guard needs. It reads one that was needed until its entries are removed.
+        unneeded.has_entries |= !self.entries.is_empty();
+        if !unneeded.has_entries {
+            return passed;
+        }
         for is_last in [false, true] {
-            let found = match self.client.configuration(self.webhook_type).await {
+            let found = match self.target.configuration(self.client, self.webhook_type).await {
                 Ok(found) => found,
                 Err(fault) => {
                     passed.failures.push(fault.kind);
@@ -113,6 +122,7 @@ impl Object<'_> {
                 }
             };
             let Some(found) = found else {
+                unneeded.has_entries = false;
                 if !self.entries.is_empty() {
                     passed.state = State::Missing(self.missing());
                 }
@@ -133,6 +143,7 @@ impl Object<'_> {
             match self.write(&found, trusted.as_ref(), unneeded, now, &mut passed.writes).await {
                 Ok(written) => {
                     let current = written.as_ref().unwrap_or(&found);
+                    unneeded.has_entries = current.webhooks.iter().any(is_ours);
                     passed.state = self.state(current, trusted.as_ref(), None);
                     return passed;
                 }
@@ -273,7 +284,7 @@ pub(crate) fn problem_of(fault: &Fault, target: &Target, manifests: &str) -> Pro
         )),
         FaultKind::NotFound | FaultKind::Conflict => problem.next("Durward tries again"),
         FaultKind::Rejected => problem.next(format!(
-            "look at the object: {} get validatingwebhookconfiguration,mutatingwebhookconfiguration {NAME} -o yaml",
+            "look at the object: {} get validatingwebhookconfiguration,mutatingwebhookconfiguration {NAME} --ignore-not-found -o yaml",
             target.kubectl()
         )),
     }

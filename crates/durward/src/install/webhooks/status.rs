@@ -38,6 +38,7 @@ struct Numbers {
     registered: Family<ObjectLabels, Gauge>,
     trusted: Family<ObjectLabels, Gauge>,
     narrowed: Family<ObjectLabels, Gauge>,
+    foreign: Family<ObjectLabels, Gauge>,
     writes: Counter,
     failures: Family<ReasonLabel, Counter>,
 }
@@ -52,6 +53,8 @@ impl Numbers {
         metrics.register("webhooks_trusted", OBJECT_LABELS, help, self.trusted.clone());
         let help = "1 while selectors, conditions or other fields of an entry differ from this replica's configuration";
         metrics.register("webhooks_narrowed", OBJECT_LABELS, help, self.narrowed.clone());
+        let help = "Entries of the webhook configuration that Durward did not write";
+        metrics.register("webhooks_foreign", OBJECT_LABELS, help, self.foreign.clone());
         let help = "Changes of webhook configurations that this replica wrote";
         metrics.register("webhook_writes", &[], help, self.writes.clone());
         metrics.register(
@@ -140,8 +143,10 @@ impl Status {
             self.count_failure(kind);
         }
         self.numbers.writes.inc_by(writes);
+        let mut of_others = None;
         let (problem, blocks) = match state {
             State::NotNeeded => {
+                self.numbers.foreign.remove(&labels);
                 self.numbers.registered.remove(&labels);
                 self.numbers.trusted.remove(&labels);
                 self.numbers.narrowed.remove(&labels);
@@ -150,12 +155,15 @@ impl Status {
             // The last known values stay.
             State::Unknown(problem) => (Some(problem), true),
             State::Missing(problem) => {
+                self.numbers.foreign.remove(&labels);
                 self.numbers.registered.get_or_create(&labels).set(0);
                 self.numbers.trusted.remove(&labels);
                 self.numbers.narrowed.remove(&labels);
                 (Some(problem), false)
             }
-            State::Present { is_registered, is_trusted, is_narrowed, problem } => {
+            State::Present { is_registered, is_trusted, is_narrowed, problem, foreign, foreign_problem } => {
+                self.numbers.foreign.get_or_create(&labels).set(i64::try_from(foreign).unwrap_or(i64::MAX));
+                of_others = foreign_problem;
                 self.numbers.registered.get_or_create(&labels).set(i64::from(is_registered));
                 self.numbers.narrowed.get_or_create(&labels).set(i64::from(is_narrowed));
                 match is_trusted {
@@ -170,6 +178,7 @@ impl Status {
             }
         };
         report.0.push(Line { subject: format!("{target} {kind}"), problem, blocks: blocks || is_ca_unknown });
+        report.add(&format!("{target} {kind} entries"), of_others);
     }
 
     /// Publishes a pass.

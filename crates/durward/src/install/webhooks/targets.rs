@@ -5,6 +5,7 @@ use guards::WebhookType;
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhook;
 use serde_json::{Value, json};
 
+use super::api::{ApiClient, Configuration, Fault, FaultKind};
 use crate::control_planes::ControlPlanes;
 use crate::file::{File, Manage};
 use crate::install::manifests_command;
@@ -73,6 +74,24 @@ impl Target {
     /// Returns the label of metrics, which is also the value of `--target`.
     pub(crate) fn label(&self) -> &'static str {
         if self.is_karmada { "karmada" } else { "cluster" }
+    }
+
+    /// Reads a webhook configuration. Durward has the permission only while a guard needs the kind, so one that no guard needs and that
+    /// Durward isn't allowed to read counts as absent.
+    pub(crate) async fn configuration(
+        &self,
+        client: &ApiClient,
+        webhook_type: WebhookType,
+    ) -> Result<Option<Configuration>, Fault> {
+        let found = client.configuration(webhook_type).await;
+        let is_needed = WEBHOOK_TYPES
+            .into_iter()
+            .zip(&self.entries)
+            .any(|(kind, entries)| kind == webhook_type && !entries.is_empty());
+        match found {
+            Err(Fault { kind: FaultKind::Forbidden, .. }) if !is_needed => Ok(None),
+            found => found,
+        }
     }
 
     /// Returns the cluster where Durward runs, for commands in messages.

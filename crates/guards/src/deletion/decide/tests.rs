@@ -429,7 +429,6 @@ fn allows_terminating_exempt_and_unlabelled_objects_without_facts() {
     for (yaml, expected) in [
         ("exempt: {users: [ann]}\n", "exempt: exempt.users"),
         ("exempt: {namespaces: ['sh*']}\n", "exempt: exempt.namespaces"),
-        ("namespace: shop\n", "exempt: namespace"),
     ] {
         assert_eq!(audit(ruled(&format!("{yaml}{all}"), |_| {})).as_deref(), Some(expected));
     }
@@ -438,6 +437,18 @@ fn allows_terminating_exempt_and_unlabelled_objects_without_facts() {
     assert_eq!(audit(ruled(selector, ci)).as_deref(), Some("exempt: exempt.namespaceSelector"));
     assert!(ruled(selector, |_| {}).is_none());
     assert!(ruled(&format!("namespace: shop\n{KARMADA}"), |_| {}).is_none(), "guarded on Karmada");
+}
+
+#[test]
+fn the_namespace_of_durward_needs_an_override_and_is_not_read() {
+    let yaml = "namespace: shop\nscope: labeled\n";
+    let ruling = ruled(yaml, |_| {}).unwrap();
+    assert!(denial(&ruling).message.starts_with("cannot delete namespace \"shop\": it contains Durward"));
+    let annotated = |r: &mut Value| {
+        r["oldObject"]["metadata"]["annotations"] = serde_json::json!({"durward.dev/delete-anyway": "shop",
+            "durward.dev/delete-reason": "moved", "durward.dev/delete-until": "2026-11-21T18:00:00Z"});
+    };
+    assert_eq!(ruled(yaml, annotated).unwrap().verdict, Verdict::Allow);
 }
 
 #[test]

@@ -75,9 +75,6 @@ pub struct MemberReport {
     /// The verdict on a deletion of its pod; `None` without a pod, or if an earlier entry decides about it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deletion: Option<DeletionReport>,
-    /// The value of `durward.dev/delete-anyway` on its pod.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub delete_anyway: Option<String>,
 }
 
 /// The verdict on a deletion by a user.

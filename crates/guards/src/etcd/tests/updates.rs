@@ -45,7 +45,9 @@ fn without_owner(pod: &mut Value) {
     pod["metadata"]["ownerReferences"] = json!([]);
 }
 
-const REMOVALS: [(fn(&mut Value), &str); 5] = [
+type Change = fn(&mut Value);
+
+const REMOVALS: [(Change, &str); 5] = [
     (without_label, "changing label app of pod db/etcd-1 takes it out of the guard: "),
     (with_unknown_owner, "changing the owner of pod db/etcd-1 takes it out of the guard: "),
     (without_owner, "changing the owner of pod db/etcd-1 takes it out of the guard: "),

@@ -331,3 +331,22 @@ fn names_entries_that_lack_a_rule() {
     assert_eq!(missing(&existing[..1], &needed), ["etcd.durward.dev"]);
     assert_eq!(missing(&[entry("deletion", &["crds"])], &needed[..1]), ["deletion.durward.dev"]);
 }
+
+#[test]
+fn names_entries_that_call_another_server() {
+    let service = |name: &str, namespace: &str| {
+        let service = serde_json::json!({"name": "durward", "namespace": namespace, "path": "/x"});
+        serde_json::json!({"name": name, "clientConfig": {"service": service}})
+    };
+    let url = |name: &str, url: &str| serde_json::json!({"name": name, "clientConfig": {"url": url}});
+    let ours = service("deletion.durward.dev", "durward-system");
+    // An entry of a replica with another configuration.
+    let other = service("etcd-pods.durward.dev", "durward-system");
+    let (like_ours, named) = (service("x.durward.dev", "evil"), service("x.example.org", "durward-system"));
+    let all = [ours.clone(), other, like_ours, named, url("y.durward.dev", "https://h/deletion")];
+    assert_eq!(super::foreign(&all, &[ours]), ["x.durward.dev", "x.example.org", "y.durward.dev"]);
+    let ours = url("deletion.durward.dev", "https://durward:8443/deletion");
+    let all =
+        [url("etcd-pods.durward.dev", "https://durward:8443/etcd"), url("a.durward.dev", "https://h/etcd")];
+    assert_eq!(super::foreign(&all, &[ours]), ["a.durward.dev"]);
+}

@@ -323,8 +323,60 @@ async fn reads_back_the_ca_bundles_of_its_entries() {
     assert_eq!(ca::certificates(&bundle.pem), [b"a".to_vec()]);
     let apply = "durward manifests --config durward.yaml --only webhooks | kubectl apply -f -";
     assert_eq!(bundle.apply_command, apply);
+    // No guard needs this kind, so Durward has no permission on it.
     server.forbid(Method::GET, "mutatingwebhookconfigurations");
+    assert!(matches!(manager.read().await, Registered::Bundles(_)));
+    server.forbid(Method::GET, "validatingwebhookconfigurations");
     assert!(matches!(manager.read().await, Registered::Unknown(text) if text.contains("RBAC: verb get")));
+}
+
+#[tokio::test]
+async fn reports_entries_that_it_did_not_write_and_keeps_them() {
+    let server = FakeServer::installed("u1");
+    let mut replica = Replica::new(Manage::All, &server, None);
+    replica.pass().await;
+    replica.assert_ready(true, &["[+]webhooks ok"]);
+    let foreign = "durward_webhooks_foreign{target=\"cluster\",kind=\"validating\"}";
+    assert!(replica.has_metric(&format!("{foreign} 0")), "{}", replica.metrics.encode());
+    server.edit(&validating(), |object| {
+        object["webhooks"].as_array_mut().unwrap().push(json!({"name": "x.example.org"}));
+    });
+    replica.pass().await;
+    replica.assert_ready(true, &["has entries that Durward did not write: x.example.org"]);
+    assert!(replica.has_metric(&format!("{foreign} 1")), "{}", replica.metrics.encode());
+    assert_eq!(names(&server.object(&validating())), ["deletion.durward.dev", "x.example.org"]);
+}
+
+#[tokio::test]
+async fn reads_a_kind_that_no_guard_needs_only_until_its_entries_are_removed() {
+    let server = FakeServer::installed("u1");
+    let mut replica = Replica::new(Manage::All, &server, None);
+    server.forbid(Method::GET, "mutatingwebhookconfigurations");
+    replica.pass().await;
+    let failed = "durward_webhook_requests_failed_total{reason=\"forbidden\"}";
+    assert!(!replica.metrics.encode().contains(failed), "a kind that was never needed is not read");
+    server.permit();
+
+    let needs = |entries: [Vec<Value>; 2]| {
+        let mut needs = (*replica.shared.needs()).clone();
+        needs.targets[0].entries = entries;
+        Arc::new(needs)
+    };
+    let with_lxcfs = needs([vec![entry("deletion")], vec![entry("lxcfs")]]);
+    let without = needs([vec![entry("deletion")], Vec::new()]);
+    *replica.shared.needs.lock().unwrap() = with_lxcfs;
+    replica.pass().await;
+    assert_eq!(names(&server.object(&mutating())), ["lxcfs.durward.dev"]);
+    *replica.shared.needs.lock().unwrap() = without;
+    let now = Instant::now();
+    replica.shared.pass(&mut replica.memory, now).await;
+    assert_eq!(names(&server.object(&mutating())), ["lxcfs.durward.dev"], "other replicas may need it");
+    replica.shared.pass(&mut replica.memory, now + RETENTION).await;
+    assert_eq!(names(&server.object(&mutating())), [""; 0]);
+    server.forbid(Method::GET, "mutatingwebhookconfigurations");
+    replica.pass().await;
+    replica.assert_ready(true, &["[+]webhooks ok"]);
+    assert!(!replica.metrics.encode().contains(failed), "the permission can be removed now");
 }
 
 #[tokio::test]
@@ -362,6 +414,10 @@ async fn inspection_finds_every_problem_and_writes_nothing() {
         codes(&replica, &Owner::Unknown).await,
         ["not-labeled", "ca-bundle", "not-registered", "narrowed"]
     );
+    server.edit(&validating(), |object| {
+        object["webhooks"].as_array_mut().unwrap().push(json!({"name": "x.example.org"}));
+    });
+    assert!(codes(&replica, &Owner::Unknown).await.contains(&"foreign-entry"));
     *replica.bundle.0.lock().unwrap() = None;
     server.remove(&validating());
     assert_eq!(codes(&replica, &Owner::Unknown).await, ["not-registered"]);

@@ -9,7 +9,6 @@ async fn each_missing_permission_is_named_with_the_command_that_grants_it() {
     for (method, path, verb, object) in [
         (Method::GET, validating, "get", "validatingwebhookconfigurations durward"),
         (Method::PATCH, validating, "patch", "validatingwebhookconfigurations durward"),
-        (Method::GET, "mutatingwebhookconfigurations", "get", "mutatingwebhookconfigurations durward"),
         (Method::GET, "/namespaces/durward-system", "get", "namespaces durward-system"),
         (Method::GET, leases, "get", "leases durward-webhooks"),
         (Method::POST, leases, "create", "leases durward-webhooks"),
