@@ -10,11 +10,11 @@ use super::constant::Constant;
 use super::cost::Cost;
 use super::library::Singleton;
 use super::outcome::{
-    Answers, Cancel, Context, Decision, Fault, Outcome, Query, Unknown, no_such_overload, unwrapped,
+    Answers, Cancel, Context, Decision, Fault, LIMIT, Limit, Outcome, Query, Unknown, no_such_overload, unwrapped,
 };
 use super::plan::{CallNode, Dispatch, Fold, Node};
 use super::select;
-use crate::value::{Arena, Value, equal, format};
+use crate::value::{Arena, Value, equal, format, work};
 
 /// Cost of a list that is built.
 const NEW_LIST: u64 = 10;
@@ -51,7 +51,7 @@ pub(crate) fn evaluate<'a>(
     limit: u64,
     shared: Shared<'a, '_>,
 ) -> (Outcome<'a>, u64) {
-    shared.context.arena.start_reading();
+    let outer = work::start();
     let mut evaluator = Evaluator {
         shared,
         rewraps,
@@ -63,6 +63,10 @@ pub(crate) fn evaluate<'a>(
         unknown: None,
     };
     let mut outcome = evaluator.eval(node);
+    if evaluator.is_out_of_memory() && !matches!(outcome, Err(Fault::Cancelled(_))) {
+        outcome = Err(LIMIT);
+    }
+    work::end(outer);
     // An unknown fact ends no loop and absorbs no cost, so the cost with the fact can be lower.
     if let (Err(Fault::Cancelled(Cancel::Cost)), Some(unknown)) = (&outcome, evaluator.unknown) {
         outcome = Err(Fault::Unknown(unknown));
@@ -149,16 +153,24 @@ pub(super) struct Evaluator<'a, 's> {
 impl<'a> Evaluator<'a, '_> {
     pub(super) fn charge(&mut self, cost: u64) -> Result<(), Fault<'a>> {
         self.cost = self.cost.saturating_add(cost);
-        if self.cost > self.limit || self.shared.context.arena.stopped_reading() {
+        if self.cost > self.limit {
             return Err(Fault::Cancelled(Cancel::Cost));
+        }
+        if self.is_out_of_memory() {
+            return Err(LIMIT);
         }
         if self.cost >= self.next_question {
             self.next_question = self.cost.saturating_add(INTERVAL);
             if !(self.shared.keep_going)() {
-                return Err(Fault::Cancelled(Cancel::Interrupted));
+                return Err(Fault::Cancelled(Cancel::Limit(Limit::Time)));
             }
         }
         Ok(())
+    }
+
+    /// Returns whether a value can be wrong because of a limit.
+    fn is_out_of_memory(&self) -> bool {
+        self.shared.context.arena.is_full() || work::is_exceeded()
     }
 
     pub(super) fn error(&self, message: &str) -> Outcome<'a> {
@@ -281,7 +293,11 @@ impl<'a> Evaluator<'a, '_> {
         let args = args.get(..count).unwrap_or_default();
         let result = self.invoke(call, args);
         let result = self.note_unknown(result);
-        if let Err(Fault::Cancelled(_)) = result {
+        if let Err(Fault::Cancelled(cancel)) = result {
+            // The cost of the arguments alone can be above the limit of the API server.
+            if matches!(cancel, Cancel::Limit(_)) {
+                self.charge(call.cost.of_call(args, &result))?;
+            }
             return result;
         }
         internal_failure(&self.shared.context, call.cost, args)?;

@@ -6,7 +6,7 @@ use std::cell::{Cell, RefCell};
 use super::compiled::{Compiled, CompiledPolicy};
 use crate::cel::eval::{Activation, Shared};
 use crate::cel::library::format::quote;
-use crate::cel::outcome::{Cancel, Context, Fault, Outcome, Unknown};
+use crate::cel::outcome::{Cancel, Context, Fault, Limit, Outcome, Unknown};
 use crate::expression::{EXPRESSION_LIMIT, Need, Roots, needs};
 use crate::value::Value;
 
@@ -30,7 +30,9 @@ pub(crate) struct Report {
     pub(crate) needs: Vec<Need>,
     /// Facts that decide whether the match conditions exclude the request.
     pub(crate) condition_needs: Vec<Need>,
-    pub(crate) interrupted: bool,
+    /// The limit that ended the evaluation. The other findings are incomplete: an expression that was not evaluated could exhaust
+    /// the cost budget, which replaces all decisions.
+    pub(crate) limit: Option<Limit>,
 }
 
 /// The verdict of one validation, or an error that replaces all of them.
@@ -75,13 +77,13 @@ pub(crate) fn evaluate<'a>(policy: &'a CompiledPolicy, input: Input<'a, '_>) -> 
             }
             return report;
         }
-        Matched::Interrupted => {
-            report.interrupted = true;
+        Matched::Limit(limit) => {
+            report.limit = Some(limit);
             return report;
         }
     }
     validations(policy, input, &mut report);
-    if !report.interrupted {
+    if report.limit.is_none() {
         audit_annotations(policy, input, ignore, &mut report);
     }
     report
@@ -91,7 +93,7 @@ enum Matched {
     Yes,
     No,
     Error(String),
-    Interrupted,
+    Limit(Limit),
 }
 
 fn match_conditions<'a>(policy: &'a CompiledPolicy, input: Input<'a, '_>, report: &mut Report) -> Matched {
@@ -105,7 +107,7 @@ fn match_conditions<'a>(policy: &'a CompiledPolicy, input: Input<'a, '_>, report
         match group.evaluate(condition) {
             Ok(outcome) => outcomes.push(outcome),
             Err(Stop::Budget) => return Matched::Error(OUT_OF_BUDGET.to_owned()),
-            Err(Stop::Interrupted) => return Matched::Interrupted,
+            Err(Stop::Limit(limit)) => return Matched::Limit(limit),
         }
     }
     let is_false = |outcome: &Evaluation<'_>| matches!(outcome, Evaluation::Value(Value::Bool(false)));
@@ -136,8 +138,8 @@ fn validations<'a>(policy: &'a CompiledPolicy, input: Input<'a, '_>, report: &mu
                 report.decisions.push(Verdict::Error(OUT_OF_BUDGET.to_owned()));
                 return;
             }
-            Err(Stop::Interrupted) => {
-                report.interrupted = true;
+            Err(Stop::Limit(limit)) => {
+                report.limit = Some(limit);
                 return;
             }
         }
@@ -158,8 +160,8 @@ fn validations<'a>(policy: &'a CompiledPolicy, input: Input<'a, '_>, report: &mu
                 failed = true;
                 break;
             }
-            Err(Stop::Interrupted) => {
-                report.interrupted = true;
+            Err(Stop::Limit(limit)) => {
+                report.limit = Some(limit);
                 return;
             }
         }
@@ -240,8 +242,8 @@ fn audit_annotations<'a>(
                 report.decisions = vec![Verdict::Error(OUT_OF_BUDGET.to_owned())];
                 return;
             }
-            Err(Stop::Interrupted) => {
-                report.interrupted = true;
+            Err(Stop::Limit(limit)) => {
+                report.limit = Some(limit);
                 return;
             }
         }
@@ -259,7 +261,7 @@ enum Evaluation<'a> {
 /// Why no further expression is evaluated.
 enum Stop {
     Budget,
-    Interrupted,
+    Limit(Limit),
 }
 
 /// Expressions that share a budget and the values of variables.
@@ -305,7 +307,7 @@ impl<'a, 's> Group<'a, 's> {
             Ok(value) => Ok(Evaluation::Value(value)),
             Err(Fault::Error(message)) => error(message),
             Err(Fault::Unknown(unknown)) => Ok(Evaluation::Unknown(unknown)),
-            Err(Fault::Cancelled(Cancel::Interrupted)) => Err(Stop::Interrupted),
+            Err(Fault::Cancelled(Cancel::Limit(limit))) => Err(Stop::Limit(limit)),
             Err(Fault::Cancelled(cancel)) => error(cancel.message()),
         }
     }
@@ -356,7 +358,9 @@ impl<'a> Activation<'a> for Variables<'_, 'a, '_> {
                 };
                 match outcome {
                     Err(Fault::Error(message)) => wrap(message),
-                    Err(Fault::Cancelled(cancel)) if cancel != Cancel::Interrupted => wrap(cancel.message()),
+                    // A limit ends the expression that reads the variable.
+                    limit @ Err(Fault::Cancelled(Cancel::Limit(_))) => limit,
+                    Err(Fault::Cancelled(cancel)) => wrap(cancel.message()),
                     other => other,
                 }
             }

@@ -1,7 +1,7 @@
 //! Functions of regular expressions.
 
 use super::Library;
-use crate::cel::outcome::{Context, Outcome, no_such_overload};
+use crate::cel::outcome::{Cancel, Context, Fault, Limit, Outcome, no_such_overload};
 use crate::cel::re2;
 use crate::value::{Value, native};
 
@@ -16,20 +16,34 @@ pub(super) fn declare(library: &mut Library) {
     );
 }
 
-/// Compiles a pattern of RE2; the error has Go's text.
-pub(crate) fn compile(pattern: &str) -> Result<::regex::Regex, String> {
-    let translated = re2::translate(pattern).map_err(|error| error.to_string())?;
-    ::regex::RegexBuilder::new(&translated)
-        .build()
-        .map_err(|_| format!("error parsing regexp: expression too large: `{pattern}`"))
+/// Why a pattern has no compiled form.
+pub(crate) enum Refusal {
+    /// The pattern is invalid, with Go's text.
+    Invalid(String),
+    /// The compiled form is larger than this library allows. Go's limits are others.
+    TooLarge,
 }
+
+/// Compiles a pattern of RE2.
+pub(crate) fn compile(pattern: &str) -> Result<::regex::Regex, Refusal> {
+    let translated = re2::translate(pattern).map_err(|error| Refusal::Invalid(error.to_string()))?;
+    ::regex::RegexBuilder::new(&translated).build().map_err(|_| Refusal::TooLarge)
+}
+
+/// Bytes that the matches of one call can scan. The search for a match can read the text to its end and return a short match, so the
+/// time is the square of the length.
+const MAX_SCANNED: usize = 1 << 32;
+
+/// The fault of a pattern that is too large.
+const TOO_LARGE: Fault<'static> = Fault::Cancelled(Cancel::Limit(Limit::Regex));
 
 /// `matches`
 pub(super) fn matches<'a>(context: &Context<'a>, args: &[Value<'a>]) -> Outcome<'a> {
     let [Value::String(_), Value::String(pattern)] = args else { return Err(no_such_overload()) };
     match compile(pattern) {
         Ok(regex) => with_compiled(context, "matches", &regex, args),
-        Err(message) => context.error(&message),
+        Err(Refusal::Invalid(message)) => context.error(&message),
+        Err(Refusal::TooLarge) => Err(TOO_LARGE),
     }
 }
 
@@ -45,7 +59,8 @@ fn compile_and_call<'a>(context: &Context<'a>, function: &str, args: &[Value<'a>
     let Some(Value::String(pattern)) = args.get(1) else { return Err(no_such_overload()) };
     match compile(pattern) {
         Ok(regex) => with_compiled(context, function, &regex, args),
-        Err(message) => context.error(&format!("Illegal regex: {message}")),
+        Err(Refusal::Invalid(message)) => context.error(&format!("Illegal regex: {message}")),
+        Err(Refusal::TooLarge) => Err(TOO_LARGE),
     }
 }
 
@@ -67,8 +82,16 @@ pub(crate) fn with_compiled<'a>(
                 Some(Value::Int(limit)) => usize::try_from(*limit).unwrap_or(usize::MAX),
                 Some(_) => return Err(no_such_overload()),
             };
-            let found: Vec<Value<'a>> =
-                regex.find_iter(text).take(limit).map(|found| Value::String(found.as_str())).collect();
+            let mut found: Vec<Value<'a>> = Vec::new();
+            let mut scanned = 0_usize;
+            for part in regex.find_iter(text).take(limit) {
+                scanned = scanned.saturating_add(text.len() - part.start());
+                if scanned > MAX_SCANNED {
+                    return Err(TOO_LARGE);
+                }
+                context.reserve((found.len() + 1).saturating_mul(3 * size_of::<Value<'_>>()))?;
+                found.push(Value::String(part.as_str()));
+            }
             Ok(context.list(&found))
         }
     }
