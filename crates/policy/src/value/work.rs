@@ -40,6 +40,15 @@ pub(crate) fn is_exceeded() -> bool {
     READ.get().is_some_and(|read| read > MAX_READ)
 }
 
+/// Counts a function apart from what was read before, so that its result is at least that of [`MAX_READ`] values.
+pub(crate) fn apart<T>(function: impl FnOnce() -> T) -> T {
+    let before = start();
+    let result = function();
+    let read_here = READ.replace(before).unwrap_or_default();
+    read(read_here);
+    result
+}
+
 /// Starts the count of an expression. Returns that of the expression around it, for [`end`].
 pub(crate) fn start() -> Option<usize> {
     READ.replace(Some(0))

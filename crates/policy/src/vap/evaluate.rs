@@ -297,6 +297,9 @@ impl<'a, 's> Group<'a, 's> {
             Err(message) => return Ok(Evaluation::Error(format!("compilation error: {message}"))),
         };
         let (outcome, cost) = self.run(program);
+        if let Err(Fault::Cancelled(Cancel::Limit(limit))) = outcome {
+            return Err(Stop::Limit(limit));
+        }
         for spent in [self.cost.replace(0), cost] {
             self.budget = self.budget.checked_sub(spent).ok_or(Stop::Budget)?;
         }
@@ -307,7 +310,6 @@ impl<'a, 's> Group<'a, 's> {
             Ok(value) => Ok(Evaluation::Value(value)),
             Err(Fault::Error(message)) => error(message),
             Err(Fault::Unknown(unknown)) => Ok(Evaluation::Unknown(unknown)),
-            Err(Fault::Cancelled(Cancel::Limit(limit))) => Err(Stop::Limit(limit)),
             Err(Fault::Cancelled(cancel)) => error(cancel.message()),
         }
     }
