@@ -147,9 +147,9 @@ impl Expression {
         arena: &'a Arena,
     ) -> (Result<Value<'a>, Failure>, u64) {
         let answers: &'a Decide<'a> = arena.store(Decide(decide));
-        let context = Context { arena, answers };
+        let context = Context { arena, answers, keep_going: &|| true };
         let roots = Roots { variables: *variables, arena };
-        let shared = Shared { context, activation: &roots, keep_going: &|| true };
+        let shared = Shared { context, activation: &roots };
         let (outcome, cost) = self.program.evaluate(EXPRESSION_LIMIT, shared);
         (outcome.map_err(failure), cost)
     }

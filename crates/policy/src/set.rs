@@ -245,7 +245,7 @@ impl PolicySet {
         request: &Request<'a>,
         facts: &'a Facts,
         arena: &'a Arena,
-        keep_going: &dyn Fn() -> bool,
+        keep_going: &'a dyn Fn() -> bool,
     ) -> Outcome {
         let evaluation = self.evaluate_partly(request, facts, arena, keep_going);
         let mut needs: Vec<Lookup> = Vec::new();
@@ -263,7 +263,7 @@ impl PolicySet {
         request: &Request<'a>,
         facts: &'a Facts,
         arena: &'a Arena,
-        keep_going: &dyn Fn() -> bool,
+        keep_going: &'a dyn Fn() -> bool,
     ) -> Evaluation {
         let mut run = Run::new(request, facts, arena, keep_going);
         if is_judged(request) {

@@ -165,7 +165,10 @@ fn remarks(loaded: &Loaded, documents: &[CheckedDocument], cases: &[CheckedCase]
                     .to_owned(),
             );
         }
-    } else if loaded.set.is_some() && (cases.is_empty() || !documents.is_empty()) {
+    } else if loaded.set.is_some()
+        && (cases.is_empty() || !documents.is_empty())
+        && !documents.iter().any(is_matched)
+    {
         let why = if loaded.policies == 0 { "there is no policy" } else { "no policy matches any document" };
         notes.push(format!("nothing was judged: {why}"));
     }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use config::Problem;
 use policy::document::{self, Origin, Place};
 use policy::field::Path;
-use policy::value::{Arena, Value, write_json};
+use policy::value::{Arena, Value, write_json_up_to};
 
 use super::cases;
 use super::files::{File, Use};
@@ -171,7 +171,10 @@ fn read_file(file: &File, arena: &Arena, repeated: &AtomicUsize) -> (Vec<Object>
         let is_bounded = repeated.fetch_add(added, Ordering::Relaxed) + added <= MAX_REPEATED;
         if object.json.len() > MAX_OBJECT || !is_bounded {
             problems.push(too_large(object));
-            continue;
+            if is_bounded {
+                continue;
+            }
+            break;
         }
         match not_an_object(document.value()) {
             None => objects.push(object),
@@ -248,7 +251,7 @@ pub(super) fn object(source: &Arc<Source>, origin: Origin, value: Value<'_>, use
         name,
         is_generated,
         namespace: text(metadata, "namespace"),
-        json: write_json(value),
+        json: write_json_up_to(value, MAX_OBJECT),
     }
 }
 

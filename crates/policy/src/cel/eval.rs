@@ -40,7 +40,6 @@ pub(crate) trait Activation<'a> {
 pub(crate) struct Shared<'a, 's> {
     pub(crate) context: Context<'a>,
     pub(crate) activation: &'s dyn Activation<'a>,
-    pub(crate) keep_going: &'s dyn Fn() -> bool,
 }
 
 /// Evaluates a program with a limit of cost. Returns the result and the cost.
@@ -100,8 +99,8 @@ pub(crate) fn fold_call(node: Node) -> Result<Node, String> {
 }
 
 fn constant(node: &Node, arena: &Arena) -> Option<Constant> {
-    let context = Context { arena, answers: &Nothing };
-    let shared = Shared { context, activation: &Nothing, keep_going: &|| true };
+    let context = Context { arena, answers: &Nothing, keep_going: &|| true };
+    let shared = Shared { context, activation: &Nothing };
     match evaluate(node, 0, false, u64::MAX, shared).0 {
         Ok(value) => Constant::from_value(&value),
         Err(Fault::Error(message)) => Some(Constant::Error(message.to_owned())),
@@ -161,7 +160,7 @@ impl<'a> Evaluator<'a, '_> {
         }
         if self.cost >= self.next_question {
             self.next_question = self.cost.saturating_add(INTERVAL);
-            if !(self.shared.keep_going)() {
+            if !(self.shared.context.keep_going)() {
                 return Err(Fault::Cancelled(Cancel::Limit(Limit::Time)));
             }
         }
@@ -301,6 +300,10 @@ impl<'a> Evaluator<'a, '_> {
             return result;
         }
         internal_failure(&self.shared.context, call.cost, args)?;
+        // A pattern can take much more time than its cost suggests.
+        if call.cost == Cost::Regex {
+            self.next_question = 0;
+        }
         self.charge(call.cost.of_call(args, &result))?;
         result
     }

@@ -91,6 +91,8 @@ pub(crate) trait Answers {
 pub(crate) struct Context<'a> {
     pub(crate) arena: &'a Arena,
     pub(crate) answers: &'a dyn Answers,
+    /// Whether there is time left.
+    pub(crate) keep_going: &'a dyn Fn() -> bool,
 }
 
 impl<'a> Context<'a> {

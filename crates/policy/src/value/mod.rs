@@ -21,7 +21,7 @@ pub(crate) use compare::{NotANumber, compare, equal};
 pub(crate) use map::{Entries, order as key_order};
 pub use opaque::{Authorizer, Cidr, GroupCheck, Opaque, PathCheck, ResourceCheck};
 pub use read::{ReadError, read_json};
-pub use write::write_json;
+pub use write::{write_json, write_json_up_to};
 
 /// A JSON or CEL value.
 #[derive(Clone, Copy, Debug, Default)]

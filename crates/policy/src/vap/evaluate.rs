@@ -50,9 +50,8 @@ pub(crate) enum Annotation {
 
 /// Inputs of an evaluation.
 #[derive(Clone, Copy)]
-pub(crate) struct Input<'a, 's> {
+pub(crate) struct Input<'a> {
     pub(crate) context: Context<'a>,
-    pub(crate) keep_going: &'s dyn Fn() -> bool,
     /// The variables of validations.
     pub(crate) variables: crate::expression::Variables<'a>,
     /// Set if the API server finds no Namespace.
@@ -60,7 +59,7 @@ pub(crate) struct Input<'a, 's> {
 }
 
 /// Evaluates a policy.
-pub(crate) fn evaluate<'a>(policy: &'a CompiledPolicy, input: Input<'a, '_>) -> Report {
+pub(crate) fn evaluate<'a>(policy: &'a CompiledPolicy, input: Input<'a>) -> Report {
     let mut report = Report::default();
     let ignore = policy.policy.failure_policy == "Ignore";
     match match_conditions(policy, input, &mut report) {
@@ -96,7 +95,7 @@ enum Matched {
     Limit(Limit),
 }
 
-fn match_conditions<'a>(policy: &'a CompiledPolicy, input: Input<'a, '_>, report: &mut Report) -> Matched {
+fn match_conditions<'a>(policy: &'a CompiledPolicy, input: Input<'a>, report: &mut Report) -> Matched {
     // Match conditions see no Namespace: `namespaceObject` is null.
     let mut variables = input.variables;
     variables.namespace_object = Some(Value::Null);
@@ -128,7 +127,7 @@ fn match_conditions<'a>(policy: &'a CompiledPolicy, input: Input<'a, '_>, report
     }
 }
 
-fn validations<'a>(policy: &'a CompiledPolicy, input: Input<'a, '_>, report: &mut Report) {
+fn validations<'a>(policy: &'a CompiledPolicy, input: Input<'a>, report: &mut Report) {
     let mut group = Group::new(policy, input, BUDGET);
     let mut outcomes = Vec::with_capacity(policy.validations.len());
     for validation in &policy.validations {
@@ -212,7 +211,7 @@ fn usable_message(text: &str) -> Option<String> {
 
 fn audit_annotations<'a>(
     policy: &'a CompiledPolicy,
-    input: Input<'a, '_>,
+    input: Input<'a>,
     ignore: bool,
     report: &mut Report,
 ) {
@@ -265,9 +264,9 @@ enum Stop {
 }
 
 /// Expressions that share a budget and the values of variables.
-struct Group<'a, 's> {
+struct Group<'a> {
     policy: &'a CompiledPolicy,
-    input: Input<'a, 's>,
+    input: Input<'a>,
     budget: u64,
     values: RefCell<Vec<Option<Outcome<'a>>>>,
     cost: Cell<u64>,
@@ -275,19 +274,15 @@ struct Group<'a, 's> {
     authorizer: bool,
 }
 
-impl<'a, 's> Group<'a, 's> {
-    fn new(policy: &'a CompiledPolicy, input: Input<'a, 's>, budget: u64) -> Self {
+impl<'a> Group<'a> {
+    fn new(policy: &'a CompiledPolicy, input: Input<'a>, budget: u64) -> Self {
         let values = RefCell::new(vec![None; policy.variables.len()]);
         Self { policy, input, budget, values, cost: Cell::new(0), authorizer: true }
     }
 
     fn run(&self, program: &'a crate::cel::program::Program) -> (Outcome<'a>, u64) {
         let activation = Variables { group: self };
-        let shared = Shared {
-            context: self.input.context,
-            activation: &activation,
-            keep_going: self.input.keep_going,
-        };
+        let shared = Shared { context: self.input.context, activation: &activation };
         program.evaluate(EXPRESSION_LIMIT, shared)
     }
 
@@ -316,11 +311,11 @@ impl<'a, 's> Group<'a, 's> {
 }
 
 /// The variables that expressions of a group see.
-struct Variables<'g, 'a, 's> {
-    group: &'g Group<'a, 's>,
+struct Variables<'g, 'a> {
+    group: &'g Group<'a>,
 }
 
-impl<'a> Activation<'a> for Variables<'_, 'a, '_> {
+impl<'a> Activation<'a> for Variables<'_, 'a> {
     fn root(&self, name: &str) -> Option<Outcome<'a>> {
         let input = &self.group.input;
         if name == "namespaceObject" && input.namespace_null {

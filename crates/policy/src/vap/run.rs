@@ -29,7 +29,7 @@ pub(crate) struct Run<'a, 'r> {
     request: &'r Request<'a>,
     facts: &'a Facts,
     arena: &'a Arena,
-    keep_going: &'r dyn Fn() -> bool,
+    keep_going: &'a dyn Fn() -> bool,
     /// The variable `request`, built when the first policy matches.
     variable: Option<Value<'a>>,
     found: Evaluation,
@@ -98,7 +98,7 @@ impl<'a, 'r> Run<'a, 'r> {
         request: &'r Request<'a>,
         facts: &'a Facts,
         arena: &'a Arena,
-        keep_going: &'r dyn Fn() -> bool,
+        keep_going: &'a dyn Fn() -> bool,
     ) -> Self {
         Self { request, facts, arena, keep_going, variable: None, found: Evaluation::default(), ended: false }
     }
@@ -257,10 +257,9 @@ impl<'a, 'r> Run<'a, 'r> {
                 user_is_unknown: self.request.user_is_unknown,
                 namespace_object: namespace,
             };
-            let context = Context { arena, answers: self.facts };
+            let context = Context { arena, answers: self.facts, keep_going: self.keep_going };
             let namespace_null = matches!(namespace, Some(Value::Null));
-            let report =
-                evaluate(policy, Input { context, keep_going: self.keep_going, variables, namespace_null });
+            let report = evaluate(policy, Input { context, variables, namespace_null });
             let mut pending = pending.clone();
             pending.extend(self.lookups(&report.condition_needs));
             let effects = self.effects(policy, binding, report);

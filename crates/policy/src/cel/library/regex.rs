@@ -30,9 +30,9 @@ pub(crate) fn compile(pattern: &str) -> Result<::regex::Regex, Refusal> {
     ::regex::RegexBuilder::new(&translated).build().map_err(|_| Refusal::TooLarge)
 }
 
-/// Bytes that the matches of one call can scan. The search for a match can read the text to its end and return a short match, so the
-/// time is the square of the length.
-const MAX_SCANNED: usize = 1 << 32;
+/// Bytes that matches can scan between two questions whether to go on. The search for a match can read the text to its end and return
+/// a short match, so the time is the square of the length.
+const MAX_SCANNED: usize = 1 << 20;
 
 /// The fault of a pattern that is too large.
 const TOO_LARGE: Fault<'static> = Fault::Cancelled(Cancel::Limit(Limit::Regex));
@@ -87,7 +87,10 @@ pub(crate) fn with_compiled<'a>(
             for part in regex.find_iter(text).take(limit) {
                 scanned = scanned.saturating_add(text.len() - part.start());
                 if scanned > MAX_SCANNED {
-                    return Err(TOO_LARGE);
+                    scanned = 0;
+                    if !(context.keep_going)() {
+                        return Err(Fault::Cancelled(Cancel::Limit(Limit::Time)));
+                    }
                 }
                 context.reserve((found.len() + 1).saturating_mul(3 * size_of::<Value<'_>>()))?;
                 found.push(Value::String(part.as_str()));
