@@ -208,15 +208,8 @@ impl Drop for ProgressLine {
 }
 
 /// The escape sequences of [`Style`]. The first one ends the others.
-const COLORS: [&str; 7] = [
-    "\u{1b}[0m",
-    "\u{1b}[31m",
-    "\u{1b}[32m",
-    "\u{1b}[33m",
-    "\u{1b}[36m",
-    "\u{1b}[1m",
-    "\u{1b}[2m",
-];
+const COLORS: [&str; 7] =
+    ["\u{1b}[0m", "\u{1b}[31m", "\u{1b}[32m", "\u{1b}[33m", "\u{1b}[36m", "\u{1b}[1m", "\u{1b}[2m"];
 
 /// Colors of the terminal, if it has any.
 #[derive(Debug, Clone, Copy)]

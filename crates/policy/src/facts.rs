@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use crate::cel::outcome::{Answers, Decision, Query};
 pub use crate::cel::outcome::Limit;
+use crate::cel::outcome::{Answers, Decision, Query};
 use crate::expression::{Check, check_of};
 use crate::vap::model::ParamKind;
 

@@ -288,7 +288,8 @@ fn a_limit_decides_nothing() {
     assert_eq!(without_memory(&["1 == 2"], in_condition), [Limit::Regex]);
     let in_message = json!({ "validations": [{ "expression": "1 == 2", "messageExpression": "variables.t8.split('')[0]" }] });
     assert_eq!(without_memory(&[], in_message), [Limit::Memory]);
-    let in_annotation = json!({ "auditAnnotations": [{ "key": "k", "valueExpression": "variables.t8.split('')[0]" }] });
+    let in_annotation =
+        json!({ "auditAnnotations": [{ "key": "k", "valueExpression": "variables.t8.split('')[0]" }] });
     assert_eq!(without_memory(&["1 == 2"], in_annotation), [Limit::Memory]);
     // The API server skips these expressions as well.
     for skipped in ["true || ", "!(false && ", "false ? true : true || "] {

@@ -189,7 +189,10 @@ fn too_large(object: Object) -> LoadProblem {
     // The names can be as large.
     let object = Object { kind: String::new(), name: String::new(), ..object };
     let message = "the object, or the text that aliases repeat, is too large";
-    LoadProblem { next: "split the object, and write values instead of aliases; an API server accepts 3 MiB".to_owned(), ..object.problem(&Path::default(), message) }
+    LoadProblem {
+        next: "split the object, and write values instead of aliases; an API server accepts 3 MiB".to_owned(),
+        ..object.problem(&Path::default(), message)
+    }
 }
 
 /// Returns the problem of a document that is not a Kubernetes object.

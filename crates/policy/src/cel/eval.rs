@@ -10,7 +10,8 @@ use super::constant::Constant;
 use super::cost::Cost;
 use super::library::Singleton;
 use super::outcome::{
-    Answers, Cancel, Context, Decision, Fault, LIMIT, Limit, Outcome, Query, Unknown, no_such_overload, unwrapped,
+    Answers, Cancel, Context, Decision, Fault, LIMIT, Limit, Outcome, Query, Unknown, no_such_overload,
+    unwrapped,
 };
 use super::plan::{CallNode, Dispatch, Fold, Node};
 use super::select;

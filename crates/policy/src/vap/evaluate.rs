@@ -209,12 +209,7 @@ fn usable_message(text: &str) -> Option<String> {
     (!text.is_empty() && text.len() <= MAX_MESSAGE && !text.contains('\n')).then(|| text.to_owned())
 }
 
-fn audit_annotations<'a>(
-    policy: &'a CompiledPolicy,
-    input: Input<'a>,
-    ignore: bool,
-    report: &mut Report,
-) {
+fn audit_annotations<'a>(policy: &'a CompiledPolicy, input: Input<'a>, ignore: bool, report: &mut Report) {
     let mut group = Group::new(policy, input, BUDGET);
     group.authorizer = false;
     let mut annotations = Vec::new();

@@ -69,7 +69,8 @@ fn source(finding: &Finding) -> Option<String> {
 fn failed(case: &CheckedCase, style: Style) -> String {
     let place = style.bold(&super::place(&case.position));
     let result = style.red("failed");
-    let next = if case.next.is_empty() { String::new() } else { format!("\n  Next: {}", foreign(&case.next)) };
+    let next =
+        if case.next.is_empty() { String::new() } else { format!("\n  Next: {}", foreign(&case.next)) };
     let (expected, actual) = (foreign(&case.expected), foreign(&case.actual));
     format!(
         "{place}: case \"{}\" {result}\n  expected {expected}\n  actual   {actual}{next}",
