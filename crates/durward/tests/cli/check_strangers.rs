@@ -209,7 +209,10 @@ fn a_policy_without_bounds_ends_in_bounded_memory_without_a_verdict() {
         let directory = files(&[("policy.yaml", &policy), ("a.yaml", object)]);
         let (code, out, peak) = measured(directory.path());
         assert_eq!(code, 3, "{out}");
-        assert!(out.contains(&format!("could not decide policy \"p\", binding \"b\": needs too much {cause}")), "{out}");
+        assert!(
+            out.contains(&format!("could not decide policy \"p\", binding \"b\": needs too much {cause}")),
+            "{out}"
+        );
         assert!(peak < 512, "{peak} MiB");
     }
 }
