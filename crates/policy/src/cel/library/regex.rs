@@ -64,6 +64,22 @@ fn compile_and_call<'a>(context: &Context<'a>, function: &str, args: &[Value<'a>
     }
 }
 
+/// Text in bytes that every pattern can search.
+const SHORT: usize = 4 << 10;
+
+/// Product of the bytes of a text and of a compiled pattern. A search can visit each state at each byte and can't be interrupted. At
+/// this limit it takes a few seconds.
+const MAX_SEARCH: u64 = 1 << 36;
+
+/// Returns whether a search ends in bounded time.
+fn is_searchable(regex: &::regex::Regex, text: &str) -> bool {
+    if text.len() <= SHORT {
+        return true;
+    }
+    let limit = usize::try_from(MAX_SEARCH / text.len() as u64).unwrap_or(usize::MAX);
+    ::regex::RegexBuilder::new(regex.as_str()).size_limit(limit).build().is_ok()
+}
+
 /// Calls a function with its compiled pattern.
 pub(crate) fn with_compiled<'a>(
     context: &Context<'a>,
@@ -73,6 +89,9 @@ pub(crate) fn with_compiled<'a>(
 ) -> Outcome<'a> {
     // The compiled form takes every value whose plain form is a string.
     let Some(text) = args.first().and_then(native::text) else { return Err(no_such_overload()) };
+    if !is_searchable(regex, text) {
+        return Err(TOO_LARGE);
+    }
     match function {
         "matches" => Ok(Value::Bool(regex.is_match(text))),
         "find" => Ok(Value::String(regex.find(text).map_or("", |found| found.as_str()))),
