@@ -81,7 +81,7 @@ fn report() -> Report {
             document(
                 "web",
                 vec![
-                    finding(Verdict::Deny, "limit", "100% of <b> \n:,  [31m ]]> & \"more\""),
+                    finding(Verdict::Deny, "limit", "100% of <b>\r\n:, \u{1b}[31m ]]> & \"more\""),
                     finding(Verdict::Deny, "limit", "a second denial"),
                     finding(Verdict::Warn, "hint", "use fewer"),
                     finding(Verdict::Error, "broken", "no such key: x"),
