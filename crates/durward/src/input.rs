@@ -1,7 +1,7 @@
 //! Input files and standard input: limits of their size, and problems for users. [`admission::file`] reads them.
 
 use std::io::{self, IsTerminal as _};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use admission::file::{FileError, check_file, read_file, read_limited};
 use config::Problem;
@@ -50,6 +50,33 @@ fn utf8(path: &Path, bytes: Vec<u8>) -> Result<String, Problem> {
 /// Returns the name of a path in messages.
 pub(crate) fn shown(path: &Path) -> String {
     if path == Path::new("-") { "standard input".to_owned() } else { path.display().to_string() }
+}
+
+/// Refuses a relative path that leads out of the working directory through a link. In the checkout of a pull request, links are
+/// files of its author. A path that is absolute or contains `..` is not checked.
+pub(crate) fn check_links(path: &Path) -> Result<(), Problem> {
+    let is_below = path.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
+    if !is_below || path == Path::new("-") {
+        return Ok(());
+    }
+    let real = match path.canonicalize() {
+        Err(_) if path.is_symlink() => None,
+        // A file to write: its directory.
+        Err(_) => Path::new(".").join(path).parent().and_then(|parent| parent.canonicalize().ok()),
+        Ok(real) => Some(real),
+    };
+    let is_inside = match (&real, Path::new(".").canonicalize()) {
+        (Some(real), Ok(here)) => real.starts_with(here),
+        (None, _) => !path.is_symlink(),
+        (_, Err(_)) => false,
+    };
+    if is_inside {
+        return Ok(());
+    }
+    let why = real.map_or("the file does not exist".to_owned(), |real| format!("to {}", real.display()));
+    Err(Problem::new(format!("{} leads out of the working directory through a link", path.display()))
+        .why(why)
+        .next("name the real path, if you trust the link"))
 }
 
 /// Checks the kubeconfig that a flag or the file names, or those that kubectl would read, because the library that reads them

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::cel::environment::{Environment, Optional};
 use crate::cel::eval::{Activation, Shared};
 use crate::cel::library::Library;
-use crate::cel::outcome::{Answers, Cancel, Context, Decision, Fault, Outcome, Query, Unknown};
+use crate::cel::outcome::{Answers, Cancel, Context, Decision, Fault, Limit, Outcome, Query, Unknown};
 use crate::cel::program::{CompileError, Program};
 use crate::release::Release;
 use crate::value::{Arena, Authorizer, GroupCheck, Opaque, ResourceCheck, Value};
@@ -122,8 +122,8 @@ pub enum Failure {
     Unknown(Vec<Need>),
     /// The expression costs too much.
     TooExpensive,
-    /// The caller asked to stop.
-    Interrupted,
+    /// A limit of this evaluator.
+    Limit(Limit),
 }
 
 impl Expression {
@@ -147,9 +147,9 @@ impl Expression {
         arena: &'a Arena,
     ) -> (Result<Value<'a>, Failure>, u64) {
         let answers: &'a Decide<'a> = arena.store(Decide(decide));
-        let context = Context { arena, answers };
+        let context = Context { arena, answers, keep_going: &|| true };
         let roots = Roots { variables: *variables, arena };
-        let shared = Shared { context, activation: &roots, keep_going: &|| true };
+        let shared = Shared { context, activation: &roots };
         let (outcome, cost) = self.program.evaluate(EXPRESSION_LIMIT, shared);
         (outcome.map_err(failure), cost)
     }
@@ -159,7 +159,7 @@ pub(crate) fn failure(fault: Fault<'_>) -> Failure {
     match fault {
         Fault::Error(message) => Failure::Error(message.to_owned()),
         Fault::Cancelled(Cancel::Cost) => Failure::TooExpensive,
-        Fault::Cancelled(Cancel::Interrupted) => Failure::Interrupted,
+        Fault::Cancelled(Cancel::Limit(limit)) => Failure::Limit(limit),
         Fault::Cancelled(Cancel::Internal(text)) => Failure::Error(text.to_owned()),
         Fault::Unknown(unknown) => Failure::Unknown(needs(unknown)),
     }

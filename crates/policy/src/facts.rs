@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+pub use crate::cel::outcome::Limit;
 use crate::cel::outcome::{Answers, Decision, Query};
 use crate::expression::{Check, check_of};
 use crate::vap::model::ParamKind;
@@ -47,6 +48,8 @@ pub enum Lookup {
     User,
     /// The object before the request in the version of the request. It is always unknown.
     OldObject,
+    /// More than a limit of the evaluator. This can't be answered.
+    Limit(Limit),
     /// The object in another version, which a policy with `matchPolicy: Equivalent` names. This can't be answered.
     Conversion {
         /// The policy.

@@ -83,7 +83,7 @@ impl<'a> Request<'a> {
         }
         if !self.user.groups.is_empty() {
             let groups: Vec<Value<'a>> = self.user.groups.iter().map(|group| text(group)).collect();
-            user.push(("groups", Value::List(arena.values(&groups))));
+            user.push(("groups", Value::List(arena.slice(&groups))));
         }
         if self.user.extra.entries().is_some_and(|entries| entries.len() > 0) {
             user.push(("extra", self.user.extra));

@@ -180,8 +180,6 @@ pub enum Outcome {
     Decided(Decisions),
     /// Facts are missing; evaluate again with their answers.
     Needs(Vec<Lookup>),
-    /// The caller asked to stop.
-    Interrupted,
 }
 
 /// The decisions on a request as far as facts are known.
@@ -191,14 +189,12 @@ pub struct Evaluation {
     pub decisions: Decisions,
     /// Facts that are missing.
     pub missing: Vec<Missing>,
-    /// Whether the caller stopped the evaluation.
-    pub interrupted: bool,
 }
 
 /// A fact that a policy needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Missing {
-    /// The policy.
+    /// The policy. Empty if the arena was full before a policy was found to match.
     pub policy: String,
     /// The binding; absent if the policy itself needs the fact.
     pub binding: Option<String>,
@@ -242,18 +238,16 @@ impl PolicySet {
         hook.is_some_and(|hook| hook.policy.programs().any(|program| program.reads.server_fields))
     }
 
-    /// Evaluates all policies that match a request. `keep_going` is asked every few thousand cost units.
+    /// Evaluates all policies that match a request. `keep_going` is asked every few thousand cost units. If it returns false, or the
+    /// arena is full, the verdict of a policy is missing with [`Lookup::Limit`].
     pub fn evaluate<'a>(
         &'a self,
         request: &Request<'a>,
         facts: &'a Facts,
         arena: &'a Arena,
-        keep_going: &dyn Fn() -> bool,
+        keep_going: &'a dyn Fn() -> bool,
     ) -> Outcome {
         let evaluation = self.evaluate_partly(request, facts, arena, keep_going);
-        if evaluation.interrupted {
-            return Outcome::Interrupted;
-        }
         let mut needs: Vec<Lookup> = Vec::new();
         for missing in evaluation.missing {
             if !needs.contains(&missing.lookup) {
@@ -269,14 +263,14 @@ impl PolicySet {
         request: &Request<'a>,
         facts: &'a Facts,
         arena: &'a Arena,
-        keep_going: &dyn Fn() -> bool,
+        keep_going: &'a dyn Fn() -> bool,
     ) -> Evaluation {
         let mut run = Run::new(request, facts, arena, keep_going);
         if is_judged(request) {
             let positions = self.index.positions(request.resource.group, request.resource.name);
             for hook in positions.into_iter().filter_map(|position| self.hooks.get(position)) {
                 run.hook(hook);
-                if run.is_interrupted() || run.has_ended() {
+                if run.has_ended() {
                     break;
                 }
             }

@@ -197,7 +197,7 @@ impl Store {
                 Some(grants) => facts.decisions.insert(check.clone(), grants.decide(check)).is_none(),
                 None => false,
             },
-            Lookup::User | Lookup::OldObject | Lookup::Conversion { .. } => false,
+            Lookup::User | Lookup::OldObject | Lookup::Limit(_) | Lookup::Conversion { .. } => false,
         }
     }
 

@@ -1,14 +1,15 @@
 //! The verdict on one request.
 
 use std::cell::RefCell;
+use std::time::{Duration, Instant};
 
-use policy::facts::{Facts, Lookup};
+use policy::facts::{Facts, Limit, Lookup};
 use policy::field::{FieldError, Path};
 use policy::kinds::Kinds;
 use policy::normalize::{Normalized, is_typed, normalize, normalize_stored};
 use policy::request::{GroupVersion, Request, User};
 use policy::set::{Evaluation, Missing, PolicySet};
-use policy::value::{Arena, Value, read_json};
+use policy::value::{Arena, MAX_BYTES, Value, read_json};
 use policy::vap::decision::{Denial, Failure, Warning};
 
 use super::args::FieldValidation;
@@ -20,6 +21,9 @@ use super::subjects::Subject;
 
 /// Rounds of lookups. An answer can lead to another lookup: the kind of parameters, then the parameters.
 const MAX_ROUNDS: usize = 8;
+
+/// Time for the policies on one request. An API server decides in less than a second.
+const MAX_TIME: Duration = Duration::from_secs(10);
 
 /// Longest part of `generateName` that a generated name keeps, and a stand-in for its random end.
 const MAX_GENERATED_START: usize = 58;
@@ -96,6 +100,11 @@ impl Context<'_> {
             old_object_is_unknown: is_other_version && !is_converted,
             ..Request::default()
         };
+        // In a full arena, errors and unknown fields can be those of missing values. The evaluation is unknown then.
+        let unknown = if arena.is_full() { Vec::new() } else { unknown };
+        if arena.is_full() {
+            refused.clear();
+        }
         let evaluation =
             if refused.is_empty() { self.evaluate(&request, facts, arena) } else { Evaluation::default() };
         refused.extend(unknown.iter().filter_map(|field| self.unknown_field(object, field)));
@@ -165,9 +174,10 @@ impl Context<'_> {
     /// Evaluates the policies, and again as long as facts answer a lookup.
     fn evaluate(&self, request: &Request<'_>, facts: &mut Facts, arena: &Arena) -> Evaluation {
         let mut evaluation = Evaluation::default();
+        let end = Instant::now() + MAX_TIME;
         facts.params_are_partial = !self.store.has_all_params();
         for _ in 0..MAX_ROUNDS {
-            evaluation = self.set.evaluate_partly(request, facts, arena, &|| true);
+            evaluation = self.set.evaluate_partly(request, facts, arena, &|| Instant::now() < end);
             let mut answered = false;
             for missing in &evaluation.missing {
                 answered |= self.store.answer(&missing.lookup, self.kinds, facts);
@@ -398,6 +408,14 @@ fn describe(lookup: &Lookup) -> (String, String) {
         Lookup::OldObject => (
             "needs the old object in the version of the new one".to_owned(),
             "write both objects in the same apiVersion".to_owned(),
+        ),
+        Lookup::Limit(limit) => (
+            match limit {
+                Limit::Memory => format!("needs too much memory: more than {} MiB", MAX_BYTES >> 20),
+                Limit::Time => format!("needs too much time: more than {} s", MAX_TIME.as_secs()),
+                Limit::Regex => "needs a regular expression that is too large".to_owned(),
+            },
+            "simplify the policy, or let an API server decide: kubectl apply --dry-run=server".to_owned(),
         ),
         Lookup::Conversion { rule, .. } => (
             format!("needs the object in another version: the policy matches {rule}"),

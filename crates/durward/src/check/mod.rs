@@ -25,6 +25,7 @@ use std::collections::BTreeSet;
 use config::Problem;
 
 use crate::exit::{Exit, Outcome, Stop};
+use crate::input;
 use crate::output;
 use args::{FailOn, OutputTarget};
 use files::Use;
@@ -44,7 +45,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     for target in targets {
         format::write(&report, args, target)?;
     }
-    report.notes.iter().for_each(|note| output::note(format!("note: {note}")));
+    report.notes.iter().for_each(|note| output::note(format!("note: {}", output::foreign(note))));
     let exit = match report.exit_code {
         0 => Exit::Done,
         1 => Exit::No,
@@ -60,6 +61,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
 
 /// Reads, loads and judges everything.
 fn check(args: &Args) -> Result<Report, Stop> {
+    args.grants.as_deref().map_or(Ok(()), input::check_links)?;
     let grants = args.grants.as_deref().map(Grants::load).transpose()?;
     let paths = [(&args.paths[..], Use::Check), (&args.with, Use::Fact), (&args.old, Use::Old)];
     let (files, unread) = files::find(&paths, &args.ignore);
@@ -163,7 +165,10 @@ fn remarks(loaded: &Loaded, documents: &[CheckedDocument], cases: &[CheckedCase]
                     .to_owned(),
             );
         }
-    } else if loaded.set.is_some() && (cases.is_empty() || !documents.is_empty()) {
+    } else if loaded.set.is_some()
+        && (cases.is_empty() || !documents.is_empty())
+        && !documents.iter().any(is_matched)
+    {
         let why = if loaded.policies == 0 { "there is no policy" } else { "no policy matches any document" };
         notes.push(format!("nothing was judged: {why}"));
     }

@@ -3,11 +3,12 @@
 
 use std::path::Path as FilePath;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use config::Problem;
 use policy::document::{self, Origin, Place};
 use policy::field::Path;
-use policy::value::{Arena, Value, write_json};
+use policy::value::{Arena, Value, write_json_up_to};
 
 use super::cases;
 use super::files::{File, Use};
@@ -17,6 +18,12 @@ use crate::input::{self, shown};
 
 /// The API group of the files that `kustomize build` reads.
 const KUSTOMIZE: &str = "kustomize.config.k8s.io";
+
+/// Largest object in bytes of JSON. An API server accepts 3 MiB. The values of such an object fit into the memory of an evaluation.
+const MAX_OBJECT: usize = 8 << 20;
+
+/// Bytes of JSON that the aliases of all files can add to twice the text.
+const MAX_REPEATED: usize = 128 << 20;
 
 /// A text and its name.
 #[derive(Debug)]
@@ -116,8 +123,9 @@ pub(crate) struct Objects {
 /// Reads all files.
 pub(crate) fn read(files: &[File]) -> Objects {
     let mut objects = Objects::default();
+    let repeated = AtomicUsize::new(0);
     let read = parallel::map(files, "reading", Arena::new, |arena, file| {
-        let read = read_file(file, arena);
+        let read = read_file(file, arena, &repeated);
         arena.reset();
         read
     });
@@ -128,8 +136,8 @@ pub(crate) fn read(files: &[File]) -> Objects {
     objects
 }
 
-/// Returns the objects of a file and its problems.
-fn read_file(file: &File, arena: &Arena) -> (Vec<Object>, Vec<LoadProblem>) {
+/// Returns the objects of a file and its problems. `repeated` counts the bytes that aliases add in all files.
+fn read_file(file: &File, arena: &Arena, repeated: &AtomicUsize) -> (Vec<Object>, Vec<LoadProblem>) {
     let text = match input::text_or_stdin(&file.path, input::LARGE) {
         Ok(text) => text,
         Err(problem) => return (Vec::new(), vec![unplaced(problem)]),
@@ -155,14 +163,36 @@ fn read_file(file: &File, arena: &Arena) -> (Vec<Object>, Vec<LoadProblem>) {
         let problem = Problem::new("standard input contains no document");
         problems.push(unplaced(problem.next("check the command that should write the manifests")));
     }
+    let mut written = 0;
     for document in documents {
         let object = object(&source, document.origin(), document.value(), file.used);
+        written += object.json.len();
+        let added = object.json.len().min(written.saturating_sub(2 * source.text.len()));
+        let is_bounded = repeated.fetch_add(added, Ordering::Relaxed) + added <= MAX_REPEATED;
+        if object.json.len() > MAX_OBJECT || !is_bounded {
+            problems.push(too_large(object));
+            if is_bounded {
+                continue;
+            }
+            break;
+        }
         match not_an_object(document.value()) {
             None => objects.push(object),
             Some((path, message)) => problems.push(unusable(&object, &path, message, file)),
         }
     }
     (objects, problems)
+}
+
+/// Returns the problem of an object that is larger than any API server accepts.
+fn too_large(object: Object) -> LoadProblem {
+    // The names can be as large.
+    let object = Object { kind: String::new(), name: String::new(), ..object };
+    let message = "the object, or the text that aliases repeat, is too large";
+    LoadProblem {
+        next: "split the object, and write values instead of aliases; an API server accepts 3 MiB".to_owned(),
+        ..object.problem(&Path::default(), message)
+    }
 }
 
 /// Returns the problem of a document that is not a Kubernetes object.
@@ -224,7 +254,7 @@ pub(super) fn object(source: &Arc<Source>, origin: Origin, value: Value<'_>, use
         name,
         is_generated,
         namespace: text(metadata, "namespace"),
-        json: write_json(value),
+        json: write_json_up_to(value, MAX_OBJECT),
     }
 }
 

@@ -67,7 +67,12 @@ fn show(args: &Args) -> Outcome {
                 problems.push(fleet::missing(context.clients.reader.as_ref(), subject).await);
             }
             if args.output == Format::Text {
-                output::data(&text::format_impact(&impact, subjects.len() > 1, context.local_name(), style))?;
+                output::print(&text::format_impact(
+                    &impact,
+                    subjects.len() > 1,
+                    context.local_name(),
+                    style,
+                ))?;
             }
             found.push(impact);
         }

@@ -83,7 +83,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
         return Err(problems.into());
     }
     if args.diff {
-        output::data(&differences(&name, &values, &after)?)?;
+        output::print(&differences(&name, &values, &after)?)?;
     } else {
         let rewritten = documents.rewritten(&after)?;
         if rewritten.lost_comments {
@@ -177,7 +177,7 @@ async fn injected(
                 let guard = asked.guard.name();
                 output::note(format!(
                     "note: {}: {guard} is not called: namespaceSelector does not select namespace {namespace}",
-                    found.owner
+                    output::foreign(&found.owner)
                 ));
                 continue;
             }
@@ -198,7 +198,8 @@ async fn injected(
             return Err(problem.why(why).next(next));
         }
         for warning in settled.warnings.iter() {
-            output::note(format!("{} {}: {warning}", Style::stderr().yellow("warning:"), found.owner));
+            let warning = output::foreign(&format!("{}: {warning}", found.owner));
+            output::note(format!("{} {warning}", Style::stderr().yellow("warning:")));
         }
         match settled.answer {
             Answer::Allow => {}

@@ -149,7 +149,7 @@ async fn of_members(recorder: &Arc<Recorder>, survey: &Survey) -> usize {
     let members = found.clusters.iter().flat_map(|one| &one.members);
     let unanswered: Vec<_> = members.filter_map(|member| member.error.as_ref()).collect();
     for why in &unanswered {
-        output::note(format!("unread: {}", why.text));
+        output::note(format!("unread: {}", output::foreign(&why.text)));
     }
     unanswered.len()
 }
@@ -161,14 +161,15 @@ async fn written(args: &Args, recorder: Arc<Recorder>, unread: usize, replay: &s
     cluster::snapshot::write(&args.out, &recording)?;
     let mut unread = unread + extra_failures.len();
     for what in &extra_failures {
-        output::note(format!("unread: {what}"));
+        output::note(format!("unread: {}", output::foreign(what)));
     }
     for cluster in &recording.clusters {
         unread += cluster.unread.len();
         for unseen in &cluster.unread {
             let what = unseen.what.as_ref().map_or_else(|| "everything".to_owned(), ToString::to_string);
             let whose = display_name(&cluster.name);
-            output::note(format!("unread: {what} of {whose}: {}", unseen.cause.text));
+            let line = format!("unread: {what} of {whose}: {}", unseen.cause.text);
+            output::note(output::foreign(&line));
         }
     }
     let all = recording.clusters.len();

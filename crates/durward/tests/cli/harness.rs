@@ -74,7 +74,7 @@ fn command(directory: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_durward"));
     command.args(arguments).current_dir(directory).stderr(Stdio::piped());
     // The cluster of this machine must not be read.
-    for name in ["KUBECONFIG", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"] {
+    for name in ["KUBECONFIG", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT", "GITHUB_ACTIONS"] {
         command.env_remove(name);
     }
     command.env("HOME", directory);

@@ -8,6 +8,7 @@ mod check_bad_input;
 mod check_cases;
 mod check_facts;
 mod check_recorded;
+mod check_strangers;
 mod check_strict;
 mod commands;
 mod configuration;

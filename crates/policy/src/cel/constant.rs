@@ -57,7 +57,7 @@ impl Constant {
                     return Value::List(&[]);
                 }
                 let values: Vec<Value<'a>> = items.iter().map(|item| item.value(arena)).collect();
-                Value::List(arena.values(&values))
+                Value::List(arena.slice(&values))
             }
             Constant::Map(entries) => {
                 if entries.is_empty() {

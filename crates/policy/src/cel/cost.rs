@@ -1,7 +1,7 @@
 //! Run-time cost of calls, per function and overload, as the API server's estimator and cel-go's tracker have it.
 
 use super::outcome::Outcome;
-use crate::value::{Opaque, Value};
+use crate::value::{Opaque, Value, work};
 
 /// How the cost of a call follows from its arguments and result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -152,7 +152,7 @@ impl Cost {
             }
             Cost::Contains => ceil(size_at(0) as f64 * 0.1).saturating_mul(ceil(size_at(1) as f64 * 0.1)),
             Cost::TraverseAll => match args.first() {
-                Some(Ok(value)) => traversal(value),
+                Some(Ok(value)) => work::apart(|| traversal(value)),
                 _ => 1,
             },
             Cost::Selector => {

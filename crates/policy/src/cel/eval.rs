@@ -10,11 +10,12 @@ use super::constant::Constant;
 use super::cost::Cost;
 use super::library::Singleton;
 use super::outcome::{
-    Answers, Cancel, Context, Decision, Fault, Outcome, Query, Unknown, no_such_overload, unwrapped,
+    Answers, Cancel, Context, Decision, Fault, LIMIT, Limit, Outcome, Query, Unknown, no_such_overload,
+    unwrapped,
 };
 use super::plan::{CallNode, Dispatch, Fold, Node};
 use super::select;
-use crate::value::{Arena, Value, equal, format};
+use crate::value::{Arena, Value, equal, format, work};
 
 /// Cost of a list that is built.
 const NEW_LIST: u64 = 10;
@@ -40,7 +41,6 @@ pub(crate) trait Activation<'a> {
 pub(crate) struct Shared<'a, 's> {
     pub(crate) context: Context<'a>,
     pub(crate) activation: &'s dyn Activation<'a>,
-    pub(crate) keep_going: &'s dyn Fn() -> bool,
 }
 
 /// Evaluates a program with a limit of cost. Returns the result and the cost.
@@ -51,7 +51,7 @@ pub(crate) fn evaluate<'a>(
     limit: u64,
     shared: Shared<'a, '_>,
 ) -> (Outcome<'a>, u64) {
-    shared.context.arena.start_reading();
+    let outer = work::start();
     let mut evaluator = Evaluator {
         shared,
         rewraps,
@@ -63,6 +63,10 @@ pub(crate) fn evaluate<'a>(
         unknown: None,
     };
     let mut outcome = evaluator.eval(node);
+    if evaluator.is_out_of_memory() && !matches!(outcome, Err(Fault::Cancelled(_))) {
+        outcome = Err(LIMIT);
+    }
+    work::end(outer);
     // An unknown fact ends no loop and absorbs no cost, so the cost with the fact can be lower.
     if let (Err(Fault::Cancelled(Cancel::Cost)), Some(unknown)) = (&outcome, evaluator.unknown) {
         outcome = Err(Fault::Unknown(unknown));
@@ -96,8 +100,8 @@ pub(crate) fn fold_call(node: Node) -> Result<Node, String> {
 }
 
 fn constant(node: &Node, arena: &Arena) -> Option<Constant> {
-    let context = Context { arena, answers: &Nothing };
-    let shared = Shared { context, activation: &Nothing, keep_going: &|| true };
+    let context = Context { arena, answers: &Nothing, keep_going: &|| true };
+    let shared = Shared { context, activation: &Nothing };
     match evaluate(node, 0, false, u64::MAX, shared).0 {
         Ok(value) => Constant::from_value(&value),
         Err(Fault::Error(message)) => Some(Constant::Error(message.to_owned())),
@@ -149,16 +153,24 @@ pub(super) struct Evaluator<'a, 's> {
 impl<'a> Evaluator<'a, '_> {
     pub(super) fn charge(&mut self, cost: u64) -> Result<(), Fault<'a>> {
         self.cost = self.cost.saturating_add(cost);
-        if self.cost > self.limit || self.shared.context.arena.stopped_reading() {
+        if self.cost > self.limit {
             return Err(Fault::Cancelled(Cancel::Cost));
+        }
+        if self.is_out_of_memory() {
+            return Err(LIMIT);
         }
         if self.cost >= self.next_question {
             self.next_question = self.cost.saturating_add(INTERVAL);
-            if !(self.shared.keep_going)() {
-                return Err(Fault::Cancelled(Cancel::Interrupted));
+            if !(self.shared.context.keep_going)() {
+                return Err(Fault::Cancelled(Cancel::Limit(Limit::Time)));
             }
         }
         Ok(())
+    }
+
+    /// Returns whether a value can be wrong because of a limit.
+    fn is_out_of_memory(&self) -> bool {
+        self.shared.context.arena.is_full() || work::is_exceeded()
     }
 
     pub(super) fn error(&self, message: &str) -> Outcome<'a> {
@@ -281,10 +293,18 @@ impl<'a> Evaluator<'a, '_> {
         let args = args.get(..count).unwrap_or_default();
         let result = self.invoke(call, args);
         let result = self.note_unknown(result);
-        if let Err(Fault::Cancelled(_)) = result {
+        if let Err(Fault::Cancelled(cancel)) = result {
+            // The cost of the arguments alone can be above the limit of the API server.
+            if matches!(cancel, Cancel::Limit(_)) {
+                self.charge(call.cost.of_call(args, &result))?;
+            }
             return result;
         }
         internal_failure(&self.shared.context, call.cost, args)?;
+        // A pattern can take much more time than its cost suggests.
+        if call.cost == Cost::Regex {
+            self.next_question = 0;
+        }
         self.charge(call.cost.of_call(args, &result))?;
         result
     }

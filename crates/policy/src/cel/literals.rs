@@ -41,7 +41,9 @@ fn argument(function: &str, args: &[Expr], problems: &mut Problems) {
         ("timestamp", Literal::String(text)) => number::parse_timestamp(text)
             .is_some_and(|time| (number::YEAR_ONE..=number::YEAR_9999).contains(&time.seconds)),
         ("timestamp", Literal::Int(seconds)) => (number::YEAR_ONE..=number::YEAR_9999).contains(seconds),
-        ("matches", Literal::String(pattern)) => regex::compile(pattern).is_ok(),
+        ("matches", Literal::String(pattern)) => {
+            !matches!(regex::compile(pattern), Err(regex::Refusal::Invalid(_)))
+        }
         ("duration" | "timestamp", _) => false,
         _ => true,
     };

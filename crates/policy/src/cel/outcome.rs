@@ -31,13 +31,24 @@ pub(crate) enum Query<'a> {
     Variable(&'a str),
 }
 
+/// A limit of the evaluator. An API server has the memory and time that it has, so its result is unknown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Limit {
+    /// Values need more than [`crate::value::MAX_BYTES`], or a function reads too many.
+    Memory,
+    /// The caller asked to stop.
+    Time,
+    /// A regular expression is too large for its text.
+    Regex,
+}
+
 /// Why evaluation was cancelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cancel<'a> {
     /// The expression cost more than its limit.
     Cost,
-    /// The caller asked to stop.
-    Interrupted,
+    /// A limit of this evaluator, which the API server does not have. The result is neither a value nor an error.
+    Limit(Limit),
     /// cel-go fails within itself, with this text.
     Internal(&'a str),
 }
@@ -46,11 +57,14 @@ impl<'a> Cancel<'a> {
     pub(crate) fn message(self) -> &'a str {
         match self {
             Cancel::Cost => "operation cancelled: actual cost limit exceeded",
-            Cancel::Interrupted => "operation interrupted",
+            Cancel::Limit(_) => "operation interrupted",
             Cancel::Internal(text) => text,
         }
     }
 }
+
+/// The fault of a function that needs too much memory.
+pub(crate) const LIMIT: Fault<'static> = Fault::Cancelled(Cancel::Limit(Limit::Memory));
 
 /// The value of an expression, or why it has none.
 pub(crate) type Outcome<'a> = Result<Value<'a>, Fault<'a>>;
@@ -77,6 +91,8 @@ pub(crate) trait Answers {
 pub(crate) struct Context<'a> {
     pub(crate) arena: &'a Arena,
     pub(crate) answers: &'a dyn Answers,
+    /// Whether there is time left.
+    pub(crate) keep_going: &'a dyn Fn() -> bool,
 }
 
 impl<'a> Context<'a> {
@@ -88,13 +104,19 @@ impl<'a> Context<'a> {
         Err(Fault::Error(self.arena.text(text)))
     }
 
+    /// Returns a fault unless so many bytes are left. Functions ask before they build a value that can be much larger than their
+    /// arguments.
+    pub(crate) fn reserve(&self, bytes: usize) -> Result<(), Fault<'a>> {
+        if self.arena.has_room(bytes) { Ok(()) } else { Err(LIMIT) }
+    }
+
     /// A failure within cel-go, which ends the evaluation.
     pub(crate) fn internal<T>(&self, text: &str) -> Result<T, Fault<'a>> {
         Err(Fault::Cancelled(Cancel::Internal(self.arena.text(&format!("internal error: {text}")))))
     }
 
     pub(crate) fn list(&self, values: &[Value<'a>]) -> Value<'a> {
-        Value::List(self.arena.values(values))
+        Value::List(self.arena.slice(values))
     }
 
     /// An optional value.

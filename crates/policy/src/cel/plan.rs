@@ -329,7 +329,12 @@ impl Planner<'_> {
         };
         match args.get(1) {
             Some(Node::Constant(Constant::Literal(Literal::String(pattern)))) if is_regex => {
-                regex::compile(pattern).map(|regex| Some(Arc::new(regex)))
+                match regex::compile(pattern) {
+                    Ok(regex) => Ok(Some(Arc::new(regex))),
+                    // The call compiles the pattern again and has no result.
+                    Err(regex::Refusal::TooLarge) => Ok(None),
+                    Err(regex::Refusal::Invalid(message)) => Err(message),
+                }
             }
             _ => Ok(None),
         }

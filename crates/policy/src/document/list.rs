@@ -1,17 +1,22 @@
-//! Lists as `kubectl get -o yaml` prints them: each item is an object of its own.
+//! Lists as `kubectl get -o yaml` prints them: each item is an object of its own. As in `kubectl`, every object with
+//! `items` is a list, whatever its kind is. An empty one is an object if its kind doesn't end with `List`, so that it is judged.
 
-use super::Document;
+use super::{Document, MAX_OBJECTS};
 use crate::field::Path;
 use crate::value::{Arena, Value};
 
-/// Adds a document, or the items of a list, in order.
-pub(super) fn flatten<'a>(root: Document<'a>, arena: &'a Arena, documents: &mut Vec<Document<'a>>) {
+/// Adds a document, or the items of a list, in order. Returns false if there are too many.
+pub(super) fn flatten<'a>(root: Document<'a>, arena: &'a Arena, documents: &mut Vec<Document<'a>>) -> bool {
     let mut pending = vec![root];
     while let Some(document) = pending.pop() {
         let Some((kind, items)) = items(document.value) else {
             documents.push(document);
             continue;
         };
+        let count = items.list_len().unwrap_or_default();
+        if documents.len() + pending.len() + count > MAX_OBJECTS {
+            return false;
+        }
         let items: Vec<Value<'a>> = items.elements().collect();
         let origins = document.origin.elements(document.text, &Path::new("items"), items.len());
         for (item, origin) in items.into_iter().zip(origins).rev() {
@@ -19,13 +24,18 @@ pub(super) fn flatten<'a>(root: Document<'a>, arena: &'a Arena, documents: &mut 
             pending.push(Document { value, origin, ..document });
         }
     }
+    true
 }
 
-/// The kind and items of a list.
+/// The items of a list, and the kind of those that have none.
 fn items(value: Value<'_>) -> Option<(&str, Value<'_>)> {
-    let kind = value.field("kind")?.as_str()?.strip_suffix("List")?;
-    let items = value.field("items").filter(|items| matches!(items, Value::List(_) | Value::Null))?;
-    Some((kind, items))
+    let kind = value.field("kind")?.as_str()?;
+    let items = value.field("items")?;
+    match (kind.strip_suffix("List"), items) {
+        (Some(kind), Value::List(_) | Value::Null) => Some((kind, items)),
+        (None, Value::List([_, ..])) => Some((kind, items)),
+        _ => None,
+    }
 }
 
 /// Items of a typed list such as `PodList` have the kind of the list if they have none, as in `kubectl`.

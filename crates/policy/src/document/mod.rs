@@ -34,6 +34,9 @@ pub const MAX_TEXT: usize = 64 << 20;
 /// Levels of nesting that are read. Go reads 10,000, but no object that is judged comes near.
 pub const MAX_DEPTH: usize = 1_000;
 
+/// Objects of one text. Problems and findings need memory for each of them.
+pub const MAX_OBJECTS: usize = 200_000;
+
 /// A position in a text. Lines and columns are counted from 1, and columns in code points.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
@@ -126,7 +129,12 @@ pub fn read<'a>(text: &'a str, arena: &'a Arena) -> Result<Vec<Document<'a>>, Sy
         offset = range.start;
         let origin = Origin::of_document(stream.format, range, place);
         let root = Document { value, text, origin };
-        list::flatten(root, arena, &mut documents);
+        let is_complete = list::flatten(root, arena, &mut documents);
+        // In a full arena, values are missing.
+        if arena.is_full() || !is_complete {
+            let message = if arena.is_full() { TOO_LARGE } else { TOO_MANY };
+            return Err(SyntaxError { place, message: message.to_owned(), next: SPLIT.to_owned() });
+        }
     }
     Ok(documents)
 }
@@ -147,11 +155,15 @@ pub fn read_with<'t, B: Builder<'t>>(
     })
 }
 
+const TOO_LARGE: &str = "the values of the text need too much memory";
+const TOO_MANY: &str = "the text has more than 200,000 objects";
+const SPLIT: &str = "split it into several files";
+
 const BOM: char = '\u{feff}';
 
 fn stream<'t, B: Builder<'t>>(text: &'t str, builder: &mut B) -> Result<Stream<B::Value>, Fault> {
     if text.len() > MAX_TEXT {
-        return Err(Fault::refused(0, "the text is longer than 64 MiB", "split it into several files"));
+        return Err(Fault::refused(0, "the text is longer than 64 MiB", SPLIT));
     }
     let start = if text.starts_with(BOM) { BOM.len_utf8() } else { 0 };
     let content = text.get(start..).unwrap_or_default();
@@ -210,6 +222,9 @@ impl<'a> Builder<'a> for ArenaBuilder<'a> {
     type Value = Value<'a>;
 
     fn scalar(&mut self, scalar: Scalar<'a>) -> Result<Value<'a>, Refusal> {
+        if self.arena.is_full() {
+            return Err(Refusal { message: TOO_LARGE.into(), next: SPLIT });
+        }
         Ok(match scalar {
             Scalar::Null => Value::Null,
             Scalar::Bool(value) => Value::Bool(value),
@@ -224,7 +239,7 @@ impl<'a> Builder<'a> for ArenaBuilder<'a> {
     fn list(&mut self, items: impl Iterator<Item = Value<'a>>) -> Value<'a> {
         self.items.clear();
         self.items.extend(items);
-        Value::List(self.arena.values(&self.items))
+        Value::List(self.arena.slice(&self.items))
     }
 
     fn map(&mut self, entries: impl Iterator<Item = (Cow<'a, str>, Value<'a>)>) -> Value<'a> {

@@ -163,6 +163,22 @@ fn items_of_lists_are_objects() {
 }
 
 #[test]
+fn an_object_of_any_kind_with_items_is_a_list_as_in_kubectl() {
+    let arena = Arena::new();
+    let shown = |text: &str| -> Vec<String> {
+        let text = arena.text(text);
+        read(text, &arena).unwrap().iter().map(|document| json(document.value())).collect()
+    };
+    assert_eq!(shown("{apiVersion: v2, kind: List, items: [{kind: Pod}]}"), [r#"{"kind":"Pod"}"#]);
+    let widgets = shown("{apiVersion: a.org/v1, kind: WidgetList, items: [{a: 1}, {kind: Pod}]}");
+    assert_eq!(widgets, [r#"{"a":1,"apiVersion":"a.org/v1","kind":"Widget"}"#, r#"{"kind":"Pod"}"#]);
+    assert_eq!(shown("{apiVersion: v1, kind: ConfigMap, items: [{kind: Pod}]}"), [r#"{"kind":"Pod"}"#]);
+    for object in ["{kind: Pod, items: []}", "{kind: Pod, items: null}", "{kind: AllowList, items: {a: 1}}"] {
+        assert_eq!(shown(object).len(), 1, "{object}");
+    }
+}
+
+#[test]
 fn places_in_long_lists_cost_no_more_than_in_short_ones() {
     let item = "- kind: Pod\n  spec:\n    a: 1\n";
     let text = format!("kind: List\nitems:\n{}", item.repeat(20_000));

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 use super::event::{Event, Fault, Item};
-use super::{MAX_DEPTH, MAX_TEXT, Refusal, Scalar};
+use super::{MAX_DEPTH, MAX_OBJECTS, MAX_TEXT, Refusal, SPLIT, Scalar, TOO_LARGE, TOO_MANY};
 
 /// Builds the values of a document. Entries of a map come in the order of the text.
 pub trait Builder<'t> {
@@ -52,6 +52,9 @@ pub(super) fn build<'t, B: Builder<'t>>(
             Event::DocumentEnd => {
                 growing.check_aliases(offset)?;
                 if let Some((value, false)) = growing.root.take() {
+                    if trees.len() >= MAX_OBJECTS {
+                        return Err(Fault::refused(offset, TOO_MANY, SPLIT));
+                    }
                     trees.push(Tree { value, start, end: offset });
                 }
             }
@@ -163,6 +166,7 @@ impl<'b, 't, B: Builder<'t>> Growing<'b, 't, B> {
             return Err(Fault::refused(offset, "a key is a list or map", "write the key as text"));
         }
         check_depth(self.frames.len() + 1, offset)?;
+        self.check_open(offset)?;
         let before = self.size;
         self.size.nodes += 1;
         let map = map.map(|_| Map { keys_from: self.keys.len(), merge: None });
@@ -210,6 +214,7 @@ impl<'b, 't, B: Builder<'t>> Growing<'b, 't, B> {
             }
             return self.key(scalar, offset);
         }
+        self.check_open(offset)?;
         let size = Size::of(&scalar);
         self.size.add(size);
         let is_null = scalar == Scalar::Null;
@@ -238,6 +243,7 @@ impl<'b, 't, B: Builder<'t>> Growing<'b, 't, B> {
         self.size.nodes += 1;
         self.repeated.add(size);
         self.check_aliases(offset)?;
+        self.check_open(offset)?;
         if expects_key {
             return match scalar {
                 Some(scalar) => self.key(scalar, offset),
@@ -261,6 +267,13 @@ impl<'b, 't, B: Builder<'t>> Growing<'b, 't, B> {
             return Err(Fault::refused(offset, "aliases repeat too many values", next));
         }
         Ok(())
+    }
+
+    fn check_open(&self, offset: usize) -> Result<(), Fault> {
+        if self.values.len() < MAX_OPEN {
+            return Ok(());
+        }
+        Err(Fault::refused(offset, TOO_LARGE, "remove values: no API server reads such an object"))
     }
 
     fn scalar_value(&mut self, scalar: Scalar<'t>, offset: usize) -> Result<B::Value, Fault> {
@@ -323,6 +336,10 @@ impl<'b, 't, B: Builder<'t>> Growing<'b, 't, B> {
         Ok(())
     }
 }
+
+/// Values of lists and maps that are not complete. Memory for them is needed before the builder sees them. An object of the largest
+/// size that an API server accepts, 3 MiB, has at most 1.5 million values.
+const MAX_OPEN: usize = 2_000_000;
 
 fn check_depth(depth: usize, offset: usize) -> Result<(), Fault> {
     if depth <= MAX_DEPTH { Ok(()) } else { Err(Fault::too_deep(offset)) }

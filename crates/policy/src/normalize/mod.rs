@@ -113,7 +113,7 @@ impl<'a> Decoder<'a> {
                     .enumerate()
                     .map(|(index, item)| self.value(of, item, &path.index(index)))
                     .collect();
-                Value::List(self.arena.values(&items))
+                Value::List(self.arena.slice(&items))
             }
             Type::Map(of) => {
                 let Value::Object(entries) = value else { return self.wrong(path, "an object", value) };

@@ -2,10 +2,13 @@
 
 use std::cmp::Ordering;
 
-use super::Value;
+use super::{Value, work};
 
 /// Whether two values are equal. Values of different types are unequal, except numbers.
 pub(crate) fn equal(left: &Value<'_>, right: &Value<'_>) -> bool {
+    if !work::read(1) {
+        return false;
+    }
     match (left, right) {
         (Value::Null, Value::Null) | (Value::Variables, Value::Variables) => true,
         (Value::Bool(left), Value::Bool(right)) => left == right,

@@ -1,6 +1,8 @@
 //! Values as text in error messages (`%v` of Go).
 
-use super::{Value, number};
+use std::fmt::Write as _;
+
+use super::{Value, number, work};
 
 /// The text of a value within an error message.
 pub(crate) fn plain(value: &Value<'_>) -> String {
@@ -10,13 +12,18 @@ pub(crate) fn plain(value: &Value<'_>) -> String {
         Value::Int(value) => value.to_string(),
         Value::Uint(value) => value.to_string(),
         Value::Double(value) => number::general(*value),
-        Value::String(text) => (*text).to_owned(),
+        Value::String(text) if work::copy(text.as_bytes()) => (*text).to_owned(),
+        Value::Bytes(bytes) if !work::read(bytes.len()) => String::new(),
+        Value::String(_) => String::new(),
         Value::Type(name) => (*name).to_owned(),
         Value::Duration(nanos) => number::duration(*nanos),
         Value::Timestamp(time) => number::timestamp(*time),
         Value::Bytes(bytes) => {
-            let items: Vec<String> = bytes.iter().map(ToString::to_string).collect();
-            format!("[{}]", items.join(" "))
+            let mut text = String::from("[");
+            for (index, byte) in bytes.iter().enumerate() {
+                let _ = write!(text, "{}{byte}", if index > 0 { " " } else { "" });
+            }
+            text + "]"
         }
         Value::Optional(Some(value)) => format!("optional({})", plain(value)),
         Value::Optional(None) => "optional.none()".to_owned(),

@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use super::{Arena, Value};
+use super::{Arena, Value, work};
 
 /// The entries of a map value.
 #[derive(Clone, Copy)]
@@ -58,8 +58,10 @@ impl<'a> Entries<'a> {
         }
     }
 
+    /// The entries in order. In an evaluation there are none above the limit of [`work`].
     pub(crate) fn iter(self) -> impl Iterator<Item = (Value<'a>, Value<'a>)> {
-        (0..self.len()).filter_map(move |index| self.at(index))
+        let len = if work::read(self.len()) { self.len() } else { 0 };
+        (0..len).filter_map(move |index| self.at(index))
     }
 }
 

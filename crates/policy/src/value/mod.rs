@@ -3,6 +3,7 @@
 //! A [`Value`] is `Copy`. Everything that it points to lives in an [`Arena`] (or in the policy that produced it). Arena data owns
 //! no heap memory, since an arena runs no destructors.
 
+mod arena;
 mod compare;
 pub(crate) mod format;
 mod map;
@@ -10,80 +11,17 @@ pub(crate) mod native;
 pub(crate) mod number;
 mod opaque;
 mod read;
+pub(crate) mod work;
 mod write;
 
-use std::cell::Cell;
 use std::cmp::Ordering;
 
+pub use arena::{Arena, MAX_BYTES};
 pub(crate) use compare::{NotANumber, compare, equal};
 pub(crate) use map::{Entries, order as key_order};
 pub use opaque::{Authorizer, Cidr, GroupCheck, Opaque, PathCheck, ResourceCheck};
 pub use read::{ReadError, read_json};
-pub use write::write_json;
-
-/// Memory for the values of one evaluation. Reset it between documents.
-#[derive(Default)]
-pub struct Arena {
-    bump: bumpalo::Bump,
-    /// Elements of sums of lists that functions have read.
-    read: Cell<usize>,
-}
-
-/// Elements of sums of lists that one expression can read. The sums are not copied, so 40 variables can double a list 40 times. An
-/// expression within its cost limit reads fewer.
-pub(crate) const MAX_READ: usize = 1 << 22;
-
-impl Arena {
-    /// Creates an empty arena.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Frees all values; the memory is kept for the next evaluation.
-    pub fn reset(&mut self) {
-        self.bump.reset();
-    }
-
-    /// Starts the count of an expression.
-    pub(crate) fn start_reading(&self) {
-        self.read.set(0);
-    }
-
-    /// Whether a function stopped reading at the limit, so that its result is wrong.
-    pub(crate) fn stopped_reading(&self) -> bool {
-        self.read.get() > MAX_READ
-    }
-
-    /// Copies text into the arena.
-    pub fn text(&self, text: &str) -> &str {
-        self.bump.alloc_str(text)
-    }
-
-    /// Creates an object; of entries with equal keys the last one stays.
-    pub fn object<'a>(&'a self, entries: &[(&'a str, Value<'a>)]) -> Value<'a> {
-        let mut entries = entries.to_vec();
-        entries.reverse();
-        entries.sort_by(|left, right| left.0.cmp(right.0));
-        entries.dedup_by(|later, earlier| later.0 == earlier.0);
-        Value::Object(self.slice(&entries))
-    }
-
-    pub(crate) fn bytes(&self, bytes: &[u8]) -> &[u8] {
-        self.bump.alloc_slice_copy(bytes)
-    }
-
-    pub(crate) fn values<'a>(&'a self, values: &[Value<'a>]) -> &'a [Value<'a>] {
-        self.bump.alloc_slice_copy(values)
-    }
-
-    pub(crate) fn slice<T: Copy>(&self, items: &[T]) -> &[T] {
-        self.bump.alloc_slice_copy(items)
-    }
-
-    pub(crate) fn store<T: Copy>(&self, item: T) -> &T {
-        self.bump.alloc(item)
-    }
-}
+pub use write::{write_json, write_json_up_to};
 
 /// A JSON or CEL value.
 #[derive(Clone, Copy, Debug, Default)]
@@ -168,7 +106,6 @@ pub struct Concat<'a> {
     right: Value<'a>,
     len: usize,
     depth: u32,
-    read: &'a Cell<usize>,
 }
 
 /// Sums of lists deeper than this are copied, so that an element is found in bounded time.
@@ -242,15 +179,14 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The elements of a list in order; nothing for other values. They end early at the limit of [`Arena::stopped_reading`].
+    /// The elements of a list in order; nothing for other values. In an evaluation they end early at the limit of [`work`].
     pub fn elements(&self) -> Elements<'a> {
-        let read = if let Value::Concat(concat) = self { Some(concat.read) } else { None };
-        Elements { stack: vec![*self], current: [].iter(), read }
+        Elements { stack: vec![*self], current: [].iter(), is_counted: true }
     }
 
     /// The elements of a list in order, without a limit, for callers that have one.
     pub(crate) fn all_elements(&self) -> Elements<'a> {
-        Elements { stack: vec![*self], current: [].iter(), read: None }
+        Elements { stack: vec![*self], current: [].iter(), is_counted: false }
     }
 
     /// The entries of a map.
@@ -279,7 +215,6 @@ impl<'a> Value<'a> {
             right,
             len: left_len.saturating_add(right_len),
             depth,
-            read: &arena.read,
         }));
         if depth > MAX_CONCAT_DEPTH && left_len.saturating_add(right_len) <= 1 << 20 {
             return concat.flatten(arena);
@@ -297,7 +232,13 @@ impl<'a> Value<'a> {
     /// Copies the elements of a sum of lists into one slice.
     pub(crate) fn flatten(self, arena: &'a Arena) -> Value<'a> {
         match self {
-            Value::Concat(_) => Value::List(arena.values(&self.all_elements().collect::<Vec<_>>())),
+            Value::Concat(sum) => {
+                // The list is built before it is copied.
+                if !arena.has_room(sum.len.saturating_mul(2 * size_of::<Value<'_>>())) {
+                    return Value::List(&[]);
+                }
+                Value::List(arena.slice(&self.all_elements().collect::<Vec<_>>()))
+            }
             other => other,
         }
     }
@@ -339,8 +280,7 @@ impl<'a> Value<'a> {
 pub struct Elements<'a> {
     stack: Vec<Value<'a>>,
     current: std::slice::Iter<'a, Value<'a>>,
-    /// The count, if the list is a sum.
-    read: Option<&'a Cell<usize>>,
+    is_counted: bool,
 }
 
 impl<'a> Iterator for Elements<'a> {
@@ -353,11 +293,8 @@ impl<'a> Iterator for Elements<'a> {
             }
             match self.stack.pop()? {
                 Value::List(items) => {
-                    if let Some(read) = self.read {
-                        read.set(read.get().saturating_add(items.len()));
-                        if read.get() > MAX_READ {
-                            return None;
-                        }
+                    if self.is_counted && !work::read(items.len()) {
+                        return None;
                     }
                     self.current = items.iter();
                 }

@@ -22,7 +22,7 @@ pub(crate) fn rewrap<'a>(arena: &'a Arena, value: Value<'a>) -> Value<'a> {
         Value::Optional(Some(inner)) => rewrap(arena, *inner),
         Value::Concat(_) => {
             let elements: Vec<Value<'a>> = value.elements().map(|element| rewrap(arena, element)).collect();
-            Value::List(arena.values(&elements))
+            Value::List(arena.slice(&elements))
         }
         Value::Opaque(Opaque::Ip(address)) => unsupported("netip.Addr", &address.to_string()),
         Value::Opaque(Opaque::Cidr(cidr)) => {

@@ -28,7 +28,10 @@ pub fn read_json<'a>(text: &'a str, arena: &'a Arena) -> Result<Value<'a>, ReadE
     let mut reader = Reader { text, at: 0, arena };
     let value = reader.read()?;
     reader.skip_space();
-    if reader.at < text.len() { Err(reader.error("invalid character after the value")) } else { Ok(value) }
+    if reader.at < text.len() {
+        return Err(reader.error("invalid character after the value"));
+    }
+    if arena.is_full() { Err(reader.error("the value needs too much memory")) } else { Ok(value) }
 }
 
 struct Reader<'a> {
@@ -102,7 +105,7 @@ impl<'a> Reader<'a> {
                         *key = self.key()?;
                         break;
                     }
-                    (Some(b']'), Open::List(items)) => value = Value::List(self.arena.values(items)),
+                    (Some(b']'), Open::List(items)) => value = Value::List(self.arena.slice(items)),
                     (Some(b'}'), Open::Object(entries, _)) => value = object(self.arena, entries),
                     _ => return Err(self.error("expected ',' or the end of the list or object")),
                 }

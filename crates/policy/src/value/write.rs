@@ -6,13 +6,22 @@ use super::Value;
 
 /// Writes a JSON value. [`read_json`](super::read_json) reads the same value again. Values that JSON does not have become `null`.
 pub fn write_json(value: Value<'_>) -> String {
+    write_json_up_to(value, usize::MAX)
+}
+
+/// Writes a JSON value, and stops after `max` bytes: a longer text is not complete. The aliases of a short text can repeat a value many
+/// times.
+pub fn write_json_up_to(value: Value<'_>, max: usize) -> String {
     let mut out = String::new();
-    write(value, &mut out);
+    write(value, &mut out, max);
     out
 }
 
 /// Recursion is bounded, since no reader builds deep values.
-fn write(value: Value<'_>, out: &mut String) {
+fn write(value: Value<'_>, out: &mut String, max: usize) {
+    if out.len() > max {
+        return;
+    }
     match value {
         Value::Bool(true) => out.push_str("true"),
         Value::Bool(false) => out.push_str("false"),
@@ -25,22 +34,28 @@ fn write(value: Value<'_>, out: &mut String) {
         Value::List(_) | Value::Concat(_) => {
             out.push('[');
             for (index, item) in value.elements().enumerate() {
+                if out.len() > max {
+                    return;
+                }
                 if index > 0 {
                     out.push(',');
                 }
-                write(item, out);
+                write(item, out, max);
             }
             out.push(']');
         }
         Value::Object(entries) => {
             out.push('{');
             for (index, (key, value)) in entries.iter().enumerate() {
+                if out.len() > max {
+                    return;
+                }
                 if index > 0 {
                     out.push(',');
                 }
                 string(key, out);
                 out.push(':');
-                write(*value, out);
+                write(*value, out, max);
             }
             out.push('}');
         }
@@ -51,7 +66,7 @@ fn write(value: Value<'_>, out: &mut String) {
 fn string(text: &str, out: &mut String) {
     out.push('"');
     let mut rest = text;
-    while let Some(at) = rest.find(|c: char| matches!(c, '"' | '\\' | '\0'..='\u{1f}')) {
+    while let Some(at) = rest.bytes().position(|byte| matches!(byte, b'"' | b'\\' | 0..=0x1f)) {
         let (before, after) = rest.split_at(at);
         out.push_str(before);
         let mut characters = after.chars();

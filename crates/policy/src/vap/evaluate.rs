@@ -6,7 +6,7 @@ use std::cell::{Cell, RefCell};
 use super::compiled::{Compiled, CompiledPolicy};
 use crate::cel::eval::{Activation, Shared};
 use crate::cel::library::format::quote;
-use crate::cel::outcome::{Cancel, Context, Fault, Outcome, Unknown};
+use crate::cel::outcome::{Cancel, Context, Fault, Limit, Outcome, Unknown};
 use crate::expression::{EXPRESSION_LIMIT, Need, Roots, needs};
 use crate::value::Value;
 
@@ -30,7 +30,9 @@ pub(crate) struct Report {
     pub(crate) needs: Vec<Need>,
     /// Facts that decide whether the match conditions exclude the request.
     pub(crate) condition_needs: Vec<Need>,
-    pub(crate) interrupted: bool,
+    /// The limit that ended the evaluation. The other findings are incomplete: an expression that was not evaluated could exhaust
+    /// the cost budget, which replaces all decisions.
+    pub(crate) limit: Option<Limit>,
 }
 
 /// The verdict of one validation, or an error that replaces all of them.
@@ -48,9 +50,8 @@ pub(crate) enum Annotation {
 
 /// Inputs of an evaluation.
 #[derive(Clone, Copy)]
-pub(crate) struct Input<'a, 's> {
+pub(crate) struct Input<'a> {
     pub(crate) context: Context<'a>,
-    pub(crate) keep_going: &'s dyn Fn() -> bool,
     /// The variables of validations.
     pub(crate) variables: crate::expression::Variables<'a>,
     /// Set if the API server finds no Namespace.
@@ -58,7 +59,7 @@ pub(crate) struct Input<'a, 's> {
 }
 
 /// Evaluates a policy.
-pub(crate) fn evaluate<'a>(policy: &'a CompiledPolicy, input: Input<'a, '_>) -> Report {
+pub(crate) fn evaluate<'a>(policy: &'a CompiledPolicy, input: Input<'a>) -> Report {
     let mut report = Report::default();
     let ignore = policy.policy.failure_policy == "Ignore";
     match match_conditions(policy, input, &mut report) {
@@ -75,13 +76,13 @@ pub(crate) fn evaluate<'a>(policy: &'a CompiledPolicy, input: Input<'a, '_>) -> 
             }
             return report;
         }
-        Matched::Interrupted => {
-            report.interrupted = true;
+        Matched::Limit(limit) => {
+            report.limit = Some(limit);
             return report;
         }
     }
     validations(policy, input, &mut report);
-    if !report.interrupted {
+    if report.limit.is_none() {
         audit_annotations(policy, input, ignore, &mut report);
     }
     report
@@ -91,10 +92,10 @@ enum Matched {
     Yes,
     No,
     Error(String),
-    Interrupted,
+    Limit(Limit),
 }
 
-fn match_conditions<'a>(policy: &'a CompiledPolicy, input: Input<'a, '_>, report: &mut Report) -> Matched {
+fn match_conditions<'a>(policy: &'a CompiledPolicy, input: Input<'a>, report: &mut Report) -> Matched {
     // Match conditions see no Namespace: `namespaceObject` is null.
     let mut variables = input.variables;
     variables.namespace_object = Some(Value::Null);
@@ -105,7 +106,7 @@ fn match_conditions<'a>(policy: &'a CompiledPolicy, input: Input<'a, '_>, report
         match group.evaluate(condition) {
             Ok(outcome) => outcomes.push(outcome),
             Err(Stop::Budget) => return Matched::Error(OUT_OF_BUDGET.to_owned()),
-            Err(Stop::Interrupted) => return Matched::Interrupted,
+            Err(Stop::Limit(limit)) => return Matched::Limit(limit),
         }
     }
     let is_false = |outcome: &Evaluation<'_>| matches!(outcome, Evaluation::Value(Value::Bool(false)));
@@ -126,7 +127,7 @@ fn match_conditions<'a>(policy: &'a CompiledPolicy, input: Input<'a, '_>, report
     }
 }
 
-fn validations<'a>(policy: &'a CompiledPolicy, input: Input<'a, '_>, report: &mut Report) {
+fn validations<'a>(policy: &'a CompiledPolicy, input: Input<'a>, report: &mut Report) {
     let mut group = Group::new(policy, input, BUDGET);
     let mut outcomes = Vec::with_capacity(policy.validations.len());
     for validation in &policy.validations {
@@ -136,8 +137,8 @@ fn validations<'a>(policy: &'a CompiledPolicy, input: Input<'a, '_>, report: &mu
                 report.decisions.push(Verdict::Error(OUT_OF_BUDGET.to_owned()));
                 return;
             }
-            Err(Stop::Interrupted) => {
-                report.interrupted = true;
+            Err(Stop::Limit(limit)) => {
+                report.limit = Some(limit);
                 return;
             }
         }
@@ -158,8 +159,8 @@ fn validations<'a>(policy: &'a CompiledPolicy, input: Input<'a, '_>, report: &mu
                 failed = true;
                 break;
             }
-            Err(Stop::Interrupted) => {
-                report.interrupted = true;
+            Err(Stop::Limit(limit)) => {
+                report.limit = Some(limit);
                 return;
             }
         }
@@ -208,12 +209,7 @@ fn usable_message(text: &str) -> Option<String> {
     (!text.is_empty() && text.len() <= MAX_MESSAGE && !text.contains('\n')).then(|| text.to_owned())
 }
 
-fn audit_annotations<'a>(
-    policy: &'a CompiledPolicy,
-    input: Input<'a, '_>,
-    ignore: bool,
-    report: &mut Report,
-) {
+fn audit_annotations<'a>(policy: &'a CompiledPolicy, input: Input<'a>, ignore: bool, report: &mut Report) {
     let mut group = Group::new(policy, input, BUDGET);
     group.authorizer = false;
     let mut annotations = Vec::new();
@@ -240,8 +236,8 @@ fn audit_annotations<'a>(
                 report.decisions = vec![Verdict::Error(OUT_OF_BUDGET.to_owned())];
                 return;
             }
-            Err(Stop::Interrupted) => {
-                report.interrupted = true;
+            Err(Stop::Limit(limit)) => {
+                report.limit = Some(limit);
                 return;
             }
         }
@@ -259,13 +255,13 @@ enum Evaluation<'a> {
 /// Why no further expression is evaluated.
 enum Stop {
     Budget,
-    Interrupted,
+    Limit(Limit),
 }
 
 /// Expressions that share a budget and the values of variables.
-struct Group<'a, 's> {
+struct Group<'a> {
     policy: &'a CompiledPolicy,
-    input: Input<'a, 's>,
+    input: Input<'a>,
     budget: u64,
     values: RefCell<Vec<Option<Outcome<'a>>>>,
     cost: Cell<u64>,
@@ -273,19 +269,15 @@ struct Group<'a, 's> {
     authorizer: bool,
 }
 
-impl<'a, 's> Group<'a, 's> {
-    fn new(policy: &'a CompiledPolicy, input: Input<'a, 's>, budget: u64) -> Self {
+impl<'a> Group<'a> {
+    fn new(policy: &'a CompiledPolicy, input: Input<'a>, budget: u64) -> Self {
         let values = RefCell::new(vec![None; policy.variables.len()]);
         Self { policy, input, budget, values, cost: Cell::new(0), authorizer: true }
     }
 
     fn run(&self, program: &'a crate::cel::program::Program) -> (Outcome<'a>, u64) {
         let activation = Variables { group: self };
-        let shared = Shared {
-            context: self.input.context,
-            activation: &activation,
-            keep_going: self.input.keep_going,
-        };
+        let shared = Shared { context: self.input.context, activation: &activation };
         program.evaluate(EXPRESSION_LIMIT, shared)
     }
 
@@ -295,6 +287,9 @@ impl<'a, 's> Group<'a, 's> {
             Err(message) => return Ok(Evaluation::Error(format!("compilation error: {message}"))),
         };
         let (outcome, cost) = self.run(program);
+        if let Err(Fault::Cancelled(Cancel::Limit(limit))) = outcome {
+            return Err(Stop::Limit(limit));
+        }
         for spent in [self.cost.replace(0), cost] {
             self.budget = self.budget.checked_sub(spent).ok_or(Stop::Budget)?;
         }
@@ -305,18 +300,17 @@ impl<'a, 's> Group<'a, 's> {
             Ok(value) => Ok(Evaluation::Value(value)),
             Err(Fault::Error(message)) => error(message),
             Err(Fault::Unknown(unknown)) => Ok(Evaluation::Unknown(unknown)),
-            Err(Fault::Cancelled(Cancel::Interrupted)) => Err(Stop::Interrupted),
             Err(Fault::Cancelled(cancel)) => error(cancel.message()),
         }
     }
 }
 
 /// The variables that expressions of a group see.
-struct Variables<'g, 'a, 's> {
-    group: &'g Group<'a, 's>,
+struct Variables<'g, 'a> {
+    group: &'g Group<'a>,
 }
 
-impl<'a> Activation<'a> for Variables<'_, 'a, '_> {
+impl<'a> Activation<'a> for Variables<'_, 'a> {
     fn root(&self, name: &str) -> Option<Outcome<'a>> {
         let input = &self.group.input;
         if name == "namespaceObject" && input.namespace_null {
@@ -356,7 +350,9 @@ impl<'a> Activation<'a> for Variables<'_, 'a, '_> {
                 };
                 match outcome {
                     Err(Fault::Error(message)) => wrap(message),
-                    Err(Fault::Cancelled(cancel)) if cancel != Cancel::Interrupted => wrap(cancel.message()),
+                    // A limit ends the expression that reads the variable.
+                    limit @ Err(Fault::Cancelled(Cancel::Limit(_))) => limit,
+                    Err(Fault::Cancelled(cancel)) => wrap(cancel.message()),
                     other => other,
                 }
             }

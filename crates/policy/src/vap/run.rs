@@ -13,7 +13,7 @@ use super::model::Binding;
 use super::params::{Params, collect};
 use crate::cel::outcome::Context;
 use crate::expression::{Need, OLD_OBJECT, USER, Variables};
-use crate::facts::{Facts, Lookup};
+use crate::facts::{Facts, Limit, Lookup};
 use crate::request::{Request, namespace_object};
 use crate::set::{Evaluation, Missing};
 use crate::value::{Arena, Value, read_json};
@@ -29,7 +29,7 @@ pub(crate) struct Run<'a, 'r> {
     request: &'r Request<'a>,
     facts: &'a Facts,
     arena: &'a Arena,
-    keep_going: &'r dyn Fn() -> bool,
+    keep_going: &'a dyn Fn() -> bool,
     /// The variable `request`, built when the first policy matches.
     variable: Option<Value<'a>>,
     found: Evaluation,
@@ -73,14 +73,17 @@ impl Effects {
 enum Next {
     /// It judges the request, unless a missing fact says otherwise.
     Judge(Option<Lookup>),
-    /// It judges the object in another version of the resource, which is unknown.
+    /// It judges the object in another version of the resource, which is unknown, or matching needed too much memory.
     Undecided(Lookup),
     Skip,
     /// The API server fails to find out.
     Fail(Option<Denial>),
 }
 
-fn next(matching: Matching, policy: &CompiledPolicy, binding: Option<&Binding>) -> Next {
+fn next(matching: Matching, policy: &CompiledPolicy, binding: Option<&Binding>, arena: &Arena) -> Next {
+    if arena.is_full() {
+        return Next::Undecided(Lookup::Limit(Limit::Memory));
+    }
     match matching {
         Matching::Yes => Next::Judge(None),
         Matching::No => Next::Skip,
@@ -95,13 +98,9 @@ impl<'a, 'r> Run<'a, 'r> {
         request: &'r Request<'a>,
         facts: &'a Facts,
         arena: &'a Arena,
-        keep_going: &'r dyn Fn() -> bool,
+        keep_going: &'a dyn Fn() -> bool,
     ) -> Self {
         Self { request, facts, arena, keep_going, variable: None, found: Evaluation::default(), ended: false }
-    }
-
-    pub(crate) fn is_interrupted(&self) -> bool {
-        self.found.interrupted
     }
 
     pub(crate) fn has_ended(&self) -> bool {
@@ -110,6 +109,11 @@ impl<'a, 'r> Run<'a, 'r> {
 
     pub(crate) fn finish(self, server: u8) -> Evaluation {
         let mut found = self.found;
+        // A policy that does not match a full arena can match the request.
+        let lookup = Lookup::Limit(Limit::Memory);
+        if self.arena.is_full() && !found.missing.iter().any(|missing| missing.lookup == lookup) {
+            found.missing.push(Missing { policy: String::new(), binding: None, lookup });
+        }
         // Up to 1.36 each failure is annotated when it is found.
         if !self.ended || server < 37 {
             let annotation = failure_annotation(&found.decisions.failures, server);
@@ -129,7 +133,7 @@ impl<'a, 'r> Run<'a, 'r> {
         let mut pending = Vec::new();
         if let Some(constraints) = &policy.policy.match_constraints {
             let matching = matches(constraints, self.request, self.facts, name, self.arena);
-            match next(matching, policy, None) {
+            match next(matching, policy, None, self.arena) {
                 Next::Judge(lookup) => pending.extend(lookup),
                 Next::Undecided(lookup) => {
                     return self.commit(
@@ -165,7 +169,7 @@ impl<'a, 'r> Run<'a, 'r> {
             let mut pending = pending.clone();
             if let Some(resources) = &binding.match_resources {
                 let matching = matches(resources, self.request, self.facts, name, self.arena);
-                match next(matching, policy, Some(binding)) {
+                match next(matching, policy, Some(binding), self.arena) {
                     Next::Judge(lookup) => pending.extend(lookup),
                     Next::Undecided(lookup) => {
                         let effects = Effects::needing(lookup);
@@ -186,7 +190,7 @@ impl<'a, 'r> Run<'a, 'r> {
                 }
             }
             self.binding(policy, binding, pending, &mut annotations);
-            if self.found.interrupted || self.ended {
+            if self.ended {
                 return;
             }
         }
@@ -201,7 +205,14 @@ impl<'a, 'r> Run<'a, 'r> {
         annotations: &mut Annotations,
     ) {
         let kind = policy.policy.param_kind.as_ref();
-        let params = match collect(kind, binding.param_ref.as_ref(), self.request, self.facts, self.arena) {
+        let params = collect(kind, binding.param_ref.as_ref(), self.request, self.facts, self.arena);
+        let namespace = self.namespace();
+        // Values can be missing in the object, the labels, the parameters and the Namespace.
+        if self.arena.is_full() {
+            let effects = Effects::needing(Lookup::Limit(Limit::Memory));
+            return self.commit(policy, Some(binding), &pending, effects, annotations);
+        }
+        let params = match params {
             Params::None => vec![Some(Value::Null)],
             Params::Each(values) => values.into_iter().map(Some).collect(),
             Params::Unknown(lookup) => {
@@ -221,7 +232,7 @@ impl<'a, 'r> Run<'a, 'r> {
                 return self.commit(policy, Some(binding), &pending, effects, annotations);
             }
         };
-        let namespace = match self.namespace() {
+        let namespace = match namespace {
             Ok(namespace) => namespace,
             Err(None) => return self.missing_namespace(policy, binding, &pending, annotations),
             Err(Some(error)) => {
@@ -233,6 +244,10 @@ impl<'a, 'r> Run<'a, 'r> {
         let request = self.request;
         let variable = *self.variable.get_or_insert_with(|| request.variable(arena));
         for param in params {
+            if !(self.keep_going)() {
+                let effects = Effects::needing(Lookup::Limit(Limit::Time));
+                return self.commit(policy, Some(binding), &pending, effects, annotations);
+            }
             let variables = Variables {
                 object: self.request.object,
                 old_object: self.request.old_object,
@@ -242,11 +257,9 @@ impl<'a, 'r> Run<'a, 'r> {
                 user_is_unknown: self.request.user_is_unknown,
                 namespace_object: namespace,
             };
-            let context = Context { arena, answers: self.facts };
+            let context = Context { arena, answers: self.facts, keep_going: self.keep_going };
             let namespace_null = matches!(namespace, Some(Value::Null));
-            let report =
-                evaluate(policy, Input { context, keep_going: self.keep_going, variables, namespace_null });
-            self.found.interrupted |= report.interrupted;
+            let report = evaluate(policy, Input { context, variables, namespace_null });
             let mut pending = pending.clone();
             pending.extend(self.lookups(&report.condition_needs));
             let effects = self.effects(policy, binding, report);
@@ -302,6 +315,9 @@ impl<'a, 'r> Run<'a, 'r> {
         let (policy_name, binding_name) = (&policy.policy.name, &binding.name);
         let needs_params =
             report.needs.iter().any(|need| matches!(need, Need::Variable(name) if name == "params"));
+        if let Some(limit) = report.limit {
+            return Effects::needing(Lookup::Limit(limit));
+        }
         let mut effects = Effects { needs: self.lookups(&report.needs), needs_params, ..Effects::default() };
         effects.decisions.evaluated.push(Evaluated {
             policy: policy_name.clone(),

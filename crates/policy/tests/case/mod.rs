@@ -67,6 +67,7 @@ fn answer(case: &Json, lookup: &Lookup, facts: &mut Facts) {
             facts.decisions.insert(check.clone(), decide(check));
         }
         Lookup::Conversion { .. } => panic!("no case needs conversion"),
+        Lookup::Limit(limit) => panic!("no case reaches a limit: {limit:?}"),
         Lookup::User | Lookup::OldObject => panic!("the user and the old object are known"),
     }
 }
@@ -125,7 +126,6 @@ pub(crate) fn evaluate(case: &Json, set: &PolicySet) -> Json {
                     return json!(found);
                 }
                 Outcome::Needs(needs) => needs,
-                Outcome::Interrupted => panic!("nobody interrupts"),
             }
         };
         for lookup in &outcome {

@@ -4,6 +4,8 @@
 
 use std::fmt::Write as _;
 
+use admission::text as clean;
+
 use crate::check::report::{Finding, Position, Report, Verdict};
 
 /// Returns one command for each problem, finding and failed case.
@@ -52,9 +54,9 @@ fn push(lines: &mut String, level: &str, position: Option<&Position>, title: &st
     let _ = writeln!(lines, "title={}::{}", escape_property(title), escape_data(message));
 }
 
-/// `escapeData` of GitHub's toolkit.
+/// `escapeData` of GitHub's toolkit, for cleaned text. The text contains no command in the older syntax.
 fn escape_data(text: &str) -> String {
-    text.replace('%', "%25").replace('\r', "%0D").replace('\n', "%0A")
+    clean::lines(text).replace("##[", "# #[").replace('%', "%25").replace('\n', "%0A")
 }
 
 /// `escapeProperty` of GitHub's toolkit.

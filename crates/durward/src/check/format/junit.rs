@@ -6,6 +6,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use admission::text as clean;
+
 use super::Gate;
 use crate::check::report::{CheckedCase, CheckedDocument, Finding, LoadProblem, Operation, Report, Verdict};
 
@@ -200,8 +202,12 @@ fn escape(text: &str) -> String {
                 let _ = write!(escaped, "&#{};", u32::from(character));
             }
             '\0'..='\u{1f}' | '\u{fffe}' | '\u{ffff}' => escaped.push(char::REPLACEMENT_CHARACTER),
+            other if !clean::is_printable(other) => {
+                let _ = write!(escaped, "&#{};", u32::from(other));
+            }
             other => escaped.push(other),
         }
     }
-    escaped
+    // A workflow command in the older syntax.
+    escaped.replace("##[", "##&#91;")
 }

@@ -11,12 +11,13 @@ mod text;
 
 use std::fs;
 
+use admission::text as clean;
 use config::Problem;
-use serde::Serialize;
 
 use super::args::{Args, FailOn, OutputFormat, OutputTarget};
 use super::report::{CheckedCase, Finding, Position, Report, Verdict};
 use crate::exit::Stop;
+use crate::input;
 use crate::output::{self, Style};
 
 /// Refuses two formats for one place. Only the formats of lines can share standard output.
@@ -45,22 +46,17 @@ pub(super) fn write(report: &Report, args: &Args, target: &OutputTarget) -> Resu
     let style = if target.file.is_none() { Style::stdout() } else { Style::plain() };
     let text = match target.format {
         OutputFormat::Text => text::text(report, style),
-        OutputFormat::Json => json(report)?,
+        OutputFormat::Json => output::plain_json(report)?,
         OutputFormat::Yaml => output::yaml(report)?,
         OutputFormat::Junit => junit::write(report, gate),
-        OutputFormat::Sarif => json(&sarif::write(report))?,
+        OutputFormat::Sarif => output::plain_json(&sarif::write(report))?,
         OutputFormat::Github => github::write(report),
     };
     let Some(file) = &target.file else { return output::data(&text) };
+    input::check_links(file)?;
     fs::write(file, text).map_err(|error| {
         Problem::new(format!("{} cannot be written", file.display())).why(error.to_string()).into()
     })
-}
-
-fn json(report: &impl Serialize) -> Result<String, Problem> {
-    let text = serde_json::to_string_pretty(report);
-    text.map(|text| text + "\n")
-        .map_err(|error| Problem::new("the report is not JSON").why(error.to_string()))
 }
 
 /// Which findings fail a run.
@@ -103,7 +99,7 @@ fn push_next(text: &mut String, next: &str) {
 
 /// Returns a place as compilers print it.
 fn place(position: &Position) -> String {
-    format!("{}:{}:{}", position.file, position.line, position.column)
+    format!("{}:{}:{}", clean::one_line(&position.file), position.line, position.column)
 }
 
 /// Returns a finding as text with its place.

@@ -177,7 +177,7 @@ fn github_commands_are_parsed_back() {
     ];
     let expected = expected.map(|(key, value)| (key.to_owned(), value.to_owned()));
     assert_eq!(properties, &expected);
-    assert_eq!(message, "spec.replicas: 100% of <b>\r\n:, \u{1b}[31m ]]> & \"more\"");
+    assert_eq!(message, "spec.replicas: 100% of <b> \n:,  [31m ]]> & \"more\"");
     let names: Vec<&str> = commands.iter().map(|(name, ..)| name.as_str()).collect();
     assert_eq!(names, ["error", "error", "error", "warning", "error", "error", "notice", "error", "error"]);
 }

@@ -3,7 +3,7 @@
 use admission::text as clean;
 
 use super::super::report::{CheckedCase, CheckedDocument, Finding, Operation, Report, Verdict};
-use crate::output::{self, Style};
+use crate::output::{self, Style, foreign};
 
 /// Formats a report.
 pub(super) fn text(report: &Report, style: Style) -> String {
@@ -12,7 +12,7 @@ pub(super) fn text(report: &Report, style: Style) -> String {
         for finding in &document.findings {
             lines.push(line(document, finding, style));
             if !finding.next.is_empty() {
-                lines.push(format!("  Next: {}", finding.next));
+                lines.push(format!("  Next: {}", foreign(&finding.next)));
             }
         }
     }
@@ -20,13 +20,12 @@ pub(super) fn text(report: &Report, style: Style) -> String {
         lines.push(failed(case, style));
     }
     lines.push(summary(report, style));
-    output::lines(lines)
+    output::without_commands(&output::lines(lines)).into_owned()
 }
 
 /// Formats a finding.
 fn line(document: &CheckedDocument, finding: &Finding, style: Style) -> String {
-    let at = &finding.position;
-    let place = style.bold(&format!("{}:{}:{}", at.file, at.line, at.column));
+    let place = style.bold(&super::place(&finding.position));
     let operation = match document.operation {
         Operation::Create => "",
         Operation::Update => " (update)",
@@ -45,12 +44,7 @@ fn line(document: &CheckedDocument, finding: &Finding, style: Style) -> String {
         None => String::new(),
         Some(source) => format!(" {}", clean::one_line(&source)),
     };
-    format!("{place}: {object}{operation}: {verdict}{source}: {}", indented(&finding.message))
-}
-
-/// Returns foreign text with its further lines indented.
-fn indented(text: &str) -> String {
-    clean::lines(text).replace('\n', "\n    ")
+    format!("{place}: {object}{operation}: {verdict}{source}: {}", foreign(&finding.message))
 }
 
 /// Formats the source of a finding: a policy, or the API server itself. A schema that is not evaluated has no source.
@@ -73,11 +67,11 @@ fn source(finding: &Finding) -> Option<String> {
 }
 
 fn failed(case: &CheckedCase, style: Style) -> String {
-    let at = &case.position;
-    let place = style.bold(&format!("{}:{}:{}", at.file, at.line, at.column));
+    let place = style.bold(&super::place(&case.position));
     let result = style.red("failed");
-    let next = if case.next.is_empty() { String::new() } else { format!("\n  Next: {}", case.next) };
-    let (expected, actual) = (indented(&case.expected), indented(&case.actual));
+    let next =
+        if case.next.is_empty() { String::new() } else { format!("\n  Next: {}", foreign(&case.next)) };
+    let (expected, actual) = (foreign(&case.expected), foreign(&case.actual));
     format!(
         "{place}: case \"{}\" {result}\n  expected {expected}\n  actual   {actual}{next}",
         clean::one_line(&case.name)

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::value::{Value, number};
+use crate::value::{Value, number, work};
 
 /// Text in quotes, as `%q` of Go prints it.
 pub(crate) fn quote(text: &str) -> String {
@@ -98,7 +98,11 @@ pub(crate) fn parse(
         }
         let (clause, len) =
             clause(rest).map_err(|message| format!("could not parse formatting clause: {message}"))?;
-        out.push_str(&argument(index, clause)?);
+        let text = argument(index, clause)?;
+        if !work::copy(text.as_bytes()) {
+            return Err(String::new());
+        }
+        out.push_str(&text);
         rest = rest.get(len..).unwrap_or_default();
         index += 1;
     }
@@ -236,7 +240,9 @@ fn string(value: &Value<'_>) -> Result<String, Problem> {
 /// A value within a list or map: strings are quoted, doubles have six digits.
 fn nested(value: &Value<'_>) -> Result<String, Problem> {
     Ok(match value {
+        Value::String(text) if !work::copy(text.as_bytes()) => String::new(),
         Value::String(text) => quote(text),
+        Value::Bytes(bytes) if !work::copy(bytes) => String::new(),
         Value::Bytes(bytes) => format!("b{}", quote(utf8(bytes)?)),
         Value::Double(double) if double.is_finite() => format!("{double:.6}"),
         Value::Double(double) => quote(if double.is_nan() {

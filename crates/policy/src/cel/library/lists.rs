@@ -4,8 +4,9 @@ use std::cmp::Ordering;
 
 use super::operators::{add, is_comparable};
 use super::{Call, Library};
-use crate::cel::outcome::{Cancel, Context, Fault, Outcome, no_such_overload};
-use crate::value::{MAX_READ, Value, compare, equal};
+use crate::cel::outcome::{Cancel, Context, Fault, LIMIT, Outcome, no_such_overload};
+use crate::value::work::MAX_READ;
+use crate::value::{Value, compare, equal};
 
 /// Declares the functions of Kubernetes.
 pub(super) fn declare(library: &mut Library) {
@@ -255,9 +256,8 @@ fn flatten<'a>(context: &Context<'a>, list: &Value<'a>, depth: i64) -> Outcome<'
     // Lists that are still to be visited, the next one last, with the levels that are left.
     let mut stack: Vec<(Value<'a>, i64)> = vec![(*list, depth.saturating_add(1))];
     while let Some((value, left)) = stack.pop() {
-        // The cost is charged afterwards, and would be above its limit.
         if flat.len() + stack.len() > MAX_READ {
-            return Err(Fault::Cancelled(Cancel::Cost));
+            return Err(LIMIT);
         }
         if value.is_list() && left > 0 {
             let mut inner: Vec<_> = value.elements().map(|element| (element, left - 1)).collect();

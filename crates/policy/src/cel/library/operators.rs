@@ -247,13 +247,16 @@ pub(crate) fn add<'a>(context: &Context<'a>, left: Value<'a>, right: Value<'a>) 
         }
         (Value::Double(left), Value::Double(right)) => Ok(Value::Double(left + right)),
         (Value::String(left), Value::String(right)) => {
+            // The text is built before it is copied.
+            context.reserve((left.len() + right.len()).saturating_mul(2))?;
             let mut text = String::with_capacity(left.len() + right.len());
             text.push_str(left);
             text.push_str(right);
             Ok(context.text(&text))
         }
         (Value::Bytes(left), Value::Bytes(right)) => {
-            Ok(Value::Bytes(context.arena.bytes(&[left, right].concat())))
+            context.reserve((left.len() + right.len()).saturating_mul(2))?;
+            Ok(Value::Bytes(context.arena.slice(&[left, right].concat())))
         }
         (Value::Duration(left), Value::Duration(right)) => {
             checked(context, left.checked_add(right).map(Value::Duration), INT)

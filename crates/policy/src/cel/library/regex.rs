@@ -1,7 +1,7 @@
 //! Functions of regular expressions.
 
 use super::Library;
-use crate::cel::outcome::{Context, Outcome, no_such_overload};
+use crate::cel::outcome::{Cancel, Context, Fault, Limit, Outcome, no_such_overload};
 use crate::cel::re2;
 use crate::value::{Value, native};
 
@@ -16,20 +16,34 @@ pub(super) fn declare(library: &mut Library) {
     );
 }
 
-/// Compiles a pattern of RE2; the error has Go's text.
-pub(crate) fn compile(pattern: &str) -> Result<::regex::Regex, String> {
-    let translated = re2::translate(pattern).map_err(|error| error.to_string())?;
-    ::regex::RegexBuilder::new(&translated)
-        .build()
-        .map_err(|_| format!("error parsing regexp: expression too large: `{pattern}`"))
+/// Why a pattern has no compiled form.
+pub(crate) enum Refusal {
+    /// The pattern is invalid, with Go's text.
+    Invalid(String),
+    /// The compiled form is larger than this library allows. Go's limits are others.
+    TooLarge,
 }
+
+/// Compiles a pattern of RE2.
+pub(crate) fn compile(pattern: &str) -> Result<::regex::Regex, Refusal> {
+    let translated = re2::translate(pattern).map_err(|error| Refusal::Invalid(error.to_string()))?;
+    ::regex::RegexBuilder::new(&translated).build().map_err(|_| Refusal::TooLarge)
+}
+
+/// Bytes that matches can scan between two questions whether to go on. The search for a match can read the text to its end and return
+/// a short match, so the time is the square of the length.
+const MAX_SCANNED: usize = 1 << 20;
+
+/// The fault of a pattern that is too large.
+const TOO_LARGE: Fault<'static> = Fault::Cancelled(Cancel::Limit(Limit::Regex));
 
 /// `matches`
 pub(super) fn matches<'a>(context: &Context<'a>, args: &[Value<'a>]) -> Outcome<'a> {
     let [Value::String(_), Value::String(pattern)] = args else { return Err(no_such_overload()) };
     match compile(pattern) {
         Ok(regex) => with_compiled(context, "matches", &regex, args),
-        Err(message) => context.error(&message),
+        Err(Refusal::Invalid(message)) => context.error(&message),
+        Err(Refusal::TooLarge) => Err(TOO_LARGE),
     }
 }
 
@@ -45,8 +59,25 @@ fn compile_and_call<'a>(context: &Context<'a>, function: &str, args: &[Value<'a>
     let Some(Value::String(pattern)) = args.get(1) else { return Err(no_such_overload()) };
     match compile(pattern) {
         Ok(regex) => with_compiled(context, function, &regex, args),
-        Err(message) => context.error(&format!("Illegal regex: {message}")),
+        Err(Refusal::Invalid(message)) => context.error(&format!("Illegal regex: {message}")),
+        Err(Refusal::TooLarge) => Err(TOO_LARGE),
     }
+}
+
+/// Text in bytes that every pattern can search.
+const SHORT: usize = 4 << 10;
+
+/// Product of the bytes of a text and of a compiled pattern. A search can visit each state at each byte and can't be interrupted. At
+/// this limit it takes a few seconds.
+const MAX_SEARCH: u64 = 1 << 36;
+
+/// Returns whether a search ends in bounded time.
+fn is_searchable(regex: &::regex::Regex, text: &str) -> bool {
+    if text.len() <= SHORT {
+        return true;
+    }
+    let limit = usize::try_from(MAX_SEARCH / text.len() as u64).unwrap_or(usize::MAX);
+    ::regex::RegexBuilder::new(regex.as_str()).size_limit(limit).build().is_ok()
 }
 
 /// Calls a function with its compiled pattern.
@@ -58,6 +89,9 @@ pub(crate) fn with_compiled<'a>(
 ) -> Outcome<'a> {
     // The compiled form takes every value whose plain form is a string.
     let Some(text) = args.first().and_then(native::text) else { return Err(no_such_overload()) };
+    if !is_searchable(regex, text) {
+        return Err(TOO_LARGE);
+    }
     match function {
         "matches" => Ok(Value::Bool(regex.is_match(text))),
         "find" => Ok(Value::String(regex.find(text).map_or("", |found| found.as_str()))),
@@ -67,8 +101,19 @@ pub(crate) fn with_compiled<'a>(
                 Some(Value::Int(limit)) => usize::try_from(*limit).unwrap_or(usize::MAX),
                 Some(_) => return Err(no_such_overload()),
             };
-            let found: Vec<Value<'a>> =
-                regex.find_iter(text).take(limit).map(|found| Value::String(found.as_str())).collect();
+            let mut found: Vec<Value<'a>> = Vec::new();
+            let mut scanned = 0_usize;
+            for part in regex.find_iter(text).take(limit) {
+                scanned = scanned.saturating_add(text.len() - part.start());
+                if scanned > MAX_SCANNED {
+                    scanned = 0;
+                    if !(context.keep_going)() {
+                        return Err(Fault::Cancelled(Cancel::Limit(Limit::Time)));
+                    }
+                }
+                context.reserve((found.len() + 1).saturating_mul(3 * size_of::<Value<'_>>()))?;
+                found.push(Value::String(part.as_str()));
+            }
             Ok(context.list(&found))
         }
     }

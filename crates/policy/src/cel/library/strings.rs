@@ -85,7 +85,11 @@ fn test<'a>(args: &[Value<'a>], test: impl Fn(&'a str, &'a str) -> bool) -> Outc
 
 fn map<'a>(context: &Context<'a>, args: &[Value<'a>], map: impl Fn(&str) -> String) -> Outcome<'a> {
     match args {
-        [Value::String(text)] => Ok(context.text(&map(text))),
+        [Value::String(text)] => {
+            // A quoted text can be twice as long.
+            context.reserve(text.len().saturating_mul(4))?;
+            Ok(context.text(&map(text)))
+        }
         _ => Err(no_such_overload()),
     }
 }
@@ -176,10 +180,10 @@ fn replace<'a>(context: &Context<'a>, args: &[Value<'a>]) -> Outcome<'a> {
         }
         _ => return Err(no_such_overload()),
     };
-    let replaced = match usize::try_from(limit) {
-        Ok(limit) => text.replacen(from, to, limit),
-        Err(_) => text.replace(from, to),
-    };
+    let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+    let count = text.matches(from).take(limit).count();
+    context.reserve(text.len().saturating_add(count.saturating_mul(to.len())).saturating_mul(2))?;
+    let replaced = text.replacen(from, to, limit);
     Ok(context.text(&replaced))
 }
 
@@ -190,6 +194,8 @@ fn split<'a>(context: &Context<'a>, args: &[Value<'a>]) -> Outcome<'a> {
         _ => return Err(no_such_overload()),
     };
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+    let count = if separator.is_empty() { text.len() } else { text.matches(separator).count() + 1 };
+    context.reserve(count.min(limit).saturating_mul(3 * size_of::<Value<'_>>()))?;
     let parts: Vec<Value<'a>> = if limit == 0 {
         Vec::new()
     } else if separator.is_empty() {
@@ -277,7 +283,12 @@ fn join<'a>(context: &Context<'a>, args: &[Value<'a>]) -> Outcome<'a> {
             joined.push_str(separator);
         }
         match element {
-            Value::String(text) => joined.push_str(text),
+            Value::String(text) => {
+                // With the separator before the next element.
+                let len = joined.len().saturating_add(text.len()).saturating_add(separator.len());
+                context.reserve(len.saturating_mul(2))?;
+                joined.push_str(text);
+            }
             other => return context.error(&format!("join: invalid input: {}", text_of::plain(&other))),
         }
     }
