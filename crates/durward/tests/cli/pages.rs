@@ -148,7 +148,10 @@ fn cases_of_e2e_follow_the_pages_that_this_test_leaves_to_them() {
         for heading in headings {
             let has_block = blocks(&text).iter().any(|block| block.heading == *heading && !block.is_example);
             assert!(has_block, "{page} has no block to follow below {heading:?}");
-            assert!(sources.contains(&format!("\"{heading}\"")), "no case of e2e follows {heading:?} of {page}");
+            assert!(
+                sources.contains(&format!("\"{heading}\"")),
+                "no case of e2e follows {heading:?} of {page}"
+            );
         }
     }
 }
