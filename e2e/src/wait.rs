@@ -5,8 +5,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
-/// The pause between two polls, short enough for tests and long enough for the processes that start.
-const PAUSE: Duration = Duration::from_millis(50);
+/// The shortest pause between two polls.
+const MIN_PAUSE: Duration = Duration::from_millis(20);
+
+/// The longest one. A poll costs the programs of a case processor time, for example a whole review by Durward.
+const MAX_PAUSE: Duration = Duration::from_millis(500);
+
+/// A pause is this part of the time that the wait has taken, so it makes the wait at most this much longer.
+const PAUSE_SHARE: u32 = 10;
 
 /// The result of one poll.
 #[derive(Debug)]
@@ -48,10 +54,11 @@ pub fn eventually<T>(
             Poll::Ready(found) => return Ok(found),
             Poll::Pending(last) => last,
         };
-        if began.elapsed() >= within {
+        let waited = began.elapsed();
+        if waited >= within {
             bail!("timed out after {within:?}, waiting for {what}; last state: {last}");
         }
-        std::thread::sleep(PAUSE);
+        std::thread::sleep((waited / PAUSE_SHARE).clamp(MIN_PAUSE, MAX_PAUSE));
     }
 }
 

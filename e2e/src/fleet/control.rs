@@ -176,11 +176,7 @@ impl Site<'_> {
     fn controllers(&self) -> Result<Daemon> {
         let name = "karmada-controller-manager";
         let (tool, probe) = self.part(name, Binary::KarmadaControllers)?;
-        let tool = tool
-            .flag("leader-elect", false)
-            // A case waits for Karmada's view of a member; the defaults are ten and thirty seconds.
-            .flag("cluster-status-update-frequency", "2s")
-            .flag("cluster-success-threshold", "1s");
+        let tool = prompt(tool).flag("concurrent-namespace-syncs", 5);
         Daemon::start(self.supervisor, tool, accepts((Ipv4Addr::LOCALHOST, probe)))
     }
 
@@ -247,6 +243,16 @@ pub(super) fn listening(tool: Tool) -> Result<(Tool, u16)> {
         .flag("metrics-bind-address", format_args!("127.0.0.1:{metrics}"))
         .flag("health-probe-bind-address", format_args!("127.0.0.1:{health}"));
     Ok((tool, health))
+}
+
+/// Makes controllers of Karmada react soon, because cases wait for them. By default they look at a member every ten seconds, and it must
+/// answer for thirty. What failed while a member was unreachable is tried again after up to 1000 seconds.
+pub(super) fn prompt(tool: Tool) -> Tool {
+    tool.flag("leader-elect", false)
+        .flag("cluster-status-update-frequency", "2s")
+        .flag("cluster-success-threshold", "1s")
+        .flag("rate-limiter-max-delay", "1s")
+        .flag("rate-limiter-qps", 100)
 }
 
 fn file_name(directory: &Path) -> String {

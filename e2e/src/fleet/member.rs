@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, bail};
 use serde_json::{Value, json};
 
 use super::PROPAGATED_WITHIN;
-use super::control::{Control, listening, make_namespace};
+use super::control::{Control, listening, make_namespace, prompt};
 use crate::binaries::Binary;
 use crate::certificates;
 use crate::context::TestContext;
@@ -146,14 +146,11 @@ impl Member {
             .certified(&format!("system:karmada:agent:{}", self.name), Some("system:masters"))?;
         let name = format!("karmada-agent-{}", self.name);
         let (tool, port) = listening(Tool::new(name, Binary::KarmadaAgent.path(&control.supervisor)?))?;
-        let tool = tool
+        let tool = prompt(tool)
             .flag("karmada-kubeconfig", karmada.kubectl.kubeconfig().display())
             .flag("kubeconfig", self.kubectl().kubeconfig().display())
             .flag("cluster-name", &self.name)
-            .flag("cluster-api-endpoint", self.url())
-            .flag("leader-elect", false)
-            .flag("cluster-status-update-frequency", "2s")
-            .flag("cluster-success-threshold", "1s");
+            .flag("cluster-api-endpoint", self.url());
         let agent = Daemon::start(&control.supervisor, tool, accepts(([127, 0, 0, 1], port)))?;
         agent.await_ready()?;
         *self.agent.lock().unwrap_or_else(PoisonError::into_inner) = Some(agent);

@@ -126,13 +126,20 @@ impl Fleet {
         Ok(self.karmada().api().get(&format!("{CLUSTERS}/{name}"))?.succeeded()?.body)
     }
 
-    /// Makes a namespace on the control plane and returns when every member has it.
+    /// Makes a namespace on the control plane and returns when every member has it. A case that deletes it in the members first calls
+    /// [`Self::await_seen`].
     pub fn namespace(&self, name: &str) -> Result<Namespace<'_>> {
         let namespace = self.karmada().namespace(name)?;
         for member in &self.members {
-            self.await_propagated(member, &format!("/api/v1/namespaces/{}", namespace.name()))?;
+            member.await_brought(&format!("/api/v1/namespaces/{}", namespace.name()))?;
         }
         Ok(namespace)
+    }
+
+    /// Waits until Karmada has seen a namespace in every member.
+    pub fn await_seen(&self, namespace: &Namespace<'_>) -> Result<()> {
+        let path = format!("/api/v1/namespaces/{}", namespace.name());
+        self.members.iter().try_for_each(|member| self.await_propagated(member, &path))
     }
 
     /// Waits until Karmada has propagated the object at this path to a member and has seen it there. If its watch has

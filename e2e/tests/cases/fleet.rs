@@ -3,9 +3,7 @@
 
 use std::time::Instant;
 
-use anyhow::Error;
 use e2e::fixture::Fixture as _;
-use e2e::fleet::Mode;
 use e2e::prelude::*;
 
 use super::objects::{allow, await_gone, list, name_of, ready_status};
@@ -55,6 +53,7 @@ fn a_namespace_is_propagated_to_every_member_with_the_label(context: &TestContex
 fn deleting_a_namespace_removes_it_from_every_member(context: &TestContext) -> Result<()> {
     let fleet = context.fleet()?;
     let shop = fleet.namespace("doomed")?;
+    fleet.await_seen(&shop)?;
     let path = format!("/api/v1/namespaces/{}", shop.name());
     let m3 = fleet.member("m3")?;
     m3.make_running_pod(&m3.existing_namespace(shop.name()), "web")?;
@@ -121,58 +120,6 @@ fn a_frozen_member_delays_callers_and_a_stopped_one_refuses_them(context: &TestC
     ensure!(!gone.is_success(), "the stopped aggregated API answered: {}", gone.stdout);
     stopped.undo()?;
     fleet.await_restored()
-}
-
-#[e2e::case(Exclusive)]
-fn members_leave_join_and_change_their_endpoint(context: &TestContext) -> Result<()> {
-    let shared = context.exclusive_fleet()?;
-    let fleet: &Fleet = &shared;
-    // At the same time: Karmada checks every ten seconds whether a leaving member is gone.
-    std::thread::scope(|scope| {
-        let tasks: [fn(&Fleet, &TestContext) -> Result<()>; 3] =
-            [leave_and_rejoin, join_and_leave, change_endpoints];
-        let tasks = tasks.map(|task| scope.spawn(move || task(fleet, context)));
-        tasks.into_iter().try_for_each(|task| task.join().map_err(|_| Error::msg("a way panicked"))?)
-    })?;
-    let names: Vec<String> = cluster_names(fleet)?;
-    ensure!(names == ["m1", "m2", "m3"], "in the end the fleet is {names:?}");
-    fleet.await_restored()
-}
-
-fn leave_and_rejoin(fleet: &Fleet, _stage: &TestContext) -> Result<()> {
-    let apart = fleet.unjoin("m2")?;
-    ensure!(!cluster_names(fleet)?.contains(&"m2".to_owned()), "m2 is still in the fleet");
-    // It is Ready again, so it did not join with revoked credentials.
-    apart.undo()
-}
-
-fn join_and_leave(fleet: &Fleet, context: &TestContext) -> Result<()> {
-    let m4 = fleet.join_more(context, "m4", Mode::Pull)?;
-    let endpoint = &fleet.cluster_object("m4")?["spec"]["apiEndpoint"];
-    ensure!(endpoint == m4.url(), "m4 is published at {endpoint}");
-    drop(m4);
-    ensure!(!cluster_names(fleet)?.contains(&"m4".to_owned()), "m4 is still in the fleet");
-    Ok(())
-}
-
-fn change_endpoints(fleet: &Fleet, _stage: &TestContext) -> Result<()> {
-    let ghost = fleet.declare("ghost", &json!({"syncMode": "Push"}))?;
-    ensure!(fleet.cluster_object("ghost")?["spec"]["apiEndpoint"].is_null(), "a ghost has an endpoint");
-    drop(ghost);
-    ensure!(!cluster_names(fleet)?.contains(&"ghost".to_owned()), "the ghost is still in the fleet");
-    let (m1, elsewhere) = (fleet.member("m1")?.url(), "https://127.0.0.1:1");
-    let published = fleet.publish("m1", elsewhere)?;
-    let endpoint = &fleet.cluster_object("m1")?["spec"]["apiEndpoint"];
-    ensure!(endpoint == elsewhere, "m1 is published at {endpoint}");
-    drop(published);
-    let endpoint = &fleet.cluster_object("m1")?["spec"]["apiEndpoint"];
-    ensure!(endpoint == m1, "m1 is still published at {endpoint}");
-    Ok(())
-}
-
-fn cluster_names(fleet: &Fleet) -> Result<Vec<String>> {
-    let clusters = list(fleet.karmada().api(), CLUSTERS)?;
-    Ok(clusters.iter().map(|cluster| name_of(cluster).to_owned()).collect())
 }
 
 /// Lets a user read namespaces of every member through Karmada: the proxy on the control plane, and a role

@@ -13,7 +13,7 @@ use super::environment::opted_in;
 const CREATORS: usize = 3;
 
 /// Pause between two pods of one creator, which leaves processor time for the step under load.
-const PAUSE: Duration = Duration::from_millis(5);
+const PAUSE: Duration = Duration::from_millis(40);
 
 /// The load stops after this many errors.
 const MAX_FAULTS: usize = 5;

@@ -29,6 +29,16 @@ pub(crate) fn await_gone(cluster: &Cluster, path: &str) -> Result<()> {
     })
 }
 
+/// Waits until the object at this path is deleted or being deleted. The namespace controller begins after five seconds, or after a
+/// minute if its API server was down.
+pub(crate) fn await_deleted(cluster: &Cluster, path: &str) -> Result<()> {
+    until(format_args!("{path} to be deleted"), || {
+        let answer = cluster.api().get(path)?;
+        let is_deleted = answer.status == 404 || answer.body["metadata"]["deletionTimestamp"].is_string();
+        Ok((is_deleted, answer.body.to_string()))
+    })
+}
+
 /// Creates a `ClusterRole` with these rules, and binds it to a user.
 pub(crate) fn allow(cluster: &Cluster, role: &str, rules: &Value, user: &str) -> Result<()> {
     let path = format!("/apis/{RBAC}/v1");

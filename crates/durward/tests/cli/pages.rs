@@ -1,8 +1,11 @@
 //! Runs the commands of the documentation that need no cluster, and compares their output with the lines below them.
 //!
 //! Each command of a `console` block must need no cluster, or a case of `e2e` follows the block, or the line before the block is
-//! `<!-- example -->`. The commands of a page run one after another through `bash`, in a directory of their own with the files
-//! that pages mention without creating them. `kubectl`, `helm`, `git` and `cargo` are small substitutes.
+//! `<!-- example -->`. A command with output below it ends with exit code 0, unless the page says otherwise: by `$ echo $?` after the
+//! command, or by `<!-- exit 3 -->` on the line before the block, for its last command.
+//!
+//! The commands of a page run one after another through `bash`, in a directory of their own with the files that pages mention
+//! without creating them. `kubectl`, `helm`, `git` and `cargo` are small substitutes.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -93,6 +96,8 @@ struct Block {
 struct Call {
     command: String,
     shown: Vec<String>,
+    /// The exit code that the page says. None if `echo $?` follows and shows it, or if the page shows neither output nor a code.
+    code: Option<i32>,
 }
 
 impl Call {
@@ -138,8 +143,17 @@ fn cases_of_e2e_follow_the_pages_that_this_test_leaves_to_them() {
     let mut files = Vec::new();
     collect_files(&root().join("e2e/tests/cases"), "rs", &mut files);
     let sources: String = files.iter().map(|file| fs::read_to_string(file).unwrap()).collect();
-    for (page, _) in FOLLOWED {
+    for (page, headings) in FOLLOWED {
         assert!(sources.contains(&format!("\"{page}\"")), "no case of e2e follows {page}");
+        let text = fs::read_to_string(root().join("docs/src").join(page)).unwrap();
+        for heading in headings {
+            let has_block = blocks(&text).iter().any(|block| block.heading == *heading && !block.is_example);
+            assert!(has_block, "{page} has no block to follow below {heading:?}");
+            assert!(
+                sources.contains(&format!("\"{heading}\"")),
+                "no case of e2e follows {heading:?} of {page}"
+            );
+        }
     }
 }
 
@@ -162,9 +176,15 @@ fn an_ellipsis_stands_for_text_or_for_lines() {
 #[test]
 fn a_page_can_show_the_exit_code_of_the_command_before() {
     let mut shell = Shell::new();
-    let mut run = |block: &str| calls(block).iter().find_map(|call| shell.run(call));
-    assert_eq!(run("$ durward impact ns/shop --snapshot examples/deletion/healthy\n$ echo $?\n1\n"), None);
-    assert!(run("$ durward version\n$ echo $?\n1\n").is_some());
+    let mut run = |block: &str, exit| calls(block, exit).iter().find_map(|call| shell.run(call));
+    let impact = "$ durward impact ns/shop --snapshot examples/deletion/healthy\n";
+    let with_output = format!("{impact}…\n");
+    assert_eq!(run(&format!("{impact}$ echo $?\n1\n"), None), None);
+    assert_eq!(run(&format!("{with_output}$ echo $?\n1\n"), None), None);
+    assert_eq!(run(&with_output, Some(1)), None);
+    assert!(run(&with_output, None).is_some());
+    assert!(run(&with_output, Some(3)).is_some());
+    assert!(run("$ durward version\n$ echo $?\n1\n", None).is_some());
 }
 
 fn collect(directory: &Path, pages: &mut Vec<PathBuf>) {
@@ -229,13 +249,14 @@ fn blocks(page: &str) -> Vec<Block> {
             let body: String = block.flat_map(|text| [text.get(indent..).unwrap_or(""), "\n"]).collect();
             let is_console = language == "console";
             if is_console || body.starts_with("$ ") {
-                let is_example = previous.trim() == "<!-- example -->";
+                let mark = previous.trim().strip_prefix("<!-- ").and_then(|mark| mark.strip_suffix(" -->"));
+                let exit = mark.and_then(|mark| mark.strip_prefix("exit ")?.parse().ok());
                 blocks.push(Block {
                     line,
                     heading: heading.clone(),
                     is_console,
-                    is_example,
-                    calls: calls(&body),
+                    is_example: mark == Some("example"),
+                    calls: calls(&body, exit),
                 });
             }
         } else if text.starts_with('#') {
@@ -246,15 +267,23 @@ fn blocks(page: &str) -> Vec<Block> {
     blocks
 }
 
-/// Returns the commands of a block. A line that ends in a backslash continues in the next line.
-fn calls(block: &str) -> Vec<Call> {
+/// Returns the commands of a block, the last of which ends with the exit code `exit`. A line that ends in a backslash continues in
+/// the next line.
+fn calls(block: &str, exit: Option<i32>) -> Vec<Call> {
     let mut calls: Vec<Call> = Vec::new();
     for line in block.replace("\\\n", " ").lines() {
         if let Some(command) = line.strip_prefix("$ ") {
-            calls.push(Call { command: command.to_owned(), shown: Vec::new() });
+            if let Some(before) = calls.last_mut().filter(|_| command == "echo $?") {
+                before.code = None;
+            }
+            calls.push(Call { command: command.to_owned(), shown: Vec::new(), code: None });
         } else if let Some(call) = calls.last_mut() {
             call.shown.push(line.to_owned());
+            call.code = Some(0);
         }
+    }
+    if let Some(last) = calls.last_mut() {
+        last.code = exit.or(last.code);
     }
     calls
 }
@@ -301,14 +330,17 @@ impl Shell {
         self.code = output.status.code().unwrap_or(-1);
         let [out, err] = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
         let all = format!("{err}{out}");
-        // A page shows standard output with or without the messages. Exit codes 1 and 3 are verdicts, and 2 is bad input.
-        if !call.shown.is_empty() {
-            let is_shown = shows(&call.shown, &out) || shows(&call.shown, &all);
-            (!is_shown).then(|| format!("the output differs from the page:\n{all}"))
-        } else if !matches!(self.code, 0 | 1 | 3) || err.contains("error:") {
-            Some(format!("exit code {}: {all}", self.code))
-        } else {
-            None
+        let is_expected = match call.code {
+            Some(code) => self.code == code,
+            // Exit codes 1 and 3 are verdicts, and 2 is bad input.
+            None => matches!(self.code, 0 | 1 | 3) && (!call.shown.is_empty() || !err.contains("error:")),
+        };
+        // A page shows standard output with or without the messages.
+        let is_shown = call.shown.is_empty() || shows(&call.shown, &out) || shows(&call.shown, &all);
+        match (is_shown, is_expected) {
+            (false, _) => Some(format!("the output differs from the page:\n{all}")),
+            (_, false) => Some(format!("exit code {}, expected {:?}: {all}", self.code, call.code)),
+            _ => None,
         }
     }
 }

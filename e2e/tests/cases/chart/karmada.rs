@@ -255,7 +255,8 @@ impl Site {
             if command.starts_with("helm upgrade") {
                 command.push_str(" --values node.json --set podAnnotations.version=next");
             }
-            let is_followed = heading.starts_with("Upgrade Durward") && !command.contains("rollback");
+            let is_here = ["Upgrade Durward", "Upgrade Durward on Karmada"].contains(&heading);
+            let is_followed = is_here && !command.contains("rollback");
             Ok(if is_followed { Expect::Success } else { Expect::Skip })
         })?;
         self.is_healthy(shell, used)

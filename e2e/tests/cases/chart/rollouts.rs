@@ -109,7 +109,7 @@ fn an_image_that_cannot_be_pulled_stops_no_replica(context: &'static TestContext
     environment.under_load(|load| {
         let mut values = values();
         values["image"]["tag"] = json!("missing");
-        let arguments = ["--wait", "--timeout", "20s"];
+        let arguments = ["--wait", "--timeout", "10s"];
         environment.helm.with_values(&["upgrade"], HOME, &values, &arguments)?.exited_with(1)?;
         ensure!(environment.replicas()? == names, "{names:?} are replaced");
         load.await_more(BETWEEN)?;

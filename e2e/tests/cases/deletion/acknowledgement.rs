@@ -3,10 +3,10 @@
 use e2e::prelude::*;
 
 use super::environment::{GROUPS, exclusive, exclusive_with};
-use super::objects::{await_gone_everywhere, exists, path_of, remove};
+use super::objects::{await_deleted_everywhere, exists, path_of, remove};
 use super::overrides::time_in;
 use crate::cases::attempt::Attempt;
-use crate::cases::objects::await_gone;
+use crate::cases::objects::await_deleted;
 
 const REASON: &str = "durward.dev/acknowledge-unreachable";
 const UNTIL: &str = "durward.dev/acknowledge-until";
@@ -41,6 +41,7 @@ impl Drop for AnnotatedM1<'_> {
 fn an_acknowledged_member_does_not_deny_the_deletion(context: &'static TestContext) -> Result<()> {
     let fleet = exclusive(context)?;
     let (shop, path) = fleet.new_namespace("shop")?;
+    fleet.await_seen(&shop)?;
     let (m1, m2) = (fleet.member("m1")?, fleet.member("m2")?);
     // No cluster reports this pod, and it is deleted: this is what an acknowledgement means.
     m1.make_running_pod(&m1.existing_namespace(shop.name()), "unseen")?;
@@ -74,10 +75,10 @@ fn an_acknowledged_member_does_not_deny_the_deletion(context: &'static TestConte
 
     fleet.delete(&path)?.allowed()?.with_warning("Karmada deletes there when the cluster is back")?;
     for name in ["m2", "m3"] {
-        await_gone(fleet.member(name)?, &path)?;
+        await_deleted(fleet.member(name)?, &path)?;
     }
     stopped.undo()?;
-    await_gone_everywhere(&fleet, &path)
+    await_deleted_everywhere(&fleet, &path)
 }
 
 #[e2e::case(Exclusive)]
@@ -102,6 +103,5 @@ fn a_label_acknowledges_only_an_unreachable_cluster(context: &'static TestContex
     fleet.await_dry_run("m1 to answer again", &path_of(&busy), is_back)?;
     // m1 answers, so its answer counts.
     fleet.delete(&path_of(&busy))?.denied()?.with_message(&["m1: 1 pod (web)"])?;
-    fleet.delete(&path)?.allowed()?;
-    await_gone_everywhere(&fleet, &path)
+    fleet.delete(&path)?.allowed().map(drop)
 }

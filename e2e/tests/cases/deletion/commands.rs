@@ -31,7 +31,9 @@ fn impact_gives_the_verdict_of_the_guard(context: &'static TestContext) -> Resul
 }
 
 #[e2e::case(Exclusive)]
-fn a_snapshot_replays_the_same_verdict(context: &'static TestContext) -> Result<()> {
+fn a_stopped_member_is_unchecked_in_a_snapshot_and_for_the_doctor(
+    context: &'static TestContext,
+) -> Result<()> {
     let fleet = exclusive(context)?;
     let (shop, empty) = (fleet.namespace("shop")?, fleet.namespace("empty")?);
     fleet.run_pod("m3", &shop, "web")?;
@@ -39,7 +41,7 @@ fn a_snapshot_replays_the_same_verdict(context: &'static TestContext) -> Result<
     let directory = context.directory("snapshot")?.join("snapshot");
     let out = format!("--out={}", directory.display());
     let (used, free) = (format!("ns/{}", shop.name()), format!("ns/{}", empty.name()));
-    let stopped = fleet.member("m1")?.stop()?;
+    let stopped = fleet.member("m2")?.stop()?;
     let config = format!("--config={}", installation.config().display());
     installation.command(&["snapshot", &out, &used, &free])?;
     let snapshot = format!("--snapshot={}", directory.display());
@@ -52,6 +54,9 @@ fn a_snapshot_replays_the_same_verdict(context: &'static TestContext) -> Result<
         ensure!(live == replayed, "replayed it is {replayed:?}\nand live {live:?}");
         fleet.dry_run(&path_of(namespace))?.denied()?;
     }
+    let output = installation.command(&["doctor", "fleet"])?;
+    output.exited_with(1)?;
+    ensure!(output.stdout.contains("m2"), "doctor does not name m2: {}", output.stdout);
     stopped.undo()
 }
 
@@ -67,17 +72,6 @@ fn findings(impact: &str) -> Result<Vec<Value>> {
         json!([cluster["cluster"], cluster["state"], cluster["inUse"], causes])
     });
     Ok(std::iter::once(report["verdict"].clone()).chain(found).collect())
-}
-
-#[e2e::case(Exclusive)]
-fn doctor_names_the_unhealthy_member(context: &'static TestContext) -> Result<()> {
-    let fleet = exclusive(context)?;
-    let installation = fleet.installation();
-    let stopped = fleet.member("m2")?.stop()?;
-    let output = installation.command(&["doctor", "fleet"])?;
-    output.exited_with(1)?;
-    ensure!(output.stdout.contains("m2"), "doctor does not name m2: {}", output.stdout);
-    stopped.undo()
 }
 
 #[e2e::case(Exclusive)]

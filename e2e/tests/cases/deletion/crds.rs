@@ -3,7 +3,7 @@
 use e2e::prelude::*;
 
 use super::environment::{exclusive, shared};
-use super::objects::{Crd, annotate, await_gone_everywhere, await_status, exists, get, remove};
+use super::objects::{Crd, annotate, await_deleted_everywhere, await_status, exists, get, remove};
 use crate::cases::objects::{await_gone, contains_all};
 
 #[e2e::case]
@@ -27,7 +27,7 @@ fn objects_in_a_member_deny_deleting_a_propagated_crd(context: &'static TestCont
     remove(m1, &object)?;
     await_gone(m1, &object)?;
     fleet.delete(&widgets.path())?.allowed()?.without_warnings()?;
-    await_gone_everywhere(&fleet, &widgets.path())
+    await_deleted_everywhere(&fleet, &widgets.path())
 }
 
 #[e2e::case]
@@ -42,7 +42,7 @@ fn objects_on_the_control_plane_deny_deleting_a_crd(context: &'static TestContex
     exists(fleet.karmada(), &object)?;
     remove(fleet.karmada(), &object)?;
     fleet.delete(&widgets.path())?.allowed()?;
-    await_gone_everywhere(&fleet, &widgets.path())
+    await_deleted_everywhere(&fleet, &widgets.path())
 }
 
 #[e2e::case]

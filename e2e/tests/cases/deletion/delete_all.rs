@@ -110,7 +110,10 @@ fn parts_of_karmada_cannot_be_deleted(context: &'static TestContext) -> Result<(
     fleet.dry_run(&path_of(&left))?.allowed().map(drop)
 }
 
+/// Returns the objects of a kind, except those that are being deleted.
 fn names(fleet: &Fleet, resource: &str) -> Result<BTreeSet<String>> {
     let list = fleet.karmada().kubectl().get(&[resource])?;
-    Ok(list["items"].as_array().into_iter().flatten().map(|item| name_of(item).to_owned()).collect())
+    let items = list["items"].as_array().into_iter().flatten();
+    let kept = items.filter(|item| item["metadata"]["deletionTimestamp"].is_null());
+    Ok(kept.map(|item| name_of(item).to_owned()).collect())
 }

@@ -3,7 +3,7 @@
 use e2e::prelude::*;
 
 use super::environment::shared;
-use super::objects::{await_gone_everywhere, create, delete, deployment, exists, get, path_of, remove};
+use super::objects::{await_deleted_everywhere, create, delete, deployment, exists, get, path_of, remove};
 use crate::cases::objects::{await_gone, contains_all};
 
 /// The user that deletes the dependents of a deleted owner.
@@ -91,7 +91,7 @@ fn workloads_without_pods_deny_the_deletion(context: &'static TestContext) -> Re
     })
 }
 
-/// Expects a denial that names the objects while they exist, and an allowed deletion afterwards.
+/// Expects a denial that names the objects while they exist, and an allowed dry run afterwards. Other cases delete an empty namespace.
 fn denied_until_empty(
     context: &'static TestContext,
     name: &str,
@@ -122,20 +122,20 @@ fn denied_until_empty(
         remove(member, &object)?;
         await_gone(member, &object)?;
     }
-    fleet.delete(&path)?.allowed()?.without_warnings()?;
-    await_gone_everywhere(&fleet, &path)
+    fleet.dry_run(&path)?.allowed().map(drop)
 }
 
 #[e2e::case]
 fn an_unplaced_resource_template_denies_the_deletion(context: &'static TestContext) -> Result<()> {
     let fleet = shared(context)?;
     let (shop, path) = fleet.new_namespace("shop")?;
+    fleet.await_seen(&shop)?;
     let template = create(&shop, "apps/v1/deployments", &deployment("web", 0))?;
     fleet.delete(&path)?.denied()?.with_message(&["the control plane: 1 Deployment (web)"])?;
     exists(fleet.karmada(), &path)?;
     remove(fleet.karmada(), &template)?;
     fleet.delete(&path)?.allowed()?;
-    await_gone_everywhere(&fleet, &path)
+    await_deleted_everywhere(&fleet, &path)
 }
 
 #[e2e::case]
@@ -146,8 +146,9 @@ fn finished_pods_do_not_deny_the_deletion(context: &'static TestContext) -> Resu
         let member = fleet.member(name)?;
         member.make_pod(&member.existing_namespace(shop.name()), "done", phase)?;
     }
+    fleet.await_seen(&shop)?;
     fleet.delete(&path_of(&shop))?.allowed()?.without_warnings()?;
-    await_gone_everywhere(&fleet, &path_of(&shop))
+    await_deleted_everywhere(&fleet, &path_of(&shop))
 }
 
 #[e2e::case]
@@ -239,6 +240,7 @@ fn controllers_are_denied_like_users(context: &'static TestContext) -> Result<()
     let fleet = shared(context)?;
     let karmada: &Cluster = fleet.karmada();
     let (shop, path) = fleet.new_namespace("shop")?;
+    fleet.await_seen(&shop)?;
     let m1 = fleet.member("m1")?;
     let inside = m1.existing_namespace(shop.name());
     m1.make_running_pod(&inside, "web")?;
@@ -272,5 +274,5 @@ fn controllers_are_denied_like_users(context: &'static TestContext) -> Result<()
 
     // The garbage collector retries by itself, and now it is allowed.
     remove(m1, &format!("{}/web", inside.path("pods")))?;
-    await_gone_everywhere(&fleet, &path)
+    await_deleted_everywhere(&fleet, &path)
 }

@@ -6,7 +6,7 @@ use e2e::prelude::*;
 
 use super::environment::GROUP;
 use crate::cases::attempt::{Attempt, DELETION};
-use crate::cases::objects::await_gone;
+use crate::cases::objects::await_deleted;
 
 const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
@@ -23,12 +23,12 @@ pub(super) fn path_of(namespace: &Namespace<'_>) -> String {
     format!("/api/v1/namespaces/{}", namespace.name())
 }
 
-/// Waits for 404 on the control plane and in every member.
-pub(super) fn await_gone_everywhere(fleet: &Fleet, path: &str) -> Result<()> {
+/// Waits until the object is deleted or being deleted on the control plane and in every member.
+pub(super) fn await_deleted_everywhere(fleet: &Fleet, path: &str) -> Result<()> {
     for member in fleet.members() {
-        await_gone(member, path)?;
+        await_deleted(member, path)?;
     }
-    await_gone(fleet.karmada(), path)
+    await_deleted(fleet.karmada(), path)
 }
 
 pub(super) fn get(cluster: &Cluster, path: &str) -> Result<Value> {

@@ -3,7 +3,7 @@
 use e2e::prelude::*;
 
 use super::environment::{GROUPS, shared, shared_with};
-use super::objects::{Crd, annotate, await_gone_everywhere, create, deployment, exists, path_of};
+use super::objects::{Crd, annotate, await_deleted_everywhere, create, deployment, exists, path_of};
 use crate::cases::objects::{await_gone, list};
 
 const BREAK_GLASS: &str = "durward.dev/break-glass";
@@ -25,8 +25,7 @@ fn preserve_on_deletion_does_not_allow_the_deletion(context: &'static TestContex
     // The denial was right: the Deployment is deleted.
     annotate(fleet.karmada(), &path, &json!({BREAK_GLASS: shop.name()}))?;
     fleet.delete(&path)?.allowed()?;
-    await_gone(m1, &web)?;
-    await_gone_everywhere(&fleet, &path)
+    await_gone(m1, &web)
 }
 
 #[e2e::case(Reconfigures)]
@@ -54,6 +53,7 @@ fn an_unmanaged_namespace_stays_with_its_content(context: &'static TestContext) 
 fn everything_in_a_propagated_namespace_counts(context: &'static TestContext) -> Result<()> {
     let fleet = shared_with(context, &IGNORING)?;
     let (shop, path) = fleet.new_namespace("shop")?;
+    fleet.await_seen(&shop)?;
     let m3 = fleet.member("m3")?;
     let inside = m3.existing_namespace(shop.name());
     m3.make_running_pod(&inside, "web")?;
@@ -62,8 +62,7 @@ fn everything_in_a_propagated_namespace_counts(context: &'static TestContext) ->
     // The denial was right: the pod is deleted.
     annotate(fleet.karmada(), &path, &json!({BREAK_GLASS: shop.name()}))?;
     fleet.delete(&path)?.allowed()?;
-    await_gone(m3, &format!("{}/web", inside.path("pods")))?;
-    await_gone_everywhere(&fleet, &path)
+    await_gone(m3, &format!("{}/web", inside.path("pods")))
 }
 
 #[e2e::case(Reconfigures)]
@@ -120,7 +119,7 @@ fn all_objects_of_a_propagated_crd_are_deleted(context: &'static TestContext) ->
     annotate(fleet.karmada(), &widgets.path(), &json!({BREAK_GLASS: widgets.name()}))?;
     fleet.delete(&widgets.path())?.allowed()?;
     await_gone(m1, &object)?;
-    await_gone_everywhere(&fleet, &widgets.path())
+    await_deleted_everywhere(&fleet, &widgets.path())
 }
 
 #[e2e::case(Reconfigures)]
