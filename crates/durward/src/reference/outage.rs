@@ -15,7 +15,7 @@ const START: &str = "<!-- generated: what is denied, by `make reference` -->\n";
 const END: &str = "<!-- end of the generated text -->\n";
 
 /// A guard, its configuration in words, and the configuration.
-const SAMPLES: [(&str, &str, &str); 6] = [
+const SAMPLES: [(&str, &str, &str); 7] = [
     ("deletion", "`scope: labeled`, the default without a fleet", "deletion: {}"),
     ("deletion", "`scope: all`, the default with a fleet", "deletion: {fleet: {karmada: {}}}"),
     ("etcd", "always", "etcd: {clusters: [{namespace: db, selector: app=etcd}]}"),
@@ -29,6 +29,11 @@ const SAMPLES: [(&str, &str, &str); 6] = [
         "`alsoProtect`",
         "etcd: {alsoProtect: [scale, statefulsets, persistentvolumeclaims, poddisruptionbudgets], \
          clusters: [{namespace: db, selector: app=etcd}]}",
+    ),
+    (
+        "etcd",
+        "a selector of namespaces by label",
+        "etcd: {clusters: [{namespaceSelector: tier=db, selector: app=etcd}]}",
     ),
     ("lxcfs", "always", "lxcfs: {}"),
 ];
@@ -60,6 +65,11 @@ fn condition(name: &str) -> Condition {
             Condition::Unless("Durward's own namespace, in the cluster where Durward runs")
         }
         "fewer-replicas" => Condition::UpdateIf("if `replicas` becomes smaller"),
+        "changes-the-member" => Condition::UpdateIf(
+            "if the controller, an image, `activeDeadlineSeconds` or a label of the selector changes",
+        ),
+        "adds-an-owner" => Condition::UpdateIf("if an owner reference is added"),
+        "changes-a-guarded-label" => Condition::UpdateIf("if a label changes that selects guarded namespaces"),
         "labelled-or-karmadas-own" => Condition::Objects,
         other => panic!("describe the match condition {other} here"),
     }
