@@ -344,5 +344,5 @@ pub(super) fn unknown_related(
 
 /// Returns the warning about invalid override annotations of a namespace.
 pub(super) fn namespace_override(namespace: &str, wrong: &str) -> String {
-    format!("{PREFIX}namespace {namespace:?}: override ignored: {wrong}")
+    format!("{PREFIX}namespace {namespace:?}: Override ignored: {wrong}")
 }

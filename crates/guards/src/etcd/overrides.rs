@@ -40,7 +40,7 @@ pub(super) fn judge(
 /// Adds what is wrong with the annotations of an object.
 pub(super) fn add_invalid(message: Message, current: &Override) -> Message {
     match current {
-        Override::Invalid(wrong) => message.detail(&format!("override ignored: {wrong}")),
+        Override::Invalid(wrong) => message.detail(&format!("Override ignored: {wrong}")),
         Override::None | Override::Active { .. } => message,
     }
 }
@@ -137,7 +137,7 @@ mod tests {
         let text = text("", DeniedRequest::Deletion("pod"), &wrong);
         assert!(
             text.starts_with(
-                "no\n  override ignored: delete-reason is missing\nOverride, then delete again: "
+                "no\n  Override ignored: delete-reason is missing\nOverride, then delete again: "
             ),
             "{text}"
         );

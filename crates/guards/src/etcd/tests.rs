@@ -584,6 +584,6 @@ async fn an_override_on_the_pod_or_its_namespace_allows() {
     assert_ruling(
         &deleted(&wrong, LEAST, "etcd-1").await,
         "deny",
-        "\n  override ignored: delete-anyway is \"etcd-2\"",
+        "\n  Override ignored: delete-anyway is \"etcd-2\"",
     );
 }
