@@ -22,6 +22,8 @@ pub(crate) static ETCD: Guard = Guard {
         "admission webhook \"etcd-pods",
         "admission webhook \"etcd-evictions",
         "admission webhook \"etcd-related",
+        "admission webhook \"etcd-updates",
+        "admission webhook \"etcd-namespaces",
     ],
     answers_within: Duration::from_secs(9),
 };

@@ -186,7 +186,7 @@ fn the_override_needs_the_verb_or_reason_and_expiry(context: &'static TestContex
 }
 
 /// Returns a time in one hour in RFC 3339.
-fn one_hour_ahead() -> Result<String> {
+pub(in crate::cases) fn one_hour_ahead() -> Result<String> {
     let output =
         std::process::Command::new("date").args(["-u", "-d", "1 hour", "+%Y-%m-%dT%H:%M:%SZ"]).output();
     let output = output.context("cannot run date")?;

@@ -92,21 +92,21 @@ pub(in crate::cases) fn guards(keys: &[&str]) -> String {
 }
 
 /// The shared cluster and its Durward.
-pub(super) struct Environment {
+pub(in crate::cases) struct Environment {
     /// The control plane. It has no controllers, so a `StatefulSet` is only an object.
-    pub(super) cluster: &'static Cluster,
-    pub(super) durward: Durward,
+    pub(in crate::cases) cluster: &'static Cluster,
+    pub(in crate::cases) durward: Durward,
 }
 
 impl Environment {
     /// Creates a namespace with a unique name and this profile.
-    pub(super) fn namespace(&self, name: &str, profile: Profile) -> Result<Namespace<'static>> {
+    pub(in crate::cases) fn namespace(&self, name: &str, profile: Profile) -> Result<Namespace<'static>> {
         namespace(self.cluster, name, profile)
     }
 }
 
 /// Starts an etcd cluster with this number of members, and creates a namespace for its pods.
-pub(super) fn guarded_etcd(
+pub(in crate::cases) fn guarded_etcd(
     context: &'static TestContext,
     members: usize,
     name: &str,
@@ -126,7 +126,7 @@ pub(in crate::cases) fn namespace<'a>(
 }
 
 /// Shares the environment with other cases.
-pub(super) fn environment(context: &'static TestContext) -> Result<&'static Environment> {
+pub(in crate::cases) fn environment(context: &'static TestContext) -> Result<&'static Environment> {
     static ENVIRONMENT: Lazy<Environment> = Lazy::new();
     ENVIRONMENT.get(|| start(context)).context("the shared Durward of the etcd cases does not start")
 }
@@ -141,7 +141,7 @@ fn start(context: &'static TestContext) -> Result<Environment> {
 }
 
 /// Returns the cluster for installations of cases, one at a time.
-pub(super) fn scratch(context: &'static TestContext) -> Result<&'static Cluster> {
+pub(in crate::cases) fn scratch(context: &'static TestContext) -> Result<&'static Cluster> {
     static SCRATCH: Lazy<&Cluster> = Lazy::new();
     let options = Options::named("etcd-scratch").with_aggregator_routing();
     let start = || -> Result<&'static Cluster> { Ok(Box::leak(Box::new(context.cluster(&options)?))) };
@@ -149,7 +149,7 @@ pub(super) fn scratch(context: &'static TestContext) -> Result<&'static Cluster>
 }
 
 /// Installs a Durward in this cluster, with these keys of the guard.
-pub(super) fn installed<'a>(
+pub(in crate::cases) fn installed<'a>(
     context: &'a TestContext,
     cluster: &'a Cluster,
     keys: &[&str],
@@ -176,12 +176,12 @@ pub(in crate::cases) fn await_guard(cluster: &Cluster) -> Result<()> {
 }
 
 /// Returns a controller of the control plane. Its name makes it one; the group `system:masters` replaces a binding.
-pub(super) fn controller(cluster: &Cluster) -> Result<User> {
+pub(in crate::cases) fn controller(cluster: &Cluster) -> Result<User> {
     cluster.user("system:serviceaccount:kube-system:statefulset-controller", &["system:masters"])
 }
 
 /// Returns the Lease with the reservations of this namespace, if it exists.
-pub(super) fn lease(cluster: &Cluster, namespace: &str) -> Result<Option<Value>> {
+pub(in crate::cases) fn lease(cluster: &Cluster, namespace: &str) -> Result<Option<Value>> {
     let path =
         format!("/apis/coordination.k8s.io/v1/namespaces/durward-system/leases/durward-etcd.{namespace}");
     let answer = cluster.api().get(&path)?;

@@ -5,13 +5,13 @@
 
 mod clusters;
 mod commands;
-mod configuration;
+pub(in crate::cases) mod configuration;
 mod drain;
 pub(in crate::cases) mod environment;
 mod leader;
 mod outage;
 pub(in crate::cases) mod quorum;
-mod requests;
+pub(in crate::cases) mod requests;
 mod reservations;
-mod teardown;
+pub(in crate::cases) mod teardown;
 mod trust;

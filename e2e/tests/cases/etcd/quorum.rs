@@ -13,7 +13,7 @@ const REVIEW_LIMIT: Duration = Duration::from_secs(6);
 /// A member that was away catches up when its leader retries.
 const BACK_WITHIN: Duration = Duration::from_secs(60);
 
-pub(super) fn two_followers(etcd: &EtcdCluster) -> Result<[&Member; 2]> {
+pub(in crate::cases) fn two_followers(etcd: &EtcdCluster) -> Result<[&Member; 2]> {
     let followers = etcd.followers()?;
     let two = followers.get(..2).and_then(|two| <[&Member; 2]>::try_from(two).ok());
     two.context("there are fewer than two followers")

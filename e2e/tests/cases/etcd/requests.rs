@@ -76,19 +76,19 @@ impl Removal {
     }
 }
 
-pub(super) fn delete(pods: &Pods<'_>, name: &str) -> Result<Attempt> {
+pub(in crate::cases) fn delete(pods: &Pods<'_>, name: &str) -> Result<Attempt> {
     Removal::Delete.send(pods.namespace().cluster().api(), pods, name)
 }
 
-pub(super) fn evict(pods: &Pods<'_>, name: &str) -> Result<Attempt> {
+pub(in crate::cases) fn evict(pods: &Pods<'_>, name: &str) -> Result<Attempt> {
     Removal::Evict.send(pods.namespace().cluster().api(), pods, name)
 }
 
-pub(super) fn dry_run(pods: &Pods<'_>, name: &str) -> Result<Attempt> {
+pub(in crate::cases) fn dry_run(pods: &Pods<'_>, name: &str) -> Result<Attempt> {
     Removal::Delete.dry_run(pods.namespace().cluster().api(), pods, name)
 }
 
 /// Returns the response to another request that the etcd guard reviews.
-pub(super) fn attempt(answer: Answer) -> Attempt {
+pub(in crate::cases) fn attempt(answer: Answer) -> Attempt {
     Attempt::new(answer, &ETCD)
 }

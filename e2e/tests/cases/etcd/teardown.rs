@@ -211,26 +211,32 @@ fn rolling_update(cluster: &Cluster, etcd: &EtcdCluster, pods: &Pods<'_>) -> Res
     let term = etcd.leader()?.status()?.term;
     cluster.kubectl().run(&["-n", ns, "rollout", "restart", "statefulset", "etcd"])?.succeeded()?;
     for _ in etcd.members() {
-        let going = eventually("the next pod to be deleted", WAIT_LIMIT, || {
-            for member in etcd.members() {
-                if pods.is_terminating(member.name())? {
-                    return Ok(Poll::Ready(member));
-                }
-            }
-            Ok(Poll::Pending("no pod is terminating".to_owned()))
-        })?;
-        ensure!(etcd.leader()?.name() != going.name(), "{} was deleted while it led", going.name());
-        let stopped = going.stop()?;
-        pods.finish(going.name())?;
-        stopped.undo()?;
-        going.await_reads(BACK_WITHIN)?;
-        pods.run_created_pods(etcd)?;
+        replace_next(etcd, pods)?;
     }
     let after = uids()?;
     ensure!(before.iter().all(|uid| !after.contains(uid)), "not every pod was replaced");
     let terms = etcd.leader()?.status()?.term - term;
     ensure!(terms <= 3, "there were {terms} elections for three pods");
     Ok(())
+}
+
+/// Waits until a controller deletes the next pod, ends it as the kubelet, and starts its successor. Returns its name.
+pub(in crate::cases) fn replace_next<'e>(etcd: &'e EtcdCluster, pods: &Pods<'_>) -> Result<&'e str> {
+    let going = eventually("the next pod to be deleted", WAIT_LIMIT, || {
+        for member in etcd.members() {
+            if pods.is_terminating(member.name())? {
+                return Ok(Poll::Ready(member));
+            }
+        }
+        Ok(Poll::Pending("no pod is terminating".to_owned()))
+    })?;
+    ensure!(etcd.leader()?.name() != going.name(), "{} was deleted while it led", going.name());
+    let stopped = going.stop()?;
+    pods.finish(going.name())?;
+    stopped.undo()?;
+    going.await_reads(BACK_WITHIN)?;
+    pods.run_created_pods(etcd)?;
+    Ok(going.name())
 }
 
 /// Deletes an object that all pods depend on, with the case as their kubelet.

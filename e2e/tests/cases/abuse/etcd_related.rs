@@ -1,0 +1,104 @@
+//! An owner reference with an unknown uid hands an object to the garbage collector. A user who can only patch such objects adds one.
+
+use e2e::controlplane::User;
+use e2e::etcd_cluster::pods::Pods;
+use e2e::etcd_cluster::{self, pods};
+use e2e::prelude::*;
+
+use crate::cases::attempt::Attempt;
+use crate::cases::etcd::configuration::one_hour_ahead;
+use crate::cases::etcd::environment::{Profile, controller, installed, namespace, scratch};
+use crate::cases::etcd::requests::attempt;
+use crate::cases::objects::allow;
+
+const KEYS: [&str; 1] = ["alsoProtect: [statefulsets, persistentvolumeclaims, poddisruptionbudgets]"];
+
+/// Creates the objects of an etcd cluster, and returns the paths of those that are protected.
+pub(super) fn protected_objects(pods: &Pods<'_>) -> Result<[String; 3]> {
+    let (ns, api) = (pods.namespace(), pods.namespace().cluster().api());
+    let pvc = json!({
+        "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data"},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+    });
+    let pdb = json!({
+        "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "etcd"},
+        "spec": {"minAvailable": 2, "selector": {"matchLabels": {"app": "etcd"}}},
+    });
+    let (pvcs, pdbs) = (ns.path("persistentvolumeclaims"), ns.path("policy/v1/poddisruptionbudgets"));
+    api.create(&pvcs, &pvc)?.succeeded()?;
+    api.create(&pdbs, &pdb)?.succeeded()?;
+    Ok([pods.stateful_set_path(), format!("{pvcs}/data"), format!("{pdbs}/etcd")])
+}
+
+fn owned() -> Value {
+    let uid = "0ddba11a-0000-4000-8000-000000000000";
+    json!({"metadata": {"ownerReferences": [{"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": uid}]}})
+}
+
+fn mallory(cluster: &Cluster, name: &str, suffix: &str) -> Result<User> {
+    let rule = |group: &str, resource: &str| {
+        json!({"apiGroups": [group], "resources": [format!("{resource}{suffix}")], "verbs": ["get", "patch"]})
+    };
+    let rules = json!([
+        rule("apps", "statefulsets"),
+        rule("", "persistentvolumeclaims"),
+        rule("policy", "poddisruptionbudgets"),
+    ]);
+    allow(cluster, name, &rules, name)?;
+    cluster.user(name, &[])
+}
+
+fn is_denied(attempt: Attempt) -> Result<()> {
+    let denied = attempt.denied()?;
+    denied.with_message(&["adding an owner to ", " can delete it: ", ", then repeat the change: "]).map(drop)
+}
+
+#[e2e::case]
+fn an_unknown_owner_does_not_delete_a_protected_object(context: &'static TestContext) -> Result<()> {
+    let cluster = scratch(context)?;
+    let (_installation, _durward) = installed(context, cluster, &KEYS)?;
+    let ns = namespace(cluster, "owned", Profile::Transfer)?;
+    let pods = pods::set(&ns, "etcd", 3, |_| {})?;
+    pods.add("etcd-0", etcd_cluster::address()?)?;
+    let mallory = mallory(cluster, "owns-objects", "")?;
+    let by_controller = controller(cluster)?;
+    for path in protected_objects(&pods)? {
+        mallory.await_permitted(&path)?;
+        is_denied(attempt(mallory.api.merge(&path, &owned())?))?;
+        let stored = cluster.api().get(&path)?.succeeded()?.body;
+        ensure!(stored["metadata"]["ownerReferences"].is_null(), "{stored}");
+        // An operator owns such objects, and is only warned.
+        let dry_run = format!("{path}?dryRun=All");
+        attempt(by_controller.api.merge(&dry_run, &owned())?).allowed()?.with_warning("etcd: ")?;
+        for change in
+            [json!({"metadata": {"labels": {"tier": "db"}}}), json!({"metadata": {"ownerReferences": null}})]
+        {
+            attempt(mallory.api.merge(&path, &change)?).allowed()?.without_warnings()?;
+        }
+        let overridden = json!({"metadata": {"annotations": {
+            "durward.dev/delete-anyway": stored["metadata"]["name"], "durward.dev/delete-reason": "moved",
+            "durward.dev/delete-until": one_hour_ahead()?,
+        }}});
+        attempt(mallory.api.merge(&path, &overridden)?).allowed()?;
+        attempt(mallory.api.merge(&path, &owned())?).allowed()?.with_warning("moved")?;
+    }
+    Ok(())
+}
+
+/// The subresource `status` also writes owner references.
+#[e2e::case]
+fn the_status_of_a_protected_object_does_not_add_an_owner(context: &'static TestContext) -> Result<()> {
+    let cluster = scratch(context)?;
+    let (_installation, _durward) = installed(context, cluster, &KEYS)?;
+    let ns = namespace(cluster, "owned-status", Profile::Transfer)?;
+    let pods = pods::set(&ns, "etcd", 3, |_| {})?;
+    pods.add("etcd-0", etcd_cluster::address()?)?;
+    let mallory = mallory(cluster, "owns-by-status", "/status")?;
+    for path in protected_objects(&pods)? {
+        let status = format!("{path}/status");
+        mallory.await_permitted(&status)?;
+        is_denied(attempt(mallory.api.merge(&status, &owned())?))?;
+        attempt(mallory.api.merge(&status, &json!({"metadata": {"labels": {"tier": "db"}}}))?).allowed()?;
+    }
+    Ok(())
+}
