@@ -75,13 +75,13 @@ fn condition(name: &str) -> Condition {
     }
 }
 
-/// Returns the singular of a resource.
+/// Returns the singular of a resource, also for a subresource.
 fn noun(resource: &str) -> &str {
-    match resource {
+    match resource.split('/').next().unwrap() {
         "namespaces" => "namespace",
         "customresourcedefinitions" => "CRD",
-        "pods" | "pods/eviction" => "pod",
-        "statefulsets" | "statefulsets/scale" => "StatefulSet",
+        "pods" => "pod",
+        "statefulsets" => "StatefulSet",
         "persistentvolumeclaims" => "PVC",
         "poddisruptionbudgets" => "PDB",
         other => panic!("name the resource {other} here"),

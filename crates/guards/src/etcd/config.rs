@@ -113,10 +113,13 @@ impl Related {
     pub(super) fn of_update(request: &Request<'_>) -> Option<Self> {
         let is_it = |related: &Self| {
             let (group, plural, operation, _) = related.requests();
-            operation == Operation::Delete && request.is_for(group, plural)
+            operation == Operation::Delete
+                && (request.resource.group.as_ref(), request.resource.resource.as_ref()) == (group, plural)
         };
-        let all = Self::WORDS.into_iter().map(|(_, related)| related);
-        (request.operation == Operation::Update).then(|| all.into_iter().find(is_it)).flatten()
+        let writes_metadata =
+            request.operation == Operation::Update && matches!(request.subresource.as_ref(), "" | "status");
+        let mut all = Self::WORDS.into_iter().map(|(_, related)| related);
+        all.find(is_it).filter(|_| writes_metadata)
     }
 
     /// Returns what a request is about.

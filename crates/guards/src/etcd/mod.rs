@@ -221,7 +221,7 @@ impl Guard for EtcdGuard {
             let reviewer = Reviewer::new(&self.config, &self.clients, deadline.into());
             match RemovalKind::of(request) {
                 Some(kind) => reviewer.review_pod(kind, request).await,
-                None if request.is_for("", "namespaces") => reviewer.review_namespace(request).await,
+                None if namespaces::is_update(request) => reviewer.review_namespace(request).await,
                 None => reviewer.review_related(request).await,
             }
         })

@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::SystemTime;
 
-use admission::{Cause, Object as ReviewedObject, Raw, Request, Ruling, Shape};
+use admission::{Cause, Object as ReviewedObject, Operation, Raw, Request, Ruling, Shape};
 
 use super::config::{Config, EtcdClusterConfig, NamespaceMatch};
 use super::group;
@@ -41,6 +41,12 @@ fn is_guarded(config: &Config, entry: &EtcdClusterConfig, name: &str, labels: &S
     entry.namespaces.matches(name, labels)
         && common.namespace_selector.matches(labels)
         && !common.exempt.selects(labels)
+}
+
+/// Whether a request updates a namespace. Its subresources also write labels.
+pub(super) fn is_update(request: &Request<'_>) -> bool {
+    request.operation == Operation::Update
+        && (request.resource.group.as_ref(), request.resource.resource.as_ref()) == ("", "namespaces")
 }
 
 /// Reviews an update of a namespace.

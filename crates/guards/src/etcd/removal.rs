@@ -83,7 +83,7 @@ impl RemovalKind {
         match (is_pods, request.operation, request.subresource.as_ref()) {
             (true, Operation::Delete, "") => Some(Self::Delete),
             (true, Operation::Create, "eviction") => Some(Self::Evict),
-            (true, Operation::Update, "") => Some(Self::Update),
+            (true, Operation::Update, "" | "status") => Some(Self::Update),
             _ => None,
         }
     }

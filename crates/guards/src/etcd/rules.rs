@@ -9,7 +9,7 @@
 //!
 //! Updates are sent only if they can take an object out of the guard: by its owner, by the labels that a selector names, and for pods
 //! also by images and `activeDeadlineSeconds`. An `objectSelector` matches the old or the new object, so it also selects a pod that
-//! loses the label.
+//! loses the label. Some subresources write metadata too: `status` (of pods no owners), and `finalize` of a namespace.
 //!
 //! Requests about a pod that is being deleted are not sent, unless they shorten its grace period to zero. The last deletion by the
 //! kubelet is never sent. Neither are deletions by the namespace controller: it deletes objects of terminating namespaces only, which the
@@ -33,6 +33,9 @@ use crate::webhook::{WebhookEntry, WebhookType, cel_string, condition, rule};
 use ::config::{Expression, Selector};
 use cluster::Resource;
 
+/// A resource and its subresource whose updates write metadata.
+const WITH_METADATA: &[&str] = &["", "status"];
+
 /// The namespaces and pods of one webhook entry.
 struct Scoped<'c> {
     namespaces: Selector,
@@ -47,7 +50,7 @@ pub(super) fn entries(config: &Config) -> Vec<WebhookEntry> {
         not_terminating(),
         not_namespace_controller(),
     ];
-    let pods = |operation, resource| vec![namespaced(operation, "", resource)];
+    let pods = |operation, subresources| namespaced(operation, "", "pods", subresources).collect::<Vec<_>>();
     let updates =
         |scope: &Scoped<'_>| vec![overrides::condition(NAME), not_deleting(), changes_member(scope.pods)];
     let related: Vec<RuleWithOperations> =
@@ -58,18 +61,18 @@ pub(super) fn entries(config: &Config) -> Vec<WebhookEntry> {
         .also_protect
         .iter()
         .filter(|related| **related != Related::Scale)
-        .map(|related| {
+        .flat_map(|related| {
             let (group, plural, ..) = related.requests();
-            namespaced(Operation::Update, group, plural)
+            namespaced(Operation::Update, group, plural, WITH_METADATA)
         })
         .collect();
     let of_owned = vec![overrides::condition(NAME), not_deleting(), adds_owner()];
     let mut entries =
-        entries_of(config, "etcd-pods", &pods(Operation::Delete, "pods"), |_| deletions.clone());
-    entries.extend(entries_of(config, "etcd-evictions", &pods(Operation::Create, "pods/eviction"), |_| {
+        entries_of(config, "etcd-pods", &pods(Operation::Delete, &[""]), |_| deletions.clone());
+    entries.extend(entries_of(config, "etcd-evictions", &pods(Operation::Create, &["eviction"]), |_| {
         Vec::new()
     }));
-    entries.extend(entries_of(config, "etcd-updates", &pods(Operation::Update, "pods"), updates));
+    entries.extend(entries_of(config, "etcd-updates", &pods(Operation::Update, WITH_METADATA), updates));
     entries.extend(entries_of(config, "etcd-related", &related, |_| of_related.clone()));
     entries.extend(entries_of(config, "etcd-related-updates", &owned, |_| of_owned.clone()));
     entries.extend(namespace_updates(config));
@@ -114,7 +117,8 @@ fn namespace_updates(config: &Config) -> Option<WebhookEntry> {
         condition("not-the-install-namespace", format!("object.metadata.name != {}", cel_string(home)));
     let is_changed: Vec<String> = keys.iter().map(|key| changed_label(key)).collect();
     let labels = condition("changes-a-guarded-label", is_changed.join(" || "));
-    let rules = vec![rule(Operation::Update.as_str(), "", "namespaces", "Cluster")];
+    let subresources = &["", "status", "finalize"];
+    let rules = rules(Operation::Update, ("", "namespaces"), subresources, "Cluster").collect();
     Some(WebhookEntry {
         namespace_selector: Selector::default(),
         match_conditions: [overrides::condition(NAME), not_deleting(), labels]
@@ -155,17 +159,32 @@ fn with_names(names: Vec<&str>) -> Selector {
     Expression::In(NAMESPACE_NAME.to_owned(), names).into()
 }
 
-fn namespaced(operation: Operation, group: &str, resource: &str) -> RuleWithOperations {
-    rule(operation.as_str(), group, resource, "Namespaced")
+/// Returns a rule for each subresource. The empty one is the resource itself.
+fn rules(
+    operation: Operation,
+    (group, plural): (&'static str, &'static str),
+    subresources: &'static [&'static str],
+    scope: &'static str,
+) -> impl Iterator<Item = RuleWithOperations> {
+    subresources.iter().map(move |subresource| {
+        let resource =
+            if subresource.is_empty() { plural.to_owned() } else { format!("{plural}/{subresource}") };
+        rule(operation.as_str(), group, &resource, scope)
+    })
+}
+
+fn namespaced(
+    operation: Operation,
+    group: &'static str,
+    plural: &'static str,
+    subresources: &'static [&'static str],
+) -> impl Iterator<Item = RuleWithOperations> {
+    rules(operation, (group, plural), subresources, "Namespaced")
 }
 
 fn related_rules(related: Related) -> impl Iterator<Item = RuleWithOperations> {
     let (group, plural, operation, subresources) = related.requests();
-    subresources.iter().map(move |subresource| {
-        let resource =
-            if subresource.is_empty() { plural.to_owned() } else { format!("{plural}/{subresource}") };
-        namespaced(operation, group, &resource)
-    })
+    namespaced(operation, group, plural, subresources)
 }
 
 /// Matches updates of a `StatefulSet` that reduce its replicas. A Scale omits the value 0.
@@ -349,252 +368,4 @@ fn lease_permissions(config: &Config) -> Vec<Permission> {
 }
 
 #[cfg(test)]
-mod tests {
-    use crate::common::FailurePolicy;
-    use serde_json::json;
-
-    use super::super::fixture::{LEAST, config};
-    use super::*;
-
-    fn all(yaml: &str) -> Vec<WebhookEntry> {
-        entries(&config(yaml))
-    }
-
-    fn names(entries: &[WebhookEntry]) -> Vec<&str> {
-        entries.iter().map(|entry| entry.name.as_str()).collect()
-    }
-
-    #[test]
-    fn deletions_and_evictions_have_an_entry_each_that_fails_closed() {
-        let entries = all(LEAST);
-        assert_eq!(names(&entries), ["etcd-pods", "etcd-evictions", "etcd-updates"]);
-        for (entry, operation, resource) in
-            [(&entries[0], "DELETE", "pods"), (&entries[1], "CREATE", "pods/eviction")]
-        {
-            assert_eq!(
-                serde_json::to_value(&entry.rules).unwrap(),
-                json!([{"operations": [operation], "apiGroups": [""], "apiVersions": ["v1"], "resources": [resource], "scope": "Namespaced"}])
-            );
-            assert_eq!((entry.failure_policy, entry.timeout_seconds), (FailurePolicy::Fail, 10));
-            assert!(entry.has_side_effects);
-            assert_eq!(entry.namespace_selector.to_string(), "kubernetes.io/metadata.name in (db)");
-        }
-        assert_eq!(entries[0].object_selector.to_string(), "app=etcd");
-        assert!(entries[1].object_selector.selects_all());
-    }
-
-    #[test]
-    fn named_namespaces_share_an_entry_and_each_namespace_selector_has_its_own() {
-        let entries = all(
-            "clusters: [{namespace: b, selector: app=etcd}, {namespace: a, selector: app=etcd}, {namespaceSelector: {matchLabels: {t: u}}, selector: x=y}, {namespaceSelector: {matchLabels: {t: u}}, selector: z=y}]",
-        );
-        assert_eq!(
-            names(&entries),
-            [
-                "etcd-pods",
-                "etcd-pods-2",
-                "etcd-pods-3",
-                "etcd-evictions",
-                "etcd-evictions-2",
-                "etcd-updates",
-                "etcd-updates-2",
-                "etcd-updates-3",
-                "etcd-namespaces"
-            ]
-        );
-        assert_eq!(entries[0].namespace_selector.to_string(), "kubernetes.io/metadata.name in (a,b)");
-        assert_eq!(entries[0].object_selector.to_string(), "app=etcd");
-        for at in [1, 2, 4] {
-            assert_eq!(entries[at].namespace_selector.to_string(), "t=u");
-        }
-        assert_eq!(entries[3].namespace_selector.to_string(), "kubernetes.io/metadata.name in (a,b)");
-        assert_eq!(entries[1].object_selector.to_string(), "x=y");
-        assert_eq!(entries[2].object_selector.to_string(), "z=y");
-        let autodetected = all("autodetect: true\nclusters: [{namespace: db}]");
-        assert!(autodetected[0].object_selector.selects_all());
-    }
-
-    #[test]
-    fn namespaces_with_different_pod_selectors_have_different_entries() {
-        let entries = all(
-            "clusters: [{namespace: a, selector: app=etcd}, {namespace: b, selector: app=db}, {namespace: c, selector: app=etcd}]",
-        );
-        assert_eq!(
-            names(&entries),
-            ["etcd-pods", "etcd-pods-2", "etcd-evictions", "etcd-updates", "etcd-updates-2"]
-        );
-        assert_eq!(entries[0].namespace_selector.to_string(), "kubernetes.io/metadata.name in (a,c)");
-        assert_eq!(entries[1].namespace_selector.to_string(), "kubernetes.io/metadata.name in (b)");
-        assert_eq!(entries[1].object_selector.to_string(), "app=db");
-        assert_eq!(entries[2].namespace_selector.to_string(), "kubernetes.io/metadata.name in (a,b,c)");
-    }
-
-    #[test]
-    fn the_namespace_selector_of_the_section_is_added() {
-        let yaml = "webhook: {namespaceSelector: {matchLabels: {t: v, w: x}}}\nclusters: [{namespaceSelector: {matchLabels: {t: u}}, selector: x=y}]";
-        let entries = all(yaml);
-        assert_eq!(entries[0].namespace_selector.to_string(), "t=u,t in (v),w=x");
-        let namespaces = entries.last().unwrap();
-        assert_eq!(namespaces.name, "etcd-namespaces");
-        assert!(namespaces.namespace_selector.selects_all(), "the API server would match the new labels");
-        let labels = &namespaces.match_conditions[2].expression;
-        assert!(labels.contains(r#"?labels[?"t"]"#) && labels.contains(r#"?labels[?"w"]"#), "{labels}");
-    }
-
-    #[test]
-    fn updates_are_sent_if_they_change_the_member() {
-        let entry = all(LEAST).remove(2);
-        let names: Vec<&str> = entry.match_conditions.iter().map(|one| one.name.as_str()).collect();
-        let expected =
-            ["no-break-glass", "not-terminating", "changes-the-member", "not-the-install-namespace"];
-        assert_eq!(names, expected);
-        let changes: Vec<&str> = entry.match_conditions[2].expression.split(" || ").collect();
-        assert_eq!(
-            changes,
-            [
-                r#"oldObject.metadata.?labels[?"app"].orValue(null) != object.metadata.?labels[?"app"].orValue(null)"#,
-                "oldObject.metadata.?ownerReferences.orValue([]).filter(o, o.?controller.orValue(false)).map(o, [o.apiVersion, o.kind, o.name, o.uid]) != object.metadata.?ownerReferences.orValue([]).filter(o, o.?controller.orValue(false)).map(o, [o.apiVersion, o.kind, o.name, o.uid])",
-                r#"oldObject.spec.?containers.orValue([]).map(c, c.?image.orValue("")) != object.spec.?containers.orValue([]).map(c, c.?image.orValue(""))"#,
-                r#"oldObject.spec.?initContainers.orValue([]).map(c, c.?image.orValue("")) != object.spec.?initContainers.orValue([]).map(c, c.?image.orValue(""))"#,
-                "oldObject.spec.?activeDeadlineSeconds.orValue(0) != object.spec.?activeDeadlineSeconds.orValue(0)",
-            ]
-        );
-        assert_eq!(entry.object_selector.to_string(), "app=etcd");
-    }
-
-    #[test]
-    fn requests_about_terminating_pods_are_not_sent() {
-        let entries = all(LEAST);
-        let conditions: Vec<(&str, &str)> =
-            entries[0].match_conditions.iter().map(|c| (c.name.as_str(), c.expression.as_str())).collect();
-        assert_eq!(
-            conditions[1..],
-            [
-                (
-                    "not-the-kubelets-final-delete",
-                    r#"!(has(request.userInfo.groups) && "system:nodes" in request.userInfo.groups && oldObject != null && has(oldObject.metadata.deletionTimestamp))"#
-                ),
-                (
-                    "not-terminating",
-                    "!(oldObject != null && has(oldObject.metadata.deletionTimestamp)) || (has(request.options) && request.options != null && has(request.options.gracePeriodSeconds) && request.options.gracePeriodSeconds == 0)"
-                ),
-                (
-                    "not-the-namespace-controller",
-                    r#"request.userInfo.username != "system:serviceaccount:kube-system:namespace-controller""#
-                ),
-                ("not-the-install-namespace", r#"request.namespace != "durward-system""#),
-            ]
-        );
-        assert_eq!(entries[1].match_conditions.len(), 1);
-    }
-
-    #[test]
-    fn related_objects_have_an_entry_only_if_configured() {
-        let yaml = format!(
-            "{LEAST}\nalsoProtect: [scale, statefulsets, persistentvolumeclaims, poddisruptionbudgets]"
-        );
-        let entries = all(&yaml);
-        assert_eq!(
-            names(&entries),
-            ["etcd-pods", "etcd-evictions", "etcd-updates", "etcd-related", "etcd-related-updates"]
-        );
-        let conditions = |entry: &WebhookEntry| -> Vec<String> {
-            entry.match_conditions.iter().map(|condition| condition.name.clone()).collect()
-        };
-        assert_eq!(
-            conditions(&entries[3]),
-            ["no-break-glass", "not-the-namespace-controller", "fewer-replicas", "not-the-install-namespace"]
-        );
-        assert_eq!(
-            entries[3].match_conditions[2].expression,
-            "request.operation != \"UPDATE\" || (has(object.spec) && has(object.spec.replicas) ? object.spec.replicas : 0) < (has(oldObject.spec) && has(oldObject.spec.replicas) ? oldObject.spec.replicas : 0)"
-        );
-        let without = all(&format!("{LEAST}\nalsoProtect: [statefulsets]"));
-        assert_eq!(
-            conditions(&without[3]),
-            ["no-break-glass", "not-the-namespace-controller", "not-the-install-namespace"]
-        );
-        assert_eq!(
-            conditions(&entries[4]),
-            ["no-break-glass", "not-terminating", "adds-an-owner", "not-the-install-namespace"]
-        );
-        let resources: Vec<&str> = entries[3]
-            .rules
-            .iter()
-            .flat_map(|rule| rule.resources.iter().flatten())
-            .map(String::as_str)
-            .collect();
-        assert_eq!(
-            resources,
-            [
-                "statefulsets",
-                "statefulsets/scale",
-                "statefulsets",
-                "persistentvolumeclaims",
-                "poddisruptionbudgets"
-            ]
-        );
-    }
-
-    fn text(p: &Permission) -> String {
-        format!(
-            "{}/{} {:?} {}",
-            p.api_groups.join(","),
-            p.resources.join(","),
-            p.resource_names,
-            p.verbs.join(",")
-        )
-    }
-
-    #[test]
-    fn permissions_are_limited_to_named_namespaces() {
-        let yaml = "clusters: [{namespace: db, selector: a=b, client: {tls: {secretName: etcd-client}}}, {namespace: db, selector: c=d}]";
-        let config = config(yaml);
-        assert_eq!(
-            permissions(&config).iter().map(text).collect::<Vec<_>>(),
-            ["/namespaces [] get", "/nodes [] get"]
-        );
-        let namespaced: Vec<String> = namespaced_permissions(&config)
-            .iter()
-            .map(|(namespace, p)| format!("{namespace} {}", text(p)))
-            .collect();
-        assert_eq!(
-            namespaced,
-            [
-                "durward-system coordination.k8s.io/leases [] create",
-                "durward-system coordination.k8s.io/leases [\"durward-etcd.db\"] get,update",
-                "db /pods [] get,list",
-                "db apps/statefulsets [] get",
-                "db /secrets [\"etcd-client\"] get",
-            ]
-        );
-    }
-
-    #[test]
-    fn without_etcd_clusters_there_are_no_permissions() {
-        let config = config("clusters: []");
-        assert!(permissions(&config).is_empty() && namespaced_permissions(&config).is_empty());
-    }
-
-    #[test]
-    fn a_namespace_selector_needs_permissions_in_all_namespaces_and_named_secrets_only() {
-        let yaml = "coordination: inMemory\nclusters: [{namespaceSelector: {matchLabels: {t: u}}, selector: a=b, client: {tls: {secretName: s}, auth: {secretName: u}}}]";
-        let config = config(yaml);
-        assert!(namespaced_permissions(&config).is_empty());
-        assert_eq!(text(&permissions(&config)[0]), "/namespaces [] get,list");
-        assert_eq!(text(&permissions(&config)[4]), "/secrets [\"s\", \"u\"] get");
-        let yaml = "clusters: [{namespaceSelector: t=u, selector: a=b}, {namespace: db, selector: a=b}]";
-        assert_eq!(
-            text(&namespaced_permissions(&self::config(yaml))[0].1),
-            "coordination.k8s.io/leases [] get,create,update"
-        );
-    }
-
-    #[test]
-    fn the_configured_owner_kind_can_be_read() {
-        let yaml = "clusters: [{namespace: db, selector: a=b, owner: {apiVersion: etcd.example.org/v1, kind: EtcdCluster}}]";
-        let namespaced: Vec<String> =
-            namespaced_permissions(&config(yaml)).iter().map(|(_, p)| text(p)).collect();
-        assert!(namespaced.contains(&"etcd.example.org/etcdclusters [] get".to_owned()), "{namespaced:?}");
-    }
-}
+mod tests;

@@ -326,12 +326,15 @@ async fn a_namespace_teardown_and_unconfigured_objects_are_allowed() {
 
 #[tokio::test]
 async fn adding_an_owner_is_reviewed_like_a_deletion() {
-    let owned = |old: &Value, user: &str| {
+    let owned_set = |old: &Value| {
         let mut new = old.clone();
         new["metadata"]["ownerReferences"] =
             json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "uid-x"}]);
+        new
+    };
+    let owned = |old: &Value, user: &str| {
         let user = user.to_owned();
-        body("UPDATE", "apps", "statefulsets", &new, old, |r| r["userInfo"]["username"] = user.into())
+        body("UPDATE", "apps", "statefulsets", &owned_set(old), old, |r| r["userInfo"]["username"] = user.into())
     };
     let yaml = yaml();
     let ruling = stored(&fake(), &yaml, &owned(&set(3), "ann")).await;
@@ -345,6 +348,10 @@ async fn adding_an_owner_is_reviewed_like_a_deletion() {
         "deny",
         "Override, then repeat the change: kubectl annotate -n db statefulset etcd",
     );
+    let by_status = body("UPDATE", "apps", "statefulsets", &owned_set(&set(3)), &set(3), |r| {
+        r["subResource"] = "status".into();
+    });
+    assert_ruling(&review(&fake().guard(&yaml), &by_status).await, "deny", "adding an owner to StatefulSet");
     assert_ruling(
         &stored(&fake(), &yaml, &owned(&set(3), CONTROLLER)).await,
         "allow",

@@ -10,11 +10,17 @@ const BY_OWNER: &str = "clusters: [{namespace: db, selector: app=etcd, owner: {a
 
 /// Returns the review of an update of a stored pod.
 fn updated(fake: &Fake, name: &str, change: impl FnOnce(&mut Value)) -> Vec<u8> {
+    updated_by(fake, "", name, change)
+}
+
+/// Returns the review of an update by a subresource.
+fn updated_by(fake: &Fake, subresource: &str, name: &str, change: impl FnOnce(&mut Value)) -> Vec<u8> {
     let old = fake.pod(name);
     let mut new = old.clone();
     change(&mut new);
     delete(name, |request| {
         request["operation"] = "UPDATE".into();
+        request["subResource"] = subresource.into();
         request["options"] = json!({"kind": "UpdateOptions", "apiVersion": "meta.k8s.io/v1"});
         request["oldObject"] = old;
         request["object"] = new;
@@ -76,6 +82,16 @@ async fn an_update_that_removes_a_member_needs_quorum_and_is_reserved() {
             "cannot check etcd quorum",
         );
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn labels_that_the_status_of_a_pod_changes_are_reviewed() {
+    let fake = Fake::of(3).down(&["etcd-2"]);
+    let ruling = review(&fake.guard(LEAST), &updated_by(&fake, "status", "etcd-1", without_label)).await;
+    assert_ruling(&ruling, "deny", "changing label app of pod db/etcd-1");
+    let ended = |pod: &mut Value| pod["status"]["phase"] = "Failed".into();
+    let ruling = review(&fake.guard(LEAST), &updated_by(&fake, "status", "etcd-1", ended)).await;
+    assert_ruling(&ruling, "allow", "");
 }
 
 #[tokio::test(start_paused = true)]
@@ -241,10 +257,15 @@ mod namespaces {
     const LABELED: &str = "clusters: [{namespaceSelector: {matchLabels: {etcd: 'yes'}}, selector: app=etcd}]";
 
     fn relabeled(before: &Value, after: &Value, uid: &str) -> Vec<u8> {
+        relabeled_by("", before, after, uid)
+    }
+
+    fn relabeled_by(subresource: &str, before: &Value, after: &Value, uid: &str) -> Vec<u8> {
         let namespace = |labels: &Value| json!({"metadata": {"name": "db", "uid": uid, "labels": labels}});
         let (old, new) = (namespace(before), namespace(after));
         delete("db", |request| {
             request["operation"] = "UPDATE".into();
+            request["subResource"] = subresource.into();
             request["resource"] = json!({"group": "", "version": "v1", "resource": "namespaces"});
             request["kind"] = json!({"group": "", "version": "v1", "kind": "Namespace"});
             request["options"] = json!({"kind": "UpdateOptions", "apiVersion": "meta.k8s.io/v1"});
@@ -275,6 +296,15 @@ mod namespaces {
         let ruling = relabel(&fake, &section, json!({"env": "prod"}), json!({"env": "dev"})).await;
         assert_ruling(&ruling, "deny", "cannot change label env of namespace db");
         assert_eq!(fake.activity(), (0, 0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn subresources_of_a_namespace_keep_its_labels() {
+        for subresource in ["status", "finalize"] {
+            let body = relabeled_by(subresource, &json!({"etcd": "yes"}), &json!({}), "uid-db");
+            let ruling = review(&Fake::of(3).guard(LABELED), &body).await;
+            assert_ruling(&ruling, "deny", "cannot change label etcd of namespace db");
+        }
     }
 
     #[tokio::test(start_paused = true)]
