@@ -5,6 +5,9 @@ use e2e::binaries::Binary;
 use e2e::etcd_cluster::EtcdCluster;
 use e2e::prelude::*;
 
+use super::abuse::etcd_namespaces::guarded_labels_are_kept;
+use super::abuse::etcd_related::{KEYS, added_owners_are_denied};
+use super::abuse::etcd_updates::changes_are_reviewed;
 use super::chart::rendering::accepts_every_configuration;
 use super::deletion::configuration::only_labeled_namespaces_are_guarded;
 use super::environment::{await_injection, eventually_ok, opted_in};
@@ -40,7 +43,7 @@ fn every_guard_works(context: &'static TestContext, api_server: Binary) -> Resul
     ensure!(served["gitVersion"] == version, "the API server is {served}");
     accepts_every_configuration(context, &cluster)?;
 
-    let guards = format!("{}\n{OTHERS}", guards(&[]));
+    let guards = format!("{}\n{OTHERS}", guards(&KEYS));
     let mut installation = Installation::by_url(context, &cluster, &guards)?;
     let webhooks = strictly_validated(&installation, &cluster)?;
     ensure!(webhooks.len() == 2, "{webhooks:?}");
@@ -59,6 +62,9 @@ fn every_guard_works(context: &'static TestContext, api_server: Binary) -> Resul
     let db = |name| namespace(&cluster, name, Profile::Transfer);
     each_can_be_deleted(&db("three")?, &EtcdCluster::of(3).start(context)?)?;
     only_a_stopped_member_can_be_deleted(&db("down")?, &EtcdCluster::of(3).start(context)?)?;
+    changes_are_reviewed(&db("changed")?, &EtcdCluster::of(3).start(context)?)?;
+    guarded_labels_are_kept(&cluster, cluster.api())?;
+    added_owners_are_denied(&cluster, cluster.api())?;
 
     installation.command(&["doctor", "install"])?.succeeded()?;
     let requests = audit.has_no_forbidden_requests()?;

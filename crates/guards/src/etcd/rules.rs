@@ -67,8 +67,7 @@ pub(super) fn entries(config: &Config) -> Vec<WebhookEntry> {
         })
         .collect();
     let of_owned = vec![overrides::condition(NAME), not_deleting(), adds_owner()];
-    let mut entries =
-        entries_of(config, "etcd-pods", &pods(Operation::Delete, &[""]), |_| deletions.clone());
+    let mut entries = entries_of(config, "etcd-pods", &pods(Operation::Delete, &[""]), |_| deletions.clone());
     entries.extend(entries_of(config, "etcd-evictions", &pods(Operation::Create, &["eviction"]), |_| {
         Vec::new()
     }));

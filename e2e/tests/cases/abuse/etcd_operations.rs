@@ -8,7 +8,8 @@ use e2e::prelude::*;
 use super::etcd_related::protected_objects;
 use super::user_with;
 use crate::cases::etcd::environment::{
-    Environment, LABEL, Profile, await_guard, environment, guarded_etcd, guards, installed, namespace, scratch,
+    Environment, LABEL, Profile, await_guard, environment, guarded_etcd, guards, installed, namespace,
+    scratch,
 };
 use crate::cases::etcd::quorum::two_followers;
 use crate::cases::etcd::requests::attempt;
@@ -77,9 +78,10 @@ fn a_drain_of_two_members_takes_one_after_the_other(context: &'static TestContex
 /// Waits until these are the owners of all pods.
 fn await_owner(etcd: &EtcdCluster, pods: &Pods<'_>, uid: &Value) -> Result<()> {
     until(format_args!("all pods to have the owner {uid}"), || {
-        let uids = etcd.members().iter().map(|member| {
-            Ok(pods.object(member.name())?["metadata"]["ownerReferences"][0]["uid"].clone())
-        });
+        let uids = etcd
+            .members()
+            .iter()
+            .map(|member| Ok(pods.object(member.name())?["metadata"]["ownerReferences"][0]["uid"].clone()));
         let uids = uids.collect::<Result<Vec<Value>>>()?;
         Ok((uids.iter().all(|owner| owner == uid), Value::from(uids)))
     })
@@ -87,8 +89,12 @@ fn await_owner(etcd: &EtcdCluster, pods: &Pods<'_>, uid: &Value) -> Result<()> {
 
 #[e2e::case]
 fn controllers_orphan_adopt_roll_and_scale_without_a_denial(context: &'static TestContext) -> Result<()> {
-    let options = Options::named("etcd-operations")
-        .with_these_controllers(&["namespace", "garbagecollector", "serviceaccount", "statefulset"]);
+    let options = Options::named("etcd-operations").with_these_controllers(&[
+        "namespace",
+        "garbagecollector",
+        "serviceaccount",
+        "statefulset",
+    ]);
     let cluster = context.own_cluster(&options)?;
     let (_installation, durward) = installed(context, &cluster, &[])?;
     let etcd = EtcdCluster::of(3).start(context)?;
@@ -242,7 +248,10 @@ fn other_updates_never_reach_durward(context: &'static TestContext) -> Result<()
         let mut owners = pods.object("etcd-0")?["metadata"]["ownerReferences"].clone();
         owners[0]["blockOwnerDeletion"] = false.into();
         merge(&pods.path("etcd-0"), &[json!({"metadata": {"ownerReferences": owners}})])?;
-        merge(&pods.path("etcd-0"), &[json!({"spec": {"tolerations": [{"operator": "Exists"}]}})])?;
+        merge(
+            &pods.path("etcd-0"),
+            &[json!({"spec": {"tolerations": [{"key": "x", "operator": "Exists"}]}})],
+        )?;
         // Pods that no entry selects, also in another namespace.
         pods.add_like("web", silent.address(), |pod| pod["metadata"]["labels"] = json!({"app": "web"}))?;
         merge(&pods.path("web"), &changes)?;

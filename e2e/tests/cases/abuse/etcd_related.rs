@@ -11,7 +11,8 @@ use crate::cases::etcd::environment::{Profile, controller, installed, namespace,
 use crate::cases::etcd::requests::attempt;
 use crate::cases::objects::allow;
 
-const KEYS: [&str; 1] = ["alsoProtect: [statefulsets, persistentvolumeclaims, poddisruptionbudgets]"];
+pub(in crate::cases) const KEYS: [&str; 1] =
+    ["alsoProtect: [statefulsets, persistentvolumeclaims, poddisruptionbudgets]"];
 
 /// Creates the objects of an etcd cluster, and returns the paths of those that are protected.
 pub(super) fn protected_objects(pods: &Pods<'_>) -> Result<[String; 3]> {
@@ -36,9 +37,7 @@ fn owned() -> Value {
 }
 
 fn mallory(cluster: &Cluster, name: &str, suffix: &str) -> Result<User> {
-    let rule = |group: &str, resource: &str| {
-        json!({"apiGroups": [group], "resources": [format!("{resource}{suffix}")], "verbs": ["get", "patch"]})
-    };
+    let rule = |group: &str, resource: &str| json!({"apiGroups": [group], "resources": [format!("{resource}{suffix}")], "verbs": ["get", "patch"]});
     let rules = json!([
         rule("apps", "statefulsets"),
         rule("", "persistentvolumeclaims"),
@@ -57,14 +56,19 @@ fn is_denied(attempt: Attempt) -> Result<()> {
 fn an_unknown_owner_does_not_delete_a_protected_object(context: &'static TestContext) -> Result<()> {
     let cluster = scratch(context)?;
     let (_installation, _durward) = installed(context, cluster, &KEYS)?;
+    let mallory = mallory(cluster, "owns-objects", "")?;
+    mallory.await_permitted("/apis/apps/v1/namespaces/default/statefulsets/x")?;
+    added_owners_are_denied(cluster, &mallory.api)
+}
+
+/// Adds an owner to each protected object of an etcd cluster, which has none before.
+pub(in crate::cases) fn added_owners_are_denied(cluster: &Cluster, api: &Api) -> Result<()> {
     let ns = namespace(cluster, "owned", Profile::Transfer)?;
     let pods = pods::set(&ns, "etcd", 3, |_| {})?;
     pods.add("etcd-0", etcd_cluster::address()?)?;
-    let mallory = mallory(cluster, "owns-objects", "")?;
     let by_controller = controller(cluster)?;
     for path in protected_objects(&pods)? {
-        mallory.await_permitted(&path)?;
-        is_denied(attempt(mallory.api.merge(&path, &owned())?))?;
+        is_denied(attempt(api.merge(&path, &owned())?))?;
         let stored = cluster.api().get(&path)?.succeeded()?.body;
         ensure!(stored["metadata"]["ownerReferences"].is_null(), "{stored}");
         // An operator owns such objects, and is only warned.
@@ -73,14 +77,14 @@ fn an_unknown_owner_does_not_delete_a_protected_object(context: &'static TestCon
         for change in
             [json!({"metadata": {"labels": {"tier": "db"}}}), json!({"metadata": {"ownerReferences": null}})]
         {
-            attempt(mallory.api.merge(&path, &change)?).allowed()?.without_warnings()?;
+            attempt(api.merge(&path, &change)?).allowed()?.without_warnings()?;
         }
         let overridden = json!({"metadata": {"annotations": {
             "durward.dev/delete-anyway": stored["metadata"]["name"], "durward.dev/delete-reason": "moved",
             "durward.dev/delete-until": one_hour_ahead()?,
         }}});
-        attempt(mallory.api.merge(&path, &overridden)?).allowed()?;
-        attempt(mallory.api.merge(&path, &owned())?).allowed()?.with_warning("moved")?;
+        attempt(api.merge(&path, &overridden)?).allowed()?;
+        attempt(api.merge(&path, &owned())?).allowed()?.with_warning("moved")?;
     }
     Ok(())
 }

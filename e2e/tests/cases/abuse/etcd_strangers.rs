@@ -183,7 +183,8 @@ fn a_drain_goes_on_if_a_pod_is_gone(context: &'static TestContext) -> Result<()>
         let gone = || -> Result<()> {
             until("the drain to be denied", || {
                 let log = durward.log()?;
-                let is_denied = log.lines().any(|line| line.contains(ns.name()) && line.contains("\"eviction\""));
+                let name = format!("\"namespace\":\"{}\",\"name\":\"etcd-0\"", ns.name());
+                let is_denied = log.lines().any(|line| line.contains(&name) && line.contains("\"eviction\""));
                 Ok((is_denied, "it is not denied"))
             })?;
             let annotations = json!({"durward.dev/break-glass": "etcd-0"});

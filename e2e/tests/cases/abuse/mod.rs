@@ -4,7 +4,7 @@ mod client_certificates;
 mod deletion_strangers;
 pub(super) mod etcd_namespaces;
 mod etcd_operations;
-mod etcd_related;
+pub(super) mod etcd_related;
 mod etcd_strangers;
 pub(super) mod etcd_updates;
 mod install;

@@ -180,11 +180,14 @@ pub(in crate::cases) fn controller(cluster: &Cluster) -> Result<User> {
     cluster.user("system:serviceaccount:kube-system:statefulset-controller", &["system:masters"])
 }
 
+/// Returns the path of the Lease with the reservations of this namespace.
+pub(in crate::cases) fn lease_path(namespace: &str) -> String {
+    format!("/apis/coordination.k8s.io/v1/namespaces/durward-system/leases/durward-etcd.{namespace}")
+}
+
 /// Returns the Lease with the reservations of this namespace, if it exists.
 pub(in crate::cases) fn lease(cluster: &Cluster, namespace: &str) -> Result<Option<Value>> {
-    let path =
-        format!("/apis/coordination.k8s.io/v1/namespaces/durward-system/leases/durward-etcd.{namespace}");
-    let answer = cluster.api().get(&path)?;
+    let answer = cluster.api().get(&lease_path(namespace))?;
     match answer.status {
         404 => Ok(None),
         _ => Ok(Some(answer.succeeded().context("the Lease")?.body)),

@@ -109,8 +109,7 @@ fn updates_of_metadata_are_sent_by_each_resource_that_writes_it() {
 fn updates_are_sent_if_they_change_the_member() {
     let entry = all(LEAST).remove(2);
     let names: Vec<&str> = entry.match_conditions.iter().map(|one| one.name.as_str()).collect();
-    let expected =
-        ["no-break-glass", "not-terminating", "changes-the-member", "not-the-install-namespace"];
+    let expected = ["no-break-glass", "not-terminating", "changes-the-member", "not-the-install-namespace"];
     assert_eq!(names, expected);
     let changes: Vec<&str> = entry.match_conditions[2].expression.split(" || ").collect();
     assert_eq!(
@@ -154,9 +153,8 @@ fn requests_about_terminating_pods_are_not_sent() {
 
 #[test]
 fn related_objects_have_an_entry_only_if_configured() {
-    let yaml = format!(
-        "{LEAST}\nalsoProtect: [scale, statefulsets, persistentvolumeclaims, poddisruptionbudgets]"
-    );
+    let yaml =
+        format!("{LEAST}\nalsoProtect: [scale, statefulsets, persistentvolumeclaims, poddisruptionbudgets]");
     let entries = all(&yaml);
     assert_eq!(
         names(&entries),

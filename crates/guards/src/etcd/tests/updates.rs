@@ -103,6 +103,20 @@ async fn an_update_of_a_second_member_is_denied_while_the_first_is_reserved() {
     }
 }
 
+/// Otherwise all members could get deadlines that end at the same time.
+#[tokio::test(start_paused = true)]
+async fn a_member_with_a_deadline_does_not_count() {
+    let fake = Fake::of(3).with(|s| with_deadline(&mut s.pods[2]));
+    for change in [with_deadline, without_label] {
+        let ruling = update(&fake, LEAST, "etcd-1", change).await;
+        assert_ruling(&ruling, "deny", "1 of 3 members would be left");
+        assert_ruling(&ruling, "deny", "its pod has activeDeadlineSeconds");
+    }
+    assert_ruling(&review(&fake.guard(LEAST), &delete("etcd-1", |_| {})).await, "deny", "would be left");
+    assert_ruling(&review(&fake.guard(LEAST), &delete("etcd-2", |_| {})).await, "allow", "");
+    assert_eq!(fake.state().actions, ["reserved etcd-2"]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_leader_transfers_before_its_update() {
     let fake = Fake::of(3);
