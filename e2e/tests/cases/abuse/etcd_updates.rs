@@ -1,5 +1,8 @@
 //! A user who can only patch pods tries to take etcd members out of the guard, or to end them.
 
+use std::sync::Barrier;
+
+use anyhow::Error;
 use e2e::etcd_cluster::EtcdCluster;
 use e2e::etcd_cluster::pods::{self, Pods};
 use e2e::prelude::*;
@@ -110,13 +113,40 @@ fn changes_that_take_members_out_of_the_guard_keep_the_quorum(context: &'static 
 }
 
 #[e2e::case]
+fn one_of_two_changes_at_the_same_time_is_allowed(context: &'static TestContext) -> Result<()> {
+    let etcd = EtcdCluster::of(3).start(context)?;
+    for [one, other] in [[&WITHOUT_LABEL, &WITHOUT_LABEL], [&WITH_UNKNOWN_OWNER, &WITHOUT_LABEL]] {
+        let ns = environment(context)?.namespace("at-once", Profile::Transfer)?;
+        let (pods, api) = (etcd.pods_in(&ns)?, ns.cluster().api());
+        let (leader, follower) = (etcd.leader()?.name(), etcd.follower()?.name());
+        let barrier = Barrier::new(2);
+        let send = |change: &Change, name: &str| {
+            barrier.wait();
+            change.send(api, &pods, name)
+        };
+        let (first, second) = std::thread::scope(|scope| {
+            let first = scope.spawn(|| send(one, leader));
+            let second = send(other, follower);
+            (first.join().unwrap_or_else(|_| Err(Error::msg("a change panicked"))), second)
+        });
+        let attempts = [first?, second?];
+        let texts = attempts.each_ref().map(Attempt::describe);
+        ensure!(attempts.iter().filter(|attempt| attempt.is_allowed()).count() == 1, "{texts:?}");
+        for denied in attempts.into_iter().filter(|attempt| !attempt.is_allowed()) {
+            denied.denied()?.with_message(&["1 of 3 members would be left"])?;
+        }
+    }
+    Ok(())
+}
+
+#[e2e::case]
 fn a_pod_without_its_label_counts_as_deleted(context: &'static TestContext) -> Result<()> {
     let (ns, etcd) = guarded_etcd(context, 3, "moved", Profile::Transfer)?;
     let verbs: &[&str] = &["get", "patch", "delete"];
     let mallory = user_with(ns.cluster(), "deletes-pods", "", (&["pods"], verbs))?;
     let pods = etcd.pods_in(&ns)?;
     let [first, second] = two_followers(&etcd)?;
-    let remove = |name: &str| Ok::<_, anyhow::Error>(attempt(mallory.api.delete(&pods.path(name))?));
+    let remove = |name: &str| Ok::<_, Error>(attempt(mallory.api.delete(&pods.path(name))?));
     mallory.await_permitted(&pods.path(first.name()))?;
     WITHOUT_LABEL.send(&mallory.api, &pods, first.name())?.allowed()?;
     remove(first.name())?.allowed()?.without_warnings()?;
