@@ -86,8 +86,10 @@ impl CommonConfig {
     pub(crate) fn home_note(&self, key: &str, selector: &Selector) -> Option<Remark> {
         let labels = [(NAMESPACE_NAME.to_owned(), self.namespace.clone())].into();
         let covers_home = !self.namespace.is_empty() && selector.matches(&labels);
-        let text =
-            format!("{key} also covers the namespace of Durward, {}, which is left out", self.namespace);
+        let text = format!(
+            "{key} also covers the namespace of Durward, {}; the guard leaves it out",
+            self.namespace
+        );
         covers_home.then_some(Remark::Note(text))
     }
 
