@@ -69,7 +69,9 @@ fn condition(name: &str) -> Condition {
             "if the controller, an image, `activeDeadlineSeconds` or a label of the selector changes",
         ),
         "adds-an-owner" => Condition::UpdateIf("if an owner reference is added"),
-        "changes-a-guarded-label" => Condition::UpdateIf("if a label changes that selects guarded namespaces"),
+        "changes-a-guarded-label" => {
+            Condition::UpdateIf("if a label changes that selects guarded namespaces")
+        }
         "labelled-or-karmadas-own" => Condition::Objects,
         other => panic!("describe the match condition {other} here"),
     }

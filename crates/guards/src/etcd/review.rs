@@ -29,6 +29,7 @@ use super::removal::{Removal, RemovalKind, ReviewedPod, malformed};
 use super::reservations::{ReviewTimes, Validity, reservation};
 use super::table::Table;
 use super::update::{self, Change};
+use crate::identity;
 use ::config::SelectorExt as _;
 use cluster::etcd::Id;
 use cluster::fleet::Part;
@@ -160,11 +161,8 @@ impl<'r> Reviewer<'r> {
     /// Returns the stored pod in JSON, unless it is another pod than that of the review. The review of an eviction contains no pod.
     async fn stored_pod(&self, removal: &Removal) -> Result<Option<String>, Cause> {
         let found = self.kube().find(&PODS, &removal.namespace, &removal.name, Part::Whole).await?;
-        let is_reviewed = |uid: &str| removal.pod.as_ref().is_none_or(|reviewed| reviewed.uid == uid);
-        found
-            .filter(|found| !found.uid.is_empty() && is_reviewed(&found.uid))
-            .map(|object| json(&object).map(str::to_owned))
-            .transpose()
+        let uid = removal.pod.as_ref().map(|reviewed| reviewed.uid.as_str());
+        identity::reviewed(found, uid).map(|object| json(&object).map(str::to_owned)).transpose()
     }
 
     /// Returns the changes of an update that count as a removal.
