@@ -34,6 +34,9 @@ const MAX_LINES: usize = 5;
 /// The objects that a text names for one cluster.
 const MAX_OBJECTS: usize = 5;
 
+/// The beginning of the cause if the API server does not have the object of the review.
+const ANOTHER_CLUSTER: &str = "Durward is connected to another cluster";
+
 /// The field of a cause about the whole fleet.
 const FLEET_FIELD: &str = "(fleet)";
 
@@ -168,11 +171,11 @@ fn ignored_override(message: Message, current: &Override) -> Message {
 }
 
 /// Adds the command that overrides the denial.
-fn overriding(config: &Config, target: &Target, message: Message, now: SystemTime) -> Message {
+fn overriding(allowed: BreakGlass, target: &Target, message: Message, now: SystemTime) -> Message {
     let is_annotated = overrides::ALL.iter().any(|key| target.annotations.contains_key(*key));
     let object = format!("{} {}", target.kind.short_name(), target.name);
-    let command = overrides::command(&object, &target.name, config.break_glass, is_annotated, now);
-    let condition = match config.break_glass {
+    let command = overrides::command(&object, &target.name, allowed, is_annotated, now);
+    let condition = match allowed {
         BreakGlass::Annotation => "",
         BreakGlass::Permission => "needs the verb break-glass on guards.durward.dev/deletion",
     };
@@ -199,7 +202,10 @@ fn deny(
         message = message.admin(&admin);
     }
     if !steps.is_transient {
-        message = overriding(config, target, message, now);
+        // Durward reads override annotations of the stored object, which it does not have.
+        let is_wrong = summary.unknown.iter().any(|cluster| remedy::is_wrong_cluster(cluster));
+        let allowed = if is_wrong { BreakGlass::Permission } else { config.break_glass };
+        message = overriding(allowed, target, message, now);
     }
     denial(&message, causes_for_programs(config, summary))
 }
@@ -213,6 +219,12 @@ fn denial(message: &Message, mut causes: Vec<DenialCause>) -> Denial {
 
 fn denial_cause(reason: Reason, message: String, field: &str) -> DenialCause {
     DenialCause { reason: format!("{reason:?}"), message, field: field.to_owned() }
+}
+
+/// Returns the cause if the API server does not have the object of the review.
+pub(super) fn another_cluster(target: &Target) -> Cause {
+    let text = format!("{ANOTHER_CLUSTER}, which does not have this {}", target.kind.word());
+    Cause::new(cause::GARBAGE, text)
 }
 
 /// Returns the denial of a deletion that would delete objects in use.
@@ -276,7 +288,7 @@ pub(super) fn unknown(
         [] => {}
         [only] if remedy::is_wrong_cluster(only) => {
             long.push(whole(only));
-            short.push("Durward is connected to another cluster".to_owned());
+            short.push(ANOTHER_CLUSTER.to_owned());
         }
         [only] => {
             let code = only.findings.unknown.first().map_or("", |cause| cause.code);
@@ -498,7 +510,7 @@ pub(super) fn unreadable_group(config: &Config, target: &Target, now: SystemTime
         "set crds: {{apiGroups: [{groups}]}} ({:?} is all groups), then apply what `durward manifests` prints",
         ApiGroups::ALL
     ));
-    let message = overriding(config, target, message, now);
+    let message = overriding(config.break_glass, target, message, now);
     let causes = vec![denial_cause(Reason::Unknown, why.clone(), FLEET_FIELD)];
     Ruling::unknown(Cause::new(cause::FORBIDDEN, why)).refuse_with(denial(&message, causes))
 }

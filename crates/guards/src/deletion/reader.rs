@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use admission::Cause;
 use admission::budget::Budget;
-use futures_util::future::{join, join_all};
+use futures_util::future::join_all;
 use serde::Deserialize;
 use tokio::time::Instant;
 
@@ -25,9 +25,6 @@ use cluster::{Address, Clients, Pages, Resource, cause};
 /// Objects of one List that are kept to find out what Karmada deployed: a few megabytes.
 const MAX_OBJECTS: usize = 20_000;
 
-/// The beginning of the cause if the local cluster is not the one that sent the review.
-pub(super) const ANOTHER_CLUSTER: &str = "Durward is connected to another cluster";
-
 /// The objects of a cluster that the deletion would delete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Counted {
@@ -35,14 +32,6 @@ enum Counted {
     All,
     /// Those that Karmada deployed, and their dependents.
     Managed,
-}
-
-/// The reason why the local cluster is perhaps not the one that sent the review.
-enum IdentityError {
-    /// It is another one.
-    Other(Cause),
-    /// This could not be checked.
-    Unknown(Cause),
 }
 
 /// The objects that were read of one List.
@@ -132,25 +121,10 @@ impl ClusterReader<'_> {
         findings.unwrap_or_else(ClusterFindings::unknown).on_one_line()
     }
 
-    /// Reads only whether the target exists here, to prove that this cluster sent the review.
-    pub(super) async fn identity(&self, target: &Target) -> ClusterFindings {
-        match self.check_identity(target).await {
-            Ok(()) => ClusterFindings::default(),
-            Err(IdentityError::Other(why) | IdentityError::Unknown(why)) => ClusterFindings::unknown(why),
-        }
-    }
-
     async fn namespace(&self, target: &Target) -> Result<ClusterFindings, Cause> {
+        // The namespace exists here: its stored object was read before.
         if *self.cluster == Cluster::Local {
-            // The namespace exists if this API server sent the review, so the check takes no time of its own.
-            let (identity, findings) =
-                join(self.check_identity(target), self.contents(target, Counted::All)).await;
-            return Ok(match identity {
-                Ok(()) => findings,
-                // These are the objects of another namespace.
-                Err(IdentityError::Other(why)) => ClusterFindings::unknown(why),
-                Err(IdentityError::Unknown(why)) => findings.and_unknown(why),
-            });
+            return Ok(self.contents(target, Counted::All).await);
         }
         let found = self.get(&Resource::NAMESPACES, &target.name, Part::Metadata).await?;
         let Some(namespace) = found else { return Ok(ClusterFindings::default()) };
@@ -171,39 +145,12 @@ impl ClusterReader<'_> {
 
     async fn crd(&self, target: &Target) -> Result<ClusterFindings, Cause> {
         let found = self.get(&target.kind.resource(), &target.name, Part::Whole).await?;
-        if *self.cluster == Cluster::Local {
-            self.compare(target, found.as_ref())?;
-        }
         let Some(found) = found else { return Ok(ClusterFindings::default()) };
         let (resource, noun, part) = (served(&found, target)?, Noun::OBJECT, Part::Metadata);
         let query = ResourceQuery { resource, field_selector: "", part, noun, rule: InUseRule::Always };
         let counted = self.counted(is_managed(&found.metadata) && !self.is_preserved);
         let list = self.list(&query, "", counted).await;
         Ok(summarize(&[(&query.noun, list)], counted))
-    }
-
-    async fn check_identity(&self, target: &Target) -> Result<(), IdentityError> {
-        if target.reviewed_uid.is_none() {
-            return Ok(());
-        }
-        let found = self.get(&target.kind.resource(), &target.name, Part::Metadata).await;
-        let found = found.map_err(IdentityError::Unknown)?;
-        self.compare(target, found.as_ref()).map_err(IdentityError::Other)
-    }
-
-    /// Compares the uid of the review with the object here. A missing object or another uid proves that this is another API
-    /// server, whose answers mean nothing. A uid that a snapshot or a review without one lacks is not compared.
-    fn compare(&self, target: &Target, found: Option<&Object>) -> Result<(), Cause> {
-        let Some(uid) = &target.reviewed_uid else { return Ok(()) };
-        let what = match found {
-            None => "no",
-            Some(found) if found.uid == *uid || found.uid.is_empty() || uid.is_empty() => return Ok(()),
-            Some(_) => "another",
-        };
-        let server = self.clients.context.server.as_ref();
-        let server = server.map(|server| format!(" ({server})")).unwrap_or_default();
-        let text = format!("{ANOTHER_CLUSTER}{server}, which has {what} {}", target.text());
-        Err(Cause::new(cause::GARBAGE, text))
     }
 
     /// Returns the objects that count, if the target itself is deleted here or not.

@@ -10,7 +10,7 @@ use std::time::SystemTime;
 use admission::{Cause, Operation, Raw, Request, Shape};
 
 use crate::overrides::{self, BreakGlass, Override};
-use cluster::{Resource, cause};
+use cluster::{Metadata, Resource, cause};
 
 /// The fields that the decoder reads, in the order of the indices below.
 pub(super) const POINTERS: [&str; 5] = [
@@ -38,8 +38,8 @@ pub(super) struct Target {
     pub(super) kind: DeletionKind,
     /// The name.
     pub(super) name: String,
-    /// The uid that the object has in the cluster that sent the review; empty in a review without one. Without a review it is
-    /// `None`: a user named the object, which perhaps does not exist.
+    /// The uid that the object has in the cluster that sent the review, never empty. Without a review it is `None`: a user named
+    /// the object, which perhaps does not exist.
     pub(super) reviewed_uid: Option<String>,
     /// The labels.
     pub(super) labels: BTreeMap<String, String>,
@@ -145,12 +145,18 @@ impl Target {
             Some(_) => return Err(missing("deletionTimestamp of oldObject is not a time")),
         };
         let uid = match old.field(UID).map(|raw| (raw.shape(), raw.text())) {
-            None | Some((Shape::Null, _)) => String::new(),
+            None | Some((Shape::Null, _)) => return Err(missing("oldObject has no uid")),
+            Some((_, Some(uid))) if uid.is_empty() => return Err(missing("oldObject has no uid")),
             Some((_, Some(uid))) => uid.into_owned(),
             Some(_) => return Err(missing("uid of oldObject is not a string")),
         };
         let (reviewed_uid, dry_run) = (Some(uid), request.dry_run);
         Ok(Self { kind, name, reviewed_uid, labels, annotations, deleting, dry_run })
+    }
+
+    /// Replaces the metadata that decides.
+    pub(super) fn set_metadata(&mut self, stored: Metadata) {
+        (self.labels, self.annotations, self.deleting) = (stored.labels, stored.annotations, stored.deleting);
     }
 
     /// Judges the target's override annotations.
@@ -199,8 +205,7 @@ mod tests {
     #[test]
     fn reads_what_is_to_be_deleted() {
         let target = read(|request| {
-            request["oldObject"]["metadata"] =
-                json!({"name": "shop", "labels": {"a": "b"}, "annotations": null, "deletionTimestamp": null});
+            request["oldObject"]["metadata"] = json!({"name": "shop", "uid": "7", "labels": {"a": "b"}, "annotations": null, "deletionTimestamp": null});
             request["dryRun"] = true.into();
         });
         let target = target.unwrap();
@@ -213,12 +218,14 @@ mod tests {
     }
 
     #[test]
-    fn reads_the_uid_of_the_review_and_an_empty_one_if_it_has_none() {
+    fn rejects_a_review_without_a_uid() {
         assert_eq!(read(|_| {}).unwrap().reviewed_uid.as_deref(), Some("7"));
         for without in [json!(null), json!("")] {
-            let uid = read(|r| r["oldObject"]["metadata"]["uid"] = without).unwrap().reviewed_uid;
-            assert_eq!(uid.as_deref(), Some(""));
+            let text = read(|r| r["oldObject"]["metadata"]["uid"] = without).unwrap_err();
+            assert!(text.contains("oldObject has no uid"), "{text}");
         }
+        let without = read(|r| drop(r["oldObject"]["metadata"].as_object_mut().unwrap().remove("uid")));
+        assert!(without.unwrap_err().contains("oldObject has no uid"));
     }
 
     #[test]

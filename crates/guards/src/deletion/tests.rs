@@ -150,8 +150,7 @@ impl Reader for FakeFleet {
 
 /// Returns the clients of a fake fleet at the time of the fixtures.
 fn clients(reader: Arc<dyn Reader>) -> Clients {
-    let server = Some("https://10.0.0.1:6443/".into());
-    let context = Context { server, fixed_time: Some(now()), is_snapshot: false };
+    let context = Context { fixed_time: Some(now()), is_snapshot: false };
     Clients { context, ..Clients::reader_only(reader) }
 }
 
@@ -196,8 +195,16 @@ fn crd_cluster(
 }
 
 async fn ruling(yaml: &str, fleet: &Arc<FakeFleet>, resource: &str, name: &str) -> Ruling {
+    answered(yaml, fleet, review(resource, name, |_| {})).await
+}
+
+/// Rules on the deletion of the namespace `shop`, with a changed review.
+async fn reviewed(yaml: &str, fleet: &Arc<FakeFleet>, change: impl FnOnce(&mut serde_json::Value)) -> Ruling {
+    answered(yaml, fleet, review("namespaces", "shop", change)).await
+}
+
+async fn answered(yaml: &str, fleet: &Arc<FakeFleet>, body: Vec<u8>) -> Ruling {
     let guard = config(yaml).build(&clients(Arc::<FakeFleet>::clone(fleet)));
-    let body = review(resource, name, |_| {});
     let review = decode(&body, guard.fields()).unwrap();
     let deadline = tokio::time::Instant::now() + Duration::from_millis(8500);
     guard.review(&review.request, deadline.into_std()).await

@@ -17,7 +17,7 @@ use super::messages;
 use super::overrides::{self, DeniedRequest, Override};
 use super::removal::{ANNOTATIONS, DELETION_TIMESTAMP, LABELS, NAME, UID, malformed};
 use crate::common::NAMESPACE_NAME;
-use crate::install_namespace;
+use crate::{identity, install_namespace};
 use ::config::SelectorExt as _;
 use cluster::fleet::Part;
 use cluster::{Resource, cause};
@@ -83,7 +83,7 @@ async fn decide(
     }
     let stored = kube.find(&Resource::NAMESPACES, "", name, Part::Metadata).await?;
     let uid = old.field(UID).and_then(Raw::text).unwrap_or_default();
-    let Some(stored) = stored.filter(|stored| !uid.is_empty() && stored.uid == uid) else {
+    let Some(stored) = identity::reviewed(stored, Some(&uid)) else {
         let text = "the cluster that Durward reads does not have this namespace";
         return Err(Cause::new(cause::UNCLEAR, text));
     };

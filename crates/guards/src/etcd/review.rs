@@ -29,6 +29,7 @@ use super::removal::{Removal, RemovalKind, ReviewedPod, malformed};
 use super::reservations::{ReviewTimes, Validity, reservation};
 use super::table::Table;
 use super::update::{self, Change};
+use crate::identity;
 use ::config::SelectorExt as _;
 use cluster::etcd::Id;
 use cluster::fleet::Part;
@@ -157,10 +158,8 @@ impl<'r> Reviewer<'r> {
     /// its preconditions can contain a uid.
     async fn stored_pod(&self, removal: &Removal) -> Result<Option<String>, Cause> {
         let found = self.kube().find(&PODS, &removal.namespace, &removal.name, Part::Whole).await?;
-        let wanted = removal.pod.as_ref().map(|reviewed| &reviewed.uid).or(removal.only_uid.as_ref());
-        let is_reviewed = |uid: &str| wanted.is_none_or(|wanted| wanted == uid);
-        found
-            .filter(|found| !found.uid.is_empty() && is_reviewed(&found.uid))
+        let uid = removal.pod.as_ref().map(|reviewed| &reviewed.uid).or(removal.only_uid.as_ref());
+        identity::reviewed(found, uid.map(String::as_str))
             .map(|object| json(&object).map(str::to_owned))
             .transpose()
     }
