@@ -19,13 +19,11 @@ const WITH_TLS: &str = "(with TLS, add --cacert, --cert, --key)";
 
 /// Adds the next step for something that could not be read.
 pub(super) fn add_for_cause(message: Message, config: &Config, why: &Cause) -> Message {
-    match why.code {
-        cause::FORBIDDEN => message.admin(PERMIT),
-        _ => {
-            let command = config.common_config.doctor("etcd");
-            message.next("retry").admin(&format!("print the fix: {command}"))
-        }
+    if why.code == cause::FORBIDDEN {
+        return message.admin(PERMIT);
     }
+    let command = config.common_config.doctor("etcd");
+    message.next("retry").admin(&format!("print the fix: {command}"))
 }
 
 /// Adds the next step after a denial for this reason. It is about the first cause only; the others rarely need another step.

@@ -14,7 +14,7 @@ mod world;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use admission::{Fields, Guard, Operation, Request, Verdict, decode, encode, settle};
+use admission::{Fields, Guard, Operation, Raw, Request, Verdict, decode, encode, settle};
 use cluster::{Clients, Context};
 use guards::GUARD_KINDS;
 use serde_json::Value;
@@ -151,7 +151,7 @@ impl Subject {
         let object = if subject.is_eviction { &request.object } else { &request.old_object };
         let text = |index: usize| {
             let raw = object.as_ref().and_then(|object| object.field(index));
-            raw.and_then(|raw| raw.text()).unwrap_or_default().into_owned()
+            raw.and_then(Raw::text).unwrap_or_default().into_owned()
         };
         subject.uid = text(if subject.is_eviction { 2 } else { 1 });
         subject.names = vec![request.name.to_string(), text(0)];

@@ -171,7 +171,7 @@ fn request((operation, group, resource, subresource, name): Template) -> Value {
     };
     match subresource {
         "eviction" => {
-            new = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": namespace}})
+            new = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": namespace}});
         }
         "scale" => {
             let scale = |replicas: u64| json!({"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": old["metadata"], "spec": {"replicas": replicas}});
