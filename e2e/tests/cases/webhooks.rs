@@ -22,10 +22,11 @@ const DELETION_AND_ETCD: &str =
 const A_PASS: Duration = Duration::from_secs(7);
 
 /// The entries of the guards of the last two configurations. Entries that are not needed any more stay for ten minutes.
-const ALL: [&str; 6] = [
+const ALL: [&str; 7] = [
     "deletion.durward.dev",
     "etcd-evictions.durward.dev",
     "etcd-pods.durward.dev",
+    "etcd-updates.durward.dev",
     "install-namespace.durward.dev",
     "lxcfs-namespaces.durward.dev",
     "lxcfs-pods.durward.dev",
@@ -139,7 +140,7 @@ fn durward_fills_and_restores_its_webhook_configurations(context: &'static TestC
 
     // A new configuration changes the entries without another command.
     durward.reload_after(|| installation.configure(DELETION_AND_ETCD))?;
-    await_entries(&cluster, &ALL[..4])?;
+    await_entries(&cluster, &ALL[..5])?;
     let log = durward.log()?;
     ensure!(!log.contains("apply the output of `durward manifests` again"), "the log asks for a command");
 

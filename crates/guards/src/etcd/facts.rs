@@ -214,9 +214,13 @@ impl FactReader<'_> {
     }
 
     async fn view(&self, pod: &Pod) -> MemberView {
-        if pod.is_stopped() {
+        let not_running = || {
             let text = format!("etcd does not run in {}", pod.name);
-            return MemberView::NoResponse(Cause::new(cause::UNREACHABLE, text));
+            MemberView::NoResponse(Cause::new(cause::UNREACHABLE, text))
+        };
+        // Another pod may have its address.
+        if pod.has_ended() {
+            return not_running();
         }
         if pod.address.is_empty() {
             let text = format!("{} has no address", pod.name);
@@ -233,6 +237,7 @@ impl FactReader<'_> {
         match status {
             Ok(status) => MemberView::Full(Box::new(Answers { status, read, members, by_quorum, alarms })),
             Err(why) if why.code == cause::GATEWAY_OFF => self.health_only(&peer).await,
+            Err(_) if pod.is_stopped() => not_running(),
             Err(why) => MemberView::NoResponse(why),
         }
     }

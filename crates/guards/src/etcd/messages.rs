@@ -58,7 +58,6 @@ pub(super) enum Reason {
     /// Example: cannot delete pod db/etcd-1: the membership is changing: learners: 1
     MembershipChange,
     /// The pod of an eviction does not exist. `kubectl drain` goes on to the next pod.
-    /// Example: cannot evict pod db/etcd-1: it does not exist in the cluster that Durward reads
     NotFound,
     /// Durward could not record the deletion where its other replicas see it.
     NotReserved,

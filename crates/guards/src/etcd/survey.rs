@@ -256,7 +256,8 @@ impl Survey {
             changes: Vec::new(),
         };
         let early = decide::from_pod(&self.config, &removal, pod, state.now)
-            .or_else(|| decide::from_kube_state(&self.config, &removal, pod, state));
+            .or_else(|| decide::from_kube_state(&self.config, &removal, pod, state))
+            .or_else(|| decide::from_view(&pod.uid, facts));
         if let Some(early) = early {
             return early.ruling;
         }

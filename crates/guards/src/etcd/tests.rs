@@ -429,7 +429,7 @@ async fn without_a_gateway_health_and_metrics_are_read() {
 #[tokio::test(start_paused = true)]
 async fn teardown_and_repair_are_allowed_without_asking_members() {
     type Change = fn(&mut fake::State);
-    let changes: [(&str, Change); 8] = [
+    let changes: [(&str, Change); 7] = [
         ("namespace", |s| {
             s.others.get_mut(&("namespaces", "db".to_owned())).unwrap()["metadata"]["deletionTimestamp"] =
                 "x".into();
@@ -445,9 +445,6 @@ async fn teardown_and_repair_are_allowed_without_asking_members() {
                 "x".into();
         }),
         ("node", |s| drop(s.others.remove(&("nodes", "n1".to_owned())))),
-        ("etcd does not run in the pod", |s| {
-            s.pods[1]["status"]["containerStatuses"][0]["state"] = json!({"waiting": {}});
-        }),
         ("already being deleted", |s| s.pods[1]["metadata"]["deletionTimestamp"] = "x".into()),
     ];
     for (why, change) in changes {
@@ -457,15 +454,34 @@ async fn teardown_and_repair_are_allowed_without_asking_members() {
             let ruling = deleted_by(&fake, LEAST, "etcd-1", user, |_| {}).await;
             assert_ruling(&ruling, "allow", "");
             assert!(ruling.audit.iter().any(|(_, value)| value.contains(why)), "{why}: {:?}", ruling.audit);
-            // Its container may be restarted before the deletion.
-            let reserved = usize::from(why == "etcd does not run in the pod");
-            assert_eq!(fake.activity(), (0, reserved), "{why}");
+            assert_eq!(fake.activity(), (0, 0), "{why}");
         }
     }
     let mirror = Fake::of(3)
         .with(|s| s.pods[1]["metadata"]["annotations"] = json!({"kubernetes.io/config.mirror": "x"}));
     assert_ruling(&deleted(&mirror, LEAST, "etcd-1").await, "allow", "the kubelet creates the pod again");
     assert_eq!(mirror.state().asked, 0);
+}
+
+/// A kubelet that is cut off reports old states, and everyone with `pods/status` can write them.
+#[tokio::test(start_paused = true)]
+async fn a_container_counts_as_down_only_if_its_member_does_not_answer() {
+    let waiting = |s: &mut fake::State| {
+        s.pods[1]["status"]["containerStatuses"][0]["state"] = json!({"waiting": {}});
+    };
+    let answers = Fake::of(3).down(&["etcd-2"]).with(waiting);
+    assert_ruling(&deleted(&answers, LEAST, "etcd-1").await, "deny", "1 of 3 members would be left");
+    let down = Fake::of(3).down(&["etcd-1", "etcd-2"]).with(waiting);
+    let ruling = deleted(&down, LEAST, "etcd-1").await;
+    assert_ruling(&ruling, "allow", "");
+    assert!(ruling.audit.iter().any(|(_, value)| value == "etcd does not run in the pod"));
+    // Its container may be restarted before the deletion.
+    assert_eq!(down.activity().1, 1);
+    // The member of another pod counts if it answers.
+    let other = Fake::of(3).with(|s| {
+        s.pods[2]["status"]["containerStatuses"][0]["state"] = json!({"waiting": {}});
+    });
+    assert_ruling(&deleted(&other, LEAST, "etcd-1").await, "allow", "");
 }
 
 #[tokio::test(start_paused = true)]

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
+use e2e::api::Answer;
 use e2e::certificates::Ca;
 use e2e::prelude::*;
 use rustls::pki_types::pem::PemObject as _;
@@ -20,14 +21,14 @@ use crate::cases::environment::{eventually_ok, scratch};
 /// The default of `server.limits.maxConnections`.
 const LIMIT: usize = 512;
 
-/// Connections above the limit, so that each place is taken again within milliseconds.
-const MANY_MORE: usize = 100;
+/// Connections above the limit, so that each place is taken again at once.
+const MANY_MORE: usize = 32;
 
 /// As many as the server can tell from the API server's if all have the same address.
 const SOME_MORE: usize = 8;
 
 /// Pause before a closed connection is opened again.
-const PAUSE: Duration = Duration::from_millis(100);
+const PAUSE: Duration = Duration::from_millis(250);
 
 /// The timeout of the deletion guard's webhook.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -145,9 +146,12 @@ fn deletions_are_answered(
     let namespaces = (0..=DELETIONS).map(|_| cluster.namespace("attacked")).collect::<Result<Vec<_>>>()?;
     let (first, others) = namespaces.split_first().context("no namespace")?;
     let before = reviews(&durward)?;
-    let began = Instant::now();
-    cluster.kubectl().run(&["delete", "namespace", first.name(), "--wait=false"])?.succeeded()?;
-    ensure!(began.elapsed() < TIMEOUT, "kubectl delete took {:?}", began.elapsed());
+    eventually_ok("a deletion with kubectl", || {
+        let began = Instant::now();
+        let deleted = cluster.kubectl().run(&["delete", "namespace", first.name(), "--wait=false"])?;
+        ensure!(began.elapsed() < TIMEOUT, "kubectl delete took {:?}", began.elapsed());
+        deleted.succeeded().map(drop)
+    })?;
     let began = Instant::now();
     std::thread::scope(|scope| {
         let deletions: Vec<_> = others
@@ -155,16 +159,27 @@ fn deletions_are_answered(
             .map(|namespace| {
                 let path = format!("/api/v1/namespaces/{}", namespace.name());
                 let api = cluster.api();
-                scope.spawn(move || api.delete(&path)?.succeeded())
+                scope.spawn(move || is_answered(&api.delete(&path)?))
             })
             .collect();
         deletions.into_iter().try_for_each(|deletion| {
-            deletion.join().map_err(|_| anyhow::Error::msg("a deletion panicked"))?.map(drop)
+            deletion.join().map_err(|_| anyhow::Error::msg("a deletion panicked"))?
         })
     })?;
     ensure!(began.elapsed() < TIMEOUT, "{DELETIONS} deletions took {:?}", began.elapsed());
     let reviewed = reviews(&durward)? - before;
     ensure!(reviewed > DELETIONS as f64 + 0.5, "only {reviewed} deletions were reviewed");
+    Ok(())
+}
+
+/// Checks that Durward answered. On a machine that is busy with the attack, its own read of the API server can take too long.
+fn is_answered(response: &Answer) -> Result<()> {
+    let text = response.body.to_string();
+    ensure!(
+        response.status == 200 || text.contains("Next: retry in a few seconds"),
+        "{}: {text}",
+        response.status
+    );
     Ok(())
 }
 
@@ -219,26 +234,31 @@ fn half_done_handshakes_do_not_keep_the_api_server_out(context: &'static TestCon
 /// Hostile reviews, half of them to each guard that reads a cluster.
 const REVIEWS: usize = 300;
 
-/// Length of a name, so that the body has almost 8 MiB.
-const LONG: usize = (8 << 20) - 4_096;
+/// Length of a value, so that the body has almost 8 MiB.
+const LENGTH: usize = (8 << 20) - 4_096;
 
 /// Limit of the resident memory, in KiB.
 const MEMORY: u64 = 100 << 10;
 
-#[e2e::case(Slow)]
-fn names_of_eight_mebibytes_leave_no_memory_behind(context: &'static TestContext) -> Result<()> {
+/// Checks that reviews with a long value for a key get this status and leave no memory behind.
+fn reviews_leave_no_memory_behind(context: &'static TestContext, key: &str, status: &str) -> Result<()> {
     let cluster = context.cluster(&scratch())?;
     let (installation, durward) = Installation::start(context, &cluster, BOTH_GUARDS, "durward-filled")?;
     await_deletion_guard(&cluster, &durward)?;
     let db = cluster.labelled_namespace("db", &[("guarded", "huge")])?;
     let before = resident(&durward)?;
     let mut attacker = Attacker::connect(&durward, installation.ca())?;
-    let (pod, namespace, long) = (pod_review(db.name()), namespace_review(), "a".repeat(LONG));
+    let (pod, namespace, long) = (pod_review(db.name()), namespace_review(), "a".repeat(LENGTH));
+    let place = format!("\"{key}\":\"{PLACE}\"");
     for number in 0..REVIEWS / 2 {
-        // Each name is another one.
-        let name = format!("{number}-{long}");
-        attacker.post("/etcd", &pod.replace(NAME, &name))?;
-        attacker.post("/deletion", &namespace.replace(NAME, &name))?;
+        // Each value is another one.
+        let value = format!("\"{key}\":\"{number}-{long}\"");
+        for (path, review) in [("/etcd", &pod), ("/deletion", &namespace)] {
+            ensure!(review.matches(&place).count() == 1, "{review} has no place for {key}");
+            let body = review.replace(&place, &value).replace(PLACE, &format!("x{number}"));
+            let answer = attacker.post(path, &body)?;
+            ensure!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{answer}");
+        }
     }
     // The server can free memory after its answer.
     until("the memory to be free", || {
@@ -249,14 +269,26 @@ fn names_of_eight_mebibytes_leave_no_memory_behind(context: &'static TestContext
     cluster.api().delete(&path)?.succeeded().map(drop)
 }
 
+#[e2e::case(Slow)]
+fn names_of_eight_mebibytes_are_rejected_and_leave_no_memory_behind(
+    context: &'static TestContext,
+) -> Result<()> {
+    reviews_leave_no_memory_behind(context, "name", "400")
+}
+
+#[e2e::case(Slow)]
+fn labels_of_eight_mebibytes_leave_no_memory_behind(context: &'static TestContext) -> Result<()> {
+    reviews_leave_no_memory_behind(context, "tier", "200")
+}
+
 fn resident(durward: &Durward) -> Result<u64> {
     let status = std::fs::read_to_string(format!("/proc/{}/status", durward.pid()))?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
     Ok(line.trim().trim_end_matches("kB").trim().parse()?)
 }
 
-/// The place of the name in a review.
-const NAME: &str = "NAME";
+/// The place of a value in a review.
+const PLACE: &str = "PLACE";
 
 /// Returns a review of the deletion of this object. The request has no name, as in a deletion of a collection, so the body has
 /// the long name once.
@@ -283,7 +315,7 @@ fn pod_review(namespace: &str) -> String {
     let pod = json!({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {
-            "name": NAME, "namespace": namespace, "uid": "0ddba14", "labels": {"app": "etcd"},
+            "name": PLACE, "namespace": namespace, "uid": "0ddba14", "labels": {"app": "etcd", "tier": PLACE},
             "deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 30, "ownerReferences": owner,
         },
         "spec": {"containers": [{"name": "etcd", "image": "etcd:3.6"}]},
@@ -293,8 +325,8 @@ fn pod_review(namespace: &str) -> String {
 }
 
 fn namespace_review() -> String {
-    let namespace =
-        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAME, "uid": "0ddba13"}});
+    let metadata = json!({"name": PLACE, "uid": "0ddba13", "labels": {"tier": PLACE}});
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata});
     review("namespaces", "Namespace", "", &namespace)
 }
 
@@ -311,8 +343,8 @@ impl Attacker {
         Ok(Self(StreamOwned::new(connection, tcp)))
     }
 
-    /// Posts a body and reads the answer, whatever it is.
-    fn post(&mut self, path: &str, body: &str) -> Result<()> {
+    /// Posts a body and returns the answer.
+    fn post(&mut self, path: &str, body: &str) -> Result<String> {
         let length = body.len();
         let head = format!(
             "POST {path}?timeout=10s HTTP/1.1\r\nHost: durward\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
@@ -332,8 +364,7 @@ impl Attacker {
                 line.to_ascii_lowercase().strip_prefix("content-length: ")?.parse::<usize>().ok()
             });
             if rest.len() >= length.context("an answer without a length")? {
-                ensure!(head.contains(" 200 "), "{head}: {rest}");
-                return Ok(());
+                return Ok(text.into_owned());
             }
         }
     }

@@ -1,10 +1,11 @@
-//! Decisions without the answers of members: by the request, the pod, and the state of Kubernetes.
+//! Decisions without the quorum: by the request, the pod, the state of Kubernetes, and a member that does not run.
 
 use std::time::SystemTime;
 
 use admission::{Cause, Request, Ruling, Verdict};
 
 use super::super::config::Config;
+use super::super::facts::{Facts, MemberView};
 use super::super::kube_reader::Namespace;
 use super::super::kube_state::KubeState;
 use super::super::messages;
@@ -69,11 +70,8 @@ pub(in super::super) fn from_pod(
     if pod.is_deleting && (removal.by_kubelet || removal.grace != Some(0)) {
         return Some(EarlyRuling::unreserved(allowed("the pod is already being deleted")));
     }
-    if pod.is_stopped() {
-        let ruling = allowed("etcd does not run in the pod");
-        // The kubelet may restart its container before the pod has a deletion timestamp.
-        let must_reserve = !pod.has_ended();
-        return Some(EarlyRuling { ruling, must_reserve });
+    if pod.has_ended() {
+        return Some(EarlyRuling::unreserved(allowed("the pod has ended")));
     }
     overridden(config, removal, &pod.name, &pod.annotations, now)
 }
@@ -169,6 +167,15 @@ pub(in super::super) fn from_kube_state(
     }
     // It may have ended since the request.
     if listed.has_ended() { allow("the pod has ended") } else { None }
+}
+
+/// Decides about a pod whose container of etcd does not run and whose member does not answer. One of the two is not enough: a kubelet
+/// that is cut off from the API server reports old states, and a member can be unreachable.
+pub(in super::super) fn from_view(uid: &str, facts: &Facts) -> Option<EarlyRuling> {
+    let own = facts.pods.iter().find(|own| own.pod.uid == uid)?;
+    let is_stopped = own.pod.is_stopped() && matches!(own.view, MemberView::NoResponse(_));
+    // The kubelet may restart its container before the pod has a deletion timestamp.
+    is_stopped.then(|| EarlyRuling::reserved(allowed("etcd does not run in the pod")))
 }
 
 fn from_namespace(

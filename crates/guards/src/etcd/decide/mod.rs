@@ -23,7 +23,7 @@ use super::table::{MIXED_CLUSTERS, MemberState, Row, Table};
 use cluster::cause;
 
 pub(super) use early::{
-    EarlyRuling, Next, from_kube_state, from_pod, from_request, missing, unknown_owner, unread,
+    EarlyRuling, Next, from_kube_state, from_pod, from_request, from_view, missing, unknown_owner, unread,
 };
 use no_response::decide_no_response;
 use voter::decide_voter;

@@ -10,10 +10,10 @@ use admission::{Cause, Object, Raw};
 use serde::Deserialize;
 
 use super::super::config::{EtcdClusterConfig, OnPodDelete, Related, Severity};
-use super::super::facts::{FactReader, MemberView};
+use super::super::facts::{FactReader, MemberView, PodFacts};
 use super::super::group::Group;
 use super::super::kube_state::KubeState;
-use super::super::pod::{Pod, Process};
+use super::super::pod::Pod;
 use super::super::removal::{REPLICAS, malformed};
 use super::super::table::Table;
 use super::super::wire;
@@ -123,9 +123,8 @@ async fn voters(
     let reader = FactReader { clients: kube.clients, config, group: &group, end: kube.end };
     let mut facts = reader.about("", &state).await;
     // A member that was removed from the list stops, and its pod stays. The others report who votes.
-    let is_removed =
-        |view: &MemberView| matches!(view, MemberView::NoResponse(why) if why.code == cause::NOT_LISTENING);
-    facts.pods.retain(|facts| facts.pod.process != Process::Down && !is_removed(&facts.view));
+    let is_removed = |facts: &PodFacts| matches!(&facts.view, MemberView::NoResponse(why) if facts.pod.is_stopped() || why.code == cause::NOT_LISTENING);
+    facts.pods.retain(|facts| !is_removed(facts));
     Table::of(config, &facts).voters.map(|voters| voters as u64)
 }
 

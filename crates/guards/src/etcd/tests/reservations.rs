@@ -124,7 +124,7 @@ async fn a_member_that_was_allowed_while_down_counts_as_leaving() {
         let ruling = deleted_by(&fake, LEAST, "etcd-1", user, |_| {}).await;
         assert_ruling(&ruling, "allow", "");
         assert!(ruling.warnings.is_empty(), "{:?}", ruling.warnings);
-        assert_eq!(fake.activity(), (0, 1));
+        assert_eq!(fake.activity().1, 1);
         fake.set("etcd-1", Reply::Full);
         fake.set_container("etcd-1", "running");
         assert_ruling(
@@ -184,11 +184,11 @@ async fn repair_does_not_wait_for_a_reservation_and_dry_runs_make_none() {
         }
         assert!(fake.state().actions.is_empty());
     }
-    // If the API server hangs, it is allowed after the timeout of the reservation.
+    // If the API server hangs, it is allowed after the timeouts of a read and of the reservation.
     let fake = restarting("etcd-1").with(|s| s.leases_hang = true);
     let began = tokio::time::Instant::now();
     assert_ruling(&deleted(&fake, LEAST, "etcd-1").await, "allow", "the API server did not answer in 1.0 s");
-    assert!(began.elapsed() < Duration::from_millis(1100), "{:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_millis(3100), "{:?}", began.elapsed());
     // A dry run, a review without a writer, and audit mode.
     let fake = restarting("etcd-1");
     assert_ruling(
