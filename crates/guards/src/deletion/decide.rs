@@ -33,13 +33,13 @@ pub(super) enum Next {
 }
 
 /// Decides by the request alone, or returns the object to delete.
-pub(super) fn open(config: &Config, request: &Request<'_>) -> Result<Target, Ruling> {
-    let kind = DeletionKind::of(request).ok_or_else(Ruling::allow)?;
-    let target = Target::read(kind, request).map_err(Ruling::unknown)?;
+pub(super) fn open(config: &Config, request: &Request<'_>) -> Result<Target, Box<Ruling>> {
+    let kind = DeletionKind::of(request).ok_or_else(|| Box::new(Ruling::allow()))?;
+    let target = Target::read(kind, request).map_err(|why| Box::new(Ruling::unknown(why)))?;
     match config.common_config.exempt.of(request) {
         // A CRD has no namespace, even if the request has one.
         Exemption::By(key) if kind == DeletionKind::Namespace || key != "exempt.namespaces" => {
-            Err(Ruling::allow().audit("exempt", key))
+            Err(Box::new(Ruling::allow().audit("exempt", key)))
         }
         _ => Ok(target),
     }
