@@ -69,6 +69,7 @@ fn condition(name: &str) -> Condition {
             "if the controller, an image, `activeDeadlineSeconds` or a label of the selector changes",
         ),
         "adds-an-owner" => Condition::UpdateIf("if an owner reference is added"),
+        "leaves-the-guard" => Condition::UpdateIf("if its labels take it out of the guard"),
         "changes-a-guarded-label" => {
             Condition::UpdateIf("if a label changes that selects guarded namespaces")
         }
@@ -79,11 +80,11 @@ fn condition(name: &str) -> Condition {
 
 /// Returns the singular of a resource.
 fn noun(resource: &str) -> &str {
-    match resource {
+    match resource.split(['/', ',']).next().unwrap() {
         "namespaces" => "namespace",
         "customresourcedefinitions" => "CRD",
-        "pods" | "pods/eviction" => "pod",
-        "statefulsets" | "statefulsets/scale" => "StatefulSet",
+        "pods" => "pod",
+        "statefulsets" => "StatefulSet",
         "persistentvolumeclaims" => "PVC",
         "poddisruptionbudgets" => "PDB",
         other => panic!("name the resource {other} here"),

@@ -4,6 +4,7 @@
 //! rules with the facts. A deletion is allowed only if every cluster of the fleet is in the facts. A cluster with unknown findings
 //! makes the ruling Unknown unless it is acknowledged.
 
+use std::collections::BTreeMap;
 use std::time::SystemTime;
 
 use admission::{Cause, Request, Ruling, Verdict};
@@ -32,13 +33,13 @@ pub(super) enum Next {
 }
 
 /// Decides by the request alone, or returns the object to delete.
-pub(super) fn open(config: &Config, request: &Request<'_>) -> Result<Target, Ruling> {
-    let kind = DeletionKind::of(request).ok_or_else(Ruling::allow)?;
-    let target = Target::read(kind, request).map_err(Ruling::unknown)?;
+pub(super) fn open(config: &Config, request: &Request<'_>) -> Result<Target, Box<Ruling>> {
+    let kind = DeletionKind::of(request).ok_or_else(|| Box::new(Ruling::allow()))?;
+    let target = Target::read(kind, request).map_err(|why| Box::new(Ruling::unknown(why)))?;
     match config.common_config.exempt.of(request) {
         // A CRD has no namespace, even if the request has one.
         Exemption::By(key) if kind == DeletionKind::Namespace || key != "exempt.namespaces" => {
-            Err(Ruling::allow().audit("exempt", key))
+            Err(Box::new(Ruling::allow().audit("exempt", key)))
         }
         _ => Ok(target),
     }
@@ -50,10 +51,14 @@ pub(super) fn by_metadata(config: &Config, target: &Target, now: SystemTime) -> 
         return Next::Rule(Ruling::allow().audit("allowed", "already being deleted"));
     }
     let (common, is_namespace) = (&config.common_config, target.kind == DeletionKind::Namespace);
+    let is_install = is_namespace && !config.is_karmada() && target.name == common.namespace;
+    if target.new_labels.as_ref().is_some_and(|new| is_install || !leaves(config, target, new)) {
+        return Next::Rule(Ruling::allow().audit("allowed", "it stays in the guard"));
+    }
     if is_namespace && common.exempt.selects(&target.labels) {
         return Next::Rule(Ruling::allow().audit("exempt", "exempt.namespaceSelector"));
     }
-    if is_namespace && !config.is_karmada() && target.name == common.namespace {
+    if is_install {
         let annotations = &target.annotations;
         let ruling = install_namespace::ruling(super::NAME, common, config.break_glass, annotations, now);
         return Next::Rule(ruling);
@@ -72,6 +77,15 @@ pub(super) fn by_metadata(config: &Config, target: &Target, now: SystemTime) -> 
         (true, Some(ruling)) => Next::Rule(ruling),
         (true, None) => Next::ReadFacts { list_only: false },
     }
+}
+
+/// Whether the guard protects the object now, and not with these labels.
+fn leaves(config: &Config, target: &Target, new: &BTreeMap<String, String>) -> bool {
+    let is_guarded = |labels: &BTreeMap<String, String>| {
+        (config.selects(labels) || KarmadaPart::of(config, target).is_some())
+            && config.selects_namespace(target.kind, labels)
+    };
+    is_guarded(&target.labels) && !is_guarded(new)
 }
 
 /// Returns the ruling if the stored object could not be read, or is not the one of the review.

@@ -18,7 +18,7 @@ use super::config::Config;
 use super::findings::{ClusterFindings, ObjectCount};
 use super::owners::{ListedObject, ObjectSet, is_managed, survivors};
 use super::queries::{InUseRule, Noun, ResourceQuery, Unmanaged};
-use super::target::{DeletionKind, Target};
+use super::target::{CRD_GROUP, DeletionKind, Target};
 use cluster::fleet::{Cluster, GetQuery, ListQuery, Object, Part};
 use cluster::{Address, Clients, Pages, Resource, cause};
 
@@ -174,7 +174,7 @@ impl ClusterReader<'_> {
         let name = format!("{}-customresourcedefinition", target.name);
         let Ok(Some(binding)) = self.get(&bindings, &name, Part::Whole).await else { return false };
         let read = binding.raw.and_then(|raw| serde_json::from_str::<Binding>(raw.get()).ok());
-        read.is_some_and(|binding| binding.spec.preserve_resources_on_deletion)
+        read.is_some_and(|Binding { spec }| spec.preserve_resources_on_deletion && spec.resource.is(target))
     }
 
     async fn get(&self, resource: &Resource, name: &str, part: Part) -> Result<Option<Object>, Cause> {
@@ -298,6 +298,28 @@ struct Binding {
 #[serde(rename_all = "camelCase", default)]
 struct BindingSpec {
     preserve_resources_on_deletion: bool,
+    resource: BoundObject,
+}
+
+/// The object that a binding is about. The name of a binding proves nothing: everyone who can create bindings chooses it.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct BoundObject {
+    api_version: String,
+    kind: String,
+    name: String,
+    uid: String,
+}
+
+impl BoundObject {
+    /// Whether it is the CRD to delete, and not an earlier one of that name.
+    fn is(&self, target: &Target) -> bool {
+        let is_same = |uid: &String| self.uid.is_empty() || self.uid == *uid;
+        self.api_version.split_once('/').is_some_and(|(group, _)| group == CRD_GROUP)
+            && self.kind == "CustomResourceDefinition"
+            && self.name == target.name
+            && target.reviewed_uid.as_ref().is_none_or(is_same)
+    }
 }
 
 /// Derives the findings of a cluster from its Lists.

@@ -49,7 +49,7 @@ impl Guard for DeletionGuard {
             let Self { config, clients, budget, .. } = self;
             let mut target = match decide::open(config, request) {
                 Ok(target) => target,
-                Err(ruling) => return ruling,
+                Err(ruling) => return *ruling,
             };
             let reader = FactsReader { clients, config, progress: &|_| {}, budget };
             let now = || clients.context.now();

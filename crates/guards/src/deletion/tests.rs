@@ -24,6 +24,7 @@ use cluster::{self, Address, Clients, Context, Metadata, Reader, cause};
 
 mod crds;
 mod fleet;
+mod labels;
 mod pages;
 mod unmanaged;
 
@@ -130,7 +131,13 @@ impl Reader for FakeFleet {
             WIDGETS => crd_object(&[("v1", true, true)]),
             name => Object { uid: "7".to_owned(), ..object(name) },
         });
-        self.answer(of, deadline, move |cluster| Ok(cluster.objects.get(&name).cloned().or(reviewed)))
+        self.answer(of, deadline, move |cluster| {
+            let known = cluster.objects.get(&name).cloned().map(|object| match &reviewed {
+                Some(reviewed) if object.uid.is_empty() => Object { uid: reviewed.uid.clone(), ..object },
+                _ => object,
+            });
+            Ok(known.or(reviewed))
+        })
     }
 
     fn list<'a>(

@@ -16,7 +16,7 @@ use super::kube_reader::KubeReader;
 use super::messages;
 use super::overrides::{self, DeniedRequest, Override};
 use super::removal::{ANNOTATIONS, DELETION_TIMESTAMP, LABELS, NAME, UID, malformed};
-use crate::common::NAMESPACE_NAME;
+use crate::common::{self, NAMESPACE_NAME};
 use crate::{identity, install_namespace};
 use ::config::SelectorExt as _;
 use cluster::fleet::Part;
@@ -32,7 +32,7 @@ pub(super) fn label_keys(config: &Config) -> BTreeSet<String> {
     });
     let common = &config.common_config;
     let selectors = labeled.chain([&common.namespace_selector]).chain(common.exempt.namespace_selector());
-    selectors.flat_map(group::label_keys).filter(|key| key != NAMESPACE_NAME).collect()
+    selectors.flat_map(common::label_keys).filter(|key| key != NAMESPACE_NAME).collect()
 }
 
 /// Whether the pods of an entry are guarded in a namespace with these labels.

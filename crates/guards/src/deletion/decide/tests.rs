@@ -399,7 +399,7 @@ fn names_what_is_wrong_with_the_override_of_such_a_crd() {
 fn opened(yaml: &str, resource: &str, name: &str, change: impl FnOnce(&mut Value)) -> Next {
     with_delete(resource, name, change, |request| match open(&config(yaml), request) {
         Ok(target) => by_metadata(&config(yaml), &target, now()),
-        Err(ruling) => Next::Rule(ruling),
+        Err(ruling) => Next::Rule(*ruling),
     })
 }
 

@@ -302,7 +302,7 @@ async fn reads_only_the_fleet_list_for_a_required_part_of_karmada() {
     let fleet = Arc::new(FakeFleet::default().with("m1", FakeCluster::default()));
     let ruling = ruling(KARMADA, &fleet, "namespaces", "karmada-cluster").await;
     assert!(matches!(ruling.verdict, Verdict::Deny(_)));
-    assert_eq!(fleet.requests.lock().unwrap().as_slice(), [""; 0]);
+    assert_eq!(fleet.requests.lock().unwrap().as_slice(), ["(local): namespaces karmada-cluster"]);
 }
 
 #[tokio::test(start_paused = true)]
