@@ -24,8 +24,6 @@ pub struct Clients {
 /// Facts about what [`Clients`] read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Context {
-    /// The URL of the API server, for messages. `None` for snapshots.
-    pub server: Option<Arc<str>>,
     /// The time that verdicts use instead of the clock: when the snapshot was taken.
     pub fixed_time: Option<SystemTime>,
     /// Whether all answers come from a snapshot, so that repeating a request cannot change its answer.
@@ -42,16 +40,12 @@ impl Context {
 impl Clients {
     /// Clients of a live control plane.
     pub fn live(live: &Arc<Live>) -> Self {
-        Self {
-            writer: Some(Arc::new(LiveWriter::new(live))),
-            context: Context { server: Some(live.server().into()), ..Context::default() },
-            ..Self::new(Arc::clone(live))
-        }
+        Self { writer: Some(Arc::new(LiveWriter::new(live))), ..Self::new(Arc::clone(live)) }
     }
 
     /// Clients of a snapshot.
     pub fn snapshot(snapshot: Snapshot) -> Self {
-        let context = Context { server: None, fixed_time: Some(snapshot.time()), is_snapshot: true };
+        let context = Context { fixed_time: Some(snapshot.time()), is_snapshot: true };
         Self { context, ..Self::new(Arc::new(snapshot)) }
     }
 

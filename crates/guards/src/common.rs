@@ -1,10 +1,12 @@
 //! The keys that every guard has: mode, policy for unknown results, exemptions, and webhook settings. Only the defaults differ.
 
+use std::collections::BTreeSet;
+
 use admission::{Glob, Mode, OnUnknown, Request, SettlePolicy};
 
 use crate::exempt::{Exempt, Exemption};
 use crate::kind::Remark;
-use ::config::{Section, Selector, SelectorExt as _};
+use ::config::{Expression, Section, Selector, SelectorExt as _};
 
 /// The default namespace of Durward.
 pub const NAMESPACE: &str = "durward-system";
@@ -86,8 +88,10 @@ impl CommonConfig {
     pub(crate) fn home_note(&self, key: &str, selector: &Selector) -> Option<Remark> {
         let labels = [(NAMESPACE_NAME.to_owned(), self.namespace.clone())].into();
         let covers_home = !self.namespace.is_empty() && selector.matches(&labels);
-        let text =
-            format!("{key} also covers the namespace of Durward, {}, which is left out", self.namespace);
+        let text = format!(
+            "{key} also covers the namespace of Durward, {}; the guard leaves it out",
+            self.namespace
+        );
         covers_home.then_some(Remark::Note(text))
     }
 
@@ -96,6 +100,19 @@ impl CommonConfig {
         let is_set = !self.namespace_selector.selects_all();
         is_set.then(|| self.home_note("webhook.namespaceSelector", &self.namespace_selector)).flatten()
     }
+}
+
+/// Returns the keys of the labels that a selector names.
+pub(crate) fn label_keys(selector: &Selector) -> BTreeSet<String> {
+    let key = |expression: Expression| match expression {
+        Expression::In(key, _)
+        | Expression::NotIn(key, _)
+        | Expression::Equal(key, _)
+        | Expression::NotEqual(key, _)
+        | Expression::Exists(key)
+        | Expression::DoesNotExist(key) => key,
+    };
+    selector.clone().into_iter().map(key).collect()
 }
 
 const ON_UNKNOWN: [(&str, OnUnknown); 2] = [("deny", OnUnknown::Deny), ("allow", OnUnknown::Allow)];

@@ -10,6 +10,7 @@ pub mod lxcfs;
 
 mod common;
 mod exempt;
+mod identity;
 mod install_namespace;
 mod kind;
 mod message;

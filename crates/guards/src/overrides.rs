@@ -193,7 +193,8 @@ pub(crate) fn check_end(until: Option<&str>, now: SystemTime, longest: Duration)
         Ok(left) if left > longest => {
             let hours = longest.as_secs() / 3600;
             let limit = if hours > 24 { format!("{} days", hours / 24) } else { format!("{hours} hours") };
-            Err(format!("{text} is more than {limit} ahead"))
+            let latest = time::format(now + longest);
+            Err(format!("{text} is more than {limit} ahead (at most {latest})"))
         }
         Ok(left) if !left.is_zero() => Ok(time::format(end)),
         _ => Err(format!("{text} is in the past")),
@@ -292,7 +293,10 @@ mod tests {
             (vec![name, reason, (DELETE_UNTIL, "2026-11-21T09:59:59Z")], "is in the past"),
             (vec![name, reason, (DELETE_UNTIL, "2026-11-21T10:00:00Z")], "is in the past"),
             (vec![name, reason, (DELETE_UNTIL, "2026-11-21")], "is in the past"),
-            (vec![name, reason, (DELETE_UNTIL, "2026-11-22T10:00:01Z")], "more than 24 hours ahead"),
+            (
+                vec![name, reason, (DELETE_UNTIL, "2026-11-22T10:00:01Z")],
+                "more than 24 hours ahead (at most 2026-11-22T10:00:00Z)",
+            ),
             (vec![name, reason, (DELETE_UNTIL, "soon")], "delete-until \"soon\" is not a time"),
             (vec![name, reason, (DELETE_UNTIL, "2026-11-21T18Z")], "is not a time"),
             (vec![name, reason, (DELETE_UNTIL, "20261121T180000Z")], "is not a time"),

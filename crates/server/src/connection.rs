@@ -22,7 +22,7 @@ use tokio_rustls::server::TlsStream;
 use crate::connection_limit::Permit;
 use crate::drain::DrainWatch;
 use crate::metrics::ServerMetrics;
-use crate::pipeline::Pipeline;
+use crate::pipeline::{Caller, Pipeline};
 use crate::settings::Timeouts;
 use crate::socket::Socket;
 use crate::text::for_log;
@@ -56,22 +56,30 @@ impl Connections {
                 None
             }
         };
-        if let Some(stream) = stream {
-            self.serve_requests(stream, peer, drain, permit).await;
+        if let Some((stream, certificate)) = stream {
+            let caller = Caller { peer, certificate };
+            self.serve_requests(stream, &caller, drain, permit).await;
         }
     }
 
-    async fn handshake(&self, socket: Socket, peer: SocketAddr) -> Option<TlsStream<Socket>> {
+    /// Returns the stream, and the names of the verified client certificate.
+    async fn handshake(
+        &self,
+        socket: Socket,
+        peer: SocketAddr,
+    ) -> Option<(TlsStream<Socket>, Option<String>)> {
         let tls = self.tls.load_full();
         let acceptor = TlsAcceptor::from(Arc::clone(&tls.config));
         let handshake = timeout(self.timeouts.handshake, acceptor.accept(socket));
         let (reason, text) = match with_key_proof(handshake).await {
             (Ok(Ok(stream)), has_key) => {
                 let certificates = stream.get_ref().1.peer_certificates();
-                if let Some(result) = tls.client_certificate(certificates, has_key) {
+                let mut names = None;
+                if let Some((result, verified)) = tls.client_certificate(certificates, has_key) {
                     self.metrics.count_client_certificate(result);
+                    names = verified;
                 }
-                return Some(stream);
+                return Some((stream, names));
             }
             (Ok(Err(error)), _) => (failure_reason(&error), error.to_string()),
             (Err(_), _) => ("timeout", "the handshake timed out".to_owned()),
@@ -96,7 +104,7 @@ impl Connections {
     async fn serve_requests(
         &self,
         stream: TlsStream<Socket>,
-        peer: SocketAddr,
+        caller: &Caller,
         mut drain: DrainWatch,
         permit: &Permit,
     ) {
@@ -105,7 +113,7 @@ impl Connections {
         let service = service_fn(|request| {
             state.begin_request();
             async {
-                let response = self.pipeline.answer(request, peer, state).await;
+                let response = self.pipeline.answer(request, caller, state).await;
                 state.end_request();
                 Ok::<_, Infallible>(response)
             }
@@ -120,7 +128,7 @@ impl Connections {
                 biased;
                 end = connection.as_mut() => {
                     if let Err(error) = end {
-                        self.log_error(&error, peer);
+                        self.log_error(&error, caller);
                     }
                     return;
                 }
@@ -165,15 +173,16 @@ impl Connections {
     /// answers 400 to a head that it cannot parse and to a `Content-Length` that is not a number or has two values. It answers
     /// 431 to a head above [`READ_BUFFER`] or a hundred fields, and to a `Content-Length` from 2^64 - 2. A smaller
     /// `Content-Length` reaches the pipeline, which answers 413.
-    fn log_error(&self, error: &hyper::Error, peer: SocketAddr) {
+    fn log_error(&self, error: &hyper::Error, caller: &Caller) {
         if !error.is_parse() {
-            tracing::debug!(%peer, reason = %error, "connection ended");
+            tracing::debug!(peer = %caller.peer, reason = %error, "connection ended");
             return;
         }
         self.metrics.count_refused("http");
         tracing::info!(
             target: "durward::refused",
-            peer = %peer,
+            peer = %caller.peer,
+            client = caller.certificate().as_deref(),
             status = if error.is_parse_too_large() { 431 } else { 400 },
             reason = "http",
             text = for_log(&error.to_string()).as_ref(),

@@ -206,8 +206,8 @@ pub(crate) fn new(args: &Args) -> Outcome {
     let lasts = DAY * args.days;
     if args.days > LONG_LIVED {
         output::note(format!(
-            "{} a certificate for more than {LONG_LIVED} days is forgotten until it expires, and then every call of the API server fails: \
-             renew a shorter one, or let Durward renew it (server.tls.selfManaged)",
+            "{} a certificate that is valid for more than {LONG_LIVED} days can expire unnoticed, and then every call of the API server fails. \
+             Create one for fewer days, or let Durward renew it (server.tls.selfManaged)",
             Style::stderr().yellow("warning:")
         ));
     }

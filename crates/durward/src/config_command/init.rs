@@ -41,7 +41,7 @@ guards:
 const DELETION: &str = "  deletion:
     fleet: none # one cluster; for Karmada: karmada
     scope: all # the default without a fleet is labeled: only objects labeled durward.dev/guard=deletion
-    # Durward lists the custom resources of these groups. \"*\" includes Secrets; safer: the groups of your CRDs, as [example.org]
+    # API groups that Durward can list. \"*\" grants all groups, with Secrets. Safer: name the groups of your CRDs, as [example.org]
     crds: {apiGroups: [\"*\"]}
 ";
 

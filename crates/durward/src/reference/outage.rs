@@ -69,6 +69,7 @@ fn condition(name: &str) -> Condition {
             "if the controller, an image, `activeDeadlineSeconds` or a label of the selector changes",
         ),
         "adds-an-owner" => Condition::UpdateIf("if an owner reference is added"),
+        "leaves-the-guard" => Condition::UpdateIf("if its labels take it out of the guard"),
         "changes-a-guarded-label" => {
             Condition::UpdateIf("if a label changes that selects guarded namespaces")
         }
@@ -79,7 +80,7 @@ fn condition(name: &str) -> Condition {
 
 /// Returns the singular of a resource, also for a subresource.
 fn noun(resource: &str) -> &str {
-    match resource.split('/').next().unwrap() {
+    match resource.split(['/', ',']).next().unwrap() {
         "namespaces" => "namespace",
         "customresourcedefinitions" => "CRD",
         "pods" => "pod",

@@ -109,7 +109,7 @@ fn warns_of_a_certificate_for_more_than_ten_years() {
         let line = ["certs", "new", "--out", days, "--name", "a.b", "--days", days];
         let run = durward_in(dir.path(), &line, "");
         assert_eq!(run.code, 0, "{}", run.err);
-        let warning = "warning: a certificate for more than 3650 days is forgotten until it expires";
+        let warning = "warning: a certificate that is valid for more than 3650 days can expire unnoticed";
         assert_eq!(run.err.starts_with(warning), is_warned, "{}", run.err);
     }
 }

@@ -1,6 +1,6 @@
 //! The guard's section of the configuration.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::{Duration, SystemTime};
@@ -8,9 +8,10 @@ use std::time::{Duration, SystemTime};
 use k8s_openapi::jiff::Timestamp;
 
 use super::queries::{self, InUse, ResourceQuery, Unmanaged};
-use crate::common::{CommonConfig, Defaults};
+use super::target::DeletionKind;
+use crate::common::{CommonConfig, Defaults, NAMESPACE_NAME, label_keys};
 use crate::overrides::BreakGlass;
-use ::config::{Section, Selector, requires_label};
+use ::config::{Section, Selector, SelectorExt as _, requires_label};
 use cluster::Resource;
 use cluster::fleet::{Fleet, LOCAL};
 use cluster::live::Access;
@@ -58,6 +59,24 @@ impl Config {
     /// Whether the guard protects an object with these labels.
     pub(super) fn selects(&self, labels: &BTreeMap<String, String>) -> bool {
         self.scope == Scope::All || labels.get(GUARD_LABEL).is_some_and(|value| value == GUARD_VALUE)
+    }
+}
+
+impl Config {
+    /// Whether labels take an object of this kind in or out of the guard, besides `scope`.
+    pub(super) fn selects_namespace(&self, kind: DeletionKind, labels: &BTreeMap<String, String>) -> bool {
+        let common = &self.common_config;
+        kind != DeletionKind::Namespace
+            || (common.namespace_selector.matches(labels) && !common.exempt.selects(labels))
+    }
+
+    /// Returns the keys of the labels that decide whether the guard protects an object. The API server keeps the label with the name.
+    pub(super) fn label_keys(&self, kind: DeletionKind) -> BTreeSet<String> {
+        let common = &self.common_config;
+        let selectors = [&common.namespace_selector].into_iter().chain(common.exempt.namespace_selector());
+        let of_namespaces = selectors.filter(|_| kind == DeletionKind::Namespace).flat_map(label_keys);
+        let scope = (self.scope == Scope::Labeled).then(|| GUARD_LABEL.to_owned());
+        of_namespaces.chain(scope).filter(|key| key != NAMESPACE_NAME).collect()
     }
 }
 

@@ -1,16 +1,17 @@
-//! The decision, pure: what the request alone decides, and what the facts decide.
+//! The decision, pure: what the request alone decides, what the metadata of the stored object decides, and what the facts decide.
 //!
-//! [`open`] rules without reading any cluster, or returns what to read; [`close`] rules with the facts. A deletion is allowed
-//! only if every cluster of the fleet is in the facts. A cluster with unknown findings makes the ruling Unknown unless it is
-//! acknowledged.
+//! [`open`] rules by the request alone. [`by_metadata`] rules by the stored object, without reading any member cluster. [`close`]
+//! rules with the facts. A deletion is allowed only if every cluster of the fleet is in the facts. A cluster with unknown findings
+//! makes the ruling Unknown unless it is acknowledged.
 
+use std::collections::BTreeMap;
 use std::time::SystemTime;
 
-use admission::{Request, Ruling, Verdict};
+use admission::{Cause, Request, Ruling, Verdict};
 
 use super::config::Config;
 use super::facts::{ClusterFacts, Facts};
-use super::findings::UsageState;
+use super::findings::{ClusterFindings, UsageState};
 use super::karmada::{KarmadaPart, Protection};
 use super::messages;
 use super::summary::FleetSummary;
@@ -22,68 +23,80 @@ use crate::overrides::Override;
 /// The next step of a review.
 #[derive(Debug)]
 pub(super) enum Next {
-    /// The request alone decides.
+    /// The metadata of the object decides.
     Rule(Ruling),
     /// The facts decide.
     ReadFacts {
-        /// The object to delete.
-        target: Target,
         /// Whether only the list of the fleet decides, because the target is a part of Karmada that is not checked otherwise.
         list_only: bool,
     },
 }
 
-/// Decides by the request alone, if that is possible.
-pub(super) fn open(config: &Config, request: &Request<'_>, now: SystemTime) -> Next {
-    let Some(kind) = DeletionKind::of(request) else { return Next::Rule(Ruling::allow()) };
-    let target = match Target::read(kind, request) {
-        Ok(target) => target,
-        Err(cause) => return Next::Rule(Ruling::unknown(cause)),
-    };
+/// Decides by the request alone, or returns the object to delete.
+pub(super) fn open(config: &Config, request: &Request<'_>) -> Result<Target, Box<Ruling>> {
+    let kind = DeletionKind::of(request).ok_or_else(|| Box::new(Ruling::allow()))?;
+    let target = Target::read(kind, request).map_err(|why| Box::new(Ruling::unknown(why)))?;
+    match config.common_config.exempt.of(request) {
+        // A CRD has no namespace, even if the request has one.
+        Exemption::By(key) if kind == DeletionKind::Namespace || key != "exempt.namespaces" => {
+            Err(Box::new(Ruling::allow().audit("exempt", key)))
+        }
+        _ => Ok(target),
+    }
+}
+
+/// Decides by the metadata of the stored object, if that is possible.
+pub(super) fn by_metadata(config: &Config, target: &Target, now: SystemTime) -> Next {
     if target.deleting {
         return Next::Rule(Ruling::allow().audit("allowed", "already being deleted"));
     }
-    if let Some(key) = exempt(config, request, &target) {
-        return Next::Rule(Ruling::allow().audit("exempt", key));
+    let (common, is_namespace) = (&config.common_config, target.kind == DeletionKind::Namespace);
+    let is_install = is_namespace && !config.is_karmada() && target.name == common.namespace;
+    if target.new_labels.as_ref().is_some_and(|new| is_install || !leaves(config, target, new)) {
+        return Next::Rule(Ruling::allow().audit("allowed", "it stays in the guard"));
     }
-    if !config.is_karmada() && install_namespace::is_deletion(&config.common_config, request) {
-        let (common, annotations) = (&config.common_config, &target.annotations);
+    if is_namespace && common.exempt.selects(&target.labels) {
+        return Next::Rule(Ruling::allow().audit("exempt", "exempt.namespaceSelector"));
+    }
+    if is_install {
+        let annotations = &target.annotations;
         let ruling = install_namespace::ruling(super::NAME, common, config.break_glass, annotations, now);
         return Next::Rule(ruling);
     }
     if let Override::Active { reason, until } = target.find_override(config.break_glass, now) {
-        return Next::Rule(messages::overridden(&target, &reason, &until));
+        return Next::Rule(messages::overridden(target, &reason, &until));
     }
     let is_selected = config.selects(&target.labels);
-    let unreadable = unreadable_group(config, &target, now);
-    if KarmadaPart::of(config, &target).is_some() {
+    let unreadable = unreadable_group(config, target, now);
+    if KarmadaPart::of(config, target).is_some() {
         let list_only = !is_selected || unreadable.is_some();
-        return Next::ReadFacts { target, list_only };
+        return Next::ReadFacts { list_only };
     }
     match (is_selected, unreadable) {
         (false, _) => Next::Rule(not_selected()),
         (true, Some(ruling)) => Next::Rule(ruling),
-        (true, None) => Next::ReadFacts { target, list_only: false },
+        (true, None) => Next::ReadFacts { list_only: false },
     }
+}
+
+/// Whether the guard protects the object now, and not with these labels.
+fn leaves(config: &Config, target: &Target, new: &BTreeMap<String, String>) -> bool {
+    let is_guarded = |labels: &BTreeMap<String, String>| {
+        (config.selects(labels) || KarmadaPart::of(config, target).is_some())
+            && config.selects_namespace(target.kind, labels)
+    };
+    is_guarded(&target.labels) && !is_guarded(new)
+}
+
+/// Returns the ruling if the stored object could not be read, or is not the one of the review.
+pub(super) fn unidentified(config: &Config, target: &Target, why: Cause, now: SystemTime) -> Ruling {
+    let local = ClusterFacts::local(ClusterFindings::unknown(why).on_one_line());
+    let summary = FleetSummary { clusters: 1, unknown: vec![&local], ..FleetSummary::default() };
+    unknown(config, target, &summary, now)
 }
 
 fn not_selected() -> Ruling {
     Ruling::allow().audit("allowed", "not labeled durward.dev/guard=deletion")
-}
-
-/// Returns the configuration key that exempts the target.
-fn exempt(config: &Config, request: &Request<'_>, target: &Target) -> Option<&'static str> {
-    let is_namespace = target.kind == DeletionKind::Namespace;
-    match config.common_config.exempt.of(request) {
-        // A CRD has no namespace, even if the request has one.
-        Exemption::By(key) if is_namespace || key != "exempt.namespaces" => Some(key),
-        Exemption::DependsOnNamespace
-            if is_namespace && config.common_config.exempt.selects(&target.labels) =>
-        {
-            Some("exempt.namespaceSelector")
-        }
-        _ => None,
-    }
 }
 
 /// Decides with the facts.
@@ -132,11 +145,16 @@ fn by_clusters(config: &Config, target: &Target, facts: &Facts) -> Ruling {
     let summary = FleetSummary::of(config, target, facts);
     let ruling = match summary.state() {
         UsageState::InUse => Ruling::deny(messages::in_use(config, target, &summary, facts.now)),
-        UsageState::Unknown => Ruling::new(Verdict::Unknown(messages::causes(config, &summary)))
-            .refuse_with(messages::unknown(config, target, &summary, facts.now)),
+        UsageState::Unknown => return unknown(config, target, &summary, facts.now),
         UsageState::WouldStay | UsageState::Empty => Ruling::allow(),
     };
     messages::annotate(config, target, &summary, ruling)
+}
+
+fn unknown(config: &Config, target: &Target, summary: &FleetSummary<'_>, now: SystemTime) -> Ruling {
+    let ruling = Ruling::new(Verdict::Unknown(messages::causes(config, summary)))
+        .refuse_with(messages::unknown(config, target, summary, now));
+    messages::annotate(config, target, summary, ruling)
 }
 
 #[cfg(test)]

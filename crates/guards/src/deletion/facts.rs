@@ -20,8 +20,9 @@ use super::karmada::{KarmadaPart, Protection};
 use super::queries::Unmanaged;
 use super::reader::ClusterReader;
 use super::target::{DeletionKind, Target};
-use cluster::fleet::{Cluster, Fleet, FleetMember, MembersResult};
-use cluster::{Clients, Metadata, cause};
+use crate::identity;
+use cluster::fleet::{Cluster, Fleet, FleetMember, GetQuery, MembersResult, Object, Part};
+use cluster::{Address, Clients, Metadata, cause};
 
 /// The facts that a decision needs.
 #[derive(Debug, Clone)]
@@ -44,7 +45,7 @@ pub(super) struct ClusterFacts {
 }
 
 impl ClusterFacts {
-    fn local(findings: ClusterFindings) -> Self {
+    pub(super) fn local(findings: ClusterFindings) -> Self {
         Self { member: FleetMember { cluster: Cluster::Local, metadata: Metadata::default() }, findings }
     }
 
@@ -92,10 +93,20 @@ pub(super) struct FactsReader<'f> {
 }
 
 impl FactsReader<'_> {
+    /// Returns the stored object of a review, unless it is another one. Nothing else is read before this.
+    pub(super) async fn stored(&self, target: &Target, deadline: Instant) -> Result<Option<Object>, Cause> {
+        let end = self.local_deadline(deadline - answer_time(deadline));
+        let (resource, name) = (target.kind.resource(), target.name.as_str());
+        let address = Address { resource: &resource, namespace: "", name };
+        let query = GetQuery { address, part: Part::Metadata };
+        let found = self.clients.reader.get_object(&Cluster::Local, query, end.into_std()).await?;
+        Ok(identity::reviewed(found, target.reviewed_uid.as_deref()))
+    }
+
     /// Reads the facts about the target. With `list_only`, reads only what decides whether the fleet needs a part of Karmada.
     pub(super) async fn read(&self, target: &Target, deadline: Instant, list_only: bool) -> Facts {
         let start = Instant::now();
-        let end = deadline - ANSWER_TIME.min(deadline.saturating_duration_since(start) / 10);
+        let end = deadline - answer_time(deadline);
         // A list that took more than half of the time would leave too little for its members.
         let list_end = start + end.saturating_duration_since(start) / 2;
         let now = self.clients.context.now();
@@ -112,11 +123,7 @@ impl FactsReader<'_> {
         let protection = list.as_ref().map(|members| part.protection(members));
         match (protection, list_only) {
             (Err(_) | Ok(Protection::Required), _) => Facts { now, members: list, clusters: Vec::new() },
-            (Ok(_), true) => {
-                // The list means something only if it is from the cluster that sent the review.
-                let reader = self.cluster(&Cluster::Local, self.local_deadline(end));
-                facts(now, (ClusterFacts::local(reader.identity(target).await), no_members()))
-            }
+            (Ok(_), true) => facts(now, (ClusterFacts::local(ClusterFindings::default()), no_members())),
             (Ok(Protection::LocalOnly), _) => facts(now, (local.await, no_members())),
             (Ok(Protection::None), _) => facts(now, join(local, self.members(target, list, end)).await),
         }
@@ -224,6 +231,11 @@ impl FactsReader<'_> {
         let deadline = end.min(Instant::now() + self.config.cluster_timeout);
         matters && self.cluster(&Cluster::Local, deadline).preserves(target).await
     }
+}
+
+/// Returns the part of the time for deciding and answering.
+fn answer_time(deadline: Instant) -> Duration {
+    ANSWER_TIME.min(deadline.saturating_duration_since(Instant::now()) / 10)
 }
 
 fn no_members() -> (MembersResult, Vec<ClusterFacts>) {

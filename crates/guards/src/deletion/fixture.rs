@@ -74,6 +74,7 @@ fn target(kind: DeletionKind, name: &str) -> Target {
         annotations: BTreeMap::new(),
         deleting: false,
         dry_run: false,
+        new_labels: None,
     }
 }
 

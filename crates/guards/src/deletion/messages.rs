@@ -34,6 +34,9 @@ const MAX_LINES: usize = 5;
 /// The objects that a text names for one cluster.
 const MAX_OBJECTS: usize = 5;
 
+/// The beginning of the cause if the API server does not have the object of the review.
+const ANOTHER_CLUSTER: &str = "Durward is connected to another cluster";
+
 /// The field of a cause about the whole fleet.
 const FLEET_FIELD: &str = "(fleet)";
 
@@ -168,15 +171,16 @@ fn ignored_override(message: Message, current: &Override) -> Message {
 }
 
 /// Adds the command that overrides the denial.
-fn overriding(config: &Config, target: &Target, message: Message, now: SystemTime) -> Message {
+fn overriding(allowed: BreakGlass, target: &Target, message: Message, now: SystemTime) -> Message {
     let is_annotated = overrides::ALL.iter().any(|key| target.annotations.contains_key(*key));
     let object = format!("{} {}", target.kind.short_name(), target.name);
-    let command = overrides::command(&object, &target.name, config.break_glass, is_annotated, now);
-    let condition = match config.break_glass {
+    let command = overrides::command(&object, &target.name, allowed, is_annotated, now);
+    let condition = match allowed {
         BreakGlass::Annotation => "",
         BreakGlass::Permission => "needs the verb break-glass on guards.durward.dev/deletion",
     };
-    message.override_with(&command, condition)
+    let again = if target.new_labels.is_some() { "repeat the change" } else { "delete again" };
+    message.override_then(&command, condition, again)
 }
 
 /// Creates the denial from its first lines and the steps.
@@ -199,7 +203,10 @@ fn deny(
         message = message.admin(&admin);
     }
     if !steps.is_transient {
-        message = overriding(config, target, message, now);
+        // Durward reads override annotations of the stored object, which it does not have.
+        let is_wrong = summary.unknown.iter().any(|cluster| remedy::is_wrong_cluster(cluster));
+        let allowed = if is_wrong { BreakGlass::Permission } else { config.break_glass };
+        message = overriding(allowed, target, message, now);
     }
     denial(&message, causes_for_programs(config, summary))
 }
@@ -215,6 +222,33 @@ fn denial_cause(reason: Reason, message: String, field: &str) -> DenialCause {
     DenialCause { reason: format!("{reason:?}"), message, field: field.to_owned() }
 }
 
+/// Returns the subject of a sentence about the object; for an update, after its effect.
+fn subject(config: &Config, target: &Target) -> String {
+    effect(config, target).map_or_else(|| target.text(), |effect| format!("{effect}: it"))
+}
+
+/// Returns the beginning of a sentence that says that Durward can't tell whether the object is in use.
+fn cannot_tell(config: &Config, target: &Target) -> String {
+    match effect(config, target) {
+        None => format!("cannot tell whether {} is in use", target.text()),
+        Some(effect) => format!("{effect}: cannot tell whether it is in use"),
+    }
+}
+
+/// Returns the effect of an update.
+fn effect(config: &Config, target: &Target) -> Option<String> {
+    let new = target.new_labels.as_ref()?;
+    let keys = config.label_keys(target.kind);
+    let key = keys.iter().find(|key| target.labels.get(*key) != new.get(*key))?;
+    Some(format!("changing label {key} of {} takes it out of the guard", target.text()))
+}
+
+/// Returns the cause if the API server does not have the object of the review.
+pub(super) fn another_cluster(target: &Target) -> Cause {
+    let text = format!("{ANOTHER_CLUSTER}, which does not have this {}", target.kind.word());
+    Cause::new(cause::GARBAGE, text)
+}
+
 /// Returns the denial of a deletion that would delete objects in use.
 pub(super) fn in_use(
     config: &Config,
@@ -222,7 +256,7 @@ pub(super) fn in_use(
     summary: &FleetSummary<'_>,
     now: SystemTime,
 ) -> Denial {
-    let (text, in_use) = (target.text(), &summary.in_use);
+    let (text, in_use) = (subject(config, target), &summary.in_use);
     let unchecked = match (summary.unknown.len(), &summary.incomplete) {
         (0, None) => String::new(),
         (0, Some(_)) => "; other clusters could not be checked".to_owned(),
@@ -276,7 +310,7 @@ pub(super) fn unknown(
         [] => {}
         [only] if remedy::is_wrong_cluster(only) => {
             long.push(whole(only));
-            short.push("Durward is connected to another cluster".to_owned());
+            short.push(ANOTHER_CLUSTER.to_owned());
         }
         [only] => {
             let code = only.findings.unknown.first().map_or("", |cause| cause.code);
@@ -296,7 +330,7 @@ pub(super) fn unknown(
         (others, _) => format!("; nothing in use in the other {others}"),
     };
     let line = |parts: &[String]| {
-        let line = format!("cannot tell whether {} is in use: {}", target.text(), parts.join("; "));
+        let line = format!("{}: {}", cannot_tell(config, target), parts.join("; "));
         fit(1, |max| format!("{line}{}", if max == 0 { "" } else { &empty }))
     };
     let is_whole = long.len() == short.len() && line(&long).chars().count() <= MAX_SUMMARY;
@@ -450,8 +484,8 @@ fn warn_of_rest(config: &Config, summary: &FleetSummary<'_>, ruling: &mut Ruling
 /// Returns the ruling for a target with valid override annotations.
 pub(super) fn overridden(target: &Target, reason: &str, until: &str) -> Ruling {
     let text = target.text();
-    let warning =
-        format!("{PREFIX}{text} is deleted without a check: override until {until}, reason: {reason}");
+    let what = if target.new_labels.is_some() { "leaves the guard" } else { "is deleted" };
+    let warning = format!("{PREFIX}{text} {what} without a check: override until {until}, reason: {reason}");
     Ruling::allow().warn(warning).audit("override", format!("until {until}: {reason}"))
 }
 
@@ -463,7 +497,7 @@ pub(super) fn karmada_part(
     members: &[FleetMember],
     now: SystemTime,
 ) -> Ruling {
-    let text = target.text();
+    let text = subject(config, target);
     let (what, next) = match part {
         KarmadaPart::Core => (
             format!(
@@ -493,12 +527,12 @@ pub(super) fn unreadable_group(config: &Config, target: &Target, now: SystemTime
     let group = target.group();
     let groups = config.api_groups.0.iter().map(String::as_str).chain([group]).collect::<Vec<_>>().join(", ");
     let why = format!("API group {group} is not in guards.deletion.crds.apiGroups");
-    let message = Message::new(&format!("cannot tell whether {} is in use: {why}", target.text()));
+    let message = Message::new(&format!("{}: {why}", cannot_tell(config, target)));
     let message = ignored_override(message, &target.find_override(config.break_glass, now)).admin(&format!(
         "set crds: {{apiGroups: [{groups}]}} ({:?} is all groups), then apply what `durward manifests` prints",
         ApiGroups::ALL
     ));
-    let message = overriding(config, target, message, now);
+    let message = overriding(config.break_glass, target, message, now);
     let causes = vec![denial_cause(Reason::Unknown, why.clone(), FLEET_FIELD)];
     Ruling::unknown(Cause::new(cause::FORBIDDEN, why)).refuse_with(denial(&message, causes))
 }

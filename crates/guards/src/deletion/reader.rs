@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use admission::Cause;
 use admission::budget::Budget;
-use futures_util::future::{join, join_all};
+use futures_util::future::join_all;
 use serde::Deserialize;
 use tokio::time::Instant;
 
@@ -18,15 +18,12 @@ use super::config::Config;
 use super::findings::{ClusterFindings, ObjectCount};
 use super::owners::{ListedObject, ObjectSet, is_managed, survivors};
 use super::queries::{InUseRule, Noun, ResourceQuery, Unmanaged};
-use super::target::{DeletionKind, Target};
+use super::target::{CRD_GROUP, DeletionKind, Target};
 use cluster::fleet::{Cluster, GetQuery, ListQuery, Object, Part};
 use cluster::{Address, Clients, Pages, Resource, cause};
 
 /// Objects of one List that are kept to find out what Karmada deployed: a few megabytes.
 const MAX_OBJECTS: usize = 20_000;
-
-/// The beginning of the cause if the local cluster is not the one that sent the review.
-pub(super) const ANOTHER_CLUSTER: &str = "Durward is connected to another cluster";
 
 /// The objects of a cluster that the deletion would delete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,14 +32,6 @@ enum Counted {
     All,
     /// Those that Karmada deployed, and their dependents.
     Managed,
-}
-
-/// The reason why the local cluster is perhaps not the one that sent the review.
-enum IdentityError {
-    /// It is another one.
-    Other(Cause),
-    /// This could not be checked.
-    Unknown(Cause),
 }
 
 /// The objects that were read of one List.
@@ -132,25 +121,10 @@ impl ClusterReader<'_> {
         findings.unwrap_or_else(ClusterFindings::unknown).on_one_line()
     }
 
-    /// Reads only whether the target exists here, to prove that this cluster sent the review.
-    pub(super) async fn identity(&self, target: &Target) -> ClusterFindings {
-        match self.check_identity(target).await {
-            Ok(()) => ClusterFindings::default(),
-            Err(IdentityError::Other(why) | IdentityError::Unknown(why)) => ClusterFindings::unknown(why),
-        }
-    }
-
     async fn namespace(&self, target: &Target) -> Result<ClusterFindings, Cause> {
+        // The namespace exists here: its stored object was read before.
         if *self.cluster == Cluster::Local {
-            // The namespace exists if this API server sent the review, so the check takes no time of its own.
-            let (identity, findings) =
-                join(self.check_identity(target), self.contents(target, Counted::All)).await;
-            return Ok(match identity {
-                Ok(()) => findings,
-                // These are the objects of another namespace.
-                Err(IdentityError::Other(why)) => ClusterFindings::unknown(why),
-                Err(IdentityError::Unknown(why)) => findings.and_unknown(why),
-            });
+            return Ok(self.contents(target, Counted::All).await);
         }
         let found = self.get(&Resource::NAMESPACES, &target.name, Part::Metadata).await?;
         let Some(namespace) = found else { return Ok(ClusterFindings::default()) };
@@ -171,39 +145,12 @@ impl ClusterReader<'_> {
 
     async fn crd(&self, target: &Target) -> Result<ClusterFindings, Cause> {
         let found = self.get(&target.kind.resource(), &target.name, Part::Whole).await?;
-        if *self.cluster == Cluster::Local {
-            self.compare(target, found.as_ref())?;
-        }
         let Some(found) = found else { return Ok(ClusterFindings::default()) };
         let (resource, noun, part) = (served(&found, target)?, Noun::OBJECT, Part::Metadata);
         let query = ResourceQuery { resource, field_selector: "", part, noun, rule: InUseRule::Always };
         let counted = self.counted(is_managed(&found.metadata) && !self.is_preserved);
         let list = self.list(&query, "", counted).await;
         Ok(summarize(&[(&query.noun, list)], counted))
-    }
-
-    async fn check_identity(&self, target: &Target) -> Result<(), IdentityError> {
-        if target.reviewed_uid.is_none() {
-            return Ok(());
-        }
-        let found = self.get(&target.kind.resource(), &target.name, Part::Metadata).await;
-        let found = found.map_err(IdentityError::Unknown)?;
-        self.compare(target, found.as_ref()).map_err(IdentityError::Other)
-    }
-
-    /// Compares the uid of the review with the object here. A missing object or another uid proves that this is another API
-    /// server, whose answers mean nothing. A uid that a snapshot or a review without one lacks is not compared.
-    fn compare(&self, target: &Target, found: Option<&Object>) -> Result<(), Cause> {
-        let Some(uid) = &target.reviewed_uid else { return Ok(()) };
-        let what = match found {
-            None => "no",
-            Some(found) if found.uid == *uid || found.uid.is_empty() || uid.is_empty() => return Ok(()),
-            Some(_) => "another",
-        };
-        let server = self.clients.context.server.as_ref();
-        let server = server.map(|server| format!(" ({server})")).unwrap_or_default();
-        let text = format!("{ANOTHER_CLUSTER}{server}, which has {what} {}", target.text());
-        Err(Cause::new(cause::GARBAGE, text))
     }
 
     /// Returns the objects that count, if the target itself is deleted here or not.
@@ -227,7 +174,7 @@ impl ClusterReader<'_> {
         let name = format!("{}-customresourcedefinition", target.name);
         let Ok(Some(binding)) = self.get(&bindings, &name, Part::Whole).await else { return false };
         let read = binding.raw.and_then(|raw| serde_json::from_str::<Binding>(raw.get()).ok());
-        read.is_some_and(|binding| binding.spec.preserve_resources_on_deletion)
+        read.is_some_and(|Binding { spec }| spec.preserve_resources_on_deletion && spec.resource.is(target))
     }
 
     async fn get(&self, resource: &Resource, name: &str, part: Part) -> Result<Option<Object>, Cause> {
@@ -351,6 +298,28 @@ struct Binding {
 #[serde(rename_all = "camelCase", default)]
 struct BindingSpec {
     preserve_resources_on_deletion: bool,
+    resource: BoundObject,
+}
+
+/// The object that a binding is about. The name of a binding proves nothing: everyone who can create bindings chooses it.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct BoundObject {
+    api_version: String,
+    kind: String,
+    name: String,
+    uid: String,
+}
+
+impl BoundObject {
+    /// Whether it is the CRD to delete, and not an earlier one of that name.
+    fn is(&self, target: &Target) -> bool {
+        let is_same = |uid: &String| self.uid.is_empty() || self.uid == *uid;
+        self.api_version.split_once('/').is_some_and(|(group, _)| group == CRD_GROUP)
+            && self.kind == "CustomResourceDefinition"
+            && self.name == target.name
+            && target.reviewed_uid.as_ref().is_none_or(is_same)
+    }
 }
 
 /// Derives the findings of a cluster from its Lists.

@@ -1,4 +1,4 @@
-//! One review: decide by the request, read the facts, decide by the facts.
+//! One review: decide by the request, read the stored object, decide by its metadata, read the facts, decide by the facts.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -9,7 +9,7 @@ use admission::{BoxFuture, Fields, Guard, Request, Ruling, SettlePolicy};
 use super::config::Config;
 use super::decide::{self, Next};
 use super::facts::FactsReader;
-use super::{owners, target};
+use super::{messages, owners, target};
 use cluster::Clients;
 
 /// The guard that reviews deletions.
@@ -47,13 +47,31 @@ impl Guard for DeletionGuard {
     fn review<'a>(&'a self, request: &'a Request<'a>, deadline: Instant) -> BoxFuture<'a, Ruling> {
         Box::pin(async move {
             let Self { config, clients, budget, .. } = self;
-            let (target, list_only) = match decide::open(config, request, clients.context.now()) {
-                Next::Rule(ruling) => return ruling,
-                Next::ReadFacts { target, list_only } => (target, list_only),
+            let mut target = match decide::open(config, request) {
+                Ok(target) => target,
+                Err(ruling) => return *ruling,
             };
             let reader = FactsReader { clients, config, progress: &|_| {}, budget };
-            let facts = reader.read(&target, deadline.into(), list_only).await;
-            decide::close(config, &target, &facts)
+            let now = || clients.context.now();
+            let unread = match reader.stored(&target, deadline.into()).await {
+                Ok(Some(stored)) => {
+                    target.set_metadata(stored.metadata);
+                    None
+                }
+                Ok(None) => {
+                    return decide::unidentified(config, &target, messages::another_cluster(&target), now());
+                }
+                // An override counts also if the API server does not answer Durward. It is in the object that the review contains.
+                Err(why) => Some(why),
+            };
+            match (decide::by_metadata(config, &target, now()), unread) {
+                (Next::Rule(ruling), _) => ruling,
+                (Next::ReadFacts { .. }, Some(why)) => decide::unidentified(config, &target, why, now()),
+                (Next::ReadFacts { list_only }, None) => {
+                    let facts = reader.read(&target, deadline.into(), list_only).await;
+                    decide::close(config, &target, &facts)
+                }
+            }
         })
     }
 }

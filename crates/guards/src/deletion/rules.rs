@@ -5,9 +5,14 @@
 //! deleted, and the install namespace. An expression that fails follows failurePolicy without a call, so the expressions check
 //! that a map exists before they read it. On a DELETE `object` is null. Tested on kube-apiserver 1.35.4.
 //!
-//! The install namespace has an entry of its own, which fails open.
+//! The install namespace has an entry of its own, which fails open. Updates are sent only if they take an object out of the guard by
+//! its labels. On an UPDATE, the API server matches a `namespaceSelector` against the new labels of the namespace and an
+//! `objectSelector` against the old or the new ones, so that entry selects all namespaces, and a match condition decides.
 
-use ::config::Expression;
+use std::collections::BTreeSet;
+
+use ::config::{Expression, Selector};
+use k8s_openapi::api::admissionregistration::v1::{MatchCondition, RuleWithOperations};
 
 use super::NAME;
 use super::config::{ApiGroups, Config, GUARD_LABEL, GUARD_VALUE, Scope};
@@ -24,57 +29,133 @@ use cluster::fleet::Fleet;
 pub(super) fn webhooks(config: &Config) -> Vec<WebhookEntry> {
     let install = || install_namespace::entry(NAME, &config.common_config);
     let install = (!config.is_karmada()).then(install).flatten();
-    std::iter::once(webhook(config)).chain(install).collect()
+    std::iter::once(webhook(config)).chain(label_changes(config)).chain(install).collect()
 }
 
 /// Returns the webhook entry: every deletion of a namespace or a CRD.
 fn webhook(config: &Config) -> WebhookEntry {
-    let mut conditions = vec![overrides::condition(NAME), not_terminating()];
-    let install = config.common_config.namespace.as_str();
-    if !config.is_karmada() && !install.is_empty() {
-        let is_install = is_namespace(&format!("== {}", cel_string(install)));
-        conditions.push(condition("not-the-install-namespace", format!("!({is_install})")));
-    }
     let rules =
         vec![rule("DELETE", "", "namespaces", "Cluster"), rule("DELETE", CRD_GROUP, CRD_PLURAL, "Cluster")];
     let mut entry = WebhookEntry::new(WebhookType::Validating, "deletion", rules, &config.common_config);
+    entry.match_conditions = conditions(config);
     match (config.scope, config.is_karmada()) {
         (Scope::All, _) => {}
-        // The API server selects by the label. This loses nothing: a user who can remove the label could do so for any guard.
+        // The API server selects by the label.
         (Scope::Labeled, false) => {
             entry.object_selector.extend(Expression::Equal(GUARD_LABEL.to_owned(), GUARD_VALUE.to_owned()));
             entry.limited_to = Some(labeled());
         }
         // Karmada's own parts have no label and must be reviewed too.
         (Scope::Labeled, true) => {
-            conditions.push(condition("labelled-or-karmadas-own", labelled_or_karmada_part()));
+            let is_guarded = format!("oldObject == null || {}", labelled_or_karmada_part("oldObject"));
+            entry.match_conditions.push(condition("labelled-or-karmadas-own", is_guarded));
             entry.limited_to = Some(format!("{}, and Karmada's own namespaces and CRDs", labeled()));
         }
     }
-    entry.match_conditions = conditions;
     entry
+}
+
+/// Returns the conditions of all entries that fail closed.
+fn conditions(config: &Config) -> Vec<MatchCondition> {
+    let mut conditions = vec![overrides::condition(NAME), not_terminating()];
+    let install = config.common_config.namespace.as_str();
+    if !config.is_karmada() && !install.is_empty() {
+        let is_install = is_namespace("oldObject", &format!(" == {}", cel_string(install)));
+        conditions.push(condition("not-the-install-namespace", format!("!({is_install})")));
+    }
+    conditions
+}
+
+/// Returns the entry for updates of labels, if labels decide which objects are guarded.
+fn label_changes(config: &Config) -> Option<WebhookEntry> {
+    let rules: Vec<_> = [DeletionKind::Namespace, DeletionKind::Crd]
+        .into_iter()
+        .filter(|kind| !config.label_keys(*kind).is_empty())
+        .map(label_rule)
+        .collect();
+    if rules.is_empty() {
+        return None;
+    }
+    let leaves = format!("({}) && !({})", is_guarded(config, "oldObject"), is_guarded(config, "object"));
+    let mut entry =
+        WebhookEntry::new(WebhookType::Validating, "deletion-labels", rules, &config.common_config);
+    entry.namespace_selector = Selector::default();
+    entry.match_conditions = conditions(config);
+    entry.match_conditions.push(condition("leaves-the-guard", leaves));
+    Some(entry)
+}
+
+/// Returns the rule for all updates of a resource that can change labels.
+fn label_rule(kind: DeletionKind) -> RuleWithOperations {
+    let Resource { group, plural, .. } = kind.resource();
+    let subresources = kind.label_subresources().iter().map(|subresource| format!("{plural}/{subresource}"));
+    let resources = std::iter::once(plural.to_string()).chain(subresources).collect();
+    RuleWithOperations { resources: Some(resources), ..rule("UPDATE", &group, &plural, "Cluster") }
+}
+
+/// Returns a CEL expression that is true if the guard protects an object. It is the same as in `decide`.
+fn is_guarded(config: &Config, object: &str) -> String {
+    let scope = match (config.scope, config.is_karmada()) {
+        (Scope::All, _) => "true".to_owned(),
+        (Scope::Labeled, false) => has_guard_label(object),
+        (Scope::Labeled, true) => labelled_or_karmada_part(object),
+    };
+    let common = &config.common_config;
+    let exempt =
+        common.exempt.namespace_selector().map(|selector| format!("!({})", matches(selector, object)));
+    let selected = Some(&common.namespace_selector).filter(|selector| !selector.selects_all());
+    let of_namespaces: Vec<String> =
+        selected.map(|selector| matches(selector, object)).into_iter().chain(exempt).collect();
+    if of_namespaces.is_empty() {
+        return scope;
+    }
+    let of_namespaces = of_namespaces.join(" && ");
+    format!("({scope}) && (request.resource.resource != \"namespaces\" || ({of_namespaces}))")
+}
+
+/// Returns a CEL expression that is true if a selector matches the labels of an object.
+fn matches(selector: &Selector, object: &str) -> String {
+    let value = |key: &str| format!("{object}.metadata.?labels[?{}].orValue(null)", cel_string(key));
+    let list = |values: BTreeSet<String>| {
+        let values: Vec<String> = values.iter().map(|value| cel_string(value)).collect();
+        values.join(", ")
+    };
+    let one = |expression| match expression {
+        Expression::In(key, values) => format!("{} in [{}]", value(&key), list(values)),
+        Expression::NotIn(key, values) => format!("!({} in [{}])", value(&key), list(values)),
+        Expression::Equal(key, wanted) => format!("{} == {}", value(&key), cel_string(&wanted)),
+        Expression::NotEqual(key, wanted) => format!("{} != {}", value(&key), cel_string(&wanted)),
+        Expression::Exists(key) => format!("{} != null", value(&key)),
+        Expression::DoesNotExist(key) => format!("{} == null", value(&key)),
+    };
+    selector.clone().into_iter().map(one).collect::<Vec<_>>().join(" && ")
 }
 
 fn labeled() -> String {
     format!("objects labeled {GUARD_LABEL}={GUARD_VALUE}")
 }
 
-fn is_namespace(name_matches: &str) -> String {
+fn is_namespace(object: &str, name_matches: &str) -> String {
     format!(
-        "request.resource.resource == \"namespaces\" && oldObject != null && oldObject.metadata.name {name_matches}"
+        "request.resource.resource == \"namespaces\" && {object} != null && {object}.metadata.name{name_matches}"
     )
 }
 
-fn labelled_or_karmada_part() -> String {
+fn has_guard_label(object: &str) -> String {
     let (label, value) = (cel_string(GUARD_LABEL), cel_string(GUARD_VALUE));
+    format!(
+        "has({object}.metadata.labels) && {label} in {object}.metadata.labels && {object}.metadata.labels[{label}] == {value}"
+    )
+}
+
+fn labelled_or_karmada_part(object: &str) -> String {
     let names = karmada::NAMESPACES.map(cel_string).join(", ");
     let group = cel_string(&format!(".{}", karmada::GROUP));
     format!(
-        "oldObject == null || \
-         (has(oldObject.metadata.labels) && {label} in oldObject.metadata.labels && oldObject.metadata.labels[{label}] == {value}) || \
-         ({}) || oldObject.metadata.name.startsWith({}) || oldObject.metadata.name.endsWith({group})",
-        is_namespace(&format!("in [{names}]")),
-        cel_string(karmada::EXECUTION_PREFIX),
+        "({}) || ({}) || ({}) || {object}.metadata.name.endsWith({group})",
+        has_guard_label(object),
+        is_namespace(object, &format!(" in [{names}]")),
+        is_namespace(object, &format!(".startsWith({})", cel_string(karmada::EXECUTION_PREFIX))),
     )
 }
 
@@ -181,10 +262,81 @@ mod tests {
     fn the_install_namespace_has_an_entry_except_on_karmada() {
         let all =
             |yaml: &str| webhooks(&config(yaml)).into_iter().map(|entry| entry.name).collect::<Vec<String>>();
-        assert_eq!(all("namespace: guards\n"), ["deletion", "install-namespace"]);
-        for without in ["namespace: \"\"\n", "fleet: karmada", "mode: audit"] {
+        assert_eq!(all("namespace: guards\nscope: all"), ["deletion", "install-namespace"]);
+        for without in ["namespace: \"\"\nscope: all", "fleet: karmada", "mode: audit\nscope: all"] {
             assert_eq!(all(without), ["deletion"], "{without}");
         }
+    }
+
+    #[test]
+    fn updates_are_sent_only_if_labels_take_the_object_out_of_the_guard() {
+        for without in [
+            "scope: all",
+            "fleet: karmada",
+            "fleet: karmada\nwebhook: {namespaceSelector: {matchExpressions: [{key: kubernetes.io/metadata.name, operator: NotIn, values: [a]}]}}",
+        ] {
+            assert_eq!(label_changes(&config(without)), None, "{without}");
+        }
+        let of = |yaml: &str| {
+            let entry = label_changes(&config(yaml)).unwrap();
+            assert!(entry.namespace_selector.selects_all() && entry.object_selector.selects_all());
+            assert_eq!(entry.failure_policy, FailurePolicy::Fail);
+            let resources = entry.rules.iter().map(|rule| rule.resources.clone().unwrap().join(" "));
+            let condition = entry.match_conditions.last().unwrap().clone();
+            assert_eq!(condition.name, "leaves-the-guard");
+            (resources.collect::<Vec<_>>(), names(&entry).join(" "), condition.expression)
+        };
+        let label = |object: &str| {
+            format!(
+                r#"has({object}.metadata.labels) && "durward.dev/guard" in {object}.metadata.labels && {object}.metadata.labels["durward.dev/guard"] == "deletion""#
+            )
+        };
+        let (resources, names, leaves) = of("{}");
+        assert_eq!(
+            resources,
+            [
+                "namespaces namespaces/status namespaces/finalize",
+                "customresourcedefinitions customresourcedefinitions/status"
+            ]
+        );
+        assert_eq!(names, "no-break-glass not-terminating not-the-install-namespace leaves-the-guard");
+        assert_eq!(leaves, format!("({}) && !({})", label("oldObject"), label("object")));
+        // CRDs are not in a namespace, so only a label of scope takes them out.
+        let (resources, _, leaves) = of(
+            "fleet: karmada\nwebhook: {namespaceSelector: {matchLabels: {tier: prod}}}\nexempt: {namespaceSelector: {matchExpressions: [{key: free, operator: Exists}]}}",
+        );
+        assert_eq!(resources, ["namespaces namespaces/status namespaces/finalize"]);
+        let selected = |object: &str| {
+            format!(
+                r#"(true) && (request.resource.resource != "namespaces" || ({object}.metadata.?labels[?"tier"].orValue(null) == "prod" && !({object}.metadata.?labels[?"free"].orValue(null) != null)))"#
+            )
+        };
+        assert_eq!(leaves, format!("({}) && !({})", selected("oldObject"), selected("object")));
+        let (_, _, leaves) = of("fleet: karmada\nscope: labeled");
+        assert!(leaves.contains(r#"request.resource.resource == "namespaces" && object != null && object.metadata.name.startsWith("karmada-es-")"#), "{leaves}");
+    }
+
+    #[test]
+    fn each_operator_of_a_selector_has_an_expression() {
+        let selector: Selector = [
+            Expression::In("a".into(), ["1".to_owned(), "2".to_owned()].into()),
+            Expression::NotIn("b".into(), ["3".to_owned()].into()),
+            Expression::NotEqual("c".into(), "4".into()),
+            Expression::DoesNotExist("d".into()),
+        ]
+        .into_iter()
+        .collect();
+        let value = |key: &str| format!("object.metadata.?labels[?\"{key}\"].orValue(null)");
+        assert_eq!(
+            matches(&selector, "object"),
+            format!(
+                r#"{} in ["1", "2"] && !({} in ["3"]) && {} != "4" && {} == null"#,
+                value("a"),
+                value("b"),
+                value("c"),
+                value("d")
+            )
+        );
     }
 
     #[test]

@@ -1,4 +1,7 @@
-//! The object of a review: what is to be deleted.
+//! The object of a review: what is to be deleted, or to be taken out of the guard.
+//!
+//! Updates of labels come with all resources that keep them: the API server also stores the labels that a request for
+//! `namespaces/status` or `namespaces/finalize` contains (`pkg/registry/core/namespace/strategy.go`).
 //!
 //! On a DELETE `object` is null, and `oldObject` is the object in etcd (`apiserver/pkg/registry/rest/delete.go`). For each object
 //! of a deletecollection the request's name is empty, so the name comes from the old object.
@@ -10,7 +13,7 @@ use std::time::SystemTime;
 use admission::{Cause, Operation, Raw, Request, Shape};
 
 use crate::overrides::{self, BreakGlass, Override};
-use cluster::{Resource, cause};
+use cluster::{Metadata, Resource, cause};
 
 /// The fields that the decoder reads, in the order of the indices below.
 pub(super) const POINTERS: [&str; 5] = [
@@ -38,8 +41,8 @@ pub(super) struct Target {
     pub(super) kind: DeletionKind,
     /// The name.
     pub(super) name: String,
-    /// The uid that the object has in the cluster that sent the review; empty in a review without one. Without a review it is
-    /// `None`: a user named the object, which perhaps does not exist.
+    /// The uid that the object has in the cluster that sent the review, never empty. Without a review it is `None`: a user named
+    /// the object, which perhaps does not exist.
     pub(super) reviewed_uid: Option<String>,
     /// The labels.
     pub(super) labels: BTreeMap<String, String>,
@@ -49,6 +52,8 @@ pub(super) struct Target {
     pub(super) deleting: bool,
     /// Whether the request is a dry run.
     pub(super) dry_run: bool,
+    /// The labels after an update; `None` for a deletion.
+    pub(super) new_labels: Option<BTreeMap<String, String>>,
 }
 
 /// The kinds whose deletion deletes other objects.
@@ -61,17 +66,27 @@ pub enum DeletionKind {
 }
 
 impl DeletionKind {
-    /// Returns the kind that a request deletes, if it is one of the two.
+    /// Returns the kind that a request deletes or updates, if it is one of the two.
     pub(super) fn of(request: &Request<'_>) -> Option<Self> {
-        if request.operation != Operation::Delete {
-            return None;
-        }
-        if request.is_for("", "namespaces") {
-            Some(Self::Namespace)
-        } else if request.is_for(CRD_GROUP, CRD_PLURAL) {
-            Some(Self::Crd)
-        } else {
-            None
+        let resource = (request.resource.group.as_ref(), request.resource.resource.as_ref());
+        let kind = [Self::Namespace, Self::Crd].into_iter().find(|kind| {
+            let Resource { group, plural, .. } = kind.resource();
+            resource == (group.as_ref(), plural.as_ref())
+        })?;
+        let subresource = request.subresource.as_ref();
+        let is_reviewed = match request.operation {
+            Operation::Delete => subresource.is_empty(),
+            Operation::Update => subresource.is_empty() || kind.label_subresources().contains(&subresource),
+            _ => false,
+        };
+        is_reviewed.then_some(kind)
+    }
+
+    /// Returns the subresources whose updates can contain other labels.
+    pub(super) fn label_subresources(self) -> &'static [&'static str] {
+        match self {
+            Self::Namespace => &["status", "finalize"],
+            Self::Crd => &["status"],
         }
     }
 
@@ -145,12 +160,22 @@ impl Target {
             Some(_) => return Err(missing("deletionTimestamp of oldObject is not a time")),
         };
         let uid = match old.field(UID).map(|raw| (raw.shape(), raw.text())) {
-            None | Some((Shape::Null, _)) => String::new(),
+            None | Some((Shape::Null, _)) => return Err(missing("oldObject has no uid")),
+            Some((_, Some(uid))) if uid.is_empty() => return Err(missing("oldObject has no uid")),
             Some((_, Some(uid))) => uid.into_owned(),
             Some(_) => return Err(missing("uid of oldObject is not a string")),
         };
+        let new_labels = match request.operation {
+            Operation::Update => Some(new_labels(request).map_err(missing)?),
+            _ => None,
+        };
         let (reviewed_uid, dry_run) = (Some(uid), request.dry_run);
-        Ok(Self { kind, name, reviewed_uid, labels, annotations, deleting, dry_run })
+        Ok(Self { kind, name, reviewed_uid, labels, annotations, deleting, dry_run, new_labels })
+    }
+
+    /// Replaces the metadata that decides.
+    pub(super) fn set_metadata(&mut self, stored: Metadata) {
+        (self.labels, self.annotations, self.deleting) = (stored.labels, stored.annotations, stored.deleting);
     }
 
     /// Judges the target's override annotations.
@@ -172,6 +197,15 @@ impl Target {
     pub(super) fn text(&self) -> String {
         format!("{} {:?}", self.kind.word(), self.name)
     }
+}
+
+/// Returns the labels after an update.
+fn new_labels(request: &Request<'_>) -> Result<BTreeMap<String, String>, &'static str> {
+    let new = request.object.as_ref().ok_or("object is missing")?;
+    if new.raw().shape() != Shape::Object || new.duplicate_key().is_some() {
+        return Err("object is not an object, or has duplicate keys");
+    }
+    texts(new.field(LABELS)).ok_or("labels of object are not strings")
 }
 
 /// Reads a map of strings. A missing field and null are an empty map.
@@ -199,8 +233,7 @@ mod tests {
     #[test]
     fn reads_what_is_to_be_deleted() {
         let target = read(|request| {
-            request["oldObject"]["metadata"] =
-                json!({"name": "shop", "labels": {"a": "b"}, "annotations": null, "deletionTimestamp": null});
+            request["oldObject"]["metadata"] = json!({"name": "shop", "uid": "7", "labels": {"a": "b"}, "annotations": null, "deletionTimestamp": null});
             request["dryRun"] = true.into();
         });
         let target = target.unwrap();
@@ -213,12 +246,14 @@ mod tests {
     }
 
     #[test]
-    fn reads_the_uid_of_the_review_and_an_empty_one_if_it_has_none() {
+    fn rejects_a_review_without_a_uid() {
         assert_eq!(read(|_| {}).unwrap().reviewed_uid.as_deref(), Some("7"));
         for without in [json!(null), json!("")] {
-            let uid = read(|r| r["oldObject"]["metadata"]["uid"] = without).unwrap().reviewed_uid;
-            assert_eq!(uid.as_deref(), Some(""));
+            let text = read(|r| r["oldObject"]["metadata"]["uid"] = without).unwrap_err();
+            assert!(text.contains("oldObject has no uid"), "{text}");
         }
+        let without = read(|r| drop(r["oldObject"]["metadata"].as_object_mut().unwrap().remove("uid")));
+        assert!(without.unwrap_err().contains("oldObject has no uid"));
     }
 
     #[test]
@@ -260,7 +295,7 @@ mod tests {
     #[test]
     fn ignores_other_operations_resources_and_subresources() {
         let others: [fn(&mut Value); 5] = [
-            |r| r["operation"] = "UPDATE".into(),
+            |r| r["operation"] = "CREATE".into(),
             |r| r["subResource"] = "finalize".into(),
             |r| r["resource"]["resource"] = "pods".into(),
             |r| r["resource"]["group"] = "example.org".into(),

@@ -24,6 +24,7 @@ use cluster::{self, Address, Clients, Context, Metadata, Reader, cause};
 
 mod crds;
 mod fleet;
+mod labels;
 mod pages;
 mod unmanaged;
 
@@ -130,7 +131,13 @@ impl Reader for FakeFleet {
             WIDGETS => crd_object(&[("v1", true, true)]),
             name => Object { uid: "7".to_owned(), ..object(name) },
         });
-        self.answer(of, deadline, move |cluster| Ok(cluster.objects.get(&name).cloned().or(reviewed)))
+        self.answer(of, deadline, move |cluster| {
+            let known = cluster.objects.get(&name).cloned().map(|object| match &reviewed {
+                Some(reviewed) if object.uid.is_empty() => Object { uid: reviewed.uid.clone(), ..object },
+                _ => object,
+            });
+            Ok(known.or(reviewed))
+        })
     }
 
     fn list<'a>(
@@ -150,8 +157,7 @@ impl Reader for FakeFleet {
 
 /// Returns the clients of a fake fleet at the time of the fixtures.
 fn clients(reader: Arc<dyn Reader>) -> Clients {
-    let server = Some("https://10.0.0.1:6443/".into());
-    let context = Context { server, fixed_time: Some(now()), is_snapshot: false };
+    let context = Context { fixed_time: Some(now()), is_snapshot: false };
     Clients { context, ..Clients::reader_only(reader) }
 }
 
@@ -196,8 +202,16 @@ fn crd_cluster(
 }
 
 async fn ruling(yaml: &str, fleet: &Arc<FakeFleet>, resource: &str, name: &str) -> Ruling {
+    answered(yaml, fleet, review(resource, name, |_| {})).await
+}
+
+/// Rules on the deletion of the namespace `shop`, with a changed review.
+async fn reviewed(yaml: &str, fleet: &Arc<FakeFleet>, change: impl FnOnce(&mut serde_json::Value)) -> Ruling {
+    answered(yaml, fleet, review("namespaces", "shop", change)).await
+}
+
+async fn answered(yaml: &str, fleet: &Arc<FakeFleet>, body: Vec<u8>) -> Ruling {
     let guard = config(yaml).build(&clients(Arc::<FakeFleet>::clone(fleet)));
-    let body = review(resource, name, |_| {});
     let review = decode(&body, guard.fields()).unwrap();
     let deadline = tokio::time::Instant::now() + Duration::from_millis(8500);
     guard.review(&review.request, deadline.into_std()).await

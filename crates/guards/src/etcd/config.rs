@@ -363,7 +363,7 @@ fn cluster(
     }
     let member_on_pod_delete = section.choice(
         "memberOnPodDelete",
-        "Effect of a pod's deletion on its member. remove: the operator removes it from etcd's list, by its documentation.",
+        "Whether the operator removes the member of a deleted pod from etcd's list. Use remove only if the operator's documentation says so.",
         &[("keep", OnPodDelete::Keep), ("remove", OnPodDelete::Remove)],
         OnPodDelete::Keep,
     );

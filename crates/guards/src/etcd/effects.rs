@@ -21,18 +21,61 @@ use cluster::cause;
 use cluster::etcd::{Endpoint, Id};
 use cluster::writer::{Lease, Reservation, Reservations, TransferResult, WriteResult, Writer};
 
-/// The reservations of this process (`coordination: inMemory`), by Lease. They outlive a reload of the configuration.
-static LOCAL: Mutex<BTreeMap<String, LocalStore>> = Mutex::new(BTreeMap::new());
+/// The reservations of this process (`coordination: inMemory`). They outlive a reload of the configuration.
+static LOCAL: Mutex<LocalReservations> = Mutex::new(LocalReservations::new());
+
+/// The reservations of this process at most, which are 32 full Leases: about 5 MB.
+const MAX_LOCAL: usize = 16_384;
 
 /// The queues of reviews in this process that write one Lease, by Lease.
 static QUEUES: Mutex<BTreeMap<String, Queue>> = Mutex::new(BTreeMap::new());
 
 type Queue = Arc<tokio::sync::Mutex<()>>;
 
+/// The reservations of this process, by Lease.
+#[derive(Debug)]
+struct LocalReservations {
+    /// The number of writes. All Leases share it, so a set has another version than all sets before it, also if those were dropped.
+    writes: u64,
+    stores: BTreeMap<String, LocalStore>,
+}
+
 #[derive(Debug, Default, Clone)]
 struct LocalStore {
     version: u64,
     held: Vec<Reservation>,
+}
+
+impl LocalReservations {
+    const fn new() -> Self {
+        Self { writes: 0, stores: BTreeMap::new() }
+    }
+
+    fn read(&self, key: &str) -> Reservations {
+        let store = self.stores.get(key).cloned().unwrap_or_default();
+        Reservations { version: Some(store.version.to_string()), held: store.held }
+    }
+
+    /// Replaces a set that was not written since it was read. Drops reservations of all Leases that count for nothing, and never
+    /// others: at the limit, the write fails.
+    fn write(&mut self, key: String, set: Reservations, now: SystemTime) -> WriteResult {
+        if set.version != self.read(&key).version {
+            return WriteResult::Conflict;
+        }
+        for store in self.stores.values_mut() {
+            store.held.retain(|held| reservations::is_kept(held, now));
+        }
+        self.stores.retain(|_, store| !store.held.is_empty());
+        let others = self.stores.iter().filter(|(other, _)| **other != key);
+        let others: usize = others.map(|(_, store)| store.held.len()).sum();
+        if others + set.held.len() > MAX_LOCAL {
+            let text = "too many deletions of etcd members in all namespaces at once";
+            return WriteResult::Failed(Cause::new(cause::OVERLOADED, text));
+        }
+        self.writes += 1;
+        self.stores.insert(key, LocalStore { version: self.writes, held: set.held });
+        WriteResult::Written
+    }
 }
 
 /// Makes the changes for one etcd cluster until the end of its reader.
@@ -62,8 +105,7 @@ pub(super) async fn read(
 
 /// Returns the reservations of this process.
 fn local(lease: &Lease) -> Reservations {
-    let store = lock(&LOCAL).get(&key(lease)).cloned().unwrap_or_default();
-    Reservations { version: Some(store.version.to_string()), held: store.held }
+    lock(&LOCAL).read(&key(lease))
 }
 
 /// Waits for the other reviews in this process whose write conflicted. All etcd clusters of a namespace share a Lease. If a
@@ -129,7 +171,7 @@ impl Effects<'_> {
         }
         match self.store {
             Coordination::Lease => self.writer.write(self.lease, &set, self.reader.end.into_std()).await,
-            Coordination::InMemory => swap(self.lease, set),
+            Coordination::InMemory => lock(&LOCAL).write(key(self.lease), set, now),
         }
     }
 
@@ -137,16 +179,6 @@ impl Effects<'_> {
     pub(super) async fn move_leader(&self, leader: &Endpoint, to: Id) -> TransferResult {
         self.writer.transfer_leadership(leader, to, self.reader.end.into_std()).await
     }
-}
-
-fn swap(lease: &Lease, set: Reservations) -> WriteResult {
-    let mut all = lock(&LOCAL);
-    let store = all.entry(key(lease)).or_default();
-    if set.version.as_deref() != Some(store.version.to_string().as_str()) {
-        return WriteResult::Conflict;
-    }
-    *store = LocalStore { version: store.version + 1, held: set.held };
-    WriteResult::Written
 }
 
 #[cfg(test)]
@@ -234,6 +266,36 @@ mod tests {
         let full = Reservations { version: full.version.clone(), held: vec![entry("expired", 31); 512] };
         assert_eq!(reserve(&lease, &full, entry("one-more", 0)).await, WriteResult::Written);
         assert_eq!(local(&lease).held, [entry("one-more", 0)]);
+    }
+
+    #[test]
+    fn drops_expired_sets_and_never_others_at_the_limit() {
+        let mut all = LocalReservations::new();
+        let mut write = |key: &str, held: Vec<Reservation>, version: Option<&str>, now| {
+            let version = version.map_or_else(|| all.read(key).version, |version| Some(version.to_owned()));
+            let result = all.write(key.to_owned(), Reservations { version, held }, now);
+            (result, all.stores.len())
+        };
+        let full = || (0..512).map(|at| entry(&format!("pod-{at}"), 0)).collect::<Vec<_>>();
+        for namespace in 0..32 {
+            assert_eq!(
+                write(&namespace.to_string(), full(), None, now()),
+                (WriteResult::Written, namespace + 1)
+            );
+        }
+        let (WriteResult::Failed(why), 32) = write("one-more", vec![entry("a", 0)], None, now()) else {
+            panic!()
+        };
+        assert_eq!(why.code, cause::OVERLOADED);
+        // A Lease that is there can be written with as many.
+        assert_eq!(write("0", full(), None, now()).0, WriteResult::Written);
+        let later = now() + Duration::from_secs(61);
+        assert_eq!(write("one-more", vec![entry("a", 0)], None, later), (WriteResult::Written, 1));
+        // The version of a dropped set does not come back.
+        for _ in 0..40 {
+            assert_ne!(write("1", vec![entry("b", 0)], None, now()).0, WriteResult::Conflict);
+        }
+        assert_eq!(write("1", vec![entry("b", 0)], Some("2"), now()).0, WriteResult::Conflict);
     }
 
     #[tokio::test]

@@ -1,11 +1,10 @@
 //! Finds the etcd cluster of a pod: the configuration entry that selects it, and the pods that belong to it.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::config::{Config, EtcdClusterConfig, GroupBy, OwnerKind};
 use super::pod::Pod;
-use ::config::{Expression, Selector, SelectorExt as _};
+use ::config::SelectorExt as _;
 use cluster::etcd::{ClientOptions, Endpoint};
 use cluster::writer::Lease;
 
@@ -21,19 +20,6 @@ pub(super) fn entries<'c>(config: &'c Config, pod: &Pod) -> impl Iterator<Item =
 /// Whether an entry selects a pod, in any namespace.
 pub(super) fn selects(entry: &EtcdClusterConfig, pod: &Pod) -> bool {
     entry.selector.as_ref().map_or(pod.runs_etcd, |selector| selector.matches(&pod.labels))
-}
-
-/// Returns the keys of the labels that a selector names.
-pub(super) fn label_keys(selector: &Selector) -> BTreeSet<String> {
-    let key = |expression: Expression| match expression {
-        Expression::In(key, _)
-        | Expression::NotIn(key, _)
-        | Expression::Equal(key, _)
-        | Expression::NotEqual(key, _)
-        | Expression::Exists(key)
-        | Expression::DoesNotExist(key) => key,
-    };
-    selector.clone().into_iter().map(key).collect()
 }
 
 /// The pods of one etcd cluster.

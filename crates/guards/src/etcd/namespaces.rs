@@ -16,8 +16,8 @@ use super::kube_reader::KubeReader;
 use super::messages;
 use super::overrides::{self, DeniedRequest, Override};
 use super::removal::{ANNOTATIONS, DELETION_TIMESTAMP, LABELS, NAME, UID, malformed};
-use crate::common::NAMESPACE_NAME;
-use crate::install_namespace;
+use crate::common::{self, NAMESPACE_NAME};
+use crate::{identity, install_namespace};
 use ::config::SelectorExt as _;
 use cluster::fleet::Part;
 use cluster::{Resource, cause};
@@ -32,7 +32,7 @@ pub(super) fn label_keys(config: &Config) -> BTreeSet<String> {
     });
     let common = &config.common_config;
     let selectors = labeled.chain([&common.namespace_selector]).chain(common.exempt.namespace_selector());
-    selectors.flat_map(group::label_keys).filter(|key| key != NAMESPACE_NAME).collect()
+    selectors.flat_map(common::label_keys).filter(|key| key != NAMESPACE_NAME).collect()
 }
 
 /// Whether the pods of an entry are guarded in a namespace with these labels.
@@ -89,7 +89,7 @@ async fn decide(
     }
     let stored = kube.find(&Resource::NAMESPACES, "", name, Part::Metadata).await?;
     let uid = old.field(UID).and_then(Raw::text).unwrap_or_default();
-    let Some(stored) = stored.filter(|stored| !uid.is_empty() && stored.uid == uid) else {
+    let Some(stored) = identity::reviewed(stored, Some(&uid)) else {
         let text = "the cluster that Durward reads does not have this namespace";
         return Err(Cause::new(cause::UNCLEAR, text));
     };

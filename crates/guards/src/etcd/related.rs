@@ -26,6 +26,7 @@ use super::messages;
 use super::overrides::{self, DeniedRequest, Override};
 use super::pod::Pod;
 use super::removal::{NAME, UID, malformed};
+use crate::identity;
 use cluster::fleet::Part;
 use cluster::{Resource, cause};
 
@@ -194,7 +195,7 @@ async fn subject<'s>(input: Input<'s>, related: Related, name: &str) -> Result<S
     let (stored, namespace) =
         join(kube.find(&resource, &request.namespace, name, part), kube.namespace(&request.namespace)).await;
     let uid = old.field(UID).and_then(Raw::text).unwrap_or_default();
-    let Some(stored) = stored?.filter(|stored| !uid.is_empty() && stored.uid == uid) else {
+    let Some(stored) = identity::reviewed(stored?, Some(&uid)) else {
         let text = format!("the cluster that Durward reads does not have this {}", related.kind());
         return Err(Cause::new(cause::UNCLEAR, text));
     };

@@ -29,6 +29,7 @@ use super::removal::{Removal, RemovalKind, ReviewedPod, malformed};
 use super::reservations::{ReviewTimes, Validity, reservation};
 use super::table::Table;
 use super::update::{self, Change};
+use crate::identity;
 use ::config::SelectorExt as _;
 use cluster::etcd::Id;
 use cluster::fleet::Part;
@@ -145,10 +146,6 @@ impl<'r> Reviewer<'r> {
         }
         let Member { pod, entry, group, lease } = member;
         let subject = Subject { removal: &removal, pod, entry, group, lease };
-        if removal.only_uid.as_ref().is_some_and(|only| *only != subject.pod.uid) {
-            let why = "it is for another pod of that name, so the API server rejects it (preconditions.uid)";
-            return Ruling::allow().audit("allowed", why);
-        }
         let early = match decide::from_pod(self.config, &removal, &subject.pod, self.clients.context.now()) {
             Some(early) => early,
             None if subject.pod.is_deleting => return self.review_deleting(&subject).await,
@@ -157,12 +154,12 @@ impl<'r> Reviewer<'r> {
         self.finish(&subject, early).await
     }
 
-    /// Returns the stored pod in JSON, unless it is another pod than that of the review. The review of an eviction contains no pod.
+    /// Returns the stored pod in JSON, unless it is another pod than that of the review. The review of an eviction contains no pod, but
+    /// its preconditions can contain a uid.
     async fn stored_pod(&self, removal: &Removal) -> Result<Option<String>, Cause> {
         let found = self.kube().find(&PODS, &removal.namespace, &removal.name, Part::Whole).await?;
-        let is_reviewed = |uid: &str| removal.pod.as_ref().is_none_or(|reviewed| reviewed.uid == uid);
-        found
-            .filter(|found| !found.uid.is_empty() && is_reviewed(&found.uid))
+        let uid = removal.pod.as_ref().map(|reviewed| &reviewed.uid).or(removal.only_uid.as_ref());
+        identity::reviewed(found, uid.map(String::as_str))
             .map(|object| json(&object).map(str::to_owned))
             .transpose()
     }

@@ -26,7 +26,7 @@ use super::group;
 use super::kube_reader::PODS;
 use super::labels;
 use super::namespaces;
-use crate::common::NAMESPACE_NAME;
+use crate::common::{self, NAMESPACE_NAME};
 use crate::kind::{GuardedNamespaces, GuardedObjects, Permission};
 use crate::overrides;
 use crate::webhook::{WebhookEntry, WebhookType, cel_string, condition, rule};
@@ -217,7 +217,7 @@ fn changes_member(selector: Option<&Selector>) -> MatchCondition {
     };
     let deadline = |object: &str| format!("{object}.spec.?activeDeadlineSeconds.orValue(0)");
     let mut changes: Vec<String> =
-        selector.into_iter().flat_map(group::label_keys).map(|key| changed_label(&key)).collect();
+        selector.into_iter().flat_map(common::label_keys).map(|key| changed_label(&key)).collect();
     changes.extend([
         differs(&controller),
         differs(&images("containers")),

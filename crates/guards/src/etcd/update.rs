@@ -79,7 +79,7 @@ fn changed_label(config: &Config, entry: &EtcdClusterConfig, old: &Pod, new: &Po
         return None;
     }
     let selectors = config.clusters.iter().filter_map(|entry| entry.selector.as_ref());
-    selectors.flat_map(group::label_keys).find(|key| old.labels.get(key) != new.labels.get(key))
+    selectors.flat_map(crate::common::label_keys).find(|key| old.labels.get(key) != new.labels.get(key))
 }
 
 /// Whether the pod leaves an owner that stays, or enters one that does not create it.

@@ -71,6 +71,7 @@ struct Item {
     name: String,
     uid: String,
     labels: BTreeMap<String, String>,
+    annotations: BTreeMap<String, String>,
     owners: Vec<String>,
     deleting: bool,
     phase: String,
@@ -132,8 +133,11 @@ impl Item {
     }
 
     fn object(&self, part: Part) -> Object {
-        let metadata =
-            Metadata { labels: self.labels.clone(), deleting: self.deleting, ..Metadata::default() };
+        let metadata = Metadata {
+            labels: self.labels.clone(),
+            annotations: self.annotations.clone(),
+            deleting: self.deleting,
+        };
         let whole =
             || to_raw_value(self.whole.as_ref().unwrap_or(&serde_json::json!({}))).unwrap_or_default();
         Object {

@@ -18,6 +18,7 @@ mod guard;
 mod record;
 mod refusal;
 
+use std::borrow::Cow;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -45,6 +46,21 @@ use refusal::Refusal;
 
 /// Limit of foreign text in an answer.
 const MAX_TEXT_CHARS: usize = 120;
+
+/// The caller of a request.
+pub(crate) struct Caller {
+    /// Its address.
+    pub(crate) peer: SocketAddr,
+    /// The names of its client certificate, if the CA for client certificates issued it.
+    pub(crate) certificate: Option<String>,
+}
+
+impl Caller {
+    /// Returns the names of the client certificate for a log line.
+    pub(crate) fn certificate(&self) -> Option<Cow<'_, str>> {
+        self.certificate.as_deref().map(for_log)
+    }
+}
 
 /// Answers requests.
 pub(crate) struct Pipeline {
@@ -91,17 +107,17 @@ impl Pipeline {
     pub(crate) async fn answer(
         &self,
         request: Request<Incoming>,
-        peer: SocketAddr,
+        caller: &Caller,
         connection: &ConnectionState,
     ) -> Response<Full<Bytes>> {
         let began = Instant::now();
-        let mut response = match self.review(request, began, connection).await {
+        let mut response = match self.review(request, caller, began, connection).await {
             Ok(answer) => {
                 let mut response = Response::new(Full::new(answer));
                 response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
                 response
             }
-            Err(refusal) => self.refuse(&refusal, peer),
+            Err(refusal) => self.refuse(&refusal, caller),
         };
         // The API server reuses its connections, so a server that stops closes each with an answer.
         if self.drain.closes_connections() {
@@ -113,6 +129,7 @@ impl Pipeline {
     async fn review(
         &self,
         request: Request<Incoming>,
+        caller: &Caller,
         began: Instant,
         connection: &ConnectionState,
     ) -> Result<Bytes, Refusal> {
@@ -127,7 +144,7 @@ impl Pipeline {
         connection.end_body();
         let Some(_permit) = self.reviews.reserve(1) else { return Err(Refusal::TooManyReviews) };
         let review = decode(body.bytes(), route.guard.fields())?;
-        let record = Record::begin(&route, &review.request, began, body.bytes().len());
+        let record = Record::begin(&route, &review.request, caller, began, body.bytes().len());
         let settled = guard::run(&route, &review.request, began, budget).await;
         let answer = encode(&review, &settled);
         if !reservation.resize(Limits::BODY_COST + answer.len()) {
@@ -167,14 +184,15 @@ impl Pipeline {
         Refusal::UnknownPath { path: cut(path), known }
     }
 
-    fn refuse(&self, refusal: &Refusal, peer: SocketAddr) -> Response<Full<Bytes>> {
+    fn refuse(&self, refusal: &Refusal, caller: &Caller) -> Response<Full<Bytes>> {
         self.metrics.count_refused(refusal.reason());
         if let Some(cause) = refusal.shed() {
             self.metrics.count_shed(cause);
         }
         tracing::info!(
             target: "durward::refused",
-            peer = %peer,
+            peer = %caller.peer,
+            client = caller.certificate().as_deref(),
             status = refusal.status().as_u16(),
             reason = refusal.reason(),
             text = for_log(&refusal.to_string()).as_ref(),

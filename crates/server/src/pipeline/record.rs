@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use admission::{Answer, Request, SKIPPED, Settled};
 
+use super::Caller;
 use crate::plan::Route;
 use crate::text::for_log;
 
@@ -15,14 +16,21 @@ use crate::text::for_log;
 pub(crate) struct Record<'a> {
     route: &'a Route,
     request: &'a Request<'a>,
+    caller: &'a Caller,
     began: Instant,
     bytes: usize,
     answered: bool,
 }
 
 impl<'a> Record<'a> {
-    pub(crate) fn begin(route: &'a Route, request: &'a Request<'a>, began: Instant, bytes: usize) -> Self {
-        Self { route, request, began, bytes, answered: false }
+    pub(crate) fn begin(
+        route: &'a Route,
+        request: &'a Request<'a>,
+        caller: &'a Caller,
+        began: Instant,
+        bytes: usize,
+    ) -> Self {
+        Self { route, request, caller, began, bytes, answered: false }
     }
 
     /// Records the answer.
@@ -58,6 +66,8 @@ impl<'a> Record<'a> {
             namespace = for_log(&request.namespace).as_ref(),
             name = for_log(&request.name).as_ref(),
             user = for_log(&request.user.name).as_ref(),
+            peer = %self.caller.peer,
+            client = self.caller.certificate().as_deref(),
             dry_run = request.dry_run,
             verdict = settled.verdict,
             answer = answer(settled),
@@ -83,6 +93,8 @@ impl Drop for Record<'_> {
             namespace = for_log(&self.request.namespace).as_ref(),
             name = for_log(&self.request.name).as_ref(),
             user = for_log(&self.request.user.name).as_ref(),
+            peer = %self.caller.peer,
+            client = self.caller.certificate().as_deref(),
             duration_ms = self.began.elapsed().as_secs_f64() * 1000.0,
             "the caller disconnected before the answer"
         );

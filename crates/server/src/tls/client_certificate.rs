@@ -67,17 +67,19 @@ impl NamedVerifier {
         Err(CertificateError::Other(OtherError(Arc::new(other))).into())
     }
 
-    /// Returns the label of `durward_client_certificates_total`.
-    pub(super) fn result(&self, certificates: Option<&[CertificateDer<'_>]>, has_key: bool) -> &'static str {
-        match certificates.unwrap_or_default() {
-            [] => "absent",
-            _ if !has_key => "invalid",
-            [leaf, issuers @ ..] => match self.issued.verify_client_cert(leaf, issuers, UnixTime::now()) {
-                Ok(_) if !self.names.current().is_empty() && self.check_names(leaf).is_err() => "other_name",
-                Ok(_) => "valid",
-                Err(_) => "invalid",
-            },
+    /// Returns the label of `durward_client_certificates_total`, and the names if the CA issued the certificate to the caller.
+    pub(super) fn result(
+        &self,
+        certificates: Option<&[CertificateDer<'_>]>,
+        has_key: bool,
+    ) -> (&'static str, Option<String>) {
+        let [leaf, issuers @ ..] = certificates.unwrap_or_default() else { return ("absent", None) };
+        if !has_key || self.issued.verify_client_cert(leaf, issuers, UnixTime::now()).is_err() {
+            return ("invalid", None);
         }
+        let is_other = !self.names.current().is_empty() && self.check_names(leaf).is_err();
+        let label = if is_other { "other_name" } else { "valid" };
+        (label, names(leaf).ok().map(|names| names.join(", ")))
     }
 }
 

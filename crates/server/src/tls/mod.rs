@@ -87,12 +87,13 @@ impl ServerTls {
         Ok(Self { config: Arc::new(config), verifier })
     }
 
-    /// Returns the result for the metric, if clients are asked for a certificate. `has_key` is from [`with_key_proof`].
+    /// Returns the result for the metric, if clients are asked for a certificate, and the names of a verified one. `has_key` is from
+    /// [`with_key_proof`].
     pub(crate) fn client_certificate(
         &self,
         certificates: Option<&[CertificateDer<'_>]>,
         has_key: bool,
-    ) -> Option<&'static str> {
+    ) -> Option<(&'static str, Option<String>)> {
         Some(self.verifier.as_deref()?.result(certificates, has_key))
     }
 }

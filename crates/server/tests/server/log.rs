@@ -4,10 +4,12 @@ use std::io::Write;
 use std::sync::{Arc, Mutex};
 
 use admission::{Mode, SettlePolicy};
+use rcgen::{CertificateParams, DnType};
+use server::{AllowedNames, ClientAuth};
 use tracing::subscriber::DefaultGuard;
 use tracing_subscriber::fmt::MakeWriter;
 
-use crate::harness::{Behavior, Gate, ServerBuilder, Stub, review};
+use crate::harness::{Behavior, Ca, Client, Gate, ServerBuilder, Stub, review};
 
 /// Captures the log of this thread until it is dropped.
 #[derive(Clone, Default)]
@@ -189,4 +191,58 @@ async fn logs_requests_that_are_not_http() {
     assert_eq!(lines.len(), 1);
     assert_eq!((&lines[0]["level"], &lines[0]["fields"]["reason"]), (&"INFO".into(), &"http".into()));
     assert_eq!(lines[0]["fields"]["text"], "invalid content-length parsed");
+}
+
+#[tokio::test]
+async fn lines_name_the_caller_by_its_address_and_its_verified_certificate() {
+    let (lines, _capturing) = Lines::capture();
+    let callers = Ca::new("callers");
+    let directory = tempfile::tempdir().unwrap();
+    let ca_file = directory.path().join("ca.crt");
+    std::fs::write(&ca_file, &callers.pem).unwrap();
+    let allowed_names = AllowedNames::new(vec!["durward".to_owned()]);
+    let requested = ClientAuth::Request { ca_file, allowed_names };
+    let server = ServerBuilder::new()
+        .guard(Stub::new("deny", Behavior::Deny))
+        .guard(Stub::new("wait", Behavior::Wait(Gate::new())))
+        .with(|options| options.tls.client_auth = requested)
+        .start()
+        .await;
+    let long = "k".repeat(1_000);
+    let with = |ca: &Ca, name: &str| {
+        let named = |params: &mut CertificateParams| params.distinguished_name.push(DnType::CommonName, name);
+        server.trust.with_certificate(&ca.issue_with(7, named))
+    };
+    let (kubelet, long) = (with(&callers, "kubelet\n{}"), with(&callers, &long));
+    // Anybody can write any name into a certificate of another CA.
+    for trust in [&server.trust, &with(&Ca::new("unknown"), "durward"), &kubelet, &long] {
+        let mut client = Client::connect(server.addresses.webhook, trust).await.unwrap();
+        assert_eq!(client.post("/deny", review("web", 0)).await.status, 200);
+        assert_eq!(client.post("/deny", "{}").await.status, 400);
+    }
+    let mut client = Client::connect(server.addresses.webhook, &kubelet).await.unwrap();
+    client.send("POST /g HTTP/1.1\r\nContent-Length: +5\r\n\r\n").await;
+    assert_eq!(client.answer().await.unwrap().status, 400);
+    let mut client = Client::connect(server.addresses.webhook, &kubelet).await.unwrap();
+    let body = review("web", 0);
+    client.start("/wait", body.len()).await;
+    client.send(body).await;
+    server.wait_for_metric("durward_reviews_in_flight", 1.0).await;
+    drop(client);
+    server.wait_for_metric("durward_reviews_abandoned_total{guard=\"wait\"}", 1.0).await;
+
+    let clients = |lines: &[serde_json::Value]| -> Vec<Option<String>> {
+        let client = |line: &serde_json::Value| {
+            let peer = line["fields"]["peer"].as_str().unwrap();
+            assert!(peer.parse::<std::net::SocketAddr>().unwrap().ip().is_loopback(), "{peer}");
+            line["fields"]["client"].as_str().map(str::to_owned)
+        };
+        lines.iter().map(client).collect()
+    };
+    let cut = format!("{}…", "k".repeat(255));
+    let kubelet = Some("kubelet\n{}, localhost".to_owned());
+    let expected = [None, None, kubelet.clone(), Some(cut), kubelet];
+    assert_eq!(clients(&lines.of_reviews()), expected);
+    // The last one is not HTTP.
+    assert_eq!(clients(&lines.of("durward::refused")), expected);
 }

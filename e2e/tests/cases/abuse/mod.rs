@@ -1,6 +1,7 @@
 //! Attacks, each by a client with only the access that it needs.
 
 mod client_certificates;
+mod deletion;
 mod deletion_strangers;
 pub(super) mod etcd_namespaces;
 mod etcd_operations;

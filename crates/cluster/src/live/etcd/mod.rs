@@ -299,7 +299,7 @@ fn not_transferred(refusal: &GatewayError, who: &LoggedIn) -> TransferResult {
     }
 }
 
-/// Returns the pod's address: an IP address of one host.
+/// Returns the pod's address: an IP address of one host. Metadata services of clouds answer at link-local addresses, which no pod has.
 fn address(endpoint: &Endpoint) -> Result<IpAddr, Cause> {
     let text = endpoint.address.as_str();
     if text.is_empty() {
@@ -307,10 +307,14 @@ fn address(endpoint: &Endpoint) -> Result<IpAddr, Cause> {
     }
     let address: Option<IpAddr> = text.parse().ok();
     let address = address.filter(|address| !address.is_unspecified() && !address.is_multicast());
-    address.ok_or_else(|| {
-        let text = format!("the pod's address {:?} is not an IP address of a host", brief(text));
-        Cause::new(cause::NO_ADDRESS, text)
-    })
+    let refused =
+        |what| Cause::new(cause::NO_ADDRESS, format!("the pod's address {:?} is {what}", brief(text)));
+    let address = address.ok_or_else(|| refused("not an IP address of a host"))?;
+    let is_link_local = match address.to_canonical() {
+        IpAddr::V4(address) => address.is_link_local(),
+        IpAddr::V6(address) => address.is_unicast_link_local(),
+    };
+    if is_link_local { Err(refused("link-local, which no etcd pod has")) } else { Ok(address) }
 }
 
 #[cfg(test)]

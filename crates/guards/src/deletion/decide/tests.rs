@@ -395,8 +395,12 @@ fn names_what_is_wrong_with_the_override_of_such_a_crd() {
     }
 }
 
+/// Decides by the request, and then by the metadata of an object that is stored as the request contains it.
 fn opened(yaml: &str, resource: &str, name: &str, change: impl FnOnce(&mut Value)) -> Next {
-    with_delete(resource, name, change, |request| open(&config(yaml), request, now()))
+    with_delete(resource, name, change, |request| match open(&config(yaml), request) {
+        Ok(target) => by_metadata(&config(yaml), &target, now()),
+        Err(ruling) => Next::Rule(*ruling),
+    })
 }
 
 fn ruled(yaml: &str, change: impl FnOnce(&mut Value)) -> Option<Ruling> {

@@ -6,9 +6,9 @@ use std::time::SystemTime;
 use super::super::acknowledge::{self, covers};
 use super::super::config::Config;
 use super::super::facts::ClusterFacts;
-use super::super::reader::ANOTHER_CLUSTER;
 use super::super::summary::FleetSummary;
 use super::super::target::{DeletionKind, Target};
+use super::ANOTHER_CLUSTER;
 use cluster::cause;
 
 /// The lines of a denial below its details.

@@ -83,9 +83,22 @@ async fn a_crd_is_preserved_only_if_its_binding_says_so() {
         cluster
     };
     let m1 = || changed(crd_cluster(V1, objects(vec![object("foreign")])), managed);
-    let keeps = Some(json!({"spec": {"preserveResourcesOnDeletion": true}}));
-    assert_eq!(delete_crd(IGNORED, local(keeps), m1()).await.verdict, Verdict::Allow);
+    let bound = |change: serde_json::Value| {
+        let mut resource = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "name": WIDGETS});
+        resource.as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
+        Some(json!({"spec": {"preserveResourcesOnDeletion": true, "resource": resource}}))
+    };
+    for keeps in [bound(json!({})), bound(json!({"uid": "7"}))] {
+        assert_eq!(delete_crd(IGNORED, local(keeps), m1()).await.verdict, Verdict::Allow);
+    }
     for raw in [
+        // The binding of another object keeps nothing.
+        Some(json!({"spec": {"preserveResourcesOnDeletion": true}})),
+        bound(json!({"name": "gadgets.example.org"})),
+        bound(json!({"kind": "Widget"})),
+        bound(json!({"apiVersion": "example.org/v1"})),
+        bound(json!({"apiVersion": "v1"})),
+        bound(json!({"uid": "8"})),
         None,
         Some(json!({})),
         Some(json!([])),

@@ -11,17 +11,19 @@ use crate::message::Message;
 use cluster::cause;
 
 /// Grants Durward the permissions of its guards.
-const PERMIT: &str = "durward manifests -c durward.yaml --only rbac | kubectl apply -f -";
+const PERMIT: &str =
+    "grant the permission: durward manifests -c durward.yaml --only rbac | kubectl apply -f -";
 
 /// A note on flags of etcdctl for etcd clusters with TLS.
 const WITH_TLS: &str = "(with TLS, add --cacert, --cert, --key)";
 
 /// Adds the next step for something that could not be read.
 pub(super) fn add_for_cause(message: Message, config: &Config, why: &Cause) -> Message {
-    match why.code {
-        cause::FORBIDDEN => message.admin(PERMIT),
-        _ => message.next("retry").admin(&config.common_config.doctor("etcd")),
+    if why.code == cause::FORBIDDEN {
+        return message.admin(PERMIT);
     }
+    let command = config.common_config.doctor("etcd");
+    message.next("retry").admin(&format!("print the fix: {command}"))
 }
 
 /// Adds the next step after a denial for this reason. It is about the first cause only; the others rarely need another step.
@@ -194,7 +196,7 @@ fn others(input: Input<'_>, table: &Table) -> String {
     step(pods(&is_gone), &|names| format!("wait until {names} is back"));
     // A client that is denied later and retries every few seconds renews the reservation each time.
     step(pods(&|facts| facts.is_reserved && !is_gone(facts)), &|names| {
-        format!("wait until {names} is back (if it was not deleted: 30 s after the last attempt)")
+        format!("wait until {names} is back, or 30 s after the last attempt if it was not deleted")
     });
     let down = rows(&|row| matches!(row.state, MemberState::NoResponse(_)));
     if let Some(first) = down.split(' ').next().filter(|name| !name.is_empty()) {

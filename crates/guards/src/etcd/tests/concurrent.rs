@@ -104,7 +104,7 @@ async fn a_retry_is_allowed_and_another_pod_denied() {
     assert_ruling(
         &ruling,
         "deny",
-        "\nNext: wait until etcd-1 is back (if it was not deleted: 30 s after the last attempt), then retry",
+        "\nNext: wait until etcd-1 is back, or 30 s after the last attempt if it was not deleted, then retry",
     );
 }
 
