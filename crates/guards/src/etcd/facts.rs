@@ -50,7 +50,7 @@ pub(super) struct Facts {
     pub(super) transfers_from: Option<String>,
 }
 
-/// One pod of the etcd cluster. The flags about leaving are never set for the pod under review.
+/// One pod of the etcd cluster. The flags about leaving are never set for the pod under review, and it has no deadline.
 #[derive(Debug, Clone)]
 pub(super) struct PodFacts {
     pub(super) pod: Pod,
@@ -61,8 +61,6 @@ pub(super) struct PodFacts {
     pub(super) node: Option<NodeState>,
     /// Whether its owner is deleted while others stay.
     pub(super) is_without_owner: bool,
-    /// Whether it has `activeDeadlineSeconds`, after which the kubelet ends it without a request.
-    pub(super) has_deadline: bool,
     /// Whether it has the update revision of its `StatefulSet`.
     pub(super) is_updated: bool,
 }
@@ -84,7 +82,8 @@ impl PodFacts {
         if self.is_without_owner {
             return Some("its owner is deleted or scaled to zero");
         }
-        if self.has_deadline {
+        // The kubelet ends it then without a request.
+        if self.pod.active_deadline.is_some() {
             return Some("its pod has activeDeadlineSeconds");
         }
         self.has_lost_node().then_some("its node is deleted")
@@ -132,7 +131,7 @@ impl Facts {
             let is_subject = facts.pod.uid == uid;
             facts.is_reserved = !is_subject && is_held(&facts.pod.uid);
             facts.node = facts.node.filter(|_| !is_subject);
-            facts.has_deadline = !is_subject && facts.pod.active_deadline.is_some();
+            facts.pod.active_deadline = facts.pod.active_deadline.filter(|_| !is_subject);
             // Pods that lose their owner together count for each other: each is reviewed and reserved in turn.
             facts.is_without_owner =
                 !self.without_owner.contains(uid) && self.without_owner.contains(&facts.pod.uid);
@@ -188,7 +187,6 @@ impl FactReader<'_> {
             view,
             is_reserved: false,
             is_without_owner: false,
-            has_deadline: false,
             node: nodes.get(&pod.node).copied(),
             is_updated: set(pod).is_some_and(|set| is_updated(pod, set)),
             pod: pod.clone(),

@@ -245,7 +245,6 @@ impl Any {
             is_reserved: problem == Problem::Reserved && at != self.target && !self.has_reservation_error,
             node: (problem == Problem::WithoutNode && at != self.target).then_some(NodeState::Deleted),
             is_without_owner: problem == Problem::WithoutOwner && at != self.target,
-            has_deadline: false,
             is_updated: false,
         };
         let own =

@@ -53,7 +53,6 @@ fn table_with(change: impl FnOnce(&mut Facts)) -> Table {
         is_reserved: false,
         node: None,
         is_without_owner: false,
-        has_deadline: false,
         is_updated: false,
     };
     let mut facts = Facts {
