@@ -51,6 +51,8 @@ pub(super) struct Facts {
 }
 
 /// One pod of the etcd cluster. The flags about leaving are never set for the pod under review.
+// Each flag is independent.
+#[allow(clippy::struct_excessive_bools)]
 #[derive(Debug, Clone)]
 pub(super) struct PodFacts {
     pub(super) pod: Pod,
