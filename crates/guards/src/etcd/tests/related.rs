@@ -335,7 +335,7 @@ async fn adding_an_owner_is_reviewed_like_a_deletion() {
     let owned = |old: &Value, user: &str| {
         let user = user.to_owned();
         body("UPDATE", "apps", "statefulsets", &owned_set(old), old, |r| {
-            r["userInfo"]["username"] = user.into()
+            r["userInfo"]["username"] = user.into();
         })
     };
     let yaml = yaml();
