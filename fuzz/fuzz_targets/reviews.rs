@@ -5,6 +5,7 @@
 
 use libfuzzer_sys::fuzz_target;
 
+#[allow(dead_code, reason = "the property test counts the outcomes")]
 #[path = "../../crates/guards/tests/strangers/check/mod.rs"]
 mod check;
 

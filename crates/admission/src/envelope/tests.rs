@@ -116,6 +116,49 @@ fn reports_what_is_missing() {
 }
 
 #[test]
+fn rejects_names_and_uids_that_no_object_has_wherever_they_are() {
+    let with = |field: &str, value: &str| {
+        let value = |name: &str, valid: &str| if name == field { value.to_owned() } else { valid.to_owned() };
+        let object = |key: &str| {
+            format!(
+                r#""{key}":{{"metadata":{{"name":"{}","namespace":"{}","uid":"{}"}}}}"#,
+                value(&format!("{key} name"), "web-0"),
+                value(&format!("{key} namespace"), "shop"),
+                value(&format!("{key} uid"), "7"),
+            )
+        };
+        let (uid, name, namespace) = (value("uid", "u"), value("name", "web-0"), value("namespace", "shop"));
+        let (new, old) = (object("object"), object("oldObject"));
+        review(&format!(
+            r#"{{"uid":"{uid}","operation":"UPDATE","name":"{name}","namespace":"{namespace}",{new},{old}}}"#
+        ))
+    };
+    assert_eq!(request_of(&with("", "")).name, "web-0");
+    let long = "a".repeat(254);
+    for (field, text) in [
+        ("name", "name of the request"),
+        ("namespace", "namespace of the request"),
+        ("object name", "name of the object"),
+        ("object namespace", "namespace of the object"),
+        ("oldObject name", "name of the object"),
+        ("oldObject namespace", "namespace of the object"),
+    ] {
+        let error = error_of(&with(field, &long));
+        assert!(error.contains(&format!("the {text} is longer than 253 bytes")), "{field}: {error}");
+        let error = error_of(&with(field, "a/../b"));
+        assert!(error.contains(&format!("the {text} contains characters")), "{field}: {error}");
+    }
+    for (field, text) in [
+        ("uid", "uid of the request"),
+        ("object uid", "uid of the object"),
+        ("oldObject uid", "uid of the object"),
+    ] {
+        let error = error_of(&with(field, &long));
+        assert!(error.contains(&format!("the {text} is longer than 128 bytes")), "{field}: {error}");
+    }
+}
+
+#[test]
 fn rejects_a_duplicate_key_of_the_request_with_its_position() {
     for (key, value) in [
         ("uid", r#""u""#),

@@ -223,6 +223,9 @@ async fn lines_name_the_caller_by_its_address_and_its_verified_certificate() {
     let mut client = Client::connect(server.addresses.webhook, &kubelet).await.unwrap();
     client.send("POST /g HTTP/1.1\r\nContent-Length: +5\r\n\r\n").await;
     assert_eq!(client.answer().await.unwrap().status, 400);
+    // Invalid HTTP is logged at the end of its connection.
+    drop(client);
+    server.wait_for_metric("durward_connections", 0.0).await;
     let mut client = Client::connect(server.addresses.webhook, &kubelet).await.unwrap();
     let body = review("web", 0);
     client.start("/wait", body.len()).await;

@@ -46,7 +46,7 @@ const TEMPLATES: [Template; 17] = [
     ("DELETE", "apps", "statefulsets", "", "kiwi"),
     ("UPDATE", "apps", "statefulsets", "", "kiwi"),
     ("UPDATE", "apps", "statefulsets", "scale", "kiwi"),
-    ("DELETE", "", "persistentvolumeclaims", "", "data-kiwi-1"),
+    ("DELETE", "", "persistentvolumeclaims", "", "mango-1"),
     ("DELETE", "policy", "poddisruptionbudgets", "", "quince"),
     ("CREATE", "", "pods", "", "melon-0"),
 ];

@@ -116,7 +116,7 @@ pub(crate) static LOCAL: LazyLock<Vec<(&str, Value)>> = LazyLock::new(|| {
             "nodes",
             json!({"metadata": {"name": format!("fig-{at}"), "uid": format!("uid-fig-{at}")}, "spec": {}}),
         ));
-        objects.push(("persistentvolumeclaims", json!({"metadata": of("db", &format!("data-kiwi-{at}"))})));
+        objects.push(("persistentvolumeclaims", json!({"metadata": of("db", &format!("mango-{at}"))})));
     }
     objects
 });
@@ -150,7 +150,7 @@ fn pod(at: u64) -> Value {
         "spec": {
             "nodeName": format!("fig-{at}"),
             "containers": [{"name": "etcd", "image": "etcd:3.5.16", "volumeMounts": [{"name": "data", "mountPath": "/data"}]}],
-            "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": format!("data-{name}")}}]
+            "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": format!("mango-{at}")}}]
         },
         "status": {
             "phase": "Running", "podIP": format!("10.77.0.{at}"),
