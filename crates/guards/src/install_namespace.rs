@@ -126,7 +126,7 @@ mod tests {
              durward.dev/delete-reason='<reason>' durward.dev/delete-until=2026-11-21T12:00:00Z"
         );
         let broken = text(ruling(&[(overrides::BREAK_GLASS, "guards")]));
-        assert!(broken.contains("\n  Override ignored: break-glass counts only if"), "{broken}");
+        assert!(broken.contains("\n  Override ignored: break-glass has no effect"), "{broken}");
         let complete = [
             (overrides::DELETE_ANYWAY, "guards"),
             (overrides::DELETE_REASON, "moved"),

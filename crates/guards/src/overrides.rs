@@ -1,14 +1,15 @@
 //! Overrides: annotations on an object that allow a deletion although a guard denies it. All guards that deny deletions share them.
 //!
 //! An override has three annotations: the object's name, a reason and an expiry. Durward checks them, and writes them to the
-//! audit log. They count for every caller, and expire for every caller. With `breakGlass: permission` they don't count.
+//! audit log. They expire for every caller. With `breakGlass: permission` they have no effect.
 //!
 //! The break-glass annotation is for callers with the verb `break-glass` on `guards.durward.dev` and the guard's name. A match
 //! condition checks both, so the API server lets the request pass without a review, also while Durward is down. CEL has no clock
 //! there, so this annotation does not expire. The condition requires the annotation and the verb together, since every
-//! cluster administrator has the verb (`verbs: ["*"]`). It sees only what the request contains: for a subresource no
-//! annotations, and for a CREATE of one nothing at all. A review of an object with this annotation is therefore a review of a
-//! caller without the verb, or of a request without the object. The annotation does not count there.
+//! cluster administrator has the verb (`verbs: ["*"]`). It sees only the object in the request. The request for a subresource
+//! contains no annotations, and the CREATE of a subresource, such as an eviction, contains no object. If Durward reviews a request
+//! for an object with this annotation, the caller lacks the verb, or the request does not contain the object. In both cases the
+//! annotation has no effect.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -103,7 +104,7 @@ pub fn leftover(
     let value = |key: &str| annotations.get(key).map(String::as_str);
     let (key, found, is_active, effect) = if let Some(found) = value(BREAK_GLASS) {
         let effect = if found == name {
-            "callers with the verb break-glass can delete it without a review; this does not expire"
+            "callers with the verb break-glass can delete it without a review, and the annotation does not expire"
         } else {
             "it has no effect, because the value is not the name of the object"
         };
@@ -142,7 +143,7 @@ pub(crate) fn judge(
     match value(BREAK_GLASS) {
         Some(value) if value != name => wrong.push(format!("break-glass is {value:?}, expected {name:?}")),
         Some(_) => wrong.push(format!(
-            "break-glass counts only if the request contains the object and its caller has the verb break-glass on guards.durward.dev/{guard}"
+            "break-glass has no effect, because the caller lacks the verb break-glass on guards.durward.dev/{guard}, or because the request does not contain the object"
         )),
         None => {}
     }
@@ -321,7 +322,7 @@ mod tests {
 
     #[test]
     fn the_break_glass_annotation_never_counts_in_a_review() {
-        let needs = "break-glass counts only if the request contains the object and its caller has the verb break-glass on guards.durward.dev/deletion";
+        let needs = "break-glass has no effect, because the caller lacks the verb break-glass on guards.durward.dev/deletion, or because the request does not contain the object";
         for allowed in [BreakGlass::Annotation, BreakGlass::Permission] {
             assert_eq!(judged(allowed, &[(BREAK_GLASS, "shop")]), Override::Invalid(needs.to_owned()));
             let other = "break-glass is \"x\", expected \"shop\"".to_owned();

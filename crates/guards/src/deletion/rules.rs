@@ -1,13 +1,13 @@
 //! The webhook entry and the permissions that follow from the configuration.
 //!
-//! The rules name resources without subresources, so the guard does not get `namespaces/finalize`. The API server evaluates match
-//! conditions by itself, also while Durward is down: break-glass by callers with the verb, objects that are being
-//! deleted, and the install namespace. An expression that fails follows failurePolicy without a call, so the expressions check
-//! that a map exists before they read it. On a DELETE `object` is null. Tested on kube-apiserver 1.35.4.
+//! The rules for deletions name resources without subresources. The API server evaluates match conditions by itself, also while
+//! Durward is down. They exclude break-glass by callers with the verb, objects that are being deleted, and the install namespace. An
+//! expression that fails follows failurePolicy without a call, so the expressions check that a map exists before they read it. On a
+//! DELETE `object` is null. Tested on kube-apiserver 1.35.4.
 //!
 //! The install namespace has an entry of its own, which fails open. Updates are sent only if they take an object out of the guard by
-//! its labels. On an UPDATE, the API server matches a `namespaceSelector` against the new labels of the namespace and an
-//! `objectSelector` against the old or the new ones, so that entry selects all namespaces, and a match condition decides.
+//! its labels. On an UPDATE, the API server matches a `namespaceSelector` against the new labels of the namespace only. The entry
+//! for updates therefore selects all namespaces, and a match condition decides.
 
 use std::collections::BTreeSet;
 

@@ -1,7 +1,7 @@
 //! Guards the labels of namespaces that decide which etcd pods are guarded.
 //!
-//! Entries of `clusters`, `exempt.namespaceSelector` and `webhook.namespaceSelector` select namespaces by their labels. An update that
-//! takes a namespace with etcd pods out of the selection would leave them unguarded, so it is denied unless there is an override.
+//! Entries of `clusters`, `exempt.namespaceSelector` and `webhook.namespaceSelector` select namespaces by their labels. If an update
+//! takes a namespace out of the selection, its etcd pods are no longer guarded. The update is denied unless there is an override.
 //!
 //! The deletion of Durward's own namespace is reviewed here too.
 

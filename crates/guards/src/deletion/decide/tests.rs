@@ -105,7 +105,7 @@ fn one_unknown_cluster_makes_the_ruling_unknown() {
         denial(&ruling).message,
         "cannot tell whether namespace \"shop\" is in use: member cluster m5 could not be checked (no answer in 1.5 s); \
          nothing in use in the other one\n\
-         Next: retry when m5 is Ready (kubectl get cluster m5). If it stays offline (Karmada then deletes there when it returns): kubectl annotate cluster m5 \
+         Next: retry when m5 is Ready (kubectl get cluster m5). If it stays offline, acknowledge it (Karmada deletes the objects there when it returns): kubectl annotate cluster m5 \
          durward.dev/acknowledge-unreachable='<reason>' durward.dev/acknowledge-until=2026-11-28\n\
          Override, then delete again: kubectl annotate ns shop durward.dev/delete-anyway=shop durward.dev/delete-reason='<reason>' durward.dev/delete-until=2026-11-21T12:00:00Z"
     );

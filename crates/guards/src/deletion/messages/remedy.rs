@@ -22,7 +22,7 @@ pub(super) struct Steps {
     pub(super) is_transient: bool,
 }
 
-/// A remedy, the most certain first. To acknowledge is offered only for a cluster that does not answer.
+/// A remedy, the most certain first. An acknowledgement is offered only for a cluster that does not answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Remedy {
     /// A permission is missing.
@@ -177,7 +177,7 @@ fn wait(config: &Config, first: &ClusterFacts, is_only: bool, now: SystemTime) -
     let name = first.member.cluster.name();
     let arguments = acknowledge::arguments(&first.member, now);
     format!(
-        "retry when {name} is Ready (kubectl get cluster {name}). If it stays offline (Karmada then deletes there when it returns): kubectl annotate {arguments}"
+        "retry when {name} is Ready (kubectl get cluster {name}). If it stays offline, acknowledge it (Karmada deletes the objects there when it returns): kubectl annotate {arguments}"
     )
 }
 
@@ -216,7 +216,7 @@ mod tests {
 
     #[test]
     fn every_cause_has_a_step() {
-        let wait = "retry when m is Ready (kubectl get cluster m). If it stays offline (Karmada then deletes there when it returns): kubectl annotate cluster m \
+        let wait = "retry when m is Ready (kubectl get cluster m). If it stays offline, acknowledge it (Karmada deletes the objects there when it returns): kubectl annotate cluster m \
                     durward.dev/acknowledge-unreachable='<reason>' durward.dev/acknowledge-until=2026-11-28 | ";
         for (code, expected) in [
             (cause::UNREACHABLE, wait),
