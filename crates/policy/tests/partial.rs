@@ -225,8 +225,8 @@ fn limits(evaluation: &Evaluation) -> Vec<Limit> {
     evaluation.missing.iter().filter_map(limit).collect()
 }
 
-/// A limit of the evaluator is never an allow or a denial, whatever the failure policy, the actions, the order of expressions and the
-/// operators around it are.
+/// A limit of the evaluator never allows or denies. The failure policy, the actions, the order of expressions and the operators around
+/// it don't matter.
 #[test]
 fn a_limit_decides_nothing() {
     let nested = |index: usize| match index {

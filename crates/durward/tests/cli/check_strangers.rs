@@ -25,7 +25,7 @@ fn run(directory: &Path, arguments: &[&str]) -> Output {
 }
 
 /// The commands that the runner of GitHub Actions finds in a text, by its own rules: a line ends with any line break of .NET, `::name`
-/// stands at its start after white space, and `##[name]` anywhere.
+/// is at its start after white space, and `##[name]` anywhere.
 fn commands(text: &str) -> Vec<String> {
     let mut commands = Vec::new();
     for line in text.split(['\n', '\r']) {

@@ -1,7 +1,7 @@
 //! Runs the commands of the documentation that need no cluster, and compares their output with the lines below them.
 //!
-//! Each command of a `console` block must need no cluster, or a case of `e2e` follows the block, or the line before the block is
-//! `<!-- example -->`. A command with output below it ends with exit code 0, unless the page says otherwise: by `$ echo $?` after the
+//! A command of a `console` block needs no cluster, or a case of `e2e` runs the block. All other blocks have `<!-- example -->` on
+//! the line before them. A command with output below it ends with exit code 0, unless the page says otherwise: by `$ echo $?` after the
 //! command, or by `<!-- exit 3 -->` on the line before the block, for its last command.
 //!
 //! The commands of a page run one after another through `bash`, in a directory of their own with the files that pages mention

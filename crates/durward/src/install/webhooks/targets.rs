@@ -76,8 +76,8 @@ impl Target {
         if self.is_karmada { "karmada" } else { "cluster" }
     }
 
-    /// Reads a webhook configuration. Durward has the permission only while a guard needs the kind, so one that no guard needs and that
-    /// Durward isn't allowed to read counts as absent.
+    /// Reads a webhook configuration. Durward has the permission only while a guard needs the kind. If no guard needs the kind and
+    /// Durward isn't allowed to read it, the configuration counts as absent.
     pub(crate) async fn configuration(
         &self,
         client: &ApiClient,

@@ -30,8 +30,8 @@ pub(crate) fn compile(pattern: &str) -> Result<::regex::Regex, Refusal> {
     ::regex::RegexBuilder::new(&translated).build().map_err(|_| Refusal::TooLarge)
 }
 
-/// Bytes that matches can scan between two questions whether to go on. The search for a match can read the text to its end and return
-/// a short match, so the time is the square of the length.
+/// Bytes that matches can scan before the next check whether to go on. Each search can read the text to its end and return a short
+/// match, so the time is proportional to the square of the length.
 const MAX_SCANNED: usize = 1 << 20;
 
 /// The fault of a pattern that is too large.
