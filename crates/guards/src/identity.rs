@@ -1,7 +1,7 @@
 //! Tells whether a stored object is the one of a review.
 //!
 //! Any client that reaches Durward can send a review. Until the API server returns the object with the uid of the review, a guard
-//! writes nothing, calls no etcd member or member cluster, and shows no name of an object.
+//! writes nothing and calls no etcd member or member cluster. It shows no name of an object until then.
 
 use cluster::fleet::Object;
 
