@@ -13,6 +13,8 @@ mod exempt;
 mod identity;
 mod install_namespace;
 mod kind;
+#[cfg(test)]
+mod match_conditions;
 mod message;
 pub mod overrides;
 mod webhook;

@@ -279,7 +279,7 @@ impl State {
     fn evictable_since(&self, body_grace: Duration) -> Option<Instant> {
         let is_flushed = match self.unflushed {
             Unflushed::Nothing => true,
-            Unflushed::Answer => false,
+            Unflushed::Answer => self.since.elapsed() >= body_grace,
             Unflushed::Close => self.since.elapsed() >= LAST_READ,
         };
         let is_waiting = match self.phase {
@@ -384,9 +384,20 @@ mod tests {
         let _waiting = another(&limit).await;
         assert!(closes(&permits[2]).await);
         assert!(limit.acquire(peer()).await.is_none());
-        permits[1].state().set_unflushed(Unflushed::Nothing);
+        tokio::time::advance(BODY_GRACE).await;
         let _waiting = another(&limit).await;
         assert!(closes(&permits[1]).await);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_that_is_not_read_does_not_keep_another_address_out() {
+        let (limit, permits) = full(2).await;
+        for permit in &permits {
+            permit.state().set_unflushed(Unflushed::Answer);
+        }
+        assert!(limit.acquire(peer()).await.is_none());
+        let _waiting = another_from(&limit, address(2)).await;
+        assert!(closes(&permits[0]).await);
     }
 
     #[tokio::test(start_paused = true)]

@@ -80,7 +80,7 @@ pub(super) fn by_metadata(config: &Config, target: &Target, now: SystemTime) -> 
 }
 
 /// Whether the guard protects the object now, and not with these labels.
-fn leaves(config: &Config, target: &Target, new: &BTreeMap<String, String>) -> bool {
+pub(super) fn leaves(config: &Config, target: &Target, new: &BTreeMap<String, String>) -> bool {
     let is_guarded = |labels: &BTreeMap<String, String>| {
         (config.selects(labels) || KarmadaPart::of(config, target).is_some())
             && config.selects_namespace(target.kind, labels)

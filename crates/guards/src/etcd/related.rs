@@ -140,7 +140,8 @@ async fn decide(
         return Ok(Ruling::allow());
     }
     let subject = subject(input, related, name).await?;
-    if subject.is_deleting {
+    let is_set = related == Related::StatefulSets;
+    if subject.is_deleting && !(is_set && statefulsets::stops_orphaning(input, &subject)?) {
         return Ok(Ruling::allow().audit("allowed", "it is already being deleted"));
     }
     if subject.namespace.is_deleting {
@@ -158,7 +159,7 @@ async fn decide(
     }
     let objections = match related {
         Related::Scale => statefulsets::scaled(input, &subject).await?,
-        Related::StatefulSets => statefulsets::deleted(input, &subject)?,
+        Related::StatefulSets => statefulsets::deleted(input, &subject).await?,
         Related::Pvcs => pvcs_and_pdbs::pvc_deleted(input, &subject).await?,
         Related::Pdbs => pvcs_and_pdbs::pdb_deleted(input, &subject).await?,
     };

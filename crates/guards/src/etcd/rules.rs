@@ -227,12 +227,14 @@ fn changes_member(selector: Option<&Selector>) -> MatchCondition {
     condition("changes-the-member", changes.join(" || "))
 }
 
-/// Matches updates that add an owner reference, by which the garbage collector can delete the object.
+/// Matches updates that add or change an owner reference, by which the garbage collector can delete the object.
 fn adds_owner() -> MatchCondition {
-    let owners = |object: &str| format!("{object}.metadata.?ownerReferences.orValue([])");
-    let expression =
-        format!("{}.exists(n, !{}.exists(o, o.uid == n.uid))", owners("object"), owners("oldObject"));
-    condition("adds-an-owner", expression)
+    let owners = |object: &str| {
+        format!(
+            "{object}.metadata.?ownerReferences.orValue([]).map(o, [o.apiVersion, o.kind, o.name, o.uid])"
+        )
+    };
+    condition("adds-an-owner", format!("{}.exists(n, !(n in {}))", owners("object"), owners("oldObject")))
 }
 
 fn not_deleting() -> MatchCondition {

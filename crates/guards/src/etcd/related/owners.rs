@@ -1,4 +1,5 @@
-//! Owner references that an update adds to a `StatefulSet`, PVC or PDB.
+//! Owner references that an update adds to a `StatefulSet`, PVC or PDB. The garbage collector reads an owner by kind and name, and
+//! deletes the object if the owner has another uid or is missing. A reference with another kind, name or uid is therefore a new one.
 
 use std::collections::BTreeSet;
 
@@ -12,24 +13,28 @@ use super::Input;
 pub(super) const NEXT: &str =
     "if an operator manages it, list the operator's user in guards.etcd.controllerUsers";
 
-#[derive(Deserialize)]
+#[derive(PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct Reference {
+    api_version: String,
+    kind: String,
+    name: String,
     uid: String,
 }
 
 /// Whether the new object has an owner that the old one does not have.
 pub(super) fn are_added(input: Input<'_>) -> Result<bool, Cause> {
     let new = input.request.object.as_ref().ok_or_else(|| malformed("it has no object"))?;
-    let before = uids(input.old)?;
-    Ok(uids(new)?.iter().any(|uid| !before.contains(uid)))
+    let before = references(input.old)?;
+    Ok(references(new)?.iter().any(|reference| !before.contains(reference)))
 }
 
-fn uids(object: &Object<'_>) -> Result<BTreeSet<String>, Cause> {
+fn references(object: &Object<'_>) -> Result<BTreeSet<Reference>, Cause> {
     if let Some(key) = object.duplicate_key() {
         return Err(malformed(&format!("duplicate key {key}")));
     }
     let Some(raw) = object.field(OWNERS) else { return Ok(BTreeSet::new()) };
-    let references: Option<Vec<Reference>> =
+    let references: Option<BTreeSet<Reference>> =
         raw.parse().map_err(|_| malformed("ownerReferences cannot be read"))?;
-    Ok(references.unwrap_or_default().into_iter().map(|reference| reference.uid).collect())
+    Ok(references.unwrap_or_default())
 }

@@ -47,23 +47,33 @@ pub(super) fn is_scaled_down(input: Input<'_>) -> Result<bool, Cause> {
     Ok(after < before)
 }
 
-/// Returns the configuration entry of the pods of a template.
-fn of_template<'i>(
+/// Returns the configuration entry of the pods that the `StatefulSet` creates or controls. Editors of the `StatefulSet` can change its
+/// template, and it can adopt pods that another one created, so its pods count too.
+async fn entry_of_set<'i>(
     input: Input<'i>,
     subject: &Subject<'_>,
-    template: Option<wire::Pod>,
+    set: &mut wire::StatefulSet,
 ) -> Result<Option<&'i EtcdClusterConfig>, Cause> {
-    let template = template.ok_or_else(|| {
+    let template = set.spec.template.take().ok_or_else(|| {
         Cause::new(cause::GARBAGE, "the StatefulSet cannot be read: missing field `template`")
     })?;
     let pod = Pod { namespace: input.request.namespace.to_string(), ..Pod::of(template, 0) };
-    Ok(entry_of(input, &subject.namespace, &pod))
+    if let Some(entry) = entry_of(input, &subject.namespace, &pod) {
+        return Ok(Some(entry));
+    }
+    let pods = input.kube.pods(&input.request.namespace, 0).await?;
+    let mut own = pods.iter().filter(|pod| is_controlled_by(pod, &set.metadata.uid));
+    Ok(own.find_map(|pod| entry_of(input, &subject.namespace, pod)))
+}
+
+fn is_controlled_by(pod: &Pod, uid: &str) -> bool {
+    pod.stateful_set().is_some_and(|owner| owner.uid == uid)
 }
 
 pub(super) async fn scaled(input: Input<'_>, subject: &Subject<'_>) -> Result<Vec<Objection>, Cause> {
     let (before, after) = change(input)?;
     let mut set: wire::StatefulSet = wire::read(&subject.json, "the StatefulSet")?;
-    let Some(entry) = of_template(input, subject, set.spec.template.take())? else {
+    let Some(entry) = entry_of_set(input, subject, &mut set).await? else {
         return Ok(Vec::new());
     };
     let removes_members = entry.member_on_pod_delete == OnPodDelete::Remove;
@@ -114,8 +124,8 @@ async fn voters(
 ) -> Result<u64, Cause> {
     let Input { config, kube, .. } = input;
     let pods = kube.pods(&input.request.namespace, entry.port).await?;
-    let is_own = |pod: &&Pod| pod.stateful_set().is_some_and(|owner| owner.uid == uid);
-    let Some(group) = pods.iter().find(is_own).map(|own| Group::of(entry, own)) else {
+    let Some(group) = pods.iter().find(|pod| is_controlled_by(pod, uid)).map(|own| Group::of(entry, own))
+    else {
         return Err(Cause::new(cause::UNCLEAR, "it has no pods"));
     };
     let pods = group.select(entry, pods, "");
@@ -128,14 +138,24 @@ async fn voters(
     Table::of(config, &facts).voters.map(|voters| voters as u64)
 }
 
-pub(super) fn deleted(input: Input<'_>, subject: &Subject<'_>) -> Result<Vec<Objection>, Cause> {
-    let mut set: wire::StatefulSet = wire::read(&subject.json, "the StatefulSet")?;
+/// Whether the deletion keeps the pods.
+fn is_orphaning(input: Input<'_>) -> Result<bool, Cause> {
     let options = input.request.options.map(Raw::parse::<Option<Options>>).transpose();
     let options =
         options.map_err(|_| malformed("options are not DeleteOptions"))?.flatten().unwrap_or_default();
-    let is_orphaning =
-        options.propagation_policy.as_deref() == Some("Orphan") || options.orphan_dependents == Some(true);
-    if is_orphaning || of_template(input, subject, set.spec.template.take())?.is_none() {
+    Ok(options.propagation_policy.as_deref() == Some("Orphan") || options.orphan_dependents == Some(true))
+}
+
+/// Whether this deletion of a `StatefulSet` cancels an earlier one that keeps the pods. The API server computes the finalizers of an
+/// object again for each deletion (`deletionFinalizersForGarbageCollection` in apiserver/pkg/registry/generic/registry/store.go).
+pub(super) fn stops_orphaning(input: Input<'_>, subject: &Subject<'_>) -> Result<bool, Cause> {
+    let set: wire::StatefulSet = wire::read(&subject.json, "the StatefulSet")?;
+    Ok(set.metadata.orphans() && !is_orphaning(input)?)
+}
+
+pub(super) async fn deleted(input: Input<'_>, subject: &Subject<'_>) -> Result<Vec<Objection>, Cause> {
+    let mut set: wire::StatefulSet = wire::read(&subject.json, "the StatefulSet")?;
+    if is_orphaning(input)? || entry_of_set(input, subject, &mut set).await?.is_none() {
         return Ok(Vec::new());
     }
     let mut objections = Vec::new();

@@ -253,3 +253,118 @@ fn the_configured_owner_kind_can_be_read() {
         namespaced_permissions(&config(yaml)).iter().map(|(_, p)| text(p)).collect();
     assert!(namespaced.contains(&"etcd.example.org/etcdclusters [] get".to_owned()), "{namespaced:?}");
 }
+
+/// Whether the API server sends the update to the entry.
+fn is_sent(yaml: &str, entry: &str, old: &serde_json::Value, new: &serde_json::Value) -> bool {
+    let all = all(yaml);
+    let entry = all.iter().find(|one| one.name == entry).unwrap();
+    let request = json!({"operation": "UPDATE", "namespace": "db", "userInfo": {"username": "ann"}});
+    crate::match_conditions::send(entry, &request, new, old)
+}
+
+/// Checks that a change in both directions is sent, or is not.
+fn check_changes(
+    yaml: &str,
+    entry: &str,
+    old: &serde_json::Value,
+    changes: &[(serde_json::Value, bool, bool)],
+) {
+    for (patch, there, back) in changes {
+        let mut new = old.clone();
+        json_patch::merge(&mut new, patch);
+        assert_eq!(is_sent(yaml, entry, old, &new), *there, "{entry}: {old} -> {new}");
+        assert_eq!(is_sent(yaml, entry, &new, old), *back, "{entry}: {new} -> {old}");
+    }
+}
+
+#[test]
+fn updates_of_pods_are_sent_if_a_member_can_leave_the_guard() {
+    let yaml = "clusters: [{namespace: db, selector: {matchExpressions: [{key: app, operator: In, values: [etcd]}, {key: off, operator: DoesNotExist}]}}]";
+    let owner = |more: serde_json::Value| {
+        let mut owner = json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "etcd", "uid": "1", "controller": true});
+        json_patch::merge(&mut owner, &more);
+        json!({"metadata": {"ownerReferences": [owner]}})
+    };
+    let pod = json!({
+        "metadata": {"name": "etcd-0", "labels": {"app": "etcd"}, "ownerReferences": owner(json!({}))["metadata"]["ownerReferences"]},
+        "spec": {"containers": [{"name": "etcd", "image": "etcd:3"}]},
+    });
+    let sent = |patch: serde_json::Value| (patch, true, true);
+    let not_sent = |patch: serde_json::Value| (patch, false, false);
+    check_changes(
+        yaml,
+        "etcd-updates",
+        &pod,
+        &[
+            sent(json!({"metadata": {"labels": null}})),
+            sent(json!({"metadata": {"labels": {"app": "other"}}})),
+            sent(json!({"metadata": {"labels": {"off": ""}}})),
+            sent(json!({"metadata": {"ownerReferences": null}})),
+            sent(json!({"metadata": {"ownerReferences": []}})),
+            sent(owner(json!({"uid": "2"}))),
+            sent(owner(json!({"name": "x"}))),
+            sent(owner(json!({"kind": "x"}))),
+            sent(owner(json!({"apiVersion": "x/v1"}))),
+            sent(owner(json!({"controller": null}))),
+            sent(json!({"spec": {"containers": [{"name": "etcd", "image": "x"}]}})),
+            sent(json!({"spec": {"initContainers": [{"name": "i", "image": "x"}]}})),
+            sent(json!({"spec": {"activeDeadlineSeconds": 1}})),
+            not_sent(owner(json!({"blockOwnerDeletion": true}))),
+            not_sent(
+                json!({"metadata": {"labels": {"more": "1"}, "annotations": {"a": "b"}, "finalizers": ["x"]}}),
+            ),
+            not_sent(json!({"status": {"phase": "Failed"}})),
+        ],
+    );
+}
+
+#[test]
+fn updates_of_related_objects_are_sent_if_an_owner_is_added_or_changed() {
+    let yaml = format!("alsoProtect: [statefulsets, persistentvolumeclaims]\n{LEAST}");
+    let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "1"});
+    let set = json!({"metadata": {"name": "etcd", "ownerReferences": [owner]}});
+    let with = |key: &str, value: &str| {
+        let mut owner = owner.clone();
+        owner[key] = value.into();
+        json!({"metadata": {"ownerReferences": [owner]}})
+    };
+    let other = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "y", "uid": "2"});
+    let blocking =
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "1", "blockOwnerDeletion": true});
+    check_changes(
+        &yaml,
+        "etcd-related-updates",
+        &set,
+        &[
+            (with("uid", "3"), true, true),
+            (with("name", "gone"), true, true),
+            (with("kind", "Secret"), true, true),
+            (with("apiVersion", "x/v1"), true, true),
+            (json!({"metadata": {"ownerReferences": null}}), false, true),
+            (json!({"metadata": {"ownerReferences": [owner, other]}}), true, false),
+            (json!({"metadata": {"ownerReferences": [blocking]}}), false, false),
+            (
+                json!({"metadata": {"labels": {"app": "x"}, "finalizers": ["x"]}, "spec": {"replicas": 1}}),
+                false,
+                false,
+            ),
+        ],
+    );
+}
+
+#[test]
+fn labels_of_namespaces_are_sent_if_a_selector_names_them() {
+    let yaml = "clusters: [{namespaceSelector: {matchExpressions: [{key: t, operator: In, values: [u]}]}, selector: a=b}]\nexempt: {namespaceSelector: {matchLabels: {free: \"\"}}}";
+    let namespace = json!({"metadata": {"name": "db"}});
+    check_changes(
+        yaml,
+        "etcd-namespaces",
+        &namespace,
+        &[
+            (json!({"metadata": {"labels": {"t": "u"}}}), true, true),
+            (json!({"metadata": {"labels": {"free": ""}}}), true, true),
+            (json!({"metadata": {"labels": {}}}), false, false),
+            (json!({"metadata": {"labels": {"more": "1"}}}), false, false),
+        ],
+    );
+}

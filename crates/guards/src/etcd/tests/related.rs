@@ -142,21 +142,44 @@ async fn deleting_a_statefulset_with_its_members_is_denied() {
         "allow",
         "",
     );
-    assert_ruling(
-        &stored(
-            &fake,
-            &yaml,
-            &deleted_statefulset(|r| r["oldObject"]["spec"]["template"]["metadata"]["labels"] = json!({})),
-        )
-        .await,
-        "allow",
-        "",
-    );
     let broken = deleted_statefulset(|r| {
         r["oldObject"]["metadata"]["annotations"] = json!({
         "durward.dev/delete-anyway": "etcd", "durward.dev/delete-reason": "move", "durward.dev/delete-until": "2026-11-21T18:00:00Z"});
     });
     assert_ruling(&stored(&fake, &yaml, &broken).await, "allow", "is not checked");
+}
+
+#[tokio::test]
+async fn a_statefulset_is_guarded_by_the_pods_that_it_controls() {
+    fn unselected(review: &mut Value) {
+        review["oldObject"]["spec"]["template"]["metadata"]["labels"] = json!({});
+    }
+    let delete = deleted_statefulset(unselected);
+    assert_ruling(&stored(&fake(), &yaml(), &delete).await, "deny", "its 3 etcd members would be deleted");
+    let scale = body("UPDATE", "apps", "statefulsets", &set(0), &set(3), unselected);
+    assert_ruling(
+        &stored(&fake(), &yaml(), &scale).await,
+        "deny",
+        "none of its 3 etcd members would be left",
+    );
+    let other = deleted_statefulset(|r| {
+        unselected(r);
+        r["oldObject"]["metadata"]["uid"] = "uid-other".into();
+    });
+    assert_ruling(&stored(&fake(), &yaml(), &other).await, "allow", "");
+}
+
+#[tokio::test]
+async fn a_second_deletion_does_not_cancel_orphaning() {
+    let orphaned = |policy: &'static str| {
+        deleted_statefulset(move |r| {
+            r["oldObject"]["metadata"]["deletionTimestamp"] = "x".into();
+            r["oldObject"]["metadata"]["finalizers"] = json!(["orphan"]);
+            r["options"] = json!({"propagationPolicy": policy});
+        })
+    };
+    assert_ruling(&stored(&fake(), &yaml(), &orphaned("Background")).await, "deny", "its 3 etcd members");
+    assert_ruling(&stored(&fake(), &yaml(), &orphaned("Orphan")).await, "allow", "");
 }
 
 #[tokio::test]
@@ -364,6 +387,10 @@ async fn adding_an_owner_is_reviewed_like_a_deletion() {
     kept["metadata"]["ownerReferences"] =
         json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "uid-x"}]);
     assert_ruling(&stored(&fake(), &yaml, &owned(&kept, "ann")).await, "allow", "");
+    let mut renamed = kept.clone();
+    renamed["metadata"]["ownerReferences"][0]["name"] = "gone".into();
+    let renamed = body("UPDATE", "apps", "statefulsets", &renamed, &kept, |_| {});
+    assert_ruling(&stored(&fake(), &yaml, &renamed).await, "deny", "adding an owner");
     let lost = body("UPDATE", "apps", "statefulsets", &set(3), &kept, |_| {});
     assert_ruling(&stored(&fake(), &yaml, &lost).await, "allow", "");
     assert_ruling(&stored(&fake(), &yaml, &owned(&set(0), "ann")).await, "allow", "");
