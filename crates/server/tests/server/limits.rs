@@ -148,6 +148,20 @@ async fn disconnects_a_caller_that_does_not_read_its_answer() {
 }
 
 #[tokio::test]
+async fn a_caller_that_does_not_read_its_answer_makes_room_at_the_connection_limit() {
+    let server = ServerBuilder::new()
+        .guard(Stub::new("long", Behavior::LongPatch(LONG)))
+        .guard(Stub::new("allow", Behavior::Allow))
+        .with(|options| options.limits.max_connections = 1)
+        .start()
+        .await;
+    let _client = begin_review(&server, "/long", &review("web", 0)).await;
+    // Both connections have one address, so the answer can stay unread for a second.
+    wait_until("a new connection is accepted", async || server.try_connect().await.is_ok()).await;
+    assert_eq!(server.post("/allow", &review("web", 0)).await.status, 200);
+}
+
+#[tokio::test]
 async fn reserves_an_answer_until_its_caller_is_disconnected() {
     let server = ServerBuilder::new()
         .guard(Stub::new("long", Behavior::LongPatch(LONG)))

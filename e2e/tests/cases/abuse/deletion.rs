@@ -2,6 +2,7 @@
 
 use e2e::prelude::*;
 
+use crate::cases::deletion::objects::Crd;
 use crate::cases::environment::eventually_ok;
 use crate::cases::objects::{allow, contains_all};
 
@@ -21,10 +22,19 @@ fn the_label_of_a_namespace_in_use_is_not_removed(context: &'static TestContext)
     let shop = cluster.labelled_namespace("shop", &guarded)?;
     let empty = cluster.labelled_namespace("empty", &guarded)?;
     shop.pod("web").is_admitted()?;
-    let guards = "  deletion: {webhook: {namespaceSelector: {matchLabels: {tier: prod}}}}";
+    let widgets = Crd::new(&["v1"]).labelled(json!({GUARD: "deletion"}));
+    widgets.create_in(&cluster)?;
+    widgets.create_object(&empty, "v1", "one")?;
+    let guards =
+        "  deletion: {crds: {apiGroups: [\"*\"]}, webhook: {namespaceSelector: {matchLabels: {tier: prod}}}}";
     let (installation, durward) = Installation::start(context, &cluster, guards, "durward-labels")?;
     let resources = ["namespaces", "namespaces/status", "namespaces/finalize"];
-    let rules = json!([{"apiGroups": [""], "resources": resources, "verbs": ["get", "patch", "delete"]}]);
+    let crds = ["customresourcedefinitions", "customresourcedefinitions/status"];
+    let verbs = ["get", "patch", "update", "delete"];
+    let rules = json!([
+        {"apiGroups": [""], "resources": resources, "verbs": verbs},
+        {"apiGroups": ["apiextensions.k8s.io"], "resources": crds, "verbs": verbs},
+    ]);
     allow(&cluster, "mallory", &rules, "mallory")?;
     let mallory = cluster.user("mallory", &[])?;
     let path = format!("/api/v1/namespaces/{}", shop.name());
@@ -35,6 +45,16 @@ fn the_label_of_a_namespace_in_use_is_not_removed(context: &'static TestContext)
     eventually_ok("the guard to deny", || is_kept(&mallory.api, &dry_run, &words))?;
     for subresource in ["", "/status"] {
         is_kept(&mallory.api, &format!("{path}{subresource}"), &words)?;
+    }
+    let mut finalized = mallory.api.get(&path)?.succeeded()?.body;
+    finalized["metadata"]["labels"] = json!({"tier": "prod"});
+    let finalized = mallory.api.replace(&format!("{path}/finalize"), &finalized)?;
+    ensure!(finalized.status == 403, "{}: {}", finalized.status, finalized.message());
+    contains_all(finalized.message(), &words)?;
+    contains_all(mallory.api.delete(&path)?.message(), &["is still in use: 1 pod (web)"])?;
+    let why = format!("changing label {GUARD} of CRD \"{}\" takes it out of the guard", widgets.name());
+    for subresource in ["", "/status"] {
+        is_kept(&mallory.api, &format!("{}{subresource}", widgets.path()), &[&why, "1 object"])?;
     }
     let moved = mallory.api.merge(&path, &json!({"metadata": {"labels": {"tier": "dev"}}}))?;
     ensure!(moved.status == 403, "{}: {}", moved.status, moved.message());

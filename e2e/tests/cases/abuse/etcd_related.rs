@@ -1,10 +1,12 @@
-//! An owner reference with an unknown uid hands an object to the garbage collector. A user who can only patch such objects adds one.
+//! Ways to delete the objects of an etcd cluster without a deletion that looks like one: an owner reference with an unknown uid or name
+//! hands an object to the garbage collector; a `StatefulSet` adopts pods; and a second deletion cancels one that keeps the pods.
 
 use e2e::controlplane::User;
 use e2e::etcd_cluster::pods::Pods;
 use e2e::etcd_cluster::{self, pods};
 use e2e::prelude::*;
 
+use super::user_with;
 use crate::cases::attempt::Attempt;
 use crate::cases::etcd::configuration::one_hour_ahead;
 use crate::cases::etcd::environment::{Profile, controller, installed, namespace, scratch};
@@ -105,4 +107,82 @@ fn the_status_of_a_protected_object_does_not_add_an_owner(context: &'static Test
         attempt(mallory.api.merge(&status, &json!({"metadata": {"labels": {"tier": "db"}}}))?).allowed()?;
     }
     Ok(())
+}
+
+/// The garbage collector reads an owner by its name, and deletes the object if there is none.
+#[e2e::case]
+fn an_existing_owner_of_a_protected_object_is_not_changed(context: &'static TestContext) -> Result<()> {
+    let cluster = scratch(context)?;
+    let (_installation, _durward) = installed(context, cluster, &KEYS)?;
+    let ns = namespace(cluster, "owner-renamed", Profile::Transfer)?;
+    let pods = pods::set(&ns, "etcd", 3, |_| {})?;
+    pods.add("etcd-0", etcd_cluster::address()?)?;
+    let mallory = mallory(cluster, "renames-owners", "")?;
+    let by_controller = controller(cluster)?;
+    for path in protected_objects(&pods)? {
+        attempt(by_controller.api.merge(&path, &owned())?).allowed()?;
+        mallory.await_permitted(&path)?;
+        let mut changed = owned();
+        changed["metadata"]["ownerReferences"][0]["name"] = "gone".into();
+        is_denied(attempt(mallory.api.merge(&path, &changed)?))?;
+        let mut blocking = owned();
+        blocking["metadata"]["ownerReferences"][0]["blockOwnerDeletion"] = false.into();
+        attempt(mallory.api.merge(&path, &blocking)?).allowed()?.without_warnings()?;
+    }
+    Ok(())
+}
+
+/// A set whose template has none of the labels that Durward selects, and whose pod is a member.
+#[e2e::case]
+fn a_statefulset_that_adopted_a_member_is_not_deleted(context: &'static TestContext) -> Result<()> {
+    let cluster = scratch(context)?;
+    let (_installation, _durward) = installed(context, cluster, &KEYS)?;
+    let ns = namespace(cluster, "adopted", Profile::Transfer)?;
+    let pods = pods::set(&ns, "etcd", 3, |_| {})?;
+    let set = cluster.api().get(&pods.stateful_set_path())?.succeeded()?.body;
+    let labels = json!({"part": "data"});
+    let other = json!({
+        "apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "other"},
+        "spec": {
+            "replicas": 1, "serviceName": "other", "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": set["spec"]["template"]["spec"]},
+        },
+    });
+    let mallory = deletes_sets(cluster, "adopts")?;
+    let other = cluster.api().create(&ns.path("apps/v1/statefulsets"), &other)?.succeeded()?.body;
+    let path = format!("{}/other", ns.path("apps/v1/statefulsets"));
+    mallory.await_permitted(&path)?;
+    attempt(mallory.api.delete(&format!("{path}?dryRun=All"))?).allowed()?.without_warnings()?;
+    pods.add_like("other-0", etcd_cluster::address()?, |pod| {
+        pod["metadata"]["labels"]["part"] = "data".into();
+        pod["metadata"]["ownerReferences"][0]["name"] = "other".into();
+        pod["metadata"]["ownerReferences"][0]["uid"] = other["metadata"]["uid"].clone();
+    })?;
+    let denied = attempt(mallory.api.delete(&path)?).denied()?;
+    denied.with_message(&["cannot delete StatefulSet ", "its etcd member would be deleted with it"]).map(drop)
+}
+
+/// The API server computes the finalizers again for each deletion, so a second one drops the finalizer `orphan`.
+#[e2e::case]
+fn a_second_deletion_does_not_cancel_orphaning(context: &'static TestContext) -> Result<()> {
+    let cluster = scratch(context)?;
+    let (_installation, _durward) = installed(context, cluster, &KEYS)?;
+    let ns = namespace(cluster, "orphaned", Profile::Transfer)?;
+    let pods = pods::set(&ns, "etcd", 3, |_| {})?;
+    pods.add("etcd-0", etcd_cluster::address()?)?;
+    let (path, mallory) = (pods.stateful_set_path(), deletes_sets(cluster, "cancels")?);
+    mallory.await_permitted(&path)?;
+    let delete = |policy: &str| -> Result<Attempt> {
+        Ok(attempt(mallory.api.delete_with(&path, &json!({"propagationPolicy": policy}))?))
+    };
+    delete("Orphan")?.allowed()?;
+    delete("Background")?.denied()?.with_message(&["its 3 etcd members would be deleted with it"])?;
+    let stored = cluster.api().get(&path)?.succeeded()?.body;
+    ensure!(stored["metadata"]["finalizers"] == json!(["orphan"]), "{stored}");
+    // No garbage collector runs here.
+    cluster.api().merge(&path, &json!({"metadata": {"finalizers": null}}))?.succeeded().map(drop)
+}
+
+fn deletes_sets(cluster: &Cluster, name: &str) -> Result<User> {
+    user_with(cluster, name, "apps", (&["statefulsets"], &["get", "delete"]))
 }

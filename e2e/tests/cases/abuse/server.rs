@@ -240,22 +240,22 @@ const LENGTH: usize = (8 << 20) - 4_096;
 /// Limit of the resident memory, in KiB.
 const MEMORY: u64 = 100 << 10;
 
-/// Checks that reviews with a long value for a key get this status and leave no memory behind.
-fn reviews_leave_no_memory_behind(context: &'static TestContext, key: &str, status: &str) -> Result<()> {
+/// Checks that reviews with a long value at a place of the old object get this status and leave no memory behind.
+fn reviews_leave_no_memory_behind(context: &'static TestContext, pointer: &str, status: &str) -> Result<()> {
     let cluster = context.cluster(&scratch())?;
     let (installation, durward) = Installation::start(context, &cluster, BOTH_GUARDS, "durward-filled")?;
     await_deletion_guard(&cluster, &durward)?;
     let db = cluster.labelled_namespace("db", &[("guarded", "huge")])?;
     let before = resident(&durward)?;
     let mut attacker = Attacker::connect(&durward, installation.ca())?;
-    let (pod, namespace, long) = (pod_review(db.name()), namespace_review(), "a".repeat(LENGTH));
-    let place = format!("\"{key}\":\"{PLACE}\"");
+    let pod = review("pods", "Pod", db.name(), &pod(db.name()), pointer)?;
+    let namespace = review("namespaces", "Namespace", "", &namespace(), pointer)?;
+    let long = "a".repeat(LENGTH);
     for number in 0..REVIEWS / 2 {
-        // Each value is another one.
-        let value = format!("\"{key}\":\"{number}-{long}\"");
         for (path, review) in [("/etcd", &pod), ("/deletion", &namespace)] {
-            ensure!(review.matches(&place).count() == 1, "{review} has no place for {key}");
-            let body = review.replace(&place, &value).replace(PLACE, &format!("x{number}"));
+            // Each value is another one.
+            let short = format!("x{number}");
+            let body = review.replace(LONG, &format!("{short}-{long}")).replace(SHORT, &short);
             let answer = attacker.post(path, &body)?;
             ensure!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{answer}");
         }
@@ -273,12 +273,12 @@ fn reviews_leave_no_memory_behind(context: &'static TestContext, key: &str, stat
 fn names_of_eight_mebibytes_are_rejected_and_leave_no_memory_behind(
     context: &'static TestContext,
 ) -> Result<()> {
-    reviews_leave_no_memory_behind(context, "name", "400")
+    reviews_leave_no_memory_behind(context, "/metadata/name", "400")
 }
 
 #[e2e::case(Slow)]
-fn labels_of_eight_mebibytes_leave_no_memory_behind(context: &'static TestContext) -> Result<()> {
-    reviews_leave_no_memory_behind(context, "tier", "200")
+fn owner_names_of_eight_mebibytes_leave_no_memory_behind(context: &'static TestContext) -> Result<()> {
+    reviews_leave_no_memory_behind(context, "/metadata/ownerReferences/0/name", "200")
 }
 
 fn resident(durward: &Durward) -> Result<u64> {
@@ -287,13 +287,16 @@ fn resident(durward: &Durward) -> Result<u64> {
     Ok(line.trim().trim_end_matches("kB").trim().parse()?)
 }
 
-/// The place of a value in a review.
-const PLACE: &str = "PLACE";
+/// The places of a long value and of short ones in a review.
+const LONG: &str = "LONG";
+const SHORT: &str = "SHORT";
 
-/// Returns a review of the deletion of this object. The request has no name, as in a deletion of a collection, so the body has
-/// the long name once.
-fn review(resource: &str, kind: &str, namespace: &str, old: &Value) -> String {
-    json!({
+/// Returns a review of the deletion of this object, with the place of a long value. The request has no name, as in a deletion of a
+/// collection, so the body has a long name once.
+fn review(resource: &str, kind: &str, namespace: &str, old: &Value, pointer: &str) -> Result<String> {
+    let mut old = old.clone();
+    *old.pointer_mut(pointer).with_context(|| format!("no {pointer}"))? = LONG.into();
+    let review = json!({
         "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
         "request": {
             "uid": "0ddba11", "operation": "DELETE", "namespace": namespace, "name": "",
@@ -302,32 +305,32 @@ fn review(resource: &str, kind: &str, namespace: &str, old: &Value) -> String {
             "userInfo": {"username": "mallory"}, "options": {"gracePeriodSeconds": 0},
             "oldObject": old,
         },
-    })
-    .to_string()
+    });
+    Ok(review.to_string())
+}
+
+fn owner() -> Value {
+    json!([{"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "etcd", "uid": SHORT, "controller": true}])
 }
 
 /// A pod that is being deleted: the guard asks its member, and needs no reservation for it.
-fn pod_review(namespace: &str) -> String {
+fn pod(namespace: &str) -> Value {
     let ready = json!([{"name": "etcd", "ready": true, "state": {"running": {}}}]);
-    let owner = json!([{
-        "apiVersion": "apps/v1", "kind": "StatefulSet", "name": "etcd", "uid": "0ddba12", "controller": true,
-    }]);
-    let pod = json!({
+    json!({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {
-            "name": PLACE, "namespace": namespace, "uid": "0ddba14", "labels": {"app": "etcd", "tier": PLACE},
-            "deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 30, "ownerReferences": owner,
+            "name": SHORT, "namespace": namespace, "uid": SHORT, "labels": {"app": "etcd"},
+            "deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 30, "ownerReferences": owner(),
         },
         "spec": {"containers": [{"name": "etcd", "image": "etcd:3.6"}]},
         "status": {"phase": "Running", "podIP": "127.0.0.1", "containerStatuses": ready},
-    });
-    review("pods", "Pod", namespace, &pod)
+    })
 }
 
-fn namespace_review() -> String {
-    let metadata = json!({"name": PLACE, "uid": "0ddba13", "labels": {"tier": PLACE}});
-    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata});
-    review("namespaces", "Namespace", "", &namespace)
+fn namespace() -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SHORT, "uid": SHORT, "ownerReferences": owner()},
+    })
 }
 
 /// A client that posts reviews on one connection.

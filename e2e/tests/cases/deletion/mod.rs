@@ -15,7 +15,7 @@ mod environment;
 mod faults;
 mod members;
 mod namespaces;
-mod objects;
+pub(in crate::cases) mod objects;
 mod overrides;
 mod permissions;
 mod replicas;

@@ -75,7 +75,7 @@ pub(super) fn create(namespace: &Namespace<'_>, resource: &str, object: &Value) 
 
 /// A CRD with a unique name. [`Crd::create_in`] creates it in a cluster.
 #[derive(Debug, Clone)]
-pub(super) struct Crd {
+pub(in crate::cases) struct Crd {
     plural: String,
     group: String,
     versions: Vec<&'static str>,
@@ -84,7 +84,7 @@ pub(super) struct Crd {
 
 impl Crd {
     /// Returns a CRD that serves these versions and stores the last one.
-    pub(super) fn new(versions: &[&'static str]) -> Self {
+    pub(in crate::cases) fn new(versions: &[&'static str]) -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(1);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         Self {
@@ -95,34 +95,34 @@ impl Crd {
         }
     }
 
-    pub(super) fn of_group(mut self, group: &str) -> Self {
+    pub(in crate::cases) fn of_group(mut self, group: &str) -> Self {
         group.clone_into(&mut self.group);
         self
     }
 
-    pub(super) fn labelled(mut self, labels: Value) -> Self {
+    pub(in crate::cases) fn labelled(mut self, labels: Value) -> Self {
         self.labels = labels;
         self
     }
 
-    pub(super) fn with_versions(&self, versions: &[&'static str]) -> Self {
+    pub(in crate::cases) fn with_versions(&self, versions: &[&'static str]) -> Self {
         Self { versions: versions.to_vec(), ..self.clone() }
     }
 
-    pub(super) fn name(&self) -> String {
+    pub(in crate::cases) fn name(&self) -> String {
         format!("{}.{}", self.plural, self.group)
     }
 
-    pub(super) fn path(&self) -> String {
+    pub(in crate::cases) fn path(&self) -> String {
         format!("{CRDS}/{}", self.name())
     }
 
     /// Returns the path of its objects at a version in a namespace.
-    pub(super) fn objects(&self, version: &str, namespace: &str) -> String {
+    pub(in crate::cases) fn objects(&self, version: &str, namespace: &str) -> String {
         format!("/apis/{}/{version}/namespaces/{namespace}/{}", self.group, self.plural)
     }
 
-    pub(super) fn object(&self) -> Value {
+    pub(in crate::cases) fn object(&self) -> Value {
         let last = self.versions.len().saturating_sub(1);
         let versions: Vec<Value> = self
             .versions
@@ -152,13 +152,13 @@ impl Crd {
     }
 
     /// Creates it in a cluster and waits until its objects are served.
-    pub(super) fn create_in(&self, cluster: &Cluster) -> Result<()> {
+    pub(in crate::cases) fn create_in(&self, cluster: &Cluster) -> Result<()> {
         cluster.api().create(CRDS, &self.object())?.succeeded()?;
         self.await_served(cluster)
     }
 
     /// Creates it on the control plane and makes Karmada propagate it to every member.
-    pub(super) fn create_propagated(&self, fleet: &Fleet, preserved: bool) -> Result<()> {
+    pub(in crate::cases) fn create_propagated(&self, fleet: &Fleet, preserved: bool) -> Result<()> {
         self.create_in(fleet.karmada())?;
         let selector = json!([{
             "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "name": self.name(),
@@ -181,7 +181,7 @@ impl Crd {
     }
 
     /// Creates an object of it and returns its path.
-    pub(super) fn create_object(
+    pub(in crate::cases) fn create_object(
         &self,
         namespace: &Namespace<'_>,
         version: &str,

@@ -91,7 +91,11 @@ impl ServerBuilder {
 
 impl TestServer {
     pub(crate) async fn connect(&self) -> Client {
-        Client::connect(self.addresses.webhook, &self.trust).await.unwrap()
+        self.try_connect().await.unwrap()
+    }
+
+    pub(crate) async fn try_connect(&self) -> std::io::Result<Client> {
+        Client::connect(self.addresses.webhook, &self.trust).await
     }
 
     /// Sends one review on a new connection.
