@@ -5,10 +5,10 @@ use std::cell::{Cell, RefCell};
 
 use super::compiled::{Compiled, CompiledPolicy};
 use crate::cel::eval::{Activation, Shared};
-use crate::cel::library::format::quote;
 use crate::cel::outcome::{Cancel, Context, Fault, Limit, Outcome, Unknown};
 use crate::expression::{EXPRESSION_LIMIT, Need, Roots, needs};
 use crate::value::Value;
+use crate::value::format::quote;
 
 /// Cost of all validations with their messages, and of all audit annotations.
 const BUDGET: u64 = 10_000_000;

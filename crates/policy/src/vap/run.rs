@@ -6,16 +6,19 @@
 use std::sync::Arc;
 
 use super::compiled::CompiledPolicy;
-use super::decision::{Annotations, Decisions, Denial, Evaluated, Failure, Warning, failure_annotation};
+use super::decision::{
+    Annotations, Decisions, Denial, Evaluated, Evaluation, Failure, Missing, Warning, failure_annotation,
+};
 use super::evaluate::{Annotation, Input, Report, Verdict, evaluate};
 use super::matching::{Matching, matches, not_found};
 use super::model::Binding;
 use super::params::{Params, collect};
+use crate::cel::environment::{OLD_OBJECT, USER};
 use crate::cel::outcome::Context;
-use crate::expression::{Need, OLD_OBJECT, USER, Variables};
+use crate::expression::{Need, Variables};
 use crate::facts::{Facts, Limit, Lookup};
+use crate::release::Release;
 use crate::request::{Request, namespace_object};
-use crate::set::{Evaluation, Missing};
 use crate::value::{Arena, Value, read_json};
 
 /// A policy with its bindings.
@@ -107,16 +110,15 @@ impl<'a, 'r> Run<'a, 'r> {
         self.ended
     }
 
-    pub(crate) fn finish(self, server: u8) -> Evaluation {
+    pub(crate) fn finish(self, release: Release) -> Evaluation {
         let mut found = self.found;
         // A policy that does not match a full arena can match the request.
         let lookup = Lookup::Limit(Limit::Memory);
         if self.arena.is_full() && !found.missing.iter().any(|missing| missing.lookup == lookup) {
             found.missing.push(Missing { policy: String::new(), binding: None, lookup });
         }
-        // Up to 1.36 each failure is annotated when it is found.
-        if !self.ended || server < 37 {
-            let annotation = failure_annotation(&found.decisions.failures, server);
+        if !self.ended || !release.annotates_failures_together() {
+            let annotation = failure_annotation(&found.decisions.failures, release);
             found.decisions.audit_annotations.extend(annotation);
         }
         found
