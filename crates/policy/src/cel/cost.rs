@@ -53,7 +53,8 @@ const CHECK: u64 = 350_000;
 const NEW_LIST: u64 = 10;
 
 impl Cost {
-    /// The cost of a function's overload on a release. `overload` is empty if several are possible.
+    /// The cost of a function's overload on a release: 1 if it has no row. `overload` is empty if several are possible. A test of
+    /// the library names all overloads that cost 1.
     pub(crate) fn new(function: &str, overload: &str, release: Release) -> Self {
         if let Some(cost) = Self::of_function(function, overload) {
             return cost;
