@@ -93,20 +93,8 @@ impl Cost {
             "fieldSelector" | "labelSelector" => Cost::Selector,
             "isSorted" | "sum" | "max" | "min" | "indexOf" | "lastIndexOf" | "includes" => Cost::TraverseAll,
             "ip" if overload == "cidr_ip" => Cost::Fixed(1),
-            "url"
-            | "lowerAscii"
-            | "upperAscii"
-            | "substring"
-            | "trim"
-            | "jsonpatch.escapeKey"
-            | "cidr"
-            | "isIP"
-            | "isCIDR"
-            | "ip"
-            | "quantity"
-            | "isQuantity"
-            | "semver"
-            | "isSemver" => Cost::Read,
+            "url" | "lowerAscii" | "upperAscii" | "substring" | "trim" | "cidr" | "isIP" | "isCIDR"
+            | "ip" | "quantity" | "isQuantity" | "semver" | "isSemver" => Cost::Read,
             "replace" | "split" | "ip.isCanonical" => Cost::TraverseTwice,
             "join" => Cost::BuildResult,
             "find" | "findAll" => Cost::Regex,
