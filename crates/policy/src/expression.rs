@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::cel::environment::{Environment, Optional};
+use crate::cel::environment::{Environment, OLD_OBJECT, Optional};
 use crate::cel::eval::{Activation, Shared};
 use crate::cel::library::Library;
 use crate::cel::outcome::{Answers, Cancel, Context, Decision, Fault, Limit, Outcome, Query, Unknown};
@@ -13,12 +13,6 @@ use crate::value::{Arena, Authorizer, GroupCheck, Opaque, ResourceCheck, Value};
 
 /// Cost that one expression can have.
 pub const EXPRESSION_LIMIT: u64 = 1_000_000;
-
-/// Name of the caller in [`Need::Variable`].
-pub const USER: &str = "request.userInfo";
-
-/// Name of the old object in [`Need::Variable`].
-pub(crate) const OLD_OBJECT: &str = "oldObject";
 
 /// The functions of a release. They are built once.
 pub(crate) fn library(release: Release) -> Arc<Library> {

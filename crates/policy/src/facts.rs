@@ -5,7 +5,6 @@ use std::collections::HashMap;
 pub use crate::cel::outcome::Limit;
 use crate::cel::outcome::{Answers, Decision, Query};
 use crate::expression::{Check, check_of};
-use crate::vap::model::ParamKind;
 
 /// Answers to lookups.
 #[derive(Clone, Debug, Default)]
@@ -20,6 +19,23 @@ pub struct Facts {
     pub params_are_partial: bool,
     /// Answers to authorization checks.
     pub decisions: HashMap<Check, Decision>,
+}
+
+/// The kind of parameters.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct ParamKind {
+    /// Group and version.
+    pub api_version: String,
+    /// Kind.
+    pub kind: String,
+}
+
+impl ParamKind {
+    /// Group, version and kind as Go prints them.
+    pub(crate) fn display(&self) -> String {
+        let (group, version) = self.api_version.split_once('/').unwrap_or(("", &self.api_version));
+        format!("{group}/{version}, Kind={}", self.kind)
+    }
 }
 
 /// Which parameters are needed.

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Display};
 
-use crate::cel::library::format::quote;
+use crate::value::format::quote;
 
 /// The path of a field, such as `spec.validations[0].expression`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

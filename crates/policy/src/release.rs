@@ -1,4 +1,16 @@
 //! Kubernetes minors: the environment that expressions are compiled with and the server that evaluates them.
+//!
+//! Every difference between releases that the evaluator follows is a function of [`Release`] here, with the oldest first. The
+//! tables of kinds and fields have their own minors (`kinds`, `normalize`) and are generated.
+//!
+//! | minor | cel-go |
+//! |---|---|
+//! | 1.30 | 0.17 |
+//! | 1.31 | 0.20 |
+//! | 1.32 | 0.22 |
+//! | 1.33 | 0.23 |
+//! | 1.34 to 1.36 | 0.26 |
+//! | 1.37 | 0.29 |
 
 /// Oldest minor whose answers are known.
 pub const OLDEST: u8 = 30;
@@ -23,5 +35,137 @@ impl Release {
     /// The release that evaluates stored policies on an API server of minor `server`.
     pub fn for_stored(server: u8) -> Self {
         Self { server, environment: server }
+    }
+
+    /// Whether the environment declares a library of a minor, which the server of the same minor contains.
+    fn has_library_of(self, minor: u8) -> bool {
+        self.environment >= minor && self.server >= minor
+    }
+}
+
+/// Libraries and macros. `pkg/cel/environment/base.go` of the API server gives each the minor of its environment.
+impl Release {
+    /// The library of named formats.
+    pub(crate) fn has_formats(self) -> bool {
+        self.has_library_of(31)
+    }
+
+    /// Selectors of authorization checks. Up to 1.36 a feature gate, on by default from 1.32 on, decides alone, whatever the
+    /// environment is.
+    pub(crate) fn has_selectors(self) -> bool {
+        if self.server >= 37 { self.environment >= 31 } else { self.server >= 32 }
+    }
+
+    /// Macros with two variables, such as `transformMap`.
+    pub(crate) fn has_two_variables(self) -> bool {
+        self.has_library_of(32)
+    }
+
+    /// The library of semantic versions.
+    pub(crate) fn has_semver(self) -> bool {
+        self.has_library_of(33)
+    }
+
+    /// `first`, `last` and `unwrap`, which cel-go 0.23 added. The environment does not matter: the library of optional values has
+    /// no version there.
+    pub(crate) fn has_first_and_last(self) -> bool {
+        self.server >= 33
+    }
+
+    /// The list library of cel-go, with `sortBy`.
+    pub(crate) fn has_list_extension(self) -> bool {
+        self.has_library_of(34)
+    }
+
+    /// The second version of the list library of Kubernetes. It has `includes`, and is declared after all other libraries.
+    pub(crate) fn has_includes(self) -> bool {
+        self.has_library_of(37)
+    }
+}
+
+/// Changes of 1.35.
+impl Release {
+    /// Whether the texts about labels are those of 1.35: bytes instead of characters, and another name for keys.
+    pub(crate) fn has_new_label_texts(self) -> bool {
+        self.server >= 35
+    }
+}
+
+/// Changes of 1.37, most of them by cel-go 0.29.
+impl Release {
+    /// Whether fields can be in backticks.
+    pub(crate) fn accepts_escaped_fields(self) -> bool {
+        self.server >= 37
+    }
+
+    /// Whether a leading dot skips the variables of loops.
+    pub(crate) fn leading_dot_is_global(self) -> bool {
+        self.server >= 37
+    }
+
+    /// Whether the variable of a loop hides dotted names that start with it.
+    pub(crate) fn loop_variable_hides_dotted_names(self) -> bool {
+        self.server >= 37
+    }
+
+    /// Whether the name of a message can't be that of a variable.
+    pub(crate) fn message_name_skips_variables(self) -> bool {
+        self.server >= 37
+    }
+
+    /// Whether the type `optional_type` has its parameter.
+    pub(crate) fn optional_type_has_parameter(self) -> bool {
+        self.server >= 37
+    }
+
+    /// Whether `duration(int)` is declared. It always fails.
+    pub(crate) fn declares_int_to_duration(self) -> bool {
+        self.server < 37
+    }
+
+    /// Whether `indexOf` and `lastIndexOf` find an empty string at an offset only up to the end.
+    pub(crate) fn index_of_empty_string_is_bounded(self) -> bool {
+        self.server >= 37
+    }
+
+    /// Whether `lists.range` refuses negative and large sizes.
+    pub(crate) fn range_is_checked(self) -> bool {
+        self.server >= 37
+    }
+
+    /// Whether `or` and `orValue` refuse a value that is not optional. Before, it passes through.
+    pub(crate) fn or_is_strict(self) -> bool {
+        self.server >= 37
+    }
+
+    /// Whether a selection from an optional value takes it through the plain form of Go and back.
+    pub(crate) fn selection_rewraps(self) -> bool {
+        self.server < 37
+    }
+
+    /// Whether a host of a URL has at most one colon outside of brackets, as from Go 1.26 on.
+    pub(crate) fn url_host_is_strict(self) -> bool {
+        self.server >= 37
+    }
+
+    /// Whether `startsWith` and `endsWith` cost by their argument. Before, they cost by their receiver.
+    pub(crate) fn starts_with_costs_by_argument(self) -> bool {
+        self.server >= 37
+    }
+
+    /// Whether the function `matches` costs as much as the method.
+    pub(crate) fn global_matches_costs_by_pattern(self) -> bool {
+        self.server >= 37
+    }
+
+    /// Whether the cost of `flatten` wraps if the depth is negative.
+    pub(crate) fn flatten_cost_wraps(self) -> bool {
+        self.server < 37
+    }
+
+    /// Whether failed validations are annotated together when all policies are evaluated. Before, each is annotated when it is
+    /// found, and only the first annotation survives.
+    pub(crate) fn annotates_failures_together(self) -> bool {
+        self.server >= 37
     }
 }

@@ -10,6 +10,7 @@ use crate::request::Request;
 use crate::value::{Arena, Value};
 use crate::vap::compiled::CompiledPolicy;
 use crate::vap::decision::Decisions;
+pub use crate::vap::decision::{Evaluation, Missing};
 use crate::vap::index::Index;
 use crate::vap::matching::is_judged;
 use crate::vap::model::{Binding, Policy, Validation};
@@ -87,7 +88,7 @@ impl Builder {
             BINDING => {
                 let binding = read::binding(document, &mut errors);
                 if errors.is_empty() && self.checks {
-                    admit::binding(&binding, self.release.server, &mut errors);
+                    admit::binding(&binding, self.release, &mut errors);
                 }
                 let name = binding.name.clone();
                 self.bindings.push((source_name.to_owned(), binding));
@@ -114,14 +115,15 @@ impl Builder {
         if !self.errors.is_empty() {
             return Err(self.errors);
         }
-        let server = self.release.server;
+        let release = Release::for_stored(self.release.server);
         let policies: Vec<Arc<CompiledPolicy>> =
-            self.policies.into_iter().map(|(_, policy)| CompiledPolicy::new(policy, server)).collect();
+            self.policies.into_iter().map(|(_, policy)| CompiledPolicy::new(policy, release)).collect();
         let mut by_policy: HashMap<String, Vec<Binding>> = HashMap::new();
         for (_, binding) in self.bindings {
             by_policy.entry(binding.policy_name.clone()).or_default().push(binding);
         }
-        let mut set = PolicySet { server, hooks: Vec::new(), index: Index::default(), names: HashMap::new() };
+        let mut set =
+            PolicySet { release, hooks: Vec::new(), index: Index::default(), names: HashMap::new() };
         for policy in policies {
             let bindings = by_policy.remove(&policy.policy.name).unwrap_or_default();
             set.insert(Hook { policy, bindings });
@@ -165,7 +167,7 @@ impl Builder {
 
 /// Compiled policies with their bindings.
 pub struct PolicySet {
-    server: u8,
+    release: Release,
     hooks: Vec<Hook>,
     /// Policies by the groups and resources that their rules name, `*` included.
     index: Index,
@@ -180,26 +182,6 @@ pub enum Outcome {
     Decided(Decisions),
     /// Facts are missing; evaluate again with their answers.
     Needs(Vec<Lookup>),
-}
-
-/// The decisions on a request as far as facts are known.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Evaluation {
-    /// The decisions that are certain.
-    pub decisions: Decisions,
-    /// Facts that are missing.
-    pub missing: Vec<Missing>,
-}
-
-/// A fact that a policy needs.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Missing {
-    /// The policy. Empty if the arena was full before a policy was found to match.
-    pub policy: String,
-    /// The binding; absent if the policy itself needs the fact.
-    pub binding: Option<String>,
-    /// The fact.
-    pub lookup: Lookup,
 }
 
 impl PolicySet {
@@ -275,6 +257,6 @@ impl PolicySet {
                 }
             }
         }
-        run.finish(self.server)
+        run.finish(self.release)
     }
 }

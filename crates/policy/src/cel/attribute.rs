@@ -2,11 +2,11 @@
 
 use super::ast::Literal;
 use super::constant::Constant;
+use super::environment::USER;
 use super::eval::{Evaluator, Slot, cancelled};
+use super::node::{Attribute, Base, Key, Node};
 use super::outcome::{Fault, Outcome, Query, Unknown, no_such_overload, unwrapped};
-use super::plan::{Attribute, Base, Key, Node};
 use super::select;
-use crate::expression::USER;
 use crate::value::{Value, native};
 
 /// Whether an attribute reads the caller of the request, or the whole request.

@@ -4,6 +4,7 @@ use super::ast::{Comprehension, Expr, Kind, Literal};
 use super::environment::{Environment, Identifier};
 use super::error::Problems;
 use super::library::Function;
+use super::operators;
 use super::types::{Mapping, Type, most_general};
 
 /// The declaration that a node refers to.
@@ -109,8 +110,7 @@ impl Checker<'_> {
     /// Resolves a name to a variable or type.
     fn resolve(&mut self, expr: &Expr, name: &str) -> bool {
         let plain = name.strip_prefix('.').unwrap_or(name);
-        // From cel-go 0.29 on, a leading dot skips the variables of loops.
-        let global = plain.len() < name.len() && self.environment.release.server >= 37;
+        let global = plain.len() < name.len() && self.environment.release.leading_dot_is_global();
         let local = self.scopes.iter().rev().find(|(variable, _)| variable == plain && !global);
         if let Some((_, of)) = local {
             let of = of.clone();
@@ -133,10 +133,11 @@ impl Checker<'_> {
         true
     }
 
-    /// Whether a dotted name starts with the variable of a loop, which hides longer names from cel-go 0.29 on.
+    /// Whether a dotted name starts with the variable of a loop that hides it.
     fn is_local(&self, name: &str) -> bool {
         let first = name.split('.').next().unwrap_or_default();
-        self.environment.release.server >= 37 && self.scopes.iter().any(|(variable, _)| variable == first)
+        self.environment.release.loop_variable_hides_dotted_names()
+            && self.scopes.iter().any(|(variable, _)| variable == first)
     }
 
     fn select(&mut self, expr: &Expr, operand: &Expr, field: &str, test_only: bool) {
@@ -186,13 +187,16 @@ impl Checker<'_> {
     }
 
     fn call(&mut self, expr: &Expr, name: &str, target: Option<&Expr>, args: &[Expr]) {
-        if name == "_?._" {
+        if name == operators::OPT_SELECT {
             if let [operand, Expr { kind: Kind::Literal(Literal::String(field)), .. }] = args {
                 let selected = self.field(expr, operand, field, true);
                 let result = self.mapping.substitute(&selected, false);
                 self.set_type(expr, result);
                 let overloads = vec!["select_optional_field"];
-                self.set_reference(expr, Reference::Function { name: "_?._", overloads, namespaced: false });
+                self.set_reference(
+                    expr,
+                    Reference::Function { name: operators::OPT_SELECT, overloads, namespaced: false },
+                );
             }
             return;
         }
@@ -229,7 +233,7 @@ impl Checker<'_> {
         namespaced: bool,
     ) {
         let arg_types: Vec<Type> = target.into_iter().chain(args).map(|arg| self.type_of(arg)).collect();
-        if matches!(function.name, "_&&_" | "_||_") {
+        if matches!(function.name, operators::LOGICAL_AND | operators::LOGICAL_OR) {
             self.logic(expr, function, args, &arg_types);
             return;
         }
@@ -343,7 +347,7 @@ impl Checker<'_> {
                 self.undeclared(expr, name);
                 return;
             }
-            Some(Identifier::Variable(_)) if self.environment.release.server >= 37 => {
+            Some(Identifier::Variable(_)) if self.environment.release.message_name_skips_variables() => {
                 self.undeclared(expr, name);
                 return;
             }

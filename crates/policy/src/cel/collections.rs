@@ -1,8 +1,8 @@
 //! The parser's rules of lists, maps and messages.
 
 use super::ast::{Entry, Expr, Field, Kind};
-use super::parse::{FIELD_FIRST, FIELD_NAME, MEMBER, OPTIONAL_FIRST, UNARY_FIRST};
-use super::recover::{Parse, Parser};
+use super::parse::{FIELD_FIRST, FIELD_NAME, OPTIONAL_FIRST, UNARY_FIRST};
+use super::recover::{MEMBER, Parse, Parser};
 use super::token::{Token, Tokens};
 
 impl Parser<'_> {

@@ -4,12 +4,17 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use super::library::Library;
-use super::parse::Syntax;
 use super::types::Type;
 use crate::release::Release;
 
 /// The fields of a named type.
 pub(crate) type Fields = BTreeMap<String, Type>;
+
+/// Name of the caller of the request in lookups.
+pub(crate) const USER: &str = "request.userInfo";
+
+/// Name of the old object.
+pub(crate) const OLD_OBJECT: &str = "oldObject";
 
 /// Name of the type of `variables`.
 pub(crate) const VARIABLES_TYPE: &str = "kubernetes.variables";
@@ -37,7 +42,7 @@ impl Environment {
     pub(crate) fn admission(library: &Arc<Library>, release: Release, optional: Optional) -> Self {
         let mut variables = HashMap::from([
             ("object".to_owned(), Type::Dyn),
-            ("oldObject".to_owned(), Type::Dyn),
+            (OLD_OBJECT.to_owned(), Type::Dyn),
             ("namespaceObject".to_owned(), Type::structure("kubernetes.Namespace")),
             ("request".to_owned(), Type::structure("kubernetes.AdmissionRequest")),
         ]);
@@ -55,14 +60,6 @@ impl Environment {
             structs.insert(VARIABLES_TYPE.to_owned(), Fields::new());
         }
         Self { library: Arc::clone(library), release, variables, structs }
-    }
-
-    pub(crate) fn syntax(&self) -> Syntax {
-        Syntax {
-            escaped_fields: self.release.server >= 37,
-            two_variables: self.library.has(32, 32),
-            sort_by: self.library.has(34, 34),
-        }
     }
 
     /// The type that a name denotes as a value: a variable, or a type such as `int`.
@@ -84,8 +81,7 @@ impl Environment {
             "google.protobuf.Timestamp" => Type::Timestamp,
             "type" => return Some(Identifier::Type(Type::Type(None))),
             "uint" => Type::Uint,
-            // cel-go 0.29 gave the type its parameter.
-            "optional_type" if self.release.server >= 37 => Type::optional(Type::Dyn),
+            "optional_type" if self.release.optional_type_has_parameter() => Type::optional(Type::Dyn),
             "optional_type" => Type::Opaque("optional_type", Arc::new([])),
             "net.IP" => Type::Opaque("net.IP", Arc::new([])),
             "net.CIDR" => Type::Opaque("net.CIDR", Arc::new([])),

@@ -9,11 +9,11 @@ use std::collections::BTreeMap;
 use super::constant::Constant;
 use super::cost::Cost;
 use super::library::Singleton;
+use super::node::{CallNode, Dispatch, Fold, Node};
 use super::outcome::{
     Answers, Cancel, Context, Decision, Fault, LIMIT, Limit, Outcome, Query, Unknown, no_such_overload,
     unwrapped,
 };
-use super::plan::{CallNode, Dispatch, Fold, Node};
 use super::select;
 use crate::value::{Arena, Value, equal, format, work};
 

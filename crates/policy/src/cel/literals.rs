@@ -56,15 +56,9 @@ fn parameterless(expr: &Expr, checked: &Checked) -> bool {
     checked.type_of(expr).parameters().is_empty()
 }
 
-/// Elements of a list and entries of a map have one type.
-fn aggregate(node: &Expr, checked: &Checked, problems: &mut Problems) {
-    let type_of = |expr: &Expr, optional: bool| {
-        let of = checked.type_of(expr);
-        let unwrapped = if optional { of.parameters().first().map(|inner| (*inner).clone()) } else { None };
-        unwrapped.unwrap_or_else(|| of.clone())
-    };
-    // The API server fails within itself for an optional element whose type is not known.
-    let without_type = match &node.kind {
+/// An optional element whose type is not known. The API server fails within itself for one.
+fn without_type<'e>(node: &'e Expr, checked: &Checked) -> Option<&'e Expr> {
+    match &node.kind {
         Kind::List { elements, optional } => elements
             .iter()
             .zip(optional)
@@ -76,8 +70,17 @@ fn aggregate(node: &Expr, checked: &Checked, problems: &mut Problems) {
             .find(|(value, optional)| *optional && parameterless(value, checked))
             .map(|(value, _)| value),
         _ => None,
+    }
+}
+
+/// Elements of a list and entries of a map have one type.
+fn aggregate(node: &Expr, checked: &Checked, problems: &mut Problems) {
+    let type_of = |expr: &Expr, optional: bool| {
+        let of = checked.type_of(expr);
+        let unwrapped = if optional { of.parameters().first().map(|inner| (*inner).clone()) } else { None };
+        unwrapped.unwrap_or_else(|| of.clone())
     };
-    if let Some(expr) = without_type {
+    if let Some(expr) = without_type(node, checked) {
         let problem = "internal error: runtime error: index out of range [0] with length 0";
         problems.report(expr.offset, problem.to_owned());
         return;

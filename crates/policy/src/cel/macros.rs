@@ -3,13 +3,14 @@
 //! Nodes that an expansion creates have the position of the call's parenthesis.
 
 use super::ast::{Comprehension, Entry, Expr, Kind, Literal};
-use super::parse::Syntax;
+use super::operators;
+use crate::release::Release;
 
 /// Expressions after which `optMap` copies no more. cel-go has no limit here and takes minutes instead.
 const MAX_IDS: usize = 1_000_000;
 
 /// Name of the accumulator in expansions; no expression can spell it.
-const ACCUMULATOR: &str = "@result";
+pub(super) const ACCUMULATOR: &str = "@result";
 /// Variable of loops that run zero times and only bind their accumulator.
 const UNUSED: &str = "#unused";
 /// Binding of the list that `sortBy` sorts.
@@ -20,7 +21,7 @@ const OVERWRITES: &str = "iteration variable overwrites accumulator variable";
 /// The macros of an environment, and the counter of node ids.
 pub(crate) struct Macros {
     pub(crate) next_id: usize,
-    syntax: Syntax,
+    release: Release,
 }
 
 /// The result of an expansion.
@@ -35,8 +36,8 @@ type Expansion = Result<Kind, (usize, String)>;
 type Names = (String, Option<String>, Vec<Expr>);
 
 impl Macros {
-    pub(crate) fn new(syntax: Syntax) -> Self {
-        Self { next_id: 1, syntax }
+    pub(crate) fn new(release: Release) -> Self {
+        Self { next_id: 1, release }
     }
 
     pub(crate) fn id(&mut self) -> usize {
@@ -58,7 +59,7 @@ impl Macros {
         offset: usize,
     ) -> Outcome {
         let mut build = Build { macros: self, offset };
-        let two = build.macros.syntax.two_variables;
+        let two = build.macros.release.has_two_variables();
         let expansion = match (name, target, args.len()) {
             ("has", None, 1) => build.has(args),
             ("all" | "exists" | "exists_one", Some(target), 2) => build.quantifier(name, target, args, false),
@@ -71,7 +72,9 @@ impl Macros {
             ("transformList" | "transformMap" | "transformMapEntry", Some(target), 3 | 4) if two => {
                 build.transform(name, target, args)
             }
-            ("sortBy", Some(target), 2) if build.macros.syntax.sort_by => build.sort_by(target, args),
+            ("sortBy", Some(target), 2) if build.macros.release.has_list_extension() => {
+                build.sort_by(target, args)
+            }
             (_, target, _) => {
                 Ok(Kind::Call { function: name.to_owned(), target: target.map(Box::new), args })
             }
@@ -185,30 +188,42 @@ impl Build<'_> {
         let (init, condition, step) = match name {
             "all" => {
                 let accumulator = self.accumulator();
-                let condition = self.call("@not_strictly_false", vec![accumulator]);
+                let condition = self.call(operators::NOT_STRICTLY_FALSE, vec![accumulator]);
                 let accumulator = self.accumulator();
-                (Literal::Bool(true), condition, self.call("_&&_", vec![accumulator, predicate]))
+                (
+                    Literal::Bool(true),
+                    condition,
+                    self.call(operators::LOGICAL_AND, vec![accumulator, predicate]),
+                )
             }
             "exists" => {
                 let accumulator = self.accumulator();
-                let not = self.call("!_", vec![accumulator]);
-                let condition = self.call("@not_strictly_false", vec![not]);
+                let not = self.call(operators::LOGICAL_NOT, vec![accumulator]);
+                let condition = self.call(operators::NOT_STRICTLY_FALSE, vec![not]);
                 let accumulator = self.accumulator();
-                (Literal::Bool(false), condition, self.call("_||_", vec![accumulator, predicate]))
+                (
+                    Literal::Bool(false),
+                    condition,
+                    self.call(operators::LOGICAL_OR, vec![accumulator, predicate]),
+                )
             }
             _ => {
                 let condition = self.literal(Literal::Bool(true));
                 let (accumulator, one) = (self.accumulator(), self.literal(Literal::Int(1)));
-                let sum = self.call("_+_", vec![accumulator, one]);
+                let sum = self.call(operators::ADD, vec![accumulator, one]);
                 let accumulator = self.accumulator();
-                (Literal::Int(0), condition, self.call("_?_:_", vec![predicate, sum, accumulator]))
+                (
+                    Literal::Int(0),
+                    condition,
+                    self.call(operators::CONDITIONAL, vec![predicate, sum, accumulator]),
+                )
             }
         };
         let init = self.literal(init);
         let mut comprehension = self.loop_over(target, (first, second), init, step, condition);
         if !matches!(name, "all" | "exists") {
             let (accumulator, one) = (self.accumulator(), self.literal(Literal::Int(1)));
-            comprehension.result = self.call("_==_", vec![accumulator, one]);
+            comprehension.result = self.call(operators::EQUALS, vec![accumulator, one]);
         }
         Ok(Kind::Comprehension(Box::new(comprehension)))
     }
@@ -217,7 +232,7 @@ impl Build<'_> {
     fn append(&mut self, element: Expr, filter: Option<Expr>) -> Expr {
         let accumulator = self.accumulator();
         let list = self.list(vec![element]);
-        let step = self.call("_+_", vec![accumulator, list]);
+        let step = self.call(operators::ADD, vec![accumulator, list]);
         self.filtered(step, filter)
     }
 
@@ -225,7 +240,7 @@ impl Build<'_> {
         match filter {
             Some(filter) => {
                 let accumulator = self.accumulator();
-                self.call("_?_:_", vec![filter, step, accumulator])
+                self.call(operators::CONDITIONAL, vec![filter, step, accumulator])
             }
             None => step,
         }
@@ -265,7 +280,7 @@ impl Build<'_> {
                 args.push(self.ident(&first));
             }
             args.push(transform);
-            let step = self.call("cel.@mapInsert", args);
+            let step = self.call(operators::MAP_INSERT, args);
             let init: Vec<Entry> = Vec::new();
             (self.node(Kind::Map(init)), self.filtered(step, filter))
         };
@@ -310,7 +325,11 @@ impl Build<'_> {
         let yes = if name == "optMap" { self.call("optional.of", vec![bound]) } else { bound };
         let test = self.member_call("hasValue", target, Vec::new());
         let no = self.call("optional.none", Vec::new());
-        Ok(Kind::Call { function: "_?_:_".to_owned(), target: None, args: vec![test, yes, no] })
+        Ok(Kind::Call {
+            function: operators::CONDITIONAL.to_owned(),
+            target: None,
+            args: vec![test, yes, no],
+        })
     }
 
     fn sort_by(&mut self, target: Expr, args: Vec<Expr>) -> Expansion {
@@ -323,7 +342,7 @@ impl Build<'_> {
         let keys = self.map(input, args)?;
         let keys = self.node(keys);
         let input = self.ident(SORT_INPUT);
-        let sorted = self.member_call("@sortByAssociatedKeys", input, vec![keys]);
+        let sorted = self.member_call(operators::SORT_BY_KEYS, input, vec![keys]);
         Ok(self.bind(SORT_INPUT, target, sorted))
     }
 

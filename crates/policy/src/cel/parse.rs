@@ -6,12 +6,12 @@
 use super::ast::{Expr, Kind, Literal};
 use super::error::Problems;
 use super::macros::{Macros, Outcome};
-use super::recover::{Abort, Depth, Parse, Parser};
+use super::operators;
+use super::recover::{Abort, Depth, MEMBER, Parse, Parser};
 use super::token::{self, Lexeme, Token, Tokens};
 use super::unescape::literal;
+use crate::release::Release;
 
-/// Nesting that cel-go accepts, of each kind of rule.
-pub(super) const MAX_DEPTH: usize = 250;
 /// Longest expression in code points.
 const MAX_LENGTH: usize = 100_000;
 const PRIMARY_FIRST: Tokens = Tokens::of(&[
@@ -35,18 +35,6 @@ pub(super) const OPTIONAL_FIRST: Tokens = UNARY_FIRST.and(Tokens::of(&[Token::Qu
 pub(super) const FIELD_FIRST: Tokens =
     Tokens::of(&[Token::Question, Token::Identifier, Token::EscapedIdentifier]);
 pub(super) const FIELD_NAME: Tokens = Tokens::of(&[Token::Identifier, Token::EscapedIdentifier]);
-pub(super) const MEMBER: Tokens = Tokens::of(&[Token::Dot, Token::LeftBracket]);
-
-/// Syntax that the environment accepts.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Syntax {
-    /// Fields in backticks.
-    pub(crate) escaped_fields: bool,
-    /// Macros with two variables.
-    pub(crate) two_variables: bool,
-    /// `sortBy` of the list library.
-    pub(crate) sort_by: bool,
-}
 
 /// A parsed expression. If there are problems, parts of it are unspecified.
 pub(crate) struct Parsed {
@@ -57,7 +45,7 @@ pub(crate) struct Parsed {
 }
 
 /// Parses an expression.
-pub(crate) fn parse(source: &str, syntax: Syntax) -> Parsed {
+pub(crate) fn parse(source: &str, release: Release) -> Parsed {
     let mut problems = Problems::default();
     let length = crate::value::number::chars(source);
     if length > MAX_LENGTH {
@@ -80,8 +68,8 @@ pub(crate) fn parse(source: &str, syntax: Syntax) -> Parsed {
         depth: Depth::default(),
         height: 0,
         too_high: false,
-        macros: Macros::new(syntax),
-        syntax,
+        macros: Macros::new(release),
+        release,
     };
     let expr = match parser.expr() {
         Ok(expr) => {
@@ -103,14 +91,17 @@ pub(crate) fn parse(source: &str, syntax: Syntax) -> Parsed {
 impl Parser<'_> {
     pub(super) fn expr(&mut self) -> Parse<Expr> {
         self.enter(|depth| &mut depth.expr)?;
-        let condition =
-            self.chain(Token::Or, "_||_", |parser| parser.chain(Token::And, "_&&_", Self::relation))?;
+        let condition = self.chain(Token::Or, operators::LOGICAL_OR, |parser| {
+            parser.chain(Token::And, operators::LOGICAL_AND, Self::relation)
+        })?;
         let mut result = condition;
         if self.current() == Token::Question {
             let operator = self.take();
             let id = self.macros.id();
             let or = |parser: &mut Self| {
-                parser.chain(Token::Or, "_||_", |parser| parser.chain(Token::And, "_&&_", Self::relation))
+                parser.chain(Token::Or, operators::LOGICAL_OR, |parser| {
+                    parser.chain(Token::And, operators::LOGICAL_AND, Self::relation)
+                })
             };
             let mut height = self.height;
             let yes = self.within(&[Token::Colon], or)?;
@@ -124,7 +115,7 @@ impl Parser<'_> {
                         id,
                         offset: operator.offset,
                         kind: Kind::Call {
-                            function: "_?_:_".to_owned(),
+                            function: operators::CONDITIONAL.to_owned(),
                             target: None,
                             args: vec![result, yes, no],
                         },
@@ -170,13 +161,13 @@ impl Parser<'_> {
         let mut links = 0;
         loop {
             let function = match self.current() {
-                Token::Less => "_<_",
-                Token::LessEquals => "_<=_",
-                Token::GreaterEquals => "_>=_",
-                Token::Greater => "_>_",
-                Token::Equals => "_==_",
-                Token::NotEquals => "_!=_",
-                Token::In => "@in",
+                Token::Less => operators::LESS,
+                Token::LessEquals => operators::LESS_EQUALS,
+                Token::GreaterEquals => operators::GREATER_EQUALS,
+                Token::Greater => operators::GREATER,
+                Token::Equals => operators::EQUALS,
+                Token::NotEquals => operators::NOT_EQUALS,
+                Token::In => operators::IN,
                 _ => break,
             };
             let operator = self.take();
@@ -205,8 +196,8 @@ impl Parser<'_> {
         let mut left = self.product(&mut links)?;
         loop {
             let function = match self.current() {
-                Token::Plus => "_+_",
-                Token::Minus => "_-_",
+                Token::Plus => operators::ADD,
+                Token::Minus => operators::SUBTRACT,
                 _ => break,
             };
             let operator = self.take();
@@ -228,9 +219,9 @@ impl Parser<'_> {
         let mut left = self.unary()?;
         loop {
             let function = match self.current() {
-                Token::Star => "_*_",
-                Token::Slash => "_/_",
-                Token::Percent => "_%_",
+                Token::Star => operators::MULTIPLY,
+                Token::Slash => operators::DIVIDE,
+                Token::Percent => operators::MODULO,
                 _ => break,
             };
             let operator = self.take();
@@ -270,7 +261,7 @@ impl Parser<'_> {
         if count % 2 == 0 {
             return Ok(operand);
         }
-        let function = if operator == Token::Minus { "-_" } else { "!_" };
+        let function = if operator == Token::Minus { operators::NEGATE } else { operators::LOGICAL_NOT };
         let kind = Kind::Call { function: function.to_owned(), target: None, args: vec![operand] };
         Ok(Expr { id: self.macros.id(), offset: first.offset, kind })
     }
@@ -335,16 +326,20 @@ impl Parser<'_> {
         let kind = if optional {
             let literal = Kind::Literal(Literal::String(field));
             let field = Expr { id: self.macros.id(), offset: name.offset, kind: literal };
-            Kind::Call { function: "_?._".to_owned(), target: None, args: vec![operand, field] }
+            Kind::Call {
+                function: operators::OPT_SELECT.to_owned(),
+                target: None,
+                args: vec![operand, field],
+            }
         } else {
             Kind::Select { operand: Box::new(operand), field, test_only: false }
         };
         Ok(Ok(Expr { id, offset: dot.offset, kind }))
     }
 
-    /// The name of a field without backticks; cel-go accepts them from 0.29 on.
+    /// The name of a field without backticks.
     pub(super) fn field_name(&mut self, name: Lexeme<'_>) -> String {
-        if name.token == Token::EscapedIdentifier && !self.syntax.escaped_fields {
+        if name.token == Token::EscapedIdentifier && !self.release.accepts_escaped_fields() {
             self.problems.report(name.offset, "unsupported syntax: '`'".to_owned());
         }
         name.text.trim_matches('`').to_owned()
@@ -358,7 +353,7 @@ impl Parser<'_> {
         let optional = self.question();
         let index = self.within(&[Token::RightBracket], Self::expr)?;
         self.close(Token::RightBracket, Tokens::of(&[Token::RightBracket]))?;
-        let function = if optional { "_[?_]" } else { "_[_]" };
+        let function = if optional { operators::OPT_INDEX } else { operators::INDEX };
         Ok(self.binary(function, open, operand, index))
     }
 

@@ -1,5 +1,4 @@
-//! The program of an expression: attributes with their qualifiers, folded constants and chosen implementations, as cel-go's
-//! planner builds them. The cost of a step follows from this form.
+//! The planner: builds the program of a checked expression and folds its constants.
 
 use std::sync::Arc;
 
@@ -9,122 +8,10 @@ use super::constant::Constant;
 use super::cost::Cost;
 use super::environment::{Environment, is_undefined};
 use super::eval;
-use super::library::{Call, Function, Overload, Singleton, regex};
-use super::types::Type;
-
-/// A step.
-pub(crate) enum Node {
-    Constant(Constant),
-    Attribute(Box<Attribute>),
-    And(Vec<Node>),
-    Or(Vec<Node>),
-    /// `==`, or `!=` if negated.
-    Equal {
-        args: Box<[Node; 2]>,
-        negated: bool,
-    },
-    Call(Box<CallNode>),
-    /// `or()`, or `orValue()` if it unwraps.
-    OptionalOr {
-        args: Box<[Node; 2]>,
-        unwraps: bool,
-        strict: bool,
-    },
-    /// `in` with a list of constants.
-    InSet {
-        value: Box<Node>,
-        set: Vec<Constant>,
-    },
-    List {
-        elements: Vec<Node>,
-        optional: Vec<bool>,
-    },
-    Map {
-        entries: Vec<(Node, Node)>,
-        optional: Vec<bool>,
-    },
-    Fold(Box<Fold>),
-    /// `cel.@mapInsert` of `transformMap` and `transformMapEntry`: the map that the loop builds is its accumulator.
-    MapInsert {
-        slot: usize,
-        accumulator: Box<Node>,
-        key: Option<Box<Node>>,
-        value: Box<Node>,
-    },
-}
-
-/// A variable or value with selections from it.
-pub(crate) struct Attribute {
-    pub(crate) base: Base,
-    pub(crate) qualifiers: Vec<Qualifier>,
-    /// Whether only the presence of the last selection is asked.
-    pub(crate) test_only: bool,
-}
-
-/// The start of selections.
-pub(crate) enum Base {
-    /// A variable of a loop.
-    Local(usize),
-    /// A variable of the environment.
-    Root(String),
-    /// The value of a step.
-    Node(Node),
-    /// `condition ? yes : no`
-    Conditional(Box<[Node; 3]>),
-}
-
-/// A selection.
-pub(crate) struct Qualifier {
-    pub(crate) key: Key,
-    pub(crate) optional: bool,
-}
-
-/// A field, key or index.
-pub(crate) enum Key {
-    Constant(Constant),
-    Node(Node),
-}
-
-/// A call.
-pub(crate) struct CallNode {
-    pub(crate) function: &'static str,
-    pub(crate) args: Vec<Node>,
-    pub(crate) dispatch: Dispatch,
-    pub(crate) cost: Cost,
-    /// Whether a failed argument ends the call before the next argument is evaluated.
-    pub(crate) variadic: bool,
-    /// Whether failed arguments are passed to the implementation.
-    pub(crate) non_strict: bool,
-    /// The compiled pattern, if it is constant.
-    pub(crate) regex: Option<Arc<::regex::Regex>>,
-}
-
-/// How the implementation of a call is found.
-pub(crate) enum Dispatch {
-    /// One implementation that looks at its arguments.
-    Singleton(Singleton),
-    /// The first of these overloads that accepts the arguments.
-    Overloads { candidates: Vec<Candidate>, guarded: bool },
-}
-
-/// An overload that a call can have.
-pub(crate) struct Candidate {
-    pub(crate) args: Vec<Type>,
-    pub(crate) call: Call,
-}
-
-/// A loop.
-pub(crate) struct Fold {
-    pub(crate) range: Node,
-    pub(crate) slot: usize,
-    pub(crate) two: bool,
-    pub(crate) init: Node,
-    pub(crate) condition: Node,
-    pub(crate) step: Node,
-    pub(crate) result: Node,
-    /// Whether the accumulator is a map that the loop builds.
-    pub(crate) builds_map: bool,
-}
+use super::library::{Function, Overload, regex};
+use super::macros::ACCUMULATOR;
+use super::node::{Attribute, Base, CallNode, Candidate, Dispatch, Fold, Key, Node, Qualifier};
+use super::operators;
 
 /// Plans an expression that was checked. Fails if a constant cannot be converted.
 pub(crate) fn plan(
@@ -229,34 +116,33 @@ impl Planner<'_> {
             planned.push(self.plan(arg)?);
         }
         match function_name {
-            "_&&_" => return Ok(Node::And(planned)),
-            "_||_" => return Ok(Node::Or(planned)),
-            "_==_" | "_!=_" => {
-                let negated = function_name == "_!=_";
+            operators::LOGICAL_AND => return Ok(Node::And(planned)),
+            operators::LOGICAL_OR => return Ok(Node::Or(planned)),
+            operators::EQUALS | operators::NOT_EQUALS => {
+                let negated = function_name == operators::NOT_EQUALS;
                 return pair(planned).map(|args| Node::Equal { args, negated });
             }
-            "_?:_" | "_?_:_" => {
+            operators::CONDITIONAL => {
                 let branches: Box<[Node; 3]> = Box::new(
                     <[Node; 3]>::try_from(planned).map_err(|_| "no such overload: _?_:_(...)".to_owned())?,
                 );
                 return Ok(attribute(Base::Conditional(branches)));
             }
-            "_[_]" => return index(*pair(planned)?, false),
-            "_[?_]" | "_?._" => return index(*pair(planned)?, true),
+            operators::INDEX => return index(*pair(planned)?, false),
+            operators::OPT_INDEX | operators::OPT_SELECT => return index(*pair(planned)?, true),
             "or" | "orValue" if planned.len() == 2 => {
                 let unwraps = function_name == "orValue";
-                // Up to cel-go 0.26 a value that is not optional passes through.
-                let strict = self.environment.release.server >= 37;
+                let strict = self.environment.release.or_is_strict();
                 return pair(planned).map(|args| Node::OptionalOr { args, unwraps, strict });
             }
-            "cel.@mapInsert" => return self.map_insert(planned),
+            operators::MAP_INSERT => return self.map_insert(planned),
             _ => {}
         }
         self.ordinary_call(function_name, &overloads, planned)
     }
 
     fn map_insert(&mut self, planned: Vec<Node>) -> Result<Node, String> {
-        let slot = self.scopes.iter().rev().find(|(name, _)| name == "@result").map(|(_, slot)| *slot);
+        let slot = self.scopes.iter().rev().find(|(name, _)| name == ACCUMULATOR).map(|(_, slot)| *slot);
         let (Some(slot), mut planned) = (slot, planned.into_iter()) else {
             return Err("unsupported expr".to_owned());
         };
@@ -301,9 +187,9 @@ impl Planner<'_> {
         let regex = Self::compile_pattern(name, resolved, &args)?;
         let (dispatch, variadic) = dispatch(function, resolved, args.len())?;
         let variadic = variadic || regex.is_some();
-        let cost = Cost::new(name, resolved.unwrap_or(""), environment.release.server);
+        let cost = Cost::new(name, resolved.unwrap_or(""), environment.release);
         let constant_argument = matches!(args.as_slice(), [Node::Constant(_)]);
-        let non_strict = name == "@not_strictly_false";
+        let non_strict = name == operators::NOT_STRICTLY_FALSE;
         let node = Node::Call(Box::new(CallNode {
             function: name,
             args,
@@ -360,7 +246,7 @@ impl Planner<'_> {
         let result = self.plan(&comprehension.result)?;
         self.scopes.truncate(outer);
         let builds_map = matches!(&comprehension.init.kind, Kind::Map(entries) if entries.is_empty())
-            && comprehension.accumulator == "@result";
+            && comprehension.accumulator == ACCUMULATOR;
         let two = comprehension.second_variable.is_some();
         Ok(Node::Fold(Box::new(Fold { range, slot, two, init, condition, step, result, builds_map })))
     }

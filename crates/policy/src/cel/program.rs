@@ -3,8 +3,9 @@
 use super::environment::Environment;
 use super::error::Problems;
 use super::eval::{self, Shared};
+use super::node::Node;
 use super::outcome::Outcome;
-use super::plan::{self, Node};
+use super::plan;
 use super::reads::{Reads, reads};
 use super::types::Type;
 use super::{check, literals, parse};
@@ -99,7 +100,7 @@ impl Program {
             return Err(CompileError::Output(message));
         }
         let (node, slots) = plan::plan(&expr, &checked, environment).map_err(CompileError::Instantiation)?;
-        let rewraps = environment.release.server < 37;
+        let rewraps = environment.release.selection_rewraps();
         Ok(Self { node, slots, rewraps, output, reads: reads(&expr) })
     }
 
@@ -108,7 +109,7 @@ impl Program {
         environment: &Environment,
     ) -> Result<(super::ast::Expr, check::Checked), CompileError> {
         let refuse = |problems: Problems| CompileError::Problems { problems, source: source.to_owned() };
-        let parsed = parse::parse(source, environment.syntax());
+        let parsed = parse::parse(source, environment.release);
         if !parsed.problems.is_empty() {
             return Err(refuse(parsed.problems));
         }

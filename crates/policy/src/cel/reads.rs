@@ -1,6 +1,7 @@
 //! The fields of `object` that an expression reads, for positions in messages.
 
 use super::ast::{Expr, Kind, Literal};
+use super::operators;
 use crate::field::{Path, Step};
 
 /// Metadata that the API server sets.
@@ -65,7 +66,10 @@ fn selection(expr: &Expr) -> Option<(&str, Path)> {
             Some((root, path.child(field)))
         }
         Kind::Call { function, target: None, args }
-            if matches!(function.as_str(), "_[_]" | "_[?_]" | "_?._") =>
+            if matches!(
+                function.as_str(),
+                operators::INDEX | operators::OPT_INDEX | operators::OPT_SELECT
+            ) =>
         {
             let [operand, key] = args.as_slice() else { return None };
             let (root, path) = selection(operand)?;

@@ -3,9 +3,11 @@
 use super::ast::Expr;
 use super::error::Problems;
 use super::macros::Macros;
-use super::parse::{MAX_DEPTH, MEMBER, Syntax};
 use super::token::{Lexeme, Token, Tokens};
+use crate::release::Release;
 
+/// Nesting that cel-go accepts, of each kind of rule.
+pub(super) const MAX_DEPTH: usize = 250;
 /// Errors after which cel-go gives up.
 const MAX_REPORTS: usize = 100;
 /// Recoveries after which cel-go gives up.
@@ -30,6 +32,8 @@ pub(super) const OPERATORS: Tokens = Tokens::of(&[
     Token::Slash,
     Token::Percent,
 ]);
+
+pub(super) const MEMBER: Tokens = Tokens::of(&[Token::Dot, Token::LeftBracket]);
 
 /// Parsing ends here; the error is recorded.
 pub(super) struct Abort;
@@ -60,7 +64,7 @@ pub(super) struct Parser<'s> {
     pub(super) height: usize,
     pub(super) too_high: bool,
     pub(super) macros: Macros,
-    pub(super) syntax: Syntax,
+    pub(super) release: Release,
 }
 
 impl<'s> Parser<'s> {

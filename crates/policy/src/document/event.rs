@@ -2,7 +2,8 @@
 
 use std::borrow::Cow;
 
-use super::{MAX_DEPTH, Scalar};
+use super::limits::MAX_DEPTH;
+use super::scalar::Scalar;
 
 /// An event and the byte offset of its first character.
 pub(super) type Item<'t> = Result<(Event<'t>, usize), Fault>;
@@ -31,15 +32,6 @@ pub(super) enum Event<'t> {
     },
     /// The value of an anchor.
     Alias(usize),
-}
-
-/// A reason to refuse a value, and the next step.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refusal {
-    /// The problem.
-    pub message: Cow<'static, str>,
-    /// The next step.
-    pub next: &'static str,
 }
 
 /// A problem at a byte offset.

@@ -2,8 +2,8 @@
 
 use std::borrow::Cow;
 
-use super::Scalar;
 use super::event::{Event, Fault, Item};
+use super::scalar::Scalar;
 
 const NEXT: &str = "check the commas, quotes and brackets up to this place";
 

@@ -1,7 +1,8 @@
 //! Lists as `kubectl get -o yaml` prints them: each item is an object of its own. As in `kubectl`, every object with
 //! `items` is a list, whatever its kind is. An empty one is an object if its kind doesn't end with `List`, so that it is judged.
 
-use super::{Document, MAX_OBJECTS};
+use super::limits::MAX_OBJECTS;
+use super::origin::Document;
 use crate::field::Path;
 use crate::value::{Arena, Value};
 

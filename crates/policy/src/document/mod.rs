@@ -8,6 +8,7 @@
 
 mod event;
 mod json_text;
+mod limits;
 mod list;
 mod locate;
 mod origin;
@@ -16,47 +17,17 @@ mod tree;
 mod yaml;
 
 use std::borrow::Cow;
-use std::fmt;
 
-pub use event::Refusal;
-pub use origin::Origin;
-pub use scalar::Scalar;
+pub use limits::{MAX_DEPTH, MAX_OBJECTS, MAX_TEXT};
+pub use origin::{Document, Format, Origin, Place};
+pub use scalar::{Refusal, Scalar};
 pub use tree::Builder;
 
-use crate::field::Path;
 use crate::value::{Arena, Value};
 use event::Fault;
+use limits::{SPLIT, TOO_LARGE, TOO_MANY};
+use origin::BOM;
 use tree::Tree;
-
-/// Longest text that is read, in bytes. An API server accepts 3 MiB per object; bundles of CRDs have up to 10 MiB.
-pub const MAX_TEXT: usize = 64 << 20;
-
-/// Levels of nesting that are read. Go reads 10,000, but no object that is judged comes near.
-pub const MAX_DEPTH: usize = 1_000;
-
-/// Objects of one text. Problems and findings need memory for each of them.
-pub const MAX_OBJECTS: usize = 200_000;
-
-/// A position in a text. Lines and columns are counted from 1, and columns in code points.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
-    /// The line.
-    pub line: usize,
-    /// The column.
-    pub column: usize,
-}
-
-impl Place {
-    fn of(text: &str, offset: usize) -> Self {
-        Self { line: 1, column: 1 }.after(text.get(..offset).unwrap_or(text))
-    }
-}
-
-impl fmt::Display for Place {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{}:{}", self.line, self.column)
-    }
-}
 
 /// A text that can't be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -68,45 +39,6 @@ pub struct SyntaxError {
     pub message: String,
     /// The next step.
     pub next: String,
-}
-
-/// An object of a text: a document, or an item of a `List`.
-#[derive(Clone, Debug)]
-pub struct Document<'a> {
-    value: Value<'a>,
-    text: &'a str,
-    origin: Origin,
-}
-
-impl<'a> Document<'a> {
-    /// The value.
-    pub fn value(&self) -> Value<'a> {
-        self.value
-    }
-
-    /// The object's origin, which stays usable without the arena.
-    pub fn origin(&self) -> Origin {
-        self.origin.clone()
-    }
-
-    /// The place of a field, as [`Origin::place`] finds it.
-    pub fn place(&self, path: &Path) -> Place {
-        self.origin.place(self.text, path)
-    }
-
-    /// The place of a field's value, as [`Origin::value_place`] finds it.
-    pub fn value_place(&self, path: &Path) -> Place {
-        self.origin.value_place(self.text, path)
-    }
-}
-
-/// The format of a text.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
-    /// Documents separated by `---`.
-    Yaml,
-    /// Values one after the other.
-    Json,
 }
 
 /// The documents of a text as a [`Builder`] builds them. Empty documents are absent, and lists stay lists.
@@ -154,12 +86,6 @@ pub fn read_with<'t, B: Builder<'t>>(
         }
     })
 }
-
-const TOO_LARGE: &str = "the values of the text need too much memory";
-const TOO_MANY: &str = "the text has more than 200,000 objects";
-const SPLIT: &str = "split it into several files";
-
-const BOM: char = '\u{feff}';
 
 fn stream<'t, B: Builder<'t>>(text: &'t str, builder: &mut B) -> Result<Stream<B::Value>, Fault> {
     if text.len() > MAX_TEXT {

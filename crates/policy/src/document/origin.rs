@@ -1,10 +1,82 @@
-//! The position of an object in its text. Only the part of the text that contains the object is read again, so that places cost the
+//! Objects with their positions in the text. Only the part of the text that contains the object is read again, so that places cost the
 //! same in a file of one object and of ten thousand.
 
+use std::fmt;
 use std::ops::Range;
 
-use super::{BOM, Format, Place, json_text, locate, yaml};
+use super::{json_text, locate, yaml};
 use crate::field::{Path, Step};
+use crate::value::Value;
+
+pub(super) const BOM: char = '\u{feff}';
+
+/// The format of a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// Documents separated by `---`.
+    Yaml,
+    /// Values one after the other.
+    Json,
+}
+
+/// A position in a text. Lines and columns are counted from 1, and columns in code points.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    /// The line.
+    pub line: usize,
+    /// The column.
+    pub column: usize,
+}
+
+impl Place {
+    pub(super) fn of(text: &str, offset: usize) -> Self {
+        Self { line: 1, column: 1 }.after(text.get(..offset).unwrap_or(text))
+    }
+
+    /// The place after a text that begins here.
+    pub(super) fn after(self, text: &str) -> Self {
+        let lines = text.bytes().filter(|byte| *byte == b'\n').count();
+        let last = text.rfind('\n').and_then(|newline| text.get(newline + 1..));
+        let columns = last.unwrap_or(text).trim_start_matches(BOM).chars().count();
+        Self { line: self.line + lines, column: if lines == 0 { self.column } else { 1 } + columns }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}:{}", self.line, self.column)
+    }
+}
+
+/// An object of a text: a document, or an item of a `List`.
+#[derive(Clone, Debug)]
+pub struct Document<'a> {
+    pub(super) value: Value<'a>,
+    pub(super) text: &'a str,
+    pub(super) origin: Origin,
+}
+
+impl<'a> Document<'a> {
+    /// The value.
+    pub fn value(&self) -> Value<'a> {
+        self.value
+    }
+
+    /// The object's origin, which stays usable without the arena.
+    pub fn origin(&self) -> Origin {
+        self.origin.clone()
+    }
+
+    /// The place of a field, as [`Origin::place`] finds it.
+    pub fn place(&self, path: &Path) -> Place {
+        self.origin.place(self.text, path)
+    }
+
+    /// The place of a field's value, as [`Origin::value_place`] finds it.
+    pub fn value_place(&self, path: &Path) -> Place {
+        self.origin.value_place(self.text, path)
+    }
+}
 
 /// The part of a text that contains an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -94,15 +166,5 @@ impl Origin {
         let mut shifted = " ".repeat(shift);
         shifted.push_str(part);
         (shifted, shift)
-    }
-}
-
-impl Place {
-    /// The place after a text that begins here.
-    pub(super) fn after(self, text: &str) -> Self {
-        let lines = text.bytes().filter(|byte| *byte == b'\n').count();
-        let last = text.rfind('\n').and_then(|newline| text.get(newline + 1..));
-        let columns = last.unwrap_or(text).trim_start_matches(BOM).chars().count();
-        Self { line: self.line + lines, column: if lines == 0 { self.column } else { 1 } + columns }
     }
 }

@@ -2,7 +2,14 @@
 
 use std::borrow::Cow;
 
-use super::Refusal;
+/// A reason to refuse a value, and the next step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// The problem.
+    pub message: Cow<'static, str>,
+    /// The next step.
+    pub next: &'static str,
+}
 
 /// A scalar of a document.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,4 +1,5 @@
 use super::*;
+use crate::field::Path;
 
 fn json(value: Value<'_>) -> String {
     match value {

@@ -4,7 +4,8 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 use super::event::{Event, Fault, Item};
-use super::{MAX_DEPTH, MAX_OBJECTS, MAX_TEXT, Refusal, SPLIT, Scalar, TOO_LARGE, TOO_MANY};
+use super::limits::{MAX_DEPTH, MAX_OBJECTS, MAX_TEXT, SPLIT, TOO_LARGE, TOO_MANY};
+use super::scalar::{Refusal, Scalar};
 
 /// Builds the values of a document. Entries of a map come in the order of the text.
 pub trait Builder<'t> {

@@ -4,9 +4,9 @@ use std::borrow::Cow;
 
 use granit_parser::{ErrorKind, Marker, Options, Parser, ScalarStyle, StrInput, StructureStyle};
 
-use super::MAX_DEPTH;
-use super::Scalar;
 use super::event::{Event, Fault, Item};
+use super::limits::MAX_DEPTH;
+use super::scalar::Scalar;
 
 /// The events of a text.
 pub(super) struct Events<'t> {

@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 
-use crate::cel::library::quantity::{Parts, Suffix, parse};
+use crate::value::quantity::{Parts, Suffix, parse};
 
 /// Suffixes of powers of thousand, from a billionth.
 const DECIMAL: [&str; 10] = ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"];

@@ -2,8 +2,6 @@
 
 use std::cell::Cell;
 
-use super::Value;
-
 /// Bytes that an arena gives. A policy of 45 lines can ask for terabytes, since each expression has a cost limit of its own.
 pub const MAX_BYTES: usize = 256 << 20;
 
@@ -59,15 +57,6 @@ impl Arena {
     /// Copies text into the arena.
     pub fn text(&self, text: &str) -> &str {
         if self.take(text.len()) { self.bump.alloc_str(text) } else { "" }
-    }
-
-    /// Creates an object; of entries with equal keys the last one stays.
-    pub fn object<'a>(&'a self, entries: &[(&'a str, Value<'a>)]) -> Value<'a> {
-        let mut entries = entries.to_vec();
-        entries.reverse();
-        entries.sort_by(|left, right| left.0.cmp(right.0));
-        entries.dedup_by(|later, earlier| later.0 == earlier.0);
-        Value::Object(self.slice(&entries))
     }
 
     pub(crate) fn slice<T: Copy>(&self, items: &[T]) -> &[T] {

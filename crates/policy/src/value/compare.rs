@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use super::{Value, work};
+use super::{Opaque, Value, work};
 
 /// Whether two values are equal. Values of different types are unequal, except numbers.
 pub(crate) fn equal(left: &Value<'_>, right: &Value<'_>) -> bool {
@@ -102,5 +102,16 @@ fn double_uint(left: f64, right: u64) -> Option<Ordering> {
         Some(Ordering::Greater)
     } else {
         left.partial_cmp(&(right as f64))
+    }
+}
+
+impl Opaque<'_> {
+    /// Whether equality with the other value is defined. The Kubernetes types answer other types with an error.
+    pub(crate) fn comparable(&self, other: &Value<'_>) -> bool {
+        let same = match other {
+            Value::Opaque(other) => other.type_name() == self.type_name(),
+            _ => false,
+        };
+        same && !self.type_name().starts_with("kubernetes.authorization.")
     }
 }

@@ -1,4 +1,4 @@
-//! Values as text in error messages (`%v` of Go).
+//! Values as text in error messages, as Go prints them with `%v` and `%q`.
 
 use std::fmt::Write as _;
 
@@ -40,4 +40,43 @@ pub(crate) fn plain(value: &Value<'_>) -> String {
         }
         Value::Opaque(_) | Value::Variables => value.type_name().to_owned(),
     }
+}
+
+/// Text in quotes, as `%q` of Go prints it.
+pub(crate) fn quote(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 2);
+    out.push('"');
+    for character in text.chars() {
+        match character {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\u{7}' => out.push_str("\\a"),
+            '\u{8}' => out.push_str("\\b"),
+            '\u{c}' => out.push_str("\\f"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            '\u{b}' => out.push_str("\\v"),
+            control if u32::from(control) < 0x20 || control == '\u{7f}' => {
+                let _ = write!(out, "\\x{:02x}", u32::from(control));
+            }
+            other if is_printable(other) => out.push(other),
+            other if u32::from(other) < 0x1_0000 => {
+                let _ = write!(out, "\\u{:04x}", u32::from(other));
+            }
+            other => {
+                let _ = write!(out, "\\U{:08x}", u32::from(other));
+            }
+        }
+    }
+    out.push('"');
+    out
+}
+
+fn is_printable(character: char) -> bool {
+    character == ' '
+        || !(character.is_control()
+            || character.is_whitespace()
+            || matches!(character, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+            || matches!(u32::from(character), 0xe000..=0xf8ff | 0xfff0..=0xfffb | 0xe0000..=0x10_ffff))
 }

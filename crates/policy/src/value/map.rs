@@ -105,15 +105,42 @@ pub(crate) fn order(left: &Value<'_>, right: &Value<'_>) -> Ordering {
     }
 }
 
-/// Sorts entries by key; of entries with equal keys the last one stays. Maps that are built differ from JSON objects in their errors.
-pub(super) fn build<'a>(arena: &'a Arena, mut entries: Vec<(Value<'a>, Value<'a>)>) -> Value<'a> {
-    entries.sort_by(|(left, _), (right, _)| order(left, right));
-    let mut unique: Vec<(Value<'a>, Value<'a>)> = Vec::with_capacity(entries.len());
-    for entry in entries {
-        match unique.last_mut() {
-            Some(last) if order(&last.0, &entry.0) == Ordering::Equal => *last = entry,
-            _ => unique.push(entry),
+impl Arena {
+    /// Creates an object; of entries with equal keys the last one stays.
+    pub fn object<'a>(&'a self, entries: &[(&'a str, Value<'a>)]) -> Value<'a> {
+        let mut entries = entries.to_vec();
+        entries.reverse();
+        entries.sort_by(|left, right| left.0.cmp(right.0));
+        entries.dedup_by(|later, earlier| later.0 == earlier.0);
+        Value::Object(self.slice(&entries))
+    }
+}
+
+impl<'a> Value<'a> {
+    /// The field of an object or the entry of a map with string keys.
+    pub fn field(&self, name: &str) -> Option<Value<'a>> {
+        self.entries()?.named(name)
+    }
+
+    /// The entries of a map.
+    pub(crate) fn entries(&self) -> Option<Entries<'a>> {
+        match self {
+            Value::Object(entries) => Some(Entries::Object(entries)),
+            Value::Map(entries) => Some(Entries::Map(entries)),
+            _ => None,
         }
     }
-    if unique.is_empty() { Value::Object(&[]) } else { Value::Map(arena.slice(&unique)) }
+
+    /// Builds a map; of entries with equal keys the last one stays. Maps that are built differ from JSON objects in their errors.
+    pub(crate) fn map(arena: &'a Arena, mut entries: Vec<(Value<'a>, Value<'a>)>) -> Value<'a> {
+        entries.sort_by(|(left, _), (right, _)| order(left, right));
+        let mut unique: Vec<(Value<'a>, Value<'a>)> = Vec::with_capacity(entries.len());
+        for entry in entries {
+            match unique.last_mut() {
+                Some(last) if order(&last.0, &entry.0) == Ordering::Equal => *last = entry,
+                _ => unique.push(entry),
+            }
+        }
+        if unique.is_empty() { Value::Object(&[]) } else { Value::Map(arena.slice(&unique)) }
+    }
 }

@@ -10,6 +10,7 @@ mod map;
 pub(crate) mod native;
 pub(crate) mod number;
 mod opaque;
+pub(crate) mod quantity;
 mod read;
 pub(crate) mod work;
 mod write;
@@ -18,8 +19,9 @@ use std::cmp::Ordering;
 
 pub use arena::{Arena, MAX_BYTES};
 pub(crate) use compare::{NotANumber, compare, equal};
-pub(crate) use map::{Entries, order as key_order};
-pub use opaque::{Authorizer, Cidr, GroupCheck, Opaque, PathCheck, ResourceCheck};
+pub(crate) use map::order as key_order;
+pub use number::Timestamp;
+pub use opaque::{Authorizer, Cidr, GroupCheck, Opaque, PathCheck, ResourceCheck, Semver, Url};
 pub use read::{ReadError, read_json};
 pub use write::{write_json, write_json_up_to};
 
@@ -62,37 +64,6 @@ pub enum Value<'a> {
     /// The composed `variables` of a policy. The evaluator resolves its fields.
     Variables,
 }
-
-/// A point in time between the years 1 and 9999. The offset of its text is printed again, but does not count.
-#[derive(Clone, Copy, Debug)]
-pub struct Timestamp {
-    /// Seconds since 1970.
-    pub seconds: i64,
-    /// Nanoseconds within the second.
-    pub nanos: u32,
-    /// Minutes east of UTC in which the time is printed.
-    pub offset: i16,
-}
-
-impl Ord for Timestamp {
-    fn cmp(&self, other: &Self) -> Ordering {
-        (self.seconds, self.nanos).cmp(&(other.seconds, other.nanos))
-    }
-}
-
-impl PartialOrd for Timestamp {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for Timestamp {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other).is_eq()
-    }
-}
-
-impl Eq for Timestamp {}
 
 /// A point in time as CEL prints it.
 pub fn timestamp_text(time: Timestamp) -> String {
@@ -144,11 +115,6 @@ impl<'a> Value<'a> {
         matches!(self, Value::List(_) | Value::Concat(_))
     }
 
-    /// The field of an object or the entry of a map with string keys.
-    pub fn field(&self, name: &str) -> Option<Value<'a>> {
-        self.entries()?.named(name)
-    }
-
     /// The number of elements of a list.
     pub fn list_len(&self) -> Option<usize> {
         match self {
@@ -187,15 +153,6 @@ impl<'a> Value<'a> {
     /// The elements of a list in order, without a limit, for callers that have one.
     pub(crate) fn all_elements(&self) -> Elements<'a> {
         Elements { stack: vec![*self], current: [].iter(), is_counted: false }
-    }
-
-    /// The entries of a map.
-    pub(crate) fn entries(&self) -> Option<Entries<'a>> {
-        match self {
-            Value::Object(entries) => Some(Entries::Object(entries)),
-            Value::Map(entries) => Some(Entries::Map(entries)),
-            _ => None,
-        }
     }
 
     /// Adds two lists. Elements are copied only if the sum is small or deep.
@@ -254,11 +211,6 @@ impl<'a> Value<'a> {
             Value::Opaque(opaque) => opaque.size(),
             _ => None,
         }
-    }
-
-    /// Builds a map; of entries with equal keys the last one stays.
-    pub(crate) fn map(arena: &'a Arena, entries: Vec<(Value<'a>, Value<'a>)>) -> Value<'a> {
-        map::build(arena, entries)
     }
 
     /// Whether the value is empty or zero, as `optional.ofNonZeroValue` has it.

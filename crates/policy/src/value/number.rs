@@ -1,11 +1,43 @@
 //! Numbers, durations and times in the formats of Go's `strconv` and `time`.
 
+use std::cmp::Ordering;
 use std::fmt::Write as _;
 
 /// Seconds of 0001-01-01T00:00:00Z, the smallest timestamp of CEL and the zero time of Go.
 pub(crate) const YEAR_ONE: i64 = -62_135_596_800;
 /// Seconds of 9999-12-31T23:59:59Z.
 pub(crate) const YEAR_9999: i64 = 253_402_300_799;
+
+/// A point in time between the years 1 and 9999. The offset of its text is printed again, but does not count.
+#[derive(Clone, Copy, Debug)]
+pub struct Timestamp {
+    /// Seconds since 1970.
+    pub seconds: i64,
+    /// Nanoseconds within the second.
+    pub nanos: u32,
+    /// Minutes east of UTC in which the time is printed.
+    pub offset: i16,
+}
+
+impl Ord for Timestamp {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (self.seconds, self.nanos).cmp(&(other.seconds, other.nanos))
+    }
+}
+
+impl PartialOrd for Timestamp {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Timestamp {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Timestamp {}
 
 /// Number of code points.
 pub(crate) fn chars(text: &str) -> usize {
@@ -151,7 +183,7 @@ pub(crate) fn parse_duration(text: &str) -> Option<i64> {
 }
 
 /// `time.RFC3339Nano` of Go: fractions without trailing zeros.
-pub(crate) fn timestamp(value: super::Timestamp) -> String {
+pub(crate) fn timestamp(value: Timestamp) -> String {
     let local = value.seconds + i64::from(value.offset) * 60;
     let days = local.div_euclid(86_400);
     let second = local.rem_euclid(86_400);
@@ -200,7 +232,7 @@ pub(crate) fn days(year: i64, month: i64, day: i64) -> i64 {
 }
 
 /// `time.Parse(time.RFC3339)` of Go: an hour may have one digit, a comma may start the fraction.
-pub(crate) fn parse_timestamp(text: &str) -> Option<super::Timestamp> {
+pub(crate) fn parse_timestamp(text: &str) -> Option<Timestamp> {
     let bytes = text.as_bytes();
     let digits = |from: usize, len: usize| -> Option<i64> {
         let part = bytes.get(from..from + len)?;
@@ -258,5 +290,5 @@ pub(crate) fn parse_timestamp(text: &str) -> Option<super::Timestamp> {
         return None;
     }
     let seconds = days(year, month, day) * 86_400 + hour * 3600 + minute * 60 + second - offset;
-    Some(super::Timestamp { seconds, nanos, offset: i16::try_from(offset / 60).unwrap_or(0) })
+    Some(Timestamp { seconds, nanos, offset: i16::try_from(offset / 60).unwrap_or(0) })
 }

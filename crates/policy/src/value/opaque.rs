@@ -1,9 +1,9 @@
 //! Values of the Kubernetes libraries.
 
+use std::cmp::Ordering;
 use std::net::IpAddr;
 
-use super::Value;
-use crate::cel::library::{quantity::Quantity, semver::Semver, url::Url};
+use super::quantity::Quantity;
 
 /// A value of a Kubernetes library.
 #[derive(Clone, Copy, Debug)]
@@ -39,6 +39,59 @@ pub enum Opaque<'a> {
     },
     /// An error in an optional value, which fails when the value is taken out.
     Failed(&'a str),
+}
+
+/// A parsed URL.
+#[derive(Clone, Copy, Debug)]
+pub struct Url<'a> {
+    /// The URL as Go prints it.
+    pub(crate) text: &'a str,
+    pub(crate) scheme: &'a str,
+    pub(crate) host: &'a str,
+    pub(crate) path: &'a str,
+    pub(crate) query: &'a str,
+}
+
+/// A version. Build metadata has no order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Semver<'a> {
+    pub(crate) numbers: [u64; 3],
+    /// Identifiers of the pre-release, separated by dots.
+    pub(crate) pre: &'a str,
+    /// The version with its build metadata.
+    pub(crate) text: &'a str,
+}
+
+impl Semver<'_> {
+    /// Order of versions.
+    pub(crate) fn compare(&self, other: &Semver<'_>) -> Ordering {
+        self.numbers.cmp(&other.numbers).then_with(|| match (self.pre, other.pre) {
+            ("", "") => Ordering::Equal,
+            ("", _) => Ordering::Greater,
+            (_, "") => Ordering::Less,
+            (left, right) => compare_pre(left, right),
+        })
+    }
+}
+
+fn compare_pre(left: &str, right: &str) -> Ordering {
+    let (mut left, mut right) = (left.split('.'), right.split('.'));
+    loop {
+        let ordering = match (left.next(), right.next()) {
+            (None, None) => return Ordering::Equal,
+            (None, Some(_)) => Ordering::Less,
+            (Some(_), None) => Ordering::Greater,
+            (Some(left), Some(right)) => match (left.parse::<u64>(), right.parse::<u64>()) {
+                (Ok(left), Ok(right)) => left.cmp(&right),
+                (Ok(_), Err(_)) => Ordering::Less,
+                (Err(_), Ok(_)) => Ordering::Greater,
+                (Err(_), Err(_)) => left.cmp(right),
+            },
+        };
+        if ordering.is_ne() {
+            return ordering;
+        }
+    }
 }
 
 /// An address and the length of its prefix.
@@ -150,14 +203,5 @@ impl<'a> Opaque<'a> {
             (Opaque::Format(left), Opaque::Format(right)) => left == right,
             _ => false,
         }
-    }
-
-    /// Whether equality with the other value is defined. The Kubernetes types answer other types with an error.
-    pub(crate) fn comparable(&self, other: &Value<'_>) -> bool {
-        let same = match other {
-            Value::Opaque(other) => other.type_name() == self.type_name(),
-            _ => false,
-        };
-        same && !self.type_name().starts_with("kubernetes.authorization.")
     }
 }

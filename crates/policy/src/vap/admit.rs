@@ -38,7 +38,7 @@ pub(crate) fn policy(policy: &Policy, release: Release, errors: &mut Errors) {
     match &policy.match_constraints {
         None => errors.push(FieldError::required(&constraints, "")),
         Some(resources) => {
-            match_resources(resources, release.server, &constraints, errors);
+            match_resources(resources, release, &constraints, errors);
             if resources.resource_rules.is_empty() {
                 errors.push(FieldError::required(&constraints.child("resourceRules"), ""));
             }
@@ -59,25 +59,25 @@ pub(crate) fn policy(policy: &Policy, release: Release, errors: &mut Errors) {
     for (index, entry) in policy.validations.iter().enumerate() {
         validation(&compiler, entry, &spec.child("validations").index(index), errors);
     }
-    audit_annotations(&compiler, policy, release.server, &spec.child("auditAnnotations"), errors);
+    audit_annotations(&compiler, policy, release, &spec.child("auditAnnotations"), errors);
 }
 
 /// Checks a new binding.
-pub(crate) fn binding(binding: &Binding, server: u8, errors: &mut Errors) {
+pub(crate) fn binding(binding: &Binding, release: Release, errors: &mut Errors) {
     name(&binding.name, errors);
     let spec = Path::new("spec");
     if binding.policy_name.is_empty() {
         errors.push(FieldError::required(&spec.child("policyName"), ""));
     } else {
-        for problem in formats::problems("dns1123Subdomain", &binding.policy_name, server) {
+        for problem in formats::subdomain(&binding.policy_name) {
             errors.push(FieldError::invalid(&spec.child("policyName"), &binding.policy_name, &problem));
         }
     }
     if let Some(reference) = &binding.param_ref {
-        param_ref(reference, server, &spec.child("paramRef"), errors);
+        param_ref(reference, release, &spec.child("paramRef"), errors);
     }
     if let Some(resources) = &binding.match_resources {
-        match_resources(resources, server, &spec.child("matchResources"), errors);
+        match_resources(resources, release, &spec.child("matchResources"), errors);
     }
     validation_actions(&binding.validation_actions, &spec.child("validationActions"), errors);
 }
@@ -88,7 +88,7 @@ fn name(name: &str, errors: &mut Errors) {
         errors.push(FieldError::required(&path, "name or generateName is required"));
         return;
     }
-    for problem in formats::problems("dns1123Subdomain", name, 0) {
+    for problem in formats::subdomain(name) {
         errors.push(FieldError::invalid(&path, name, &problem));
     }
 }
@@ -104,7 +104,7 @@ fn param_kind(kind: &ParamKind, path: &Path, errors: &mut Errors) {
         }
         [version] | ["", version] => label_1035(version, &version_path, errors),
         [group, version] => {
-            let problems = formats::problems("dns1123Subdomain", group, 0);
+            let problems = formats::subdomain(group);
             if !problems.is_empty() {
                 errors.push(FieldError::invalid(&version_path, group, &problems.join(",")));
             }
@@ -120,7 +120,7 @@ fn param_kind(kind: &ParamKind, path: &Path, errors: &mut Errors) {
         errors.push(FieldError::required(&kind_path, ""));
         return;
     }
-    let problems = formats::problems("dns1035Label", &kind.kind.to_lowercase(), 0);
+    let problems = formats::label_1035(&kind.kind.to_lowercase());
     if !problems.is_empty() {
         let detail = format!("may have mixed case, but should otherwise match: {}", problems.join(","));
         errors.push(FieldError::invalid(&kind_path, &kind.kind, &detail));
@@ -128,13 +128,13 @@ fn param_kind(kind: &ParamKind, path: &Path, errors: &mut Errors) {
 }
 
 fn label_1035(text: &str, path: &Path, errors: &mut Errors) {
-    let problems = formats::problems("dns1035Label", text, 0);
+    let problems = formats::label_1035(text);
     if !problems.is_empty() {
         errors.push(FieldError::invalid(path, text, &problems.join(",")));
     }
 }
 
-fn match_resources(resources: &MatchResources, server: u8, path: &Path, errors: &mut Errors) {
+fn match_resources(resources: &MatchResources, release: Release, path: &Path, errors: &mut Errors) {
     let supported = ["Equivalent", "Exact"];
     if !supported.contains(&resources.match_policy.as_str()) {
         errors.push(FieldError::not_supported(
@@ -143,8 +143,8 @@ fn match_resources(resources: &MatchResources, server: u8, path: &Path, errors: 
             &supported,
         ));
     }
-    resources.namespace_selector.validate(&path.child("namespaceSelector"), server, errors);
-    resources.object_selector.validate(&path.child("objectSelector"), server, errors);
+    resources.namespace_selector.validate(&path.child("namespaceSelector"), release, errors);
+    resources.object_selector.validate(&path.child("objectSelector"), release, errors);
     for (field, rules) in [
         ("resourceRules", &resources.resource_rules),
         ("excludeResourceRules", &resources.exclude_resource_rules),
@@ -289,7 +289,7 @@ fn match_conditions(conditions: &[Named], release: Release, params: bool, path: 
             errors.push(FieldError::required(&name, ""));
             continue;
         }
-        for problem in formats::problems("qualifiedName", &condition.name, release.server) {
+        for problem in formats::qualified_name(&condition.name, release.has_new_label_texts()) {
             errors.push(FieldError::invalid(&name, &condition.name, &problem));
         }
         if !names.insert(&condition.name) {
@@ -373,7 +373,13 @@ fn validation(compiler: &Compiler, validation: &Validation, path: &Path, errors:
     }
 }
 
-fn audit_annotations(compiler: &Compiler, policy: &Policy, server: u8, path: &Path, errors: &mut Errors) {
+fn audit_annotations(
+    compiler: &Compiler,
+    policy: &Policy,
+    release: Release,
+    path: &Path,
+    errors: &mut Errors,
+) {
     let annotations = &policy.audit_annotations;
     if annotations.len() > MAX_AUDIT_ANNOTATIONS {
         let detail = format!("must not have more than {MAX_AUDIT_ANNOTATIONS} auditAnnotations");
@@ -394,7 +400,7 @@ fn audit_annotations(compiler: &Compiler, policy: &Policy, server: u8, path: &Pa
             errors.push(FieldError::invalid(&key, &annotation.name, "requires metadata.name be non-empty"));
         } else {
             let name = format!("{}/{}", policy.name, annotation.name);
-            for problem in formats::problems("qualifiedName", &name, server) {
+            for problem in formats::qualified_name(&name, release.has_new_label_texts()) {
                 errors.push(FieldError::invalid(&key, &name, &problem));
             }
         }
@@ -414,7 +420,7 @@ fn audit_annotations(compiler: &Compiler, policy: &Policy, server: u8, path: &Pa
     }
 }
 
-fn param_ref(reference: &ParamRef, server: u8, path: &Path, errors: &mut Errors) {
+fn param_ref(reference: &ParamRef, release: Release, path: &Path, errors: &mut Errors) {
     let exclusive = "name and selector are mutually exclusive";
     if !reference.name.is_empty() {
         for problem in path_segment_problems(&reference.name) {
@@ -425,7 +431,7 @@ fn param_ref(reference: &ParamRef, server: u8, path: &Path, errors: &mut Errors)
         }
     }
     if let Some(selector) = &reference.selector {
-        selector.validate(&path.child("selector"), server, errors);
+        selector.validate(&path.child("selector"), release, errors);
         if !reference.name.is_empty() {
             errors.push(FieldError::forbidden(&path.child("selector"), exclusive));
         }

@@ -112,9 +112,9 @@ pub(crate) struct CompiledValidation {
 }
 
 impl CompiledPolicy {
-    /// Compiles a stored policy for evaluation on a server.
-    pub(crate) fn new(policy: Policy, server: u8) -> Arc<Self> {
-        let mut compiler = Compiler::new(Release::for_stored(server), policy.param_kind.is_some(), true);
+    /// Compiles a stored policy for evaluation on the server of a release.
+    pub(crate) fn new(policy: Policy, release: Release) -> Arc<Self> {
+        let mut compiler = Compiler::new(release, policy.param_kind.is_some(), true);
         let mut subjects = Subjects::default();
         let variables = policy
             .variables

@@ -2,7 +2,9 @@
 
 use std::fmt::Write as _;
 
-use crate::cel::library::format::quote;
+use crate::facts::Lookup;
+use crate::release::Release;
+use crate::value::format::quote;
 
 /// Longest value of an audit annotation, in bytes.
 const MAX_AUDIT_VALUE: usize = 10 * 1024;
@@ -27,6 +29,26 @@ pub struct Decisions {
     pub audit_annotations: Vec<(String, String)>,
     /// Pairs of policy and binding that matched, with the outcome of the match conditions.
     pub evaluated: Vec<Evaluated>,
+}
+
+/// The decisions on a request as far as facts are known.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Evaluation {
+    /// The decisions that are certain.
+    pub decisions: Decisions,
+    /// Facts that are missing.
+    pub missing: Vec<Missing>,
+}
+
+/// A fact that a policy needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Missing {
+    /// The policy. Empty if the arena was full before a policy was found to match.
+    pub policy: String,
+    /// The binding; absent if the policy itself needs the fact.
+    pub binding: Option<String>,
+    /// The fact.
+    pub lookup: Lookup,
 }
 
 /// A policy and binding that matched a request.
@@ -155,9 +177,9 @@ pub struct Failure {
     pub actions: Vec<String>,
 }
 
-/// The audit annotation of failed validations. Up to 1.36 only the first failure survives.
-pub(crate) fn failure_annotation(failures: &[Failure], server: u8) -> Option<(String, String)> {
-    let kept = if server >= 37 {
+/// The audit annotation of failed validations.
+pub(crate) fn failure_annotation(failures: &[Failure], release: Release) -> Option<(String, String)> {
+    let kept = if release.annotates_failures_together() {
         failures.get(..failures.len().min(MAX_AUDIT_FAILURES))?
     } else {
         failures.get(..1)?

@@ -4,11 +4,12 @@
 use std::cell::{Cell, RefCell};
 
 use super::compiled::{Compiled, CompiledPolicy};
+use super::model::Validation;
 use crate::cel::eval::{Activation, Shared};
-use crate::cel::library::format::quote;
 use crate::cel::outcome::{Cancel, Context, Fault, Limit, Outcome, Unknown};
 use crate::expression::{EXPRESSION_LIMIT, Need, Roots, needs};
 use crate::value::Value;
+use crate::value::format::quote;
 
 /// Cost of all validations with their messages, and of all audit annotations.
 const BUDGET: u64 = 10_000_000;
@@ -179,28 +180,32 @@ fn validations<'a>(policy: &'a CompiledPolicy, input: Input<'a>, report: &mut Re
             }
             Evaluation::Value(Value::Bool(true)) => Verdict::Admit,
             Evaluation::Value(_) => {
-                let validation = &validation.validation;
                 if let Some(Evaluation::Unknown(unknown)) = &text {
                     report.needs.extend(needs(unknown));
                 }
-                let message = match text {
-                    Some(Evaluation::Value(Value::String(text))) => usable_message(text),
-                    _ => None,
-                };
-                let fallback = || {
-                    let fixed = validation.message.trim();
-                    if fixed.is_empty() {
-                        format!("failed expression: {}", validation.expression.trim())
-                    } else {
-                        fixed.to_owned()
-                    }
-                };
-                let message = message.unwrap_or_else(fallback);
-                let reason = validation.reason.clone().unwrap_or_else(|| "Invalid".to_owned());
-                Verdict::Deny { message, reason }
+                denial(&validation.validation, text.as_ref())
             }
         });
     }
+}
+
+/// The denial of a false validation, with the text of its message expression.
+fn denial(validation: &Validation, text: Option<&Evaluation<'_>>) -> Verdict {
+    let message = match text {
+        Some(Evaluation::Value(Value::String(text))) => usable_message(text),
+        _ => None,
+    };
+    let fallback = || {
+        let fixed = validation.message.trim();
+        if fixed.is_empty() {
+            format!("failed expression: {}", validation.expression.trim())
+        } else {
+            fixed.to_owned()
+        }
+    };
+    let message = message.unwrap_or_else(fallback);
+    let reason = validation.reason.clone().unwrap_or_else(|| "Invalid".to_owned());
+    Verdict::Deny { message, reason }
 }
 
 /// The message of an expression: one line that is not empty and not too long.

@@ -1,6 +1,7 @@
 //! Policies and bindings as documents have them, with the API server's defaults.
 
 use super::selector::Selector;
+pub use crate::facts::ParamKind;
 
 /// A `ValidatingAdmissionPolicy`.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -30,23 +31,6 @@ pub struct Named {
     pub name: String,
     /// The expression.
     pub expression: String,
-}
-
-/// The kind of parameters.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct ParamKind {
-    /// Group and version.
-    pub api_version: String,
-    /// Kind.
-    pub kind: String,
-}
-
-impl ParamKind {
-    /// Group, version and kind as Go prints them.
-    pub(crate) fn display(&self) -> String {
-        let (group, version) = self.api_version.split_once('/').unwrap_or(("", &self.api_version));
-        format!("{group}/{version}, Kind={}", self.kind)
-    }
 }
 
 /// A validation.

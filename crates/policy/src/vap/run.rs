@@ -6,16 +6,19 @@
 use std::sync::Arc;
 
 use super::compiled::CompiledPolicy;
-use super::decision::{Annotations, Decisions, Denial, Evaluated, Failure, Warning, failure_annotation};
+use super::decision::{
+    Annotations, Decisions, Denial, Evaluated, Evaluation, Failure, Missing, Warning, failure_annotation,
+};
 use super::evaluate::{Annotation, Input, Report, Verdict, evaluate};
 use super::matching::{Matching, matches, not_found};
-use super::model::Binding;
+use super::model::{Binding, MatchResources};
 use super::params::{Params, collect};
+use crate::cel::environment::{OLD_OBJECT, USER};
 use crate::cel::outcome::Context;
-use crate::expression::{Need, OLD_OBJECT, USER, Variables};
+use crate::expression::{Need, Variables};
 use crate::facts::{Facts, Limit, Lookup};
+use crate::release::Release;
 use crate::request::{Request, namespace_object};
-use crate::set::{Evaluation, Missing};
 use crate::value::{Arena, Value, read_json};
 
 /// A policy with its bindings.
@@ -107,16 +110,15 @@ impl<'a, 'r> Run<'a, 'r> {
         self.ended
     }
 
-    pub(crate) fn finish(self, server: u8) -> Evaluation {
+    pub(crate) fn finish(self, release: Release) -> Evaluation {
         let mut found = self.found;
         // A policy that does not match a full arena can match the request.
         let lookup = Lookup::Limit(Limit::Memory);
         if self.arena.is_full() && !found.missing.iter().any(|missing| missing.lookup == lookup) {
             found.missing.push(Missing { policy: String::new(), binding: None, lookup });
         }
-        // Up to 1.36 each failure is annotated when it is found.
-        if !self.ended || server < 37 {
-            let annotation = failure_annotation(&found.decisions.failures, server);
+        if !self.ended || !release.annotates_failures_together() {
+            let annotation = failure_annotation(&found.decisions.failures, release);
             found.decisions.audit_annotations.extend(annotation);
         }
         found
@@ -129,26 +131,9 @@ impl<'a, 'r> Run<'a, 'r> {
             return;
         }
         let policy = &*hook.policy;
-        let name = policy.policy.name.as_str();
-        let mut pending = Vec::new();
-        if let Some(constraints) = &policy.policy.match_constraints {
-            let matching = matches(constraints, self.request, self.facts, name, self.arena);
-            match next(matching, policy, None, self.arena) {
-                Next::Judge(lookup) => pending.extend(lookup),
-                Next::Undecided(lookup) => {
-                    return self.commit(
-                        policy,
-                        None,
-                        &[],
-                        Effects::needing(lookup),
-                        &mut Annotations::default(),
-                    );
-                }
-                Next::Skip => return,
-                Next::Fail(denial) => return self.found.decisions.denials.extend(denial),
-            }
-        }
         let mut annotations = Annotations::default();
+        let constraints = policy.policy.match_constraints.as_ref();
+        let Some(pending) = self.applies(policy, None, constraints, &[], &mut annotations) else { return };
         if let Some(kind) = &policy.policy.param_kind {
             match self.facts.param_kinds.get(kind) {
                 None => {
@@ -166,35 +151,37 @@ impl<'a, 'r> Run<'a, 'r> {
             }
         }
         for binding in &hook.bindings {
-            let mut pending = pending.clone();
-            if let Some(resources) = &binding.match_resources {
-                let matching = matches(resources, self.request, self.facts, name, self.arena);
-                match next(matching, policy, Some(binding), self.arena) {
-                    Next::Judge(lookup) => pending.extend(lookup),
-                    Next::Undecided(lookup) => {
-                        let effects = Effects::needing(lookup);
-                        self.commit(policy, Some(binding), &pending, effects, &mut annotations);
-                        continue;
-                    }
-                    Next::Skip => continue,
-                    Next::Fail(denial) => {
-                        self.commit(
-                            policy,
-                            Some(binding),
-                            &pending,
-                            Effects::denied(denial),
-                            &mut annotations,
-                        );
-                        continue;
-                    }
-                }
-            }
+            let resources = binding.match_resources.as_ref();
+            let applies = self.applies(policy, Some(binding), resources, &pending, &mut annotations);
+            let Some(pending) = applies else { continue };
             self.binding(policy, binding, pending, &mut annotations);
             if self.ended {
                 return;
             }
         }
-        self.found.decisions.audit_annotations.extend(annotations.publish(name));
+        self.found.decisions.audit_annotations.extend(annotations.publish(&policy.policy.name));
+    }
+
+    /// Matches a policy or binding. If it judges the request, returns the facts that can still exclude it; otherwise records why it
+    /// does not, if that is unknown or an error.
+    fn applies(
+        &mut self,
+        policy: &CompiledPolicy,
+        binding: Option<&Binding>,
+        resources: Option<&MatchResources>,
+        pending: &[Lookup],
+        annotations: &mut Annotations,
+    ) -> Option<Vec<Lookup>> {
+        let Some(resources) = resources else { return Some(pending.to_vec()) };
+        let matching = matches(resources, self.request, self.facts, &policy.policy.name, self.arena);
+        let effects = match next(matching, policy, binding, self.arena) {
+            Next::Judge(lookup) => return Some(pending.iter().cloned().chain(lookup).collect()),
+            Next::Undecided(lookup) => Effects::needing(lookup),
+            Next::Skip => return None,
+            Next::Fail(denial) => Effects::denied(denial),
+        };
+        self.commit(policy, binding, pending, effects, annotations);
+        None
     }
 
     fn binding(
@@ -248,23 +235,31 @@ impl<'a, 'r> Run<'a, 'r> {
                 let effects = Effects::needing(Lookup::Limit(Limit::Time));
                 return self.commit(policy, Some(binding), &pending, effects, annotations);
             }
-            let variables = Variables {
-                object: self.request.object,
-                old_object: self.request.old_object,
-                old_object_is_unknown: self.request.old_object_is_unknown,
-                params: param,
-                request: variable,
-                user_is_unknown: self.request.user_is_unknown,
-                namespace_object: namespace,
-            };
-            let context = Context { arena, answers: self.facts, keep_going: self.keep_going };
-            let namespace_null = matches!(namespace, Some(Value::Null));
-            let report = evaluate(policy, Input { context, variables, namespace_null });
+            let report = evaluate(policy, self.input(variable, param, namespace));
             let mut pending = pending.clone();
             pending.extend(self.lookups(&report.condition_needs));
             let effects = self.effects(policy, binding, report);
             self.commit(policy, Some(binding), &pending, effects, annotations);
         }
+    }
+
+    fn input(
+        &self,
+        variable: Value<'a>,
+        params: Option<Value<'a>>,
+        namespace: Option<Value<'a>>,
+    ) -> Input<'a> {
+        let variables = Variables {
+            object: self.request.object,
+            old_object: self.request.old_object,
+            old_object_is_unknown: self.request.old_object_is_unknown,
+            params,
+            request: variable,
+            user_is_unknown: self.request.user_is_unknown,
+            namespace_object: namespace,
+        };
+        let context = Context { arena: self.arena, answers: self.facts, keep_going: self.keep_going };
+        Input { context, variables, namespace_null: matches!(namespace, Some(Value::Null)) }
     }
 
     /// Denies a request whose namespace does not exist, which outranks the failure policy and all other denials.

@@ -2,6 +2,7 @@
 
 use crate::cel::library::formats;
 use crate::field::{FieldError, Path};
+use crate::release::Release;
 use crate::value::Value;
 
 /// Label that every Namespace has: its name.
@@ -65,24 +66,24 @@ impl Selector {
     }
 
     /// The selector as the API server checks it.
-    pub(crate) fn validate(&self, path: &Path, server: u8, errors: &mut Vec<FieldError>) {
+    pub(crate) fn validate(&self, path: &Path, release: Release, errors: &mut Vec<FieldError>) {
         let labels = path.child("matchLabels");
         for (key, value) in &self.match_labels {
-            for problem in formats::problems("qualifiedName", key, server) {
+            for problem in formats::qualified_name(key, release.has_new_label_texts()) {
                 errors.push(FieldError::invalid(&labels, key, &problem));
             }
-            for problem in formats::problems("labelValue", value, server) {
+            for problem in formats::label_value(value, release.has_new_label_texts()) {
                 errors.push(FieldError::invalid(&labels, value, &problem));
             }
         }
         for (index, requirement) in self.match_expressions.iter().enumerate() {
-            requirement.validate(&path.child("matchExpressions").index(index), server, errors);
+            requirement.validate(&path.child("matchExpressions").index(index), release, errors);
         }
     }
 }
 
 impl Requirement {
-    fn validate(&self, path: &Path, server: u8, errors: &mut Vec<FieldError>) {
+    fn validate(&self, path: &Path, release: Release, errors: &mut Vec<FieldError>) {
         match self.operator.as_str() {
             "In" | "NotIn" if self.values.is_empty() => {
                 let detail = "must be specified when `operator` is 'In' or 'NotIn'";
@@ -101,11 +102,11 @@ impl Requirement {
                 "not a valid selector operator",
             )),
         }
-        for problem in formats::problems("qualifiedName", &self.key, server) {
+        for problem in formats::qualified_name(&self.key, release.has_new_label_texts()) {
             errors.push(FieldError::invalid(&path.child("key"), &self.key, &problem));
         }
         for (index, value) in self.values.iter().enumerate() {
-            for problem in formats::problems("labelValue", value, server) {
+            for problem in formats::label_value(value, release.has_new_label_texts()) {
                 errors.push(FieldError::invalid(&path.child("values").index(index), value, &problem));
             }
         }

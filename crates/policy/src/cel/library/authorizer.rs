@@ -101,11 +101,11 @@ fn service_account<'a>(context: &Context<'a>, args: &[Value<'a>]) -> Outcome<'a>
     let [Value::Opaque(Opaque::Authorizer(_)), Value::String(namespace), Value::String(name)] = args else {
         return Err(no_such_overload());
     };
-    let problems = super::formats::problems("dns1123Subdomain", name, 0);
+    let problems = super::formats::subdomain(name);
     if !problems.is_empty() {
         return context.error("Invalid service account name");
     }
-    let problems = super::formats::problems("dns1123Label", namespace, 0);
+    let problems = super::formats::label(namespace);
     if !problems.is_empty() {
         return context.error("Invalid service account namespace");
     }

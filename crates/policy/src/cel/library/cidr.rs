@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use super::{Library, ip};
 use crate::cel::outcome::{Context, Fault, no_such_overload};
+use crate::value::format::quote;
 use crate::value::{Cidr, Opaque, Value};
 
 /// Declares the functions of networks.
@@ -111,7 +112,7 @@ fn masked(cidr: Cidr) -> Cidr {
 }
 
 fn parse(text: &str) -> Result<Cidr, String> {
-    let quoted = super::format::quote(text);
+    let quoted = quote(text);
     let error = |message: &str| {
         Err(format!(
             "network address parse error during conversion from string: netip.ParsePrefix({quoted}): {message}"
@@ -125,7 +126,7 @@ fn parse(text: &str) -> Result<Cidr, String> {
     if zone {
         return error("IPv6 zones cannot be present in a prefix");
     }
-    let bad = || format!("bad bits after slash: {}", super::format::quote(bits));
+    let bad = || format!("bad bits after slash: {}", quote(bits));
     let leading = bits.len() > 1 && !bits.starts_with(|first: char| ('1'..='9').contains(&first));
     if leading || bits.is_empty() || !bits.bytes().all(|byte| byte.is_ascii_digit()) {
         return error(&bad());

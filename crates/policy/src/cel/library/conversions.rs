@@ -24,8 +24,7 @@ pub(super) fn declare(library: &mut Library) {
     library.add("string_to_double", "double(string): double", to_double);
     library.add("uint64_to_double", "double(uint): double", to_double);
     library.add("duration_to_duration", "duration(duration): duration", identity);
-    // cel-go 0.29 removed this overload, which always failed.
-    if !library.has(0, 37) {
+    if library.release.declares_int_to_duration() {
         library.add("int64_to_duration", "duration(int): duration", |context, args| {
             conversion_error(context, args, "duration")
         });

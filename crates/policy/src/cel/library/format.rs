@@ -1,47 +1,7 @@
 //! `string.format`, with the errors of cel-go and the locale `en_US`.
 
-use std::fmt::Write as _;
-
+use crate::value::format::{plain, quote};
 use crate::value::{Value, number, work};
-
-/// Text in quotes, as `%q` of Go prints it.
-pub(crate) fn quote(text: &str) -> String {
-    let mut out = String::with_capacity(text.len() + 2);
-    out.push('"');
-    for character in text.chars() {
-        match character {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\u{7}' => out.push_str("\\a"),
-            '\u{8}' => out.push_str("\\b"),
-            '\u{c}' => out.push_str("\\f"),
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            '\u{b}' => out.push_str("\\v"),
-            control if u32::from(control) < 0x20 || control == '\u{7f}' => {
-                let _ = write!(out, "\\x{:02x}", u32::from(control));
-            }
-            other if is_printable(other) => out.push(other),
-            other if u32::from(other) < 0x1_0000 => {
-                let _ = write!(out, "\\u{:04x}", u32::from(other));
-            }
-            other => {
-                let _ = write!(out, "\\U{:08x}", u32::from(other));
-            }
-        }
-    }
-    out.push('"');
-    out
-}
-
-fn is_printable(character: char) -> bool {
-    character == ' '
-        || !(character.is_control()
-            || character.is_whitespace()
-            || matches!(character, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
-            || matches!(u32::from(character), 0xe000..=0xf8ff | 0xfff0..=0xfffb | 0xe0000..=0x10_ffff))
-}
 
 /// A clause of a format string.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -230,7 +190,7 @@ fn string(value: &Value<'_>) -> Result<String, Problem> {
         | Value::String(_)
         | Value::Timestamp(_)
         | Value::Duration(_)
-        | Value::Type(_) => Ok(crate::value::format::plain(value)),
+        | Value::Type(_) => Ok(plain(value)),
         Value::Bytes(bytes) => Ok(utf8(bytes)?.to_owned()),
         Value::List(_) | Value::Concat(_) | Value::Object(_) | Value::Map(_) => nested(value),
         other => Err(Problem::Type(other.type_name().to_owned())),

@@ -33,8 +33,7 @@ const LABEL_VALUE: &str = "(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?";
 
 /// Declares the formats.
 pub(super) fn declare(library: &mut Library) {
-    // 1.35 changed the texts of labels.
-    let validate: Call = if library.has(0, 35) {
+    let validate: Call = if library.release.has_new_label_texts() {
         |context, args| validate(context, args, true)
     } else {
         |context, args| validate(context, args, false)
@@ -70,16 +69,11 @@ fn validate<'a>(context: &Context<'a>, args: &[Value<'a>], recent: bool) -> Outc
         return Err(no_such_overload());
     };
     let problems: Vec<Value<'a>> =
-        problems_of(name, text, recent).iter().map(|problem| context.text(problem)).collect();
+        problems(name, text, recent).iter().map(|problem| context.text(problem)).collect();
     Ok(if problems.is_empty() { Value::Optional(None) } else { context.some(context.list(&problems)) })
 }
 
-/// The problems of a text in a format, in the words up to 1.34.
-pub(crate) fn problems(format: &str, text: &str, server: u8) -> Vec<String> {
-    problems_of(format, text, server >= 35)
-}
-
-fn problems_of(format: &str, text: &str, recent: bool) -> Vec<String> {
+fn problems(format: &str, text: &str, recent: bool) -> Vec<String> {
     match format {
         "dns1123Label" => label(text),
         "dns1123LabelPrefix" => label(&mask_dash(text)),
@@ -146,7 +140,8 @@ fn mask_dash(text: &str) -> String {
     }
 }
 
-fn label(text: &str) -> Vec<String> {
+/// The problems of a DNS label.
+pub(crate) fn label(text: &str) -> Vec<String> {
     let mut problems: Vec<String> = too_long(text, 63).into_iter().collect();
     if !matches(LABEL, text) {
         problems.push(if matches(SUBDOMAIN, text) {
@@ -162,7 +157,8 @@ fn label(text: &str) -> Vec<String> {
     problems
 }
 
-fn subdomain(text: &str) -> Vec<String> {
+/// The problems of a DNS subdomain.
+pub(crate) fn subdomain(text: &str) -> Vec<String> {
     let mut problems: Vec<String> = too_long(text, 253).into_iter().collect();
     if !matches(SUBDOMAIN, text) {
         problems.push(explain(
@@ -174,7 +170,8 @@ fn subdomain(text: &str) -> Vec<String> {
     problems
 }
 
-fn label_1035(text: &str) -> Vec<String> {
+/// The problems of a DNS label that starts with a letter.
+pub(crate) fn label_1035(text: &str) -> Vec<String> {
     let mut problems: Vec<String> = too_long(text, 63).into_iter().collect();
     if !matches(LABEL_1035, text) {
         problems.push(explain(
@@ -186,7 +183,8 @@ fn label_1035(text: &str) -> Vec<String> {
     problems
 }
 
-fn qualified_name(text: &str, recent: bool) -> Vec<String> {
+/// The problems of a label's key. `recent` is [`Release::has_new_label_texts`](crate::release::Release::has_new_label_texts).
+pub(crate) fn qualified_name(text: &str, recent: bool) -> Vec<String> {
     let explanation = || {
         explain(
             "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character",
@@ -224,7 +222,8 @@ fn qualified_name(text: &str, recent: bool) -> Vec<String> {
     problems
 }
 
-fn label_value(text: &str, recent: bool) -> Vec<String> {
+/// The problems of a label's value.
+pub(crate) fn label_value(text: &str, recent: bool) -> Vec<String> {
     let mut problems: Vec<String> = too_long_in(text, 63, unit(recent)).into_iter().collect();
     if !matches(LABEL_VALUE, text) {
         problems.push(explain(

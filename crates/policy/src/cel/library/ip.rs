@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::Library;
 use crate::cel::outcome::{Outcome, no_such_overload};
+use crate::value::format::quote;
 use crate::value::{Opaque, Value};
 
 /// Declares the functions of IP addresses.
@@ -84,15 +85,12 @@ fn is_link_local_unicast(ip: &IpAddr) -> bool {
 /// Parses an address; mapped IPv4 addresses and zones are refused.
 pub(crate) fn parse(text: &str) -> Result<IpAddr, String> {
     let address = parse_address(text).map_err(|message| {
-        format!(
-            "IP Address {} parse error during conversion from string: {message}",
-            super::format::quote(text)
-        )
+        format!("IP Address {} parse error during conversion from string: {message}", quote(text))
     })?;
     match address {
-        (_, true) => Err(format!("IP address {} with zone value is not allowed", super::format::quote(text))),
+        (_, true) => Err(format!("IP address {} with zone value is not allowed", quote(text))),
         (IpAddr::V6(v6), false) if v6.to_ipv4_mapped().is_some() => {
-            Err(format!("IPv4-mapped IPv6 address {} is not allowed", super::format::quote(text)))
+            Err(format!("IPv4-mapped IPv6 address {} is not allowed", quote(text)))
         }
         (address, false) => Ok(address),
     }
@@ -100,9 +98,9 @@ pub(crate) fn parse(text: &str) -> Result<IpAddr, String> {
 
 /// `netip.ParseAddr`: the address and whether it has a zone.
 pub(super) fn parse_address(text: &str) -> Result<(IpAddr, bool), String> {
-    let quoted = super::format::quote(text);
+    let quoted = quote(text);
     let error = |message: &str, at: &str| {
-        let at = if at.is_empty() { String::new() } else { format!(" (at {})", super::format::quote(at)) };
+        let at = if at.is_empty() { String::new() } else { format!(" (at {})", quote(at)) };
         format!("ParseAddr({quoted}): {message}{at}")
     };
     for character in text.chars() {

@@ -4,6 +4,7 @@ use std::cmp::Ordering;
 
 use super::operators::{add, is_comparable};
 use super::{Call, Library};
+use crate::cel::operators;
 use crate::cel::outcome::{Cancel, Context, Fault, LIMIT, Outcome, no_such_overload};
 use crate::value::work::MAX_READ;
 use crate::value::{Value, compare, equal};
@@ -163,8 +164,7 @@ fn type_text<'a>(value: &Value<'a>, optional: &'static str) -> &'a str {
 /// Declares the extension.
 pub(super) fn declare_extension(library: &mut Library) {
     library.add_variadic("list_slice", "(list(T)).slice(int, int): list(T)", slice);
-    // cel-go 0.29 prints the parameter of optional types.
-    let (flatten_all, flatten_some): (Call, Call) = if library.has(0, 37) {
+    let (flatten_all, flatten_some): (Call, Call) = if library.release.optional_type_has_parameter() {
         (
             |context, args| flatten_one(context, args, "optional_type(dyn)"),
             |context, args| flatten_depth(context, args, "optional_type(dyn)"),
@@ -197,7 +197,7 @@ pub(super) fn declare_extension(library: &mut Library) {
         is_list,
     );
     library.add_singleton(
-        "@sortByAssociatedKeys",
+        operators::SORT_BY_KEYS,
         &[
             ("list_int_sortByAssociatedKeys", "(list(T)).@sortByAssociatedKeys(list(int)): list(T)"),
             ("list_uint_sortByAssociatedKeys", "(list(T)).@sortByAssociatedKeys(list(uint)): list(T)"),
@@ -220,7 +220,7 @@ pub(super) fn declare_extension(library: &mut Library) {
         },
         is_list,
     );
-    let checked = library.has(0, 37);
+    let checked = library.release.range_is_checked();
     library.add("lists_range", "lists.range(int): list(int)", if checked { checked_range } else { range });
     library.add("list_reverse", "(list(T)).reverse(): list(T)", |context, args| match args {
         [list] => {
@@ -306,7 +306,7 @@ fn range<'a>(context: &Context<'a>, args: &[Value<'a>]) -> Outcome<'a> {
     Ok(context.list(&values))
 }
 
-/// cel-go 0.29 refuses negative and large sizes.
+/// Refuses negative and large sizes.
 fn checked_range<'a>(context: &Context<'a>, args: &[Value<'a>]) -> Outcome<'a> {
     match args {
         [Value::Int(size)] if *size < 0 => {

@@ -1,6 +1,7 @@
 //! Operators, `size` and membership.
 
 use super::{Library, any};
+use crate::cel::operators;
 use crate::cel::outcome::{Context, Outcome, no_such_overload};
 use crate::cel::select;
 use crate::value::{NotANumber, Timestamp, Value, compare, equal, number};
@@ -8,28 +9,28 @@ use std::cmp::Ordering;
 
 /// Declares the operators.
 pub(super) fn declare(library: &mut Library) {
-    library.add_singleton("_?_:_", &[("conditional", "_?_:_(bool, A, A): A")], unused, any);
-    library.add_singleton("_&&_", &[("logical_and", "_&&_(bool, bool): bool")], unused, any);
-    library.add_singleton("_||_", &[("logical_or", "_||_(bool, bool): bool")], unused, any);
-    library.add_singleton("!_", &[("logical_not", "!_(bool): bool")], not, any);
+    library.add_singleton(operators::CONDITIONAL, &[("conditional", "_?_:_(bool, A, A): A")], unused, any);
+    library.add_singleton(operators::LOGICAL_AND, &[("logical_and", "_&&_(bool, bool): bool")], unused, any);
+    library.add_singleton(operators::LOGICAL_OR, &[("logical_or", "_||_(bool, bool): bool")], unused, any);
+    library.add_singleton(operators::LOGICAL_NOT, &[("logical_not", "!_(bool): bool")], not, any);
     library.add_singleton(
-        "@not_strictly_false",
+        operators::NOT_STRICTLY_FALSE,
         &[("not_strictly_false", "@not_strictly_false(bool): bool")],
         unused,
         any,
     );
-    library.add_singleton("_==_", &[("equals", "_==_(A, A): bool")], unused, any);
-    library.add_singleton("_!=_", &[("not_equals", "_!=_(A, A): bool")], unused, any);
+    library.add_singleton(operators::EQUALS, &[("equals", "_==_(A, A): bool")], unused, any);
+    library.add_singleton(operators::NOT_EQUALS, &[("not_equals", "_!=_(A, A): bool")], unused, any);
     declare_arithmetic(library);
     declare_order(library);
     library.add_singleton(
-        "_[_]",
+        operators::INDEX,
         &[("index_list", "_[_](list(A), int): A"), ("index_map", "_[_](map(A, B), A): B")],
         unused,
         any,
     );
     library.add_singleton(
-        "@in",
+        operators::IN,
         &[("in_list", "@in(A, list(A)): bool"), ("in_map", "@in(A, map(A, B)): bool")],
         contains,
         any,
@@ -53,7 +54,7 @@ pub(super) fn declare(library: &mut Library) {
 
 fn declare_arithmetic(library: &mut Library) {
     library.add_singleton(
-        "_+_",
+        operators::ADD,
         &[
             ("add_bytes", "_+_(bytes, bytes): bytes"),
             ("add_double", "_+_(double, double): double"),
@@ -76,7 +77,7 @@ fn declare_arithmetic(library: &mut Library) {
         },
     );
     library.add_singleton(
-        "_/_",
+        operators::DIVIDE,
         &[
             ("divide_double", "_/_(double, double): double"),
             ("divide_int64", "_/_(int, int): int"),
@@ -86,13 +87,13 @@ fn declare_arithmetic(library: &mut Library) {
         is_number,
     );
     library.add_singleton(
-        "_%_",
+        operators::MODULO,
         &[("modulo_int64", "_%_(int, int): int"), ("modulo_uint64", "_%_(uint, uint): uint")],
         |context, args| binary(context, args, modulo),
         |value| matches!(value, Value::Int(_) | Value::Uint(_)),
     );
     library.add_singleton(
-        "_*_",
+        operators::MULTIPLY,
         &[
             ("multiply_double", "_*_(double, double): double"),
             ("multiply_int64", "_*_(int, int): int"),
@@ -102,13 +103,13 @@ fn declare_arithmetic(library: &mut Library) {
         is_number,
     );
     library.add_singleton(
-        "-_",
+        operators::NEGATE,
         &[("negate_double", "-_(double): double"), ("negate_int64", "-_(int): int")],
         negate,
         |value| matches!(value, Value::Bool(_) | Value::Int(_) | Value::Double(_) | Value::Duration(_)),
     );
     library.add_singleton(
-        "_-_",
+        operators::SUBTRACT,
         &[
             ("subtract_double", "_-_(double, double): double"),
             ("subtract_duration_duration", "_-_(duration, duration): duration"),

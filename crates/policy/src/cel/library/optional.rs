@@ -1,6 +1,7 @@
 //! Optional values, and the map that two-variable macros build.
 
 use super::{Library, any};
+use crate::cel::operators;
 use crate::cel::outcome::{Context, Outcome, no_such_overload, unwrapped};
 use crate::value::Value;
 
@@ -36,8 +37,7 @@ pub(super) fn declare(library: &mut Library) {
     library.add_special("optional_map_optindex_optional_value", "_[?_](optional(map(K, V)), K): optional(V)");
     library.add_special("optional_list_index_int", "_[_](optional(list(V)), int): optional(V)");
     library.add_special("optional_map_index_value", "_[_](optional(map(K, V)), K): optional(V)");
-    // cel-go 0.23 added these. The environment does not matter: the library has no version there.
-    if library.has(0, 33) {
+    if library.release.has_first_and_last() {
         library.add("list_last", "(list(V)).last(): optional(V)", |context, args| {
             end(context, args, |len| len.checked_sub(1))
         });
@@ -52,7 +52,7 @@ pub(super) fn declare(library: &mut Library) {
 /// Declares the function that `transformMap` expands to.
 pub(super) fn declare_map_insert(library: &mut Library) {
     library.add_singleton(
-        "cel.@mapInsert",
+        operators::MAP_INSERT,
         &[
             ("@mapInsert_map_key_value", "cel.@mapInsert(map(K, V), K, V): map(K, V)"),
             ("@mapInsert_map_map", "cel.@mapInsert(map(K, V), map(K, V)): map(K, V)"),

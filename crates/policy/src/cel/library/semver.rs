@@ -4,49 +4,8 @@ use std::cmp::Ordering;
 
 use super::Library;
 use crate::cel::outcome::{Context, Fault, Outcome, no_such_overload};
-use crate::value::{Opaque, Value};
-
-/// A version. Build metadata has no order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Semver<'a> {
-    numbers: [u64; 3],
-    /// Identifiers of the pre-release, separated by dots.
-    pre: &'a str,
-    /// The version with its build metadata.
-    pub(crate) text: &'a str,
-}
-
-impl Semver<'_> {
-    /// Order of versions.
-    pub(crate) fn compare(&self, other: &Semver<'_>) -> Ordering {
-        self.numbers.cmp(&other.numbers).then_with(|| match (self.pre, other.pre) {
-            ("", "") => Ordering::Equal,
-            ("", _) => Ordering::Greater,
-            (_, "") => Ordering::Less,
-            (left, right) => compare_pre(left, right),
-        })
-    }
-}
-
-fn compare_pre(left: &str, right: &str) -> Ordering {
-    let (mut left, mut right) = (left.split('.'), right.split('.'));
-    loop {
-        let ordering = match (left.next(), right.next()) {
-            (None, None) => return Ordering::Equal,
-            (None, Some(_)) => Ordering::Less,
-            (Some(_), None) => Ordering::Greater,
-            (Some(left), Some(right)) => match (left.parse::<u64>(), right.parse::<u64>()) {
-                (Ok(left), Ok(right)) => left.cmp(&right),
-                (Ok(_), Err(_)) => Ordering::Less,
-                (Err(_), Ok(_)) => Ordering::Greater,
-                (Err(_), Err(_)) => left.cmp(right),
-            },
-        };
-        if ordering.is_ne() {
-            return ordering;
-        }
-    }
-}
+use crate::value::format::quote;
+use crate::value::{Opaque, Semver, Value};
 
 /// Declares the functions of versions.
 pub(super) fn declare(library: &mut Library) {
@@ -162,17 +121,14 @@ fn parse(text: &str) -> Result<Parts, String> {
             if identifier.len() > 1 && identifier.starts_with('0') {
                 return Err(format!(
                     "Numeric PreRelease version must not contain leading zeroes {}",
-                    super::format::quote(identifier)
+                    quote(identifier)
                 ));
             }
             if identifier.parse::<u64>().is_err() {
                 return Err(range_error(identifier));
             }
         } else if !is_alphanumeric(identifier) {
-            return Err(format!(
-                "Invalid character(s) found in prerelease {}",
-                super::format::quote(identifier)
-            ));
+            return Err(format!("Invalid character(s) found in prerelease {}", quote(identifier)));
         }
     }
     for identifier in build.into_iter().flat_map(|build| build.split('.')) {
@@ -180,17 +136,14 @@ fn parse(text: &str) -> Result<Parts, String> {
             return Err("Build meta data is empty".to_owned());
         }
         if !is_alphanumeric(identifier) {
-            return Err(format!(
-                "Invalid character(s) found in build meta data {}",
-                super::format::quote(identifier)
-            ));
+            return Err(format!("Invalid character(s) found in build meta data {}", quote(identifier)));
         }
     }
     Ok((numbers, pre.unwrap_or("").to_owned(), text.to_owned()))
 }
 
 fn range_error(digits: &str) -> String {
-    format!("strconv.ParseUint: parsing {}: value out of range", super::format::quote(digits))
+    format!("strconv.ParseUint: parsing {}: value out of range", quote(digits))
 }
 
 fn is_alphanumeric(text: &str) -> bool {
@@ -199,15 +152,11 @@ fn is_alphanumeric(text: &str) -> bool {
 
 fn component(name: &str, text: &str) -> Result<u64, String> {
     if !text.bytes().all(|byte| byte.is_ascii_digit()) {
-        let what = format!(
-            "Invalid character(s) found in {} number {}",
-            name.to_lowercase(),
-            super::format::quote(text)
-        );
+        let what = format!("Invalid character(s) found in {} number {}", name.to_lowercase(), quote(text));
         return Err(what);
     }
     if text.len() > 1 && text.starts_with('0') {
-        return Err(format!("{name} number must not contain leading zeroes {}", super::format::quote(text)));
+        return Err(format!("{name} number must not contain leading zeroes {}", quote(text)));
     }
     if text.is_empty() {
         return Err("strconv.ParseUint: parsing \"\": invalid syntax".to_owned());

@@ -27,9 +27,8 @@ pub(super) fn declare(library: &mut Library) {
     library.add("string_char_at_int", "(string).charAt(int): string", char_at);
     library.add("string_index_of_string", "(string).indexOf(string): int", index_of);
     library.add("string_last_index_of_string", "(string).lastIndexOf(string): int", last_index_of);
-    // cel-go 0.29 finds an empty string at an offset only up to the end.
-    let clamps = library.has(0, 37);
-    let (index_from, last_index_from): (Call, Call) = if clamps {
+    let is_bounded = library.release.index_of_empty_string_is_bounded();
+    let (index_from, last_index_from): (Call, Call) = if is_bounded {
         (
             |context, args| clamped(context, args).unwrap_or_else(|| index_of(context, args)),
             |context, args| clamped(context, args).unwrap_or_else(|| last_index_of(context, args)),

@@ -2,6 +2,7 @@
 
 use super::Library;
 use crate::cel::outcome::{Context, Outcome, no_such_overload};
+use crate::value::format::quote;
 use crate::value::{Timestamp, Value, number};
 
 /// A field of a local time.
@@ -123,8 +124,7 @@ fn field<'a>(context: &Context<'a>, args: &[Value<'a>], field: Field) -> Outcome
 fn offset(time: Timestamp, zone: &str) -> Result<i64, String> {
     if let Some((hours, minutes)) = zone.split_once(':') {
         let parse = |text: &str| {
-            text.parse::<i64>()
-                .map_err(|_| format!("strconv.Atoi: parsing {}: invalid syntax", super::format::quote(text)))
+            text.parse::<i64>().map_err(|_| format!("strconv.Atoi: parsing {}: invalid syntax", quote(text)))
         };
         let (hours, minutes) = (parse(hours)?, parse(minutes)?);
         let total = if zone.starts_with('-') { hours * 60 - minutes } else { hours * 60 + minutes };

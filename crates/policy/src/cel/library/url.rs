@@ -5,23 +5,12 @@ use std::net::IpAddr;
 
 use super::{Call, Library, ip};
 use crate::cel::outcome::{Context, Fault, Outcome, no_such_overload};
-use crate::value::{Opaque, Value};
-
-/// A parsed URL.
-#[derive(Clone, Copy, Debug)]
-pub struct Url<'a> {
-    /// The URL as Go prints it.
-    pub(crate) text: &'a str,
-    scheme: &'a str,
-    host: &'a str,
-    path: &'a str,
-    query: &'a str,
-}
+use crate::value::format::quote;
+use crate::value::{Opaque, Url, Value};
 
 /// Declares the functions of URLs.
 pub(super) fn declare(library: &mut Library) {
-    // From Go 1.26 on a host has at most one colon outside of brackets.
-    let strict = library.has(0, 37);
+    let strict = library.release.url_host_is_strict();
     let to_url: Call = if strict {
         |context, args| convert(context, args, true)
     } else {
@@ -74,7 +63,7 @@ fn convert<'a>(context: &Context<'a>, args: &[Value<'a>], strict: bool) -> Outco
     let (parts, fragment) = match parsed {
         Ok(parsed) => parsed,
         Err(message) => {
-            let quoted = super::format::quote(text);
+            let quoted = quote(text);
             return context
                 .error(&format!("URL parse error during conversion from string: parse {quoted}: {message}"));
         }
@@ -121,7 +110,7 @@ struct Parts {
 
 /// The error of `url.ParseRequestURI`, if there is one.
 pub(super) fn request_error(text: &str, strict: bool) -> Option<String> {
-    parse(text, true, strict).err().map(|message| format!("parse {}: {message}", super::format::quote(text)))
+    parse(text, true, strict).err().map(|message| format!("parse {}: {message}", quote(text)))
 }
 
 fn parse(text: &str, request: bool, strict: bool) -> Result<Parts, String> {
@@ -234,7 +223,7 @@ fn check_port(port: &str) -> Result<(), String> {
     if valid_port(port) {
         return Ok(());
     }
-    Err(format!("invalid port {} after host", super::format::quote(port)))
+    Err(format!("invalid port {} after host", quote(port)))
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -258,7 +247,7 @@ fn unescape(text: &str, mode: Mode) -> Result<String, String> {
                     .and_then(|digits| u8::from_str_radix(digits, 16).ok());
                 let shown = || {
                     let end = (at + 3).min(bytes.len());
-                    super::format::quote(&String::from_utf8_lossy(bytes.get(at..end).unwrap_or_default()))
+                    quote(&String::from_utf8_lossy(bytes.get(at..end).unwrap_or_default()))
                 };
                 let Some(value) = value else { return Err(format!("invalid URL escape {}", shown())) };
                 if mode == Mode::Host && value < 0x80 && hex != Some("25") {
@@ -273,7 +262,7 @@ fn unescape(text: &str, mode: Mode) -> Result<String, String> {
             }
             b'+' if mode == Mode::Query => out.push(b' '),
             byte if matches!(mode, Mode::Host | Mode::Zone) && *byte < 0x80 && !host_character(*byte) => {
-                let shown = super::format::quote(&char::from(*byte).to_string());
+                let shown = quote(&char::from(*byte).to_string());
                 return Err(format!("invalid character {shown} in host name"));
             }
             byte => out.push(*byte),
