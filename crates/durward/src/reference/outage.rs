@@ -68,7 +68,7 @@ fn condition(name: &str) -> Condition {
         "changes-the-member" => Condition::UpdateIf(
             "if the controller, an image, `activeDeadlineSeconds` or a label of the selector changes",
         ),
-        "adds-an-owner" => Condition::UpdateIf("if an owner reference is added"),
+        "adds-an-owner" => Condition::UpdateIf("if an owner reference is added or changed"),
         "leaves-the-guard" => Condition::UpdateIf("if its labels take it out of the guard"),
         "changes-a-guarded-label" => {
             Condition::UpdateIf("if a label changes that selects guarded namespaces")

@@ -84,7 +84,7 @@ impl Object<'_> {
 
     fn foreign_entry(&self, entries: &[&str]) -> Problem {
         let what = format!("{} has entries that Durward did not write: {}", self.named(), entries.join(", "));
-        let why = "the API server sends requests to their server too; Durward doesn't remove them";
+        let why = "the API server sends requests to their server too";
         Problem::new(what).why(why).next(format!(
             "find out in the audit log who added them, and remove them: {} edit {} {NAME}",
             self.target.kubectl(),
