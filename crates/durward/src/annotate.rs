@@ -7,13 +7,13 @@ use std::time::{Duration, SystemTime};
 
 use config::Problem;
 use config::names::is_dns_subdomain;
+use console::exit::{Exit, Outcome, Stop};
+use console::output;
 use guards::deletion::acknowledgement;
 use guards::overrides;
 use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams};
 use serde_json::json;
 
-use crate::exit::{Exit, Outcome, Stop};
-use crate::output;
 use crate::review::runtime;
 use cluster::live::{Access, client};
 

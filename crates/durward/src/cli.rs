@@ -5,11 +5,11 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use console::exit::Stop;
 
-use crate::exit::Stop;
 use crate::{
-    annotate, certs, check, config_command, demo, docs, doctor, guards_command, impact, inject, install,
-    manifests, review, serve, snapshot, usage, version,
+    annotate, certs, config_command, demo, docs, doctor, guards_command, impact, inject, install, manifests,
+    review, serve, snapshot, usage, version,
 };
 
 /// The whole command line.

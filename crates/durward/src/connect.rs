@@ -10,12 +10,12 @@ use cluster::live::{Access, Live};
 use cluster::snapshot::Snapshot;
 use cluster::{Address, Clients, Metadata, MetadataResult, Offline, Reader, Resource};
 use config::Problem;
+use console::exit::Stop;
+use console::input;
 
 use crate::args::ClusterArgs;
 use crate::control_planes::ControlPlanes;
-use crate::exit::Stop;
 use crate::file::{Cluster, File, Guarded, Manage};
-use crate::input;
 
 /// Opens the clients that flags and file name. Without either, they use the kubeconfig or the pod's service account, like
 /// kubectl. Without a cluster, guards that read nothing outside still work.

@@ -10,11 +10,11 @@ use cluster::fleet::{ClusterHealth, Fleet, ProbeTargets};
 use cluster::live::{Access, Expiry, Live};
 use cluster::{Clients, Readiness};
 use config::Problem;
+use console::input;
 use guards::GuardedObjects;
 use tokio::runtime::Handle;
 
 use crate::file::{File, Guarded};
-use crate::input;
 
 /// The control planes that the guards of this process read.
 pub(crate) struct ControlPlanes {

@@ -7,9 +7,8 @@ use std::path::PathBuf;
 use clap_complete::Shell;
 use clap_mangen::Man as Page;
 use config::Problem;
-
-use crate::exit::{Exit, Outcome};
-use crate::output;
+use console::exit::{Exit, Outcome};
+use console::output;
 
 /// `completions`
 #[derive(Debug, clap::Args)]

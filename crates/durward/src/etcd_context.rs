@@ -8,12 +8,12 @@ use cluster::Clients;
 use cluster::live::Access;
 use cluster::writer::LiveWriter;
 use config::Problem;
+use console::exit::Stop;
 use guards::GuardedObjects;
 use guards::etcd::{self, Survey};
 
 use crate::args::ClusterArgs;
 use crate::connect::{access, snapshot};
-use crate::exit::Stop;
 use crate::file::{File, Purpose};
 use crate::fleet;
 use crate::install::manifests_command;

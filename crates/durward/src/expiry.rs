@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use cluster::live::{CredentialKind as Kind, Expiry};
 use config::Problem;
+use console::input;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -18,7 +19,6 @@ use tokio::time::{MissedTickBehavior, interval};
 use crate::certs::{days_until, now, rfc3339};
 use crate::control_planes::ControlPlanes;
 use crate::file::File;
-use crate::input;
 
 /// Interval at which files and Secrets are read again.
 const INTERVAL: Duration = Duration::from_secs(60);

@@ -1,17 +1,17 @@
 //! Command `guards`: prints scope, permissions and webhook entries of each guard.
 
 use config::read;
+use console::exit::{Exit, Outcome};
+use console::output::Format;
+use console::output::{self, Style};
 use guards::{Configured, GUARD_KINDS, GuardKind, Permission, WebhookEntry, WebhookType};
 use k8s_openapi::api::admissionregistration::v1::MatchCondition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde::Serialize;
 use std::path::PathBuf;
 
-use crate::args::Format;
 use crate::config_command::scope::scope;
-use crate::exit::{Exit, Outcome};
 use crate::file::{File, Purpose};
-use crate::output::{self, Style};
 
 /// `guards`
 #[derive(Debug, clap::Args)]

@@ -4,6 +4,7 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use config::Problem;
+use console::output::Style;
 use server::LogControl;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt as _;
@@ -11,7 +12,6 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{Layer as _, Registry, fmt, reload};
 
 use crate::args::LogFormat;
-use crate::output::Style;
 
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 

@@ -3,7 +3,6 @@
 mod annotate;
 mod args;
 mod certs;
-mod check;
 mod cli;
 mod config_command;
 mod connect;
@@ -11,23 +10,19 @@ mod control_planes;
 mod demo;
 mod docs;
 mod doctor;
-mod documents;
 mod etcd_context;
-mod exit;
 mod expiry;
 mod file;
 mod fleet;
 mod guards_command;
 mod impact;
 mod inject;
-mod input;
 mod install;
 mod leftovers;
 mod log;
 mod manifests;
 mod member_health;
 mod observe;
-mod output;
 mod plan;
 #[cfg(test)]
 mod reference;
@@ -41,8 +36,10 @@ mod version;
 use std::path::Path;
 use std::process::ExitCode;
 
+use console::exit::{Outcome, Stop};
+use console::output;
+
 use cli::{Cli, Command};
-use exit::{Outcome, Stop};
 
 fn main() -> ExitCode {
     // TLS needs one crypto provider for the process. The call fails only if the provider is installed already.

@@ -12,6 +12,8 @@ use std::time::Duration;
 use cluster::Readiness;
 use cluster::fleet::ClusterHealth;
 use config::Problem;
+use console::exit::{Exit, Outcome, Stop};
+use console::input;
 use server::{
     Addresses, BindError, Bound, CertificateSource, Checks, IssuedCertificates, LogControl, Metrics,
     PlanCell, Registrations, SelfManaged, Server, ServerOptions, Settings, Shutdown, Stopped, Store,
@@ -22,10 +24,8 @@ use tokio::task::JoinSet;
 
 use crate::certs::{Pem, is_for, server_name};
 use crate::control_planes::ControlPlanes;
-use crate::exit::{Exit, Outcome, Stop};
 use crate::expiry::{ExpiryReport, ServerFiles};
 use crate::file::{File, Manage, Purpose};
-use crate::input;
 use crate::install::self_managed::{self, NoRegistrations};
 use crate::install::webhooks::{CaSource, WebhookManager};
 use crate::leftovers::BreakGlassReport;

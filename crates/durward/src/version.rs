@@ -1,10 +1,9 @@
 //! Command `version`.
 
+use console::exit::{Exit, Outcome};
+use console::output;
+use console::output::Format;
 use serde::Serialize;
-
-use crate::args::Format;
-use crate::exit::{Exit, Outcome};
-use crate::output;
 
 /// `version`
 #[derive(Debug, clap::Args)]

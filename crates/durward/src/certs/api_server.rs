@@ -7,11 +7,11 @@
 use std::path::Path;
 
 use config::Problem;
+use console::input;
 
 use super::facts::CertificateFacts;
 use super::pem::Pem;
 use super::verify::{is_for, opens, server_name, signs};
-use crate::input;
 
 /// The files of `server.tls.files`.
 #[derive(Debug, Clone, Copy)]

@@ -8,13 +8,13 @@ use std::path::PathBuf;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use config::Problem;
+use console::documents::yaml_stream;
+use console::exit::{Exit, Outcome};
+use console::output;
 use serde_json::json;
 use server::SigningRequest;
 
 use super::make::{NameArgs, failed, write_all};
-use crate::documents::yaml_stream;
-use crate::exit::{Exit, Outcome};
-use crate::output;
 
 /// The signer that only signs for kubelets.
 const KUBELET_SERVING: &str = "kubernetes.io/kubelet-serving";

@@ -9,11 +9,10 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use config::Problem;
+use console::exit::{Exit, Outcome};
+use console::input;
+use console::output::{self, Style};
 use server::{AuthorityError, ServingName, Validity};
-
-use crate::exit::{Exit, Outcome};
-use crate::output::Style;
-use crate::{input, output};
 
 /// `certs new`
 #[derive(Debug, clap::Args)]

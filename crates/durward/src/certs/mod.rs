@@ -11,8 +11,7 @@ mod show;
 mod sources;
 mod time;
 mod verify;
-
-use crate::exit::Outcome;
+use console::exit::Outcome;
 
 pub(crate) use facts::CertificateFacts;
 pub(crate) use make::{Authority, Names, names_of_service};

@@ -1,5 +1,8 @@
 //! `certs show`: prints certificates and reports expired ones and ones that don't match.
 
+use console::exit::{Exit, Outcome};
+use console::output::Format;
+use console::output::{self, Style};
 use rustls::pki_types::CertificateDer;
 use serde::Serialize;
 use std::path::PathBuf;
@@ -8,9 +11,6 @@ use super::facts::CertificateFacts;
 use super::sources::{self, Source};
 use super::time::{days_until, now};
 use super::verify::{opens, server_name, signs};
-use crate::args::Format;
-use crate::exit::{Exit, Outcome};
-use crate::output::{self, Style};
 
 /// `certs show`
 #[derive(Debug, clap::Args)]

@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use config::Problem;
+use console::documents::Documents;
+use console::exit::Stop;
+use console::input::{self, shown};
 use serde_json::Value;
 
 use super::pem::Pem;
-use crate::documents::Documents;
-use crate::exit::Stop;
-use crate::input::{self, shown};
 
 /// A PEM text and its origin.
 pub(super) struct Source {

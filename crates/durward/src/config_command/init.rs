@@ -4,11 +4,11 @@ use std::path::Path;
 
 use clap::builder::PossibleValuesParser;
 use config::Problem;
+use console::exit::{Exit, Outcome, Stop};
+use console::output;
 use guards::GUARD_KINDS;
 
-use crate::exit::{Exit, Outcome, Stop};
 use crate::file::{File, Purpose};
-use crate::output;
 
 /// `config init`
 #[derive(Debug, clap::Args)]

@@ -12,16 +12,16 @@ use std::time::SystemTime;
 
 use admission::file::check_file;
 use config::{Problem, Shape};
+use console::exit::{Exit, Outcome, Stop};
+use console::input::{self, shown};
+use console::output;
+use console::output::Format;
 use guards::Remark;
 use serde::Serialize;
 
-use crate::args::Format;
 use crate::certs::{api_server, now};
-use crate::exit::{Exit, Outcome, Stop};
 use crate::file::{self, File, Purpose, WebhookAddress};
-use crate::input::{self, shown};
 use crate::manifests::called;
-use crate::output;
 
 /// `config`
 #[derive(Debug, clap::Subcommand)]

@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 
 use clap::builder::PossibleValuesParser;
 use config::Problem;
+use console::exit::{Exit, Outcome, Stop};
+use console::output::{self, Style};
 use guards::GUARD_KINDS;
 use hyper::Request;
 use kube::Client;
@@ -22,9 +24,7 @@ use crate::args::ServerArgs;
 use crate::certs::{Authority, Names, Pem};
 use crate::connect::snapshot;
 use crate::control_planes::ControlPlanes;
-use crate::exit::{Exit, Outcome, Stop};
 use crate::file::{File, Purpose};
-use crate::output::{self, Style};
 use crate::plan::{options, plan};
 use crate::serve::refused;
 use crate::version::VERSION;

@@ -5,11 +5,11 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use config::Problem;
+use console::output::{self, Style};
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::scenes::{SceneVerdict, Step};
-use crate::output::{self, Style};
 
 /// A formatted answer.
 pub(super) struct StepReport {

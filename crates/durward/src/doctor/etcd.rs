@@ -23,17 +23,17 @@ use std::time::Instant;
 
 use cluster::cause;
 use cluster::writer::Lease;
+use console::exit::Outcome;
+use console::output::Format;
+use console::output::{self, ProgressLine, Style};
 use futures_util::future::join_all;
 use guards::etcd::{ClusterReport, MemberReport, ReportCause, SurveyReport};
 use serde::Serialize;
 
 use super::finding::{self, Finding};
-use crate::args::Format;
 use crate::etcd_context::{self, EtcdContext};
-use crate::exit::Outcome;
 use crate::fleet::{self, ANSWER_WITHIN};
 use crate::leftovers::{self, Found};
-use crate::output::{self, ProgressLine, Style};
 use crate::review::runtime;
 use checks::Fixes;
 

@@ -1,12 +1,12 @@
 //! A problem that a doctor reports, with the command that fixes it.
 
+use console::exit::{Exit, Outcome};
+use console::output::Format;
+use console::output::{self, Style};
 use guards::overrides::{BREAK_GLASS, Leftover};
 use serde::Serialize;
 
-use crate::args::Format;
-use crate::exit::{Exit, Outcome};
 use crate::leftovers::Found;
-use crate::output::{self, Style};
 
 /// A problem and its fix.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

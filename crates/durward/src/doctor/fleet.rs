@@ -11,17 +11,17 @@ use std::time::{Instant, SystemTime};
 
 use cluster::fleet::{Cluster, Fleet, FleetMember, LOCAL, ListQuery};
 use cluster::{Reader, Resource, cause};
+use console::exit::Outcome;
+use console::output::Format;
+use console::output::{ProgressLine, Style};
 use futures_util::StreamExt as _;
 use futures_util::stream;
 use guards::deletion::{DeletionKind, Survey, Validity};
 use serde::Serialize;
 
 use super::finding::{self, Finding, Subject};
-use crate::args::Format;
-use crate::exit::Outcome;
 use crate::fleet::{self, ANSWER_WITHIN, FleetContext, all_pages};
 use crate::leftovers::{self, Found};
-use crate::output::{ProgressLine, Style};
 use crate::review::runtime;
 use fixes::Fixes;
 

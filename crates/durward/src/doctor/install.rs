@@ -22,6 +22,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use cluster::live::Access;
 use config::Problem;
+use console::exit::Outcome;
+use console::output::Format;
+use console::output::Style;
 use futures_util::{StreamExt as _, stream};
 use guards::Permission;
 use k8s_openapi::api::authorization::v1::ResourceAttributes;
@@ -29,11 +32,9 @@ use serde::Serialize;
 use server::{Bundle, SelfManaged, Store, StoreError};
 
 use super::finding::{self, Finding};
-use crate::args::Format;
 use crate::certs::{CertificateFacts, Pem, now};
 use crate::config_command::certificate_problems;
 use crate::control_planes::ControlPlanes;
-use crate::exit::Outcome;
 use crate::expiry::{self, ServerFiles};
 use crate::file::{File, Purpose};
 use crate::install::webhooks::{
@@ -42,7 +43,6 @@ use crate::install::webhooks::{
 };
 use crate::install::{self, InstallArgs, permissions, self_managed};
 use crate::manifests::{ApiServer, api_servers};
-use crate::output::Style;
 use crate::review::runtime;
 
 /// `doctor install`

@@ -28,18 +28,18 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use cluster::Clients;
+use console::exit::{Outcome, Stop};
+use console::output::Format;
+use console::output::Style;
 use guards::NAMESPACE;
 use guards::lxcfs::{LxcfsFile, NodeSettings};
 use node::{NodeAnnotation, read_settings};
 use serde::Serialize;
 
 use super::finding::{self, Finding};
-use crate::args::Format;
 use crate::connect::{access, snapshot};
-use crate::exit::{Outcome, Stop};
 use crate::file::{Cluster, File, Purpose};
 use crate::fleet;
-use crate::output::Style;
 use crate::review::runtime;
 use checks::{Expectation, NodeReport};
 

@@ -5,8 +5,7 @@ mod finding;
 mod fleet;
 mod install;
 mod lxcfs;
-
-use crate::exit::Outcome;
+use console::exit::Outcome;
 
 /// `doctor`
 #[derive(Debug, clap::Subcommand)]

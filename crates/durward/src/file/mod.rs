@@ -11,11 +11,11 @@ use std::path::{Path, PathBuf};
 use admission::file::check_file;
 use cluster::live::Access;
 use config::{Key, Problem, Section, names, parse, read};
+use console::input;
 use guards::{Configured, GUARD_KINDS, GuardKind, NAMESPACE};
 
 pub(crate) use server::{Manage, SelfManagedTls, ServerSection, WebhookAddress};
 
-use crate::input;
 use server::read_server;
 
 /// The purpose of reading, which decides which of the named files must exist. `manifests` on a laptop has no key, for example.

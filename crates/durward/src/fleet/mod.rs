@@ -14,6 +14,9 @@ use cluster::live::{Access, Live};
 use cluster::snapshot::Snapshot;
 use cluster::{Clients, Reader, Resource, cause};
 use config::{Problem, parse, read};
+use console::exit::Stop;
+use console::input;
+use console::output;
 use guards::deletion::{self, Deletion, Survey};
 use guards::{Configured, GuardKind, etcd};
 
@@ -21,11 +24,8 @@ pub(crate) use target::{SubjectArg, SubjectArgs, all_pages, missing};
 
 use crate::args::ClusterArgs;
 use crate::connect::access;
-use crate::exit::Stop;
 use crate::file::{Cluster, File, Purpose};
-use crate::input;
 use crate::install::manifests_command;
-use crate::output;
 
 /// Timeout of a request to the control plane.
 pub(crate) const ANSWER_WITHIN: Duration = Duration::from_secs(10);

@@ -7,10 +7,10 @@ use cluster::fleet::{Cluster, ListQuery, Object};
 use cluster::{Reader, Resource, list_pages};
 use config::names::is_dns_subdomain;
 use config::{Problem, nearest};
+use console::exit::Stop;
 use guards::deletion::{DeletionKind, DeletionSubject};
 
 use super::{ANSWER_WITHIN, FleetContext, next_for};
-use crate::exit::Stop;
 
 /// Returns the kind that a word of the command line names.
 fn kind(word: &str) -> Option<DeletionKind> {

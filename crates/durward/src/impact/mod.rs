@@ -8,12 +8,12 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use cluster::fleet::LOCAL;
+use console::exit::{Exit, Outcome, Stop};
+use console::output::Format;
+use console::output::{self, ProgressLine, Style};
 use guards::deletion::{DeletionSubject, Impact as Found, Progress};
 
-use crate::args::Format;
-use crate::exit::{Exit, Outcome, Stop};
 use crate::fleet::{self, SubjectArg, SubjectArgs};
-use crate::output::{self, ProgressLine, Style};
 use crate::review::runtime;
 
 /// `impact`

@@ -2,9 +2,8 @@
 
 use std::fmt::Write as _;
 
+use console::output::Style;
 use guards::deletion::{ClusterImpact, Impact, UsageState};
-
-use crate::output::Style;
 
 /// The number of empty clusters that are named.
 const NAMED: usize = 12;

@@ -13,17 +13,17 @@ use std::time::Instant;
 use admission::{Answer, Cause, decode};
 use cluster::{Clients, Reader, cause};
 use config::Problem;
+use console::documents::{Documents, yaml_stream};
+use console::exit::{Exit, Outcome, Stop};
+use console::input::{self, shown};
+use console::output::{self, Style};
 use guards::WebhookType;
 use serde_json::{Value, json};
 use similar::algorithms::{Capture, Compact, Replace, myers};
 use similar::udiff::UnifiedHunkHeader;
 
 use crate::connect::{StaticLabels, labels, offline};
-use crate::documents::{Documents, yaml_stream};
-use crate::exit::{Exit, Outcome, Stop};
 use crate::file::{File, Purpose};
-use crate::input::{self, shown};
-use crate::output::{self, Style};
 use crate::review::{Asked, Selection, TIMEOUT, rule, rules, runtime, selection};
 use workload::{Found, find};
 

@@ -10,12 +10,12 @@ use std::path::{Path, PathBuf};
 
 use cluster::live::Access;
 use config::Problem;
+use console::exit::Stop;
 
 use crate::annotate::quoted;
 use crate::args::ClusterArgs;
 use crate::connect;
 use crate::control_planes::ControlPlanes;
-use crate::exit::Stop;
 use crate::file::File;
 use webhooks::{NAME, Needs};
 

@@ -4,6 +4,8 @@
 //! deletes webhook configurations last, when Durward does not run any more.
 
 use config::Problem;
+use console::exit::{Exit, Outcome, Stop};
+use console::output;
 use guards::WebhookType;
 use kube::api::Patch;
 use serde_json::{Value, json};
@@ -12,9 +14,7 @@ use super::InstallArgs;
 use super::webhooks::{
     ApiClient, Configuration, Fault, FaultKind, LABEL, NAME, Target, WEBHOOK_TYPES, is_ours, kind,
 };
-use crate::exit::{Exit, Outcome, Stop};
 use crate::file::{File, Purpose};
-use crate::output;
 use crate::review::runtime;
 
 /// `unregister`

@@ -8,6 +8,10 @@ mod rbac;
 mod webhooks;
 
 use clap::ValueEnum;
+use console::documents::yaml_stream;
+use console::exit::{Exit, Outcome, Stop};
+use console::input;
+use console::output;
 use std::path::Path;
 use std::path::PathBuf;
 
@@ -15,12 +19,8 @@ use config::Problem;
 use serde_json::{Value, json};
 
 use crate::certs::{CertificateFacts, Pem, bundle, days_until, now, server_name, signs};
-use crate::documents::yaml_stream;
-use crate::exit::{Exit, Outcome, Stop};
 use crate::file::{File, Manage, Purpose, WebhookAddress};
-use crate::input;
 use crate::install::self_managed;
-use crate::output;
 use crate::review::runtime;
 pub(crate) use api_servers::{ApiServer, all as api_servers};
 pub(crate) use webhooks::entries;

@@ -11,19 +11,19 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use config::Problem;
+use console::documents::Documents;
+use console::exit::{Exit, Outcome, Stop};
+use console::input::{self, shown};
+use console::output;
+use console::output::Format;
 use serde_json::value::RawValue;
 
 pub(crate) use ask::{Asked, TIMEOUT, guards, rule};
 pub(crate) use selection::{Selection, selection};
 
-use crate::args::Format;
 use crate::connect::offline;
-use crate::documents::Documents;
-use crate::exit::{Exit, Outcome, Stop};
 use crate::file::{File, Purpose};
-use crate::input::{self, shown};
 use crate::observe::observed;
-use crate::output;
 use answer::Answered;
 use facts::FactLog;
 

@@ -1,8 +1,9 @@
 //! Formats an answer as text.
 
+use console::documents::yaml_stream;
+use console::output::{self, Style};
+
 use super::answer::Answered;
-use crate::documents::yaml_stream;
-use crate::output::{self, Style};
 
 /// The optional parts of an answer.
 #[derive(Debug, Clone, Copy)]

@@ -14,16 +14,16 @@ use std::time::Instant;
 use cluster::fleet::Part;
 use cluster::snapshot::display_name;
 use config::Problem;
+use console::exit::{Exit, Outcome};
+use console::output::{self, ProgressLine};
 use guards::deletion::{self, DeletionKind, DeletionSubject};
 use guards::etcd::Survey;
 
 use crate::connect::access;
 use crate::etcd_context;
-use crate::exit::{Exit, Outcome};
 use crate::file::{File, Purpose};
 use crate::fleet::{self, FleetContext, SubjectArg, SubjectArgs};
 use crate::impact::TIMEOUT;
-use crate::output::{self, ProgressLine};
 use crate::review::runtime;
 use recorder::Recorder;
 

@@ -5,13 +5,13 @@
 
 use std::time::{Duration, SystemTime};
 
+use console::output::{self, Style};
 use guards::lxcfs::{DEVICE, LxcfsFile, NODE_ANNOTATION, NodeSettings, READY_LABEL};
 use serde::Serialize;
 
 use super::facts::{Component, Node, Pod};
 use super::visible_values;
 use crate::doctor::finding::{Finding, Subject};
-use crate::output::{self, Style};
 use node::{FileState, NodeAnnotation};
 
 /// Age of an outdated annotation. The label agent writes it every five minutes, so it has missed two writes.

@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use console::exit::Outcome;
+use console::output::{self, Style};
 use guards::lxcfs::{LxcfsFile, NodeSettings};
 use serde::Serialize;
 
@@ -9,8 +11,6 @@ use super::Args;
 use super::checks::{fix, why};
 use super::visible_values;
 use crate::doctor::finding::{self, Finding};
-use crate::exit::Outcome;
-use crate::output::{self, Style};
 use node::{
     FileState, Mount, NodeAnnotation, PID_FILE, ProbeResult, Prober, Process, find_process, find_runc,
     lxcfs_version, runs_elsewhere,

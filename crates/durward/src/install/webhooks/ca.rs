@@ -4,12 +4,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use config::Problem;
+use console::input;
 use rustls::pki_types::CertificateDer;
 use server::{Bundle, CaBundle};
 
 use crate::certs::{Pem, bundle, now, server_name, signs};
 use crate::file::File;
-use crate::input;
 use crate::manifests::called;
 
 /// A certificate in DER.
