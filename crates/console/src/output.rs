@@ -177,6 +177,16 @@ fn printable(problem: &Problem) -> Problem {
     }
 }
 
+/// Returns the text as one word of a shell.
+pub fn quoted(text: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || ":-._/".contains(c);
+    if !text.is_empty() && text.chars().all(is_plain) {
+        text.to_owned()
+    } else {
+        format!("'{}'", text.replace('\'', "'\\''"))
+    }
+}
+
 /// Joins lines, each with a newline.
 pub fn lines(lines: impl IntoIterator<Item = String>) -> String {
     lines.into_iter().flat_map(|line| [line, "\n".to_owned()]).collect()
@@ -290,4 +300,16 @@ impl Style {
 fn is_color_wanted() -> bool {
     let set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     !set("NO_COLOR") && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quotes_what_a_shell_would_split() {
+        assert_eq!(quoted("2026-11-21T12:00:00Z"), "2026-11-21T12:00:00Z");
+        assert_eq!(quoted("it's gone"), r"'it'\''s gone'");
+        assert_eq!(quoted(""), "''");
+    }
 }

@@ -1,7 +1,7 @@
 //! Reads and checks the configuration file.
 //!
 //! Each section has a reader function on [`Section`]. The keys that it asks for are the keys of `config schema` and `config
-//! defaults`. All problems are reported at once, including contradictions between keys and missing files. [`plan`](crate::plan)
+//! defaults`. All problems are reported at once, including contradictions between keys and missing files. [`plan`](crate::run::plan)
 //! builds objects from the file. JSON is accepted because it is YAML.
 
 mod server;
@@ -17,6 +17,9 @@ use guards::{Configured, GUARD_KINDS, GuardKind, NAMESPACE};
 pub(crate) use server::{Manage, SelfManagedTls, ServerSection, WebhookAddress};
 
 use server::read_server;
+
+/// The name of Durward's objects: the Deployment, the webhook configurations, the roles. It is also the field manager.
+pub(crate) const NAME: &str = "durward";
 
 /// The purpose of reading, which decides which of the named files must exist. `manifests` on a laptop has no key, for example.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
