@@ -6,11 +6,11 @@
 
 use std::path::Path;
 
+use ca::pem::Pem;
 use config::Problem;
 use console::input;
 
 use super::facts::CertificateFacts;
-use super::pem::Pem;
 use super::verify::{is_for, opens, server_name, signs};
 
 /// The files of `server.tls.files`.
@@ -93,7 +93,8 @@ fn pem(key: &str, path: &Path) -> Result<Pem, Problem> {
 mod tests {
     use std::time::Duration;
 
-    use super::super::issue::{Authority, Names};
+    use ca::{Authority, ServingName, Validity};
+
     use super::super::now;
     use super::*;
 
@@ -111,14 +112,11 @@ mod tests {
 
         /// Writes another CA and certificate to files whose names have the prefix `begin`.
         fn make(&self, begin: &str, names: &[&str]) {
-            let mut good_for = Names::default();
-            for name in names {
-                good_for.dns("--name", name).unwrap();
-            }
-            let authority = Authority::make(&good_for, YEAR * 10).unwrap();
-            let leaf = authority.sign(&good_for, YEAR).unwrap();
-            for (name, text) in [("ca.crt", &authority.cert), ("tls.crt", &leaf.cert), ("tls.key", &leaf.key)]
-            {
+            let names: Vec<_> = names.iter().map(|name| ServingName::Dns((*name).to_owned())).collect();
+            let authority = Authority::new(Validity::from_now(YEAR * 10), &names).unwrap();
+            let leaf = authority.sign(&names, Validity::from_now(YEAR)).unwrap();
+            let cert = authority.cert().as_bytes();
+            for (name, text) in [("ca.crt", cert), ("tls.crt", &leaf.cert[..]), ("tls.key", &leaf.key[..])] {
                 std::fs::write(self.0.path().join(format!("{begin}{name}")), text).unwrap();
             }
         }

@@ -1,16 +1,12 @@
-//! Certificates: reads and writes PEM, prints their fields, checks that keys, certificates and CAs match, and creates them.
+//! Certificates: prints their fields, and checks that keys, certificates, CAs and names match.
 //!
-//! All keys are on the elliptic curve P-256. A running server loads its certificate files itself.
+//! A running server loads its certificate files itself. The crate `ca` creates certificates.
 
 pub(crate) mod api_server;
 mod facts;
-mod issue;
-mod pem;
 mod time;
 mod verify;
 
 pub(crate) use facts::CertificateFacts;
-pub(crate) use issue::{Authority, Names, failed, names_of_service};
-pub(crate) use pem::{Pem, bundle};
 pub(crate) use time::{days_until, now, rfc3339};
 pub(crate) use verify::{is_for, opens, server_name, signs};

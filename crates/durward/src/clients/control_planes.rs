@@ -338,8 +338,7 @@ mod tests {
     async fn reads_the_expiries_of_the_active_file() {
         let dir = tempfile::tempdir().unwrap();
         let day = std::time::Duration::from_secs(86_400);
-        let ca =
-            crate::certificates::Authority::make(&crate::certificates::Names::default(), day).unwrap().cert;
+        let ca = ca::Authority::new(ca::Validity::from_now(day), &[]).unwrap().cert().to_owned();
         let with_ca = KUBECONFIG.replace("{server:", "{certificate-authority: ca.crt, server:");
         std::fs::write(dir.path().join("karmada.config"), with_ca).unwrap();
         std::fs::write(dir.path().join("ca.crt"), &ca).unwrap();

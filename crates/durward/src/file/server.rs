@@ -5,10 +5,11 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use ca::{Lifetimes, ServingName};
 use cluster::live::Access;
 use config::{Section, names};
 use guards::NAMESPACE;
-use server::{AllowedNames, ClientAuth, Lifetimes, Limits, ServingName, ShutdownTimes, TlsVersion};
+use server::{AllowedNames, ClientAuth, Limits, ShutdownTimes, TlsVersion};
 
 use super::{Purpose, Within};
 

@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use admission::BoxFuture;
 use admission::text::excerpt;
+use ca::{Store, StoreError, StoreFault, Stored, Written};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
@@ -16,7 +17,6 @@ use k8s_openapi::jiff::fmt::rfc2822;
 use kube::Client;
 use kube::api::{GetParams, PostParams, Request};
 use kube::client::Body;
-use server::{Store, StoreError, StoreFault, Stored, Written};
 use tokio::time::timeout;
 
 /// Label of the Secret that Durward writes.

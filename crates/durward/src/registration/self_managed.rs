@@ -3,14 +3,13 @@
 use std::sync::Arc;
 
 use admission::BoxFuture;
+use ca::{Registered, Registrations, SelfManaged, ServingName, Store, names_of_service};
 use cluster::live::Access;
 use config::Problem;
 use guards::NAMESPACE;
-use server::{Registered, Registrations, SelfManaged, ServingName, Store};
 
 use super::api_servers;
 use super::secret::SecretStore;
-use crate::certificates::names_of_service;
 use crate::clients::home::{home, manifests_command};
 use crate::file::{File, SelfManagedTls, WebhookAddress};
 
@@ -87,8 +86,9 @@ impl Registrations for NoRegistrations {
 
 #[cfg(test)]
 mod tests {
-    use server::Lifetimes;
     use std::time::Duration;
+
+    use ca::Lifetimes;
 
     use super::*;
 

@@ -341,9 +341,7 @@ mod tests {
     async fn reads_the_ca_files_of_the_server_section() {
         let directory = tempfile::tempdir().unwrap();
         let lifetime = Duration::from_secs(86_400 * 90);
-        let ca = crate::certificates::Authority::make(&crate::certificates::Names::default(), lifetime)
-            .unwrap()
-            .cert;
+        let ca = ca::Authority::new(ca::Validity::from_now(lifetime), &[]).unwrap().cert().to_owned();
         for name in ["ca.crt", "clients.crt"] {
             std::fs::write(directory.path().join(name), &ca).unwrap();
         }

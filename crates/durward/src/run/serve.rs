@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use ca::pem::Pem;
+use ca::{Registrations, SelfManaged, Store};
 use cluster::Readiness;
 use cluster::fleet::ClusterHealth;
 use config::Problem;
@@ -12,8 +14,7 @@ use console::exit::{Exit, Stop};
 use console::input;
 use server::{
     Addresses, BindError, Bound, CertificateSource, Checks, IssuedCertificates, LogControl, Metrics,
-    PlanCell, Registrations, SelfManaged, Server, ServerOptions, Settings, Shutdown, Stopped, Store,
-    supervise,
+    PlanCell, Server, ServerOptions, Settings, Shutdown, Stopped, supervise,
 };
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
@@ -25,7 +26,7 @@ use super::plan;
 use super::reload::{self, Reload};
 use crate::VERSION;
 use crate::args::{ClusterArgs, ServerArgs};
-use crate::certificates::{Pem, is_for, server_name};
+use crate::certificates::{is_for, server_name};
 use crate::clients::control_planes::ControlPlanes;
 use crate::clients::{connect, home};
 use crate::file::{File, Manage, Purpose};

@@ -7,15 +7,14 @@ use std::path::PathBuf;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use ca::SigningRequest;
 use config::Problem;
 use console::documents::yaml_stream;
 use console::exit::{Exit, Outcome};
 use console::output;
 use serde_json::json;
-use server::SigningRequest;
 
 use super::new::{NameArgs, write_all};
-use crate::certificates::failed;
 
 /// The signer that only signs for kubelets.
 const KUBELET_SERVING: &str = "kubernetes.io/kubelet-serving";
@@ -46,7 +45,7 @@ pub(crate) struct Args {
 pub(crate) fn csr(args: &Args) -> Outcome {
     check_signer(&args.signer)?;
     let names = args.names.names()?;
-    let request = SigningRequest::new(names.as_slice()).map_err(|error| failed(&error))?;
+    let request = SigningRequest::new(&names).map_err(Problem::from)?;
     let object = json!({
         "apiVersion": "certificates.k8s.io/v1",
         "kind": "CertificateSigningRequest",
@@ -59,7 +58,7 @@ pub(crate) fn csr(args: &Args) -> Outcome {
         },
     });
     let text = yaml_stream(&[object])?;
-    write_all(&args.out, &[("tls.key", &request.key, 0o600)], args.force)?;
+    write_all(&args.out, &[("tls.key", request.key.as_bytes(), 0o600)], args.force)?;
     output::data(&text)?;
     let (name, certificate) = (&args.request, args.out.join("tls.crt"));
     output::note(format!(

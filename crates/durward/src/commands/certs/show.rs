@@ -173,23 +173,28 @@ fn text(shown: &Shown, style: Style) -> String {
 mod tests {
     use std::time::Duration;
 
+    use ca::pem::Pem;
+    use ca::{Authority, ServingName, Validity};
+
     use super::*;
-    use crate::certificates::{Authority, Names, Pem};
 
     const DAY: i64 = 86_400;
 
     fn sources() -> Vec<Source> {
-        let lasts = |days: u64| Duration::from_secs(86_400 * days);
-        let mut names = Names::default();
-        names.address([127, 0, 0, 1].into());
-        let authority = Authority::make(&names, lasts(100)).unwrap();
+        let lasts = |days: u64| Validity::from_now(Duration::from_secs(86_400 * days));
+        let names = [ServingName::Address([127, 0, 0, 1].into())];
+        let authority = Authority::new(lasts(100), &names).unwrap();
         let leaf = authority.sign(&names, lasts(10)).unwrap();
-        let source = |name: &str, text: &str| Source {
+        let source = |name: &str, text: &[u8]| Source {
             name: name.to_owned(),
-            pem: Pem::read(name, text.as_bytes()).unwrap(),
+            pem: Pem::read(name, text).unwrap(),
             trusted: false,
         };
-        vec![source("ca.crt", &authority.cert), source("tls.crt", &leaf.cert), source("tls.key", &leaf.key)]
+        vec![
+            source("ca.crt", authority.cert().as_bytes()),
+            source("tls.crt", &leaf.cert),
+            source("tls.key", &leaf.key),
+        ]
     }
 
     #[test]

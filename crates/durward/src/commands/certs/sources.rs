@@ -5,13 +5,12 @@ use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use ca::pem::Pem;
 use config::Problem;
 use console::documents::Documents;
 use console::exit::Stop;
 use console::input::{self, shown};
 use serde_json::Value;
-
-use crate::certificates::Pem;
 
 /// A PEM text and its origin.
 pub(super) struct Source {

@@ -9,10 +9,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use ca::pem::Pem;
+use ca::{Authority, ServingName, Validity};
 use clap::builder::PossibleValuesParser;
 use config::Problem;
 use console::exit::{Exit, Outcome, Stop};
-use console::output::{self, Style};
+use console::output::{self, Style, quoted};
 use guards::GUARD_KINDS;
 use hyper::Request;
 use kube::Client;
@@ -21,13 +23,11 @@ use tempfile::TempDir;
 
 use crate::VERSION;
 use crate::args::ServerArgs;
-use crate::certificates::{Authority, Names, Pem};
 use crate::clients::connect::snapshot;
 use crate::clients::control_planes::ControlPlanes;
 use crate::file::{File, Purpose};
 use crate::run::plan::{options, plan};
 use crate::run::serve::refused;
-use console::output::quoted;
 use scenes::{EXAMPLES, Scene, Step, example, scenes};
 
 /// `demo`
@@ -107,7 +107,7 @@ impl Demo {
         let dir = tempfile::Builder::new().prefix("durward-demo-").tempdir();
         let dir = dir.map_err(|error| fault("no directory for the demo", &error))?;
         for (name, text) in EXAMPLES {
-            write(&dir.path().join(name), text)?;
+            write(&dir.path().join(name), text.as_bytes())?;
         }
         let authority = write_certificate(&dir.path().join("demo"))?;
         let config = dir.path().join("demo/durward.yaml");
@@ -196,17 +196,17 @@ fn client(url: &str, authority: &str) -> Result<Client, Stop> {
 
 /// Writes a CA and a certificate as `certs new` does, and returns the CA.
 fn write_certificate(dir: &Path) -> Result<String, Stop> {
-    let mut names = Names::default();
-    names.address([127, 0, 0, 1].into());
-    let authority = Authority::make(&names, LASTS)?;
-    let leaf = authority.sign(&names, LASTS)?;
-    for (name, text) in [("ca.crt", &authority.cert), ("tls.crt", &leaf.cert), ("tls.key", &leaf.key)] {
+    let names = [ServingName::Address([127, 0, 0, 1].into())];
+    let authority = Authority::new(Validity::from_now(LASTS), &names).map_err(Problem::from)?;
+    let leaf = authority.sign(&names, Validity::from_now(LASTS)).map_err(Problem::from)?;
+    let cert = authority.cert();
+    for (name, text) in [("ca.crt", cert.as_bytes()), ("tls.crt", &leaf.cert), ("tls.key", &leaf.key)] {
         write(&dir.join(name), text)?;
     }
-    Ok(authority.cert)
+    Ok(cert.to_owned())
 }
 
-fn write(path: &Path, text: &str) -> Result<(), Stop> {
+fn write(path: &Path, text: &[u8]) -> Result<(), Stop> {
     let parent = path.parent().map_or(Ok(()), fs::create_dir_all);
     let written = parent.and_then(|()| fs::write(path, text));
     written.map_err(|error| fault(&format!("{} cannot be written", path.display()), &error))

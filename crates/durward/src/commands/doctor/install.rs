@@ -20,6 +20,8 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use ca::pem::Pem;
+use ca::{Bundle, SelfManaged, Store, StoreError};
 use cluster::live::Access;
 use config::Problem;
 use console::exit::Outcome;
@@ -29,10 +31,9 @@ use futures_util::{StreamExt as _, stream};
 use guards::Permission;
 use k8s_openapi::api::authorization::v1::ResourceAttributes;
 use serde::Serialize;
-use server::{Bundle, SelfManaged, Store, StoreError};
 
 use super::finding::{self, Finding};
-use crate::certificates::{CertificateFacts, Pem, now};
+use crate::certificates::{CertificateFacts, now};
 use crate::clients::control_planes::ControlPlanes;
 use crate::clients::home::home;
 use crate::clients::runtime;
@@ -341,7 +342,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use admission::BoxFuture;
-    use server::{Authority, StoreFault, Stored, Validity, Written};
+    use ca::{Authority, StoreFault, Stored, Validity, Written};
 
     use super::*;
 

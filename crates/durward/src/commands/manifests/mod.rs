@@ -8,6 +8,7 @@ mod webhooks;
 
 use std::path::{Path, PathBuf};
 
+use ca::pem::{self, Pem};
 use clap::ValueEnum;
 use config::Problem;
 use console::documents::yaml_stream;
@@ -16,7 +17,7 @@ use console::input;
 use console::output;
 use serde_json::{Value, json};
 
-use crate::certificates::{CertificateFacts, Pem, bundle, days_until, now, server_name, signs};
+use crate::certificates::{CertificateFacts, days_until, now, server_name, signs};
 use crate::clients::runtime;
 use crate::file::{File, Manage, NAME, Purpose};
 use crate::registration::api_servers::{self, ApiServer};
@@ -155,14 +156,14 @@ fn printed_bundle(file: &File) -> Result<Option<String>, Stop> {
     if let Some(tls) = &file.server.tls.self_managed {
         return Ok(Some(runtime()?.block_on(self_managed::bundle(file, tls))?));
     }
-    let Some(pem) = file.server.tls.ca.as_deref().map(authority).transpose()? else {
+    let Some(found) = file.server.tls.ca.as_deref().map(authority).transpose()? else {
         output::note(
             "note: server.tls.files.ca is not set, so no caBundle is printed and the API server uses the CAs of its system",
         );
         return Ok(None);
     };
-    notes(file, &pem);
-    Ok(Some(bundle(&pem.certificates)))
+    notes(file, &found);
+    Ok(Some(pem::bundle(&found.certificates)))
 }
 
 /// Reads the CA certificates. They are public, so a private key among them is an error.

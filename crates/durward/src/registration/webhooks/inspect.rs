@@ -3,9 +3,9 @@
 use config::Problem;
 use serde_json::Value;
 
-use super::ca::{self, TrustedCa};
 use super::merge::{self, ca_bundle, is_ours};
 use super::pass::{Object, Owner, State};
+use super::trust::TrustedCa;
 use crate::file::{Manage, NAME};
 use crate::registration::api::{Configuration, Fault};
 use crate::registration::names::{LABEL, kind};
@@ -180,8 +180,8 @@ impl Object<'_> {
 fn untrusting_entries<'e>(found: &'e Configuration, trusted: Option<&TrustedCa>) -> Vec<&'e str> {
     let Some(trusted) = trusted else { return Vec::new() };
     let trusts = |entry: &&Value| {
-        let bundle = ca::certificates(&ca_bundle(entry));
-        trusted.signer.iter().all(|signer| bundle.contains(signer))
+        let bundle = ca_bundle(entry);
+        trusted.signer.iter().all(|signer| ca::pem::contains(&bundle, signer))
     };
     let ours = found.webhooks.iter().filter(|entry| is_ours(entry));
     ours.filter(|entry| !trusts(entry)).map(merge::name).collect()

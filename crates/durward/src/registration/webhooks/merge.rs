@@ -17,7 +17,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-use super::ca::{self, TrustedCa};
+use super::trust::{self, TrustedCa};
 
 /// Suffix of the names of Durward's entries. Entries of others in the same object stay as they are.
 const SUFFIX: &str = ".durward.dev";
@@ -137,7 +137,7 @@ pub(super) fn merge(existing: &[Value], replica: &Replica<'_>) -> Merged {
         for needed in replica.entries.iter().filter(is_new) {
             let mut next = needed.clone();
             if let Some(ca) = replica.ca {
-                next["clientConfig"]["caBundle"] = STANDARD.encode(ca::pem(&ca.certificates)).into();
+                next["clientConfig"]["caBundle"] = STANDARD.encode(ca::pem::bundle(&ca.certificates)).into();
             }
             merged.changes.push(format!("{} added", name(needed)));
             merged.webhooks.push(next);
@@ -212,7 +212,7 @@ pub(super) fn differing_fields<'a>(entry: &Value, needed: &'a Value) -> Vec<&'a 
 
 fn set_ca(next: &mut Value, name: &str, replica: &Replica<'_>, merged: &mut Merged) {
     let Some(trusted) = replica.ca else { return };
-    let existing = ca::certificates(&ca_bundle(next));
+    let existing = trust::certificates(&ca_bundle(next));
     let certificates = if trusted.is_exact {
         trusted.certificates.clone()
     } else {
@@ -234,7 +234,7 @@ fn set_ca(next: &mut Value, name: &str, replica: &Replica<'_>, merged: &mut Merg
     };
     let set = |all: &[Vec<u8>]| all.iter().cloned().collect::<BTreeSet<_>>();
     if set(&existing) != set(&certificates) {
-        next["clientConfig"]["caBundle"] = STANDARD.encode(ca::pem(&certificates)).into();
+        next["clientConfig"]["caBundle"] = STANDARD.encode(ca::pem::bundle(&certificates)).into();
         merged.changes.push(format!("{name}: caBundle replaced"));
     }
 }

@@ -10,25 +10,26 @@
 //! | `pass.rs` | read, merge, write one object |
 //! | `inspect.rs` | the state of an object, and problems with their next steps |
 //! | `lease.rs` | the replica that can remove entries |
-//! | `ca.rs` | the certificates of the caBundle |
+//! | `trust.rs` | the certificates of the caBundle |
 //! | `status.rs` | check, metrics, log |
 
-mod ca;
 mod inspect;
 mod lease;
 mod merge;
 mod pass;
 mod status;
+mod trust;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use admission::BoxFuture;
+use ca::{Registered, RegisteredBundle, Registrations};
 use cluster::live::{Access, client};
 use config::Problem;
 use guards::WebhookType;
-use server::{Checks, Metrics, Registered, RegisteredBundle, Registrations, supervise};
+use server::{Checks, Metrics, supervise};
 use tokio::sync::Notify;
 
 use super::api::{ApiClient, FaultKind};
@@ -37,11 +38,11 @@ use super::targets::{Needs, Target};
 use crate::clients::control_planes::ControlPlanes;
 use crate::file::{File, Manage, NAME};
 
-pub(crate) use ca::CaSource;
 pub(crate) use merge::is_ours;
 pub(crate) use pass::{Object, Owner, problem_of};
 #[cfg(test)]
 pub(crate) use status::register_metrics;
+pub(crate) use trust::CaSource;
 
 use lease::Candidate;
 use merge::{Unneeded, ca_bundle};

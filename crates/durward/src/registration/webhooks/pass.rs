@@ -1,7 +1,6 @@
 //! One pass over a webhook configuration: read it, merge, write the difference, and report its state.
 //!
-//! The object is read before the CA, and written with the version that was read. So a delayed write never replaces a newer
-//! caBundle by an older one.
+//! The object is read before the CA, and written with the version that was read. The crate `ca` says why.
 
 use std::time::Instant;
 
@@ -10,8 +9,8 @@ use guards::WebhookType;
 use kube::api::Patch;
 use serde_json::{Value, json};
 
-use super::ca::{CaSource, TrustedCa};
 use super::merge::{Replica, Unneeded, is_ours, merge, name};
+use super::trust::{CaSource, TrustedCa};
 use crate::file::{Manage, NAME};
 use crate::registration::api::{ApiClient, Configuration, Fault, FaultKind};
 use crate::registration::names::kind;

@@ -32,7 +32,7 @@ fn ca(certificates: &[&str], is_exact: bool) -> TrustedCa {
 }
 
 fn bundle(entry: &Value) -> Vec<String> {
-    let certificates = ca::certificates(&ca_bundle(entry));
+    let certificates = trust::certificates(&ca_bundle(entry));
     certificates.into_iter().map(|certificate| String::from_utf8(certificate).unwrap()).collect()
 }
 

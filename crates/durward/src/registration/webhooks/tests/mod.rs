@@ -2,10 +2,10 @@
 
 mod problems;
 
+use ca::{Bundle, CaBundle, StoreError, StoreFault};
 use cluster::Clients;
 use hyper::Method;
 use serde_json::{Value, json};
-use server::{Bundle, CaBundle, StoreError, StoreFault};
 
 use super::*;
 use crate::registration::fake::{FakeServer, mutating, validating};
@@ -15,7 +15,7 @@ struct FakeBundle(Mutex<Option<&'static str>>);
 
 impl Bundle for FakeBundle {
     fn read(&self) -> BoxFuture<'_, Result<CaBundle, StoreError>> {
-        let pem = self.0.lock().unwrap().map(|text| ca::pem(&[text.as_bytes().to_vec()]));
+        let pem = self.0.lock().unwrap().map(|text| ca::pem::bundle(&[text.as_bytes().to_vec()]));
         Box::pin(std::future::ready(pem.map(|pem| CaBundle { signer: pem.clone(), pem }).ok_or_else(|| {
             StoreError {
                 reason: StoreFault::Forbidden,
@@ -119,7 +119,7 @@ async fn fills_its_configurations_once_and_is_owned_by_its_namespace() {
     replica.assert_ready(true, &["[+]webhooks ok"]);
     let object = server.object(&validating());
     assert_eq!(names(&object), ["deletion.durward.dev"]);
-    assert_eq!(ca::certificates(&ca_bundle(&object["webhooks"][0])), [b"a".to_vec()]);
+    assert_eq!(trust::certificates(&ca_bundle(&object["webhooks"][0])), [b"a".to_vec()]);
     assert_eq!(
         object["metadata"]["ownerReferences"],
         json!([{"apiVersion": "v1", "kind": "Namespace", "name": "durward-system", "uid": "u1"}])
@@ -278,7 +278,7 @@ async fn restores_an_emptied_ca_bundle_with_both_modes() {
         replica.pass().await;
         let object = server.object(&validating());
         for entry in object["webhooks"].as_array().unwrap() {
-            assert_eq!(ca::certificates(&ca_bundle(entry)), [b"a".to_vec()], "{manage:?}");
+            assert_eq!(trust::certificates(&ca_bundle(entry)), [b"a".to_vec()], "{manage:?}");
         }
         replica.assert_ready(true, &["[+]webhooks ok"]);
     }
@@ -295,7 +295,7 @@ async fn is_not_ready_until_the_ca_bundle_contains_its_ca() {
     assert!(replica.has_metric("durward_webhooks_trusted{target=\"cluster\",kind=\"validating\"} 0"));
     let trusts = |text: &str| {
         use base64::Engine as _;
-        let pem = ca::pem(&[text.as_bytes().to_vec()]);
+        let pem = ca::pem::bundle(&[text.as_bytes().to_vec()]);
         json!(base64::engine::general_purpose::STANDARD.encode(pem))
     };
     server.edit(&validating(), |object| object["webhooks"][0]["clientConfig"]["caBundle"] = trusts("a"));
@@ -320,7 +320,7 @@ async fn reads_back_the_ca_bundles_of_its_entries() {
     let Registered::Bundles(bundles) = manager.read().await else { panic!("unknown") };
     let [bundle] = bundles.as_slice() else { panic!("{bundles:?}") };
     assert_eq!(bundle.place, "webhook deletion.durward.dev of ValidatingWebhookConfiguration durward");
-    assert_eq!(ca::certificates(&bundle.pem), [b"a".to_vec()]);
+    assert_eq!(trust::certificates(&bundle.pem), [b"a".to_vec()]);
     let apply = "durward manifests --config durward.yaml --only webhooks | kubectl apply -f -";
     assert_eq!(bundle.apply_command, apply);
     // No guard needs this kind, so Durward has no permission on it.

@@ -3,12 +3,13 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use ca::pem::{self, Pem};
+use ca::{Bundle, CaBundle};
 use config::Problem;
 use console::input;
 use rustls::pki_types::CertificateDer;
-use server::{Bundle, CaBundle};
 
-use crate::certificates::{Pem, bundle, now, server_name, signs};
+use crate::certificates::{now, server_name, signs};
 use crate::file::File;
 
 /// A certificate in DER.
@@ -112,14 +113,7 @@ impl CaFiles {
     }
 }
 
-/// Parses the certificates of a PEM text. A text that cannot be parsed has none.
-pub(super) fn certificates(pem: &[u8]) -> Vec<Der> {
-    let certificates = Pem::read("caBundle", pem).unwrap_or_default().certificates;
-    certificates.iter().map(|certificate| certificate.to_vec()).collect()
-}
-
-/// Returns certificates as PEM text.
-pub(super) fn pem(certificates: &[Der]) -> String {
-    let certificates: Vec<_> = certificates.iter().map(|one| CertificateDer::from(one.as_slice())).collect();
-    bundle(&certificates)
+/// Returns the certificates of a caBundle.
+pub(super) fn certificates(bundle: &[u8]) -> Vec<Der> {
+    pem::certificates(bundle).iter().map(|certificate| certificate.to_vec()).collect()
 }

@@ -6,22 +6,24 @@ use config::Problem;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
+use crate::authority::AuthorityError;
+
 /// The contents of a PEM text.
 #[derive(Debug, Default)]
-pub(crate) struct Pem {
+pub struct Pem {
     /// Certificates in the order of the text.
-    pub(crate) certificates: Vec<CertificateDer<'static>>,
+    pub certificates: Vec<CertificateDer<'static>>,
     /// Keys in the order of the text.
-    pub(crate) keys: Vec<PrivateKeyDer<'static>>,
+    pub keys: Vec<PrivateKeyDer<'static>>,
 }
 
 impl Pem {
     /// Parses a text. `name` is its source in errors.
-    pub(crate) fn read(name: &str, text: &[u8]) -> Result<Self, Problem> {
+    pub fn read(name: &str, text: &[u8]) -> Result<Self, Problem> {
         let unreadable = |error: rustls::pki_types::pem::Error| {
             Problem::new(format!("{name} cannot be read as PEM")).why(format!("{error:?}"))
         };
-        if contains(text, b"ENCRYPTED PRIVATE KEY") || contains(text, b"Proc-Type: 4,ENCRYPTED") {
+        if has(text, b"ENCRYPTED PRIVATE KEY") || has(text, b"Proc-Type: 4,ENCRYPTED") {
             return Err(Problem::new(format!("{name} contains an encrypted key"))
                 .next("decrypt it: openssl pkey -in KEY -out NEW"));
         }
@@ -35,8 +37,24 @@ impl Pem {
     }
 }
 
+/// Returns the first certificate of a text.
+pub(crate) fn first(text: &str) -> Result<CertificateDer<'static>, AuthorityError> {
+    CertificateDer::from_pem_slice(text.as_bytes())
+        .map_err(|error| AuthorityError::Certificate(error.to_string()))
+}
+
+/// Returns the certificates of a caBundle. One that can't be parsed has none.
+pub fn certificates(bundle: &[u8]) -> Vec<CertificateDer<'static>> {
+    Pem::read("caBundle", bundle).unwrap_or_default().certificates
+}
+
+/// Returns whether a caBundle contains the certificate of a CA, which is in DER. An API server with this caBundle then trusts what the CA signs.
+pub fn contains(bundle: &[u8], ca: &[u8]) -> bool {
+    certificates(bundle).iter().any(|certificate| certificate.as_ref() == ca)
+}
+
 /// Returns certificates as one PEM text, the format of a caBundle.
-pub(crate) fn bundle(certificates: &[CertificateDer<'_>]) -> String {
+pub fn bundle(certificates: &[impl AsRef<[u8]>]) -> String {
     let mut out = String::new();
     for certificate in certificates {
         out.push_str("-----BEGIN CERTIFICATE-----\n");
@@ -53,6 +71,6 @@ pub(crate) fn bundle(certificates: &[CertificateDer<'_>]) -> String {
     out
 }
 
-fn contains(text: &[u8], part: &[u8]) -> bool {
+fn has(text: &[u8], part: &[u8]) -> bool {
     text.windows(part.len()).any(|window| window == part)
 }

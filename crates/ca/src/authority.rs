@@ -4,20 +4,20 @@
 //! permits a reserved one instead, because a type without a permitted name is not limited.
 
 use std::net::{IpAddr, Ipv4Addr};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
+use config::Problem;
 use rcgen::{
     BasicConstraints, CertificateParams, CidrSubnet, DistinguishedName, DnType, ExtendedKeyUsagePurpose,
     GeneralSubtree, IsCa, Issuer, KeyPair, KeyUsagePurpose, NameConstraints, PublicKeyData as _, SanType,
 };
 use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject as _;
+use server::CertificatePem;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::FromDer as _;
 
-use crate::settings::CertificatePem;
-use crate::tls::certificate::{moment, rfc3339};
+use crate::pem;
 
 /// A CA certificate with its key.
 pub struct Authority {
@@ -78,6 +78,22 @@ pub struct Validity {
     pub not_after: SystemTime,
 }
 
+/// How long before now a certificate of [`Validity::from_now`] becomes valid, because clocks in a cluster differ.
+const SKEW: Duration = Duration::from_secs(300);
+
+impl Validity {
+    /// Returns a validity that begins now.
+    pub fn from_now(lasts: Duration) -> Self {
+        let now = SystemTime::now();
+        Self { not_before: now - SKEW, not_after: now + lasts }
+    }
+}
+
+/// Returns the DNS names of a Service. The API server calls the first one.
+pub fn names_of_service(name: &str, namespace: &str) -> [String; 3] {
+    [".svc", "", ".svc.cluster.local"].map(|tail| format!("{name}.{namespace}{tail}"))
+}
+
 /// Error: a CA can't be created, read or used.
 #[derive(Debug, thiserror::Error)]
 pub enum AuthorityError {
@@ -101,6 +117,12 @@ pub enum AuthorityError {
     Creation(#[from] rcgen::Error),
 }
 
+impl From<AuthorityError> for Problem {
+    fn from(error: AuthorityError) -> Self {
+        Self::new("the certificate cannot be created").why(error.to_string())
+    }
+}
+
 impl Authority {
     /// Creates a CA for these names.
     pub fn new(validity: Validity, names: &[ServingName]) -> Result<Self, AuthorityError> {
@@ -108,7 +130,7 @@ impl Authority {
         let mut params = CertificateParams::default();
         params.distinguished_name = DistinguishedName::new();
         // The time distinguishes this CA from its predecessor when an operator looks at a bundle of both.
-        let expires = rfc3339(seconds(validity.not_after));
+        let expires = config::time::format(validity.not_after);
         params.distinguished_name.push(DnType::CommonName, format!("Durward CA until {expires}"));
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
@@ -133,7 +155,7 @@ impl Authority {
     /// Reads a CA and its key from PEM.
     pub fn from_pem(cert: &str, key: &str) -> Result<Self, AuthorityError> {
         let unreadable = |error: &dyn std::fmt::Display| AuthorityError::Certificate(error.to_string());
-        let der = CertificateDer::from_pem_slice(cert.as_bytes()).map_err(|error| unreadable(&error))?;
+        let der = pem::first(cert)?;
         let (_, parsed) = X509Certificate::from_der(&der).map_err(|error| unreadable(&error))?;
         if !parsed.is_ca() {
             return Err(AuthorityError::NotAuthority { subject: parsed.subject().to_string() });
@@ -142,7 +164,7 @@ impl Authority {
         if key.subject_public_key_info() != parsed.public_key().raw {
             return Err(AuthorityError::KeyMismatch);
         }
-        let not_after = moment(parsed.validity().not_after.timestamp());
+        let not_after = parsed.validity().not_after.to_datetime().into();
         let constraints = parsed.name_constraints().map_err(|error| unreadable(&error))?;
         let subtrees = constraints.and_then(|extension| extension.value.permitted_subtrees.as_ref());
         let permitted =
@@ -289,7 +311,7 @@ fn params(names: &[ServingName]) -> Result<CertificateParams, rcgen::Error> {
 }
 
 /// Returns the seconds since 1970.
-pub(super) fn seconds(time: SystemTime) -> i64 {
+pub(crate) fn seconds(time: SystemTime) -> i64 {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
 }
@@ -302,10 +324,11 @@ mod tests {
     use rustls::RootCertStore;
     use rustls::client::WebPkiServerVerifier;
     use rustls::client::danger::ServerCertVerifier as _;
+    use rustls::crypto::aws_lc_rs;
+    use rustls::pki_types::pem::PemObject as _;
     use rustls::pki_types::{ServerName, UnixTime};
 
     use super::*;
-    use crate::tls::certificate::provider;
 
     const DAY: Duration = Duration::from_secs(86_400);
 
@@ -324,8 +347,12 @@ mod tests {
         let leaf = CertificateDer::from_pem_slice(&pem.cert).unwrap();
         let mut roots = RootCertStore::empty();
         roots.add(ca.der().clone()).unwrap();
-        let verifier =
-            WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider()).build().unwrap();
+        let verifier = WebPkiServerVerifier::builder_with_provider(
+            Arc::new(roots),
+            Arc::new(aws_lc_rs::default_provider()),
+        )
+        .build()
+        .unwrap();
         let called = ServerName::try_from(name.replace("*.", "any.")).unwrap();
         verifier.verify_server_cert(&leaf, &[], &called, &[], UnixTime::now()).is_ok()
     }

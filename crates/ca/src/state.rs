@@ -10,8 +10,8 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use super::authority::{Authority, AuthorityError, ServingName, Validity};
-use super::record::{Previous, Record};
+use crate::authority::{Authority, AuthorityError, ServingName, Validity};
+use crate::record::{Previous, Record};
 
 /// How long before now a certificate becomes valid: a clock that is wrong by two days does no harm.
 const BACKDATE: Duration = Duration::from_secs(3 * 86_400);
@@ -28,19 +28,19 @@ pub struct Lifetimes {
 impl Lifetimes {
     /// Returns how long every caBundle must contain a CA before it signs. All API servers must notice the change of the webhook
     /// configuration. A watch delivers it within a second or two.
-    pub(super) fn introduction(&self) -> Duration {
+    pub fn introduction(&self) -> Duration {
         (self.ca / 10).min(Duration::from_secs(60))
     }
 
     /// Returns the interval of the passes.
-    pub(super) fn interval(&self) -> Duration {
+    pub(crate) fn interval(&self) -> Duration {
         (self.ca.min(self.certificate) / 20).clamp(Duration::from_secs(1), Duration::from_secs(30))
     }
 }
 
 /// A change of the record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Change {
+pub(crate) enum Change {
     /// The first CA.
     Created,
     /// A successor was added to the bundle.
@@ -55,11 +55,11 @@ pub(super) enum Change {
 
 impl Change {
     /// All changes.
-    pub(super) const ALL: [Self; 5] =
+    pub(crate) const ALL: [Self; 5] =
         [Self::Created, Self::Introduced, Self::Promoted, Self::Removed, Self::Replaced];
 
     /// Returns the label of the metric.
-    pub(super) fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Created => "created",
             Self::Introduced => "introduced",
@@ -73,7 +73,7 @@ impl Change {
 /// Returns the record after the next step, or `None` if it needs none now.
 ///
 /// `next_is_registered`: every caBundle has contained the next CA for [`Lifetimes::introduction`].
-pub(super) fn step(
+pub(crate) fn step(
     record: Option<&Record>,
     now: SystemTime,
     lifetimes: Lifetimes,
@@ -118,18 +118,18 @@ pub(super) fn step(
 
 /// The certificate that a replica serves, as far as its renewal is concerned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct LeafState<'l> {
+pub(crate) struct LeafState<'l> {
     /// The DER of its CA.
-    pub(super) ca: &'l [u8],
+    pub(crate) ca: &'l [u8],
     /// When it expires.
-    pub(super) not_after: SystemTime,
+    pub(crate) not_after: SystemTime,
 }
 
 /// Returns whether a replica signs a new certificate.
 ///
 /// `signer_is_registered`: every caBundle contains the signer. Without a valid certificate this does not matter, because calls
 /// fail in any case.
-pub(super) fn needs_certificate(
+pub(crate) fn needs_certificate(
     leaf: Option<LeafState<'_>>,
     signer: &Authority,
     now: SystemTime,
@@ -149,6 +149,6 @@ pub(super) fn needs_certificate(
 }
 
 /// Returns the validity of a certificate that is created now.
-pub(super) fn validity(now: SystemTime, lifetime: Duration) -> Validity {
+pub(crate) fn validity(now: SystemTime, lifetime: Duration) -> Validity {
     Validity { not_before: now - BACKDATE, not_after: now + lifetime }
 }

@@ -5,15 +5,15 @@ use std::sync::Arc;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
+use server::Metrics;
 
-use super::state::Change;
-use super::store::StoreFault;
-use crate::metrics::Metrics;
+use crate::state::Change;
+use crate::store::StoreFault;
 
 /// The reason `not_registered`: a caBundle lacks a CA that it must contain.
-pub(super) const NOT_REGISTERED: &str = "not_registered";
+pub(crate) const NOT_REGISTERED: &str = "not_registered";
 /// The reason `not_read`: the webhook configurations of an API server can't be read.
-pub(super) const NOT_READ: &str = "not_read";
+pub(crate) const NOT_READ: &str = "not_read";
 
 const REASONS: [&str; 7] = [
     StoreFault::Missing.as_str(),
@@ -27,17 +27,17 @@ const REASONS: [&str; 7] = [
 
 /// The metrics of self-managed certificates.
 #[derive(Debug, Clone)]
-pub(super) struct CaMetrics {
+pub(crate) struct CaMetrics {
     /// Expiry of the CA that signs.
-    pub(super) not_after: Gauge,
+    pub(crate) not_after: Gauge,
     /// Clock of this machine minus clock of the API server.
-    pub(super) clock_difference: Gauge,
+    pub(crate) clock_difference: Gauge,
     errors: Family<[(&'static str, &'static str); 1], Gauge>,
     changes: Family<[(&'static str, &'static str); 1], Counter>,
 }
 
 impl CaMetrics {
-    pub(super) fn registered(metrics: &Metrics) -> Arc<Self> {
+    pub(crate) fn registered(metrics: &Metrics) -> Arc<Self> {
         let own = Self {
             not_after: Gauge::default(),
             clock_difference: Gauge::default(),
@@ -68,13 +68,13 @@ impl CaMetrics {
     }
 
     /// Sets this reason to 1, and all others to 0.
-    pub(super) fn set_error(&self, current: Option<&'static str>) {
+    pub(crate) fn set_error(&self, current: Option<&'static str>) {
         for reason in REASONS {
             self.errors.get_or_create(&[("reason", reason)]).set(i64::from(current == Some(reason)));
         }
     }
 
-    pub(super) fn count(&self, change: Change) {
+    pub(crate) fn count(&self, change: Change) {
         self.changes.get_or_create(&[("change", change.as_str())]).inc();
     }
 }

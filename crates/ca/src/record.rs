@@ -4,14 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject as _;
-
-use super::authority::{Authority, seconds};
-use super::store::CaBundle;
+use crate::authority::{Authority, seconds};
+use crate::pem;
+use crate::store::CaBundle;
 
 /// The values of a Secret by key.
-pub(super) type Data = BTreeMap<String, Vec<u8>>;
+pub(crate) type Data = BTreeMap<String, Vec<u8>>;
 
 const SIGNER: (&str, &str) = ("ca.crt", "ca.key");
 const NEXT: (&str, &str) = ("next.crt", "next.key");
@@ -19,27 +17,27 @@ const PREVIOUS: (&str, &str) = ("previous.crt", "previous.until");
 
 /// The CAs of the Secret.
 #[derive(Debug, Clone)]
-pub(super) struct Record {
+pub(crate) struct Record {
     /// `ca.crt` and `ca.key`: signs serving certificates.
-    pub(super) signer: Arc<Authority>,
+    pub(crate) signer: Arc<Authority>,
     /// `next.crt` and `next.key`: becomes the signer when every caBundle contains it.
-    pub(super) next: Option<Arc<Authority>>,
+    pub(crate) next: Option<Arc<Authority>>,
     /// The previous signer. Some of its certificates are still valid.
-    pub(super) previous: Option<Previous>,
+    pub(crate) previous: Option<Previous>,
 }
 
 /// A CA that doesn't sign any more.
 #[derive(Debug, Clone)]
-pub(super) struct Previous {
+pub(crate) struct Previous {
     /// `previous.crt`
-    pub(super) cert: String,
+    pub(crate) cert: String,
     /// `previous.until`, in seconds since 1970: when its last certificate has expired.
-    pub(super) until: SystemTime,
+    pub(crate) until: SystemTime,
 }
 
 impl Record {
     /// Parses the values. Returns `None` if the Secret has none, and the reason if they can't be used.
-    pub(super) fn parse(data: &Data) -> Result<Option<Self>, String> {
+    pub(crate) fn parse(data: &Data) -> Result<Option<Self>, String> {
         if data.values().all(Vec::is_empty) {
             return Ok(None);
         }
@@ -53,7 +51,7 @@ impl Record {
     }
 
     /// Returns the values of the Secret. Keys of others in `data` are kept.
-    pub(super) fn write(&self, data: &Data) -> Data {
+    pub(crate) fn write(&self, data: &Data) -> Data {
         let mut data = data.clone();
         for key in [SIGNER, NEXT, PREVIOUS].iter().flat_map(|(cert, other)| [*cert, *other]) {
             data.remove(key);
@@ -73,7 +71,7 @@ impl Record {
     }
 
     /// Returns the certificates that API servers must trust.
-    pub(super) fn bundle(&self) -> CaBundle {
+    pub(crate) fn bundle(&self) -> CaBundle {
         let signer = self.signer.cert();
         let next = self.next.iter().map(|next| next.cert());
         let previous = self.previous.iter().map(|previous| previous.cert.as_str());
@@ -105,8 +103,7 @@ fn authority(data: &Data, keys: (&str, &str)) -> Result<Option<Authority>, Strin
 }
 
 fn previous(cert: &str, until: &str) -> Result<Previous, String> {
-    CertificateDer::from_pem_slice(cert.as_bytes())
-        .map_err(|error| format!("{}: the certificate can't be read: {error}", PREVIOUS.0))?;
+    pem::first(cert).map_err(|error| format!("{}: {error}", PREVIOUS.0))?;
     let seconds: u64 =
         until.trim().parse().map_err(|_| format!("{} is not a number of seconds since 1970", PREVIOUS.1))?;
     let until = SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds));

@@ -4,16 +4,15 @@ mod rotation;
 mod states;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Poll;
 use std::time::{Duration, SystemTime};
 
-use admission::BoxFuture;
+use admission::{BoxFuture, lock};
+use server::{Certificate, CertificateSource};
 
 use super::*;
-use crate::checks::{Check, Checks};
-use crate::settings::{CertificateSource, TlsSettings};
-use crate::tls::CertReloader;
+use crate::store::Stored;
 
 const DAY: Duration = Duration::from_secs(86_400);
 const LIFETIMES: Lifetimes = Lifetimes { ca: DAY.saturating_mul(365), certificate: DAY.saturating_mul(7) };
@@ -55,7 +54,7 @@ impl FakeApiServer {
     }
 
     fn lock(&self) -> MutexGuard<'_, ApiServerState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 
     /// Writes the bundle of the Secret to the webhook configuration.
@@ -151,7 +150,7 @@ impl Registrations for FakeApiServer {
     }
 }
 
-/// One replica: the task, and the reloader of its server.
+/// One replica.
 struct Replica {
     task: SelfManaged,
     progress: Progress,
@@ -191,7 +190,7 @@ impl Replica {
         panic!("10 passes did not settle");
     }
 
-    fn leaf(&self) -> Option<Arc<Leaf>> {
+    fn leaf(&self) -> Option<Arc<IssuedCertificate>> {
         self.issued.current().leaf
     }
 
@@ -203,12 +202,9 @@ impl Replica {
         self.metrics.encode().lines().any(|found| found == line)
     }
 
-    /// Starts the reloader of a server with this certificate.
-    fn server(&self, now: SystemTime) -> (CertReloader, Checks) {
-        let checks = Checks::new();
-        let check: Check = checks.add("certificate");
-        let settings = TlsSettings::new(CertificateSource::SelfManaged(self.issued.clone()));
-        (CertReloader::start(settings, self.metrics.clone(), check, now).unwrap(), checks)
+    /// Returns the certificate as its server loads it.
+    fn certificate(&self) -> Certificate {
+        Certificate::load(&CertificateSource::SelfManaged(self.issued.clone())).unwrap()
     }
 }
 

@@ -1,7 +1,7 @@
 //! Each state of the Secret, the webhook configuration and the clocks, one at a time.
 
 use super::*;
-use crate::tls::Certificate;
+use crate::authority::{Authority, Validity};
 
 fn fault(reason: StoreFault) -> StoreError {
     StoreError { reason, text: format!("the Secret is {}", reason.as_str()), next: "FIX".to_owned() }
@@ -30,16 +30,13 @@ async fn a_certificate_is_valid_from_three_days_ago_for_its_lifetime() {
     let api_server = FakeApiServer::new();
     let replica = started(&api_server).await;
     let now = api_server.lock().now;
-    let (reloader, checks) = replica.server(now);
-    assert!(checks.readiness().ready, "{}", checks.readiness().text);
-    let certificate = Certificate::load(&CertificateSource::SelfManaged(replica.issued.clone())).unwrap();
+    let certificate = replica.certificate();
     assert_eq!(certificate.names(), ["durward.durward-system.svc"]);
     for (time, is_valid) in
         [(now - DAY * 3, true), (now - DAY * 4, false), (now + DAY * 7, true), (now + DAY * 8, false)]
     {
         assert_eq!(certificate.valid_at(time).is_ok(), is_valid);
     }
-    drop(reloader);
 }
 
 #[tokio::test(start_paused = true)]
@@ -100,47 +97,33 @@ async fn keeps_its_certificate_while_the_secret_is_invalid_or_unavailable() {
     for reason in [StoreFault::Missing, StoreFault::Foreign, StoreFault::Forbidden, StoreFault::Unreachable] {
         let api_server = FakeApiServer::new();
         let mut replica = started(&api_server).await;
-        let now = api_server.lock().now;
-        let (mut reloader, checks) = replica.server(now);
         let served = replica.leaf().unwrap().pem.clone();
         api_server.lock().fault = Some(fault(reason));
         assert!(replica.pass().await.is_err());
-        reloader.reload(now);
-        let readiness = checks.readiness();
-        assert!(
-            readiness.ready && readiness.text.contains("[!]certificate: the Secret is "),
-            "{readiness:?}"
-        );
-        assert!(readiness.text.contains("next: FIX; the old certificate stays active until 2024-10"));
+        assert_eq!(replica.problem(), format!("the Secret is {}; next: FIX", reason.as_str()));
         assert!(replica.has_metric(&format!("durward_ca_error{{reason=\"{}\"}} 1", reason.as_str())));
         assert!(replica.leaf().unwrap().pem == served);
 
         api_server.lock().fault = None;
         replica.settle().await;
-        reloader.reload(now);
-        assert_eq!(checks.readiness_of("certificate").unwrap().text, "[+]certificate ok\n");
+        assert_eq!(replica.problem(), "");
         assert!(replica.has_metric(&format!("durward_ca_error{{reason=\"{}\"}} 0", reason.as_str())));
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn is_not_ready_and_names_the_cause_until_the_secret_can_be_read() {
+async fn has_no_certificate_and_names_the_cause_until_the_secret_can_be_read() {
     let api_server = FakeApiServer::new();
     api_server.lock().fault = Some(fault(StoreFault::Unreachable));
     let mut replica = Replica::new(&api_server, LIFETIMES);
-    let now = api_server.lock().now;
-    let (mut reloader, checks) = replica.server(now);
-    assert!(checks.readiness().text.contains("was not read yet"), "{}", checks.readiness().text);
+    assert_eq!(replica.problem(), "Secret durward-system/durward-ca was not read yet");
     assert!(replica.pass().await.is_err());
-    reloader.reload(now);
-    let expected =
-        "[-]certificate failed: no certificate is signed yet: the Secret is unreachable; next: FIX\n";
-    assert_eq!(checks.readiness_of("certificate").unwrap().text, expected);
+    assert_eq!(replica.problem(), "the Secret is unreachable; next: FIX");
+    assert!(replica.leaf().is_none());
 
     api_server.lock().fault = None;
     replica.settle().await;
-    reloader.reload(now);
-    assert!(checks.readiness().ready, "{}", checks.readiness().text);
+    assert!(replica.leaf().is_some() && replica.problem().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
@@ -260,8 +243,7 @@ async fn uses_and_compares_the_clock_of_the_api_server() {
         assert_eq!(replica.leaf().unwrap().not_after, now + LIFETIMES.certificate);
         assert!(replica.has_metric(&format!("durward_clock_difference_seconds {wrong}")));
         // The server of this replica, with its wrong clock, accepts the certificate as well.
-        let (_, checks) = replica.server(shifted(now, wrong));
-        assert!(checks.readiness().ready, "{}", checks.readiness().text);
+        replica.certificate().valid_at(shifted(now, wrong)).unwrap();
     }
 }
 
@@ -299,10 +281,7 @@ async fn replaces_a_ca_that_does_not_permit_a_new_name_and_omits_the_name_until_
     let mut new = Replica::new(&api_server, LIFETIMES);
     new.task.names.push(ServingName::Dns(other.to_owned()));
     new.settle().await;
-    let names = |replica: &Replica| {
-        let source = CertificateSource::SelfManaged(replica.issued.clone());
-        Certificate::load(&source).unwrap().names().to_vec()
-    };
+    let names = |replica: &Replica| replica.certificate().names().to_vec();
     assert_eq!(
         names(&new),
         [own],

@@ -1,11 +1,5 @@
 //! Traits for the Secret with the CA, and for the webhook configurations that must trust it. Their implementations use
 //! Kubernetes; this crate does not.
-//!
-//! Two rules keep a certificate from being served that the API server does not trust yet, or no longer:
-//!
-//! - A webhook configuration is written with the version that was read, and the bundle is read between the two. A delayed
-//!   write can then never replace a newer bundle by an older one.
-//! - A replica signs with a CA only after it has read a configuration that contains it.
 
 use std::collections::BTreeMap;
 use std::time::SystemTime;

@@ -1,22 +1,5 @@
-//! Serving certificates that renew themselves: a CA in one Secret, and a certificate that each replica signs for itself and
-//! keeps in memory.
-//!
-//! Replicas elect no leader. Each one reads the Secret, decides by the same rules ([`state`]), and writes only if the Secret
-//! still has the version that it read. A new CA is added to every caBundle before it signs, and a replaced one stays there
-//! until its last certificate has expired. API servers verify certificates by their own clock, so times are those of the API
-//! server's answers.
-//!
-//! If the Secret can't be read later, the replica keeps its certificate. If it can't be read at the start, the replica is not
-//! ready, names the cause, and tries again: the API server may start after Durward.
-//!
-//! The design is that of cert-manager's own webhook (`DynamicAuthority` in `pkg/server/tls`).
+//! The task that keeps the CA in the Secret and the certificate of this replica.
 
-mod authority;
-mod issued;
-mod metrics;
-mod record;
-mod state;
-mod store;
 #[cfg(test)]
 mod tests;
 
@@ -25,25 +8,18 @@ use std::time::{Duration, SystemTime};
 
 use admission::BoxFuture;
 use rustls::pki_types::CertificateDer;
+use server::{Issued, IssuedCertificate, IssuedCertificates, Metrics};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
-pub use authority::{Authority, AuthorityError, ServingName, SigningRequest, Validity};
-pub(crate) use issued::Issued;
-pub use issued::IssuedCertificates;
-pub use state::Lifetimes;
-pub use store::{
-    Bundle, CaBundle, Registered, RegisteredBundle, Registrations, Store, StoreError, StoreFault, Stored,
-    Written,
+use crate::authority::{AuthorityError, ServingName, seconds};
+use crate::metrics::{CaMetrics, NOT_READ, NOT_REGISTERED};
+use crate::pem;
+use crate::record::Record;
+use crate::state::{Change, LeafState, Lifetimes, needs_certificate, step, validity};
+use crate::store::{
+    Bundle, CaBundle, Registered, RegisteredBundle, Registrations, Store, StoreError, StoreFault, Written,
 };
-
-use super::certificate::{chain, rfc3339};
-use crate::metrics::Metrics;
-use authority::seconds;
-use issued::Leaf;
-use metrics::{CaMetrics, NOT_READ, NOT_REGISTERED};
-use record::Record;
-use state::{Change, LeafState, needs_certificate, step, validity};
 
 /// Longest delay before the next pass while this replica has no certificate, and after a change of the Secret.
 const RETRY: Duration = Duration::from_secs(2);
@@ -187,7 +163,7 @@ impl SelfManaged {
         let names = if permitted.is_empty() { &self.names } else { &permitted };
         let pem = signer.sign(names, validity)?;
         let not_after = validity.not_after.min(signer.not_after());
-        let leaf = Leaf { pem, ca: signer.der().to_vec(), not_after };
+        let leaf = IssuedCertificate { pem, ca: signer.der().to_vec(), not_after };
         self.issued.send_modify(|issued| issued.leaf = Some(Arc::new(leaf)));
         Ok(())
     }
@@ -222,7 +198,8 @@ impl SelfManaged {
             }
         };
         let mut authorities = std::iter::once(&record.signer).chain(&record.next);
-        let lacking = authorities.find_map(|ca| bundles.iter().find(|bundle| !has(bundle, ca.der())));
+        let lacking =
+            authorities.find_map(|ca| bundles.iter().find(|bundle| !pem::contains(&bundle.pem, ca.der())));
         let Some(RegisteredBundle { place, apply_command, .. }) = lacking else {
             progress.lacking = None;
             return Ok(());
@@ -282,7 +259,7 @@ impl SelfManaged {
 
     fn count(&self, record: &Record, change: Change) {
         self.metrics.count(change);
-        let (secret, expires) = (self.store.place(), rfc3339(seconds(record.signer.not_after())));
+        let (secret, expires) = (self.store.place(), config::time::format(record.signer.not_after()));
         if change == Change::Replaced {
             tracing::error!(
                 secret,
@@ -299,13 +276,9 @@ impl SelfManaged {
 /// Returns whether every caBundle contains a CA.
 fn contains(registered: &Registered, ca: &CertificateDer<'_>) -> bool {
     match registered {
-        Registered::Bundles(bundles) => bundles.iter().all(|bundle| has(bundle, ca)),
+        Registered::Bundles(bundles) => bundles.iter().all(|bundle| pem::contains(&bundle.pem, ca)),
         Registered::Unknown(_) => false,
     }
-}
-
-fn has(bundle: &RegisteredBundle, ca: &CertificateDer<'_>) -> bool {
-    chain(&bundle.pem).is_ok_and(|certificates| certificates.contains(ca))
 }
 
 fn invalid(store: &dyn Store, why: &str) -> StoreError {
