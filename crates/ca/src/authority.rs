@@ -155,7 +155,7 @@ impl Authority {
     /// Reads a CA and its key from PEM.
     pub fn from_pem(cert: &str, key: &str) -> Result<Self, AuthorityError> {
         let unreadable = |error: &dyn std::fmt::Display| AuthorityError::Certificate(error.to_string());
-        let der = pem::first(cert)?;
+        let der = pem::first(cert).map_err(|error| unreadable(&error))?;
         let (_, parsed) = X509Certificate::from_der(&der).map_err(|error| unreadable(&error))?;
         if !parsed.is_ca() {
             return Err(AuthorityError::NotAuthority { subject: parsed.subject().to_string() });

@@ -3,10 +3,8 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use config::Problem;
-use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::pem::{Error, PemObject as _};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-
-use crate::authority::AuthorityError;
 
 /// The contents of a PEM text.
 #[derive(Debug, Default)]
@@ -20,9 +18,8 @@ pub struct Pem {
 impl Pem {
     /// Parses a text. `name` is its source in errors.
     pub fn read(name: &str, text: &[u8]) -> Result<Self, Problem> {
-        let unreadable = |error: rustls::pki_types::pem::Error| {
-            Problem::new(format!("{name} cannot be read as PEM")).why(format!("{error:?}"))
-        };
+        let unreadable =
+            |error: Error| Problem::new(format!("{name} cannot be read as PEM")).why(format!("{error:?}"));
         if has(text, b"ENCRYPTED PRIVATE KEY") || has(text, b"Proc-Type: 4,ENCRYPTED") {
             return Err(Problem::new(format!("{name} contains an encrypted key"))
                 .next("decrypt it: openssl pkey -in KEY -out NEW"));
@@ -38,9 +35,8 @@ impl Pem {
 }
 
 /// Returns the first certificate of a text.
-pub(crate) fn first(text: &str) -> Result<CertificateDer<'static>, AuthorityError> {
+pub(crate) fn first(text: &str) -> Result<CertificateDer<'static>, Error> {
     CertificateDer::from_pem_slice(text.as_bytes())
-        .map_err(|error| AuthorityError::Certificate(error.to_string()))
 }
 
 /// Returns the certificates of a caBundle. One that can't be parsed has none.

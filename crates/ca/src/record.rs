@@ -103,7 +103,7 @@ fn authority(data: &Data, keys: (&str, &str)) -> Result<Option<Authority>, Strin
 }
 
 fn previous(cert: &str, until: &str) -> Result<Previous, String> {
-    pem::first(cert).map_err(|error| format!("{}: {error}", PREVIOUS.0))?;
+    pem::first(cert).map_err(|error| format!("{}: the certificate can't be read: {error}", PREVIOUS.0))?;
     let seconds: u64 =
         until.trim().parse().map_err(|_| format!("{} is not a number of seconds since 1970", PREVIOUS.1))?;
     let until = SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds));

@@ -24,9 +24,6 @@ use commands::{
     serve, snapshot, unregister, version,
 };
 
-/// The version of the release.
-pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
-
 fn main() -> ExitCode {
     // TLS needs one crypto provider for the process. The call fails only if the provider is installed already.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();

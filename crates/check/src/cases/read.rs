@@ -7,9 +7,9 @@ use policy::field::{Path, Step};
 use policy::value::{Arena, Value, read_json};
 use regex::Regex;
 
+use super::case::{API_VERSION, Case, User};
 use super::expect::{Expect, Expected, Message};
 use super::fields::{Fields, Map};
-use super::{API_VERSION, Case, User};
 use crate::files::{File, Use};
 use crate::grants::{Grant, Grants};
 use crate::objects::{self, Object};

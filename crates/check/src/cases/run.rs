@@ -2,7 +2,7 @@
 
 use policy::kinds::Resource;
 
-use super::Case;
+use super::case::Case;
 use super::expect::Difference;
 use crate::judge::{Context, Worker};
 use crate::objects::Object;

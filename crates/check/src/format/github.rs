@@ -6,14 +6,15 @@ use std::fmt::Write as _;
 
 use admission::text as clean;
 
+use super::parts::{case_text, push_next, with_field};
 use crate::report::{Finding, Position, Report, Verdict};
 
 /// Returns one command for each problem, finding and failed case.
 pub(super) fn write(report: &Report) -> String {
     let mut lines = String::new();
     for problem in &report.problems {
-        let mut message = super::with_field(&problem.field, &problem.message);
-        super::push_next(&mut message, &problem.next);
+        let mut message = with_field(&problem.field, &problem.message);
+        push_next(&mut message, &problem.next);
         let subject = format!("{} {}", problem.kind, problem.name);
         let title = if subject.trim().is_empty() { "document" } else { subject.trim() };
         push(&mut lines, "error", problem.position.as_ref(), title, &message);
@@ -26,14 +27,14 @@ pub(super) fn write(report: &Report) -> String {
                 Verdict::Audit => "notice",
             };
             let title = title(&document.kind, &document.full_name(), finding);
-            let mut message = super::with_field(&finding.field, &finding.message);
-            super::push_next(&mut message, &finding.next);
+            let mut message = with_field(&finding.field, &finding.message);
+            push_next(&mut message, &finding.next);
             push(&mut lines, level, Some(&finding.position), &title, &message);
         }
     }
     for case in report.cases.iter().filter(|case| !case.passed) {
         let title = format!("case {}", case.name);
-        push(&mut lines, "error", Some(&case.position), &title, &super::case_text(case));
+        push(&mut lines, "error", Some(&case.position), &title, &case_text(case));
     }
     lines
 }

@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 
 use admission::text as clean;
 
-use super::Gate;
+use super::parts::{self, Gate, case_text, finding_text, push_next, with_field};
 use crate::report::{CheckedCase, CheckedDocument, Finding, LoadProblem, Operation, Report, Verdict};
 
 /// Name of the run, and of the suite of problems that are in no file.
@@ -84,9 +84,9 @@ fn problem_case(problem: &LoadProblem) -> Case {
     let subject = format!("{} {}", problem.kind, problem.name);
     let subject = if subject.trim().is_empty() { "document" } else { subject.trim() };
     let position =
-        problem.position.as_ref().map(|position| super::place(position) + ": ").unwrap_or_default();
-    let mut text = format!("{position}{}", super::with_field(&problem.field, &problem.message));
-    super::push_next(&mut text, &problem.next);
+        problem.position.as_ref().map(|position| parts::place(position) + ": ").unwrap_or_default();
+    let mut text = format!("{position}{}", with_field(&problem.field, &problem.message));
+    push_next(&mut text, &problem.next);
     Case {
         name: format!("{subject} can be used"),
         class: "input".to_owned(),
@@ -104,9 +104,9 @@ fn expectation(case: &CheckedCase) -> Case {
     let result = if case.passed {
         CaseResult::Passed
     } else {
-        let text = super::case_text(case);
+        let text = case_text(case);
         let message = text.lines().next().unwrap_or_default().to_owned();
-        let text = format!("{}: {text}", super::place(&case.position));
+        let text = format!("{}: {text}", parts::place(&case.position));
         CaseResult::Failed { element: "failure", kind: "case", message, text }
     };
     Case { name: case.name.clone(), class: "cases".to_owned(), result, output: String::new() }
@@ -152,7 +152,7 @@ fn document_cases(document: &CheckedDocument, gate: Gate) -> Vec<Case> {
 }
 
 fn texts(findings: &[&Finding]) -> String {
-    let texts: Vec<String> = findings.iter().map(|finding| super::finding_text(finding)).collect();
+    let texts: Vec<String> = findings.iter().map(|finding| finding_text(finding)).collect();
     texts.join("\n")
 }
 

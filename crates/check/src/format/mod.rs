@@ -4,6 +4,7 @@
 
 mod github;
 mod junit;
+mod parts;
 mod sarif;
 #[cfg(test)]
 mod tests;
@@ -11,14 +12,14 @@ mod text;
 
 use std::fs;
 
-use admission::text as clean;
 use config::Problem;
 use console::exit::Stop;
 use console::input;
 use console::output::{self, Style};
 
-use crate::args::{Args, FailOn, OutputFormat, OutputTarget};
-use crate::report::{CheckedCase, Finding, Position, Report, Verdict};
+use crate::args::{Args, OutputFormat, OutputTarget};
+use crate::report::Report;
+use parts::Gate;
 
 /// Refuses two formats for one place. Only the formats of lines can share standard output.
 pub(super) fn validate(targets: &[OutputTarget]) -> Result<(), Stop> {
@@ -57,66 +58,4 @@ pub(super) fn write(report: &Report, args: &Args, target: &OutputTarget) -> Resu
     fs::write(file, text).map_err(|error| {
         Problem::new(format!("{} cannot be written", file.display())).why(error.to_string()).into()
     })
-}
-
-/// Which findings fail a run.
-#[derive(Debug, Clone, Copy)]
-struct Gate {
-    /// The weakest finding that fails it.
-    fail_on: FailOn,
-    /// Whether unknown verdicts pass.
-    allow_unknown: bool,
-}
-
-impl Gate {
-    /// Returns whether a finding fails the run.
-    fn fails(self, verdict: Verdict) -> bool {
-        match verdict {
-            Verdict::Deny | Verdict::Error => true,
-            Verdict::Unknown => !self.allow_unknown,
-            Verdict::Warn => self.fail_on != FailOn::Deny,
-            Verdict::Audit => self.fail_on == FailOn::Audit,
-        }
-    }
-}
-
-/// Returns a message that starts with the field that it is about.
-fn with_field(field: &str, message: &str) -> String {
-    if field.is_empty() || message.contains(field) {
-        message.to_owned()
-    } else {
-        format!("{field}: {message}")
-    }
-}
-
-/// Appends the next step.
-fn push_next(text: &mut String, next: &str) {
-    if !next.is_empty() {
-        text.push_str("\nNext: ");
-        text.push_str(next);
-    }
-}
-
-/// Returns a place as compilers print it.
-fn place(position: &Position) -> String {
-    format!("{}:{}:{}", clean::one_line(&position.file), position.line, position.column)
-}
-
-/// Returns a finding as text with its place.
-fn finding_text(finding: &Finding) -> String {
-    let message = with_field(&finding.field, &finding.message);
-    let mut text = format!("{}: {}: {message}", place(&finding.position), finding.verdict.name());
-    if let Some(rule) = &finding.rule {
-        text.push_str("\nExpression: ");
-        text.push_str(rule.expression.trim());
-    }
-    push_next(&mut text, &finding.next);
-    text
-}
-
-/// Returns the difference of a failed case.
-fn case_text(case: &CheckedCase) -> String {
-    let mut text = format!("expected {}, actual {}", case.expected, case.actual);
-    push_next(&mut text, &case.next);
-    text
 }

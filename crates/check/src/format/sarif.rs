@@ -6,6 +6,7 @@
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use serde_json::{Value, json};
 
+use super::parts::{case_text, push_next, with_field};
 use crate::report::{CheckedDocument, Finding, Position, Report, Verdict};
 
 const SCHEMA: &str = "https://json.schemastore.org/sarif-2.1.0.json";
@@ -54,8 +55,8 @@ pub(super) fn write(report: &Report) -> Value {
             "The document can't be used.",
             "Documents must be readable and of a known kind.",
         );
-        let mut message = super::with_field(&problem.field, &problem.message);
-        super::push_next(&mut message, &problem.next);
+        let mut message = with_field(&problem.field, &problem.message);
+        push_next(&mut message, &problem.next);
         let object = format!("{} {}", problem.kind, problem.name);
         results.push(json!({
             "ruleId": INPUT,
@@ -74,7 +75,7 @@ pub(super) fn write(report: &Report) -> Value {
             "ruleId": CASE,
             "ruleIndex": index,
             "level": "error",
-            "message": {"text": super::case_text(case)},
+            "message": {"text": case_text(case)},
             "locations": locations(Some(&case.position), &case.name),
         }));
     }
@@ -125,8 +126,8 @@ fn result(document: &CheckedDocument, finding: &Finding, rules: &mut Rules) -> V
         Verdict::Warn => "warning",
         Verdict::Audit => "note",
     };
-    let mut message = super::with_field(&finding.field, &finding.message);
-    super::push_next(&mut message, &finding.next);
+    let mut message = with_field(&finding.field, &finding.message);
+    push_next(&mut message, &finding.next);
     let object = format!("{} {} {}", document.api_version, document.kind, document.full_name());
     json!({
         "ruleId": id,

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use console::exit::Exit;
 
 use super::*;
+use crate::args::FailOn;
 use crate::report::{
     CheckedCase, CheckedDocument, Finding, Judge, LoadProblem, Operation, Position, Report, Rule, Totals,
     Verdict,

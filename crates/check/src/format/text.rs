@@ -3,6 +3,7 @@
 use admission::text as clean;
 use console::output::{self, Style, foreign};
 
+use super::parts;
 use crate::report::{CheckedCase, CheckedDocument, Finding, Operation, Report, Verdict};
 
 /// Formats a report.
@@ -25,7 +26,7 @@ pub(super) fn text(report: &Report, style: Style) -> String {
 
 /// Formats a finding.
 fn line(document: &CheckedDocument, finding: &Finding, style: Style) -> String {
-    let place = style.bold(&super::place(&finding.position));
+    let place = style.bold(&parts::place(&finding.position));
     let operation = match document.operation {
         Operation::Create => "",
         Operation::Update => " (update)",
@@ -67,7 +68,7 @@ fn source(finding: &Finding) -> Option<String> {
 }
 
 fn failed(case: &CheckedCase, style: Style) -> String {
-    let place = style.bold(&super::place(&case.position));
+    let place = style.bold(&parts::place(&case.position));
     let result = style.red("failed");
     let next =
         if case.next.is_empty() { String::new() } else { format!("\n  Next: {}", foreign(&case.next)) };

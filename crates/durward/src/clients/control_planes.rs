@@ -3,8 +3,9 @@
 //! Connections outlive reloads. If a reloaded file names another control plane, Durward connects to it before the new plan
 //! takes effect, while reviews continue.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
+use admission::lock;
 use cluster::etcd::Material;
 use cluster::fleet::{ClusterHealth, Fleet, ProbeTargets};
 use cluster::live::{Access, Expiry, Live};
@@ -161,14 +162,14 @@ impl ControlPlanes {
                 probed.push(live);
             }
         }
-        *lock_guarded(&self.credentials) = self.credentials_of(file);
+        *lock(&self.credentials) = self.credentials_of(file);
         let guarded = file.guards.iter().filter_map(|guard| {
             let objects = guard.configured.requirements().guarded;
             let clients = self.of(guard).ok().filter(|_| !objects.is_empty())?;
             Some((guard.kind.name(), clients, objects))
         });
-        *lock_guarded(&self.guarded) = guarded.collect();
-        let before = std::mem::replace(&mut *lock_guarded(&self.probed), probed.clone());
+        *lock(&self.guarded) = guarded.collect();
+        let before = std::mem::replace(&mut *lock(&self.probed), probed.clone());
         for live in before.iter().filter(|old| !probed.iter().any(|new| Arc::ptr_eq(old, new))) {
             live.start_probes(ProbeTargets { fleet: Fleet::None, resources: Vec::new() });
         }
@@ -176,18 +177,18 @@ impl ControlPlanes {
 
     /// Returns the results of the last health probes, or `None` if no guard asks for probes.
     pub(crate) fn health(&self) -> Option<Vec<ClusterHealth>> {
-        let probed = lock_guarded(&self.probed);
+        let probed = lock(&self.probed);
         (!probed.is_empty()).then(|| probed.iter().flat_map(|live| live.health()).collect())
     }
 
     /// Returns the objects that the active guards protect.
     pub(crate) fn guarded(&self) -> Vec<GuardedBy> {
-        lock_guarded(&self.guarded).clone()
+        lock(&self.guarded).clone()
     }
 
     /// Returns the expiries of the certificates and tokens that the active guards use.
     pub(crate) async fn expiries(&self) -> Vec<Expiry> {
-        let credentials = lock_guarded(&self.credentials).clone();
+        let credentials = lock(&self.credentials).clone();
         expiries(&credentials).await
     }
 
@@ -234,7 +235,7 @@ impl ControlPlanes {
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<OtherControlPlane>> {
-        lock_guarded(&self.others)
+        lock(&self.others)
     }
 }
 
@@ -244,10 +245,6 @@ async fn expiries(all: &[Credentials]) -> Vec<Expiry> {
         expiries.extend(live.expiries(certificates).await);
     }
     expiries
-}
-
-fn lock_guarded<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use console::output;
 use console::output::Format;
 use serde::Serialize;
 
-use crate::VERSION;
+use crate::run::VERSION;
 
 /// `version`
 #[derive(Debug, clap::Args)]

@@ -11,7 +11,7 @@ use config::{Section, names};
 use guards::NAMESPACE;
 use server::{AllowedNames, ClientAuth, Limits, ShutdownTimes, TlsVersion};
 
-use super::{Purpose, Within};
+use super::within::{Purpose, Within};
 
 /// `server`
 #[derive(Debug, Clone)]

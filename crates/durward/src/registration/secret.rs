@@ -4,11 +4,11 @@
 //! Secret with its label: one without it belongs to another program.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, SystemTime};
 
-use admission::BoxFuture;
 use admission::text::excerpt;
+use admission::{BoxFuture, lock};
 use ca::{Store, StoreError, StoreFault, Stored, Written};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
@@ -77,12 +77,12 @@ impl SecretStore {
             version: secret.metadata.resource_version.clone().unwrap_or_default(),
             server_time: answer.date,
         };
-        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(secret);
+        *lock(&self.last) = Some(secret);
         Ok(stored)
     }
 
     async fn put(&self, version: &str, data: &BTreeMap<String, Vec<u8>>) -> Result<Written, StoreError> {
-        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let last = lock(&self.last).clone();
         let is_current = |secret: &Secret| secret.metadata.resource_version.as_deref() == Some(version);
         let Some(mut secret) = last.filter(is_current) else { return Ok(Written::Conflict) };
         secret.data =

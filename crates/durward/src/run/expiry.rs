@@ -4,9 +4,10 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use admission::lock;
 use cluster::live::{CredentialKind as Kind, Expiry};
 use config::Problem;
 use console::input;
@@ -99,7 +100,7 @@ impl ExpiryReport {
         }
         let due: Vec<(&Expiry, Problem)> =
             expiries.iter().filter_map(|expiry| Some((expiry, problem(expiry, now)?))).collect();
-        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut logged = lock(&self.logged);
         logged.retain(|(kind, source), _| {
             due.iter().any(|(expiry, _)| expiry.kind == *kind && expiry.source == *source)
         });

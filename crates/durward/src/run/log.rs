@@ -1,8 +1,9 @@
 //! Logs to standard error as JSON or text. The filter can be changed while the server runs.
 
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
+use admission::lock;
 use config::Problem;
 use console::output::Style;
 use server::LogControl;
@@ -44,13 +45,13 @@ struct Control {
 
 impl LogControl for Control {
     fn filter(&self) -> String {
-        self.filter.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.filter).clone()
     }
 
     fn set_filter(&self, filter: &str) -> Result<(), String> {
         let targets = parse(filter)?;
         self.handle.reload(targets).map_err(|error| error.to_string())?;
-        filter.clone_into(&mut self.filter.lock().unwrap_or_else(PoisonError::into_inner));
+        filter.clone_into(&mut lock(&self.filter));
         Ok(())
     }
 }

@@ -4,9 +4,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
-use admission::one_line;
+use admission::{lock, one_line};
 use cluster::fleet::ClusterHealth;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
@@ -76,7 +76,7 @@ impl MemberHealthReport {
             some.map(|(cluster, is_ready)| (ClusterLabel { cluster: (*cluster).to_owned() }, *is_ready))
         });
         let now: BTreeMap<ClusterLabel, bool> = not_first.take(CLUSTERS).collect();
-        let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shown = lock(&self.shown);
         for gone in shown.iter().filter(|label| !now.contains_key(*label)) {
             self.ready.remove(gone);
         }

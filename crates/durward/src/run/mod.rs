@@ -7,3 +7,6 @@ pub(crate) mod member_health;
 pub(crate) mod plan;
 pub(crate) mod reload;
 pub(crate) mod serve;
+
+/// The version of the release.
+pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");

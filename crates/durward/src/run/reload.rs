@@ -5,9 +5,10 @@
 //! the metrics and `/readyz?verbose` report each problem. Settings that need a restart are reported as well.
 
 use std::sync::atomic::AtomicI64;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use admission::lock;
 use config::Problem;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
@@ -245,7 +246,7 @@ impl Reload {
 /// Reads once on a blocking thread, because a mounted file system can hang.
 async fn read_blocking(reload: Arc<Mutex<Reload>>, asked: bool) {
     let result = tokio::task::spawn_blocking(move || {
-        let mut reload = reload.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut reload = lock(&reload);
         if reload.read(asked) == ReloadResult::Unchanged && asked {
             tracing::info!(generation = reload.generation, "configuration unchanged");
         }

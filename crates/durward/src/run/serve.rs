@@ -19,12 +19,12 @@ use server::{
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 
+use super::VERSION;
 use super::break_glass::BreakGlassReport;
 use super::expiry::{ExpiryReport, ServerFiles};
 use super::member_health::MemberHealthReport;
 use super::plan;
 use super::reload::{self, Reload};
-use crate::VERSION;
 use crate::args::{ClusterArgs, ServerArgs};
 use crate::certificates::{is_for, server_name};
 use crate::clients::control_planes::ControlPlanes;

@@ -5,9 +5,10 @@
 //! Files are read periodically, not watched: kubelet replaces a mounted Secret by a new symlink `..data`, and a watcher of the
 //! file itself does not notice this (kubewarden/policy-server#1026, #1061).
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
+use admission::lock;
 use arc_swap::{ArcSwap, ArcSwapOption};
 use sha2::{Digest as _, Sha256};
 use tokio::time::{Instant, MissedTickBehavior, timeout};
@@ -227,7 +228,7 @@ pub(crate) async fn reload_periodically(
         let reloader = Arc::clone(&reloader);
         // A mounted file system can hang, and must not block a worker of the runtime.
         let mut reload = tokio::task::spawn_blocking(move || {
-            reloader.lock().unwrap_or_else(PoisonError::into_inner).reload(SystemTime::now());
+            lock(&reloader).reload(SystemTime::now());
         });
         let (began, mut is_logged) = (Instant::now(), false);
         let result = loop {

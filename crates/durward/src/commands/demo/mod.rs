@@ -21,11 +21,11 @@ use kube::Client;
 use server::{Addresses, Bound, Checks, Metrics, PlanCell, Server, Settings, Shutdown, Stopped};
 use tempfile::TempDir;
 
-use crate::VERSION;
 use crate::args::ServerArgs;
 use crate::clients::connect::snapshot;
 use crate::clients::control_planes::ControlPlanes;
 use crate::file::{File, Purpose};
+use crate::run::VERSION;
 use crate::run::plan::{options, plan};
 use crate::run::serve::refused;
 use scenes::{EXAMPLES, Scene, Step, example, scenes};

@@ -22,8 +22,8 @@
 mod checks;
 mod facts;
 mod local;
+mod values;
 
-use crate::args::ClusterArgs;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -32,11 +32,12 @@ use console::exit::{Outcome, Stop};
 use console::output::Format;
 use console::output::Style;
 use guards::NAMESPACE;
-use guards::lxcfs::{LxcfsFile, NodeSettings};
-use node::{NodeAnnotation, read_settings};
+use guards::lxcfs::NodeSettings;
+use node::read_settings;
 use serde::Serialize;
 
 use super::finding::{self, Finding};
+use crate::args::ClusterArgs;
 use crate::clients::connect::{access, snapshot};
 use crate::clients::fleet;
 use crate::clients::runtime;
@@ -77,7 +78,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     let file = args.config.as_deref().map(|path| File::load(path, Purpose::Guards)).transpose()?;
     let on_node = file.as_ref().map(|file| read_settings(&file.path, &file.text)).transpose()?;
     if args.local {
-        return runtime()?.block_on(local::run(args, &on_node.unwrap_or_default()));
+        return runtime()?.block_on(local::run(&args.proc, args.output, &on_node.unwrap_or_default()));
     }
     let runtime = runtime()?;
     runtime.block_on(async {
@@ -125,47 +126,6 @@ async fn examine(
     Ok(LxcfsReport { nodes, findings })
 }
 
-/// Returns what a pod with the files reads, as far as it depends on the options of LXCFS.
-fn visible_values(report: Option<&NodeAnnotation>, on_node: &NodeSettings) -> Vec<String> {
-    let has = |files: &[LxcfsFile]| files.iter().any(|file| on_node.files.contains(file));
-    let names = |files: &[LxcfsFile]| {
-        let named = files.iter().filter(|file| on_node.files.contains(file)).map(|file| file.name());
-        named.collect::<Vec<_>>().join(", ")
-    };
-    let options = report.and_then(|report| report.options.as_ref());
-    let started_with = |option: &str| options.map(|options| options.iter().any(|one| one == option));
-    let mut lines = Vec::new();
-    let memory = [LxcfsFile::Meminfo, LxcfsFile::Swaps];
-    if has(&memory) {
-        lines.push(format!("{}: the container's memory limit", names(&memory)));
-    }
-    let processors = [LxcfsFile::Cpuinfo, LxcfsFile::Stat, LxcfsFile::Online];
-    if has(&processors) {
-        let what = match started_with("cfs") {
-            Some(true) => "as many CPUs as the CPU limit, rounded up",
-            Some(false) => "all CPUs of the node, because LXCFS runs without --enable-cfs",
-            None => {
-                "as many CPUs as the CPU limit if LXCFS runs with --enable-cfs, otherwise all (the options of LXCFS are unknown)"
-            }
-        };
-        lines.push(format!("{}: {what}", names(&processors)));
-    }
-    if has(&[LxcfsFile::Uptime]) {
-        lines.push("uptime: the container's age".to_owned());
-    }
-    if has(&[LxcfsFile::Loadavg]) {
-        lines.push(format!(
-            "loadavg: {}",
-            match started_with("loadavg") {
-                Some(true) => "the container's load",
-                Some(false) => "the node's load, because LXCFS runs without --enable-loadavg",
-                None => "the container's load if LXCFS runs with --enable-loadavg (the options of LXCFS are unknown)",
-            }
-        ));
-    }
-    lines
-}
-
 fn text(report: &LxcfsReport, style: Style) -> String {
     let well = report.nodes.iter().filter(|node| node.serves == checks::Serves::Yes).count();
     let all = report.nodes.iter().filter(|node| node.serves != checks::Serves::Windows).count();
@@ -178,29 +138,4 @@ fn text(report: &LxcfsReport, style: Style) -> String {
         out.push_str(&style.green("no problems found\n"));
     }
     out
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn with(options: Option<&[&str]>) -> NodeAnnotation {
-        let options = options.map(|options| options.iter().map(|&option| option.to_owned()).collect());
-        NodeAnnotation { options, ..NodeAnnotation::default() }
-    }
-
-    #[test]
-    fn pod_values_depend_on_the_options_of_lxcfs() {
-        let on_node = NodeSettings {
-            files: vec![LxcfsFile::Meminfo, LxcfsFile::Cpuinfo, LxcfsFile::Loadavg],
-            ..NodeSettings::default()
-        };
-        let lines = |options| visible_values(Some(&with(options)), &on_node);
-        assert_eq!(lines(Some(&["cfs"]))[1], "cpuinfo: as many CPUs as the CPU limit, rounded up");
-        assert!(lines(Some(&[]))[1].contains("without --enable-cfs"));
-        assert!(lines(None)[1].contains("options of LXCFS are unknown"));
-        assert!(lines(Some(&["loadavg"]))[2].contains("the container's load"));
-        assert_eq!(lines(None)[0], "meminfo: the container's memory limit");
-        assert_eq!(lines(None).len(), 3);
-    }
 }

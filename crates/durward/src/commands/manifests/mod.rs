@@ -3,6 +3,7 @@
 //! The names are Durward's own. Karmada's control plane has configurations called `mutating-config` and `validating-config`;
 //! applying others with these names would remove Karmada's webhooks.
 
+mod metadata;
 mod rbac;
 mod webhooks;
 
@@ -15,7 +16,6 @@ use console::documents::yaml_stream;
 use console::exit::{Exit, Outcome, Stop};
 use console::input;
 use console::output;
-use serde_json::{Value, json};
 
 use crate::certificates::{CertificateFacts, days_until, now, server_name, signs};
 use crate::clients::runtime;
@@ -55,16 +55,6 @@ pub(crate) enum ApiServerKind {
     Karmada,
     /// Cluster in which Durward runs
     Cluster,
-}
-
-/// Returns the metadata of a printed object.
-fn metadata(name: &str, namespace: Option<&str>) -> Value {
-    let mut metadata = json!({"name": name});
-    if let Some(namespace) = namespace {
-        metadata["namespace"] = namespace.into();
-    }
-    metadata["labels"] = json!({"app.kubernetes.io/name": NAME});
-    metadata
 }
 
 /// `manifests`

@@ -4,7 +4,7 @@ use cluster::fleet::Fleet;
 use guards::Permission;
 use serde_json::{Value, json};
 
-use super::metadata;
+use super::metadata::metadata;
 use crate::file::{File, Guarded, NAME};
 use crate::registration::api_servers::ApiServer;
 use crate::registration::permissions;

@@ -3,7 +3,7 @@
 use k8s_openapi::ByteString;
 use serde_json::{Value, json};
 
-use super::metadata;
+use super::metadata::metadata;
 use crate::file::{File, Manage, NAME};
 use crate::registration::api_servers::ApiServer;
 use crate::registration::entries::entries;

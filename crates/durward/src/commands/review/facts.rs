@@ -1,9 +1,9 @@
 //! The facts that a verdict is based on, for `review -v`.
 
 use std::fmt::Display;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
-use admission::Cause;
+use admission::{Cause, lock};
 use cluster::etcd::{self, Endpoint, EtcdRequest, EtcdResult};
 use cluster::fleet::{Cluster, Fleet, GetQuery, ListQuery, MembersResult, ObjectResult, PageResult};
 use cluster::{Address, MetadataResult};
@@ -17,12 +17,12 @@ pub(crate) struct FactLog(Mutex<Vec<String>>);
 impl FactLog {
     /// Returns and removes the facts since the last call.
     pub(crate) fn take(&self) -> Vec<String> {
-        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *lock(&self.0))
     }
 
     fn add(&self, subject: &dyn Display, answer: Result<String, &Cause>) {
         let answer = answer.unwrap_or_else(|cause| format!("unknown ({}): {}", cause.code, cause.text));
-        let mut facts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut facts = lock(&self.0);
         let fact = format!("{subject} {answer}");
         // A repeated request with the same answer is one fact.
         if facts.last() != Some(&fact) {

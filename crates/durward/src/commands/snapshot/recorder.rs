@@ -1,8 +1,9 @@
 //! Records requests and answers for a snapshot.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::SystemTime;
 
+use admission::lock;
 use cluster::etcd::{Endpoint, EtcdRequest, EtcdResult};
 use cluster::fleet::{
     Cluster, Fleet, FleetMember, GetQuery, ListQuery, MembersResult, Object, ObjectResult, PageResult, Part,
@@ -78,7 +79,7 @@ impl Recorder {
     }
 
     fn log(&self) -> MutexGuard<'_, Log> {
-        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.log)
     }
 
     /// Records the member clusters, which are a List of the control plane, except for contexts.

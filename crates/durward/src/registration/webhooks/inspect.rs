@@ -10,35 +10,67 @@ use crate::file::{Manage, NAME};
 use crate::registration::api::{Configuration, Fault};
 use crate::registration::names::{LABEL, kind};
 
+/// The differences between a webhook configuration and the one that this replica needs.
+struct Differences<'d> {
+    is_unlabeled: bool,
+    /// Entries that do not trust the serving certificate.
+    untrusting: Vec<&'d str>,
+    /// Entries that are absent or lack a rule.
+    missing: Vec<&'d str>,
+    /// Entries and their fields that differ.
+    narrowed: Vec<(&'d str, Vec<&'d str>)>,
+    /// Entries that Durward did not write.
+    foreign: Vec<&'d str>,
+}
+
 impl Object<'_> {
-    /// Returns the state of an object.
+    /// Returns the state of an object. `problem` is one that is known already.
     pub(super) fn state(
         &self,
         found: &Configuration,
         trusted: Option<&TrustedCa>,
         problem: Option<Problem>,
     ) -> State {
-        let foreign = self.foreign_entries(found);
+        let differences = self.differences(found, trusted);
         let has_entries = found.webhooks.iter().any(is_ours);
-        let missing = merge::missing(&found.webhooks, self.entries);
-        let narrowed = self.narrowed_entries(found);
-        let untrusting = untrusting_entries(found, trusted);
         let has_signer = trusted.is_some_and(|trusted| !trusted.signer.is_empty());
-        let is_trusted = (has_signer && has_entries).then_some(untrusting.is_empty());
-        let is_unlabeled = !found.is_labeled && self.needs.manage != Manage::None;
-        let problem = problem
-            .or_else(|| is_unlabeled.then(|| self.unlabeled()))
-            .or_else(|| (!untrusting.is_empty()).then(|| self.untrusting(&untrusting)))
-            .or_else(|| (!missing.is_empty()).then(|| self.incomplete(&missing)))
-            .or_else(|| narrowed.first().map(|(entry, fields)| self.narrowed(entry, fields)));
+        let first = || self.problems(&differences).into_iter().map(|(_, problem)| problem).next();
         State::Present {
-            is_registered: missing.is_empty(),
-            is_trusted,
-            is_narrowed: !narrowed.is_empty(),
-            problem,
-            foreign: foreign.len(),
-            foreign_problem: (!foreign.is_empty()).then(|| self.foreign_entry(&foreign)),
+            is_registered: differences.missing.is_empty(),
+            is_trusted: (has_signer && has_entries).then_some(differences.untrusting.is_empty()),
+            is_narrowed: !differences.narrowed.is_empty(),
+            problem: problem.or_else(first),
+            foreign: differences.foreign.len(),
+            foreign_problem: (!differences.foreign.is_empty())
+                .then(|| self.foreign_entry(&differences.foreign)),
         }
+    }
+
+    fn differences<'d>(&'d self, found: &'d Configuration, trusted: Option<&TrustedCa>) -> Differences<'d> {
+        Differences {
+            is_unlabeled: !found.is_labeled && self.needs.manage != Manage::None,
+            untrusting: untrusting_entries(found, trusted),
+            missing: merge::missing(&found.webhooks, self.entries),
+            narrowed: self.narrowed_entries(found),
+            foreign: self.foreign_entries(found),
+        }
+    }
+
+    /// Returns the problems of an object with their codes, the most important first, without those of foreign entries.
+    fn problems(&self, differences: &Differences<'_>) -> Vec<(&'static str, Problem)> {
+        let Differences { is_unlabeled, untrusting, missing, narrowed, .. } = differences;
+        let mut problems = Vec::new();
+        if *is_unlabeled {
+            problems.push(("not-labeled", self.unlabeled()));
+        }
+        if !untrusting.is_empty() {
+            problems.push(("ca-bundle", self.untrusting(untrusting)));
+        }
+        if !missing.is_empty() {
+            problems.push(("not-registered", self.incomplete(missing)));
+        }
+        problems.extend(narrowed.iter().map(|(entry, fields)| ("narrowed", self.narrowed(entry, fields))));
+        problems
     }
 
     /// Returns the needed entries whose fields differ, except rules and caBundle, with these fields.
@@ -142,23 +174,10 @@ impl Object<'_> {
                 None
             }
         };
-        if !found.is_labeled && self.needs.manage != Manage::None {
-            problems.push(("not-labeled", self.unlabeled()));
-        }
-        let untrusting = untrusting_entries(&found, trusted.as_ref());
-        if !untrusting.is_empty() {
-            problems.push(("ca-bundle", self.untrusting(&untrusting)));
-        }
-        let missing = merge::missing(&found.webhooks, self.entries);
-        if !missing.is_empty() {
-            problems.push(("not-registered", self.incomplete(&missing)));
-        }
-        for (entry, fields) in self.narrowed_entries(&found) {
-            problems.push(("narrowed", self.narrowed(entry, &fields)));
-        }
-        let foreign = self.foreign_entries(&found);
-        if !foreign.is_empty() {
-            problems.push(("foreign-entry", self.foreign_entry(&foreign)));
+        let differences = self.differences(&found, trusted.as_ref());
+        problems.extend(self.problems(&differences));
+        if !differences.foreign.is_empty() {
+            problems.push(("foreign-entry", self.foreign_entry(&differences.foreign)));
         }
         if *self.owner == Owner::Elsewhere && found.owners.iter().any(|owner| self.is_own_namespace(owner)) {
             problems.push(("owner", self.foreign_owner()));

@@ -21,10 +21,10 @@ mod status;
 mod trust;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use admission::BoxFuture;
+use admission::{BoxFuture, lock};
 use ca::{Registered, RegisteredBundle, Registrations};
 use cluster::live::{Access, client};
 use config::Problem;
@@ -108,7 +108,7 @@ impl WebhookManager {
     /// Uses another file from now on.
     pub(crate) fn configure(&self, file: &File) {
         let Some(needs) = Needs::of(file, &self.0.control_planes) else { return };
-        *self.0.needs.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(needs);
+        *lock(&self.0.needs) = Arc::new(needs);
         self.0.wake.notify_one();
     }
 
@@ -124,7 +124,7 @@ impl WebhookManager {
 
 impl Shared {
     fn needs(&self) -> Arc<Needs> {
-        Arc::clone(&self.needs.lock().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&lock(&self.needs))
     }
 
     /// Returns whether passes are needed: to write, or to know whether the API servers trust a self-managed certificate.
@@ -148,7 +148,7 @@ impl Shared {
     /// Returns a client of an API server, which is created once.
     async fn client(&self, access: &Access) -> Result<ApiClient, Problem> {
         let known = |shared: &Self| {
-            let clients = shared.clients.lock().unwrap_or_else(PoisonError::into_inner);
+            let clients = lock(&shared.clients);
             clients.iter().find(|(known, _)| known == access).map(|(_, client)| client.clone())
         };
         if let Some(client) = known(self) {
@@ -156,7 +156,7 @@ impl Shared {
         }
         let (client, _) = client(access).await?;
         let client = ApiClient::new(client);
-        let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut clients = lock(&self.clients);
         clients.push((access.clone(), client.clone()));
         Ok(client)
     }

@@ -5,8 +5,9 @@
 //! counts as missing in each caBundle.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
+use admission::lock;
 use config::Problem;
 use guards::WebhookType;
 use prometheus_client::encoding::EncodeLabelSet;
@@ -183,7 +184,7 @@ impl Status {
 
     /// Publishes a pass.
     pub(super) fn publish(&self, report: &Report) {
-        let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut memory = lock(&self.memory);
         for Line { subject, problem, .. } in &report.0 {
             let text = problem.as_ref().map(one_line);
             if memory.logged.get(subject) == text.as_ref() {

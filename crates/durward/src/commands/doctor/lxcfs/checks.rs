@@ -10,7 +10,7 @@ use guards::lxcfs::{DEVICE, LxcfsFile, NODE_ANNOTATION, NodeSettings, READY_LABE
 use serde::Serialize;
 
 use super::facts::{Component, Node, Pod};
-use super::visible_values;
+use super::values::visible_values;
 use crate::commands::doctor::finding::{Finding, Subject};
 use node::{FileState, NodeAnnotation};
 

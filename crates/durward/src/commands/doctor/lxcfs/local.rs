@@ -3,13 +3,12 @@
 use std::path::Path;
 
 use console::exit::Outcome;
-use console::output::{self, Style};
+use console::output::{self, Format, Style};
 use guards::lxcfs::{LxcfsFile, NodeSettings};
 use serde::Serialize;
 
-use super::Args;
 use super::checks::{fix, why};
-use super::visible_values;
+use super::values::visible_values;
 use crate::commands::doctor::finding::{self, Finding};
 use node::{
     FileState, Mount, NodeAnnotation, PID_FILE, ProbeResult, Prober, Process, find_process, find_runc,
@@ -36,16 +35,16 @@ struct LocalReport {
 }
 
 /// `doctor lxcfs --local`
-pub(super) async fn run(args: &Args, on_node: &NodeSettings) -> Outcome {
-    let result = Prober::new(&args.proc, &on_node.root).probe().await;
-    let process = find_process(&args.proc, Path::new(PID_FILE), &on_node.root);
+pub(super) async fn run(proc: &Path, format: Format, on_node: &NodeSettings) -> Outcome {
+    let result = Prober::new(proc, &on_node.root).probe().await;
+    let process = find_process(proc, Path::new(PID_FILE), &on_node.root);
     let mut report = NodeAnnotation::new(&result, on_node);
     report.runtime = find_runc(Path::new("runc")).await;
     if let Some(process) = &process {
         report.version = lxcfs_version(process);
         report.set_options(process);
     }
-    let findings = findings(&args.proc, &result, on_node, &report);
+    let findings = findings(proc, &result, on_node, &report);
     let is_well = result.serves(&on_node.files);
     let output = LocalReport {
         sees: if is_well { visible_values(Some(&report), on_node) } else { Vec::new() },
@@ -54,9 +53,7 @@ pub(super) async fn run(args: &Args, on_node: &NodeSettings) -> Outcome {
         report,
         findings,
     };
-    finding::print(args.output, &output, &output.findings, |report, style| {
-        text(report, &result, on_node, style)
-    })
+    finding::print(format, &output, &output.findings, |report, style| text(report, &result, on_node, style))
 }
 
 fn findings(
