@@ -8,7 +8,7 @@ use std::path::Path;
 use guards::{FailurePolicy, INSTALL_NAMESPACE, WebhookEntry};
 
 use super::{ROOT, bless, configuration, row};
-use crate::config_command::scope;
+use crate::commands::config_command::scope;
 
 const PAGE: &str = "docs/src/runbooks/durward-down.md";
 const START: &str = "<!-- generated: what is denied, by `make reference` -->\n";
