@@ -79,7 +79,7 @@ pub(super) fn run(args: &Args) -> Outcome {
 }
 
 async fn examine(context: &EtcdContext, only: &[String]) -> EtcdReport {
-    let line = ProgressLine::new();
+    let line = ProgressLine::stderr();
     let progress = |done: usize, of: usize| line.show(&format!("{done} of {of} namespaces read"));
     let surveyed = context.survey.read(&context.clients, only, &progress).await;
     drop(line);

@@ -81,7 +81,7 @@ async fn examine(context: &FleetContext) -> FleetReport {
     let clusters = std::iter::once(Cluster::Local).chain(members.iter().map(|member| member.cluster.clone()));
     let resources = context.guard.requirements().probes.map(|probes| probes.resources).unwrap_or_default();
     let total = members.len() + 1;
-    let line = ProgressLine::new();
+    let line = ProgressLine::stderr();
     let mut checks = stream::iter(clusters.enumerate().map(async |(index, cluster)| {
         let found = check_cluster(reader, &cluster, &resources, context).await;
         (index, cluster, found)

@@ -56,7 +56,7 @@ fn show(args: &Args) -> Outcome {
         let (mut found, mut problems) = (Vec::new(), Vec::new());
         let style = Style::stdout();
         for (number, subject) in subjects.iter().enumerate() {
-            let line = ProgressLine::new();
+            let line = ProgressLine::stderr();
             let progress = |at: Progress<'_>| {
                 line.show(&format_progress(subject, (number, subjects.len()), at, context.local_name()));
             };
