@@ -17,7 +17,6 @@
 
 mod checks;
 
-use crate::args::ClusterArgs;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -31,6 +30,7 @@ use guards::etcd::{ClusterReport, MemberReport, ReportCause, SurveyReport};
 use serde::Serialize;
 
 use super::finding::{self, Finding};
+use crate::args::ClusterArgs;
 use crate::clients::etcd_context::{self, EtcdContext};
 use crate::clients::fleet::{self, ANSWER_WITHIN};
 use crate::clients::leftovers::{self, Found};

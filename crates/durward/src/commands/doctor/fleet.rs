@@ -5,7 +5,6 @@
 
 mod fixes;
 
-use crate::args::ClusterArgs;
 use std::path::PathBuf;
 use std::time::{Instant, SystemTime};
 
@@ -20,6 +19,7 @@ use guards::deletion::{DeletionKind, Survey, Validity};
 use serde::Serialize;
 
 use super::finding::{self, Finding, Subject};
+use crate::args::ClusterArgs;
 use crate::clients::fleet::{self, ANSWER_WITHIN, FleetContext, all_pages};
 use crate::clients::leftovers::{self, Found};
 use crate::clients::runtime;

@@ -3,7 +3,6 @@
 
 mod text;
 
-use crate::args::ClusterArgs;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -13,6 +12,7 @@ use console::output::Format;
 use console::output::{self, ProgressLine, Style};
 use guards::deletion::{DeletionSubject, Impact as Found, Progress};
 
+use crate::args::ClusterArgs;
 use crate::clients::fleet::{self, SubjectArg, SubjectArgs};
 use crate::clients::runtime;
 

@@ -6,7 +6,6 @@
 mod log;
 mod recorder;
 
-use crate::args::ClusterArgs;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
@@ -19,6 +18,7 @@ use console::output::{self, ProgressLine};
 use guards::deletion::{self, DeletionKind, DeletionSubject};
 use guards::etcd::Survey;
 
+use crate::args::ClusterArgs;
 use crate::clients::connect::access;
 use crate::clients::etcd_context;
 use crate::clients::fleet::{self, FleetContext, SubjectArg, SubjectArgs};
