@@ -355,7 +355,7 @@ fn read_allowed_names(section: &mut Section<'_>, mode: ClientAuthMode) -> Allowe
 /// Less than the time after which a replica removes entries that it does not need.
 const MAX_NEW_GUARD_DELAY: Duration = Duration::from_secs(300);
 
-/// A kubelet updates a mounted ConfigMap within its sync period of a minute and the lifetime of its cache, also a minute.
+/// A kubelet updates a mounted `ConfigMap` within its sync period of a minute and the lifetime of its cache, also a minute.
 const NEW_GUARD_DELAY: &str = "With manage: all, time until Durward adds the entries of a guard that was turned on. All replicas must use the new configuration by then. With one replica, use 0s.";
 
 fn read_manage(section: &mut Section<'_>, tls: &Tls, namespace: &str) -> Manage {
