@@ -5,7 +5,7 @@
 
 use std::cell::Cell;
 
-use admission::Verdict;
+use admission::Cause;
 use proptest::prelude::*;
 use proptest::test_runner::{Config as Cases, TestRunner};
 
@@ -422,14 +422,13 @@ fn an_allowed_deletion_leaves_a_healthy_quorum() {
                 }
                 (3, true)
             }
-            Decision::Ruling(ruling) => match &ruling.verdict {
-                Verdict::Allow => (0, true),
-                Verdict::Deny(_) => (1, false),
-                Verdict::Unknown(causes) => {
-                    prop_assert!(!causes.is_empty() && ruling.refusal.is_some());
+            Decision::Outcome(outcome) => match &outcome.conclusion {
+                Conclusion::Allow(_) => (0, true),
+                Conclusion::Deny(_) => (1, false),
+                Conclusion::Unknown(causes) => {
+                    prop_assert!(!causes.is_empty());
                     (2, false)
                 }
-                Verdict::Mutate(_) => return Err(TestCaseError::fail("it changes something")),
             },
         };
         counts[at].set(counts[at].get() + 1);
@@ -476,7 +475,7 @@ fn an_allowed_deletion_leaves_a_healthy_quorum() {
             prop_assert!(!is_allowed, "{decision:?}");
         }
         // A healthy member is allowed only with a reservation.
-        if matches!(&decision, Decision::Ruling(ruling) if ruling.verdict == Verdict::Allow)
+        if matches!(&decision, Decision::Outcome(outcome) if outcome.is_allowed())
             && case.is_healthy(case.target)
             && case.votes(case.target)
         {
