@@ -3,6 +3,8 @@
 //! A description generates the members, and an oracle that is independent of the code predicts the verdict. The weights make each
 //! verdict frequent.
 
+mod page;
+
 use std::cell::Cell;
 
 use admission::Cause;
@@ -361,6 +363,16 @@ impl Any {
     }
 
     fn decision(&self) -> Decision {
+        let progress = Progress { would_reserve: self.done, ..Progress::default() };
+        self.decide(&self.facts(), &progress, |_, decision| decision)
+    }
+
+    fn decide<T>(
+        &self,
+        facts: &Facts,
+        progress: &Progress,
+        with: impl FnOnce(Input<'_>, Decision) -> T,
+    ) -> T {
         let effect = if self.removes_member { "remove" } else { "keep" };
         let config = config(&format!(
             "onLeaderDelete: {}\nclusters: [{{namespace: db, selector: app=etcd, memberOnPodDelete: {effect}}}]",
@@ -379,15 +391,9 @@ impl Any {
             pod: None,
             changes: Vec::new(),
         };
-        let progress = Progress { would_reserve: self.done, ..Progress::default() };
-        decide(Input {
-            config: &config,
-            entry: &config.clusters[0],
-            removal: &removal,
-            pod: &pod,
-            facts: &self.facts(),
-            progress: &progress,
-        })
+        let entry = &config.clusters[0];
+        let input = Input { config: &config, entry, removal: &removal, pod: &pod, facts, progress };
+        with(input, decide(input))
     }
 }
 

@@ -79,8 +79,8 @@ async fn an_update_that_removes_a_member_needs_quorum_and_is_reserved() {
             "deny",
             "then repeat the change: kubectl annotate -n db pod etcd-1 durward.dev/",
         );
-        let unknown = Fake::of(3)
-            .with(|s| s.members.get_mut("etcd-2").unwrap().reply = Reply::NoResponse(cause::TLS));
+        let unknown =
+            Fake::of(3).with(|s| s.members.get_mut("etcd-2").unwrap().reply = Reply::NoResponse(cause::TLS));
         assert_outcome(&update(&unknown, LEAST, "etcd-1", change).await, Expected::Unread(cause::TLS));
     }
 }
