@@ -5,8 +5,9 @@ use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
+use admission::lock;
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
@@ -242,7 +243,7 @@ impl State {
     }
 
     fn leases(&self) -> MutexGuard<'_, Vec<Option<(u64, Value)>>> {
-        self.leases.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.leases)
     }
 
     fn answer_member(&self, of: usize, number: usize, path: &str, body: &[u8]) -> (u16, Value) {

@@ -5,18 +5,6 @@ use std::path::PathBuf;
 
 use clap::ValueEnum;
 
-/// The format of a result.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
-pub(crate) enum Format {
-    /// Text
-    #[default]
-    Text,
-    /// JSON
-    Json,
-    /// YAML
-    Yaml,
-}
-
 /// How log lines are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub(crate) enum LogFormat {

@@ -5,12 +5,13 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use console::exit::Stop;
 
-use crate::exit::Stop;
-use crate::{
-    annotate, certs, check, config_command, demo, docs, doctor, guards_command, impact, inject, install,
-    manifests, review, serve, snapshot, usage, version,
+use crate::commands::{
+    annotate, certs, config_command, demo, docs, doctor, guards_command, impact, inject, manifests, review,
+    serve, snapshot, unregister, version,
 };
+use crate::usage;
 
 /// The whole command line.
 #[derive(Debug, Parser)]
@@ -95,7 +96,7 @@ pub(crate) enum Command {
     #[command(
         after_help = "Example:\n  durward unregister --config durward.yaml\n\nAPI servers then don't call Durward any more. The command also removes the label durward.dev/webhooks, so that a running Durward doesn't write its webhooks again. It can be repeated.\n\nExit code: 0 removed, 1 could not remove, 2 bad input."
     )]
-    Unregister(install::unregister::Args),
+    Unregister(unregister::Args),
     /// Create and check the configuration file
     #[command(
         subcommand,

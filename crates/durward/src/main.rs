@@ -1,48 +1,28 @@
 //! Binary `durward`: runs the command that the command line names.
 
-mod annotate;
 mod args;
-mod certs;
-mod check;
+mod certificates;
 mod cli;
-mod config_command;
-mod connect;
-mod control_planes;
-mod demo;
-mod docs;
-mod doctor;
-mod documents;
-mod etcd_context;
-mod exit;
-mod expiry;
+mod clients;
+mod commands;
 mod file;
-mod fleet;
-mod guards_command;
-mod impact;
-mod inject;
-mod input;
-mod install;
-mod leftovers;
-mod log;
-mod manifests;
-mod member_health;
-mod observe;
-mod output;
-mod plan;
 #[cfg(test)]
 mod reference;
-mod reload;
-mod review;
-mod serve;
-mod snapshot;
+mod registration;
+mod run;
 mod usage;
-mod version;
 
 use std::path::Path;
 use std::process::ExitCode;
 
+use console::exit::{Outcome, Stop};
+use console::output;
+
 use cli::{Cli, Command};
-use exit::{Outcome, Stop};
+use commands::{
+    annotate, certs, config_command, demo, docs, doctor, guards_command, impact, inject, manifests, review,
+    serve, snapshot, unregister, version,
+};
 
 fn main() -> ExitCode {
     // TLS needs one crypto provider for the process. The call fails only if the provider is installed already.
@@ -73,7 +53,7 @@ fn run(cli: Cli) -> Outcome {
         Command::Doctor(command) => doctor::run(&command),
         Command::Snapshot(args) => snapshot::run(&args),
         Command::Manifests(args) => manifests::run(&args),
-        Command::Unregister(args) => install::unregister::run(&args),
+        Command::Unregister(args) => unregister::run(&args),
         Command::Config(command) => config_command::run(&command),
         Command::Guards(args) => guards_command::run(&args),
         Command::Certs(command) => certs::run(&command),

@@ -11,10 +11,9 @@ use std::path::Path;
 use config::{Key, Shape};
 use guards::Permission;
 
-use crate::config_command::defaults::{common, differing, sections};
+use crate::commands::config_command::defaults::{common, differing, sections};
 use crate::file::{self, File, Purpose};
-use crate::install::permissions;
-use crate::manifests::api_servers;
+use crate::registration::{api_servers, permissions};
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
@@ -218,7 +217,7 @@ fn reference_of_the_metrics() {
                    except names of clusters, of which there are at most 5,000.\n\n\
                    | metric | type | labels | description |\n|---|---|---|---|\n"
         .to_owned();
-    let mut all = crate::serve::metrics_reference();
+    let mut all = crate::run::serve::metrics_reference();
     all.sort_by(|a, b| a.name.cmp(&b.name));
     for info in all {
         let labels: Vec<_> =
@@ -277,9 +276,9 @@ fn reference_of_the_permissions() {
             out,
             "## Self-managed certificates, `manage: {manage}`\n\n```yaml\n{yaml}```\n\n{WEBHOOK_KINDS}{PERMISSIONS_HEAD}"
         );
-        for server in api_servers(&file) {
+        for server in api_servers::all(&file) {
             let place = if server.is_karmada() { "Karmada control plane" } else { "calling cluster" };
-            for one in permissions::for_webhooks(&file, &server) {
+            for one in server.webhook_permissions(&file) {
                 out.push_str(&permission_row(place, &one));
             }
         }

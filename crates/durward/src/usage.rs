@@ -4,9 +4,8 @@ use std::ffi::OsString;
 
 use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
 use config::Problem;
-
-use crate::exit::{Exit, Stop};
-use crate::output;
+use console::exit::{Exit, Stop};
+use console::output;
 
 /// Handles the parser's error. Help and version are printed as data; everything else is a problem. `command` is the called
 /// command with its subcommands.

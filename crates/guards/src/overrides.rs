@@ -159,7 +159,7 @@ fn check_annotations<'a>(
     now: SystemTime,
 ) -> Result<(String, String), Vec<String>> {
     if allowed == BreakGlass::Permission {
-        return Err(vec!["delete-anyway does not count with breakGlass: permission".to_owned()]);
+        return Err(vec!["delete-anyway has no effect with breakGlass: permission".to_owned()]);
     }
     let mut wrong = Vec::new();
     if anyway != name {
@@ -317,7 +317,7 @@ mod tests {
     fn annotations_alone_do_not_override_if_the_permission_is_required() {
         let all = [(DELETE_ANYWAY, "shop"), (DELETE_REASON, "moved"), (DELETE_UNTIL, "2026-11-21T18:00:00Z")];
         let Override::Invalid(why) = judged(BreakGlass::Permission, &all) else { panic!() };
-        assert_eq!(why, "delete-anyway does not count with breakGlass: permission");
+        assert_eq!(why, "delete-anyway has no effect with breakGlass: permission");
     }
 
     #[test]

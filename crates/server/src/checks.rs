@@ -5,7 +5,9 @@
 //! `[!]name: note` informs operators without making the server unready. Reasons and notes name clusters, objects and files, so
 //! a second text for strangers has `reason withheld` in their place, as kube-apiserver has.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use admission::lock;
 
 /// The text in place of a reason. Operators read it too, so it says where the reason is.
 const WITHHELD: &str = "reason withheld; read the log, or ask on loopback (kubectl port-forward)";
@@ -99,7 +101,7 @@ impl Checks {
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Check>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }
 
@@ -120,12 +122,12 @@ impl Check {
     }
 
     fn set(&self, state: State) {
-        *self.0.state.lock().unwrap_or_else(PoisonError::into_inner) = state;
+        *lock(&self.0.state) = state;
     }
 
     fn write(&self, readiness: &mut Readiness) {
         let name = &self.0.name;
-        let state = self.0.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = lock(&self.0.state);
         let (begin, reason) = match &*state {
             State::Passed => return readiness.push(&format!("[+]{name} ok\n")),
             State::Noted(note) => (format!("[!]{name}: "), note),

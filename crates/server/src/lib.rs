@@ -39,6 +39,7 @@ mod connection_limit;
 mod deadline;
 mod drain;
 mod errors;
+mod issued;
 mod listener;
 mod metrics;
 mod pipeline;
@@ -54,17 +55,14 @@ mod tls;
 pub use admin::LogControl;
 pub use checks::{Check, Checks, Readiness};
 pub use errors::{BindAddress, BindError};
+pub use issued::{CertificatePem, Issued, IssuedCertificate, IssuedCertificates};
 pub use metrics::{MetricInfo, Metrics};
 pub use plan::{Plan, PlanCell, PlanError};
 pub use server::{Addresses, Bound, Server, Settings};
 pub use settings::{
-    AllowedNames, CertificateFiles, CertificatePem, CertificateSource, ClientAuth, Limits, ServerOptions,
-    ShutdownTimes, Timeouts, TlsSettings, TlsVersion, UnknownTlsVersion,
+    AllowedNames, CertificateFiles, CertificateSource, ClientAuth, Limits, ServerOptions, ShutdownTimes,
+    Timeouts, TlsSettings, TlsVersion, UnknownTlsVersion,
 };
 pub use shutdown::{Shutdown, ShutdownHandle, Stopped};
 pub use supervisor::supervise;
-pub use tls::{
-    Authority, AuthorityError, Bundle, CaBundle, Certificate, CertificateError, CertificateFault,
-    IssuedCertificates, Lifetimes, Registered, RegisteredBundle, Registrations, SelfManaged, ServingName,
-    SigningRequest, Store, StoreError, StoreFault, Stored, Validity, Written,
-};
+pub use tls::{Certificate, CertificateError, CertificateFault};

@@ -5,9 +5,9 @@
 //! series of one metric. A guard's counters are looked up once, when its plan is created.
 
 use std::sync::atomic::{AtomicI64, AtomicU64};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
-use admission::{Operation, Settled};
+use admission::{Operation, Settled, lock};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::Counter;
@@ -186,7 +186,7 @@ impl Metrics {
     }
 
     fn registry(&self) -> MutexGuard<'_, DescribedRegistry> {
-        self.0.registry.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0.registry)
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 
-use crate::tls::IssuedCertificates;
+use crate::issued::{CertificatePem, IssuedCertificates};
 
 /// Options of a server. [`Settings::new`](crate::Settings::new) checks them.
 #[derive(Debug, Clone)]
@@ -62,7 +62,7 @@ pub enum CertificateSource {
     Files(CertificateFiles),
     /// PEM in memory, for demos and tests.
     Pem(CertificatePem),
-    /// The certificate that [`SelfManaged`](crate::SelfManaged) signs.
+    /// The certificate that the process issues itself.
     SelfManaged(IssuedCertificates),
 }
 
@@ -73,22 +73,6 @@ pub struct CertificateFiles {
     pub cert: PathBuf,
     /// One key, not encrypted: PKCS#8, PKCS#1 or SEC1.
     pub key: PathBuf,
-}
-
-/// A certificate and its key in memory, both PEM.
-#[derive(Clone, PartialEq, Eq)]
-pub struct CertificatePem {
-    /// The leaf first, then its issuers in order.
-    pub cert: Vec<u8>,
-    /// One key, not encrypted.
-    pub key: Vec<u8>,
-}
-
-// `{:?}` must not write a key to a log.
-impl std::fmt::Debug for CertificatePem {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("CertificatePem").finish_non_exhaustive()
-    }
 }
 
 /// A version of TLS.
@@ -290,11 +274,5 @@ mod tests {
         assert_eq!("1.3".parse(), Ok(TlsVersion::V1_3));
         let error = "1.1".parse::<TlsVersion>().unwrap_err();
         assert!(error.to_string().contains("\"1.1\" is not a supported TLS version"));
-    }
-
-    #[test]
-    fn debug_output_does_not_contain_the_key() {
-        let pem = CertificatePem { cert: b"c".to_vec(), key: b"secret".to_vec() };
-        assert_eq!(format!("{pem:?}"), "CertificatePem { .. }");
     }
 }

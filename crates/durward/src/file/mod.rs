@@ -1,38 +1,27 @@
 //! Reads and checks the configuration file.
 //!
 //! Each section has a reader function on [`Section`]. The keys that it asks for are the keys of `config schema` and `config
-//! defaults`. All problems are reported at once, including contradictions between keys and missing files. [`plan`](crate::plan)
+//! defaults`. All problems are reported at once, including contradictions between keys and missing files. [`plan`](crate::run::plan)
 //! builds objects from the file. JSON is accepted because it is YAML.
 
 mod server;
+mod within;
 
 use std::path::{Path, PathBuf};
 
-use admission::file::check_file;
 use cluster::live::Access;
 use config::{Key, Problem, Section, names, parse, read};
+use console::input;
 use guards::{Configured, GUARD_KINDS, GuardKind, NAMESPACE};
 
 pub(crate) use server::{Manage, SelfManagedTls, ServerSection, WebhookAddress};
+pub(crate) use within::Purpose;
 
-use crate::input;
 use server::read_server;
+use within::Within;
 
-/// The purpose of reading, which decides which of the named files must exist. `manifests` on a laptop has no key, for example.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Purpose {
-    /// Only the guards. No named file is opened.
-    Guards,
-    /// Webhook configurations: the CA certificate must exist.
-    Registration,
-    /// Serving, unless flags name the files.
-    Serving {
-        /// `--tls-cert`
-        cert_given: bool,
-        /// `--tls-key`
-        key_given: bool,
-    },
-}
+/// The name of Durward's objects: the Deployment, the webhook configurations, the roles. It is also the field manager.
+pub(crate) const NAME: &str = "durward";
 
 /// The checked file.
 pub(crate) struct File {
@@ -107,67 +96,6 @@ pub(crate) fn keys() -> Vec<Key> {
     let within = Within { dir: Path::new("."), purpose: Purpose::Guards };
     let (_, keys, _) = read("durward.yaml", None, |section| read_root(section, &within));
     keys
-}
-
-/// Context of the section readers.
-#[derive(Debug, Clone, Copy)]
-struct Within<'p> {
-    dir: &'p Path,
-    purpose: Purpose,
-}
-
-impl Within<'_> {
-    /// Reads the path at `key`, relative to the file. If `needed`, the file must exist.
-    fn path(
-        &self,
-        section: &mut Section<'_>,
-        key: &'static str,
-        doc: &'static str,
-        needed: bool,
-    ) -> Option<PathBuf> {
-        self.path_or(section, key, doc, needed, |_| None)
-    }
-
-    /// Reads the path of a file that `certs new` can create.
-    fn certificate(
-        &self,
-        section: &mut Section<'_>,
-        key: &'static str,
-        doc: &'static str,
-        needed: bool,
-    ) -> Option<PathBuf> {
-        self.path_or(section, key, doc, needed, |path| {
-            let dir = path.parent().filter(|dir| *dir != Path::new("")).unwrap_or(Path::new("."));
-            let command = format!("durward certs new --service NAME.NAMESPACE --out {}", dir.display());
-            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-            Some(match name {
-                "tls.crt" | "tls.key" | "ca.crt" => format!("create it: {command}"),
-                _ => format!("write the path of an existing file, or create tls.crt, tls.key and ca.crt and name them: {command}"),
-            })
-        })
-    }
-
-    /// Reads a path. `otherwise` is the next step if the file is missing.
-    fn path_or(
-        &self,
-        section: &mut Section<'_>,
-        key: &'static str,
-        doc: &'static str,
-        needed: bool,
-        otherwise: impl Fn(&Path) -> Option<String>,
-    ) -> Option<PathBuf> {
-        let text = section.optional_text(key, "path", doc)?;
-        if text.is_empty() {
-            section.problem(key, "is empty", Some("allowed: a path".to_owned()));
-            return None;
-        }
-        let path = self.dir.join(text);
-        if needed && let Err(fault) = check_file(&path, input::SMALL) {
-            let next = fault.next().map(str::to_owned).or_else(|| otherwise(&path));
-            section.problem(key, format!("{}: {fault}", path.display()), next);
-        }
-        Some(path)
-    }
 }
 
 /// Reads the text of a configuration file.

@@ -5,12 +5,13 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use ca::{Lifetimes, ServingName};
 use cluster::live::Access;
 use config::{Section, names};
 use guards::NAMESPACE;
-use server::{AllowedNames, ClientAuth, Lifetimes, Limits, ServingName, ShutdownTimes, TlsVersion};
+use server::{AllowedNames, ClientAuth, Limits, ShutdownTimes, TlsVersion};
 
-use super::{Purpose, Within};
+use super::within::{Purpose, Within};
 
 /// `server`
 #[derive(Debug, Clone)]
@@ -88,6 +89,23 @@ pub(crate) enum WebhookAddress {
     },
     /// A URL without a trailing slash.
     Url(String),
+}
+
+impl WebhookAddress {
+    /// Returns the name by which the API server calls, and which the certificate must have.
+    pub(crate) fn called(&self) -> String {
+        match self {
+            Self::Service { name, namespace, .. } => format!("{name}.{namespace}.svc"),
+            Self::Url(url) => {
+                let host = url.trim_start_matches("https://").split('/').next().unwrap_or_default();
+                let host = match host.rsplit_once(':') {
+                    Some((host, port)) if port.bytes().all(|b| b.is_ascii_digit()) => host,
+                    _ => host,
+                };
+                host.trim_start_matches('[').trim_end_matches(']').to_owned()
+            }
+        }
+    }
 }
 
 /// Longest time of a shutdown.
@@ -499,6 +517,19 @@ mod tests {
         ] {
             let why = bad.parse::<HttpsUrl>().unwrap_err();
             assert!(why.contains(expected), "{bad}: {why}");
+        }
+    }
+    #[test]
+    fn takes_the_server_name_from_the_url() {
+        let service = WebhookAddress::Service { name: "d".into(), namespace: "s".into(), port: 443 };
+        assert_eq!(service.called(), "d.s.svc");
+        for (url, name) in [
+            ("https://10.0.0.7:8443", "10.0.0.7"),
+            ("https://durward.example.org/x", "durward.example.org"),
+            ("https://[::1]:8443", "::1"),
+            ("https://[::1]", "::1"),
+        ] {
+            assert_eq!(WebhookAddress::Url(url.into()).called(), name);
         }
     }
 }

@@ -8,7 +8,7 @@ use std::path::Path;
 use guards::{FailurePolicy, INSTALL_NAMESPACE, WebhookEntry};
 
 use super::{ROOT, bless, configuration, row};
-use crate::config_command::scope;
+use crate::commands::config_command::scope;
 
 const PAGE: &str = "docs/src/runbooks/durward-down.md";
 const START: &str = "<!-- generated: what is denied, by `make reference` -->\n";
@@ -68,7 +68,7 @@ fn condition(name: &str) -> Condition {
         "changes-the-member" => Condition::UpdateIf(
             "if the controller, an image, `activeDeadlineSeconds` or a label of the selector changes",
         ),
-        "adds-an-owner" => Condition::UpdateIf("if an owner reference is added"),
+        "adds-an-owner" => Condition::UpdateIf("if an owner reference is added or changed"),
         "leaves-the-guard" => Condition::UpdateIf("if its labels take it out of the guard"),
         "changes-a-guarded-label" => {
             Condition::UpdateIf("if a label changes that selects guarded namespaces")

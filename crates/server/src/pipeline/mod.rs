@@ -14,12 +14,11 @@
 //! The permit is taken after the body has arrived, so a slow sender holds only the bytes that it sent. The pipeline holds no
 //! lock, and the request borrows from the body.
 
+mod caller;
 mod guard;
 mod record;
 mod refusal;
 
-use std::borrow::Cow;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -40,27 +39,13 @@ use crate::metrics::{Metrics, ServerMetrics};
 use crate::plan::{PlanCell, Route};
 use crate::settings::{Limits, Timeouts};
 use crate::text::for_log;
+pub(crate) use caller::Caller;
 pub(crate) use guard::panic_message;
 use record::Record;
 use refusal::Refusal;
 
 /// Limit of foreign text in an answer.
 const MAX_TEXT_CHARS: usize = 120;
-
-/// The caller of a request.
-pub(crate) struct Caller {
-    /// Its address.
-    pub(crate) peer: SocketAddr,
-    /// The names of its client certificate, if the CA for client certificates issued it.
-    pub(crate) certificate: Option<String>,
-}
-
-impl Caller {
-    /// Returns the names of the client certificate for a log line.
-    pub(crate) fn certificate(&self) -> Option<Cow<'_, str>> {
-        self.certificate.as_deref().map(for_log)
-    }
-}
 
 /// Answers requests.
 pub(crate) struct Pipeline {

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use admission::{Answer, Request, SKIPPED, Settled};
 
-use super::Caller;
+use super::caller::Caller;
 use crate::plan::Route;
 use crate::text::for_log;
 

@@ -21,7 +21,8 @@ use x509_parser::time::ASN1Time;
 
 use admission::file::{FileError, read_file};
 
-use crate::settings::{CertificatePem, CertificateSource};
+use crate::issued::CertificatePem;
+use crate::settings::CertificateSource;
 
 /// Limit of a PEM file. It keeps a wrong path from filling the memory.
 const MAX_FILE: u64 = 1 << 20;

@@ -4,7 +4,6 @@
 mod certificate;
 mod client_certificate;
 mod reloader;
-mod self_managed;
 
 use std::sync::Arc;
 
@@ -18,11 +17,6 @@ pub use certificate::{Certificate, CertificateError, CertificateFault};
 use client_certificate::{CountingVerifier, NamedVerifier};
 pub(crate) use client_certificate::{OtherName, with_key_proof};
 pub(crate) use reloader::{CertReloader, reload_periodically};
-pub use self_managed::{
-    Authority, AuthorityError, Bundle, CaBundle, IssuedCertificates, Lifetimes, Registered, RegisteredBundle,
-    Registrations, SelfManaged, ServingName, SigningRequest, Store, StoreError, StoreFault, Stored, Validity,
-    Written,
-};
 
 use crate::settings::{ClientAuth, TlsVersion};
 

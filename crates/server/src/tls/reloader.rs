@@ -5,18 +5,19 @@
 //! Files are read periodically, not watched: kubelet replaces a mounted Secret by a new symlink `..data`, and a watcher of the
 //! file itself does not notice this (kubewarden/policy-server#1026, #1061).
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
+use admission::lock;
 use arc_swap::{ArcSwap, ArcSwapOption};
 use sha2::{Digest as _, Sha256};
 use tokio::time::{Instant, MissedTickBehavior, timeout};
 
 use super::ServerTls;
 use super::certificate::{Certificate, CertificateError, Material, read_pem};
-use super::self_managed::IssuedCertificates;
 use crate::checks::Check;
 use crate::deadline::format_duration;
+use crate::issued::IssuedCertificates;
 use crate::metrics::Metrics;
 use crate::settings::{CertificateSource, TlsSettings};
 
@@ -227,7 +228,7 @@ pub(crate) async fn reload_periodically(
         let reloader = Arc::clone(&reloader);
         // A mounted file system can hang, and must not block a worker of the runtime.
         let mut reload = tokio::task::spawn_blocking(move || {
-            reloader.lock().unwrap_or_else(PoisonError::into_inner).reload(SystemTime::now());
+            lock(&reloader).reload(SystemTime::now());
         });
         let (began, mut is_logged) = (Instant::now(), false);
         let result = loop {
@@ -263,19 +264,25 @@ mod tests {
 
     use super::*;
     use crate::checks::Checks;
+    use crate::issued::{CertificatePem, Issued, IssuedCertificate};
     use crate::settings::{CertificateFiles, CertificateSource};
 
     fn year(year: u64) -> SystemTime {
         SystemTime::UNIX_EPOCH + Duration::from_secs((year - 1970) * 31_556_952)
     }
 
-    /// Writes a certificate that is valid from the beginning of one year to that of another.
-    fn write(directory: &Path, from: i32, to: i32) {
+    /// Creates a certificate that is valid from the beginning of one year to that of another, and its key.
+    fn certificate(from: i32, to: i32) -> (String, String) {
         let mut params = CertificateParams::new(vec!["durward.svc".to_owned()]).unwrap();
         (params.not_before, params.not_after) = (date_time_ymd(from, 1, 1), date_time_ymd(to, 1, 1));
         let key = KeyPair::generate().unwrap();
-        std::fs::write(directory.join("c"), params.self_signed(&key).unwrap().pem()).unwrap();
-        std::fs::write(directory.join("k"), key.serialize_pem()).unwrap();
+        (params.self_signed(&key).unwrap().pem(), key.serialize_pem())
+    }
+
+    fn write(directory: &Path, from: i32, to: i32) {
+        let (cert, key) = certificate(from, to);
+        std::fs::write(directory.join("c"), cert).unwrap();
+        std::fs::write(directory.join("k"), key).unwrap();
     }
 
     fn start(directory: &Path, now: SystemTime) -> (Checks, Result<CertReloader, CertificateError>) {
@@ -284,6 +291,33 @@ mod tests {
         let checks = Checks::new();
         let reloader = CertReloader::start(settings, Metrics::new("t"), checks.add("certificate"), now);
         (checks, reloader)
+    }
+
+    fn issued(from: i32, to: i32) -> Option<Arc<IssuedCertificate>> {
+        let (cert, key) = certificate(from, to);
+        let pem = CertificatePem { cert: cert.into_bytes(), key: key.into_bytes() };
+        Some(Arc::new(IssuedCertificate { pem, ca: Vec::new(), not_after: year(2032) }))
+    }
+
+    #[test]
+    fn an_issued_certificate_stays_while_its_issuer_has_a_problem() {
+        let (issuer, receiver) = tokio::sync::watch::channel(Issued::default());
+        let settings = TlsSettings::new(CertificateSource::SelfManaged(IssuedCertificates::new(receiver)));
+        let checks = Checks::new();
+        let check = checks.add("certificate");
+        let mut reloader = CertReloader::start(settings, Metrics::new("t"), check, year(2031)).unwrap();
+        let mut text_with = |leaf, problem: Option<&str>| {
+            issuer.send_replace(Issued { leaf, problem: problem.map(str::to_owned) });
+            reloader.reload(year(2031));
+            checks.readiness_of("certificate").unwrap().text
+        };
+        let unsigned = text_with(None, Some("the Secret is missing"));
+        assert_eq!(unsigned, "[-]certificate failed: no certificate is signed yet: the Secret is missing\n");
+        let leaf = issued(2030, 2032);
+        assert_eq!(text_with(leaf.clone(), None), "[+]certificate ok\n");
+        let old = "[!]certificate: the Secret is missing; the old certificate stays active until 2032-01-01T00:00:00Z\n";
+        assert_eq!(text_with(leaf.clone(), Some("the Secret is missing")), old);
+        assert_eq!(text_with(leaf, None), "[+]certificate ok\n");
     }
 
     #[test]

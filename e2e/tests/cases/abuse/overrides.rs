@@ -67,7 +67,7 @@ fn an_expired_override_is_expired_for_administrators(context: &'static TestConte
     let command = Durward::command(context, &valid)?.succeeded()?.stdout;
     cluster.kubectl().shell(command.trim())?.succeeded()?;
     let printed = format!("kubectl annotate --overwrite ns {name} {BREAK_GLASS}={name}");
-    let ignored = "delete-anyway does not count with breakGlass: permission";
+    let ignored = "delete-anyway has no effect with breakGlass: permission";
     is_denied(&root.api, &path, &[ignored, &printed])?;
     cluster.kubectl().shell(&printed)?.succeeded()?;
     is_denied(&mallory.api, &path, &[needs])?;

@@ -1,0 +1,42 @@
+//! A case of a document.
+
+use std::collections::BTreeMap;
+
+use super::expect::Expect;
+use crate::grants::Grants;
+use crate::objects::Object;
+use crate::report::Position;
+
+/// The API version of documents with cases.
+pub(super) const API_VERSION: &str = "durward.dev/v1alpha1";
+
+/// A request and its expected verdict.
+#[derive(Debug)]
+pub(crate) struct Case {
+    pub(crate) name: String,
+    /// Place of the case.
+    pub(crate) position: Position,
+    /// The object, unless it is deleted.
+    pub(crate) new: Option<Object>,
+    /// The object before the change, unless it is created.
+    pub(crate) old: Option<Object>,
+    /// The subresource, or empty.
+    pub(crate) subresource: String,
+    /// The user, if the case names one.
+    pub(crate) user: Option<User>,
+    /// Labels of the object's namespace, if the case has them.
+    pub(crate) namespace_labels: Option<BTreeMap<String, String>>,
+    /// All parameters, if the case has them.
+    pub(crate) params: Option<Vec<Object>>,
+    /// Permissions, if the case has them.
+    pub(crate) grants: Option<Grants>,
+    pub(crate) expect: Expect,
+}
+
+/// The user of a request.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct User {
+    pub(crate) name: String,
+    /// Groups besides those that every user of the name has.
+    pub(crate) groups: Vec<String>,
+}

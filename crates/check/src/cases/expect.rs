@@ -1,0 +1,160 @@
+//! Expected verdicts, and their comparison with the findings of a request.
+
+use regex::Regex;
+
+use crate::report::{CheckedDocument, Finding, Position, Verdict};
+
+/// The verdicts that a case can expect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Expected {
+    /// A policy judged the request, and none denies it.
+    Allow,
+    /// A validation is false.
+    Deny,
+    /// No policy matches the request.
+    Skip,
+    /// An evaluation failed, which denies the request.
+    Error,
+}
+
+impl Expected {
+    pub(crate) const NAMES: [(&'static str, Self); 4] =
+        [("allow", Self::Allow), ("deny", Self::Deny), ("skip", Self::Skip), ("error", Self::Error)];
+
+    fn name(self) -> &'static str {
+        Self::NAMES.iter().find(|(_, verdict)| *verdict == self).map_or("", |(name, _)| name)
+    }
+}
+
+/// The expected message of a denial.
+#[derive(Debug, Clone)]
+pub(crate) enum Message {
+    /// The whole message.
+    Is(String),
+    /// A pattern for a part of it.
+    Matches(Regex),
+}
+
+/// The expected verdict of a case.
+#[derive(Debug, Clone)]
+pub(crate) struct Expect {
+    pub(crate) verdict: Expected,
+    /// The policy that decides. Other policies then do not count.
+    pub(crate) policy: Option<String>,
+    /// The reason of the denial.
+    pub(crate) reason: Option<String>,
+    pub(crate) message: Option<Message>,
+    /// Place of the expected verdict.
+    pub(crate) position: Position,
+}
+
+impl Expect {
+    /// Returns the difference between the expected and the actual verdict, if there is one.
+    pub(crate) fn difference(&self, actual: &CheckedDocument) -> Option<Difference> {
+        let of_policy = |name: &str| self.policy.as_deref().is_none_or(|policy| policy == name);
+        let refusals: Vec<&Finding> = actual
+            .findings
+            .iter()
+            .filter(|finding| finding.policy.is_empty() && finding.verdict == Verdict::Error)
+            .collect();
+        // The API server refuses the object before a policy decides.
+        let is_refused = !refusals.is_empty();
+        let findings = if is_refused {
+            refusals
+        } else {
+            actual.findings.iter().filter(|finding| of_policy(&finding.policy)).collect()
+        };
+        let judged = actual.policies.iter().any(|judge| of_policy(&judge.policy));
+        let actual = actual_verdict(&findings, judged);
+        if actual != Some(self.verdict) || (is_refused && self.policy.is_some()) {
+            return Some(self.differs(actual, &findings));
+        }
+        let verdict = match self.verdict {
+            Expected::Deny => Verdict::Deny,
+            Expected::Error => Verdict::Error,
+            Expected::Allow | Expected::Skip => return None,
+        };
+        let fits = |finding: &&&Finding| {
+            finding.verdict == verdict
+                && self.reason.as_deref().is_none_or(|reason| finding.reason == reason)
+                && match &self.message {
+                    None => true,
+                    Some(Message::Is(message)) => finding.message == *message,
+                    Some(Message::Matches(pattern)) => pattern.is_match(&finding.message),
+                }
+        };
+        if findings.iter().any(|finding| fits(&finding)) {
+            None
+        } else {
+            Some(self.differs(actual, &findings))
+        }
+    }
+
+    /// Describes the expected verdict.
+    pub(super) fn describe(&self) -> String {
+        let part = |word: &str, value: &Option<String>| {
+            value.as_ref().map(|value| format!(" {word} {value}")).unwrap_or_default()
+        };
+        let message = match &self.message {
+            None => String::new(),
+            Some(Message::Is(message)) => format!(": {message}"),
+            Some(Message::Matches(pattern)) => format!(": a message that matches {pattern}"),
+        };
+        let (policy, reason) = (part("by policy", &self.policy), part("with reason", &self.reason));
+        format!("{}{policy}{reason}{message}", self.verdict.name())
+    }
+
+    /// Describes an actual finding, with its reason if one is expected.
+    fn described(&self, finding: &Finding) -> String {
+        let by =
+            if finding.policy.is_empty() { String::new() } else { format!(" (policy {})", finding.policy) };
+        let reason = match &self.reason {
+            Some(_) if !finding.reason.is_empty() => format!(", reason {}", finding.reason),
+            _ => String::new(),
+        };
+        format!("{}{by}{reason}", finding.message)
+    }
+
+    fn differs(&self, actual: Option<Expected>, findings: &[&Finding]) -> Difference {
+        let expected = self.describe();
+        let wanted = |finding: &&&Finding| match actual {
+            None => finding.verdict == Verdict::Unknown,
+            Some(Expected::Deny) => finding.verdict == Verdict::Deny,
+            Some(Expected::Error) => finding.verdict == Verdict::Error,
+            Some(_) => false,
+        };
+        let mut texts: Vec<String> =
+            findings.iter().filter(wanted).map(|finding| self.described(finding)).collect();
+        texts.dedup();
+        let verdict = actual.map_or("unknown", Expected::name);
+        let actual =
+            if texts.is_empty() { verdict.to_owned() } else { format!("{verdict}: {}", texts.join("; ")) };
+        let next = findings.iter().find(|finding| finding.verdict == Verdict::Unknown);
+        Difference { expected, actual, next: next.map(|finding| finding.next.clone()).unwrap_or_default() }
+    }
+}
+
+/// An expected and an actual verdict.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Difference {
+    pub(crate) expected: String,
+    pub(crate) actual: String,
+    /// The next step, if a fact is missing.
+    pub(crate) next: String,
+}
+
+/// Returns the verdict, or `None` if a fact is missing.
+fn actual_verdict(findings: &[&Finding], judged: bool) -> Option<Expected> {
+    let has = |verdict: Verdict| findings.iter().any(|finding| finding.verdict == verdict);
+    if has(Verdict::Deny) {
+        Some(Expected::Deny)
+    } else if has(Verdict::Unknown) {
+        None
+    } else if has(Verdict::Error) {
+        Some(Expected::Error)
+    } else if judged {
+        Some(Expected::Allow)
+    } else {
+        Some(Expected::Skip)
+    }
+}

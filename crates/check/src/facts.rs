@@ -1,0 +1,284 @@
+//! Facts that policies ask for, from the objects of the command line. A fact that was not given stays unknown.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use policy::facts::{Facts, Lookup, ParamQuery};
+use policy::field::{FieldError, Path};
+use policy::kinds::Kinds;
+use policy::normalize::Normalized;
+use policy::value::{Arena, Value, read_json, write_json};
+use policy::vap::model::ParamKind;
+
+use crate::args::FieldValidation;
+use crate::cases::Case;
+use crate::files::Use;
+use crate::grants::Grants;
+use crate::objects::Object;
+use crate::parallel;
+use crate::report::LoadProblem;
+use crate::stored::{NAME_LABEL, as_stored, with_field, with_name_label};
+
+/// The facts of a run.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Store {
+    /// Namespaces as JSON.
+    namespaces: HashMap<String, String>,
+    /// Objects that can be parameters: by group and kind, namespace, then name.
+    params: HashMap<(String, String), BTreeMap<String, BTreeMap<String, Param>>>,
+    /// Whether there are no other parameters.
+    has_all_params: bool,
+    grants: Option<Grants>,
+    /// Groups and kinds of CRDs whose versions differ in their names only.
+    converted_by_name: HashSet<(String, String)>,
+    /// Minor version of the API server.
+    minor: u8,
+}
+
+/// An object that can be a parameter.
+#[derive(Debug, Clone)]
+struct Param {
+    api_version: String,
+    json: String,
+}
+
+/// The input of a [`Store`] besides its objects.
+pub(crate) struct Sources<'s> {
+    pub(crate) kinds: &'s Kinds,
+    /// The kinds of parameters.
+    pub(crate) param_kinds: &'s [ParamKind],
+    /// Namespace of objects that name none.
+    pub(crate) namespace: &'s str,
+    pub(crate) minor: u8,
+    pub(crate) field_validation: FieldValidation,
+}
+
+impl Store {
+    /// Creates a store of objects, and reports those that can't be used as facts.
+    pub(crate) fn new<'o>(
+        objects: impl Iterator<Item = &'o Object>,
+        sources: &Sources<'_>,
+        grants: Option<Grants>,
+        problems: &mut Vec<LoadProblem>,
+    ) -> Self {
+        let mut store = Self { grants, minor: sources.minor, ..Self::default() };
+        let mut arena = Arena::new();
+        let mut seen: HashMap<(&str, &str, String, &str), &Object> = HashMap::new();
+        for object in objects {
+            if object.is("apiextensions.k8s.io", "CustomResourceDefinition") {
+                store.converted_by_name.extend(converted_by_name(object, &arena));
+                arena.reset();
+            }
+            let is_namespace = object.is("", "Namespace");
+            let is_param = sources
+                .param_kinds
+                .iter()
+                .any(|kind| kind.kind == object.kind && group_version(&kind.api_version).0 == object.group());
+            if !is_namespace && !is_param {
+                continue;
+            }
+            if object.is_generated {
+                // A checked object without a name is reported when it is paired, and a generated name can't be a reference.
+                if object.used == Use::Fact {
+                    problems.push(object.nameless("set metadata.name"));
+                }
+                continue;
+            }
+            let resource = sources.kinds.lookup(object.group(), object.version(), &object.kind);
+            let own = match (resource.is_some_and(|resource| resource.namespaced), object.namespace.as_str())
+            {
+                (false, _) => "",
+                (true, "") => sources.namespace,
+                (true, own) => own,
+            };
+            let key = (object.group(), object.kind.as_str(), own.to_owned(), object.name.as_str());
+            if let Some(first) = seen.insert(key, object) {
+                problems.push(object.duplicate_of(first));
+            }
+            let decoded = as_stored(object, &arena);
+            // Those of a checked object are findings.
+            if object.used == Use::Fact {
+                problems.extend(decoding_problems(object, &decoded, sources.field_validation));
+            }
+            let decoded = decoded.map(|decoded| decoded.object);
+            if is_namespace {
+                let json = match decoded {
+                    Ok(value) => write_json(with_name_label(value, &object.name, &arena)),
+                    Err(_) => object.json.clone(),
+                };
+                store.namespaces.insert(object.name.clone(), json);
+            }
+            if is_param {
+                let json = decoded.map_or_else(|_| object.json.clone(), write_json);
+                let param = Param { api_version: object.api_version.clone(), json };
+                let of_kind =
+                    store.params.entry((object.group().to_owned(), object.kind.clone())).or_default();
+                of_kind.entry(own.to_owned()).or_default().insert(object.name.clone(), param);
+            }
+            arena.reset();
+        }
+        store
+    }
+
+    /// Returns the facts of a case, in which those of the case replace those of the run. `namespace` is that of its object.
+    pub(crate) fn for_case(
+        &self,
+        case: &Case,
+        kinds: &Kinds,
+        namespace: &str,
+        field_validation: FieldValidation,
+    ) -> Result<Self, Box<LoadProblem>> {
+        let mut store = self.clone();
+        if let Some(labels) = &case.namespace_labels {
+            let mut labels = labels.clone();
+            labels.insert(NAME_LABEL.to_owned(), namespace.to_owned());
+            let object = serde_json::json!({"metadata": {"name": namespace, "labels": labels}});
+            store.namespaces.insert(namespace.to_owned(), object.to_string());
+        }
+        if let Some(params) = &case.params {
+            let params: Vec<Object> =
+                params.iter().map(|object| Object { used: Use::Fact, ..object.clone() }).collect();
+            let kind = |object: &Object| ParamKind {
+                api_version: object.api_version.clone(),
+                kind: object.kind.clone(),
+            };
+            let param_kinds: Vec<ParamKind> = params.iter().map(kind).collect();
+            let sources =
+                Sources { kinds, param_kinds: &param_kinds, namespace, minor: self.minor, field_validation };
+            let mut problems = Vec::new();
+            store.params = Self::new(params.iter(), &sources, None, &mut problems).params;
+            if let Some(problem) = problems.into_iter().next() {
+                return Err(Box::new(problem));
+            }
+            store.has_all_params = true;
+        }
+        if case.grants.is_some() {
+            store.grants.clone_from(&case.grants);
+        }
+        Ok(store)
+    }
+
+    /// Returns whether there are no other parameters than those of the store.
+    pub(crate) fn has_all_params(&self) -> bool {
+        self.has_all_params
+    }
+
+    /// Returns whether the API server converts an object to another version by its `apiVersion` alone.
+    pub(crate) fn converts_by_name(&self, object: &Object) -> bool {
+        self.converted_by_name.contains(&(object.group().to_owned(), object.kind.clone()))
+    }
+
+    /// Returns the facts for requests of a user, who has the grants of the service account of this name.
+    #[must_use]
+    pub(crate) fn for_user(mut self, user: Option<&str>) -> Self {
+        self.grants = self.grants.map(|grants| grants.for_user(user));
+        self
+    }
+
+    /// Adds the answer to a lookup. Returns whether there is one.
+    pub(crate) fn answer(&self, lookup: &Lookup, kinds: &Kinds, facts: &mut Facts) -> bool {
+        match lookup {
+            Lookup::Namespace(name) => match self.namespaces.get(name) {
+                Some(json) => facts.namespaces.insert(name.clone(), Some(json.clone())).is_none(),
+                None => false,
+            },
+            Lookup::ParamKind(kind) => match is_namespaced(kinds, kind, self.minor) {
+                Some(namespaced) => facts.param_kinds.insert(kind.clone(), Some(namespaced)).is_none(),
+                None => false,
+            },
+            Lookup::Params(query) => match self.params(query) {
+                Some(params) => facts.params.insert(query.clone(), params).is_none(),
+                None => false,
+            },
+            Lookup::Check(check) => match &self.grants {
+                Some(grants) => facts.decisions.insert(check.clone(), grants.decide(check)).is_none(),
+                None => false,
+            },
+            Lookup::User | Lookup::OldObject | Lookup::Limit(_) | Lookup::Conversion { .. } => false,
+        }
+    }
+
+    /// Returns the parameters of a query. It is unknown if there are none, or one has a version that can't be converted.
+    fn params(&self, query: &ParamQuery) -> Option<Vec<String>> {
+        let (group, _) = group_version(&query.kind.api_version);
+        let key = (group.to_owned(), query.kind.kind.clone());
+        let named = self.params.get(&key).and_then(|namespaces| namespaces.get(&query.namespace));
+        let found: Vec<&Param> = match (&query.name, named) {
+            (_, None) => Vec::new(),
+            (Some(name), Some(named)) => named.get(name).into_iter().collect(),
+            (None, Some(named)) => named.values().collect(),
+        };
+        if found.is_empty() && !self.has_all_params {
+            return None;
+        }
+        let converts = self.converted_by_name.contains(&key);
+        let in_version = |param: &Param| {
+            if param.api_version == query.kind.api_version {
+                return Some(param.json.clone());
+            }
+            let arena = Arena::new();
+            let value = read_json(&param.json, &arena).ok().filter(|_| converts)?;
+            let api_version = Value::String(arena.text(&query.kind.api_version));
+            Some(write_json(with_field(value, "apiVersion", api_version, &arena)))
+        };
+        found.into_iter().map(in_version).collect()
+    }
+}
+
+/// Returns the group and kind of a CRD if the API server converts between its versions without a webhook.
+fn converted_by_name(crd: &Object, arena: &Arena) -> Option<(String, String)> {
+    let value = read_json(&crd.json, arena).ok()?;
+    let spec = value.field("spec")?;
+    let strategy = spec.field("conversion").and_then(|conversion| conversion.field("strategy"));
+    if !matches!(strategy, None | Some(Value::Null | Value::String("None"))) {
+        return None;
+    }
+    let kind = spec.field("names")?.field("kind")?.as_str()?;
+    Some((spec.field("group")?.as_str()?.to_owned(), kind.to_owned()))
+}
+
+/// Returns the problems of the objects before the change. The cluster can't have stored them in this form.
+pub(crate) fn old_problems(objects: &[Object], field_validation: FieldValidation) -> Vec<LoadProblem> {
+    let is_old = |object: &&Object| object.used == Use::Old && object.is_judged();
+    let old: Vec<&Object> = objects.iter().filter(is_old).collect();
+    let problems = parallel::map(&old, "reading", Arena::new, |arena, object| {
+        let problems = decoding_problems(object, &as_stored(object, arena), field_validation);
+        arena.reset();
+        problems
+    });
+    problems.into_iter().flatten().collect()
+}
+
+/// Returns the errors for which the API server would not have stored an object.
+fn decoding_problems(
+    object: &Object,
+    decoded: &Result<Normalized<'_>, Vec<FieldError>>,
+    field_validation: FieldValidation,
+) -> Vec<LoadProblem> {
+    match decoded {
+        Err(errors) => errors.iter().map(|error| object.problem(&error.path, error.body.clone())).collect(),
+        Ok(decoded) if field_validation == FieldValidation::Strict => {
+            decoded.unknown.iter().map(|field| unknown_field(object, field)).collect()
+        }
+        Ok(_) => Vec::new(),
+    }
+}
+
+/// Returns the problem of a field that the kind does not have.
+fn unknown_field(object: &Object, field: &Path) -> LoadProblem {
+    LoadProblem {
+        next: "fix its name, or drop unknown fields: --field-validation ignore".to_owned(),
+        ..object.problem(field, "unknown field")
+    }
+}
+
+/// Returns group and version; the core group is empty.
+pub(crate) fn group_version(api_version: &str) -> (&str, &str) {
+    api_version.split_once('/').unwrap_or(("", api_version))
+}
+
+/// Returns whether a kind of parameters is namespaced, if the API server of a minor serves it.
+fn is_namespaced(kinds: &Kinds, kind: &ParamKind, minor: u8) -> Option<bool> {
+    let (group, version) = group_version(&kind.api_version);
+    let resource = kinds.lookup(group, version, &kind.kind)?;
+    resource.minors.contains(&minor).then_some(resource.namespaced)
+}

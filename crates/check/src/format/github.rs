@@ -1,0 +1,66 @@
+//! `-o github`: workflow commands of GitHub Actions, which become annotations of the changed lines.
+//!
+//! GitHub shows ten errors, ten warnings and ten notices of a step. The format `sarif` has no such limit.
+
+use std::fmt::Write as _;
+
+use admission::text as clean;
+
+use super::parts::{case_text, push_next, with_field};
+use crate::report::{Finding, Position, Report, Verdict};
+
+/// Returns one command for each problem, finding and failed case.
+pub(super) fn write(report: &Report) -> String {
+    let mut lines = String::new();
+    for problem in &report.problems {
+        let mut message = with_field(&problem.field, &problem.message);
+        push_next(&mut message, &problem.next);
+        let subject = format!("{} {}", problem.kind, problem.name);
+        let title = if subject.trim().is_empty() { "document" } else { subject.trim() };
+        push(&mut lines, "error", problem.position.as_ref(), title, &message);
+    }
+    for document in &report.documents {
+        for finding in &document.findings {
+            let level = match finding.verdict {
+                Verdict::Deny | Verdict::Error | Verdict::Unknown => "error",
+                Verdict::Warn => "warning",
+                Verdict::Audit => "notice",
+            };
+            let title = title(&document.kind, &document.full_name(), finding);
+            let mut message = with_field(&finding.field, &finding.message);
+            push_next(&mut message, &finding.next);
+            push(&mut lines, level, Some(&finding.position), &title, &message);
+        }
+    }
+    for case in report.cases.iter().filter(|case| !case.passed) {
+        let title = format!("case {}", case.name);
+        push(&mut lines, "error", Some(&case.position), &title, &case_text(case));
+    }
+    lines
+}
+
+fn title(kind: &str, name: &str, finding: &Finding) -> String {
+    let mut title = format!("{} {kind} {name}", finding.verdict.name());
+    if !finding.policy.is_empty() {
+        let _ = write!(title, ": policy {}", finding.policy);
+    }
+    title
+}
+
+fn push(lines: &mut String, level: &str, position: Option<&Position>, title: &str, message: &str) {
+    let _ = write!(lines, "::{level} ");
+    if let Some(Position { file, line, column }) = position {
+        let _ = write!(lines, "file={},line={line},col={column},", escape_property(file));
+    }
+    let _ = writeln!(lines, "title={}::{}", escape_property(title), escape_data(message));
+}
+
+/// `escapeData` of GitHub's toolkit, for cleaned text. The text contains no command in the older syntax.
+fn escape_data(text: &str) -> String {
+    clean::lines(text).replace("##[", "# #[").replace('%', "%25").replace('\n', "%0A")
+}
+
+/// `escapeProperty` of GitHub's toolkit.
+fn escape_property(text: &str) -> String {
+    escape_data(text).replace(':', "%3A").replace(',', "%2C")
+}

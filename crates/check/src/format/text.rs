@@ -1,0 +1,120 @@
+//! The format `text`: a line for each finding, and a summary.
+
+use admission::text as clean;
+use console::output::{self, Style, foreign};
+
+use super::parts;
+use crate::report::{CheckedCase, CheckedDocument, Finding, Operation, Report, Verdict};
+
+/// Formats a report.
+pub(super) fn text(report: &Report, style: Style) -> String {
+    let mut lines = Vec::new();
+    for document in &report.documents {
+        for finding in &document.findings {
+            lines.push(line(document, finding, style));
+            if !finding.next.is_empty() {
+                lines.push(format!("  Next: {}", foreign(&finding.next)));
+            }
+        }
+    }
+    for case in report.cases.iter().filter(|case| !case.passed) {
+        lines.push(failed(case, style));
+    }
+    lines.push(summary(report, style));
+    output::without_commands(&output::lines(lines)).into_owned()
+}
+
+/// Formats a finding.
+fn line(document: &CheckedDocument, finding: &Finding, style: Style) -> String {
+    let place = style.bold(&parts::place(&finding.position));
+    let operation = match document.operation {
+        Operation::Create => "",
+        Operation::Update => " (update)",
+        Operation::Delete => " (delete)",
+    };
+    let verdict = match finding.verdict {
+        Verdict::Deny => style.red("denied"),
+        Verdict::Error if finding.policy.is_empty() => style.red("denied"),
+        Verdict::Error => style.red("denied, since the evaluation failed,"),
+        Verdict::Unknown => style.yellow("could not decide"),
+        Verdict::Warn => style.yellow("warning"),
+        Verdict::Audit => style.cyan("audit"),
+    };
+    let object = clean::one_line(&format!("{} {}", document.kind, document.full_name()));
+    let source = match source(finding) {
+        None => String::new(),
+        Some(source) => format!(" {}", clean::one_line(&source)),
+    };
+    format!("{place}: {object}{operation}: {verdict}{source}: {}", foreign(&finding.message))
+}
+
+/// Formats the source of a finding: a policy, or the API server itself. A schema that is not evaluated has no source.
+fn source(finding: &Finding) -> Option<String> {
+    if finding.policy.is_empty() {
+        return match finding.verdict {
+            Verdict::Unknown => None,
+            Verdict::Warn => Some("by the API server".to_owned()),
+            _ => Some("by the API server, which can't decode it".to_owned()),
+        };
+    }
+    let by = if matches!(finding.verdict, Verdict::Unknown) { "" } else { "by " };
+    Some(match finding.binding.as_str() {
+        // Many bindings have the name of their policy.
+        binding if binding.is_empty() || binding == finding.policy => {
+            format!("{by}policy \"{}\"", finding.policy)
+        }
+        binding => format!("{by}policy \"{}\", binding \"{binding}\"", finding.policy),
+    })
+}
+
+fn failed(case: &CheckedCase, style: Style) -> String {
+    let place = style.bold(&parts::place(&case.position));
+    let result = style.red("failed");
+    let next =
+        if case.next.is_empty() { String::new() } else { format!("\n  Next: {}", foreign(&case.next)) };
+    let (expected, actual) = (foreign(&case.expected), foreign(&case.actual));
+    format!(
+        "{place}: case \"{}\" {result}\n  expected {expected}\n  actual   {actual}{next}",
+        clean::one_line(&case.name)
+    )
+}
+
+fn summary(report: &Report, style: Style) -> String {
+    let totals = &report.totals;
+    let count =
+        |number: usize, one: &str, many: &str| format!("{number} {}", if number == 1 { one } else { many });
+    let mut verdicts = Vec::new();
+    if totals.denied > 0 {
+        verdicts.push(style.red(&format!("{} denied", totals.denied)));
+    }
+    if totals.unknown > 0 {
+        verdicts.push(style.yellow(&format!("{} not decided", totals.unknown)));
+    }
+    if totals.warnings > 0 {
+        verdicts.push(style.yellow(&count(totals.warnings, "warning", "warnings")));
+    }
+    if totals.audits > 0 {
+        verdicts.push(style.cyan(&count(totals.audits, "audit entry", "audit entries")));
+    }
+    if totals.problems > 0 {
+        verdicts.push(style.red(&count(totals.problems, "problem", "problems")));
+    }
+    if totals.failed_cases > 0 {
+        let failed = format!("{} of {}", totals.failed_cases, count(totals.cases, "case", "cases"));
+        verdicts.push(style.red(&format!("{failed} failed")));
+    } else if totals.cases > 0 {
+        verdicts.push(style.green(&format!("{} passed", count(totals.cases, "case", "cases"))));
+    }
+    if verdicts.is_empty() {
+        let judged = totals.matched > 0;
+        verdicts.push(if judged { style.green("no violations") } else { "no policy matched".to_owned() });
+    }
+    format!(
+        "{} checked by {} for Kubernetes {}, namespace {}: {}",
+        count(totals.documents, "document", "documents"),
+        count(totals.policies, "policy", "policies"),
+        report.kube_version,
+        report.namespace,
+        verdicts.join(", ")
+    )
+}

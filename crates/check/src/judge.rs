@@ -1,0 +1,419 @@
+//! The verdict on one request.
+
+use std::cell::RefCell;
+use std::time::{Duration, Instant};
+
+use policy::facts::{Facts, Limit, Lookup};
+use policy::field::{FieldError, Path};
+use policy::kinds::Kinds;
+use policy::normalize::is_typed;
+use policy::request::{GroupVersion, Request, User};
+use policy::set::{Evaluation, Missing, PolicySet};
+use policy::value::{Arena, MAX_BYTES, Value};
+use policy::vap::decision::{Denial, Failure, Warning};
+
+use crate::args::FieldValidation;
+use crate::facts::Store;
+use crate::grants::service_account;
+use crate::objects::Object;
+use crate::report::{CheckedDocument, Finding, Judge, Position, Rule, Verdict};
+use crate::stored::{decode, with_field, with_name_label};
+use crate::subjects::Subject;
+
+/// Rounds of lookups. An answer can lead to another lookup: the kind of parameters, then the parameters.
+const MAX_ROUNDS: usize = 8;
+
+/// Time for the policies on one request. An API server decides in less than a second.
+const MAX_TIME: Duration = Duration::from_secs(10);
+
+/// Longest part of `generateName` that a generated name keeps, and a stand-in for its random end.
+const MAX_GENERATED_START: usize = 58;
+const GENERATED_END: &str = "xxxxx";
+
+/// Everything that verdicts depend on besides the object.
+#[derive(Clone, Copy)]
+pub(crate) struct Context<'c> {
+    pub(crate) set: &'c PolicySet,
+    pub(crate) kinds: &'c Kinds,
+    pub(crate) store: &'c Store,
+    pub(crate) user: Option<&'c str>,
+    /// Groups of the user besides those that the API server gives to all users of the name.
+    pub(crate) groups: &'c [String],
+    /// Namespace of objects that name none.
+    pub(crate) namespace: &'c str,
+    /// Minor version of the API server.
+    pub(crate) minor: u8,
+    pub(crate) field_validation: FieldValidation,
+}
+
+/// State of one thread.
+#[derive(Default)]
+pub(crate) struct Worker {
+    arena: Arena,
+    /// Answers so far. They are the same for all requests.
+    facts: Facts,
+}
+
+impl Context<'_> {
+    /// Judges a request.
+    pub(crate) fn judge(&self, worker: &mut Worker, subject: &Subject<'_>) -> Option<CheckedDocument> {
+        let document = self.document(worker, subject);
+        worker.arena.reset();
+        document
+    }
+
+    fn document(&self, worker: &mut Worker, subject: &Subject<'_>) -> Option<CheckedDocument> {
+        let object = subject.object()?;
+        let Worker { arena, facts } = worker;
+        let arena = &*arena;
+        let mut refused = Vec::new();
+        let mut value = |object: Option<&Object>, is_stored: bool| match object
+            .map(|object| (object, decode(object, is_stored, arena)))
+        {
+            None => (Value::Null, Vec::new()),
+            Some((object, Ok(decoded))) => {
+                (with_request_fields(decoded.object, object, subject, arena), decoded.unknown)
+            }
+            Some((object, Err(errors))) => {
+                refused.extend(errors.into_iter().map(|error| refusal(object, &error)));
+                (Value::Null, Vec::new())
+            }
+        };
+        let (new, unknown) = value(subject.new, false);
+        // The API server does not look for unknown fields in a stored object.
+        let (mut old, _) = value(subject.old, true);
+        let is_other_version = subject.old.is_some_and(|old| old.version() != object.version());
+        let is_converted = is_other_version && self.store.converts_by_name(object);
+        if is_converted {
+            old = with_field(old, "apiVersion", Value::String(arena.text(&object.api_version)), arena);
+        }
+        let new = self.with_stored_status(new, old, object, subject, arena);
+        let kind = GroupVersion { group: object.group(), version: object.version(), name: &object.kind };
+        let groups = groups(self.user.unwrap_or_default());
+        let groups: Vec<&str> = groups.iter().chain(self.groups).map(String::as_str).collect();
+        let is_namespace = object.is("", "Namespace");
+        let request = Request {
+            operation: subject.operation().name(),
+            kind,
+            resource: GroupVersion { name: &subject.resource, ..kind },
+            subresource: &subject.subresource,
+            name: &request_name(object),
+            namespace: if is_namespace { &object.name } else { &subject.namespace },
+            user: User { name: self.user.unwrap_or_default(), groups: &groups, ..User::default() },
+            user_is_unknown: self.user.is_none(),
+            object: new,
+            old_object: old,
+            old_object_is_unknown: is_other_version && !is_converted,
+            ..Request::default()
+        };
+        // In a full arena, errors and unknown fields can be those of missing values. The evaluation is unknown then.
+        let unknown = if arena.is_full() { Vec::new() } else { unknown };
+        if arena.is_full() {
+            refused.clear();
+        }
+        let evaluation =
+            if refused.is_empty() { self.evaluate(&request, facts, arena) } else { Evaluation::default() };
+        refused.extend(unknown.iter().filter_map(|field| self.unknown_field(object, field)));
+        refused.extend(self.findings(object, &evaluation));
+        let mut policies: Vec<Judge> = evaluation
+            .decisions
+            .evaluated
+            .iter()
+            .filter(|evaluated| !evaluated.skipped)
+            .map(|evaluated| Judge { policy: evaluated.policy.clone(), binding: evaluated.binding.clone() })
+            .collect();
+        policies.dedup();
+        Some(CheckedDocument {
+            position: object.position(),
+            api_version: object.api_version.clone(),
+            kind: object.kind.clone(),
+            namespace: subject.namespace.clone(),
+            name: object.name.clone(),
+            operation: subject.operation(),
+            policies,
+            findings: refused,
+            audit_annotations: evaluation.decisions.audit_annotations.into_iter().collect(),
+        })
+    }
+
+    /// Returns a custom resource with the status before the request. If the kind has the subresource `status`, no other request
+    /// changes it.
+    fn with_stored_status<'a>(
+        &self,
+        new: Value<'a>,
+        old: Value<'a>,
+        object: &Object,
+        subject: &Subject<'_>,
+        arena: &'a Arena,
+    ) -> Value<'a> {
+        let has_status = self.kinds.is_custom_with_status(object.group(), object.version(), &object.kind);
+        let Value::Object(entries) = new else { return new };
+        if !subject.subresource.is_empty() || !has_status {
+            return new;
+        }
+        if let Some(status) = old.field("status") {
+            return with_field(new, "status", status, arena);
+        }
+        let others = entries.iter().filter(|(name, _)| *name != "status").copied();
+        arena.object(&others.collect::<Vec<_>>())
+    }
+
+    /// Returns the finding for a field that the kind does not have.
+    fn unknown_field(&self, object: &Object, field: &Path) -> Option<Finding> {
+        let message = format!("unknown field \"{field}\"");
+        let (verdict, message, reason, code) = match self.field_validation {
+            FieldValidation::Strict => {
+                (Verdict::Error, format!("strict decoding error: {message}"), "BadRequest", Some(400))
+            }
+            FieldValidation::Warn => (Verdict::Warn, message, "", None),
+            FieldValidation::Ignore => return None,
+        };
+        Some(Finding {
+            verdict,
+            message,
+            reason: reason.to_owned(),
+            code,
+            ..refusal(object, &FieldError::forbidden(field, ""))
+        })
+    }
+
+    /// Evaluates the policies, and again as long as facts answer a lookup.
+    fn evaluate(&self, request: &Request<'_>, facts: &mut Facts, arena: &Arena) -> Evaluation {
+        let mut evaluation = Evaluation::default();
+        let end = Instant::now() + MAX_TIME;
+        facts.params_are_partial = !self.store.has_all_params();
+        for _ in 0..MAX_ROUNDS {
+            evaluation = self.set.evaluate_partly(request, facts, arena, &|| Instant::now() < end);
+            let mut answered = false;
+            for missing in &evaluation.missing {
+                answered |= self.store.answer(&missing.lookup, self.kinds, facts);
+            }
+            if !answered {
+                break;
+            }
+        }
+        evaluation
+    }
+
+    fn findings(&self, object: &Object, evaluation: &Evaluation) -> Vec<Finding> {
+        let decisions = &evaluation.decisions;
+        let object = &Places { object, known: RefCell::default() };
+        let mut findings = Vec::new();
+        for (order, denial) in decisions.denials.iter().enumerate() {
+            findings.push(self.denial(object, denial, order));
+        }
+        for missing in &evaluation.missing {
+            let finding = self.unknown(object, missing);
+            if !findings.contains(&finding) {
+                findings.push(finding);
+            }
+        }
+        for Warning { policy, binding, validation, message } in &decisions.warnings {
+            findings.push(self.finding(object, Verdict::Warn, (policy, binding), *validation, message));
+        }
+        for Failure { policy, binding, validation, message, .. } in &decisions.failures {
+            findings.push(self.finding(object, Verdict::Audit, (policy, binding), *validation, message));
+        }
+        findings
+    }
+
+    fn denial(&self, object: &Places<'_>, denial: &Denial, order: usize) -> Finding {
+        let verdict = if denial.error { Verdict::Error } else { Verdict::Deny };
+        let names = (denial.policy.as_str(), denial.binding.as_deref().unwrap_or_default());
+        Finding {
+            reason: denial.reason.clone(),
+            code: Some(denial.code()),
+            server_order: Some(order),
+            ..self.finding(object, verdict, names, denial.validation, &denial.message)
+        }
+    }
+
+    fn unknown(&self, object: &Places<'_>, missing: &Missing) -> Finding {
+        let (message, next) = describe(&missing.lookup);
+        let names = (missing.policy.as_str(), missing.binding.as_deref().unwrap_or_default());
+        Finding { next, ..self.finding(object, Verdict::Unknown, names, None, &message) }
+    }
+
+    fn finding(
+        &self,
+        object: &Places<'_>,
+        verdict: Verdict,
+        (policy, binding): (&str, &str),
+        validation: Option<usize>,
+        message: &str,
+    ) -> Finding {
+        let found = validation.and_then(|index| Some((index, self.set.validation(policy, index)?)));
+        let field = found.and_then(|(_, (_, subject))| subject.cloned()).unwrap_or_default();
+        Finding {
+            verdict,
+            policy: policy.to_owned(),
+            binding: binding.to_owned(),
+            rule: found.map(|(index, (validation, _))| Rule {
+                index,
+                expression: validation.expression.trim().to_owned(),
+            }),
+            message: message.to_owned(),
+            reason: String::new(),
+            code: None,
+            position: object.place_of(&field),
+            field: field.to_string(),
+            server_order: None,
+            next: String::new(),
+        }
+    }
+}
+
+/// Places of fields that findings are about. Finding a place reads the object's text again, and many rules read the same field.
+struct Places<'o> {
+    object: &'o Object,
+    known: RefCell<Vec<(Path, Position)>>,
+}
+
+impl Places<'_> {
+    fn place_of(&self, field: &Path) -> Position {
+        let mut known = self.known.borrow_mut();
+        if let Some((_, position)) = known.iter().find(|(path, _)| path == field) {
+            return position.clone();
+        }
+        let position = self.object.place_of(field);
+        known.push((field.clone(), position.clone()));
+        position
+    }
+}
+
+/// Returns an object with the fields that the API server sets from the request.
+fn with_request_fields<'a>(
+    value: Value<'a>,
+    object: &Object,
+    subject: &Subject<'_>,
+    arena: &'a Arena,
+) -> Value<'a> {
+    if object.is("", "Namespace") {
+        return with_name_label(value, &object.name, arena);
+    }
+    let lacks_namespace = !subject.namespace.is_empty() && object.namespace.is_empty();
+    if !lacks_namespace && !object.is_generated {
+        return value;
+    }
+    let mut metadata = value.field("metadata").unwrap_or_default();
+    if lacks_namespace {
+        metadata = with_field(metadata, "namespace", Value::String(arena.text(&subject.namespace)), arena);
+    }
+    if object.is_generated {
+        metadata = with_field(metadata, "name", Value::String(arena.text(&request_name(object))), arena);
+    }
+    with_field(value, "metadata", metadata, arena)
+}
+
+/// Returns the name of an object, or a stand-in for the one that the API server generates before policies see it.
+fn request_name(object: &Object) -> String {
+    if !object.is_generated {
+        return object.name.clone();
+    }
+    let start = object.name.get(..MAX_GENERATED_START).unwrap_or(&object.name);
+    format!("{start}{GENERATED_END}")
+}
+
+/// Returns the finding for an object that the API server can't decode.
+fn refusal(object: &Object, error: &FieldError) -> Finding {
+    Finding {
+        verdict: Verdict::Error,
+        policy: String::new(),
+        binding: String::new(),
+        rule: None,
+        message: format!("{}: {}", error.path, error.body),
+        reason: "BadRequest".to_owned(),
+        code: Some(400),
+        field: error.path.to_string(),
+        position: object.place_of(&error.path),
+        server_order: None,
+        next: String::new(),
+    }
+}
+
+/// Returns the finding for a request whose object the API server also compares with a schema.
+pub(crate) fn unevaluated_schema(subject: &Subject<'_>) -> Option<Finding> {
+    let object = subject.new?;
+    let message = if object.is("apiextensions.k8s.io", "CustomResourceDefinition") {
+        "the schema in the CRD is not validated, so the API server could refuse the CRD".to_owned()
+    } else if is_typed((object.group(), object.version(), &object.kind)) {
+        return None;
+    } else {
+        format!("the schema of {} is not evaluated, so the API server could refuse the object", object.kind)
+    };
+    Some(Finding {
+        verdict: Verdict::Unknown,
+        message,
+        reason: String::new(),
+        code: None,
+        next: "let an API server decide: kubectl apply --dry-run=server; or accept this: --allow-unknown"
+            .to_owned(),
+        ..refusal(object, &FieldError::forbidden(&Path::default(), ""))
+    })
+}
+
+/// Returns the groups that the API server gives a user.
+fn groups(user: &str) -> Vec<String> {
+    let mut groups = Vec::new();
+    if let Some((namespace, _)) = service_account(user) {
+        groups.push("system:serviceaccounts".to_owned());
+        groups.push(format!("system:serviceaccounts:{namespace}"));
+    }
+    let everyone = if user == "system:anonymous" { "system:unauthenticated" } else { "system:authenticated" };
+    groups.push(everyone.to_owned());
+    groups
+}
+
+/// Returns why a missing fact leaves the verdict open, and the next step.
+fn describe(lookup: &Lookup) -> (String, String) {
+    match lookup {
+        Lookup::Namespace(name) => (
+            format!("needs the Namespace object \"{name}\""),
+            "add the Namespace to PATH or --with".to_owned(),
+        ),
+        Lookup::ParamKind(kind) => (
+            format!("needs to know the kind {} in {}", kind.kind, kind.api_version),
+            "add its CRD with --with".to_owned(),
+        ),
+        Lookup::Params(query) => {
+            let place = if query.namespace.is_empty() {
+                String::new()
+            } else {
+                format!(" in namespace \"{}\"", query.namespace)
+            };
+            let which = match &query.name {
+                Some(name) => format!("the params {} \"{name}\"{place}", query.kind.kind),
+                None => format!("the params of kind {}{place}", query.kind.kind),
+            };
+            let next = format!("add the object in {} to PATH or --with", query.kind.api_version);
+            (format!("needs {which}"), next)
+        }
+        Lookup::Check(check) => {
+            let account = match &check.service_account {
+                Some((namespace, name)) => format!("service account {namespace}/{name}"),
+                None => "the user".to_owned(),
+            };
+            (
+                format!("needs the permissions of {account}: verb {}", check.verb),
+                "write the permissions to a file: --grants FILE".to_owned(),
+            )
+        }
+        Lookup::User => ("needs the user of the request".to_owned(), "name the user: --as USER".to_owned()),
+        Lookup::OldObject => (
+            "needs the old object in the version of the new one".to_owned(),
+            "write both objects in the same apiVersion".to_owned(),
+        ),
+        Lookup::Limit(limit) => (
+            match limit {
+                Limit::Memory => format!("needs too much memory: more than {} MiB", MAX_BYTES >> 20),
+                Limit::Time => format!("needs too much time: more than {} s", MAX_TIME.as_secs()),
+                Limit::Regex => "needs a regular expression that is too large".to_owned(),
+            },
+            "simplify the policy, or let an API server decide: kubectl apply --dry-run=server".to_owned(),
+        ),
+        Lookup::Conversion { rule, .. } => (
+            format!("needs the object in another version: the policy matches {rule}"),
+            "write the manifest in that version, or add its version to the policy".to_owned(),
+        ),
+    }
+}

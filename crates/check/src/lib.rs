@@ -1,0 +1,222 @@
+//! Command `check`: evaluates admission policies on manifests, without a cluster. It evaluates no schemas.
+//!
+//! A run has four steps: read all files, load policies and facts, judge each object, write the [`report::Report`] in each format.
+//! Problems of files do not stop a run, so that users see all of them at once. If a policy is refused, no object is judged,
+//! because the verdict would be incomplete.
+
+mod args;
+mod cases;
+mod expression;
+mod facts;
+mod files;
+mod format;
+mod grants;
+mod judge;
+mod load;
+mod objects;
+mod parallel;
+mod report;
+mod stored;
+mod subjects;
+
+pub use args::Args;
+
+use std::collections::BTreeSet;
+
+use config::Problem;
+use console::exit::{Exit, Outcome, Stop};
+use console::{input, output};
+
+use args::{FailOn, OutputTarget};
+use files::Use;
+use grants::Grants;
+use judge::{Context, Worker};
+use load::{Loaded, Options};
+use objects::Object;
+use report::{CheckedCase, CheckedDocument, Judge, LoadProblem, Report, Totals, Verdict};
+use subjects::Subject;
+
+/// `check`
+pub fn run(args: &Args) -> Outcome {
+    format::validate(&args.output)?;
+    let report = check(args)?;
+    let default = [OutputTarget::default()];
+    let targets = if args.output.is_empty() { &default[..] } else { &args.output[..] };
+    for target in targets {
+        format::write(&report, args, target)?;
+    }
+    report.notes.iter().for_each(|note| output::note(format!("note: {}", output::foreign(note))));
+    let exit = report.exit_code;
+    if report.problems.is_empty() {
+        Ok(exit)
+    } else {
+        Err(Stop { exit, problems: problems(report.problems) })
+    }
+}
+
+/// Reads, loads and judges everything.
+fn check(args: &Args) -> Result<Report, Stop> {
+    args.grants.as_deref().map_or(Ok(()), input::check_links)?;
+    let grants = args.grants.as_deref().map(Grants::load).transpose()?;
+    let paths = [(&args.paths[..], Use::Check), (&args.with, Use::Fact), (&args.old, Use::Old)];
+    let (files, unread) = files::find(&paths, &args.ignore);
+    let objects = objects::read(&files);
+    let mut problems: BTreeSet<LoadProblem> = unread.into_iter().map(objects::unplaced).collect();
+    problems.extend(objects.problems);
+    let options = Options {
+        minor: args.kube_version.0,
+        namespace: args.namespace.clone(),
+        unbound: args.unbound,
+        grants: grants.map(|grants| grants.for_user(args.user.as_deref())),
+        field_validation: args.field_validation,
+    };
+    let loaded = load::load(&objects.all, options);
+    problems.extend(loaded.problems.iter().cloned());
+    let mut unpaired = Vec::new();
+    let (old_kinds, kinds) = (&loaded.old_kinds, &loaded.kinds);
+    let minor = args.kube_version.0;
+    let subjects = subjects::pair(&objects.all, old_kinds, kinds, minor, &args.namespace, &mut unpaired);
+    problems.extend(unpaired);
+    let context = loaded.set.as_ref().map(|set| Context {
+        set,
+        kinds: &loaded.kinds,
+        store: &loaded.store,
+        user: args.user.as_deref(),
+        groups: &[],
+        namespace: &args.namespace,
+        minor: args.kube_version.0,
+        field_validation: args.field_validation,
+    });
+    let documents = context.map_or_else(Vec::new, |context| judge(&context, &subjects));
+    let cases = judge_cases(context.as_ref(), &objects.all, &mut problems);
+    let mut notes = loaded.notes.clone();
+    notes.extend(remarks(&loaded, &documents, &cases));
+    let mut report = Report {
+        kube_version: args.kube_version.to_string(),
+        namespace: args.namespace.clone(),
+        notes,
+        totals: totals(&loaded, &documents, &cases, problems.len()),
+        problems: problems.into_iter().collect(),
+        documents,
+        cases,
+        exit_code: Exit::Done,
+    };
+    report.exit_code = exit_code(args, &report, loaded.set.is_some());
+    Ok(report)
+}
+
+/// Judges all requests.
+fn judge(context: &Context<'_>, subjects: &[Subject<'_>]) -> Vec<CheckedDocument> {
+    let judged = parallel::map(subjects, "checking", Worker::default, |worker, subject| {
+        let mut document = context.judge(worker, subject)?;
+        let is_denied =
+            document.findings.iter().any(|finding| matches!(finding.verdict, Verdict::Deny | Verdict::Error));
+        if !is_denied {
+            document.findings.extend(judge::unevaluated_schema(subject));
+        }
+        Some(document)
+    });
+    let mut documents: Vec<CheckedDocument> = judged.into_iter().flatten().collect();
+    documents.sort_by(|left, right| left.position.cmp(&right.position));
+    documents
+}
+
+/// Judges the cases of all documents that have some. Without a context, it only reads them.
+fn judge_cases(
+    context: Option<&Context<'_>>,
+    objects: &[Object],
+    problems: &mut BTreeSet<LoadProblem>,
+) -> Vec<CheckedCase> {
+    let mut checked = Vec::new();
+    for document in objects.iter().filter(|object| object.used == Use::Check && object.has_cases()) {
+        match (cases::read(document), context) {
+            (Err(found), _) => problems.extend(found),
+            (Ok(_), None) => {}
+            (Ok(cases), Some(context)) => checked.extend(cases::run(&cases, context)),
+        }
+    }
+    checked.sort();
+    checked
+}
+
+/// Returns the notes about the whole run.
+fn remarks(loaded: &Loaded, documents: &[CheckedDocument], cases: &[CheckedCase]) -> Vec<String> {
+    let mut notes = Vec::new();
+    let mut judges = documents.iter().flat_map(|document| &document.policies).peekable();
+    if judges.peek().is_some() {
+        let reads =
+            |judge: &Judge| loaded.set.as_ref().is_some_and(|set| set.reads_server_fields(&judge.policy));
+        if judges.any(reads) {
+            notes.push(
+                "a policy reads fields that the API server sets: uid, creationTimestamp, generation and \
+                 managedFields are those of the file"
+                    .to_owned(),
+            );
+        }
+    } else if loaded.set.is_some()
+        && (cases.is_empty() || !documents.is_empty())
+        && !documents.iter().any(is_matched)
+    {
+        let why = if loaded.policies == 0 { "there is no policy" } else { "no policy matches any document" };
+        notes.push(format!("nothing was judged: {why}"));
+    }
+    notes
+}
+
+fn totals(loaded: &Loaded, documents: &[CheckedDocument], cases: &[CheckedCase], problems: usize) -> Totals {
+    let with = |verdicts: &[Verdict]| {
+        let has = |document: &&CheckedDocument| {
+            document.findings.iter().any(|finding| verdicts.contains(&finding.verdict))
+        };
+        documents.iter().filter(has).count()
+    };
+    let findings = |verdict: Verdict| {
+        documents
+            .iter()
+            .flat_map(|document| &document.findings)
+            .filter(|finding| finding.verdict == verdict)
+            .count()
+    };
+    Totals {
+        policies: loaded.policies,
+        bindings: loaded.bindings,
+        documents: documents.len(),
+        matched: documents.iter().filter(|document| is_matched(document)).count(),
+        denied: with(&[Verdict::Deny, Verdict::Error]),
+        unknown: with(&[Verdict::Unknown]),
+        warnings: findings(Verdict::Warn),
+        audits: findings(Verdict::Audit),
+        problems,
+        cases: cases.len(),
+        failed_cases: cases.iter().filter(|case| !case.passed).count(),
+    }
+}
+
+/// Returns whether a policy judged the document, or would with more facts.
+fn is_matched(document: &CheckedDocument) -> bool {
+    !document.policies.is_empty() || document.findings.iter().any(|finding| !finding.policy.is_empty())
+}
+
+/// Returns the exit code: bad input outranks violations, and violations outrank missing facts.
+fn exit_code(args: &Args, report: &Report, is_loaded: bool) -> Exit {
+    let totals = &report.totals;
+    let fails = match args.fail_on {
+        FailOn::Deny => totals.denied > 0,
+        FailOn::Warn => totals.denied + totals.warnings > 0,
+        FailOn::Audit => totals.denied + totals.warnings + totals.audits > 0,
+    };
+    if !is_loaded || totals.problems > 0 || (args.require_match && totals.matched == 0) {
+        Exit::Bad
+    } else if fails || totals.failed_cases > 0 {
+        Exit::No
+    } else if totals.unknown > 0 && !args.allow_unknown {
+        Exit::Unknown
+    } else {
+        Exit::Done
+    }
+}
+
+/// Returns problems as all commands print them.
+fn problems(problems: Vec<LoadProblem>) -> Vec<Problem> {
+    problems.into_iter().map(LoadProblem::into_problem).collect()
+}

@@ -1,0 +1,265 @@
+//! The result of a run of `check`. Every output format is written from a [`Report`], and its JSON form is the format `json`.
+
+use std::collections::BTreeMap;
+
+use admission::text;
+use config::{Place, Problem};
+use console::exit::Exit;
+use serde::Serialize;
+
+/// The result of a run.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Report {
+    /// Minor version of the API server that the verdicts are for, such as `1.35`.
+    pub(crate) kube_version: String,
+    /// Namespace of namespaced objects that name none.
+    pub(crate) namespace: String,
+    /// Remarks about the run; each is printed once.
+    pub(crate) notes: Vec<String>,
+    /// Documents that can't be used, sorted by file and line.
+    pub(crate) problems: Vec<LoadProblem>,
+    /// Checked documents, sorted by file and line.
+    pub(crate) documents: Vec<CheckedDocument>,
+    /// Cases, sorted by file and line.
+    pub(crate) cases: Vec<CheckedCase>,
+    /// Numbers of documents and findings.
+    pub(crate) totals: Totals,
+    /// Exit code of the command.
+    pub(crate) exit_code: Exit,
+}
+
+/// A place in an input file.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Position {
+    /// The file as the user named it, or `standard input`.
+    pub(crate) file: String,
+    /// Counted from 1.
+    pub(crate) line: usize,
+    /// Counted from 1, in characters.
+    pub(crate) column: usize,
+}
+
+/// A document that can't be used: a syntax error, an unknown kind, or a policy that the API server refuses.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct LoadProblem {
+    /// The place, if the problem is in a file.
+    #[serde(flatten)]
+    pub(crate) position: Option<Position>,
+    /// Kind of the object, or empty.
+    pub(crate) kind: String,
+    /// Name of the object, or empty.
+    pub(crate) name: String,
+    /// The field, such as `spec.validations[0].expression`, or empty.
+    pub(crate) field: String,
+    /// The problem.
+    pub(crate) message: String,
+    /// The next step, or empty.
+    pub(crate) next: String,
+}
+
+/// The operation of the request that a document stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub(crate) enum Operation {
+    /// The object is new.
+    Create,
+    /// The object is in PATH and in `--old`.
+    Update,
+    /// The object is in `--old` only.
+    Delete,
+}
+
+impl Operation {
+    /// Returns the name that the API server uses.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Create => "CREATE",
+            Self::Update => "UPDATE",
+            Self::Delete => "DELETE",
+        }
+    }
+}
+
+/// A document and its findings. It passes if there are none.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct CheckedDocument {
+    /// First line of the document.
+    #[serde(flatten)]
+    pub(crate) position: Position,
+    /// `apiVersion`
+    pub(crate) api_version: String,
+    /// `kind`
+    pub(crate) kind: String,
+    /// Namespace of the request; empty for cluster-scoped objects.
+    pub(crate) namespace: String,
+    /// Name; `generateName` if there is only that.
+    pub(crate) name: String,
+    /// Operation of the request.
+    pub(crate) operation: Operation,
+    /// Policies that judged the document.
+    pub(crate) policies: Vec<Judge>,
+    /// Findings in the order of the API server.
+    pub(crate) findings: Vec<Finding>,
+    /// Annotations of the request in the audit log, by key.
+    pub(crate) audit_annotations: BTreeMap<String, String>,
+}
+
+impl CheckedDocument {
+    /// Returns `namespace/name`, or the name of a cluster-scoped object.
+    pub(crate) fn full_name(&self) -> String {
+        if self.namespace.is_empty() {
+            self.name.clone()
+        } else {
+            format!("{}/{}", self.namespace, self.name)
+        }
+    }
+}
+
+/// A policy and binding that matched a document.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Judge {
+    /// The policy.
+    pub(crate) policy: String,
+    /// The binding.
+    pub(crate) binding: String,
+}
+
+/// The meaning of a finding for the request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum Verdict {
+    /// A validation is false and its binding denies.
+    Deny,
+    /// An evaluation failed, and `failurePolicy: Fail` denies the request.
+    Error,
+    /// A fact that was not given, or a schema, decides about the request.
+    Unknown,
+    /// A validation failed and its binding warns.
+    Warn,
+    /// A validation failed and its binding records it in the audit log.
+    Audit,
+}
+
+impl Verdict {
+    /// Returns the word of the formats.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Deny => "deny",
+            Self::Error => "error",
+            Self::Unknown => "unknown",
+            Self::Warn => "warn",
+            Self::Audit => "audit",
+        }
+    }
+}
+
+/// One finding.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Finding {
+    /// Its meaning for the request.
+    pub(crate) verdict: Verdict,
+    /// The policy; empty if the finding is about no single policy.
+    pub(crate) policy: String,
+    /// The binding; empty if the finding is about the policy itself.
+    pub(crate) binding: String,
+    /// The validation, if one failed.
+    pub(crate) rule: Option<Rule>,
+    /// The message. For denials, errors and warnings it is the API server's text without the names of policy and binding.
+    pub(crate) message: String,
+    /// Reason of the API server's status, such as `Invalid`; empty unless the request is denied.
+    pub(crate) reason: String,
+    /// HTTP code of the API server's status; only if the request is denied.
+    pub(crate) code: Option<u16>,
+    /// The field that the rule is about, such as `spec.replicas`, or empty.
+    pub(crate) field: String,
+    /// Place of the field, or of the document.
+    #[serde(flatten)]
+    pub(crate) position: Position,
+    /// Place among the denials of the document, from 0. The API server reports the first one only.
+    pub(crate) server_order: Option<usize>,
+    /// The next step, or empty.
+    pub(crate) next: String,
+}
+
+/// A validation of a policy.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Rule {
+    /// Index in `spec.validations`.
+    pub(crate) index: usize,
+    /// Its expression.
+    pub(crate) expression: String,
+}
+
+/// A case of a document of kind `Cases`, and its result.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct CheckedCase {
+    /// Place of the case; of its expected verdict if it failed.
+    #[serde(flatten)]
+    pub(crate) position: Position,
+    /// Name of the case.
+    pub(crate) name: String,
+    /// Whether the verdict is the expected one.
+    pub(crate) passed: bool,
+    /// The expected verdict, if the case failed.
+    pub(crate) expected: String,
+    /// The actual verdict, if the case failed.
+    pub(crate) actual: String,
+    /// The next step, or empty.
+    pub(crate) next: String,
+}
+
+/// Numbers of a run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Totals {
+    /// Policies.
+    pub(crate) policies: usize,
+    /// Bindings.
+    pub(crate) bindings: usize,
+    /// Checked documents.
+    pub(crate) documents: usize,
+    /// Documents that at least one policy judged.
+    pub(crate) matched: usize,
+    /// Documents that the API server denies.
+    pub(crate) denied: usize,
+    /// Documents that could not be decided: a fact was not given, or a schema is not evaluated.
+    pub(crate) unknown: usize,
+    /// Findings with the verdict `warn`.
+    pub(crate) warnings: usize,
+    /// Findings with the verdict `audit`.
+    pub(crate) audits: usize,
+    /// Problems of documents that can't be used.
+    pub(crate) problems: usize,
+    /// Cases.
+    pub(crate) cases: usize,
+    /// Cases with another verdict than the expected one.
+    pub(crate) failed_cases: usize,
+}
+
+impl LoadProblem {
+    /// Returns the problem as all commands print it.
+    pub(crate) fn into_problem(self) -> Problem {
+        let Self { position, kind, name, field, message, next } = self;
+        let object = match (kind.is_empty(), name.is_empty()) {
+            (true, _) => String::new(),
+            (false, true) => format!("{kind}: "),
+            (false, false) => format!("{kind} \"{name}\": "),
+        };
+        let field = if field.is_empty() { String::new() } else { format!("{field}: ") };
+        let place = position.map(|at| Place { file: at.file, line: at.line, column: at.column });
+        Problem {
+            what: text::lines(&format!("{object}{field}{message}")),
+            place,
+            why: None,
+            next: (!next.is_empty()).then_some(next),
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! Objects in the form that policies see: decoded as the API server decodes them, and with the fields that it sets.
+
+use policy::field::FieldError;
+use policy::normalize::{Normalized, normalize, normalize_stored};
+use policy::value::{Arena, Value, read_json};
+
+use crate::objects::Object;
+
+/// Label that the API server sets on each Namespace.
+pub(crate) const NAME_LABEL: &str = "kubernetes.io/metadata.name";
+
+/// Returns a stored object in the form that policies see. An error denies the request before any policy is evaluated.
+pub(crate) fn as_stored<'a>(object: &Object, arena: &'a Arena) -> Result<Normalized<'a>, Vec<FieldError>> {
+    decode(object, true, arena)
+}
+
+/// Returns an object of a request, or a stored one, in that form.
+pub(crate) fn decode<'a>(
+    object: &Object,
+    is_stored: bool,
+    arena: &'a Arena,
+) -> Result<Normalized<'a>, Vec<FieldError>> {
+    let value = read_json(arena.text(&object.json), arena).unwrap_or_default();
+    let kind = (object.group(), object.version(), object.kind.as_str());
+    let form = if is_stored { normalize_stored } else { normalize };
+    form(kind, value, arena)
+}
+
+/// Sets the label with the name of a Namespace.
+pub(crate) fn with_name_label<'a>(namespace: Value<'a>, name: &str, arena: &'a Arena) -> Value<'a> {
+    let metadata = namespace.field("metadata").unwrap_or_default();
+    let labels = metadata.field("labels").unwrap_or_default();
+    let labels = with_field(labels, NAME_LABEL, Value::String(arena.text(name)), arena);
+    with_field(namespace, "metadata", with_field(metadata, "labels", labels, arena), arena)
+}
+
+/// Returns an object with a field set. A value that is not an object counts as an empty one.
+pub(crate) fn with_field<'a>(
+    object: Value<'a>,
+    field: &'static str,
+    value: Value<'a>,
+    arena: &'a Arena,
+) -> Value<'a> {
+    let entries = if let Value::Object(entries) = object { entries } else { &[] };
+    let mut entries = entries.to_vec();
+    match entries.binary_search_by(|(key, _)| (*key).cmp(field)) {
+        Ok(at) => {
+            if let Some(entry) = entries.get_mut(at) {
+                entry.1 = value;
+            }
+        }
+        Err(at) => entries.insert(at, (field, value)),
+    }
+    arena.object(&entries)
+}

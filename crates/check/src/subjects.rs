@@ -1,0 +1,180 @@
+//! The requests that a run stands for: objects before and after the change, paired by group, kind, namespace and name.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::ops::RangeInclusive;
+
+use policy::field::Path;
+use policy::kinds::{Kinds, Resource, is_built_in};
+
+use crate::files::Use;
+use crate::objects::Object;
+use crate::report::{LoadProblem, Operation};
+
+/// A request.
+#[derive(Debug, Clone)]
+pub(crate) struct Subject<'o> {
+    /// The object, unless it is deleted.
+    pub(crate) new: Option<&'o Object>,
+    /// The object before the change, unless it is created.
+    pub(crate) old: Option<&'o Object>,
+    /// The resource, such as `deployments`.
+    pub(crate) resource: String,
+    /// The subresource, or empty.
+    pub(crate) subresource: String,
+    /// The namespace, or empty for cluster-scoped objects.
+    pub(crate) namespace: String,
+}
+
+impl<'o> Subject<'o> {
+    /// Returns the object that the request is about.
+    pub(crate) fn object(&self) -> Option<&'o Object> {
+        self.new.or(self.old)
+    }
+
+    /// Returns the operation of the request.
+    pub(crate) fn operation(&self) -> Operation {
+        match (self.new, self.old) {
+            (Some(_), Some(_)) => Operation::Update,
+            (None, Some(_)) => Operation::Delete,
+            _ => Operation::Create,
+        }
+    }
+}
+
+/// Group, kind, namespace and name.
+type Key<'o> = (&'o str, &'o str, String, &'o str);
+
+/// Returns all requests in the order of the objects, deletions last. `old_kinds` are those of objects before the change, and
+/// `namespace` is that of objects that name none.
+pub(crate) fn pair<'o>(
+    objects: &'o [Object],
+    old_kinds: &Kinds,
+    kinds: &Kinds,
+    minor: u8,
+    namespace: &str,
+    problems: &mut Vec<LoadProblem>,
+) -> Vec<Subject<'o>> {
+    let mut old: BTreeMap<Key<'o>, Subject<'o>> = BTreeMap::new();
+    let mut subjects = Vec::new();
+    let mut seen: BTreeMap<Key<'o>, &Object> = BTreeMap::new();
+    for (used, kinds) in [(Use::Old, old_kinds), (Use::Check, kinds)] {
+        for object in objects.iter().filter(|object| object.used == used && object.is_judged()) {
+            let (resource, own) = match resolve(object, kinds, minor, namespace) {
+                Ok(found) => found,
+                Err(problem) => {
+                    problems.push(*problem);
+                    continue;
+                }
+            };
+            // The API server generates a new name each time.
+            if object.is_generated && used == Use::Old {
+                continue;
+            }
+            let key: Key<'o> = (object.group(), object.kind.as_str(), own.clone(), object.name.as_str());
+            let resource = resource.plural.into_owned();
+            let mut subject =
+                Subject { new: None, old: None, resource, subresource: String::new(), namespace: own };
+            if used == Use::Old {
+                subject.old = Some(object);
+                match old.entry(key) {
+                    Entry::Vacant(entry) => {
+                        entry.insert(subject);
+                    }
+                    Entry::Occupied(entry) => {
+                        problems.extend(entry.get().old.map(|first| object.duplicate_of(first)));
+                    }
+                }
+                continue;
+            }
+            if !object.is_generated
+                && let Some(first) = seen.insert(key.clone(), object)
+            {
+                problems.push(object.duplicate_of(first));
+                continue;
+            }
+            subject.new = Some(object);
+            if !object.is_generated {
+                subject.old = old.remove(&key).and_then(|before| before.old);
+            }
+            subjects.push(subject);
+        }
+    }
+    subjects.extend(old.into_values());
+    subjects
+}
+
+/// Returns the resource and the namespace of an object, or the reason for which no request is possible. `namespace` is that of
+/// objects that name none.
+pub(crate) fn resolve<'k>(
+    object: &Object,
+    kinds: &'k Kinds,
+    minor: u8,
+    namespace: &str,
+) -> Result<(Resource<'k>, String), Box<LoadProblem>> {
+    let Some(resource) = kinds.lookup(object.group(), object.version(), &object.kind) else {
+        return Err(unknown_kind(object, kinds, minor).into());
+    };
+    if !resource.minors.contains(&minor) {
+        return Err(unserved_kind(object, &resource.minors, minor).into());
+    }
+    let own = match (resource.namespaced, object.namespace.as_str()) {
+        (true, "") => namespace,
+        (_, own) => own,
+    };
+    if !resource.namespaced && !own.is_empty() {
+        let path = Path::new("metadata").child("namespace");
+        let message = format!("{} is cluster-scoped and has no namespace", object.kind);
+        return Err(object.problem(&path, message).into());
+    }
+    if object.name.is_empty() {
+        return Err(object.nameless("set metadata.name or metadata.generateName").into());
+    }
+    Ok((resource, own.to_owned()))
+}
+
+/// Returns the problem with a kind that an API server of a minor does not serve.
+pub(crate) fn unserved_kind(object: &Object, minors: &RangeInclusive<u8>, minor: u8) -> LoadProblem {
+    let (message, next) = unserved(&object.api_version, &object.kind, minors, minor);
+    LoadProblem { next, ..object.problem(&Path::new("apiVersion"), message) }
+}
+
+/// Returns the message about a kind that a minor does not serve, and the next step.
+pub(crate) fn unserved(
+    api_version: &str,
+    kind: &str,
+    minors: &RangeInclusive<u8>,
+    minor: u8,
+) -> (String, String) {
+    let message = format!("Kubernetes 1.{minor} does not serve {kind} in {api_version}");
+    let next = if *minors.start() > minor {
+        format!("served from Kubernetes 1.{} on: --kube-version 1.{}", minors.start(), minors.start())
+    } else {
+        format!("served up to Kubernetes 1.{}; use a newer apiVersion", minors.end())
+    };
+    (message, next)
+}
+
+/// Returns the problem with a kind that is not known. No CRD can define kinds of a built-in group.
+pub(crate) fn unknown_kind(object: &Object, kinds: &Kinds, minor: u8) -> LoadProblem {
+    let message = format!("unknown kind {} in {}", object.kind, object.api_version);
+    let of_group = kinds.of_group(object.group(), minor);
+    let near = config::nearest(&object.kind, of_group.iter().copied());
+    let mut known = kinds.like(&object.kind, minor);
+    if known.is_empty() {
+        known.extend(near.map(str::to_owned));
+    }
+    let suggestion = match &known[..] {
+        [] => None,
+        known => Some(format!("did you mean {}?", known.join(", "))),
+    };
+    let next = match (suggestion, is_built_in(object.group())) {
+        (Some(suggestion), true) => suggestion,
+        (None, true) => {
+            format!("fix apiVersion or kind; Kubernetes 1.{minor} has no such kind in this group")
+        }
+        (Some(suggestion), false) => format!("{suggestion} Otherwise add its CRD with --with"),
+        (None, false) => "add its CRD with --with".to_owned(),
+    };
+    LoadProblem { next, ..object.problem(&Path::new("kind"), message) }
+}

@@ -1,0 +1,484 @@
+//! `doctor install`: reads the objects of the installation as a running Durward does, changes nothing, and reports problems.
+//!
+//! The codes of findings are a closed set:
+//!
+//! | code | problem |
+//! |---|---|
+//! | `unreachable` | an API server did not answer |
+//! | `permission` | Durward's account lacks a permission of `durward manifests --only rbac` |
+//! | `not-registered` | a webhook configuration is missing, or lacks an entry or a rule |
+//! | `not-labeled` | a webhook configuration lacks Durward's label |
+//! | `ca-bundle` | a caBundle lacks the CA of the serving certificate |
+//! | `narrowed` | selectors, conditions or other fields of an entry differ |
+//! | `foreign-entry` | a webhook configuration has entries that Durward did not write |
+//! | `owner` | a Namespace of another cluster owns a webhook configuration |
+//! | `clock` | the clocks of this machine and the API server differ |
+//! | `ca`, `certificate` | the CA or the serving certificate can't be used |
+//! | `expiry` | another certificate or a token has expired or expires soon |
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use ca::pem::Pem;
+use ca::{Bundle, SelfManaged, Store, StoreError};
+use cluster::live::Access;
+use config::Problem;
+use console::exit::Outcome;
+use console::output::Format;
+use console::output::Style;
+use futures_util::{StreamExt as _, stream};
+use guards::Permission;
+use k8s_openapi::api::authorization::v1::ResourceAttributes;
+use serde::Serialize;
+
+use super::finding::{self, Finding};
+use crate::certificates::{CertificateFacts, now};
+use crate::clients::control_planes::ControlPlanes;
+use crate::clients::home::home;
+use crate::clients::runtime;
+use crate::commands::config_command::certificate_problems;
+use crate::file::NAME;
+use crate::file::{File, Purpose};
+use crate::registration::api::{ApiClient, Fault, FaultKind};
+use crate::registration::api_servers::{self, ApiServer};
+use crate::registration::install_args::InstallArgs;
+use crate::registration::names::{WEBHOOK_TYPES, kind};
+use crate::registration::targets::{Needs, Target};
+use crate::registration::webhooks::{CaSource, Object, Owner, problem_of};
+use crate::registration::{permissions, self_managed};
+use crate::run::expiry::{self, ServerFiles};
+
+/// `doctor install`
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    pub(crate) install: InstallArgs,
+    /// Output format
+    #[arg(long, short, value_enum, default_value_t, value_name = "FORMAT")]
+    pub(crate) output: Format,
+}
+
+/// Concurrent access reviews.
+const CONCURRENT_REVIEWS: usize = 16;
+
+/// The JSON of `doctor install`.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct InstallReport {
+    /// The objects that were read.
+    objects: Vec<CheckedObject>,
+    /// Problems and fixes.
+    findings: Vec<Finding>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct CheckedObject {
+    /// `cluster` or `karmada`.
+    target: &'static str,
+    kind: &'static str,
+    name: &'static str,
+    /// Whether it has no problem.
+    healthy: bool,
+}
+
+/// `doctor install`
+pub(super) fn run(args: &Args) -> Outcome {
+    // The files can be on another machine; then the certificate is not checked.
+    let file = File::load(&args.install.config, Purpose::Guards)?;
+    runtime()?.block_on(async {
+        let (control_planes, needs) = args.install.open(&file).await?;
+        let common = control_planes.common_access().unwrap_or_default();
+        let home = home(&common);
+        let (ca, of_secret) = match &file.server.tls.self_managed {
+            Some(tls) => {
+                let store = self_managed::store(&file, tls, &common).await?;
+                let bundle = SelfManaged::bundle(Arc::clone(&store));
+                let findings = check_secret(&*store, &*bundle, SystemTime::now()).await;
+                (CaSource::SelfManaged(bundle), findings)
+            }
+            None => (CaSource::of(&file, None), Vec::new()),
+        };
+        let mut report = examine(&file, &needs, &home, &ca).await;
+        report.findings.extend(of_secret);
+        report.findings.extend(expiring(&file, &control_planes).await);
+        remove_duplicates(&mut report.findings);
+        finding::print(args.output, &report, &report.findings, text)
+    })
+}
+
+async fn examine(file: &File, needs: &Needs, home: &Access, ca: &CaSource) -> InstallReport {
+    let mut report = InstallReport { objects: Vec::new(), findings: Vec::new() };
+    let home_client = client(home).await;
+    for target in &needs.targets {
+        let client = match client(&target.access).await {
+            Ok(client) => client,
+            Err(problem) => {
+                report.findings.push(finding("unreachable", problem));
+                continue;
+            }
+        };
+        examine_target(&mut report, (needs, target), (&client, &home_client), ca).await;
+        let api_servers = api_servers::all(file);
+        let called = api_servers.iter().filter(|server| server.is_karmada() == target.is_karmada);
+        let needed = called.flat_map(|server| needed_there(file, server)).collect();
+        report.findings.extend(missing_permissions(&client, needed, target, &needs.manifests).await);
+    }
+    match &home_client {
+        Ok(client) => {
+            let namespace = Some(file.namespace.clone());
+            let needed = permissions::in_home(file).into_iter().map(|one| (namespace.clone(), one)).collect();
+            if let Some(target) = needs.targets.first() {
+                report
+                    .findings
+                    .extend(missing_permissions(client, needed, &target.home(), &needs.manifests).await);
+            }
+        }
+        Err(problem) => report.findings.push(finding("unreachable", problem.clone())),
+    }
+    if file.server.tls.cert.as_ref().is_some_and(|cert| cert.exists()) {
+        let problems = certificate_problems(file);
+        report.findings.extend(problems.into_iter().map(|problem| finding("certificate", problem)));
+    }
+    report
+}
+
+/// Removes findings that are there twice: several objects can have the same problem, for example an unreadable CA.
+fn remove_duplicates(findings: &mut Vec<Finding>) {
+    let mut seen: Vec<Finding> = Vec::new();
+    findings.retain(|one| {
+        let is_new = !seen.contains(one);
+        seen.extend(is_new.then(|| one.clone()));
+        is_new
+    });
+}
+
+/// Longest difference of clocks without a finding.
+const MAX_CLOCK_DIFFERENCE: Duration = Duration::from_secs(60);
+
+/// Checks the Secret, the lifetime of the CA, and this machine's clock against that of the API server.
+async fn check_secret(store: &dyn Store, bundle: &dyn Bundle, now: SystemTime) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let server_time = store.read().await.ok().and_then(|stored| stored.server_time).unwrap_or(now);
+    let difference = server_time.duration_since(now).unwrap_or_else(|error| error.duration());
+    if difference > MAX_CLOCK_DIFFERENCE {
+        let what =
+            format!("the clocks of this machine and of the API server differ by {} s", difference.as_secs());
+        let why = "certificates that are signed here can be invalid there";
+        let fix = "check the time synchronization of the nodes: timedatectl, or chronyc tracking";
+        findings.push(Finding::new(None, "clock", what, why, fix));
+    }
+    let signer = match bundle.read().await {
+        Ok(bundle) => Pem::read("ca.crt", bundle.signer.as_bytes()).ok(),
+        // A webhook configuration that exists reports the same.
+        Err(StoreError { text, next, .. }) => {
+            findings.push(finding("ca", Problem::new(text).next(next)));
+            None
+        }
+    };
+    let signer = signer.and_then(|pem| CertificateFacts::of("ca.crt", pem.certificates.first()?).ok());
+    let seconds = server_time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let expired = signer.filter(|signer| u64::try_from(signer.ends).is_ok_and(|ends| ends <= seconds));
+    if let Some(signer) = expired {
+        let what = format!("the CA in the {} expired at {}", store.place(), signer.not_after);
+        let why = "the API server rejects the certificates of all replicas";
+        let fix =
+            format!("a running Durward replaces it; or let it create a new one: {}", store.reset_command());
+        findings.push(Finding::new(None, "ca", what, why, fix));
+    }
+    findings
+}
+
+/// Checks the certificates and tokens that Durward does not renew. Kubeconfigs of member clusters are `doctor fleet`'s.
+async fn expiring(file: &File, control_planes: &ControlPlanes) -> Vec<Finding> {
+    let mut expiries = control_planes.expiries_of(file).await;
+    expiries.extend(ServerFiles::of(file).read().await);
+    if let Some(access) = file.server.tls.self_managed.as_ref().and_then(|tls| tls.access.as_ref()) {
+        expiries.extend(cluster::live::expiries(access).await);
+    }
+    let problems = expiries.iter().filter_map(|one| expiry::problem(one, now()));
+    problems.map(|problem| finding("expiry", problem)).collect()
+}
+
+async fn client(access: &Access) -> Result<ApiClient, Problem> {
+    Ok(ApiClient::new(cluster::live::client(access).await?.0))
+}
+
+async fn examine_target(
+    report: &mut InstallReport,
+    (needs, target): (&Needs, &Target),
+    (client, home): (&ApiClient, &Result<ApiClient, Problem>),
+    ca: &CaSource,
+) {
+    let owner = match home {
+        Ok(home) => Owner::find(home, client, &needs.namespace).await.unwrap_or(Owner::Unknown),
+        Err(_) => Owner::Unknown,
+    };
+    for (webhook_type, entries) in WEBHOOK_TYPES.into_iter().zip(&target.entries) {
+        let object =
+            Object { needs, target, webhook_type, entries, client, ca, owner: &owner, is_holder: false };
+        let problems = match object.inspect().await {
+            Ok(problems) => problems,
+            Err(fault) => vec![(code(&fault), problem_of(&fault, target, &needs.manifests))],
+        };
+        report.objects.push(CheckedObject {
+            target: target.label(),
+            kind: kind(webhook_type),
+            name: NAME,
+            healthy: problems.is_empty(),
+        });
+        report.findings.extend(problems.into_iter().map(|(code, problem)| finding(code, problem)));
+    }
+}
+
+fn code(fault: &Fault) -> &'static str {
+    if fault.kind == FaultKind::Forbidden { "permission" } else { "unreachable" }
+}
+
+/// Returns the permissions in an API server that calls guards, each with its namespace.
+fn needed_there(file: &File, server: &ApiServer<'_>) -> Vec<(Option<String>, Permission)> {
+    let mut needed = Vec::new();
+    for guard in &server.guards {
+        let permissions = guard.configured.permissions();
+        needed.extend(permissions.own.into_iter().map(|one| (None, one)));
+        needed.extend(permissions.namespaced.into_iter().map(|(namespace, one)| (Some(namespace), one)));
+    }
+    needed.extend(server.webhook_permissions(file).into_iter().map(|one| (None, one)));
+    needed
+}
+
+/// Asks for each verb on each resource. All missing ones are one finding, because one command grants them.
+async fn missing_permissions(
+    client: &ApiClient,
+    needed: Vec<(Option<String>, Permission)>,
+    target: &Target,
+    manifests: &str,
+) -> Option<Finding> {
+    let mut questions: Vec<(String, ResourceAttributes)> =
+        needed.iter().flat_map(|(namespace, one)| questions(namespace.as_deref(), one)).collect();
+    questions.sort_by(|(a, _), (b, _)| a.cmp(b));
+    questions.dedup_by(|(a, _), (b, _)| a == b);
+    let asked = questions
+        .into_iter()
+        .map(|(text, attributes)| async move { (text, client.is_allowed(attributes).await) });
+    let answers: Vec<_> = stream::iter(asked).buffered(CONCURRENT_REVIEWS).collect().await;
+    let mut missing = Vec::new();
+    for (text, answer) in answers {
+        match answer {
+            Ok(true) => {}
+            Ok(false) => missing.push(text),
+            Err(fault) => return Some(finding(code(&fault), problem_of(&fault, target, manifests))),
+        }
+    }
+    if missing.is_empty() {
+        return None;
+    }
+    let what = format!("Durward's account isn't allowed to {}", missing.join(", "));
+    let why = "Durward can't check requests, or can't keep its webhook configurations up to date";
+    Some(Finding::new(None, "permission", what, why, target.apply("rbac", manifests)))
+}
+
+/// Returns the access reviews for a permission, each with its text.
+fn questions(namespace: Option<&str>, permission: &Permission) -> Vec<(String, ResourceAttributes)> {
+    let all = vec![String::new()];
+    let names = if permission.resource_names.is_empty() { &all } else { &permission.resource_names };
+    let mut questions = Vec::new();
+    for group in &permission.api_groups {
+        for resource in &permission.resources {
+            for (name, verb) in
+                names.iter().flat_map(|name| permission.verbs.iter().map(move |verb| (name, verb)))
+            {
+                let (plural, subresource) = resource.split_once('/').unzip();
+                let mut text = format!("{verb} {resource}");
+                if !group.is_empty() {
+                    text = format!("{text}.{group}");
+                }
+                if !name.is_empty() {
+                    text = format!("{text} {name}");
+                }
+                if let Some(namespace) = namespace {
+                    text = format!("{text} in {namespace}");
+                }
+                let given = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
+                let attributes = ResourceAttributes {
+                    group: given(group),
+                    resource: given(plural.unwrap_or(resource)),
+                    subresource: subresource.and_then(given),
+                    name: given(name),
+                    namespace: namespace.and_then(given),
+                    verb: given(verb),
+                    ..ResourceAttributes::default()
+                };
+                questions.push((text, attributes));
+            }
+        }
+    }
+    questions
+}
+
+fn finding(code: &'static str, problem: Problem) -> Finding {
+    let Problem { what, why, next, .. } = problem;
+    let why = why.unwrap_or_else(|| "Durward can't do its work without it".to_owned());
+    Finding::new(None, code, what, &why, next.unwrap_or_else(|| "read Durward's log".to_owned()))
+}
+
+fn text(report: &InstallReport, style: Style) -> String {
+    let mut out = String::new();
+    for object in &report.objects {
+        let state = if object.healthy { style.green("ok") } else { style.red("problems") };
+        // Writing to a `String` can't fail.
+        let _ = writeln!(out, "{}  {} {}  {state}", object.target, object.kind, object.name);
+    }
+    out.push_str(&finding::text(&report.findings, style));
+    if report.findings.is_empty() {
+        out.push_str(&style.green("\nno problems found\n"));
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use admission::BoxFuture;
+    use ca::{Authority, StoreFault, Stored, Validity, Written};
+
+    use super::*;
+
+    /// A Secret in an API server with its own clock.
+    struct FakeSecret {
+        data: BTreeMap<String, Vec<u8>>,
+        server_time: SystemTime,
+        fault: Option<StoreError>,
+    }
+
+    impl FakeSecret {
+        fn of(ca: &Authority, server_time: SystemTime) -> Self {
+            let values = [("ca.crt", ca.cert().to_owned()), ("ca.key", ca.key())];
+            let data = values.map(|(key, value)| (key.to_owned(), value.into_bytes())).into();
+            Self { data, server_time, fault: None }
+        }
+
+        async fn findings(self, now: SystemTime) -> Vec<Finding> {
+            let store: Arc<dyn Store> = Arc::new(self);
+            let bundle = SelfManaged::bundle(Arc::clone(&store));
+            check_secret(&*store, &*bundle, now).await
+        }
+    }
+
+    impl Store for FakeSecret {
+        fn place(&self) -> &'static str {
+            "Secret durward-system/durward-ca"
+        }
+        fn reset_command(&self) -> String {
+            "kubectl patch".to_owned()
+        }
+        fn read(&self) -> BoxFuture<'_, Result<Stored, StoreError>> {
+            let (data, server_time) = (self.data.clone(), Some(self.server_time));
+            let stored = Stored { data, version: "1".to_owned(), server_time };
+            Box::pin(std::future::ready(self.fault.clone().map_or(Ok(stored), Err)))
+        }
+        fn write<'a>(
+            &'a self,
+            _: &'a str,
+            _: &'a BTreeMap<String, Vec<u8>>,
+        ) -> BoxFuture<'a, Result<Written, StoreError>> {
+            Box::pin(std::future::ready(Ok(Written::Conflict)))
+        }
+    }
+
+    #[tokio::test]
+    async fn finds_an_expired_ca_and_a_wrong_clock() {
+        let day = Duration::from_secs(86_400);
+        let now = UNIX_EPOCH + day * 20_000;
+        let codes = async |not_after: SystemTime, server_time: SystemTime| {
+            let ca = Authority::new(Validity { not_before: now - day * 9, not_after }, &[]).unwrap();
+            let findings = FakeSecret::of(&ca, server_time).findings(now).await;
+            findings.into_iter().map(|finding| finding.code).collect::<Vec<_>>()
+        };
+        assert_eq!(codes(now + day, now).await, [""; 0]);
+        assert_eq!(codes(now - day, now).await, ["ca"]);
+        assert_eq!(codes(now + day, now - day * 2).await, ["clock"]);
+        assert_eq!(codes(now + day, now + day * 2).await, ["clock", "ca"], "API servers use their own clock");
+    }
+
+    #[tokio::test]
+    async fn finds_a_secret_that_cannot_be_used_with_the_fix() {
+        let now = UNIX_EPOCH + Duration::from_secs(86_400 * 20_000);
+        let validity = Validity { not_before: now, not_after: now + Duration::from_secs(86_400) };
+        let ca = Authority::new(validity, &[]).unwrap();
+        let with = |change: &dyn Fn(&mut FakeSecret)| {
+            let mut secret = FakeSecret::of(&ca, now);
+            change(&mut secret);
+            secret
+        };
+        let fault = |reason| StoreError { reason, text: "TEXT".to_owned(), next: "FIX".to_owned() };
+        let faults =
+            [StoreFault::Missing, StoreFault::Foreign, StoreFault::Forbidden, StoreFault::Unreachable];
+        for reason in faults {
+            let findings = with(&|secret| secret.fault = Some(fault(reason))).findings(now).await;
+            let [Finding { code: "ca", what, fix, .. }] = findings.as_slice() else { panic!("{findings:?}") };
+            assert_eq!((what.as_str(), fix.as_str()), ("TEXT", "FIX"));
+        }
+        let no_key: &dyn Fn(&mut FakeSecret) = &|secret| drop(secret.data.remove("ca.key"));
+        let wrong: &dyn Fn(&mut FakeSecret) =
+            &|secret| drop(secret.data.insert("ca.crt".to_owned(), b"x".to_vec()));
+        let empty: &dyn Fn(&mut FakeSecret) = &|secret| secret.data.clear();
+        for (change, expected_what, expected_fix) in [
+            (no_key, "contains ca.crt, but no ca.key", "let Durward create a new CA: kubectl patch"),
+            (wrong, "ca.crt and ca.key: ", "let Durward create a new CA: kubectl patch"),
+            (empty, "has no CA yet", "wait until Durward has written it"),
+        ] {
+            let findings = with(change).findings(now).await;
+            let [Finding { code: "ca", what, fix, .. }] = findings.as_slice() else { panic!("{findings:?}") };
+            assert!(what.contains(expected_what), "{what}");
+            assert!(fix.contains(expected_fix), "{fix}");
+        }
+    }
+
+    #[tokio::test]
+    async fn finds_certificates_that_durward_does_not_renew_and_that_expire_soon() {
+        let day = Duration::from_secs(86_400);
+        let validity =
+            Validity { not_before: SystemTime::now() - day * 10, not_after: SystemTime::now() + day };
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("ca.crt"), Authority::new(validity, &[]).unwrap().cert())
+            .unwrap();
+        let text = "apiVersion: durward.dev/v1alpha1\nkind: Configuration\nguards: {lxcfs: {}}\n\
+            server: {tls: {files: {cert: c, key: k, ca: ca.crt}}}\n";
+        let path = directory.path().join("durward.yaml");
+        let file = File::from_text(&path, text.to_owned(), Purpose::Guards).ok().unwrap();
+        let findings = expiring(&file, &ControlPlanes::snapshot(cluster::Clients::offline())).await;
+        let [Finding { code: "expiry", what, fix, .. }] = findings.as_slice() else { panic!("{findings:?}") };
+        assert!(what.contains("server.tls.files.ca") && what.contains("expires at"), "{what}");
+        assert!(fix.contains("durward certs new"), "{fix}");
+    }
+
+    #[test]
+    fn reports_the_same_finding_of_several_objects_once() {
+        let one = finding("ca", Problem::new("a"));
+        let mut findings = vec![one.clone(), finding("ca", Problem::new("b")), one];
+        remove_duplicates(&mut findings);
+        assert_eq!(findings.len(), 2);
+    }
+
+    #[test]
+    fn asks_for_each_verb_resource_and_name() {
+        let permission = Permission {
+            resources: vec!["a".to_owned(), "b/status".to_owned()],
+            resource_names: vec!["n".to_owned()],
+            ..Permission::on("g", "", &["get", "patch"])
+        };
+        let asked = questions(Some("s"), &permission);
+        let texts: Vec<_> = asked.iter().map(|(text, _)| text.as_str()).collect();
+        assert_eq!(
+            texts,
+            ["get a.g n in s", "patch a.g n in s", "get b/status.g n in s", "patch b/status.g n in s"]
+        );
+        let attributes = &asked[2].1;
+        assert_eq!(attributes.subresource.as_deref(), Some("status"));
+        assert_eq!(attributes.resource.as_deref(), Some("b"));
+        assert_eq!(questions(None, &Permission::on("", "pods", &["list"]))[0].1.namespace, None);
+    }
+}

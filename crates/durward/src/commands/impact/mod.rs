@@ -1,0 +1,113 @@
+//! Command `impact`: shows what a deletion would remove in each cluster. It uses the reads and the decision of the guard and
+//! deletes nothing.
+
+mod text;
+
+use crate::args::ClusterArgs;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use cluster::fleet::LOCAL;
+use console::exit::{Exit, Outcome, Stop};
+use console::output::Format;
+use console::output::{self, ProgressLine, Style};
+use guards::deletion::{DeletionSubject, Impact as Found, Progress};
+
+use crate::clients::fleet::{self, SubjectArg, SubjectArgs};
+use crate::clients::runtime;
+
+/// `impact`
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Object to delete; with --all a kind, or nothing
+    #[arg(value_name = "ns/NAME|crd/NAME")]
+    pub(crate) targets: Vec<SubjectArg>,
+    /// All namespaces and CRDs, or all objects of the given kind
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// Configuration file [default: detect the fleet]
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArgs,
+    /// Output format
+    #[arg(long, short, value_enum, default_value_t, value_name = "FORMAT")]
+    pub(crate) output: Format,
+}
+
+/// Timeout of one object in the whole fleet. A user waits longer than an API server. Each cluster has its own timeout within it
+/// (`clusterTimeout`).
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// `impact`. A fault outside means that the clusters could not be checked.
+pub(crate) fn run(args: &Args) -> Outcome {
+    let could_not_check = |stop: Stop| match stop.exit {
+        Exit::No => Stop { exit: Exit::Unknown, ..stop },
+        Exit::Done | Exit::Bad | Exit::Unknown => stop,
+    };
+    show(args).map_err(could_not_check)
+}
+
+fn show(args: &Args) -> Outcome {
+    let subjects = SubjectArgs::new(&args.targets, args.all)?;
+    runtime()?.block_on(async {
+        let context = fleet::open(args.config.as_deref(), &args.cluster).await?;
+        let subjects = subjects.subjects(&context).await?;
+        let (mut found, mut problems) = (Vec::new(), Vec::new());
+        let style = Style::stdout();
+        for (number, subject) in subjects.iter().enumerate() {
+            let line = ProgressLine::new();
+            let progress = |at: Progress<'_>| {
+                line.show(&format_progress(subject, (number, subjects.len()), at, context.local_name()));
+            };
+            let deadline = Instant::now() + TIMEOUT;
+            let impact = context.survey.impact(&context.clients, subject.clone(), deadline, &progress).await;
+            drop(line);
+            if impact.exists == Some(false) {
+                problems.push(fleet::missing(context.clients.reader.as_ref(), subject).await);
+            }
+            if args.output == Format::Text {
+                output::print(&text::format_impact(
+                    &impact,
+                    subjects.len() > 1,
+                    context.local_name(),
+                    style,
+                ))?;
+            }
+            found.push(impact);
+        }
+        if args.output != Format::Text {
+            output::report(args.output, &found, |_, _| String::new())?;
+        }
+        if !problems.is_empty() {
+            return Err(problems.into());
+        }
+        Ok(exit(&found))
+    })
+}
+
+/// Returns the exit code. A cluster that could not be checked counts even if it is acknowledged.
+fn exit(found: &[Found]) -> Exit {
+    let is_checked = |one: &Found| {
+        one.verdict != "unknown" && one.clusters.iter().all(|cluster| cluster.unchecked.is_empty())
+    };
+    if found.iter().any(|one| one.verdict == "deny") {
+        Exit::No
+    } else if found.iter().all(is_checked) {
+        Exit::Done
+    } else {
+        Exit::Unknown
+    }
+}
+
+fn format_progress(
+    subject: &DeletionSubject,
+    (number, of): (usize, usize),
+    at: Progress<'_>,
+    here: &str,
+) -> String {
+    let name = &subject.name;
+    let which = if of > 1 { format!("{} of {of}, ", number + 1) } else { String::new() };
+    let last = if at.cluster == LOCAL { here } else { at.cluster };
+    format!("{which}{name}: checked {} of {} member clusters, {last} last", at.done, at.of)
+}

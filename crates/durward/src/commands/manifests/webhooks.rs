@@ -1,0 +1,38 @@
+//! Webhook configurations from the guards' entries: at most one mutating and one validating, with the same address.
+
+use k8s_openapi::ByteString;
+use serde_json::{Value, json};
+
+use super::metadata::metadata;
+use crate::file::{File, Manage, NAME};
+use crate::registration::api_servers::ApiServer;
+use crate::registration::entries::entries;
+use crate::registration::names::{LABEL, WEBHOOK_TYPES, kind};
+
+/// Returns the configurations that the guards need. `bundle` is the CA in PEM. If Durward writes the entries, they are empty, so that
+/// applying them again changes nothing.
+pub(super) fn objects(api_server: &ApiServer<'_>, file: &File, bundle: Option<String>) -> Vec<Value> {
+    let bundle = bundle.map(|pem| ByteString(pem.into_bytes()));
+    let manage = file.server.manage_webhooks;
+    let mut objects = Vec::new();
+    // The mutating one first, as the API server calls them.
+    for webhook_type in WEBHOOK_TYPES.into_iter().rev().filter(|kind| api_server.needs(*kind)) {
+        let mut metadata = metadata(NAME, None);
+        metadata["labels"][LABEL.0] = LABEL.1.into();
+        let mut object = json!({
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": kind(webhook_type),
+            "metadata": metadata,
+        });
+        if manage != Manage::All {
+            let address = api_server.reach(&file.server.webhook_address);
+            let mut webhooks = entries(api_server, &address, webhook_type);
+            for webhook in &mut webhooks {
+                webhook.client_config.ca_bundle.clone_from(&bundle);
+            }
+            object["webhooks"] = json!(webhooks);
+        }
+        objects.push(object);
+    }
+    objects
+}

@@ -1,0 +1,256 @@
+//! The facts that a verdict is based on, for `review -v`.
+
+use std::fmt::Display;
+use std::sync::Mutex;
+
+use admission::{Cause, lock};
+use cluster::etcd::{self, Endpoint, EtcdRequest, EtcdResult};
+use cluster::fleet::{Cluster, Fleet, GetQuery, ListQuery, MembersResult, ObjectResult, PageResult};
+use cluster::{Address, MetadataResult};
+
+use crate::clients::observe::Observer;
+
+/// The requests of a guard and their answers, one line each.
+#[derive(Debug, Default)]
+pub(crate) struct FactLog(Mutex<Vec<String>>);
+
+impl FactLog {
+    /// Returns and removes the facts since the last call.
+    pub(crate) fn take(&self) -> Vec<String> {
+        std::mem::take(&mut *lock(&self.0))
+    }
+
+    fn add(&self, subject: &dyn Display, answer: Result<String, &Cause>) {
+        let answer = answer.unwrap_or_else(|cause| format!("unknown ({}): {}", cause.code, cause.text));
+        let mut facts = lock(&self.0);
+        let fact = format!("{subject} {answer}");
+        // A repeated request with the same answer is one fact.
+        if facts.last() != Some(&fact) {
+            facts.push(fact);
+        }
+    }
+}
+
+/// The number of cluster names in a fact.
+const NAMED: usize = 10;
+
+fn named(members: &MembersResult) -> Result<String, &Cause> {
+    let members = members.as_ref()?;
+    let names: Vec<_> = members.iter().take(NAMED).map(|member| member.cluster.name()).collect();
+    Ok(match (names.is_empty(), members.len().saturating_sub(NAMED)) {
+        (true, _) => "has no member clusters".to_owned(),
+        (false, 0) => format!("has {}", names.join(", ")),
+        (false, more) => format!("has {} and {more} more", names.join(", ")),
+    })
+}
+
+fn counted(listed: &PageResult) -> Result<String, &Cause> {
+    let page = listed.as_ref()?;
+    let more = if page.next.is_some() { " and more" } else { "" };
+    Ok(format!("are {}{more}", page.objects.len()))
+}
+
+/// Names a request to an etcd member.
+fn etcd_request(request: EtcdRequest) -> &'static str {
+    match request {
+        EtcdRequest::Status => "status",
+        EtcdRequest::Members => "own list",
+        EtcdRequest::MembersByQuorum => "quorum list",
+        EtcdRequest::Alarms => "alarms",
+        EtcdRequest::Read => "linearizable read",
+        EtcdRequest::Health => "health",
+        EtcdRequest::Metrics => "metrics",
+    }
+}
+
+/// Summarizes the answer of an etcd member.
+fn etcd_answer(answer: &etcd::EtcdResponse) -> String {
+    let number = |of: usize, noun: &str| format!("{of} {noun}{}", if of == 1 { "" } else { "s" });
+    match answer {
+        etcd::EtcdResponse::Status(status) => {
+            let role = match status.leader {
+                _ if status.is_learner => format!("learner {:x}", status.member),
+                Some(leader) if leader == status.member => format!("leader {leader:x}"),
+                Some(leader) => format!("follower {:x} of {leader:x}", status.member),
+                None => format!("{:x} without a leader", status.member),
+            };
+            format!("{role}, term {}", status.term)
+        }
+        etcd::EtcdResponse::Members(list) => number(list.members.len(), "member"),
+        etcd::EtcdResponse::Alarms(alarms) => number(alarms.len(), "alarm"),
+        etcd::EtcdResponse::Read(etcd::Read::Served) => "served".to_owned(),
+        etcd::EtcdResponse::Read(etcd::Read::Denied) => "denied".to_owned(),
+        etcd::EtcdResponse::Health(health) if health.is_healthy => "healthy".to_owned(),
+        etcd::EtcdResponse::Health(health) => format!("unhealthy: {}", health.reason),
+        etcd::EtcdResponse::Metrics(metrics) => match metrics.is_leader {
+            Some(true) => "leader".to_owned(),
+            Some(false) => "not the leader".to_owned(),
+            None => "no role".to_owned(),
+        },
+    }
+}
+
+impl Observer for FactLog {
+    fn metadata(&self, address: Address<'_>, answer: &MetadataResult) {
+        let text = answer.as_ref().map(|found| match found {
+            None => "does not exist".to_owned(),
+            Some(found) if found.labels.is_empty() => "has no labels".to_owned(),
+            Some(found) => {
+                let labels: Vec<_> =
+                    found.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+                format!("has labels {}", labels.join(", "))
+            }
+        });
+        self.add(&address, text);
+    }
+
+    fn object(&self, of: &Cluster, query: GetQuery<'_>, answer: &ObjectResult) {
+        let text = answer.as_ref().map(|found| if found.is_some() { "exists" } else { "does not exist" });
+        self.add(&format_args!("{of}: {}", query.address), text.map(str::to_owned));
+    }
+
+    fn page(&self, of: &Cluster, query: ListQuery<'_>, answer: &PageResult) {
+        let ListQuery { resource, namespace, .. } = query;
+        let place = if namespace.is_empty() { String::new() } else { format!(" in namespace {namespace:?}") };
+        self.add(&format_args!("{of}: {resource}{place}"), counted(answer));
+    }
+
+    fn members(&self, _: &Fleet, answer: &MembersResult) {
+        self.add(&"the fleet", named(answer));
+    }
+
+    fn etcd(&self, endpoint: &Endpoint, request: EtcdRequest, answer: &EtcdResult) {
+        let subject = match answer {
+            // The answer says what it counts.
+            Ok(etcd::EtcdResponse::Alarms(_)) => format!("{endpoint}:"),
+            _ => format!("{endpoint}: {}:", etcd_request(request)),
+        };
+        self.add(&subject, answer.as_ref().map(etcd_answer));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::ready;
+    use std::sync::Arc;
+    use std::time::{Duration, Instant};
+
+    use admission::BoxFuture;
+    use cluster::fleet::{FleetMember, Object, Page, Part};
+    use cluster::{Clients, Context, EtcdClient, Metadata, Reader, Resource, cause};
+
+    use super::*;
+    use crate::clients::observe::observed;
+
+    /// Answers each request in its own way.
+    struct Odd;
+
+    impl Reader for Odd {
+        fn get<'a>(&'a self, _: Address<'a>, _: Instant) -> BoxFuture<'a, MetadataResult> {
+            Box::pin(ready(Ok(Some(Arc::new(Metadata::default())))))
+        }
+
+        fn get_uncached<'a>(&'a self, _: Address<'a>, _: Instant) -> BoxFuture<'a, MetadataResult> {
+            Box::pin(ready(Ok(None)))
+        }
+
+        fn members<'a>(&'a self, _: &'a Fleet, _: Instant) -> BoxFuture<'a, MembersResult> {
+            let member = |name: &str| FleetMember {
+                cluster: Cluster::Member(name.into()),
+                metadata: Metadata::default(),
+            };
+            Box::pin(ready(Ok([member("m1"), member("m2")].into())))
+        }
+
+        fn get_object<'a>(
+            &'a self,
+            _: &'a Cluster,
+            _: GetQuery<'a>,
+            _: Instant,
+        ) -> BoxFuture<'a, ObjectResult> {
+            Box::pin(ready(Ok(Some(Object { name: "web".to_owned(), ..Object::default() }))))
+        }
+
+        fn list<'a>(&'a self, of: &'a Cluster, _: ListQuery<'a>, _: Instant) -> BoxFuture<'a, PageResult> {
+            let page = Page { objects: vec![Object::default()], next: Some("2".to_owned()) };
+            let gone = Cause::new(cause::TIMEOUT, "no answer");
+            Box::pin(ready(if *of == Cluster::Local { Ok(page) } else { Err(gone) }))
+        }
+    }
+
+    impl EtcdClient for Odd {
+        fn call<'a>(
+            &'a self,
+            _: &'a Endpoint,
+            question: EtcdRequest,
+            _: Instant,
+        ) -> BoxFuture<'a, EtcdResult> {
+            Box::pin(ready(match question {
+                EtcdRequest::Status => {
+                    let status = etcd::Status { member: 10, leader: Some(10), term: 2, ..Default::default() };
+                    Ok(etcd::EtcdResponse::Status(Box::new(status)))
+                }
+                EtcdRequest::Read => Ok(etcd::EtcdResponse::Read(etcd::Read::Served)),
+                _ => Err(Cause::new(cause::NO_QUORUM, "no leader")),
+            }))
+        }
+    }
+
+    #[test]
+    fn forwards_every_request_and_records_every_answer() {
+        let facts = Arc::new(FactLog::default());
+        let clients = observed(&Clients::new(Arc::new(Odd)), &facts, Context::default());
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let deadline = Instant::now() + Duration::from_secs(5);
+        let address = Address { resource: &Resource::NAMESPACES, namespace: "", name: "shop" };
+        let member = Cluster::Member("m1".into());
+        let look = GetQuery { address, part: Part::Metadata };
+        let query = ListQuery {
+            resource: &Resource::NAMESPACES,
+            namespace: "",
+            field_selector: "",
+            part: Part::Metadata,
+            limit: 1,
+            continue_token: None,
+        };
+        let peer = Endpoint {
+            namespace: "shop".to_owned(),
+            name: "etcd-0".to_owned(),
+            uid: "u".to_owned(),
+            address: "10.0.0.1".to_owned(),
+            port: 2379,
+            client: Arc::default(),
+        };
+        runtime.block_on(async {
+            assert!(clients.reader.get(address, deadline).await.unwrap().is_some());
+            assert!(clients.reader.get_uncached(address, deadline).await.unwrap().is_none());
+            assert_eq!(clients.reader.members(&Fleet::Karmada, deadline).await.unwrap().len(), 2);
+            assert_eq!(
+                clients.reader.get_object(&member, look, deadline).await.unwrap().unwrap().name,
+                "web"
+            );
+            assert!(clients.reader.list(&Cluster::Local, query, deadline).await.unwrap().next.is_some());
+            assert_eq!(clients.reader.list(&member, query, deadline).await.unwrap_err().code, cause::TIMEOUT);
+            assert!(clients.etcd.call(&peer, EtcdRequest::Status, deadline).await.is_ok());
+            assert!(clients.etcd.call(&peer, EtcdRequest::Read, deadline).await.is_ok());
+            let alarms = clients.etcd.call(&peer, EtcdRequest::Alarms, deadline).await;
+            assert_eq!(alarms.unwrap_err().code, cause::NO_QUORUM);
+        });
+        let here = Cluster::Local;
+        assert_eq!(
+            facts.take(),
+            [
+                r#"namespace "shop" has no labels"#.to_owned(),
+                r#"namespace "shop" does not exist"#.to_owned(),
+                "the fleet has m1, m2".to_owned(),
+                r#"m1: namespace "shop" exists"#.to_owned(),
+                format!("{here}: namespaces are 1 and more"),
+                "m1: namespaces unknown (timeout): no answer".to_owned(),
+                "etcd-0: status: leader a, term 2".to_owned(),
+                "etcd-0: linearizable read: served".to_owned(),
+                "etcd-0: alarms: unknown (no-quorum): no leader".to_owned(),
+            ]
+        );
+        assert_eq!(facts.take(), [""; 0]);
+    }
+}

@@ -1,0 +1,49 @@
+//! Command `serve`: starts the server with the guards of the configuration file, and runs until a signal.
+
+use std::path::PathBuf;
+
+use config::Problem;
+use console::exit::{Outcome, Stop};
+
+use crate::args::{ClusterArgs, LogArgs, ServerArgs};
+use crate::file::{File, Purpose};
+use crate::run::log;
+use crate::run::serve::start;
+
+/// `serve`
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Configuration file
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) config: PathBuf,
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArgs,
+    #[command(flatten)]
+    pub(crate) log: LogArgs,
+}
+
+/// `serve`
+pub(crate) fn run(args: &Args) -> Outcome {
+    let purpose = Purpose::Serving {
+        cert_given: args.server.tls_cert.is_some(),
+        key_given: args.server.tls_key.is_some(),
+    };
+    let file = File::load(&args.config, purpose)?;
+    let control = log::start(&args.log.level, args.log.format)?;
+    let runtime = runtime()?;
+    let outcome = runtime.block_on(start((&args.server, &args.cluster), purpose, file, control));
+    // A file read that hangs must not keep the process from exiting.
+    runtime.shutdown_background();
+    outcome
+}
+
+/// Creates a runtime with as many threads as the cgroup quota allows, which the standard library counts.
+fn runtime() -> Result<tokio::runtime::Runtime, Stop> {
+    tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .thread_name("durward")
+        .build()
+        .map_err(|error| Stop::fault(Problem::new("cannot start threads").why(error.to_string())))
+}

@@ -1,0 +1,413 @@
+//! Records requests and answers for a snapshot.
+
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::SystemTime;
+
+use admission::lock;
+use cluster::etcd::{Endpoint, EtcdRequest, EtcdResult};
+use cluster::fleet::{
+    Cluster, Fleet, FleetMember, GetQuery, ListQuery, MembersResult, Object, ObjectResult, PageResult, Part,
+};
+use cluster::snapshot::Recording;
+use cluster::{Clients, Context, PAGE_LIMIT, Pages, Resource, cause};
+
+use super::log::{List, Log};
+use crate::clients::fleet::ANSWER_WITHIN;
+use crate::clients::observe::{Observer, observed};
+
+/// Recorded requests and answers.
+pub(super) struct Recorder {
+    inner: Clients,
+    time: SystemTime,
+    log: Mutex<Log>,
+}
+
+impl Recorder {
+    /// Records what is read through these clients.
+    pub(super) fn over(inner: Clients) -> Arc<Self> {
+        let time = inner.context.now();
+        Arc::new(Self { inner, time, log: Mutex::default() })
+    }
+
+    /// Returns clients whose reads are recorded.
+    pub(super) fn clients(self: &Arc<Self>) -> Clients {
+        let context = Context { fixed_time: Some(self.time), ..self.inner.context.clone() };
+        observed(&self.inner, self, context)
+    }
+
+    /// Lists all objects of a resource of the control plane.
+    pub(super) async fn read_all(&self, resource: &Resource, part: Part) {
+        let list = List { namespace: String::new(), fields: String::new(), part };
+        self.read(&Cluster::Local, resource, &list).await;
+    }
+
+    /// Reads Lists with unread pages completely, because a snapshot must not turn unread pages into an end. Also repeats Lists
+    /// that guards requested with different selections.
+    pub(super) async fn read_to_the_end(&self) {
+        let mixed = self.log().take_mixed();
+        for (of, resource, list) in mixed {
+            self.read(&of, &resource, &list).await;
+        }
+        let open = self.log().open();
+        for (of, resource, list) in open {
+            self.read(&of, &resource, &list).await;
+        }
+    }
+
+    /// Returns the snapshot and the failures that it can't contain.
+    pub(super) fn recording(&self) -> (Recording, Vec<String>) {
+        let mut log = std::mem::take(&mut *self.log());
+        let pods = log.pods();
+        let (clusters, extra_failures) = log.clusters();
+        (Recording { time: self.time, clusters, pods }, extra_failures)
+    }
+
+    async fn read(&self, of: &Cluster, resource: &Resource, list: &List) {
+        let (query, reader) = (list.query(resource, PAGE_LIMIT, None), self.inner.reader.as_ref());
+        let mut pages = Pages::with_page_timeout(reader, of, query, ANSWER_WITHIN);
+        let mut objects = Vec::new();
+        let end = loop {
+            match pages.next().await {
+                Ok(Some(page)) => objects.extend(page.objects),
+                Ok(None) => break Ok(()),
+                Err(why) => break Err(why),
+            }
+        };
+        let mut log = self.log();
+        log.listed(of, resource, list, objects);
+        log.ended(of, resource, list, end);
+    }
+
+    fn log(&self) -> MutexGuard<'_, Log> {
+        lock(&self.log)
+    }
+
+    /// Records the member clusters, which are a List of the control plane, except for contexts.
+    fn fleet(&self, fleet: &Fleet, members: &MembersResult) {
+        let (stem, namespace) = match fleet {
+            Fleet::Karmada => ("cluster.karmada.io_v1alpha1_clusters", ""),
+            Fleet::Secrets { namespace } => ("core_v1_secrets", namespace.as_str()),
+            Fleet::None | Fleet::Contexts(_) => ("", ""),
+        };
+        let mut log = self.log();
+        log.is_there(&Cluster::Local);
+        for member in members.iter().flat_map(|members| members.iter()) {
+            log.is_there(&member.cluster);
+        }
+        let Some(resource) = Resource::from_stem(stem) else { return };
+        let list = List { namespace: namespace.to_owned(), fields: String::new(), part: Part::Metadata };
+        let object = |member: &FleetMember| Object {
+            namespace: namespace.to_owned(),
+            name: member.cluster.name().to_owned(),
+            metadata: member.metadata.clone(),
+            ..Object::default()
+        };
+        let objects = members.iter().flat_map(|members| members.iter()).map(object).collect();
+        log.listed(&Cluster::Local, &resource, &list, objects);
+        log.ended(&Cluster::Local, &resource, &list, members.as_ref().map(drop).map_err(Clone::clone));
+    }
+}
+
+impl Observer for Recorder {
+    fn requested(&self, of: &Cluster, resource: &Resource) {
+        self.log().requested(of, resource);
+    }
+
+    fn object(&self, of: &Cluster, query: GetQuery<'_>, answer: &ObjectResult) {
+        self.log().object(of, query, answer);
+    }
+
+    fn page(&self, of: &Cluster, query: ListQuery<'_>, answer: &PageResult) {
+        let list = List::of(&query);
+        let mut log = self.log();
+        log.answered(of, query.resource);
+        match answer {
+            Ok(page) => {
+                log.listed(of, query.resource, &list, page.objects.clone());
+                match page.next {
+                    Some(_) => log.begun(of, query.resource, &list),
+                    None => log.ended(of, query.resource, &list, Ok(())),
+                }
+            }
+            // The caller repeats the request with smaller pages.
+            Err(why) if why.code == cause::TOO_LONG && query.limit > 1 => {}
+            // The first pages were read. `read_to_the_end` reads the rest.
+            Err(_) if query.continue_token.is_some() => log.begun(of, query.resource, &list),
+            Err(why) => log.ended(of, query.resource, &list, Err(why.clone())),
+        }
+    }
+
+    fn members(&self, fleet: &Fleet, answer: &MembersResult) {
+        self.fleet(fleet, answer);
+    }
+
+    fn etcd_requested(&self, endpoint: &Endpoint, request: EtcdRequest) {
+        self.log().asked_of(endpoint, request);
+    }
+
+    fn etcd(&self, endpoint: &Endpoint, request: EtcdRequest, answer: &EtcdResult) {
+        self.log().answered_by(endpoint, request, answer.clone());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::future::ready;
+    use std::time::{Duration, Instant};
+
+    use admission::{BoxFuture, Cause};
+    use cluster::fleet::{LOCAL, Page};
+    use cluster::{Address, EtcdClient, Metadata, MetadataResult, Offline, Reader, etcd};
+
+    use super::*;
+
+    /// One member cluster with a namespace and three pods on three pages, and one whose pages end half way.
+    struct Fake;
+
+    fn named(name: &str) -> Object {
+        Object { namespace: "shop".to_owned(), name: name.to_owned(), ..Object::default() }
+    }
+
+    impl Reader for Fake {
+        fn get<'a>(&'a self, address: Address<'a>, deadline: Instant) -> BoxFuture<'a, MetadataResult> {
+            Offline.get(address, deadline)
+        }
+
+        fn members<'a>(&'a self, _: &'a Fleet, _: Instant) -> BoxFuture<'a, MembersResult> {
+            let member = |name: &str| FleetMember {
+                cluster: Cluster::Member(name.into()),
+                metadata: Metadata::default(),
+            };
+            Box::pin(ready(Ok([member("m1"), member("m2")].into())))
+        }
+
+        fn get_object<'a>(
+            &'a self,
+            of: &'a Cluster,
+            look: GetQuery<'a>,
+            _: Instant,
+        ) -> BoxFuture<'a, ObjectResult> {
+            let object = Object { namespace: String::new(), ..named(look.address.name) };
+            Box::pin(ready(match of.name() {
+                LOCAL => Ok(None),
+                _ => Ok(Some(object)),
+            }))
+        }
+
+        fn list<'a>(
+            &'a self,
+            of: &'a Cluster,
+            query: ListQuery<'a>,
+            _: Instant,
+        ) -> BoxFuture<'a, PageResult> {
+            let page = match (of.name(), query.continue_token) {
+                (_, None) => Ok(Page { objects: vec![named("a")], next: Some("1".to_owned()) }),
+                ("m2", Some(_)) => Err(Cause::new(cause::BUSY, "the page expired")),
+                (_, Some("1")) => Ok(Page { objects: vec![named("b")], next: Some("2".to_owned()) }),
+                (_, Some(_)) => Ok(Page { objects: vec![named("c")], next: None }),
+            };
+            Box::pin(ready(page))
+        }
+    }
+
+    fn names(objects: &[Object]) -> BTreeSet<&str> {
+        objects.iter().map(|object| object.name.as_str()).collect()
+    }
+
+    fn soon() -> Instant {
+        Instant::now() + Duration::from_secs(5)
+    }
+
+    #[tokio::test]
+    async fn records_a_list_completely_or_not_at_all() {
+        let recorder = Recorder::over(Clients::reader_only(Arc::new(Fake)));
+        let pods = Resource::from_stem("core_v1_pods").unwrap();
+        let query = ListQuery {
+            resource: &pods,
+            namespace: "shop",
+            field_selector: "status.phase!=Failed",
+            part: Part::Metadata,
+            limit: 1,
+            continue_token: None,
+        };
+        let members = recorder.clients().reader.members(&Fleet::Karmada, soon()).await.unwrap();
+        for member in members.iter() {
+            recorder.clients().reader.list(&member.cluster, query, soon()).await.unwrap();
+        }
+        recorder.read_to_the_end().await;
+        let (recording, extra_failures) = recorder.recording();
+        let [here, m1, m2] = &recording.clusters[..] else { panic!("{:?}", recording.clusters) };
+        assert_eq!(names(&here.lists[0].objects), ["m1", "m2"].into());
+        assert_eq!((here.lists[0].names.as_ref(), here.lists[0].namespaces.as_ref()), (None, None));
+        assert_eq!(names(&m1.lists[0].objects), ["a", "b", "c"].into());
+        assert_eq!(m1.lists[0].fields, "status.phase!=Failed");
+        assert_eq!(m1.lists[0].namespaces.clone().unwrap(), ["shop".to_owned()].into());
+        assert!(m2.lists.is_empty() && extra_failures.is_empty(), "half a List looks like a whole one");
+        assert_eq!((m2.unread[0].what.as_ref(), m2.unread[0].cause.code), (Some(&pods), cause::BUSY));
+    }
+
+    #[tokio::test]
+    async fn records_pages_that_were_read_on_a_second_try() {
+        struct Long(std::sync::atomic::AtomicBool);
+        impl Reader for Long {
+            fn get<'a>(&'a self, address: Address<'a>, deadline: Instant) -> BoxFuture<'a, MetadataResult> {
+                Offline.get(address, deadline)
+            }
+            fn list<'a>(
+                &'a self,
+                _: &'a Cluster,
+                query: ListQuery<'a>,
+                _: Instant,
+            ) -> BoxFuture<'a, PageResult> {
+                Box::pin(ready(match (query.limit, query.continue_token) {
+                    (51.., _) => Err(Cause::new(cause::TOO_LONG, "longer than 8 MiB")),
+                    (_, None) => Ok(Page { objects: vec![named("a")], next: Some("1".to_owned()) }),
+                    _ if !self.0.swap(true, std::sync::atomic::Ordering::Relaxed) => {
+                        Err(Cause::new(cause::TIMEOUT, "no answer"))
+                    }
+                    _ => Ok(Page { objects: vec![named("b")], next: None }),
+                }))
+            }
+        }
+        let recorder = Recorder::over(Clients::reader_only(Arc::new(Long(false.into()))));
+        let pods = Resource::from_stem("core_v1_pods").unwrap();
+        let query = |limit, from| ListQuery {
+            resource: &pods,
+            namespace: "shop",
+            field_selector: "",
+            part: Part::Metadata,
+            limit,
+            continue_token: from,
+        };
+        for (limit, from) in [(500, None), (50, None), (50, Some("1"))] {
+            drop(recorder.clients().reader.list(&Cluster::Local, query(limit, from), soon()).await);
+        }
+        recorder.read_to_the_end().await;
+        let (recording, extra_failures) = recorder.recording();
+        assert_eq!(names(&recording.clusters[0].lists[0].objects), ["a", "b"].into());
+        assert!(extra_failures.is_empty() && recording.clusters[0].unread.is_empty(), "{extra_failures:?}");
+    }
+
+    #[tokio::test]
+    async fn records_the_names_of_requested_objects() {
+        let recorder = Recorder::over(Clients::reader_only(Arc::new(Fake)));
+        let look = |name| GetQuery {
+            address: Address { resource: &Resource::NAMESPACES, namespace: "", name },
+            part: Part::Metadata,
+        };
+        let m1 = Cluster::Member("m1".into());
+        for (of, name) in [(&Cluster::Local, "shop"), (&m1, "shop"), (&m1, "docs")] {
+            recorder.clients().reader.get_object(of, look(name), soon()).await.unwrap();
+        }
+        let (recording, extra_failures) = recorder.recording();
+        let [here, m1] = &recording.clusters[..] else { panic!("{:?}", recording.clusters) };
+        assert_eq!(here.lists[0].names.clone().unwrap(), ["shop".to_owned()].into());
+        assert!(here.lists[0].objects.is_empty());
+        assert!(extra_failures.is_empty());
+        assert_eq!(names(&m1.lists[0].objects), ["docs", "shop"].into());
+    }
+
+    #[tokio::test]
+    async fn records_an_abandoned_request_as_unanswered() {
+        struct Silent;
+        impl Reader for Silent {
+            fn get<'a>(&'a self, address: Address<'a>, deadline: Instant) -> BoxFuture<'a, MetadataResult> {
+                Offline.get(address, deadline)
+            }
+            fn get_object<'a>(
+                &'a self,
+                _: &'a Cluster,
+                _: GetQuery<'a>,
+                _: Instant,
+            ) -> BoxFuture<'a, ObjectResult> {
+                Box::pin(std::future::pending())
+            }
+        }
+        let recorder = Recorder::over(Clients::reader_only(Arc::new(Silent)));
+        let look = GetQuery {
+            address: Address { resource: &Resource::NAMESPACES, namespace: "", name: "shop" },
+            part: Part::Metadata,
+        };
+        let clients = recorder.clients();
+        let asked = clients.reader.get_object(&Cluster::Local, look, soon());
+        assert!(tokio::time::timeout(Duration::from_millis(1), asked).await.is_err());
+        let (recording, extra_failures) = recorder.recording();
+        assert_eq!(recording.clusters[0].unread[0].cause.code, cause::TIMEOUT);
+        assert!(extra_failures.is_empty());
+    }
+
+    #[tokio::test]
+    async fn records_answers_of_etcd_members_and_missing_ones() {
+        struct Etcd;
+        impl Reader for Etcd {
+            fn get<'a>(&'a self, address: Address<'a>, deadline: Instant) -> BoxFuture<'a, MetadataResult> {
+                Offline.get(address, deadline)
+            }
+        }
+        impl EtcdClient for Etcd {
+            fn call<'a>(
+                &'a self,
+                _: &'a Endpoint,
+                question: EtcdRequest,
+                _: Instant,
+            ) -> BoxFuture<'a, EtcdResult> {
+                match question {
+                    EtcdRequest::Read => Box::pin(ready(Ok(etcd::EtcdResponse::Read(etcd::Read::Served)))),
+                    _ => Box::pin(std::future::pending()),
+                }
+            }
+        }
+        let peer = Endpoint {
+            namespace: "shop".to_owned(),
+            name: "etcd-0".to_owned(),
+            uid: "u".to_owned(),
+            address: "10.0.0.1".to_owned(),
+            port: 2379,
+            client: Arc::default(),
+        };
+        let recorder = Recorder::over(Clients::new(Arc::new(Etcd)));
+        recorder.clients().etcd.call(&peer, EtcdRequest::Read, soon()).await.unwrap();
+        let clients = recorder.clients();
+        let given_up = clients.etcd.call(&peer, EtcdRequest::Status, soon());
+        assert!(tokio::time::timeout(Duration::from_millis(1), given_up).await.is_err());
+        let (recording, _) = recorder.recording();
+        let [pod] = &recording.pods[..] else { panic!("{:?}", recording.pods) };
+        assert_eq!((pod.namespace.as_str(), pod.name.as_str(), pod.uid.as_str()), ("shop", "etcd-0", "u"));
+        assert_eq!(pod.answers[&EtcdRequest::Read], Ok(etcd::EtcdResponse::Read(etcd::Read::Served)));
+        assert_eq!(pod.answers[&EtcdRequest::Status].as_ref().unwrap_err().code, cause::TIMEOUT);
+    }
+
+    #[tokio::test]
+    async fn reports_failures_in_addition_to_recorded_answers() {
+        struct Once(std::sync::atomic::AtomicBool);
+        impl Reader for Once {
+            fn get<'a>(&'a self, address: Address<'a>, deadline: Instant) -> BoxFuture<'a, MetadataResult> {
+                Offline.get(address, deadline)
+            }
+            fn get_object<'a>(
+                &'a self,
+                _: &'a Cluster,
+                _: GetQuery<'a>,
+                _: Instant,
+            ) -> BoxFuture<'a, ObjectResult> {
+                let was_asked = self.0.swap(true, std::sync::atomic::Ordering::Relaxed);
+                Box::pin(ready(if was_asked { Err(Cause::new(cause::BUSY, "later")) } else { Ok(None) }))
+            }
+        }
+        let recorder = Recorder::over(Clients::reader_only(Arc::new(Once(false.into()))));
+        for name in ["shop", "docs"] {
+            let address = Address { resource: &Resource::NAMESPACES, namespace: "", name };
+            drop(
+                recorder
+                    .clients()
+                    .reader
+                    .get_object(&Cluster::Local, GetQuery { address, part: Part::Metadata }, soon())
+                    .await,
+            );
+        }
+        let (recording, extra_failures) = recorder.recording();
+        assert_eq!(recording.clusters[0].lists[0].names.clone().unwrap(), ["shop".to_owned()].into());
+        assert_eq!(extra_failures, ["part of namespaces of this cluster: later"]);
+    }
+}

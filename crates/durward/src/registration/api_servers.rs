@@ -1,0 +1,112 @@
+//! Assigns the guards of a file to API servers.
+//!
+//! A file can have guards for two API servers: the cluster that runs Durward, and a Karmada control plane. Objects for one are
+//! harmful on the other, and the output is piped to one of them, so the user must choose.
+
+use cluster::fleet::Fleet;
+use guards::{INSTALL_NAMESPACE, Permission, WebhookEntry, WebhookType};
+
+use super::{names, permissions};
+use crate::file::{File, Guarded, Manage, NAME, WebhookAddress};
+
+/// An API server and the guards that it calls.
+pub(crate) struct ApiServer<'f> {
+    /// The guards.
+    pub(crate) guards: Vec<&'f Guarded>,
+    /// The user name of Durward on a Karmada control plane, which has no service account of Durward.
+    pub(crate) user: Option<String>,
+}
+
+impl ApiServer<'_> {
+    /// Returns whether this is a Karmada control plane.
+    pub(crate) fn is_karmada(&self) -> bool {
+        self.user.is_some()
+    }
+
+    /// Returns whether its guards need a webhook configuration of this kind.
+    pub(crate) fn needs(&self, webhook_type: WebhookType) -> bool {
+        self.entries().any(|(_, entry)| entry.webhook_type == webhook_type)
+    }
+
+    /// Returns the webhook entries of its guards, each with the name of the guard that reviews its requests. Guards share the entry
+    /// of Durward's namespace, which is not on a Karmada control plane.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = (&'static str, WebhookEntry)> {
+        let mut has_install_namespace = self.is_karmada();
+        let all = self.guards.iter().flat_map(|guard| {
+            guard.configured.webhooks().into_iter().map(|entry| (guard.kind.name(), entry))
+        });
+        all.filter(move |(_, entry)| {
+            entry.name != INSTALL_NAMESPACE || !std::mem::replace(&mut has_install_namespace, true)
+        })
+    }
+
+    /// Returns whether its guards read member clusters.
+    pub(crate) fn has_members(&self) -> bool {
+        let fleets = self.guards.iter().filter_map(|guard| guard.configured.requirements().probes);
+        fleets.into_iter().any(|rounds| rounds.fleet != Fleet::None)
+    }
+
+    /// Returns the address of Durward for this API server. A Karmada control plane has no Services, so it calls a Service of
+    /// its host cluster by its DNS name, as it calls Karmada's own webhook.
+    pub(crate) fn reach(&self, given: &WebhookAddress) -> WebhookAddress {
+        match given {
+            WebhookAddress::Service { name, namespace, port } if self.is_karmada() => {
+                WebhookAddress::Url(format!("https://{name}.{namespace}.svc:{port}"))
+            }
+            given => given.clone(),
+        }
+    }
+
+    /// Returns the permissions in an API server that calls guards: on the kinds of webhook configurations that these guards need.
+    pub(crate) fn webhook_permissions(&self, file: &File) -> Vec<Permission> {
+        let manage = file.server.manage_webhooks;
+        let verbs: &[&str] = match manage {
+            Manage::None if file.server.tls.self_managed.is_none() => return Vec::new(),
+            // A replica signs with a CA only after it has read it in every caBundle.
+            Manage::None => &["get"],
+            Manage::CaBundle | Manage::All => &["get", "patch"],
+        };
+        let needed = names::WEBHOOK_TYPES.into_iter().filter(|webhook_type| self.needs(*webhook_type));
+        let resources: Vec<String> = needed.map(names::plural).collect();
+        if resources.is_empty() {
+            return Vec::new();
+        }
+        let configurations = Permission {
+            resources,
+            resource_names: vec![NAME.to_owned()],
+            ..Permission::on("admissionregistration.k8s.io", "", verbs)
+        };
+        // In its own cluster, Durward can read its Namespace by a Role.
+        let namespace =
+            (manage == Manage::All && self.is_karmada()).then(|| permissions::own_namespace(file));
+        std::iter::once(configurations).chain(namespace).collect()
+    }
+
+    /// Returns the names of its guards.
+    pub(crate) fn guard_names(&self) -> String {
+        self.guards.iter().map(|guard| guard.kind.name()).collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// Returns the API servers of a file, the one of Durward's own cluster first.
+pub(crate) fn all(file: &File) -> Vec<ApiServer<'_>> {
+    let mut api_servers: Vec<(Option<&_>, ApiServer<'_>)> = Vec::new();
+    for guard in &file.guards {
+        let access = guard.access.as_ref();
+        let at = api_servers.iter().position(|(way, _)| *way == access).unwrap_or_else(|| {
+            api_servers.push((access, ApiServer { guards: Vec::new(), user: None }));
+            api_servers.len() - 1
+        });
+        if let Some((_, api_server)) = api_servers.get_mut(at) {
+            api_server.guards.push(guard);
+            api_server.user = api_server.user.take().or_else(|| guard.configured.requirements().user);
+        }
+    }
+    api_servers.sort_by_key(|(access, _)| access.is_some());
+    let mut api_servers: Vec<_> = api_servers.into_iter().map(|(_, api_server)| api_server).collect();
+    // Durward's own cluster calls no guard then, but Durward has objects there.
+    if api_servers.iter().all(ApiServer::is_karmada) && !permissions::in_home(file).is_empty() {
+        api_servers.insert(0, ApiServer { guards: Vec::new(), user: None });
+    }
+    api_servers
+}

@@ -1,0 +1,425 @@
+//! Passes over the objects of an API server that the tests provide.
+
+mod problems;
+
+use ca::{Bundle, CaBundle, StoreError, StoreFault};
+use cluster::Clients;
+use hyper::Method;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::registration::fake::{FakeServer, mutating, validating};
+
+/// The CA of a test. `None` is a Secret that can't be read.
+struct FakeBundle(Mutex<Option<&'static str>>);
+
+impl Bundle for FakeBundle {
+    fn read(&self) -> BoxFuture<'_, Result<CaBundle, StoreError>> {
+        let pem = self.0.lock().unwrap().map(|text| ca::pem::bundle(&[text.as_bytes().to_vec()]));
+        Box::pin(std::future::ready(pem.map(|pem| CaBundle { signer: pem.clone(), pem }).ok_or_else(|| {
+            StoreError {
+                reason: StoreFault::Forbidden,
+                text: "cannot get the Secret".to_owned(),
+                next: "permit it".to_owned(),
+            }
+        })))
+    }
+}
+
+/// A replica with two API servers: its own cluster, and the one that calls the guards.
+struct Replica {
+    shared: Shared,
+    memory: Memory,
+    checks: Checks,
+    metrics: Metrics,
+    bundle: Arc<FakeBundle>,
+}
+
+fn access(context: &str) -> Access {
+    Access { kubeconfig: None, context: Some(context.to_owned()) }
+}
+
+fn entry(name: &str) -> Value {
+    json!({
+        "name": format!("{name}.durward.dev"),
+        "clientConfig": {"url": format!("https://durward/{name}")},
+        "rules": [{"operations": ["DELETE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["namespaces"], "scope": "*"}],
+        "matchConditions": [],
+        "failurePolicy": "Fail",
+    })
+}
+
+impl Replica {
+    /// Both API servers are the same unless `home` is given.
+    fn new(manage: Manage, server: &FakeServer, home: Option<&FakeServer>) -> Self {
+        let target = Target {
+            is_karmada: home.is_some(),
+            access: access("target"),
+            entries: [vec![entry("deletion")], Vec::new()],
+            is_one_of_two: false,
+        };
+        let needs = Needs {
+            manage,
+            namespace: "durward-system".to_owned(),
+            targets: vec![target],
+            manifests: "durward manifests --config durward.yaml".to_owned(),
+        };
+        let (checks, metrics) = (Checks::new(), Metrics::new("t"));
+        let bundle = Arc::new(FakeBundle(Mutex::new(Some("a"))));
+        let clients =
+            vec![(access("target"), server.client()), (access("home"), home.unwrap_or(server).client())];
+        let shared = Shared {
+            needs: Mutex::new(Arc::new(needs)),
+            control_planes: Arc::new(ControlPlanes::snapshot(Clients::offline())),
+            home: access("home"),
+            ca: CaSource::SelfManaged(Arc::clone(&bundle) as Arc<dyn Bundle>),
+            interval: INTERVAL,
+            wake: Notify::new(),
+            clients: Mutex::new(clients),
+            status: Status::new(checks.clone(), &metrics),
+        };
+        shared.status.expect();
+        let memory = Memory { candidate: Candidate::new("a".to_owned()), unneeded: HashMap::new() };
+        Self { shared, memory, checks, metrics, bundle }
+    }
+
+    async fn pass(&mut self) {
+        self.shared.pass(&mut self.memory, Instant::now()).await;
+    }
+
+    fn readiness(&self) -> (bool, String) {
+        let readiness = self.checks.readiness();
+        (readiness.ready, readiness.text)
+    }
+
+    #[track_caller]
+    fn assert_ready(&self, is_ready: bool, words: &[&str]) {
+        let (ready, text) = self.readiness();
+        assert_eq!(ready, is_ready, "{text}");
+        for word in words {
+            assert!(text.contains(word), "{word} is not in {text}");
+        }
+    }
+
+    fn has_metric(&self, line: &str) -> bool {
+        self.metrics.encode().lines().any(|found| found == line)
+    }
+}
+
+fn names(object: &Value) -> Vec<&str> {
+    object["webhooks"].as_array().into_iter().flatten().map(merge::name).collect()
+}
+
+#[tokio::test]
+async fn fills_its_configurations_once_and_is_owned_by_its_namespace() {
+    let server = FakeServer::installed("u1");
+    let mut replica = Replica::new(Manage::All, &server, None);
+    replica.assert_ready(false, &["have not been read yet"]);
+    replica.pass().await;
+    replica.assert_ready(true, &["[+]webhooks ok"]);
+    let object = server.object(&validating());
+    assert_eq!(names(&object), ["deletion.durward.dev"]);
+    assert_eq!(trust::certificates(&ca_bundle(&object["webhooks"][0])), [b"a".to_vec()]);
+    assert_eq!(
+        object["metadata"]["ownerReferences"],
+        json!([{"apiVersion": "v1", "kind": "Namespace", "name": "durward-system", "uid": "u1"}])
+    );
+    assert_eq!(names(&server.object(&mutating())), [""; 0]);
+    let writes = server.writes();
+    replica.pass().await;
+    assert_eq!(server.writes(), writes, "nothing has changed");
+    for line in [
+        "durward_webhooks_registered{target=\"cluster\",kind=\"validating\"} 1",
+        "durward_webhooks_trusted{target=\"cluster\",kind=\"validating\"} 1",
+    ] {
+        assert!(replica.has_metric(line), "{line}: {}", replica.metrics.encode());
+    }
+}
+
+#[tokio::test]
+async fn sets_no_owner_if_its_namespace_is_in_another_cluster() {
+    for uid in ["another", ""] {
+        let (karmada, home) = (FakeServer::installed(uid), FakeServer::installed("u1"));
+        if uid.is_empty() {
+            karmada.remove("/api/v1/namespaces/durward-system");
+        }
+        let mut replica = Replica::new(Manage::All, &karmada, Some(&home));
+        replica.pass().await;
+        let object = karmada.object(&validating());
+        assert_eq!(names(&object), ["deletion.durward.dev"]);
+        assert_eq!(object["metadata"]["ownerReferences"], Value::Null);
+        assert!(home.writes().iter().all(|write| write.contains("leases")), "{:?}", home.writes());
+
+        // For example from a backup: the garbage collector would delete the configuration.
+        karmada.edit(&validating(), |object| {
+            object["metadata"]["ownerReferences"] =
+                json!([{"apiVersion": "v1", "kind": "Namespace", "name": "durward-system", "uid": "u1"}]);
+        });
+        replica.pass().await;
+        assert_eq!(karmada.object(&validating())["metadata"]["ownerReferences"], Value::Null);
+    }
+}
+
+#[tokio::test]
+async fn a_namespace_that_cannot_be_read_changes_no_owner() {
+    let server = FakeServer::installed("u1");
+    let mut replica = Replica::new(Manage::All, &server, None);
+    replica.pass().await;
+    server.forbid(Method::GET, "/namespaces/durward-system");
+    server.edit(&validating(), |object| object["webhooks"] = json!([]));
+    replica.pass().await;
+    assert_eq!(server.object(&validating())["metadata"]["ownerReferences"][0]["uid"], "u1");
+    replica.assert_ready(true, &["cannot get namespaces durward-system", "RBAC: verb get", "--only rbac"]);
+}
+
+#[tokio::test]
+async fn does_not_touch_a_configuration_without_the_label() {
+    let server = FakeServer::installed("u1");
+    server.edit(&validating(), |object| object["metadata"]["labels"] = json!({"a": "b"}));
+    let mut replica = Replica::new(Manage::All, &server, None);
+    replica.pass().await;
+    assert!(!server.writes().iter().any(|write| write.contains("validating")), "{:?}", server.writes());
+    replica.assert_ready(
+        true,
+        &[
+            "lacks the label",
+            "kubectl label validatingwebhookconfiguration durward durward.dev/webhooks=managed",
+        ],
+    );
+    assert!(replica.has_metric("durward_webhooks_registered{target=\"cluster\",kind=\"validating\"} 0"));
+}
+
+#[tokio::test]
+async fn creates_no_configuration_and_is_ready_without() {
+    let server = FakeServer::installed("u1");
+    server.remove(&validating());
+    let mut replica = Replica::new(Manage::All, &server, None);
+    replica.pass().await;
+    assert_eq!(server.object(&validating()), Value::Null);
+    replica.assert_ready(
+        true,
+        &[
+            "[!]webhooks: ValidatingWebhookConfiguration durward doesn't exist",
+            "durward manifests --config durward.yaml --only webhooks | kubectl apply -f -",
+        ],
+    );
+    assert!(replica.has_metric("durward_webhooks_registered{target=\"cluster\",kind=\"validating\"} 0"));
+}
+
+#[tokio::test]
+async fn without_the_lease_entries_are_added_and_not_restored() {
+    let server = FakeServer::installed("u1");
+    server.forbid(Method::GET, "/leases/");
+    let mut replica = Replica::new(Manage::All, &server, None);
+    replica.pass().await;
+    assert_eq!(names(&server.object(&validating())), ["deletion.durward.dev"]);
+    replica.assert_ready(true, &["cannot get leases durward-webhooks", "removes no webhook entries"]);
+    server.edit(&validating(), |object| object["webhooks"][0]["failurePolicy"] = "Ignore".into());
+    replica.pass().await;
+    assert_eq!(server.object(&validating())["webhooks"][0]["failurePolicy"], "Ignore");
+}
+
+#[tokio::test]
+async fn the_holder_removes_a_match_condition_of_another_client() {
+    let server = FakeServer::installed("u1");
+    let mut replica = Replica::new(Manage::All, &server, None);
+    replica.pass().await;
+    server.edit(&validating(), |object| {
+        object["webhooks"][0]["matchConditions"] = json!([{"name": "never", "expression": "false"}]);
+    });
+    replica.pass().await;
+    assert_eq!(server.object(&validating())["webhooks"][0]["matchConditions"], json!([]));
+}
+
+#[tokio::test]
+async fn removes_an_entry_of_which_another_field_manager_owns_a_part() {
+    let server = FakeServer::installed("u1");
+    let mut replica = Replica::new(Manage::All, &server, None);
+    let needs = replica.shared.needs();
+    let mut more = Needs::clone(&needs);
+    more.targets[0].entries[0].push(entry("etcd"));
+    *replica.shared.needs.lock().unwrap() = Arc::new(more);
+    replica.pass().await;
+    assert_eq!(names(&server.object(&validating())), ["deletion.durward.dev", "etcd.durward.dev"]);
+    server.share("etcd.durward.dev");
+    *replica.shared.needs.lock().unwrap() = needs;
+    replica.pass().await;
+    replica.shared.pass(&mut replica.memory, Instant::now() + RETENTION).await;
+    assert_eq!(names(&server.object(&validating())), ["deletion.durward.dev"]);
+    replica.assert_ready(true, &["[+]webhooks ok"]);
+}
+
+#[tokio::test]
+async fn tries_again_after_a_conflict() {
+    let server = FakeServer::installed("u1");
+    server.conflict(1);
+    let mut replica = Replica::new(Manage::All, &server, None);
+    replica.pass().await;
+    assert_eq!(names(&server.object(&validating())), ["deletion.durward.dev"]);
+    replica.assert_ready(true, &["[+]webhooks ok"]);
+}
+
+#[tokio::test]
+async fn writes_no_entry_while_the_ca_cannot_be_read() {
+    let server = FakeServer::installed("u1");
+    let mut replica = Replica::new(Manage::All, &server, None);
+    *replica.bundle.0.lock().unwrap() = None;
+    replica.pass().await;
+    assert_eq!(names(&server.object(&validating())), [""; 0]);
+    replica.assert_ready(false, &["cannot get the Secret", "permit it"]);
+}
+
+#[tokio::test]
+async fn restores_an_emptied_ca_bundle_with_both_modes() {
+    for manage in [Manage::All, Manage::CaBundle] {
+        let server = FakeServer::installed("u1");
+        server.edit(&validating(), |object| object["webhooks"] = json!([entry("deletion"), entry("etcd")]));
+        let mut replica = Replica::new(manage, &server, None);
+        replica.pass().await;
+        let object = server.object(&validating());
+        for entry in object["webhooks"].as_array().unwrap() {
+            assert_eq!(trust::certificates(&ca_bundle(entry)), [b"a".to_vec()], "{manage:?}");
+        }
+        replica.assert_ready(true, &["[+]webhooks ok"]);
+    }
+}
+
+#[tokio::test]
+async fn is_not_ready_until_the_ca_bundle_contains_its_ca() {
+    let server = FakeServer::installed("u1");
+    server.edit(&validating(), |object| object["webhooks"] = json!([entry("deletion")]));
+    let mut replica = Replica::new(Manage::None, &server, None);
+    replica.pass().await;
+    let words = ["lacks the CA of Durward's certificate", "--only webhooks | kubectl apply"];
+    replica.assert_ready(false, &words);
+    assert!(replica.has_metric("durward_webhooks_trusted{target=\"cluster\",kind=\"validating\"} 0"));
+    let trusts = |text: &str| {
+        use base64::Engine as _;
+        let pem = ca::pem::bundle(&[text.as_bytes().to_vec()]);
+        json!(base64::engine::general_purpose::STANDARD.encode(pem))
+    };
+    server.edit(&validating(), |object| object["webhooks"][0]["clientConfig"]["caBundle"] = trusts("a"));
+    replica.pass().await;
+    replica.assert_ready(true, &["[+]webhooks ok"]);
+    server.edit(&validating(), |object| object["webhooks"][0]["clientConfig"]["caBundle"] = trusts("b"));
+    replica.pass().await;
+    replica.assert_ready(true, &words);
+    assert_eq!(server.writes(), [""; 0], "manage: none writes nothing");
+}
+
+#[tokio::test]
+async fn reads_back_the_ca_bundles_of_its_entries() {
+    let server = FakeServer::installed("u1");
+    let mut replica = Replica::new(Manage::All, &server, None);
+    let manager = |replica: Replica| WebhookManager(Arc::new(replica.shared));
+    replica.pass().await;
+    server.edit(&validating(), |object| {
+        object["webhooks"].as_array_mut().unwrap().push(json!({"name": "other.example.org"}));
+    });
+    let manager = manager(replica);
+    let Registered::Bundles(bundles) = manager.read().await else { panic!("unknown") };
+    let [bundle] = bundles.as_slice() else { panic!("{bundles:?}") };
+    assert_eq!(bundle.place, "webhook deletion.durward.dev of ValidatingWebhookConfiguration durward");
+    assert_eq!(trust::certificates(&bundle.pem), [b"a".to_vec()]);
+    let apply = "durward manifests --config durward.yaml --only webhooks | kubectl apply -f -";
+    assert_eq!(bundle.apply_command, apply);
+    // No guard needs this kind, so Durward has no permission on it.
+    server.forbid(Method::GET, "mutatingwebhookconfigurations");
+    assert!(matches!(manager.read().await, Registered::Bundles(_)));
+    server.forbid(Method::GET, "validatingwebhookconfigurations");
+    assert!(matches!(manager.read().await, Registered::Unknown(text) if text.contains("RBAC: verb get")));
+}
+
+#[tokio::test]
+async fn reports_entries_that_it_did_not_write_and_keeps_them() {
+    let server = FakeServer::installed("u1");
+    let mut replica = Replica::new(Manage::All, &server, None);
+    replica.pass().await;
+    replica.assert_ready(true, &["[+]webhooks ok"]);
+    let foreign = "durward_webhooks_foreign{target=\"cluster\",kind=\"validating\"}";
+    assert!(replica.has_metric(&format!("{foreign} 0")), "{}", replica.metrics.encode());
+    server.edit(&validating(), |object| {
+        object["webhooks"].as_array_mut().unwrap().push(json!({"name": "x.example.org"}));
+    });
+    replica.pass().await;
+    replica.assert_ready(true, &["has entries that Durward did not write: x.example.org"]);
+    assert!(replica.has_metric(&format!("{foreign} 1")), "{}", replica.metrics.encode());
+    assert_eq!(names(&server.object(&validating())), ["deletion.durward.dev", "x.example.org"]);
+}
+
+#[tokio::test]
+async fn reads_a_kind_that_no_guard_needs_only_until_its_entries_are_removed() {
+    let server = FakeServer::installed("u1");
+    let mut replica = Replica::new(Manage::All, &server, None);
+    server.forbid(Method::GET, "mutatingwebhookconfigurations");
+    replica.pass().await;
+    let failed = "durward_webhook_requests_failed_total{reason=\"forbidden\"}";
+    assert!(!replica.metrics.encode().contains(failed), "a kind that was never needed is not read");
+    server.permit();
+
+    let needs = |entries: [Vec<Value>; 2]| {
+        let mut needs = (*replica.shared.needs()).clone();
+        needs.targets[0].entries = entries;
+        Arc::new(needs)
+    };
+    let with_lxcfs = needs([vec![entry("deletion")], vec![entry("lxcfs")]]);
+    let without = needs([vec![entry("deletion")], Vec::new()]);
+    *replica.shared.needs.lock().unwrap() = with_lxcfs;
+    replica.pass().await;
+    assert_eq!(names(&server.object(&mutating())), ["lxcfs.durward.dev"]);
+    *replica.shared.needs.lock().unwrap() = without;
+    let now = Instant::now();
+    replica.shared.pass(&mut replica.memory, now).await;
+    assert_eq!(names(&server.object(&mutating())), ["lxcfs.durward.dev"], "other replicas may need it");
+    replica.shared.pass(&mut replica.memory, now + RETENTION).await;
+    assert_eq!(names(&server.object(&mutating())), [""; 0]);
+    server.forbid(Method::GET, "mutatingwebhookconfigurations");
+    replica.pass().await;
+    replica.assert_ready(true, &["[+]webhooks ok"]);
+    assert!(!replica.metrics.encode().contains(failed), "the permission can be removed now");
+}
+
+#[tokio::test]
+async fn inspection_finds_every_problem_and_writes_nothing() {
+    let server = FakeServer::installed("u1");
+    let mut replica = Replica::new(Manage::All, &server, None);
+    let codes = async |replica: &Replica, owner: &Owner| {
+        let needs = replica.shared.needs();
+        let target = &needs.targets[0];
+        let object = Object {
+            needs: &needs,
+            target,
+            webhook_type: WebhookType::Validating,
+            entries: &target.entries[0],
+            client: &server.client(),
+            ca: &replica.shared.ca,
+            owner,
+            is_holder: false,
+        };
+        let problems = object.inspect().await.unwrap();
+        problems.into_iter().map(|(code, _)| code).collect::<Vec<_>>()
+    };
+    replica.pass().await;
+    assert_eq!(codes(&replica, &Owner::Uid("u1".to_owned())).await, [""; 0]);
+    assert_eq!(codes(&replica, &Owner::Elsewhere).await, ["owner"]);
+    let writes = server.writes();
+    server.edit(&validating(), |object| {
+        object["metadata"]["labels"] = json!({});
+        object["webhooks"][0]["clientConfig"]["caBundle"] = json!("");
+        object["webhooks"][0]["objectSelector"] = json!({"matchLabels": {"a": "b"}});
+        object["webhooks"][0]["failurePolicy"] = json!("Ignore");
+        object["webhooks"][0]["rules"] = json!([]);
+    });
+    assert_eq!(
+        codes(&replica, &Owner::Unknown).await,
+        ["not-labeled", "ca-bundle", "not-registered", "narrowed"]
+    );
+    server.edit(&validating(), |object| {
+        object["webhooks"].as_array_mut().unwrap().push(json!({"name": "x.example.org"}));
+    });
+    assert!(codes(&replica, &Owner::Unknown).await.contains(&"foreign-entry"));
+    *replica.bundle.0.lock().unwrap() = None;
+    server.remove(&validating());
+    assert_eq!(codes(&replica, &Owner::Unknown).await, ["not-registered"]);
+    assert_eq!(server.writes(), writes);
+}
