@@ -5,13 +5,12 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
-use guards::lxcfs::{LxcfsFile, NodeSettings};
+use guards::lxcfs::NodeSettings;
 use k8s_openapi::jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::probe::ProbeResult;
 use super::process::Process;
-use super::runc::Runc;
 
 /// The state of LXCFS on a node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,9 +26,6 @@ pub struct NodeAnnotation {
     /// The options of LXCFS that decide what pods see; none if its process was not found.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub options: Option<Vec<String>>,
-    /// The container runtime, if it is known.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub runtime: Option<Runc>,
     /// The library on the disk: `loaded`, `loading`, or why LXCFS has not loaded it; none if there is no such file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub library: Option<String>,
@@ -55,12 +51,6 @@ impl NodeAnnotation {
         self.options = Some(process.options.iter().map(|&option| option.to_owned()).collect());
     }
 
-    /// Returns the names of those of `files` that the runtime refuses to mount.
-    pub fn refused(&self, files: &[LxcfsFile]) -> Vec<&'static str> {
-        let refuses = self.runtime.as_ref().map(|runtime| runtime.refuses.as_slice()).unwrap_or_default();
-        files.iter().map(|file| file.name()).filter(|name| refuses.iter().any(|one| one == name)).collect()
-    }
-
     /// Returns the text of the annotation, with this time.
     pub(crate) fn to_text(&self, now: SystemTime) -> String {
         let time =
@@ -79,6 +69,8 @@ impl NodeAnnotation {
 
 #[cfg(test)]
 mod tests {
+    use guards::lxcfs::LxcfsFile;
+
     use super::super::probe::FileState;
     use super::*;
 
@@ -87,12 +79,11 @@ mod tests {
         let files = vec![(LxcfsFile::Meminfo, FileState::Served), (LxcfsFile::Loadavg, FileState::Missing)];
         let mut report = NodeAnnotation::new(&ProbeResult { files, mount: None }, &NodeSettings::default());
         report.version = Some("5.0.3".to_owned());
-        report.runtime = Some(Runc { version: "1.1.5".to_owned(), refuses: Vec::new() });
         let now = SystemTime::UNIX_EPOCH + Duration::from_millis(1_795_219_200_700);
         let text = report.to_text(now);
         assert_eq!(
             text,
-            r#"{"version":"5.0.3","root":"/var/lib/lxcfs","files":{"loadavg":"missing","meminfo":"served"},"runtime":{"runc":"1.1.5","refuses":[]},"time":"2026-11-21T00:00:00Z"}"#
+            r#"{"version":"5.0.3","root":"/var/lib/lxcfs","files":{"loadavg":"missing","meminfo":"served"},"time":"2026-11-21T00:00:00Z"}"#
         );
         let read: NodeAnnotation = serde_json::from_str(&text).unwrap();
         assert_eq!(read.age(now + Duration::from_secs(60)), Some(Duration::from_millis(60_700)));

@@ -15,8 +15,7 @@ pub fn lxcfs_version(process: &Process) -> Option<String> {
     find_version(&read_start(&process.program()).ok()?)
 }
 
-/// Reads the first MiB of a program. A runc has 10 MB, but the name of its loader is at the start.
-pub(crate) fn read_start(program: &Path) -> io::Result<Vec<u8>> {
+fn read_start(program: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     fs::File::open(program)?.take(MAX_BYTES).read_to_end(&mut bytes)?;
     Ok(bytes)

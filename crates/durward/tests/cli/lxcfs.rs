@@ -62,7 +62,6 @@ fn served() -> Value {
             "cpuinfo": "served", "meminfo": "served", "diskstats": "served", "stat": "served", "swaps": "served",
             "uptime": "served", "loadavg": "served", "slabinfo": "served", "online": "served",
         },
-        "runtime": {"runc": "1.1.5", "refuses": []},
         // One minute before the time of the snapshot.
         "time": "2026-11-21T09:59:00Z",
     })
@@ -122,7 +121,7 @@ fn reports_healthy_nodes_with_the_values_that_pods_read() {
     assert_eq!(
         run.out,
         "1 of 1 nodes serve all files\n\n\
-         n1  serves  LXCFS 5.0.3, containerd://1.6.20, runc 1.1.5, label, 1000 devices\n  \
+         n1  serves  LXCFS 5.0.3, containerd://1.6.20, label, 1000 devices\n  \
          meminfo, swaps: the container's memory limit\n  \
          cpuinfo, stat: as many CPUs as the CPU limit, rounded up\n  \
          uptime: the container's age\n\
@@ -173,12 +172,6 @@ fn reports_each_problem_with_its_own_code() {
             vec!["n1 files", "n1 label"],
         ),
         (both, with(|report| report["files"]["loadavg"] = "missing".into()), pods("n1"), vec![]),
-        (
-            "files: [loadavg]",
-            with(|report| report["runtime"]["refuses"] = json!(["loadavg"])),
-            pods("n1"),
-            vec!["n1 runtime"],
-        ),
         (both, with(|report| report["library"] = "it is truncated".into()), pods("n1"), vec!["n1 library"]),
         (both, with(|report| report["library"] = "loaded".into()), pods("n1"), vec![]),
         (both, with(|report| report["library"] = "loading".into()), pods("n1"), vec![]),

@@ -22,13 +22,12 @@ use super::log::LogFlags;
 use super::mount::Mount;
 use super::probe::ProbeResult;
 use super::process::{PID_FILE, Process, find_process};
-use super::runc::{Runc, find_runc};
 use super::runtime::{StopSignals, block_on};
 use super::settings::NodeConfig;
 use super::version::lxcfs_version;
 use node_client::{Access, NodeClient, NodeState, run_writer};
 
-/// Time between two reads of the versions, if nothing else suggests a change.
+/// Time between two reads of the version, if nothing else suggests a change.
 const VERSION_INTERVAL: Duration = Duration::from_secs(300);
 
 /// Time for the last write to the Node: less than half of the 30 s that a pod has to stop.
@@ -49,9 +48,6 @@ pub struct Args {
     /// LXCFS PID file (if it is missing: find the process by name)
     #[arg(long, value_name = "FILE", default_value = PID_FILE)]
     pid_file: PathBuf,
-    /// runc of this node, to read its version
-    #[arg(long, value_name = "PROGRAM", default_value = "runc")]
-    runc: PathBuf,
     #[command(flatten)]
     access: Access,
     #[command(flatten)]
@@ -123,9 +119,7 @@ struct Agent {
     process: Option<Process>,
     version: Option<String>,
     library: Option<Library>,
-    runc_program: PathBuf,
-    runc: Option<Runc>,
-    versions_read_at: Option<Instant>,
+    version_read_at: Option<Instant>,
     /// The health at the last probe, to log changes only.
     was_healthy: Option<bool>,
     /// The result of the last update.
@@ -141,9 +135,7 @@ impl Agent {
             process: None,
             version: None,
             library: args.library.as_deref().map(Library::new),
-            runc_program: args.runc.clone(),
-            runc: None,
-            versions_read_at: None,
+            version_read_at: None,
             was_healthy: None,
             state: None,
         }
@@ -154,7 +146,7 @@ impl Agent {
         if self.monitor.refresh() {
             self.was_healthy = None;
         }
-        self.update_process().await;
+        self.update_process();
         let library = match &mut self.library {
             None => LibraryState::Absent,
             Some(library) => library.update(self.process.as_ref()),
@@ -174,7 +166,6 @@ impl Agent {
     fn report(&self, result: &ProbeResult, library: LibraryState) -> NodeAnnotation {
         let mut report = NodeAnnotation::new(result, self.monitor.settings());
         report.version.clone_from(&self.version);
-        report.runtime.clone_from(&self.runc);
         if let Some(process) = &self.process {
             report.set_options(process);
         }
@@ -187,21 +178,18 @@ impl Agent {
         report
     }
 
-    /// Finds the process again after it exited, and reads the versions when they may have changed.
-    async fn update_process(&mut self) {
+    /// Finds the process again after it exited, and reads the version when it may have changed.
+    fn update_process(&mut self) {
         let root = &self.monitor.settings().root;
         let mount = Mount::at(&self.proc, root);
         let serves = |process: &Process| mount.as_ref().is_some_and(|mount| process.serves(root, mount));
         let known = self.process.take().filter(|process| process.is_running() && serves(process));
         let is_known = known.is_some();
         let process = known.or_else(|| find_process(&self.proc, &self.pid_file, root));
-        let is_due = self.versions_read_at.is_none_or(|at| at.elapsed() >= VERSION_INTERVAL);
+        let is_due = self.version_read_at.is_none_or(|at| at.elapsed() >= VERSION_INTERVAL);
         if is_due || !is_known {
             self.version = process.as_ref().and_then(lxcfs_version);
-        }
-        if is_due {
-            self.runc = find_runc(&self.runc_program).await;
-            self.versions_read_at = Some(Instant::now());
+            self.version_read_at = Some(Instant::now());
         }
         if !is_known && let Some(process) = &process {
             let version = self.version.as_deref().unwrap_or("unknown");
@@ -242,7 +230,7 @@ mod tests {
         let root = root();
         let _clock = hold_clock();
         let monitor = monitor(&root);
-        let line = ["label", "-c", "x", "--node", "n1", "--runc", "/nowhere", "--pid-file", "/nowhere"];
+        let line = ["label", "-c", "x", "--node", "n1", "--pid-file", "/nowhere"];
         let args = Command::parse_from(line).args;
         let config = NodeConfig::load(&root.path().join("durward.yaml")).unwrap();
         let mut agent = Agent { monitor, proc: root.path().to_owned(), ..Agent::new(&args, config) };

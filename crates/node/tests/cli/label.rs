@@ -99,7 +99,7 @@ fn kubeconfig(port: u16) -> String {
 
 fn start(node: &Node) -> Agent {
     let line = "label --config durward.yaml --proc proc --node n1 --kubeconfig kubeconfig \
-                --runc /nowhere --pid-file /nowhere --library none.so --probe-interval-ms 50";
+                --pid-file /nowhere --library none.so --probe-interval-ms 50";
     node.start(&line.split_whitespace().collect::<Vec<_>>())
 }
 

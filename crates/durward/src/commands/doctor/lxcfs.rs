@@ -9,7 +9,6 @@
 //! | `no-data` | no information about LXCFS on these nodes |
 //! | `annotation` | the annotation is not valid, or it is missing and pods depend on the readiness label |
 //! | `files` | a configured file is not served |
-//! | `runtime` | runc refuses to mount a file |
 //! | `path` | the agent uses another LXCFS path |
 //! | `label` | the label contradicts the files |
 //! | `stale` | the label and the annotation are no longer updated |

@@ -1,10 +1,18 @@
 //! Properties of reviews that a stranger sent. The property test and the fuzz target `reviews` use them.
 //!
-//! Unless the local API server returned the object of the review with its uid before that:
+//! Unless the local API server returned the object of the review, from its namespace and with its uid, before that:
 //!
 //! - nothing is written, and no etcd member and no member cluster is called;
 //! - the answer contains the name of no object that the review does not contain;
 //! - the removal of an object that the review shows as guarded is not allowed.
+//!
+//! If the API server returned it:
+//!
+//! - the answer contains the name of no object of another namespace;
+//! - the removal of an object that is in use is not allowed;
+//! - the deletion or eviction of an etcd pod is not allowed without a reservation.
+//!
+//! An update of labels that takes a namespace or a CRD out of the guard counts as a removal.
 //!
 //! An eviction contains no pod, so a stored pod with its name is its object. If its preconditions have a uid, the pod must have it.
 
@@ -22,26 +30,50 @@ use tokio::runtime::{Builder, Runtime};
 
 pub(crate) use review::body;
 pub(crate) use world::Effect;
-use world::{Event, SECRETS, World};
+use world::{CRD, Event, LOCAL, SECRETS, World};
 
 /// 2026-11-21T10:00:00Z.
 const NOW: Duration = Duration::from_secs(1_795_255_200);
 
-/// The guards with their sections.
-const SECTIONS: [(&str, &str); 6] = [
-    (
+/// A guard with its section.
+struct Section {
+    guard: &'static str,
+    yaml: &'static str,
+    /// Whether the guard protects an object of this resource with these labels.
+    selects: fn(&str, &Value) -> bool,
+}
+
+const fn section(guard: &'static str, yaml: &'static str, selects: fn(&str, &Value) -> bool) -> Section {
+    Section { guard, yaml, selects }
+}
+
+const SECTIONS: [Section; 8] = [
+    section(
         "etcd",
-        "{clusters: [{namespace: db, selector: app=etcd}], alsoProtect: [scale, statefulsets, persistentvolumeclaims, poddisruptionbudgets]}",
+        "{clusters: [{namespace: db, selector: app=etcd}], alsoProtect: [scale, statefulsets, persistentvolumeclaims, poddisruptionbudgets], exempt: {namespaceSelector: {matchLabels: {exempt: \"yes\"}}}, webhook: {namespaceSelector: {matchLabels: {guarded: \"yes\"}}}}",
+        |_, labels| labels["guarded"] == "yes" && labels["exempt"] != "yes",
     ),
-    (
+    section(
         "etcd",
         "{clusters: [{namespaceSelector: {matchLabels: {guarded: \"yes\"}}, selector: app=etcd, memberOnPodDelete: remove}]}",
+        |_, labels| labels["guarded"] == "yes",
     ),
-    ("deletion", "{fleet: karmada, crds: {apiGroups: [example.org]}}"),
-    ("deletion", "{fleet: {contexts: [plum-east, plum-west]}, crds: {apiGroups: ['*']}}"),
-    ("lxcfs", "{}"),
-    ("lxcfs", "{mountMethod: auto, includeInitContainers: true}"),
+    section("deletion", "{fleet: karmada, crds: {apiGroups: [example.org]}}", |_, _| true),
+    section("deletion", "{fleet: {contexts: [plum-east, plum-west]}, crds: {apiGroups: ['*']}}", |_, _| true),
+    section("deletion", "{fleet: karmada, scope: labeled, crds: {apiGroups: ['*']}}", |_, labels| {
+        labels["durward.dev/guard"] == "deletion"
+    }),
+    section(
+        "deletion",
+        "{fleet: {contexts: [plum-east, plum-west]}, crds: {apiGroups: ['*']}, exempt: {namespaceSelector: {matchLabels: {exempt: \"yes\"}}}, webhook: {namespaceSelector: {matchLabels: {guarded: \"yes\"}}}}",
+        |plural, labels| plural != "namespaces" || labels["guarded"] == "yes" && labels["exempt"] != "yes",
+    ),
+    section("lxcfs", "{}", |_, _| false),
+    section("lxcfs", "{mountMethod: auto, includeInitContainers: true}", |_, _| false),
 ];
+
+/// The reviewed resources without a namespace.
+const CLUSTER_SCOPED: [&str; 2] = ["namespaces", "customresourcedefinitions"];
 
 /// Resources that the API server does not let Durward read, and none.
 const UNREADABLE: [Option<&str>; 8] =
@@ -50,7 +82,7 @@ const UNREADABLE: [Option<&str>; 8] =
 /// The guards, and what they read and write.
 pub(crate) struct Bench {
     world: Arc<World>,
-    guards: Vec<Arc<dyn Guard>>,
+    guards: Vec<(Arc<dyn Guard>, &'static Section)>,
     runtime: Runtime,
 }
 
@@ -59,6 +91,8 @@ pub(crate) struct Bench {
 pub(crate) struct Outcome {
     /// Whether the API server returned the object of the review.
     pub(crate) is_identified: bool,
+    /// Whether the review takes an object out of the guard by its labels.
+    pub(crate) is_label_change: bool,
     /// The effects, in their order.
     pub(crate) effects: Vec<Effect>,
 }
@@ -70,8 +104,8 @@ impl Bench {
         let context = Context { fixed_time: Some(SystemTime::UNIX_EPOCH + NOW), ..Context::default() };
         let writer = Some(Arc::clone(&world) as _);
         let clients = Clients { context, writer, ..Clients::new(Arc::clone(&world)) };
-        let sections = SECTIONS.iter().filter(|(name, _)| only.is_none_or(|only| only == *name));
-        let guards = sections.map(|(name, section)| guard(name, section, &clients)).collect();
+        let sections = SECTIONS.iter().filter(|section| only.is_none_or(|only| only == section.guard));
+        let guards = sections.map(|section| (guard(section, &clients), section)).collect();
         Self { world, guards, runtime: Builder::new_current_thread().enable_time().build().unwrap() }
     }
 
@@ -79,13 +113,13 @@ impl Bench {
     /// error for an answer without one of the properties.
     pub(crate) fn check(&self, body: &[u8], unreadable: u8) -> Result<Vec<Outcome>, String> {
         let unreadable = UNREADABLE[usize::from(unreadable) % UNREADABLE.len()];
-        self.guards.iter().filter_map(|guard| self.check_guard(&**guard, body, unreadable)).collect()
+        self.guards.iter().filter_map(|guard| self.check_guard(guard, body, unreadable)).collect()
     }
 
     /// Checks the answer of one guard. Returns none if the body is not a review.
     fn check_guard(
         &self,
-        guard: &dyn Guard,
+        (guard, section): &(Arc<dyn Guard>, &Section),
         body: &[u8],
         unreadable: Option<&'static str>,
     ) -> Option<Result<Outcome, String>> {
@@ -102,29 +136,47 @@ impl Bench {
         let is_identified = |events: &[Event]| events.iter().any(|event| subject.is_returned_by(event));
         let first_effect = events.iter().position(|event| matches!(event, Event::Effect(_)));
         let before_effects = &events[..first_effect.unwrap_or(events.len())];
-        let is_secret = |name: &&String| answer.contains(*name) && !subject.contains(body, name);
-        let is_guarded = || unreadable.is_none() && subject.is_guarded_removal(guard.name(), &review.request);
-        let problem = if first_effect.is_some() && !is_identified(before_effects) {
+        let is_identified_first = is_identified(before_effects);
+        let is_identified = is_identified(&events);
+        let is_secret = |(name, namespaces): (&String, &Vec<String>)| {
+            let is_hidden =
+                !is_identified || namespaces.iter().all(|namespace| subject.is_elsewhere(namespace));
+            is_hidden && answer.contains(name) && !subject.contains(body, name)
+        };
+        let is_removal = |metadata: &Value| subject.is_removal(section, &review.request, metadata);
+        let reviewed = &subject.json["request"]["oldObject"]["metadata"];
+        let is_guarded = || unreadable.is_none() && is_removal(reviewed);
+        let is_in_use = || subject.used(section.guard).is_some_and(|stored| is_removal(&stored["metadata"]));
+        let effect = |event: &Event| if let Event::Effect(effect) = event { Some(*effect) } else { None };
+        let effects: Vec<Effect> = events.iter().filter_map(effect).collect();
+        let problem = if first_effect.is_some() && !is_identified_first {
             "an effect without the object"
-        } else if is_identified(&events) {
-            let effect = |event: &Event| if let Event::Effect(effect) = event { Some(*effect) } else { None };
-            let effects = events.iter().filter_map(effect).collect();
-            return Some(Ok(Outcome { is_identified: true, effects }));
-        } else if SECRETS.iter().any(|name| is_secret(&name)) {
+        } else if SECRETS.iter().any(is_secret) {
             "the name of an object is shown"
-        } else if is_allowed && is_guarded() {
+        } else if is_allowed && !is_identified && is_guarded() {
             "a removal is allowed without its object"
+        } else if is_allowed && is_identified && is_in_use() {
+            "the removal of an object in use is allowed"
+        } else if is_allowed
+            && is_identified
+            && subject.is_member(section.guard, &review.request)
+            && !effects.contains(&Effect::Write)
+        {
+            "an etcd pod is removed without a reservation"
         } else {
-            return Some(Ok(Outcome { is_identified: false, effects: Vec::new() }));
+            let is_label_change = review.request.operation == Operation::Update
+                && section.guard == "deletion"
+                && is_removal(reviewed);
+            return Some(Ok(Outcome { is_identified, is_label_change, effects }));
         };
         let body = String::from_utf8_lossy(body);
         Some(Err(format!("{problem}: {}: {body}\n{answer}\n{events:?}", guard.name())))
     }
 }
 
-fn guard(name: &str, section: &str, clients: &Clients) -> Arc<dyn Guard> {
-    let kind = GUARD_KINDS.iter().find(|kind| kind.name() == name).unwrap();
-    let root = config::parse("-", section).unwrap();
+fn guard(section: &Section, clients: &Clients) -> Arc<dyn Guard> {
+    let kind = GUARD_KINDS.iter().find(|kind| kind.name() == section.guard).unwrap();
+    let root = config::parse("-", section.yaml).unwrap();
     let (configured, _, problems) =
         config::read("-", root.as_ref(), |section| kind.read(section, guards::NAMESPACE));
     assert_eq!(problems, []);
@@ -134,6 +186,9 @@ fn guard(name: &str, section: &str, clients: &Clients) -> Arc<dyn Guard> {
 /// The object that a review is about, in the words of the review.
 struct Subject {
     json: Value,
+    plural: String,
+    /// Empty for objects without a namespace.
+    namespace: String,
     /// The names in the request and in its object. Both are empty if the object has a duplicate key.
     names: Vec<String>,
     uid: String,
@@ -143,8 +198,20 @@ struct Subject {
 impl Subject {
     fn read(body: &[u8]) -> Self {
         let json: Value = serde_json::from_slice(body).unwrap_or_default();
-        let fields = Fields::new(&["/metadata/name", "/metadata/uid", "/deleteOptions/preconditions/uid"]);
-        let mut subject = Self { json, names: Vec::new(), uid: String::new(), is_eviction: false };
+        let fields = Fields::new(&[
+            "/metadata/name",
+            "/metadata/uid",
+            "/deleteOptions/preconditions/uid",
+            "/metadata/namespace",
+        ]);
+        let mut subject = Self {
+            json,
+            plural: String::new(),
+            namespace: String::new(),
+            names: Vec::new(),
+            uid: String::new(),
+            is_eviction: false,
+        };
         let Ok(review) = decode(body, &fields) else { return subject };
         let request = &review.request;
         subject.is_eviction = request.subresource == "eviction";
@@ -155,6 +222,10 @@ impl Subject {
         };
         subject.uid = text(if subject.is_eviction { 2 } else { 1 });
         subject.names = vec![request.name.to_string(), text(0)];
+        subject.plural = request.resource.resource.to_string();
+        let has_namespace = !CLUSTER_SCOPED.contains(&subject.plural.as_str());
+        let namespace = if request.namespace.is_empty() { text(3) } else { request.namespace.to_string() };
+        subject.namespace = if has_namespace { namespace } else { String::new() };
         subject
     }
 
@@ -164,35 +235,71 @@ impl Subject {
     }
 
     fn is_returned_by(&self, event: &Event) -> bool {
-        let Event::Returned { plural, name, uid, .. } = event else { return false };
+        let Event::Returned { plural, namespace, name, uid } = event else { return false };
+        let is_there = *plural == self.plural && *namespace == self.namespace;
         let has_name = !name.is_empty() && self.names.contains(name);
-        let has_uid =
-            if self.is_eviction && self.uid.is_empty() { plural == "pods" } else { *uid == self.uid };
-        has_name && has_uid
+        is_there && has_name && (self.is_eviction && self.uid.is_empty() || *uid == self.uid)
     }
 
-    /// Whether a request removes an object that a guard with any of the sections guards, if the objects of the review are real.
-    fn is_guarded_removal(&self, guard: &str, request: &Request<'_>) -> bool {
-        let old = &self.json["request"]["oldObject"]["metadata"];
-        let is_deleting = old["deletionTimestamp"].as_str().is_some_and(|time| !time.is_empty());
+    /// Whether the object is neither in this namespace nor the namespace itself. Custom objects of a CRD can be in all namespaces.
+    fn is_elsewhere(&self, namespace: &str) -> bool {
+        let is_own = match self.plural.as_str() {
+            "namespaces" => self.names.iter().any(|name| name == namespace),
+            "customresourcedefinitions" => true,
+            _ => self.namespace == namespace,
+        };
+        !namespace.is_empty() && !is_own
+    }
+
+    /// Whether a request removes an object from a guard, if the object has this metadata.
+    fn is_removal(&self, section: &Section, request: &Request<'_>, metadata: &Value) -> bool {
+        let is_deleting = metadata["deletionTimestamp"].as_str().is_some_and(|time| !time.is_empty());
         let is_delete = request.operation == Operation::Delete && request.subresource.is_empty();
+        let is_update =
+            request.operation == Operation::Update && ["", "status"].contains(&&*request.subresource);
         let is = |group: &str, plural: &str| {
             request.resource.group == group && request.resource.resource == plural
         };
-        match guard {
+        let is_selected = |metadata: &Value| (section.selects)(&self.plural, &metadata["labels"]);
+        let leaves = is_update
+            && request.name != guards::NAMESPACE
+            && is_selected(metadata)
+            && !is_selected(&self.json["request"]["object"]["metadata"]);
+        match section.guard {
             "deletion" => {
-                let has_override = !old["annotations"].is_null();
+                let has_override = !metadata["annotations"].is_null();
                 let is_kind = is("", "namespaces") || is("apiextensions.k8s.io", "customresourcedefinitions");
-                is_delete && is_kind && !is_deleting && !has_override
+                is_kind && (is_delete || leaves) && !is_deleting && !has_override
             }
+            "etcd" if is("", "namespaces") => leaves && request.name == "db",
             "etcd" if is("", "pods") => {
                 let is_eviction = request.operation == Operation::Create && self.is_eviction;
-                let is_update = request.operation == Operation::Update && request.subresource.is_empty();
-                let is_selected = old["namespace"] == "db" && old["labels"]["app"] == "etcd" && !is_deleting;
+                let is_member =
+                    metadata["namespace"] == "db" && metadata["labels"]["app"] == "etcd" && !is_deleting;
                 request.namespace != guards::NAMESPACE
-                    && (is_eviction || (is_delete || is_update) && is_selected)
+                    && (is_eviction || (is_delete || is_update) && is_member)
             }
             _ => false,
         }
+    }
+
+    /// Returns the stored object, if it is a namespace or a CRD whose removal a guard never allows.
+    fn used(&self, guard: &str) -> Option<&'static Value> {
+        let used: &[&str] = if guard == "deletion" { &["db", "shop", CRD] } else { &["db"] };
+        let is_it = |(plural, object): &&(&str, Value)| {
+            let name = object["metadata"]["name"].as_str().unwrap_or_default();
+            *plural == self.plural && self.names.iter().any(|own| own == name) && used.contains(&name)
+        };
+        let has_no_namespace = CLUSTER_SCOPED.contains(&self.plural.as_str());
+        LOCAL.iter().find(is_it).filter(|_| has_no_namespace).map(|(_, object)| object)
+    }
+
+    /// Whether a request deletes or evicts a pod of the etcd cluster.
+    fn is_member(&self, guard: &str, request: &Request<'_>) -> bool {
+        let is_delete = request.operation == Operation::Delete && request.subresource.is_empty();
+        let is_pod = self.plural == "pods"
+            && self.namespace == "db"
+            && self.names.iter().any(|name| name.starts_with("kiwi"));
+        guard == "etcd" && is_pod && (is_delete || self.is_eviction) && !request.dry_run
     }
 }

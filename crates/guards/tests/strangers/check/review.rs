@@ -31,7 +31,7 @@ impl Choices<'_> {
 type Template = (&'static str, &'static str, &'static str, &'static str, &'static str);
 
 /// The requests that guards review. The last word is the name of the stored object.
-const TEMPLATES: [Template; 17] = [
+const TEMPLATES: [Template; 21] = [
     ("DELETE", "", "pods", "", "kiwi-1"),
     ("DELETE", "", "pods", "", "kiwi-0"),
     ("CREATE", "", "pods", "eviction", "kiwi-1"),
@@ -42,6 +42,10 @@ const TEMPLATES: [Template; 17] = [
     ("DELETE", "", "namespaces", "", guards::NAMESPACE),
     ("DELETE", "", "namespaces", "", "karmada-system"),
     ("UPDATE", "", "namespaces", "", "db"),
+    ("UPDATE", "", "namespaces", "", "shop"),
+    ("UPDATE", "", "namespaces", "finalize", "spare"),
+    ("UPDATE", "apiextensions.k8s.io", "customresourcedefinitions", "", CRD),
+    ("UPDATE", "apiextensions.k8s.io", "customresourcedefinitions", "status", CRD),
     ("DELETE", "apiextensions.k8s.io", "customresourcedefinitions", "", CRD),
     ("DELETE", "apps", "statefulsets", "", "kiwi"),
     ("UPDATE", "apps", "statefulsets", "", "kiwi"),
@@ -52,7 +56,7 @@ const TEMPLATES: [Template; 17] = [
 ];
 
 /// Names, uids and other texts of strangers.
-const TEXTS: [&str; 32] = [
+const TEXTS: [&str; 35] = [
     "",
     "guessed",
     "uid-kiwi-0",
@@ -60,6 +64,9 @@ const TEXTS: [&str; 32] = [
     "uid-kiwi",
     "uid-shop",
     "uid-db",
+    "other-uid-kiwi-1",
+    "yes",
+    "deletion",
     "kiwi-0",
     "kiwi-2",
     "kiwi",
@@ -88,7 +95,7 @@ const TEXTS: [&str; 32] = [
 ];
 
 /// Places in a request, as JSON pointers.
-const PLACES: [&str; 40] = [
+const PLACES: [&str; 41] = [
     "/oldObject/metadata/uid",
     "/oldObject/metadata/uid",
     "/oldObject/metadata/name",
@@ -113,6 +120,7 @@ const PLACES: [&str; 40] = [
     "/object/metadata/labels",
     "/object/metadata/labels/app",
     "/object/metadata/labels/guarded",
+    "/object/metadata/labels/exempt",
     "/object/metadata/annotations",
     "/object/metadata/ownerReferences",
     "/object/metadata/ownerReferences/0/uid",
@@ -177,6 +185,9 @@ fn request((operation, group, resource, subresource, name): Template) -> Value {
             let scale = |replicas: u64| json!({"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": old["metadata"], "spec": {"replicas": replicas}});
             (old, new) = (scale(3), scale(0));
         }
+        _ if operation == "UPDATE" && ["namespaces", "customresourcedefinitions"].contains(&resource) => {
+            new["metadata"]["labels"] = json!({});
+        }
         _ => {}
     }
     json!({
@@ -195,6 +206,7 @@ fn value(choices: &mut Choices<'_>) -> Value {
         1 => json!(choices.byte()),
         2 => json!([choices.pick(&TEXTS)]),
         3 => json!({"app": choices.pick(&TEXTS), "guarded": choices.pick(&TEXTS)}),
+        8 => json!({"durward.dev/guard": "deletion", "guarded": "yes", "exempt": choices.pick(&TEXTS)}),
         4 => json!("x".repeat(300)),
         5 => {
             json!([{"apiVersion": "apps/v1", "kind": "StatefulSet", "name": choices.pick(&TEXTS), "uid": choices.pick(&TEXTS), "controller": true}])
@@ -203,7 +215,7 @@ fn value(choices: &mut Choices<'_>) -> Value {
             json!({"durward.dev/delete-anyway": choices.pick(&TEXTS), "durward.dev/delete-reason": "x", "durward.dev/delete-until": "2026-11-21T18:00:00Z"})
         }
         7 => json!({"gracePeriodSeconds": 0, "preconditions": {"uid": choices.pick(&TEXTS)}}),
-        8 => json!(["UPDATE", "DELETE", "CREATE", "CONNECT"][choices.byte() % 4]),
+        9 => json!(["UPDATE", "DELETE", "CREATE", "CONNECT"][choices.byte() % 4]),
         _ => json!(choices.pick(&TEXTS)),
     }
 }

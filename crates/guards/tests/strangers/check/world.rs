@@ -59,17 +59,18 @@ const FIRST_MEMBER: Id = 20;
 /// The id of the etcd cluster.
 const ETCD_CLUSTER: Id = 7;
 
-/// The names that a stranger must not learn. They occur in no configuration, except those of the contexts.
-pub(crate) static SECRETS: LazyLock<Vec<String>> = LazyLock::new(|| {
-    let names = |objects: &[(&str, Value)]| -> Vec<String> {
-        let name =
-            |(_, object): &(&str, Value)| object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-        let public = ["db", "shop", "spare", guards::NAMESPACE, "karmada-system", CRD];
-        objects.iter().map(name).filter(|name| !public.contains(&name.as_str())).collect()
-    };
-    let mut all = [names(&LOCAL), names(&REMOTE)].concat();
-    all.extend(CONTEXTS.map(str::to_owned));
-    all.extend((0..3).map(|at| format!("10.77.0.{at}")));
+/// The names that a stranger must not learn, with their namespaces. They occur in no configuration, except those of the contexts.
+pub(crate) static SECRETS: LazyLock<BTreeMap<String, Vec<String>>> = LazyLock::new(|| {
+    let public = ["db", "shop", "spare", guards::NAMESPACE, "karmada-system", CRD];
+    let mut all: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (_, object) in LOCAL.iter().chain(REMOTE.iter()) {
+        let text = |key: &str| object["metadata"][key].as_str().unwrap_or_default().to_owned();
+        if !public.contains(&text("name").as_str()) {
+            all.entry(text("name")).or_default().push(text("namespace"));
+        }
+    }
+    let others = CONTEXTS.map(str::to_owned).into_iter().chain((0..3).map(|at| format!("10.77.0.{at}")));
+    all.extend(others.map(|name| (name, vec![String::new()])));
     all
 });
 
@@ -82,7 +83,8 @@ pub(crate) const CRD: &str = "widgets.example.org";
 /// The objects of the local cluster, with their plurals.
 pub(crate) static LOCAL: LazyLock<Vec<(&str, Value)>> = LazyLock::new(|| {
     let namespace = |name: &str| {
-        let labels = json!({"kubernetes.io/metadata.name": name, "guarded": "yes"});
+        let labels =
+            json!({"kubernetes.io/metadata.name": name, "guarded": "yes", "durward.dev/guard": "deletion"});
         json!({"metadata": {"name": name, "uid": format!("uid-{name}"), "labels": labels}})
     };
     let of = |namespace: &str, name: &str| json!({"namespace": namespace, "name": name, "uid": format!("uid-{name}")});
@@ -102,7 +104,7 @@ pub(crate) static LOCAL: LazyLock<Vec<(&str, Value)>> = LazyLock::new(|| {
         ),
         (
             "customresourcedefinitions",
-            json!({"metadata": {"name": CRD, "uid": "uid-crd"}, "spec": {"group": "example.org", "names": {"plural": "widgets", "kind": "Widget"}, "scope": "Namespaced", "versions": [{"name": "v1", "served": true, "storage": true}]}}),
+            json!({"metadata": {"name": CRD, "uid": "uid-crd", "labels": {"guarded": "yes", "durward.dev/guard": "deletion"}}, "spec": {"group": "example.org", "names": {"plural": "widgets", "kind": "Widget"}, "scope": "Namespaced", "versions": [{"name": "v1", "served": true, "storage": true}]}}),
         ),
         ("widgets", json!({"metadata": of("shop", "date-1")})),
         (
@@ -118,6 +120,15 @@ pub(crate) static LOCAL: LazyLock<Vec<(&str, Value)>> = LazyLock::new(|| {
         ));
         objects.push(("persistentvolumeclaims", json!({"metadata": of("db", &format!("mango-{at}"))})));
     }
+    // Objects with the names of the etcd cluster in another namespace.
+    let is_in_db = |(_, object): &&(&'static str, Value)| object["metadata"]["namespace"] == "db";
+    let mut others: Vec<_> = objects.iter().filter(is_in_db).cloned().collect();
+    for (_, object) in &mut others {
+        let metadata = &mut object["metadata"];
+        metadata["uid"] = format!("other-{}", metadata["uid"].as_str().unwrap_or_default()).into();
+        metadata["namespace"] = "shop".into();
+    }
+    objects.extend(others);
     objects
 });
 

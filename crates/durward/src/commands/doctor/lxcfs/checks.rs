@@ -95,10 +95,7 @@ impl NodeReport {
         if let Some(report) = &self.report {
             parts.push(format!("LXCFS {}", report.version.as_deref().unwrap_or("of unknown version")));
         }
-        match self.report.as_ref().and_then(|report| report.runtime.as_ref()) {
-            Some(runtime) => parts.push(format!("{}, runc {}", self.runtime, runtime.version)),
-            None => parts.push(self.runtime.clone()),
-        }
+        parts.push(self.runtime.clone());
         if self.label {
             parts.push("label".to_owned());
         }
@@ -348,17 +345,6 @@ impl NodeCheck<'_> {
                 why(word),
                 fix(word, &on_node.root),
             ));
-        }
-        if let Some(runtime) = &report.runtime {
-            let refused = report.refused(&on_node.files);
-            if !refused.is_empty() {
-                found.push(self.found(
-                    "runtime",
-                    format!("runc {} does not allow mounts of {}", runtime.version, refused.join(", ")),
-                    "containers with these files do not start there (\"inside /proc\")",
-                    "remove them from guards.lxcfs.files, or install a newer runc on the node".to_owned(),
-                ));
-            }
         }
         if let Some(library) =
             report.library.as_deref().filter(|library| !matches!(*library, "loaded" | "loading"))

@@ -6,8 +6,8 @@ use console::exit::Outcome;
 use console::output::{self, Format, Style};
 use guards::lxcfs::{LxcfsFile, NodeSettings};
 use node::{
-    FileState, Mount, NodeAnnotation, PID_FILE, ProbeResult, Prober, Process, find_process, find_runc,
-    lxcfs_version, runs_elsewhere,
+    FileState, Mount, NodeAnnotation, PID_FILE, ProbeResult, Prober, Process, find_process, lxcfs_version,
+    runs_elsewhere,
 };
 use serde::Serialize;
 
@@ -39,7 +39,6 @@ pub(super) async fn run(proc: &Path, format: Format, on_node: &NodeSettings) -> 
     let result = Prober::new(proc, &on_node.root).probe().await;
     let process = find_process(proc, Path::new(PID_FILE), &on_node.root);
     let mut report = NodeAnnotation::new(&result, on_node);
-    report.runtime = find_runc(Path::new("runc")).await;
     if let Some(process) = &process {
         report.version = lxcfs_version(process);
         report.set_options(process);
@@ -97,18 +96,6 @@ fn findings(
             found.push(Finding::new(None, "files", what, why(seen.word()), fix(seen.word(), root)));
         }
     }
-    let refused = report.refused(&on_node.files);
-    if !refused.is_empty() {
-        let what = format!("the runc of this node does not allow mounts of {}", refused.join(", "));
-        let fix = "remove them from guards.lxcfs.files, or install a newer runc".to_owned();
-        found.push(Finding::new(
-            None,
-            "runtime",
-            what,
-            "containers with these files do not start (\"inside /proc\")",
-            fix,
-        ));
-    }
     found
 }
 
@@ -124,7 +111,6 @@ fn text(report: &LocalReport, result: &ProbeResult, on_node: &NodeSettings, styl
     };
     let mount = report.mount.as_deref().unwrap_or("not mounted");
     let mut lines = vec![format!("{}  {mount}; {runs}", style.bold(&on_node.root))];
-    lines.extend(report.report.runtime.as_ref().map(|runtime| format!("runc {}", runtime.version)));
     for file in LxcfsFile::ALL {
         let seen = result.state(file);
         let is_promised = on_node.files.contains(&file);
