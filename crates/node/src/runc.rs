@@ -36,6 +36,7 @@ pub async fn find_runc(program: &Path) -> Option<Runc> {
     parse_output(&host_binary.run(&version).await.ok()?)
 }
 
+/// Parses words of runc: urfave/cli, help.go, `printVersion`.
 fn parse_output(output: &Output) -> Option<Runc> {
     let version = output.text.lines().find_map(|line| line.strip_prefix("runc version "))?.trim().to_owned();
     let refuses = refused_files(&version).into_iter().map(|file| file.name().to_owned()).collect();

@@ -13,7 +13,7 @@ use cluster::fleet::{Cluster, Fleet, FleetMember, LOCAL, ListQuery};
 use cluster::{Reader, Resource, cause};
 use futures_util::StreamExt as _;
 use futures_util::stream;
-use guards::deletion::{DeletionKind, Survey, Validity};
+use guards::deletion::{DeletionKind, Place, Survey, Validity};
 use serde::Serialize;
 
 use super::finding::{self, Finding, Subject};
@@ -227,7 +227,7 @@ fn acknowledgements(
                 ),
                 Validity::Invalid => (format!("acknowledgement ignored: {}", one.text), "it has no effect"),
             };
-            let fix = if one.place == "on its Cluster" {
+            let fix = if one.place == Place::Cluster {
                 let annotate = |annotations| fixes.annotate(&format!("cluster {name}"), annotations);
                 format!(
                     "{}, or remove it: {}",
