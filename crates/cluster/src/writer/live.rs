@@ -66,7 +66,7 @@ impl LiveWriter {
         deadline: Instant,
     ) -> Result<(), Failed> {
         let (address, object) = (lease.address(), set.body(lease));
-        let failed = |status: Option<StatusCode>, Cause { code, text }: Cause| {
+        let failed = |status: Option<StatusCode>, Cause { code, text, .. }: Cause| {
             let why = short(Cause::new(code, format!("{address} could not be written: {text}")));
             Failed { status: status.map(|status| status.as_u16()), why }
         };
