@@ -43,7 +43,7 @@ pub(super) async fn run(proc: &Path, format: Format, on_node: &NodeSettings) -> 
         report.version = lxcfs_version(process);
         report.set_options(process);
     }
-    let findings = findings(proc, &result, on_node, &report);
+    let findings = findings(proc, &result, on_node);
     let is_well = result.serves(&on_node.files);
     let output = LocalReport {
         sees: if is_well { visible_values(Some(&report), on_node) } else { Vec::new() },
@@ -55,12 +55,7 @@ pub(super) async fn run(proc: &Path, format: Format, on_node: &NodeSettings) -> 
     finding::print(format, &output, &output.findings, |report, style| text(report, &result, on_node, style))
 }
 
-fn findings(
-    proc: &Path,
-    result: &ProbeResult,
-    on_node: &NodeSettings,
-    report: &NodeAnnotation,
-) -> Vec<Finding> {
+fn findings(proc: &Path, result: &ProbeResult, on_node: &NodeSettings) -> Vec<Finding> {
     let mut found = Vec::new();
     let root = &on_node.root;
     let mut reported: Vec<FileState> = Vec::new();
