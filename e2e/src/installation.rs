@@ -79,7 +79,8 @@ impl<'a> Installation<'a> {
     ) -> Result<Self> {
         let port = ports::free()?;
         let host = cluster.host();
-        let webhook = json!({"manage": manage, "url": format!("https://{host}:{port}")});
+        let url = format!("https://{host}:{port}");
+        let webhook = json!({"manage": manage, "newGuardDelay": "10s", "url": url});
         let listener = (IpAddr::from(host), Some(port));
         Self::new(context, cluster, Some(HOME), (&webhook, guards), listener, Vec::new())
     }

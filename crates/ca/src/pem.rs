@@ -44,7 +44,8 @@ pub fn certificates(bundle: &[u8]) -> Vec<CertificateDer<'static>> {
     Pem::read("caBundle", bundle).unwrap_or_default().certificates
 }
 
-/// Returns whether a caBundle contains the certificate of a CA, which is in DER. An API server with this caBundle then trusts what the CA signs.
+/// Returns whether a caBundle contains the certificate of a CA, which is in DER. An API server with this caBundle then trusts what
+/// the CA signs.
 pub fn contains(bundle: &[u8], ca: &[u8]) -> bool {
     certificates(bundle).iter().any(|certificate| certificate.as_ref() == ca)
 }

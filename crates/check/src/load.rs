@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use policy::field::{Path, Step};
 use policy::kinds::Kinds;
 use policy::normalize::normalize;
 use policy::release::{NEWEST, Release};
@@ -17,7 +18,6 @@ use crate::grants::Grants;
 use crate::objects::{ADMISSION, Object};
 use crate::report::LoadProblem;
 use crate::subjects::{unknown_kind, unserved, unserved_kind};
-use policy::field::{Path, Step};
 
 /// Policies and facts of a run.
 pub(crate) struct Loaded {

@@ -23,7 +23,7 @@ pub(crate) fn map<I: Sync, S, O: Send>(
     let threads = thread::available_parallelism().map_or(1, NonZero::get);
     let next = AtomicUsize::new(0);
     let done = Mutex::new(Vec::with_capacity(items.len()));
-    let progress = ProgressLine::new();
+    let progress = ProgressLine::stderr();
     let run = || {
         let mut state = state();
         let mut results = Vec::new();

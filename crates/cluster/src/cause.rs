@@ -45,6 +45,8 @@ pub const UNSUPPORTED: &str = "unsupported";
 pub const NO_QUORUM: &str = "no-quorum";
 /// The answers contradict each other about which member a pod is, or which members exist.
 pub const UNCLEAR: &str = "unclear";
+/// The selector of an entry matches pods of several etcd clusters.
+pub const MIXED_CLUSTERS: &str = "mixed-clusters";
 /// The reservation of a deletion could not be stored where every replica of Durward sees it.
 pub const NOT_RESERVED: &str = "not-reserved";
 /// The snapshot does not contain it.
@@ -53,7 +55,7 @@ pub const NOT_RECORDED: &str = "not-recorded";
 pub const NO_CLUSTER: &str = "no-cluster";
 
 /// Every code.
-pub const ALL: [&str; 24] = [
+pub const ALL: [&str; 25] = [
     UNREACHABLE,
     TIMEOUT,
     CREDENTIALS,
@@ -75,6 +77,7 @@ pub const ALL: [&str; 24] = [
     UNSUPPORTED,
     NO_QUORUM,
     UNCLEAR,
+    MIXED_CLUSTERS,
     NOT_RESERVED,
     NOT_RECORDED,
     NO_CLUSTER,
@@ -82,7 +85,7 @@ pub const ALL: [&str; 24] = [
 
 /// Whether a snapshot can contain this code. The others result from a snapshot or from a decision.
 pub fn is_recordable(code: &str) -> bool {
-    !matches!(code, STALE_FLEET | UNCLEAR | NOT_RESERVED | NOT_RECORDED | NO_CLUSTER)
+    !matches!(code, STALE_FLEET | UNCLEAR | MIXED_CLUSTERS | NOT_RESERVED | NOT_RECORDED | NO_CLUSTER)
 }
 
 /// Every code that a snapshot can contain.

@@ -204,8 +204,8 @@ pub struct ProgressLine {
 }
 
 impl ProgressLine {
-    /// Creates an empty line.
-    pub fn new() -> Self {
+    /// Creates an empty line on standard error.
+    pub fn stderr() -> Self {
         Self {
             is_shown: io::stderr().is_terminal()
                 && std::env::var_os("TERM").is_none_or(|term| term != "dumb"),

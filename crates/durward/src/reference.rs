@@ -1,6 +1,7 @@
 //! Generates the pages of `docs/src/reference`, and a part of another page, from the values that the program uses. `make reference`
 //! writes them; without `DURWARD_BLESS` the tests fail if a page differs.
 
+mod crates;
 mod outage;
 mod reason_codes;
 

@@ -2,6 +2,8 @@
 //!
 //! The cases share a control plane with a garbage collector, and install Durward there one after another.
 
+use std::time::Instant;
+
 use e2e::context::write;
 use e2e::durward::Serve;
 use e2e::prelude::*;
@@ -17,6 +19,9 @@ const DELETION: &str = "  deletion: {scope: all}";
 const DELETION_AND_LXCFS: &str = "  deletion: {scope: all}\n  lxcfs: {}";
 const DELETION_AND_ETCD: &str =
     "  deletion: {scope: all}\n  etcd: {clusters: [{namespace: db, selector: app=etcd}]}";
+
+/// `newGuardDelay` of these installations.
+const NEW_GUARD_DELAY: Duration = Duration::from_secs(10);
 
 /// More than the interval of passes.
 const A_PASS: Duration = Duration::from_secs(7);
@@ -188,10 +193,22 @@ fn replicas_with_different_configurations_keep_all_entries(context: &'static Tes
     let mut installation = Installation::managed_by_url(context, &cluster, "all", DELETION_AND_LXCFS)?;
     installation.register()?;
     let old = installation.serve().named("durward-old").start_ready(context)?;
+    await_entries(
+        &cluster,
+        &[
+            "deletion.durward.dev",
+            "install-namespace.durward.dev",
+            "lxcfs-namespaces.durward.dev",
+            "lxcfs-pods.durward.dev",
+        ],
+    )?;
     let newer = installation.configure_as("newer.yaml", DELETION_AND_ETCD)?;
+    let began = Instant::now();
     let kubeconfig = format!("--kubeconfig={}", installation.kubeconfig().display());
     let new = Serve::with(&newer).flag(kubeconfig).named("durward-new").start_ready(context)?;
     await_entries(&cluster, &ALL)?;
+    // The old one answers 404 for a guard that it does not have, so the entries of a new guard wait.
+    ensure!(began.elapsed() >= NEW_GUARD_DELAY, "the entries were added after {:?}", began.elapsed());
     let version = || anyhow::Ok(object(&cluster, VALIDATING)?["metadata"]["resourceVersion"].clone());
     let before = version()?;
     std::thread::sleep(A_PASS);

@@ -5,6 +5,7 @@
 use std::str::FromStr;
 use std::time::{Duration, SystemTime};
 
+use cluster::live::{Access, client};
 use config::Problem;
 use config::names::is_dns_subdomain;
 use console::exit::{Exit, Outcome, Stop};
@@ -15,7 +16,6 @@ use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams};
 use serde_json::json;
 
 use crate::clients::runtime;
-use cluster::live::{Access, client};
 
 /// `override`
 #[derive(Debug, clap::Args)]

@@ -1,5 +1,7 @@
 //! Command `guards`: prints scope, permissions and webhook entries of each guard.
 
+use std::path::PathBuf;
+
 use config::read;
 use console::exit::{Exit, Outcome};
 use console::output::Format;
@@ -8,7 +10,6 @@ use guards::{Configured, GUARD_KINDS, GuardKind, Permission, WebhookEntry, Webho
 use k8s_openapi::api::admissionregistration::v1::MatchCondition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde::Serialize;
-use std::path::PathBuf;
 
 use crate::commands::config_command::scope::scope;
 use crate::file::{File, Purpose};

@@ -48,7 +48,7 @@ fn reference_of_the_reason_codes() {
     );
     reasons("deletion", variants(DELETION_REASONS, "Reason"), &BTreeSet::new(), &mut out);
     let eviction = constants(ETCD_REASONS).into_iter().find(|(name, _)| name == "DISRUPTION_BUDGET");
-    let mut of_etcd = variants(ETCD_REASONS, "Reason");
+    let mut of_etcd = variants(ETCD_REASONS, "ReasonCode");
     of_etcd.extend(eviction.map(|(_, code)| code));
     of_etcd.sort_by(|a, b| a.name.cmp(&b.name));
     let mut states = variants(ETCD_STATES, "MemberState");

@@ -1,5 +1,7 @@
 //! The entries that a configuration file needs in each API server that calls its guards.
 
+use std::time::Duration;
+
 use cluster::live::Access;
 use guards::WebhookType;
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhook;
@@ -19,6 +21,8 @@ use cluster::ApiError;
 pub(crate) struct Needs {
     /// `server.webhookConfiguration.manage`
     pub(crate) manage: Manage,
+    /// `server.webhookConfiguration.newGuardDelay`
+    pub(crate) new_guard_delay: Duration,
     /// Durward's namespace, with the Lease.
     pub(crate) namespace: String,
     /// The API servers that call the guards.
@@ -63,6 +67,7 @@ impl Needs {
         let namespace = file.namespace.clone();
         Some(Self {
             manage: file.server.manage_webhooks,
+            new_guard_delay: file.server.new_guard_delay,
             namespace,
             targets,
             manifests: manifests_command(file),

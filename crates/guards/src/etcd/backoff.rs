@@ -32,10 +32,4 @@ impl Backoff {
         let retried_for = now.duration_since(first.into()).unwrap_or_default();
         Self { first: Some(first), is_active: retried_for > MAX_RETRIES }
     }
-
-    /// Returns the reason of a denial during the pause.
-    pub(super) fn reason(&self) -> String {
-        let since = self.first.map_or_else(String::new, |first| format!(" since {first:.0}"));
-        format!("deleting it has failed repeatedly{since}; for a minute, other members go first")
-    }
 }

@@ -72,21 +72,21 @@ impl PodFacts {
     }
 
     /// Returns why it may leave, whatever its member answers.
-    pub(super) fn leaving(&self) -> Option<&'static str> {
+    pub(super) fn leaving(&self) -> Option<Leaving> {
         if self.pod.is_deleting {
-            return Some("its pod is being deleted");
+            return Some(Leaving::Deleting);
         }
         if self.is_reserved {
-            return Some("its deletion was requested a moment ago");
+            return Some(Leaving::Reserved);
         }
         if self.is_without_owner {
-            return Some("its owner is deleted or scaled to zero");
+            return Some(Leaving::WithoutOwner);
         }
         // The kubelet ends it then without a request.
         if self.pod.active_deadline.is_some() {
-            return Some("its pod has activeDeadlineSeconds");
+            return Some(Leaving::Deadline);
         }
-        self.has_lost_node().then_some("its node is deleted")
+        self.has_lost_node().then_some(Leaving::NodeDeleted)
     }
 
     /// Returns the answers of a member with a JSON gateway.
@@ -96,6 +96,19 @@ impl PodFacts {
             MemberView::HealthOnly(..) | MemberView::NoResponse(_) => None,
         }
     }
+}
+
+/// Why a pod may leave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Leaving {
+    Deleting,
+    /// Its deletion is reserved.
+    Reserved,
+    /// Its owner is deleted or scaled to zero.
+    WithoutOwner,
+    /// It has `activeDeadlineSeconds`.
+    Deadline,
+    NodeDeleted,
 }
 
 /// The answers of a member, as far as there are any.

@@ -5,21 +5,23 @@
 
 mod members;
 mod remedy;
+mod texts;
 
 use std::time::SystemTime;
 
 use admission::{Cause, Code, Denial, DenialCause, Ruling, Verdict, one_line};
 
 use super::config::Config;
-use super::input::{Input, Quorum};
-use super::overrides::{self, DELETE_ANYWAY, DeniedRequest, Override};
+use super::decide::{Allowed, Conclusion, Outcome, Reason, UnknownCause, Warning};
+use super::input::Input;
+use super::overrides::{self, DeniedRequest, Override};
 use super::pod::Pod;
 use super::removal::{Removal, RemovalKind};
 use super::table::{MemberState, Row, Table};
 use crate::message::Message;
-use cluster::cause;
 
 pub(super) use members::{health, role, state_name};
+pub(super) use texts::{change, namespace_override, note};
 
 /// The start of every warning.
 pub(super) const PREFIX: &str = "etcd: ";
@@ -31,10 +33,10 @@ const DISRUPTION_BUDGET: &str = "DisruptionBudget";
 /// Members in a message at most. etcd recommends seven.
 const MAX_ROWS: usize = 20;
 
-/// The reason of a denial. Its name is the code in `details.causes`. The page of reason codes is generated from these lines, with an
+/// The code of a denial in `details.causes`: the name of the variant. The page of reason codes is generated from these lines, with an
 /// example from `cases`, or from here if no case has the first line of a denial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Reason {
+pub(super) enum ReasonCode {
     /// The deletion was allowed repeatedly and failed elsewhere, so other members go first for a minute.
     /// Example: cannot delete pod db/etcd-1: deleting it has failed repeatedly since 2026-11-21T10:00:00Z; for a minute, other members go first
     Backoff,
@@ -80,7 +82,7 @@ pub(super) enum Reason {
     Unknown,
 }
 
-impl Reason {
+impl ReasonCode {
     /// Returns the consequence of an override.
     fn consequence(self) -> &'static str {
         match self {
@@ -98,106 +100,148 @@ impl Reason {
     }
 }
 
-/// Returns a warning about a pod.
-pub(super) fn pod_warning(pod: &Pod, text: &str) -> String {
-    format!("{PREFIX}pod {}: {text}", pod.full_name())
+/// Returns the ruling for an outcome without the answers of members.
+pub(super) fn ruling(config: &Config, removal: &Removal, outcome: &Outcome, now: SystemTime) -> Ruling {
+    let ruling = match &outcome.conclusion {
+        Conclusion::Allow(why) => allow(removal, why),
+        Conclusion::Deny(reason) => deny(removal, reason),
+        Conclusion::Unknown(causes) => {
+            let causes = causes.iter().map(|why| texts::cause(removal, why)).collect();
+            unknown_removal(config, removal, causes, now)
+        }
+    };
+    add_warnings(ruling, removal, None, &outcome.warnings)
+}
+
+fn add_warnings(
+    mut ruling: Ruling,
+    removal: &Removal,
+    table: Option<&Table>,
+    warnings: &[Warning],
+) -> Ruling {
+    for warning in warnings {
+        ruling.warnings.push(texts::warning(removal, table, warning));
+        if let Warning::Transferred { to } = warning {
+            ruling.audit.set("moved-leader", to);
+        }
+    }
+    ruling
+}
+
+fn allow(removal: &Removal, why: &Allowed) -> Ruling {
+    let name = removal.full_name();
+    match why {
+        Allowed::Exempt(key) => Ruling::allow().audit("exempt", key),
+        Allowed::Overridden { reason, until } => overridden(&name, reason, until),
+        Allowed::MirrorPod => {
+            let text = "is the mirror of a static pod: its etcd keeps running, and the kubelet creates the pod again";
+            Ruling::allow().warn(format!("{PREFIX}{name} {text}")).audit("allowed", texts::allowed(why))
+        }
+        why => Ruling::allow().audit("allowed", texts::allowed(why)),
+    }
+}
+
+/// Returns a denial without the answers of members.
+fn deny(removal: &Removal, reason: &Reason) -> Ruling {
+    let why = texts::reason(removal, "", reason);
+    let code = texts::code(reason);
+    match reason {
+        Reason::NoPod => {
+            let message = format!("{}: {why}", removal.denied_effect(""));
+            let causes = vec![detail(code, &why, "")];
+            Ruling::deny(Denial { code: Code::NotFound, message, causes }).audit("denied", why)
+        }
+        Reason::LeadershipMoved { to } => {
+            let message = Message::new(&format!("{}: {why}", removal.denied_effect(" yet"))).next("retry");
+            let causes = vec![detail(code, &why, to)];
+            let ruling = Ruling::deny(denial(removal.kind, &message, causes));
+            ruling.audit("denied", why).audit("moved-leader", to)
+        }
+        _ => {
+            let message = Message::new(&format!("{}: {why}", removal.denied_effect("")));
+            let causes = vec![detail(code, &why, "")];
+            Ruling::deny(denial(removal.kind, &message, causes)).audit("denied", why)
+        }
+    }
+}
+
+/// Returns the ruling for an outcome by the answers of members.
+pub(super) fn member_ruling(input: Input<'_>, outcome: &Outcome) -> Ruling {
+    let table = Table::of(input.config, input.facts);
+    let messages = Messages { input, table: &table };
+    let ruling = match &outcome.conclusion {
+        Conclusion::Allow(why) => messages.audited(allow(input.removal, why)),
+        Conclusion::Deny(reason) => messages.deny(reason),
+        Conclusion::Unknown(causes) => messages.unknown(causes),
+    };
+    add_warnings(ruling, input.removal, Some(&table), &outcome.warnings)
 }
 
 /// Builds the rulings about one pod with a table.
-pub(super) struct Messages<'m> {
+struct Messages<'m> {
     input: Input<'m>,
     table: &'m Table,
 }
 
-impl<'m> Messages<'m> {
-    pub(super) fn new(input: Input<'m>, table: &'m Table) -> Self {
-        Self { input, table }
-    }
-
-    /// Returns a warning about the pod.
-    pub(super) fn warning(&self, text: &str) -> String {
-        pod_warning(self.input.pod, text)
-    }
-
-    pub(super) fn allow(&self, why: &str) -> Ruling {
-        self.audited(Ruling::allow().audit("allowed", why))
-    }
-
-    /// Adds the problems of the etcd cluster and the member to an allow.
-    pub(super) fn add_warnings(&self, mut ruling: Ruling) -> Ruling {
-        for note in &self.table.notes {
-            ruling.warnings.push(format!("{PREFIX}cluster {}: {note}", self.table.cluster));
-        }
-        let me = self.table.row(&self.input.pod.uid);
-        if let Some(Row { state: MemberState::Unhealthy(why), .. }) = me {
-            ruling.warnings.push(self.warning(why));
-        }
-        if let Some(name) = &self.input.progress.moved_to {
-            ruling.warnings.push(self.warning(&format!("leadership was transferred to {name}")));
-            ruling.audit.set("moved-leader", name);
-        }
-        ruling
-    }
-
+impl Messages<'_> {
     fn audited(&self, ruling: Ruling) -> Ruling {
         let members: Vec<String> = self.table.rows.iter().map(|row| members::line(self.table, row)).collect();
         let ruling = ruling.audit("etcd-cluster", &self.table.cluster).audit("members", members.join("; "));
         if self.table.is_degraded { ruling.audit("read-from", "health and metrics") } else { ruling }
     }
 
-    pub(super) fn deny(&self, reason: Reason, why: &str) -> Ruling {
+    fn deny(&self, reason: &Reason) -> Ruling {
+        let why = self.why(reason);
+        self.audited(Ruling::deny(self.denial_of(reason, &why))).audit("denied", why)
+    }
+
+    /// Returns why a deletion is denied, with what is wrong with the other members.
+    fn why(&self, reason: &Reason) -> String {
+        let why = texts::reason(self.input.removal, &self.table.cluster, reason);
+        let culprits = match reason {
+            Reason::Quorum { .. } | Reason::QuorumLost => members::culprits(self.table, &self.input.pod.uid),
+            _ => None,
+        };
+        culprits.map_or_else(|| why.clone(), |culprits| format!("{why}; {culprits}"))
+    }
+
+    fn denial_of(&self, reason: &Reason, why: &str) -> Denial {
         let removal = self.input.removal;
-        let summary = match reason {
+        let code = texts::code(reason);
+        let summary = match code {
             _ if removal.kind == RemovalKind::Update => format!("{}: {why}", removal.doing()),
-            Reason::Quorum => format!("{} would break etcd quorum: {why}", removal.doing()),
-            Reason::Corrupt => format!("{} is not safe: {why}", removal.doing()),
-            Reason::QuorumLost => why.to_owned(),
+            ReasonCode::Quorum => format!("{} would break etcd quorum: {why}", removal.doing()),
+            ReasonCode::Corrupt => format!("{} is not safe: {why}", removal.doing()),
+            ReasonCode::QuorumLost => why.to_owned(),
             _ => format!("{}: {why}", removal.denied_effect("")),
         };
-        let denial = self.denial(reason, why, &summary, &[]);
-        self.audited(Ruling::deny(denial)).audit("denied", why)
+        self.denial(code, why, &summary, &[])
     }
 
-    /// Denies a deletion with too few healthy others.
-    pub(super) fn deny_quorum(&self, quorum: Quorum, healthy: usize) -> Ruling {
-        let needed = if quorum.needed == 1 { "1 is".to_owned() } else { format!("{} are", quorum.needed) };
-        let why = format!("{healthy} of {} members would be left, {needed} needed", quorum.voters);
-        self.deny(Reason::Quorum, &self.with_culprits(why))
-    }
-
-    /// Denies the deletion of a member that is left after the quorum is lost.
-    pub(super) fn deny_lost(&self) -> Ruling {
-        let Self { input: Input { pod, .. }, table } = self;
-        let why = format!(
-            "etcd cluster {} has already lost quorum, and pod {} still answers",
-            table.cluster, pod.name
-        );
-        self.deny(Reason::QuorumLost, &self.with_culprits(why))
-    }
-
-    /// Adds what is wrong with the other members.
-    fn with_culprits(&self, why: String) -> String {
-        match members::culprits(self.table, &self.input.pod.uid) {
-            Some(culprits) => format!("{why}; {culprits}"),
-            None => why,
+    fn unknown(&self, causes: &[UnknownCause]) -> Ruling {
+        let Input { config, removal, facts, .. } = self.input;
+        let of_users: Vec<Cause> = causes.iter().map(|why| texts::cause(removal, why)).collect();
+        if let [UnknownCause::UnreadOwner { denied, .. }] = causes {
+            let why = self.why(denied);
+            let mut ruling = self.audited(unknown_removal(config, removal, of_users, facts.now));
+            if let Some(refusal) = &mut ruling.refusal {
+                refusal.causes.extend(self.denial_of(denied, &why).causes);
+            }
+            return ruling.audit("denied", why);
         }
-    }
-
-    pub(super) fn unknown(&self, causes: Vec<Cause>) -> Ruling {
-        let removal = self.input.removal;
-        let texts = causes.iter().map(|cause| cause.text.as_str());
-        let why = texts.collect::<Vec<_>>().join("; ");
-        let is_unreserved = causes.iter().any(|why| why.code == cause::NOT_RESERVED);
-        let (reason, summary) = if is_unreserved {
-            (Reason::NotReserved, format!("{}: {why}", removal.denied_effect(" safely")))
+        let all = of_users.iter().map(|cause| cause.text.as_str());
+        let why = all.collect::<Vec<_>>().join("; ");
+        let is_unreserved = causes.iter().any(|why| matches!(why, UnknownCause::NotReserved(_)));
+        let (code, summary) = if is_unreserved {
+            (ReasonCode::NotReserved, format!("{}: {why}", removal.denied_effect(" safely")))
         } else {
-            (Reason::Unknown, unknown_summary(removal, &causes))
+            (ReasonCode::Unknown, unknown_summary(removal, &of_users))
         };
-        let denial = self.denial(reason, &why, &summary, &causes);
-        self.audited(Ruling::new(Verdict::Unknown(causes)).refuse_with(denial))
+        let denial = self.denial(code, &why, &summary, &of_users);
+        self.audited(Ruling::new(Verdict::Unknown(of_users)).refuse_with(denial))
     }
 
-    fn denial(&self, reason: Reason, why: &str, summary: &str, causes: &[Cause]) -> Denial {
+    fn denial(&self, reason: ReasonCode, why: &str, summary: &str, causes: &[Cause]) -> Denial {
         let Input { config, pod, removal, facts, .. } = self.input;
         let mut message = Message::new(summary);
         let is_abnormal = |row: &&Row| row.uid != pod.uid && row.state != MemberState::Healthy;
@@ -219,7 +263,7 @@ impl<'m> Messages<'m> {
         denial(removal.kind, &message, self.details(reason, why))
     }
 
-    fn details(&self, reason: Reason, why: &str) -> Vec<DenialCause> {
+    fn details(&self, reason: ReasonCode, why: &str) -> Vec<DenialCause> {
         let members = self.table.rows.iter().map(|row| DenialCause {
             reason: state_name(&row.state).to_owned(),
             message: one_line(&members::line(self.table, row)),
@@ -229,7 +273,7 @@ impl<'m> Messages<'m> {
     }
 }
 
-fn detail(reason: Reason, why: &str, field: &str) -> DenialCause {
+fn detail(reason: ReasonCode, why: &str, field: &str) -> DenialCause {
     DenialCause { reason: format!("{reason:?}"), message: one_line(why), field: one_line(field) }
 }
 
@@ -258,51 +302,27 @@ fn unknown_summary(removal: &Removal, causes: &[Cause]) -> String {
 }
 
 /// Returns the ruling for a pod whose etcd cluster could not be read.
-pub(super) fn unknown_removal(config: &Config, removal: &Removal, why: &Cause, now: SystemTime) -> Ruling {
+fn unknown_removal(config: &Config, removal: &Removal, causes: Vec<Cause>, now: SystemTime) -> Ruling {
     // The review of an eviction contains no pod.
     let pod = removal.pod.as_ref().and_then(|pod| Pod::read(&pod.json, 0).ok());
     let current =
         pod.map_or(Override::None, |pod| overrides::judge(config, &pod.name, &pod.annotations, now));
     let name = (removal.namespace.as_str(), removal.name.as_str());
-    let message = Message::new(&unknown_summary(removal, std::slice::from_ref(why)));
-    let message = remedy::add_for_cause(overrides::add_invalid(message, &current), config, why);
+    let message = Message::new(&unknown_summary(removal, &causes));
+    let mut message = overrides::add_invalid(message, &current);
+    if let Some(why) = causes.first() {
+        message = remedy::add_for_cause(message, config, why);
+    }
     let message = overrides::add(message, config, removal.denied(), name, (&current, now), "");
-    let denial = denial(removal.kind, &message, vec![detail(Reason::Unknown, &why.text, why.code)]);
-    Ruling::unknown(why.clone()).refuse_with(denial)
-}
-
-/// Returns the ruling after a leadership transfer without time for another read.
-pub(super) fn leader_moved(removal: &Removal, name: &str) -> Ruling {
-    let why =
-        format!("leadership was transferred to {name}, and no time was left to check the members again");
-    let summary = format!("{}: {why}", removal.denied_effect(" yet"));
-    let message = Message::new(&summary).next("retry");
-    Ruling::deny(denial(removal.kind, &message, vec![detail(Reason::LeadershipMoved, &why, name)]))
-        .audit("denied", why)
-        .audit("moved-leader", name)
-}
-
-/// Returns the ruling for the eviction of a pod that does not exist.
-pub(super) fn missing_pod(removal: &Removal) -> Ruling {
-    let why = "it does not exist in the cluster that Durward reads";
-    let causes = vec![detail(Reason::NotFound, why, "")];
-    let message = format!("cannot evict {}: {why}", removal.full_name());
-    Ruling::deny(Denial { code: Code::NotFound, message, causes }).audit("denied", why)
-}
-
-/// Returns the ruling for the mirror pod of a static pod.
-pub(super) fn mirror_pod(removal: &Removal) -> Ruling {
-    let text = format!(
-        "{} is the mirror of a static pod: its etcd keeps running, and the kubelet creates the pod again",
-        removal.full_name()
-    );
-    Ruling::allow().warn(format!("{PREFIX}{text}")).audit("allowed", "it is a mirror pod")
+    let details = causes.iter().map(|why| detail(ReasonCode::Unknown, &why.text, why.code)).collect();
+    let denial = denial(removal.kind, &message, details);
+    Ruling::new(Verdict::Unknown(causes)).refuse_with(denial)
 }
 
 /// Returns the ruling for an object with an active override.
 pub(super) fn overridden(what: &str, reason: &str, until: &str) -> Ruling {
-    let text = format!("{what} is not checked: {DELETE_ANYWAY} is set until {until}: {reason}");
-    Ruling::allow().warn(format!("{PREFIX}{text}")).audit("override", format!("until {until}: {reason}"))
+    let warning = texts::overridden(what, reason, until);
+    Ruling::allow().warn(warning).audit("override", format!("until {until}: {reason}"))
 }
 
 /// Returns the denial for an object that is not a pod. `effect` is the start of its first line.
@@ -320,7 +340,7 @@ pub(super) fn deny_related(
         message = message.next(next);
     }
     let message = overrides::add(message, config, denied, name, (current, now), "");
-    let causes = vec![detail(Reason::Related, why, "")];
+    let causes = vec![detail(ReasonCode::Related, why, "")];
     Ruling::deny(Denial { causes, ..Denial::forbidden(message.to_string()) }).audit("denied", why)
 }
 
@@ -337,11 +357,6 @@ pub(super) fn unknown_related(
     let message = Message::new(&format!("cannot check etcd quorum for {what}: {text}"));
     let message = remedy::add_for_cause(message, config, why);
     let message = overrides::add(message, config, denied, name, (&Override::None, now), "");
-    let causes = vec![detail(Reason::Unknown, &why.text, why.code)];
+    let causes = vec![detail(ReasonCode::Unknown, &why.text, why.code)];
     Ruling::unknown(why.clone()).refuse_with(Denial { causes, ..Denial::forbidden(message.to_string()) })
-}
-
-/// Returns the warning about invalid override annotations of a namespace.
-pub(super) fn namespace_override(namespace: &str, wrong: &str) -> String {
-    format!("{PREFIX}namespace {namespace:?}: Override ignored: {wrong}")
 }

@@ -138,11 +138,6 @@ impl Pod {
     pub(super) fn is_mirror(&self) -> bool {
         self.annotations.contains_key(MIRROR)
     }
-
-    /// Returns `db/etcd-0`.
-    pub(super) fn full_name(&self) -> String {
-        format!("{}/{}", self.namespace, self.name)
-    }
 }
 
 impl Controller {

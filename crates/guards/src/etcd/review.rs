@@ -5,14 +5,14 @@
 //! member finds the reservation. A review may be dropped at any point; its reservation expires.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use admission::{Cause, Mode, OnUnknown, Request, Ruling, Verdict};
+use admission::{Cause, Mode, OnUnknown, Request, Ruling};
 use futures_util::future::{join, join_all};
 use tokio::time::{Instant, sleep};
 
 use super::config::{Config, EtcdClusterConfig, NamespaceMatch};
-use super::decide::{self, Decision, EarlyRuling, Next};
+use super::decide::{self, Allowed, Decision, EarlyOutcome, Outcome, Reason, UnknownCause, Warning};
 use super::effects::{self, Effects};
 use super::facts::{FactReader, Facts};
 use super::group::{self, Group};
@@ -77,17 +77,66 @@ struct Member<'m> {
 }
 
 /// The pod under review and its etcd cluster.
-struct Subject<'s> {
+struct Subject<'s, 'r> {
     removal: &'s Removal,
     pod: Pod,
-    entry: &'s EtcdClusterConfig,
+    entry: &'r EtcdClusterConfig,
     group: Group,
     lease: Lease,
 }
 
-/// Returns the ruling for a pod that no entry selects.
-fn unselected() -> Ruling {
-    Ruling::allow().audit("allowed", "it belongs to no configured etcd cluster")
+/// The outcome of a review.
+pub(super) struct Reviewed<'r> {
+    pub(super) outcome: Outcome,
+    /// Whether the deletion must be reserved, because other reviews may count this member.
+    must_reserve: bool,
+    /// The facts of a decision by the answers of members.
+    basis: Option<Box<Basis<'r>>>,
+}
+
+/// The facts that the message of a decision shows.
+struct Basis<'r> {
+    entry: &'r EtcdClusterConfig,
+    pod: Pod,
+    facts: Facts,
+    progress: Progress,
+}
+
+impl From<Outcome> for Reviewed<'_> {
+    fn from(outcome: Outcome) -> Self {
+        Self { outcome, must_reserve: false, basis: None }
+    }
+}
+
+impl From<EarlyOutcome> for Reviewed<'_> {
+    fn from(EarlyOutcome { outcome, must_reserve }: EarlyOutcome) -> Self {
+        Self { outcome, must_reserve, basis: None }
+    }
+}
+
+impl Reviewed<'_> {
+    fn unread(why: Cause) -> Self {
+        Outcome::unknown(UnknownCause::Unread(why)).into()
+    }
+
+    /// Returns the states of the members by name.
+    #[cfg(test)]
+    pub(super) fn states(&self, config: &Config) -> Vec<(String, super::table::MemberState)> {
+        let table = self.basis.as_ref().map(|basis| Table::of(config, &basis.facts));
+        let rows = table.into_iter().flat_map(|table| table.rows);
+        rows.map(|row| (row.name, row.state)).collect()
+    }
+
+    /// Renders the outcome.
+    pub(super) fn ruling(&self, config: &Config, removal: &Removal, now: SystemTime) -> Ruling {
+        match self.basis.as_deref() {
+            Some(Basis { entry, pod, facts, progress }) => {
+                let input = Input { config, entry, removal, pod, facts, progress };
+                messages::member_ruling(input, &self.outcome)
+            }
+            None => messages::ruling(config, removal, &self.outcome, now),
+        }
+    }
 }
 
 impl<'r> Reviewer<'r> {
@@ -97,12 +146,12 @@ impl<'r> Reviewer<'r> {
 
     /// Reviews a request that is not about a pod.
     pub(super) async fn review_related(&self, request: &Request<'_>) -> Ruling {
-        related::review(self.config, self.kube(), request, self.clients.context.now()).await
+        related::review(self.config, self.kube(), request, self.now()).await
     }
 
     /// Reviews an update of a namespace.
     pub(super) async fn review_namespace(&self, request: &Request<'_>) -> Ruling {
-        namespaces::review(self.config, self.kube(), request, self.clients.context.now()).await
+        namespaces::review(self.config, self.kube(), request, self.now()).await
     }
 
     /// Reviews the deletion or eviction of a pod, or an update that counts as one.
@@ -110,43 +159,52 @@ impl<'r> Reviewer<'r> {
     /// A review can come from a stranger. Nothing is written and no member is asked unless the API server returns the pod with the
     /// uid of the review. Its stored state decides, so addresses and owners are never those of the review.
     pub(super) async fn review_pod(&self, kind: RemovalKind, request: &Request<'_>) -> Ruling {
-        let mut removal = match decide::from_request(self.config, kind, request) {
-            Next::Rule(ruling) => return ruling,
-            Next::ReadFacts(removal) => removal,
+        let mut removal = match Removal::read(self.config, kind, request) {
+            Ok(removal) => removal,
+            Err(why) => return Ruling::unknown(why),
         };
+        let reviewed = self.review_removal(&mut removal, request).await;
+        reviewed.ruling(self.config, &removal, self.now())
+    }
+
+    /// Decides about a removal, and adds the changes of an update to it.
+    pub(super) async fn review_removal(&self, removal: &mut Removal, request: &Request<'_>) -> Reviewed<'r> {
+        if let Some(outcome) = decide::exempt(self.config, removal, request) {
+            return outcome.into();
+        }
         if let Some(ReviewedPod { json, .. }) = &removal.pod
             && let Ok(pod) = Pod::read(json, 0)
             && group::entries(self.config, &pod).next().is_none()
         {
-            return unselected();
+            return Outcome::allow(Allowed::Unselected).into();
         }
-        let json = match self.stored_pod(&removal).await {
+        let json = match self.stored_pod(removal).await {
             Ok(Some(json)) => json,
-            Ok(None) => return decide::missing(self.config, &removal, self.clients.context.now()),
-            Err(why) => return decide::unread(self.config, &removal, &why, self.clients.context.now()),
+            Ok(None) => return decide::missing(removal).into(),
+            Err(why) => return decide::unread(self.config, removal, &why, self.now()).into(),
         };
         let member = match self.member(&json).await {
             Ok(Some(member)) => member,
-            Ok(None) => return unselected(),
-            Err(why) => return self.unknown_membership(&removal, &json, &why),
+            Ok(None) => return Outcome::allow(Allowed::Unselected).into(),
+            Err(why) => return self.unknown_membership(&json, why),
         };
-        if kind == RemovalKind::Update {
-            match self.changes(&removal, &member).await {
+        if removal.kind == RemovalKind::Update {
+            match self.changes(removal, &member).await {
                 Ok(changes) if changes.is_empty() => {
-                    return Ruling::allow().audit("allowed", "the pod stays in the guard");
+                    return Outcome::allow(Allowed::StaysGuarded).into();
                 }
                 Ok(changes) => removal.changes = changes,
-                Err(why) => return self.unknown(&removal, &why),
+                Err(why) => return Reviewed::unread(why),
             }
         }
         let Member { pod, entry, group, lease } = member;
-        let subject = Subject { removal: &removal, pod, entry, group, lease };
-        let early = match decide::from_pod(self.config, &removal, &subject.pod, self.clients.context.now()) {
-            Some(early) => early,
-            None if subject.pod.is_deleting => return self.review_deleting(&subject).await,
-            None => self.with_reserve_time(&removal).review_member(&subject).await,
+        let subject = Subject { removal, pod, entry, group, lease };
+        let reviewed = match decide::from_pod(self.config, subject.removal, &subject.pod, self.now()) {
+            Some(early) => early.into(),
+            None if subject.pod.is_deleting => return self.review_deleting(&subject).await.into(),
+            None => self.with_reserve_time(subject.removal).review_member(&subject).await,
         };
-        self.finish(&subject, early).await
+        self.finish(&subject, reviewed).await
     }
 
     /// Returns the stored pod in JSON, unless it is another pod than that of the review. The review of an eviction contains no pod, but
@@ -177,31 +235,26 @@ impl<'r> Reviewer<'r> {
         Self { end: self.end - kept, ..self }
     }
 
-    fn unknown(&self, removal: &Removal, why: &Cause) -> Ruling {
-        messages::unknown_removal(self.config, removal, why, self.clients.context.now())
+    fn now(&self) -> SystemTime {
+        self.clients.context.now()
     }
 
-    /// Rules on a pod whose etcd cluster is unknown. An override allows it anyway.
-    fn unknown_membership(&self, removal: &Removal, json: &str, why: &Cause) -> Ruling {
-        let now = self.clients.context.now();
-        let judged =
-            Pod::read(json, 0).map(|pod| overrides::judge(self.config, &pod.name, &pod.annotations, now));
-        match judged {
-            Ok(Override::Active { reason, until }) => {
-                messages::overridden(&removal.full_name(), &reason, &until)
-            }
-            Ok(Override::None | Override::Invalid(_)) | Err(_) => self.unknown(removal, why),
-        }
+    /// Decides about a pod whose etcd cluster is unknown. An override allows it anyway.
+    fn unknown_membership(&self, json: &str, why: Cause) -> Reviewed<'r> {
+        let pod = Pod::read(json, 0).ok();
+        let overridden =
+            pod.and_then(|pod| decide::overridden(self.config, &pod.name, &pod.annotations, self.now()));
+        overridden.map_or_else(|| Reviewed::unread(why), Reviewed::from)
     }
 
     /// Adds what is wrong with the override annotations of the namespace.
-    fn add_namespace_warnings(&self, removal: &Removal, state: &KubeState, ruling: Ruling) -> Ruling {
-        let Ok(namespace) = &state.namespace else { return ruling };
+    fn add_namespace_warnings(&self, removal: &Removal, state: &KubeState, outcome: Outcome) -> Outcome {
+        let Ok(namespace) = &state.namespace else { return outcome };
         match overrides::judge(self.config, &removal.namespace, &namespace.annotations, state.now) {
-            Override::Invalid(wrong) if ruling.verdict != Verdict::Allow => {
-                ruling.warn(messages::namespace_override(&removal.namespace, &wrong))
+            Override::Invalid(wrong) if !outcome.is_allowed() => {
+                outcome.warn(Warning::NamespaceOverride(wrong))
             }
-            _ => ruling,
+            _ => outcome,
         }
     }
 
@@ -213,13 +266,13 @@ impl<'r> Reviewer<'r> {
         KubeReader { clients: self.clients, end }
     }
 
-    fn facts<'s>(&'s self, subject: &'s Subject<'_>) -> FactReader<'s> {
+    fn facts<'s>(&'s self, subject: &'s Subject<'_, '_>) -> FactReader<'s> {
         FactReader { clients: self.clients, config: self.config, group: &subject.group, end: self.end }
     }
 
     fn effects<'s>(
         &self,
-        subject: &'s Subject<'_>,
+        subject: &'s Subject<'_, '_>,
         writer: &'s dyn Writer,
         reader: KubeReader<'s>,
     ) -> Effects<'s> {
@@ -243,35 +296,30 @@ impl<'r> Reviewer<'r> {
 
     /// Ends every review of a pod in a known etcd cluster. A pod that is allowed without a quorum check, or although the check failed,
     /// is reserved as well. It is allowed even if that fails.
-    async fn finish(
-        &self,
-        subject: &Subject<'_>,
-        EarlyRuling { ruling, must_reserve }: EarlyRuling,
-    ) -> Ruling {
+    async fn finish(&self, subject: &Subject<'_, '_>, mut reviewed: Reviewed<'r>) -> Reviewed<'r> {
         let removal = subject.removal;
-        let is_allowed_unknown =
-            matches!(ruling.verdict, Verdict::Unknown(_)) && self.allows_unknown(removal);
-        if self.is_dry_run(removal) || !(must_reserve || is_allowed_unknown) {
-            return ruling;
+        let is_allowed_unknown = reviewed.outcome.is_unknown() && self.allows_unknown(removal);
+        if self.is_dry_run(removal) || !(reviewed.must_reserve || is_allowed_unknown) {
+            return reviewed;
         }
-        let Some(writer) = self.clients.writer.as_deref() else { return ruling };
-        match self.reserve_allowed(subject, writer).await {
-            Ok(()) => ruling,
-            Err(why) => ruling.warn(messages::pod_warning(&subject.pod, &decide::unreserved_warning(&why))),
+        let Some(writer) = self.clients.writer.as_deref() else { return reviewed };
+        if let Err(why) = self.reserve_allowed(subject, writer).await {
+            reviewed.outcome = reviewed.outcome.warn(Warning::Unreserved(why));
         }
+        reviewed
     }
 
     /// Reserves a deletion that is allowed in any case, in the time that is left. A teardown needs no reservation.
-    async fn reserve_allowed(&self, subject: &Subject<'_>, writer: &dyn Writer) -> Result<(), Cause> {
+    async fn reserve_allowed(&self, subject: &Subject<'_, '_>, writer: &dyn Writer) -> Result<(), Cause> {
         let kube = self.kube_until(self.reserve_end.min(Instant::now() + RESERVE_TIMEOUT));
         let read = self.reservations(subject, kube);
         let (is_torn_down, read) = join(self.is_torn_down(subject, kube), read).await;
         if is_torn_down {
             return Ok(());
         }
-        let now = self.clients.context.now();
+        let now = self.now();
         let entry = |reservations: &Reservations| {
-            let now = self.clients.context.now();
+            let now = self.now();
             let times =
                 ReviewTimes { now, end: now + self.reserve_end.saturating_duration_since(Instant::now()) };
             let status = times.status(reservations, &subject.pod.uid);
@@ -286,7 +334,7 @@ impl<'r> Reviewer<'r> {
     }
 
     /// Whether the whole etcd cluster or the pod's node is removed. Unreadable objects are not.
-    async fn is_torn_down(&self, subject: &Subject<'_>, kube: KubeReader<'_>) -> bool {
+    async fn is_torn_down(&self, subject: &Subject<'_, '_>, kube: KubeReader<'_>) -> bool {
         let pod = &subject.pod;
         let (namespace, (owner, has_node)) = join(
             kube.namespace(&pod.namespace),
@@ -298,7 +346,11 @@ impl<'r> Reviewer<'r> {
         is_removed || namespace.is_ok_and(|namespace| namespace.is_deleting) || matches!(has_node, Ok(false))
     }
 
-    async fn reservations(&self, subject: &Subject<'_>, kube: KubeReader<'_>) -> Result<Reservations, Cause> {
+    async fn reservations(
+        &self,
+        subject: &Subject<'_, '_>,
+        kube: KubeReader<'_>,
+    ) -> Result<Reservations, Cause> {
         effects::read(self.config.coordination, kube, &subject.lease).await
     }
 
@@ -326,18 +378,16 @@ impl<'r> Reviewer<'r> {
     }
 
     /// Reviews a request that shortens the grace period of a pod. It is allowed, with a warning if the member leads.
-    async fn review_deleting(&self, subject: &Subject<'_>) -> Ruling {
-        let ruling = Ruling::allow().audit("allowed", "the pod is already being deleted");
+    async fn review_deleting(&self, subject: &Subject<'_, '_>) -> Outcome {
+        let outcome = Outcome::allow(Allowed::AlreadyDeleting);
         match self.facts(subject).status(&subject.pod).await {
-            Ok(status) if status.leader == Some(status.member) => {
-                ruling.warn(messages::pod_warning(&subject.pod, decide::STILL_LEADS))
-            }
-            Ok(_) | Err(_) => ruling,
+            Ok(status) if status.leader == Some(status.member) => outcome.warn(Warning::StillLeads),
+            Ok(_) | Err(_) => outcome,
         }
     }
 
-    /// Reads Kubernetes and the members. Returns an early ruling if the members need not be asked.
-    async fn read(&self, subject: &Subject<'_>) -> Result<CurrentState, Box<EarlyRuling>> {
+    /// Reads Kubernetes and the members. Returns an early outcome if the members need not be asked.
+    async fn read(&self, subject: &Subject<'_, '_>) -> Result<CurrentState, Box<EarlyOutcome>> {
         let Subject { removal, pod, entry, group, .. } = subject;
         let kube = self.kube();
         let state = KubeState::read(kube, entry, group, pod, self.reservations(subject, kube)).await;
@@ -351,7 +401,7 @@ impl<'r> Reviewer<'r> {
         }
     }
 
-    async fn review_member(&self, subject: &Subject<'_>) -> EarlyRuling {
+    async fn review_member(&self, subject: &Subject<'_, 'r>) -> Reviewed<'r> {
         let mut progress = Progress::default();
         let mut move_error = None;
         for _ in 0..MAX_READS {
@@ -360,13 +410,15 @@ impl<'r> Reviewer<'r> {
             }
             let snapshot = match self.read(subject).await {
                 Ok(snapshot) => snapshot,
-                Err(early) => return *early,
+                Err(early) => return (*early).into(),
             };
             let effect = loop {
                 let effect = match self.decide(subject, &snapshot, &progress) {
-                    Decision::Ruling(ruling) => {
-                        let ruling = self.add_namespace_warnings(subject.removal, &snapshot.state, ruling);
-                        return EarlyRuling::unreserved(ruling);
+                    Decision::Outcome(outcome) => {
+                        let outcome = self.add_namespace_warnings(subject.removal, &snapshot.state, outcome);
+                        let (entry, pod, facts) = (subject.entry, subject.pod.clone(), snapshot.facts);
+                        let basis = Some(Box::new(Basis { entry, pod, facts, progress }));
+                        return Reviewed { outcome, must_reserve: false, basis };
                     }
                     Decision::Effect(effect) => effect,
                 };
@@ -385,30 +437,29 @@ impl<'r> Reviewer<'r> {
                     // The next read may show that leadership moved. If not, one retry follows.
                     TransferResult::Unknown(why) => {
                         if let Some(first) = move_error.replace(why) {
-                            return EarlyRuling::unreserved(self.unknown(subject.removal, &first));
+                            return Reviewed::unread(first);
                         }
                     }
                 }
             }
         }
-        if let Some(name) = &progress.moved_to {
-            return EarlyRuling::unreserved(messages::leader_moved(subject.removal, name));
-        }
-        let text = "Durward ran out of time";
-        EarlyRuling::unreserved(self.unknown(subject.removal, &Cause::new(cause::TIMEOUT, text)))
+        Reviewed::from(match progress.moved_to {
+            Some(to) => Outcome::deny(Reason::LeadershipMoved { to }),
+            None => Outcome::unknown(UnknownCause::OutOfTime),
+        })
     }
 
-    fn decide(&self, subject: &Subject<'_>, snapshot: &CurrentState, progress: &Progress) -> Decision {
+    fn decide(&self, subject: &Subject<'_, '_>, snapshot: &CurrentState, progress: &Progress) -> Decision {
         let Subject { removal, pod, entry, .. } = subject;
         let input = Input { config: self.config, entry, removal, pod, facts: &snapshot.facts, progress };
         let decision = if self.is_dry_run(removal) {
-            Decision::Ruling(decide::dry_run(input))
+            Decision::Outcome(decide::dry_run(input))
         } else {
             decide::decide(input)
         };
         match decision {
-            Decision::Ruling(ruling) => {
-                Decision::Ruling(decide::unknown_owner(self.config, removal, pod, &snapshot.state, ruling))
+            Decision::Outcome(outcome) => {
+                Decision::Outcome(decide::unknown_owner(pod, &snapshot.state, outcome))
             }
             effect @ Decision::Effect(_) => effect,
         }
@@ -418,7 +469,7 @@ impl<'r> Reviewer<'r> {
     /// as the others changed no reservation of this etcd cluster.
     async fn reserve(
         &self,
-        subject: &Subject<'_>,
+        subject: &Subject<'_, '_>,
         snapshot: &CurrentState,
         effect: &Effect,
     ) -> Option<WriteResult> {
@@ -451,7 +502,7 @@ impl<'r> Reviewer<'r> {
     }
 
     /// Moves leadership, and waits until most members report the new leader.
-    async fn move_leader(&self, subject: &Subject<'_>, facts: &Facts, to: Id) -> TransferResult {
+    async fn move_leader(&self, subject: &Subject<'_, '_>, facts: &Facts, to: Id) -> TransferResult {
         // Reviews without a writer are dry runs, which never get here.
         let Some(writer) = self.clients.writer.as_deref() else { return TransferResult::Unsupported };
         // The list may have a newer address than the first read.

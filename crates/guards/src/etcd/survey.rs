@@ -234,8 +234,8 @@ impl Survey {
             unknown_voters: table.voters.as_ref().err().map(ReportCause::from),
             is_degraded: table.is_degraded,
             members: members.collect(),
-            changes: table.changes.clone(),
-            notes: table.notes.clone(),
+            changes: table.changes.iter().map(messages::change).collect(),
+            notes: table.notes.iter().map(messages::note).collect(),
             lease: self.install_namespace().map(|_| format!("{namespace}/{name}")),
             lease_error: facts.reservations_error.as_ref().map(ReportCause::from),
         }
@@ -259,7 +259,7 @@ impl Survey {
             .or_else(|| decide::from_kube_state(&self.config, &removal, pod, state))
             .or_else(|| decide::from_view(&pod.uid, facts));
         if let Some(early) = early {
-            return early.ruling;
+            return messages::ruling(&self.config, &removal, &early.outcome, state.now);
         }
         let reservations = state.reservations.as_ref().cloned().unwrap_or_default();
         let facts = facts.clone().about(&pod.uid, &reservations);
@@ -271,7 +271,8 @@ impl Survey {
             facts: &facts,
             progress: &Progress::default(),
         };
-        decide::unknown_owner(&self.config, &removal, pod, state, decide::dry_run(input))
+        let outcome = decide::unknown_owner(pod, state, decide::dry_run(input));
+        messages::member_ruling(input, &outcome)
     }
 }
 

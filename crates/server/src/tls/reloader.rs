@@ -293,10 +293,10 @@ mod tests {
         (checks, reloader)
     }
 
-    fn issued(from: i32, to: i32) -> Option<Arc<IssuedCertificate>> {
+    fn issued(from: i32, to: i32) -> IssuedCertificate {
         let (cert, key) = certificate(from, to);
         let pem = CertificatePem { cert: cert.into_bytes(), key: key.into_bytes() };
-        Some(Arc::new(IssuedCertificate { pem, ca: Vec::new(), not_after: year(2032) }))
+        IssuedCertificate { pem, ca: Vec::new(), not_after: year(2032) }
     }
 
     #[test]
@@ -313,7 +313,7 @@ mod tests {
         };
         let unsigned = text_with(None, Some("the Secret is missing"));
         assert_eq!(unsigned, "[-]certificate failed: no certificate is signed yet: the Secret is missing\n");
-        let leaf = issued(2030, 2032);
+        let leaf = Some(Arc::new(issued(2030, 2032)));
         assert_eq!(text_with(leaf.clone(), None), "[+]certificate ok\n");
         let old = "[!]certificate: the Secret is missing; the old certificate stays active until 2032-01-01T00:00:00Z\n";
         assert_eq!(text_with(leaf.clone(), Some("the Secret is missing")), old);

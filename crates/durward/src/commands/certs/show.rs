@@ -1,11 +1,12 @@
 //! `certs show`: prints certificates and reports expired ones and ones that don't match.
 
+use std::path::PathBuf;
+
 use console::exit::{Exit, Outcome};
 use console::output::Format;
 use console::output::{self, Style};
 use rustls::pki_types::CertificateDer;
 use serde::Serialize;
-use std::path::PathBuf;
 
 use super::sources::{self, Source};
 use crate::certificates::{CertificateFacts, days_until, now, opens, server_name, signs};

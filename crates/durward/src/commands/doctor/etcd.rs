@@ -17,7 +17,6 @@
 
 mod checks;
 
-use crate::args::ClusterArgs;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -31,6 +30,7 @@ use guards::etcd::{ClusterReport, MemberReport, ReportCause, SurveyReport};
 use serde::Serialize;
 
 use super::finding::{self, Finding};
+use crate::args::ClusterArgs;
 use crate::clients::etcd_context::{self, EtcdContext};
 use crate::clients::fleet::{self, ANSWER_WITHIN};
 use crate::clients::leftovers::{self, Found};
@@ -79,7 +79,7 @@ pub(super) fn run(args: &Args) -> Outcome {
 }
 
 async fn examine(context: &EtcdContext, only: &[String]) -> EtcdReport {
-    let line = ProgressLine::new();
+    let line = ProgressLine::stderr();
     let progress = |done: usize, of: usize| line.show(&format!("{done} of {of} namespaces read"));
     let surveyed = context.survey.read(&context.clients, only, &progress).await;
     drop(line);

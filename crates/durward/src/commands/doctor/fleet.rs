@@ -5,7 +5,6 @@
 
 mod fixes;
 
-use crate::args::ClusterArgs;
 use std::path::PathBuf;
 use std::time::{Instant, SystemTime};
 
@@ -20,6 +19,7 @@ use guards::deletion::{DeletionKind, Survey, Validity};
 use serde::Serialize;
 
 use super::finding::{self, Finding, Subject};
+use crate::args::ClusterArgs;
 use crate::clients::fleet::{self, ANSWER_WITHIN, FleetContext, all_pages};
 use crate::clients::leftovers::{self, Found};
 use crate::clients::runtime;
@@ -81,7 +81,7 @@ async fn examine(context: &FleetContext) -> FleetReport {
     let clusters = std::iter::once(Cluster::Local).chain(members.iter().map(|member| member.cluster.clone()));
     let resources = context.guard.requirements().probes.map(|probes| probes.resources).unwrap_or_default();
     let total = members.len() + 1;
-    let line = ProgressLine::new();
+    let line = ProgressLine::stderr();
     let mut checks = stream::iter(clusters.enumerate().map(async |(index, cluster)| {
         let found = check_cluster(reader, &cluster, &resources, context).await;
         (index, cluster, found)

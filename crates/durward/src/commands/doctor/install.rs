@@ -217,8 +217,17 @@ async fn examine_target(
         Err(_) => Owner::Unknown,
     };
     for (webhook_type, entries) in WEBHOOK_TYPES.into_iter().zip(&target.entries) {
-        let object =
-            Object { needs, target, webhook_type, entries, client, ca, owner: &owner, is_holder: false };
+        let object = Object {
+            needs,
+            target,
+            webhook_type,
+            entries,
+            addable: entries,
+            client,
+            ca,
+            owner: &owner,
+            is_holder: false,
+        };
         let problems = match object.inspect().await {
             Ok(problems) => problems,
             Err(fault) => vec![(code(&fault), problem_of(&fault, target, &needs.manifests))],

@@ -3,7 +3,6 @@
 
 mod text;
 
-use crate::args::ClusterArgs;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -13,6 +12,7 @@ use console::output::Format;
 use console::output::{self, ProgressLine, Style};
 use guards::deletion::{DeletionSubject, Impact as Found, Progress};
 
+use crate::args::ClusterArgs;
 use crate::clients::fleet::{self, SubjectArg, SubjectArgs};
 use crate::clients::runtime;
 
@@ -56,7 +56,7 @@ fn show(args: &Args) -> Outcome {
         let (mut found, mut problems) = (Vec::new(), Vec::new());
         let style = Style::stdout();
         for (number, subject) in subjects.iter().enumerate() {
-            let line = ProgressLine::new();
+            let line = ProgressLine::stderr();
             let progress = |at: Progress<'_>| {
                 line.show(&format_progress(subject, (number, subjects.len()), at, context.local_name()));
             };

@@ -6,7 +6,6 @@
 mod log;
 mod recorder;
 
-use crate::args::ClusterArgs;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
@@ -19,6 +18,7 @@ use console::output::{self, ProgressLine};
 use guards::deletion::{self, DeletionKind, DeletionSubject};
 use guards::etcd::Survey;
 
+use crate::args::ClusterArgs;
 use crate::clients::connect::access;
 use crate::clients::etcd_context;
 use crate::clients::fleet::{self, FleetContext, SubjectArg, SubjectArgs};
@@ -118,7 +118,7 @@ async fn impacts(
 ) -> Vec<Problem> {
     let mut problems = Vec::new();
     for (number, subject) in subjects.iter().enumerate() {
-        let line = ProgressLine::new();
+        let line = ProgressLine::stderr();
         line.show(&format!("{} of {}", number + 1, subjects.len()));
         let progress = |at: guards::deletion::Progress<'_>| {
             let which = format!("{} of {}", number + 1, subjects.len());
@@ -141,7 +141,7 @@ async fn impacts(
 
 /// Records all etcd clusters with the requests of a review. Returns the number of members without an answer.
 async fn of_members(recorder: &Arc<Recorder>, survey: &Survey) -> usize {
-    let line = ProgressLine::new();
+    let line = ProgressLine::stderr();
     let progress =
         |done: usize, of: usize| line.show(&format!("{done} of {of} namespaces with etcd clusters"));
     let found = survey.read(&recorder.clients(), &[], &progress).await;

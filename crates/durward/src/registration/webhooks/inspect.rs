@@ -154,7 +154,7 @@ impl Object<'_> {
         if by_durward {
             let namespace = &self.needs.namespace;
             return format!(
-                "Durward restores it within seconds; if not, read its log: kubectl -n {namespace} logs deploy/durward"
+                "Durward restores it within seconds, or after newGuardDelay if a guard was turned on; if not, read its log: kubectl -n {namespace} logs deploy/durward"
             );
         }
         format!("apply it again: {}", self.apply_webhooks())

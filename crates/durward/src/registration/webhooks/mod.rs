@@ -7,6 +7,7 @@
 //! | file | contents |
 //! |---|---|
 //! | `merge.rs` | pure: existing and needed entries in, changes out |
+//! | `served.rs` | the guards that all replicas serve |
 //! | `pass.rs` | read, merge, write one object |
 //! | `inspect.rs` | the state of an object, and problems with their next steps |
 //! | `lease.rs` | the replica that can remove entries |
@@ -17,6 +18,7 @@ mod inspect;
 mod lease;
 mod merge;
 mod pass;
+mod served;
 mod status;
 mod trust;
 
@@ -48,6 +50,7 @@ pub(crate) use trust::CaSource;
 use lease::Candidate;
 use merge::{Unneeded, ca_bundle};
 use pass::OwnerError;
+use served::Served;
 use status::{Report, Status};
 
 /// Interval of passes. A configuration that another client changed is restored within this time.
@@ -78,6 +81,8 @@ struct Memory {
     candidate: Candidate,
     /// By API server and kind.
     unneeded: HashMap<String, Unneeded>,
+    /// By API server.
+    served: HashMap<String, Served>,
 }
 
 impl WebhookManager {
@@ -134,7 +139,11 @@ impl Shared {
     }
 
     async fn run(&self) {
-        let mut memory = Memory { candidate: Candidate::new(lease::identity()), unneeded: HashMap::new() };
+        let mut memory = Memory {
+            candidate: Candidate::new(lease::identity()),
+            unneeded: HashMap::new(),
+            served: HashMap::new(),
+        };
         loop {
             if self.is_active() {
                 self.pass(&mut memory, Instant::now()).await;
@@ -178,12 +187,21 @@ impl Shared {
             };
             let owner =
                 if is_all { self.owner(&client, target, &needs, &mut report).await } else { Owner::Unknown };
-            for (webhook_type, entries) in WEBHOOK_TYPES.into_iter().zip(&target.entries) {
+            let served = memory.served.entry(format!("{:?}", target.access)).or_default();
+            if !served.is_known {
+                self.find_served(served, target, &client).await;
+            }
+            let delay = needs.new_guard_delay;
+            let addable = target.entries.each_ref().map(|entries| served.addable(entries, delay, now));
+            for ((webhook_type, entries), addable) in
+                WEBHOOK_TYPES.into_iter().zip(&target.entries).zip(&addable)
+            {
                 let object = Object {
                     needs: &needs,
                     target,
                     webhook_type,
                     entries,
+                    addable,
                     client: &client,
                     ca: &self.ca,
                     owner: &owner,
@@ -195,6 +213,20 @@ impl Shared {
             }
         }
         self.status.publish(&report);
+    }
+
+    /// Reads which guards have entries.
+    async fn find_served(&self, served: &mut Served, target: &Target, client: &ApiClient) {
+        let mut found = Vec::new();
+        // Durward has no permission to read a kind that no guard needs.
+        let needed =
+            WEBHOOK_TYPES.into_iter().zip(&target.entries).filter(|(_, entries)| !entries.is_empty());
+        for (webhook_type, _) in needed {
+            // The pass reports a failure.
+            let Ok(configuration) = target.configuration(client, webhook_type).await else { return };
+            found.extend(configuration.into_iter().flat_map(|found| found.webhooks));
+        }
+        served.start(&found, &target.entries.concat());
     }
 
     /// Returns whether this replica holds the Lease. Without the Lease entries are added, and none is removed.

@@ -86,6 +86,8 @@ pub(crate) struct Object<'a> {
     pub(crate) target: &'a Target,
     pub(crate) webhook_type: WebhookType,
     pub(crate) entries: &'a [Value],
+    /// Those that can be added now.
+    pub(crate) addable: &'a [Value],
     pub(crate) client: &'a ApiClient,
     pub(crate) ca: &'a CaSource,
     pub(crate) owner: &'a Owner,
@@ -172,7 +174,7 @@ impl Object<'_> {
         let only_ca = self.needs.manage == Manage::CaBundle;
         let is_due = |part: &_| unneeded.is_due(part, now);
         let replica = Replica {
-            entries: self.entries,
+            entries: self.addable,
             ca: trusted,
             only_ca,
             is_holder: self.is_holder,

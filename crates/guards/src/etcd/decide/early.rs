@@ -1,60 +1,47 @@
 //! Decisions without the quorum: by the request, the pod, the state of Kubernetes, and a member that does not run.
 
+use std::collections::BTreeMap;
 use std::time::SystemTime;
 
-use admission::{Cause, Request, Ruling, Verdict};
+use admission::{Cause, Request};
 
 use super::super::config::Config;
 use super::super::facts::{Facts, MemberView};
 use super::super::kube_reader::Namespace;
 use super::super::kube_state::KubeState;
-use super::super::messages;
 use super::super::overrides::{self, Override};
 use super::super::owners::OwnerState;
 use super::super::pod::Pod;
-use super::super::removal::{Removal, RemovalKind};
-use cluster::cause;
+use super::super::removal::Removal;
+use super::{Allowed, Conclusion, Outcome, Reason, UnknownCause, Warning};
 
-/// The result of the first step.
+/// An outcome without the answers of members.
 #[derive(Debug)]
-pub(in super::super) enum Next {
-    Rule(Ruling),
-    ReadFacts(Removal),
-}
-
-/// A ruling without the answers of members.
-#[derive(Debug)]
-pub(in super::super) struct EarlyRuling {
-    pub(in super::super) ruling: Ruling,
+pub(in super::super) struct EarlyOutcome {
+    pub(in super::super) outcome: Outcome,
     /// Whether the deletion must be reserved, because other reviews may count this member.
     pub(in super::super) must_reserve: bool,
 }
 
-impl EarlyRuling {
-    /// Returns a ruling that needs no reservation: no review counts the member, or it stays.
-    pub(in super::super) fn unreserved(ruling: Ruling) -> Self {
-        Self { ruling, must_reserve: false }
+impl EarlyOutcome {
+    /// Returns an outcome that needs no reservation: no review counts the member, or it stays.
+    fn unreserved(outcome: Outcome) -> Self {
+        Self { outcome, must_reserve: false }
     }
 
-    fn reserved(ruling: Ruling) -> Self {
-        Self { ruling, must_reserve: true }
+    fn allow(why: Allowed) -> Self {
+        Self::unreserved(Outcome::allow(why))
     }
-}
 
-fn allowed(why: &str) -> Ruling {
-    Ruling::allow().audit("allowed", why)
+    fn reserved(outcome: Outcome) -> Self {
+        Self { outcome, must_reserve: true }
+    }
 }
 
 /// Decides by the request.
-pub(in super::super) fn from_request(config: &Config, kind: RemovalKind, request: &Request<'_>) -> Next {
-    let removal = match Removal::read(config, kind, request) {
-        Ok(removal) => removal,
-        Err(cause) => return Next::Rule(Ruling::unknown(cause)),
-    };
-    match config.common_config.exempt_by(request, &removal.namespace) {
-        Some(key) => Next::Rule(Ruling::allow().audit("exempt", key)),
-        None => Next::ReadFacts(removal),
-    }
+pub(in super::super) fn exempt(config: &Config, removal: &Removal, request: &Request<'_>) -> Option<Outcome> {
+    let key = config.common_config.exempt_by(request, &removal.namespace)?;
+    Some(Outcome::allow(Allowed::Exempt(key)))
 }
 
 /// Decides by the pod.
@@ -63,66 +50,54 @@ pub(in super::super) fn from_pod(
     removal: &Removal,
     pod: &Pod,
     now: SystemTime,
-) -> Option<EarlyRuling> {
+) -> Option<EarlyOutcome> {
     if pod.is_mirror() {
-        return Some(EarlyRuling::unreserved(messages::mirror_pod(removal)));
+        return Some(EarlyOutcome::allow(Allowed::MirrorPod));
     }
     if pod.is_deleting && (removal.by_kubelet || removal.grace != Some(0)) {
-        return Some(EarlyRuling::unreserved(allowed("the pod is already being deleted")));
+        return Some(EarlyOutcome::allow(Allowed::AlreadyDeleting));
     }
     if pod.has_ended() {
-        return Some(EarlyRuling::unreserved(allowed("the pod has ended")));
+        return Some(EarlyOutcome::allow(Allowed::PodEnded));
     }
-    overridden(config, removal, &pod.name, &pod.annotations, now)
+    overridden(config, &pod.name, &pod.annotations, now).map(EarlyOutcome::reserved)
 }
 
 /// Decides about a pod that the API server does not have, or has with another uid.
-pub(in super::super) fn missing(config: &Config, removal: &Removal, now: SystemTime) -> Ruling {
+pub(in super::super) fn missing(removal: &Removal) -> Outcome {
     match &removal.pod {
-        None => messages::missing_pod(removal),
+        None => Outcome::deny(Reason::NoPod),
         Some(reviewed) if Pod::read(&reviewed.json, 0).is_ok_and(|pod| pod.is_deleting) => {
-            allowed("the pod is already deleted")
+            Outcome::allow(Allowed::AlreadyDeleted)
         }
-        Some(_) => messages::unknown_removal(config, removal, &not_this_cluster(removal), now),
+        Some(_) => Outcome::unknown(UnknownCause::OtherApiServer),
     }
 }
 
 /// Decides about a pod that could not be read. Teardown, repair and overrides need no other facts. Without the stored pod, they are
 /// not reserved.
-pub(in super::super) fn unread(config: &Config, removal: &Removal, why: &Cause, now: SystemTime) -> Ruling {
-    let unknown = || messages::unknown_removal(config, removal, why, now);
+pub(in super::super) fn unread(config: &Config, removal: &Removal, why: &Cause, now: SystemTime) -> Outcome {
+    let unknown = || Outcome::unknown(UnknownCause::Unread(why.clone()));
     let Some(pod) = removal.pod.as_ref().and_then(|reviewed| Pod::read(&reviewed.json, 0).ok()) else {
         return unknown();
     };
     match from_pod(config, removal, &pod, now) {
-        Some(EarlyRuling { ruling, must_reserve: true }) => {
-            ruling.warn(messages::pod_warning(&pod, &super::unreserved_warning(why)))
-        }
-        Some(EarlyRuling { ruling, must_reserve: false }) => ruling,
-        None if pod.is_deleting => allowed("the pod is already being deleted"),
+        Some(EarlyOutcome { outcome, must_reserve: true }) => outcome.warn(Warning::Unreserved(why.clone())),
+        Some(EarlyOutcome { outcome, must_reserve: false }) => outcome,
+        None if pod.is_deleting => Outcome::allow(Allowed::AlreadyDeleting),
         None => unknown(),
     }
 }
 
-fn not_this_cluster(removal: &Removal) -> Cause {
-    let text = format!(
-        "namespace {:?} of the cluster that Durward reads does not contain this pod",
-        removal.namespace
-    );
-    Cause::new(cause::UNCLEAR, text)
-}
-
-fn overridden(
+/// Returns the allow for an object with an active override.
+pub(in super::super) fn overridden(
     config: &Config,
-    removal: &Removal,
     name: &str,
-    annotations: &std::collections::BTreeMap<String, String>,
+    annotations: &BTreeMap<String, String>,
     now: SystemTime,
-) -> Option<EarlyRuling> {
+) -> Option<Outcome> {
     match overrides::judge(config, name, annotations, now) {
-        Override::Active { reason, until } => {
-            Some(EarlyRuling::reserved(messages::overridden(&removal.full_name(), &reason, &until)))
-        }
+        Override::Active { reason, until } => Some(Outcome::allow(Allowed::Overridden { reason, until })),
         Override::None | Override::Invalid(_) => None,
     }
 }
@@ -133,11 +108,9 @@ pub(in super::super) fn from_kube_state(
     removal: &Removal,
     pod: &Pod,
     state: &KubeState,
-) -> Option<EarlyRuling> {
-    let allow = |why: &str| Some(EarlyRuling::unreserved(allowed(why)));
-    let unknown = |why: &Cause| {
-        Some(EarlyRuling::unreserved(messages::unknown_removal(config, removal, why, state.now)))
-    };
+) -> Option<EarlyOutcome> {
+    let allow = |why: Allowed| Some(EarlyOutcome::allow(why));
+    let unknown = |why: UnknownCause| Some(EarlyOutcome::unreserved(Outcome::unknown(why)));
     if let Ok(namespace) = &state.namespace
         && let Some(early) = from_namespace(config, removal, namespace, state.now)
     {
@@ -146,36 +119,36 @@ pub(in super::super) fn from_kube_state(
     // Another cluster has neither the pod nor its namespace, owner and node. Their absence counts only in the cluster of the pod.
     let pods = match &state.pods {
         Ok(pods) => pods,
-        Err(why) => return unknown(why),
+        Err(why) => return unknown(UnknownCause::Unread(why.clone())),
     };
     let Some(listed) = pods.iter().find(|listed| listed.uid == pod.uid) else {
-        return unknown(&not_this_cluster(removal));
+        return unknown(UnknownCause::OtherApiServer);
     };
     if matches!(&state.namespace, Ok(namespace) if namespace.is_deleting) {
-        return allow("the namespace is being deleted");
+        return allow(Allowed::NamespaceDeleting);
     }
     match &state.owners.own {
         Ok(OwnerState::Deleted) if pod.stateful_set().is_some() => {
-            return allow("the StatefulSet is deleted");
+            return allow(Allowed::StatefulSetDeleted);
         }
-        Ok(OwnerState::Deleted) => return allow("the owner is deleted"),
-        Ok(OwnerState::ScaledToZero) => return allow("the StatefulSet is scaled to zero"),
+        Ok(OwnerState::Deleted) => return allow(Allowed::OwnerDeleted),
+        Ok(OwnerState::ScaledToZero) => return allow(Allowed::ScaledToZero),
         Ok(_) | Err(_) => {}
     }
     if matches!(&state.has_node, Ok(false)) {
-        return allow("the node is deleted");
+        return allow(Allowed::NodeDeleted);
     }
     // It may have ended since the request.
-    if listed.has_ended() { allow("the pod has ended") } else { None }
+    if listed.has_ended() { allow(Allowed::PodEnded) } else { None }
 }
 
 /// Decides about a pod whose container of etcd does not run and whose member does not answer. One of the two is not enough: a kubelet
 /// that is cut off from the API server reports old states, and a member can be unreachable.
-pub(in super::super) fn from_view(uid: &str, facts: &Facts) -> Option<EarlyRuling> {
+pub(in super::super) fn from_view(uid: &str, facts: &Facts) -> Option<EarlyOutcome> {
     let own = facts.pods.iter().find(|own| own.pod.uid == uid)?;
     let is_stopped = own.pod.is_stopped() && matches!(own.view, MemberView::NoResponse(_));
     // The kubelet may restart its container before the pod has a deletion timestamp.
-    is_stopped.then(|| EarlyRuling::reserved(allowed("etcd does not run in the pod")))
+    is_stopped.then(|| EarlyOutcome::reserved(Outcome::allow(Allowed::NotRunning)))
 }
 
 fn from_namespace(
@@ -183,28 +156,20 @@ fn from_namespace(
     removal: &Removal,
     namespace: &Namespace,
     now: SystemTime,
-) -> Option<EarlyRuling> {
+) -> Option<EarlyOutcome> {
     if config.common_config.exempt.selects(&namespace.labels) {
-        let ruling = Ruling::allow().audit("exempt", "exempt.namespaceSelector");
-        return Some(EarlyRuling::unreserved(ruling));
+        return Some(EarlyOutcome::allow(Allowed::Exempt("exempt.namespaceSelector")));
     }
-    overridden(config, removal, &removal.namespace, &namespace.annotations, now)
+    overridden(config, &removal.namespace, &namespace.annotations, now).map(EarlyOutcome::reserved)
 }
 
 /// Turns a denial into Unknown if the pod's owner of an operator's kind could not be read: the deletion may be a teardown.
-pub(in super::super) fn unknown_owner(
-    config: &Config,
-    removal: &Removal,
-    pod: &Pod,
-    state: &KubeState,
-    ruling: Ruling,
-) -> Ruling {
-    let (Err(why), None) = (&state.owners.own, pod.stateful_set()) else { return ruling };
-    let Verdict::Deny(denial) = &ruling.verdict else { return ruling };
-    let why = Cause::new(why.code, format!("cannot read its owner: {}", why.text));
-    let mut unknown = messages::unknown_removal(config, removal, &why, state.now);
-    if let Some(refusal) = &mut unknown.refusal {
-        refusal.causes.extend(denial.causes.iter().cloned());
+pub(in super::super) fn unknown_owner(pod: &Pod, state: &KubeState, outcome: Outcome) -> Outcome {
+    match (&state.owners.own, outcome.conclusion) {
+        (Err(why), Conclusion::Deny(denied)) if pod.stateful_set().is_none() => Outcome {
+            conclusion: Conclusion::Unknown(vec![UnknownCause::UnreadOwner { why: why.clone(), denied }]),
+            ..outcome
+        },
+        (_, conclusion) => Outcome { conclusion, ..outcome },
     }
-    Ruling { verdict: unknown.verdict, refusal: unknown.refusal, ..ruling }
 }

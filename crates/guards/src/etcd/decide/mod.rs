@@ -11,37 +11,46 @@
 mod early;
 mod leader;
 mod no_response;
+mod outcome;
 #[cfg(test)]
 mod tests;
 mod voter;
 
-use admission::{Cause, Ruling};
-
 use super::input::{Effect, Input};
-use super::messages::{Messages, Reason};
-use super::table::{MIXED_CLUSTERS, MemberState, Row, Table};
+use super::table::{MemberState, Row, Table};
 use cluster::cause;
 
 pub(super) use early::{
-    EarlyRuling, Next, from_kube_state, from_pod, from_request, from_view, missing, unknown_owner, unread,
+    EarlyOutcome, exempt, from_kube_state, from_pod, from_view, missing, overridden, unknown_owner, unread,
 };
 use no_response::decide_no_response;
+pub(super) use outcome::{Allowed, Concern, Conclusion, Outcome, Reason, UnknownCause, Warning};
 use voter::decide_voter;
 
 /// The result of the last step.
 #[derive(Debug)]
 pub(super) enum Decision {
-    Ruling(Ruling),
+    Outcome(Outcome),
     /// An effect is needed first; then all facts are read again.
     Effect(Effect),
 }
 
+impl Decision {
+    fn deny(reason: Reason) -> Self {
+        Self::Outcome(Outcome::deny(reason))
+    }
+
+    fn unknown(why: UnknownCause) -> Self {
+        Self::Outcome(Outcome::unknown(why))
+    }
+}
+
 /// Decides as if all effects succeeded.
-pub(super) fn dry_run(input: Input<'_>) -> Ruling {
+pub(super) fn dry_run(input: Input<'_>) -> Outcome {
     let mut progress = input.progress.clone();
     loop {
         match decide(Input { progress: &progress, ..input }) {
-            Decision::Ruling(ruling) => return ruling,
+            Decision::Outcome(outcome) => return outcome,
             Decision::Effect(effect) => progress.assume(effect),
         }
     }
@@ -49,75 +58,49 @@ pub(super) fn dry_run(input: Input<'_>) -> Ruling {
 
 /// Decides by the answers of the members.
 pub(super) fn decide(input: Input<'_>) -> Decision {
-    let table = Table::of(input.config, input.facts);
-    let messages = Messages::new(input, &table);
-    let Some(me) = table.row(&input.pod.uid) else {
-        let why = Cause::new(cause::UNCLEAR, "the pod is not one of the etcd cluster's pods");
-        return Decision::Ruling(messages.unknown(vec![why]));
-    };
+    let table = &Table::of(input.config, input.facts);
+    let Some(me) = table.row(&input.pod.uid) else { return Decision::unknown(UnknownCause::Unlisted) };
     match &me.state {
         // It may become a voter or be added to the list before its pod has a deletion timestamp, so both cases reserve.
         MemberState::Learner => {
-            let text = "it is a learner and does not vote";
-            let ruling = messages.allow("it does not vote").warn(messages.warning(text));
-            allow_reserved(input, &table, me, &messages, ruling)
+            let outcome = Outcome::allow(Allowed::Learner).warn(Warning::Learner);
+            allow_reserved(input, table, me, outcome)
         }
-        MemberState::NotMember(why) => {
-            let text = format!("{why}; etcd cluster {} does not need it", table.cluster);
-            let ruling = messages.allow("it is not a member").warn(messages.warning(&text));
-            allow_reserved(input, &table, me, &messages, ruling)
+        MemberState::NotMember(outside) => {
+            let outcome = Outcome::allow(Allowed::NotMember).warn(Warning::NotMember(*outside));
+            allow_reserved(input, table, me, outcome)
         }
-        MemberState::OtherCluster(_) => Decision::Ruling(messages.unknown(vec![mixed_clusters()])),
-        MemberState::NoResponse(why) => decide_no_response(input, &table, me, why, &messages),
-        MemberState::Leaving(_) => Decision::Ruling(decide_leaving(input, &table, me, &messages)),
-        MemberState::NoPod => {
-            Decision::Ruling(messages.unknown(vec![Cause::new(cause::UNCLEAR, "the pod has no member")]))
-        }
+        MemberState::OtherCluster(_) => Decision::unknown(UnknownCause::MixedClusters),
+        MemberState::NoResponse(why) => decide_no_response(input, table, me, why),
+        MemberState::Leaving(_) => Decision::Outcome(decide_leaving(input, table, me)),
+        MemberState::NoPod => Decision::unknown(UnknownCause::NoMember),
         MemberState::Healthy | MemberState::Unhealthy(_) | MemberState::Corrupt => {
-            decide_voter(input, &table, me, &messages)
+            decide_voter(input, table, me)
         }
     }
 }
-
-fn mixed_clusters() -> Cause {
-    Cause::new(cause::UNCLEAR, format!("{MIXED_CLUSTERS} two etcd clusters"))
-}
-
-/// The warning about a leader that is deleted without a grace period.
-pub(super) const STILL_LEADS: &str = "it is still the leader and is killed before it can transfer leadership; writes stop until the next election";
 
 /// Decides about a pod that is being deleted: the request only shortens its grace period.
-fn decide_leaving(input: Input<'_>, table: &Table, me: &Row, messages: &Messages<'_>) -> Ruling {
-    let ruling = messages.allow("the pod is already being deleted");
-    if table.leads(me) && input.removal.grace == Some(0) {
-        return ruling.warn(messages.warning(STILL_LEADS));
-    }
-    ruling
+fn decide_leaving(input: Input<'_>, table: &Table, me: &Row) -> Outcome {
+    let outcome = Outcome::allow(Allowed::AlreadyDeleting);
+    let is_killed = table.leads(me) && input.removal.grace == Some(0);
+    if is_killed { outcome.warn(Warning::StillLeads) } else { outcome }
 }
 
 /// Returns an allow once the deletion is reserved, so that other reviews do not count this member. If it cannot be reserved, only a
 /// member that does not count can be deleted. If the reservations cannot be read, any other member may be leaving.
-fn allow_reserved(
-    input: Input<'_>,
-    table: &Table,
-    me: &Row,
-    messages: &Messages<'_>,
-    ruling: Ruling,
-) -> Decision {
+fn allow_reserved(input: Input<'_>, table: &Table, me: &Row, outcome: Outcome) -> Decision {
     if let Some(from) = transfers_from(input, table) {
-        let text = format!("{} is transferring leadership to it", from.name);
-        return Decision::Ruling(messages.deny(Reason::LeadershipTransfer, &text));
+        return Decision::deny(Reason::LeadershipTransfer { from: from.name.clone() });
     }
     let counts =
         me.state == MemberState::Healthy || table.leads(me) || may_be_needed_by_quorum(input, table, me);
     match input.reservation_error() {
-        Some(why) if counts => Decision::Ruling(messages.unknown(vec![not_reserved(why)])),
-        Some(why) => Decision::Ruling(ruling.warn(messages.warning(&unreserved_warning(why)))),
-        None if input.is_reserved() => Decision::Ruling(ruling),
+        Some(why) if counts => Decision::unknown(UnknownCause::NotReserved(why.clone())),
+        Some(why) => Decision::Outcome(outcome.warn(Warning::Unreserved(why.clone()))),
+        None if input.is_reserved() => Decision::Outcome(outcome),
         // A member that does not count blocks no other, so it needs no backoff.
-        None if counts && input.facts.reservation.backoff.is_active => {
-            Decision::Ruling(deny_backoff(input, messages))
-        }
+        None if counts && input.facts.reservation.backoff.is_active => Decision::deny(backoff(input)),
         None => Decision::Effect(Effect::Reserve),
     }
 }
@@ -131,8 +114,8 @@ fn may_be_needed_by_quorum(input: Input<'_>, table: &Table, me: &Row) -> bool {
         && !table.has_lost_quorum_without(me)
 }
 
-fn deny_backoff(input: Input<'_>, messages: &Messages<'_>) -> Ruling {
-    messages.deny(Reason::Backoff, &input.facts.reservation.backoff.reason())
+fn backoff(input: Input<'_>) -> Reason {
+    Reason::Backoff { since: input.facts.reservation.backoff.first }
 }
 
 /// Returns the leader that is about to transfer leadership to this pod, unless another member already leads.
@@ -140,14 +123,4 @@ fn transfers_from<'t>(input: Input<'_>, table: &'t Table) -> Option<&'t Row> {
     let from = table.row(input.facts.transfers_from.as_deref()?)?;
     let leads = |row: &Row| row.uid != from.uid && row.answers() && table.leads(row);
     (!table.rows.iter().any(leads)).then_some(from)
-}
-
-/// Returns the cause of a deletion that could not be reserved.
-pub(super) fn not_reserved(why: &Cause) -> Cause {
-    Cause::new(cause::NOT_RESERVED, format!("Durward cannot record the deletion: {}", why.text))
-}
-
-/// Returns the warning for a deletion that is allowed without a reservation.
-pub(super) fn unreserved_warning(why: &Cause) -> String {
-    format!("{}; do not delete another member until this one is back", not_reserved(why).text)
 }

@@ -3,43 +3,35 @@
 use admission::Cause;
 
 use super::super::input::{Input, Quorum};
-use super::super::messages::Messages;
 use super::super::table::{Row, Table};
-use super::{Decision, allow_reserved, mixed_clusters};
+use super::{Allowed, Decision, Outcome, UnknownCause, Warning, allow_reserved};
 use cluster::cause;
 
 /// Decides about a member that does not answer: it can be deleted if the others are a quorum, or if it is almost certainly down. It
 /// may be back the next moment, so its deletion is reserved.
-pub(super) fn decide_no_response(
-    input: Input<'_>,
-    table: &Table,
-    me: &Row,
-    why: &Cause,
-    messages: &Messages<'_>,
-) -> Decision {
+pub(super) fn decide_no_response(input: Input<'_>, table: &Table, me: &Row, why: &Cause) -> Decision {
+    let unread = UnknownCause::Unread(why.clone());
     // It may belong to either etcd cluster.
     if table.has_other_cluster() {
-        return Decision::Ruling(messages.unknown(vec![why.clone(), mixed_clusters()]));
+        let causes = vec![unread, UnknownCause::MixedClusters];
+        return Decision::Outcome(Outcome::unknown_for_all(causes));
     }
-    let allow = |ruling| allow_reserved(input, table, me, messages, ruling);
+    let allow = |outcome| allow_reserved(input, table, me, outcome);
     let quorum = table.voters.as_ref().ok().map(|voters| input.quorum(me, *voters));
     let others_are_quorum = quorum.is_some_and(|quorum| table.healthy_without(&me.uid) >= quorum.needed);
     let others_answer = table.rows.iter().any(Row::answers);
     if why.code == cause::NOT_LISTENING && others_answer && !may_be_needed(input, table, me, quorum) {
-        let ruling = messages.allow("nothing listens on its client port");
-        let warning = || messages.warning("the other members might not have quorum");
-        return allow(if others_are_quorum { ruling } else { ruling.warn(warning()) });
+        let outcome = Outcome::allow(Allowed::NotListening);
+        return allow(if others_are_quorum { outcome } else { outcome.warn(Warning::QuorumUncertain) });
     }
     // If it leads and answers only the other members, it would be killed without a transfer.
     if others_are_quorum && !table.has_hidden_leader() {
-        return allow(messages.allow("it does not answer, and the other members have quorum"));
+        return allow(Outcome::allow(Allowed::NoResponse));
     }
     if !others_are_quorum && table.has_lost_quorum_without(me) {
-        let ruling = messages.allow("quorum is lost, and it does not answer");
-        let text = "quorum is lost, and this member does not answer";
-        return allow(ruling.warn(messages.warning(text)));
+        return allow(Outcome::allow(Allowed::NoResponseWithoutQuorum).warn(Warning::QuorumLost));
     }
-    Decision::Ruling(messages.unknown(vec![why.clone()]))
+    Decision::unknown(unread)
 }
 
 /// Whether a member that refuses connections may still be part of a quorum. Firewalls refuse connections too, and the configured port

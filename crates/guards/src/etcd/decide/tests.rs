@@ -3,9 +3,11 @@
 //! A description generates the members, and an oracle that is independent of the code predicts the verdict. The weights make each
 //! verdict frequent.
 
+mod page;
+
 use std::cell::Cell;
 
-use admission::Verdict;
+use admission::Cause;
 use proptest::prelude::*;
 use proptest::test_runner::{Config as Cases, TestRunner};
 
@@ -361,6 +363,16 @@ impl Any {
     }
 
     fn decision(&self) -> Decision {
+        let progress = Progress { would_reserve: self.done, ..Progress::default() };
+        self.decide(&self.facts(), &progress, |_, decision| decision)
+    }
+
+    fn decide<T>(
+        &self,
+        facts: &Facts,
+        progress: &Progress,
+        with: impl FnOnce(Input<'_>, Decision) -> T,
+    ) -> T {
         let effect = if self.removes_member { "remove" } else { "keep" };
         let config = config(&format!(
             "onLeaderDelete: {}\nclusters: [{{namespace: db, selector: app=etcd, memberOnPodDelete: {effect}}}]",
@@ -379,15 +391,9 @@ impl Any {
             pod: None,
             changes: Vec::new(),
         };
-        let progress = Progress { would_reserve: self.done, ..Progress::default() };
-        decide(Input {
-            config: &config,
-            entry: &config.clusters[0],
-            removal: &removal,
-            pod: &pod,
-            facts: &self.facts(),
-            progress: &progress,
-        })
+        let entry = &config.clusters[0];
+        let input = Input { config: &config, entry, removal: &removal, pod: &pod, facts, progress };
+        with(input, decide(input))
     }
 }
 
@@ -422,14 +428,13 @@ fn an_allowed_deletion_leaves_a_healthy_quorum() {
                 }
                 (3, true)
             }
-            Decision::Ruling(ruling) => match &ruling.verdict {
-                Verdict::Allow => (0, true),
-                Verdict::Deny(_) => (1, false),
-                Verdict::Unknown(causes) => {
-                    prop_assert!(!causes.is_empty() && ruling.refusal.is_some());
+            Decision::Outcome(outcome) => match &outcome.conclusion {
+                Conclusion::Allow(_) => (0, true),
+                Conclusion::Deny(_) => (1, false),
+                Conclusion::Unknown(causes) => {
+                    prop_assert!(!causes.is_empty());
                     (2, false)
                 }
-                Verdict::Mutate(_) => return Err(TestCaseError::fail("it changes something")),
             },
         };
         counts[at].set(counts[at].get() + 1);
@@ -476,7 +481,7 @@ fn an_allowed_deletion_leaves_a_healthy_quorum() {
             prop_assert!(!is_allowed, "{decision:?}");
         }
         // A healthy member is allowed only with a reservation.
-        if matches!(&decision, Decision::Ruling(ruling) if ruling.verdict == Verdict::Allow)
+        if matches!(&decision, Decision::Outcome(outcome) if outcome.is_allowed())
             && case.is_healthy(case.target)
             && case.votes(case.target)
         {

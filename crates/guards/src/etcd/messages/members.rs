@@ -2,7 +2,8 @@
 
 use admission::one_line;
 
-use super::super::table::{MemberState, Row, Table};
+use super::super::table::{MemberState, Outside, Row, Table};
+use super::texts;
 use cluster::cause;
 
 /// Returns the role of a member.
@@ -23,11 +24,14 @@ pub(in super::super) fn health(row: &Row) -> String {
     let reason = |why: &str| without_name(&row.name, why);
     match &row.state {
         MemberState::Healthy => "healthy".to_owned(),
-        MemberState::Unhealthy(why) => format!("unhealthy: {}", reason(why)),
+        MemberState::Unhealthy(why) => format!("unhealthy: {}", reason(&texts::problem(why))),
         MemberState::Corrupt => "corrupt".to_owned(),
-        MemberState::Leaving(why) => format!("leaving: {why}"),
+        MemberState::Leaving(why) => format!("leaving: {}", texts::leaving(*why)),
         MemberState::Learner => "does not vote".to_owned(),
-        MemberState::NotMember(why) | MemberState::OtherCluster(why) => format!("not a member: {why}"),
+        MemberState::NotMember(outside) => format!("not a member: {}", texts::outside(*outside)),
+        MemberState::OtherCluster(id) => {
+            format!("not a member: {}", texts::outside(Outside::OtherCluster(*id)))
+        }
         MemberState::NoResponse(why) => format!("no response: {}", reason(&why.text)),
         MemberState::NoPod => "no pod answers as this member".to_owned(),
     }
@@ -58,7 +62,7 @@ fn problem(row: &Row) -> String {
             cause::TIMEOUT => "does not answer (timeout)".to_owned(),
             code => format!("cannot be reached ({code})"),
         },
-        MemberState::Leaving(why) => format!("is leaving ({why})"),
+        MemberState::Leaving(why) => format!("is leaving ({})", texts::leaving(*why)),
         MemberState::NoPod => "has no pod".to_owned(),
         _ => format!("is {}", health(row)),
     }

@@ -5,8 +5,8 @@ use admission::Cause;
 use super::super::config::Config;
 use super::super::facts::PodFacts;
 use super::super::input::Input;
-use super::super::table::{MIXED_CLUSTERS, MemberState, Row, Table};
-use super::Reason;
+use super::super::table::{MemberState, Row, Table};
+use super::ReasonCode;
 use crate::message::Message;
 use cluster::cause;
 
@@ -31,55 +31,55 @@ pub(super) fn add(
     message: Message,
     input: Input<'_>,
     table: &Table,
-    reason: Reason,
+    reason: ReasonCode,
     causes: &[Cause],
 ) -> Message {
     let namespace = &input.pod.namespace;
     match reason {
-        Reason::SmallCluster => message.next("add members first, or plan an interruption and override"),
-        Reason::UndeclaredSize => {
+        ReasonCode::SmallCluster => message.next("add members first, or plan an interruption and override"),
+        ReasonCode::UndeclaredSize => {
             let voters = table.voters.as_ref().map_or(0, |voters| *voters);
             message.next("wait until all members vote (etcdctl member list), then retry").admin(&format!(
                 "if the cluster is meant to have {voters}, set expectedMembers: {voters} in its entry of guards.etcd.clusters"
             ))
         }
-        Reason::ScaledAway => message.next(&scaled_away(input, table)),
-        Reason::MembershipChange => message.next(
+        ReasonCode::ScaledAway => message.next(&scaled_away(input, table)),
+        ReasonCode::MembershipChange => message.next(
             "wait until the change is complete (etcdctl member list), or remove members that were left over (etcdctl member remove)",
         ),
-        Reason::DataLoss => message.next(
+        ReasonCode::DataLoss => message.next(
             "give the member a volume that outlives its pod, or remove it from the cluster first (etcdctl member remove)",
         ),
-        Reason::KilledLeader => message.next("delete it without --grace-period=0 and --force"),
-        Reason::LeadershipTransfer | Reason::Backoff | Reason::LeadershipMoved => {
+        ReasonCode::KilledLeader => message.next("delete it without --grace-period=0 and --force"),
+        ReasonCode::LeadershipTransfer | ReasonCode::Backoff | ReasonCode::LeadershipMoved => {
             message.next("retry in ten seconds")
         }
-        Reason::NotFound => message,
-        Reason::Corrupt => message.next(
+        ReasonCode::NotFound => message,
+        ReasonCode::Corrupt => message.next(
             "find the member whose data differs (etcdctl endpoint hashkv --cluster), remove it (etcdctl member remove), then delete its pod",
         ),
-        Reason::NotReserved => match input.reservation_error() {
+        ReasonCode::NotReserved => match input.reservation_error() {
             Some(why) => add_for_cause(message, input.config, why),
             None => message.next("retry"),
         },
-        Reason::Unknown => {
+        ReasonCode::Unknown => {
             let message = match hidden_leader(input, table) {
                 Some(transfer) => message.next(&transfer),
                 None => message,
             };
             match causes.first() {
-                Some(why) if why.text.starts_with(MIXED_CLUSTERS) => message
+                Some(why) if why.code == cause::MIXED_CLUSTERS => message
                     .next("if a pod does not belong to this etcd cluster, delete it")
                     .admin("give each etcd cluster its own entry in guards.etcd.clusters"),
                 Some(why) => add_for_cause(message, input.config, why),
                 None => message.next("retry"),
             }
         }
-        Reason::Leader => message.next(&leader(input, table)),
-        Reason::QuorumLost => message.next(&format!(
+        ReasonCode::Leader => message.next(&leader(input, table)),
+        ReasonCode::QuorumLost => message.next(&format!(
             "bring the other members back, or restore a snapshot (etcdctl snapshot restore); waiting does not help. Their pods: kubectl -n {namespace} get pods -o wide"
         )),
-        Reason::Quorum | Reason::Related => message.next(&others(input, table)),
+        ReasonCode::Quorum | ReasonCode::Related => message.next(&others(input, table)),
     }
 }
 

@@ -9,14 +9,12 @@ use std::collections::BTreeSet;
 use admission::Cause;
 
 use super::super::facts::Answers;
+use super::Note;
 use cluster::cause;
 use cluster::etcd::{Alarm, AlarmKind, Id};
 
 /// The member id of an alarm that names no member.
 const NO_MEMBER: Id = 0;
-
-/// The denial for a corruption that names no member.
-const CORRUPTION: &str = "etcd raised the CORRUPT alarm without naming a member, so no member can be trusted";
 
 /// The raised alarms, by member.
 #[derive(Debug, Clone, Default)]
@@ -52,29 +50,23 @@ impl Alarms {
         self.corrupt.contains(&member)
     }
 
-    /// Returns why no member's data can be relied on.
-    pub(super) fn corruption(&self) -> Option<&'static str> {
-        self.is_corrupt(NO_MEMBER).then_some(CORRUPTION)
+    /// Whether a CORRUPT alarm names no member, so no member's data can be relied on.
+    pub(super) fn has_unnamed_corruption(&self) -> bool {
+        self.is_corrupt(NO_MEMBER)
     }
 
-    /// Returns the texts for users. The table shows which member is corrupt.
-    pub(super) fn notes(&self, name: impl Fn(Id) -> String) -> Vec<String> {
-        let named = |ids: &BTreeSet<Id>| {
-            let name = |id: &Id| if *id == NO_MEMBER { "an unnamed member".to_owned() } else { name(*id) };
-            ids.iter().map(name).collect::<Vec<_>>().join(", ")
-        };
+    /// Returns the problems of the etcd cluster. The table shows which member is corrupt.
+    pub(super) fn notes(&self, name: impl Fn(Id) -> String) -> Vec<Note> {
+        let named = |ids: &BTreeSet<Id>| ids.iter().map(|id| (*id != NO_MEMBER).then(|| name(*id))).collect();
         let mut notes = Vec::new();
-        if self.corruption().is_some() {
-            notes.push(
-                "CORRUPT alarm without a member; no member can be trusted until it is disarmed".to_owned(),
-            );
+        if self.has_unnamed_corruption() {
+            notes.push(Note::Corruption);
         }
         if !self.no_space.is_empty() {
-            let of = named(&self.no_space);
-            notes.push(format!("NOSPACE alarm of {of}; etcd rejects writes"));
+            notes.push(Note::NoSpace(named(&self.no_space)));
         }
         if !self.others.is_empty() {
-            notes.push(format!("unknown alarm of {}", named(&self.others)));
+            notes.push(Note::OtherAlarm(named(&self.others)));
         }
         notes
     }

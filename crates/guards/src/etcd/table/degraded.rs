@@ -9,7 +9,7 @@
 use admission::Cause;
 
 use super::super::facts::{Facts, MemberView, PodFacts};
-use super::{MemberState, Row, Table};
+use super::{MemberState, MembershipChange, Note, Problem, Row, Table};
 use cluster::cause;
 use cluster::etcd::{Health, Id, MemberMetrics};
 
@@ -22,7 +22,7 @@ struct Report {
     is_learner: bool,
     /// The number of listed members.
     listed: Option<usize>,
-    problem: Option<String>,
+    problem: Option<Problem>,
 }
 
 /// Builds the table.
@@ -62,10 +62,9 @@ pub(super) fn table(facts: &Facts) -> Table {
         leader,
         has_working_quorum: reports().any(|report| report.problem.is_none()),
         is_leaderless: reports().next().is_some() && !reports().any(|report| report.has_leader),
-        corruption: None,
         is_degraded: true,
-        changes: if learners == 0 { Vec::new() } else { vec![format!("learners: {learners}")] },
-        notes: vec!["its members have no JSON gateway; Durward reads health and metrics, counts pods as members and cannot transfer leadership".to_owned()],
+        changes: if learners == 0 { Vec::new() } else { vec![MembershipChange::Learners(learners)] },
+        notes: vec![Note::NoGateway],
         rows,
     }
 }
@@ -85,12 +84,11 @@ fn from_metrics(at: usize, name: &str, health: &Health, metrics: &MemberMetrics)
         return Err(Cause::new(cause::GARBAGE, text));
     };
     let busy = [
-        (metrics.is_defragmenting, "it is defragmenting"),
-        (metrics.is_applying_snapshot, "it is applying a snapshot"),
+        (metrics.is_defragmenting, Problem::Defragmenting),
+        (metrics.is_applying_snapshot, Problem::ApplyingSnapshot),
     ];
-    let busy = busy.into_iter().find(|(is, _)| *is == Some(true)).map(|(_, text)| text.to_owned());
-    let reason = if health.reason.is_empty() { "/health reports no reason" } else { health.reason.as_str() };
-    let problem = (!health.is_healthy).then(|| reason.to_owned()).or(busy);
+    let busy = busy.into_iter().find(|(is, _)| *is == Some(true)).map(|(_, problem)| problem);
+    let problem = (!health.is_healthy).then(|| Problem::Health(health.reason.clone())).or(busy);
     let id = metrics.member.unwrap_or_else(|| Id::try_from(at + 1).unwrap_or(Id::MAX));
     let is_learner = metrics.is_learner.unwrap_or_default();
     Ok(Report { id, is_leader, has_leader, is_learner, listed: metrics.listed, problem })
@@ -108,10 +106,10 @@ fn state(pod: &PodFacts, report: &Result<Report, Cause>, leader: Option<Id>) -> 
         return MemberState::Leaving(why);
     }
     match &report.problem {
-        Some(why) => MemberState::Unhealthy(why.clone()),
-        None if !report.has_leader => MemberState::Unhealthy("it knows no leader".to_owned()),
+        Some(problem) => MemberState::Unhealthy(problem.clone()),
+        None if !report.has_leader => MemberState::Unhealthy(Problem::KnowsNoLeader),
         // The leader may be a member without a response; or two claim to lead.
-        None if leader.is_none() => MemberState::Unhealthy("the leader is unknown".to_owned()),
+        None if leader.is_none() => MemberState::Unhealthy(Problem::UnknownLeader),
         None => MemberState::Healthy,
     }
 }

@@ -9,7 +9,7 @@ use super::super::facts::{Answers, Facts, MemberView, PodFacts};
 use super::alarms::{self, Alarms};
 use super::identity::IdentityCheck;
 use super::responses::{self, ClusterIdConsensus, Responses, is_voter, votes};
-use super::{MemberState, Row, Table};
+use super::{MemberState, MembershipChange, Outside, Problem, Row, Table};
 use cluster::cause;
 use cluster::etcd::{Id, MemberList, Read};
 
@@ -52,29 +52,31 @@ impl<'f> Gateway<'f> {
         };
         let status = &answers.status;
         let id = Some(status.member);
-        let unhealthy = |why: &str| (id, MemberState::Unhealthy(why.to_owned()), None);
+        let unhealthy = |problem: Problem| (id, MemberState::Unhealthy(problem), None);
         match self.responses.cluster_id {
             ClusterIdConsensus::Majority(cluster) if cluster != status.cluster => {
-                let text = format!("it belongs to another etcd cluster ({:x})", status.cluster);
-                let is_needed = self.responses.is_needed_elsewhere(answers);
-                let state =
-                    if is_needed { MemberState::OtherCluster(text) } else { MemberState::NotMember(text) };
+                let cluster = status.cluster;
+                let state = if self.responses.is_needed_elsewhere(answers) {
+                    MemberState::OtherCluster(cluster)
+                } else {
+                    MemberState::NotMember(Outside::OtherCluster(cluster))
+                };
                 return (None, state, None);
             }
             ClusterIdConsensus::Majority(_) => {}
             ClusterIdConsensus::Split => {
-                return unhealthy("the pods belong to several etcd clusters, none has a majority");
+                return unhealthy(Problem::SplitClusters);
             }
             ClusterIdConsensus::Minority(_) | ClusterIdConsensus::Unknown => {
-                return unhealthy("too few pods answer to identify the etcd cluster");
+                return unhealthy(Problem::TooFewAnswers);
             }
         }
-        let Ok(list) = &self.list else { return unhealthy("the member list is unknown") };
+        let Ok(list) = &self.list else { return unhealthy(Problem::UnknownList) };
         let lag = self.lag(answers);
         let state = match votes(list).get(&status.member) {
-            None => MemberState::NotMember("it is not in the member list".to_owned()),
+            None => MemberState::NotMember(Outside::Unlisted),
             Some(_) if self.responses.answering(status.member) > 1 => {
-                MemberState::Unhealthy("another pod reports the same member ID".to_owned())
+                MemberState::Unhealthy(Problem::DuplicateId)
             }
             Some(false) => MemberState::Learner,
             Some(true) if self.alarms.is_corrupt(status.member) => MemberState::Corrupt,
@@ -106,40 +108,39 @@ impl<'f> Gateway<'f> {
         pod: &PodFacts,
         answers: &Answers,
         lag: Option<u64>,
-    ) -> Option<String> {
+    ) -> Option<Problem> {
         let status = &answers.status;
-        if self.alarms.corruption().is_some() {
-            return Some("a CORRUPT alarm names no member".to_owned());
+        if self.alarms.has_unnamed_corruption() {
+            return Some(Problem::Corruption);
         }
-        let Some(leader) = self.leader else { return Some("the cluster has no leader".to_owned()) };
+        let Some(leader) = self.leader else { return Some(Problem::NoLeader) };
         if status.leader.is_none() {
-            return Some("it knows no leader".to_owned());
+            return Some(Problem::KnowsNoLeader);
         }
         if status.term != self.term {
-            return Some(format!("its term is {}, the others have {}", status.term, self.term));
+            return Some(Problem::OtherTerm { own: status.term, others: self.term });
         }
         if status.leader != Some(leader) {
-            return Some("it reports another leader".to_owned());
+            return Some(Problem::OtherLeader);
         }
         if self.identity.contradicts(&pod.pod, status.member) {
-            let text = "the member list has another name and address for it";
-            return Some(text.to_owned());
+            return Some(Problem::OtherIdentity);
         }
         if status.is_learner {
-            return Some("it reports that it is a learner".to_owned());
+            return Some(Problem::ReportsLearner);
         }
         if let Some(why) = alarms::parse_error(answers) {
-            return Some(format!("its alarm list is invalid: {}", why.text));
+            return Some(Problem::InvalidAlarms(why.clone()));
         }
         if !self.alarms.is_known {
-            return Some("no member returned the alarms".to_owned());
+            return Some(Problem::UnknownAlarms);
         }
         if let Some(lag) = lag.filter(|lag| *lag > config.max_raft_lag) {
-            return Some(format!("it is {lag} entries behind"));
+            return Some(Problem::Behind(lag));
         }
         match &answers.read {
             Ok(Read::Served | Read::Denied) => None,
-            Err(why) => Some(format!("no linearizable read: {}", why.text)),
+            Err(why) => Some(Problem::NoRead(why.clone())),
         }
     }
 
@@ -200,7 +201,6 @@ impl<'f> Gateway<'f> {
             leader: self.leader,
             has_working_quorum: answers().any(|answers| answers.read.is_ok() || answers.by_quorum.is_ok()),
             is_leaderless: answers().next().is_some() && !answers().any(has_leader),
-            corruption: self.alarms.corruption(),
             is_degraded: false,
             changes: self.changes(),
             notes: self.alarms.notes(name),
@@ -222,20 +222,20 @@ impl<'f> Gateway<'f> {
     }
 
     /// Returns the membership changes in progress.
-    fn changes(&self) -> Vec<String> {
+    fn changes(&self) -> Vec<MembershipChange> {
         let members = self.list.as_ref().map_or(&[][..], |list| list.members.as_slice());
         let learners = members.iter().filter(|member| member.is_learner).count();
         let unstarted =
             members.iter().filter(|member| member.name.is_empty() && member.client_urls.is_empty()).count();
         let mut changes = Vec::new();
         if learners > 0 {
-            changes.push(format!("learners: {learners}"));
+            changes.push(MembershipChange::Learners(learners));
         }
         if unstarted > 0 {
-            changes.push(format!("members that have not started: {unstarted}"));
+            changes.push(MembershipChange::Unstarted(unstarted));
         }
         if self.responses.answers().any(|answers| answers.status.is_downgrading) {
-            changes.push("a downgrade is in progress".to_owned());
+            changes.push(MembershipChange::Downgrade);
         }
         changes
     }

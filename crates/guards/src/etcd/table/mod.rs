@@ -14,6 +14,7 @@ mod alarms;
 mod degraded;
 mod gateway;
 mod identity;
+mod problems;
 mod responses;
 #[cfg(test)]
 mod tests;
@@ -23,11 +24,13 @@ use std::collections::BTreeSet;
 use admission::Cause;
 
 use super::config::Config;
-use super::facts::{Facts, MemberView, PodFacts};
+use super::facts::{Facts, Leaving, MemberView, PodFacts};
 use super::size::{ExpectedSize, SizeSource};
 use cluster::cause;
 use cluster::etcd::Id;
 use gateway::Gateway;
+
+pub(super) use problems::{MembershipChange, Note, Problem};
 
 /// The state of a member.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,21 +38,30 @@ pub(super) enum MemberState {
     /// The member answers, votes and counts towards the quorum.
     Healthy,
     /// The member answers and votes but does not count, for the reason in the message.
-    Unhealthy(String),
+    Unhealthy(Problem),
     /// The member's data differs from the others'.
     Corrupt,
     /// The member may leave, for the reason in the message.
-    Leaving(&'static str),
+    Leaving(Leaving),
     /// The member does not vote yet.
     Learner,
     /// The pod is not a member of this etcd cluster.
-    NotMember(String),
+    NotMember(Outside),
     /// The pod belongs to another etcd cluster, which may depend on it. In messages it is a `NotMember`.
-    OtherCluster(String),
+    OtherCluster(Id),
     /// The member did not answer, for the reason in the message.
     NoResponse(Cause),
     /// The member is in etcd's list, and no pod answers for it.
     NoPod,
+}
+
+/// Where a pod is that is not a member.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Outside {
+    /// In the etcd cluster with this id.
+    OtherCluster(Id),
+    /// In this etcd cluster, whose member list does not contain it.
+    Unlisted,
 }
 
 /// One member, or a pod that may be one.
@@ -135,18 +147,13 @@ pub(super) struct Table {
     pub(super) has_working_quorum: bool,
     /// Whether members answer, and all of them know no leader.
     pub(super) is_leaderless: bool,
-    /// Why no member's data can be relied on.
-    pub(super) corruption: Option<&'static str>,
     /// Whether the members have no JSON gateway.
     pub(super) is_degraded: bool,
-    /// Membership changes in progress, for users.
-    pub(super) changes: Vec<String>,
-    /// Other problems, for users.
-    pub(super) notes: Vec<String>,
+    /// Membership changes in progress.
+    pub(super) changes: Vec<MembershipChange>,
+    /// Other problems.
+    pub(super) notes: Vec<Note>,
 }
-
-/// The start of the cause if pods of one entry belong to several etcd clusters.
-pub(super) const MIXED_CLUSTERS: &str = "the selector matches pods of";
 
 /// A lag below this is normal, because entries are written while the members answer.
 const NORMAL_LAG: u64 = 100;
@@ -219,6 +226,11 @@ impl Table {
             let (lag, is_other) = (row.lag.unwrap_or(0), !reserved.contains(&row.uid));
             (row.is_cordoned, lag / NORMAL_LAG, !row.is_updated, is_other, lag, row.id)
         })
+    }
+
+    /// Whether a CORRUPT alarm names no member, so no member's data can be relied on.
+    pub(super) fn has_unnamed_corruption(&self) -> bool {
+        self.notes.contains(&Note::Corruption)
     }
 
     /// Whether some pods belong to another etcd cluster that may depend on them.

@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use admission::Cause;
 
 use super::super::facts::{Answers, Facts, MemberView, PodFacts};
-use super::MIXED_CLUSTERS;
 use cluster::cause;
 use cluster::etcd::{Id, MemberList};
 
@@ -81,7 +80,7 @@ impl<'f> Responses<'f> {
     pub(super) fn list(&self) -> Result<&'f MemberList, Cause> {
         let unclear = |text: &str| Err(Cause::new(cause::UNCLEAR, text));
         match self.cluster_id {
-            ClusterIdConsensus::Split => return unclear(&self.split_reason()),
+            ClusterIdConsensus::Split => return Err(Cause::new(cause::MIXED_CLUSTERS, self.split_reason())),
             ClusterIdConsensus::Unknown => return Err(self.first_error()),
             ClusterIdConsensus::Majority(_) | ClusterIdConsensus::Minority(_) => {}
         }
@@ -148,7 +147,7 @@ impl<'f> Responses<'f> {
         }
         let each = pods.iter().map(|(id, pods)| format!("{id:x}: {}", pods.join(", ")));
         format!(
-            "{MIXED_CLUSTERS} {} etcd clusters ({}), none has a majority",
+            "the selector matches pods of {} etcd clusters ({}), none has a majority",
             pods.len(),
             each.collect::<Vec<_>>().join("; ")
         )

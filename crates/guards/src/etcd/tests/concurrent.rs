@@ -5,9 +5,11 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use serde_json::json;
 
+use super::super::facts::Leaving;
 use super::super::fixture::{LEAST, delete, evict};
-use super::assert_ruling;
-use super::fake::{Fake, Reply, deleted, evicted, review, verdict_of};
+use super::super::table::MemberState;
+use super::expect::{Expected, assert_outcome, quorum, verdict_of};
+use super::fake::{Fake, Reply, deleted, evicted, review};
 use cluster::cause;
 
 /// Returns how many of these deletions are allowed, each by its own replica.
@@ -64,7 +66,7 @@ async fn concurrent_deletions_are_allowed_up_to_the_quorum_and_the_rest_later() 
             }
             for name in &waiting {
                 if passed.len() == most {
-                    assert_ruling(&deleted(&fake, LEAST, name).await, "deny", "");
+                    assert_outcome(&deleted(&fake, LEAST, name).await, Expected::Deny);
                 }
             }
             for name in &passed {
@@ -89,50 +91,45 @@ async fn local_reservations_need_no_lease() {
 #[tokio::test(start_paused = true)]
 async fn a_retry_is_allowed_and_another_pod_denied() {
     let fake = Fake::of(3);
-    assert_ruling(&deleted(&fake, LEAST, "etcd-1").await, "allow", "");
-    assert_ruling(&evicted(&fake, LEAST, "etcd-1").await, "allow", "");
+    assert_outcome(&deleted(&fake, LEAST, "etcd-1").await, Expected::Allow);
+    assert_outcome(&evicted(&fake, LEAST, "etcd-1").await, Expected::Allow);
     assert_eq!(fake.state().actions, ["reserved etcd-1"], "it is reserved once");
     fake.state().elapsed = Duration::from_secs(6);
-    assert_ruling(&deleted(&fake, LEAST, "etcd-1").await, "allow", "");
+    assert_outcome(&deleted(&fake, LEAST, "etcd-1").await, Expected::Allow);
     assert_eq!(
         fake.state().actions,
         ["reserved etcd-1", "reserved etcd-1"],
         "it is renewed before it expires"
     );
     let ruling = deleted(&fake, LEAST, "etcd-2").await;
-    assert_ruling(&ruling, "deny", "is leaving (its deletion was requested a moment ago)");
-    assert_ruling(
-        &ruling,
-        "deny",
-        "\nNext: wait until etcd-1 is back, or 30 s after the last attempt if it was not deleted, then retry",
-    );
+    assert_outcome(&ruling, MemberState::Leaving(Leaving::Reserved));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_reservation_expires_unless_the_pod_is_being_deleted() {
     let fake = Fake::of(3);
-    assert_ruling(&deleted(&fake, LEAST, "etcd-1").await, "allow", "");
+    assert_outcome(&deleted(&fake, LEAST, "etcd-1").await, Expected::Allow);
     // The review ends after 8.3 s, and the reservation 30 s later.
     fake.state().elapsed = Duration::from_secs(38);
-    assert_ruling(&deleted(&fake, LEAST, "etcd-2").await, "deny", "deletion was requested a moment ago");
+    assert_outcome(&deleted(&fake, LEAST, "etcd-2").await, MemberState::Leaving(Leaving::Reserved));
     fake.state().elapsed = Duration::from_secs(39);
-    assert_ruling(&deleted(&fake, LEAST, "etcd-2").await, "allow", "");
+    assert_outcome(&deleted(&fake, LEAST, "etcd-2").await, Expected::Allow);
     let fake = Fake::of(3);
-    assert_ruling(&deleted(&fake, LEAST, "etcd-1").await, "allow", "");
+    assert_outcome(&deleted(&fake, LEAST, "etcd-1").await, Expected::Allow);
     fake.mark_deleted("etcd-1");
     fake.state().elapsed = Duration::from_secs(3600);
-    assert_ruling(&deleted(&fake, LEAST, "etcd-2").await, "deny", "is leaving (its pod is being deleted)");
+    assert_outcome(&deleted(&fake, LEAST, "etcd-2").await, MemberState::Leaving(Leaving::Deleting));
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_next_member_is_allowed_once_the_replacement_is_healthy() {
     let fake = Fake::of(3);
-    assert_ruling(&deleted(&fake, LEAST, "etcd-2").await, "allow", "");
+    assert_outcome(&deleted(&fake, LEAST, "etcd-2").await, Expected::Allow);
     fake.state().pods[2]["metadata"]["uid"] = "uid-of-the-next".into();
     fake.state().members.get_mut("etcd-2").unwrap().reply = Reply::Hangs;
-    assert_ruling(&evicted(&fake, LEAST, "etcd-1").await, "deny", "1 of 3 members would be left");
+    assert_outcome(&evicted(&fake, LEAST, "etcd-1").await, quorum(1, 3));
     fake.state().members.get_mut("etcd-2").unwrap().reply = Reply::Full;
-    assert_ruling(&evicted(&fake, LEAST, "etcd-1").await, "allow", "");
+    assert_outcome(&evicted(&fake, LEAST, "etcd-1").await, Expected::Allow);
 }
 
 #[tokio::test(start_paused = true)]
@@ -148,7 +145,7 @@ async fn health_is_read_again_after_the_reservation() {
         fake.state().members.get_mut("etcd-2").unwrap().reply = Reply::NoResponse(cause::TIMEOUT);
     };
     let (ruling, ()) = futures_util::future::join(review(&guard, &body), falling).await;
-    assert_ruling(&ruling, "deny", "1 of 3 members would be left");
+    assert_outcome(&ruling, quorum(1, 3));
     assert_eq!(fake.state().actions, ["reserved etcd-1"]);
 }
 
@@ -157,21 +154,15 @@ async fn without_reservations_no_healthy_member_is_allowed() {
     for what in ["leases", "write"] {
         let fake = Fake::of(3).with_error(what);
         let ruling = deleted(&fake, LEAST, "etcd-1").await;
-        assert_ruling(&ruling, "unknown", "Durward cannot record the deletion");
+        assert_outcome(&ruling, Expected::NotReserved);
         let down = fake.down(&["etcd-2"]);
-        let warned = "Durward cannot record the deletion: ";
-        assert_ruling(&deleted(&down, LEAST, "etcd-2").await, "allow", warned);
-        assert_ruling(
-            &deleted(&down, LEAST, "etcd-2").await,
-            "allow",
-            "; do not delete another member until this one is back",
-        );
+        assert_outcome(&deleted(&down, LEAST, "etcd-2").await, Expected::Unreserved);
     }
     let broken = Fake::of(3).with(|s| {
         let lease = json!({"metadata": {"annotations": {"durward.dev/reservations": "soon"}}});
         s.lease = Some((1, lease));
     });
-    assert_ruling(&deleted(&broken, LEAST, "etcd-1").await, "unknown", "is invalid");
+    assert_outcome(&deleted(&broken, LEAST, "etcd-1").await, Expected::NotReserved);
 }
 
 #[tokio::test(start_paused = true)]
@@ -185,7 +176,7 @@ async fn two_clusters_do_not_affect_each_other() {
         s.pods.push(other);
     });
     // It does not count for the other etcd cluster.
-    assert_ruling(&evicted(&fake, LEAST, "etcd-1").await, "allow", "");
+    assert_outcome(&evicted(&fake, LEAST, "etcd-1").await, Expected::Allow);
     let other_pod = evict("other-0", |_| {});
-    assert_ruling(&review(&fake.guard(LEAST), &other_pod).await, "allow", "");
+    assert_outcome(&review(&fake.guard(LEAST), &other_pod).await, Expected::Allow);
 }

@@ -2,9 +2,13 @@
 
 use serde_json::{Value, json};
 
+use super::super::decide::{Reason, Warning};
+use super::super::facts::Leaving;
 use super::super::fixture::LEAST;
-use super::fake::{Fake, Reply, State, deleted, deleted_by, evicted, text_of, verdict_of};
-use super::{CONTROLLER, assert_ruling};
+use super::super::table::MemberState;
+use super::CONTROLLER;
+use super::expect::{Expected, assert_outcome, assert_text, quorum, text_of, verdict_of};
+use super::fake::{Fake, Reply, State, deleted, deleted_by, evicted};
 use cluster::cause;
 
 const TOGETHER: &str = "clusters: [{namespace: db, selector: app=etcd, groupBy: selector}]";
@@ -63,22 +67,19 @@ async fn a_configured_size_below_the_voters_or_pods_is_ignored() {
         })
     };
     let (one, two) = (with(LEAST, "expectedMembers: 1"), with(LEAST, "expectedMembers: 2"));
-    let shapes: [(Fake, &str, &str); 5] = [
-        (two_are_left(bare), &one, "expected number of members is not configured"),
-        (
-            two_are_left(|s| made(s, &json!({"replicas": 1}))),
-            NAMED,
-            "expected number of members is not configured",
-        ),
-        (three(bare), &two, "of 3 expected members"),
-        (three(bare), &one, "of 3 expected members"),
-        (three(|s| made(s, &json!({"size": 2}))), NAMED, "of 3 expected members"),
+    let undeclared = || Reason::UndeclaredSize { voters: 2 };
+    let shapes: [(Fake, &str, Reason); 5] = [
+        (two_are_left(bare), &one, undeclared()),
+        (two_are_left(|s| made(s, &json!({"replicas": 1}))), NAMED, undeclared()),
+        (three(bare), &two, Reason::TooFewVoters { voters: 2, expected: 3 }),
+        (three(bare), &one, Reason::TooFewVoters { voters: 2, expected: 3 }),
+        (three(|s| made(s, &json!({"size": 2}))), NAMED, Reason::TooFewVoters { voters: 2, expected: 3 }),
     ];
-    for (at, (fake, yaml, words)) in shapes.into_iter().enumerate() {
+    for (at, (fake, yaml, reason)) in shapes.into_iter().enumerate() {
         for name in ["etcd-0", "etcd-1"] {
             let ruling = deleted(&fake, yaml, name).await;
             assert_eq!(verdict_of(&ruling), "deny", "{at} {name}: {}", text_of(&ruling));
-            assert_ruling(&ruling, "deny", words);
+            assert_outcome(&ruling, reason.clone());
         }
     }
 }
@@ -105,45 +106,47 @@ async fn two_voters_of_an_undeclared_cluster_both_stay() {
             for user in ["ann", CONTROLLER] {
                 let ruling = deleted_by(&fake, yaml, name, user, |_| {}).await;
                 assert_eq!(verdict_of(&ruling), "deny", "{at} {name} {user}: {}", text_of(&ruling));
-                assert_ruling(&ruling, "deny", "expected number of members is not configured");
-                assert_ruling(&ruling, "deny", "expectedMembers: 2");
+                assert_outcome(&ruling, Reason::UndeclaredSize { voters: 2 });
             }
-            assert_ruling(
-                &evicted(&fake, yaml, name).await,
-                "deny",
-                "expected number of members is not configured",
-            );
+            assert_outcome(&evicted(&fake, yaml, name).await, Reason::UndeclaredSize { voters: 2 });
         }
         assert!(fake.state().actions.is_empty(), "{at}: {:?}", fake.state().actions);
         // With a declared size of two, one is allowed and the other one waits.
         let text = with(yaml, "expectedMembers: 2");
-        assert_ruling(&deleted(&fake, &text, "etcd-1").await, "allow", "the cluster has 2 members");
-        assert_ruling(&deleted(&fake, &text, "etcd-0").await, "deny", "one of the two must stay");
+        assert_outcome(&deleted(&fake, &text, "etcd-1").await, Warning::Outage { voters: 2 });
+        assert_outcome(&deleted(&fake, &text, "etcd-0").await, Reason::OtherLeaving);
         let three = with(yaml, "expectedMembers: 3");
-        assert_ruling(&deleted(&fake, &three, "etcd-1").await, "deny", "only 2 of 3 expected members vote");
+        assert_outcome(
+            &deleted(&fake, &three, "etcd-1").await,
+            Reason::TooFewVoters { voters: 2, expected: 3 },
+        );
     }
     // A single member without a declared size may be the last one of more.
     let one = || Fake::of(1).with(bare);
-    assert_ruling(&deleted(&one(), LEAST, "etcd-0").await, "deny", "expectedMembers: 1");
-    assert_ruling(
+    let ruling = deleted(&one(), LEAST, "etcd-0").await;
+    assert_outcome(&ruling, Reason::UndeclaredSize { voters: 1 });
+    assert_text(&ruling, "deny", "expectedMembers: 1");
+    assert_outcome(
         &deleted(&one(), &with(LEAST, "expectedMembers: 1"), "etcd-0").await,
-        "allow",
-        "it is the only member",
+        Warning::Outage { voters: 1 },
     );
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_owner_declares_the_size() {
-    for (spec, verdict, text) in [
-        (json!({"size": 3}), "deny", "only 2 of 3 expected members vote"),
-        (json!({"replicas": 3}), "deny", "only 2 of 3 expected members vote"),
-        (json!({"size": 2}), "allow", "the cluster has 2 members"),
-        (json!({"replicas": 2, "size": "10Gi"}), "allow", "the cluster has 2 members"),
-        (json!({"size": 0}), "deny", "expected number of members is not configured"),
-        (json!({"size": -2}), "deny", "expected number of members is not configured"),
+    let few = || Expected::Denied(Reason::TooFewVoters { voters: 2, expected: 3 });
+    let small = || Expected::Warning(Warning::Outage { voters: 2 });
+    let undeclared = || Expected::Denied(Reason::UndeclaredSize { voters: 2 });
+    for (spec, expected) in [
+        (json!({"size": 3}), few()),
+        (json!({"replicas": 3}), few()),
+        (json!({"size": 2}), small()),
+        (json!({"replicas": 2, "size": "10Gi"}), small()),
+        (json!({"size": 0}), undeclared()),
+        (json!({"size": -2}), undeclared()),
     ] {
         let fake = two_are_left(|s| made(s, &spec));
-        assert_ruling(&deleted(&fake, NAMED, "etcd-1").await, verdict, text);
+        assert_outcome(&deleted(&fake, NAMED, "etcd-1").await, expected);
     }
     // The larger number counts.
     let set = |replicas: u64| {
@@ -153,27 +156,24 @@ async fn the_owner_declares_the_size() {
         }
     };
     for yaml in [with(LEAST, "expectedMembers: 2"), with(TOGETHER, "expectedMembers: 2")] {
-        assert_ruling(
+        assert_outcome(
             &deleted(&two_are_left(set(3)), &yaml, "etcd-1").await,
-            "deny",
-            "only 2 of 3 expected members vote",
+            Reason::TooFewVoters { voters: 2, expected: 3 },
         );
-        assert_ruling(&deleted(&two_are_left(set(2)), &yaml, "etcd-1").await, "allow", "has 2 members");
+        assert_outcome(&deleted(&two_are_left(set(2)), &yaml, "etcd-1").await, Warning::Outage { voters: 2 });
     }
     // A configured size of one does not override a StatefulSet of three.
     let one = with(LEAST, "expectedMembers: 1");
-    assert_ruling(
+    assert_outcome(
         &deleted(&two_are_left(set(3)), &one, "etcd-1").await,
-        "deny",
-        "only 2 of 3 expected members vote",
+        Reason::TooFewVoters { voters: 2, expected: 3 },
     );
     // A `StatefulSet` without pods is not found, so the sum of the others is only a lower bound.
-    assert_ruling(
+    assert_outcome(
         &deleted(&two_are_left(set(2)), TOGETHER, "etcd-1").await,
-        "deny",
-        "expected number of members is not configured",
+        Reason::UndeclaredSize { voters: 2 },
     );
-    assert_ruling(&deleted(&two_are_left(set(2)), LEAST, "etcd-1").await, "allow", "has 2 members");
+    assert_outcome(&deleted(&two_are_left(set(2)), LEAST, "etcd-1").await, Warning::Outage { voters: 2 });
 }
 
 #[tokio::test(start_paused = true)]
@@ -182,23 +182,19 @@ async fn an_unreadable_owner_makes_the_size_unknown() {
         let fake = two_are_left(|_| {}).with_error("statefulsets");
         for name in ["etcd-0", "etcd-1"] {
             let ruling = deleted(&fake, &yaml, name).await;
-            assert_ruling(&ruling, "unknown", "cannot read the expected number of members");
+            assert_outcome(&ruling, Expected::UnreadSize);
         }
         let strict = format!("warnings: {{smallCluster: deny}}\n{yaml}");
         assert_eq!(verdict_of(&deleted(&fake, &strict, "etcd-1").await), "deny");
     }
     // The size does not matter for three voters.
-    assert_ruling(&deleted(&Fake::of(3).with_error("statefulsets"), LEAST, "etcd-1").await, "allow", "");
+    assert_outcome(&deleted(&Fake::of(3).with_error("statefulsets"), LEAST, "etcd-1").await, Expected::Allow);
     // A denial that does not depend on the size has its own reason.
     let unhealthy =
         two_are_left(|s| s.members.get_mut("etcd-0").unwrap().behind = 9000).with_error("statefulsets");
-    assert_ruling(&deleted(&unhealthy, LEAST, "etcd-1").await, "deny", "the other member is not healthy");
+    assert_outcome(&deleted(&unhealthy, LEAST, "etcd-1").await, Reason::OtherUnhealthy);
     let fake = two_are_left(|s| made(s, &json!({"size": 3}))).with_error("etcdclusters");
-    assert_ruling(
-        &deleted(&fake, NAMED, "etcd-1").await,
-        "unknown",
-        "cannot read the expected number of members",
-    );
+    assert_outcome(&deleted(&fake, NAMED, "etcd-1").await, Expected::UnreadSize);
 }
 
 #[tokio::test(start_paused = true)]
@@ -220,20 +216,16 @@ async fn deleting_one_of_several_statefulsets_is_not_a_teardown() {
     for (at, change) in changes.into_iter().enumerate() {
         // Another member is down, so even the garbage collector waits.
         let short = Fake::of(3).down(&["etcd-2"]).with(change);
-        assert_ruling(
-            &deleted_by(&short, TOGETHER, "etcd-1", CONTROLLER, |_| {}).await,
-            "deny",
-            "1 of 3 members would be left",
-        );
+        assert_outcome(&deleted_by(&short, TOGETHER, "etcd-1", CONTROLLER, |_| {}).await, quorum(1, 3));
         // The member without an owner does not count, so the others wait.
         let well = || Fake::of(3).with(change);
         for name in ["etcd-0", "etcd-2"] {
             let ruling = deleted(&well(), TOGETHER, name).await;
-            assert_ruling(&ruling, "deny", "1 of 3 members would be left");
-            assert_ruling(&ruling, "deny", "its owner is deleted");
+            assert_outcome(&ruling, quorum(1, 3));
+            assert_outcome(&ruling, MemberState::Leaving(Leaving::WithoutOwner));
         }
         let fake = well();
-        assert_ruling(&deleted_by(&fake, TOGETHER, "etcd-1", CONTROLLER, |_| {}).await, "allow", "");
+        assert_outcome(&deleted_by(&fake, TOGETHER, "etcd-1", CONTROLLER, |_| {}).await, Expected::Allow);
         assert_eq!(
             fake.state().actions,
             ["reserved etcd-1"],
@@ -247,17 +239,17 @@ async fn deleting_one_of_several_statefulsets_is_not_a_teardown() {
         drop(s.others.remove(&("statefulsets", "c".to_owned())));
     });
     for name in ["etcd-0", "etcd-1"] {
-        assert_ruling(&deleted_by(&all, TOGETHER, name, CONTROLLER, |_| {}).await, "allow", "");
+        assert_outcome(&deleted_by(&all, TOGETHER, name, CONTROLLER, |_| {}).await, Expected::Allow);
     }
     assert!(all.state().actions.is_empty());
     // A pod whose etcd does not run is allowed and reserved.
     let crashed = Fake::of(3).with(delete_second);
     crashed.set_container("etcd-1", "waiting");
-    assert_ruling(&deleted_by(&crashed, TOGETHER, "etcd-1", CONTROLLER, |_| {}).await, "allow", "");
+    assert_outcome(&deleted_by(&crashed, TOGETHER, "etcd-1", CONTROLLER, |_| {}).await, Expected::Allow);
     assert_eq!(crashed.state().actions, ["reserved etcd-1"]);
     // Without the list of pods, other owners may exist.
     let unseen = Fake::of(3).with(delete_second).with_error("pods");
-    assert_ruling(&deleted_by(&unseen, TOGETHER, "etcd-1", CONTROLLER, |_| {}).await, "unknown", "");
+    assert_outcome(&deleted_by(&unseen, TOGETHER, "etcd-1", CONTROLLER, |_| {}).await, Expected::Unknown);
 }
 
 #[tokio::test(start_paused = true)]
@@ -270,28 +262,34 @@ async fn a_scaled_down_member_of_two_must_leave_the_list_first() {
     };
     for user in ["ann", CONTROLLER] {
         let ruling = deleted_by(&to(1), LEAST, "etcd-1", user, |_| {}).await;
-        assert_ruling(&ruling, "deny", "does not create its pod again");
-        assert_ruling(
+        assert_outcome(&ruling, Reason::ScaledAway { voters: 2 });
+        assert_text(
             &ruling,
             "deny",
             "remove the member first (with TLS, add --cacert, --cert, --key), then retry: kubectl -n db exec etcd-0 -- etcdctl member remove b",
         );
-        assert_ruling(&deleted_by(&to(2), LEAST, "etcd-1", user, |_| {}).await, "allow", "the cluster has 2");
+        assert_outcome(
+            &deleted_by(&to(2), LEAST, "etcd-1", user, |_| {}).await,
+            Warning::Outage { voters: 2 },
+        );
         // The other member comes back.
-        assert_ruling(&deleted_by(&to(1), LEAST, "etcd-0", user, |_| {}).await, "allow", "the cluster has 2");
+        assert_outcome(
+            &deleted_by(&to(1), LEAST, "etcd-0", user, |_| {}).await,
+            Warning::Outage { voters: 2 },
+        );
     }
     // A member that was removed from the list stops, and its pod is allowed.
     let ended = to(1).with(|s| s.members.retain(|name, _| name != "etcd-1"));
     ended.set_container("etcd-1", "waiting");
-    assert_ruling(&deleted_by(&ended, LEAST, "etcd-1", CONTROLLER, |_| {}).await, "allow", "");
+    assert_outcome(&deleted_by(&ended, LEAST, "etcd-1", CONTROLLER, |_| {}).await, Expected::Allow);
     // The operator removes it from the list.
     let removed = with(LEAST, "memberOnPodDelete: remove");
-    assert_ruling(&deleted_by(&to(1), &removed, "etcd-1", CONTROLLER, |_| {}).await, "allow", "");
+    assert_outcome(&deleted_by(&to(1), &removed, "etcd-1", CONTROLLER, |_| {}).await, Expected::Allow);
     // A dead member can be deleted.
     let dead = to(1).leaderless().with(|s| {
         s.members.get_mut("etcd-1").unwrap().reply = Reply::NoResponse(cause::TIMEOUT);
     });
-    assert_ruling(&deleted_by(&dead, LEAST, "etcd-1", CONTROLLER, |_| {}).await, "allow", "quorum is lost");
+    assert_outcome(&deleted_by(&dead, LEAST, "etcd-1", CONTROLLER, |_| {}).await, Warning::QuorumLost);
     // A single member is not scaled away either.
     let last = Fake::of(3).with(|s| {
         each_its_own(s);
@@ -301,10 +299,9 @@ async fn a_scaled_down_member_of_two_must_leave_the_list_first() {
         drop(s.others.remove(&("statefulsets", "a".to_owned())));
     });
     let one = with(TOGETHER, "expectedMembers: 1");
-    assert_ruling(
+    assert_outcome(
         &deleted_by(&last, &one, "etcd-0", CONTROLLER, |_| {}).await,
-        "deny",
-        "expected number of members is not configured",
+        Reason::UndeclaredSize { voters: 1 },
     );
 }
 
@@ -312,8 +309,8 @@ async fn a_scaled_down_member_of_two_must_leave_the_list_first() {
 async fn a_failed_scale_up_can_be_scaled_back() {
     let up = || Fake::of(3).with(|s| s.members.retain(|name, _| name != "etcd-2"));
     let ruling = deleted(&up(), LEAST, "etcd-1").await;
-    assert_ruling(&ruling, "deny", "only 2 of 3 expected members vote");
-    assert_ruling(
+    assert_outcome(&ruling, Reason::TooFewVoters { voters: 2, expected: 3 });
+    assert_text(
         &ruling,
         "deny",
         "undo the scale-up, then retry: kubectl -n db scale statefulset etcd --replicas=2",

@@ -4,14 +4,16 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use admission::{BoxFuture, Cause, Ruling, Verdict, decode};
+use admission::{BoxFuture, Cause, decode};
 use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
 use tokio::task::yield_now;
 
 use super::super::fixture::{config, delete, evict, now, pod};
-use super::super::removal::POINTERS;
+use super::super::removal::{POINTERS, Removal, RemovalKind};
+use super::super::review::Reviewer;
 use super::super::{EtcdGuard, NAME};
+use super::expect::Reviewed;
 use cluster::etcd::{
     Alarm, AlarmKind, Endpoint, EtcdRequest, EtcdResponse, EtcdResult, Health, Id, Member, MemberList,
     MemberMetrics, Read, Status,
@@ -511,17 +513,26 @@ impl Writer for Fake {
     }
 }
 
-/// Returns the ruling on a review.
-pub(super) async fn review(guard: &EtcdGuard, body: &[u8]) -> Ruling {
+/// Returns the ruling on a review, with its outcome if it is about a pod.
+pub(super) async fn review(guard: &EtcdGuard, body: &[u8]) -> Reviewed {
     use admission::Guard as _;
     assert_eq!(guard.name(), NAME);
     let review = decode(body, &admission::Fields::new(&POINTERS)).unwrap();
+    let request = &review.request;
     let deadline = tokio::time::Instant::now() + Duration::from_millis(8500);
-    guard.review(&review.request, deadline.into_std()).await
+    let removal = RemovalKind::of(request).and_then(|kind| Removal::read(&guard.config, kind, request).ok());
+    let Some(mut removal) = removal else {
+        return Reviewed::without_outcome(guard.review(request, deadline.into_std()).await);
+    };
+    let reviewer = Reviewer::new(&guard.config, &guard.clients, deadline);
+    let reviewed = reviewer.review_removal(&mut removal, request).await;
+    let ruling = reviewed.ruling(&guard.config, &removal, guard.clients.context.now());
+    let states = reviewed.states(&guard.config);
+    Reviewed { ruling, outcome: Some(reviewed.outcome), states, changes: removal.changes }
 }
 
 /// Reviews a deletion by a user.
-pub(super) async fn deleted(fake: &Fake, yaml: &str, name: &str) -> Ruling {
+pub(super) async fn deleted(fake: &Fake, yaml: &str, name: &str) -> Reviewed {
     deleted_by(fake, yaml, name, "ann", |_| {}).await
 }
 
@@ -532,7 +543,7 @@ pub(super) async fn deleted_by(
     name: &str,
     user: &str,
     change: impl FnOnce(&mut Value),
-) -> Ruling {
+) -> Reviewed {
     let stored = fake.state().object("pods", name).cloned().unwrap();
     let body = delete(name, |request| {
         request["oldObject"] = stored;
@@ -543,29 +554,8 @@ pub(super) async fn deleted_by(
 }
 
 /// Reviews an eviction.
-pub(super) async fn evicted(fake: &Fake, yaml: &str, name: &str) -> Ruling {
+pub(super) async fn evicted(fake: &Fake, yaml: &str, name: &str) -> Reviewed {
     review(&fake.guard(yaml), &evict(name, |_| {})).await
-}
-
-/// Returns the verdict as a word.
-pub(super) fn verdict_of(ruling: &Ruling) -> &'static str {
-    match &ruling.verdict {
-        Verdict::Allow => "allow",
-        Verdict::Deny(_) => "deny",
-        Verdict::Unknown(_) => "unknown",
-        Verdict::Mutate(_) => "mutate",
-    }
-}
-
-/// Returns all texts of a ruling for users.
-pub(super) fn text_of(ruling: &Ruling) -> String {
-    let warnings = ruling.warnings.fitted().join("\n");
-    match (&ruling.verdict, &ruling.refusal) {
-        (Verdict::Deny(denial), _) | (Verdict::Unknown(_), Some(denial)) => {
-            format!("{}\n{warnings}", denial.message)
-        }
-        (verdict, _) => format!("{verdict:?}\n{warnings}"),
-    }
 }
 
 /// Returns an alarm.

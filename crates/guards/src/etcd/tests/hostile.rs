@@ -2,11 +2,11 @@
 
 use serde_json::json;
 
+use super::super::decide::{Reason, UnknownCause, Warning};
 use super::super::fixture::{LEAST, delete};
-use super::assert_ruling;
-use super::fake::{
-    Fake, FakeMember, Reply, ReportedLeader, alarm, deleted, evicted, review, text_of, verdict_of,
-};
+use super::super::table::{MemberState, Outside, Problem};
+use super::expect::{Expected, assert_outcome, quorum, text_of, verdict_of};
+use super::fake::{Fake, FakeMember, Reply, ReportedLeader, alarm, deleted, evicted, review};
 use cluster::cause;
 use cluster::etcd::{AlarmKind, Member};
 
@@ -46,8 +46,8 @@ async fn a_rogue_pod_confirms_no_member() {
 #[tokio::test(start_paused = true)]
 async fn a_pod_of_another_cluster_is_allowed() {
     let fake = rogue_pod(|_| {}).with(|s| s.members.get_mut("etcd-2").unwrap().reply = Reply::Full);
-    assert_ruling(&evicted(&fake, LEAST, "etcd-9").await, "allow", "it belongs to another etcd cluster (7)");
-    assert_ruling(&evicted(&fake, LEAST, "etcd-1").await, "allow", "");
+    assert_outcome(&evicted(&fake, LEAST, "etcd-9").await, Warning::NotMember(Outside::OtherCluster(7)));
+    assert_outcome(&evicted(&fake, LEAST, "etcd-1").await, Expected::Allow);
 }
 
 #[tokio::test(start_paused = true)]
@@ -58,26 +58,26 @@ async fn failed_reads_are_unknown_and_members_that_are_down_are_not() {
                 s.members.get_mut(name).unwrap().reply = Reply::NoResponse(code);
             }
         });
-        assert_ruling(&deleted(&fake, LEAST, "etcd-1").await, "unknown", &format!("etcd-3: {code}"));
+        assert_outcome(&deleted(&fake, LEAST, "etcd-1").await, Expected::NoResponse("etcd-3", code));
     }
     let down = Fake::of(5).down(&["etcd-3", "etcd-4"]);
-    assert_ruling(&deleted(&down, LEAST, "etcd-1").await, "deny", "2 of 5 members would be left");
+    assert_outcome(&deleted(&down, LEAST, "etcd-1").await, quorum(2, 5));
     let all = Fake::of(3).with(|s| {
         for one in s.members.values_mut() {
             one.reply = Reply::NoResponse(cause::TLS);
         }
     });
-    assert_ruling(&deleted(&all, LEAST, "etcd-1").await, "unknown", "etcd-1: tls");
+    assert_outcome(&deleted(&all, LEAST, "etcd-1").await, Expected::NoResponse("etcd-1", cause::TLS));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_leader_that_does_not_answer_is_unknown() {
     let fake =
         Fake::of(3).with(|s| s.members.get_mut("etcd-0").unwrap().reply = Reply::NoResponse(cause::TIMEOUT));
-    assert_ruling(&deleted(&fake, LEAST, "etcd-0").await, "unknown", "etcd-0: timeout");
+    assert_outcome(&deleted(&fake, LEAST, "etcd-0").await, Expected::NoResponse("etcd-0", cause::TIMEOUT));
     // It refuses connections and does not lead any more.
     let dead = Fake::of(3).down(&["etcd-0"]).leaderless();
-    assert_ruling(&deleted(&dead, LEAST, "etcd-0").await, "allow", "");
+    assert_outcome(&deleted(&dead, LEAST, "etcd-0").await, Expected::Allow);
 }
 
 #[tokio::test(start_paused = true)]
@@ -87,29 +87,38 @@ async fn a_working_quorum_may_include_the_member_that_does_not_answer() {
         s.members.get_mut("etcd-1").unwrap().behind = 9000;
         s.members.get_mut("etcd-2").unwrap().reply = Reply::NoResponse(cause::UNREACHABLE);
     });
-    assert_ruling(&deleted(&fake, LEAST, "etcd-2").await, "unknown", "etcd-2: unreachable");
+    assert_outcome(
+        &deleted(&fake, LEAST, "etcd-2").await,
+        Expected::NoResponse("etcd-2", cause::UNREACHABLE),
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn refused_connections_may_mean_a_wrong_port() {
     let fake = Fake::of(3).down(&["etcd-0", "etcd-1", "etcd-2"]);
-    assert_ruling(&deleted(&fake, LEAST, "etcd-1").await, "unknown", "etcd-1: not-listening");
+    assert_outcome(
+        &deleted(&fake, LEAST, "etcd-1").await,
+        Expected::NoResponse("etcd-1", cause::NOT_LISTENING),
+    );
     // One serves reads, so one of the others must be in its quorum.
     let fake = Fake::of(3).down(&["etcd-1", "etcd-2"]);
-    assert_ruling(&deleted(&fake, LEAST, "etcd-1").await, "unknown", "etcd-1: not-listening");
+    assert_outcome(
+        &deleted(&fake, LEAST, "etcd-1").await,
+        Expected::NoResponse("etcd-1", cause::NOT_LISTENING),
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn two_leaders_of_one_term_count_as_none() {
     let fake =
         Fake::of(3).with(|s| s.members.get_mut("etcd-2").unwrap().leader = ReportedLeader::FakeMember(12));
-    assert_ruling(&deleted(&fake, LEAST, "etcd-1").await, "deny", "the cluster has no leader");
+    assert_outcome(&deleted(&fake, LEAST, "etcd-1").await, Problem::NoLeader);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_leader_that_is_not_listed_does_not_count() {
     let fake = Fake::of(3).with(|s| s.leader = Some(99));
-    assert_ruling(&deleted(&fake, LEAST, "etcd-1").await, "deny", "the cluster has no leader");
+    assert_outcome(&deleted(&fake, LEAST, "etcd-1").await, Problem::NoLeader);
 }
 
 #[tokio::test(start_paused = true)]
@@ -124,43 +133,38 @@ async fn members_without_pods_do_not_count() {
             })
             .collect();
     });
-    assert_ruling(&deleted(&fake, LEAST, "etcd-1").await, "deny", "far-90 - no pod answers as this member");
+    assert_outcome(&deleted(&fake, LEAST, "etcd-1").await, MemberState::NoPod);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_pod_without_an_address_does_not_count() {
     for address in ["", "etcd.evil.example", "127.0.0.1/../x"] {
         let fake = Fake::of(3).with(|s| s.pods[2]["status"]["podIP"] = address.into());
-        assert_ruling(&deleted(&fake, LEAST, "etcd-1").await, "deny", "1 of 3 members would be left");
+        assert_outcome(&deleted(&fake, LEAST, "etcd-1").await, quorum(1, 3));
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn failed_reads_of_the_api_server_are_unknown() {
     let fake = Fake::of(3).with_error("pods");
-    assert_ruling(
-        &deleted(&fake, LEAST, "etcd-1").await,
-        "unknown",
-        "durward manifests -c durward.yaml --only rbac | kubectl apply -f -",
-    );
-    assert_ruling(&evicted(&fake, LEAST, "etcd-1").await, "unknown", "pods cannot be read");
+    assert_outcome(&deleted(&fake, LEAST, "etcd-1").await, Expected::Unread(cause::FORBIDDEN));
+    assert_outcome(&evicted(&fake, LEAST, "etcd-1").await, Expected::Unread(cause::FORBIDDEN));
     // These objects only allow deletions earlier.
     for plural in ["namespaces", "statefulsets", "nodes"] {
         let fake = Fake::of(3).with_error(plural);
-        assert_ruling(&deleted(&fake, LEAST, "etcd-1").await, "allow", "");
+        assert_outcome(&deleted(&fake, LEAST, "etcd-1").await, Expected::Allow);
     }
     let labelled = "clusters: [{namespaceSelector: {matchLabels: {t: u}}, selector: app=etcd}]";
     let fake = Fake::of(3).with_error("namespaces");
-    assert_ruling(&deleted(&fake, labelled, "etcd-1").await, "unknown", "namespaces cannot be read");
+    assert_outcome(&deleted(&fake, labelled, "etcd-1").await, Expected::Unread(cause::FORBIDDEN));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_pod_that_is_not_listed_is_unknown() {
     let fake = Fake::of(3).with(|s| s.pods[1]["metadata"]["uid"] = "another".into());
-    assert_ruling(
+    assert_outcome(
         &review(&fake.guard(LEAST), &delete("etcd-1", |_| {})).await,
-        "unknown",
-        "of the cluster that Durward reads",
+        UnknownCause::OtherApiServer,
     );
 }
 
@@ -209,24 +213,23 @@ async fn the_smaller_of_two_clusters_in_one_group_is_unknown() {
     for (yaml, have_a_set) in [(TOGETHER, true), (LEAST, false)] {
         for name in ["etcd-5", "etcd-6", "etcd-7"] {
             let ruling = deleted(&two_in_one(have_a_set), yaml, name).await;
-            assert_ruling(&ruling, "unknown", "give each etcd cluster its own entry");
-            assert_ruling(&ruling, "unknown", "it belongs to another etcd cluster (7)");
+            assert_outcome(&ruling, UnknownCause::MixedClusters);
+            assert_outcome(&ruling, MemberState::OtherCluster(7));
         }
         // The others count by their own list.
-        assert_ruling(&deleted(&two_in_one(have_a_set), yaml, "etcd-1").await, "allow", "");
+        assert_outcome(&deleted(&two_in_one(have_a_set), yaml, "etcd-1").await, Expected::Allow);
         let lags = two_in_one(have_a_set).with(|s| {
             for name in ["etcd-2", "etcd-3"] {
                 s.members.get_mut(name).unwrap().behind = 9000;
             }
         });
-        assert_ruling(&deleted(&lags, yaml, "etcd-1").await, "deny", "2 of 5 members would be left");
+        assert_outcome(&deleted(&lags, yaml, "etcd-1").await, quorum(2, 5));
         // A pod without a response may belong to either.
         let unreachable = two_in_one(have_a_set)
             .with(|s| s.members.get_mut("etcd-7").unwrap().reply = Reply::NoResponse(cause::TIMEOUT));
-        assert_ruling(
+        assert_outcome(
             &deleted(&unreachable, yaml, "etcd-7").await,
-            "unknown",
-            "etcd-7: timeout (and 1 more)",
+            Expected::NoResponse("etcd-7", cause::TIMEOUT),
         );
     }
 }
@@ -242,7 +245,7 @@ async fn recreated_members_do_not_exclude_the_one_with_the_data() {
         s.members.get_mut("etcd-0").unwrap().reply = Reply::ReadHangs;
         s.listed = [91, 92].map(|id| Member { id, name: format!("old-{id}"), ..Member::default() }).into();
     });
-    assert_ruling(&deleted(&fake, LEAST, "etcd-0").await, "unknown", "pods of two etcd clusters");
+    assert_outcome(&deleted(&fake, LEAST, "etcd-0").await, UnknownCause::MixedClusters);
 }
 
 #[tokio::test(start_paused = true)]
@@ -262,14 +265,14 @@ async fn pods_without_a_gateway_do_not_count_among_members_with_one() {
     assert_ne!(verdict_of(&deleted(&one, LEAST, "etcd-1").await), "allow");
     // They neither block other members nor stay themselves.
     let well = fake(4, &["etcd-3"], &[]);
-    assert_ruling(&deleted(&well, LEAST, "etcd-1").await, "allow", "");
-    assert_ruling(&deleted(&well, LEAST, "etcd-3").await, "allow", "");
+    assert_outcome(&deleted(&well, LEAST, "etcd-1").await, Expected::Allow);
+    assert_outcome(&deleted(&well, LEAST, "etcd-3").await, Expected::Allow);
     // They hide no alarm.
     let corrupt = fake(4, &["etcd-3"], &[]).with(|s| s.alarms = vec![alarm(12, AlarmKind::Corrupt)]);
     assert_ne!(verdict_of(&deleted(&corrupt, LEAST, "etcd-1").await), "allow");
     // A leader without a gateway is unknown.
     let leads = Fake::of(3).with(|s| s.members.get_mut("etcd-0").unwrap().reply = Reply::HealthOnly);
-    assert_ruling(&deleted(&leads, LEAST, "etcd-0").await, "unknown", "has no JSON gateway");
+    assert_outcome(&deleted(&leads, LEAST, "etcd-0").await, Expected::Unread(cause::GATEWAY_OFF));
 }
 
 #[tokio::test(start_paused = true)]
@@ -286,10 +289,10 @@ async fn without_a_gateway_and_a_statefulset_the_size_is_unknown() {
             drop(pod["metadata"].as_object_mut().unwrap().remove("ownerReferences"));
         }
     });
-    assert_ruling(&deleted(&alone, LEAST, "etcd-1").await, "unknown", "their number is unknown");
+    assert_outcome(&deleted(&alone, LEAST, "etcd-1").await, Expected::Unread(cause::UNCLEAR));
     // One of several `StatefulSets` does not declare the size.
-    assert_ruling(&deleted(&degraded(), TOGETHER, "etcd-1").await, "unknown", "their number is unknown");
-    assert_ruling(&deleted(&degraded(), LEAST, "etcd-1").await, "allow", "");
+    assert_outcome(&deleted(&degraded(), TOGETHER, "etcd-1").await, Expected::Unread(cause::UNCLEAR));
+    assert_outcome(&deleted(&degraded(), LEAST, "etcd-1").await, Expected::Allow);
 }
 
 #[tokio::test(start_paused = true)]
@@ -304,11 +307,11 @@ async fn ended_pods_are_not_members() {
                 s.pods.push(pod);
             }
         });
-        assert_ruling(&deleted(&fake, TOGETHER, "etcd-1").await, "allow", "");
-        assert_ruling(&deleted(&fake, TOGETHER, "backup-1").await, "allow", "");
+        assert_outcome(&deleted(&fake, TOGETHER, "etcd-1").await, Expected::Allow);
+        assert_outcome(&deleted(&fake, TOGETHER, "backup-1").await, Expected::Allow);
         // The pod ended after the request.
         let fake = Fake::of(3).down(&["etcd-2"]).with(|s| s.pods[1]["status"]["phase"] = phase.into());
-        assert_ruling(&review(&fake.guard(LEAST), &delete("etcd-1", |_| {})).await, "allow", "");
+        assert_outcome(&review(&fake.guard(LEAST), &delete("etcd-1", |_| {})).await, Expected::Allow);
     }
 }
 
@@ -317,20 +320,12 @@ async fn a_corrupt_alarm_without_a_member_denies_all_members() {
     let fake = || Fake::of(3).with(|s| s.alarms = vec![alarm(0, AlarmKind::Corrupt)]);
     for name in ["etcd-0", "etcd-1"] {
         let ruling = deleted(&fake(), LEAST, name).await;
-        assert_ruling(&ruling, "deny", "CORRUPT alarm without naming a member");
-        assert_ruling(
-            &ruling,
-            "deny",
-            "etcd-2 follower term 4 0 behind unhealthy: a CORRUPT alarm names no member",
-        );
+        assert_outcome(&ruling, Reason::Corrupt);
+        assert_outcome(&ruling, Problem::Corruption);
         assert!(fake().state().actions.is_empty());
     }
     // Members that are down or not listed are allowed.
-    assert_ruling(
-        &deleted(&fake().down(&["etcd-2"]), LEAST, "etcd-2").await,
-        "allow",
-        "the other members might not have quorum",
-    );
+    assert_outcome(&deleted(&fake().down(&["etcd-2"]), LEAST, "etcd-2").await, Warning::QuorumUncertain);
     let removed = fake().with(|s| s.members.get_mut("etcd-2").unwrap().cluster = 7);
-    assert_ruling(&deleted(&removed, LEAST, "etcd-2").await, "allow", "it belongs to another etcd cluster");
+    assert_outcome(&deleted(&removed, LEAST, "etcd-2").await, Warning::NotMember(Outside::OtherCluster(7)));
 }

@@ -2,12 +2,17 @@
 
 use std::time::Duration;
 
-use admission::{Code, Ruling, Verdict};
+use admission::{Code, Verdict};
 use futures_util::future::join;
+use k8s_openapi::jiff::Timestamp;
 
-use super::super::fixture::{LEAST, delete, evict};
-use super::fake::{Fake, Reply, deleted, deleted_by, evicted, review, text_of, verdict_of};
-use super::{CONTROLLER, assert_ruling};
+use super::super::decide::{Reason, Warning};
+use super::super::facts::Leaving;
+use super::super::fixture::{LEAST, NOW, delete, evict};
+use super::super::table::MemberState;
+use super::CONTROLLER;
+use super::expect::{Expected, Reviewed, assert_outcome, assert_text, text_of, verdict_of};
+use super::fake::{Fake, Reply, deleted, deleted_by, evicted, review};
 use cluster::cause;
 use cluster::writer::TransferResult;
 
@@ -15,7 +20,7 @@ use cluster::writer::TransferResult;
 const LONG: usize = 300;
 
 /// Reviews the leader's deletion and, during its transfer, that of another member.
-async fn while_it_hands_over(fake: &Fake, other: &[u8]) -> (Ruling, Ruling) {
+async fn while_it_hands_over(fake: &Fake, other: &[u8]) -> (Reviewed, Reviewed) {
     let (one, two) = (fake.guard(LEAST), fake.guard(LEAST));
     let leader = delete("etcd-0", |_| {});
     let meanwhile = async {
@@ -29,13 +34,13 @@ async fn while_it_hands_over(fake: &Fake, other: &[u8]) -> (Ruling, Ruling) {
 async fn the_successor_stays_during_the_transfer() {
     let fake = Fake::of(5).with(|s| s.transfer_turns = LONG);
     let (leader, successor) = while_it_hands_over(&fake, &delete("etcd-1", |_| {})).await;
-    assert_ruling(&leader, "allow", "leadership was transferred to etcd-1");
-    assert_ruling(&successor, "deny", "etcd-0 is transferring leadership to it");
-    assert_ruling(&successor, "deny", "retry in ten seconds");
+    assert_outcome(&leader, Warning::Transferred { to: "etcd-1".into() });
+    assert_outcome(&successor, Reason::LeadershipTransfer { from: "etcd-0".into() });
+    assert_text(&successor, "deny", "retry in ten seconds");
     let fake = Fake::of(5).with(|s| s.transfer_turns = LONG);
     let (leader, successor) = while_it_hands_over(&fake, &evict("etcd-1", |_| {})).await;
-    assert_ruling(&leader, "allow", "");
-    let Verdict::Deny(denial) = successor.verdict else { panic!("{successor:?}") };
+    assert_outcome(&leader, Expected::Allow);
+    let Verdict::Deny(denial) = successor.ruling.verdict else { panic!() };
     assert_eq!(denial.code, Code::TooManyRequests);
     // The successor stays even if it stops answering.
     let fake = Fake::of(5).with(|s| s.transfer_turns = LONG);
@@ -45,7 +50,7 @@ async fn the_successor_stays_during_the_transfer() {
     };
     let successor = delete("etcd-1", |_| {});
     let ((_, successor), ()) = join(while_it_hands_over(&fake, &successor), falling).await;
-    assert_ruling(&successor, "deny", "etcd-0 is transferring leadership to it");
+    assert_outcome(&successor, Reason::LeadershipTransfer { from: "etcd-0".into() });
 }
 
 #[tokio::test(start_paused = true)]
@@ -65,7 +70,7 @@ async fn two_concurrent_deletions_of_five_never_kill_the_leader() {
                 };
                 let (leader, other) = join(review(&one, &leader), elapsed).await;
                 let leads = fake.state().leader;
-                let went = |ruling: &Ruling, id| verdict_of(ruling) == "allow" && leads == Some(id);
+                let went = |ruling: &Reviewed, id| verdict_of(ruling) == "allow" && leads == Some(id);
                 let id = if name == "etcd-1" { 11 } else { 12 };
                 let actions = fake.state().actions.clone();
                 assert!(!went(&leader, 10) && !went(&other, id), "{name} after {turns}: {actions:?}");
@@ -83,8 +88,8 @@ async fn two_concurrent_deletions_of_five_never_kill_the_leader() {
 #[tokio::test(start_paused = true)]
 async fn a_leaving_member_is_not_chosen_as_successor() {
     let fake = Fake::of(5);
-    assert_ruling(&deleted(&fake, LEAST, "etcd-1").await, "allow", "");
-    assert_ruling(&deleted(&fake, LEAST, "etcd-0").await, "allow", "leadership was transferred to etcd-2");
+    assert_outcome(&deleted(&fake, LEAST, "etcd-1").await, Expected::Allow);
+    assert_outcome(&deleted(&fake, LEAST, "etcd-0").await, Warning::Transferred { to: "etcd-2".into() });
     assert_eq!(fake.state().actions, ["reserved etcd-1", "reserved etcd-1 etcd-0", "etcd-0 to 12"]);
 }
 
@@ -92,9 +97,12 @@ async fn a_leaving_member_is_not_chosen_as_successor() {
 async fn refused() -> Fake {
     let why = admission::Cause::new(cause::TIMEOUT, "leader transfer took too long");
     let fake = Fake::of(5).with(|s| s.transfer_result = Some(TransferResult::Unknown(why)));
-    assert_ruling(&deleted(&fake, LEAST, "etcd-0").await, "unknown", "took too long");
+    assert_outcome(&deleted(&fake, LEAST, "etcd-0").await, Expected::Unread(cause::TIMEOUT));
     assert_eq!(fake.reservations()[0].to, ["uid-etcd-1"]);
-    assert_ruling(&deleted(&fake, LEAST, "etcd-1").await, "deny", "is transferring leadership to it");
+    assert_outcome(
+        &deleted(&fake, LEAST, "etcd-1").await,
+        Reason::LeadershipTransfer { from: "etcd-0".into() },
+    );
     fake.state().transfer_result = None;
     fake
 }
@@ -106,26 +114,29 @@ async fn a_transfer_ends_with_the_pod_that_transfers() {
         let fake = refused().await;
         fake.mark_deleted("etcd-0");
         fake.state().leader = Some(leader);
-        assert_ruling(&deleted(&fake, LEAST, "etcd-1").await, "allow", "");
+        assert_outcome(&deleted(&fake, LEAST, "etcd-1").await, Expected::Allow);
     }
     // Its pod is deleted.
     let fake = refused().await;
     fake.replace("etcd-0");
-    assert_ruling(&deleted(&fake, LEAST, "etcd-1").await, "allow", "");
+    assert_outcome(&deleted(&fake, LEAST, "etcd-1").await, Expected::Allow);
     // Another member leads.
     let fake = refused().await;
     fake.state().leader = Some(12);
-    assert_ruling(&deleted(&fake, LEAST, "etcd-1").await, "allow", "");
+    assert_outcome(&deleted(&fake, LEAST, "etcd-1").await, Expected::Allow);
     // The successor leads, and transfers leadership itself.
     let fake = refused().await;
     fake.state().leader = Some(11);
-    assert_ruling(&deleted(&fake, LEAST, "etcd-1").await, "allow", "leadership was transferred to etcd-2");
+    assert_outcome(&deleted(&fake, LEAST, "etcd-1").await, Warning::Transferred { to: "etcd-2".into() });
     // The reservation expired.
     let fake = refused().await;
     fake.state().elapsed = Duration::from_secs(38);
-    assert_ruling(&deleted(&fake, LEAST, "etcd-1").await, "deny", "is transferring leadership to it");
+    assert_outcome(
+        &deleted(&fake, LEAST, "etcd-1").await,
+        Reason::LeadershipTransfer { from: "etcd-0".into() },
+    );
     fake.state().elapsed = Duration::from_secs(39);
-    assert_ruling(&deleted(&fake, LEAST, "etcd-1").await, "allow", "");
+    assert_outcome(&deleted(&fake, LEAST, "etcd-1").await, Expected::Allow);
 }
 
 #[tokio::test(start_paused = true)]
@@ -137,9 +148,12 @@ async fn concurrent_reviews_of_the_leader_keep_both_successors() {
     fake.set("etcd-1", Reply::Full);
     assert_eq!(fake.reservations()[0].to, ["uid-etcd-1", "uid-etcd-2"]);
     for name in ["etcd-1", "etcd-2"] {
-        assert_ruling(&deleted(&fake, LEAST, name).await, "deny", "is transferring leadership to it");
+        assert_outcome(
+            &deleted(&fake, LEAST, name).await,
+            Reason::LeadershipTransfer { from: "etcd-0".into() },
+        );
     }
-    assert_ruling(&deleted(&fake, LEAST, "etcd-3").await, "allow", "");
+    assert_outcome(&deleted(&fake, LEAST, "etcd-3").await, Expected::Allow);
 }
 
 #[tokio::test(start_paused = true)]
@@ -150,39 +164,27 @@ async fn a_leader_that_never_transfers_does_not_block_others_forever() {
         fake.state().elapsed = Duration::from_secs(seconds);
         let ruling = evicted(&fake, LEAST, "etcd-0").await;
         // A transfer must end before the reservation expires.
-        let text = if seconds <= 30 {
-            "cannot transfer leadership on request"
-        } else {
-            "expires during the transfer"
-        };
-        assert_ruling(&ruling, "deny", text);
-        assert_ruling(
-            &evicted(&fake, LEAST, "etcd-1").await,
-            "deny",
-            "its deletion was requested a moment ago",
-        );
-        let held = fake.reservations()[0].since.as_second() - super::super::fixture::NOW;
+        let reason = if seconds <= 30 { Reason::NoTransfer } else { Reason::ReservationExpires };
+        assert_outcome(&ruling, reason);
+        assert_outcome(&evicted(&fake, LEAST, "etcd-1").await, MemberState::Leaving(Leaving::Reserved));
+        let held = fake.reservations()[0].since.as_second() - NOW;
         assert_eq!(held, 8, "it is reserved once, not at each attempt");
     }
     fake.state().elapsed = first + Duration::from_secs(1);
-    assert_ruling(&evicted(&fake, LEAST, "etcd-1").await, "allow", "");
+    assert_outcome(&evicted(&fake, LEAST, "etcd-1").await, Expected::Allow);
     // The leader itself is allowed later.
     let fake = Fake::of(3).with(|s| s.transfer_result = Some(TransferResult::Unsupported));
-    assert_ruling(&evicted(&fake, LEAST, "etcd-0").await, "deny", "cannot transfer leadership on request");
+    assert_outcome(&evicted(&fake, LEAST, "etcd-0").await, Reason::NoTransfer);
     fake.state().elapsed = first + Duration::from_secs(1);
     fake.state().transfer_result = None;
-    assert_ruling(&evicted(&fake, LEAST, "etcd-0").await, "allow", "leadership was transferred to etcd-1");
+    assert_outcome(&evicted(&fake, LEAST, "etcd-0").await, Warning::Transferred { to: "etcd-1".into() });
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_leader_is_allowed_when_most_members_report_the_new_leader() {
     for members in [3, 5] {
         let fake = Fake::of(members).with(|s| s.unseen_for = 40);
-        assert_ruling(
-            &deleted(&fake, LEAST, "etcd-0").await,
-            "allow",
-            "leadership was transferred to etcd-1",
-        );
+        assert_outcome(&deleted(&fake, LEAST, "etcd-0").await, Warning::Transferred { to: "etcd-1".into() });
         assert_eq!(fake.state().actions, ["reserved etcd-0", "etcd-0 to 11"], "one transfer is sent");
         assert_eq!(fake.state().before, None, "some members had not seen the new leader");
     }
@@ -191,12 +193,12 @@ async fn a_leader_is_allowed_when_most_members_report_the_new_leader() {
 #[tokio::test(start_paused = true)]
 async fn another_successor_does_not_renew_the_reservation() {
     let fake = Fake::of(5).with(|s| s.transfer_result = Some(TransferResult::Unsupported));
-    assert_ruling(&evicted(&fake, LEAST, "etcd-0").await, "deny", "cannot transfer leadership on request");
+    assert_outcome(&evicted(&fake, LEAST, "etcd-0").await, Reason::NoTransfer);
     let before = fake.reservations()[0].clone();
     assert_eq!(before.to, ["uid-etcd-1"]);
     fake.state().elapsed = Duration::from_secs(10);
     fake.set("etcd-1", Reply::ReadHangs);
-    assert_ruling(&evicted(&fake, LEAST, "etcd-0").await, "deny", "cannot transfer leadership on request");
+    assert_outcome(&evicted(&fake, LEAST, "etcd-0").await, Reason::NoTransfer);
     let after = fake.reservations()[0].clone();
     assert_eq!(after.to, ["uid-etcd-1", "uid-etcd-2"]);
     assert_eq!((after.since, after.first), (before.since, before.first));
@@ -252,25 +254,25 @@ async fn failing_retries_back_off_after_a_minute_until_the_reservation_expired()
         fake.state().elapsed = Duration::from_secs(seconds);
         evicted(&fake, LEAST, "etcd-1")
     };
+    let since = |seconds| Timestamp::from_second(NOW + seconds).unwrap();
     for seconds in (0..=60).step_by(10) {
-        assert_ruling(&at(seconds).await, "allow", "");
+        assert_outcome(&at(seconds).await, Expected::Allow);
     }
     // The last reservation is for a review that ended at 68.3 s, and expires 30 s later.
     for seconds in [70, 90, 99, 125] {
-        let why = "deleting it has failed repeatedly since 2026-11-21T10:00:00Z; for a minute, other members go first";
-        assert_ruling(&at(seconds).await, "deny", why);
+        assert_outcome(&at(seconds).await, Reason::Backoff { since: Some(since(0)) });
         let dry = evict("etcd-1", |r| r["dryRun"] = true.into());
-        assert_ruling(&review(&fake.guard(LEAST), &dry).await, "deny", "other members go first");
+        assert_outcome(&review(&fake.guard(LEAST), &dry).await, Expected::Backoff);
     }
-    assert_ruling(&at(129).await, "allow", "");
-    assert_ruling(&at(189).await, "allow", "");
-    assert_ruling(&at(200).await, "deny", "failed repeatedly since 2026-11-21T10:02:09Z");
+    assert_outcome(&at(129).await, Expected::Allow);
+    assert_outcome(&at(189).await, Expected::Allow);
+    assert_outcome(&at(200).await, Reason::Backoff { since: Some(since(129)) });
     // Unhealthy members and pods that are being deleted need no backoff.
     fake.set("etcd-1", Reply::NoResponse(cause::NOT_LISTENING));
-    assert_ruling(&at(205).await, "allow", "");
+    assert_outcome(&at(205).await, Expected::Allow);
     fake.set("etcd-1", Reply::Full);
     fake.mark_deleted("etcd-1");
-    assert_ruling(&deleted(&fake, LEAST, "etcd-1").await, "allow", "");
+    assert_outcome(&deleted(&fake, LEAST, "etcd-1").await, Expected::Allow);
 }
 
 #[tokio::test(start_paused = true)]
@@ -290,7 +292,7 @@ async fn a_rolling_update_succeeds_with_any_leader() {
                 );
                 fake.mark_deleted(&name);
                 // A retry during the deletion is allowed.
-                assert_ruling(&deleted_by(&fake, LEAST, &name, CONTROLLER, |_| {}).await, "allow", "");
+                assert_outcome(&deleted_by(&fake, LEAST, &name, CONTROLLER, |_| {}).await, Expected::Allow);
                 assert_ne!(fake.state().leader, Some(10 + at), "{name} is killed as the leader");
                 fake.replace(&name);
             }

@@ -2,11 +2,12 @@
 
 use serde_json::json;
 
+use super::super::decide::{Concern, Reason, UnknownCause, Warning};
 use super::super::fixture::LEAST;
-use super::fake::{
-    Fake, Reply, ReportedLeader, State, alarm, deleted, deleted_by, evicted, text_of, verdict_of,
-};
-use super::{CONTROLLER, REMOVED, assert_ruling};
+use super::super::table::Problem;
+use super::expect::{Expected, assert_outcome, assert_text, quorum, text_of, verdict_of};
+use super::fake::{Fake, Reply, ReportedLeader, State, alarm, deleted, deleted_by, evicted};
+use super::{CONTROLLER, REMOVED};
 use cluster::cause;
 use cluster::etcd::{AlarmKind, Member};
 
@@ -33,7 +34,7 @@ async fn a_leader_that_does_not_answer_stays_while_another_member_is_cut_off() {
             reply(s, "etcd-2", Reply::ReadHangs);
             s.members.get_mut("etcd-2").unwrap().leader = ReportedLeader::None;
         });
-        assert_ruling(&deleted(&fake, yaml, "etcd-0").await, "unknown", "etcd-0: timeout");
+        assert_outcome(&deleted(&fake, yaml, "etcd-0").await, Expected::NoResponse("etcd-0", cause::TIMEOUT));
     }
 }
 
@@ -44,35 +45,33 @@ async fn a_successful_read_disproves_a_lost_quorum() {
         reply(s, "etcd-1", Reply::NoResponse(cause::TIMEOUT));
         s.leader = None;
     });
-    assert_ruling(&deleted(&fake, LEAST, "etcd-1").await, "unknown", "etcd-1: timeout");
+    assert_outcome(&deleted(&fake, LEAST, "etcd-1").await, Expected::NoResponse("etcd-1", cause::TIMEOUT));
 }
 
 #[tokio::test(start_paused = true)]
 async fn only_a_healthy_member_with_a_grace_period_leaves_the_list() {
     let four = || Fake::of(4).down(&["etcd-3"]);
-    assert_ruling(&deleted(&four(), REMOVED, "etcd-1").await, "allow", "");
-    assert_ruling(
-        &deleted_by(&four(), REMOVED, "etcd-1", "ann", at_once).await,
-        "deny",
-        "2 of 4 members would be left, 3 are needed",
-    );
+    assert_outcome(&deleted(&four(), REMOVED, "etcd-1").await, Expected::Allow);
+    assert_outcome(&deleted_by(&four(), REMOVED, "etcd-1", "ann", at_once).await, quorum(2, 4));
     let hasty = four().with(|s| s.pods[1]["spec"]["terminationGracePeriodSeconds"] = 0.into());
-    assert_ruling(&deleted(&hasty, REMOVED, "etcd-1").await, "deny", "3 are needed");
+    assert_outcome(&deleted(&hasty, REMOVED, "etcd-1").await, quorum(2, 4));
     let unhealthy = four().with(|s| s.members.get_mut("etcd-1").unwrap().behind = 9000);
-    assert_ruling(&deleted(&unhealthy, REMOVED, "etcd-1").await, "deny", "3 are needed");
+    assert_outcome(&deleted(&unhealthy, REMOVED, "etcd-1").await, quorum(2, 4));
     // The loss of its data is intended, healthy or not.
     let strict = format!("warnings: {{dataLoss: deny}}\n{REMOVED}");
     let lags = Fake::of(3).with(|s| {
         s.members.get_mut("etcd-1").unwrap().behind = 9000;
         s.pods[1]["spec"]["volumes"] = json!([{"name": "data", "emptyDir": {}}]);
     });
-    assert_ruling(&deleted(&lags, &strict, "etcd-1").await, "allow", "9000 entries behind");
-    assert_ruling(&deleted_by(&lags, &strict, "etcd-1", "ann", at_once).await, "deny", "outlives the pod");
+    assert_outcome(&deleted(&lags, &strict, "etcd-1").await, Warning::Unhealthy(Problem::Behind(9000)));
+    assert_outcome(
+        &deleted_by(&lags, &strict, "etcd-1", "ann", at_once).await,
+        Reason::Concern(Concern::DataLoss),
+    );
     // Without a grace period, one of two is an outage.
-    assert_ruling(
+    assert_outcome(
         &deleted_by(&Fake::of(2), REMOVED, "etcd-1", "ann", at_once).await,
-        "allow",
-        "the cluster has 2",
+        Warning::Outage { voters: 2 },
     );
 }
 
@@ -80,7 +79,10 @@ async fn only_a_healthy_member_with_a_grace_period_leaves_the_list() {
 async fn a_member_that_refuses_connections_stays_while_the_quorum_may_need_it() {
     // The others serve reads under its leadership, so it refuses only Durward.
     let leads = Fake::of(3).down(&["etcd-0"]);
-    assert_ruling(&deleted(&leads, LEAST, "etcd-0").await, "unknown", "etcd-0: not-listening");
+    assert_outcome(
+        &deleted(&leads, LEAST, "etcd-0").await,
+        Expected::NoResponse("etcd-0", cause::NOT_LISTENING),
+    );
     // Their reads fail for a moment, and they follow it, so it may lead.
     let slow = || {
         Fake::of(3).down(&["etcd-0"]).with(|s| {
@@ -88,23 +90,35 @@ async fn a_member_that_refuses_connections_stays_while_the_quorum_may_need_it() 
             reply(s, "etcd-2", Reply::ReadHangs);
         })
     };
-    assert_ruling(&deleted(&slow(), LEAST, "etcd-0").await, "unknown", "etcd-0: not-listening");
+    assert_outcome(
+        &deleted(&slow(), LEAST, "etcd-0").await,
+        Expected::NoResponse("etcd-0", cause::NOT_LISTENING),
+    );
     // Members forget a dead leader within an election timeout.
     let dead = slow().with(|s| s.leader = None);
-    assert_ruling(&deleted(&dead, LEAST, "etcd-0").await, "allow", "the other members might not have quorum");
+    assert_outcome(&deleted(&dead, LEAST, "etcd-0").await, Warning::QuorumUncertain);
     // One of the other two is leaving, so the quorum may need the third one.
     let leaving = Fake::of(3).down(&["etcd-1"]);
     leaving.mark_deleted("etcd-2");
-    assert_ruling(&deleted(&leaving, LEAST, "etcd-1").await, "unknown", "etcd-1: not-listening");
+    assert_outcome(
+        &deleted(&leaving, LEAST, "etcd-1").await,
+        Expected::NoResponse("etcd-1", cause::NOT_LISTENING),
+    );
     let hangs = Fake::of(5).down(&["etcd-1"]).with(|s| reply(s, "etcd-2", Reply::Hangs));
     hangs.mark_deleted("etcd-3");
-    assert_ruling(&deleted(&hangs, LEAST, "etcd-1").await, "unknown", "etcd-1: not-listening");
+    assert_outcome(
+        &deleted(&hangs, LEAST, "etcd-1").await,
+        Expected::NoResponse("etcd-1", cause::NOT_LISTENING),
+    );
     hangs.set("etcd-2", Reply::Full);
-    assert_ruling(&deleted(&hangs, LEAST, "etcd-1").await, "allow", "");
+    assert_outcome(&deleted(&hangs, LEAST, "etcd-1").await, Expected::Allow);
     hangs.mark_deleted("etcd-2");
-    assert_ruling(&deleted(&hangs, LEAST, "etcd-1").await, "unknown", "etcd-1: not-listening");
+    assert_outcome(
+        &deleted(&hangs, LEAST, "etcd-1").await,
+        Expected::NoResponse("etcd-1", cause::NOT_LISTENING),
+    );
     // A member that is down and not needed is allowed.
-    assert_ruling(&deleted(&Fake::of(3).down(&["etcd-2"]), LEAST, "etcd-2").await, "allow", "");
+    assert_outcome(&deleted(&Fake::of(3).down(&["etcd-2"]), LEAST, "etcd-2").await, Expected::Allow);
 }
 
 #[tokio::test(start_paused = true)]
@@ -114,40 +128,28 @@ async fn a_corrupt_member_that_the_quorum_may_need_is_unknown_while_reads_fail()
         reply(s, "etcd-0", Reply::ReadHangs);
         reply(s, "etcd-1", Reply::ReadHangs);
     });
-    assert_ruling(&deleted(&slow, LEAST, "etcd-1").await, "unknown", "no linearizable read");
+    assert_outcome(&deleted(&slow, LEAST, "etcd-1").await, UnknownCause::NoReads);
     // During an election neither knows a leader, and this member may be in the next quorum.
-    assert_ruling(
-        &deleted(&corrupt().leaderless(), LEAST, "etcd-1").await,
-        "unknown",
-        "no member serves linearizable reads",
-    );
+    assert_outcome(&deleted(&corrupt().leaderless(), LEAST, "etcd-1").await, UnknownCause::NoReads);
     // All know no leader, so the quorum is lost.
     let leaderless = Fake::of(3).with(|s| s.alarms = vec![alarm(11, AlarmKind::Corrupt)]).leaderless();
-    assert_ruling(&deleted(&leaderless, LEAST, "etcd-1").await, "allow", "its data is corrupt");
+    assert_outcome(&deleted(&leaderless, LEAST, "etcd-1").await, Warning::CorruptData);
 }
 
 #[tokio::test(start_paused = true)]
 async fn one_of_two_without_a_response_is_allowed_after_quorum_loss() {
     for code in [cause::TIMEOUT, cause::UNREACHABLE, cause::NO_ADDRESS] {
         let fake = Fake::of(2).leaderless().with(|s| reply(s, "etcd-1", Reply::NoResponse(code)));
-        assert_ruling(
-            &deleted(&fake, LEAST, "etcd-1").await,
-            "allow",
-            "quorum is lost, and this member does not",
-        );
-        assert_ruling(
-            &evicted(&fake, LEAST, "etcd-1").await,
-            "allow",
-            "quorum is lost, and this member does not",
-        );
-        assert_ruling(&deleted(&fake, LEAST, "etcd-0").await, "deny", "still answers");
+        assert_outcome(&deleted(&fake, LEAST, "etcd-1").await, Warning::QuorumLost);
+        assert_outcome(&evicted(&fake, LEAST, "etcd-1").await, Warning::QuorumLost);
+        assert_outcome(&deleted(&fake, LEAST, "etcd-0").await, Reason::QuorumLost);
     }
     let four = Fake::of(4).leaderless().with(|s| {
         reply(s, "etcd-2", Reply::NoResponse(cause::TIMEOUT));
         reply(s, "etcd-3", Reply::NoResponse(cause::UNREACHABLE));
     });
-    assert_ruling(&deleted(&four, LEAST, "etcd-3").await, "allow", "quorum is lost");
-    assert_ruling(&deleted(&four, LEAST, "etcd-1").await, "deny", "still answers");
+    assert_outcome(&deleted(&four, LEAST, "etcd-3").await, Warning::QuorumLost);
+    assert_outcome(&deleted(&four, LEAST, "etcd-1").await, Reason::QuorumLost);
 }
 
 #[tokio::test(start_paused = true)]
@@ -173,7 +175,7 @@ async fn few_members_prove_a_lost_quorum_only_without_contradictions() {
         reply(s, "etcd-1", Reply::NoResponse(cause::TIMEOUT));
         reply(s, "etcd-2", Reply::NoResponse(cause::TIMEOUT));
     });
-    assert_ruling(&deleted(&three, LEAST, "etcd-2").await, "unknown", "etcd-2: timeout");
+    assert_outcome(&deleted(&three, LEAST, "etcd-2").await, Expected::NoResponse("etcd-2", cause::TIMEOUT));
 }
 
 #[tokio::test(start_paused = true)]
@@ -185,17 +187,13 @@ async fn scaling_to_zero_is_a_teardown() {
             set(s, "etcd", 0);
         });
         let ruling = deleted_by(&fake, LEAST, "etcd-1", user, |_| {}).await;
-        assert_ruling(&ruling, "allow", "");
+        assert_outcome(&ruling, Expected::Allow);
         assert!(ruling.audit.iter().any(|(_, why)| why.contains("is scaled to zero")), "{:?}", ruling.audit);
         assert_eq!(fake.activity(), (0, 0));
     }
     // Fewer replicas are not a teardown.
     let fewer = Fake::of(3).down(&["etcd-2"]).with(|s| set(s, "etcd", 1));
-    assert_ruling(
-        &deleted_by(&fewer, LEAST, "etcd-1", CONTROLLER, |_| {}).await,
-        "deny",
-        "1 of 3 members would be left",
-    );
+    assert_outcome(&deleted_by(&fewer, LEAST, "etcd-1", CONTROLLER, |_| {}).await, quorum(1, 3));
 }
 
 #[tokio::test(start_paused = true)]
@@ -210,46 +208,33 @@ async fn scaling_one_of_several_statefulsets_to_zero_is_not_a_teardown() {
             set(s, "b", 0);
         })
     };
-    assert_ruling(
-        &deleted_by(&each_its_own(), TOGETHER, "etcd-1", CONTROLLER, |_| {}).await,
-        "deny",
-        "1 of 3 members would be left",
-    );
+    assert_outcome(&deleted_by(&each_its_own(), TOGETHER, "etcd-1", CONTROLLER, |_| {}).await, quorum(1, 3));
     let mixed = each_its_own().with(|s| {
         set(s, "a", 0);
         set(s, "c", 0);
         drop(s.pods[0]["metadata"].as_object_mut().unwrap().remove("ownerReferences"));
     });
-    assert_ruling(
-        &deleted_by(&mixed, TOGETHER, "etcd-1", CONTROLLER, |_| {}).await,
-        "deny",
-        "1 of 3 members would be left",
-    );
+    assert_outcome(&deleted_by(&mixed, TOGETHER, "etcd-1", CONTROLLER, |_| {}).await, quorum(1, 3));
     let all = each_its_own().with(|s| {
         set(s, "a", 0);
         drop(s.others.remove(&("statefulsets", "c".to_owned())));
     });
-    assert_ruling(&deleted_by(&all, TOGETHER, "etcd-1", CONTROLLER, |_| {}).await, "allow", "");
+    assert_outcome(&deleted_by(&all, TOGETHER, "etcd-1", CONTROLLER, |_| {}).await, Expected::Allow);
     let blind = each_its_own().with_error("statefulsets");
-    assert_ruling(
-        &deleted_by(&blind, TOGETHER, "etcd-1", CONTROLLER, |_| {}).await,
-        "deny",
-        "1 of 3 members would be left",
-    );
+    assert_outcome(&deleted_by(&blind, TOGETHER, "etcd-1", CONTROLLER, |_| {}).await, quorum(1, 3));
 }
 
 #[tokio::test(start_paused = true)]
 async fn leader_refuse_denies_the_leader_of_two() {
     let yaml = format!("onLeaderDelete: deny\n{LEAST}");
-    assert_ruling(&deleted(&Fake::of(2), &yaml, "etcd-0").await, "deny", "deleting leaders is disabled");
-    assert_ruling(&deleted(&Fake::of(2), &yaml, "etcd-1").await, "allow", "the cluster has 2 members");
-    assert_ruling(
+    assert_outcome(&deleted(&Fake::of(2), &yaml, "etcd-0").await, Reason::LeaderForbidden);
+    assert_outcome(&deleted(&Fake::of(2), &yaml, "etcd-1").await, Warning::Outage { voters: 2 });
+    assert_outcome(
         &deleted_by(&Fake::of(2), &yaml, "etcd-0", CONTROLLER, |_| {}).await,
-        "allow",
-        "has 2 members",
+        Warning::Outage { voters: 2 },
     );
     // A single member has no successor.
-    assert_ruling(&deleted(&Fake::of(1), &yaml, "etcd-0").await, "allow", "it is the only member");
+    assert_outcome(&deleted(&Fake::of(1), &yaml, "etcd-0").await, Warning::Outage { voters: 1 });
 }
 
 #[tokio::test(start_paused = true)]
@@ -261,39 +246,53 @@ async fn failing_reads_do_not_prove_that_a_member_is_gone() {
             reply(s, "etcd-2", Reply::NoResponse(cause::TIMEOUT));
         })
     };
-    assert_ruling(&deleted(&fake(), LEAST, "etcd-1").await, "unknown", "etcd-1: not-listening");
+    assert_outcome(
+        &deleted(&fake(), LEAST, "etcd-1").await,
+        Expected::NoResponse("etcd-1", cause::NOT_LISTENING),
+    );
     // Two claim to lead one term, so a third may lead.
     let rivals = Fake::of(3)
         .down(&["etcd-1"])
         .with(|s| s.members.get_mut("etcd-2").unwrap().leader = ReportedLeader::FakeMember(12));
-    assert_ruling(&deleted(&rivals, LEAST, "etcd-1").await, "unknown", "etcd-1: not-listening");
+    assert_outcome(
+        &deleted(&rivals, LEAST, "etcd-1").await,
+        Expected::NoResponse("etcd-1", cause::NOT_LISTENING),
+    );
     // Without a gateway: they have a leader, and it did not answer.
     let degraded = Fake::of(3).down(&["etcd-0"]).with(|s| {
         reply(s, "etcd-1", Reply::HealthOnly);
         reply(s, "etcd-2", Reply::HealthOnly);
     });
-    assert_ruling(&deleted(&degraded, LEAST, "etcd-0").await, "unknown", "etcd-0: not-listening");
+    assert_outcome(
+        &deleted(&degraded, LEAST, "etcd-0").await,
+        Expected::NoResponse("etcd-0", cause::NOT_LISTENING),
+    );
     // A member without a leader may be cut off from the two others, which may be a quorum.
     let cut_off = fake().with(|s| s.members.get_mut("etcd-0").unwrap().leader = ReportedLeader::None);
-    assert_ruling(&deleted(&cut_off, LEAST, "etcd-1").await, "unknown", "etcd-1: not-listening");
+    assert_outcome(
+        &deleted(&cut_off, LEAST, "etcd-1").await,
+        Expected::NoResponse("etcd-1", cause::NOT_LISTENING),
+    );
     let led = Fake::of(3).down(&["etcd-1"]).with(|s| {
         reply(s, "etcd-0", Reply::ReadHangs);
         reply(s, "etcd-2", Reply::ReadHangs);
         s.members.get_mut("etcd-2").unwrap().leader = ReportedLeader::None;
     });
-    assert_ruling(&deleted(&led, LEAST, "etcd-1").await, "unknown", "etcd-1: not-listening");
+    assert_outcome(
+        &deleted(&led, LEAST, "etcd-1").await,
+        Expected::NoResponse("etcd-1", cause::NOT_LISTENING),
+    );
     // Two of five that refuse connections are not a quorum, but may be one with a third that hangs.
     let five = Fake::of(5).down(&["etcd-1", "etcd-2"]).leaderless();
-    assert_ruling(&deleted(&five, LEAST, "etcd-1").await, "allow", "the other members might not have quorum");
+    assert_outcome(&deleted(&five, LEAST, "etcd-1").await, Warning::QuorumUncertain);
     five.set("etcd-3", Reply::Hangs);
-    assert_ruling(&deleted(&five, LEAST, "etcd-1").await, "unknown", "etcd-1: not-listening");
+    assert_outcome(
+        &deleted(&five, LEAST, "etcd-1").await,
+        Expected::NoResponse("etcd-1", cause::NOT_LISTENING),
+    );
     // If two know no leader, no quorum is left.
     let leaderless = led.with(|s| s.leader = None);
-    assert_ruling(
-        &deleted(&leaderless, LEAST, "etcd-1").await,
-        "allow",
-        "the other members might not have quorum",
-    );
+    assert_outcome(&deleted(&leaderless, LEAST, "etcd-1").await, Warning::QuorumUncertain);
 }
 
 #[tokio::test(start_paused = true)]
@@ -306,34 +305,27 @@ async fn a_member_that_refuses_connections_is_allowed_if_others_certainly_are_th
             (cut_off.reply, cut_off.leader) = (reply, leader);
         })
     };
-    assert_ruling(
+    assert_outcome(
         &deleted(&four(Reply::ReadHangs, ReportedLeader::None), LEAST, "etcd-1").await,
-        "unknown",
-        "etcd-1: not-listening",
+        Expected::NoResponse("etcd-1", cause::NOT_LISTENING),
     );
     // Its disk hangs, so its report of the leader is outdated.
-    assert_ruling(
+    assert_outcome(
         &deleted(&four(Reply::ReadHangs, ReportedLeader::Consensus), LEAST, "etcd-1").await,
-        "unknown",
-        "etcd-1: not-listening",
+        Expected::NoResponse("etcd-1", cause::NOT_LISTENING),
     );
-    assert_ruling(
+    assert_outcome(
         &deleted(&four(Reply::Full, ReportedLeader::Consensus), LEAST, "etcd-1").await,
-        "allow",
-        "",
+        Expected::Allow,
     );
     // It is unhealthy and still in the quorum.
     let behind = four(Reply::Full, ReportedLeader::Consensus)
         .with(|s| s.members.get_mut("etcd-3").unwrap().behind = 9000);
-    assert_ruling(
-        &deleted(&behind, LEAST, "etcd-1").await,
-        "allow",
-        "the other members might not have quorum",
-    );
+    assert_outcome(&deleted(&behind, LEAST, "etcd-1").await, Warning::QuorumUncertain);
     // If the kubelet reports that its container is down, no member is asked.
     let crashed = four(Reply::ReadHangs, ReportedLeader::None);
     crashed.set_container("etcd-1", "waiting");
-    assert_ruling(&deleted(&crashed, LEAST, "etcd-1").await, "allow", "");
+    assert_outcome(&deleted(&crashed, LEAST, "etcd-1").await, Expected::Allow);
 }
 
 #[tokio::test(start_paused = true)]
@@ -344,13 +336,12 @@ async fn a_member_that_refuses_connections_is_allowed_if_no_quorum_is_possible()
         fake.set_container("etcd-2", second);
         fake
     };
-    assert_ruling(
-        &deleted(&two("waiting"), LEAST, "etcd-1").await,
-        "allow",
-        "the other members might not have quorum",
-    );
+    assert_outcome(&deleted(&two("waiting"), LEAST, "etcd-1").await, Warning::QuorumUncertain);
     // The third member may answer this one.
-    assert_ruling(&deleted(&two("running"), LEAST, "etcd-1").await, "unknown", "etcd-1: not-listening");
+    assert_outcome(
+        &deleted(&two("running"), LEAST, "etcd-1").await,
+        Expected::NoResponse("etcd-1", cause::NOT_LISTENING),
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -359,75 +350,67 @@ async fn two_voters_of_a_cluster_of_three_both_stay() {
     let removed = || Fake::of(3).with(|s| s.members.retain(|name, _| name != "etcd-2"));
     let both = || learns().with(|s| s.members.get_mut("etcd-1").unwrap().is_learner = true);
     for yaml in [LEAST, TOGETHER] {
-        for (fake, says_so) in
-            [(learns(), "only 2 of 3"), (removed(), "only 2 of 3"), (both(), "only 1 of 3")]
-        {
+        for (fake, voters) in [(learns(), 2), (removed(), 2), (both(), 1)] {
+            let few = || Reason::TooFewVoters { voters, expected: 3 };
             for name in ["etcd-0", "etcd-1"] {
                 if fake.state().members[name].is_learner {
                     continue;
                 }
                 let ruling = evicted(&fake, yaml, name).await;
-                assert_ruling(&ruling, "deny", says_so);
+                assert_outcome(&ruling, few());
                 let next = "wait until 3 members vote";
-                assert_ruling(&deleted(&fake, yaml, name).await, "deny", next);
-                assert_ruling(&deleted_by(&fake, yaml, name, CONTROLLER, |_| {}).await, "deny", says_so);
+                assert_text(&deleted(&fake, yaml, name).await, "deny", next);
+                assert_outcome(&deleted_by(&fake, yaml, name, CONTROLLER, |_| {}).await, few());
             }
             // The third one can be repaired.
-            assert_ruling(&evicted(&fake, yaml, "etcd-2").await, "allow", "");
+            assert_outcome(&evicted(&fake, yaml, "etcd-2").await, Expected::Allow);
         }
     }
     // A member that was added and has not started counts towards the size.
     let unstarted =
         Fake::of(2).with(|s| s.listed = vec![Member { id: 90, is_learner: true, ..Member::default() }]);
-    assert_ruling(&deleted(&unstarted, LEAST, "etcd-1").await, "deny", "only 2 of 3");
+    assert_outcome(
+        &deleted(&unstarted, LEAST, "etcd-1").await,
+        Reason::TooFewVoters { voters: 2, expected: 3 },
+    );
     // A `StatefulSet` with two replicas and two members is small.
     let two = removed().with(|s| {
         set(s, "etcd", 2);
         drop(s.pods.remove(2));
     });
-    assert_ruling(&deleted(&two, LEAST, "etcd-1").await, "allow", "the cluster has 2 members");
+    assert_outcome(&deleted(&two, LEAST, "etcd-1").await, Warning::Outage { voters: 2 });
 }
 
 #[tokio::test(start_paused = true)]
 async fn two_members_are_allowed_one_after_the_other() {
     for user in ["ann", CONTROLLER] {
         let fake = Fake::of(2);
-        assert_ruling(
+        assert_outcome(
             &deleted_by(&fake, LEAST, "etcd-1", user, |_| {}).await,
-            "allow",
-            "the cluster has 2 members",
+            Warning::Outage { voters: 2 },
         );
         // It is reserved, then deleted, then it does not answer.
-        assert_ruling(
-            &deleted_by(&fake, LEAST, "etcd-0", user, |_| {}).await,
-            "deny",
-            "one of the two must stay",
-        );
-        assert_ruling(&deleted(&fake, LEAST, "etcd-0").await, "deny", "wait until etcd-1 is back");
+        assert_outcome(&deleted_by(&fake, LEAST, "etcd-0", user, |_| {}).await, Reason::OtherLeaving);
+        assert_outcome(&deleted(&fake, LEAST, "etcd-0").await, Reason::OtherLeaving);
         fake.mark_deleted("etcd-1");
         fake.state().elapsed = std::time::Duration::from_secs(60);
-        assert_ruling(
-            &deleted_by(&fake, LEAST, "etcd-0", user, |_| {}).await,
-            "deny",
-            "wait until etcd-1 is back",
-        );
+        assert_outcome(&deleted_by(&fake, LEAST, "etcd-0", user, |_| {}).await, Reason::OtherLeaving);
         fake.set("etcd-1", Reply::NoResponse(cause::TIMEOUT));
         let ruling = deleted_by(&fake, LEAST, "etcd-0", user, |_| {}).await;
-        assert_ruling(&ruling, "unknown", "too few pods answer");
+        assert_outcome(&ruling, Expected::Unread(cause::UNCLEAR));
         // Its replacement is healthy.
         fake.replace("etcd-1");
         fake.set("etcd-1", Reply::Full);
-        assert_ruling(
+        assert_outcome(
             &deleted_by(&fake, LEAST, "etcd-0", user, |_| {}).await,
-            "allow",
-            "the cluster has 2 members",
+            Warning::Outage { voters: 2 },
         );
     }
     // A single member and a teardown do not wait.
-    assert_ruling(&deleted(&Fake::of(1), LEAST, "etcd-0").await, "allow", "it is the only member");
+    assert_outcome(&deleted(&Fake::of(1), LEAST, "etcd-0").await, Warning::Outage { voters: 1 });
     let end = Fake::of(2).with(|s| set(s, "etcd", 0));
     for name in ["etcd-0", "etcd-1"] {
-        assert_ruling(&deleted_by(&end, LEAST, name, CONTROLLER, |_| {}).await, "allow", "");
+        assert_outcome(&deleted_by(&end, LEAST, name, CONTROLLER, |_| {}).await, Expected::Allow);
         end.mark_deleted(name);
     }
 }
@@ -436,15 +419,15 @@ async fn two_members_are_allowed_one_after_the_other() {
 async fn the_healthy_one_of_two_members_stays() {
     let unhealthy = |change: fn(&mut State)| Fake::of(2).with(change);
     let lags = || unhealthy(|s| s.members.get_mut("etcd-1").unwrap().behind = 9000);
-    assert_ruling(&deleted(&lags(), LEAST, "etcd-0").await, "deny", "the other member is not healthy");
-    assert_ruling(&deleted(&lags(), LEAST, "etcd-1").await, "allow", "9000 entries behind");
+    assert_outcome(&deleted(&lags(), LEAST, "etcd-0").await, Reason::OtherUnhealthy);
+    assert_outcome(&deleted(&lags(), LEAST, "etcd-1").await, Warning::Unhealthy(Problem::Behind(9000)));
     let down = || unhealthy(|s| reply(s, "etcd-1", Reply::NoResponse(cause::TIMEOUT)));
-    assert_ruling(&deleted(&down(), LEAST, "etcd-0").await, "unknown", "too few pods answer");
+    assert_outcome(&deleted(&down(), LEAST, "etcd-0").await, Expected::Unread(cause::UNCLEAR));
     let corrupt = || unhealthy(|s| s.alarms = vec![alarm(11, AlarmKind::Corrupt)]);
-    assert_ruling(&deleted(&corrupt(), LEAST, "etcd-0").await, "deny", "the other member is not healthy");
-    assert_ruling(&deleted(&corrupt(), LEAST, "etcd-1").await, "allow", "the cluster has 2 members");
+    assert_outcome(&deleted(&corrupt(), LEAST, "etcd-0").await, Reason::OtherUnhealthy);
+    assert_outcome(&deleted(&corrupt(), LEAST, "etcd-1").await, Warning::Outage { voters: 2 });
     let doubted = unhealthy(|s| s.alarms = vec![alarm(0, AlarmKind::Corrupt)]);
-    assert_ruling(&deleted(&doubted, LEAST, "etcd-1").await, "deny", "CORRUPT alarm without naming a member");
+    assert_outcome(&deleted(&doubted, LEAST, "etcd-1").await, Reason::Corrupt);
 }
 
 #[tokio::test(start_paused = true)]
@@ -453,10 +436,9 @@ async fn the_denial_of_a_hidden_leader_describes_a_manual_transfer() {
     let fake = Fake::of(3).with(|s| reply(s, "etcd-0", Reply::NoResponse(cause::TLS)));
     let ruling = deleted_by(&fake, LEAST, "etcd-0", CONTROLLER, |_| {}).await;
     let way = "it may be the leader; transfer leadership with etcdctl move-leader ID (with TLS, add --cacert, --cert, --key), then retry. IDs of the members: kubectl -n db exec etcd-0 -- etcdctl member list";
-    assert_ruling(&ruling, "unknown", way);
-    assert_ruling(&ruling, "unknown", "durward doctor etcd");
+    assert_text(&ruling, "unknown", way);
     fake.state().leader = Some(11);
-    assert_ruling(&deleted_by(&fake, LEAST, "etcd-0", CONTROLLER, |_| {}).await, "allow", "");
+    assert_outcome(&deleted_by(&fake, LEAST, "etcd-0", CONTROLLER, |_| {}).await, Expected::Allow);
     // A follower gets no such hint.
     let follower = Fake::of(3).with(|s| {
         reply(s, "etcd-1", Reply::NoResponse(cause::TLS));

@@ -2,9 +2,13 @@
 
 use serde_json::json;
 
+use super::super::decide::{Concern, Reason, Warning};
+use super::super::facts::Leaving;
 use super::super::fixture::LEAST;
-use super::fake::{Fake, Reply, deleted, deleted_by, evicted, text_of, verdict_of};
-use super::{CONTROLLER, assert_ruling};
+use super::super::table::MemberState;
+use super::CONTROLLER;
+use super::expect::{Expected, assert_outcome, quorum, text_of, verdict_of};
+use super::fake::{Fake, Reply, deleted, deleted_by, evicted};
 
 const GARBAGE_COLLECTOR: &str = "system:serviceaccount:kube-system:generic-garbage-collector";
 
@@ -25,14 +29,10 @@ fn made() -> Fake {
 
 #[tokio::test(start_paused = true)]
 async fn pods_are_allowed_when_their_custom_owner_is_deleted() {
-    assert_ruling(
-        &deleted_by(&made(), NAMED, "etcd-1", GARBAGE_COLLECTOR, |_| {}).await,
-        "deny",
-        "2 are needed",
-    );
+    assert_outcome(&deleted_by(&made(), NAMED, "etcd-1", GARBAGE_COLLECTOR, |_| {}).await, quorum(1, 3));
     let gone = made().with(|s| drop(s.others.remove(&("etcdclusters", "prod".to_owned()))));
     let ruling = deleted_by(&gone, NAMED, "etcd-1", GARBAGE_COLLECTOR, |_| {}).await;
-    assert_ruling(&ruling, "allow", "");
+    assert_outcome(&ruling, Expected::Allow);
     assert!(ruling.audit.iter().any(|(_, why)| why == "the owner is deleted"));
     let change = |metadata: serde_json::Value| {
         made().with(|s| {
@@ -43,26 +43,26 @@ async fn pods_are_allowed_when_their_custom_owner_is_deleted() {
         })
     };
     let going = change(json!({"deletionTimestamp": "x"}));
-    assert_ruling(&deleted(&going, NAMED, "etcd-1").await, "allow", "");
+    assert_outcome(&deleted(&going, NAMED, "etcd-1").await, Expected::Allow);
     let another = change(json!({"uid": "uid-of-a-new-one"}));
-    assert_ruling(&deleted(&another, NAMED, "etcd-1").await, "allow", "");
+    assert_outcome(&deleted(&another, NAMED, "etcd-1").await, Expected::Allow);
     let orphaning = change(json!({"deletionTimestamp": "x", "finalizers": ["orphan"]}));
-    assert_ruling(&deleted(&orphaning, NAMED, "etcd-1").await, "deny", "quorum");
+    assert_outcome(&deleted(&orphaning, NAMED, "etcd-1").await, quorum(1, 3));
     // An owner of another kind is not read.
-    assert_ruling(&deleted(&gone, LEAST, "etcd-1").await, "deny", "2 are needed");
+    assert_outcome(&deleted(&gone, LEAST, "etcd-1").await, quorum(1, 3));
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_unreadable_custom_owner_turns_a_denial_into_unknown() {
     let blind = || made().with_error("etcdclusters");
     let ruling = deleted(&blind(), NAMED, "etcd-1").await;
-    assert_ruling(&ruling, "unknown", "cannot read its owner");
-    let refusal = ruling.refusal.unwrap().message;
+    assert_outcome(&ruling, Expected::UnreadOwner);
+    let refusal = ruling.ruling.refusal.unwrap().message;
     assert!(
         refusal.starts_with("cannot check etcd quorum for pod db/etcd-1: cannot read its owner"),
         "{refusal}"
     );
-    assert_ruling(&deleted(&blind(), NAMED, "etcd-2").await, "allow", "");
+    assert_outcome(&deleted(&blind(), NAMED, "etcd-2").await, Expected::Allow);
 }
 
 #[tokio::test(start_paused = true)]
@@ -87,22 +87,23 @@ async fn a_scaled_down_pod_with_its_pvc_is_warned_about_or_denied() {
     };
     let drops = || json!({"whenScaled": "Delete"});
     let strict = format!("warnings: {{dataLoss: deny}}\n{LEAST}");
-    for (fake, verdict, text) in [
-        (scaled(2, drops()), "deny", "deletes its PVC"),
-        (scaled(2, json!({"whenScaled": "Retain", "whenDeleted": "Delete"})), "allow", ""),
+    let pvc_deleted = || Expected::Denied(Reason::Concern(Concern::PvcDeleted));
+    for (fake, expected) in [
+        (scaled(2, drops()), pvc_deleted()),
+        (scaled(2, json!({"whenScaled": "Retain", "whenDeleted": "Delete"})), Expected::Allow),
         // A pod that comes back keeps its PVC.
-        (scaled(3, drops()), "allow", ""),
+        (scaled(3, drops()), Expected::Allow),
     ] {
-        assert_ruling(&deleted_by(&fake, &strict, "etcd-2", CONTROLLER, |_| {}).await, verdict, text);
+        assert_outcome(&deleted_by(&fake, &strict, "etcd-2", CONTROLLER, |_| {}).await, expected);
     }
     let ruling = deleted_by(&scaled(2, drops()), LEAST, "etcd-2", CONTROLLER, |_| {}).await;
-    assert_ruling(&ruling, "allow", "deletes its PVC");
+    assert_outcome(&ruling, Warning::Concern(Concern::PvcDeleted));
     assert_eq!(verdict_of(&deleted(&scaled(2, drops()), &strict, "etcd-1").await), "allow");
     let shifted = scaled(3, drops()).with(|s| {
         let set = s.others.get_mut(&("statefulsets", "etcd".to_owned())).unwrap();
         set["spec"]["ordinals"] = json!({"start": 1});
     });
-    assert_ruling(&deleted(&shifted, &strict, "etcd-0").await, "deny", "deletes its PVC");
+    assert_outcome(&deleted(&shifted, &strict, "etcd-0").await, Reason::Concern(Concern::PvcDeleted));
 }
 
 #[tokio::test(start_paused = true)]
@@ -118,26 +119,22 @@ async fn a_member_on_a_deleted_node_does_not_count() {
     for reply in [Reply::Full, Reply::HealthOnly] {
         let fake = node_gone("n1", reply);
         let ruling = evicted(&fake, LEAST, "etcd-2").await;
-        assert_ruling(&ruling, "deny", "is leaving (its node is deleted)");
-        assert_ruling(&deleted(&fake, LEAST, "etcd-2").await, "deny", "wait until etcd-1 is back");
+        assert_outcome(&ruling, MemberState::Leaving(Leaving::NodeDeleted));
+        assert_outcome(&deleted(&fake, LEAST, "etcd-2").await, quorum(1, 3));
         assert!(fake.state().actions.is_empty(), "{:?}", fake.state().actions);
-        assert_ruling(
-            &deleted_by(&fake, LEAST, "etcd-2", CONTROLLER, |_| {}).await,
-            "deny",
-            "1 of 3 members would be left",
-        );
-        assert_ruling(&deleted(&fake, LEAST, "etcd-0").await, "deny", "1 of 3 members would be left");
+        assert_outcome(&deleted_by(&fake, LEAST, "etcd-2", CONTROLLER, |_| {}).await, quorum(1, 3));
+        assert_outcome(&deleted(&fake, LEAST, "etcd-0").await, quorum(1, 3));
         // Its own deletion is allowed.
         let ruling = deleted_by(&fake, LEAST, "etcd-1", "system:kube-controller-manager", |_| {}).await;
-        assert_ruling(&ruling, "allow", "");
+        assert_outcome(&ruling, Expected::Allow);
         assert!(ruling.audit.iter().any(|(_, why)| why == "the node is deleted"), "{:?}", ruling.audit);
         // It is back on another node.
         fake.replace("etcd-1");
         fake.state().pods[1]["spec"]["nodeName"] = "n0".into();
-        assert_ruling(&deleted(&fake, LEAST, "etcd-2").await, "allow", "");
+        assert_outcome(&deleted(&fake, LEAST, "etcd-2").await, Expected::Allow);
     }
     // One of two must stay.
     let two = Fake::of(2).with(|s| drop(s.others.remove(&("nodes", "n1".to_owned()))));
-    assert_ruling(&deleted(&two, LEAST, "etcd-0").await, "deny", "the other member is leaving");
-    assert_ruling(&deleted(&two, LEAST, "etcd-1").await, "allow", "");
+    assert_outcome(&deleted(&two, LEAST, "etcd-0").await, Reason::OtherLeaving);
+    assert_outcome(&deleted(&two, LEAST, "etcd-1").await, Expected::Allow);
 }

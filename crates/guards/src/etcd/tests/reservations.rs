@@ -6,9 +6,13 @@ use admission::{Code, Verdict};
 use futures_util::future::join;
 use serde_json::{Value, json};
 
+use super::super::decide::{Reason, UnknownCause, Warning};
+use super::super::facts::Leaving;
 use super::super::fixture::{LEAST, NOW, delete, evict};
-use super::fake::{Fake, Reply, ReportedLeader, alarm, deleted, deleted_by, evicted, review, verdict_of};
-use super::{CONTROLLER, assert_ruling};
+use super::super::table::{MemberState, Outside};
+use super::CONTROLLER;
+use super::expect::{Expected, assert_outcome, assert_text, quorum, verdict_of};
+use super::fake::{Fake, Reply, ReportedLeader, alarm, deleted, deleted_by, evicted, review};
 use cluster::cause;
 use cluster::etcd::AlarmKind;
 use cluster::writer::TransferResult;
@@ -19,26 +23,22 @@ async fn a_member_that_was_allowed_while_unhealthy_counts_as_leaving() {
     {
         let fake = Fake::of(3);
         fake.set("etcd-1", ill);
-        assert_ruling(&deleted(&fake, LEAST, "etcd-1").await, "allow", "");
+        assert_outcome(&deleted(&fake, LEAST, "etcd-1").await, Expected::Allow);
         fake.set("etcd-1", Reply::Full);
-        assert_ruling(
-            &deleted(&fake, LEAST, "etcd-2").await,
-            "deny",
-            "is leaving (its deletion was requested",
-        );
+        assert_outcome(&deleted(&fake, LEAST, "etcd-2").await, MemberState::Leaving(Leaving::Reserved));
     }
     // The alarm is disarmed.
     let fake = Fake::of(3).with(|s| s.alarms = vec![alarm(11, AlarmKind::Corrupt)]);
-    assert_ruling(&deleted(&fake, LEAST, "etcd-1").await, "allow", "its data is corrupt");
+    assert_outcome(&deleted(&fake, LEAST, "etcd-1").await, Warning::CorruptData);
     fake.state().alarms.clear();
-    assert_ruling(&deleted(&fake, LEAST, "etcd-2").await, "deny", "is leaving (its deletion was requested");
+    assert_outcome(&deleted(&fake, LEAST, "etcd-2").await, MemberState::Leaving(Leaving::Reserved));
     // The leader of five, and a member that is unhealthy for a moment.
     let fake = Fake::of(5);
-    assert_ruling(&deleted(&fake, LEAST, "etcd-0").await, "allow", "leadership was transferred to etcd-1");
+    assert_outcome(&deleted(&fake, LEAST, "etcd-0").await, Warning::Transferred { to: "etcd-1".into() });
     fake.set("etcd-2", Reply::ReadHangs);
-    assert_ruling(&deleted(&fake, LEAST, "etcd-2").await, "allow", "");
+    assert_outcome(&deleted(&fake, LEAST, "etcd-2").await, Expected::Allow);
     fake.set("etcd-2", Reply::Full);
-    assert_ruling(&deleted(&fake, LEAST, "etcd-3").await, "deny", "2 of 5 members would be left");
+    assert_outcome(&deleted(&fake, LEAST, "etcd-3").await, quorum(2, 5));
 }
 
 #[tokio::test(start_paused = true)]
@@ -55,9 +55,9 @@ async fn reservations_are_not_withdrawn() {
         review(&other, &body).await
     };
     let (first, second) = join(review(&one, &body), meanwhile).await;
-    assert_ruling(&first, "deny", "1 of 3 members would be left");
-    assert_ruling(&second, "allow", "");
-    assert_ruling(&deleted(&fake, LEAST, "etcd-2").await, "deny", "its deletion was requested a moment ago");
+    assert_outcome(&first, quorum(1, 3));
+    assert_outcome(&second, Expected::Allow);
+    assert_outcome(&deleted(&fake, LEAST, "etcd-2").await, MemberState::Leaving(Leaving::Reserved));
 }
 
 #[tokio::test(start_paused = true)]
@@ -75,38 +75,33 @@ async fn an_allowed_unknown_is_reserved() {
             fake.set("etcd-2", Reply::NoResponse(cause::TLS));
         };
         let (ruling, ()) = join(review(&guard, &body), blind).await;
-        assert_ruling(&ruling, "unknown", "");
+        assert_outcome(&ruling, Expected::Unknown);
         assert_eq!(fake.state().actions, ["reserved etcd-1"]);
         fake.set("etcd-2", Reply::Full);
-        assert_ruling(
-            &deleted(&fake, &yaml, "etcd-2").await,
-            "deny",
-            "its deletion was requested a moment ago",
-        );
+        assert_outcome(&deleted(&fake, &yaml, "etcd-2").await, MemberState::Leaving(Leaving::Reserved));
     }
     // A denied pod is not reserved. A failed reservation does not change the verdict.
     let fake = Fake::of(3);
     fake.set("etcd-2", Reply::NoResponse(cause::TLS));
-    assert_ruling(&deleted(&fake, &yaml, "etcd-1").await, "unknown", "");
+    assert_outcome(&deleted(&fake, &yaml, "etcd-1").await, Expected::Unknown);
     assert!(fake.state().actions.is_empty());
     let fake = fake.with_error("write");
-    assert_ruling(&deleted_by(&fake, &yaml, "etcd-1", CONTROLLER, |_| {}).await, "unknown", "etcd-2: tls");
+    assert_outcome(
+        &deleted_by(&fake, &yaml, "etcd-1", CONTROLLER, |_| {}).await,
+        Expected::NoResponse("etcd-2", cause::TLS),
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn audit_mode_neither_reserves_nor_transfers() {
     let fake = Fake::of(3);
     let yaml = format!("mode: audit\n{LEAST}");
-    assert_ruling(
-        &deleted(&fake, &yaml, "etcd-0").await,
-        "allow",
-        "it is the leader and would transfer leadership to etcd-1 first",
-    );
-    assert_ruling(&deleted(&fake, &yaml, "etcd-1").await, "allow", "");
+    assert_outcome(&deleted(&fake, &yaml, "etcd-0").await, Warning::WouldTransfer { to: "etcd-1".into() });
+    assert_outcome(&deleted(&fake, &yaml, "etcd-1").await, Expected::Allow);
     assert!(fake.state().actions.is_empty(), "{:?}", fake.state().actions);
     // A failed read of the Lease is reported.
     let ruling = deleted(&fake.with_error("leases"), &yaml, "etcd-1").await;
-    assert_ruling(&ruling, "unknown", "Durward cannot record the deletion");
+    assert_outcome(&ruling, Expected::NotReserved);
 }
 
 /// Returns three members. The container of this one is being restarted.
@@ -122,16 +117,12 @@ async fn a_member_that_was_allowed_while_down_counts_as_leaving() {
     for user in ["ann", CONTROLLER, "system:node:n1"] {
         let fake = restarting("etcd-1");
         let ruling = deleted_by(&fake, LEAST, "etcd-1", user, |_| {}).await;
-        assert_ruling(&ruling, "allow", "");
+        assert_outcome(&ruling, Expected::Allow);
         assert!(ruling.warnings.is_empty(), "{:?}", ruling.warnings);
         assert_eq!(fake.activity().1, 1);
         fake.set("etcd-1", Reply::Full);
         fake.set_container("etcd-1", "running");
-        assert_ruling(
-            &deleted(&fake, LEAST, "etcd-2").await,
-            "deny",
-            "is leaving (its deletion was requested",
-        );
+        assert_outcome(&deleted(&fake, LEAST, "etcd-2").await, MemberState::Leaving(Leaving::Reserved));
     }
     // A concurrent write keeps its reservation.
     let fake = restarting("etcd-1");
@@ -139,8 +130,8 @@ async fn a_member_that_was_allowed_while_down_counts_as_leaving() {
     let (one, other) = (fake.guard(LEAST), fake.guard(LEAST));
     let (a, b) = (delete("etcd-1", |r| r["oldObject"] = stored), delete("etcd-2", |_| {}));
     let (a, b) = join(review(&one, &a), review(&other, &b)).await;
-    assert_ruling(&a, "allow", "");
-    assert_ruling(&b, "deny", "1 of 3 members would be left");
+    assert_outcome(&a, Expected::Allow);
+    assert_outcome(&b, quorum(1, 3));
     assert!(fake.reservations().iter().any(|held| held.uid == "uid-etcd-1"));
 }
 
@@ -154,8 +145,8 @@ async fn an_overridden_member_counts_as_leaving() {
         })
     };
     let on_pod = Fake::of(3).with(|s| s.pods[1]["metadata"]["annotations"] = override_annotations("etcd-1"));
-    assert_ruling(&evicted(&on_pod, LEAST, "etcd-1").await, "allow", "is not checked");
-    assert_ruling(&deleted(&on_pod, LEAST, "etcd-2").await, "deny", "is leaving (its deletion was requested");
+    assert_outcome(&evicted(&on_pod, LEAST, "etcd-1").await, Expected::Overridden);
+    assert_outcome(&deleted(&on_pod, LEAST, "etcd-2").await, MemberState::Leaving(Leaving::Reserved));
     // An override on the namespace, which is removed afterwards.
     let on_namespace = Fake::of(3);
     let set = |annotations: Value| {
@@ -164,13 +155,9 @@ async fn an_overridden_member_counts_as_leaving() {
             annotations;
     };
     set(override_annotations("db"));
-    assert_ruling(&evicted(&on_namespace, LEAST, "etcd-1").await, "allow", "is not checked");
+    assert_outcome(&evicted(&on_namespace, LEAST, "etcd-1").await, Expected::Overridden);
     set(json!({}));
-    assert_ruling(
-        &deleted(&on_namespace, LEAST, "etcd-2").await,
-        "deny",
-        "is leaving (its deletion was requested",
-    );
+    assert_outcome(&deleted(&on_namespace, LEAST, "etcd-2").await, MemberState::Leaving(Leaving::Reserved));
 }
 
 #[tokio::test(start_paused = true)]
@@ -180,26 +167,25 @@ async fn repair_does_not_wait_for_a_reservation_and_dry_runs_make_none() {
         let fake = restarting("etcd-1").with_error(what);
         for user in ["ann", CONTROLLER, "system:node:n1"] {
             let ruling = deleted_by(&fake, LEAST, "etcd-1", user, |_| {}).await;
-            assert_ruling(&ruling, "allow", "; do not delete another member until this one is back");
+            assert_outcome(&ruling, Expected::Unreserved);
         }
         assert!(fake.state().actions.is_empty());
     }
     // If the API server hangs, it is allowed after the timeouts of a read and of the reservation.
     let fake = restarting("etcd-1").with(|s| s.leases_hang = true);
     let began = tokio::time::Instant::now();
-    assert_ruling(&deleted(&fake, LEAST, "etcd-1").await, "allow", "the API server did not answer in 1.0 s");
+    assert_outcome(&deleted(&fake, LEAST, "etcd-1").await, Expected::Unreserved);
     assert!(began.elapsed() < Duration::from_millis(3100), "{:?}", began.elapsed());
     // A dry run, a review without a writer, and audit mode.
     let fake = restarting("etcd-1");
-    assert_ruling(
+    assert_outcome(
         &deleted_by(&fake, LEAST, "etcd-1", "ann", |r| r["dryRun"] = true.into()).await,
-        "allow",
-        "",
+        Expected::Allow,
     );
     let stored = fake.pod("etcd-1");
     let body = delete("etcd-1", |r| r["oldObject"] = stored);
-    assert_ruling(&review(&fake.without_writer(LEAST), &body).await, "allow", "");
-    assert_ruling(&deleted(&fake, &format!("mode: audit\n{LEAST}"), "etcd-1").await, "allow", "");
+    assert_outcome(&review(&fake.without_writer(LEAST), &body).await, Expected::Allow);
+    assert_outcome(&deleted(&fake, &format!("mode: audit\n{LEAST}"), "etcd-1").await, Expected::Allow);
     assert!(fake.state().actions.is_empty(), "{:?}", fake.state().actions);
 }
 
@@ -224,12 +210,12 @@ async fn a_teardown_is_not_reserved() {
     ];
     for (at, change) in changes.into_iter().enumerate() {
         let fake = restarting("etcd-1").with(change);
-        assert_ruling(&deleted_by(&fake, LEAST, "etcd-1", CONTROLLER, |_| {}).await, "allow", "");
+        assert_outcome(&deleted_by(&fake, LEAST, "etcd-1", CONTROLLER, |_| {}).await, Expected::Allow);
         assert_eq!(fake.activity(), (0, 0), "{at}");
     }
     // An ended pod is not reserved.
     let ended = Fake::of(3).with(|s| s.pods[1]["status"]["phase"] = "Failed".into());
-    assert_ruling(&deleted(&ended, LEAST, "etcd-1").await, "allow", "");
+    assert_outcome(&deleted(&ended, LEAST, "etcd-1").await, Expected::Allow);
     assert_eq!(ended.activity(), (0, 0));
 }
 
@@ -245,28 +231,24 @@ async fn an_allowed_unknown_is_reserved_if_the_pod_exists() {
     };
     // The pods cannot be listed.
     let fake = Fake::of(3).with_error("pods");
-    assert_ruling(&by_controller(&fake).await, "unknown", "pods cannot be read");
+    assert_outcome(&by_controller(&fake).await, Expected::Unread(cause::FORBIDDEN));
     assert!(fake.state().actions.is_empty(), "nothing proves that the pod of the review exists");
     // The pod is not in the list.
     let fake = Fake::of(3).with(|s| drop(s.pods.remove(1)));
-    assert_ruling(&by_controller(&fake).await, "unknown", "does not contain this pod");
+    assert_outcome(&by_controller(&fake).await, UnknownCause::OtherApiServer);
     assert!(fake.state().actions.is_empty());
     // The result of the transfer is unknown.
     let why = admission::Cause::new(cause::TIMEOUT, "leader transfer took too long");
     let fake =
         Fake::of(3).with(|s| (s.leader, s.transfer_result) = (Some(11), Some(TransferResult::Unknown(why))));
-    assert_ruling(&by_controller(&fake).await, "unknown", "took too long");
+    assert_outcome(&by_controller(&fake).await, Expected::Unread(cause::TIMEOUT));
     assert!(fake.reservations().iter().any(|held| held.uid == "uid-etcd-1"));
     // Every write conflicts.
     let fake = Fake::of(3).with(|s| s.writes_conflict = true);
-    assert_ruling(
-        &by_controller(&fake).await,
-        "unknown",
-        "do not delete another member until this one is back",
-    );
+    assert_outcome(&by_controller(&fake).await, Expected::Unreserved);
     // An Unknown that is denied for users is not reserved.
     let fake = Fake::of(3).with_error("pods");
-    assert_ruling(&deleted(&fake, &yaml, "etcd-1").await, "unknown", "pods cannot be read");
+    assert_outcome(&deleted(&fake, &yaml, "etcd-1").await, Expected::Unread(cause::FORBIDDEN));
     assert!(fake.state().actions.is_empty());
 }
 
@@ -274,21 +256,17 @@ async fn an_allowed_unknown_is_reserved_if_the_pod_exists() {
 async fn an_allowed_learner_counts_as_leaving_after_its_promotion() {
     let learner = || Fake::of(4).with(|s| s.members.get_mut("etcd-3").unwrap().is_learner = true);
     let fake = learner();
-    assert_ruling(&deleted(&fake, LEAST, "etcd-3").await, "allow", "it is a learner");
+    assert_outcome(&deleted(&fake, LEAST, "etcd-3").await, Warning::Learner);
     assert_eq!(fake.state().actions, ["reserved etcd-3"]);
     fake.state().members.get_mut("etcd-3").unwrap().is_learner = false;
     let ruling = deleted(&fake, LEAST, "etcd-2").await;
-    assert_ruling(&ruling, "deny", "2 of 4 members would be left, 3 are needed");
-    assert_ruling(&ruling, "deny", "is leaving (its deletion was requested");
+    assert_outcome(&ruling, quorum(2, 4));
+    assert_outcome(&ruling, MemberState::Leaving(Leaving::Reserved));
     // Without a reservation it is allowed with a warning.
-    assert_ruling(
-        &deleted(&learner().with_error("write"), LEAST, "etcd-3").await,
-        "allow",
-        "do not delete another member until",
-    );
+    assert_outcome(&deleted(&learner().with_error("write"), LEAST, "etcd-3").await, Expected::Unreserved);
     // A member that is not listed may be added to the list.
     let fake = Fake::of(4).with(|s| s.members.get_mut("etcd-3").unwrap().cluster = 7);
-    assert_ruling(&deleted(&fake, LEAST, "etcd-3").await, "allow", "does not need it");
+    assert_outcome(&deleted(&fake, LEAST, "etcd-3").await, Warning::NotMember(Outside::OtherCluster(7)));
     assert_eq!(fake.state().actions, ["reserved etcd-3"]);
 }
 
@@ -297,7 +275,7 @@ async fn an_unhealthy_leader_stays_without_reservations() {
     let yaml = "clusters: [{namespace: db, selector: app=etcd, onLeaderDelete: allow}]";
     let fake = Fake::of(3).with_error("write");
     fake.set("etcd-0", Reply::ReadHangs);
-    assert_ruling(&deleted(&fake, yaml, "etcd-0").await, "unknown", "Durward cannot record the deletion");
+    assert_outcome(&deleted(&fake, yaml, "etcd-0").await, Expected::NotReserved);
 }
 
 /// Returns a Lease with reservations of these pods, whose times are so many seconds ahead.
@@ -317,45 +295,44 @@ async fn clock_differences_are_reported() {
     let why = "clocks of Durward's replicas differ: etcd-2 is 3600 s ahead in Lease durward-etcd.db";
     for name in ["etcd-0", "etcd-1", "etcd-2"] {
         let ruling = deleted(&fake, LEAST, name).await;
-        assert_ruling(&ruling, "unknown", why);
+        assert_text(&ruling, "unknown", why);
     }
     assert!(fake.state().actions.is_empty());
     // A member that does not count is allowed. Deleted pods do not depend on clocks.
     let down = of(5, "etcd-2", 3600).down(&["etcd-1"]);
-    assert_ruling(&deleted(&down, LEAST, "etcd-1").await, "allow", "clocks of Durward's replicas differ");
-    assert_ruling(&deleted(&of(3, "etcd-9", 3600), LEAST, "etcd-1").await, "allow", "");
+    assert_outcome(&deleted(&down, LEAST, "etcd-1").await, Expected::Unreserved);
+    assert_outcome(&deleted(&of(3, "etcd-9", 3600), LEAST, "etcd-1").await, Expected::Allow);
     let going = of(5, "etcd-2", 3600);
     going.mark_deleted("etcd-2");
-    assert_ruling(&deleted(&going, LEAST, "etcd-1").await, "allow", "");
+    assert_outcome(&deleted(&going, LEAST, "etcd-1").await, Expected::Allow);
     // Times up to the longest review are valid, and expire.
     for ahead in [30, 34] {
-        assert_ruling(
+        assert_outcome(
             &deleted(&of(3, "etcd-2", ahead), LEAST, "etcd-1").await,
-            "deny",
-            "deletion was requested a moment ago",
+            MemberState::Leaving(Leaving::Reserved),
         );
     }
-    assert_ruling(&deleted(&of(3, "etcd-2", 36), LEAST, "etcd-1").await, "unknown", "36 s ahead");
+    assert_outcome(&deleted(&of(3, "etcd-2", 36), LEAST, "etcd-1").await, Expected::Unread(cause::UNCLEAR));
     let fake = of(3, "etcd-2", 30);
     fake.state().elapsed = Duration::from_secs(61);
-    assert_ruling(&deleted(&fake, LEAST, "etcd-1").await, "allow", "");
+    assert_outcome(&deleted(&fake, LEAST, "etcd-1").await, Expected::Allow);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_lease_without_its_annotation_is_unknown() {
     let fake = Fake::of(3);
-    assert_ruling(&deleted(&fake, LEAST, "etcd-2").await, "allow", "");
+    assert_outcome(&deleted(&fake, LEAST, "etcd-2").await, Expected::Allow);
     let fake = fake.with(|s| {
         let (_, lease) = s.lease.as_mut().unwrap();
         drop(lease["metadata"].as_object_mut().unwrap().remove("annotations"));
     });
     let ruling = deleted(&fake, LEAST, "etcd-1").await;
     let why = "the annotation durward.dev/reservations of Lease durward-etcd.db was removed";
-    assert_ruling(&ruling, "unknown", why);
+    assert_text(&ruling, "unknown", why);
     // An unreadable Lease is named too.
     let broken = json!({"metadata": {"annotations": {"durward.dev/reservations": "soon"}}});
     let ruling = deleted(&Fake::of(3).with(|s| s.lease = Some((1, broken))), LEAST, "etcd-1").await;
-    assert_ruling(
+    assert_text(
         &ruling,
         "unknown",
         "the annotation durward.dev/reservations of Lease durward-etcd.db is invalid",
@@ -375,11 +352,11 @@ async fn replicas_with_different_groups_share_the_lease() {
     );
     // Deleting a StatefulSet with --cascade=orphan leaves pods without an owner.
     let fake = Fake::of(3);
-    assert_ruling(&deleted(&fake, LEAST, "etcd-2").await, "allow", "");
+    assert_outcome(&deleted(&fake, LEAST, "etcd-2").await, Expected::Allow);
     for pod in &mut fake.state().pods {
         drop(pod["metadata"].as_object_mut().unwrap().remove("ownerReferences"));
     }
-    assert_ruling(&deleted(&fake, LEAST, "etcd-1").await, "deny", "deletion was requested a moment ago");
+    assert_outcome(&deleted(&fake, LEAST, "etcd-1").await, MemberState::Leaving(Leaving::Reserved));
 }
 
 /// Returns two etcd clusters in one namespace: `etcd` with `etcd-0` to `etcd-2`, `other` with `etcd-3` to `etcd-5`.
@@ -408,13 +385,13 @@ async fn write_conflicts_of_another_cluster_are_retried_without_asking_again() {
     let (a, b) = (of("etcd-1"), of("etcd-4"));
     let before = fake.state().asked;
     let (a, b) = join(review(&one, &a), review(&other, &b)).await;
-    assert_ruling(&a, "allow", "");
-    assert_ruling(&b, "allow", "");
+    assert_outcome(&a, Expected::Allow);
+    assert_outcome(&b, Expected::Allow);
     assert_eq!(fake.state().actions, ["reserved etcd-1", "reserved etcd-1 etcd-4"]);
     let asked = fake.state().asked - before;
     assert_eq!(asked, 2 * 2 * 3 * 5, "each review reads its three members twice, with five requests each");
     for name in ["etcd-2", "etcd-5"] {
-        assert_ruling(&deleted(&fake, LEAST, name).await, "deny", "deletion was requested a moment ago");
+        assert_outcome(&deleted(&fake, LEAST, name).await, MemberState::Leaving(Leaving::Reserved));
     }
 }
 
@@ -427,13 +404,12 @@ async fn an_eviction_of_a_previous_pod_is_denied_like_that_of_a_missing_pod() {
     };
     let ruling = review(&fake.guard(LEAST), &of("uid-of-the-one-before")).await;
     // The API server of another cluster can have a pod with that uid, so this is not an allow.
-    assert_ruling(&ruling, "deny", "it does not exist in the cluster that Durward reads");
+    assert_outcome(&ruling, Reason::NoPod);
     assert!(matches!(&ruling.verdict, Verdict::Deny(denial) if denial.code == Code::NotFound), "{ruling:?}");
     assert_eq!(fake.activity(), (0, 0));
-    assert_ruling(
+    assert_outcome(
         &review(&fake.guard(LEAST), &of("uid-etcd-0")).await,
-        "allow",
-        "leadership was transferred",
+        Warning::Transferred { to: "etcd-1".into() },
     );
-    assert_ruling(&evicted(&fake, LEAST, "etcd-1").await, "deny", "");
+    assert_outcome(&evicted(&fake, LEAST, "etcd-1").await, Expected::Deny);
 }

@@ -3,11 +3,12 @@
 use serde_json::{Value, json};
 
 use super::super::fixture::{LEAST, delete, evict};
-use super::assert_ruling;
-use super::fake::{Fake, review, text_of, verdict_of};
+use super::expect::{Expected, Reviewed, assert_outcome, quorum, text_of, verdict_of};
+use super::fake::{Fake, review};
+use cluster::cause;
 
 /// Reviews a deletion of `etcd-1` as the API server stores it, with changes.
-async fn forged(fake: &Fake, change: impl FnOnce(&mut Value)) -> admission::Ruling {
+async fn forged(fake: &Fake, change: impl FnOnce(&mut Value)) -> Reviewed {
     let stored = fake.pod("etcd-1");
     let body = delete("etcd-1", |request| {
         request["oldObject"] = stored;
@@ -57,28 +58,28 @@ async fn the_stored_pod_decides_and_not_the_one_of_the_review() {
         r["oldObject"]["status"] = json!({"phase": "Pending", "podIP": "10.9.9.9"});
     })
     .await;
-    assert_ruling(&ruling, "deny", "1 of 3 members would be left");
+    assert_outcome(&ruling, quorum(1, 3));
     let ruling = forged(&fake, |r| {
         r["oldObject"]["metadata"]["ownerReferences"][0]["uid"] = "gone".into();
     })
     .await;
-    assert_ruling(&ruling, "deny", "1 of 3 members would be left");
+    assert_outcome(&ruling, quorum(1, 3));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_pod_that_cannot_be_read_is_allowed_only_if_its_review_alone_decides() {
     let unreadable = || Fake::of(3).with_error("pods");
-    assert_ruling(&forged(&unreadable(), |_| {}).await, "unknown", "pods cannot be read");
+    assert_outcome(&forged(&unreadable(), |_| {}).await, Expected::Unread(cause::FORBIDDEN));
     let stopped = unreadable();
     let ruling = forged(&stopped, |r| r["oldObject"]["status"] = json!({"phase": "Failed"})).await;
     assert_eq!((verdict_of(&ruling), stopped.activity()), ("allow", (0, 0)));
     let eviction = review(&unreadable().guard(LEAST), &evict("etcd-1", |_| {})).await;
-    assert_ruling(&eviction, "unknown", "pods cannot be read");
+    assert_outcome(&eviction, Expected::Unread(cause::FORBIDDEN));
 }
 
 #[tokio::test(start_paused = true)]
 async fn pods_that_no_entry_selects_cost_no_read() {
     let fake = Fake::of(3).with_error("pods");
     let ruling = forged(&fake, |r| r["oldObject"]["metadata"]["labels"] = json!({"app": "web"})).await;
-    assert_ruling(&ruling, "allow", "");
+    assert_outcome(&ruling, Expected::Allow);
 }

@@ -2,9 +2,14 @@
 
 use serde_json::{Value, json};
 
+use super::super::decide::Warning;
+use super::super::facts::Leaving;
 use super::super::fixture::{LEAST, delete};
-use super::assert_ruling;
-use super::fake::{Fake, Reply, review, text_of};
+use super::super::table::MemberState;
+use super::super::update::Change as PodChange;
+use super::expect::{Expected, Reviewed, assert_outcome, assert_text, quorum, text_of, verdict_of};
+use super::fake::{Fake, Reply, review};
+use cluster::cause;
 
 const BY_OWNER: &str = "clusters: [{namespace: db, selector: app=etcd, owner: {apiVersion: etcd.example.org/v1, kind: EtcdCluster}}]";
 
@@ -27,7 +32,7 @@ fn updated_by(fake: &Fake, subresource: &str, name: &str, change: impl FnOnce(&m
     })
 }
 
-async fn update(fake: &Fake, yaml: &str, name: &str, change: impl FnOnce(&mut Value)) -> admission::Ruling {
+async fn update(fake: &Fake, yaml: &str, name: &str, change: impl FnOnce(&mut Value)) -> Reviewed {
     review(&fake.guard(yaml), &updated(fake, name, change)).await
 }
 
@@ -65,22 +70,18 @@ const REMOVALS: [(Change, &str); 5] = [
 async fn an_update_that_removes_a_member_needs_quorum_and_is_reserved() {
     for (change, text) in REMOVALS {
         let fake = Fake::of(3);
-        assert_ruling(&update(&fake, LEAST, "etcd-1", change).await, "allow", "");
+        assert_outcome(&update(&fake, LEAST, "etcd-1", change).await, Expected::Allow);
         assert_eq!(fake.state().actions, ["reserved etcd-1"], "{text}");
         let ruling = update(&Fake::of(3).down(&["etcd-2"]), LEAST, "etcd-1", change).await;
-        assert_ruling(&ruling, "deny", &format!("{text}1 of 3 members would be left, 2 are needed"));
-        assert_ruling(
+        assert_text(&ruling, "deny", &format!("{text}1 of 3 members would be left, 2 are needed"));
+        assert_text(
             &ruling,
             "deny",
             "then repeat the change: kubectl annotate -n db pod etcd-1 durward.dev/",
         );
-        let unknown = Fake::of(3)
-            .with(|s| s.members.get_mut("etcd-2").unwrap().reply = Reply::NoResponse(cluster::cause::TLS));
-        assert_ruling(
-            &update(&unknown, LEAST, "etcd-1", change).await,
-            "unknown",
-            "cannot check etcd quorum",
-        );
+        let unknown =
+            Fake::of(3).with(|s| s.members.get_mut("etcd-2").unwrap().reply = Reply::NoResponse(cause::TLS));
+        assert_outcome(&update(&unknown, LEAST, "etcd-1", change).await, Expected::Unread(cause::TLS));
     }
 }
 
@@ -88,18 +89,19 @@ async fn an_update_that_removes_a_member_needs_quorum_and_is_reserved() {
 async fn labels_that_the_status_of_a_pod_changes_are_reviewed() {
     let fake = Fake::of(3).down(&["etcd-2"]);
     let ruling = review(&fake.guard(LEAST), &updated_by(&fake, "status", "etcd-1", without_label)).await;
-    assert_ruling(&ruling, "deny", "changing label app of pod db/etcd-1");
+    assert_outcome(&ruling, quorum(1, 3));
+    assert_eq!(ruling.changes, [PodChange::Label("app".to_owned())]);
     let ended = |pod: &mut Value| pod["status"]["phase"] = "Failed".into();
     let ruling = review(&fake.guard(LEAST), &updated_by(&fake, "status", "etcd-1", ended)).await;
-    assert_ruling(&ruling, "allow", "");
+    assert_outcome(&ruling, Expected::Allow);
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_update_of_a_second_member_is_denied_while_the_first_is_reserved() {
     for (change, _) in REMOVALS {
         let fake = Fake::of(3);
-        assert_ruling(&update(&fake, LEAST, "etcd-2", change).await, "allow", "");
-        assert_ruling(&update(&fake, LEAST, "etcd-1", change).await, "deny", "1 of 3 members would be left");
+        assert_outcome(&update(&fake, LEAST, "etcd-2", change).await, Expected::Allow);
+        assert_outcome(&update(&fake, LEAST, "etcd-1", change).await, quorum(1, 3));
     }
 }
 
@@ -109,21 +111,20 @@ async fn a_member_with_a_deadline_does_not_count() {
     let fake = Fake::of(3).with(|s| with_deadline(&mut s.pods[2]));
     for change in [with_deadline, without_label] {
         let ruling = update(&fake, LEAST, "etcd-1", change).await;
-        assert_ruling(&ruling, "deny", "1 of 3 members would be left");
-        assert_ruling(&ruling, "deny", "its pod has activeDeadlineSeconds");
+        assert_outcome(&ruling, quorum(1, 3));
+        assert_outcome(&ruling, MemberState::Leaving(Leaving::Deadline));
     }
-    assert_ruling(&review(&fake.guard(LEAST), &delete("etcd-1", |_| {})).await, "deny", "would be left");
-    assert_ruling(&review(&fake.guard(LEAST), &delete("etcd-2", |_| {})).await, "allow", "");
+    assert_outcome(&review(&fake.guard(LEAST), &delete("etcd-1", |_| {})).await, quorum(1, 3));
+    assert_outcome(&review(&fake.guard(LEAST), &delete("etcd-2", |_| {})).await, Expected::Allow);
     assert_eq!(fake.state().actions, ["reserved etcd-2"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_leader_transfers_before_its_update() {
     let fake = Fake::of(3);
-    assert_ruling(
+    assert_outcome(
         &update(&fake, LEAST, "etcd-0", with_image).await,
-        "allow",
-        "leadership was transferred to",
+        Warning::Transferred { to: "etcd-1".into() },
     );
     assert_eq!(fake.state().actions, ["reserved etcd-0", "etcd-0 to 11"]);
 }
@@ -143,7 +144,7 @@ async fn other_updates_are_allowed_without_a_request_to_a_member() {
     ];
     for change in changes {
         let fake = Fake::of(3).down(&["etcd-2"]);
-        assert_ruling(&update(&fake, LEAST, "etcd-1", change).await, "allow", "");
+        assert_outcome(&update(&fake, LEAST, "etcd-1", change).await, Expected::Allow);
         assert_eq!(fake.activity(), (0, 0));
     }
 }
@@ -161,10 +162,10 @@ async fn orphaning_and_adoption_are_allowed_without_quorum() {
             set["metadata"]["finalizers"] = json!(["orphan"]);
         });
     });
-    assert_ruling(&update(&orphaned, LEAST, "etcd-1", without_owner).await, "allow", "");
+    assert_outcome(&update(&orphaned, LEAST, "etcd-1", without_owner).await, Expected::Allow);
     assert_eq!(orphaned.activity(), (0, 0));
     let gone = weak().with(|s| drop(s.others.remove(&("statefulsets", "etcd".to_owned()))));
-    assert_ruling(&update(&gone, LEAST, "etcd-1", without_owner).await, "allow", "");
+    assert_outcome(&update(&gone, LEAST, "etcd-1", without_owner).await, Expected::Allow);
     // The set is created again and adopts its pods.
     let alone = || {
         weak().with(|s| {
@@ -178,7 +179,7 @@ async fn orphaning_and_adoption_are_allowed_without_quorum() {
             pod["metadata"]["ownerReferences"] = json!([{"apiVersion": "apps/v1", "kind": "StatefulSet", "name": name, "uid": uid, "controller": true}]);
         }
     };
-    assert_ruling(&update(&alone(), LEAST, "etcd-1", adopted("uid-etcd", "etcd")).await, "allow", "");
+    assert_outcome(&update(&alone(), LEAST, "etcd-1", adopted("uid-etcd", "etcd")).await, Expected::Allow);
     // A set with another uid, another set, and a set without a pod of this name.
     let other = || {
         alone().with(|s| {
@@ -191,7 +192,7 @@ async fn orphaning_and_adoption_are_allowed_without_quorum() {
         [(other(), "x", "etcd"), (other(), "uid-other", "other"), (small(), "uid-etcd", "etcd")]
     {
         let ruling = update(&fake, LEAST, "etcd-1", adopted(uid, name)).await;
-        assert_ne!(super::fake::verdict_of(&ruling), "allow", "{name}: {}", text_of(&ruling));
+        assert_ne!(verdict_of(&ruling), "allow", "{name}: {}", text_of(&ruling));
     }
 }
 
@@ -213,12 +214,14 @@ async fn an_owner_of_the_configured_kind_adopts_and_releases_pods() {
     };
     let weak = || owned(Fake::of(3).down(&["etcd-2"]));
     let living = with_custom(weak());
-    assert_ruling(&update(&living, BY_OWNER, "etcd-1", without_owner).await, "deny", "changing the owner");
-    assert_ruling(&update(&weak(), BY_OWNER, "etcd-1", without_owner).await, "allow", "");
+    let ruling = update(&living, BY_OWNER, "etcd-1", without_owner).await;
+    assert_outcome(&ruling, quorum(1, 3));
+    assert_eq!(ruling.changes, [PodChange::Owner]);
+    assert_outcome(&update(&weak(), BY_OWNER, "etcd-1", without_owner).await, Expected::Allow);
     let alone =
         with_custom(Fake::of(3).down(&["etcd-2"])).with(|s| s.pods.iter_mut().for_each(without_owner));
     let adopted = |pod: &mut Value| pod["metadata"]["ownerReferences"] = owner.clone();
-    assert_ruling(&update(&alone, BY_OWNER, "etcd-1", adopted).await, "allow", "");
+    assert_outcome(&update(&alone, BY_OWNER, "etcd-1", adopted).await, Expected::Allow);
 }
 
 #[tokio::test(start_paused = true)]
@@ -226,23 +229,21 @@ async fn a_pod_that_another_entry_selects_leaves_its_own() {
     let yaml = "clusters: [{namespace: db, selector: 'app=etcd,role=old', memberOnPodDelete: remove}, {namespace: db, selector: app=etcd}]";
     let fake = Fake::of(3).down(&["etcd-2"]);
     let moved = |pod: &mut Value| pod["metadata"]["labels"]["role"] = "old".into();
-    assert_ruling(
-        &update(&fake, yaml, "etcd-1", moved).await,
-        "deny",
-        "changing label role of pod db/etcd-1",
-    );
+    let ruling = update(&fake, yaml, "etcd-1", moved).await;
+    assert_outcome(&ruling, Expected::Deny);
+    assert_eq!(ruling.changes, [PodChange::Label("role".to_owned())]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_pod_that_is_being_deleted_or_overridden_can_be_changed() {
     let deleting = Fake::of(3).down(&["etcd-2"]);
     deleting.mark_deleted("etcd-1");
-    assert_ruling(&update(&deleting, LEAST, "etcd-1", without_label).await, "allow", "");
+    assert_outcome(&update(&deleting, LEAST, "etcd-1", without_label).await, Expected::Allow);
     let overridden = Fake::of(3).down(&["etcd-2"]).with(|s| {
         s.pods[1]["metadata"]["annotations"] = json!({"durward.dev/delete-anyway": "etcd-1",
             "durward.dev/delete-reason": "move", "durward.dev/delete-until": "2026-11-21T18:00:00Z"});
     });
-    assert_ruling(&update(&overridden, LEAST, "etcd-1", without_label).await, "allow", "is not checked");
+    assert_outcome(&update(&overridden, LEAST, "etcd-1", without_label).await, Expected::Overridden);
     // The annotations of the update itself don't count.
     let fake = Fake::of(3).down(&["etcd-2"]);
     let both = |pod: &mut Value| {
@@ -250,7 +251,9 @@ async fn a_pod_that_is_being_deleted_or_overridden_can_be_changed() {
         pod["metadata"]["annotations"] = json!({"durward.dev/delete-anyway": "etcd-1",
             "durward.dev/delete-reason": "move", "durward.dev/delete-until": "2026-11-21T18:00:00Z"});
     };
-    assert_ruling(&update(&fake, LEAST, "etcd-1", both).await, "deny", "changing label app");
+    let ruling = update(&fake, LEAST, "etcd-1", both).await;
+    assert_outcome(&ruling, quorum(1, 3));
+    assert_eq!(ruling.changes, [PodChange::Label("app".to_owned())]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -261,8 +264,8 @@ async fn an_image_update_loses_no_data() {
         }
     });
     let strict = format!("warnings: {{dataLoss: deny}}\n{LEAST}");
-    assert_ruling(&update(&ephemeral, &strict, "etcd-1", with_image).await, "allow", "");
-    assert_ruling(&update(&ephemeral, &strict, "etcd-2", without_label).await, "deny", "");
+    assert_outcome(&update(&ephemeral, &strict, "etcd-1", with_image).await, Expected::Allow);
+    assert_outcome(&update(&ephemeral, &strict, "etcd-2", without_label).await, Expected::Deny);
 }
 
 mod namespaces {
@@ -288,7 +291,7 @@ mod namespaces {
         })
     }
 
-    async fn relabel(fake: &Fake, yaml: &str, before: Value, after: Value) -> admission::Ruling {
+    async fn relabel(fake: &Fake, yaml: &str, before: Value, after: Value) -> Reviewed {
         review(&fake.guard(yaml), &relabeled(&before, &after, "uid-db")).await
     }
 
@@ -297,18 +300,18 @@ mod namespaces {
         let fake = Fake::of(3);
         let ruling = relabel(&fake, LABELED, json!({"etcd": "yes"}), json!({})).await;
         let text = "cannot change label etcd of namespace db: 3 etcd pods would no longer be guarded, such as etcd-0";
-        assert_ruling(&ruling, "deny", text);
-        assert_ruling(
+        assert_text(&ruling, "deny", text);
+        assert_text(
             &ruling,
             "deny",
             "then repeat the change: kubectl annotate namespace db durward.dev/delete-anyway=db",
         );
         let exempt = format!("exempt: {{namespaceSelector: {{matchLabels: {{free: 'yes'}}}}}}\n{LEAST}");
         let ruling = relabel(&fake, &exempt, json!({}), json!({"free": "yes"})).await;
-        assert_ruling(&ruling, "deny", "cannot change label free of namespace db");
+        assert_text(&ruling, "deny", "cannot change label free of namespace db");
         let section = format!("webhook: {{namespaceSelector: {{matchLabels: {{env: prod}}}}}}\n{LEAST}");
         let ruling = relabel(&fake, &section, json!({"env": "prod"}), json!({"env": "dev"})).await;
-        assert_ruling(&ruling, "deny", "cannot change label env of namespace db");
+        assert_text(&ruling, "deny", "cannot change label env of namespace db");
         assert_eq!(fake.activity(), (0, 0));
     }
 
@@ -317,7 +320,7 @@ mod namespaces {
         for subresource in ["status", "finalize"] {
             let body = relabeled_by(subresource, &json!({"etcd": "yes"}), &json!({}), "uid-db");
             let ruling = review(&Fake::of(3).guard(LABELED), &body).await;
-            assert_ruling(&ruling, "deny", "cannot change label etcd of namespace db");
+            assert_text(&ruling, "deny", "cannot change label etcd of namespace db");
         }
     }
 
@@ -329,13 +332,13 @@ mod namespaces {
             (json!({"etcd": "no"}), json!({})),
             (json!({"etcd": "yes"}), json!({"etcd": "yes", "a": "b"})),
         ] {
-            assert_ruling(&relabel(&fake, LABELED, before, after).await, "allow", "");
+            assert_text(&relabel(&fake, LABELED, before, after).await, "allow", "");
         }
         let empty = Fake::of(3).with(|s| s.pods.clear());
-        assert_ruling(&relabel(&empty, LABELED, json!({"etcd": "yes"}), json!({})).await, "allow", "");
+        assert_text(&relabel(&empty, LABELED, json!({"etcd": "yes"}), json!({})).await, "allow", "");
         let forged =
             review(&fake.guard(LABELED), &relabeled(&json!({"etcd": "yes"}), &json!({}), "guessed")).await;
-        assert_ruling(&forged, "unknown", "does not have this namespace");
+        assert_text(&forged, "unknown", "does not have this namespace");
         assert!(!text_of(&forged).contains("etcd-0"), "{}", text_of(&forged));
     }
 
@@ -345,7 +348,7 @@ mod namespaces {
             s.others.get_mut(&("namespaces", "db".to_owned())).unwrap()["metadata"]["annotations"] = json!({
                 "durward.dev/delete-anyway": "db", "durward.dev/delete-reason": "move", "durward.dev/delete-until": "2026-11-21T18:00:00Z"});
         });
-        assert_ruling(
+        assert_text(
             &relabel(&fake, LABELED, json!({"etcd": "yes"}), json!({})).await,
             "allow",
             "is not checked",

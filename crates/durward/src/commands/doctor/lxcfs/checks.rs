@@ -7,12 +7,12 @@ use std::time::{Duration, SystemTime};
 
 use console::output::{self, Style};
 use guards::lxcfs::{DEVICE, LxcfsFile, NODE_ANNOTATION, NodeSettings, READY_LABEL};
+use node::{FileState, NodeAnnotation};
 use serde::Serialize;
 
 use super::facts::{Component, Node, Pod};
 use super::values::visible_values;
 use crate::commands::doctor::finding::{Finding, Subject};
-use node::{FileState, NodeAnnotation};
 
 /// Age of an outdated annotation. The label agent writes it every five minutes, so it has missed two writes.
 const OLD: Duration = Duration::from_secs(15 * 60);

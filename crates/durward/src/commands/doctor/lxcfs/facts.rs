@@ -5,10 +5,10 @@ use cluster::fleet::{Cluster, ListQuery, Object, Part};
 use cluster::{Reader, Resource, cause, list_pages};
 use guards::lxcfs::{DEVICE, NODE_ANNOTATION, READY_LABEL};
 use k8s_openapi::api::core::v1 as k8s;
+use node::NodeAnnotation;
 use serde::de::DeserializeOwned;
 
 use crate::clients::fleet::ANSWER_WITHIN;
-use node::NodeAnnotation;
 
 /// Values of the component label.
 const COMPONENT: &str = "app.kubernetes.io/component";

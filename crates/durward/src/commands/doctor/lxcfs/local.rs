@@ -5,15 +5,15 @@ use std::path::Path;
 use console::exit::Outcome;
 use console::output::{self, Format, Style};
 use guards::lxcfs::{LxcfsFile, NodeSettings};
+use node::{
+    FileState, Mount, NodeAnnotation, PID_FILE, ProbeResult, Prober, Process, find_process, lxcfs_version,
+    runs_elsewhere,
+};
 use serde::Serialize;
 
 use super::checks::{fix, why};
 use super::values::visible_values;
 use crate::commands::doctor::finding::{self, Finding};
-use node::{
-    FileState, Mount, NodeAnnotation, PID_FILE, ProbeResult, Prober, Process, find_process, lxcfs_version,
-    runs_elsewhere,
-};
 
 /// The JSON of `doctor lxcfs --local`.
 #[derive(Debug, Serialize)]

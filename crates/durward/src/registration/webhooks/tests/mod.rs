@@ -10,6 +10,8 @@ use serde_json::{Value, json};
 use super::*;
 use crate::registration::fake::{FakeServer, mutating, validating};
 
+const DELAY: Duration = Duration::from_secs(120);
+
 /// The CA of a test. `None` is a Secret that can't be read.
 struct FakeBundle(Mutex<Option<&'static str>>);
 
@@ -60,6 +62,7 @@ impl Replica {
         };
         let needs = Needs {
             manage,
+            new_guard_delay: DELAY,
             namespace: "durward-system".to_owned(),
             targets: vec![target],
             manifests: "durward manifests --config durward.yaml".to_owned(),
@@ -79,7 +82,11 @@ impl Replica {
             status: Status::new(checks.clone(), &metrics),
         };
         shared.status.expect();
-        let memory = Memory { candidate: Candidate::new("a".to_owned()), unneeded: HashMap::new() };
+        let memory = Memory {
+            candidate: Candidate::new("a".to_owned()),
+            unneeded: HashMap::new(),
+            served: HashMap::new(),
+        };
         Self { shared, memory, checks, metrics, bundle }
     }
 
@@ -365,10 +372,12 @@ async fn reads_a_kind_that_no_guard_needs_only_until_its_entries_are_removed() {
     let with_lxcfs = needs([vec![entry("deletion")], vec![entry("lxcfs")]]);
     let without = needs([vec![entry("deletion")], Vec::new()]);
     *replica.shared.needs.lock().unwrap() = with_lxcfs;
-    replica.pass().await;
+    let now = Instant::now();
+    replica.shared.pass(&mut replica.memory, now).await;
+    let now = now + DELAY;
+    replica.shared.pass(&mut replica.memory, now).await;
     assert_eq!(names(&server.object(&mutating())), ["lxcfs.durward.dev"]);
     *replica.shared.needs.lock().unwrap() = without;
-    let now = Instant::now();
     replica.shared.pass(&mut replica.memory, now).await;
     assert_eq!(names(&server.object(&mutating())), ["lxcfs.durward.dev"], "other replicas may need it");
     replica.shared.pass(&mut replica.memory, now + RETENTION).await;
@@ -377,6 +386,30 @@ async fn reads_a_kind_that_no_guard_needs_only_until_its_entries_are_removed() {
     replica.pass().await;
     replica.assert_ready(true, &["[+]webhooks ok"]);
     assert!(!replica.metrics.encode().contains(failed), "the permission can be removed now");
+}
+
+#[tokio::test]
+async fn the_entries_of_a_new_guard_are_added_after_the_delay() {
+    let server = FakeServer::installed("u1");
+    let mut replica = Replica::new(Manage::All, &server, None);
+    replica.pass().await;
+    assert_eq!(names(&server.object(&validating())), ["deletion.durward.dev"]);
+    let mut needs = (*replica.shared.needs()).clone();
+    needs.targets[0].entries = [vec![entry("deletion"), entry("etcd")], vec![entry("lxcfs")]];
+    *lock(&replica.shared.needs) = Arc::new(needs);
+    let reloaded = Instant::now();
+    replica.shared.pass(&mut replica.memory, reloaded).await;
+    assert_eq!(names(&server.object(&validating())), ["deletion.durward.dev"]);
+    assert_eq!(names(&server.object(&mutating())), [""; 0]);
+    replica.assert_ready(true, &["lacks entries or rules of etcd.durward.dev", "after newGuardDelay"]);
+    replica.shared.pass(&mut replica.memory, reloaded + DELAY).await;
+    assert_eq!(names(&server.object(&validating())), ["deletion.durward.dev", "etcd.durward.dev"]);
+    assert_eq!(names(&server.object(&mutating())), ["lxcfs.durward.dev"]);
+
+    // Entries that somebody deletes are restored at once.
+    server.edit(&validating(), |object| object["webhooks"] = json!([]));
+    replica.pass().await;
+    assert_eq!(names(&server.object(&validating())), ["deletion.durward.dev", "etcd.durward.dev"]);
 }
 
 #[tokio::test]
@@ -391,6 +424,7 @@ async fn inspection_finds_every_problem_and_writes_nothing() {
             target,
             webhook_type: WebhookType::Validating,
             entries: &target.entries[0],
+            addable: &target.entries[0],
             client: &server.client(),
             ca: &replica.shared.ca,
             owner,
