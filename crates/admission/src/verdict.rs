@@ -39,17 +39,46 @@ pub struct Cause {
     pub code: &'static str,
     /// The end of the sentence "could not be checked: …".
     pub text: String,
+    /// The parts of `text` if it is about one failed request.
+    pub request: Option<Box<FailedRequest>>,
+}
+
+/// A request that failed, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FailedRequest {
+    /// The name of the server or object.
+    pub subject: String,
+    /// The reason without the subject and the request.
+    pub reason: String,
 }
 
 impl Cause {
     /// Creates a cause.
     pub fn new(code: &'static str, text: impl Into<String>) -> Self {
-        Self { code, text: text.into() }
+        Self { code, text: text.into(), request: None }
+    }
+
+    /// Creates the cause of a failed request. Its text is `<subject> <failure>: <reason>`.
+    pub fn failed(code: &'static str, subject: &str, failure: &str, reason: &str) -> Self {
+        let request = FailedRequest { subject: subject.to_owned(), reason: reason.to_owned() };
+        let text = format!("{subject} {failure}: {reason}");
+        Self { code, text, request: Some(Box::new(request)) }
+    }
+
+    /// Returns the reason of a failed request, or the text.
+    pub fn reason(&self) -> &str {
+        self.request.as_ref().map_or(&self.text, |request| &request.reason)
+    }
+
+    /// Returns the text without the request: `etcd-2: connection refused`.
+    pub fn brief(&self) -> String {
+        let brief = |request: &FailedRequest| format!("{}: {}", request.subject, request.reason);
+        self.request.as_deref().map_or_else(|| self.text.clone(), brief)
     }
 
     /// Returns the cause on one line and within the limit of a denial's cause.
     pub(crate) fn cleaned(&self) -> Self {
-        Self { code: self.code, text: truncate_middle(one_line(&self.text), MAX_CAUSE, 0) }
+        Self::new(self.code, truncate_middle(one_line(&self.text), MAX_CAUSE, 0))
     }
 }
 

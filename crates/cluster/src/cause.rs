@@ -45,6 +45,8 @@ pub const UNSUPPORTED: &str = "unsupported";
 pub const NO_QUORUM: &str = "no-quorum";
 /// The answers contradict each other about which member a pod is, or which members exist.
 pub const UNCLEAR: &str = "unclear";
+/// The API server does not have the object of the request, so Durward is connected to another cluster.
+pub const WRONG_CLUSTER: &str = "wrong-cluster";
 /// The selector of an entry matches pods of several etcd clusters.
 pub const MIXED_CLUSTERS: &str = "mixed-clusters";
 /// The reservation of a deletion could not be stored where every replica of Durward sees it.
@@ -55,7 +57,7 @@ pub const NOT_RECORDED: &str = "not-recorded";
 pub const NO_CLUSTER: &str = "no-cluster";
 
 /// Every code.
-pub const ALL: [&str; 25] = [
+pub const ALL: [&str; 26] = [
     UNREACHABLE,
     TIMEOUT,
     CREDENTIALS,
@@ -77,6 +79,7 @@ pub const ALL: [&str; 25] = [
     UNSUPPORTED,
     NO_QUORUM,
     UNCLEAR,
+    WRONG_CLUSTER,
     MIXED_CLUSTERS,
     NOT_RESERVED,
     NOT_RECORDED,
@@ -85,7 +88,10 @@ pub const ALL: [&str; 25] = [
 
 /// Whether a snapshot can contain this code. The others result from a snapshot or from a decision.
 pub fn is_recordable(code: &str) -> bool {
-    !matches!(code, STALE_FLEET | UNCLEAR | MIXED_CLUSTERS | NOT_RESERVED | NOT_RECORDED | NO_CLUSTER)
+    !matches!(
+        code,
+        STALE_FLEET | UNCLEAR | WRONG_CLUSTER | MIXED_CLUSTERS | NOT_RESERVED | NOT_RECORDED | NO_CLUSTER
+    )
 }
 
 /// Every code that a snapshot can contain.

@@ -132,6 +132,11 @@ impl EtcdRequest {
         Self::Metrics,
     ];
 
+    /// Returns the cause if a member did not return an answer, from its reason.
+    pub fn failed(self, member: &str, why: &Cause) -> Cause {
+        Cause::failed(why.code, member, &format!("did not return {self}"), &why.text)
+    }
+
     /// Returns its key in a snapshot.
     pub fn word(self) -> &'static str {
         match self {

@@ -19,8 +19,7 @@ impl Reader for Offline {
     }
 
     fn members<'a>(&'a self, _fleet: &'a Fleet, _deadline: Instant) -> BoxFuture<'a, MembersResult> {
-        // The caller's message names the list already.
-        Box::pin(ready(Err(Cause::new(cause::NO_CLUSTER, HINT))))
+        Box::pin(ready(Err(no_cluster("the list of the fleet's clusters"))))
     }
 }
 
@@ -61,7 +60,10 @@ mod tests {
         let members = Offline.members(&Fleet::Karmada, Instant::now()).await.unwrap_err();
         assert_eq!(
             (members.code, members.text.as_str()),
-            ("no-cluster", "no snapshot was given (--snapshot DIR)")
+            (
+                "no-cluster",
+                "the list of the fleet's clusters could not be read: no snapshot was given (--snapshot DIR)"
+            )
         );
     }
 }

@@ -68,6 +68,7 @@ fn problem(error: &Error, command: &str, line: &[OsString]) -> Problem {
             (format!("{} cannot be used with {other}", flag()), None)
         }
         _ => {
+            // It begins with words of clap: clap_builder, src/error/format.rs, start_error.
             let text = error.render().to_string();
             let first = text.lines().next().unwrap_or_default();
             (first.strip_prefix("error: ").unwrap_or(first).to_owned(), None)

@@ -25,6 +25,7 @@ pub use install_namespace::INSTALL_NAMESPACE;
 pub use kind::{
     Configured, GuardKind, GuardedNamespaces, GuardedObjects, Permission, Permissions, Remark, Requirements,
 };
+pub use message::{lines_without_override, without_steps};
 pub use webhook::{WebhookEntry, WebhookType};
 
 /// All guards.

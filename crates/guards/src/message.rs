@@ -10,6 +10,22 @@ use admission::text::{excerpt, one_line};
 /// The length limit of line 1. A terminal and most event lists show it without a scroll bar.
 pub(crate) const MAX_SUMMARY: usize = 160;
 
+/// The start of the line with the command that overrides a denial.
+const OVERRIDE: &str = "Override";
+
+/// The start of the line with the caller's next step.
+const NEXT: &str = "Next: ";
+
+/// Returns a denial without the lines from the caller's next step on.
+pub fn without_steps(text: &str) -> &str {
+    text.split_once(&format!("\n{NEXT}")).map_or(text, |(reason, _)| reason)
+}
+
+/// Returns the lines of a denial without the command that overrides it.
+pub fn lines_without_override(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().filter(|line| !line.starts_with(OVERRIDE))
+}
+
 /// The text of a denial.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Message {
@@ -35,7 +51,7 @@ impl Message {
 
     /// Adds what the caller can do. A command that the caller can run ends the line.
     pub(crate) fn next(self, action: &str) -> Self {
-        self.line("Next: ", action)
+        self.line(NEXT, action)
     }
 
     /// Adds what only an administrator of Durward can do.
@@ -57,7 +73,7 @@ impl Message {
     pub(crate) fn override_then(self, command: &str, consequence: &str, then: &str) -> Self {
         let consequence = if consequence.is_empty() { String::new() } else { format!(" ({consequence})") };
         let then = if then.is_empty() { String::new() } else { format!(", then {then}") };
-        self.line(&format!("Override{consequence}{then}: "), command)
+        self.line(&format!("{OVERRIDE}{consequence}{then}: "), command)
     }
 }
 

@@ -184,21 +184,47 @@ pub(crate) fn check_reason(reason: Option<&str>) -> Result<String, &'static str>
     }
 }
 
-/// Returns the expiry in RFC 3339, or an error that describes what is wrong.
-pub(crate) fn check_end(until: Option<&str>, now: SystemTime, longest: Duration) -> Result<String, String> {
-    let text = until.ok_or("is missing")?;
-    let end = time::read_end(text)
-        .ok_or_else(|| format!("{text:?} is not a time (2026-11-21T18:00:00Z) or a date (2026-12-01)"))?;
+/// Why a reason or an expiry does not count. The text is the end of a sentence.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Mistake {
+    /// The reason is missing, empty or the placeholder.
+    #[error("the reason {0}")]
+    Reason(&'static str),
+    /// The expiry is further ahead than the limit.
+    #[error("{until} is more than {limit} ahead (at most {latest})")]
+    TooLong {
+        /// The expiry.
+        until: String,
+        /// The limit: `24 hours`.
+        limit: String,
+        /// The latest expiry.
+        latest: String,
+    },
+    /// The expiry is missing.
+    #[error("is missing")]
+    NoExpiry,
+    /// The expiry is not a time.
+    #[error("{0:?} is not a time (2026-11-21T18:00:00Z) or a date (2026-12-01)")]
+    NotATime(String),
+    /// The expiry is in the past.
+    #[error("{0} is in the past")]
+    Past(String),
+}
+
+/// Returns the expiry in RFC 3339.
+pub(crate) fn check_end(until: Option<&str>, now: SystemTime, longest: Duration) -> Result<String, Mistake> {
+    let text = until.ok_or(Mistake::NoExpiry)?;
+    let end = time::read_end(text).ok_or_else(|| Mistake::NotATime(text.to_owned()))?;
     let end = SystemTime::from(end);
     match end.duration_since(now) {
         Ok(left) if left > longest => {
             let hours = longest.as_secs() / 3600;
             let limit = if hours > 24 { format!("{} days", hours / 24) } else { format!("{hours} hours") };
             let latest = time::format(now + longest);
-            Err(format!("{text} is more than {limit} ahead (at most {latest})"))
+            Err(Mistake::TooLong { until: text.to_owned(), limit, latest })
         }
         Ok(left) if !left.is_zero() => Ok(time::format(end)),
-        _ => Err(format!("{text} is in the past")),
+        _ => Err(Mistake::Past(text.to_owned())),
     }
 }
 
@@ -232,8 +258,8 @@ pub fn annotations(
     reason: &str,
     duration: Duration,
     now: SystemTime,
-) -> Result<[(&'static str, String); 3], String> {
-    let reason = check_reason(Some(reason)).map_err(|why| format!("the reason {why}"))?;
+) -> Result<[(&'static str, String); 3], Mistake> {
+    let reason = check_reason(Some(reason)).map_err(Mistake::Reason)?;
     let until = now.checked_add(duration).map(time::format).unwrap_or_default();
     let until = check_end(Some(&until), now, MAX_DURATION)?;
     Ok([(DELETE_ANYWAY, name.to_owned()), (DELETE_REASON, reason), (DELETE_UNTIL, until)])
@@ -397,7 +423,7 @@ mod tests {
             ("moved", 25, "24 hours"),
             ("moved", 0, "past"),
         ] {
-            assert!(computed(reason, hours).unwrap_err().contains(why), "{reason} {hours}");
+            assert!(computed(reason, hours).unwrap_err().to_string().contains(why), "{reason} {hours}");
         }
     }
 

@@ -287,6 +287,7 @@ fn is_valid(file: LxcfsFile, text: &str) -> bool {
         }
         // x86 and arm write a line for each processor, s390x one line with their number.
         LxcfsFile::Cpuinfo => text.contains("processor"),
+        // These are words of Linux: fs/proc/stat.c, mm/swapfile.c.
         LxcfsFile::Stat => text.starts_with("cpu "),
         LxcfsFile::Swaps => text.starts_with("Filename"),
         LxcfsFile::Uptime => numbers(2),

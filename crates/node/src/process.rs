@@ -116,6 +116,7 @@ impl Process {
         let maps = fs::read_to_string(self.directory.join("maps"))?;
         Ok(maps.lines().find_map(|line| {
             let mut fields = line.splitn(6, ' ');
+            // A deleted file ends in words of Linux: fs/d_path.c.
             let (inode, path) = (fields.nth(4)?, fields.next()?.trim_start());
             if !path.trim_end_matches(" (deleted)").ends_with("/liblxcfs.so") {
                 return None;

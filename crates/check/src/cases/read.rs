@@ -258,7 +258,7 @@ impl Reader<'_> {
         }
         let read = Regex::new(pattern);
         if let Err(error) = &read {
-            // The last line has the reason; those before draw the pattern.
+            // The last line has the reason; those before draw the pattern. These are words of regex-syntax: src/error.rs.
             let error = error.to_string();
             let reason = error.lines().last().unwrap_or_default().trim_start_matches("error: ");
             let message = format!("messageMatches is not a regular expression: {reason}");

@@ -144,8 +144,8 @@ pub(crate) fn brief(text: &str) -> String {
 }
 
 /// Shortens the text of a cause. The sentence is Durward's own, but names in it may be long.
-pub(crate) fn short(Cause { code, text }: Cause) -> Cause {
-    Cause::new(code, excerpt(&text, 400))
+pub(crate) fn short(cause: Cause) -> Cause {
+    Cause { text: excerpt(&cause.text, 400), ..cause }
 }
 
 #[cfg(test)]

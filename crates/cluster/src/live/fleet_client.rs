@@ -165,7 +165,7 @@ impl FleetClient {
                 Err(failure) if failure.is_only_http1 && !is_retry => is_retry = true,
                 Ok(fetched) => return Ok(fetched),
                 Err(Failure { cause, .. }) if *of == Cluster::Local => return Err(cause),
-                Err(Failure { cause: Cause { code, text }, .. }) => {
+                Err(Failure { cause: Cause { code, text, .. }, .. }) => {
                     return Err(Cause::new(code, format!("{name} could not be read: {text}")));
                 }
             }

@@ -101,6 +101,8 @@ struct ProxyError<'r> {
     body: &'r [u8],
 }
 
+/// The texts are words of Karmada 1.16: pkg/util/proxy/proxy.go (lines 65, 74, 173), and of Kubernetes:
+/// apiserver/pkg/endpoints/handlers/responsewriters/errors.go, `forbiddenMessage`.
 impl ProxyError<'_> {
     fn is_status(&self) -> bool {
         self.status.kind == "Status"

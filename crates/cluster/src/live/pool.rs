@@ -184,6 +184,7 @@ impl Drop for Permit<'_> {
 pub(crate) fn client(config: &Config, connections: usize) -> Result<Client, Problem> {
     let problem = |error: kube::Error| {
         let why = with_sources(&error);
+        // These are words of rustls-webpki: src/error.rs, Error::UnsupportedCertVersion.
         let is_version_1 = why.contains("UnsupportedCertVersion");
         let problem = Problem::new(format!("the credentials for {}", config.cluster_url)).why(why);
         // OpenSSL 3.0 signs a request without extensions in this way, and other clients accept it.

@@ -124,10 +124,7 @@ impl Snapshot {
             return Ok(list);
         }
         if let Some(unread) = known.unread_of(resource) {
-            // Texts that were recorded from a snapshot contain it already.
-            let why = unread.text.rsplit_once(WHEN).map_or(unread.text.as_str(), |(_, why)| why);
-            let text = format!("{}{WHEN}{why}", what());
-            return Err(Cause::new(unread.cause, text));
+            return Err(Cause::failed(unread.cause, &what(), "when the snapshot was taken", &unread.text));
         }
         let file = self.file(cluster, resource);
         let text = format!("{}: {resource} are not recorded (there is no {file})", what());
@@ -144,6 +141,3 @@ impl Snapshot {
         format!("{}.json", file.display())
     }
 }
-
-/// Joins the object and the reason in the text of a recorded failure.
-const WHEN: &str = " when the snapshot was taken: ";

@@ -107,7 +107,7 @@ impl Snapshot {
             ));
         }
         match pod.answers.get(&request) {
-            Some(answer) => answer.clone(),
+            Some(answer) => answer.clone().map_err(|why| request.failed(&peer.name, &why)),
             None => not_recorded(format!("{} has no {:?}", file.display(), request.word())),
         }
     }
@@ -122,9 +122,9 @@ pub(super) fn name(namespace: &str, pod: &str) -> String {
 pub(super) fn written(uid: &str, answers: &BTreeMap<EtcdRequest, EtcdResult>) -> String {
     let encode = |answer: &EtcdResult| match answer {
         Ok(answer) => gateway::written(answer),
-        Err(Cause { code, text }) => {
-            let code = if cause::is_recordable(code) { code } else { cause::BUSY };
-            json!({UNKNOWN: {"cause": code, "text": text}})
+        Err(why) => {
+            let code = if cause::is_recordable(why.code) { why.code } else { cause::BUSY };
+            json!({UNKNOWN: {"cause": code, "text": why.reason()}})
         }
     };
     let mut out = Map::new();

@@ -171,7 +171,8 @@ impl Reading<'_> {
     }
 }
 
-/// Returns the text of a parse error without its position, which is relative to the item and not to the file.
+/// Returns the text of a parse error without its position, which is relative to the item and not to the file. The position is in
+/// words of `serde_json`: `src/error.rs`, Display for `ErrorImpl`.
 fn bare(error: &serde_json::Error) -> String {
     let text = error.to_string();
     text.split(" at line ").next().unwrap_or_default().to_owned()

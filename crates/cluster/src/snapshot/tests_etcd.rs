@@ -68,7 +68,10 @@ fn answers() -> BTreeMap<EtcdRequest, EtcdResult> {
             EtcdRequest::Members,
             Ok(EtcdResponse::Members(MemberList { cluster: id, members: vec![started, added] })),
         ),
-        (EtcdRequest::MembersByQuorum, Err(Cause::new(cause::UNSUPPORTED, "3.4 cannot"))),
+        (
+            EtcdRequest::MembersByQuorum,
+            Err(EtcdRequest::MembersByQuorum.failed("etcd-0", &Cause::new(cause::UNSUPPORTED, "3.4 cannot"))),
+        ),
         (
             EtcdRequest::Alarms,
             Ok(EtcdResponse::Alarms(alarms.map(|(kind, member)| Alarm { member, kind }).into())),

@@ -207,7 +207,7 @@ fn index_text(recording: &Recording) -> String {
             let what = what.as_ref().map_or_else(|| EVERYTHING.to_owned(), Resource::stem);
             let code = if cause::is_recordable(cause.code) { cause.code } else { cause::BUSY };
             let _ = writeln!(out, "      - what: {}", quoted(&what));
-            let _ = writeln!(out, "        cause: {code}\n        text: {}", quoted(&cause.text));
+            let _ = writeln!(out, "        cause: {code}\n        text: {}", quoted(cause.reason()));
         }
     }
     out

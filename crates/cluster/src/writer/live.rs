@@ -67,7 +67,7 @@ impl LiveWriter {
         deadline: Instant,
     ) -> Result<(), Failed> {
         let (address, object) = (lease.address(), set.body(lease));
-        let failed = |kind: Option<ApiError>, Cause { code, text }: Cause| Failed {
+        let failed = |kind: Option<ApiError>, Cause { code, text, .. }: Cause| Failed {
             kind,
             why: short(Cause::new(code, format!("{address} could not be written: {text}"))),
         };

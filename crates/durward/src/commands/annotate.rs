@@ -11,7 +11,7 @@ use config::names::is_dns_subdomain;
 use console::exit::{Exit, Outcome, Stop};
 use console::output::{self, quoted};
 use guards::deletion::acknowledgement;
-use guards::overrides;
+use guards::overrides::{self, Mistake};
 use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams};
 use serde_json::json;
 
@@ -233,9 +233,9 @@ pub(crate) fn run_acknowledge(args: &AcknowledgeArgs) -> Outcome {
     })
 }
 
-fn refused(what: &str, why: &str) -> Problem {
-    let problem = Problem::new(format!("the guard would ignore this {what}")).why(why);
-    let is_long = why.contains("hours") || why.contains("days");
+fn refused(what: &str, why: &Mistake) -> Problem {
+    let problem = Problem::new(format!("the guard would ignore this {what}")).why(why.to_string());
+    let is_long = matches!(why, Mistake::TooLong { .. });
     problem.next(if is_long { "use a shorter --for" } else { "change --reason" })
 }
 

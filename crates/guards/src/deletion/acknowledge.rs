@@ -4,6 +4,7 @@
 //! list of the fleet must always answer. Karmada keeps the deletion and carries it out when the member returns, so the user gets
 //! a warning.
 
+use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use admission::Cause;
@@ -11,7 +12,7 @@ use serde::Serialize;
 
 use super::config::{ClusterMatch, Config};
 use super::findings::ClusterFindings;
-use crate::overrides::{PLACEHOLDER, check_end, check_reason};
+use crate::overrides::{Mistake, PLACEHOLDER, check_end, check_reason};
 use ::config::{SelectorExt as _, time};
 use cluster::cause;
 use cluster::fleet::FleetMember;
@@ -27,8 +28,23 @@ const MAX_DURATION: Duration = Duration::from_secs(30 * 24 * 3600);
 /// The days to the expiry in the command that a denial prints.
 const SUGGESTED_DURATION: Duration = Duration::from_secs(7 * 24 * 3600);
 
-const IN_CONFIGURATION: &str = "in the configuration";
-const ON_CLUSTER: &str = "on its Cluster";
+/// The place of an acknowledgement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// `guards.deletion.unreachableClusters`.
+    Configuration,
+    /// The annotations of the Cluster.
+    Cluster,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Configuration => "in the configuration",
+            Self::Cluster => "on its Cluster",
+        })
+    }
+}
 
 /// An acknowledgement that is valid now.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -39,8 +55,8 @@ pub struct Acknowledgement {
     pub reason: String,
 }
 
-/// An acknowledgement, or the reason why it is not valid, with its place for messages.
-pub(super) type Judged = (&'static str, Result<Acknowledgement, String>);
+/// An acknowledgement, or the reason why it is not valid, with its place.
+pub(super) type Judged = (Place, Result<Acknowledgement, String>);
 
 /// Returns the first valid acknowledgement of a member. Without one, returns the first invalid one as an error.
 pub(super) fn find(
@@ -67,9 +83,9 @@ pub(super) fn all(config: &Config, member: &FleetMember, now: SystemTime) -> imp
     });
     let configured = of_member.map(move |entry| {
         let until = time::format(entry.until);
-        (IN_CONFIGURATION, judge(name, Some(&entry.reason), Some(&until), now, IN_CONFIGURATION))
+        (Place::Configuration, judge(name, Some(&entry.reason), Some(&until), now, Place::Configuration))
     });
-    configured.chain(annotated(member, now).map(|judged| (ON_CLUSTER, judged)))
+    configured.chain(annotated(member, now).map(|judged| (Place::Cluster, judged)))
 }
 
 /// Returns the clusters that the configuration acknowledges by name.
@@ -114,7 +130,7 @@ fn annotated(member: &FleetMember, now: SystemTime) -> Option<Result<Acknowledge
     let annotation = |key: &str| member.metadata.annotations.get(key).map(String::as_str);
     let (reason, until) = (annotation(ACKNOWLEDGE_REASON), annotation(ACKNOWLEDGE_UNTIL));
     let is_annotated = reason.is_some() || until.is_some();
-    is_annotated.then(|| judge(member.cluster.name(), reason, until, now, ON_CLUSTER))
+    is_annotated.then(|| judge(member.cluster.name(), reason, until, now, Place::Cluster))
 }
 
 fn judge(
@@ -122,7 +138,7 @@ fn judge(
     reason: Option<&str>,
     until: Option<&str>,
     now: SystemTime,
-    place: &'static str,
+    place: Place,
 ) -> Result<Acknowledgement, String> {
     let reason = check_reason(reason).map_err(|why| format!("{name} ({place}): the reason {why}"))?;
     let until =
@@ -146,8 +162,8 @@ pub fn acknowledgement(
     reason: &str,
     duration: Duration,
     now: SystemTime,
-) -> Result<[(&'static str, String); 2], String> {
-    let reason = check_reason(Some(reason)).map_err(|why| format!("the reason {why}"))?;
+) -> Result<[(&'static str, String); 2], Mistake> {
+    let reason = check_reason(Some(reason)).map_err(Mistake::Reason)?;
     let until = now.checked_add(duration).map(time::format).unwrap_or_default();
     let until = check_end(Some(&until), now, MAX_DURATION)?;
     Ok([(ACKNOWLEDGE_REASON, reason), (ACKNOWLEDGE_UNTIL, until)])
@@ -176,17 +192,17 @@ mod tests {
             all(&config, &m5, now()).next().map(|(place, judged)| judged.map(|_| place).unwrap())
         };
         let named = format!("unreachableClusters: [{{cluster: m5, until: {until}, reason: cut}}]");
-        assert_eq!(place(&named, &[], &[]), Some(IN_CONFIGURATION));
+        assert_eq!(place(&named, &[], &[]), Some(Place::Configuration));
         let other = format!("unreachableClusters: [{{cluster: m6, until: {until}, reason: cut}}]");
         assert_eq!(place(&other, &[], &[]), None);
         let labelled = format!(
             "unreachableClusters: [{{clusterSelector: {{matchLabels: {{edge: x}}}}, until: {until}, reason: cut}}]"
         );
-        assert_eq!(place(&labelled, &[], &[("edge", "x")]), Some(IN_CONFIGURATION));
+        assert_eq!(place(&labelled, &[], &[("edge", "x")]), Some(Place::Configuration));
         assert_eq!(place(&labelled, &[], &[("edge", "y")]), None);
         assert_eq!(
             place("", &[(ACKNOWLEDGE_REASON, "cut"), (ACKNOWLEDGE_UNTIL, until)], &[]),
-            Some(ON_CLUSTER)
+            Some(Place::Cluster)
         );
     }
 

@@ -138,12 +138,7 @@ impl FactsReader<'_> {
         if self.config.fleet == Fleet::None {
             return Ok(Arc::from([]));
         }
-        let members = self.clients.reader.members(&self.config.fleet, deadline.into_std()).await;
-        members.map_err(|why| {
-            let what = "the list of the fleet's clusters could not be read";
-            let text = if why.text.starts_with(what) { why.text } else { format!("{what}: {}", why.text) };
-            Cause::new(why.code, text)
-        })
+        self.clients.reader.members(&self.config.fleet, deadline.into_std()).await
     }
 
     async fn members(

@@ -34,7 +34,7 @@ const MAX_LINES: usize = 5;
 /// The objects that a text names for one cluster.
 const MAX_OBJECTS: usize = 5;
 
-/// The beginning of the cause if the API server does not have the object of the review.
+/// The short form of the cause if the API server does not have the object of the review.
 const ANOTHER_CLUSTER: &str = "Durward is connected to another cluster";
 
 /// The field of a cause about the whole fleet.
@@ -246,7 +246,7 @@ fn effect(config: &Config, target: &Target) -> Option<String> {
 /// Returns the cause if the API server does not have the object of the review.
 pub(super) fn another_cluster(target: &Target) -> Cause {
     let text = format!("{ANOTHER_CLUSTER}, which does not have this {}", target.kind.word());
-    Cause::new(cause::GARBAGE, text)
+    Cause::new(cause::WRONG_CLUSTER, text)
 }
 
 /// Returns the denial of a deletion that would delete objects in use.

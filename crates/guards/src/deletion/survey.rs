@@ -4,7 +4,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use super::acknowledge::{self, Judged};
+use super::acknowledge::{self, Judged, Place};
 use super::config::Config;
 use ::config::time;
 use cluster::fleet::{Fleet, FleetMember};
@@ -23,8 +23,8 @@ pub struct Survey {
 pub struct AcknowledgementReport {
     /// The cluster.
     pub cluster: String,
-    /// The place: `in the configuration` or `on its Cluster`.
-    pub place: &'static str,
+    /// Its place.
+    pub place: Place,
     /// Whether it is valid.
     pub validity: Validity,
     /// The end and the reason, or why it is not valid.
@@ -108,7 +108,7 @@ mod tests {
         );
         assert!(reports[0].text.contains("2026-11-20T00:00:00Z is in the past"), "{}", reports[0].text);
         assert_eq!(reports[2].text, "until 2026-11-24T10:00:01Z: cut");
-        assert_eq!((reports[2].place, reports[3].place), ("in the configuration", "on its Cluster"));
+        assert_eq!((reports[2].place, reports[3].place), (Place::Configuration, Place::Cluster));
         assert!(survey.acknowledgements(&member("m6", &[], &[]), now()).is_empty());
         assert_eq!(survey.unknown_acknowledged(&[m5]), ["m9"]);
     }

@@ -293,7 +293,7 @@ fn denial(kind: RemovalKind, message: &Message, mut causes: Vec<DenialCause>) ->
 
 /// Returns the first line about the first cause. The others are in the details.
 fn unknown_summary(removal: &Removal, causes: &[Cause]) -> String {
-    let first = causes.first().map_or_else(String::new, |cause| members::without_request(&cause.text));
+    let first = causes.first().map_or_else(String::new, Cause::brief);
     let more = match causes.len() {
         0 | 1 => String::new(),
         many => format!(" (and {} more)", many - 1),
@@ -353,8 +353,7 @@ pub(super) fn unknown_related(
     name: (&str, &str),
     now: SystemTime,
 ) -> Ruling {
-    let text = members::without_request(&why.text);
-    let message = Message::new(&format!("cannot check etcd quorum for {what}: {text}"));
+    let message = Message::new(&format!("cannot check etcd quorum for {what}: {}", why.brief()));
     let message = remedy::add_for_cause(message, config, why);
     let message = overrides::add(message, config, denied, name, (&Override::None, now), "");
     let causes = vec![detail(ReasonCode::Unknown, &why.text, why.code)];

@@ -195,8 +195,10 @@ impl EtcdFacts {
 
     fn answer(&self, endpoint: &Endpoint, request: EtcdRequest) -> EtcdResult {
         let one = self.pods.get(&endpoint.name).ok_or_else(|| failure("not-recorded", &endpoint.name))?;
-        let what = format!("{} did not return {request}", endpoint.name);
-        let fail = |code: &str| Err(failure(code, &what));
+        let fail = |code: &str| {
+            let why = failure(code, &endpoint.name);
+            Err(request.failed(&endpoint.name, &Cause::new(why.code, why.code)))
+        };
         if let Some(code) = &one.unknown {
             return fail(code);
         }

@@ -162,7 +162,10 @@ impl Reader for FleetFile {
 
     fn members<'a>(&'a self, fleet: &'a Fleet, _deadline: Instant) -> BoxFuture<'a, MembersResult> {
         if let Some(code) = &self.members_unknown {
-            return Box::pin(ready(Err(why(code, "the list"))));
+            return Box::pin(ready(Err(why(
+                code,
+                "the list of the fleet's clusters could not be read: the list",
+            ))));
         }
         let cluster = |name: &str| match fleet {
             Fleet::Contexts(_) => Cluster::Context(name.into()),

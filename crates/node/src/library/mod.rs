@@ -190,7 +190,7 @@ impl Library {
 }
 
 /// Returns whether a process has mapped this file. Devices are not compared: some file systems (btrfs, overlayfs) report another
-/// device number in another mount namespace.
+/// device number in another mount namespace. `(deleted)` is in words of Linux: `fs/d_path.c`.
 fn has_loaded(process: &Process, file: FileId) -> io::Result<bool> {
     let mapped = process.library()?;
     Ok(mapped.is_some_and(|mapped| mapped.inode == file.inode && !mapped.path.ends_with(" (deleted)")))

@@ -287,7 +287,8 @@ fn key(pem: &[u8]) -> Result<PrivateKeyDer<'static>, CertificateFault> {
     })
 }
 
-/// Returns whether the key is encrypted: PKCS#8 has a block of its own, older formats have a header.
+/// Returns whether the key is encrypted: PKCS#8 has a block of its own, older formats have a header. These are words of OpenSSL:
+/// `include/openssl/pem.h`, `crypto/pem/pem_lib.c`.
 fn is_encrypted(pem: &[u8]) -> bool {
     let text = String::from_utf8_lossy(pem);
     text.contains("-----BEGIN ENCRYPTED PRIVATE KEY-----") || text.contains("Proc-Type: 4,ENCRYPTED")

@@ -163,7 +163,7 @@ impl Connection {
         let status = response.status();
         let limit = if status == StatusCode::OK { limit } else { limit.min(LIMIT) };
         let failed = |error: &(dyn std::error::Error + 'static)| {
-            let Cause { code, text } = broken(error);
+            let Cause { code, text, .. } = broken(error);
             Failure::new(code, text)
         };
         let body = bodies.read(response.into_body(), limit, failed).await;

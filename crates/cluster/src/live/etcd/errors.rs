@@ -24,7 +24,7 @@ pub(super) fn connection_failure(error: &(dyn Error + 'static), at: SocketAddr, 
             return Cause::new(cause::TLS, format!("TLS handshake with {at} failed: {}", tls_text(tls)));
         }
         if let Some(hyper) = error.downcast_ref::<hyper::Error>() {
-            // A server that sends first speaks HTTP/2, as gRPC does.
+            // A server that sends first speaks HTTP/2, as gRPC does. These are words of hyper: src/error.rs, Kind::UnexpectedMessage.
             if hyper.is_parse() || hyper.to_string().contains("unexpected message") {
                 let text = format!(
                     "{at} does not speak HTTP/1.1 (with --listen-client-http-urls, the gateway has another port)"
@@ -129,6 +129,7 @@ const UNIMPLEMENTED: i64 = 12;
 const UNAVAILABLE: i64 = 14;
 const UNAUTHENTICATED: i64 = 16;
 
+/// The messages are words of etcd: api/v3rpc/rpctypes/error.go.
 impl GatewayError {
     fn says(&self, text: &str) -> bool {
         self.message.contains(text)
@@ -178,7 +179,8 @@ impl GatewayError {
     }
 }
 
-/// Returns the cause of a refusal. Its text is the end of a sentence about the member.
+/// Returns the cause of a refusal. Its text is the end of a sentence about the member. The messages are words of etcd:
+/// api/v3rpc/rpctypes/error.go.
 pub(super) fn refusal_cause(refusal: &GatewayError, login: &LoggedIn) -> Cause {
     let message = brief(&refusal.message);
     let code = refusal.code.unwrap_or_default();
@@ -214,6 +216,7 @@ pub(super) fn unexpected_answer(status: StatusCode, body: &[u8]) -> Cause {
     let number = status.as_u16();
     let begins = String::from_utf8_lossy(body.get(..80).unwrap_or(body)).into_owned();
     let begins = brief(begins.trim());
+    // These are words of Go: net/http/server.go, conn.serve.
     if begins.contains("HTTP request to an HTTPS server") {
         return Cause::new(cause::TLS, "it requires TLS, and client.tls is not set");
     }

@@ -103,8 +103,7 @@ impl Members {
                 }
             }
         };
-        let text = format!("{} did not return {request}: {}", brief(&endpoint.name), why.text);
-        Err(short(Cause::new(why.code, text)))
+        Err(short(request.failed(&brief(&endpoint.name), &why)))
     }
 
     /// Sends a leadership transfer. The text of the cause is a sentence.

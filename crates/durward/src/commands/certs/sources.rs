@@ -29,6 +29,7 @@ pub(super) fn at(path: &Path) -> Result<Vec<Source>, Stop> {
     }
     let name = shown(path);
     let text = input::text_or_stdin(path, input::LARGE)?;
+    // PEM begins with words of RFC 7468: section 2.
     if text.contains("-----BEGIN ") && !looks_like_an_object(&text) {
         return Ok(vec![Source { pem: Pem::read(&name, text.as_bytes())?, name, trusted: false }]);
     }

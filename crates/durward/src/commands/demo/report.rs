@@ -74,7 +74,7 @@ pub(super) fn step(step: &Step, answer: &str, took: Duration, style: Style) -> R
     ];
     let mut add = |text: &str| lines.extend(text.lines().map(|line| format!("    {line}")));
     // The long command that overrides a denial is the same in each message.
-    response.status.message.lines().filter(|line| !line.starts_with("Override")).for_each(&mut add);
+    guards::lines_without_override(&response.status.message).for_each(&mut add);
     for change in response.patch.as_deref().map(changes).unwrap_or_default() {
         add(&change);
     }

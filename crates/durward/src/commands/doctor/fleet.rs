@@ -15,7 +15,7 @@ use console::output::Format;
 use console::output::{ProgressLine, Style};
 use futures_util::StreamExt as _;
 use futures_util::stream;
-use guards::deletion::{DeletionKind, Survey, Validity};
+use guards::deletion::{DeletionKind, Place, Survey, Validity};
 use serde::Serialize;
 
 use super::finding::{self, Finding, Subject};
@@ -227,7 +227,7 @@ fn acknowledgements(
                 ),
                 Validity::Invalid => (format!("acknowledgement ignored: {}", one.text), "it has no effect"),
             };
-            let fix = if one.place == "on its Cluster" {
+            let fix = if one.place == Place::Cluster {
                 let annotate = |annotations| fixes.annotate(&format!("cluster {name}"), annotations);
                 format!(
                     "{}, or remove it: {}",

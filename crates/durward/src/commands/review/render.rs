@@ -23,7 +23,7 @@ pub(super) fn text(one: &Answered, shown: Shown, style: Style) -> String {
     let reason = match (&one.message, one.patch.len()) {
         // The next steps of a guard need a cluster, and here is none.
         (Some(message), _) if one.saw_nothing() => {
-            let reason = message.split("\nNext: ").next().unwrap_or_default().replace('\n', "\n    ");
+            let reason = guards::without_steps(message).replace('\n', "\n    ");
             format!(
                 ": {reason}\n    Next: record the clusters with durward snapshot --out DIR, then add --snapshot DIR"
             )

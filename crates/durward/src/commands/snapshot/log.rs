@@ -125,8 +125,7 @@ impl Log {
 
     /// Records a request to an etcd member as unanswered.
     pub(super) fn asked_of(&mut self, peer: &Endpoint, question: EtcdRequest) {
-        let unanswered =
-            Cause::new(cause::TIMEOUT, format!("{peer} did not return {question}: no answer in time"));
+        let unanswered = question.failed(&peer.name, &Cause::new(cause::TIMEOUT, "no answer in time"));
         self.pod(peer).answers.entry(question).or_insert(Err(unanswered));
     }
 

@@ -8,7 +8,6 @@ use super::super::config::Config;
 use super::super::facts::ClusterFacts;
 use super::super::summary::FleetSummary;
 use super::super::target::{DeletionKind, Target};
-use super::ANOTHER_CLUSTER;
 use cluster::cause;
 
 /// The lines of a denial below its details.
@@ -70,6 +69,7 @@ pub(super) fn phrase(code: &str) -> &'static str {
         cause::BUSY => "API server busy",
         cause::VANISHED => "just left the fleet",
         cause::OVERLOADED => "Durward is overloaded",
+        cause::WRONG_CLUSTER => "connected to another cluster",
         cause::NOT_RECORDED => "not in the snapshot",
         cause::NO_CLUSTER => "no cluster to read",
         _ => "request rejected",
@@ -79,7 +79,7 @@ pub(super) fn phrase(code: &str) -> &'static str {
 /// Whether the object of the review does not exist in the cluster that Durward is connected to.
 pub(super) fn is_wrong_cluster(cluster: &ClusterFacts) -> bool {
     let unknown = &cluster.findings.unknown;
-    cluster.is_local() && unknown.first().is_some_and(|cause| cause.text.starts_with(ANOTHER_CLUSTER))
+    cluster.is_local() && unknown.first().is_some_and(|cause| cause.code == cause::WRONG_CLUSTER)
 }
 
 /// Returns the steps for objects in use.

@@ -86,7 +86,7 @@ async fn calls_no_member_and_shows_no_name_unless_the_object_is_stored_with_the_
         let used = cluster_with(|query| Ok(pods(query, vec![object("secret-project-0")], None)));
         let fleet = Arc::new(FakeFleet { is_other: true, ..fleet.with("m1", used) });
         let ruling = delete_shop(&fleet).await;
-        assert_eq!(code(&ruling), cause::GARBAGE);
+        assert_eq!(code(&ruling), cause::WRONG_CLUSTER);
         assert_eq!(
             denial(&ruling).message,
             "cannot tell whether namespace \"shop\" is in use: Durward is connected to another cluster, which does not have this namespace\n\
@@ -100,7 +100,7 @@ async fn calls_no_member_and_shows_no_name_unless_the_object_is_stored_with_the_
     let another = local_with(crd_object(&[("v1", true, true)]), |object| object.uid = "8".to_owned());
     for fleet in [FakeFleet::default(), FakeFleet::default().with(LOCAL, another)] {
         let fleet = Arc::new(FakeFleet { is_other: true, ..fleet });
-        assert_eq!(code(&delete_widgets(&fleet).await), cause::GARBAGE);
+        assert_eq!(code(&delete_widgets(&fleet).await), cause::WRONG_CLUSTER);
         assert_eq!(fleet.requests.lock().unwrap().len(), 1);
     }
 }
@@ -164,7 +164,7 @@ async fn an_override_counts_if_the_stored_object_cannot_be_read() {
 async fn allows_an_unlabelled_part_of_karmada_only_in_the_cluster_that_sent_the_review() {
     let yaml = "fleet: karmada\nscope: labeled";
     let elsewhere = Arc::new(FakeFleet { is_other: true, ..FakeFleet::default() });
-    assert_eq!(code(&ruling(yaml, &elsewhere, "namespaces", "karmada-cluster").await), cause::GARBAGE);
+    assert_eq!(code(&ruling(yaml, &elsewhere, "namespaces", "karmada-cluster").await), cause::WRONG_CLUSTER);
     let fleet = Arc::new(FakeFleet::default());
     assert_eq!(ruling(yaml, &fleet, "namespaces", "karmada-cluster").await.verdict, Verdict::Allow);
     assert_eq!(fleet.requests.lock().unwrap().as_slice(), ["(local): namespaces karmada-cluster"]);
@@ -274,7 +274,10 @@ async fn every_failure_of_a_member_is_unknown_with_its_code() {
 
 #[tokio::test(start_paused = true)]
 async fn every_failure_of_the_fleet_list_is_a_stale_fleet() {
-    let members = Some(Err(Cause::new(cause::UNREACHABLE, "no connection")));
+    let members = Some(Err(Cause::new(
+        cause::UNREACHABLE,
+        "the list of the fleet's clusters could not be read: no connection",
+    )));
     let ruling = delete_shop(&Arc::new(FakeFleet { members, ..FakeFleet::default() })).await;
     assert_eq!(code(&ruling), cause::STALE_FLEET);
     assert!(

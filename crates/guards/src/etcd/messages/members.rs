@@ -1,6 +1,6 @@
 //! The members in messages: a line for users and the audit log, a state name for programs.
 
-use admission::one_line;
+use admission::{Cause, one_line};
 
 use super::super::table::{MemberState, Outside, Row, Table};
 use super::texts;
@@ -21,10 +21,9 @@ pub(in super::super) fn role(table: &Table, row: &Row) -> &'static str {
 
 /// Returns the state of a member for users, who see its name next to it.
 pub(in super::super) fn health(row: &Row) -> String {
-    let reason = |why: &str| without_name(&row.name, why);
     match &row.state {
         MemberState::Healthy => "healthy".to_owned(),
-        MemberState::Unhealthy(why) => format!("unhealthy: {}", reason(&texts::problem(why))),
+        MemberState::Unhealthy(why) => format!("unhealthy: {}", texts::problem(why, Cause::reason)),
         MemberState::Corrupt => "corrupt".to_owned(),
         MemberState::Leaving(why) => format!("leaving: {}", texts::leaving(*why)),
         MemberState::Learner => "does not vote".to_owned(),
@@ -32,7 +31,7 @@ pub(in super::super) fn health(row: &Row) -> String {
         MemberState::OtherCluster(id) => {
             format!("not a member: {}", texts::outside(Outside::OtherCluster(*id)))
         }
-        MemberState::NoResponse(why) => format!("no response: {}", reason(&why.text)),
+        MemberState::NoResponse(why) => format!("no response: {}", why.reason()),
         MemberState::NoPod => "no pod answers as this member".to_owned(),
     }
 }
@@ -68,23 +67,6 @@ fn problem(row: &Row) -> String {
     }
 }
 
-/// Returns a reason without the member and the request: `etcd-2 did not return its status: …`.
-fn without_name(name: &str, why: &str) -> String {
-    let start = format!("{name}{DID_NOT_RETURN}");
-    let Some((before, after)) = why.split_once(&start) else { return why.to_owned() };
-    after.split_once(": ").map_or_else(|| why.to_owned(), |(_, reason)| format!("{before}{reason}"))
-}
-
-/// How `cluster` describes a request without an answer.
-const DID_NOT_RETURN: &str = " did not return ";
-
-/// Returns a reason without the request: `etcd-2: TLS handshake failed` of `etcd-2 did not return its status: TLS handshake failed`.
-pub(super) fn without_request(why: &str) -> String {
-    let parts =
-        why.split_once(DID_NOT_RETURN).and_then(|(name, rest)| Some((name, rest.split_once(": ")?.1)));
-    parts.map_or_else(|| why.to_owned(), |(name, reason)| format!("{name}: {reason}"))
-}
-
 /// Returns the state of a member for programs.
 pub(in super::super) fn state_name(state: &MemberState) -> &'static str {
     match state {
@@ -106,26 +88,4 @@ pub(super) fn line(table: &Table, row: &Row) -> String {
     let lag = row.lag.map(|lag| format!("  {lag} behind")).unwrap_or_default();
     let (name, health) = (one_line(&row.name), one_line(&health(row)));
     format!("{name}  {role}{term}{lag}  {health}")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_reason_does_not_repeat_the_name_of_its_member() {
-        for (why, reason) in [
-            ("etcd-2 did not return its status: connection refused", "connection refused"),
-            (
-                "no linearizable read: etcd-2 did not return a linearizable read: timeout",
-                "no linearizable read: timeout",
-            ),
-            ("etcd-1 did not return its status: x", "etcd-1 did not return its status: x"),
-            ("it is 7 entries behind", "it is 7 entries behind"),
-        ] {
-            assert_eq!(without_name("etcd-2", why), reason);
-        }
-        assert_eq!(without_request("etcd-2 did not return its status: timeout"), "etcd-2: timeout");
-        assert_eq!(without_request("pods: forbidden"), "pods: forbidden");
-    }
 }

@@ -219,7 +219,7 @@ pub(super) fn warning(removal: &Removal, table: Option<&Table>, warning: &Warnin
         ),
         Warning::WouldTransfer { to } => format!("it is the leader and would transfer leadership to {to} first"),
         Warning::Transferred { to } => format!("leadership was transferred to {to}"),
-        Warning::Unhealthy(problem) => self::problem(problem),
+        Warning::Unhealthy(problem) => self::problem(problem, |why| &why.text),
     };
     format!("{PREFIX}{}: {text}", removal.full_name())
 }
@@ -252,9 +252,9 @@ pub(in super::super) fn note(note: &Note) -> String {
     }
 }
 
-/// Returns why a member does not count.
-pub(super) fn problem(problem: &Problem) -> String {
-    let text = match problem {
+/// Returns why a member does not count. `text` returns the text of a failed request.
+pub(super) fn problem<'p>(problem: &'p Problem, text: impl FnOnce(&'p Cause) -> &'p str) -> String {
+    let fixed = match problem {
         Problem::SplitClusters => "the pods belong to several etcd clusters, none has a majority",
         Problem::TooFewAnswers => "too few pods answer to identify the etcd cluster",
         Problem::UnknownList => "the member list is unknown",
@@ -268,17 +268,17 @@ pub(super) fn problem(problem: &Problem) -> String {
         Problem::OtherLeader => "it reports another leader",
         Problem::OtherIdentity => "the member list has another name and address for it",
         Problem::ReportsLearner => "it reports that it is a learner",
-        Problem::InvalidAlarms(why) => return format!("its alarm list is invalid: {}", why.text),
+        Problem::InvalidAlarms(why) => return format!("its alarm list is invalid: {}", text(why)),
         Problem::UnknownAlarms => "no member returned the alarms",
         Problem::Behind(entries) => return format!("it is {entries} entries behind"),
-        Problem::NoRead(why) => return format!("no linearizable read: {}", why.text),
+        Problem::NoRead(why) => return format!("no linearizable read: {}", text(why)),
         Problem::Health(reason) if reason.is_empty() => "/health reports no reason",
         Problem::Health(reason) => reason,
         Problem::Defragmenting => "it is defragmenting",
         Problem::ApplyingSnapshot => "it is applying a snapshot",
         Problem::UnknownLeader => "the leader is unknown",
     };
-    text.to_owned()
+    fixed.to_owned()
 }
 
 /// Returns where a pod is that is not a member.
