@@ -10,7 +10,7 @@ pub const TIMEOUT: &str = "timeout";
 pub const CREDENTIALS: &str = "credentials";
 /// 403: RBAC does not permit the request.
 pub const FORBIDDEN: &str = "forbidden";
-/// 429, 503 or 504: the server answers, but cannot process the request now.
+/// 408, 429 or 5xx: the server answers, but cannot process the request now.
 pub const BUSY: &str = "busy";
 /// Any other error status, and requests that cannot be sent.
 pub const REFUSED: &str = "refused";

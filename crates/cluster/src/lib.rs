@@ -16,6 +16,7 @@ pub mod live;
 pub mod snapshot;
 pub mod writer;
 
+mod api_error;
 mod clients;
 mod encode;
 mod gateway;
@@ -34,6 +35,7 @@ use admission::{BoxFuture, Cause, lock};
 use etcd::{Endpoint, EtcdRequest, EtcdResult};
 use fleet::{Cluster, Fleet, GetQuery, ListQuery, MembersResult, ObjectResult, PageResult};
 
+pub use api_error::ApiError;
 pub use clients::{Clients, Context};
 pub use metadata::Metadata;
 pub use offline::Offline;
@@ -46,8 +48,8 @@ pub type MetadataResult = Result<Option<Arc<Metadata>>, Cause>;
 
 /// Reads objects of the local cluster and of the member clusters of a fleet.
 ///
-/// Every method answers before its deadline, early enough for the caller to act on the answer. Callers need no timeout of
-/// their own. Dropping a future cancels its request. Methods that an implementation does not override report Unknown.
+/// Every method answers by its deadline, with a cause if there is no other answer. Callers need no timeout of their own: the
+/// deadline of a review leaves time to decide and to answer. Dropping a future cancels its request. Methods that an implementation does not override report Unknown.
 pub trait Reader: Send + Sync {
     /// Reads the metadata of one object of the local cluster. A watched object may come from the cache while the cache is
     /// fresh. An object that the cache does not hold is requested, because it may be younger than the last watch event. The
@@ -91,7 +93,7 @@ pub trait Reader: Send + Sync {
 
 /// Sends requests to single etcd members.
 pub trait EtcdClient: Send + Sync {
-    /// Sends one request to one etcd member, after this call and uncached. Answers before the deadline. A member that hangs
+    /// Sends one request to one etcd member, after this call and uncached. Answers by the deadline. A member that hangs
     /// delays only its own callers.
     fn call<'a>(
         &'a self,

@@ -9,14 +9,14 @@ use hyper::StatusCode;
 use serde::Deserialize;
 
 use super::access::with_sources;
-use crate::{Address, Resource, cause};
+use crate::{Address, ApiError, Resource, cause};
 
 /// A failed request. The text of the cause is the end of a sentence: `no connection: refused`.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) cause: Cause,
-    /// 410: the requested version is too old. Only a new List helps.
-    pub(crate) is_expired: bool,
+    /// The kind of the answer, if the API server answered with an error.
+    pub(crate) kind: Option<ApiError>,
     /// The server does not speak HTTP/2, and the request was not sent.
     pub(crate) is_only_http1: bool,
     /// The body is longer than its limit, and begins like an answer.
@@ -31,7 +31,7 @@ impl Failure {
     }
 
     pub(crate) fn new(code: &'static str, text: impl Into<String>) -> Self {
-        Self { cause: Cause::new(code, text), is_expired: false, is_only_http1: false, is_too_long: false }
+        Self { cause: Cause::new(code, text), kind: None, is_only_http1: false, is_too_long: false }
     }
 }
 
@@ -70,12 +70,15 @@ pub(crate) fn is_about(body: &[u8], address: Address<'_>) -> bool {
 pub(crate) fn refusal(status: StatusCode, body: &[u8], verb: &str, resource: &Resource) -> Failure {
     let parsed: Status = serde_json::from_slice(body).unwrap_or_default();
     let number = status.as_u16();
-    let (code, text) = match number {
-        401 => (cause::CREDENTIALS, "the API server does not accept Durward's credentials".to_owned()),
-        403 => {
+    let kind = ApiError::of(number, &parsed.reason);
+    let (code, text) = match kind {
+        ApiError::Credentials => {
+            (cause::CREDENTIALS, "the API server does not accept Durward's credentials".to_owned())
+        }
+        ApiError::Forbidden => {
             (cause::FORBIDDEN, format!("Durward is not permitted to {verb} {resource} (RBAC: verb {verb})"))
         }
-        404 => {
+        ApiError::NotFound => {
             let doubt = if parsed.kind == "Status" {
                 ""
             } else {
@@ -84,14 +87,15 @@ pub(crate) fn refusal(status: StatusCode, body: &[u8], verb: &str, resource: &Re
             let version = resource.api_version();
             (cause::GARBAGE, format!("the API server does not know {resource} in {version}{doubt}"))
         }
-        410 => (cause::BUSY, "the requested version has expired on the API server".to_owned()),
-        429 | 500..=599 => {
+        ApiError::Expired => (cause::BUSY, "the requested version has expired on the API server".to_owned()),
+        ApiError::Unavailable => {
             (cause::BUSY, format!("the API server cannot answer now ({number}{})", message(&parsed)))
         }
-        _ => (cause::REFUSED, format!("the API server answers {number}{}", message(&parsed))),
+        ApiError::Conflict | ApiError::Rejected => {
+            (cause::REFUSED, format!("the API server answers {number}{}", message(&parsed)))
+        }
     };
-    let is_expired = number == 410 || matches!(parsed.reason.as_str(), "Expired" | "Gone");
-    Failure { is_expired, ..Failure::new(code, text) }
+    Failure { kind: Some(kind), ..Failure::new(code, text) }
 }
 
 pub(crate) fn message(status: &Status) -> String {

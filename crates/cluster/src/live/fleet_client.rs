@@ -28,7 +28,7 @@ use crate::fleet::{
 };
 use crate::metadata::Wire;
 use crate::pages::Cursor;
-use crate::{Address, Metadata, Resource, cause};
+use crate::{Address, ApiError, Metadata, Resource, cause};
 
 /// Limits of a page. They are lower than what an API server can send, because hundreds of clusters answer at once and their
 /// owners are not trusted. A page of 500 has 16 kB for the metadata of each object, or 64 kB for each whole object (Jobs). The
@@ -269,7 +269,7 @@ fn list_members(servers: Arc<ClusterServers>, fleet: Fleet) -> BoxFuture<'static
             match try_list_members(&servers, &fleet).await {
                 Ok(members) => return Ok(members),
                 // The API server forgot the state of the first page. Only a new List is consistent.
-                Err(failure) if failure.is_expired => expired = Some(failure.cause),
+                Err(failure) if failure.kind == Some(ApiError::Expired) => expired = Some(failure.cause),
                 Err(failure) => return Err(failure.cause),
             }
         }

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use super::answer::{is_not_served, not_served};
 use super::failure::{Failure, Status, brief, message};
 use crate::fleet::Cluster;
-use crate::{Resource, cause};
+use crate::{ApiError, Resource, cause};
 
 const GROUP: &str = "cluster.karmada.io";
 
@@ -69,21 +69,28 @@ pub(super) fn refusal(
     if refusal.is_unauthorized() {
         return Failure::new(cause::CREDENTIALS, format!("credentials of {member} are refused (401)"));
     }
-    match refusal.number {
-        403 | 404 if refusal.is_about_secret(resource) => refusal.no_endpoint(),
-        403 => refusal.forbidden(verb, resource),
-        404 if names(member, body) => {
+    match ApiError::of(refusal.number, &parsed.reason) {
+        ApiError::Forbidden | ApiError::NotFound if refusal.is_about_secret(resource) => {
+            refusal.no_endpoint()
+        }
+        ApiError::Forbidden => refusal.forbidden(verb, resource),
+        ApiError::NotFound if names(member, body) => {
             Failure::new(cause::VANISHED, format!("{member} is not a cluster of the fleet any more"))
         }
-        404 if is_not_served(status, body) => not_served(member, resource),
-        404 => Failure::new(
+        ApiError::NotFound if is_not_served(status, body) => not_served(member, resource),
+        ApiError::NotFound => Failure::new(
             cause::GARBAGE,
             format!("{member} answered 404 for another object{}", refusal.words()),
         ),
-        410 => Failure::new(cause::BUSY, format!("the continue token has expired in {member} (410)")),
-        429 => refusal.busy(),
-        500..=599 => refusal.failed(),
-        number => Failure::new(cause::REFUSED, format!("{member} answers {number}{}", refusal.words())),
+        ApiError::Expired => {
+            Failure::new(cause::BUSY, format!("the continue token has expired in {member} (410)"))
+        }
+        ApiError::Unavailable if refusal.number < 500 => refusal.busy(),
+        ApiError::Unavailable => refusal.failed(),
+        ApiError::Credentials | ApiError::Conflict | ApiError::Rejected => {
+            let text = format!("{member} answers {}{}", refusal.number, refusal.words());
+            Failure::new(cause::REFUSED, text)
+        }
     }
 }
 

@@ -56,9 +56,6 @@ pub(crate) use failure::{Failure, brief, refusal, short};
 /// Credential plugins send requests to a cloud. One that waits for input cannot be used by a server.
 const CREDENTIALS_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The part of a deadline that is left for the caller after a timeout: 100 ms, or a tenth of a short deadline.
-const MARGIN: Duration = Duration::from_millis(100);
-
 /// A control plane.
 pub struct Live {
     url: String,
@@ -212,7 +209,7 @@ impl Live {
             Cached::Fresh(object) => return Ok(Some(object)),
             // There is a fallback: half of the time is left for the guard.
             Cached::Recent(_) => now + deadline.saturating_duration_since(now) / 2,
-            Cached::Nothing => with_margin(now, deadline),
+            Cached::Nothing => deadline,
         };
         let answer = self.request(address, now, limit).await;
         if let Err(Cause { code: cause::UNREACHABLE | cause::TIMEOUT | cause::BUSY, .. }) = answer {
@@ -246,12 +243,6 @@ impl Live {
     }
 }
 
-/// Returns when to stop waiting, so that the caller can still report a timeout before its deadline.
-pub(crate) fn with_margin(now: Instant, deadline: Instant) -> Instant {
-    let left = deadline.saturating_duration_since(now);
-    now + left.saturating_sub(MARGIN.min(left / 10))
-}
-
 impl Reader for Live {
     fn get<'a>(
         &'a self,
@@ -272,10 +263,7 @@ impl Reader for Live {
         address: Address<'a>,
         deadline: std::time::Instant,
     ) -> BoxFuture<'a, MetadataResult> {
-        Box::pin(async move {
-            let now = Instant::now();
-            self.request(address, now, with_margin(now, Instant::from_std(deadline))).await
-        })
+        Box::pin(self.request(address, Instant::now(), Instant::from_std(deadline)))
     }
 
     fn get_object<'a>(

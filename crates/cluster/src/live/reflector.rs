@@ -29,7 +29,7 @@ use crate::fleet::{ListQuery, Part};
 use crate::metadata::Wire;
 use crate::objects::Objects;
 use crate::pages::Cursor;
-use crate::{Metadata, Readiness, Resource, cause};
+use crate::{ApiError, Metadata, Readiness, Resource, cause};
 
 /// The API server sends a bookmark at least every minute (`cacher.go`: `defaultBookmarkFrequency`), with a jitter of about a
 /// second (`wait.Jitter(time.Second, 0.25)`); 15 s are for a busy one. It keeps its own history for the same 75 s
@@ -184,7 +184,7 @@ impl Reflector {
                         backoff.wait().await;
                     }
                 }
-                Err(failure) if failure.is_expired => {
+                Err(failure) if failure.kind == Some(ApiError::Expired) => {
                     self.closed(None);
                     if !is_success {
                         backoff.wait().await;

@@ -9,8 +9,8 @@ use tokio::time::timeout_at;
 
 use super::{Lease, Reservations, TransferResult, WriteResult, Writer};
 use crate::etcd::{Endpoint, Id};
-use crate::live::{ApiServer, Live, Members, refusal, short, with_margin};
-use crate::{Address, cause};
+use crate::live::{ApiServer, Live, Members, refusal, short};
+use crate::{Address, ApiError, cause};
 
 /// A [`Writer`] that shares the connections and credentials of a [`Live`].
 #[derive(Clone)]
@@ -22,8 +22,8 @@ pub struct LiveWriter {
 /// An object that was not written, or whose outcome is unknown.
 #[derive(Debug)]
 struct Failed {
-    /// The status of the answer, if there was one.
-    status: Option<u16>,
+    /// The kind of the API server's error, if it answered one.
+    kind: Option<ApiError>,
     why: Cause,
 }
 
@@ -36,10 +36,11 @@ impl LiveWriter {
     /// Checks with dry-run requests whether the Lease can be created and updated. A conflict is not a failure.
     pub async fn can_write(&self, lease: &Lease, deadline: Instant) -> Result<(), Cause> {
         for is_new in [true, false] {
-            if let Err(Failed { status: None | Some(401 | 403 | 500..), why }) =
-                self.send(lease, &Reservations::default(), is_new, true, deadline).await
-            {
-                return Err(why);
+            match self.send(lease, &Reservations::default(), is_new, true, deadline).await {
+                // These errors show that the request is permitted: the Lease exists already, has another version, or does not exist.
+                Ok(()) | Err(Failed { kind: Some(ApiError::Conflict | ApiError::Rejected), .. }) => {}
+                Err(Failed { kind: Some(ApiError::NotFound), .. }) if !is_new => {}
+                Err(Failed { why, .. }) => return Err(why),
             }
         }
         Ok(())
@@ -50,9 +51,9 @@ impl LiveWriter {
         match self.send(lease, set, is_new, false, deadline).await {
             Ok(()) => WriteResult::Written,
             // Another replica created or changed it.
-            Err(Failed { status: Some(409), .. }) => WriteResult::Conflict,
+            Err(Failed { kind: Some(ApiError::Conflict), .. }) => WriteResult::Conflict,
             // Some API servers create a Lease by PUT; others answer 404 if the Lease was deleted meanwhile.
-            Err(Failed { status: Some(404), .. }) if !is_new => WriteResult::Conflict,
+            Err(Failed { kind: Some(ApiError::NotFound), .. }) if !is_new => WriteResult::Conflict,
             Err(Failed { why, .. }) => WriteResult::Failed(why),
         }
     }
@@ -66,29 +67,31 @@ impl LiveWriter {
         deadline: Instant,
     ) -> Result<(), Failed> {
         let (address, object) = (lease.address(), set.body(lease));
-        let failed = |status: Option<StatusCode>, Cause { code, text, .. }: Cause| {
-            let why = short(Cause::new(code, format!("{address} could not be written: {text}")));
-            Failed { status: status.map(|status| status.as_u16()), why }
+        let failed = |kind: Option<ApiError>, Cause { code, text, .. }: Cause| Failed {
+            kind,
+            why: short(Cause::new(code, format!("{address} could not be written: {text}"))),
         };
         let began = tokio::time::Instant::now();
-        let limit = with_margin(began, deadline.into());
+        let limit = tokio::time::Instant::from_std(deadline);
         let (status, body) = timeout_at(limit, self.server.write(address, is_new, &object, is_dry_run))
             .await
             .map_err(|_| {
-                let (waited, server) = ((limit - began).as_secs_f64(), self.server.name());
+                let (waited, server) =
+                    (limit.saturating_duration_since(began).as_secs_f64(), self.server.name());
                 let text = format!("{server} did not answer in {waited:.1} s, and may have written it");
                 failed(None, Cause::new(cause::TIMEOUT, text))
             })?
             .map_err(|failure| failed(None, failure.cause))?;
         if !matches!(status, StatusCode::OK | StatusCode::CREATED) {
             let verb = if is_new { "create" } else { "update" };
-            return Err(failed(Some(status), refusal(status, &body, verb, address.resource).cause));
+            let failure = refusal(status, &body, verb, address.resource);
+            return Err(failed(failure.kind, failure.cause));
         }
         if is_echo(&body, address) {
             return Ok(());
         }
         let text = format!("{} answered with something else than the object", self.server.name());
-        Err(failed(Some(status), Cause::new(cause::GARBAGE, text)))
+        Err(failed(None, Cause::new(cause::GARBAGE, text)))
     }
 }
 

@@ -12,11 +12,12 @@ use serde_json::{Value, json};
 
 use crate::clients::runtime;
 use crate::file::{File, NAME, Purpose};
-use crate::registration::api::{ApiClient, Configuration, Fault, FaultKind};
+use crate::registration::api::{ApiClient, Configuration, Fault};
 use crate::registration::install_args::InstallArgs;
 use crate::registration::names::{LABEL, WEBHOOK_TYPES, kind};
 use crate::registration::targets::Target;
 use crate::registration::webhooks::is_ours;
+use cluster::ApiError;
 
 /// `unregister`
 #[derive(Debug, clap::Args)]
@@ -93,7 +94,7 @@ impl UnregisterError {
                 )),
             Self::Request(fault) => {
                 let next = match fault.kind {
-                    FaultKind::Forbidden => format!(
+                    ApiError::Forbidden => format!(
                         "use an account with this permission, or delete the object: {} delete validatingwebhookconfiguration,mutatingwebhookconfiguration {NAME} --ignore-not-found",
                         target.kubectl()
                     ),
@@ -130,12 +131,12 @@ async fn unregister(
             patched.map(|_| Unregistered::Emptied(count))
         };
         match done {
-            Err(fault) if fault.kind == FaultKind::Conflict => conflict = Some(fault),
+            Err(fault) if fault.kind == ApiError::Conflict => conflict = Some(fault),
             done => return done.map_err(UnregisterError::Request),
         }
     }
     let text = "another client changes the object all the time".to_owned();
-    let fault = conflict.unwrap_or(Fault { kind: FaultKind::Conflict, text });
+    let fault = conflict.unwrap_or(Fault { kind: ApiError::Conflict, text });
     Err(UnregisterError::Request(fault))
 }
 

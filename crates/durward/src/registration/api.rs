@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use admission::text::excerpt;
+use cluster::ApiError;
 use guards::WebhookType;
 use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
@@ -23,24 +24,9 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Fault {
     /// The kind.
-    pub(crate) kind: FaultKind,
+    pub(crate) kind: ApiError,
     /// The object, the verb and the reason.
     pub(crate) text: String,
-}
-
-/// The kind of a [`Fault`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum FaultKind {
-    /// A permission is missing.
-    Forbidden,
-    /// Another client changed the object first.
-    Conflict,
-    /// The object does not exist.
-    NotFound,
-    /// The API server did not answer, or can't answer now.
-    Unreachable,
-    /// The API server rejected the object.
-    Rejected,
 }
 
 /// A client of one API server.
@@ -118,7 +104,7 @@ impl ApiClient {
         };
         match request("delete", &plural(webhook_type), NAME, api.delete(NAME, &parameters)).await {
             Ok(_) => Ok(true),
-            Err(Fault { kind: FaultKind::NotFound, .. }) => Ok(false),
+            Err(Fault { kind: ApiError::NotFound, .. }) => Ok(false),
             Err(fault) => Err(fault),
         }
     }
@@ -191,27 +177,25 @@ async fn request<T>(
         Ok(Ok(answer)) => Ok(answer),
         Err(_) => {
             let why = format!("the API server did not answer in {} s", REQUEST_TIMEOUT.as_secs());
-            Err(fault(FaultKind::Unreachable, why))
+            Err(fault(ApiError::Unavailable, why))
         }
-        Ok(Err(Error::Api(status))) => Err(match status.code {
-            403 => {
-                let why = format!("Durward isn't allowed to (RBAC: verb {verb}): {}", status.message);
-                fault(FaultKind::Forbidden, why)
-            }
-            404 => fault(FaultKind::NotFound, status.message.clone()),
-            409 => fault(FaultKind::Conflict, status.message.clone()),
-            401 | 429 | 500.. => fault(
-                FaultKind::Unreachable,
-                format!("the API server answers {}: {}", status.code, status.message),
-            ),
-            code => fault(FaultKind::Rejected, format!("the API server answers {code}: {}", status.message)),
-        }),
+        Ok(Err(Error::Api(status))) => {
+            let kind = ApiError::of(status.code, &status.reason);
+            let why = match kind {
+                ApiError::Forbidden => {
+                    format!("Durward isn't allowed to (RBAC: verb {verb}): {}", status.message)
+                }
+                ApiError::NotFound | ApiError::Conflict => status.message.clone(),
+                _ => format!("the API server answers {}: {}", status.code, status.message),
+            };
+            Err(fault(kind, why))
+        }
         Ok(Err(error)) => {
             let mut innermost: &dyn std::error::Error = &error;
             while let Some(source) = innermost.source() {
                 innermost = source;
             }
-            Err(fault(FaultKind::Unreachable, format!("no connection to the API server: {innermost}")))
+            Err(fault(ApiError::Unavailable, format!("no connection to the API server: {innermost}")))
         }
     }
 }

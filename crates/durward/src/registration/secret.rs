@@ -10,6 +10,7 @@ use std::time::{Duration, SystemTime};
 use admission::text::excerpt;
 use admission::{BoxFuture, lock};
 use ca::{Store, StoreError, StoreFault, Stored, Written};
+use cluster::ApiError;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
@@ -139,30 +140,31 @@ impl SecretStore {
     }
 
     fn refused(&self, verb: &str, status: u16, body: &[u8]) -> StoreError {
-        let message = serde_json::from_slice::<Status>(body).ok().and_then(|status| status.message);
-        let message = message.unwrap_or_else(|| format!("status {status}"));
+        let answer: Status = serde_json::from_slice(body).unwrap_or_default();
+        let kind = ApiError::of(status, &answer.reason.unwrap_or_default());
+        let message = answer.message.unwrap_or_else(|| format!("status {status}"));
         let message = excerpt(&message, 300);
         let (place, server) = (&self.place, &self.server);
         let (name, namespace, (key, value)) = (&self.name, &self.namespace, LABEL);
-        match status {
-            403 => error(
+        match kind {
+            ApiError::Forbidden => error(
                 StoreFault::Forbidden,
                 format!("Durward isn't allowed to {verb} {place}: {message}"),
                 self.grant_command.clone(),
             ),
-            404 => error(
+            ApiError::NotFound => error(
                 StoreFault::Missing,
                 format!("{place} does not exist: {message}"),
                 format!(
                     "create it empty: kubectl -n {namespace} create secret generic {name} && kubectl -n {namespace} label secret {name} {key}={value}"
                 ),
             ),
-            400..=499 if ![401, 408, 429].contains(&status) => error(
+            ApiError::Conflict | ApiError::Expired | ApiError::Rejected => error(
                 StoreFault::Invalid,
                 format!("{server} rejected the {verb} of {place}: {message}"),
                 format!("look at it: kubectl -n {namespace} get secret {name} -o yaml"),
             ),
-            _ => self.unreachable(verb, &message),
+            ApiError::Credentials | ApiError::Unavailable => self.unreachable(verb, &message),
         }
     }
 

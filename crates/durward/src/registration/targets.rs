@@ -7,13 +7,14 @@ use guards::WebhookType;
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhook;
 use serde_json::{Value, json};
 
-use super::api::{ApiClient, Configuration, Fault, FaultKind};
+use super::api::{ApiClient, Configuration, Fault};
 use super::api_servers::{self, ApiServer};
 use super::entries::entries;
 use super::names::WEBHOOK_TYPES;
 use crate::clients::control_planes::ControlPlanes;
 use crate::clients::home::manifests_command;
 use crate::file::{File, Manage};
+use cluster::ApiError;
 
 /// The webhook configurations that a file needs.
 #[derive(Debug, Clone, PartialEq)]
@@ -93,7 +94,7 @@ impl Target {
             .zip(&self.entries)
             .any(|(kind, entries)| kind == webhook_type && !entries.is_empty());
         match found {
-            Err(Fault { kind: FaultKind::Forbidden, .. }) if !is_needed => Ok(None),
+            Err(Fault { kind: ApiError::Forbidden, .. }) if !is_needed => Ok(None),
             found => found,
         }
     }

@@ -1,6 +1,6 @@
 //! Reads the facts of a review: the list of the fleet, and the findings of each cluster.
 //!
-//! Clusters are read concurrently, each until its own deadline, all before the deadline of the review. The module spawns no task, so
+//! Clusters are read concurrently, each until its own deadline, all by the deadline of the review. The module spawns no task, so
 //! a review that is dropped stops reading. `cluster::live` bounds the requests to an API server; this module bounds the clusters
 //! that are read at once, so that memory does not grow with the fleet.
 
@@ -77,9 +77,6 @@ const LOCAL_DEADLINE: Duration = Duration::from_secs(5);
 /// The delay before a member is read again after Durward lacked capacity. It doubles.
 const RETRY_DELAY: Duration = Duration::from_millis(100);
 
-/// The part of the review's time for deciding and answering: a tenth, at most this.
-const ANSWER_TIME: Duration = Duration::from_millis(200);
-
 /// Reads the facts of one review.
 pub(super) struct FactsReader<'f> {
     /// The clients of the control plane.
@@ -95,7 +92,7 @@ pub(super) struct FactsReader<'f> {
 impl FactsReader<'_> {
     /// Returns the stored object of a review, unless it is another one. Nothing else is read before this.
     pub(super) async fn stored(&self, target: &Target, deadline: Instant) -> Result<Option<Object>, Cause> {
-        let end = self.local_deadline(deadline - answer_time(deadline));
+        let end = self.local_deadline(deadline);
         let (resource, name) = (target.kind.resource(), target.name.as_str());
         let address = Address { resource: &resource, namespace: "", name };
         let query = GetQuery { address, part: Part::Metadata };
@@ -104,9 +101,8 @@ impl FactsReader<'_> {
     }
 
     /// Reads the facts about the target. With `list_only`, reads only what decides whether the fleet needs a part of Karmada.
-    pub(super) async fn read(&self, target: &Target, deadline: Instant, list_only: bool) -> Facts {
+    pub(super) async fn read(&self, target: &Target, end: Instant, list_only: bool) -> Facts {
         let start = Instant::now();
-        let end = deadline - answer_time(deadline);
         // A list that took more than half of the time would leave too little for its members.
         let list_end = start + end.saturating_duration_since(start) / 2;
         let now = self.clients.context.now();
@@ -226,11 +222,6 @@ impl FactsReader<'_> {
         let deadline = end.min(Instant::now() + self.config.cluster_timeout);
         matters && self.cluster(&Cluster::Local, deadline).preserves(target).await
     }
-}
-
-/// Returns the part of the time for deciding and answering.
-fn answer_time(deadline: Instant) -> Duration {
-    ANSWER_TIME.min(deadline.saturating_duration_since(Instant::now()) / 10)
 }
 
 fn no_members() -> (MembersResult, Vec<ClusterFacts>) {

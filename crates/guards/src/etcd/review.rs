@@ -36,9 +36,6 @@ use cluster::fleet::Part;
 use cluster::writer::{Lease, Reservations, TransferResult, WriteResult, Writer};
 use cluster::{Clients, cause};
 
-/// Time for the decision and the response: a tenth of the review, and at most this.
-const MAX_RESPONSE_TIME: Duration = Duration::from_millis(200);
-
 /// Time for one read of Kubernetes. A busy API server needs less, and two reads leave time for the members.
 const KUBE_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -144,9 +141,7 @@ impl Reviewed<'_> {
 
 impl<'r> Reviewer<'r> {
     pub(super) fn new(config: &'r Config, clients: &'r Clients, deadline: Instant) -> Self {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let end = deadline - MAX_RESPONSE_TIME.min(left / 10);
-        Self { config, clients, end, reserve_end: end }
+        Self { config, clients, end: deadline, reserve_end: deadline }
     }
 
     /// Reviews a request that is not about a pod.

@@ -7,6 +7,7 @@
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
+use cluster::ApiError;
 use guards::lxcfs::{NODE_ANNOTATION, READY_LABEL};
 use hyper::Request;
 use hyper::header::{ACCEPT, CONTENT_TYPE};
@@ -121,24 +122,31 @@ impl NodeClient {
             None => self.client.insert(self.access.connect().await?).clone(),
         };
         let answer = client.request::<IgnoredAny>(request).await;
-        if matches!(&answer, Err(error) if !matches!(error, kube::Error::Api(_))) {
+        let kind = match &answer {
+            Err(kube::Error::Api(status)) => Some(ApiError::of(status.code, &status.reason)),
+            _ => None,
+        };
+        if answer.is_err() && matches!(kind, None | Some(ApiError::Credentials)) {
             // The CA or the token can have changed. The next write reads the files again.
             self.client = None;
         }
-        self.is_missing = matches!(&answer, Err(kube::Error::Api(status)) if status.code == 404);
+        self.is_missing = kind == Some(ApiError::NotFound);
         answer.map(drop).map_err(|error| self.describe(&error))
     }
 
     fn describe(&self, error: &kube::Error) -> String {
         let kube::Error::Api(status) = error else { return with_sources(error) };
         let name = &self.name;
-        match status.code {
-            404 => format!("node {name:?} does not exist: --node must be spec.nodeName"),
-            403 => format!(
+        match ApiError::of(status.code, &status.reason) {
+            ApiError::NotFound => format!("node {name:?} does not exist: --node must be spec.nodeName"),
+            ApiError::Forbidden => format!(
                 "{}: the service account needs permission to patch nodes (deploy/lxcfs/rbac.yaml), or set nodeAffinity: none",
                 status.message
             ),
-            code => format!("the API server returned {code}: {}", status.message),
+            ApiError::Credentials => {
+                format!("the API server does not accept the credentials (401): {}", status.message)
+            }
+            _ => format!("the API server returned {}: {}", status.code, status.message),
         }
     }
 }

@@ -322,7 +322,7 @@ impl<'p> Translator<'p> {
         // From Go 1.25 on names are compared without case, spaces and dashes, and categories have long names.
         let loose = |name: &str| name.to_ascii_lowercase().replace(['_', '-', ' '], "");
         let wanted = loose(name);
-        let find = |names: &[&'static str]| names.iter().find(|known| loose(known) == wanted).copied();
+        let find = |names: &'static str| names.split(' ').find(|known| loose(known) == wanted);
         if let Some(category) = find(CATEGORIES) {
             return Ok(format!("\\{sign}{{gc={category}}}"));
         }

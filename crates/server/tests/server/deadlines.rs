@@ -90,3 +90,10 @@ async fn answers_although_the_guard_panics_when_dropped() {
         assert!(answer.text().contains("did not answer within 50 ms"), "{}", answer.text());
     }
 }
+
+#[tokio::test]
+async fn a_guard_that_reads_until_its_deadline_still_answers() {
+    let server = ServerBuilder::new().guard(Stub::new("slow", Behavior::UseDeadline)).start().await;
+    let answer = server.connect().await.post("/slow?timeout=4s", review("web", 0)).await.json();
+    assert_eq!(answer["response"]["allowed"], true, "{answer}");
+}

@@ -25,7 +25,7 @@ use super::expiry::Expiry;
 use super::fleet_client::FleetClient;
 use super::recent_map::RecentMap;
 use super::single_flight::SingleFlight;
-use super::{brief, short, with_margin};
+use super::{brief, short};
 use crate::etcd::{Endpoint, EtcdRequest, EtcdResponse, EtcdResult, Id, Material, Read};
 use crate::gateway::{self, GatewayError};
 use crate::writer::TransferResult;
@@ -79,7 +79,7 @@ impl Members {
         self.0.credentials.expiries(configured).await
     }
 
-    /// Sends a request to a member and returns its answer before the deadline.
+    /// Sends a request to a member and returns its answer by the deadline.
     pub(crate) async fn call(
         &self,
         endpoint: &Endpoint,
@@ -92,14 +92,13 @@ impl Members {
         } else if began >= deadline {
             Cause::new(cause::TIMEOUT, "no time was left")
         } else {
-            let limit = with_margin(began, deadline);
             let (inner, of) = (Arc::clone(&self.0), endpoint.clone());
             let flight = self.0.flights.join((endpoint.clone(), request), move || inner.answer(of, request));
-            match timeout_at(limit, flight).await {
+            match timeout_at(deadline, flight).await {
                 Ok(Ok(answer)) => return Ok(answer),
                 Ok(Err(why)) => why,
                 Err(_) => {
-                    let waited = (limit - began).as_secs_f64();
+                    let waited = (deadline - began).as_secs_f64();
                     Cause::new(cause::TIMEOUT, format!("no answer in {waited:.1} s"))
                 }
             }
@@ -115,12 +114,12 @@ impl Members {
         deadline: Instant,
     ) -> TransferResult {
         let began = Instant::now();
-        let limit = with_margin(began, deadline);
-        let moved = timeout_at(limit, self.0.transfer_leadership(endpoint, to)).await.unwrap_or_else(|_| {
-            let waited = (limit - began).as_secs_f64();
-            let text = format!("no answer in {waited:.1} s; it may still transfer");
-            TransferResult::Unknown(Cause::new(cause::TIMEOUT, text))
-        });
+        let moved =
+            timeout_at(deadline, self.0.transfer_leadership(endpoint, to)).await.unwrap_or_else(|_| {
+                let waited = deadline.saturating_duration_since(began).as_secs_f64();
+                let text = format!("no answer in {waited:.1} s; it may still transfer");
+                TransferResult::Unknown(Cause::new(cause::TIMEOUT, text))
+            });
         match moved {
             TransferResult::Unknown(why) => {
                 let text = format!("{} did not transfer leadership: {}", brief(&endpoint.name), why.text);

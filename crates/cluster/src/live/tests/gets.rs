@@ -188,15 +188,15 @@ async fn a_broken_connection_is_unreachable() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_missing_answer_is_a_timeout_before_the_deadline() {
+async fn a_missing_answer_is_a_timeout_at_the_deadline() {
     let (live, mut fake) = live();
     let start = Instant::now();
     let (answer, asked) = tokio::join!(get(&live, shop()), fake.next());
     let found = answer.unwrap_err();
     assert_eq!(found.code, cause::TIMEOUT);
-    assert!(found.text.ends_with("did not answer in 4.9 s"), "{}", found.text);
+    assert!(found.text.ends_with("did not answer in 5.0 s"), "{}", found.text);
     let waited = start.elapsed();
-    assert!(waited < Duration::from_secs(5) && waited > Duration::from_millis(4800), "{waited:?}");
+    assert!(waited >= Duration::from_secs(5) && waited <= Duration::from_millis(5001), "{waited:?}");
     assert!(asked.is_abandoned());
 }
 
@@ -320,7 +320,7 @@ async fn the_cache_never_replaces_an_uncached_answer() {
     let start = Instant::now();
     let (answer, _hanging) = tokio::join!(ask(&live, shop()), fake.next());
     assert_eq!(answer.unwrap_err().code, cause::TIMEOUT);
-    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    assert!(start.elapsed() <= Duration::from_millis(5001), "{:?}", start.elapsed());
 }
 
 #[tokio::test(start_paused = true)]

@@ -40,7 +40,7 @@ use crate::clients::runtime;
 use crate::commands::config_command::certificate_problems;
 use crate::file::NAME;
 use crate::file::{File, Purpose};
-use crate::registration::api::{ApiClient, Fault, FaultKind};
+use crate::registration::api::{ApiClient, Fault};
 use crate::registration::api_servers::{self, ApiServer};
 use crate::registration::install_args::InstallArgs;
 use crate::registration::names::{WEBHOOK_TYPES, kind};
@@ -48,6 +48,7 @@ use crate::registration::targets::{Needs, Target};
 use crate::registration::webhooks::{CaSource, Object, Owner, problem_of};
 use crate::registration::{permissions, self_managed};
 use crate::run::expiry::{self, ServerFiles};
+use cluster::ApiError;
 
 /// `doctor install`
 #[derive(Debug, clap::Args)]
@@ -242,7 +243,7 @@ async fn examine_target(
 }
 
 fn code(fault: &Fault) -> &'static str {
-    if fault.kind == FaultKind::Forbidden { "permission" } else { "unreachable" }
+    if fault.kind == ApiError::Forbidden { "permission" } else { "unreachable" }
 }
 
 /// Returns the permissions in an API server that calls guards, each with its namespace.

@@ -8,8 +8,9 @@ use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use k8s_openapi::jiff::Timestamp;
 
-use crate::registration::api::{ApiClient, Fault, FaultKind};
+use crate::registration::api::{ApiClient, Fault};
 use crate::registration::names::LEASE;
+use cluster::ApiError;
 
 /// Time without a change after which another replica becomes the holder.
 const DURATION: Duration = Duration::from_secs(30);
@@ -60,7 +61,7 @@ impl Candidate {
                 self.observed = written.metadata.resource_version.map(|version| (version, now));
                 Ok(true)
             }
-            Err(Fault { kind: FaultKind::Conflict, .. }) => Ok(false),
+            Err(Fault { kind: ApiError::Conflict, .. }) => Ok(false),
             Err(fault) => Err(fault),
         }
     }

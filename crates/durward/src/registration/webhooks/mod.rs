@@ -34,11 +34,12 @@ use guards::WebhookType;
 use server::{Checks, Metrics, supervise};
 use tokio::sync::Notify;
 
-use super::api::{ApiClient, FaultKind};
+use super::api::ApiClient;
 use super::names::{WEBHOOK_TYPES, kind};
 use super::targets::{Needs, Target};
 use crate::clients::control_planes::ControlPlanes;
 use crate::file::{File, Manage, NAME};
+use cluster::ApiError;
 
 pub(crate) use merge::is_ours;
 pub(crate) use pass::{Object, Owner, problem_of};
@@ -234,7 +235,7 @@ impl Shared {
             Ok(client) => memory.candidate.hold(&client, &needs.namespace, now).await.map_err(|fault| {
                 self.status.count_failure(fault.kind);
                 match needs.targets.first() {
-                    _ if fault.kind == FaultKind::NotFound => {
+                    _ if fault.kind == ApiError::NotFound => {
                         let next =
                             format!("create the namespace: kubectl create namespace {}", needs.namespace);
                         Problem::new(fault.text).next(next)

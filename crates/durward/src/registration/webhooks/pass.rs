@@ -12,9 +12,10 @@ use serde_json::{Value, json};
 use super::merge::{Replica, Unneeded, is_ours, merge, name};
 use super::trust::{CaSource, TrustedCa};
 use crate::file::{Manage, NAME};
-use crate::registration::api::{ApiClient, Configuration, Fault, FaultKind};
+use crate::registration::api::{ApiClient, Configuration, Fault};
 use crate::registration::names::kind;
 use crate::registration::targets::{Needs, Target};
+use cluster::ApiError;
 
 /// The Namespace that owns a webhook configuration. If the Namespace is deleted, the garbage collector deletes the
 /// configuration, and the API server stops calling Durward.
@@ -99,7 +100,7 @@ pub(super) struct Passed {
     /// Whether the self-managed CA could not be read, so that it is unknown whether the entries trust the certificate.
     pub(super) is_ca_unknown: bool,
     /// Kinds of the requests that failed.
-    pub(super) failures: Vec<FaultKind>,
+    pub(super) failures: Vec<ApiError>,
     /// Number of writes.
     pub(super) writes: u64,
 }
@@ -151,7 +152,7 @@ impl Object<'_> {
                 }
                 Err(fault) => {
                     passed.failures.push(fault.kind);
-                    if fault.kind != FaultKind::Conflict || is_last {
+                    if fault.kind != ApiError::Conflict || is_last {
                         passed.state = self.state(&found, trusted.as_ref(), Some(self.problem(&fault)));
                         return passed;
                     }
@@ -279,13 +280,13 @@ fn replacement(version: &str, owners: Option<Vec<Value>>, webhooks: &[Value]) ->
 pub(crate) fn problem_of(fault: &Fault, target: &Target, manifests: &str) -> Problem {
     let problem = Problem::new(fault.text.clone());
     match fault.kind {
-        FaultKind::Forbidden => problem.next(format!("apply the permissions: {}", target.apply("rbac", manifests))),
-        FaultKind::Unreachable => problem.next(format!(
+        ApiError::Forbidden => problem.next(format!("apply the permissions: {}", target.apply("rbac", manifests))),
+        ApiError::Unavailable | ApiError::Credentials => problem.next(format!(
             "Durward tries again; check the API server, the network and the credentials: {} get --raw /readyz",
             target.kubectl()
         )),
-        FaultKind::NotFound | FaultKind::Conflict => problem.next("Durward tries again"),
-        FaultKind::Rejected => problem.next(format!(
+        ApiError::NotFound | ApiError::Conflict => problem.next("Durward tries again"),
+        ApiError::Rejected | ApiError::Expired => problem.next(format!(
             "look at the object: {} get validatingwebhookconfiguration,mutatingwebhookconfiguration {NAME} --ignore-not-found -o yaml",
             target.kubectl()
         )),

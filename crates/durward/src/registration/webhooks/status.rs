@@ -17,7 +17,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use server::{Checks, Metrics};
 
 use super::pass::{Passed, State};
-use crate::registration::api::FaultKind;
+use cluster::ApiError;
 
 /// The name of the check.
 const CHECK: &str = "webhooks";
@@ -115,13 +115,14 @@ impl Status {
     }
 
     /// Counts failed requests.
-    pub(super) fn count_failure(&self, kind: FaultKind) {
+    pub(super) fn count_failure(&self, kind: ApiError) {
         let reason = match kind {
-            FaultKind::Forbidden => "forbidden",
-            FaultKind::Conflict => "conflict",
-            FaultKind::NotFound => "not-found",
-            FaultKind::Unreachable => "unreachable",
-            FaultKind::Rejected => "rejected",
+            ApiError::Forbidden => "forbidden",
+            ApiError::Conflict => "conflict",
+            ApiError::NotFound => "not-found",
+            ApiError::Unavailable => "unreachable",
+            ApiError::Rejected | ApiError::Expired => "rejected",
+            ApiError::Credentials => "credentials",
         };
         self.numbers.failures.get_or_create(&ReasonLabel { reason }).inc();
     }

@@ -23,6 +23,8 @@ pub(crate) enum Behavior {
     Wait(Gate),
     /// Never returns, and sets the flag when it is dropped.
     Hang(Arc<AtomicBool>),
+    /// Allows at its deadline.
+    UseDeadline,
     PanicAtOnce,
     PanicLater,
     /// Panics outside of the review.
@@ -90,7 +92,7 @@ impl Guard for Stub {
         self.logs_every_ruling
     }
 
-    fn review<'a>(&'a self, _: &'a Request<'a>, _: Instant) -> BoxFuture<'a, Ruling> {
+    fn review<'a>(&'a self, _: &'a Request<'a>, deadline: Instant) -> BoxFuture<'a, Ruling> {
         assert!(!matches!(self.behavior, Behavior::PanicAtOnce), "inner words at once");
         Box::pin(async move {
             match &self.behavior {
@@ -107,6 +109,10 @@ impl Guard for Stub {
                 Behavior::Hang(dropped) => {
                     let _flag = Flag(Arc::clone(dropped));
                     std::future::pending().await
+                }
+                Behavior::UseDeadline => {
+                    tokio::time::sleep_until(deadline.into()).await;
+                    Ruling::allow()
                 }
                 Behavior::PanicLater => {
                     tokio::task::yield_now().await;
