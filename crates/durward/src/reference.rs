@@ -3,6 +3,7 @@
 
 mod crates;
 mod outage;
+mod places;
 mod reason_codes;
 
 use std::fmt::Write as _;

@@ -37,7 +37,7 @@ fn an_expired_override_is_expired_for_administrators(context: &'static TestConte
     allow(&cluster, "mallory", &rules, "mallory")?;
     let mallory = cluster.user("mallory", &[])?;
     mallory.await_permitted(&path)?;
-    let needs = "has the verb break-glass on guards.durward.dev/deletion";
+    let needs = "lacks the verb break-glass on guards.durward.dev/deletion";
     let past = format!("{EXPIRED} is in the past");
     let dry_run = format!("{path}?dryRun=All");
     let words = ["1 pod (web)", &past, needs];

@@ -166,7 +166,7 @@ fn the_override_needs_the_verb_or_reason_and_expiry(context: &'static TestContex
     Removal::Delete.dry_run(cluster.api(), &pods, name)?.denied()?.with_message(&incomplete)?;
     annotate(json!({"durward.dev/break-glass": name}))?;
     Removal::Delete.dry_run(cluster.api(), &pods, name)?.allowed()?.without_warnings()?;
-    let needs = ["has the verb break-glass on guards.durward.dev/etcd"];
+    let needs = ["lacks the verb break-glass on guards.durward.dev/etcd"];
     Removal::Delete.dry_run(&alice.api, &pods, name)?.denied()?.with_message(&needs)?;
     // An Eviction has no annotations: Durward reads those of the pod.
     Removal::Evict.dry_run(&alice.api, &pods, name)?.denied()?;

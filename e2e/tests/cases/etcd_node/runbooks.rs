@@ -36,6 +36,11 @@ fn await_health(shell: &Shell<'_>, command: &str) -> Result<()> {
     })
 }
 
+/// Creates the guarded namespace of the pages, if it does not exist.
+fn create_shop(node: &Node) -> Result<()> {
+    node.cluster().exact_namespace("shop", &[("durward.dev/guard", "deletion")]).map(drop)
+}
+
 #[e2e::case]
 fn the_runbooks_for_a_drain_and_an_override_work(context: &'static TestContext) -> Result<()> {
     let fixture = exclusive(context)?;
@@ -54,6 +59,7 @@ fn the_runbooks_for_a_drain_and_an_override_work(context: &'static TestContext) 
         expect("kubectl -n db delete pod etcd-2")?;
         let denied = shell.run("kubectl -n db delete pod etcd-1")?;
         ensure!(!denied.is_success() && denied.stderr.contains("quorum"), "{}", denied.stderr);
+        create_shop(fixture.node)?;
         shell.run_page("runbooks/override.md", |_, _| Ok(Expect::Success))?;
         expect(&format!("kubectl uncordon {}", e2e::node::NAME))?;
         await_healthy(fixture.node, db)
@@ -65,7 +71,7 @@ fn the_runbooks_for_an_outage_and_for_troubleshooting_work(context: &'static Tes
     let fixture = exclusive(context)?;
     let node = fixture.node;
     let db = etcd(context, &fixture)?;
-    let new_shop = || node.cluster().exact_namespace("shop", &[("durward.dev/guard", "deletion")]).map(drop);
+    let new_shop = || create_shop(node);
     new_shop()?;
     let shell = Shell::new(context, node.cluster(), &fixture.directory)?;
     let scale = |replicas: u8| {
