@@ -36,8 +36,9 @@ fn await_health(shell: &Shell<'_>, command: &str) -> Result<()> {
     })
 }
 
-/// Creates the guarded namespace of the pages, if it does not exist.
-fn create_shop(node: &Node) -> Result<()> {
+/// Creates the guarded namespace of the pages. The runbooks of other cases use the same name, so it is deleted first.
+fn create_shop(shell: &Shell<'_>, node: &Node) -> Result<()> {
+    shell.run("kubectl delete namespace shop --ignore-not-found")?.succeeded()?;
     node.cluster().exact_namespace("shop", &[("durward.dev/guard", "deletion")]).map(drop)
 }
 
@@ -59,7 +60,7 @@ fn the_runbooks_for_a_drain_and_an_override_work(context: &'static TestContext) 
         expect("kubectl -n db delete pod etcd-2")?;
         let denied = shell.run("kubectl -n db delete pod etcd-1")?;
         ensure!(!denied.is_success() && denied.stderr.contains("quorum"), "{}", denied.stderr);
-        create_shop(fixture.node)?;
+        create_shop(&shell, fixture.node)?;
         shell.run_page("runbooks/override.md", |_, _| Ok(Expect::Success))?;
         expect(&format!("kubectl uncordon {}", e2e::node::NAME))?;
         await_healthy(fixture.node, db)
@@ -71,9 +72,9 @@ fn the_runbooks_for_an_outage_and_for_troubleshooting_work(context: &'static Tes
     let fixture = exclusive(context)?;
     let node = fixture.node;
     let db = etcd(context, &fixture)?;
-    let new_shop = || create_shop(node);
-    new_shop()?;
     let shell = Shell::new(context, node.cluster(), &fixture.directory)?;
+    let new_shop = || create_shop(&shell, node);
+    new_shop()?;
     let scale = |replicas: u8| {
         let command = format!("kubectl -n durward-system scale deployment durward --replicas={replicas}");
         shell.run(&command)?.succeeded().map(drop)
