@@ -10,7 +10,7 @@ use policy::value::{Arena, Value, read_json, write_json};
 use policy::vap::model::ParamKind;
 
 use crate::args::FieldValidation;
-use crate::cases::Case;
+use crate::cases::case::Case;
 use crate::files::Use;
 use crate::grants::Grants;
 use crate::objects::Object;

@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use admission::{Glob, Mode, OnUnknown, Request, SettlePolicy};
 
 use crate::exempt::{Exempt, Exemption};
-use crate::kind::Remark;
 use ::config::{Expression, Section, Selector, SelectorExt as _};
 
 /// The default namespace of Durward.
@@ -42,6 +41,15 @@ pub struct Defaults {
     pub failure_policy: FailurePolicy,
     /// The timeout of the API server.
     pub timeout_seconds: u8,
+}
+
+/// A remark on a valid configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Remark {
+    /// A rule that is in force and that a user can expect to be different.
+    Note(String),
+    /// A part that has no effect.
+    Warning(String),
 }
 
 /// The keys that every guard has.

@@ -19,11 +19,11 @@ mod message;
 pub mod overrides;
 mod webhook;
 
-pub use common::{CommonConfig, Defaults, FailurePolicy, NAMESPACE, NAMESPACE_NAME};
+pub use common::{CommonConfig, Defaults, FailurePolicy, NAMESPACE, NAMESPACE_NAME, Remark};
 pub use exempt::{Exempt, Exemption};
 pub use install_namespace::INSTALL_NAMESPACE;
 pub use kind::{
-    Configured, GuardKind, GuardedNamespaces, GuardedObjects, Permission, Permissions, Remark, Requirements,
+    Configured, GuardKind, GuardedNamespaces, GuardedObjects, Permission, Permissions, Requirements,
 };
 pub use message::{lines_without_override, without_steps};
 pub use webhook::{WebhookEntry, WebhookType};

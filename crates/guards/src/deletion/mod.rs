@@ -52,9 +52,8 @@ use std::time::SystemTime;
 
 use admission::{Guard, OnUnknown};
 
-use crate::common::Defaults;
-use crate::common::FailurePolicy;
-use crate::kind::{Configured, GuardKind, Permissions, Remark, Requirements};
+use crate::common::{Defaults, FailurePolicy, Remark};
+use crate::kind::{Configured, GuardKind, Permissions, Requirements};
 use crate::webhook::WebhookEntry;
 use ::config::Section;
 use cluster::Clients;

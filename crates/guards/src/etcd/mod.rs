@@ -67,10 +67,9 @@ use std::time::{Instant, SystemTime};
 
 use admission::{BoxFuture, Fields, Guard, OnUnknown, Request, Ruling, SettlePolicy};
 
-use crate::common::Defaults;
-use crate::common::FailurePolicy;
+use crate::common::{Defaults, FailurePolicy, Remark};
 use crate::install_namespace;
-use crate::kind::{Configured, GuardKind, Permissions, Remark, Requirements};
+use crate::kind::{Configured, GuardKind, Permissions, Requirements};
 use crate::webhook::WebhookEntry;
 use ::config::Section;
 use cluster::Clients;

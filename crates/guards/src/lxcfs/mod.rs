@@ -19,7 +19,7 @@
 //! | `opt_in`, `skip_reason` | opt-in settings of a pod, and reasons against files |
 //! | `pod`, `containers`, `volumes`, `mount_path`, `bounded_text` | read the pod |
 //! | `mount_plan`, `device` | plan what each container gets |
-//! | `inject`, `readiness`, `slot`, `verify_patch` | write and check the patch |
+//! | `inject`, `injection`, `readiness`, `slot`, `verify_patch` | write and check the patch |
 //! | `messages` | texts |
 //! | `config`, `files`, `lxcfs_path`, `rules`, `node` | configuration, webhook entries, and settings for nodes |
 
@@ -32,6 +32,7 @@ mod files;
 #[cfg(test)]
 mod fixture;
 mod inject;
+mod injection;
 mod lxcfs_path;
 mod messages;
 mod mount_path;
@@ -52,8 +53,8 @@ use std::time::{Instant, SystemTime};
 
 use admission::{BoxFuture, Cause, Fields, Guard, OnUnknown, Request, Ruling, SettlePolicy};
 
-use crate::common::{Defaults, FailurePolicy};
-use crate::kind::{Configured, GuardKind, Permission, Permissions, Remark, Requirements};
+use crate::common::{Defaults, FailurePolicy, Remark};
+use crate::kind::{Configured, GuardKind, Permission, Permissions, Requirements};
 use crate::webhook::WebhookEntry;
 use ::config::Section;
 use cluster::{Address, Clients, Reader, Resource, cause};
@@ -170,7 +171,7 @@ impl Guard for LxcfsGuard {
                 // The API server accepts no pod in a missing namespace, so Durward reads another cluster.
                 Ok(None) => unknown(
                     cause::REFUSED,
-                    &format!("namespace {:?} does not exist", messages::shortened(name)),
+                    &format!("namespace {:?} does not exist", bounded_text::shortened(name)),
                 ),
                 Err(cause) => unknown(cause.code, &cause.text),
             }

@@ -5,10 +5,9 @@ use std::collections::BTreeMap;
 
 use admission::Raw;
 
-use super::bounded_text;
+use super::bounded_text::{self, shortened};
 use super::config::OptInSources;
 use super::files::{Files, LxcfsFile, rejection};
-use super::messages::shortened;
 use super::pod::{Pod, PodField, Unreadable, entries};
 
 /// The annotation or label that opts a pod in (`enabled`) or out (`disabled`); the label that opts a namespace's pods in.
