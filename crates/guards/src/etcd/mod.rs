@@ -191,7 +191,7 @@ struct EtcdGuard {
 
 impl EtcdGuard {
     fn new(config: &Arc<Config>, clients: Clients) -> Self {
-        Self { config: Arc::clone(config), clients, fields: Fields::new(&removal::POINTERS) }
+        Self { config: Arc::clone(config), clients, fields: Fields::new(&removal::ReviewedField::POINTERS) }
     }
 }
 

@@ -122,7 +122,7 @@ impl Configured for Arc<Config> {
         Arc::new(LxcfsGuard {
             config: Arc::clone(self),
             reader: Arc::clone(&clients.reader),
-            fields: Fields::new(&pod::POINTERS),
+            fields: Fields::new(&pod::PodField::POINTERS),
         })
     }
 }

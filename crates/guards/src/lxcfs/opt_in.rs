@@ -319,7 +319,7 @@ mod tests {
         let body = format!(
             r#"{{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{{"uid":"u","operation":"CREATE","object":{text}}}}}"#
         );
-        let fields = admission::Fields::new(&super::super::pod::POINTERS);
+        let fields = admission::Fields::new(&PodField::POINTERS);
         let review = admission::decode(body.as_bytes(), &fields).unwrap();
         let twice = PodOptIn::read(Pod::read(review.request.object.as_ref()).unwrap()).unwrap_err();
         assert_eq!(twice.to_string(), "label durward.dev/lxcfs is duplicate");
