@@ -77,7 +77,8 @@ impl CommonConfig {
     pub fn exempt_by(&self, request: &Request<'_>, namespace: &str) -> Option<&'static str> {
         match self.exempt.of(request) {
             Exemption::By(part) => Some(part),
-            _ if namespace == self.namespace => Some("namespace"),
+            // Without a namespace of its own, Durward exempts none.
+            _ if !namespace.is_empty() && namespace == self.namespace => Some("namespace"),
             Exemption::DependsOnNamespace | Exemption::No => None,
         }
     }
@@ -230,6 +231,20 @@ mod tests {
             (common_config.review_versions, common_config.namespace.as_str()),
             (vec!["v1".to_owned()], "durward-system")
         );
+    }
+
+    #[test]
+    fn only_the_namespace_of_durward_is_exempt_by_name() {
+        let exempt_by = |home: &str, namespace: &str| {
+            let body = r#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u","operation":"DELETE"}}"#;
+            let review = admission::decode(body.as_bytes(), &admission::Fields::none()).unwrap();
+            let common = CommonConfig { namespace: home.to_owned(), ..common_config("{}").0 };
+            common.exempt_by(&review.request, namespace)
+        };
+        assert_eq!(exempt_by("guards", "guards"), Some("namespace"));
+        for (home, namespace) in [("guards", "db"), ("guards", ""), ("", "db"), ("", "")] {
+            assert_eq!(exempt_by(home, namespace), None, "{home} {namespace}");
+        }
     }
 
     #[test]
