@@ -130,6 +130,11 @@ impl Supervisor {
         Ok(name)
     }
 
+    /// Kills all processes of a cgroup that [`Self::cgroup`] created, and of the groups below it.
+    pub fn kill_all_in(&self, cgroup: &str) {
+        cgroup::kill(cgroup);
+    }
+
     /// Connects the host to the network namespace of the process `into`.
     ///
     /// Returns the x of the network 10.98.x.0/30 between them. The host has its first address. The interface `eth0` of

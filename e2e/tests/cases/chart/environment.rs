@@ -62,9 +62,8 @@ pub(super) fn values() -> Value {
 
 impl Environment {
     fn start(context: &'static TestContext) -> Result<Self> {
-        // The node lives as long as the process; the supervisor stops it.
         let (node, audit) = context.own_audited_node()?;
-        let node: &'static Node = Box::leak(Box::new(node));
+        let node = context.keep(node);
         node.image(context, Image::Durward)?;
         Ok(Self { node, helm: Helm::of(context, node.cluster())?, audit })
     }

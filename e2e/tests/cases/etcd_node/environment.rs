@@ -98,8 +98,7 @@ pub(super) fn exclusive(context: &'static TestContext) -> Result<MutexGuard<'sta
 }
 
 fn start(context: &'static TestContext) -> Result<Environment> {
-    // The node lives as long as the process; the supervisor stops it.
-    let node: &'static Node = Box::leak(Box::new(context.own_node()?));
+    let node = context.keep(context.own_node()?);
     node.image(context, Image::Etcd)?;
     let restricted = [("pod-security.kubernetes.io/enforce", "restricted")];
     let namespace = node.cluster().exact_namespace("durward-system", &restricted)?;
