@@ -38,7 +38,7 @@ use anyhow::{Context as _, Result, bail};
 pub(crate) use cgroup::lack as cgroup_lack;
 pub use isolate::isolate;
 pub(crate) use isolate::run_number;
-pub use process::{Exit, Output, Process, Tool, cpu_time};
+pub use process::{Exit, Output, Process, Tool, cpu_time, cpu_time_by_program};
 
 use journal::{Entry, Head, Journal, Lease};
 
