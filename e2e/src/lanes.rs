@@ -20,15 +20,14 @@ struct Stage {
     at_once: usize,
 }
 
-/// The fleet takes longest. One case at a time uses the nodes of `chart`, `deploy` and `etcd_node`. The last lane has all cases that
+/// The fleet takes longest. One case at a time uses the nodes of `chart` and `deploy`. The last lane has all cases that
 /// no other start fits, and two of `deletion` that need no fleet.
 const LANES: [&[Stage]; 5] = [
     &[Stage { starts: &["fleet::", "deletion::", "kinds::the_table_of_karmadas"], at_once: 2 }],
-    &[Stage { starts: &["chart::"], at_once: 1 }, Stage { starts: &["binary::"], at_once: 1 }],
+    &[Stage { starts: &["binary::", "chart::", "etcd_node::"], at_once: 1 }],
     &[
         Stage { starts: &["deploy::"], at_once: 1 },
         Stage { starts: &["node::", "container_view::"], at_once: 2 },
-        Stage { starts: &["etcd_node::"], at_once: 1 },
     ],
     &[Stage { starts: &["etcd::", "abuse::etcd_"], at_once: 2 }],
     &[Stage { starts: &["", "deletion::replicas", "deletion::configuration::only"], at_once: 2 }],
@@ -164,8 +163,8 @@ mod tests {
     fn a_case_belongs_to_the_stage_with_the_longest_start_that_fits() {
         assert_eq!(stage_of("deletion::crds::a_case"), (0, 0));
         assert_eq!(stage_of("kinds::the_table_of_karmadas_kinds_is_that_of_its_api_server"), (0, 0));
-        assert_eq!(stage_of("binary::a_case"), (1, 1));
-        assert_eq!(stage_of("etcd_node::runbooks::a_case"), (2, 2));
+        assert_eq!(stage_of("etcd_node::runbooks::a_case"), (1, 0));
+        assert_eq!(stage_of("container_view::a_case"), (2, 1));
         assert_eq!(stage_of("abuse::etcd_updates::a_case"), (3, 0));
         for other in ["kinds::the_table_of_types", "abuse::server::a_case", "opt_in::a_case"] {
             assert_eq!(stage_of(other), (4, 0), "{other}");
@@ -193,8 +192,8 @@ mod tests {
 
     #[test]
     fn a_stage_begins_when_the_environments_of_the_one_before_have_ended() {
-        let cases = ["binary::b", "chart::a", "chart::b"];
-        assert_eq!(run(&cases, 3), ["chart::a", "chart::b", "end (1, 0)", "binary::b", "end (1, 1)"]);
+        let cases = ["node::b", "deploy::a", "deploy::b"];
+        assert_eq!(run(&cases, 3), ["deploy::a", "deploy::b", "end (2, 0)", "node::b", "end (2, 1)"]);
     }
 
     #[test]
@@ -206,10 +205,10 @@ mod tests {
 
     #[test]
     fn one_thread_runs_all_cases_in_the_given_order() {
-        let cases = ["chart::a", "deletion::a", "chart::b", "binary::a"];
+        let cases = ["deploy::a", "deletion::a", "deploy::b", "node::a"];
         let events = run(&cases, 1);
         let ran: Vec<_> = events.iter().filter(|event| !event.starts_with("end")).collect();
-        assert_eq!(ran, ["chart::a", "deletion::a", "chart::b", "binary::a"].iter().collect::<Vec<_>>());
+        assert_eq!(ran, cases.iter().collect::<Vec<_>>());
     }
 
     #[test]

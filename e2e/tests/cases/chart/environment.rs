@@ -1,6 +1,7 @@
 //! A node for this area, with the release in a namespace that enforces Pod Security `restricted`.
 //!
-//! One case at a time uses it. A case that removes the release leaves it removed, and the next case installs it again.
+//! One case at a time uses it. A case that removes the release leaves it removed, and the next case installs it again. Cases of other
+//! areas that need a node without a release use the same node ([`node_without_release`]).
 
 use std::ops::Deref;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -45,6 +46,16 @@ pub(super) fn exclusive(context: &'static TestContext) -> Result<MutexGuard<'sta
     let environment = ENVIRONMENT.get(|| Environment::start(context).map(Mutex::new));
     let environment = environment.context("the node of the chart does not start")?;
     Ok(environment.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// Removes the release with its namespace, and returns the node.
+pub(in crate::cases) fn node_without_release(context: &'static TestContext) -> Result<&'static Node> {
+    let environment = exclusive(context)?;
+    if environment.api().get(&format!("/api/v1/namespaces/{HOME}"))?.is_success() {
+        environment.helm.uninstall(HOME, &["--ignore-not-found"])?.succeeded()?;
+        environment.delete_home()?;
+    }
+    Ok(environment.node)
 }
 
 /// Returns the values of the release: all guards, and each of them fails closed.
