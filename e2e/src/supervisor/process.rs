@@ -1,6 +1,7 @@
 //! Processes of a run: how they are started, awaited, signaled and ended.
 
 use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
@@ -18,6 +19,9 @@ const INTERVAL: Duration = Duration::from_millis(10);
 
 /// A process in the kernel, for example in a file system that hangs, ends late or never after SIGKILL.
 const KILLED_WITHIN: Duration = Duration::from_secs(180);
+
+/// The processor time of processes that have ended by program, and their number.
+static ENDED: Mutex<BTreeMap<String, (Duration, usize)>> = Mutex::new(BTreeMap::new());
 
 thread_local! {
     /// The processor time of the processes that this thread has waited for.
@@ -294,21 +298,48 @@ impl State {
         if self.exit.is_none() && ended()?.is_some() {
             // Children that it left, for example compilers of an interrupted build. Until it is reaped, the group is its.
             let _ = kill_process_group(pid, Signal::KILL);
-            CPU_TIME.set(CPU_TIME.get() + cpu_time_of(pid));
+            if let Some((program, time)) = cpu_time_of(pid.as_raw_nonzero().get(), true) {
+                CPU_TIME.set(CPU_TIME.get() + time);
+                add(&mut ENDED.lock().unwrap_or_else(PoisonError::into_inner), program, time);
+            }
             self.exit = Some(self.child.wait()?.into());
         }
         Ok(self.exit)
     }
 }
 
-/// Returns the processor time of a process that has ended and is not reaped yet, and of its children.
-fn cpu_time_of(pid: Pid) -> Duration {
-    let line = read(Path::new(&format!("/proc/{}/stat", pid.as_raw_nonzero())));
+/// Returns the processor time of all programs of the run so far, with the number of their processes.
+///
+/// The run has its own pid namespace, so `/proc` shows no other processes. Children of a program that has ended count for it.
+pub fn cpu_time_by_program() -> BTreeMap<String, (Duration, usize)> {
+    let mut times = ENDED.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let own = i32::try_from(std::process::id()).unwrap_or_default();
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().filter_map(Result::ok);
+    for pid in entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok()) {
+        // The children of the tests are in the list already.
+        if let Some((program, time)) = cpu_time_of(pid, pid != own) {
+            add(&mut times, program, time);
+        }
+    }
+    times
+}
+
+fn add(times: &mut BTreeMap<String, (Duration, usize)>, program: String, time: Duration) {
+    let (sum, count) = times.entry(program).or_default();
+    *sum += time;
+    *count += 1;
+}
+
+/// Returns the program of a process, and its processor time. A process that has ended and is not reaped yet has them too.
+fn cpu_time_of(pid: i32, with_children: bool) -> Option<(String, Duration)> {
+    let line = read(Path::new(&format!("/proc/{pid}/stat")));
+    let (head, fields) = line.rsplit_once(')')?;
+    let (_, program) = head.split_once('(')?;
     // After the name in parentheses: state is the first field, and utime, stime, cutime and cstime are fields 12 to 15. Linux shows
     // them in hundredths of a second on every architecture.
-    let fields = line.rsplit_once(')').map_or("", |(_, fields)| fields).split_ascii_whitespace();
-    let ticks = fields.skip(11).take(4).filter_map(|field| field.parse::<u64>().ok());
-    Duration::from_millis(10 * ticks.sum::<u64>())
+    let fields = fields.split_ascii_whitespace().skip(11).take(if with_children { 4 } else { 2 });
+    let ticks = fields.filter_map(|field| field.parse::<u64>().ok());
+    Some((program.to_owned(), Duration::from_millis(10 * ticks.sum::<u64>())))
 }
 
 pub(super) fn read(path: &Path) -> String {

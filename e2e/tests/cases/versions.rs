@@ -8,6 +8,7 @@ use e2e::prelude::*;
 use super::abuse::etcd_namespaces::guarded_labels_are_kept;
 use super::abuse::etcd_related::{KEYS, added_owners_are_denied};
 use super::abuse::etcd_updates::changes_are_reviewed;
+use super::chart::configurations::make_namespaces;
 use super::chart::rendering::accepts_every_configuration;
 use super::deletion::configuration::only_labeled_namespaces_are_guarded;
 use super::environment::{await_injection, eventually_ok, opted_in};
@@ -41,6 +42,7 @@ fn every_guard_works(context: &'static TestContext, api_server: Binary) -> Resul
     let cluster = context.own_cluster(&audit.options(options))?;
     let served = cluster.api().get("/version")?.succeeded()?.body;
     ensure!(served["gitVersion"] == version, "the API server is {served}");
+    make_namespaces(&cluster)?;
     accepts_every_configuration(context, &cluster)?;
 
     let guards = format!("{}\n{OTHERS}", guards(&KEYS));

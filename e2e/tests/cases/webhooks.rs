@@ -37,7 +37,8 @@ const ALL: [&str; 7] = [
     "lxcfs-pods.durward.dev",
 ];
 
-fn options() -> Options {
+/// Returns the options of the cluster for installations that write their webhook configurations, one at a time.
+pub(super) fn options() -> Options {
     Options::named("webhooks").with_controllers()
 }
 

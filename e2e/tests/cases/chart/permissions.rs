@@ -12,9 +12,8 @@ type Grant = [String; 5];
 
 #[e2e::case]
 fn the_chart_grants_what_durward_manifests_prints(context: &'static TestContext) -> Result<()> {
-    let helm = Helm::new(context)?;
     let directory = context.directory("chart-permissions")?;
-    for rendered in configurations::all(&helm)? {
+    for rendered in configurations::all(context)? {
         let name = &rendered.name;
         let file = context::write(&directory, &format!("{name}.yaml"), rendered.configuration()?)?;
         let file = file.display().to_string();
@@ -30,7 +29,7 @@ fn the_chart_grants_what_durward_manifests_prints(context: &'static TestContext)
             missing.is_empty() && surplus.is_empty(),
             "{name}: the chart lacks {missing:?}, and durward manifests does not print {surplus:?}"
         );
-        bindings_are_complete(&rendered).with_context(|| name.clone())?;
+        bindings_are_complete(rendered).with_context(|| name.clone())?;
     }
     Ok(())
 }

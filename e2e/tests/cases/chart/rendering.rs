@@ -28,20 +28,17 @@ fn helm_lint_accepts_the_chart(context: &'static TestContext) -> Result<()> {
 
 #[e2e::case]
 fn the_api_server_accepts_every_configuration(context: &'static TestContext) -> Result<()> {
-    accepts_every_configuration(context, &context.own_cluster(&Options::named("chart"))?)
+    accepts_every_configuration(context, &*configurations::bare_cluster(context)?)
 }
 
-/// Expects that a new cluster accepts every configuration. It gets the CRDs of cert-manager, and the kinds of the Prometheus operator
+/// Expects that a cluster accepts every configuration. It gets the CRDs of cert-manager, and the kinds of the Prometheus operator
 /// without a schema.
 pub(in crate::cases) fn accepts_every_configuration(context: &TestContext, cluster: &Cluster) -> Result<()> {
-    for name in [HOME, "db"] {
-        cluster.exact_namespace(name, &[])?;
-    }
     CertManager::define(&context.supervisor()?, cluster)?;
     for (kind, plural) in MONITORED {
         declare(cluster, MONITORING, kind, plural)?;
     }
-    for rendered in configurations::all(&Helm::new(context)?)? {
+    for rendered in configurations::all(context)? {
         let arguments = ["apply", "--dry-run=server", "--validate=strict", "-f", "-"];
         let output = cluster.kubectl().run_with(&arguments, &rendered.yaml)?;
         let output = output.succeeded().with_context(|| rendered.name.clone())?;
@@ -146,7 +143,7 @@ const PLAIN: [&str; 4] = ["deletion", "etcd", "karmada", "lxcfs"];
 #[e2e::case]
 fn the_plain_yaml_is_what_the_chart_renders(context: &'static TestContext) -> Result<()> {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/install");
-    let all = configurations::all(&Helm::new(context)?)?;
+    let all = configurations::all(context)?;
     for name in PLAIN {
         let rendered =
             all.iter().find(|rendered| rendered.name == name).with_context(|| format!("no {name}"))?;
@@ -174,7 +171,7 @@ fn the_plain_yaml_is_what_the_chart_renders(context: &'static TestContext) -> Re
 /// The chart and `deploy/lxcfs` install the same objects.
 #[e2e::case]
 fn the_objects_for_nodes_are_those_of_deploy_lxcfs(context: &'static TestContext) -> Result<()> {
-    let all = configurations::all(&Helm::new(context)?)?;
+    let all = configurations::all(context)?;
     let rendered = all.iter().find(|rendered| rendered.name == "lxcfs").context("no configuration lxcfs")?;
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/lxcfs");
     let mut count = 0;
