@@ -20,17 +20,38 @@ struct Stage {
     at_once: usize,
 }
 
-/// The fleet takes longest. One case at a time uses the nodes of `chart` and `deploy`. The last lane has all cases that
-/// no other start fits, and two of `deletion` that need no fleet.
-const LANES: [&[Stage]; 5] = [
+/// The fleet takes longest. One case at a time uses the nodes of `chart` and `deploy`, and one at a time installs Durward in the cluster
+/// `scratch` or `webhooks`. The last lane has all cases that no other start fits.
+const LANES: [&[Stage]; 7] = [
     &[Stage { starts: &["fleet::", "deletion::", "kinds::the_table_of_karmadas"], at_once: 2 }],
     &[Stage { starts: &["binary::", "chart::", "etcd_node::"], at_once: 1 }],
     &[
         Stage { starts: &["deploy::"], at_once: 1 },
         Stage { starts: &["node::", "container_view::"], at_once: 2 },
     ],
-    &[Stage { starts: &["etcd::", "abuse::etcd_"], at_once: 2 }],
-    &[Stage { starts: &["", "deletion::replicas", "deletion::configuration::only"], at_once: 2 }],
+    // Some of them wait for the cluster `etcd-scratch`.
+    &[Stage { starts: &["etcd::", "abuse::etcd_"], at_once: 3 }],
+    &[Stage { starts: &["webhooks::", "abuse::install::the_namespace"], at_once: 1 }],
+    &[Stage { starts: SCRATCH, at_once: 1 }],
+    &[Stage { starts: &[""], at_once: 1 }],
+];
+
+/// The cases that install Durward in the cluster `scratch`.
+const SCRATCH: &[&str] = &[
+    "abuse::deletion",
+    "abuse::install::",
+    "abuse::overrides::",
+    "abuse::server::",
+    "deletion::configuration::only",
+    "deletion::replicas::",
+    "installation::",
+    "opt_in::a_new_namespace",
+    "options::",
+    "outage::",
+    "reload::",
+    "replacement::",
+    "review_versions::",
+    "self_managed::",
 ];
 
 thread_local! {
@@ -166,8 +187,11 @@ mod tests {
         assert_eq!(stage_of("etcd_node::runbooks::a_case"), (1, 0));
         assert_eq!(stage_of("container_view::a_case"), (2, 1));
         assert_eq!(stage_of("abuse::etcd_updates::a_case"), (3, 0));
-        for other in ["kinds::the_table_of_types", "abuse::server::a_case", "opt_in::a_case"] {
-            assert_eq!(stage_of(other), (4, 0), "{other}");
+        assert_eq!(stage_of("abuse::install::the_namespace_of_durward"), (4, 0));
+        assert_eq!(stage_of("abuse::install::entries"), (5, 0));
+        assert_eq!(stage_of("deletion::replicas::a_case"), (5, 0));
+        for other in ["kinds::the_table_of_types", "opt_in::a_case", "abuse::client_certificates::a_case"] {
+            assert_eq!(stage_of(other), (6, 0), "{other}");
         }
     }
 
@@ -198,9 +222,9 @@ mod tests {
 
     #[test]
     fn each_lane_has_its_turn_and_its_stages_keep_their_order() {
-        let cases = vec!["binary::a", "chart::b", "chart::a", "deletion::a", "opt_in::a", "opt_in::b"];
-        let ordered = in_order(cases, |case| (*case).to_owned());
-        assert_eq!(ordered, ["deletion::a", "chart::b", "opt_in::a", "chart::a", "opt_in::b", "binary::a"]);
+        let cases = ["node::a", "deploy::b", "deploy::a", "deletion::a", "opt_in::a", "opt_in::b"];
+        let ordered = in_order(cases.to_vec(), |case| (*case).to_owned());
+        assert_eq!(ordered, ["deletion::a", "deploy::b", "opt_in::a", "deploy::a", "opt_in::b", "node::a"]);
     }
 
     #[test]
@@ -226,6 +250,6 @@ mod tests {
                 scope.spawn(move || lanes.run(name, run, |_| {}));
             }
         });
-        assert!(most.load(Ordering::SeqCst) <= 2);
+        assert!(most.load(Ordering::SeqCst) <= 3);
     }
 }
