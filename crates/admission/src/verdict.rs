@@ -1,5 +1,7 @@
 //! The result of a review. A guard returns a [`Ruling`], never an error, so no `?` can turn a failed request into an allow.
 
+use std::time::Duration;
+
 use crate::denial::{Denial, MAX_CAUSE};
 use crate::patch::Patch;
 use crate::text::{one_line, truncate_middle};
@@ -93,12 +95,32 @@ pub struct Ruling {
     pub audit: Audit,
     /// The denial if the verdict is Unknown and the policy denies that. Without it, the denial is made of the causes.
     pub refusal: Option<Denial>,
+    /// The outcomes of policies, for guards that evaluate some.
+    pub policies: Vec<PolicyOutcome>,
+    /// The time of the evaluation of policies.
+    pub evaluation: Option<Duration>,
+}
+
+/// The outcome of a policy, for metrics and the log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PolicyOutcome {
+    /// The name of the policy.
+    pub policy: String,
+    /// `deny`, `error`, `unknown`, `warn`, `audit`, `skip` or `allow`.
+    pub outcome: &'static str,
 }
 
 impl Ruling {
     /// Creates a ruling without warnings and annotations.
     pub fn new(verdict: Verdict) -> Self {
-        Self { verdict, warnings: Warnings::default(), audit: Audit::default(), refusal: None }
+        Self {
+            verdict,
+            warnings: Warnings::default(),
+            audit: Audit::default(),
+            refusal: None,
+            policies: Vec::new(),
+            evaluation: None,
+        }
     }
 
     /// Creates a ruling that allows silently.
@@ -134,6 +156,12 @@ impl Ruling {
     pub fn refuse_with(mut self, denial: Denial) -> Self {
         self.refusal = Some(denial);
         self
+    }
+
+    /// Sets the time of the evaluation of policies.
+    #[must_use]
+    pub fn evaluated_in(self, time: Duration) -> Self {
+        Self { evaluation: Some(time), ..self }
     }
 
     /// Adds an audit annotation.

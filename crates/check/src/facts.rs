@@ -157,6 +157,20 @@ impl Store {
         Ok(store)
     }
 
+    /// Makes the store the only source of parameters.
+    pub(crate) fn contains_all_params(&mut self) {
+        self.has_all_params = true;
+    }
+
+    /// Returns whether there is a parameter of a group and kind. An empty namespace or name stands for any.
+    pub(crate) fn has_param(&self, (group, kind): (&str, &str), namespace: &str, name: &str) -> bool {
+        let of_kind = self.params.get(&(group.to_owned(), kind.to_owned()));
+        of_kind.into_iter().flatten().any(|(in_namespace, params)| {
+            (namespace.is_empty() || namespace == in_namespace)
+                && if name.is_empty() { !params.is_empty() } else { params.contains_key(name) }
+        })
+    }
+
     /// Returns whether there are no other parameters than those of the store.
     pub(crate) fn has_all_params(&self) -> bool {
         self.has_all_params

@@ -120,6 +120,24 @@ const ON_UNKNOWN: [(&str, OnUnknown); 2] = [("deny", OnUnknown::Deny), ("allow",
 impl CommonConfig {
     /// Reads the keys. `namespace` is the namespace of Durward.
     pub fn read(section: &mut Section<'_>, defaults: Defaults, namespace: &str) -> Self {
+        Self::read_keys(section, defaults, namespace, true)
+    }
+
+    /// Reads the keys of a guard whose policies have a failurePolicy each.
+    pub(crate) fn without_failure_policy(
+        section: &mut Section<'_>,
+        defaults: Defaults,
+        namespace: &str,
+    ) -> Self {
+        Self::read_keys(section, defaults, namespace, false)
+    }
+
+    fn read_keys(
+        section: &mut Section<'_>,
+        defaults: Defaults,
+        namespace: &str,
+        has_failure_policy: bool,
+    ) -> Self {
         let words = [("enforce", Mode::Enforce), ("audit", Mode::Audit)];
         let mode = section.choice(
             "mode",
@@ -143,12 +161,15 @@ impl CommonConfig {
         };
         section.section("webhook", "The entries of this guard in webhook configurations.", |s| {
             let policies = [("Fail", FailurePolicy::Fail), ("Ignore", FailurePolicy::Ignore)];
-            let failure_policy = s.choice(
-                "failurePolicy",
-                "Result of a request while Durward does not answer: Fail denies it, Ignore allows it.",
-                &policies,
-                defaults.failure_policy,
-            );
+            let mut failure_policy = defaults.failure_policy;
+            if has_failure_policy {
+                failure_policy = s.choice(
+                    "failurePolicy",
+                    "Result of a request while Durward does not answer: Fail denies it, Ignore allows it.",
+                    &policies,
+                    failure_policy,
+                );
+            }
             let seconds = s.number(
                 "timeoutSeconds",
                 "Timeout of the API server, in seconds.",

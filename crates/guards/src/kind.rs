@@ -52,6 +52,11 @@ pub trait Configured: Any + Send + Sync {
     /// Returns remarks on the configuration at this time, for `config check`.
     fn remarks(&self, now: SystemTime) -> Vec<Remark>;
 
+    /// Returns whether files that the section names differ from those that were read with it.
+    fn has_changed(&self) -> bool {
+        false
+    }
+
     /// Builds the guard. Starts nothing in the background. A guard that changes things reports the step that it would take
     /// if `clients` has no writer.
     fn build(&self, clients: &Clients) -> Arc<dyn Guard>;

@@ -11,6 +11,8 @@ pub struct Request<'a> {
     pub kind: GroupVersion<'a>,
     /// Group, version and resource.
     pub resource: GroupVersion<'a>,
+    /// Kind and resource that the user addressed, if the API server has converted the object to another version.
+    pub addressed: Option<Addressed<'a>>,
     /// Subresource, or empty.
     pub subresource: &'a str,
     /// Name, or empty if the API server will generate it.
@@ -45,6 +47,15 @@ pub struct GroupVersion<'a> {
     pub name: &'a str,
 }
 
+/// The kind and the resource that the user addressed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Addressed<'a> {
+    /// Group, version and kind.
+    pub kind: GroupVersion<'a>,
+    /// Group, version and resource.
+    pub resource: GroupVersion<'a>,
+}
+
 /// The caller of a request.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct User<'a> {
@@ -59,6 +70,11 @@ pub struct User<'a> {
 }
 
 impl<'a> Request<'a> {
+    /// The resource that the user addressed.
+    pub(crate) fn addressed(&self) -> &GroupVersion<'a> {
+        self.addressed.as_ref().map_or(&self.resource, |addressed| &addressed.resource)
+    }
+
     /// Whether the request is about a Namespace object.
     pub(crate) fn is_namespace(&self) -> bool {
         self.kind == GroupVersion { group: "", version: "v1", name: "Namespace" }
@@ -89,12 +105,16 @@ impl<'a> Request<'a> {
             user.push(("extra", self.user.extra));
         }
         let (kind, resource) = (named(&self.kind, "kind"), named(&self.resource, "resource"));
+        let addressed = self
+            .addressed
+            .map(|addressed| (named(&addressed.kind, "kind"), named(&addressed.resource, "resource")));
+        let (request_kind, request_resource) = addressed.unwrap_or((kind, resource));
         let mut fields = vec![
             ("uid", text("")),
             ("kind", kind),
             ("resource", resource),
-            ("requestKind", kind),
-            ("requestResource", resource),
+            ("requestKind", request_kind),
+            ("requestResource", request_resource),
             ("operation", text(self.operation)),
             ("userInfo", object(&user)),
             ("object", Value::Null),

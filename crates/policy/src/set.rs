@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use crate::cel::reads::Reads;
 use crate::facts::{Facts, Lookup};
 use crate::field::{FieldError, Path};
 use crate::release::Release;
@@ -13,7 +14,7 @@ use crate::vap::decision::Decisions;
 pub use crate::vap::decision::{Evaluation, Missing};
 use crate::vap::index::Index;
 use crate::vap::matching::is_judged;
-use crate::vap::model::{Binding, Policy, Validation};
+use crate::vap::model::{Binding, MatchResources, Policy, Validation};
 use crate::vap::run::{Hook, Run};
 use crate::vap::{admit, read};
 
@@ -214,10 +215,56 @@ impl PolicySet {
         Some((&compiled.validation, compiled.subject.as_ref()))
     }
 
+    /// Returns the policies with their bindings.
+    pub fn policies(&self) -> impl Iterator<Item = (&Policy, &[Binding])> {
+        self.hooks.iter().map(|hook| (&hook.policy.policy, hook.bindings.as_slice()))
+    }
+
+    /// Returns the policy of a name.
+    pub fn policy(&self, name: &str) -> Option<&Policy> {
+        self.hooks.get(*self.names.get(name)?).map(|hook| &hook.policy.policy)
+    }
+
+    /// Returns whether a policy or binding selects namespaces.
+    pub fn selects_namespaces(&self) -> bool {
+        let selects = |resources: &Option<MatchResources>| {
+            resources.as_ref().is_some_and(|resources| !resources.namespace_selector.is_empty())
+        };
+        self.policies().any(|(policy, bindings)| {
+            selects(&policy.match_constraints)
+                || bindings.iter().any(|binding| selects(&binding.match_resources))
+        })
+    }
+
+    /// Returns the policies with a `failurePolicy`.
+    #[must_use]
+    pub fn with_failure_policy(&self, failure_policy: &str) -> Self {
+        let mut set =
+            Self { release: self.release, hooks: Vec::new(), index: Index::default(), names: HashMap::new() };
+        for hook in self.hooks.iter().filter(|hook| hook.policy.policy.failure_policy == failure_policy) {
+            set.insert(Hook { policy: Arc::clone(&hook.policy), bindings: hook.bindings.clone() });
+        }
+        set
+    }
+
+    /// Returns the field of the first expression of a policy that asks the authorizer.
+    pub fn authorizer_field(&self, policy: &str) -> Option<Path> {
+        self.hooks.get(*self.names.get(policy)?)?.policy.authorizer_field()
+    }
+
+    /// Returns whether an expression of any policy reads the Namespace of the request.
+    pub fn reads_namespace(&self) -> bool {
+        self.names().any(|policy| self.reads(policy, |reads| reads.namespace))
+    }
+
     /// Returns whether an expression of a policy reads a field that the API server sets, such as `metadata.uid`.
     pub fn reads_server_fields(&self, policy: &str) -> bool {
+        self.reads(policy, |reads| reads.server_fields)
+    }
+
+    fn reads(&self, policy: &str, is_read: impl Fn(&Reads) -> bool) -> bool {
         let hook = self.names.get(policy).and_then(|index| self.hooks.get(*index));
-        hook.is_some_and(|hook| hook.policy.programs().any(|program| program.reads.server_fields))
+        hook.is_some_and(|hook| hook.policy.programs().any(|program| is_read(&program.reads)))
     }
 
     /// Evaluates all policies that match a request. `keep_going` is asked every few thousand cost units. If it returns false, or the

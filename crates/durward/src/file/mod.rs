@@ -85,6 +85,11 @@ impl File {
         Ok(Self { path: path.to_owned(), text, server, cluster, guards, namespace })
     }
 
+    /// Returns whether files that guards read with their sections have changed.
+    pub(crate) fn has_changed(&self) -> bool {
+        self.guards.iter().any(|guard| guard.configured.has_changed())
+    }
+
     /// Returns the guard with this name, if it is on.
     pub(crate) fn guard(&self, name: &str) -> Option<&Guarded> {
         self.guards.iter().find(|guard| guard.kind.name() == name)

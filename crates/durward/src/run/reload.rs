@@ -1,7 +1,7 @@
 //! Replaces the plan while the server runs.
 //!
-//! The file is read on SIGHUP and every ten seconds, and compared by content. The kubelet changes a mounted `ConfigMap` by
-//! swapping a symlink, which a watch of the file does not notice. If the new file is wrong, the old plan stays, and the log,
+//! The file and the files of policies are read on SIGHUP and every ten seconds, and compared by content. The kubelet changes a
+//! mounted `ConfigMap` by swapping a symlink, which a watch of the file does not notice. If the new file is wrong, the old plan stays, and the log,
 //! the metrics and `/readyz?verbose` report each problem. Settings that need a restart are reported as well.
 
 use std::sync::atomic::AtomicI64;
@@ -28,8 +28,8 @@ pub(crate) const POLL: Duration = Duration::from_secs(10);
 pub(crate) struct Reload {
     /// The active file.
     file: File,
-    /// The text that was read last, active or rejected; `None` if it could not be read.
-    seen: Option<String>,
+    /// The file that was rejected last, unless the active one is back.
+    rejected: Option<Rejected>,
     /// The `server` section and the cluster at the start, which stay in effect.
     started: (ServerSection, Cluster),
     purpose: Purpose,
@@ -40,6 +40,13 @@ pub(crate) struct Reload {
     metrics: Metrics,
     check: Check,
     numbers: Numbers,
+}
+
+/// A rejected file.
+struct Rejected {
+    /// The text, if the file itself is valid, and its plan could not be built.
+    valid: Option<String>,
+    problems: Vec<Problem>,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -87,11 +94,11 @@ impl Reload {
         numbers.register(&metrics);
         let check = checks.add("configuration");
         check.pass();
-        let (seen, started) = (Some(file.text.clone()), (file.server.clone(), file.cluster.clone()));
+        let started = (file.server.clone(), file.cluster.clone());
         let (generation, webhooks) = (1, None);
         Self {
             file,
-            seen,
+            rejected: None,
             started,
             purpose,
             generation,
@@ -134,29 +141,33 @@ impl Reload {
         })
     }
 
-    /// Reads the file once. A rejected text is reported again only if `asked`.
+    /// Reads the file once. The same problems are reported again only if `asked`.
     pub(crate) fn read(&mut self, asked: bool) -> ReloadResult {
         let text = read_text(&self.file.path);
-        let read = text.as_ref().ok().cloned();
-        if read == self.seen && !(asked && read.as_ref() != Some(&self.file.text)) {
+        let is_active = text.as_ref().is_ok_and(|text| *text == self.file.text) && !self.file.has_changed();
+        if is_active {
+            // The active file is back after a rejected one, so there is nothing to build.
+            return if self.rejected.take().is_some() { self.loaded() } else { ReloadResult::Unchanged };
+        }
+        let is_known =
+            |text: &String| self.rejected.as_ref().and_then(|known| known.valid.as_ref()) == Some(text);
+        if !asked && text.as_ref().is_ok_and(is_known) {
             return ReloadResult::Unchanged;
         }
-        self.seen = read;
+        // A rejected file is read again, because the files that it names can be valid now.
         let loaded = match text {
-            // The active text is back after a rejected one, so there is nothing to build.
-            Ok(text) if text == self.file.text => return self.loaded(),
             Ok(text) => File::from_text(&self.file.path, text, self.purpose),
             Err(problem) => Err(vec![problem]),
         };
+        let file = match loaded {
+            Ok(file) => file,
+            Err(problems) => return self.refuse(Rejected { valid: None, problems }, asked),
+        };
         let next = self.generation + 1;
         // This thread can block: reviews use the old plan while another control plane is connected.
-        let built = loaded.and_then(|file| {
-            let connected = self.control_planes.connect_and_wait(&file);
-            let built = connected.and_then(|()| plan(&file, next, &self.control_planes, &self.metrics));
-            built.map(|plan| (file, plan)).map_err(|problem| vec![problem])
-        });
-        match built {
-            Ok((file, plan)) => {
+        let connected = self.control_planes.connect_and_wait(&file);
+        match connected.and_then(|()| plan(&file, next, &self.control_planes, &self.metrics)) {
+            Ok(plan) => {
                 self.replace_allowed_names(&file);
                 self.log_restart_needed(&file);
                 self.cell.swap(plan);
@@ -166,9 +177,10 @@ impl Reload {
                 }
                 self.generation = next;
                 self.file = file;
+                self.rejected = None;
                 self.loaded()
             }
-            Err(problems) => self.refused(&problems),
+            Err(problem) => self.refuse(Rejected { valid: Some(file.text), problems: vec![problem] }, asked),
         }
     }
 
@@ -180,7 +192,13 @@ impl Reload {
         ReloadResult::Swapped
     }
 
-    fn refused(&self, problems: &[Problem]) -> ReloadResult {
+    /// Keeps the old plan, and reports problems that are new or that the operator asked for.
+    fn refuse(&mut self, rejected: Rejected, asked: bool) -> ReloadResult {
+        let is_known = self.rejected.as_ref().is_some_and(|known| known.problems == rejected.problems);
+        let problems = &self.rejected.insert(rejected).problems;
+        if is_known && !asked {
+            return ReloadResult::Unchanged;
+        }
         for problem in problems {
             tracing::error!(generation = self.generation, %problem, "the new configuration is invalid; the old one stays active");
         }

@@ -1,4 +1,4 @@
-//! The fields of `object` that an expression reads, for positions in messages.
+//! What an expression reads: the fields of `object`, for positions in messages, and facts of the cluster.
 
 use super::ast::{Expr, Kind, Literal};
 use super::operators;
@@ -16,6 +16,10 @@ pub(crate) struct Reads {
     pub(crate) variables: Vec<String>,
     /// Whether a field that the API server sets is read, or all metadata.
     pub(crate) server_fields: bool,
+    /// Whether the authorizer is asked.
+    pub(crate) authorizer: bool,
+    /// Whether the Namespace of the request is read.
+    pub(crate) namespace: bool,
 }
 
 impl Reads {
@@ -37,9 +41,11 @@ pub(crate) fn reads(expr: &Expr) -> Reads {
             "object" => found.add(&path),
             "variables" => found.variables.extend(path.first_field().map(str::to_owned)),
             "oldObject" => {}
+            "authorizer" => found.authorizer = true,
+            "namespaceObject" => found.namespace = true,
             _ => return true,
         }
-        found.server_fields |= root != "variables" && has_server_fields(&path);
+        found.server_fields |= matches!(root, "object" | "oldObject") && has_server_fields(&path);
         false
     });
     found

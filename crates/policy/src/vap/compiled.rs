@@ -152,6 +152,30 @@ impl CompiledPolicy {
         Arc::new(Self { policy, match_conditions, variables, validations, audit_annotations })
     }
 
+    /// Returns the field of the first expression that asks the authorizer. Message expressions can't.
+    pub(crate) fn authorizer_field(&self) -> Option<Path> {
+        let asks =
+            |compiled: &Compiled| compiled.program.as_ref().is_ok_and(|program| program.reads.authorizer);
+        let lists = [
+            ("matchConditions", "expression", self.match_conditions.iter().collect::<Vec<_>>()),
+            ("variables", "expression", self.variables.iter().map(|(_, variable)| variable).collect()),
+            (
+                "validations",
+                "expression",
+                self.validations.iter().map(|validation| &validation.expression).collect(),
+            ),
+            (
+                "auditAnnotations",
+                "valueExpression",
+                self.audit_annotations.iter().map(|(_, value)| value).collect(),
+            ),
+        ];
+        lists.into_iter().find_map(|(list, field, expressions)| {
+            let index = expressions.into_iter().position(asks)?;
+            Some(Path::new("spec").child(list).index(index).child(field))
+        })
+    }
+
     /// Returns the programs of all expressions that compile.
     pub(crate) fn programs(&self) -> impl Iterator<Item = &Program> {
         let named = self.variables.iter().chain(&self.audit_annotations).map(|(_, compiled)| compiled);

@@ -1,0 +1,170 @@
+//! Texts for users. A violation has the words that `durward check` prints for it.
+
+use admission::{Cause, Code, Denial, DenialCause, Request, Ruling, Verdict};
+use check::{Policies, words};
+use policy::facts::{Limit, Lookup};
+use policy::set::{Evaluation, Missing};
+use policy::vap::decision;
+
+use super::review::outcomes;
+use crate::message::{MAX_SUMMARY, Message};
+
+/// A policy needs more time, memory or a larger regular expression than the evaluator has.
+pub(super) const LIMIT: &str = "policy-limit";
+/// A policy judges another version of the object than the one that the API server sent.
+pub(super) const OTHER_VERSION: &str = "other-version";
+
+/// The prefix of the API server's key for failed validations in the audit log. The API server adds the name of the webhook.
+const AUDIT_PREFIX: &str = "validation.policy.admission.k8s.io/";
+
+/// Length limit of the name of an audit annotation.
+const MAX_AUDIT_KEY: usize = 63;
+
+/// Returns the ruling on an evaluation. `unread` is the reason why the Namespace could not be read.
+pub(super) fn ruling(
+    policies: &Policies,
+    request: &Request<'_>,
+    evaluation: &Evaluation,
+    unread: Option<&Cause>,
+) -> Ruling {
+    let decisions = &evaluation.decisions;
+    let is_ignored = |missing: &&Missing| {
+        policies.set().policy(&missing.policy).is_some_and(|policy| policy.failure_policy == "Ignore")
+    };
+    let (ignored, unknown): (Vec<_>, Vec<_>) = evaluation.missing.iter().partition(is_ignored);
+    let causes: Vec<Cause> = unknown.iter().map(|missing| cause(missing, unread)).collect();
+    let verdict = match (denial(policies, request, &decisions.denials), causes.is_empty()) {
+        (Some(denial), _) => Verdict::Deny(denial),
+        (None, false) => Verdict::Unknown(causes),
+        (None, true) => Verdict::Allow,
+    };
+    let mut ruling = Ruling::new(verdict);
+    for warning in &decisions.warnings {
+        ruling.warnings.push(words::warning(&warning.policy, &warning.binding, &warning.message));
+    }
+    for missing in ignored {
+        let text = cause(missing, unread).text;
+        ruling.warnings.push(format!("{text}; the policy is left out, because it has failurePolicy: Ignore"));
+    }
+    for (key, value) in &decisions.audit_annotations {
+        ruling.audit.set(&audit_key(key), value);
+    }
+    ruling.policies = outcomes(evaluation);
+    ruling
+}
+
+/// Returns the denial, with all violations. Code and reason are those of the first one, which the API server would return. kubectl
+/// prints the causes and not the message if the code is 422, so both have the same words.
+fn denial(policies: &Policies, request: &Request<'_>, denials: &[decision::Denial]) -> Option<Denial> {
+    let first = denials.first()?;
+    let object = object_name(request);
+    let lines: Vec<String> = denials.iter().map(line).collect();
+    let single = match lines.as_slice() {
+        [line] => Some(format!("{object}: {line}")).filter(|line| line.chars().count() <= MAX_SUMMARY),
+        _ => None,
+    };
+    let is_complete = single.is_some();
+    let summary = single.unwrap_or_else(|| summary(&object, denials, first));
+    let mut message = Message::new(&summary);
+    if !is_complete {
+        message = lines.iter().fold(message, |message, line| message.detail(line));
+    }
+    let field = |denial: &decision::Denial| {
+        let (_, field) = policies.set().validation(&denial.policy, denial.validation?)?;
+        field.map(ToString::to_string)
+    };
+    let causes = denials.iter().zip(&lines).map(|(denial, line)| DenialCause {
+        reason: denial.reason.clone(),
+        message: line.clone(),
+        field: field(denial).unwrap_or_else(|| "object".to_owned()),
+    });
+    Some(Denial { code: code(first), message: message.to_string(), causes: causes.collect() })
+}
+
+fn line(denial: &decision::Denial) -> String {
+    let binding = denial.binding.as_deref().unwrap_or_default();
+    words::denial(&denial.policy, binding, denial.error, &denial.message)
+}
+
+/// Returns the first line of a denial whose violations are listed below.
+fn summary(object: &str, denials: &[decision::Denial], first: &decision::Denial) -> String {
+    let policy = &first.policy;
+    let policies = if denials.iter().all(|denial| denial.policy == *policy) {
+        format!("policy \"{policy}\"")
+    } else {
+        format!("policy \"{policy}\" and others")
+    };
+    let violations = match denials.len() {
+        1 => String::new(),
+        many => format!(" ({many} violations)"),
+    };
+    format!("{object}: denied by {policies}{violations}: {}", first.message)
+}
+
+/// Returns kind, namespace and name of the object, as `durward check` names it.
+fn object_name(request: &Request<'_>) -> String {
+    let kind = &request.kind.kind;
+    let name = if request.name.is_empty() { "(new)" } else { &request.name };
+    let is_cluster_wide = request.namespace.is_empty() || request.is_for("", "namespaces");
+    if is_cluster_wide { format!("{kind} {name}") } else { format!("{kind} {}/{name}", request.namespace) }
+}
+
+fn code(denial: &decision::Denial) -> Code {
+    match denial.code() {
+        401 => Code::Unauthorized,
+        403 => Code::Forbidden,
+        404 => Code::NotFound,
+        413 => Code::TooLarge,
+        _ => Code::Invalid,
+    }
+}
+
+/// Returns why a policy could not be decided.
+fn cause(missing: &Missing, unread: Option<&Cause>) -> Cause {
+    let policy = if missing.policy.is_empty() {
+        "a policy".to_owned()
+    } else {
+        format!("policy \"{}\"", missing.policy)
+    };
+    match &missing.lookup {
+        Lookup::Namespace(name) => {
+            let unknown = Cause::new(LIMIT, "it was not read");
+            let unread = unread.unwrap_or(&unknown);
+            Cause::new(unread.code, format!("{policy}: {}", unread_namespace(name, unread)))
+        }
+        Lookup::Conversion { rule, .. } => Cause::new(
+            OTHER_VERSION,
+            format!("{policy} judges {rule}, and the API server sent another version"),
+        ),
+        Lookup::Limit(limit) => Cause::new(
+            LIMIT,
+            match limit {
+                Limit::Memory => format!("{policy} needs too much memory"),
+                Limit::Time => format!("{policy} needs too much time"),
+                Limit::Regex => format!("{policy} has a regular expression that is too large"),
+            },
+        ),
+        // The set was checked when it was loaded, so that no policy needs these.
+        Lookup::ParamKind(_) | Lookup::Params(_) | Lookup::Check(_) | Lookup::User | Lookup::OldObject => {
+            Cause::new(LIMIT, format!("{policy} needs data that Durward does not read"))
+        }
+    }
+}
+
+/// Returns that a Namespace could not be read, and why.
+pub(super) fn unread_namespace(name: &str, cause: &Cause) -> String {
+    format!("namespace {name:?} could not be read: {}", cause.text)
+}
+
+/// Returns the key of an audit annotation. The API server's key of a policy has a slash, which a webhook can't use.
+fn audit_key(key: &str) -> String {
+    let key = key.strip_prefix(AUDIT_PREFIX).unwrap_or(key).replace('/', ".");
+    if key.len() <= MAX_AUDIT_KEY {
+        return key;
+    }
+    // Long keys can differ in their ends only.
+    let hash =
+        key.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    let start = key.get(..MAX_AUDIT_KEY - 9).unwrap_or_default();
+    format!("{start}-{hash:08x}")
+}
