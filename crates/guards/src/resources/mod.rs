@@ -92,11 +92,9 @@ impl Configured for Arc<Config> {
     }
 
     fn permissions(&self) -> Permissions {
+        // A reload can add a policy that needs Namespaces.
         let own = vec![Permission::on("", "namespaces", &["get", "list", "watch"])];
-        Permissions {
-            own: if self.depends_on_namespaces() { own } else { Vec::new() },
-            ..Permissions::default()
-        }
+        Permissions { own, ..Permissions::default() }
     }
 
     fn requirements(&self) -> Requirements {
