@@ -63,10 +63,8 @@ const DEFAULTS: Defaults = Defaults {
 };
 
 /// The policies of a guard: each `failurePolicy` with the name of its guard and of its webhook entry.
-const PARTS: [(FailurePolicy, &str, &str); 2] = [
-    (FailurePolicy::Fail, NAME, "resources-fail"),
-    (FailurePolicy::Ignore, IGNORE_NAME, "resources-ignore"),
-];
+const PARTS: [(FailurePolicy, &str, &str); 2] =
+    [(FailurePolicy::Fail, NAME, "resources-fail"), (FailurePolicy::Ignore, IGNORE_NAME, "resources-ignore")];
 
 /// The guard before it is configured.
 #[derive(Debug)]
