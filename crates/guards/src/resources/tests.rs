@@ -131,7 +131,7 @@ fn a_set_that_does_not_load_is_refused_with_file_and_line() {
 
 #[test]
 fn a_policy_that_needs_more_than_namespaces_is_refused_with_file_and_line() {
-    let reads = |expression: &str| POLICY.bound().replace("'has(object.spec)'", expression);
+    let reads = |expression: &str| POLICY.bound().replace("'has(object.spec)'", &format!("\"{expression}\""));
     refused(
         &reads("authorizer.group('').resource('pods').check('get').allowed()"),
         &["p.yaml:8:", "spec.validations[0].expression", "asks the authorizer", "kubectl apply"],
