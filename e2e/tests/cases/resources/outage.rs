@@ -38,7 +38,7 @@ fn without_api_server(context: &'static TestContext, away: Duration) -> Result<(
     };
     let is_frozen = || {
         let text = create(&frozen)?.message().to_owned();
-        Ok((text.contains("the namespace is frozen"), text))
+        Ok::<_, anyhow::Error>((text.contains("the namespace is frozen"), text))
     };
     until("the guard to deny", is_frozen)?;
     create(&known)?.succeeded()?;
