@@ -38,7 +38,11 @@ fn an_upgrade_turns_the_guard_on_without_a_failed_call(context: &'static TestCon
         kubectl.apply(&map.to_string())?.succeeded().map(drop)
     };
     map(&policy)?;
-    let mut guarded = values();
+    let mut base = values();
+    // By default the entry of a new guard is added after two minutes.
+    base["config"]["server"] = json!({"webhookConfiguration": {"newGuardDelay": "10s"}});
+    environment.install(&base)?;
+    let mut guarded = base.clone();
     guarded["config"]["guards"]["resources"] = json!({});
     guarded["policies"] = json!({"configMap": CONFIG_MAP});
     environment.under_load(|load| {
