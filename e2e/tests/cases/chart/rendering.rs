@@ -114,8 +114,7 @@ fn policies_are_mounted_from_files_or_a_configmap(context: &'static TestContext)
             let pod = &object["spec"]["template"]["spec"];
             let has = |list: &Value, item: &Value| list.as_array().is_some_and(|all| all.contains(item));
             let volume = json!({"name": "policies", "configMap": {"name": name, "defaultMode": 0o440}});
-            let mount =
-                json!({"name": "policies", "mountPath": "/etc/durward-policies", "readOnly": true});
+            let mount = json!({"name": "policies", "mountPath": "/etc/durward-policies", "readOnly": true});
             ensure!(has(&pod["volumes"], &volume), "{kind}: {}", pod["volumes"]);
             ensure!(has(&pod["containers"][0]["volumeMounts"], &mount), "{kind}: {}", pod["containers"]);
         }

@@ -94,7 +94,8 @@ fn the_page_of_custom_resources_works(context: &'static TestContext) -> Result<(
                 Ok(())
             })?;
         }
-        let is_write = command.starts_with("kubectl create -f") || command.starts_with("kubectl apply -f examples/kubernetesclusters/with-key");
+        let is_write = command.starts_with("kubectl create -f")
+            || command.starts_with("kubectl apply -f examples/kubernetesclusters/with-key");
         if !is_write {
             return Ok(Expect::Success);
         }

@@ -164,7 +164,11 @@ impl<'a> Stored<'a> {
             .api()
             .merge(&path(&object)?, &json!({"metadata": {"labels": {"a": "b"}}}))?
             .succeeded()?;
-        ensure!(labeled.warnings.iter().any(|warning| warning.contains("both empty")), "{:?}", labeled.warnings);
+        ensure!(
+            labeled.warnings.iter().any(|warning| warning.contains("both empty")),
+            "{:?}",
+            labeled.warnings
+        );
         let changed = self.cluster.api().merge(&path(&object)?, &json!({"spec": {"scaleUp": 3}}))?;
         contains_all(changed.message(), &["spec.privateSSHKey and spec.rootPassword are both empty"])
     }

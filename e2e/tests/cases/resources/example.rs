@@ -32,15 +32,7 @@ fn every_write_of_the_example_is_judged_in_reviews_of_both_versions(
         })?;
         let guards = guards(&[example("policy.yaml")], versions);
         let (_installation, durward) = Installation::start(context, &cluster, &guards, "durward-example")?;
-        let sample = example("sample.yaml");
-        until("the guard to deny the sample", || {
-            let output = kubectl.run(&["create", "--dry-run=server", "-f", &sample])?;
-            Ok((output.stderr.contains(NO_KEY), output.stderr))
-        })?;
-        for verb in [&["create"][..], &["apply"], &["apply", "--server-side"]] {
-            let denied = kubectl.run(&[verb, &["-f", &sample]].concat())?;
-            contains_all(&denied.stderr, &[&format!("denied by policy \"kubernetesclusters\": {NO_KEY}")])?;
-        }
+        the_sample_is_denied(&cluster)?;
         every_violation_is_in_one_denial(&cluster)?;
         every_write(&cluster)?;
         the_status_is_not_judged(&cluster)?;
@@ -49,6 +41,21 @@ fn every_write_of_the_example_is_judged_in_reviews_of_both_versions(
         kubectl.run(&["delete", "kubernetesclusters", "--all"])?.succeeded()?;
     }
     Ok(())
+}
+
+/// Waits until the guard denies the sample, and expects the denial of each way to create it. With a key it is allowed.
+pub(in crate::cases) fn the_sample_is_denied(cluster: &Cluster) -> Result<()> {
+    let kubectl = cluster.kubectl();
+    let sample = example("sample.yaml");
+    until("the guard to deny the sample", || {
+        let output = kubectl.run(&["create", "--dry-run=server", "-f", &sample])?;
+        Ok((output.stderr.contains(NO_KEY), output.stderr))
+    })?;
+    for verb in [&["create"][..], &["apply"], &["apply", "--server-side"]] {
+        let denied = kubectl.run(&[verb, &["-f", &sample]].concat())?;
+        contains_all(&denied.stderr, &[&format!("denied by policy \"kubernetesclusters\": {NO_KEY}")])?;
+    }
+    kubectl.run(&["create", "--dry-run=server", "-f", &example("with-key.yaml")])?.succeeded().map(drop)
 }
 
 fn every_violation_is_in_one_denial(cluster: &Cluster) -> Result<()> {

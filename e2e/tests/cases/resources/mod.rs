@@ -3,7 +3,7 @@
 //! The cases share one control plane, one case at a time: native policies and CRDs of one case would judge objects of another.
 
 mod cases;
-mod example;
+pub(super) mod example;
 mod outage;
 mod parity;
 mod reload;
@@ -24,7 +24,7 @@ fn exclusive(context: &'static TestContext) -> Result<MutexGuard<'static, Arc<Cl
 }
 
 /// Returns the `guards` section for these paths.
-fn guards(paths: &[String], more: &str) -> String {
+pub(super) fn guards(paths: &[String], more: &str) -> String {
     format!("  resources: {{policies: {}{more}}}", json!(paths))
 }
 
@@ -52,6 +52,6 @@ fn file(directory: &Path, name: &str, text: &str) -> Result<String> {
 }
 
 /// Returns the path of a file of the example.
-fn example(name: &str) -> String {
+pub(super) fn example(name: &str) -> String {
     format!("{EXAMPLE}/{name}")
 }

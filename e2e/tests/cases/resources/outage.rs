@@ -51,8 +51,12 @@ fn without_api_server(context: &'static TestContext, away: Duration) -> Result<(
     ensure!(denied, "a known namespace: {text}");
     let answer = create(&unknown)?;
     ensure!(answer.status == 403, "{}: {}", answer.status, answer.body);
-    contains_all(answer.message(), &["policy \"tier\"", &format!("namespace \"{}\" could not be read", unknown.name())])?;
-    let count = durward.metrics()?.sum("durward_unknown_total", &[("guard", "resources"), ("cause", "unreachable")]);
+    contains_all(
+        answer.message(),
+        &["policy \"tier\"", &format!("namespace \"{}\" could not be read", unknown.name())],
+    )?;
+    let count =
+        durward.metrics()?.sum("durward_unknown_total", &[("guard", "resources"), ("cause", "unreachable")]);
     ensure!(count > 0.5, "the metric does not count it");
     Ok(())
 }
@@ -65,8 +69,11 @@ fn the_failure_policy_of_each_policy_decides_while_durward_is_down(
     let cluster = exclusive(context)?;
     let directory = context.directory("resources-down")?;
     let closed = policy("closed", "secrets", "Deny", "has(object.data)", "closed");
-    let open = policy("open", "configmaps", "Deny", "has(object.data)", "open")
-        .replacen("\"spec\":{", "\"spec\":{\"failurePolicy\":\"Ignore\",", 1);
+    let open = policy("open", "configmaps", "Deny", "has(object.data)", "open").replacen(
+        "\"spec\":{",
+        "\"spec\":{\"failurePolicy\":\"Ignore\",",
+        1,
+    );
     let paths = [file(&directory, "closed.yaml", &closed)?, file(&directory, "open.yaml", &open)?];
     let (_installation, durward) =
         Installation::start(context, &cluster, &guards(&paths, ""), "durward-down")?;
@@ -82,6 +89,9 @@ fn the_failure_policy_of_each_policy_decides_while_durward_is_down(
         })?;
     }
     drop(durward);
-    contains_all(create("Secret", "secrets")?.message(), &["failed calling webhook \"resources-fail.durward.dev\""])?;
+    contains_all(
+        create("Secret", "secrets")?.message(),
+        &["failed calling webhook \"resources-fail.durward.dev\""],
+    )?;
     create("ConfigMap", "configmaps")?.succeeded().map(drop)
 }
