@@ -3,6 +3,7 @@
 //! The cases share one control plane, one case at a time: native policies and CRDs of one case would judge objects of another.
 
 mod cases;
+mod entries;
 pub(super) mod example;
 mod outage;
 mod parity;
