@@ -40,7 +40,7 @@
 {{- fail (printf "config.server.webhookConfiguration.url is a Service in the namespace %s, but the release is installed in %s: install the release there" $service.namespace .Release.Namespace) -}}
 {{- end -}}
 {{- $policies := include "durward.policies" . -}}
-{{- if and .Values.policies.files .Values.policies.configMap -}}
+{{- if and (.Values.policies | default dict).files (.Values.policies | default dict).configMap -}}
 {{- fail "policies has files and configMap: set one of them" -}}
 {{- end -}}
 {{- if and $policies (not (hasKey $guards "resources")) -}}

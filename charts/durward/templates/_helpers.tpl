@@ -40,9 +40,10 @@ app.kubernetes.io/component: server
 {{- toJson $config -}}
 {{- end -}}
 
-{{/* The ConfigMap with the policies of the guard resources, or nothing. */}}
+{{/* The ConfigMap with the policies of the guard resources, or nothing. `helm upgrade --reuse-values` from an older chart has no policies. */}}
 {{- define "durward.policies" -}}
-{{- if .Values.policies.files }}durward-policies{{ else }}{{ .Values.policies.configMap }}{{ end -}}
+{{- $policies := .Values.policies | default dict -}}
+{{- if $policies.files }}durward-policies{{ else }}{{ $policies.configMap }}{{ end -}}
 {{- end -}}
 
 {{/* A nested value, or the default. Argument: list of the object, the path with dots, and the default. */}}
