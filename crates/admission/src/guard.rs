@@ -26,11 +26,6 @@ pub trait Guard: Send + Sync {
     /// Returns whether allows are logged. They are for guards that read clusters, because the object does not show the reason.
     fn logs_every_ruling(&self) -> bool;
 
-    /// Returns guards at paths below the name, each with the last part of its path. Each answers for some webhook entries.
-    fn parts(&self) -> Vec<(&'static str, std::sync::Arc<dyn Guard>)> {
-        Vec::new()
-    }
-
     /// Reviews one request before `deadline`. Data that cannot be read in time is Unknown. Dropping the future must be safe.
     fn review<'a>(&'a self, request: &'a Request<'a>, deadline: Instant) -> BoxFuture<'a, Ruling>;
 }

@@ -1,12 +1,10 @@
 //! Turns a ruling into an answer: the only place where Unknown becomes allow or deny, and where audit mode turns a denial into
 //! a warning.
 
-use std::time::Duration;
-
 use crate::denial::{Denial, DenialCause};
 use crate::glob::Glob;
 use crate::request::{Request, User};
-use crate::verdict::{Answer, Cause, PolicyOutcome, Ruling, SKIPPED, Verdict};
+use crate::verdict::{Answer, Cause, PolicyEvaluation, Ruling, SKIPPED, Verdict};
 use crate::warnings::{Audit, Warnings};
 
 /// Whether denials are enforced.
@@ -81,10 +79,8 @@ pub struct Settled {
     pub warnings: Warnings,
     /// Annotations for the audit log.
     pub audit: Audit,
-    /// The outcomes of policies.
-    pub policies: Vec<PolicyOutcome>,
-    /// The time of the evaluation of policies.
-    pub evaluation: Option<Duration>,
+    /// The evaluation of policies.
+    pub evaluation: Option<PolicyEvaluation>,
 }
 
 impl Settled {
@@ -96,7 +92,7 @@ impl Settled {
 
 /// Turns a ruling into an answer by the guard's policy, and cleans and bounds its texts.
 pub fn settle(request: &Request<'_>, ruling: Ruling, settle_policy: &SettlePolicy) -> Settled {
-    let Ruling { verdict, mut warnings, mut audit, refusal, policies, evaluation } = ruling;
+    let Ruling { verdict, mut warnings, mut audit, refusal, evaluation } = ruling;
     let mut causes = Vec::new();
     let (word, answer) = match verdict {
         Verdict::Allow => ("allow", Answer::Allow),
@@ -129,7 +125,7 @@ pub fn settle(request: &Request<'_>, ruling: Ruling, settle_policy: &SettlePolic
         }
         other => (other, false),
     };
-    Settled { answer, verdict: word, would_deny, causes, warnings, audit, policies, evaluation }
+    Settled { answer, verdict: word, would_deny, causes, warnings, audit, evaluation }
 }
 
 fn join(causes: &[Cause]) -> String {

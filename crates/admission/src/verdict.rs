@@ -95,13 +95,20 @@ pub struct Ruling {
     pub audit: Audit,
     /// The denial if the verdict is Unknown and the policy denies that. Without it, the denial is made of the causes.
     pub refusal: Option<Denial>,
-    /// The outcomes of policies, for guards that evaluate some.
-    pub policies: Vec<PolicyOutcome>,
-    /// The time of the evaluation of policies.
-    pub evaluation: Option<Duration>,
+    /// The evaluation of policies, for guards that have some.
+    pub evaluation: Option<PolicyEvaluation>,
 }
 
-/// The outcome of a policy, for metrics and the log.
+/// The evaluation of policies, for metrics and the log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PolicyEvaluation {
+    /// The outcomes of the policies that matched the request.
+    pub outcomes: Vec<PolicyOutcome>,
+    /// The duration.
+    pub time: Duration,
+}
+
+/// The outcome of a policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PolicyOutcome {
     /// The name of the policy.
@@ -113,14 +120,8 @@ pub struct PolicyOutcome {
 impl Ruling {
     /// Creates a ruling without warnings and annotations.
     pub fn new(verdict: Verdict) -> Self {
-        Self {
-            verdict,
-            warnings: Warnings::default(),
-            audit: Audit::default(),
-            refusal: None,
-            policies: Vec::new(),
-            evaluation: None,
-        }
+        let (warnings, audit) = (Warnings::default(), Audit::default());
+        Self { verdict, warnings, audit, refusal: None, evaluation: None }
     }
 
     /// Creates a ruling that allows silently.
@@ -156,12 +157,6 @@ impl Ruling {
     pub fn refuse_with(mut self, denial: Denial) -> Self {
         self.refusal = Some(denial);
         self
-    }
-
-    /// Sets the time of the evaluation of policies.
-    #[must_use]
-    pub fn evaluated_in(self, time: Duration) -> Self {
-        Self { evaluation: Some(time), ..self }
     }
 
     /// Adds an audit annotation.

@@ -157,18 +157,20 @@ impl Store {
         Ok(store)
     }
 
-    /// Makes the store the only source of parameters.
-    pub(crate) fn contains_all_params(&mut self) {
-        self.has_all_params = true;
-    }
-
-    /// Returns whether there is a parameter of a group and kind. An empty namespace or name stands for any.
-    pub(crate) fn has_param(&self, (group, kind): (&str, &str), namespace: &str, name: &str) -> bool {
-        let of_kind = self.params.get(&(group.to_owned(), kind.to_owned()));
-        of_kind.into_iter().flatten().any(|(in_namespace, params)| {
-            (namespace.is_empty() || namespace == in_namespace)
-                && if name.is_empty() { !params.is_empty() } else { params.contains_key(name) }
-        })
+    /// Returns the namespaces that contain a parameter of a kind. An empty namespace stands for any, as does an absent name.
+    pub(crate) fn namespaces_of_params(
+        &self,
+        kind: &ParamKind,
+        namespace: &str,
+        name: Option<&str>,
+    ) -> Vec<String> {
+        let (group, _) = group_version(&kind.api_version);
+        let of_kind = self.params.get(&(group.to_owned(), kind.kind.clone()));
+        let found = of_kind.into_iter().flatten().filter(|(own, params)| {
+            (namespace.is_empty() || namespace == *own)
+                && name.map_or(!params.is_empty(), |name| params.contains_key(name))
+        });
+        found.map(|(namespace, _)| namespace.clone()).collect()
     }
 
     /// Returns whether there are no other parameters than those of the store.

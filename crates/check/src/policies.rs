@@ -8,17 +8,14 @@ use std::path::PathBuf;
 
 use config::{Place, Problem};
 use console::input;
-use policy::facts::{Facts, Lookup};
+use policy::facts::{Facts, Lookup, ParamKind, ParamQuery};
 use policy::field::Path;
 use policy::kinds::Kinds;
-use policy::request::Request;
-use policy::set::{Evaluation, PolicySet};
-use policy::value::Arena;
-use policy::vap::model::{Binding, Policy};
+use policy::set::PolicySet;
+use policy::vap::model::Binding;
 use sha2::{Digest as _, Sha256};
 
 use crate::args::{FieldValidation, KubeVersion, Unbound};
-use crate::facts::{Store, group_version};
 use crate::files::{self, File, Use};
 use crate::load::{Loaded, Options, load};
 use crate::objects::{self, ADMISSION, Object};
@@ -30,9 +27,6 @@ const MAX_FILE: u64 = 3 << 20;
 /// Reads of files that change in between. The kubelet replaces all files of a `ConfigMap` at once.
 const MAX_READS: usize = 5;
 
-/// Rounds of lookups. An answer can lead to another lookup: the kind of parameters, then the parameters.
-const MAX_ROUNDS: usize = 8;
-
 /// The kind of policies.
 const POLICY: &str = "ValidatingAdmissionPolicy";
 
@@ -43,8 +37,6 @@ const NAMESPACE: &str = "default";
 pub struct Policies {
     set: PolicySet,
     kinds: Kinds,
-    store: Store,
-    /// Facts that are the same for all requests.
     facts: Facts,
     /// Where each policy is.
     places: HashMap<String, Place>,
@@ -60,28 +52,12 @@ impl Policies {
             let loaded = read(&paths);
             // A file that was replaced between the reads belongs to another set.
             if digest == self::digest(&paths)? {
-                let (set, loaded, places) = loaded?;
-                return Ok(Self::new(set, loaded, places, paths, digest));
+                let Read { set, kinds, facts, places } = loaded?;
+                return Ok(Self { set, kinds, facts, places, paths, digest });
             }
         }
         let problem = Problem::new("the files of the policies change while they are read");
         Err(vec![problem.next("write the files, then reload")])
-    }
-
-    fn new(
-        set: PolicySet,
-        loaded: Loaded,
-        places: HashMap<String, Place>,
-        paths: Vec<PathBuf>,
-        digest: String,
-    ) -> Self {
-        let mut facts = Facts::default();
-        for (policy, _) in set.policies() {
-            if let Some(kind) = &policy.param_kind {
-                loaded.store.answer(&Lookup::ParamKind(kind.clone()), &loaded.kinds, &mut facts);
-            }
-        }
-        Self { set, kinds: loaded.kinds, store: loaded.store, facts, places, paths, digest }
     }
 
     /// Returns the policies.
@@ -109,42 +85,19 @@ impl Policies {
         digest(&self.paths).ok().as_ref() != Some(&self.digest)
     }
 
-    /// Evaluates policies of [`Policies::set`] on a request. `namespace` is its Namespace as JSON, if that was read; `None` in it is a
-    /// Namespace that does not exist.
-    pub fn evaluate(
-        &self,
-        set: &PolicySet,
-        request: &Request<'_>,
-        namespace: Option<Option<&str>>,
-        arena: &Arena,
-        keep_going: &dyn Fn() -> bool,
-    ) -> Evaluation {
-        let mut facts = None;
-        if let Some(namespace) = namespace {
-            let mut known = self.facts.clone();
-            known.namespaces.insert(request.namespace.to_owned(), namespace.map(str::to_owned));
-            facts = Some(known);
-        }
-        let mut evaluation = Evaluation::default();
-        for _ in 0..MAX_ROUNDS {
-            evaluation =
-                set.evaluate_partly(request, facts.as_ref().unwrap_or(&self.facts), arena, keep_going);
-            let lookups = evaluation.missing.iter().map(|missing| &missing.lookup);
-            let mut params = lookups.filter(|lookup| matches!(lookup, Lookup::Params(_))).peekable();
-            if params.peek().is_none() {
-                break;
-            }
-            let known = facts.get_or_insert_with(|| self.facts.clone());
-            for lookup in params {
-                self.store.answer(lookup, &self.kinds, known);
-            }
-        }
-        evaluation
+    /// Returns the facts that are the same for all requests: the params.
+    pub fn facts(&self) -> &Facts {
+        &self.facts
     }
 }
 
 /// Policies, with their facts and places.
-type Read = (PolicySet, Loaded, HashMap<String, Place>);
+struct Read {
+    set: PolicySet,
+    kinds: Kinds,
+    facts: Facts,
+    places: HashMap<String, Place>,
+}
 
 /// Reads policies and params, and checks that each policy can be decided.
 fn read(paths: &[PathBuf]) -> Result<Read, Vec<Problem>> {
@@ -160,73 +113,86 @@ fn read(paths: &[PathBuf]) -> Result<Read, Vec<Problem>> {
         field_validation: FieldValidation::Strict,
     };
     let mut loaded = load(&objects.all, options);
-    loaded.store.contains_all_params();
     problems.append(&mut loaded.problems);
-    if loaded.policies == 0 && problems.is_empty() {
+    let mut facts = Facts { params_are_complete: true, ..Facts::default() };
+    let Some(set) = loaded.set.take().filter(|_| problems.is_empty()) else {
+        return Err(sorted(problems));
+    };
+    if loaded.policies == 0 {
         let problem = Problem::new("the files contain no ValidatingAdmissionPolicy");
         return Err(vec![problem.next("name files or directories with policies")]);
     }
-    let set = loaded.set.take();
-    if let Some(set) = &set {
-        for (policy, bindings) in set.policies() {
-            problems.extend(undecidable(set, policy, bindings, &loaded, &objects.all));
+    let object = |kind: &str, name: &str| {
+        objects.all.iter().find(|object| object.is(ADMISSION, kind) && object.name == name)
+    };
+    let mut places = HashMap::new();
+    for (policy, bindings) in set.policies() {
+        let Some(source) = object(POLICY, &policy.name) else { continue };
+        let Position { file, line, column } = source.position();
+        places.insert(policy.name.clone(), Place { file, line, column });
+        problems.extend(undecidable(&set, source));
+        let Some(kind) = &policy.param_kind else { continue };
+        loaded.store.answer(&Lookup::ParamKind(kind.clone()), &loaded.kinds, &mut facts);
+        for binding in bindings {
+            let problem = add_params(kind, binding, &loaded, &mut facts);
+            let source = object("ValidatingAdmissionPolicyBinding", &binding.name);
+            problems.extend(problem.zip(source).map(|(problem, source)| LoadProblem {
+                next: "add the params to the files of the policies".to_owned(),
+                ..source.problem(&Path::new("spec").child("paramRef"), problem)
+            }));
         }
     }
-    problems.sort();
-    problems.dedup();
-    match set {
-        Some(set) if problems.is_empty() => {
-            let policies = objects.all.iter().filter(|object| object.is(ADMISSION, POLICY));
-            let place = |object: &Object| {
-                let Position { file, line, column } = object.position();
-                (object.name.clone(), Place { file, line, column })
-            };
-            let places = policies.map(place).collect();
-            Ok((set, loaded, places))
-        }
-        _ => Err(problems.into_iter().map(LoadProblem::into_problem).collect()),
-    }
+    if problems.is_empty() { Ok(Read { set, kinds: loaded.kinds, facts, places }) } else { Err(sorted(problems)) }
 }
 
-/// Returns why a policy can't be decided: it would be unknown on every request.
-fn undecidable(
-    set: &PolicySet,
-    policy: &Policy,
-    bindings: &[Binding],
-    loaded: &Loaded,
-    objects: &[Object],
-) -> Vec<LoadProblem> {
-    let object = |kind: &str, name: &str| {
-        objects.iter().find(|object| object.is(ADMISSION, kind) && object.name == name)
+fn sorted(mut problems: Vec<LoadProblem>) -> Vec<Problem> {
+    problems.sort();
+    problems.dedup();
+    problems.into_iter().map(LoadProblem::into_problem).collect()
+}
+
+/// Returns why a policy can't be decided: an expression reads what Durward does not know.
+fn undecidable(set: &PolicySet, source: &Object) -> Vec<LoadProblem> {
+    let reads = [
+        (set.authorizer_field(&source.name), "asks the authorizer, which only the API server can"),
+        (
+            set.namespace_field(&source.name),
+            "reads more of namespaceObject than metadata.name and metadata.labels, which Durward watches",
+        ),
+    ];
+    let problem = |(field, what): (Option<Path>, &str)| {
+        Some(LoadProblem {
+            next: "leave this policy to the API server: kubectl apply -f FILE".to_owned(),
+            ..source.problem(&field?, what)
+        })
     };
-    let mut problems = Vec::new();
-    if let Some(field) = set.authorizer_field(&policy.name)
-        && let Some(object) = object(POLICY, &policy.name)
-    {
-        problems.push(LoadProblem {
-            next: "apply this policy to the cluster instead: kubectl apply -f FILE".to_owned(),
-            ..object.problem(&field, "asks the authorizer, which only the API server can")
+    reads.into_iter().filter_map(problem).collect()
+}
+
+/// Adds the params of a binding to the facts. Returns why a request could need others.
+fn add_params(kind: &ParamKind, binding: &Binding, loaded: &Loaded, facts: &mut Facts) -> Option<String> {
+    let reference = binding.param_ref.as_ref()?;
+    let name = Some(reference.name.clone()).filter(|name| !name.is_empty());
+    let (kind_name, store) = (&kind.kind, &loaded.store);
+    let namespaces = store.namespaces_of_params(kind, &reference.namespace, name.as_deref());
+    if namespaces.is_empty() {
+        return Some(match name {
+            Some(name) => format!("names {kind_name} \"{name}\", which is not in the files"),
+            None => format!("selects params of kind {kind_name}, but the files contain none"),
         });
     }
-    let Some(kind) = &policy.param_kind else { return problems };
-    for binding in bindings {
-        let Some(reference) = &binding.param_ref else { continue };
-        let key = (group_version(&kind.api_version).0, kind.kind.as_str());
-        if !loaded.store.has_param(key, &reference.namespace, &reference.name)
-            && let Some(object) = object("ValidatingAdmissionPolicyBinding", &binding.name)
-        {
-            let which = if reference.name.is_empty() {
-                format!("selects params of kind {}, but the files contain none", kind.kind)
-            } else {
-                format!("names {} \"{}\", which is not in the files", kind.kind, reference.name)
-            };
-            problems.push(LoadProblem {
-                next: "add the params to the files of the policies".to_owned(),
-                ..object.problem(&Path::new("spec").child("paramRef"), which)
-            });
-        }
-    }
-    problems
+    let mut queries = namespaces.into_iter().map(|namespace| {
+        Lookup::Params(ParamQuery { kind: kind.clone(), namespace, name: name.clone() })
+    });
+    let is_unknown = queries.any(|query| !store.answer(&query, &loaded.kinds, facts) && !is_answered(&query, facts));
+    is_unknown.then(|| {
+        format!("needs {kind_name} in {}, and the params in the files have another version", kind.api_version)
+    })
+}
+
+/// Returns whether the facts contain the params of a query. Several bindings can have the same query.
+fn is_answered(lookup: &Lookup, facts: &Facts) -> bool {
+    matches!(lookup, Lookup::Params(query) if facts.params.contains_key(query))
 }
 
 /// Returns the files of the paths. Their objects are facts, not manifests to check.

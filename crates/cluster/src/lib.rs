@@ -46,9 +46,6 @@ pub use resource::{Address, Resource};
 /// The metadata of an object, `None` if it certainly does not exist, or why neither is known.
 pub type MetadataResult = Result<Option<Arc<Metadata>>, Cause>;
 
-/// A whole object as JSON, `None` if it certainly does not exist, or why neither is known.
-pub type WholeResult = Result<Option<Arc<str>>, Cause>;
-
 /// Reads objects of the local cluster and of the member clusters of a fleet.
 ///
 /// Every method answers by its deadline, with a cause if there is no other answer. Callers need no timeout of their own: the
@@ -65,11 +62,6 @@ pub trait Reader: Send + Sync {
     /// know something that contradicts the answer of [`get`](Self::get).
     fn get_uncached<'a>(&'a self, address: Address<'a>, deadline: Instant) -> BoxFuture<'a, MetadataResult> {
         self.get(address, deadline)
-    }
-
-    /// Reads a whole object of the local cluster as JSON, from the cache as [`get`](Self::get) does.
-    fn get_whole<'a>(&'a self, address: Address<'a>, _deadline: Instant) -> BoxFuture<'a, WholeResult> {
-        Box::pin(ready(Err(no_cluster(&address.to_string()))))
     }
 
     /// Reads one object of one cluster, uncached.

@@ -38,10 +38,12 @@ impl FailurePolicy {
 pub struct Defaults {
     /// `onUnknown`.
     pub on_unknown: OnUnknown,
-    /// The policy of the API server while Durward does not answer.
-    pub failure_policy: FailurePolicy,
+    /// The policy of the API server while Durward does not answer; `None` if it is not a key of the section.
+    pub failure_policy: Option<FailurePolicy>,
     /// The timeout of the API server.
     pub timeout_seconds: u8,
+    /// `exempt.namespaces`.
+    pub exempt_namespaces: &'static [&'static str],
 }
 
 /// The keys that every guard has.
@@ -51,7 +53,7 @@ pub struct CommonConfig {
     pub settle_policy: SettlePolicy,
     /// `exempt`.
     pub exempt: Exempt,
-    /// `webhook.failurePolicy`.
+    /// `webhook.failurePolicy`, or `Fail` if the section does not have the key.
     pub failure_policy: FailurePolicy,
     /// `webhook.timeoutSeconds`.
     pub timeout_seconds: u8,
@@ -120,24 +122,6 @@ const ON_UNKNOWN: [(&str, OnUnknown); 2] = [("deny", OnUnknown::Deny), ("allow",
 impl CommonConfig {
     /// Reads the keys. `namespace` is the namespace of Durward.
     pub fn read(section: &mut Section<'_>, defaults: Defaults, namespace: &str) -> Self {
-        Self::read_keys(section, defaults, namespace, true)
-    }
-
-    /// Reads the keys of a guard whose policies have a failurePolicy each.
-    pub(crate) fn without_failure_policy(
-        section: &mut Section<'_>,
-        defaults: Defaults,
-        namespace: &str,
-    ) -> Self {
-        Self::read_keys(section, defaults, namespace, false)
-    }
-
-    fn read_keys(
-        section: &mut Section<'_>,
-        defaults: Defaults,
-        namespace: &str,
-        has_failure_policy: bool,
-    ) -> Self {
         let words = [("enforce", Mode::Enforce), ("audit", Mode::Audit)];
         let mode = section.choice(
             "mode",
@@ -152,7 +136,7 @@ impl CommonConfig {
             "Users that count as controllers, besides those of Kubernetes. * matches any characters.",
             &[],
         );
-        let exempt = Exempt::read(section);
+        let exempt = Exempt::read(section, defaults.exempt_namespaces);
         let settle_policy = SettlePolicy {
             mode,
             users,
@@ -161,15 +145,14 @@ impl CommonConfig {
         };
         section.section("webhook", "The entries of this guard in webhook configurations.", |s| {
             let policies = [("Fail", FailurePolicy::Fail), ("Ignore", FailurePolicy::Ignore)];
-            let mut failure_policy = defaults.failure_policy;
-            if has_failure_policy {
-                failure_policy = s.choice(
+            let failure_policy = defaults.failure_policy.map(|default| {
+                s.choice(
                     "failurePolicy",
                     "Result of a request while Durward does not answer: Fail denies it, Ignore allows it.",
                     &policies,
-                    failure_policy,
-                );
-            }
+                    default,
+                )
+            });
             let seconds = s.number(
                 "timeoutSeconds",
                 "Timeout of the API server, in seconds.",
@@ -190,7 +173,7 @@ impl CommonConfig {
             Self {
                 settle_policy,
                 exempt,
-                failure_policy,
+                failure_policy: failure_policy.unwrap_or(FailurePolicy::Fail),
                 timeout_seconds: u8::try_from(seconds).unwrap_or(defaults.timeout_seconds),
                 review_versions: versions.into_iter().map(str::to_owned).collect(),
                 namespace_selector: namespace_selector.unwrap_or_default(),
@@ -224,7 +207,7 @@ mod tests {
     use ::config::{parse, read};
 
     const DEFAULTS: Defaults =
-        Defaults { on_unknown: OnUnknown::Deny, failure_policy: FailurePolicy::Fail, timeout_seconds: 10 };
+        Defaults { on_unknown: OnUnknown::Deny, failure_policy: Some(FailurePolicy::Fail), timeout_seconds: 10, exempt_namespaces: &[] };
 
     fn common_config(yaml: &str) -> (CommonConfig, Vec<String>) {
         let root = parse("-", yaml).unwrap();

@@ -1,4 +1,4 @@
-//! The `exempt` section: users and namespaces that a guard ignores. It is empty by default.
+//! The `exempt` section: users and namespaces that a guard ignores.
 
 use std::collections::BTreeMap;
 
@@ -45,11 +45,11 @@ pub enum Exemption {
 }
 
 impl Exempt {
-    /// Reads the section.
-    pub fn read(section: &mut Section<'_>) -> Self {
+    /// Reads the section. `namespaces` are exempt if the file does not say otherwise.
+    pub fn read(section: &mut Section<'_>, namespaces: &[&str]) -> Self {
         section.section(
             "exempt",
-            "Requests that the guard ignores; empty by default. * matches any characters.",
+            "Requests that the guard ignores. * matches any characters.",
             |s| {
                 let mut globs =
                     |key, what, doc| s.texts(key, what, doc, &[]).into_iter().map(Glob::new).collect();
@@ -61,6 +61,7 @@ impl Exempt {
                             "serviceAccounts",
                             SERVICE_ACCOUNTS,
                             "Service accounts, as namespace/name.",
+                            &[],
                             service_accounts,
                         )
                         .into_iter()
@@ -71,6 +72,7 @@ impl Exempt {
                             "namespaces",
                             names::NAMESPACES,
                             "Objects in namespaces of these names.",
+                            namespaces,
                             names::namespaces,
                         )
                         .into_iter()
@@ -118,6 +120,11 @@ impl Exempt {
         self.groups.iter().any(is_all).then_some("exempt.groups")
     }
 
+    /// Returns the names in `namespaces`, without the patterns.
+    pub(crate) fn names_of_namespaces(&self) -> impl Iterator<Item = String> {
+        self.namespaces.iter().map(ToString::to_string).filter(|name| !name.contains('*'))
+    }
+
     /// Returns `namespaceSelector`.
     pub(crate) fn namespace_selector(&self) -> Option<&Selector> {
         self.namespace_selector.as_ref()
@@ -143,7 +150,7 @@ mod tests {
 
     fn exempt(yaml: &str) -> Exempt {
         let root = parse("-", yaml).unwrap();
-        let (exempt, _, problems) = read("-", root.as_ref(), Exempt::read);
+        let (exempt, _, problems) = read("-", root.as_ref(), |s| Exempt::read(s, &[]));
         assert_eq!(problems, []);
         exempt
     }
@@ -184,7 +191,7 @@ mod tests {
     fn rejects_patterns_that_match_nothing() {
         let problems = |yaml: &str| {
             let root = parse("-", yaml).unwrap();
-            read("-", root.as_ref(), Exempt::read).2.iter().map(ToString::to_string).collect::<Vec<_>>()
+            read("-", root.as_ref(), |s| Exempt::read(s, &[])).2.iter().map(ToString::to_string).collect::<Vec<_>>()
         };
         for (yaml, text) in [
             (

@@ -52,14 +52,9 @@ pub trait Configured: Any + Send + Sync {
     /// Returns remarks on the configuration at this time, for `config check`.
     fn remarks(&self, now: SystemTime) -> Vec<Remark>;
 
-    /// Returns whether files that the section names differ from those that were read with it.
-    fn has_changed(&self) -> bool {
-        false
-    }
-
-    /// Builds the guard. Starts nothing in the background. A guard that changes things reports the step that it would take
-    /// if `clients` has no writer.
-    fn build(&self, clients: &Clients) -> Arc<dyn Guard>;
+    /// Builds the guards that review the requests of the webhook entries: one, or one for each path that the entries name. Starts
+    /// nothing in the background. A guard that changes things reports the step that it would take if `clients` has no writer.
+    fn build(&self, clients: &Clients) -> Vec<Arc<dyn Guard>>;
 }
 
 /// A remark on a valid configuration.
@@ -67,8 +62,10 @@ pub trait Configured: Any + Send + Sync {
 pub enum Remark {
     /// A rule that is in force and that a user can expect to be different.
     Note(String),
-    /// A part that has no effect.
+    /// A part that has no effect, or that can do harm.
     Warning(String),
+    /// A rule that the guard evaluates.
+    Rule(String),
 }
 
 /// Permissions by place.

@@ -27,8 +27,8 @@ pub struct WebhookEntry {
     pub webhook_type: WebhookType,
     /// The first part of the name.
     pub name: String,
-    /// The last part of the path, for a guard with several paths.
-    pub part: Option<&'static str>,
+    /// The guard that reviews its requests, if its name differs from the key of the section.
+    pub guard: Option<&'static str>,
     /// Operations and resources.
     pub rules: Vec<RuleWithOperations>,
     /// Selects namespaces.
@@ -60,7 +60,7 @@ impl WebhookEntry {
         Self {
             webhook_type,
             name: name.into(),
-            part: None,
+            guard: None,
             rules,
             namespace_selector: common.namespace_selector.clone(),
             object_selector: Selector::default(),

@@ -1,6 +1,7 @@
 //! The request that policies judge, in the API server's terms.
 
-use crate::value::{Arena, Value};
+use crate::facts::Facts;
+use crate::value::{Arena, Value, read_json};
 
 /// An admission request.
 #[derive(Clone, Copy, Debug, Default)]
@@ -19,6 +20,8 @@ pub struct Request<'a> {
     pub name: &'a str,
     /// Namespace, or empty. For a Namespace, its own name.
     pub namespace: &'a str,
+    /// The Namespace, if the caller has read it. Otherwise it is one of the facts.
+    pub namespace_object: Option<Value<'a>>,
     /// The caller.
     pub user: User<'a>,
     /// Whether the caller is unknown. An expression that reads `request.userInfo` is then unknown.
@@ -73,6 +76,22 @@ impl<'a> Request<'a> {
     /// The resource that the user addressed.
     pub(crate) fn addressed(&self) -> &GroupVersion<'a> {
         self.addressed.as_ref().map_or(&self.resource, |addressed| &addressed.resource)
+    }
+
+    /// The Namespace of the request: absent if it is unknown, and none if it does not exist.
+    pub(crate) fn known_namespace(
+        &self,
+        facts: &Facts,
+        arena: &'a Arena,
+    ) -> Option<Result<Option<Value<'a>>, String>> {
+        if let Some(namespace) = self.namespace_object {
+            return Some(Ok(Some(namespace)));
+        }
+        let known = facts.namespaces.get(self.namespace)?;
+        Some(match known {
+            None => Ok(None),
+            Some(text) => read_json(arena.text(text), arena).map(Some).map_err(|error| error.to_string()),
+        })
     }
 
     /// Whether the request is about a Namespace object.

@@ -3,7 +3,6 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use crate::cel::reads::Reads;
 use crate::facts::{Facts, Lookup};
 use crate::field::{FieldError, Path};
 use crate::release::Release;
@@ -14,7 +13,7 @@ use crate::vap::decision::Decisions;
 pub use crate::vap::decision::{Evaluation, Missing};
 use crate::vap::index::Index;
 use crate::vap::matching::is_judged;
-use crate::vap::model::{Binding, MatchResources, Policy, Validation};
+use crate::vap::model::{Binding, Policy, Validation};
 use crate::vap::run::{Hook, Run};
 use crate::vap::{admit, read};
 
@@ -127,7 +126,7 @@ impl Builder {
             PolicySet { release, hooks: Vec::new(), index: Index::default(), names: HashMap::new() };
         for policy in policies {
             let bindings = by_policy.remove(&policy.policy.name).unwrap_or_default();
-            set.insert(Hook { policy, bindings });
+            set.insert(Hook::new(policy, bindings));
         }
         Ok(set)
     }
@@ -210,7 +209,7 @@ impl PolicySet {
 
     /// A validation of a policy, and the field that it is about.
     pub fn validation(&self, policy: &str, index: usize) -> Option<(&Validation, Option<&Path>)> {
-        let hook = self.hooks.get(*self.names.get(policy)?)?;
+        let hook = self.hook(policy)?;
         let compiled = hook.policy.validations.get(index)?;
         Some((&compiled.validation, compiled.subject.as_ref()))
     }
@@ -222,18 +221,29 @@ impl PolicySet {
 
     /// Returns the policy of a name.
     pub fn policy(&self, name: &str) -> Option<&Policy> {
-        self.hooks.get(*self.names.get(name)?).map(|hook| &hook.policy.policy)
+        self.hook(name).map(|hook| &hook.policy.policy)
     }
 
-    /// Returns whether a policy or binding selects namespaces.
-    pub fn selects_namespaces(&self) -> bool {
-        let selects = |resources: &Option<MatchResources>| {
-            resources.as_ref().is_some_and(|resources| !resources.namespace_selector.is_empty())
-        };
-        self.policies().any(|(policy, bindings)| {
-            selects(&policy.match_constraints)
-                || bindings.iter().any(|binding| selects(&binding.match_resources))
-        })
+    /// Returns whether any policy can need the Namespace of a request.
+    pub fn needs_namespace(&self) -> bool {
+        self.hooks.iter().any(|hook| hook.needs_namespace)
+    }
+
+    /// Returns whether a policy can match a resource.
+    pub fn can_match(&self, group: &str, resource: &str) -> bool {
+        self.candidates(group, resource).next().is_some()
+    }
+
+    /// Returns whether a policy that can match a resource can need the Namespace of the request.
+    pub fn needs_namespace_for(&self, group: &str, resource: &str) -> bool {
+        self.needs_namespace()
+            && self.candidates(group, resource).any(|hook| hook.needs_namespace)
+    }
+
+    /// Returns the policies that can match a resource, in their order.
+    fn candidates(&self, group: &str, resource: &str) -> impl Iterator<Item = &Hook> {
+        let positions = self.index.positions(group, resource);
+        positions.into_iter().filter_map(|position| self.hooks.get(position))
     }
 
     /// Returns the policies with a `failurePolicy`.
@@ -242,29 +252,28 @@ impl PolicySet {
         let mut set =
             Self { release: self.release, hooks: Vec::new(), index: Index::default(), names: HashMap::new() };
         for hook in self.hooks.iter().filter(|hook| hook.policy.policy.failure_policy == failure_policy) {
-            set.insert(Hook { policy: Arc::clone(&hook.policy), bindings: hook.bindings.clone() });
+            set.insert(Hook::new(Arc::clone(&hook.policy), hook.bindings.clone()));
         }
         set
     }
 
     /// Returns the field of the first expression of a policy that asks the authorizer.
     pub fn authorizer_field(&self, policy: &str) -> Option<Path> {
-        self.hooks.get(*self.names.get(policy)?)?.policy.authorizer_field()
+        self.hook(policy)?.policy.field_of(|reads| reads.authorizer)
     }
 
-    /// Returns whether an expression of any policy reads the Namespace of the request.
-    pub fn reads_namespace(&self) -> bool {
-        self.names().any(|policy| self.reads(policy, |reads| reads.namespace))
+    /// Returns the field of the first expression of a policy that reads more of the Namespace than its name and its labels.
+    pub fn namespace_field(&self, policy: &str) -> Option<Path> {
+        self.hook(policy)?.policy.field_of(|reads| reads.more_of_namespace)
     }
 
     /// Returns whether an expression of a policy reads a field that the API server sets, such as `metadata.uid`.
     pub fn reads_server_fields(&self, policy: &str) -> bool {
-        self.reads(policy, |reads| reads.server_fields)
+        self.hook(policy).is_some_and(|hook| hook.policy.programs().any(|program| program.reads.server_fields))
     }
 
-    fn reads(&self, policy: &str, is_read: impl Fn(&Reads) -> bool) -> bool {
-        let hook = self.names.get(policy).and_then(|index| self.hooks.get(*index));
-        hook.is_some_and(|hook| hook.policy.programs().any(|program| is_read(&program.reads)))
+    fn hook(&self, policy: &str) -> Option<&Hook> {
+        self.hooks.get(*self.names.get(policy)?)
     }
 
     /// Evaluates all policies that match a request. `keep_going` is asked every few thousand cost units. If it returns false, or the
@@ -296,8 +305,7 @@ impl PolicySet {
     ) -> Evaluation {
         let mut run = Run::new(request, facts, arena, keep_going);
         if is_judged(request) {
-            let positions = self.index.positions(request.resource.group, request.resource.name);
-            for hook in positions.into_iter().filter_map(|position| self.hooks.get(position)) {
+            for hook in self.candidates(request.resource.group, request.resource.name) {
                 run.hook(hook);
                 if run.has_ended() {
                     break;

@@ -419,10 +419,9 @@ impl GuardMetrics {
         if settled.would_deny {
             self.would_deny.inc();
         }
-        if let Some(time) = settled.evaluation {
-            self.evaluation.observe(time.as_secs_f64());
-        }
-        for PolicyOutcome { policy, outcome } in &settled.policies {
+        let Some(evaluation) = &settled.evaluation else { return };
+        self.evaluation.observe(evaluation.time.as_secs_f64());
+        for PolicyOutcome { policy, outcome } in &evaluation.outcomes {
             let policy = self.policy_label(policy);
             let labels =
                 [("guard", self.name.to_owned()), ("policy", policy), ("outcome", (*outcome).to_owned())];
@@ -445,7 +444,9 @@ impl GuardMetrics {
 
 #[cfg(test)]
 mod tests {
-    use admission::{Cause, Fields, Mode, Ruling, SettlePolicy, decode, settle};
+    use std::time::Duration;
+
+    use admission::{Cause, Fields, Mode, PolicyEvaluation, Ruling, SettlePolicy, decode, settle};
 
     use super::*;
 
@@ -498,7 +499,8 @@ mod tests {
         let guard = metrics.guard("g");
         for index in 0..=MAX_POLICIES {
             let outcome = PolicyOutcome { policy: format!("p{index}"), outcome: "deny" };
-            let ruling = Ruling { policies: vec![outcome], ..Ruling::allow() };
+            let evaluation = PolicyEvaluation { outcomes: vec![outcome], time: Duration::ZERO };
+            let ruling = Ruling { evaluation: Some(evaluation), ..Ruling::allow() };
             guard.count(Operation::Create, &settled(ruling, Mode::Enforce), 0.002, 3000);
         }
         let text = metrics.encode();

@@ -17,8 +17,6 @@ pub struct Plan {
 
 /// A guard with its metrics, so that counting a review needs no lookup.
 pub(crate) struct Route {
-    /// The path without the first slash: the name of the guard, and the part if there is one.
-    path: String,
     pub(crate) guard: Arc<dyn Guard>,
     pub(crate) metrics: GuardMetrics,
 }
@@ -50,14 +48,11 @@ impl Plan {
             if name.is_empty() || !name.bytes().all(is_allowed) {
                 return Err(PlanError::NotAPath { name });
             }
-            if routes.iter().any(|route| route.path == name) {
+            if routes.iter().any(|route| route.guard.name() == name) {
                 return Err(PlanError::Twice { name });
             }
-            let parts = guard.parts().into_iter().map(|(part, guard)| (format!("{name}/{part}"), guard));
-            let all = std::iter::once((name.to_owned(), Arc::clone(&guard))).chain(parts);
-            routes.extend(
-                all.map(|(path, guard)| Arc::new(Route { path, guard, metrics: metrics.guard(name) })),
-            );
+            let metrics = metrics.guard(name);
+            routes.push(Arc::new(Route { guard, metrics }));
         }
         Ok(Self { generation, routes, metrics: metrics.clone() })
     }
@@ -67,24 +62,24 @@ impl Plan {
         self.generation
     }
 
-    /// Iterates over the paths in the order of the guards.
-    pub fn paths(&self) -> impl Iterator<Item = &str> {
-        self.routes.iter().map(|route| route.path.as_str())
+    /// Iterates over the names in the order of the guards.
+    pub fn names(&self) -> impl Iterator<Item = &'static str> {
+        self.routes.iter().map(|route| route.guard.name())
     }
 
     /// Returns the guard at a path. With a handful of guards, comparing is faster than hashing.
     pub(crate) fn route(&self, path: &str) -> Option<Arc<Route>> {
-        let path = path.strip_prefix('/')?;
-        self.routes.iter().find(|route| route.path == path).cloned()
+        let name = path.strip_prefix('/')?;
+        self.routes.iter().find(|route| route.guard.name() == name).cloned()
     }
 }
 
 impl std::fmt::Debug for Plan {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let paths: Vec<_> = self.paths().collect();
+        let names: Vec<_> = self.names().collect();
         f.debug_struct("Plan")
             .field("generation", &self.generation)
-            .field("paths", &paths)
+            .field("guards", &names)
             .finish_non_exhaustive()
     }
 }

@@ -85,9 +85,9 @@ impl File {
         Ok(Self { path: path.to_owned(), text, server, cluster, guards, namespace })
     }
 
-    /// Returns whether files that guards read with their sections have changed.
-    pub(crate) fn has_changed(&self) -> bool {
-        self.guards.iter().any(|guard| guard.configured.has_changed())
+    /// Returns the policies of the guard that evaluates some, if it is on.
+    pub(crate) fn policies(&self) -> Option<&check::Policies> {
+        self.guards.iter().find_map(|guard| guards::resources::policies(guard.configured.as_ref()))
     }
 
     /// Returns the guard with this name, if it is on.

@@ -1,6 +1,6 @@
 //! The webhook entries of the guards of an API server, with the address of Durward.
 
-use guards::{WebhookEntry, WebhookType};
+use guards::WebhookType;
 use k8s_openapi::api::admissionregistration::v1::{MutatingWebhook, ServiceReference, WebhookClientConfig};
 
 use super::api_servers::ApiServer;
@@ -13,11 +13,7 @@ pub(crate) fn entries(
     webhook_type: WebhookType,
 ) -> Vec<MutatingWebhook> {
     let entries = api_server.entries().filter(|(_, entry)| entry.webhook_type == webhook_type);
-    let webhook = |(guard, entry): (&str, WebhookEntry)| {
-        let part = entry.part.map(|part| format!("/{part}")).unwrap_or_default();
-        entry.into_webhook(client_config(address, &format!("/{guard}{part}")))
-    };
-    entries.map(webhook).collect()
+    entries.map(|(guard, entry)| entry.into_webhook(client_config(address, &format!("/{guard}")))).collect()
 }
 
 fn client_config(address: &WebhookAddress, path: &str) -> WebhookClientConfig {

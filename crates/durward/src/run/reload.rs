@@ -1,14 +1,16 @@
 //! Replaces the plan while the server runs.
 //!
 //! The file and the files of policies are read on SIGHUP and every ten seconds, and compared by content. The kubelet changes a
-//! mounted `ConfigMap` by swapping a symlink, which a watch of the file does not notice. If the new file is wrong, the old plan stays, and the log,
-//! the metrics and `/readyz?verbose` report each problem. Settings that need a restart are reported as well.
+//! mounted `ConfigMap` by swapping a symlink, which a watch of the file does not notice. If the new file or a policy is wrong, the
+//! old plan stays, and the log, the metrics and `/readyz?verbose` report each problem. It is read again until it is valid. Settings
+//! that need a restart are reported as well.
 
 use std::sync::atomic::AtomicI64;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use admission::lock;
+use check::Policies;
 use config::Problem;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
@@ -20,6 +22,7 @@ use crate::clients::control_planes::ControlPlanes;
 use crate::file::{Cluster, File, Manage, Purpose, ServerSection, read_text};
 use crate::registration::webhooks::WebhookManager;
 use crate::run::plan::plan;
+use crate::run::policies::PolicyReport;
 
 /// Poll interval. Kubelet updates a mounted `ConfigMap` within about a minute, so ten seconds more do not matter.
 pub(crate) const POLL: Duration = Duration::from_secs(10);
@@ -28,8 +31,8 @@ pub(crate) const POLL: Duration = Duration::from_secs(10);
 pub(crate) struct Reload {
     /// The active file.
     file: File,
-    /// The file that was rejected last, unless the active one is back.
-    rejected: Option<Rejected>,
+    /// The problems of the new file, if it was rejected.
+    rejected: Option<Vec<Problem>>,
     /// The `server` section and the cluster at the start, which stay in effect.
     started: (ServerSection, Cluster),
     purpose: Purpose,
@@ -40,13 +43,7 @@ pub(crate) struct Reload {
     metrics: Metrics,
     check: Check,
     numbers: Numbers,
-}
-
-/// A rejected file.
-struct Rejected {
-    /// The text, if the file itself is valid, and its plan could not be built.
-    valid: Option<String>,
-    problems: Vec<Problem>,
+    policies: PolicyReport,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -94,6 +91,8 @@ impl Reload {
         numbers.register(&metrics);
         let check = checks.add("configuration");
         check.pass();
+        let policies = PolicyReport::new(checks, &metrics);
+        policies.publish(&file);
         let started = (file.server.clone(), file.cluster.clone());
         let (generation, webhooks) = (1, None);
         Self {
@@ -108,6 +107,7 @@ impl Reload {
             metrics,
             check,
             numbers,
+            policies,
         }
     }
 
@@ -144,30 +144,24 @@ impl Reload {
     /// Reads the file once. The same problems are reported again only if `asked`.
     pub(crate) fn read(&mut self, asked: bool) -> ReloadResult {
         let text = read_text(&self.file.path);
-        let is_active = text.as_ref().is_ok_and(|text| *text == self.file.text) && !self.file.has_changed();
-        if is_active {
-            // The active file is back after a rejected one, so there is nothing to build.
-            return if self.rejected.take().is_some() { self.loaded() } else { ReloadResult::Unchanged };
+        let have_policies_changed = self.file.policies().is_some_and(Policies::has_changed);
+        if text.as_ref().is_ok_and(|text| *text == self.file.text) && !have_policies_changed {
+            // If the active file is back after a rejected one, there is nothing to build.
+            return if self.rejected.is_some() { self.loaded() } else { ReloadResult::Unchanged };
         }
-        let is_known =
-            |text: &String| self.rejected.as_ref().and_then(|known| known.valid.as_ref()) == Some(text);
-        if !asked && text.as_ref().is_ok_and(is_known) {
-            return ReloadResult::Unchanged;
-        }
-        // A rejected file is read again, because the files that it names can be valid now.
         let loaded = match text {
             Ok(text) => File::from_text(&self.file.path, text, self.purpose),
             Err(problem) => Err(vec![problem]),
         };
-        let file = match loaded {
-            Ok(file) => file,
-            Err(problems) => return self.refuse(Rejected { valid: None, problems }, asked),
-        };
         let next = self.generation + 1;
         // This thread can block: reviews use the old plan while another control plane is connected.
-        let connected = self.control_planes.connect_and_wait(&file);
-        match connected.and_then(|()| plan(&file, next, &self.control_planes, &self.metrics)) {
-            Ok(plan) => {
+        let built = loaded.and_then(|file| {
+            let connected = self.control_planes.connect_and_wait(&file);
+            let built = connected.and_then(|()| plan(&file, next, &self.control_planes, &self.metrics));
+            built.map(|plan| (file, plan)).map_err(|problem| vec![problem])
+        });
+        match built {
+            Ok((file, plan)) => {
                 self.replace_allowed_names(&file);
                 self.log_restart_needed(&file);
                 self.cell.swap(plan);
@@ -177,14 +171,15 @@ impl Reload {
                 }
                 self.generation = next;
                 self.file = file;
-                self.rejected = None;
+                self.policies.publish(&self.file);
                 self.loaded()
             }
-            Err(problem) => self.refuse(Rejected { valid: Some(file.text), problems: vec![problem] }, asked),
+            Err(problems) => self.refuse(problems, asked),
         }
     }
 
     fn loaded(&mut self) -> ReloadResult {
+        self.rejected = None;
         self.check.pass();
         self.numbers.stale.set(0);
         let guards: Vec<_> = self.file.guards.iter().map(|guard| guard.kind.name()).collect();
@@ -193,9 +188,9 @@ impl Reload {
     }
 
     /// Keeps the old plan, and reports problems that are new or that the operator asked for.
-    fn refuse(&mut self, rejected: Rejected, asked: bool) -> ReloadResult {
-        let is_known = self.rejected.as_ref().is_some_and(|known| known.problems == rejected.problems);
-        let problems = &self.rejected.insert(rejected).problems;
+    fn refuse(&mut self, problems: Vec<Problem>, asked: bool) -> ReloadResult {
+        let is_known = self.rejected.as_ref() == Some(&problems);
+        let problems = &*self.rejected.insert(problems);
         if is_known && !asked {
             return ReloadResult::Unchanged;
         }

@@ -69,7 +69,7 @@ const NAME: &str = "lxcfs";
 
 /// Five seconds are enough for a read from the cache. A slow Durward must not delay pods that can run without the files.
 const DEFAULTS: Defaults =
-    Defaults { on_unknown: OnUnknown::Allow, failure_policy: FailurePolicy::Ignore, timeout_seconds: 5 };
+    Defaults { on_unknown: OnUnknown::Allow, failure_policy: Some(FailurePolicy::Ignore), timeout_seconds: 5, exempt_namespaces: &[] };
 
 /// The LXCFS guard before it is configured.
 #[derive(Debug)]
@@ -117,12 +117,12 @@ impl Configured for Arc<Config> {
         self.common_config.webhook_note().into_iter().collect()
     }
 
-    fn build(&self, clients: &Clients) -> Arc<dyn Guard> {
-        Arc::new(LxcfsGuard {
+    fn build(&self, clients: &Clients) -> Vec<Arc<dyn Guard>> {
+        vec![Arc::new(LxcfsGuard {
             config: Arc::clone(self),
             reader: Arc::clone(&clients.reader),
             fields: Fields::new(&pod::POINTERS),
-        })
+        })]
     }
 }
 

@@ -8,32 +8,19 @@ use check::Policies;
 use crate::common::{CommonConfig, Defaults};
 use ::config::Section;
 
-/// A namespace whose objects a cluster needs to start.
-const SYSTEM_NAMESPACE: &str = "kube-system";
-
 /// The configuration of the guard.
 pub(super) struct Config {
     /// The keys that every guard has.
     pub(super) common_config: CommonConfig,
     /// The policies. None if the section is not written, or invalid.
     pub(super) policies: Option<Arc<Policies>>,
-    /// Namespaces whose objects are not evaluated, besides that of Durward.
-    pub(super) excluded_namespaces: Vec<String>,
 }
 
 impl Config {
     /// Returns whether a review can need the Namespace of the object.
     pub(super) fn depends_on_namespaces(&self) -> bool {
-        let set = self.policies.as_ref().map(|policies| policies.set());
         self.common_config.exempt.depends_on_namespaces()
-            || set.is_some_and(|set| set.reads_namespace() || set.selects_namespaces())
-    }
-
-    /// Returns whether objects in this namespace are not evaluated.
-    pub(super) fn excludes(&self, namespace: &str) -> bool {
-        !namespace.is_empty()
-            && (namespace == self.common_config.namespace
-                || self.excluded_namespaces.iter().any(|excluded| excluded == namespace))
+            || self.policies.as_ref().is_some_and(|policies| policies.set().needs_namespace())
     }
 }
 
@@ -42,32 +29,30 @@ pub(super) fn read(section: &mut Section<'_>, defaults: Defaults, namespace: &st
     let paths = section.texts(
         "policies",
         "path",
-        "Files and directories with ValidatingAdmissionPolicies, their bindings and params, relative to this file.",
+        "Files and directories with ValidatingAdmissionPolicies, their bindings and params. Directories are read with those below them.",
         &[],
     );
-    let excluded_namespaces = section.texts(
-        "excludedNamespaces",
-        "namespace",
-        "Namespaces whose objects are not evaluated. The namespace of Durward is excluded too.",
-        &[SYSTEM_NAMESPACE],
-    );
-    let common_config = CommonConfig::without_failure_policy(section, defaults, namespace);
-    let mut policies = None;
-    if section.is_written() && paths.is_empty() {
+    let common_config = CommonConfig::read(section, defaults, namespace);
+    let policies = if section.is_written() { load(section, &paths) } else { None };
+    Config { common_config, policies: policies.map(Arc::new) }
+}
+
+/// Loads the policies, or reports why the set is refused.
+fn load(section: &mut Section<'_>, paths: &[String]) -> Option<Policies> {
+    if paths.is_empty() || paths.iter().any(|path| matches!(path.as_str(), "" | "-")) {
         let next = "name files or directories, for example: policies: [policies]".to_owned();
-        section.problem("policies", "is empty, so nothing would be evaluated", Some(next));
-    } else if section.is_written() {
-        let dir = Path::new(&section.place().file).parent().unwrap_or(Path::new("")).to_owned();
-        let paths: Vec<PathBuf> = paths.iter().map(|path| dir.join(path)).collect();
-        match Policies::load(paths) {
-            Ok(loaded) => policies = Some(Arc::new(loaded)),
-            Err(problems) => problems.into_iter().for_each(|problem| section.report(problem)),
-        }
+        section.problem("policies", "names no file or directory", Some(next));
+        return None;
     }
-    if let Some(policies) = &policies {
-        for problem in super::rules::problems(policies) {
-            section.report(problem);
+    let dir = Path::new(&section.place().file).parent().unwrap_or(Path::new("")).to_owned();
+    let paths: Vec<PathBuf> = paths.iter().map(|path| dir.join(path)).collect();
+    let (policies, problems) = match Policies::load(paths) {
+        Ok(policies) => {
+            let problems = super::rules::problems(&policies);
+            (Some(policies), problems)
         }
-    }
-    Config { common_config, policies, excluded_namespaces }
+        Err(problems) => (None, problems),
+    };
+    problems.into_iter().for_each(|problem| section.report(problem));
+    policies
 }

@@ -1,18 +1,12 @@
 //! Texts for users. A violation has the words that `durward check` prints for it.
 
 use admission::{Cause, Code, Denial, DenialCause, Request, Ruling, Verdict};
-use check::{Policies, words};
+use check::words;
 use policy::facts::{Limit, Lookup};
-use policy::set::{Evaluation, Missing};
+use policy::set::{Evaluation, Missing, PolicySet};
 use policy::vap::decision;
 
-use super::review::outcomes;
 use crate::message::{MAX_SUMMARY, Message};
-
-/// A policy needs more time, memory or a larger regular expression than the evaluator has.
-pub(super) const LIMIT: &str = "policy-limit";
-/// A policy judges another version of the object than the one that the API server sent.
-pub(super) const OTHER_VERSION: &str = "other-version";
 
 /// The prefix of the API server's key for failed validations in the audit log. The API server adds the name of the webhook.
 const AUDIT_PREFIX: &str = "validation.policy.admission.k8s.io/";
@@ -22,40 +16,35 @@ const MAX_AUDIT_KEY: usize = 63;
 
 /// Returns the ruling on an evaluation. `unread` is the reason why the Namespace could not be read.
 pub(super) fn ruling(
-    policies: &Policies,
+    set: &PolicySet,
     request: &Request<'_>,
     evaluation: &Evaluation,
     unread: Option<&Cause>,
 ) -> Ruling {
     let decisions = &evaluation.decisions;
-    let is_ignored = |missing: &&Missing| {
-        policies.set().policy(&missing.policy).is_some_and(|policy| policy.failure_policy == "Ignore")
-    };
-    let (ignored, unknown): (Vec<_>, Vec<_>) = evaluation.missing.iter().partition(is_ignored);
-    let causes: Vec<Cause> = unknown.iter().map(|missing| cause(missing, unread)).collect();
-    let verdict = match (denial(policies, request, &decisions.denials), causes.is_empty()) {
-        (Some(denial), _) => Verdict::Deny(denial),
-        (None, false) => Verdict::Unknown(causes),
-        (None, true) => Verdict::Allow,
-    };
-    let mut ruling = Ruling::new(verdict);
+    let causes: Vec<Cause> = evaluation.missing.iter().map(|missing| cause(missing, unread)).collect();
+    let mut ruling = Ruling::new(match denial(set, request, &decisions.denials) {
+        Some(denial) => Verdict::Deny(denial),
+        None if causes.is_empty() => Verdict::Allow,
+        None => Verdict::Unknown(causes),
+    });
+    if !decisions.denials.is_empty() {
+        let mut policies: Vec<&str> = decisions.denials.iter().map(|denial| denial.policy.as_str()).collect();
+        policies.dedup();
+        ruling.audit.set("denied", policies.join(", "));
+    }
     for warning in &decisions.warnings {
         ruling.warnings.push(words::warning(&warning.policy, &warning.binding, &warning.message));
-    }
-    for missing in ignored {
-        let text = cause(missing, unread).text;
-        ruling.warnings.push(format!("{text}; the policy is left out, because it has failurePolicy: Ignore"));
     }
     for (key, value) in &decisions.audit_annotations {
         ruling.audit.set(&audit_key(key), value);
     }
-    ruling.policies = outcomes(evaluation);
     ruling
 }
 
 /// Returns the denial, with all violations. Code and reason are those of the first one, which the API server would return. kubectl
 /// prints the causes and not the message if the code is 422, so both have the same words.
-fn denial(policies: &Policies, request: &Request<'_>, denials: &[decision::Denial]) -> Option<Denial> {
+fn denial(set: &PolicySet, request: &Request<'_>, denials: &[decision::Denial]) -> Option<Denial> {
     let first = denials.first()?;
     let object = object_name(request);
     let lines: Vec<String> = denials.iter().map(line).collect();
@@ -70,7 +59,7 @@ fn denial(policies: &Policies, request: &Request<'_>, denials: &[decision::Denia
         message = lines.iter().fold(message, |message, line| message.detail(line));
     }
     let field = |denial: &decision::Denial| {
-        let (_, field) = policies.set().validation(&denial.policy, denial.validation?)?;
+        let (_, field) = set.validation(&denial.policy, denial.validation?)?;
         field.map(ToString::to_string)
     };
     let causes = denials.iter().zip(&lines).map(|(denial, line)| DenialCause {
@@ -121,23 +110,25 @@ fn code(denial: &decision::Denial) -> Code {
 
 /// Returns why a policy could not be decided.
 fn cause(missing: &Missing, unread: Option<&Cause>) -> Cause {
+    use cluster::cause;
+
+
     let policy = if missing.policy.is_empty() {
         "a policy".to_owned()
     } else {
         format!("policy \"{}\"", missing.policy)
     };
     match &missing.lookup {
-        Lookup::Namespace(name) => {
-            let unknown = Cause::new(LIMIT, "it was not read");
-            let unread = unread.unwrap_or(&unknown);
-            Cause::new(unread.code, format!("{policy}: {}", unread_namespace(name, unread)))
-        }
+        Lookup::Namespace(name) => match unread {
+            Some(unread) => Cause::new(unread.code, format!("{policy}: {}", unread.text)),
+            None => Cause::new(cause::REFUSED, format!("{policy}: namespace {name:?} does not exist")),
+        },
         Lookup::Conversion { rule, .. } => Cause::new(
-            OTHER_VERSION,
+            cause::OTHER_VERSION,
             format!("{policy} judges {rule}, and the API server sent another version"),
         ),
         Lookup::Limit(limit) => Cause::new(
-            LIMIT,
+            cause::POLICY_LIMIT,
             match limit {
                 Limit::Memory => format!("{policy} needs too much memory"),
                 Limit::Time => format!("{policy} needs too much time"),
@@ -146,14 +137,9 @@ fn cause(missing: &Missing, unread: Option<&Cause>) -> Cause {
         ),
         // The set was checked when it was loaded, so that no policy needs these.
         Lookup::ParamKind(_) | Lookup::Params(_) | Lookup::Check(_) | Lookup::User | Lookup::OldObject => {
-            Cause::new(LIMIT, format!("{policy} needs data that Durward does not read"))
+            Cause::new(cause::POLICY_LIMIT, format!("{policy} needs data that Durward does not read"))
         }
     }
-}
-
-/// Returns that a Namespace could not be read, and why.
-pub(super) fn unread_namespace(name: &str, cause: &Cause) -> String {
-    format!("namespace {name:?} could not be read: {}", cause.text)
 }
 
 /// Returns the key of an audit annotation. The API server's key of a policy has a slash, which a webhook can't use.

@@ -5,8 +5,8 @@
 //! and it reads nothing but Namespaces. A policy that needs more is refused when the configuration is read.
 //!
 //! A policy's `failurePolicy` also decides about requests while Durward is down, so policies with `Fail` and those with `Ignore` have
-//! webhook entries and paths of their own ([`Part`]). A fact that can't be read makes a policy with `Fail` Unknown. It leaves out a
-//! policy with `Ignore`, and the caller gets a warning. There is no override: who can change the policies decides.
+//! webhook entries and guards of their own. A fact that can't be read makes a policy with `Fail` Unknown, and `onUnknown` decides. A
+//! request is allowed with a warning if the policy has `Ignore`. There is no override: the authors of the policies decide.
 //!
 //! Files, in the order of a review:
 //!
@@ -16,8 +16,10 @@
 //! | `request` | the request as policies see it |
 //! | `messages` | texts |
 //! | `config`, `rules` | configuration, webhook entries, remarks |
+//! | `enforcement` | whether webhook entries cover the policies |
 
 mod config;
+mod enforcement;
 mod messages;
 mod request;
 mod review;
@@ -25,6 +27,7 @@ mod rules;
 #[cfg(test)]
 mod tests;
 
+use std::any::Any;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
@@ -40,38 +43,30 @@ use policy::set::PolicySet;
 
 use config::Config;
 
+pub use enforcement::PolicyRules;
+
 /// The path, the metric label and the configuration key.
 const NAME: &str = "resources";
 
-/// The evaluation takes less than a millisecond, and the Namespace is cached. The API server waits ten seconds by default.
-const DEFAULTS: Defaults =
-    Defaults { on_unknown: OnUnknown::Deny, failure_policy: FailurePolicy::Fail, timeout_seconds: 10 };
+/// The guard of the policies with `failurePolicy: Ignore`: its path and its metric label.
+const IGNORE_NAME: &str = "resources-ignore";
 
-/// Policies with one `failurePolicy`. They have a webhook entry and a path of their own.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Part {
-    Fail,
-    Ignore,
-}
+/// A namespace whose objects a cluster needs to start.
+const SYSTEM_NAMESPACE: &str = "kube-system";
 
-impl Part {
-    const ALL: [Self; 2] = [Self::Fail, Self::Ignore];
+/// The evaluation takes less than a millisecond, and the Namespace is cached.
+const DEFAULTS: Defaults = Defaults {
+    on_unknown: OnUnknown::Deny,
+    failure_policy: None,
+    timeout_seconds: 5,
+    exempt_namespaces: &[SYSTEM_NAMESPACE],
+};
 
-    /// Returns the last part of the path.
-    fn path(self) -> &'static str {
-        match self {
-            Self::Fail => "fail",
-            Self::Ignore => "ignore",
-        }
-    }
-
-    fn failure_policy(self) -> FailurePolicy {
-        match self {
-            Self::Fail => FailurePolicy::Fail,
-            Self::Ignore => FailurePolicy::Ignore,
-        }
-    }
-}
+/// The policies of a guard: each `failurePolicy` with the name of its guard and of its webhook entry.
+const PARTS: [(FailurePolicy, &str, &str); 2] = [
+    (FailurePolicy::Fail, NAME, "resources-fail"),
+    (FailurePolicy::Ignore, IGNORE_NAME, "resources-ignore"),
+];
 
 /// The guard before it is configured.
 #[derive(Debug)]
@@ -121,41 +116,59 @@ impl Configured for Arc<Config> {
         rules::remarks(self)
     }
 
-    fn has_changed(&self) -> bool {
-        self.policies.as_ref().is_some_and(|policies| policies.has_changed())
-    }
-
-    fn build(&self, clients: &Clients) -> Arc<dyn Guard> {
-        let guard = |part: Option<Part>| {
-            let set = |policies: &Arc<Policies>| {
-                part.map(|part| policies.set().with_failure_policy(part.failure_policy().as_str()))
-            };
-            ResourcesGuard {
+    fn build(&self, clients: &Clients) -> Vec<Arc<dyn Guard>> {
+        let guard = |(failure_policy, name, _): (FailurePolicy, &'static str, _)| {
+            let policies = self.policies.as_ref();
+            let mut settle_policy = self.common_config.settle_policy.clone();
+            if failure_policy == FailurePolicy::Ignore {
+                (settle_policy.users, settle_policy.controllers) = (OnUnknown::Allow, OnUnknown::Allow);
+            }
+            let guard: Arc<dyn Guard> = Arc::new(ResourcesGuard {
+                name,
                 config: Arc::clone(self),
+                set: policies.map(|policies| policies.set().with_failure_policy(failure_policy.as_str())),
+                settle_policy,
                 reader: Arc::clone(&clients.reader),
                 fields: Fields::none(),
-                part: self.policies.as_ref().and_then(set),
-                parts: Vec::new(),
-            }
+            });
+            guard
         };
-        let parts = Part::ALL.map(|part| (part.path(), Arc::new(guard(Some(part))) as Arc<dyn Guard>));
-        Arc::new(ResourcesGuard { parts: parts.to_vec(), ..guard(None) })
+        PARTS.into_iter().map(guard).collect()
     }
 }
 
-/// The guard of all policies, or of those of a [`Part`].
+/// Returns the policies, if this is the guard of policies and its section is valid.
+pub fn policies(configured: &dyn Configured) -> Option<&Policies> {
+    let configured: &dyn Any = configured;
+    let config: &Arc<Config> = configured.downcast_ref()?;
+    config.policies.as_deref()
+}
+
+/// Returns each policy that has a binding, with the rules that its webhook entry must have.
+pub fn needed_rules(configured: &dyn Configured) -> Vec<PolicyRules> {
+    policies(configured).map(rules::needed).unwrap_or_default()
+}
+
+/// The guard of the policies with one `failurePolicy`.
 struct ResourcesGuard {
+    name: &'static str,
     config: Arc<Config>,
+    set: Option<PolicySet>,
+    settle_policy: SettlePolicy,
     reader: Arc<dyn Reader>,
     fields: Fields,
-    /// The policies of a part.
-    part: Option<PolicySet>,
-    parts: Vec<(&'static str, Arc<dyn Guard>)>,
+}
+
+impl ResourcesGuard {
+    /// Returns all policies, and those of the guard.
+    fn policies(&self) -> Option<(&Policies, &PolicySet)> {
+        self.config.policies.as_deref().zip(self.set.as_ref())
+    }
 }
 
 impl Guard for ResourcesGuard {
     fn name(&self) -> &'static str {
-        NAME
+        self.name
     }
 
     fn fields(&self) -> &Fields {
@@ -163,15 +176,11 @@ impl Guard for ResourcesGuard {
     }
 
     fn settle_policy(&self) -> &SettlePolicy {
-        &self.config.common_config.settle_policy
+        &self.settle_policy
     }
 
     fn logs_every_ruling(&self) -> bool {
         false
-    }
-
-    fn parts(&self) -> Vec<(&'static str, Arc<dyn Guard>)> {
-        self.parts.clone()
     }
 
     fn review<'a>(&'a self, request: &'a Request<'a>, deadline: Instant) -> BoxFuture<'a, Ruling> {

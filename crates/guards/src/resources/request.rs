@@ -1,12 +1,16 @@
 //! The request as policies see it. The API server builds the variable `request` of its own policies from the same fields.
 
-use admission::{GroupVersionKind, GroupVersionResource, Raw, Request};
+use admission::{GroupVersionKind, GroupVersionResource, Object, Raw, Request};
+use cluster::Metadata;
 use policy::request::{Addressed, GroupVersion, User};
 use policy::value::{Arena, ReadError, Value, read_json};
+use serde_json::json;
 
-/// Converts a request. The objects are the API server's own JSON, so they have the form that policies see.
+/// Converts a request. The objects are the API server's own JSON, so they have the form that policies see. Of the Namespace, the name
+/// and the labels are known.
 pub(super) fn convert<'a>(
     request: &'a Request<'a>,
+    namespace: Option<&Metadata>,
     arena: &'a Arena,
 ) -> Result<policy::request::Request<'a>, ReadError> {
     let read = |raw: Option<Raw<'a>>| raw.map_or(Ok(Value::Null), |raw| read_json(raw.get(), arena));
@@ -18,6 +22,10 @@ pub(super) fn convert<'a>(
         }
         _ => None,
     };
+    let namespace = namespace.map(|namespace| {
+        let object = json!({"metadata": {"name": request.namespace, "labels": namespace.labels}});
+        read_json(arena.text(&object.to_string()), arena)
+    });
     Ok(policy::request::Request {
         operation: request.operation.as_str(),
         kind,
@@ -26,6 +34,7 @@ pub(super) fn convert<'a>(
         subresource: &request.subresource,
         name: &request.sent_name,
         namespace: &request.namespace,
+        namespace_object: namespace.transpose()?,
         user: User {
             name: &request.user.name,
             uid: &request.user.uid,
@@ -34,8 +43,8 @@ pub(super) fn convert<'a>(
         },
         dry_run: request.dry_run,
         options: read(request.options)?,
-        object: read(request.object.map(|object| object.raw()))?,
-        old_object: read(request.old_object.map(|object| object.raw()))?,
+        object: read(request.object.map(|object: Object<'a>| object.raw()))?,
+        old_object: read(request.old_object.map(|object: Object<'a>| object.raw()))?,
         ..policy::request::Request::default()
     })
 }

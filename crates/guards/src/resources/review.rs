@@ -1,93 +1,85 @@
-//! The order of one review: exemptions, evaluation, and again with the Namespace if a policy needs it.
+//! The order of one review: exemptions, the Namespace if a policy can need it, evaluation.
 
+use std::sync::Arc;
 use std::time::Instant;
 
-use admission::{Cause, PolicyOutcome, Request, Ruling};
-use check::Policies;
-use cluster::{Address, Resource, cause};
-use policy::facts::Lookup;
+use admission::{Cause, PolicyEvaluation, PolicyOutcome, Request, Ruling};
+use cluster::{Address, Metadata, Resource, cause};
 use policy::set::Evaluation;
 use policy::value::Arena;
 
 use super::{ResourcesGuard, messages, request};
 use crate::exempt::Exemption;
 
-/// A Namespace as JSON, or none if it does not exist.
-type Namespace = Option<std::sync::Arc<str>>;
-
 /// Reviews a request.
 pub(super) async fn review(guard: &ResourcesGuard, request: &Request<'_>, deadline: Instant) -> Ruling {
-    let Some(policies) = &guard.config.policies else { return Ruling::allow() };
-    if guard.config.excludes(&request.namespace) {
+    let common = &guard.config.common_config;
+    if let Some(key) = common.exempt_by(request, &request.namespace) {
+        return Ruling::allow().audit("exempt", key);
+    }
+    let Some((policies, set)) = guard.policies() else { return Ruling::allow() };
+    let (group, resource) = (request.resource.group.as_ref(), request.resource.resource.as_ref());
+    if !set.can_match(group, resource) {
         return Ruling::allow();
     }
-    let exempt = &guard.config.common_config.exempt;
-    match exempt.of(request) {
-        Exemption::By(part) => return Ruling::allow().audit("exempt", part),
-        Exemption::DependsOnNamespace => {
-            let address = address(request);
-            match guard.reader.get(address, deadline).await {
-                Ok(Some(namespace)) if exempt.selects(&namespace.labels) => {
-                    return Ruling::allow().audit("exempt", "exempt.namespaceSelector");
-                }
-                Ok(_) => {}
-                Err(cause) => return unreadable(request, &cause),
-            }
+    let objects = [&request.object, &request.old_object].into_iter().flatten();
+    if let Some(key) = objects.filter_map(admission::Object::duplicate_key).next() {
+        return Ruling::unknown(Cause::new(cause::GARBAGE, format!("the object has the key {key:?} twice")));
+    }
+    let exemption_needs_it = common.exempt.of(request) == Exemption::DependsOnNamespace;
+    let mut namespace = Ok(None);
+    if exemption_needs_it || set.needs_namespace_for(group, resource) {
+        namespace = read_namespace(guard, request, deadline).await;
+    }
+    match &namespace {
+        Ok(Some(namespace)) if common.exempt.selects(&namespace.labels) => {
+            return Ruling::allow().audit("exempt", "exempt.namespaceSelector");
         }
-        Exemption::No => {}
+        Err(cause) if exemption_needs_it => return Ruling::unknown(cause.clone()),
+        Ok(_) | Err(_) => {}
     }
     let began = Instant::now();
-    let evaluated = evaluate(guard, policies, request, None, deadline);
-    let mut evaluation = match evaluated {
-        Ok(evaluation) => evaluation,
-        Err(cause) => return Ruling::unknown(cause),
-    };
-    let mut spent = began.elapsed();
-    let needs_namespace =
-        evaluation.missing.iter().any(|missing| matches!(missing.lookup, Lookup::Namespace(_)));
-    let mut unread = None;
-    if needs_namespace {
-        match guard.reader.get_whole(address(request), deadline).await {
-            Ok(namespace) => {
-                let began = Instant::now();
-                match evaluate(guard, policies, request, Some(namespace), deadline) {
-                    Ok(again) => evaluation = again,
-                    Err(cause) => return Ruling::unknown(cause),
-                }
-                spent += began.elapsed();
-            }
-            Err(cause) => unread = Some(cause),
-        }
-    }
-    messages::ruling(policies, request, &evaluation, unread.as_ref()).evaluated_in(spent)
-}
-
-fn address<'a>(request: &'a Request<'_>) -> Address<'a> {
-    Address { resource: &Resource::NAMESPACES, namespace: "", name: request.namespace.as_ref() }
-}
-
-fn unreadable(request: &Request<'_>, cause: &Cause) -> Ruling {
-    Ruling::unknown(Cause::new(cause.code, messages::unread_namespace(&request.namespace, cause)))
-}
-
-/// Evaluates the guard's policies. The memory of the values is freed at the end.
-fn evaluate(
-    guard: &ResourcesGuard,
-    policies: &Policies,
-    request: &Request<'_>,
-    namespace: Option<Namespace>,
-    deadline: Instant,
-) -> Result<Evaluation, Cause> {
-    let set = guard.part.as_ref().unwrap_or_else(|| policies.set());
     let arena = Arena::new();
-    let converted = request::convert(request, &arena)
-        .map_err(|error| Cause::new(cause::GARBAGE, format!("the request can't be read: {error}")))?;
-    let namespace = namespace.as_ref().map(|namespace| namespace.as_deref());
-    Ok(policies.evaluate(set, &converted, namespace, &arena, &|| Instant::now() < deadline))
+    let known = namespace.as_ref().ok().and_then(Option::as_deref);
+    let evaluation = match request::convert(request, known, &arena) {
+        Ok(converted) => {
+            set.evaluate_partly(&converted, policies.facts(), &arena, &|| Instant::now() < deadline)
+        }
+        Err(error) => {
+            let text = format!("the request can't be read: {error}");
+            return Ruling::unknown(Cause::new(cause::GARBAGE, text));
+        }
+    };
+    let time = began.elapsed();
+    let outcomes = outcomes(&evaluation);
+    let ruling = messages::ruling(set, request, &evaluation, namespace.as_ref().err());
+    Ruling { evaluation: Some(PolicyEvaluation { outcomes, time }), ..ruling }
+}
+
+/// Reads the Namespace of a request. A cluster-scoped object has none, and a Namespace that is created is not there yet.
+async fn read_namespace(
+    guard: &ResourcesGuard,
+    request: &Request<'_>,
+    deadline: Instant,
+) -> Result<Option<Arc<Metadata>>, Cause> {
+    let name = request.namespace.as_ref();
+    if name.is_empty() {
+        return Ok(None);
+    }
+    let unread = |code, why: &str| Cause::new(code, format!("namespace {name:?} could not be read: {why}"));
+    let address = Address { resource: &Resource::NAMESPACES, namespace: "", name };
+    match guard.reader.get(address, deadline).await {
+        Ok(None) if !request.is_for("", "namespaces") => {
+            // The API server accepts no object in a missing namespace, so Durward reads another cluster.
+            Err(unread(cause::REFUSED, "it does not exist"))
+        }
+        Ok(namespace) => Ok(namespace),
+        Err(cause) => Err(unread(cause.code, cause.reason())),
+    }
 }
 
 /// Returns the outcomes of all policies that matched, for metrics and the log.
-pub(super) fn outcomes(evaluation: &Evaluation) -> Vec<PolicyOutcome> {
+fn outcomes(evaluation: &Evaluation) -> Vec<PolicyOutcome> {
     let decisions = &evaluation.decisions;
     let denials =
         decisions.denials.iter().map(|denial| (&denial.policy, if denial.error { "error" } else { "deny" }));

@@ -12,62 +12,72 @@ use std::collections::{BTreeMap, BTreeSet};
 use ::config::{Expression, Problem};
 use check::Policies;
 use k8s_openapi::api::admissionregistration::v1::RuleWithOperations;
-use policy::vap::matching::EXCLUDED;
+use policy::kinds::Kinds;
+use policy::vap::matching::{EXCLUDED, MOVED};
 use policy::vap::model::{Binding, Policy, Rule};
 
+use super::PARTS;
 use super::config::Config;
-use super::{NAME, Part};
-use crate::common::NAMESPACE_NAME;
+use super::enforcement::PolicyRules;
+use crate::common::{FailurePolicy, NAMESPACE_NAME};
 use crate::kind::Remark;
 use crate::webhook::{WebhookEntry, WebhookType, cel_string, condition};
 
 /// All groups, versions, resources or operations.
-const ANY: &str = "*";
+pub(super) const ANY: &str = "*";
+
+/// The operations of requests.
+const OPERATIONS: [&str; 4] = ["CREATE", "UPDATE", "DELETE", "CONNECT"];
 
 /// Resources that a cluster needs to live, by group. A webhook that does not answer must not deny their changes.
-const VITAL: [(&str, &str, &str); 6] = [
+const VITAL: [(&str, &str, &str); 5] = [
     ("coordination.k8s.io", "leases", "nodes and controllers lose their leases"),
     ("", "nodes", "nodes can't report their state"),
     ("", "events", "no event is recorded"),
     ("events.k8s.io", "events", "no event is recorded"),
-    ("", "pods", "no pod starts, those of Durward in other namespaces included"),
-    ("", "configmaps", "controllers can't store their state"),
+    ("", "pods", "no pod starts outside of the exempt namespaces"),
 ];
 
 /// Returns the entries.
 pub(super) fn entries(config: &Config) -> Vec<WebhookEntry> {
-    let entry = |part: Part| {
-        let rules = join(bound(config.policies.as_ref()?, part).flat_map(rules_of));
+    let Some(policies) = &config.policies else { return Vec::new() };
+    let entry = |(failure_policy, guard, name)| {
+        let rules = join(bound(policies, failure_policy).flat_map(rules_of));
         if rules.is_empty() {
             return None;
         }
-        let mut entry = WebhookEntry::new(
-            WebhookType::Validating,
-            format!("{NAME}-{}", part.path()),
-            rules.clone(),
-            &config.common_config,
-        );
-        entry.part = Some(part.path());
-        entry.failure_policy = part.failure_policy();
-        let mut excluded: BTreeSet<String> = config.excluded_namespaces.iter().cloned().collect();
-        excluded.insert(config.common_config.namespace.clone());
-        excluded.remove("");
-        if !excluded.is_empty() {
-            entry.namespace_selector.extend(Expression::NotIn(NAMESPACE_NAME.to_owned(), excluded));
+        let common = &config.common_config;
+        let mut entry = WebhookEntry::new(WebhookType::Validating, name, rules, common);
+        let mut exempt: BTreeSet<String> = common.exempt.names_of_namespaces().collect();
+        exempt.insert(common.namespace.clone());
+        exempt.remove("");
+        if !exempt.is_empty() {
+            entry.namespace_selector.extend(Expression::NotIn(NAMESPACE_NAME.to_owned(), exempt));
         }
-        if rules.iter().any(covers_excluded) {
+        if entry.rules.iter().any(covers_excluded) {
             entry.match_conditions.push(condition("judged-by-policies", not_excluded()));
         }
-        Some(entry)
+        Some(WebhookEntry { guard: Some(guard), failure_policy, ..entry })
     };
-    Part::ALL.into_iter().filter_map(entry).collect()
+    PARTS.into_iter().filter_map(entry).collect()
 }
 
-/// Returns the policies of a part that have bindings. The API server evaluates no others.
-fn bound(policies: &Policies, part: Part) -> impl Iterator<Item = &Policy> {
-    let is_of_part = move |policy: &Policy| policy.failure_policy == part.failure_policy().as_str();
+/// Returns the policies with this `failurePolicy` that have bindings. The API server evaluates no others.
+fn bound(policies: &Policies, failure_policy: FailurePolicy) -> impl Iterator<Item = &Policy> {
+    let is_of_part = move |policy: &Policy| policy.failure_policy == failure_policy.as_str();
     let all = policies.set().policies();
     all.filter(move |(policy, bindings)| !bindings.is_empty() && is_of_part(policy)).map(|(policy, _)| policy)
+}
+
+/// Returns each bound policy with the name of its entry and the rules that the entry needs for it.
+pub(super) fn needed(policies: &Policies) -> Vec<PolicyRules> {
+    let of_part = |(failure_policy, _, entry)| {
+        let rules = move |policy: &Policy| {
+            PolicyRules { policy: policy.name.clone(), entry, rules: join(rules_of(policy)) }
+        };
+        bound(policies, failure_policy).map(rules)
+    };
+    PARTS.into_iter().flat_map(of_part).collect()
 }
 
 fn rules_of(policy: &Policy) -> impl Iterator<Item = &Rule> {
@@ -145,52 +155,71 @@ fn not_excluded() -> String {
 
 /// Returns the problems of policies that one entry can't have together: they get an object in one version only.
 pub(super) fn problems(policies: &Policies) -> Vec<Problem> {
-    let mut problems = Vec::new();
-    for part in Part::ALL {
-        let rules: Vec<(&Policy, &Rule)> = bound(policies, part)
-            .flat_map(|policy| rules_of(policy).map(move |rule| (policy, rule)))
-            .collect();
-        for (index, (policy, rule)) in rules.iter().enumerate() {
-            let other = rules.iter().enumerate().find(|(other, (_, rule_of_other))| {
-                *other != index && has_other_version(policies, policy, rule, rule_of_other)
+    let of_part = |(failure_policy, _, _): (FailurePolicy, &str, &str)| {
+        let all: Vec<&Policy> = bound(policies, failure_policy).collect();
+        let problem = |policy: &&Policy| {
+            let other = all.iter().find_map(|other| {
+                let version = rules_of(other).find_map(|rule| missing_version(policies.kinds(), policy, rule))?;
+                Some((other, version))
             });
-            if let Some((_, (other, rule_of_other))) = other {
-                let versions = |rule: &Rule| rule.api_versions.join(", ");
+            other.map(|(other, (version, resource))| {
                 let what = format!(
-                    "policy \"{}\" judges version {} of {} and policy \"{}\" version {}, but a webhook gets each object in one version",
-                    policy.name,
-                    versions(rule),
-                    rule.resources.join(", "),
-                    other.name,
-                    versions(rule_of_other)
+                    "policy \"{}\" needs {resource} in another version than {version}, the one that policy \"{}\" names, but a webhook gets each object in one version",
+                    policy.name, other.name
                 );
-                let next = "name the same apiVersions in both, set matchPolicy: Exact in both, or add the CRD to the files if it has one version";
+                let next = "name the same apiVersions in both, set matchPolicy: Exact in the first, or add the CRD to the files if it has one version";
                 let place = policies.place(&policy.name).cloned();
-                problems.push(Problem { place, ..Problem::new(what).next(next) });
-            }
-        }
-    }
-    problems
+                Problem { place, ..Problem::new(what).next(next) }
+            })
+        };
+        all.iter().filter_map(problem).collect::<Vec<_>>()
+    };
+    PARTS.into_iter().flat_map(of_part).collect()
 }
 
-/// Returns whether an object can arrive in a version that a policy can't judge, because another rule names that version.
-fn has_other_version(policies: &Policies, policy: &Policy, rule: &Rule, other: &Rule) -> bool {
-    let constraints = policy.match_constraints.as_ref();
-    let is_equivalent = constraints.is_some_and(|constraints| constraints.match_policy == "Equivalent");
-    let covers = |rule: &Rule| {
-        other
-            .api_versions
-            .iter()
-            .all(|version| rule.api_versions.iter().any(|own| own == version || own == ANY))
-    };
-    if !is_equivalent || covers(rule) {
-        return false;
+/// Returns a version and a resource of a rule of another policy in which a policy can't judge an object: the policy matches the object
+/// in another version, and the API server sends it in the version of the rule.
+fn missing_version(kinds: &Kinds, policy: &Policy, rule: &Rule) -> Option<(String, String)> {
+    let constraints = policy.match_constraints.as_ref()?;
+    if constraints.match_policy != "Equivalent" {
+        return None;
     }
-    let groups = common(&rule.api_groups, &other.api_groups);
-    let resources = common(&plurals(rule), &plurals(other));
-    let has_one_version =
-        |group: &String| resources.iter().all(|plural| policies.kinds().has_one_version(group, plural));
-    !resources.is_empty() && !groups.iter().all(has_one_version)
+    OPERATIONS.into_iter().filter(|operation| contains(&rule.operations, operation)).find_map(|operation| {
+        let own = constraints.resource_rules.iter().filter(|own| contains(&own.operations, operation));
+        let shared: Vec<(&Rule, Vec<(String, String)>)> =
+            own.map(|own| (own, shared(kinds, own, rule))).filter(|(_, shared)| !shared.is_empty()).collect();
+        let (_, resources) = shared.first()?;
+        let is_missing = |version: &&String| {
+            !shared.iter().any(|(own, _)| contains(&own.api_versions, version) && has_group(own, rule))
+        };
+        let version = rule.api_versions.iter().find(is_missing)?;
+        let (group, plural) = resources.first()?;
+        Some((version.clone(), if group.is_empty() { plural.clone() } else { format!("{plural}.{group}") }))
+    })
+}
+
+/// Returns the groups and resources that two rules have in common and that can be served in several versions.
+fn shared(kinds: &Kinds, own: &Rule, other: &Rule) -> Vec<(String, String)> {
+    let plurals = common(&plurals(own), &plurals(other));
+    let moved = MOVED.iter().filter(|(plural, from, to)| {
+        own.api_groups.iter().any(|group| group == from)
+            && other.api_groups.iter().any(|group| group == to)
+            && plurals.iter().any(|name| name == plural || name == ANY)
+    });
+    let moved = moved.map(|(plural, from, _)| ((*from).to_owned(), (*plural).to_owned()));
+    let groups = common(&own.api_groups, &other.api_groups);
+    let same = groups.iter().flat_map(|group| plurals.iter().map(move |plural| (group.clone(), plural.clone())));
+    same.filter(|(group, plural)| !kinds.has_one_version(group, plural)).chain(moved).collect()
+}
+
+/// Returns whether two rules have a group in common. Events have two groups, with the same versions.
+fn has_group(own: &Rule, other: &Rule) -> bool {
+    !common(&own.api_groups, &other.api_groups).is_empty()
+}
+
+/// Returns whether a list contains a word or `*`.
+fn contains(items: &[String], wanted: &str) -> bool {
+    items.iter().any(|item| item == wanted || item == ANY)
 }
 
 /// Returns the items that two lists have in common. `*` contains all items.
@@ -213,11 +242,11 @@ pub(super) fn remarks(config: &Config) -> Vec<Remark> {
     let mut remarks: Vec<Remark> = config.common_config.webhook_note().into_iter().collect();
     let Some(policies) = &config.policies else { return remarks };
     for (policy, bindings) in policies.set().policies() {
-        remarks.push(Remark::Note(summary(policy, bindings)));
+        remarks.push(Remark::Rule(summary(policy, bindings)));
         if bindings.is_empty() {
             let text = format!("policy \"{}\" is never evaluated, because no binding names it", policy.name);
             remarks.push(Remark::Warning(text));
-        } else if policy.failure_policy == "Fail" {
+        } else if policy.failure_policy == FailurePolicy::Fail.as_str() {
             remarks.extend(vital(policy).map(Remark::Warning));
         }
     }
@@ -244,20 +273,19 @@ fn summary(policy: &Policy, bindings: &[Binding]) -> String {
     )
 }
 
-/// Returns a warning if a policy with `Fail` reaches what a cluster needs while Durward is down.
+/// Returns a warning if a policy with `Fail` reaches what a cluster needs while Durward is down. The entry has no selectors of policies,
+/// so they don't matter.
 fn vital(policy: &Policy) -> Option<String> {
-    let has = |items: &[String], wanted: &str| items.iter().any(|item| item == wanted || item == ANY);
-    let reached = VITAL.iter().find(|(group, resource, _)| {
-        rules_of(policy).any(|rule| {
-            has(&rule.api_groups, group)
+    let (index, resource, consequence) = rules_of(policy).enumerate().find_map(|(index, rule)| {
+        let is_reached = |(group, resource, _): &&(&str, &str, &str)| {
+            contains(&rule.api_groups, group)
                 && rule.resources.iter().any(|entry| entry == resource || entry == ANY || entry == "*/*")
-                && !rule.operations.iter().all(|operation| operation == "DELETE" || operation == "CONNECT")
-        })
-    });
-    reached.map(|(_, resource, consequence)| {
-        format!(
-            "policy \"{}\" has failurePolicy: Fail and matches {resource}; while Durward is down, {consequence}",
-            policy.name
-        )
-    })
+                && ["CREATE", "UPDATE"].iter().any(|operation| contains(&rule.operations, operation))
+        };
+        VITAL.iter().find(is_reached).map(|(_, resource, consequence)| (index, resource, consequence))
+    })?;
+    Some(format!(
+        "policy \"{}\" has failurePolicy: Fail, and spec.matchConstraints.resourceRules[{index}] matches {resource}: while Durward is down, {consequence}",
+        policy.name
+    ))
 }

@@ -152,26 +152,22 @@ impl CompiledPolicy {
         Arc::new(Self { policy, match_conditions, variables, validations, audit_annotations })
     }
 
-    /// Returns the field of the first expression that asks the authorizer. Message expressions can't.
-    pub(crate) fn authorizer_field(&self) -> Option<Path> {
-        let asks =
-            |compiled: &Compiled| compiled.program.as_ref().is_ok_and(|program| program.reads.authorizer);
+    /// Returns the field of the first expression that reads something.
+    pub(crate) fn field_of(&self, is_read: impl Fn(&Reads) -> bool) -> Option<Path> {
+        let is_reader = |compiled: &Compiled| {
+            compiled.program.as_ref().is_ok_and(|program| is_read(&program.reads))
+        };
+        let values: Vec<_> = self.audit_annotations.iter().map(|(_, value)| Some(value)).collect();
+        let validations = || self.validations.iter();
         let lists = [
-            ("matchConditions", "expression", self.match_conditions.iter().collect::<Vec<_>>()),
-            ("variables", "expression", self.variables.iter().map(|(_, variable)| variable).collect()),
-            (
-                "validations",
-                "expression",
-                self.validations.iter().map(|validation| &validation.expression).collect(),
-            ),
-            (
-                "auditAnnotations",
-                "valueExpression",
-                self.audit_annotations.iter().map(|(_, value)| value).collect(),
-            ),
+            ("matchConditions", "expression", self.match_conditions.iter().map(Some).collect::<Vec<_>>()),
+            ("variables", "expression", self.variables.iter().map(|(_, variable)| Some(variable)).collect()),
+            ("validations", "expression", validations().map(|one| Some(&one.expression)).collect()),
+            ("validations", "messageExpression", validations().map(|one| one.message.as_ref()).collect()),
+            ("auditAnnotations", "valueExpression", values),
         ];
         lists.into_iter().find_map(|(list, field, expressions)| {
-            let index = expressions.into_iter().position(asks)?;
+            let index = expressions.into_iter().position(|one| one.is_some_and(is_reader))?;
             Some(Path::new("spec").child(list).index(index).child(field))
         })
     }

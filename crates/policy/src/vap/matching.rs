@@ -3,7 +3,7 @@
 use super::model::{MatchResources, Rule};
 use crate::facts::{Facts, Lookup};
 use crate::request::{GroupVersion, Request};
-use crate::value::{Arena, Value, read_json};
+use crate::value::{Arena, Value};
 
 /// Whether something matches.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -97,17 +97,15 @@ fn namespace(resources: &MatchResources, request: &Request<'_>, facts: &Facts, a
     if is_namespaces && request.subresource.is_empty() && matches!(request.operation, "CREATE" | "UPDATE") {
         return verdict(request.object);
     }
-    match facts.namespaces.get(request.namespace) {
+    match request.known_namespace(facts, arena) {
         None => match selector.matches_name(request.namespace) {
             Some(true) => Matching::Yes,
             Some(false) => Matching::No,
             None => Matching::Unknown(Lookup::Namespace(request.namespace.to_owned())),
         },
-        Some(None) => Matching::Error(not_found(request.namespace)),
-        Some(Some(text)) => match read_json(arena.text(text), arena) {
-            Ok(namespace) => verdict(namespace),
-            Err(error) => Matching::Error(error.to_string()),
-        },
+        Some(Ok(None)) => Matching::Error(not_found(request.namespace)),
+        Some(Ok(Some(namespace))) => verdict(namespace),
+        Some(Err(error)) => Matching::Error(error),
     }
 }
 
@@ -155,7 +153,7 @@ fn rules(rules: &[Rule], resources: &MatchResources, request: &Request<'_>, poli
 }
 
 /// Resources that are served in two groups: the resource, the group of a request, and the group of a rule.
-pub(crate) const MOVED: [(&str, &str, &str); 2] =
+pub const MOVED: [(&str, &str, &str); 2] =
     [("events", "", "events.k8s.io"), ("events", "events.k8s.io", "")];
 
 /// Whether the rule names the other group of the resource.

@@ -164,7 +164,7 @@ impl Pipeline {
 
     fn unknown_path(&self, path: &str) -> Refusal {
         let plan = self.plan.current();
-        let known: Vec<String> = plan.paths().map(|path| format!("/{path}")).collect();
+        let known: Vec<String> = plan.names().map(|name| format!("/{name}")).collect();
         let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
         Refusal::UnknownPath { path: cut(path), known }
     }

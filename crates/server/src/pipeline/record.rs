@@ -114,8 +114,9 @@ fn answer(settled: &Settled) -> &'static str {
 /// Returns the names of the policies that denied the request, or could not be decided.
 fn policies(settled: &Settled) -> Option<String> {
     let is_named = |outcome: &&PolicyOutcome| matches!(outcome.outcome, "deny" | "error" | "unknown");
+    let outcomes = &settled.evaluation.as_ref()?.outcomes;
     let names: Vec<&str> =
-        settled.policies.iter().filter(is_named).map(|outcome| outcome.policy.as_str()).collect();
+        outcomes.iter().filter(is_named).map(|outcome| outcome.policy.as_str()).collect();
     (!names.is_empty()).then(|| for_log(&names.join(",")).into_owned())
 }
 

@@ -24,10 +24,18 @@ pub(crate) struct Asked {
     pub(crate) entries: Vec<WebhookEntry>,
 }
 
-/// Builds the guards of a file.
+/// Builds the guards of a file, each with the entries that call it.
 pub(crate) fn guards(file: &File, clients: &Clients) -> Vec<Asked> {
-    let all = file.guards.iter().map(|guard| &guard.configured);
-    all.map(|configured| Asked { guard: configured.build(clients), entries: configured.webhooks() }).collect()
+    let mut all = Vec::new();
+    for on in &file.guards {
+        let entries = on.configured.webhooks();
+        for guard in on.configured.build(clients) {
+            let is_called = |entry: &&WebhookEntry| entry.guard.unwrap_or(on.kind.name()) == guard.name();
+            let entries = entries.iter().filter(is_called).cloned().collect();
+            all.push(Asked { guard, entries });
+        }
+    }
+    all
 }
 
 /// Returns the ruling of one guard on one review. `doubt` is the reason why it is unknown whether the guard is called. The

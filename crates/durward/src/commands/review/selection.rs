@@ -109,7 +109,7 @@ mod tests {
     fn entry(name: &str, resource: &str, selector: Selector) -> WebhookEntry {
         WebhookEntry {
             webhook_type: WebhookType::Mutating,
-            part: None,
+            guard: None,
             name: name.to_owned(),
             rules: vec![RuleWithOperations {
                 operations: Some(vec!["*".into()]),
