@@ -63,10 +63,8 @@ const DEFAULTS: Defaults = Defaults {
 };
 
 /// The policies of a guard: each `failurePolicy` with the name of its guard and of its webhook entry.
-const PARTS: [(FailurePolicy, &str, &str); 2] = [
-    (FailurePolicy::Fail, NAME, "resources-fail"),
-    (FailurePolicy::Ignore, IGNORE_NAME, "resources-ignore"),
-];
+const PARTS: [(FailurePolicy, &str, &str); 2] =
+    [(FailurePolicy::Fail, NAME, "resources-fail"), (FailurePolicy::Ignore, IGNORE_NAME, "resources-ignore")];
 
 /// The guard before it is configured.
 #[derive(Debug)]
@@ -91,12 +89,10 @@ impl Configured for Arc<Config> {
         rules::entries(self)
     }
 
+    /// A reload can add a policy that needs a Namespace, and nobody would add the permission then.
     fn permissions(&self) -> Permissions {
         let own = vec![Permission::on("", "namespaces", &["get", "list", "watch"])];
-        Permissions {
-            own: if self.depends_on_namespaces() { own } else { Vec::new() },
-            ..Permissions::default()
-        }
+        Permissions { own, ..Permissions::default() }
     }
 
     fn requirements(&self) -> Requirements {
