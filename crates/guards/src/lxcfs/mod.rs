@@ -265,7 +265,7 @@ mod tests {
             });
             let configured = Arc::new(config("{}"));
             let clients = Clients::reader_only(Arc::<CountingReader>::clone(&reader));
-            let guard = configured.build(&clients);
+            let guard = configured.build(&clients).remove(0);
             let annotations =
                 if annotation.is_empty() { json!({}) } else { json!({opt_in::SWITCH: annotation}) };
             let pod = json!({"metadata": {"annotations": annotations}, "spec": {"containers": []}});

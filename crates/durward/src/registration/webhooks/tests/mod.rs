@@ -58,6 +58,7 @@ impl Replica {
             is_karmada: home.is_some(),
             access: access("target"),
             entries: [vec![entry("deletion")], Vec::new()],
+            policies: Vec::new(),
             is_one_of_two: false,
         };
         let needs = Needs {
