@@ -112,6 +112,7 @@ fn code(denial: &decision::Denial) -> Code {
 fn cause(missing: &Missing, unread: Option<&Cause>) -> Cause {
     use cluster::cause;
 
+
     let policy = if missing.policy.is_empty() {
         "a policy".to_owned()
     } else {

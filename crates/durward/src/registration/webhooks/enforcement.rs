@@ -12,14 +12,8 @@ use crate::file::Manage;
 use crate::registration::api::Configuration;
 
 /// Fields of an entry by which the API server leaves out requests, or ignores failures.
-const NARROWING: [&str; 6] = [
-    "clientConfig",
-    "failurePolicy",
-    "matchConditions",
-    "matchPolicy",
-    "namespaceSelector",
-    "objectSelector",
-];
+const NARROWING: [&str; 6] =
+    ["clientConfig", "failurePolicy", "matchConditions", "matchPolicy", "namespaceSelector", "objectSelector"];
 
 /// Policies that a message names.
 const MAX_NAMED: usize = 5;
@@ -33,8 +27,7 @@ impl Object<'_> {
         let existing = found.map_or(&[][..], |found| found.webhooks.as_slice());
         let is_enforced = |entry: &str, is_covered: &dyn Fn(&[RuleWithOperations]) -> bool| {
             let name = |all: &'_ [Value]| {
-                let is_it =
-                    |one: &&Value| merge::name(one).split('.').next() == Some(entry) && merge::is_ours(one);
+                let is_it = |one: &&Value| merge::name(one).split('.').next() == Some(entry) && merge::is_ours(one);
                 all.iter().find(is_it).cloned()
             };
             let (Some(existing), Some(needed)) = (name(existing), name(self.entries)) else { return false };
@@ -44,8 +37,8 @@ impl Object<'_> {
             !is_narrowed && is_covered(&rules.unwrap_or_default())
         };
         let policies = self.target.policies.iter();
-        let unenforced =
-            policies.filter(|policy| !is_enforced(policy.entry, &|rules| policy.are_covered_by(rules)));
+        let unenforced = policies
+            .filter(|policy| !is_enforced(policy.entry, &|rules| policy.are_covered_by(rules)));
         unenforced.map(|policy| policy.policy.as_str()).collect()
     }
 
