@@ -36,12 +36,10 @@ const SAMPLES: [(&str, &str, &str); 8] = [
         "etcd: {clusters: [{namespaceSelector: tier=db, selector: app=etcd}]}",
     ),
     ("lxcfs", "always", "lxcfs: {}"),
-    (
-        "resources",
-        "for example a policy for KubernetesClusters with `failurePolicy: Fail`",
-        "resources: {policies: [examples/kubernetesclusters/policy.yaml]}",
-    ),
+    ("resources", "a policy with `failurePolicy: Fail`, here for KubernetesClusters", RESOURCES),
 ];
+
+const RESOURCES: &str = "resources: {policies: [examples/kubernetesclusters/policy.yaml]}";
 
 /// The meaning of a match condition for requests while Durward is down.
 enum Condition {
