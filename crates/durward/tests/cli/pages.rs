@@ -26,6 +26,7 @@ guards:
   deletion: {fleet: FLEET}
   etcd: {clusters: [{namespace: db, selector: app=etcd}]}
   lxcfs: {}
+  resources: {policies: [policies]}
 ";
 
 /// Calls of `durward` that read or change a cluster, unless they read a snapshot or are a dry run.
