@@ -1,21 +1,36 @@
 //! The guard `resources`: policies of files, on a real API server.
+//!
+//! The cases share one control plane, one case at a time: native policies and CRDs of one case would judge objects of another.
 
-mod example;
+mod cases;
+mod entries;
+pub(super) mod example;
+mod outage;
 mod parity;
 mod reload;
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use e2e::context::write;
 use e2e::prelude::*;
 
 use super::policies::EXAMPLE;
 
+/// Returns the cluster of these cases, and waits until no other case uses it.
+fn exclusive(context: &'static TestContext) -> Result<MutexGuard<'static, Arc<Cluster>>> {
+    static CLUSTER: Lazy<Mutex<Arc<Cluster>>> = Lazy::new();
+    let cluster = CLUSTER.get(|| context.cluster(&Options::named("resources")).map(Mutex::new))?;
+    Ok(cluster.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
 /// Returns the `guards` section for these paths.
-fn guards(paths: &[String], more: &str) -> String {
+pub(super) fn guards(paths: &[String], more: &str) -> String {
     format!("  resources: {{policies: {}{more}}}", json!(paths))
 }
 
-/// Writes a policy that denies objects of a resource by an expression, with its binding, and returns the text.
-fn policy(name: &str, resource: &str, expression: &str, message: &str) -> String {
+/// Returns a policy that judges objects of a resource by an expression, with a binding that has this action.
+fn policy(name: &str, resource: &str, action: &str, expression: &str, message: &str) -> String {
     let policy = json!({
         "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy", "metadata": {"name": name},
         "spec": {
@@ -27,17 +42,17 @@ fn policy(name: &str, resource: &str, expression: &str, message: &str) -> String
     });
     let binding = json!({
         "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding",
-        "metadata": {"name": name}, "spec": {"policyName": name, "validationActions": ["Deny"]},
+        "metadata": {"name": name}, "spec": {"policyName": name, "validationActions": [action]},
     });
     format!("{policy}\n---\n{binding}\n")
 }
 
 /// Writes a file of policies and returns its path.
-fn file(directory: &std::path::Path, name: &str, text: &str) -> Result<String> {
+fn file(directory: &Path, name: &str, text: &str) -> Result<String> {
     Ok(write(directory, name, text)?.display().to_string())
 }
 
 /// Returns the path of a file of the example.
-fn example(name: &str) -> String {
+pub(super) fn example(name: &str) -> String {
     format!("{EXAMPLE}/{name}")
 }

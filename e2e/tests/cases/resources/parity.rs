@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use e2e::prelude::*;
 
-use super::{file, guards};
+use super::{exclusive, file, guards};
 use crate::cases::policies::{IN_FORCE_WITHIN, collection, name, parallel, read, recorded};
 
 /// Prefix of the message of a native denial.
@@ -18,7 +18,7 @@ const LEAST: usize = 200;
 
 #[e2e::case]
 fn recorded_requests_are_answered_as_by_native_policies(context: &'static TestContext) -> Result<()> {
-    let cluster = context.cluster(&Options::named("resources-parity"))?;
+    let cluster = exclusive(context)?;
     let api = cluster.api();
     for fact in read("facts.jsonl")? {
         eventually("a fact to be created", IN_FORCE_WITHIN, || {
