@@ -53,6 +53,8 @@ fn load(section: &mut Section<'_>, paths: &[String]) -> Option<Policies> {
         }
         Err(problems) => (None, problems),
     };
-    problems.into_iter().for_each(|problem| section.report(problem));
+    for problem in problems {
+        section.report(problem);
+    }
     policies
 }
