@@ -15,11 +15,14 @@ mod judge;
 mod load;
 mod objects;
 mod parallel;
+mod policies;
 mod report;
 mod stored;
 mod subjects;
+pub mod words;
 
 pub use args::Args;
+pub use policies::Policies;
 
 use std::collections::BTreeSet;
 

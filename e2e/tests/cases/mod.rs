@@ -35,6 +35,7 @@ mod pod_security;
 mod policies;
 mod reload;
 mod replacement;
+mod resources;
 mod review_count;
 mod review_versions;
 mod self_managed;

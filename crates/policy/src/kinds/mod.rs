@@ -4,7 +4,7 @@
 //! Karmada. CRDs extend them. No guess replaces an unknown kind: `kubectl` asks the API server as well.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::sync::LazyLock;
 
@@ -124,6 +124,17 @@ impl Kinds {
     /// Returns whether a CRD defines the kind with the subresource `status`.
     pub fn is_custom_with_status(&self, group: &str, version: &str, kind: &str) -> bool {
         self.custom.get(&key(group, version, kind)).is_some_and(|resource| resource.has_status)
+    }
+
+    /// Returns whether a resource is known to be served in one version only. `*` stands for all resources of the group.
+    pub fn has_one_version(&self, group: &str, plural: &str) -> bool {
+        let mut versions: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+        for ((of, version, _), resource) in self.custom.iter().chain(TABLE.iter()) {
+            if of == group && (plural == "*" || resource.plural == plural) {
+                versions.entry(&resource.plural).or_default().insert(version);
+            }
+        }
+        !versions.is_empty() && versions.values().all(|versions| versions.len() == 1)
     }
 
     /// Returns the kinds of a group that an API server of a minor serves.

@@ -152,6 +152,25 @@ impl CompiledPolicy {
         Arc::new(Self { policy, match_conditions, variables, validations, audit_annotations })
     }
 
+    /// Returns the field of the first expression that reads something.
+    pub(crate) fn field_of(&self, is_read: impl Fn(&Reads) -> bool) -> Option<Path> {
+        let is_reader =
+            |compiled: &Compiled| compiled.program.as_ref().is_ok_and(|program| is_read(&program.reads));
+        let values: Vec<_> = self.audit_annotations.iter().map(|(_, value)| Some(value)).collect();
+        let validations = || self.validations.iter();
+        let lists = [
+            ("matchConditions", "expression", self.match_conditions.iter().map(Some).collect::<Vec<_>>()),
+            ("variables", "expression", self.variables.iter().map(|(_, variable)| Some(variable)).collect()),
+            ("validations", "expression", validations().map(|one| Some(&one.expression)).collect()),
+            ("validations", "messageExpression", validations().map(|one| one.message.as_ref()).collect()),
+            ("auditAnnotations", "valueExpression", values),
+        ];
+        lists.into_iter().find_map(|(list, field, expressions)| {
+            let index = expressions.into_iter().position(|one| one.is_some_and(is_reader))?;
+            Some(Path::new("spec").child(list).index(index).child(field))
+        })
+    }
+
     /// Returns the programs of all expressions that compile.
     pub(crate) fn programs(&self) -> impl Iterator<Item = &Program> {
         let named = self.variables.iter().chain(&self.audit_annotations).map(|(_, compiled)| compiled);

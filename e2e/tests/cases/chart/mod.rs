@@ -11,4 +11,5 @@ mod orders;
 mod permissions;
 mod removal;
 pub(in crate::cases) mod rendering;
+mod resources;
 mod rollouts;
