@@ -177,7 +177,7 @@ impl<'a> Stored<'a> {
 /// Returns an object in this namespace, without the time of its deletion, which the API server sets.
 fn within(object: &Value, namespace: &Namespace<'_>) -> Value {
     let mut object = object.clone();
-    if let Some(metadata) = object["metadata"].as_object_mut() {
+    if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
         metadata.insert("namespace".to_owned(), namespace.name().into());
         metadata.remove("deletionTimestamp");
     }
