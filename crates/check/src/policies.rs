@@ -142,7 +142,11 @@ fn read(paths: &[PathBuf]) -> Result<Read, Vec<Problem>> {
             }));
         }
     }
-    if problems.is_empty() { Ok(Read { set, kinds: loaded.kinds, facts, places }) } else { Err(sorted(problems)) }
+    if problems.is_empty() {
+        Ok(Read { set, kinds: loaded.kinds, facts, places })
+    } else {
+        Err(sorted(problems))
+    }
 }
 
 fn sorted(mut problems: Vec<LoadProblem>) -> Vec<Problem> {
@@ -181,10 +185,11 @@ fn add_params(kind: &ParamKind, binding: &Binding, loaded: &Loaded, facts: &mut 
             None => format!("selects params of kind {kind_name}, but the files contain none"),
         });
     }
-    let mut queries = namespaces.into_iter().map(|namespace| {
-        Lookup::Params(ParamQuery { kind: kind.clone(), namespace, name: name.clone() })
-    });
-    let is_unknown = queries.any(|query| !store.answer(&query, &loaded.kinds, facts) && !is_answered(&query, facts));
+    let mut queries = namespaces
+        .into_iter()
+        .map(|namespace| Lookup::Params(ParamQuery { kind: kind.clone(), namespace, name: name.clone() }));
+    let is_unknown =
+        queries.any(|query| !store.answer(&query, &loaded.kinds, facts) && !is_answered(&query, facts));
     is_unknown.then(|| {
         format!("needs {kind_name} in {}, and the params in the files have another version", kind.api_version)
     })

@@ -11,7 +11,7 @@ pub fn warning(policy: &str, binding: &str, message: &str) -> String {
 }
 
 /// Returns the verdict of a violation that denies the request.
-pub(crate) fn denied(is_error: bool) -> &'static str {
+pub fn denied(is_error: bool) -> &'static str {
     if is_error { "denied, since the evaluation failed," } else { "denied" }
 }
 

@@ -206,8 +206,12 @@ mod tests {
     use super::*;
     use ::config::{parse, read};
 
-    const DEFAULTS: Defaults =
-        Defaults { on_unknown: OnUnknown::Deny, failure_policy: Some(FailurePolicy::Fail), timeout_seconds: 10, exempt_namespaces: &[] };
+    const DEFAULTS: Defaults = Defaults {
+        on_unknown: OnUnknown::Deny,
+        failure_policy: Some(FailurePolicy::Fail),
+        timeout_seconds: 10,
+        exempt_namespaces: &[],
+    };
 
     fn common_config(yaml: &str) -> (CommonConfig, Vec<String>) {
         let root = parse("-", yaml).unwrap();

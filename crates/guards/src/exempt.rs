@@ -47,42 +47,38 @@ pub enum Exemption {
 impl Exempt {
     /// Reads the section. `namespaces` are exempt if the file does not say otherwise.
     pub fn read(section: &mut Section<'_>, namespaces: &[&str]) -> Self {
-        section.section(
-            "exempt",
-            "Requests that the guard ignores. * matches any characters.",
-            |s| {
-                let mut globs =
-                    |key, what, doc| s.texts(key, what, doc, &[]).into_iter().map(Glob::new).collect();
-                Self {
-                    users: globs("users", "user name", "Users by name."),
-                    groups: globs("groups", "group", "Members of these groups."),
-                    service_accounts: s
-                        .names(
-                            "serviceAccounts",
-                            SERVICE_ACCOUNTS,
-                            "Service accounts, as namespace/name.",
-                            &[],
-                            service_accounts,
-                        )
-                        .into_iter()
-                        .map(Glob::new)
-                        .collect(),
-                    namespaces: s
-                        .names(
-                            "namespaces",
-                            names::NAMESPACES,
-                            "Objects in namespaces of these names.",
-                            namespaces,
-                            names::namespaces,
-                        )
-                        .into_iter()
-                        .map(Glob::new)
-                        .collect(),
-                    namespace_selector: s
-                        .selector("namespaceSelector", "Objects in namespaces with these labels."),
-                }
-            },
-        )
+        section.section("exempt", "Requests that the guard ignores. * matches any characters.", |s| {
+            let mut globs =
+                |key, what, doc| s.texts(key, what, doc, &[]).into_iter().map(Glob::new).collect();
+            Self {
+                users: globs("users", "user name", "Users by name."),
+                groups: globs("groups", "group", "Members of these groups."),
+                service_accounts: s
+                    .names(
+                        "serviceAccounts",
+                        SERVICE_ACCOUNTS,
+                        "Service accounts, as namespace/name.",
+                        &[],
+                        service_accounts,
+                    )
+                    .into_iter()
+                    .map(Glob::new)
+                    .collect(),
+                namespaces: s
+                    .names(
+                        "namespaces",
+                        names::NAMESPACES,
+                        "Objects in namespaces of these names.",
+                        namespaces,
+                        names::namespaces,
+                    )
+                    .into_iter()
+                    .map(Glob::new)
+                    .collect(),
+                namespace_selector: s
+                    .selector("namespaceSelector", "Objects in namespaces with these labels."),
+            }
+        })
     }
 
     /// Decides by the request alone.
@@ -191,7 +187,11 @@ mod tests {
     fn rejects_patterns_that_match_nothing() {
         let problems = |yaml: &str| {
             let root = parse("-", yaml).unwrap();
-            read("-", root.as_ref(), |s| Exempt::read(s, &[])).2.iter().map(ToString::to_string).collect::<Vec<_>>()
+            read("-", root.as_ref(), |s| Exempt::read(s, &[]))
+                .2
+                .iter()
+                .map(ToString::to_string)
+                .collect::<Vec<_>>()
         };
         for (yaml, text) in [
             (

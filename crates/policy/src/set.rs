@@ -236,8 +236,7 @@ impl PolicySet {
 
     /// Returns whether a policy that can match a resource can need the Namespace of the request.
     pub fn needs_namespace_for(&self, group: &str, resource: &str) -> bool {
-        self.needs_namespace()
-            && self.candidates(group, resource).any(|hook| hook.needs_namespace)
+        self.needs_namespace() && self.candidates(group, resource).any(|hook| hook.needs_namespace)
     }
 
     /// Returns the policies that can match a resource, in their order.
@@ -269,7 +268,8 @@ impl PolicySet {
 
     /// Returns whether an expression of a policy reads a field that the API server sets, such as `metadata.uid`.
     pub fn reads_server_fields(&self, policy: &str) -> bool {
-        self.hook(policy).is_some_and(|hook| hook.policy.programs().any(|program| program.reads.server_fields))
+        self.hook(policy)
+            .is_some_and(|hook| hook.policy.programs().any(|program| program.reads.server_fields))
     }
 
     fn hook(&self, policy: &str) -> Option<&Hook> {

@@ -114,7 +114,8 @@ impl ApiClient {
     pub(crate) async fn native_policies(&self) -> Result<Vec<String>, Fault> {
         let api: Api<ValidatingAdmissionPolicy> = Api::all(self.client.clone());
         let parameters = ListParams::default();
-        let found = request("list", "validatingadmissionpolicies", "", api.list_metadata(&parameters)).await?;
+        let found =
+            request("list", "validatingadmissionpolicies", "", api.list_metadata(&parameters)).await?;
         Ok(found.items.into_iter().filter_map(|found| found.metadata.name).collect())
     }
 

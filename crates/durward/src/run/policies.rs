@@ -51,7 +51,8 @@ impl PolicyReport {
             return;
         };
         let (hash, count) = (policies.digest().to_owned(), policies.set().policies().count());
-        self.checks.add(CHECK).note(format!("set {hash}: {count} policies"));
+        let noun = if count == 1 { "policy" } else { "policies" };
+        self.checks.add(CHECK).note(format!("set {hash}: {count} {noun}"));
         tracing::info!(hash, policies = count, "policies in force");
         self.policies.get_or_create(&HashLabel { hash }).set(i64::try_from(count).unwrap_or(i64::MAX));
     }

@@ -365,6 +365,70 @@ mod tests {
         assert!(control_planes.health().is_some(), "rounds are made there");
     }
 
+    /// A policy of this name with its binding.
+    fn policy(name: &str) -> String {
+        let object = |kind: &str, spec: &str| {
+            format!(
+                "---\napiVersion: admissionregistration.k8s.io/v1\nkind: {kind}\nmetadata: {{name: {name}}}\nspec: {{{spec}}}\n"
+            )
+        };
+        object(
+            "ValidatingAdmissionPolicy",
+            "matchConstraints: {resourceRules: [{apiGroups: [a], apiVersions: [v1], operations: [CREATE], resources: [b]}]}, validations: [{expression: 'true'}]",
+        ) + &object(
+            "ValidatingAdmissionPolicyBinding",
+            &format!("policyName: {name}, validationActions: [Deny]"),
+        )
+    }
+
+    #[test]
+    fn a_reload_takes_a_whole_set_of_policies_or_keeps_the_old_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, policies) = (dir.path().join("durward.yaml"), dir.path().join("policies"));
+        fs::create_dir(&policies).unwrap();
+        fs::write(policies.join("p.yaml"), policy("p")).unwrap();
+        let section = "apiVersion: durward.dev/v1alpha1\nkind: Configuration\nguards: {resources: {policies: [policies]}}\n";
+        fs::write(&path, section).unwrap();
+        let (mut reload, cell, checks) = reload(&path);
+        let line = || checks.readiness_of("policies").unwrap().text;
+        let series = |reload: &Reload| {
+            let text = reload.metrics.encode();
+            text.lines()
+                .filter(|line| line.starts_with("durward_policies{"))
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
+        };
+        let (first, count) = (line(), series(&reload));
+        assert!(first.starts_with("[!]policies: set ") && first.ends_with(": 1 policy\n"), "{first}");
+        assert!(count.len() == 1 && count[0].ends_with(" 1"), "{count:?}");
+        assert_eq!(reload.read(false), ReloadResult::Unchanged);
+
+        // One file of the new set is invalid, so none of it is used.
+        fs::write(policies.join("q.yaml"), policy("q")).unwrap();
+        fs::write(policies.join("r.yaml"), policy("r").replace("'true'", "'tru'")).unwrap();
+        assert_eq!(reload.read(false), ReloadResult::Refused);
+        assert_eq!(reload.read(false), ReloadResult::Unchanged, "the same problem is reported once");
+        assert_eq!((line(), series(&reload), cell.current().generation()), (first.clone(), count.clone(), 1));
+        let text = checks.readiness().text;
+        assert!(text.contains("generation 1 stays active") && text.contains("r.yaml:"), "{text}");
+        assert_eq!((reload.numbers.refused.get(), reload.numbers.stale.get()), (1, 1));
+
+        // The set is valid now, although the configuration file is the same.
+        fs::write(policies.join("r.yaml"), policy("r")).unwrap();
+        assert_eq!(reload.read(false), ReloadResult::Swapped);
+        assert_eq!((cell.current().generation(), reload.numbers.stale.get()), (2, 0));
+        assert!(line().ends_with(": 3 policies\n") && line() != first, "{}", line());
+        assert_eq!(series(&reload).len(), 1);
+
+        // A directory that vanishes keeps the set in force, and the old files are no change.
+        fs::rename(&policies, dir.path().join("other")).unwrap();
+        assert_eq!(reload.read(false), ReloadResult::Refused);
+        assert!(checks.readiness().text.contains("cannot be read"));
+        fs::rename(dir.path().join("other"), &policies).unwrap();
+        assert_eq!(reload.read(false), ReloadResult::Swapped);
+        assert_eq!((cell.current().generation(), reload.numbers.stale.get()), (2, 0));
+    }
+
     #[test]
     fn checks_the_file_within_ten_seconds() {
         assert!(POLL <= Duration::from_secs(10));

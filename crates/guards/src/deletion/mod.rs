@@ -74,8 +74,12 @@ pub use target::{DeletionKind, DeletionSubject};
 const NAME: &str = "deletion";
 
 /// Ten seconds: reading a fleet takes time, and a deletion can wait.
-const DEFAULTS: Defaults =
-    Defaults { on_unknown: OnUnknown::Deny, failure_policy: Some(FailurePolicy::Fail), timeout_seconds: 10, exempt_namespaces: &[] };
+const DEFAULTS: Defaults = Defaults {
+    on_unknown: OnUnknown::Deny,
+    failure_policy: Some(FailurePolicy::Fail),
+    timeout_seconds: 10,
+    exempt_namespaces: &[],
+};
 
 /// The kind of this guard.
 #[derive(Debug)]

@@ -88,8 +88,12 @@ use review::Reviewer;
 const NAME: &str = "etcd";
 
 /// Ten seconds, because a leadership transfer takes time and a drain can wait.
-const DEFAULTS: Defaults =
-    Defaults { on_unknown: OnUnknown::Deny, failure_policy: Some(FailurePolicy::Fail), timeout_seconds: 10, exempt_namespaces: &[] };
+const DEFAULTS: Defaults = Defaults {
+    on_unknown: OnUnknown::Deny,
+    failure_policy: Some(FailurePolicy::Fail),
+    timeout_seconds: 10,
+    exempt_namespaces: &[],
+};
 
 /// The etcd guard before it is configured.
 #[derive(Debug)]

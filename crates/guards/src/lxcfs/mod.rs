@@ -68,8 +68,12 @@ pub use node::{DEVICE, NODE_ANNOTATION, NodeSettings, READY_LABEL};
 const NAME: &str = "lxcfs";
 
 /// Five seconds are enough for a read from the cache. A slow Durward must not delay pods that can run without the files.
-const DEFAULTS: Defaults =
-    Defaults { on_unknown: OnUnknown::Allow, failure_policy: Some(FailurePolicy::Ignore), timeout_seconds: 5, exempt_namespaces: &[] };
+const DEFAULTS: Defaults = Defaults {
+    on_unknown: OnUnknown::Allow,
+    failure_policy: Some(FailurePolicy::Ignore),
+    timeout_seconds: 5,
+    exempt_namespaces: &[],
+};
 
 /// The LXCFS guard before it is configured.
 #[derive(Debug)]

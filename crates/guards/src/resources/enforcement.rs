@@ -40,7 +40,11 @@ fn requests(rule: &RuleWithOperations) -> impl Iterator<Item = Parts<'_>> {
     })
 }
 
-fn covers(rule: &RuleWithOperations, needed: &RuleWithOperations, [operation, group, version, resource]: &Parts<'_>) -> bool {
+fn covers(
+    rule: &RuleWithOperations,
+    needed: &RuleWithOperations,
+    [operation, group, version, resource]: &Parts<'_>,
+) -> bool {
     let contains = |list: &Option<Vec<String>>, wanted: &str| {
         list.iter().flatten().any(|item| item == ANY || item == wanted)
     };
@@ -71,7 +75,13 @@ mod tests {
             Some(items.collect::<Vec<_>>())
         };
         let (operations, api_groups, api_versions, resources) = (list(), list(), list(), list());
-        RuleWithOperations { operations, api_groups, api_versions, resources, scope: words.next().map(str::to_owned) }
+        RuleWithOperations {
+            operations,
+            api_groups,
+            api_versions,
+            resources,
+            scope: words.next().map(str::to_owned),
+        }
     }
 
     fn is_covered(needed: &str, found: &[&str]) -> bool {

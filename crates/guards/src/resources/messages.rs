@@ -46,18 +46,13 @@ pub(super) fn ruling(
 /// prints the causes and not the message if the code is 422, so both have the same words.
 fn denial(set: &PolicySet, request: &Request<'_>, denials: &[decision::Denial]) -> Option<Denial> {
     let first = denials.first()?;
-    let object = object_name(request);
     let lines: Vec<String> = denials.iter().map(line).collect();
-    let single = match lines.as_slice() {
-        [line] => Some(format!("{object}: {line}")).filter(|line| line.chars().count() <= MAX_SUMMARY),
-        _ => None,
+    let summary = summary(request, denials, first, &lines);
+    let message = if denials.len() == 1 && summary.chars().count() <= MAX_SUMMARY {
+        Message::new(&summary)
+    } else {
+        lines.iter().fold(Message::new(&summary), |message, line| message.detail(line))
     };
-    let is_complete = single.is_some();
-    let summary = single.unwrap_or_else(|| summary(&object, denials, first));
-    let mut message = Message::new(&summary);
-    if !is_complete {
-        message = lines.iter().fold(message, |message, line| message.detail(line));
-    }
     let field = |denial: &decision::Denial| {
         let (_, field) = set.validation(&denial.policy, denial.validation?)?;
         field.map(ToString::to_string)
@@ -75,19 +70,24 @@ fn line(denial: &decision::Denial) -> String {
     words::denial(&denial.policy, binding, denial.error, &denial.message)
 }
 
-/// Returns the first line of a denial whose violations are listed below.
-fn summary(object: &str, denials: &[decision::Denial], first: &decision::Denial) -> String {
-    let policy = &first.policy;
-    let policies = if denials.iter().all(|denial| denial.policy == *policy) {
-        format!("policy \"{policy}\"")
-    } else {
-        format!("policy \"{policy}\" and others")
-    };
-    let violations = match denials.len() {
-        1 => String::new(),
-        many => format!(" ({many} violations)"),
-    };
-    format!("{object}: denied by {policies}{violations}: {}", first.message)
+/// Returns the first line of a denial. If it does not contain the only violation as a whole, the violations are listed below it.
+fn summary(
+    request: &Request<'_>,
+    denials: &[decision::Denial],
+    first: &decision::Denial,
+    lines: &[String],
+) -> String {
+    let object = object_name(request);
+    if let [line] = lines {
+        return format!("{object}: {line}");
+    }
+    let others = if denials.iter().all(|denial| denial.policy == first.policy) { "" } else { " and others" };
+    let (denied, policy) = (words::denied(first.error), &first.policy);
+    format!(
+        "{object}: {denied} by policy \"{policy}\"{others} ({} violations): {}",
+        denials.len(),
+        first.message
+    )
 }
 
 /// Returns kind, namespace and name of the object, as `durward check` names it.
@@ -100,10 +100,9 @@ fn object_name(request: &Request<'_>) -> String {
 
 fn code(denial: &decision::Denial) -> Code {
     match denial.code() {
-        401 => Code::Unauthorized,
         403 => Code::Forbidden,
         404 => Code::NotFound,
-        413 => Code::TooLarge,
+        413 => Code::RequestEntityTooLarge,
         _ => Code::Invalid,
     }
 }
@@ -111,7 +110,6 @@ fn code(denial: &decision::Denial) -> Code {
 /// Returns why a policy could not be decided.
 fn cause(missing: &Missing, unread: Option<&Cause>) -> Cause {
     use cluster::cause;
-
 
     let policy = if missing.policy.is_empty() {
         "a policy".to_owned()

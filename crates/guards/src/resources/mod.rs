@@ -62,6 +62,9 @@ const DEFAULTS: Defaults = Defaults {
     exempt_namespaces: &[SYSTEM_NAMESPACE],
 };
 
+/// Fields that can't be there twice. Selectors read the labels.
+const METADATA: [&str; 2] = ["/metadata/annotations", "/metadata/labels"];
+
 /// The policies of a guard: each `failurePolicy` with the name of its guard and of its webhook entry.
 const PARTS: [(FailurePolicy, &str, &str); 2] =
     [(FailurePolicy::Fail, NAME, "resources-fail"), (FailurePolicy::Ignore, IGNORE_NAME, "resources-ignore")];
@@ -126,7 +129,7 @@ impl Configured for Arc<Config> {
                 set: policies.map(|policies| policies.set().with_failure_policy(failure_policy.as_str())),
                 settle_policy,
                 reader: Arc::clone(&clients.reader),
-                fields: Fields::none(),
+                fields: Fields::new(&METADATA),
             });
             guard
         };

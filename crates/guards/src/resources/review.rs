@@ -66,15 +66,13 @@ async fn read_namespace(
     if name.is_empty() {
         return Ok(None);
     }
-    let unread = |code, why: &str| Cause::new(code, format!("namespace {name:?} could not be read: {why}"));
     let address = Address { resource: &Resource::NAMESPACES, namespace: "", name };
     match guard.reader.get(address, deadline).await {
         Ok(None) if !request.is_for("", "namespaces") => {
             // The API server accepts no object in a missing namespace, so Durward reads another cluster.
-            Err(unread(cause::REFUSED, "it does not exist"))
+            Err(Cause::new(cause::REFUSED, format!("namespace {name:?} does not exist")))
         }
-        Ok(namespace) => Ok(namespace),
-        Err(cause) => Err(unread(cause.code, cause.reason())),
+        result => result,
     }
 }
 

@@ -72,8 +72,10 @@ fn bound(policies: &Policies, failure_policy: FailurePolicy) -> impl Iterator<It
 /// Returns each bound policy with the name of its entry and the rules that the entry needs for it.
 pub(super) fn needed(policies: &Policies) -> Vec<PolicyRules> {
     let of_part = |(failure_policy, _, entry)| {
-        let rules = move |policy: &Policy| {
-            PolicyRules { policy: policy.name.clone(), entry, rules: join(rules_of(policy)) }
+        let rules = move |policy: &Policy| PolicyRules {
+            policy: policy.name.clone(),
+            entry,
+            rules: join(rules_of(policy)),
         };
         bound(policies, failure_policy).map(rules)
     };
@@ -159,7 +161,8 @@ pub(super) fn problems(policies: &Policies) -> Vec<Problem> {
         let all: Vec<&Policy> = bound(policies, failure_policy).collect();
         let problem = |policy: &&Policy| {
             let other = all.iter().find_map(|other| {
-                let version = rules_of(other).find_map(|rule| missing_version(policies.kinds(), policy, rule))?;
+                let version =
+                    rules_of(other).find_map(|rule| missing_version(policies.kinds(), policy, rule))?;
                 Some((other, version))
             });
             other.map(|(other, (version, resource))| {
@@ -208,7 +211,8 @@ fn shared(kinds: &Kinds, own: &Rule, other: &Rule) -> Vec<(String, String)> {
     });
     let moved = moved.map(|(plural, from, _)| ((*from).to_owned(), (*plural).to_owned()));
     let groups = common(&own.api_groups, &other.api_groups);
-    let same = groups.iter().flat_map(|group| plurals.iter().map(move |plural| (group.clone(), plural.clone())));
+    let same =
+        groups.iter().flat_map(|group| plurals.iter().map(move |plural| (group.clone(), plural.clone())));
     same.filter(|(group, plural)| !kinds.has_one_version(group, plural)).chain(moved).collect()
 }
 

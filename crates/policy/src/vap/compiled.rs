@@ -154,9 +154,8 @@ impl CompiledPolicy {
 
     /// Returns the field of the first expression that reads something.
     pub(crate) fn field_of(&self, is_read: impl Fn(&Reads) -> bool) -> Option<Path> {
-        let is_reader = |compiled: &Compiled| {
-            compiled.program.as_ref().is_ok_and(|program| is_read(&program.reads))
-        };
+        let is_reader =
+            |compiled: &Compiled| compiled.program.as_ref().is_ok_and(|program| is_read(&program.reads));
         let values: Vec<_> = self.audit_annotations.iter().map(|(_, value)| Some(value)).collect();
         let validations = || self.validations.iter();
         let lists = [

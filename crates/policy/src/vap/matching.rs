@@ -153,8 +153,7 @@ fn rules(rules: &[Rule], resources: &MatchResources, request: &Request<'_>, poli
 }
 
 /// Resources that are served in two groups: the resource, the group of a request, and the group of a rule.
-pub const MOVED: [(&str, &str, &str); 2] =
-    [("events", "", "events.k8s.io"), ("events", "events.k8s.io", "")];
+pub const MOVED: [(&str, &str, &str); 2] = [("events", "", "events.k8s.io"), ("events", "events.k8s.io", "")];
 
 /// Whether the rule names the other group of the resource.
 fn moved_group(rule: &Rule, request: &Request<'_>) -> bool {

@@ -115,8 +115,7 @@ fn answer(settled: &Settled) -> &'static str {
 fn policies(settled: &Settled) -> Option<String> {
     let is_named = |outcome: &&PolicyOutcome| matches!(outcome.outcome, "deny" | "error" | "unknown");
     let outcomes = &settled.evaluation.as_ref()?.outcomes;
-    let names: Vec<&str> =
-        outcomes.iter().filter(is_named).map(|outcome| outcome.policy.as_str()).collect();
+    let names: Vec<&str> = outcomes.iter().filter(is_named).map(|outcome| outcome.policy.as_str()).collect();
     (!names.is_empty()).then(|| for_log(&names.join(",")).into_owned())
 }
 

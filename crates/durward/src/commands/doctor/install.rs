@@ -255,7 +255,10 @@ async fn native_policies(client: &ApiClient, target: &Target) -> Vec<Finding> {
     let native = match client.native_policies().await {
         Ok(native) => native,
         Err(fault) => {
-            note(format!("note: policies in the cluster were not compared with those of the guard: {}", fault.text));
+            note(format!(
+                "note: policies in the cluster were not compared with those of the guard: {}",
+                fault.text
+            ));
             return Vec::new();
         }
     };

@@ -3,6 +3,7 @@
 
 use config::Problem;
 use guards::WebhookType;
+use guards::resources::PolicyRules;
 use k8s_openapi::api::admissionregistration::v1::RuleWithOperations;
 use serde_json::Value;
 
@@ -12,8 +13,14 @@ use crate::file::Manage;
 use crate::registration::api::Configuration;
 
 /// Fields of an entry by which the API server leaves out requests, or ignores failures.
-const NARROWING: [&str; 6] =
-    ["clientConfig", "failurePolicy", "matchConditions", "matchPolicy", "namespaceSelector", "objectSelector"];
+const NARROWING: [&str; 6] = [
+    "clientConfig",
+    "failurePolicy",
+    "matchConditions",
+    "matchPolicy",
+    "namespaceSelector",
+    "objectSelector",
+];
 
 /// Policies that a message names.
 const MAX_NAMED: usize = 5;
@@ -25,20 +32,15 @@ impl Object<'_> {
             return Vec::new();
         }
         let existing = found.map_or(&[][..], |found| found.webhooks.as_slice());
-        let is_enforced = |entry: &str, is_covered: &dyn Fn(&[RuleWithOperations]) -> bool| {
-            let name = |all: &'_ [Value]| {
-                let is_it = |one: &&Value| merge::name(one).split('.').next() == Some(entry) && merge::is_ours(one);
-                all.iter().find(is_it).cloned()
-            };
-            let (Some(existing), Some(needed)) = (name(existing), name(self.entries)) else { return false };
+        let is_enforced = |policy: &&PolicyRules| {
+            let of = |all: &[Value]| all.iter().find(|one| merge::is_named(one, policy.entry)).cloned();
+            let (Some(existing), Some(needed)) = (of(existing), of(self.entries)) else { return false };
             let is_narrowed =
                 merge::differing_fields(&existing, &needed).iter().any(|field| NARROWING.contains(field));
             let rules = serde_json::from_value::<Vec<RuleWithOperations>>(existing["rules"].clone());
-            !is_narrowed && is_covered(&rules.unwrap_or_default())
+            !is_narrowed && policy.are_covered_by(&rules.unwrap_or_default())
         };
-        let policies = self.target.policies.iter();
-        let unenforced = policies
-            .filter(|policy| !is_enforced(policy.entry, &|rules| policy.are_covered_by(rules)));
+        let unenforced = self.target.policies.iter().filter(|policy| !is_enforced(policy));
         unenforced.map(|policy| policy.policy.as_str()).collect()
     }
 

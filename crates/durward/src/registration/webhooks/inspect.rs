@@ -164,7 +164,8 @@ impl Object<'_> {
     pub(crate) async fn inspect(&self) -> Result<Vec<(&'static str, Problem)>, Fault> {
         let Some(found) = self.target.configuration(self.client, self.webhook_type).await? else {
             let is_needed = !self.entries.is_empty();
-            let mut problems: Vec<_> = is_needed.then(|| ("not-registered", self.missing())).into_iter().collect();
+            let mut problems: Vec<_> =
+                is_needed.then(|| ("not-registered", self.missing())).into_iter().collect();
             problems.extend(self.unenforced_problem(&self.unenforced(None)).map(|one| ("not-enforced", one)));
             return Ok(problems);
         };

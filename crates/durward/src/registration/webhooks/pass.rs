@@ -110,14 +110,13 @@ pub(super) struct Passed {
 impl Object<'_> {
     /// Makes a pass. If another replica writes at the same time, the pass is made once again.
     pub(super) async fn pass(&self, unneeded: &mut Unneeded, now: Instant) -> Passed {
-        let mut passed =
-            Passed {
-                state: State::NotNeeded,
-                is_ca_unknown: false,
-                unenforced: Some((0, None)),
-                failures: Vec::new(),
-                writes: 0,
-            };
+        let mut passed = Passed {
+            state: State::NotNeeded,
+            is_ca_unknown: false,
+            unenforced: Some((0, None)),
+            failures: Vec::new(),
+            writes: 0,
+        };
         // Durward has no permission to read a kind that no guard needs. It reads one that was needed until its entries are removed.
         unneeded.has_entries |= !self.entries.is_empty();
         if !unneeded.has_entries {

@@ -63,7 +63,12 @@ impl Numbers {
         let help = "Entries of the webhook configuration that Durward did not write";
         metrics.register("webhooks_foreign", OBJECT_LABELS, help, self.foreign.clone());
         let help = "Policies that the API server does not enforce, because their webhook entry is missing or narrower than they are";
-        metrics.register("policies_not_enforced", &[("target", "cluster, karmada")], help, self.unenforced.clone());
+        metrics.register(
+            "policies_not_enforced",
+            &[("target", "cluster, karmada")],
+            help,
+            self.unenforced.clone(),
+        );
         let help = "Changes of webhook configurations that this replica wrote";
         metrics.register("webhook_writes", &[], help, self.writes.clone());
         metrics.register(

@@ -1,5 +1,6 @@
 //! Passes over the objects of an API server that the tests provide.
 
+mod enforcement;
 mod problems;
 
 use ca::{Bundle, CaBundle, StoreError, StoreFault};
