@@ -55,7 +55,7 @@ fn crd_rules_native_policies_and_the_guard_give_the_verdicts_of_the_cases(
 fn await_broken(cluster: &Cluster, is_denied: bool) -> Result<()> {
     until(format_args!("broken.yaml to be denied: {is_denied}"), || {
         let output = cluster.kubectl().run(&["create", "--dry-run=server", "-f", &example("broken.yaml")])?;
-        let denied = output.stderr.contains("spec.nodeList must begin with");
+        let denied = output.stderr.contains("spec.masterList must begin with");
         Ok((denied == is_denied && (denied || output.is_success()), output.stderr))
     })
 }
