@@ -55,7 +55,7 @@ fn crd_rules_native_policies_and_the_guard_give_the_verdicts_of_the_cases(
 fn await_broken(cluster: &Cluster, is_denied: bool) -> Result<()> {
     until(format_args!("broken.yaml to be denied: {is_denied}"), || {
         let output = cluster.kubectl().run(&["create", "--dry-run=server", "-f", &example("broken.yaml")])?;
-        let denied = output.stderr.contains("spec.nodeList must begin with");
+        let denied = output.stderr.contains("spec.masterList must begin with");
         Ok((denied == is_denied && (denied || output.is_success()), output.stderr))
     })
 }
@@ -177,7 +177,7 @@ impl<'a> Stored<'a> {
 /// Returns an object in this namespace, without the time of its deletion, which the API server sets.
 fn within(object: &Value, namespace: &Namespace<'_>) -> Value {
     let mut object = object.clone();
-    if let Some(metadata) = object["metadata"].as_object_mut() {
+    if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
         metadata.insert("namespace".to_owned(), namespace.name().into());
         metadata.remove("deletionTimestamp");
     }
