@@ -83,6 +83,19 @@ impl Release {
     }
 }
 
+/// Texts about metadata.
+impl Release {
+    /// Whether the warning about a finalizer with a domain and no path says so.
+    pub(crate) fn has_finalizer_path_warning(self) -> bool {
+        self.server >= 32
+    }
+
+    /// Whether errors of owner references name the reference, and a field without a value is required.
+    pub(crate) fn has_owner_paths(self) -> bool {
+        self.server >= 37
+    }
+}
+
 /// Changes of 1.35.
 impl Release {
     /// Whether the texts about labels are those of 1.35: bytes instead of characters, and another name for keys.
