@@ -17,6 +17,8 @@ pub enum Step {
     Field(String),
     /// An element of a list.
     Index(usize),
+    /// An entry of a map.
+    Key(String),
 }
 
 impl Path {
@@ -41,6 +43,14 @@ impl Path {
         path
     }
 
+    /// The path of an entry of this map, which is printed in brackets.
+    #[must_use]
+    pub fn key(&self, key: &str) -> Self {
+        let mut path = self.clone();
+        path.steps.push(Step::Key(key.to_owned()));
+        path
+    }
+
     /// This path with another one below it.
     #[must_use]
     pub fn join(&self, below: &Path) -> Self {
@@ -57,7 +67,7 @@ impl Path {
     pub(crate) fn first_field(&self) -> Option<&str> {
         match self.steps.first()? {
             Step::Field(name) => Some(name),
-            Step::Index(_) => None,
+            Step::Index(_) | Step::Key(_) => None,
         }
     }
 
@@ -86,6 +96,7 @@ impl Display for Path {
             match step {
                 Step::Field(name) => write!(formatter, "{}{name}", if index == 0 { "" } else { "." })?,
                 Step::Index(index) => write!(formatter, "[{index}]")?,
+                Step::Key(key) => write!(formatter, "[{key}]")?,
             }
         }
         Ok(())

@@ -12,6 +12,7 @@ pub mod kinds;
 pub mod normalize;
 pub mod release;
 pub mod request;
+pub mod schema;
 pub mod set;
 pub mod value;
 pub mod vap;
