@@ -2,6 +2,7 @@
 
 use std::fmt::{self, Display};
 
+use crate::release::Release;
 use crate::value::format::quote;
 
 /// The path of a field, such as `spec.validations[0].expression`.
@@ -103,12 +104,56 @@ impl Display for Path {
     }
 }
 
+/// The type of an error, which the API server calls the reason of a cause.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ErrorKind {
+    /// The value is invalid.
+    Invalid,
+    /// The value has another type than its schema. It is printed like an invalid value.
+    TypeInvalid,
+    /// A required field is absent.
+    Required,
+    /// The value is not one of the supported ones.
+    NotSupported,
+    /// A text is too long.
+    TooLong,
+    /// A list or map has too many entries.
+    TooMany,
+    /// A value occurs twice.
+    Duplicate,
+    /// A field is set that can't be set.
+    Forbidden,
+    /// An error of the API server itself.
+    Internal,
+    /// The API server refuses the document while it decodes it.
+    Undecodable,
+}
+
+impl ErrorKind {
+    /// The text that the API server prints.
+    fn text(self) -> &'static str {
+        match self {
+            Self::Invalid | Self::TypeInvalid => "Invalid value",
+            Self::Required => "Required value",
+            Self::NotSupported => "Unsupported value",
+            Self::TooLong => "Too long",
+            Self::TooMany => "Too many",
+            Self::Duplicate => "Duplicate value",
+            Self::Forbidden => "Forbidden",
+            Self::Internal => "Internal error",
+            Self::Undecodable => "Invalid type",
+        }
+    }
+}
+
 /// An error of a field, with the API server's text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{path}: {body}")]
 pub struct FieldError {
     /// The field.
     pub path: Path,
+    /// The type of the error.
+    pub kind: ErrorKind,
     /// The text after the path.
     pub body: String,
     /// For errors within an expression: line, column (from 1) and text of each.
@@ -116,54 +161,76 @@ pub struct FieldError {
 }
 
 impl FieldError {
-    fn new(path: &Path, kind: &str, detail: &str) -> Self {
-        let body = if detail.is_empty() { kind.to_owned() } else { format!("{kind}: {detail}") };
-        Self { path: path.clone(), body, places: Vec::new() }
+    /// `value` is the printed value, and is empty if the type prints none.
+    fn new(path: &Path, kind: ErrorKind, value: &str, detail: &str) -> Self {
+        let mut body = kind.text().to_owned();
+        for part in [value, detail].into_iter().filter(|part| !part.is_empty()) {
+            body.push_str(": ");
+            body.push_str(part);
+        }
+        Self { path: path.clone(), kind, body, places: Vec::new() }
     }
 
     /// A required field is absent.
     pub fn required(path: &Path, detail: &str) -> Self {
-        Self::new(path, "Required value", detail)
+        Self::new(path, ErrorKind::Required, "", detail)
     }
 
     /// A text is invalid.
     pub fn invalid(path: &Path, value: &str, detail: &str) -> Self {
-        Self::new(path, &format!("Invalid value: {}", quote(value)), detail)
+        Self::new(path, ErrorKind::Invalid, &quote(value), detail)
+    }
+
+    /// A value is invalid. `json` is the value as Go encodes it.
+    pub(crate) fn invalid_json(path: &Path, json: &str, detail: &str) -> Self {
+        Self::new(path, ErrorKind::Invalid, json, detail)
     }
 
     /// A list of texts is invalid.
     pub fn invalid_list(path: &Path, values: &[String], detail: &str) -> Self {
         let quoted: Vec<String> = values.iter().map(|value| quote(value)).collect();
-        Self::new(path, &format!("Invalid value: [{}]", quoted.join(",")), detail)
+        Self::new(path, ErrorKind::Invalid, &format!("[{}]", quoted.join(",")), detail)
     }
 
     /// A text is not one of the supported ones.
     pub fn not_supported(path: &Path, value: &str, supported: &[&str]) -> Self {
         let quoted: Vec<String> = supported.iter().map(|value| quote(value)).collect();
-        Self::new(
-            path,
-            &format!("Unsupported value: {}", quote(value)),
-            &format!("supported values: {}", quoted.join(", ")),
-        )
+        let detail = format!("supported values: {}", quoted.join(", "));
+        Self::new(path, ErrorKind::NotSupported, &quote(value), &detail)
+    }
+
+    /// A text is longer than this many bytes.
+    pub fn too_long(path: &Path, max: usize, release: Release) -> Self {
+        let unit = if max == 1 && release.has_singular_byte() { "byte" } else { "bytes" };
+        let words = if release.has_new_length_text() { "may not be more than" } else { "must have at most" }; // lint: allow(text of the API server)
+        let detail = format!("{words} {max} {unit}");
+        Self::new(path, ErrorKind::TooLong, "", &detail)
+    }
+
+    /// A list or map has more entries than `max`.
+    pub fn too_many(path: &Path, actual: usize, max: usize) -> Self {
+        let unit = if max == 1 { "item" } else { "items" };
+        let detail = format!("must have at most {max} {unit}");
+        Self::new(path, ErrorKind::TooMany, &actual.to_string(), &detail)
     }
 
     /// A value occurs twice.
     pub fn duplicate(path: &Path, value: &str) -> Self {
-        Self::new(path, &format!("Duplicate value: {}", quote(value)), "")
+        Self::new(path, ErrorKind::Duplicate, &quote(value), "")
     }
 
     /// A field is set that can't be set.
     pub fn forbidden(path: &Path, detail: &str) -> Self {
-        Self::new(path, "Forbidden", detail)
+        Self::new(path, ErrorKind::Forbidden, "", detail)
     }
 
     /// An error of the API server itself.
     pub fn internal(path: &Path, detail: &str) -> Self {
-        Self::new(path, "Internal error", detail)
+        Self::new(path, ErrorKind::Internal, "", detail)
     }
 
     /// A field has a value of another type; the API server refuses the document while it decodes it.
     pub fn wrong_type(path: &Path, expected: &str) -> Self {
-        Self::new(path, "Invalid type", &format!("expected {expected}"))
+        Self::new(path, ErrorKind::Undecodable, "", &format!("expected {expected}"))
     }
 }

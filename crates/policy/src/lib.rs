@@ -9,6 +9,7 @@ pub mod expression;
 pub mod facts;
 pub mod field;
 pub mod kinds;
+mod meta;
 pub mod normalize;
 pub mod release;
 pub mod request;

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use crate::cel::library::formats;
 use crate::field::{FieldError, Path};
 use crate::release::Release;
-use crate::value::{Value, equal};
+use crate::value::{Value, equal, write_json};
 use crate::vap::decision::json;
 
 /// Limit of all annotations of an object, keys and values, in bytes.
@@ -35,6 +35,7 @@ pub(crate) struct Checks<'c> {
     /// Whether the object must be in a namespace. Otherwise it must not be in one.
     pub(crate) namespaced: bool,
     pub(crate) names: NameSyntax,
+    pub(crate) name: &'c str,
 }
 
 impl Checks<'_> {
@@ -45,10 +46,10 @@ impl Checks<'_> {
         if !generate_name.is_empty() {
             self.name("generateName", generate_name, true, errors);
         }
-        if text("name").is_empty() {
+        if self.name.is_empty() {
             errors.push(FieldError::required(&self.path.child("name"), "name or generateName is required"));
         } else {
-            self.name("name", text("name"), false, errors);
+            self.name("name", self.name, false, errors);
         }
         self.namespace(text("namespace"), errors);
         self.labels(metadata, errors);
@@ -75,7 +76,7 @@ impl Checks<'_> {
                 (None, Some(_)) => false,
             };
             if let Some(new) = new.filter(|_| is_changed) {
-                errors.push(FieldError::invalid_json(&self.path.child(name), &value_json(new), IMMUTABLE));
+                errors.push(FieldError::invalid_json(&self.path.child(name), &write_json(new), IMMUTABLE));
             }
         }
         self.labels(metadata, errors);
@@ -118,7 +119,7 @@ impl Checks<'_> {
             size += key.len() + value.len();
         }
         if size > MAX_ANNOTATIONS {
-            errors.push(FieldError::too_long(&self.path.child("annotations"), MAX_ANNOTATIONS));
+            errors.push(FieldError::too_long(&self.path.child("annotations"), MAX_ANNOTATIONS, self.release));
         }
     }
 
@@ -239,7 +240,7 @@ fn texts<'a>(object: Value<'a>, name: &str) -> impl Iterator<Item = (&'a str, &'
 }
 
 /// Returns the problems of a name that is a part of a URL.
-fn path_segment(name: &str, is_prefix: bool) -> Vec<String> {
+pub(crate) fn path_segment(name: &str, is_prefix: bool) -> Vec<String> {
     if !is_prefix && matches!(name, "." | "..") {
         return vec![format!("may not be '{name}'")]; // lint: allow(text of the API server)
     }
@@ -312,6 +313,3 @@ fn owner_json(owner: Value<'_>) -> String {
     out
 }
 
-fn value_json(value: Value<'_>) -> String {
-    crate::value::write_json(value)
-}

@@ -83,11 +83,21 @@ impl Release {
     }
 }
 
-/// Texts about metadata.
+/// Texts about fields.
 impl Release {
     /// Whether the warning about a finalizer with a domain and no path says so.
     pub(crate) fn has_finalizer_path_warning(self) -> bool {
         self.server >= 32
+    }
+
+    /// Whether the error of a text that is too long has the words of 1.32.
+    pub(crate) fn has_new_length_text(self) -> bool {
+        self.server >= 32
+    }
+
+    /// Whether this error knows the singular.
+    pub(crate) fn has_singular_byte(self) -> bool {
+        self.server >= 34
     }
 
     /// Whether errors of owner references name the reference, and a field without a value is required.
