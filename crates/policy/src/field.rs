@@ -2,7 +2,10 @@
 
 use std::fmt::{self, Display};
 
-use crate::value::format::quote;
+use crate::release::Release;
+use crate::value::Value;
+use crate::value::format::{go_json, go_syntax, quote};
+use crate::value::number;
 
 /// The path of a field, such as `spec.validations[0].expression`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -105,10 +108,12 @@ impl Display for Path {
 
 /// An error of a field, with the API server's text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{path}: {body}")]
+#[error("{}: {body}", self.shown_path())]
 pub struct FieldError {
     /// The field.
     pub path: Path,
+    /// Whether the API server prints `<nil>` instead of the path, as for `anyOf`.
+    pub is_unnamed: bool,
     /// The text after the path.
     pub body: String,
     /// For errors within an expression: line, column (from 1) and text of each.
@@ -118,7 +123,17 @@ pub struct FieldError {
 impl FieldError {
     fn new(path: &Path, kind: &str, detail: &str) -> Self {
         let body = if detail.is_empty() { kind.to_owned() } else { format!("{kind}: {detail}") };
-        Self { path: path.clone(), body, places: Vec::new() }
+        Self { path: path.clone(), is_unnamed: false, body, places: Vec::new() }
+    }
+
+    /// The path as the API server prints it.
+    pub fn shown_path(&self) -> String {
+        if self.is_unnamed { "<nil>".to_owned() } else { self.path.to_string() }
+    }
+
+    /// A text of the API server without a field and without a value.
+    pub(crate) fn unnamed(path: &Path, detail: &str) -> Self {
+        Self { is_unnamed: true, ..Self::invalid(path, "", detail) }
     }
 
     /// A required field is absent.
@@ -129,6 +144,49 @@ impl FieldError {
     /// A text is invalid.
     pub fn invalid(path: &Path, value: &str, detail: &str) -> Self {
         Self::new(path, &format!("Invalid value: {}", quote(value)), detail)
+    }
+
+    /// A value is invalid.
+    pub(crate) fn invalid_value(path: &Path, value: Value<'_>, detail: &str, release: Release) -> Self {
+        Self::new(path, &format!("Invalid value: {}", shown_value(value, release)), detail)
+    }
+
+    /// A value is not one of the supported ones.
+    pub(crate) fn unsupported_value(
+        path: &Path,
+        value: Value<'_>,
+        supported: &[String],
+        release: Release,
+    ) -> Self {
+        let quoted: Vec<String> = supported.iter().map(|value| quote(value)).collect();
+        let kind = format!("Unsupported value: {}", shown_value(value, release));
+        Self::new(path, &kind, &format!("supported values: {}", quoted.join(", ")))
+    }
+
+    /// A value occurs twice.
+    pub(crate) fn duplicate_value(path: &Path, value: Value<'_>, release: Release) -> Self {
+        Self::new(path, &format!("Duplicate value: {}", shown_value(value, release)), "")
+    }
+
+    /// A text is too long.
+    pub(crate) fn too_long(path: &Path, max: i64, release: Release) -> Self {
+        let detail = match max {
+            ..0 => "value is too long".to_owned(),
+            _ if release.counts_characters_as_length() => format!("may not be longer than {max}"),
+            1 if release.has_singular_units() => "may not be more than 1 byte".to_owned(),
+            _ => format!("may not be more than {max} bytes"),
+        };
+        Self::new(path, "Too long", &detail)
+    }
+
+    /// A list or map has too many items.
+    pub(crate) fn too_many(path: &Path, actual: usize, max: i64, release: Release) -> Self {
+        let detail = match max {
+            ..0 => "has too many items".to_owned(),
+            1 if release.has_singular_units() => "must have at most 1 item".to_owned(),
+            _ => format!("must have at most {max} items"),
+        };
+        Self::new(path, &format!("Too many: {actual}"), &detail)
     }
 
     /// A list of texts is invalid.
@@ -165,5 +223,16 @@ impl FieldError {
     /// A field has a value of another type; the API server refuses the document while it decodes it.
     pub fn wrong_type(path: &Path, expected: &str) -> Self {
         Self::new(path, "Invalid type", &format!("expected {expected}"))
+    }
+}
+
+/// A value in an error.
+fn shown_value(value: Value<'_>, release: Release) -> String {
+    match value {
+        Value::String(text) => quote(text),
+        Value::Double(value) => number::general(value),
+        Value::Null if !release.prints_values_as_json() => "\"null\"".to_owned(),
+        Value::List(_) | Value::Object(_) if !release.prints_values_as_json() => go_syntax(value),
+        other => go_json(other),
     }
 }

@@ -270,7 +270,7 @@ fn cel_error(error: &CompileError, source: &str, path: &Path) -> FieldError {
 fn match_conditions(conditions: &[Named], release: Release, params: bool, path: &Path, errors: &mut Errors) {
     if conditions.len() > MAX_MATCH_CONDITIONS {
         let body = format!("Too many: {}: must have at most {MAX_MATCH_CONDITIONS} items", conditions.len());
-        errors.push(FieldError { path: path.clone(), body, places: Vec::new() });
+        errors.push(FieldError { path: path.clone(), is_unnamed: false, body, places: Vec::new() });
     }
     // Match conditions know no variables.
     let compiler = Compiler::new(release, params, false);
@@ -390,7 +390,7 @@ fn audit_annotations(
             })
             .collect();
         let body = format!("Invalid value: [{}]: {detail}", values.join(","));
-        errors.push(FieldError { path: path.clone(), body, places: Vec::new() });
+        errors.push(FieldError { path: path.clone(), is_unnamed: false, body, places: Vec::new() });
     }
     let mut keys = HashSet::new();
     for (index, annotation) in annotations.iter().enumerate() {
