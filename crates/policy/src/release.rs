@@ -83,26 +83,35 @@ impl Release {
     }
 }
 
-/// Texts about fields.
+/// Texts of errors of fields, `pkg/util/validation/field/errors.go` of `k8s.io/apimachinery`.
 impl Release {
-    /// Whether the warning about a finalizer with a domain and no path says so.
-    pub(crate) fn has_finalizer_path_warning(self) -> bool {
-        self.server >= 32
+    /// Whether the text about a long value has no unit.
+    pub(crate) fn counts_characters_as_length(self) -> bool {
+        self.server < 32
     }
 
-    /// Whether the error of a text that is too long has the words of 1.32.
-    pub(crate) fn has_new_length_text(self) -> bool {
-        self.server >= 32
-    }
-
-    /// Whether this error knows the singular.
-    pub(crate) fn has_singular_byte(self) -> bool {
+    /// Whether texts have singular units.
+    pub(crate) fn has_singular_units(self) -> bool {
         self.server >= 34
     }
 
-    /// Whether errors of owner references name the reference, and a field without a value is required.
-    pub(crate) fn has_owner_paths(self) -> bool {
-        self.server >= 37
+    /// Whether lists and objects are printed as JSON. Before, they are printed in the syntax of Go.
+    pub(crate) fn prints_values_as_json(self) -> bool {
+        self.server >= 34
+    }
+}
+
+/// Schemas of CRDs.
+impl Release {
+    /// The formats `k8s-short-name` and `k8s-long-name`. Schemas are compiled with the environment of the minor before, and 1.34
+    /// introduced them.
+    pub(crate) fn has_name_formats(self) -> bool {
+        self.server >= 35
+    }
+
+    /// Whether numbers have formats, and values and bounds must be in their range.
+    pub(crate) fn checks_number_formats(self) -> bool {
+        self.server >= 36
     }
 }
 
