@@ -4,6 +4,7 @@
 //! the checked types, the chosen overloads, and the cost of each step.
 
 mod cel;
+pub mod crd;
 pub mod document;
 pub mod expression;
 pub mod facts;

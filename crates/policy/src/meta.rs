@@ -12,7 +12,7 @@ use crate::value::{Value, equal, write_json};
 use crate::vap::decision::json;
 
 /// Limit of all annotations of an object, keys and values, in bytes.
-const MAX_ANNOTATIONS: usize = 256 * 1024;
+const MAX_ANNOTATIONS: i64 = 256 * 1024;
 
 /// Finalizers of the API server without a domain.
 const STANDARD_FINALIZERS: [&str; 3] = [ORPHAN, FOREGROUND, "kubernetes"];
@@ -118,8 +118,8 @@ impl Checks<'_> {
             self.invalid("annotations", key, formats::qualified_name(&key.to_lowercase(), recent), errors);
             size += key.len() + value.len();
         }
-        if size > MAX_ANNOTATIONS {
-            errors.push(FieldError::too_long(&self.path.child("annotations"), MAX_ANNOTATIONS, self.release));
+        if size as i64 > MAX_ANNOTATIONS {
+            errors.push(FieldError::too_large(&self.path.child("annotations"), MAX_ANNOTATIONS, self.release));
         }
     }
 
