@@ -128,6 +128,19 @@ impl Release {
     }
 }
 
+/// Rules of CRDs.
+impl Release {
+    /// Whether rules within `allOf` apply.
+    pub(crate) fn has_rules_in_all_of(self) -> bool {
+        self.server >= 31
+    }
+
+    /// Whether errors of rules have the value of a scalar, and no value of objects and lists. Before, they have the type of the schema.
+    pub(crate) fn prints_values_of_rules(self) -> bool {
+        self.server >= 35
+    }
+}
+
 /// Changes of 1.35.
 impl Release {
     /// Whether the texts about labels are those of 1.35: bytes instead of characters, and another name for keys.

@@ -11,6 +11,7 @@
 //! | macros: calls to loops | `macros` | `parser/macro.go`, `ext/comprehensions.go`, `ext/lists.go`, `cel/library.go` |
 //! | check: types and overloads | `check`, `types` | `checker/checker.go`, `checker/types.go`, `checker/mapping.go` |
 //! | names that it knows | `environment` | `checker/env.go`, `k8s/environment/base.go` |
+//! | names of properties | `escape` | `k8s/escaping.go` |
 //! | constants of the checked tree | `literals` | `cel/validator.go`, `ext/formatting_v2.go` |
 //! | plan: tree to program | `plan`, `node`, `constant` | `interpreter/planner.go`, `interpreter/decorators.go` |
 //! | eval: program to value | `eval` | `interpreter/interpretable.go`, `interpreter/activation.go` |
@@ -37,6 +38,7 @@ pub(crate) mod macros;
 
 pub(crate) mod check;
 pub(crate) mod environment;
+pub(crate) mod escape;
 pub(crate) mod types;
 
 pub(crate) mod literals;

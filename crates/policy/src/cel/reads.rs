@@ -1,6 +1,7 @@
-//! The fields of `object` that an expression reads, for positions in messages.
+//! The fields of `object` that an expression reads, for positions in messages, and whether it reads `oldSelf`.
 
 use super::ast::{Expr, Kind, Literal};
+use super::environment::OLD_SELF;
 use super::operators;
 use crate::field::{Path, Step};
 
@@ -16,6 +17,8 @@ pub(crate) struct Reads {
     pub(crate) variables: Vec<String>,
     /// Whether a field that the API server sets is read, or all metadata.
     pub(crate) server_fields: bool,
+    /// Whether the name `oldSelf` occurs, which makes a rule of a CRD a transition rule.
+    pub(crate) old_self: bool,
 }
 
 impl Reads {
@@ -37,6 +40,10 @@ pub(crate) fn reads(expr: &Expr) -> Reads {
             "object" => found.add(&path),
             "variables" => found.variables.extend(path.first_field().map(str::to_owned)),
             "oldObject" => {}
+            OLD_SELF => {
+                found.old_self = true;
+                return false;
+            }
             _ => return true,
         }
         found.server_fields |= root != "variables" && has_server_fields(&path);

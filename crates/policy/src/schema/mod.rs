@@ -13,6 +13,8 @@
 //!
 //! The order of the steps, metadata and rules belong to the callers. Errors are in the order of keys, since Go's order is random.
 
+pub(crate) mod correlate;
+pub(crate) mod declare;
 mod model;
 mod parse;
 mod pattern;
