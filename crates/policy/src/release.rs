@@ -101,6 +101,19 @@ impl Release {
     }
 }
 
+/// Texts about metadata.
+impl Release {
+    /// Whether the warning about a finalizer with a domain and no path says so.
+    pub(crate) fn has_finalizer_path_warning(self) -> bool {
+        self.server >= 32
+    }
+
+    /// Whether errors of owner references name the reference, and a field without a value is required.
+    pub(crate) fn has_owner_paths(self) -> bool {
+        self.server >= 37
+    }
+}
+
 /// Schemas of CRDs.
 impl Release {
     /// The formats `k8s-short-name` and `k8s-long-name`. Schemas are compiled with the environment of the minor before, and 1.34

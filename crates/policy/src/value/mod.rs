@@ -111,6 +111,14 @@ impl<'a> Value<'a> {
         }
     }
 
+    /// The value of a boolean.
+    pub fn as_bool(&self) -> Option<bool> {
+        match self {
+            Value::Bool(value) => Some(*value),
+            _ => None,
+        }
+    }
+
     pub(crate) fn is_list(&self) -> bool {
         matches!(self, Value::List(_) | Value::Concat(_))
     }

@@ -130,7 +130,7 @@ fn explain(message: &str, pattern: &str, examples: &[&str]) -> String {
 }
 
 /// A prefix can end with a dash, since characters follow.
-fn mask_dash(text: &str) -> String {
+pub(crate) fn mask_dash(text: &str) -> String {
     match text.strip_suffix('-') {
         Some(rest) if !rest.is_empty() => {
             let kept: String = rest.chars().take(rest.chars().count() - 1).collect();
@@ -159,7 +159,12 @@ pub(crate) fn label(text: &str) -> Vec<String> {
 
 /// The problems of a DNS subdomain.
 pub(crate) fn subdomain(text: &str) -> Vec<String> {
-    let mut problems: Vec<String> = too_long(text, 253).into_iter().collect();
+    subdomain_in(text, "characters")
+}
+
+/// The same with another unit of lengths.
+fn subdomain_in(text: &str, unit: &str) -> Vec<String> {
+    let mut problems: Vec<String> = too_long_in(text, 253, unit).into_iter().collect();
     if !matches(SUBDOMAIN, text) {
         problems.push(explain(
             "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character",
@@ -201,7 +206,8 @@ pub(crate) fn qualified_name(text: &str, recent: bool) -> Vec<String> {
             *name
         }
         [prefix, name] => {
-            problems.extend(subdomain(prefix).into_iter().map(|problem| format!("prefix part {problem}")));
+            let prefix = subdomain_in(prefix, unit(recent));
+            problems.extend(prefix.into_iter().map(|problem| format!("prefix part {problem}")));
             *name
         }
         _ => {
