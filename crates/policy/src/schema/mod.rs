@@ -7,15 +7,22 @@
 //! | set defaults | `defaults` | `schema/defaulting/algorithm.go` |
 //! | remove unknown fields | `prune` | `schema/pruning/algorithm.go` |
 //! | remove nulls | `defaults` | `schema/defaulting/prunenulls.go` |
-//! | validate | `validate`, `formats` | `o/validate`, `o/strfmt`, `validation/formats.go` |
+//! | validate | `validate`, `bounds`, `formats`, `address`, `email`, `place` | `o/validate`, `o/strfmt`, `validation/formats.go` |
 //! | keep errors of unchanged fields | `correlate` | `validation/ratcheting.go`, `k8s.io/apiserver/pkg/cel/common/equality.go` |
 //! | find duplicates in lists | `list_types` | `schema/listtype/validation.go` |
 //!
 //! The order of the steps, metadata and rules belong to the callers. Errors are in the order of keys, since Go's order is random.
 
+mod address;
+mod bounds;
+pub(crate) mod correlate;
+mod email;
+mod formats;
 mod model;
 mod parse;
 mod pattern;
+mod place;
+pub(crate) mod validate;
 
 pub use model::Schema;
 pub(crate) use model::{Additional, Checks, Rule, Type};

@@ -269,15 +269,13 @@ impl Checks {
             self.max_properties,
             self.min_properties,
         ];
-        let junctors = [&self.all_of, &self.any_of, &self.one_of];
-        self.format.is_none()
+        !self.has_junctors()
+            && self.format.is_none()
             && [self.maximum, self.minimum, self.multiple_of].iter().all(Option::is_none)
             && bounds.iter().all(Option::is_none)
-            && junctors.iter().all(|schemas| schemas.is_empty())
             && !(self.exclusive_maximum || self.exclusive_minimum || self.unique_items)
             && self.pattern.is_none()
             && self.required.is_empty()
             && self.values.is_empty()
-            && self.not.is_none()
     }
 }

@@ -18,7 +18,7 @@ mod write;
 use std::cmp::Ordering;
 
 pub use arena::{Arena, MAX_BYTES};
-pub(crate) use compare::{NotANumber, compare, equal};
+pub(crate) use compare::{NotANumber, compare, equal, identical};
 pub(crate) use map::order as key_order;
 pub use number::Timestamp;
 pub use opaque::{Authorizer, Cidr, GroupCheck, Opaque, PathCheck, ResourceCheck, Semver, Url};
