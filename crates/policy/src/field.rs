@@ -54,6 +54,14 @@ impl Path {
         path
     }
 
+    /// The path of a step below this one.
+    #[must_use]
+    pub(crate) fn step(&self, step: &Step) -> Self {
+        let mut path = self.clone();
+        path.steps.push(step.clone());
+        path
+    }
+
     /// This path with another one below it.
     #[must_use]
     pub fn join(&self, below: &Path) -> Self {

@@ -8,6 +8,9 @@
 
 mod embedded;
 mod model;
+mod rules;
+mod scale;
 pub mod object;
 
 pub use model::{Crd, Scale, Version};
+pub use rules::Unevaluated;
