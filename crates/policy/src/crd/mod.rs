@@ -8,9 +8,9 @@
 
 mod embedded;
 mod model;
+pub mod object;
 mod rules;
 mod scale;
-pub mod object;
 
 pub use model::{Crd, Scale, Version};
 pub use rules::Unevaluated;

@@ -101,7 +101,12 @@ impl Crd {
         let strategy = spec.child("conversion").value.field("strategy");
         let is_converted_by_webhook = !matches!(strategy, None | Some(Value::Null | Value::String("None")));
         let versions = spec.versions(keeps_unknown_fields, &mut errors);
-        let mut schemas = spec.value.field("versions").unwrap_or_default().elements().map(|version| version.field("schema"));
+        let mut schemas = spec
+            .value
+            .field("versions")
+            .unwrap_or_default()
+            .elements()
+            .map(|version| version.field("schema"));
         let first = schemas.next().flatten().unwrap_or_default();
         let has_one_schema = schemas.all(|schema| equal(&schema.unwrap_or_default(), &first));
         if errors.is_empty() {

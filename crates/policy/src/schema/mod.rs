@@ -31,4 +31,4 @@ mod tests;
 pub(crate) mod validate;
 
 pub use model::Schema;
-pub(crate) use model::{Additional, Rule, Type};
+pub(crate) use model::{Checks, Rule};

@@ -73,7 +73,13 @@ impl<'a> Pruner<'a> {
     }
 
     /// Prunes a value that keeps its unknown fields.
-    fn preserved(&mut self, value: Value<'a>, schema: &Schema, is_root: bool, place: &Place<'_>) -> Value<'a> {
+    fn preserved(
+        &mut self,
+        value: Value<'a>,
+        schema: &Schema,
+        is_root: bool,
+        place: &Place<'_>,
+    ) -> Value<'a> {
         let arena = self.arena;
         match value {
             Value::Object(entries) => replace_entries(entries, Vec::new(), arena, |name, value| {
