@@ -249,7 +249,9 @@ impl<'p> Validator<'p> {
 
     /// A value of another type or format. The text repeats what was found.
     fn wrong_type(&self, place: &Place<'_>, expected: &str, found: &str) -> FieldError {
-        self.invalid(place, Value::String(found), &format!("must be of type {expected}: {}", quote(found)))
+        let detail = format!("{place} in body must be of type {expected}: {}", quote(found));
+        let path = place.path(self.base);
+        self.named(FieldError::type_invalid(&path, Value::String(found), &detail, self.release))
     }
 
     /// Checks `anyOf`, `oneOf`, `allOf` and `not`. The schemas there ignore the value before the update.
