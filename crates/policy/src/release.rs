@@ -126,6 +126,16 @@ impl Release {
     pub(crate) fn checks_number_formats(self) -> bool {
         self.server >= 36
     }
+
+    /// Whether doubles that are nearly an integer from below or that are negative count as integers, as from swag 0.27 on.
+    pub(crate) fn rounds_to_integers(self) -> bool {
+        self.server >= 37
+    }
+
+    /// Whether mail addresses can have an IP address in brackets, as from Go 1.23 on.
+    pub(crate) fn accepts_domain_literals(self) -> bool {
+        self.server >= 32
+    }
 }
 
 /// Rules of CRDs.

@@ -9,6 +9,10 @@
 
 mod embedded;
 mod model;
+pub mod object;
 pub mod rules;
+mod scale;
+mod unevaluated;
 
 pub use model::{Crd, Scale, Version};
+pub use unevaluated::Unevaluated;

@@ -7,17 +7,30 @@
 //! | set defaults | `defaults` | `schema/defaulting/algorithm.go` |
 //! | remove unknown fields | `prune` | `schema/pruning/algorithm.go` |
 //! | remove nulls | `defaults` | `schema/defaulting/prunenulls.go` |
-//! | validate | `validate`, `formats` | `o/validate`, `o/strfmt`, `validation/formats.go` |
+//! | declare types for rules | `declare` | `k8s.io/apiserver/pkg/cel/common/schemas.go` |
+//! | validate | `validate`, `bounds`, `formats`, `address`, `email`, `place` | `o/validate`, `o/strfmt`, `validation/formats.go` |
 //! | keep errors of unchanged fields | `correlate` | `validation/ratcheting.go`, `k8s.io/apiserver/pkg/cel/common/equality.go` |
 //! | find duplicates in lists | `list_types` | `schema/listtype/validation.go` |
 //!
 //! The order of the steps, metadata and rules belong to the callers. Errors are in the order of keys, since Go's order is random.
 
+mod address;
+mod bounds;
 pub(crate) mod correlate;
 pub(crate) mod declare;
+pub(crate) mod defaults;
+mod email;
+mod formats;
+pub(crate) mod list_types;
 mod model;
 mod parse;
 mod pattern;
+mod place;
+pub(crate) mod prune;
+pub(crate) mod structural;
+#[cfg(test)]
+mod tests;
+pub(crate) mod validate;
 
 pub use model::Schema;
-pub(crate) use model::{Additional, Checks, Rule, Type};
+pub(crate) use model::{Checks, Rule};

@@ -117,6 +117,14 @@ impl Type {
     }
 }
 
+impl Checks {
+    /// Whether there are `allOf` and its like.
+    pub(crate) fn has_junctors(&self) -> bool {
+        let lists = [&self.all_of, &self.any_of, &self.one_of];
+        lists.iter().any(|schemas| !schemas.is_empty()) || self.not.is_some()
+    }
+}
+
 impl Schema {
     /// The schema of a declared property.
     pub(crate) fn property(&self, name: &str) -> Option<&Schema> {

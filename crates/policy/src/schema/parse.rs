@@ -197,7 +197,9 @@ impl<'v> Reader<'_, 'v> {
         let value = self.get("items")?;
         let path = self.path.child("items");
         if value.is_list() {
-            self.shared.errors.push(FieldError::forbidden(&path, "items must be a schema object and not an array"));
+            self.shared
+                .errors
+                .push(FieldError::forbidden(&path, "items must be a schema object and not an array"));
             return None;
         }
         Some(Box::new(self.schema(value, &path)))
@@ -243,8 +245,7 @@ impl<'v> Reader<'_, 'v> {
                 if !matches!(item, Value::Object(_) | Value::Null) {
                     self.shared.errors.push(FieldError::wrong_type(&path, "an object"));
                 }
-                let mut reader =
-                    Reader { value: *item, path: &path, depth: self.depth, shared: self.shared };
+                let mut reader = Reader { value: *item, path: &path, depth: self.depth, shared: self.shared };
                 let mut text = |name: &str| reader.text(name).map(str::to_owned);
                 Rule {
                     rule: text("rule").unwrap_or_default(),
@@ -269,15 +270,13 @@ impl Checks {
             self.max_properties,
             self.min_properties,
         ];
-        let junctors = [&self.all_of, &self.any_of, &self.one_of];
-        self.format.is_none()
+        !self.has_junctors()
+            && self.format.is_none()
             && [self.maximum, self.minimum, self.multiple_of].iter().all(Option::is_none)
             && bounds.iter().all(Option::is_none)
-            && junctors.iter().all(|schemas| schemas.is_empty())
             && !(self.exclusive_maximum || self.exclusive_minimum || self.unique_items)
             && self.pattern.is_none()
             && self.required.is_empty()
             && self.values.is_empty()
-            && self.not.is_none()
     }
 }

@@ -241,7 +241,7 @@ pub(crate) fn label_value(text: &str, recent: bool) -> Vec<String> {
     problems
 }
 
-fn is_base64(text: &str) -> bool {
+pub(crate) fn is_base64(text: &str) -> bool {
     let padding = text.bytes().rev().take_while(|byte| *byte == b'=').count();
     let body = text.get(..text.len() - padding).unwrap_or_default();
     !text.is_empty()
@@ -250,11 +250,11 @@ fn is_base64(text: &str) -> bool {
         && body.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/'))
 }
 
-fn is_date(text: &str) -> bool {
+pub(crate) fn is_date(text: &str) -> bool {
     text.len() == 10 && crate::value::number::parse_timestamp(&format!("{text}T00:00:00Z")).is_some()
 }
 
-fn is_datetime(text: &str) -> bool {
+pub(crate) fn is_datetime(text: &str) -> bool {
     static TIME: LazyLock<Option<Regex>> = LazyLock::new(|| {
         Regex::new("^([0-9]{2}):([0-9]{2}):([0-9]{2})(.[0-9]+)?(z|([+-][0-9]{2}:[0-9]{2}))$").ok()
     });

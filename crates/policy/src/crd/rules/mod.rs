@@ -94,7 +94,7 @@ impl Compiled {
 }
 
 /// Whether a schema has rules. Those within `allOf` don't count.
-fn has_rules(schema: &Schema) -> bool {
+pub(super) fn has_rules(schema: &Schema) -> bool {
     !schema.rules.is_empty()
         || schema.items.as_deref().is_some_and(has_rules)
         || schema.additional_schema().is_some_and(has_rules)
