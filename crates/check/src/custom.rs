@@ -1,7 +1,7 @@
 //! The API server's answer to a custom resource before it evaluates policies: errors of metadata and schema.
 
 use policy::crd::object::{Change, Judgement, validate};
-use policy::crd::{Crd, Unevaluated, Version};
+use policy::crd::{Crd, Version};
 use policy::facts::{Limit, Lookup};
 use policy::field::{ErrorKind, FieldError, Path};
 use policy::normalize::is_typed;
@@ -15,9 +15,6 @@ use crate::subjects::Subject;
 
 /// A CRD and one of its versions.
 pub(crate) type Custom<'k> = Option<(&'k Crd, &'k Version)>;
-
-/// Rules that a finding names. Others are counted.
-const SHOWN_RULES: usize = 3;
 
 const ASK_SERVER: &str =
     "let an API server decide: kubectl apply --dry-run=server; or accept this: --allow-unknown";
@@ -52,7 +49,8 @@ pub(crate) fn answer(
         namespaced: crd.namespaced,
         server: context.minor,
     };
-    let Judgement { errors, undecided: unknown, warnings, rules } = validate(version, &change);
+    let Judgement { errors, undecided: unknown, warnings, unchanged } =
+        validate(version, &change, arena, &|| true);
     if arena.is_full() {
         return missing(object, &Lookup::Limit(Limit::Memory));
     }
@@ -70,12 +68,16 @@ pub(crate) fn answer(
         code: None,
         ..refusal(object, &FieldError::forbidden(&Path::new("metadata").child("finalizers"), ""))
     }));
+    findings.extend(unchanged.iter().map(|error| Finding {
+        verdict: Verdict::Warn,
+        reason: String::new(),
+        code: None,
+        ..invalid(object, error)
+    }));
     let text = |error: &FieldError| {
         if error.path.is_empty() { error.body.clone() } else { error.to_string() }
     };
-    let mut undecided: Vec<Finding> =
-        unknown.iter().map(|error| open(object, &error.path, text(error))).collect();
-    undecided.extend(unevaluated(object, &rules));
+    let undecided = unknown.iter().map(|error| open(object, &error.path, text(error))).collect();
     Answer { findings, undecided }
 }
 
@@ -119,28 +121,6 @@ fn definition(object: &Object) -> Answer {
         findings: errors.iter().map(finding).collect(),
         undecided: vec![open(object, &Path::default(), message.to_owned())],
     }
-}
-
-/// Returns the finding for rules that are not evaluated.
-fn unevaluated(object: &Object, rules: &[Unevaluated]) -> Option<Finding> {
-    let first = rules.first()?;
-    let shown: Vec<String> = rules
-        .iter()
-        .take(SHOWN_RULES)
-        .map(|rule| match rule.path.to_string() {
-            path if path.is_empty() => rule.rule.clone(),
-            path => format!("{path}: {}", rule.rule),
-        })
-        .collect();
-    let more = match rules.len().saturating_sub(SHOWN_RULES) {
-        0 => String::new(),
-        more => format!("; and {more} more"),
-    };
-    let message = format!(
-        "rules of the schema (x-kubernetes-validations) are not evaluated: {}{more}",
-        shown.join("; ")
-    );
-    Some(open(object, &first.path, message))
 }
 
 fn missing(object: &Object, lookup: &Lookup) -> Answer {

@@ -12,7 +12,5 @@ mod model;
 pub mod object;
 pub mod rules;
 mod scale;
-mod unevaluated;
 
 pub use model::{Crd, Scale, Version};
-pub use unevaluated::Unevaluated;

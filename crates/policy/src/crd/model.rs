@@ -35,7 +35,7 @@ pub struct Crd {
 }
 
 /// A version of a CRD.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Version {
     /// Its name, such as `v1`.
     pub name: String,
@@ -53,6 +53,7 @@ pub struct Version {
     pub(super) has_embedded: bool,
     /// Whether the schema has `x-kubernetes-validations`.
     pub(super) has_rules: bool,
+    pub(super) rules: rules::Cache,
     /// Whether it has the subresource `status`.
     pub has_status: bool,
     /// The subresource `scale`.
@@ -200,6 +201,7 @@ impl<'a> Fields<'a> {
                 keeps_unknown_fields,
                 has_embedded: false,
                 has_rules: false,
+                rules: rules::Cache::default(),
                 has_status: subresources.has("status"),
                 scale: subresources.has("scale").then(|| subresources.child("scale").scale()),
             };

@@ -33,4 +33,4 @@ mod tests;
 pub(crate) mod validate;
 
 pub use model::Schema;
-pub(crate) use model::{Checks, Rule};
+pub(crate) use model::Rule;

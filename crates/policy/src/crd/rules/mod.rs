@@ -15,7 +15,8 @@ mod field_path;
 mod tests;
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
 
 pub use evaluate::Judged;
 
@@ -86,10 +87,33 @@ impl Compiled {
         compiled.root = compiler.node(schema, schema, of.as_ref(), &Path::default());
         if compiler.errors.is_empty() { Ok(compiled) } else { Err(compiler.errors) }
     }
+}
 
-    /// Whether there is a rule.
-    pub fn has_rules(&self) -> bool {
-        self.root.is_some()
+/// The rules of a schema, compiled for the release that asked last.
+#[derive(Default)]
+pub(super) struct Cache(Mutex<Option<(Release, Outcome)>>);
+
+/// Compiled rules, or why they don't compile.
+type Outcome = Arc<Result<Compiled, Vec<FieldError>>>;
+
+impl Cache {
+    /// Returns the compiled rules of the schema that this cache belongs to.
+    pub(super) fn get(&self, schema: &Schema, release: Release) -> Outcome {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*known {
+            Some((of, rules)) if *of == release => Arc::clone(rules),
+            _ => {
+                let rules = Arc::new(Compiled::new(schema, release));
+                *known = Some((release, Arc::clone(&rules)));
+                rules
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Cache {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Cache")
     }
 }
 
