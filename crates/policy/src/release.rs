@@ -140,11 +140,6 @@ impl Release {
 
 /// Rules of CRDs.
 impl Release {
-    /// Whether rules within `allOf` apply.
-    pub(crate) fn has_rules_in_all_of(self) -> bool {
-        self.server >= 31
-    }
-
     /// Whether errors of rules have the value of a scalar, and no value of objects and lists. Before, they have the type of the schema.
     pub(crate) fn prints_values_of_rules(self) -> bool {
         self.server >= 35

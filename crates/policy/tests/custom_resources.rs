@@ -337,7 +337,10 @@ fn rules_that_do_not_compile_leave_the_verdict_open() {
     let judgement = create(&things(schema, ""), &thing("name: a", ", spec: {a: 1}")).judgement;
     assert_eq!(judgement.errors, []);
     let why = judgement.undecided[0].to_string();
-    assert!(why.contains("refuses the rules of the CRD") && why.contains("does not support field selection"), "{why}");
+    assert!(
+        why.contains("refuses the rules of the CRD") && why.contains("does not support field selection"),
+        "{why}"
+    );
 }
 
 #[test]
@@ -381,7 +384,8 @@ fn objects_of_gateway_api_have_the_recorded_errors() {
             case["object"]["metadata"]["namespace"] = "default".into();
         }
         let answer = judge_of(crd, &case["object"].to_string(), None, 35);
-        let is_skipped = |error: &String| error.starts_with("<nil>: Invalid value: null: some validation rules");
+        let is_skipped =
+            |error: &String| error.starts_with("<nil>: Invalid value: null: some validation rules");
         let (skipped, mut errors): (Vec<_>, Vec<_>) = answer.errors.into_iter().partition(is_skipped);
         let steps = if skipped.is_empty() { &["schema", "list", "cel"][..] } else { &["schema", "list"] };
         let mut recorded: Vec<String> = steps.iter().flat_map(|step| of_step(&case, step)).collect();

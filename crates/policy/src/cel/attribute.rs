@@ -151,6 +151,10 @@ impl<'a> Evaluator<'a, '_> {
                 None => self.shared.context.error(&format!("no such key: {name}")),
             };
         }
-        select::select(&self.shared.context, object, key, presence)
+        match select::select(&self.shared.context, object, key, presence)? {
+            // A value of a document that does not fit its schema is an error even if only its presence is asked.
+            Some(value @ Value::Typed(..)) => self.shared.context.unwrapped(value).map(Some),
+            found => Ok(found),
+        }
     }
 }

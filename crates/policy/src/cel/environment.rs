@@ -69,7 +69,11 @@ impl Environment {
     }
 
     /// The environment of the rules of a CRD's field. `structs` has the types of all its objects.
-    pub(crate) fn rules(library: &Arc<Library>, release: Release, structs: &Arc<HashMap<String, Fields>>) -> Self {
+    pub(crate) fn rules(
+        library: &Arc<Library>,
+        release: Release,
+        structs: &Arc<HashMap<String, Fields>>,
+    ) -> Self {
         let (library, structs) = (Arc::clone(library), Arc::clone(structs));
         Self { library, release, variables: HashMap::new(), structs }
     }

@@ -267,7 +267,11 @@ impl<'a> Evaluator<'a, '_> {
                     if negated { Ok(Value::Bool(true)) } else { Err(no_such_overload()) }
                 }
                 (left, right) if typed::is_incomparable(left, right) => {
-                    if negated { Ok(Value::Bool(true)) } else { Err(no_such_overload()) }
+                    if negated {
+                        Ok(Value::Bool(true))
+                    } else {
+                        Err(no_such_overload())
+                    }
                 }
                 _ => Ok(Value::Bool(equal(left, right) != negated)),
             },

@@ -121,7 +121,9 @@ pub fn validate<'a>(
                     judgement.undecided.extend(found.undecided);
                     judgement.unchanged = found.warnings;
                 }
-                Err(errors) => judgement.undecided.extend(errors.iter().take(1).map(|error| refused("rules", error))),
+                Err(errors) => {
+                    judgement.undecided.extend(errors.iter().take(1).map(|error| refused("rules", error)))
+                }
             }
         }
     }

@@ -32,5 +32,5 @@ pub(crate) mod structural;
 mod tests;
 pub(crate) mod validate;
 
-pub use model::Schema;
 pub(crate) use model::Rule;
+pub use model::Schema;

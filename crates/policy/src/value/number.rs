@@ -202,7 +202,8 @@ pub(crate) fn parse_long_duration(text: &str) -> Option<i64> {
         let from = rest.get(start..)?;
         let digits = from.find(|symbol: char| !symbol.is_ascii_digit())?;
         let after = from.get(digits..)?.trim_start_matches([' ', '\t', '\n', '\r', '\u{c}']);
-        let end = after.find(|symbol: char| !symbol.is_ascii_alphabetic() && symbol != 'µ').unwrap_or(after.len());
+        let end =
+            after.find(|symbol: char| !symbol.is_ascii_alphabetic() && symbol != 'µ').unwrap_or(after.len());
         let (unit, left) = after.split_at(end);
         rest = left;
         if unit.is_empty() {

@@ -9,6 +9,7 @@
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::format::quote;
 use super::map::order;
 use super::{Arena, Value, equal, identical, number, work};
 use crate::cel::escape::unescape;
@@ -32,7 +33,10 @@ pub(crate) enum Kind {
     DateTime,
     Duration,
     IntOrString,
-    List { items: Box<Shape>, order: Order },
+    List {
+        items: Box<Shape>,
+        order: Order,
+    },
     /// An object with properties, sorted by name.
     Object(Vec<(Box<str>, Shape)>),
     /// An object with additional properties.
@@ -100,7 +104,11 @@ fn date_time(text: &str) -> Option<Value<'static>> {
 }
 
 /// Reads a value whose conversion needs memory, or fails. Lists and maps stay as they are.
-pub(crate) fn read<'a>(value: &'a Value<'a>, shape: &'a Shape, arena: &'a Arena) -> Result<Value<'a>, &'a str> {
+pub(crate) fn read<'a>(
+    value: &'a Value<'a>,
+    shape: &'a Shape,
+    arena: &'a Arena,
+) -> Result<Value<'a>, &'a str> {
     match (value, &shape.kind) {
         (Value::List(_), Kind::List { .. }) | (Value::Object(_), Kind::Object(_) | Kind::Map(_)) => {
             return Ok(Value::Typed(value, shape));
@@ -116,7 +124,7 @@ pub(crate) fn read<'a>(value: &'a Value<'a>, shape: &'a Shape, arena: &'a Arena)
     Err(arena.text(&failure(value, shape)))
 }
 
-/// The API server's text about a value that does not fit. It ends with the error of Go's parser, which is not repeated here.
+/// The API server's text about a value that does not fit.
 fn failure(value: &Value<'_>, shape: &Shape) -> String {
     let found = match value {
         Value::Null => return "invalid data, got null for schema with nullable=false".to_owned(),
@@ -128,8 +136,8 @@ fn failure(value: &Value<'_>, shape: &Shape) -> String {
         _ => "map[string]interface {}",
     };
     let expected = |name: &str| format!("invalid data, expected {name}, got {found}");
-    let format = |name: &str| match value {
-        Value::String(text) => format!("Invalid {name} {text}"),
+    let format = |name: &str, why: fn(&str) -> String| match value {
+        Value::String(text) => format!("Invalid {name} {text}: {}", why(text)),
         _ => expected("string"),
     };
     match shape.kind {
@@ -137,10 +145,12 @@ fn failure(value: &Value<'_>, shape: &Shape) -> String {
         Kind::Int => expected("int"),
         Kind::Double => expected("float"),
         Kind::Text | Kind::Hidden => expected("string"),
-        Kind::Bytes => format("byte formatted string"),
-        Kind::Date => format("date formatted string"),
-        Kind::DateTime => format("date-time formatted string"),
-        Kind::Duration => format("duration"),
+        Kind::Bytes => format("byte formatted string", base64_error),
+        Kind::Date => format("date formatted string", |text| time_error(text, "2006-01-02")),
+        Kind::DateTime => {
+            format("date-time formatted string", |text| time_error(text, "2006-01-02T15:04:05"))
+        }
+        Kind::Duration => format("duration", |text| format!("unable to parse {text} as duration")),
         Kind::IntOrString => {
             "invalid data, expected XIntOrString value to be either a string or integer".to_owned()
         }
@@ -151,6 +161,32 @@ fn failure(value: &Value<'_>, shape: &Shape) -> String {
             "invalid data, expected a map for the provided schema with type=object".to_owned()
         }
     }
+}
+
+/// The error of Go's decoder: the first symbol that is not in the alphabet.
+fn base64_error(text: &str) -> String {
+    let is_known =
+        |symbol: u8| symbol.is_ascii_alphanumeric() || matches!(symbol, b'-' | b'_' | b'=' | b'\r' | b'\n');
+    let at = text.bytes().position(|symbol| !is_known(symbol)).unwrap_or(text.len());
+    format!("illegal base64 data at input byte {at}")
+}
+
+/// The error of Go's parser for the texts that the formats of schemas accept. Others have the start of it.
+fn time_error(text: &str, layout: &str) -> String {
+    let shown = quote(text);
+    let is_digit = |at: usize| text.as_bytes().get(at).is_some_and(u8::is_ascii_digit);
+    let rest = text.get(10..).unwrap_or_default();
+    if !(0..4).all(is_digit) {
+        return format!("parsing time {shown} as {}: cannot parse {shown} as \"2006\"", quote(layout));
+    }
+    if !rest.starts_with('T') {
+        return format!("parsing time {shown} as {}: cannot parse {} as \"T\"", quote(layout), quote(rest));
+    }
+    let mut extra = text.get(19..).unwrap_or_default();
+    if extra.starts_with('.') && is_digit(20) {
+        extra = extra.trim_start_matches(|symbol: char| symbol == '.' || symbol.is_ascii_digit());
+    }
+    format!("parsing time {shown}: extra text: {}", quote(extra))
 }
 
 /// Decodes base64 with the alphabet of URLs, which the API server expects here.
@@ -202,13 +238,17 @@ pub(super) fn named<'a>(
 }
 
 /// The entry at a position. Fields without a type are hidden.
-pub(super) fn at<'a>((key, value): &'a (&'a str, Value<'a>), shape: &'a Shape) -> Option<(Value<'a>, Value<'a>)> {
+pub(super) fn at<'a>(
+    (key, value): &'a (&'a str, Value<'a>),
+    shape: &'a Shape,
+) -> Option<(Value<'a>, Value<'a>)> {
     Some((Value::String(key), view(value, shape.property(key)?)))
 }
 
-/// Whether two values have no equality, which is an error: a list or map of a document and a value of another type.
+/// Whether two values have no equality, which is an error: a list or map of a document and a value of another type, except null.
 pub(crate) fn is_incomparable(left: &Value<'_>, right: &Value<'_>) -> bool {
     matches!(left, Value::Typed(..))
+        && !matches!(right, Value::Null)
         && (left.is_list() != right.is_list() || left.entries().is_some() != right.entries().is_some())
 }
 
@@ -316,7 +356,12 @@ fn scalar<'a>(element: &Value<'a>) -> Option<Key<'a>> {
     }
 }
 
-fn equal_by_key<'a>(elements: &'a [Value<'a>], items: &'a Shape, keys: &[Box<str>], other: &Value<'a>) -> bool {
+fn equal_by_key<'a>(
+    elements: &'a [Value<'a>],
+    items: &'a Shape,
+    keys: &[Box<str>],
+    other: &Value<'a>,
+) -> bool {
     let mut by_key = BTreeMap::new();
     for element in elements {
         let Some(key) = Key::of(element, keys) else { return false };
@@ -336,7 +381,11 @@ fn equal_by_key<'a>(elements: &'a [Value<'a>], items: &'a Shape, keys: &[Box<str
 
 /// Adds a list to a set or to a list of type `map` of a document: equal elements occur once, and elements with equal keys replace
 /// those before them. Returns `None` for other lists, and an error if an element of the sum can't be part of a document.
-pub(crate) fn add<'a>(arena: &'a Arena, left: &Value<'a>, right: &Value<'a>) -> Option<Result<Value<'a>, ()>> {
+pub(crate) fn add<'a>(
+    arena: &'a Arena,
+    left: &Value<'a>,
+    right: &Value<'a>,
+) -> Option<Result<Value<'a>, ()>> {
     let Value::Typed(Value::List(elements), shape) = left else { return None };
     let Kind::List { order, .. } = &shape.kind else { return None };
     let key = |element: &Value<'a>| match order {
@@ -354,7 +403,8 @@ pub(crate) fn add<'a>(arena: &'a Arena, left: &Value<'a>, right: &Value<'a>) -> 
         positions.insert(key, position);
     }
     for element in right.elements() {
-        let Some((element, key)) = plain(arena, &element).and_then(|element| Some((element, key(&element)?))) else {
+        let Some((element, key)) = plain(arena, &element).and_then(|element| Some((element, key(&element)?)))
+        else {
             return Some(Err(()));
         };
         match positions.get(&key).and_then(|position| sum.get_mut(*position)) {
@@ -374,9 +424,12 @@ fn plain<'a>(arena: &'a Arena, value: &Value<'a>) -> Option<Value<'a>> {
         Value::Typed(value, _) => **value,
         Value::Timestamp(time) => Value::String(arena.text(&number::timestamp(*time))),
         Value::Duration(nanos) => Value::String(arena.text(&number::duration(*nanos))),
-        Value::Null | Value::Bool(_) | Value::Int(_) | Value::Double(_) | Value::String(_) | Value::Object(_) => {
-            *value
-        }
+        Value::Null
+        | Value::Bool(_)
+        | Value::Int(_)
+        | Value::Double(_)
+        | Value::String(_)
+        | Value::Object(_) => *value,
         _ => return None,
     })
 }

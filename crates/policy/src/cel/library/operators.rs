@@ -266,10 +266,12 @@ pub(crate) fn add<'a>(context: &Context<'a>, left: Value<'a>, right: Value<'a>) 
         | (Value::Duration(nanos), Value::Timestamp(time)) => {
             checked(context, shift(time, i128::from(nanos)), TIMESTAMP)
         }
-        (left, right) if left.is_list() && right.is_list() => match typed::add(context.arena, &left, &right) {
-            Some(sum) => sum.map_err(|()| no_such_overload()),
-            None => Ok(Value::concat(context.arena, left, right)),
-        },
+        (left, right) if left.is_list() && right.is_list() => {
+            match typed::add(context.arena, &left, &right) {
+                Some(sum) => sum.map_err(|()| no_such_overload()),
+                None => Ok(Value::concat(context.arena, left, right)),
+            }
+        }
         _ => Err(no_such_overload()),
     }
 }

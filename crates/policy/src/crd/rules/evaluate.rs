@@ -54,9 +54,10 @@ impl Compiled {
     ) -> Judged {
         let Some(node) = &self.root else { return Judged::default() };
         let context = Context { arena, answers: &Nothing, keep_going };
-        let mut run = Run { context, release: self.release, budget: BUDGET, compared: 0, judged: Judged::default() };
+        let mut run =
+            Run { context, release: self.release, budget: BUDGET, compared: 0, judged: Judged::default() };
         let pair = old.map(|old| Correlation::new(value, old, schema));
-        let at = At { place: &Place::Root, pair: pair.as_ref(), unchanged: Unchanged::Pair(None) };
+        let at = At { place: &Place::Root, pair: pair.as_ref(), unchanged: pair.as_ref() };
         // The end of the budget is an error of its own.
         let _ = run.value(node, &self.shape, arena.store(value), at);
         run.judged
@@ -99,32 +100,8 @@ impl Place<'_> {
 struct At<'p, 'a> {
     place: &'p Place<'p>,
     pair: Option<&'p Correlation<'a>>,
-    unchanged: Unchanged<'p, 'a>,
-}
-
-/// The pair that decides whether an error is only a warning.
-#[derive(Clone, Copy)]
-enum Unchanged<'p, 'a> {
-    /// The pair of the value. If there is none, this one of a value around it.
-    Pair(Option<&'p Correlation<'a>>),
-    /// The pair of a value around it, as within `allOf`.
-    Above(Option<&'p Correlation<'a>>),
-}
-
-impl<'p, 'a> At<'p, 'a> {
-    /// The place of a value within this one.
-    fn within<'q>(&'q self, place: &'q Place<'q>, pair: Option<&'q Correlation<'a>>, name: &str) -> At<'q, 'a>
-    where
-        'p: 'q,
-    {
-        let unchanged = match self.unchanged {
-            // The API server converts both fields to the version of the request, so a change is not visible.
-            Unchanged::Pair(None) if matches!(name, "apiVersion" | "kind") => Unchanged::Above(None),
-            Unchanged::Pair(_) if self.pair.is_some() => Unchanged::Pair(self.pair),
-            Unchanged::Pair(above) | Unchanged::Above(above) => Unchanged::Above(above),
-        };
-        At { place, pair, unchanged }
-    }
+    /// The pair that decides whether an error is only a warning: that of the value, or else of the nearest value around it.
+    unchanged: Option<&'p Correlation<'a>>,
 }
 
 /// The variables of a rule.
@@ -148,24 +125,25 @@ impl<'a> Activation<'a> for Selves<'a> {
 }
 
 impl<'a> Run<'a> {
-    fn value(&mut self, node: &'a Node, shape: &'a Shape, value: &'a Value<'a>, at: At<'_, 'a>) -> Result<(), Stop> {
+    fn value(
+        &mut self,
+        node: &'a Node,
+        shape: &'a Shape,
+        value: &'a Value<'a>,
+        at: At<'_, 'a>,
+    ) -> Result<(), Stop> {
         if matches!(value, Value::Null) {
             return Ok(());
         }
         self.rules(node, shape, value, at)?;
-        for node in &node.all_of {
-            let above = match at.unchanged {
-                Unchanged::Pair(above) | Unchanged::Above(above) => above,
-            };
-            self.value(node, shape, value, At { unchanged: Unchanged::Above(above), ..at })?;
-        }
         match value {
             Value::List(elements) => {
                 let (Some(node), Some(shape)) = (&node.items, shape.items()) else { return Ok(()) };
                 for (index, element) in elements.iter().enumerate() {
                     let pair = at.pair.and_then(|pair| pair.element(index));
                     let place = Place::Index(at.place, index);
-                    self.value(node, shape, element, at.within(&place, pair.as_ref(), ""))?;
+                    let unchanged = pair.as_ref().or(at.unchanged);
+                    self.value(node, shape, element, At { place: &place, pair: pair.as_ref(), unchanged })?;
                 }
             }
             Value::Object(entries) => {
@@ -195,10 +173,19 @@ impl<'a> Run<'a> {
     ) -> Result<(), Stop> {
         let Some(shape) = shape.property(name) else { return Ok(()) };
         let pair = at.pair.and_then(|pair| pair.field(name));
-        self.value(node, shape, value, at.within(&place, pair.as_ref(), name))
+        // The API server converts both objects to one version, so it can't see whether these fields changed.
+        let is_converted = matches!((at.place, name), (Place::Root, "apiVersion" | "kind"));
+        let unchanged = pair.as_ref().or(at.unchanged).filter(|_| !is_converted);
+        self.value(node, shape, value, At { place: &place, pair: pair.as_ref(), unchanged })
     }
 
-    fn rules(&mut self, node: &'a Node, shape: &'a Shape, value: &'a Value<'a>, at: At<'_, 'a>) -> Result<(), Stop> {
+    fn rules(
+        &mut self,
+        node: &'a Node,
+        shape: &'a Shape,
+        value: &'a Value<'a>,
+        at: At<'_, 'a>,
+    ) -> Result<(), Stop> {
         if node.rules.is_empty() {
             return Ok(());
         }
@@ -209,7 +196,8 @@ impl<'a> Run<'a> {
         let old = at.pair.map(|pair| pair.old).filter(|old| node.uses_old && !matches!(old, Value::Null));
         let old = old.map(|old| view(arena.store(old), shape));
         let plain = Selves { this: view(value, shape), old };
-        let optional = Selves { this: plain.this, old: Some(Value::Optional(old.map(|old| arena.store(old)))) };
+        let optional =
+            Selves { this: plain.this, old: Some(Value::Optional(old.map(|old| arena.store(old)))) };
         for rule in &node.rules {
             if rule.program.reads.old_self && old.is_none() && !rule.old_is_optional {
                 continue;
@@ -244,11 +232,15 @@ impl<'a> Run<'a> {
             Err(Fault::Unknown(_)) => "",
         };
         if text.starts_with("operation cancelled: actual cost limit exceeded") {
-            let detail = format!("'{text}': no further validation rules will be run due to call cost exceeds limit for rule: {label}");
+            let detail = format!(
+                "'{text}': no further validation rules will be run due to call cost exceeds limit for rule: {label}"
+            );
             return self.stop(node, at, &detail);
         }
         let detail = if text.starts_with("no such overload") {
-            format!("'{text}': call arguments did not match a supported operator, function or macro signature for rule: {label}")
+            format!(
+                "'{text}': call arguments did not match a supported operator, function or macro signature for rule: {label}"
+            )
         } else {
             format!("{text} evaluating rule: {label}")
         };
@@ -304,7 +296,9 @@ impl<'a> Run<'a> {
         };
         if matches!(outcome, Err(Fault::Cancelled(Cancel::Cost))) {
             let source = quote(&rule.message_source);
-            return Err(format!("no further validation rules will be run due to call cost exceeds limit for messageExpression: {source}"));
+            return Err(format!(
+                "no further validation rules will be run due to call cost exceeds limit for messageExpression: {source}"
+            ));
         }
         self.budget = budget;
         let Ok(Value::String(text)) = outcome else { return Ok(None) };
@@ -314,7 +308,14 @@ impl<'a> Run<'a> {
     }
 
     /// The error of a rule that is false.
-    fn error(&self, node: &Node, rule: &CompiledRule, value: &Value<'a>, path: &Path, detail: &str) -> FieldError {
+    fn error(
+        &self,
+        node: &Node,
+        rule: &CompiledRule,
+        value: &Value<'a>,
+        path: &Path,
+        detail: &str,
+    ) -> FieldError {
         let is_composed = matches!(&*node.type_name, "object" | "array");
         let value = match (self.release.prints_values_of_rules(), is_composed) {
             (false, _) => Some(Value::String(&node.type_name)),
@@ -336,16 +337,12 @@ impl<'a> Run<'a> {
     }
 
     fn is_unchanged(&mut self, at: At<'_, 'a>) -> bool {
-        let pair = match at.unchanged {
-            Unchanged::Pair(above) => at.pair.or(above),
-            Unchanged::Above(above) => above,
-        };
         let compared = &mut self.compared;
         let mut charge = || {
             *compared += 1;
             *compared <= MAX_COMPARED
         };
-        pair.is_some_and(|pair| pair.is_unchanged(&mut charge))
+        at.unchanged.is_some_and(|pair| pair.is_unchanged(&mut charge))
     }
 
     fn stop(&mut self, node: &Node, at: At<'_, 'a>, detail: &str) -> Result<(), Stop> {

@@ -21,8 +21,7 @@ pub(super) fn parse(text: &str, schema: &Schema) -> Result<Path, String> {
                     return Err("unexpected end of JSON path".to_owned());
                 }
                 let name = quoted.strip_prefix('\'').and_then(|name| name.strip_suffix('\''));
-                let name =
-                    name.ok_or_else(|| format!("expected single quoted string but got {quoted}"))?;
+                let name = name.ok_or_else(|| format!("expected single quoted string but got {quoted}"))?;
                 (path, schema) = step(&path, schema, &unescape(name)?)?;
                 match token(&mut rest) {
                     "]" => {}

@@ -7,7 +7,7 @@
 //! | evaluate the rules of an object | `evaluate` | `Validate` of `validation.go` |
 //!
 //! Types and shapes come from [`schema::declare`](crate::schema::declare). The rules of a field are compiled with its type as `self`.
-//! Rules within `allOf` apply from 1.31 on, and only if the schema has rules elsewhere.
+//! A structural schema has no rules within `allOf` and its like.
 
 mod evaluate;
 mod field_path;
@@ -52,7 +52,6 @@ struct Node {
     type_name: Box<str>,
     /// Whether a rule reads `oldSelf`. Without one, messages can't read it either.
     uses_old: bool,
-    all_of: Vec<Node>,
     /// Rules of additional properties.
     values: Option<Box<Node>>,
     properties: Vec<(Box<str>, Node)>,
@@ -84,7 +83,7 @@ impl Compiled {
         }
         let mut compiler = Compiler { release, structs: Arc::default(), errors: Vec::new() };
         let of = compiler.declare(&compiled.shape, ROOT_TYPE);
-        compiled.root = compiler.node(schema, schema, of.as_ref(), &Path::default());
+        compiled.root = compiler.node(schema, of.as_ref(), &Path::default());
         if compiler.errors.is_empty() { Ok(compiled) } else { Err(compiler.errors) }
     }
 }
@@ -117,7 +116,7 @@ impl fmt::Debug for Cache {
     }
 }
 
-/// Whether a schema has rules. Those within `allOf` don't count.
+/// Whether a schema has rules.
 pub(super) fn has_rules(schema: &Schema) -> bool {
     !schema.rules.is_empty()
         || schema.items.as_deref().is_some_and(has_rules)
@@ -137,43 +136,31 @@ impl Compiler {
         declare(shape, name, Arc::make_mut(&mut self.structs))
     }
 
-    /// Compiles the rules of a schema within `allOf`, or of `base` itself, for values of `base`. `of` is the type of these values.
-    fn node(&mut self, schema: &Schema, base: &Schema, of: Option<&Type>, path: &Path) -> Option<Node> {
-        let rules = self.rules(schema, base, of, path);
+    /// Compiles the rules of a schema. `of` is the type of its values.
+    fn node(&mut self, schema: &Schema, of: Option<&Type>, path: &Path) -> Option<Node> {
+        let rules = self.rules(schema, of, path);
         let element = match of {
             Some(Type::List(element)) => Some(&**element),
             Some(Type::Map(entry)) => Some(&entry.1),
             _ => None,
         };
-        let child = |compiler: &mut Self, schema: Option<&Schema>, base: Option<&Schema>, field: &str| {
-            let (Some(schema), Some(base)) = (schema, base) else { return None };
-            compiler.node(schema, base, element, &path.child(field)).map(Box::new)
+        let child = |compiler: &mut Self, schema: Option<&Schema>, field: &str| {
+            compiler.node(schema?, element, &path.child(field)).map(Box::new)
         };
-        let items = child(self, schema.items.as_deref(), base.items.as_deref(), "items");
-        let values =
-            child(self, schema.additional_schema(), base.additional_schema(), "additionalProperties");
+        let items = child(self, schema.items.as_deref(), "items");
+        let values = child(self, schema.additional_schema(), "additionalProperties");
         let mut properties = Vec::new();
         for (name, property) in &schema.properties {
-            let Some(base) = base.property(name) else { continue };
-            let Some(of) = self.property_type(name, base, of) else { continue };
+            let Some(of) = self.property_type(name, property, of) else { continue };
             let path = path.child("properties").key(name);
-            if let Some(node) = self.node(property, base, Some(&of), &path) {
+            if let Some(node) = self.node(property, Some(&of), &path) {
                 properties.push((name.clone(), node));
             }
         }
-        let mut all_of = Vec::new();
-        if let Some(checks) = &schema.checks
-            && self.release.has_rules_in_all_of()
-        {
-            for (index, schema) in checks.all_of.iter().enumerate() {
-                all_of.extend(self.node(schema, base, of, &path.child("allOf").index(index)));
-            }
-        }
-        let is_empty =
-            rules.is_empty() && all_of.is_empty() && values.is_none() && properties.is_empty() && items.is_none();
+        let is_empty = rules.is_empty() && values.is_none() && properties.is_empty() && items.is_none();
         let uses_old = rules.iter().any(|rule| rule.program.reads.old_self);
-        let type_name = base.type_name().into();
-        (!is_empty).then_some(Node { rules, type_name, uses_old, all_of, values, properties, items })
+        let type_name = schema.type_name().into();
+        (!is_empty).then_some(Node { rules, type_name, uses_old, values, properties, items })
     }
 
     /// The type of a property. One whose name can't be an identifier gets a type of its own.
@@ -188,7 +175,7 @@ impl Compiler {
         }
     }
 
-    fn rules(&mut self, schema: &Schema, base: &Schema, of: Option<&Type>, path: &Path) -> Vec<CompiledRule> {
+    fn rules(&mut self, schema: &Schema, of: Option<&Type>, path: &Path) -> Vec<CompiledRule> {
         if schema.rules.is_empty() {
             return Vec::new();
         }
@@ -232,7 +219,7 @@ impl Compiler {
                 label: if has_message { rule.message.trim() } else { rule.rule.trim() }.to_owned(),
                 has_message,
                 reason: rule.reason.clone(),
-                field: field_path::parse(&rule.field_path, base).ok().filter(|path| !path.is_empty()),
+                field: field_path::parse(&rule.field_path, schema).ok().filter(|path| !path.is_empty()),
                 old_is_optional,
             });
         }
@@ -252,7 +239,8 @@ impl Compiler {
             Err(error) => {
                 let shown = shown_rule(rule, self.release);
                 let places = error.places();
-                self.errors.push(FieldError { places, ..FieldError::invalid_json(path, &shown, &text(&error)) });
+                self.errors
+                    .push(FieldError { places, ..FieldError::invalid_json(path, &shown, &text(&error)) });
                 None
             }
         }
@@ -275,7 +263,8 @@ fn shown_rule(rule: &Rule, release: Release) -> String {
         );
     }
     // Go prints the address of a reason or boolean.
-    let address = |is_present: bool, of: &str| format!("(*{of})({})", if is_present { "0xc000000000" } else { "nil" });
+    let address =
+        |is_present: bool, of: &str| format!("(*{of})({})", if is_present { "0xc000000000" } else { "nil" });
     format!(
         "apiextensions.ValidationRule{{Rule:{}, Message:{}, MessageExpression:{}, Reason:{}, FieldPath:{}, OptionalOldSelf:{}}}",
         quote(&rule.rule),
