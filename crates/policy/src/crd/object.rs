@@ -122,7 +122,8 @@ pub fn validate<'a>(
                     judgement.unchanged = found.warnings;
                 }
                 Err(errors) => {
-                    judgement.undecided.extend(errors.iter().take(1).map(|error| refused("rules", error)))
+                    let refused = |error| refused("rules", error);
+                    judgement.undecided.extend(errors.iter().take(1).map(refused));
                 }
             }
         }

@@ -3,8 +3,8 @@
 //! A value is converted when an expression reads it: a number of a schema becomes a double, a date becomes a time. Fields of objects
 //! are found by their escaped names, and fields without a type stay hidden. Equality and sums of lists follow their type.
 //!
-//! A value that does not fit its schema is an error when it is read. Objects with such values are rare, since the API server skips
-//! rules if a type is wrong: only the old object and unchanged parts of the new one can have them.
+//! A value that does not fit its schema is an error when it is read. Only the old object and unchanged parts of the new one can have
+//! such values, since the API server skips rules if another type is wrong.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -407,12 +407,11 @@ pub(crate) fn add<'a>(
         else {
             return Some(Err(()));
         };
-        match positions.get(&key).and_then(|position| sum.get_mut(*position)) {
-            Some(place) => *place = element,
-            None => {
-                positions.insert(key, sum.len());
-                sum.push(element);
-            }
+        if let Some(place) = positions.get(&key).and_then(|position| sum.get_mut(*position)) {
+            *place = element;
+        } else {
+            positions.insert(key, sum.len());
+            sum.push(element);
         }
     }
     Some(Ok(Value::Typed(arena.store(Value::List(arena.slice(&sum))), shape)))

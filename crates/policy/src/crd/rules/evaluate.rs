@@ -77,6 +77,7 @@ struct Run<'a> {
 struct Stop;
 
 /// A path that grows without allocation.
+#[derive(Clone, Copy)]
 enum Place<'p> {
     Root,
     Field(&'p Place<'p>, &'p str),

@@ -208,7 +208,7 @@ impl Compiler {
                         CompileError::Instantiation(text) => {
                             format!("messageExpression instantiation failed: {text}")
                         }
-                        error => format!("messageExpression {}", error.message()),
+                        CompileError::Problems { .. } => format!("messageExpression {}", error.message()),
                     })
                 });
             let has_message = !rule.message.is_empty();
