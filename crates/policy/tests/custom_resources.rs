@@ -358,7 +358,8 @@ fn objects_of_gateway_api_have_the_recorded_errors() {
             case["object"]["metadata"]["namespace"] = "default".into();
         }
         let answer = judge_of(crd, &case["object"].to_string(), None, 35);
-        let is_skipped = |error: &String| error.starts_with("<nil>: Invalid value: null: some validation rules");
+        let is_skipped =
+            |error: &String| error.starts_with("<nil>: Invalid value: null: some validation rules");
         let (skipped, mut errors): (Vec<_>, Vec<_>) = answer.errors.into_iter().partition(is_skipped);
         let mut recorded = [of_step(&case, "schema"), of_step(&case, "list")].concat();
         errors.sort();
