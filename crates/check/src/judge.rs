@@ -24,7 +24,7 @@ use crate::subjects::Subject;
 const MAX_ROUNDS: usize = 8;
 
 /// Time for the policies on one request. An API server decides in less than a second.
-const MAX_TIME: Duration = Duration::from_secs(10);
+pub(crate) const MAX_TIME: Duration = Duration::from_secs(10);
 
 /// Longest part of `generateName` that a generated name keeps, and a stand-in for its random end.
 const MAX_GENERATED_START: usize = 58;
