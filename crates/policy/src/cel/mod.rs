@@ -17,6 +17,7 @@
 //! | eval: program to value | `eval` | `interpreter/interpretable.go`, `interpreter/activation.go` |
 //! | variables and selections | `attribute`, `select` | `interpreter/attributes.go` |
 //! | cost at run time | `cost`, and charges in `eval` | `interpreter/runtimecost.go`, `k8s/library/cost.go` |
+//! | estimated cost | `estimate` | `checker/cost.go`, `k8s/library/cost.go` |
 //! | results and errors | `outcome`, `error` | `common/types/err.go`, `common/types/unknown.go`, `common/errors.go` |
 //! | functions | `library` | `common/stdlib/standard.go`, `common/types/*.go`, `ext/*.go`, `k8s/library/*.go` |
 //! | regular expressions | `re2`, `unicode_names` | Go's `regexp/syntax` |
@@ -53,6 +54,7 @@ pub(crate) mod eval;
 pub(crate) mod select;
 
 pub(crate) mod error;
+pub(crate) mod estimate;
 pub(crate) mod outcome;
 
 pub(crate) mod library;

@@ -59,7 +59,7 @@ fn list_order(schema: &Schema) -> Order {
 }
 
 /// Whether a schema declares all fields that rules of resources can read.
-fn has_metadata(schema: &Schema) -> bool {
+pub(super) fn has_metadata(schema: &Schema) -> bool {
     let is_text = |schema: &Schema, name: &str| {
         schema.property(name).is_some_and(|schema| schema.kind == Some(Type::String))
     };

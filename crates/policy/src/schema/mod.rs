@@ -7,7 +7,7 @@
 //! | set defaults | `defaults` | `schema/defaulting/algorithm.go` |
 //! | remove unknown fields | `prune` | `schema/pruning/algorithm.go` |
 //! | remove nulls | `defaults` | `schema/defaulting/prunenulls.go` |
-//! | declare types for rules | `declare` | `k8s.io/apiserver/pkg/cel/common/schemas.go` |
+//! | declare types and sizes for rules | `declare`, `sizes` | `k8s.io/apiserver/pkg/cel/common/schemas.go` |
 //! | validate | `validate`, `bounds`, `formats`, `address`, `email`, `place` | `o/validate`, `o/strfmt`, `validation/formats.go` |
 //! | keep errors of unchanged fields | `correlate` | `validation/ratcheting.go`, `k8s.io/apiserver/pkg/cel/common/equality.go` |
 //! | find duplicates in lists | `list_types` | `schema/listtype/validation.go` |
@@ -27,10 +27,11 @@ mod parse;
 mod pattern;
 mod place;
 pub(crate) mod prune;
+pub(crate) mod sizes;
 pub(crate) mod structural;
 #[cfg(test)]
 mod tests;
 pub(crate) mod validate;
 
-pub(crate) use model::Rule;
 pub use model::Schema;
+pub(crate) use model::{Rule, Type};

@@ -4,11 +4,13 @@
 //! |---|---|---|
 //! | compile the rules of a schema | this one | `compilation.go`, `NewValidator` of `validation.go` |
 //! | read a `fieldPath` | `field_path` | `ValidFieldPath` of `validation.go` |
+//! | check the rules of a new CRD | `admit` | `pkg/apis/apiextensions/validation` |
 //! | evaluate the rules of an object | `evaluate` | `Validate` of `validation.go` |
 //!
 //! Types and shapes come from [`schema::declare`](crate::schema::declare). The rules of a field are compiled with its type as `self`.
 //! A structural schema has no rules within `allOf` and its like.
 
+mod admit;
 mod evaluate;
 mod field_path;
 #[cfg(test)]
@@ -18,6 +20,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
+pub(crate) use admit::{UNCORRELATED, check};
 pub use evaluate::Judged;
 
 use crate::cel::environment::{Environment, Fields};
@@ -59,6 +62,8 @@ struct Node {
 }
 
 struct CompiledRule {
+    /// The position in the schema.
+    index: usize,
     program: Program,
     message: Option<Program>,
     /// The message expression.
@@ -139,13 +144,9 @@ impl Compiler {
     /// Compiles the rules of a schema. `of` is the type of its values.
     fn node(&mut self, schema: &Schema, of: Option<&Type>, path: &Path) -> Option<Node> {
         let rules = self.rules(schema, of, path);
-        let element = match of {
-            Some(Type::List(element)) => Some(&**element),
-            Some(Type::Map(entry)) => Some(&entry.1),
-            _ => None,
-        };
+        let element = child_type(of);
         let child = |compiler: &mut Self, schema: Option<&Schema>, field: &str| {
-            compiler.node(schema?, element, &path.child(field)).map(Box::new)
+            compiler.node(schema?, element.as_ref(), &path.child(field)).map(Box::new)
         };
         let items = child(self, schema.items.as_deref(), "items");
         let values = child(self, schema.additional_schema(), "additionalProperties");
@@ -213,6 +214,7 @@ impl Compiler {
                 });
             let has_message = !rule.message.is_empty();
             compiled.push(CompiledRule {
+                index,
                 program,
                 message,
                 message_source: rule.message_expression.clone(),
@@ -244,6 +246,15 @@ impl Compiler {
                 None
             }
         }
+    }
+}
+
+/// The type of elements, or of the values of a map.
+fn child_type(of: Option<&Type>) -> Option<Type> {
+    match of? {
+        Type::List(element) => Some((**element).clone()),
+        Type::Map(entry) => Some(entry.1.clone()),
+        _ => None,
     }
 }
 
