@@ -41,7 +41,7 @@ pub(crate) fn answer(
     arena: &Arena,
 ) -> Answer {
     let Some(object) = subject.new else { return Answer::default() };
-    let Some((crd, version)) = custom else { return unknown_type(object) };
+    let Some((crd, version)) = custom else { return unknown_type(context, object) };
     if request.old_object_is_unknown {
         return missing(object, &Lookup::OldObject);
     }
@@ -96,9 +96,9 @@ pub(crate) fn converted<'a>(
 }
 
 /// Returns the findings for an object that has no CRD in the input.
-fn unknown_type(object: &Object) -> Answer {
+fn unknown_type(context: &Context<'_>, object: &Object) -> Answer {
     if object.is("apiextensions.k8s.io", "CustomResourceDefinition") {
-        return definition(object);
+        return definition(context, object);
     }
     if is_typed((object.group(), object.version(), &object.kind)) {
         return Answer::default();
@@ -108,18 +108,18 @@ fn unknown_type(object: &Object) -> Answer {
     Answer { undecided: vec![open(object, &Path::default(), message)], ..Answer::default() }
 }
 
-/// Returns the findings for a CRD. Its schemas must be structural, and nothing else is checked.
-fn definition(object: &Object) -> Answer {
+/// Returns the findings for a CRD. Its schemas must be structural and their rules valid, and nothing else is checked.
+fn definition(context: &Context<'_>, object: &Object) -> Answer {
     let arena = Arena::new();
     let crd = read_json(&object.json, &arena).ok().and_then(|value| Crd::read(value).ok());
-    let errors = crd.map(|crd| crd.schema_errors()).unwrap_or_default();
+    let all = |crd: Crd| [crd.schema_errors(), crd.rule_errors(context.minor)].concat();
+    let errors = crd.map(all).unwrap_or_default();
     let finding = |(place, error): &(Path, FieldError)| Finding {
         field: place.to_string(),
         position: object.place_of(place),
         ..invalid(object, error)
     };
-    let message =
-        "only the structure of the schemas in the CRD is checked, so the API server could refuse the CRD";
+    let message = "only the structure and the rules of the schemas in the CRD are checked, so the API server could refuse the CRD";
     Answer {
         findings: errors.iter().map(finding).collect(),
         undecided: vec![open(object, &Path::default(), message.to_owned())],

@@ -27,21 +27,22 @@ const NAMED: usize = 4;
 const REASONS: [&str; 4] =
     ["FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired"];
 
-/// Returns the errors of the rules of a structural schema. `release` is that of new expressions. The paths start at the schema.
-pub(crate) fn check(schema: &Schema, release: Release) -> Vec<FieldError> {
+/// Returns the errors of the rules of a structural schema. `release` is that of new expressions. The paths start at the schema, and
+/// `printed` is the path that the API server prints for it.
+pub(crate) fn check(schema: &Schema, release: Release, printed: &Path) -> Vec<FieldError> {
     let mut written = Vec::new();
     check_written(schema, &Path::default(), &mut written);
     // The API server compiles the rules of a schema only if it and the schemas within have no other errors.
     if !written.is_empty() {
         return written;
     }
-    if super::has_rules(schema) { Admission::new(schema, release).finish() } else { written }
+    if super::has_rules(schema) { Admission::new(schema, release, printed).finish() } else { written }
 }
 
 /// Returns the estimated costs of all rules and message expressions.
 #[cfg(test)]
 pub(super) fn costs(schema: &Schema, release: Release) -> Vec<(Path, u64)> {
-    Admission::new(schema, release).costs
+    Admission::new(schema, release, &Path::default()).costs
 }
 
 /// Checks the fields of rules that need no compilation.
@@ -107,15 +108,18 @@ struct Place {
 
 struct Admission {
     compiler: Compiler,
+    /// The path of the schema as the API server prints it.
+    printed: Path,
     costs: Vec<(Path, u64)>,
     errors: Vec<FieldError>,
 }
 
 impl Admission {
-    fn new(schema: &Schema, release: Release) -> Self {
+    fn new(schema: &Schema, release: Release, printed: &Path) -> Self {
         let mut compiler = Compiler { release, structs: Arc::default(), errors: Vec::new() };
         let of = compiler.declare(&shape(schema, true), ROOT_TYPE);
-        let mut admission = Admission { compiler, costs: Vec::new(), errors: Vec::new() };
+        let printed = printed.clone();
+        let mut admission = Admission { compiler, printed, costs: Vec::new(), errors: Vec::new() };
         let root = Place { of, cardinality: Some(1), uncorrelated: None };
         let sizes = sizes(schema, true, release);
         admission.schema(schema, &root, sizes.as_ref(), &Path::default());
@@ -185,8 +189,10 @@ impl Admission {
         let at = path.child("x-kubernetes-validations").index(index);
         if reads_old {
             if let Some(list) = &place.uncorrelated {
-                // The path of the list is completed by the caller, who knows where the schema is.
-                let detail = format!("{UNCORRELATED}{list}");
+                let list = self.printed.join(list);
+                let detail = format!(
+                    "oldSelf cannot be used on the uncorrelatable portion of the schema within {list}"
+                );
                 self.errors.push(FieldError::invalid(&at.child("rule"), &rule.rule, &detail));
             }
         } else if let Some(value) = rule.optional_old_self {
@@ -219,10 +225,6 @@ impl Admission {
         self.errors
     }
 }
-
-/// The start of an error that ends with the path of a list.
-pub(crate) const UNCORRELATED: &str =
-    "oldSelf cannot be used on the uncorrelatable portion of the schema within ";
 
 /// The sizes of elements, or of the values of a map.
 fn within(sizes: Option<&Sizes>) -> Option<&Sizes> {

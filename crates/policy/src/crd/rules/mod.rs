@@ -20,7 +20,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-pub(crate) use admit::{UNCORRELATED, check};
+pub(super) use admit::check;
 pub use evaluate::Judged;
 
 use crate::cel::environment::{Environment, Fields};
