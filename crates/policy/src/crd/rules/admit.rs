@@ -30,13 +30,7 @@ const REASONS: [&str; 4] =
 /// Returns the errors of the rules of a structural schema. `release` is that of new expressions. The paths start at the schema, and
 /// `printed` is the path that the API server prints for it.
 pub(crate) fn check(schema: &Schema, release: Release, printed: &Path) -> Vec<FieldError> {
-    let mut written = Vec::new();
-    check_written(schema, &Path::default(), &mut written);
-    // The API server compiles the rules of a schema only if it and the schemas within have no other errors.
-    if !written.is_empty() {
-        return written;
-    }
-    if super::has_rules(schema) { Admission::new(schema, release, printed).finish() } else { written }
+    if super::has_rules(schema) { Admission::new(schema, release, printed).finish() } else { Vec::new() }
 }
 
 /// Returns the estimated costs of all rules and message expressions.
@@ -45,17 +39,7 @@ pub(super) fn costs(schema: &Schema, release: Release) -> Vec<(Path, u64)> {
     Admission::new(schema, release, &Path::default()).costs
 }
 
-/// Checks the fields of rules that need no compilation.
-fn check_written(schema: &Schema, path: &Path, errors: &mut Vec<FieldError>) {
-    let rules = path.child("x-kubernetes-validations");
-    for (index, rule) in schema.rules.iter().enumerate() {
-        written(rule, schema, &rules.index(index), errors);
-    }
-    for (schema, path) in children(schema, path) {
-        check_written(schema, &path, errors);
-    }
-}
-
+/// Checks the fields of a rule that need no compilation.
 fn written(rule: &Rule, schema: &Schema, path: &Path, errors: &mut Vec<FieldError>) {
     let (text, message) = (rule.rule.trim(), rule.message.trim());
     let at = path.child("message");
@@ -88,15 +72,6 @@ fn written(rule: &Rule, schema: &Schema, path: &Path, errors: &mut Vec<FieldErro
     }
 }
 
-/// The schemas within a schema that can have rules.
-fn children<'s>(schema: &'s Schema, path: &Path) -> Vec<(&'s Schema, Path)> {
-    let properties = path.child("properties");
-    let items = schema.items.as_deref().map(|schema| (schema, path.child("items")));
-    let values = schema.additional_schema().map(|schema| (schema, path.child("additionalProperties")));
-    let named = schema.properties.iter().map(|(name, schema)| (schema, properties.key(name)));
-    values.into_iter().chain(named).chain(items).collect()
-}
-
 /// A schema within a CRD.
 struct Place {
     of: Option<Type>,
@@ -126,14 +101,22 @@ impl Admission {
         admission
     }
 
-    fn schema(&mut self, schema: &Schema, place: &Place, sizes: Option<&Sizes>, path: &Path) {
+    /// Checks the rules of a schema and of those within. Returns whether all of them are written well: the API server compiles the rules of
+    /// a schema only if it has no other errors.
+    fn schema(&mut self, schema: &Schema, place: &Place, sizes: Option<&Sizes>, path: &Path) -> bool {
+        let before = self.errors.len();
+        for (index, rule) in schema.rules.iter().enumerate() {
+            let path = path.child("x-kubernetes-validations").index(index);
+            written(rule, schema, &path, &mut self.errors);
+        }
+        let mut is_valid = self.errors.len() == before;
         let most = most_elements(schema);
         let cardinality = place.cardinality.and_then(|count| Some(count.saturating_mul(most?)));
         let uncorrelated = || place.uncorrelated.clone();
         if let Some(values) = schema.additional_schema() {
             let place =
                 Place { of: child_type(place.of.as_ref()), cardinality, uncorrelated: uncorrelated() };
-            self.schema(values, &place, within(sizes), &path.child("additionalProperties"));
+            is_valid &= self.schema(values, &place, within(sizes), &path.child("additionalProperties"));
         }
         for (name, property) in &schema.properties {
             let of = self.compiler.property_type(name, property, place.of.as_ref());
@@ -148,17 +131,22 @@ impl Admission {
                 }
             };
             let place = Place { of, cardinality, uncorrelated: uncorrelated() };
-            self.schema(property, &place, sizes, &path.child("properties").key(name));
+            is_valid &= self.schema(property, &place, sizes, &path.child("properties").key(name));
         }
         if let Some(items) = schema.items.as_deref() {
             let is_map = schema.list_type.as_deref() == Some("map");
             let uncorrelated = uncorrelated().or_else(|| (!is_map).then(|| path.clone()));
             let place = Place { of: child_type(place.of.as_ref()), cardinality, uncorrelated };
-            self.schema(items, &place, within(sizes), &path.child("items"));
+            is_valid &= self.schema(items, &place, within(sizes), &path.child("items"));
         }
-        if schema.rules.is_empty() {
-            return;
+        if is_valid && !schema.rules.is_empty() {
+            self.rules(schema, place, sizes, path);
         }
+        is_valid
+    }
+
+    /// Compiles the rules of a schema and estimates their cost.
+    fn rules(&mut self, schema: &Schema, place: &Place, sizes: Option<&Sizes>, path: &Path) {
         let compiled = self.compiler.rules(schema, place.of.as_ref(), path);
         self.errors.append(&mut self.compiler.errors);
         let (Some(sizes), Some(of)) = (sizes, place.of.as_ref()) else { return };
