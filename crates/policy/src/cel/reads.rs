@@ -1,6 +1,7 @@
-//! What an expression reads: the fields of `object`, for positions in messages, and facts of the cluster.
+//! What an expression reads: the fields of `object`, for positions in messages, facts of the cluster, and `oldSelf`.
 
 use super::ast::{Expr, Kind, Literal};
+use super::environment::OLD_SELF;
 use super::operators;
 use crate::field::{Path, Step};
 
@@ -20,6 +21,8 @@ pub(crate) struct Reads {
     pub(crate) authorizer: bool,
     /// The part of the request's Namespace that is read.
     pub(crate) namespace: NamespacePart,
+    /// Whether the name `oldSelf` occurs, which makes a rule of a CRD a transition rule.
+    pub(crate) old_self: bool,
 }
 
 /// A part of a Namespace.
@@ -59,6 +62,10 @@ pub(crate) fn reads(expr: &Expr) -> Reads {
                     if is_name_or_label(&path) { NamespacePart::NameAndLabels } else { NamespacePart::More };
                 found.namespace = found.namespace.max(part);
             }
+            OLD_SELF => {
+                found.old_self = true;
+                return false;
+            }
             _ => return true,
         }
         found.server_fields |= matches!(root, "object" | "oldObject") && has_server_fields(&path);
@@ -81,7 +88,7 @@ fn is_compared_with_null(expr: &Expr) -> bool {
 fn is_name_or_label(path: &Path) -> bool {
     let mut fields = path.steps().iter().map(|step| match step {
         Step::Field(name) => name.as_str(),
-        Step::Index(_) => "",
+        Step::Index(_) | Step::Key(_) => "",
     });
     fields.next() == Some("metadata") && matches!(fields.next(), Some("name" | "labels"))
 }

@@ -48,7 +48,7 @@ impl Compiler {
         let program = self.compile(source, &[]);
         let of = program.as_ref().map_or(Type::Dyn, |program| program.output.of_variable());
         for environment in [&mut self.with_authorizer, &mut self.without_authorizer] {
-            if let Some(fields) = environment.structs.get_mut(VARIABLES_TYPE) {
+            if let Some(fields) = Arc::make_mut(&mut environment.structs).get_mut(VARIABLES_TYPE) {
                 fields.insert(name.to_owned(), of.clone());
             }
         }
