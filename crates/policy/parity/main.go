@@ -1,9 +1,10 @@
-// Command parity answers expressions and policies with the code of a Kubernetes API server.
+// Command parity answers expressions, policies and CRDs with the code of a Kubernetes API server.
 //
 // It reads one JSON object per line and writes one JSON object per line. A line has one of these fields:
 //   - functions: an environment such as "1.34"; the answer lists the functions that it declares
 //   - expression: an expression, with environment and variables
 //   - case: policies, bindings, parameters, namespaces and a request
+//   - crdCase: a CRD, and objects that are created or updated
 //   - measure: an expression or policies; the answer is the time of an evaluation or of the checks
 //
 // The order of Go's maps is random, so everything is evaluated several times. The answer has each distinct result once.
@@ -33,6 +34,7 @@ type question struct {
 	Environment string
 	Variables   json.RawMessage
 	Case        *policyCase
+	CRDCase     *crdCase
 	Measure     *measurement
 }
 
@@ -44,6 +46,8 @@ func answer(q *question) any {
 		return expression(*q.Expression, q.Environment, q.Variables)
 	case q.Case != nil:
 		return q.Case.answer()
+	case q.CRDCase != nil:
+		return q.CRDCase.answer()
 	case q.Measure != nil:
 		return q.Measure.answer()
 	}
