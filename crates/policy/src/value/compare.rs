@@ -46,6 +46,30 @@ pub(crate) fn equal(left: &Value<'_>, right: &Value<'_>) -> bool {
     }
 }
 
+/// Whether two JSON values are equal and of the same type, as `reflect.DeepEqual` of Go has it: 1 and 1.0 are not. `charge` counts the
+/// values and ends the comparison.
+pub(crate) fn identical(left: Value<'_>, right: Value<'_>, charge: &mut dyn FnMut() -> bool) -> bool {
+    charge()
+        && match (left, right) {
+            (Value::Null, Value::Null) => true,
+            (Value::Bool(left), Value::Bool(right)) => left == right,
+            (Value::Int(left), Value::Int(right)) => left == right,
+            (Value::Double(left), Value::Double(right)) => left.partial_cmp(&right) == Some(Ordering::Equal),
+            (Value::String(left), Value::String(right)) => left == right,
+            (Value::List(left), Value::List(right)) => {
+                left.len() == right.len()
+                    && left.iter().zip(right).all(|(left, right)| identical(*left, *right, charge))
+            }
+            (Value::Object(left), Value::Object(right)) => {
+                left.len() == right.len()
+                    && left.iter().zip(right).all(|((left_key, left), (right_key, right))| {
+                        left_key == right_key && identical(*left, *right, charge)
+                    })
+            }
+            _ => false,
+        }
+}
+
 /// Order of two values, or nothing if they have no order. Incomparable doubles (NaN) are `Err`.
 pub(crate) fn compare(left: &Value<'_>, right: &Value<'_>) -> Option<Result<Ordering, NotANumber>> {
     let order = match (left, right) {

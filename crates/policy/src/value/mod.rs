@@ -18,7 +18,7 @@ mod write;
 use std::cmp::Ordering;
 
 pub use arena::{Arena, MAX_BYTES};
-pub(crate) use compare::{NotANumber, compare, equal};
+pub(crate) use compare::{NotANumber, compare, equal, identical};
 pub(crate) use map::order as key_order;
 pub use number::Timestamp;
 pub use opaque::{Authorizer, Cidr, GroupCheck, Opaque, PathCheck, ResourceCheck, Semver, Url};
@@ -107,6 +107,14 @@ impl<'a> Value<'a> {
     pub fn as_str(&self) -> Option<&'a str> {
         match self {
             Value::String(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// The value of a boolean.
+    pub fn as_bool(&self) -> Option<bool> {
+        match self {
+            Value::Bool(value) => Some(*value),
             _ => None,
         }
     }
