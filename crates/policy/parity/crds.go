@@ -137,7 +137,8 @@ func (s *servedVersion) process(object *crdObject) map[string]any {
 	}
 	answer := map[string]any{"decoded": decoded.DeepCopy().Object}
 	recorded := (*recordedWarnings)(&warnings)
-	ctx := warning.WithWarningRecorder(apirequest.WithNamespace(context.Background(), s.namespace(decoded)), recorded)
+	namespace := s.namespace(decoded)
+	ctx := warning.WithWarningRecorder(apirequest.WithNamespace(context.Background(), namespace), recorded)
 	var old *unstructured.Unstructured
 	if object.Old == nil {
 		fill(decoded)
@@ -148,6 +149,7 @@ func (s *servedVersion) process(object *crdObject) map[string]any {
 		}
 		fill(old)
 		old.SetResourceVersion("1")
+		old.SetNamespace(namespace)
 		if decoded.GetResourceVersion() == "" {
 			decoded.SetResourceVersion(old.GetResourceVersion())
 		}

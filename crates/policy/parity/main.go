@@ -15,9 +15,12 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"log"
 	"os"
 	"time"
+
+	"k8s.io/klog/v2"
 )
 
 const (
@@ -111,6 +114,9 @@ func numbers(value any) any {
 
 func main() {
 	log.SetFlags(0)
+	// The API server's code logs errors that are answers here.
+	klog.LogToStderr(false)
+	klog.SetOutput(io.Discard)
 	input := bufio.NewScanner(os.Stdin)
 	input.Buffer(nil, maxLine)
 	output := bufio.NewWriter(os.Stdout)
