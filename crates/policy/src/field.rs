@@ -54,6 +54,14 @@ impl Path {
         path
     }
 
+    /// The path of a step below this one.
+    #[must_use]
+    pub(crate) fn step(&self, step: &Step) -> Self {
+        let mut path = self.clone();
+        path.steps.push(step.clone());
+        path
+    }
+
     /// This path with another one below it.
     #[must_use]
     pub fn join(&self, below: &Path) -> Self {
@@ -230,7 +238,7 @@ impl FieldError {
     /// A text is too long.
     pub(crate) fn too_long(path: &Path, max: i64, release: Release) -> Self {
         let detail = match max {
-            ..0 => "value is too long".to_owned(),
+            ..=-1 => "value is too long".to_owned(),
             _ if release.counts_characters_as_length() => format!("may not be longer than {max}"),
             1 if release.has_singular_units() => "may not be more than 1 byte".to_owned(),
             _ => format!("may not be more than {max} bytes"),
@@ -249,7 +257,7 @@ impl FieldError {
     /// A list or map has too many items.
     pub(crate) fn too_many(path: &Path, actual: usize, max: i64, release: Release) -> Self {
         let detail = match max {
-            ..0 => "has too many items".to_owned(),
+            ..=-1 => "has too many items".to_owned(),
             1 if release.has_singular_units() => "must have at most 1 item".to_owned(),
             _ => format!("must have at most {max} items"),
         };

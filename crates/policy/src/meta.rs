@@ -119,7 +119,11 @@ impl Checks<'_> {
             size += key.len() + value.len();
         }
         if size as i64 > MAX_ANNOTATIONS {
-            errors.push(FieldError::too_large(&self.path.child("annotations"), MAX_ANNOTATIONS, self.release));
+            errors.push(FieldError::too_large(
+                &self.path.child("annotations"),
+                MAX_ANNOTATIONS,
+                self.release,
+            ));
         }
     }
 
@@ -312,4 +316,3 @@ fn owner_json(owner: Value<'_>) -> String {
     out.push('}');
     out
 }
-

@@ -33,6 +33,7 @@ fn line(document: &CheckedDocument, finding: &Finding, style: Style) -> String {
         Operation::Delete => " (delete)",
     };
     let verdict = match finding.verdict {
+        Verdict::Deny | Verdict::Error if document.is_later(finding) => style.red("then denied"),
         Verdict::Deny => style.red("denied"),
         Verdict::Error if finding.policy.is_empty() => style.red("denied"),
         Verdict::Error => style.red("denied, since the evaluation failed,"),
@@ -53,7 +54,7 @@ fn source(finding: &Finding) -> Option<String> {
     if finding.policy.is_empty() {
         return match finding.verdict {
             Verdict::Unknown => None,
-            Verdict::Warn => Some("by the API server".to_owned()),
+            Verdict::Warn | Verdict::Deny => Some("by the API server".to_owned()),
             _ => Some("by the API server, which can't decode it".to_owned()),
         };
     }
@@ -106,7 +107,7 @@ fn summary(report: &Report, style: Style) -> String {
         verdicts.push(style.green(&format!("{} passed", count(totals.cases, "case", "cases"))));
     }
     if verdicts.is_empty() {
-        let judged = totals.matched > 0;
+        let judged = totals.matched > 0 || report.documents.iter().any(|document| document.schema_checked);
         verdicts.push(if judged { style.green("no violations") } else { "no policy matched".to_owned() });
     }
     format!(

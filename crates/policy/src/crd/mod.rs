@@ -9,5 +9,8 @@
 mod embedded;
 mod model;
 pub mod object;
+mod rules;
+mod scale;
 
 pub use model::{Crd, Scale, Version};
+pub use rules::Unevaluated;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::{embedded, rules};
 use crate::field::{FieldError, Path};
 use crate::schema::{Schema, structural};
-use crate::value::Value;
+use crate::value::{Value, equal};
 
 /// The older API version of CRDs. Its scope has a default, and it keeps unknown fields.
 const V1BETA1: &str = "apiextensions.k8s.io/v1beta1";
@@ -28,6 +28,8 @@ pub struct Crd {
     pub is_v1beta1: bool,
     /// Whether a webhook converts objects between versions. Otherwise the API server replaces `apiVersion`.
     pub is_converted_by_webhook: bool,
+    /// Whether all versions have the same schema.
+    has_one_schema: bool,
     /// The versions, which can be served or not.
     pub versions: Vec<Arc<Version>>,
 }
@@ -99,8 +101,25 @@ impl Crd {
         let strategy = spec.child("conversion").value.field("strategy");
         let is_converted_by_webhook = !matches!(strategy, None | Some(Value::Null | Value::String("None")));
         let versions = spec.versions(keeps_unknown_fields, &mut errors);
+        let mut schemas = spec
+            .value
+            .field("versions")
+            .unwrap_or_default()
+            .elements()
+            .map(|version| version.field("schema"));
+        let first = schemas.next().flatten().unwrap_or_default();
+        let has_one_schema = schemas.all(|schema| equal(&schema.unwrap_or_default(), &first));
         if errors.is_empty() {
-            Ok(Self { group, kind, plural, namespaced, is_v1beta1, is_converted_by_webhook, versions })
+            Ok(Self {
+                group,
+                kind,
+                plural,
+                namespaced,
+                is_v1beta1,
+                is_converted_by_webhook,
+                has_one_schema,
+                versions,
+            })
         } else {
             Err(errors)
         }
@@ -109,6 +128,26 @@ impl Crd {
     /// Returns the version of this name, if it is served.
     pub fn served(&self, name: &str) -> Option<&Arc<Version>> {
         self.versions.iter().find(|version| version.name == name && version.served)
+    }
+}
+
+impl Crd {
+    /// Returns why the API server refuses the schemas: the path in the CRD and the error, whose path is that of the API server. If all
+    /// versions have the same schema, the API server names `spec.validation`.
+    pub fn schema_errors(&self) -> Vec<(Path, FieldError)> {
+        let versions = if self.has_one_schema { self.versions.get(..1) } else { self.versions.get(..) };
+        let errors = versions.unwrap_or_default().iter().flat_map(|version| &version.not_structural);
+        errors.map(|error| (error.path.clone(), self.as_printed(error))).collect()
+    }
+
+    fn as_printed(&self, error: &FieldError) -> FieldError {
+        let path = match error.path.steps() {
+            [_, _, _, _, below @ ..] if self.has_one_schema => {
+                below.iter().fold(Path::new("spec").child("validation"), |path, step| path.step(step))
+            }
+            _ => error.path.clone(),
+        };
+        FieldError { path, ..error.clone() }
     }
 }
 
@@ -151,7 +190,7 @@ impl<'a> Fields<'a> {
                 schema = schema_of(own, "schema");
             }
             let subresources = if self.has("subresources") { self } else { own }.child("subresources");
-            let flag = |field: &str| own.value.field(field).and_then(Value::as_bool);
+            let flag = |field: &str| own.value.field(field).and_then(|value| value.as_bool());
             let mut version = Version {
                 name: name.to_owned(),
                 served: flag("served").unwrap_or(true),

@@ -76,10 +76,7 @@ fn is_sloppy_v6(text: &str) -> bool {
     // Groups of 16 bits.
     let mut groups = 0;
     while groups < 8 {
-        let Some((value, next)) = number(rest, 16).filter(|(value, _)| *value <= 0xffff) else {
-            return false;
-        };
-        let _ = value;
+        let Some((_, next)) = number(rest, 16).filter(|(value, _)| *value <= 0xffff) else { return false };
         if next.starts_with('.') {
             let fits = if has_gap { groups <= 6 } else { groups == 6 };
             if !fits || !is_sloppy_v4(rest) {

@@ -141,7 +141,8 @@ fn book_number(text: &str) -> Vec<u8> {
 fn is_isbn10(text: &str) -> bool {
     let digits = book_number(text);
     let Some((last, first)) = digits.split_last() else { return false };
-    if first.len() != 9 || !first.iter().all(u8::is_ascii_digit) || !(last.is_ascii_digit() || *last == b'X') {
+    if first.len() != 9 || !first.iter().all(u8::is_ascii_digit) || !(last.is_ascii_digit() || *last == b'X')
+    {
         return false;
     }
     let weighted = first.iter().zip(1..).map(|(digit, weight)| weight * u32::from(digit - b'0'));
@@ -198,7 +199,8 @@ fn is_duration(text: &str) -> bool {
             return false;
         }
         let unit = part(3).to_lowercase();
-        has_unit |= UNITS.iter().any(|(names, last)| names.contains(&unit.as_str()) || unit.starts_with(last));
+        has_unit |=
+            UNITS.iter().any(|(names, last)| names.contains(&unit.as_str()) || unit.starts_with(last));
     }
     has_unit
 }

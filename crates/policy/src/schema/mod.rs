@@ -16,13 +16,19 @@
 mod address;
 mod bounds;
 pub(crate) mod correlate;
+pub(crate) mod defaults;
 mod email;
 mod formats;
+pub(crate) mod list_types;
 mod model;
 mod parse;
 mod pattern;
 mod place;
+pub(crate) mod prune;
+pub(crate) mod structural;
+#[cfg(test)]
+mod tests;
 pub(crate) mod validate;
 
 pub use model::Schema;
-pub(crate) use model::{Additional, Checks, Rule, Type};
+pub(crate) use model::{Checks, Rule};

@@ -197,7 +197,9 @@ impl<'v> Reader<'_, 'v> {
         let value = self.get("items")?;
         let path = self.path.child("items");
         if value.is_list() {
-            self.shared.errors.push(FieldError::forbidden(&path, "items must be a schema object and not an array"));
+            self.shared
+                .errors
+                .push(FieldError::forbidden(&path, "items must be a schema object and not an array"));
             return None;
         }
         Some(Box::new(self.schema(value, &path)))
@@ -243,8 +245,7 @@ impl<'v> Reader<'_, 'v> {
                 if !matches!(item, Value::Object(_) | Value::Null) {
                     self.shared.errors.push(FieldError::wrong_type(&path, "an object"));
                 }
-                let mut reader =
-                    Reader { value: *item, path: &path, depth: self.depth, shared: self.shared };
+                let mut reader = Reader { value: *item, path: &path, depth: self.depth, shared: self.shared };
                 let mut text = |name: &str| reader.text(name).map(str::to_owned);
                 Rule {
                     rule: text("rule").unwrap_or_default(),

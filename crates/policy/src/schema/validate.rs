@@ -226,7 +226,8 @@ impl<'p> Validator<'p> {
             }
         };
         let is_number = matches!(value, Value::Int(_)) && accepts(&Type::Number)
-            || matches!(value, Value::Double(double) if bounds::is_integer(double, self.release)) && accepts(&Type::Integer);
+            || matches!(value, Value::Double(double) if bounds::is_integer(double, self.release))
+                && accepts(&Type::Integer);
         let fits = accepts(&found) || is_number;
         if let Some(format) = format {
             let is_sized = matches!(value, Value::String(_) | Value::List(_));
@@ -248,7 +249,9 @@ impl<'p> Validator<'p> {
 
     /// A value of another type or format. The text repeats what was found.
     fn wrong_type(&self, place: &Place<'_>, expected: &str, found: &str) -> FieldError {
-        self.invalid(place, Value::String(found), &format!("must be of type {expected}: {}", quote(found)))
+        let detail = format!("{place} in body must be of type {expected}: {}", quote(found));
+        let path = place.path(self.base);
+        self.named(FieldError::type_invalid(&path, Value::String(found), &detail, self.release))
     }
 
     /// Checks `anyOf`, `oneOf`, `allOf` and `not`. The schemas there ignore the value before the update.
@@ -351,8 +354,11 @@ impl<'p> Validator<'p> {
             outcome.matches += first.unwrap_or_default();
             return;
         }
-        let found =
-            if valid == 0 { "Found none valid".to_owned() } else { format!("Found {valid} valid alternatives") };
+        let found = if valid == 0 {
+            "Found none valid".to_owned()
+        } else {
+            format!("Found {valid} valid alternatives")
+        };
         let name = quote(&place.to_string());
         let detail = format!("{name} must validate one and only one schema (oneOf). {found}");
         outcome.push(self.general(place, &detail));
@@ -390,12 +396,17 @@ impl<'p> Validator<'p> {
         place: &Place<'_>,
         outcome: &mut Outcome,
     ) -> Option<FieldError> {
-        let len = if checks.max_length.is_some() || checks.min_length.is_some() { bounds::length(text) } else { 0 };
+        let len =
+            if checks.max_length.is_some() || checks.min_length.is_some() { bounds::length(text) } else { 0 };
         if let Some(max) = checks.max_length.filter(|max| len > *max) {
             return Some(self.named(FieldError::too_long(&place.path(self.base), max, self.release)));
         }
         if let Some(min) = checks.min_length.filter(|min| len < *min) {
-            return Some(self.invalid(place, Value::String(text), &format!("should be at least {min} chars long")));
+            return Some(self.invalid(
+                place,
+                Value::String(text),
+                &format!("should be at least {min} chars long"),
+            ));
         }
         let pattern = checks.pattern.as_deref()?;
         match pattern.is_match(text) {
@@ -425,8 +436,7 @@ impl<'p> Validator<'p> {
             Value::String(text) => text.to_owned(),
             other => go_json(other),
         };
-        let supported: Vec<String> =
-            checks.values.iter().map(|wanted| shown(wanted.value(&arena))).collect();
+        let supported: Vec<String> = checks.values.iter().map(|wanted| shown(wanted.value(&arena))).collect();
         let path = place.path(self.base);
         outcome.push(self.named(FieldError::unsupported_value(&path, value, &supported, self.release)));
     }

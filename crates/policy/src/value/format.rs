@@ -154,8 +154,7 @@ pub(crate) fn go_syntax(value: Value<'_>) -> String {
             format!("[]interface {{}}{{{}}}", items.join(", "))
         }
         Value::Object(entries) => {
-            let entry =
-                |(key, value): &(&str, Value<'_>)| format!("{}:{}", quote(key), go_syntax(*value));
+            let entry = |(key, value): &(&str, Value<'_>)| format!("{}:{}", quote(key), go_syntax(*value));
             let entries: Vec<String> = entries.iter().map(entry).collect();
             format!("map[string]interface {{}}{{{}}}", entries.join(", "))
         }
