@@ -60,11 +60,12 @@ impl Judge {
             return json!({ "refused": unknown });
         }
         let old = match object.old.as_ref().map(|old| self.decode(old, true, &arena)).transpose() {
-            Ok(old) => old.map(|old| self.with_server_fields(old.object, None, &arena)),
-            Err(errors) => return json!({ "refused": errors }),
+            Ok(old) => old.map(|old| self.with_namespace(old.object, &arena)),
+            // The API server drops malformed metadata that it has stored before it knew the schema.
+            Err(errors) => return json!({ "undecided": errors }),
         };
         let change = object::Change {
-            new: self.with_server_fields(new.object, old, &arena),
+            new: self.with_status(self.with_namespace(new.object, &arena), old, &arena),
             old,
             namespaced: self.crd.namespaced,
             server: self.server,
@@ -73,32 +74,45 @@ impl Judge {
         let mut warnings = if object.field_validation == "Ignore" { Vec::new() } else { unknown };
         warnings.extend(found.warnings);
         json!({
-            "decoded": serde_json::from_str::<Json>(&write_json(new.object)).expect("JSON"),
+            "decoded": to_json(new.object),
             "errors": texts(found.errors),
             "undecided": texts(found.undecided),
             "warnings": texts(warnings),
         })
     }
 
-    /// An object with the namespace, name and status that the API server sets.
-    fn with_server_fields<'a>(&self, object: Value<'a>, old: Option<Value<'a>>, arena: &'a Arena) -> Value<'a> {
-        let mut json: Json = serde_json::from_str(&write_json(object)).expect("JSON");
+    /// An object with the namespace and name that the API server sets.
+    fn with_namespace<'a>(&self, object: Value<'a>, arena: &'a Arena) -> Value<'a> {
+        let mut json = to_json(object);
         let metadata = &mut json["metadata"];
-        if self.crd.namespaced && metadata["namespace"].as_str().is_none_or(str::is_empty) {
+        if !self.crd.namespaced && metadata.is_object() {
+            metadata.as_object_mut().expect("metadata").remove("namespace");
+        } else if self.crd.namespaced && metadata["namespace"].as_str().is_none_or(str::is_empty) {
             metadata["namespace"] = json!("default");
         }
         if let (None | Some(""), Some(prefix)) = (metadata["name"].as_str(), metadata["generateName"].as_str()) {
             metadata["name"] = json!(format!("{prefix}12345"));
         }
+        read_json(arena.text(&json.to_string()), arena).expect("JSON")
+    }
+
+    /// An object with the status before the request, if the CRD has the subresource.
+    fn with_status<'a>(&self, object: Value<'a>, old: Option<Value<'a>>, arena: &'a Arena) -> Value<'a> {
+        if !self.version().has_status {
+            return object;
+        }
+        let mut json = to_json(object);
         let fields = json.as_object_mut().expect("an object");
-        if self.version().has_status && fields.contains_key("kind") {
-            match old.and_then(|old| old.field("status")) {
-                Some(status) => drop(fields.insert("status".to_owned(), serde_json::from_str(&write_json(status)).expect("JSON"))),
-                None => drop(fields.remove("status")),
-            }
+        match old.and_then(|old| old.field("status")) {
+            Some(status) => drop(fields.insert("status".to_owned(), to_json(status))),
+            None => drop(fields.remove("status")),
         }
         read_json(arena.text(&json.to_string()), arena).expect("JSON")
     }
+}
+
+fn to_json(value: Value<'_>) -> Json {
+    serde_json::from_str(&write_json(value)).expect("JSON")
 }
 
 /// Whether the reader of manifests refuses a text, for example since a key occurs twice.

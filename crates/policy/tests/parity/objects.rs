@@ -82,7 +82,8 @@ impl Objects {
             }
         }
         if self.chance(8) {
-            self.spoil_metadata(&mut object);
+            let is_update = old.is_some();
+            self.spoil_metadata(&mut object, is_update);
         }
         let field_validation = pick(&mut self.rng, &["Warn", "Warn", "Warn", "Warn", "Strict", "Ignore"]);
         Object { text: text(&object), old, field_validation }
@@ -99,8 +100,12 @@ impl Objects {
         object
     }
 
-    fn spoil_metadata(&mut self, object: &mut Json) {
+    /// Changes the metadata, but not the name in an update.
+    fn spoil_metadata(&mut self, object: &mut Json, is_update: bool) {
         let (field, value) = pick(&mut self.rng, &METADATA);
+        if is_update && matches!(field, "name" | "generateName" | "namespace") {
+            return;
+        }
         object["metadata"][field] = serde_json::from_str(value).expect("a value");
         if field == "generateName" {
             object["metadata"].as_object_mut().expect("metadata").remove("name");
