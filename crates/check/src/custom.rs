@@ -77,7 +77,11 @@ pub(crate) fn answer(
 }
 
 /// Returns an old object in the version of the new one: its fields are those of that version.
-pub(crate) fn converted<'a>(custom: Option<(&'a Crd, &'a Version)>, old: Value<'a>, arena: &'a Arena) -> Value<'a> {
+pub(crate) fn converted<'a>(
+    custom: Option<(&'a Crd, &'a Version)>,
+    old: Value<'a>,
+    arena: &'a Arena,
+) -> Value<'a> {
     let Some((crd, version)) = custom else { return old };
     let decoded = policy::crd::object::decode(version, (&crd.group, &crd.kind), old, true, arena);
     decoded.map_or(old, |decoded| decoded.object)
@@ -106,7 +110,8 @@ fn definition(object: &Object) -> Answer {
         position: object.place_of(place),
         ..invalid(object, error)
     };
-    let message = "only the structure of the schemas in the CRD is checked, so the API server could refuse the CRD";
+    let message =
+        "only the structure of the schemas in the CRD is checked, so the API server could refuse the CRD";
     Answer {
         findings: errors.iter().map(finding).collect(),
         undecided: vec![open(object, &Path::default(), message.to_owned())],
@@ -128,8 +133,10 @@ fn unevaluated(object: &Object, rules: &[Unevaluated]) -> Option<Finding> {
         0 => String::new(),
         more => format!("; and {more} more"),
     };
-    let message =
-        format!("rules of the schema (x-kubernetes-validations) are not evaluated: {}{more}", shown.join("; "));
+    let message = format!(
+        "rules of the schema (x-kubernetes-validations) are not evaluated: {}{more}",
+        shown.join("; ")
+    );
     Some(open(object, &first.path, message))
 }
 
