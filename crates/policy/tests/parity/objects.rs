@@ -15,7 +15,7 @@ const NUMBERS: [&str; 9] = [
 /// Values that replace a part of an object.
 const STRANGE: [&str; 18] = [
     "null", "true", "0", "-1", "7", "1.5", r#""""#, r#""x""#, r#""10%""#, r#""12""#, r#""é""#, "[]", "[null]", "{}",
-    r#"["a", "a"]"#, r#"{"a": 1}"#, r#"[{"name": "x"}, {"name": "x"}]"#, r#""0123456789abcdef""#,
+    r#"["a", "a"]"#, r#"{"a": 1}"#, r#"[{"name": "x"}, {"name": "x"}]"#, r#""0123456789abcdefgh""#,
 ];
 
 /// Fields of metadata and values, some of which the API server refuses or prunes.
