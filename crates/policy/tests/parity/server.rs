@@ -17,7 +17,9 @@ pub(crate) struct Server {
 }
 
 /// Builds the program for the oldest and the newest API server that it supports.
-pub(crate) fn servers() -> [Server; 1] { [Server::build(35, &[])] }
+pub(crate) fn servers() -> [Server; 2] {
+    [Server::build(35, &[]), Server::build(37, &["-modfile=1.37.mod", "-tags=k8s1.37"])]
+}
 
 impl Server {
     fn build(minor: u8, flags: &[&str]) -> Self {
