@@ -12,6 +12,9 @@ use crate::value::Value;
 /// Levels of schemas that are read. Go reads more, but no CRD comes near.
 const MAX_DEPTH: usize = 200;
 
+/// Schemas within one schema. The largest CRDs have 20,000. Aliases of YAML can repeat a schema, so that a short text has millions.
+const MAX_SCHEMAS: usize = 200_000;
+
 /// Fields that no structural schema has.
 const UNSUPPORTED: [&str; 7] =
     ["id", "$schema", "$ref", "patternProperties", "dependencies", "additionalItems", "definitions"];
@@ -30,6 +33,7 @@ impl Schema {
 #[derive(Default)]
 struct Shared<'v> {
     errors: Vec<FieldError>,
+    schemas: usize,
     /// Equal patterns are compiled once.
     patterns: HashMap<&'v str, Arc<Pattern>>,
 }
@@ -49,6 +53,14 @@ fn schema<'v>(value: Value<'v>, path: &Path, depth: usize, shared: &mut Shared<'
     }
     if depth > MAX_DEPTH {
         shared.errors.push(FieldError::forbidden(path, "schemas nested over 200 levels are not supported"));
+        return Schema::default();
+    }
+    shared.schemas += 1;
+    if shared.schemas > MAX_SCHEMAS {
+        if shared.schemas == MAX_SCHEMAS + 1 {
+            let detail = "schemas with over 200,000 schemas in them are not supported";
+            shared.errors.push(FieldError::forbidden(path, detail));
+        }
         return Schema::default();
     }
     let mut reader = Reader { value, path, depth, shared };

@@ -40,7 +40,19 @@ pub(crate) fn validate<'a>(
     old: Option<Value<'a>>,
     release: Release,
 ) -> Validation {
-    let mut validator = Validator { base: path, release, steps: 0, undecided: Vec::new() };
+    within(MAX_STEPS, value, schema, path, old, release)
+}
+
+/// Validates a value with a limit of steps.
+pub(super) fn within<'a>(
+    max_steps: usize,
+    value: Value<'a>,
+    schema: &'a Schema,
+    path: &Path,
+    old: Option<Value<'a>>,
+    release: Release,
+) -> Validation {
+    let mut validator = Validator { base: path, release, steps: max_steps, undecided: Vec::new() };
     let pair = old.map(|old| Correlation::new(value, old, schema));
     let outcome = validator.node(value, schema, &Place::root(), pair.as_ref());
     Validation { errors: outcome.errors, undecided: validator.undecided }
@@ -50,6 +62,7 @@ pub(crate) fn validate<'a>(
 pub(super) struct Validator<'p> {
     base: &'p Path,
     release: Release,
+    /// Steps that are left. None are left after the first one above the limit.
     steps: usize,
     undecided: Vec<FieldError>,
 }
@@ -93,13 +106,12 @@ impl Outcome {
 
 impl<'p> Validator<'p> {
     /// Counts a step. Returns false above the limit.
-    fn charge(&mut self, place: &Place<'_>, steps: usize) -> bool {
-        let before = self.steps;
-        self.steps = before.saturating_add(steps);
-        if before <= MAX_STEPS && self.steps > MAX_STEPS {
+    fn charge(&mut self, place: &Place<'_>) -> bool {
+        if self.steps == 1 {
             self.undecided(place, "the schema has too many alternatives for this value");
         }
-        self.steps <= MAX_STEPS
+        self.steps = self.steps.saturating_sub(1);
+        self.steps > 0
     }
 
     fn undecided(&mut self, place: &Place<'_>, reason: &str) {
@@ -142,7 +154,7 @@ impl<'p> Validator<'p> {
         pair: Option<&Correlation<'a>>,
     ) -> Outcome {
         let mut outcome = Outcome::default();
-        if !self.charge(place, 1) {
+        if !self.charge(place) {
             return Outcome { is_undecided: true, ..outcome };
         }
         if !schema.unsupported.is_empty() {
@@ -180,11 +192,11 @@ impl<'p> Validator<'p> {
         }
         if !outcome.is_valid()
             && let Some(pair) = pair
-            && pair.is_unchanged(&mut || self.charge(place, 1))
+            && pair.is_unchanged(&mut || self.charge(place))
         {
             outcome.errors.clear();
         }
-        outcome.is_undecided |= self.steps > MAX_STEPS;
+        outcome.is_undecided |= self.steps == 0;
         outcome
     }
 
@@ -305,7 +317,7 @@ impl<'p> Validator<'p> {
                 is_undecided = true;
             } else if result.is_valid() {
                 // An undecided schema before this one does not matter.
-                if self.steps <= MAX_STEPS {
+                if self.steps > 0 {
                     self.undecided.truncate(undecided_before);
                 }
                 outcome.matches += result.matches;
@@ -428,7 +440,7 @@ impl<'p> Validator<'p> {
             return;
         }
         let arena = Arena::new();
-        let matches = |wanted| bounds::is_enum_value(value, wanted, &mut || self.charge(place, 1));
+        let matches = |wanted| bounds::is_enum_value(value, wanted, &mut || self.charge(place));
         if checks.values.iter().map(|wanted| wanted.value(&arena)).any(matches) {
             return;
         }
@@ -468,7 +480,7 @@ impl<'p> Validator<'p> {
         if checks.unique_items {
             let has_duplicate = items.iter().enumerate().any(|(index, item)| {
                 let before = items.iter().take(index);
-                let mut charge = || self.charge(place, 1);
+                let mut charge = || self.charge(place);
                 before.into_iter().any(|other| identical(*item, *other, &mut charge))
             });
             if has_duplicate {
