@@ -1,6 +1,7 @@
 //! Tests of the steps with recorded verdicts and with random objects.
 
 mod random;
+mod recorded;
 mod texts;
 
 use std::collections::BTreeSet;
