@@ -104,7 +104,7 @@ impl Outcome {
     }
 }
 
-impl<'p> Validator<'p> {
+impl Validator<'_> {
     /// Counts a step. Returns false above the limit.
     fn charge(&mut self, place: &Place<'_>) -> bool {
         if self.steps == 1 {
@@ -126,12 +126,7 @@ impl<'p> Validator<'p> {
     }
 
     pub(super) fn error(&self, place: &Place<'_>, value: Value<'_>, detail: &str) -> FieldError {
-        self.named(FieldError::invalid_value(&place.path(self.base), value, detail, self.release))
-    }
-
-    /// An error of a place. The root has no name.
-    fn named(&self, error: FieldError) -> FieldError {
-        FieldError { is_unnamed: error.path.is_empty(), ..error }
+        named(FieldError::invalid_value(&place.path(self.base), value, detail, self.release))
     }
 
     /// An error that belongs to no field. The path remains for positions.
@@ -263,7 +258,7 @@ impl<'p> Validator<'p> {
     fn wrong_type(&self, place: &Place<'_>, expected: &str, found: &str) -> FieldError {
         let detail = format!("{place} in body must be of type {expected}: {}", quote(found));
         let path = place.path(self.base);
-        self.named(FieldError::type_invalid(&path, Value::String(found), &detail, self.release))
+        named(FieldError::type_invalid(&path, Value::String(found), &detail, self.release))
     }
 
     /// Checks `anyOf`, `oneOf`, `allOf` and `not`. The schemas there ignore the value before the update.
@@ -411,7 +406,7 @@ impl<'p> Validator<'p> {
         let len =
             if checks.max_length.is_some() || checks.min_length.is_some() { bounds::length(text) } else { 0 };
         if let Some(max) = checks.max_length.filter(|max| len > *max) {
-            return Some(self.named(FieldError::too_long(&place.path(self.base), max, self.release)));
+            return Some(named(FieldError::too_long(&place.path(self.base), max, self.release)));
         }
         if let Some(min) = checks.min_length.filter(|min| len < *min) {
             return Some(self.invalid(
@@ -450,7 +445,7 @@ impl<'p> Validator<'p> {
         };
         let supported: Vec<String> = checks.values.iter().map(|wanted| shown(wanted.value(&arena))).collect();
         let path = place.path(self.base);
-        outcome.push(self.named(FieldError::unsupported_value(&path, value, &supported, self.release)));
+        outcome.push(named(FieldError::unsupported_value(&path, value, &supported, self.release)));
     }
 
     fn list<'a>(
@@ -475,7 +470,7 @@ impl<'p> Validator<'p> {
         }
         if let Some(max) = checks.max_items.filter(|max| len > *max) {
             let path = place.path(self.base);
-            outcome.push(self.named(FieldError::too_many(&path, items.len(), max, self.release)));
+            outcome.push(named(FieldError::too_many(&path, items.len(), max, self.release)));
         }
         if checks.unique_items {
             let has_duplicate = items.iter().enumerate().any(|(index, item)| {
@@ -505,7 +500,7 @@ impl<'p> Validator<'p> {
         }
         if let Some(max) = checks.and_then(|checks| checks.max_properties).filter(|max| len > *max) {
             let path = place.path(self.base);
-            outcome.push(self.named(FieldError::too_many(&path, entries.len(), max, self.release)));
+            outcome.push(named(FieldError::too_many(&path, entries.len(), max, self.release)));
         }
         match &schema.additional {
             Some(Additional::Allowed(false)) => {
@@ -539,6 +534,11 @@ impl<'p> Validator<'p> {
             }
         }
     }
+}
+
+/// An error of a place. The root has no name.
+fn named(error: FieldError) -> FieldError {
+    FieldError { is_unnamed: error.path.is_empty(), ..error }
 }
 
 /// The accepted types of a schema.

@@ -29,172 +29,170 @@ fn update(server: u8, field: &str, value: &str, old: Option<&str>) -> String {
     texts.join("\n")
 }
 
-#[test]
-fn prints_each_error_of_a_value_as_the_api_server_does() {
-    let cases = [
-        (
-            r#"{"type":"string"}"#,
-            "5",
-            r#"f: Invalid value: "integer": f in body must be of type string: "integer""#,
-        ),
-        (
-            r#"{"type":"integer"}"#,
-            "null",
-            r#"f: Invalid value: "null": f in body must be of type integer: "null""#,
-        ),
-        (
-            r#"{"type":"integer"}"#,
-            "1.5",
-            r#"f: Invalid value: "number": f in body must be of type integer: "number""#,
-        ),
-        (r#"{"type":"integer"}"#, "3.0", ""),
-        (r#"{"type":"number"}"#, "3", ""),
-        (r#"{"type":"string","nullable":true}"#, "null", ""),
-        (
-            r#"{"x-kubernetes-int-or-string":true}"#,
-            "true",
-            r#"f: Invalid value: "boolean": f in body must be of type integer,string: "boolean""#,
-        ),
-        (r#"{"type":"string","maxLength":2}"#, r#""äöü""#, "f: Too long: may not be more than 2 bytes"),
-        (r#"{"type":"string","maxLength":1}"#, r#""ab""#, "f: Too long: may not be more than 1 byte"),
-        (r#"{"type":"string","maxLength":3}"#, r#""äöü""#, ""),
-        (
-            r#"{"type":"string","minLength":2}"#,
-            r#""ä""#,
-            r#"f: Invalid value: "ä": f in body should be at least 2 chars long"#,
-        ),
-        (
-            r#"{"type":"string","pattern":"^[[:digit:]]+$"}"#,
-            r#""a\n""#,
-            r#"f: Invalid value: "a\n": f in body should match '^[[:digit:]]+$'"#,
-        ),
-        (
-            r#"{"type":"string","pattern":"^\\d$"}"#,
-            r#""١""#,
-            r#"f: Invalid value: "١": f in body should match '^\d$'"#,
-        ),
-        (
-            r#"{"type":"string","enum":["a","b"]}"#,
-            r#""c""#,
-            r#"f: Unsupported value: "c": supported values: "a", "b""#,
-        ),
-        (
-            r#"{"enum":[1,{"a":[null,1.5]}],"x-kubernetes-preserve-unknown-fields":true}"#,
-            r#"{"a":1}"#,
-            r#"f: Unsupported value: {"a":1}: supported values: "1", "{\"a\":[null,1.5]}""#,
-        ),
-        (
-            r#"{"type":"integer","nullable":true,"enum":[1,null]}"#,
-            "null",
-            r#"f: Unsupported value: null: supported values: "1", "null""#,
-        ),
-        (
-            r#"{"type":"integer","minimum":0}"#,
-            "-1",
-            "f: Invalid value: -1: f in body should be greater than or equal to 0",
-        ),
-        (
-            r#"{"type":"integer","minimum":0,"exclusiveMinimum":true}"#,
-            "0",
-            "f: Invalid value: 0: f in body should be greater than 0",
-        ),
-        (
-            r#"{"type":"number","maximum":1.5e6}"#,
-            "2500000.5",
-            "f: Invalid value: 2.5000005e+06: f in body should be less than or equal to 1.5e+06",
-        ),
-        (
-            r#"{"type":"number","maximum":1,"exclusiveMaximum":true}"#,
-            "1.0",
-            "f: Invalid value: 1: f in body should be less than 1",
-        ),
-        (
-            r#"{"type":"integer","multipleOf":5}"#,
-            "7",
-            "f: Invalid value: 7: f in body should be a multiple of 5",
-        ),
-        (r#"{"type":"number","multipleOf":0.1}"#, "0.3", ""),
-        (
-            r#"{"type":"integer","multipleOf":-1}"#,
-            "7",
-            "f: Invalid value: -1: factor MultipleOf declared for f must be positive: -1",
-        ),
-        (
-            r#"{"type":"array","items":{"type":"integer"},"maxItems":1}"#,
-            "[1,2]",
-            "f: Too many: 2: must have at most 1 item",
-        ),
-        (
-            r#"{"type":"array","items":{"type":"integer"},"minItems":1}"#,
-            "[]",
-            "f: Invalid value: 0: f in body should have at least 1 items",
-        ),
-        (
-            r#"{"type":"array","items":{"type":"integer"}}"#,
-            r#"[1,"a"]"#,
-            r#"f[1]: Invalid value: "string": f[1] in body must be of type integer: "string""#,
-        ),
-        (
-            r#"{"type":"array","items":{"type":"integer"},"uniqueItems":true}"#,
-            "[1,1]",
-            r#"f: Invalid value: "": f in body shouldn't contain duplicates"#,
-        ),
-        (
-            r#"{"type":"object","additionalProperties":{"type":"integer"},"maxProperties":1}"#,
-            r#"{"a":1,"b/c.d":"x"}"#,
-            "f: Too many: 2: must have at most 1 item\n\
+/// A schema, a value and its errors.
+const CASES: &[(&str, &str, &str)] = &[
+    (
+        r#"{"type":"string"}"#,
+        "5",
+        r#"f: Invalid value: "integer": f in body must be of type string: "integer""#,
+    ),
+    (
+        r#"{"type":"integer"}"#,
+        "null",
+        r#"f: Invalid value: "null": f in body must be of type integer: "null""#,
+    ),
+    (
+        r#"{"type":"integer"}"#,
+        "1.5",
+        r#"f: Invalid value: "number": f in body must be of type integer: "number""#,
+    ),
+    (r#"{"type":"integer"}"#, "3.0", ""),
+    (r#"{"type":"number"}"#, "3", ""),
+    (r#"{"type":"string","nullable":true}"#, "null", ""),
+    (
+        r#"{"x-kubernetes-int-or-string":true}"#,
+        "true",
+        r#"f: Invalid value: "boolean": f in body must be of type integer,string: "boolean""#,
+    ),
+    (r#"{"type":"string","maxLength":2}"#, r#""äöü""#, "f: Too long: may not be more than 2 bytes"),
+    (r#"{"type":"string","maxLength":1}"#, r#""ab""#, "f: Too long: may not be more than 1 byte"),
+    (r#"{"type":"string","maxLength":3}"#, r#""äöü""#, ""),
+    (
+        r#"{"type":"string","minLength":2}"#,
+        r#""ä""#,
+        r#"f: Invalid value: "ä": f in body should be at least 2 chars long"#,
+    ),
+    (
+        r#"{"type":"string","pattern":"^[[:digit:]]+$"}"#,
+        r#""a\n""#,
+        r#"f: Invalid value: "a\n": f in body should match '^[[:digit:]]+$'"#,
+    ),
+    (
+        r#"{"type":"string","pattern":"^\\d$"}"#,
+        r#""١""#,
+        r#"f: Invalid value: "١": f in body should match '^\d$'"#,
+    ),
+    (
+        r#"{"type":"string","enum":["a","b"]}"#,
+        r#""c""#,
+        r#"f: Unsupported value: "c": supported values: "a", "b""#,
+    ),
+    (
+        r#"{"enum":[1,{"a":[null,1.5]}],"x-kubernetes-preserve-unknown-fields":true}"#,
+        r#"{"a":1}"#,
+        r#"f: Unsupported value: {"a":1}: supported values: "1", "{\"a\":[null,1.5]}""#,
+    ),
+    (
+        r#"{"type":"integer","nullable":true,"enum":[1,null]}"#,
+        "null",
+        r#"f: Unsupported value: null: supported values: "1", "null""#,
+    ),
+    (
+        r#"{"type":"integer","minimum":0}"#,
+        "-1",
+        "f: Invalid value: -1: f in body should be greater than or equal to 0",
+    ),
+    (
+        r#"{"type":"integer","minimum":0,"exclusiveMinimum":true}"#,
+        "0",
+        "f: Invalid value: 0: f in body should be greater than 0",
+    ),
+    (
+        r#"{"type":"number","maximum":1.5e6}"#,
+        "2500000.5",
+        "f: Invalid value: 2.5000005e+06: f in body should be less than or equal to 1.5e+06",
+    ),
+    (
+        r#"{"type":"number","maximum":1,"exclusiveMaximum":true}"#,
+        "1.0",
+        "f: Invalid value: 1: f in body should be less than 1",
+    ),
+    (r#"{"type":"integer","multipleOf":5}"#, "7", "f: Invalid value: 7: f in body should be a multiple of 5"),
+    (r#"{"type":"number","multipleOf":0.1}"#, "0.3", ""),
+    (
+        r#"{"type":"integer","multipleOf":-1}"#,
+        "7",
+        "f: Invalid value: -1: factor MultipleOf declared for f must be positive: -1",
+    ),
+    (
+        r#"{"type":"array","items":{"type":"integer"},"maxItems":1}"#,
+        "[1,2]",
+        "f: Too many: 2: must have at most 1 item",
+    ),
+    (
+        r#"{"type":"array","items":{"type":"integer"},"minItems":1}"#,
+        "[]",
+        "f: Invalid value: 0: f in body should have at least 1 items",
+    ),
+    (
+        r#"{"type":"array","items":{"type":"integer"}}"#,
+        r#"[1,"a"]"#,
+        r#"f[1]: Invalid value: "string": f[1] in body must be of type integer: "string""#,
+    ),
+    (
+        r#"{"type":"array","items":{"type":"integer"},"uniqueItems":true}"#,
+        "[1,1]",
+        r#"f: Invalid value: "": f in body shouldn't contain duplicates"#,
+    ),
+    (
+        r#"{"type":"object","additionalProperties":{"type":"integer"},"maxProperties":1}"#,
+        r#"{"a":1,"b/c.d":"x"}"#,
+        "f: Too many: 2: must have at most 1 item\n\
              f.b/c.d: Invalid value: \"string\": f.b/c.d in body must be of type integer: \"string\"",
-        ),
-        (
-            r#"{"type":"object","additionalProperties":false,"minProperties":2}"#,
-            r#"{"a":1}"#,
-            "f: Invalid value: 1: f in body should have at least 2 properties\n\
+    ),
+    (
+        r#"{"type":"object","additionalProperties":false,"minProperties":2}"#,
+        r#"{"a":1}"#,
+        "f: Invalid value: 1: f in body should have at least 2 properties\n\
              f: Invalid value: \"a\": f.a in body is a forbidden property",
-        ),
-        (r#"{"type":"object","required":["a","b"]}"#, "{}", "f.a: Required value\nf.b: Required value"),
-        (
-            r#"{"type":"string","not":{"enum":["a"]},"allOf":[{"minLength":2},{"pattern":"b"}]}"#,
-            r#""a""#,
-            "f: Invalid value: \"a\": f in body should be at least 2 chars long\n\
+    ),
+    (r#"{"type":"object","required":["a","b"]}"#, "{}", "f.a: Required value\nf.b: Required value"),
+    (
+        r#"{"type":"string","not":{"enum":["a"]},"allOf":[{"minLength":2},{"pattern":"b"}]}"#,
+        r#""a""#,
+        "f: Invalid value: \"a\": f in body should be at least 2 chars long\n\
              f: Invalid value: \"a\": f in body should match 'b'\n\
              <nil>: Invalid value: \"\": \"f\" must validate all the schemas (allOf). None validated\n\
              <nil>: Invalid value: \"\": \"f\" must not validate the schema (not)",
-        ),
-        (
-            r#"{"type":"integer","oneOf":[{"minimum":1},{"minimum":2},{"maximum":0}]}"#,
-            "3",
-            "<nil>: Invalid value: \"\": \"f\" must validate one and only one schema (oneOf). Found 2 valid alternatives",
-        ),
-        (
-            r#"{"type":"string","format":"date"}"#,
-            r#""2026-02-30""#,
-            r#"f: Invalid value: "2026-02-30": f in body must be of type date: "2026-02-30""#,
-        ),
-        (
-            r#"{"type":"string","format":"date"}"#,
-            "5",
-            r#"f: Invalid value: "int64": f in body must be of type date: "int64""#,
-        ),
-        // A list passes for a text with a format.
-        (r#"{"type":"string","format":"date"}"#, "[]", ""),
-        (r#"{"type":"string","format":"unheard-of"}"#, r#""x""#, ""),
-        (
-            r#"{"type":"array","items":{"type":"string"},"x-kubernetes-list-type":"set"}"#,
-            r#"["a","b","a","a"]"#,
-            r#"f[2]: Duplicate value: "a""#,
-        ),
-        (
-            r#"{"type":"array","x-kubernetes-list-type":"map","x-kubernetes-list-map-keys":["k"],"items":{"type":"object","properties":{"k":{"type":"string"}}}}"#,
-            r#"[{"k":"<"},{},{"k":"<"},{}]"#,
-            "f[2]: Duplicate value: {\"k\":\"\\u003c\"}\nf[3]: Duplicate value: {}",
-        ),
-        (
-            r#"{"type":"array","x-kubernetes-list-type":"map","x-kubernetes-list-map-keys":["p","k"],"items":{"type":"object","properties":{"k":{"type":"string"},"p":{"type":"integer"}}}}"#,
-            r#"[{"k":"a","p":1},{"k":"a","p":2},{"p":1,"k":"a"}]"#,
-            r#"f[2]: Duplicate value: {"k":"a","p":1}"#,
-        ),
-    ];
-    for (schema, value, expected) in cases {
+    ),
+    (
+        r#"{"type":"integer","oneOf":[{"minimum":1},{"minimum":2},{"maximum":0}]}"#,
+        "3",
+        "<nil>: Invalid value: \"\": \"f\" must validate one and only one schema (oneOf). Found 2 valid alternatives",
+    ),
+    (
+        r#"{"type":"string","format":"date"}"#,
+        r#""2026-02-30""#,
+        r#"f: Invalid value: "2026-02-30": f in body must be of type date: "2026-02-30""#,
+    ),
+    (
+        r#"{"type":"string","format":"date"}"#,
+        "5",
+        r#"f: Invalid value: "int64": f in body must be of type date: "int64""#,
+    ),
+    // A list passes for a text with a format.
+    (r#"{"type":"string","format":"date"}"#, "[]", ""),
+    (r#"{"type":"string","format":"unheard-of"}"#, r#""x""#, ""),
+    (
+        r#"{"type":"array","items":{"type":"string"},"x-kubernetes-list-type":"set"}"#,
+        r#"["a","b","a","a"]"#,
+        r#"f[2]: Duplicate value: "a""#,
+    ),
+    (
+        r#"{"type":"array","x-kubernetes-list-type":"map","x-kubernetes-list-map-keys":["k"],"items":{"type":"object","properties":{"k":{"type":"string"}}}}"#,
+        r#"[{"k":"<"},{},{"k":"<"},{}]"#,
+        "f[2]: Duplicate value: {\"k\":\"\\u003c\"}\nf[3]: Duplicate value: {}",
+    ),
+    (
+        r#"{"type":"array","x-kubernetes-list-type":"map","x-kubernetes-list-map-keys":["p","k"],"items":{"type":"object","properties":{"k":{"type":"string"},"p":{"type":"integer"}}}}"#,
+        r#"[{"k":"a","p":1},{"k":"a","p":2},{"p":1,"k":"a"}]"#,
+        r#"f[2]: Duplicate value: {"k":"a","p":1}"#,
+    ),
+];
+
+#[test]
+fn prints_each_error_of_a_value_as_the_api_server_does() {
+    for &(schema, value, expected) in CASES {
         assert_eq!(errors(35, schema, value), expected, "{schema} {value}");
     }
 }
