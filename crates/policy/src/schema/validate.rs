@@ -62,7 +62,7 @@ pub(super) fn within<'a>(
 pub(super) struct Validator<'p> {
     base: &'p Path,
     release: Release,
-    /// Steps that are left. None are left after the first one above the limit.
+    /// Steps that are left. The first one above the limit makes it zero.
     steps: usize,
     undecided: Vec<FieldError>,
 }
