@@ -86,8 +86,8 @@ impl Context<'_> {
         let (mut old, _) = value(subject.old, true);
         let is_other_version = subject.old.is_some_and(|old| old.version() != object.version());
         let custom = self.kinds.crd(object.group(), object.version(), &object.kind);
-        let is_converted = is_other_version
-            && converts_by_name(self.kinds, object.group(), object.version(), &object.kind);
+        let is_converted =
+            is_other_version && converts_by_name(self.kinds, object.group(), object.version(), &object.kind);
         if is_converted {
             old = with_field(old, "apiVersion", Value::String(arena.text(&object.api_version)), arena);
             old = custom::converted(custom, old, arena);

@@ -1,4 +1,4 @@
-//! Command `check`: evaluates admission policies on manifests, without a cluster. It evaluates no schemas.
+//! Command `check`: evaluates admission policies and schemas of CRDs on manifests, without a cluster.
 //!
 //! A run has four steps: read all files, load policies and facts, judge each object, write the [`report::Report`] in each format.
 //! Problems of files do not stop a run, so that users see all of them at once. If a policy is refused, no object is judged,
@@ -158,14 +158,17 @@ fn remarks(loaded: &Loaded, documents: &[CheckedDocument], cases: &[CheckedCase]
         let what = if is_checked { "no policy was evaluated" } else { "nothing was judged" };
         notes.push(format!("{what}: {why}"));
     }
-    notes.extend(documents.iter().filter_map(|document| unchecked_version(loaded, document)).collect::<BTreeSet<_>>());
+    notes.extend(
+        documents.iter().filter_map(|document| unchecked_version(loaded, document)).collect::<BTreeSet<_>>(),
+    );
     notes
 }
 
 /// Returns the note about other versions of an object than that of the manifest.
 fn unchecked_version(loaded: &Loaded, document: &CheckedDocument) -> Option<String> {
     let (group, version) = facts::group_version(&document.api_version);
-    let (crd, version) = loaded.kinds.crd(group, version, &document.kind).filter(|_| document.schema_checked)?;
+    let (crd, version) =
+        loaded.kinds.crd(group, version, &document.kind).filter(|_| document.schema_checked)?;
     let stored = crd.versions.iter().find(|version| version.storage)?;
     if stored.name == version.name {
         return None;

@@ -243,8 +243,7 @@ impl FieldError {
             1 if release.has_singular_units() => "more than 1 byte".to_owned(),
             _ => format!("more than {max} bytes"),
         };
-        // lint: allow(text of the API server)
-        Self::new(path, ErrorKind::TooLong, "", &format!("may not be {limit}"))
+        Self::new(path, ErrorKind::TooLong, "", &format!("may not be {limit}")) // lint: allow(text of the API server)
     }
 
     /// Something has too many bytes.
