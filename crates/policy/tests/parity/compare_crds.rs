@@ -127,7 +127,9 @@ fn is_equal(object: &Object, want: &Json, have: &Json) -> bool {
     let is_duplicate = |text: &&str| text.starts_with("duplicate field ");
     let refused = want["refused"].as_str();
     // The reader of manifests refuses what the API server reports.
-    if refused.is_some_and(|text| text.contains("duplicate field ")) || warnings().any(|text| is_duplicate(&text)) {
+    if refused.is_some_and(|text| text.contains("duplicate field "))
+        || warnings().any(|text| is_duplicate(&text))
+    {
         if !is_unreadable(&object.text) {
             return false;
         }
@@ -155,7 +157,9 @@ fn is_equal(object: &Object, want: &Json, have: &Json) -> bool {
     }
     let want_warnings: Vec<&str> = warnings().filter(|text| !is_duplicate(text)).collect();
     let is_same = |field: &str| want[field] == have[field];
-    is_same("errors") && json!(want_warnings) == have["warnings"] && doubles(&want["decoded"]) == doubles(&have["decoded"])
+    is_same("errors")
+        && json!(want_warnings) == have["warnings"]
+        && doubles(&want["decoded"]) == doubles(&have["decoded"])
 }
 
 /// The fields that differ in two answers.
@@ -163,7 +167,8 @@ fn differences(want: &Json, have: &Json) -> (Json, Json) {
     let fields = ["refused", "errors", "warnings", "decoded"];
     let differs = |field: &str| doubles(&want[field]) != doubles(&have[field]);
     let fields: Vec<&str> = fields.into_iter().filter(|field| differs(field)).collect();
-    let pick = |answer: &Json| fields.iter().map(|field| ((*field).to_owned(), answer[*field].clone())).collect();
+    let pick =
+        |answer: &Json| fields.iter().map(|field| ((*field).to_owned(), answer[*field].clone())).collect();
     (pick(want), pick(have))
 }
 
@@ -202,7 +207,8 @@ impl Tally {
         self.unknown += usize::from(!items(want, "warnings").is_empty());
         self.undecided += usize::from(!items(have, "undecided").is_empty());
         let sent: Json = serde_json::from_str(&object.text).expect("JSON");
-        self.changed += usize::from(doubles(&sent) != doubles(&want["decoded"]) && want["decoded"].is_object());
+        self.changed +=
+            usize::from(doubles(&sent) != doubles(&want["decoded"]) && want["decoded"].is_object());
         for (kind, count) in KINDS.iter().zip(&mut self.kinds) {
             *count += usize::from(errors.iter().filter_map(Json::as_str).any(|error| error.contains(kind)));
         }

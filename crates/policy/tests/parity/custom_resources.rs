@@ -35,7 +35,8 @@ pub(crate) struct Judge {
 impl Judge {
     pub(crate) fn new(crd: &Json, server: u8) -> Self {
         let (arena, text) = (Arena::new(), crd.to_string());
-        let crd = Crd::read(read_json(&text, &arena).expect("a CRD")).expect("a CRD that the API server accepts");
+        let crd =
+            Crd::read(read_json(&text, &arena).expect("a CRD")).expect("a CRD that the API server accepts");
         Self { crd, server }
     }
 
@@ -43,9 +44,15 @@ impl Judge {
         self.crd.versions.first().expect("a version")
     }
 
-    fn decode<'a>(&'a self, text: &'a str, is_stored: bool, arena: &'a Arena) -> Result<Normalized<'a>, Vec<String>> {
+    fn decode<'a>(
+        &'a self,
+        text: &'a str,
+        is_stored: bool,
+        arena: &'a Arena,
+    ) -> Result<Normalized<'a>, Vec<String>> {
         let value = read_json(text, arena).expect("an object");
-        object::decode(self.version(), (&self.crd.group, &self.crd.kind), value, is_stored, arena).map_err(texts)
+        object::decode(self.version(), (&self.crd.group, &self.crd.kind), value, is_stored, arena)
+            .map_err(texts)
     }
 
     /// Creates or updates an object. The fields of the answer are those of the Go program, and `undecided`.
@@ -55,7 +62,8 @@ impl Judge {
             Ok(new) => new,
             Err(errors) => return json!({ "refused": errors }),
         };
-        let unknown: Vec<String> = new.unknown.iter().map(|path| format!("unknown field \"{path}\"")).collect();
+        let unknown: Vec<String> =
+            new.unknown.iter().map(|path| format!("unknown field \"{path}\"")).collect();
         if object.field_validation == "Strict" && !unknown.is_empty() {
             return json!({ "refused": unknown });
         }
@@ -90,7 +98,9 @@ impl Judge {
         } else if self.crd.namespaced && metadata["namespace"].as_str().is_none_or(str::is_empty) {
             metadata["namespace"] = json!("default");
         }
-        if let (None | Some(""), Some(prefix)) = (metadata["name"].as_str(), metadata["generateName"].as_str()) {
+        if let (None | Some(""), Some(prefix)) =
+            (metadata["name"].as_str(), metadata["generateName"].as_str())
+        {
             metadata["name"] = json!(format!("{prefix}12345"));
         }
         read_json(arena.text(&json.to_string()), arena).expect("JSON")

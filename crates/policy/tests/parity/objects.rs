@@ -8,14 +8,37 @@ use crate::texts::{FORMATS, PATTERNS};
 
 /// A text that becomes a number with this spelling. JSON values can't keep it.
 const NUMBERS: [&str; 9] = [
-    "1.0", "2.50", "1e2", "1E-2", "-0", "9223372036854775807", "9223372036854775808", "-9223372036854775809",
+    "1.0",
+    "2.50",
+    "1e2",
+    "1E-2",
+    "-0",
+    "9223372036854775807",
+    "9223372036854775808",
+    "-9223372036854775809",
     "123456789012345678901234567890",
 ];
 
 /// Values that replace a part of an object.
 const STRANGE: [&str; 18] = [
-    "null", "true", "0", "-1", "7", "1.5", r#""""#, r#""x""#, r#""10%""#, r#""12""#, r#""é""#, "[]", "[null]", "{}",
-    r#"["a", "a"]"#, r#"{"a": 1}"#, r#"[{"name": "x"}, {"name": "x"}]"#, r#""0123456789abcdefgh""#,
+    "null",
+    "true",
+    "0",
+    "-1",
+    "7",
+    "1.5",
+    r#""""#,
+    r#""x""#,
+    r#""10%""#,
+    r#""12""#,
+    r#""é""#,
+    "[]",
+    "[null]",
+    "{}",
+    r#"["a", "a"]"#,
+    r#"{"a": 1}"#,
+    r#"[{"name": "x"}, {"name": "x"}]"#,
+    r#""0123456789abcdefgh""#,
 ];
 
 /// Fields of metadata and values, some of which the API server refuses or prunes.
@@ -163,7 +186,11 @@ impl Objects {
         let step = schema["multipleOf"].as_f64().unwrap_or(1.0);
         let steps = ((most - least) / step).clamp(0.0, 5.0);
         let value = (least / step).ceil() * step + step * f64::from(self.rng.u32(..=steps as u32));
-        if is_integer || (value.fract() == 0.0 && self.rng.bool()) { json!(value as i64) } else { json!(value) }
+        if is_integer || (value.fract() == 0.0 && self.rng.bool()) {
+            json!(value as i64)
+        } else {
+            json!(value)
+        }
     }
 
     fn array(&mut self, schema: &Json) -> Json {
@@ -176,7 +203,9 @@ impl Objects {
             let keys = schema["x-kubernetes-list-map-keys"].as_array().into_iter().flatten();
             let mut keys = keys.filter_map(Json::as_str).peekable();
             let is_map = keys.peek().is_some();
-            let is_same = |other: &Json| if is_map { keys.clone().all(|key| other[key] == item[key]) } else { *other == item };
+            let is_same = |other: &Json| {
+                if is_map { keys.clone().all(|key| other[key] == item[key]) } else { *other == item }
+            };
             if !(is_unique && items.iter().any(is_same)) {
                 items.push(item);
             }
@@ -186,7 +215,8 @@ impl Objects {
 
     fn fields(&mut self, schema: &Json) -> Json {
         let mut fields = Map::new();
-        let required: Vec<&str> = schema["required"].as_array().into_iter().flatten().filter_map(Json::as_str).collect();
+        let required: Vec<&str> =
+            schema["required"].as_array().into_iter().flatten().filter_map(Json::as_str).collect();
         for (name, property) in schema["properties"].as_object().into_iter().flatten() {
             if required.contains(&name.as_str()) || self.chance(70) {
                 fields.insert(name.clone(), self.value(property));
@@ -195,7 +225,8 @@ impl Objects {
         if schema["x-kubernetes-embedded-resource"] == true {
             self.add_type(&mut fields);
         }
-        let has_more = schema["x-kubernetes-preserve-unknown-fields"] == true || schema["additionalProperties"] == true;
+        let has_more =
+            schema["x-kubernetes-preserve-unknown-fields"] == true || schema["additionalProperties"] == true;
         if has_more && self.rng.bool() {
             let strange = self.strange();
             fields.entry("more").or_insert(strange);
@@ -244,7 +275,9 @@ impl Objects {
             1 | 2 => {
                 let target = object.pointer_mut(&pointer).expect("a value");
                 match target {
-                    Json::Object(fields) => drop(fields.insert(pick(&mut self.rng, &["undeclared", "x y", "a"]).to_owned(), strange)),
+                    Json::Object(fields) => drop(
+                        fields.insert(pick(&mut self.rng, &["undeclared", "x y", "a"]).to_owned(), strange),
+                    ),
                     Json::Array(items) if !items.is_empty() => items.push(items[0].clone()),
                     other => *other = strange,
                 }
@@ -274,8 +307,12 @@ fn pointers(object: &Json) -> Vec<String> {
     while next < found.len() {
         let pointer = found[next].clone();
         match object.pointer(&pointer) {
-            Some(Json::Object(fields)) => found.extend(fields.keys().map(|name| format!("{pointer}/{}", escape(name)))),
-            Some(Json::Array(items)) => found.extend((0..items.len()).map(|index| format!("{pointer}/{index}"))),
+            Some(Json::Object(fields)) => {
+                found.extend(fields.keys().map(|name| format!("{pointer}/{}", escape(name))))
+            }
+            Some(Json::Array(items)) => {
+                found.extend((0..items.len()).map(|index| format!("{pointer}/{index}")))
+            }
             _ => {}
         }
         next += 1;

@@ -9,8 +9,22 @@ use crate::schema_defects::spoil;
 use crate::texts::{FORMATS, PATTERNS};
 
 /// Names of properties. Some need care in a path.
-const NAMES: [&str; 14] =
-    ["a", "b", "c", "count", "name", "items", "kind", "metadata", "x-y", "with.dot", "with space", "a/b", "é", "type"];
+const NAMES: [&str; 14] = [
+    "a",
+    "b",
+    "c",
+    "count",
+    "name",
+    "items",
+    "kind",
+    "metadata",
+    "x-y",
+    "with.dot",
+    "with space",
+    "a/b",
+    "é",
+    "type",
+];
 const ENUM: [&str; 4] = ["", "x", "Y", "ü"];
 /// Levels of properties, items and additional properties.
 const DEPTH: u32 = 3;
@@ -65,8 +79,7 @@ impl Schemas {
             schema["properties"]["metadata"] = json!({ "type": "object" });
         }
         if self.chance(15) {
-            schema["properties"]["metadata"] =
-                json!({ "type": "object", "properties": { "name": { "type": "string", "maxLength": 12, "pattern": "^w" } } });
+            schema["properties"]["metadata"] = json!({ "type": "object", "properties": { "name": { "type": "string", "maxLength": 12, "pattern": "^w" } } });
         }
         if self.chance(40) {
             schema["properties"]["status"] = self.object(1);
@@ -159,7 +172,9 @@ impl Schemas {
             }
             4 => schema["multipleOf"] = json!(pick(&mut self.rng, &[2.0, 5.0, 0.5, 3.0, 0.1])),
             5 => schema["enum"] = [json!([1, 2, 3]), json!([1, 2.5, -1])][self.rng.usize(..2)].clone(),
-            6 => schema["format"] = json!(pick(&mut self.rng, &["int32", "int64", "float", "double", "uint8"])),
+            6 => {
+                schema["format"] = json!(pick(&mut self.rng, &["int32", "int64", "float", "double", "uint8"]))
+            }
             _ => {}
         }
     }
