@@ -132,7 +132,8 @@ fn reports_all_violations_of_an_object_at_once_without_evaluation_errors() {
         assert_eq!(report["totals"]["denied"], 3);
         for document in report["documents"].as_array().unwrap() {
             let findings = document["findings"].as_array().unwrap();
-            let texts: Vec<_> = findings.iter().map(|finding| finding["message"].as_str().unwrap()).collect();
+            let of_policy = findings.iter().filter(|finding| finding["policy"] != "");
+            let texts: Vec<_> = of_policy.map(|finding| finding["message"].as_str().unwrap()).collect();
             assert_eq!(
                 texts,
                 [
@@ -154,8 +155,7 @@ fn compares_masters_of_an_update_as_a_multiset() {
     let report = run.json();
     let findings = |index: usize| report["documents"][index]["findings"].as_array().unwrap().clone();
     assert_eq!(report["documents"][0]["operation"], "UPDATE");
-    assert_eq!((findings(0).len(), findings(1).len()), (1, 1), "{report}");
-    assert_eq!(findings(0)[0]["verdict"], "unknown");
+    assert_eq!((findings(0).len(), findings(1).len()), (0, 1), "{report}");
     assert_eq!(findings(1)[0]["message"], "spec.masterList can't be changed, except for its order");
     assert_eq!((&findings(1)[0]["field"], &findings(1)[0]["line"]), (&"spec.masterList".into(), &23.into()));
 }
