@@ -63,7 +63,10 @@ fn compare_schemas<'c>(server: &Server, crds: &'c [Json], different: &mut usize)
             Err(_) => want["decode"].is_string(),
             Ok(_) if want["decode"].is_string() => false,
             Ok(errors) if has("unsupported") => {
-                !errors.is_empty() && errors.iter().all(|error| items(want, "all").contains(&json!(error)))
+                // The API server has no path for this field.
+                let is_named = |error: &&String| !error.ends_with("$schema is not supported");
+                let mut named = errors.iter().filter(is_named);
+                !errors.is_empty() && named.all(|error| items(want, "all").contains(&json!(error)))
             }
             Ok(errors) => wants.iter().any(|want| want["structural"] == json!(errors)),
         };
