@@ -210,7 +210,7 @@ impl<'a> Schemas<'a> {
         let is_implicit = |name: &str| is_root && matches!(name, "apiVersion" | "kind" | "metadata");
         let mut declared = own.get("properties").copied().map(fields).unwrap_or_default();
         if is_object(own) && !own.contains_key("additionalProperties") {
-            let seen = node.samples.iter().copied().flat_map(fields).map(|(name, _)| name);
+            let seen = node.samples.iter().flat_map(entries).map(|(name, _)| *name);
             for name in seen.filter(|name| !is_implicit(name)) {
                 declared.entry(name).or_insert(Value::Object(&[]));
             }
@@ -248,9 +248,9 @@ impl<'a> Schemas<'a> {
     fn additional(&mut self, own: &mut Fields<'a>, node: &Node<'_, 'a>) {
         if let Some(schema @ Value::Object(_)) = own.get("additionalProperties").copied() {
             let declared = own.get("properties").copied().map(fields).unwrap_or_default();
-            let others = node.samples.iter().copied().map(fields).flatten();
+            let others = node.samples.iter().flat_map(entries);
             let samples: Vec<_> =
-                others.filter(|(name, _)| !declared.contains_key(name)).map(|(_, value)| value).collect();
+                others.filter(|(name, _)| !declared.contains_key(name)).map(|(_, value)| *value).collect();
             let below = Node {
                 known: Known::Nothing,
                 path: &node.path.child("additionalProperties"),
@@ -393,6 +393,11 @@ impl<'a> Schemas<'a> {
         own.extend(settled);
         object(&own, self.arena)
     }
+}
+
+/// The fields of a sample, null included.
+fn entries<'a>(sample: &Value<'a>) -> &'a [(&'a str, Value<'a>)] {
+    if let Value::Object(entries) = sample { entries } else { &[] }
 }
 
 /// Removes `allOf` and its like from a schema.
