@@ -44,7 +44,7 @@ pub(crate) fn answer(
     let Some(object) = subject.new else { return Answer::default() };
     let Some((crd, version)) = custom else { return unknown_type(object) };
     if request.old_object_is_unknown {
-        return undecided(object, &Lookup::OldObject);
+        return missing(object, &Lookup::OldObject);
     }
     let change = Change {
         new: request.object,
@@ -54,7 +54,7 @@ pub(crate) fn answer(
     };
     let Judgement { errors, undecided: unknown, warnings, rules } = validate(version, &change);
     if arena.is_full() {
-        return undecided(object, &Lookup::Limit(Limit::Memory));
+        return missing(object, &Lookup::Limit(Limit::Memory));
     }
     let pruned: Vec<String> = pruned.iter().map(ToString::to_string).collect();
     let denial = |error: &FieldError| {
@@ -70,10 +70,13 @@ pub(crate) fn answer(
         code: None,
         ..refusal(object, &FieldError::forbidden(&Path::new("metadata").child("finalizers"), ""))
     }));
-    let mut open: Vec<Finding> =
-        unknown.iter().map(|error| open(object, &error.path, error.to_string())).collect();
-    open.extend(unevaluated(object, &rules));
-    Answer { findings, undecided: open }
+    let text = |error: &FieldError| {
+        if error.path.is_empty() { error.body.clone() } else { error.to_string() }
+    };
+    let mut undecided: Vec<Finding> =
+        unknown.iter().map(|error| open(object, &error.path, text(error))).collect();
+    undecided.extend(unevaluated(object, &rules));
+    Answer { findings, undecided }
 }
 
 /// Returns an old object in the version of the new one: its fields are those of that version.
@@ -140,7 +143,7 @@ fn unevaluated(object: &Object, rules: &[Unevaluated]) -> Option<Finding> {
     Some(open(object, &first.path, message))
 }
 
-fn undecided(object: &Object, lookup: &Lookup) -> Answer {
+fn missing(object: &Object, lookup: &Lookup) -> Answer {
     let (message, next) = describe(lookup);
     let finding = Finding { next, ..open(object, &Path::default(), message) };
     Answer { undecided: vec![finding], ..Answer::default() }

@@ -1,4 +1,4 @@
-//! Command `check`: evaluates admission policies on manifests, without a cluster. It evaluates no schemas.
+//! Command `check`: evaluates admission policies and schemas of CRDs on manifests, without a cluster.
 //!
 //! A run has four steps: read all files, load policies and facts, judge each object, write the [`report::Report`] in each format.
 //! Problems of files do not stop a run, so that users see all of them at once. If a policy is refused, no object is judged,

@@ -237,13 +237,13 @@ impl FieldError {
 
     /// A text is too long.
     pub(crate) fn too_long(path: &Path, max: i64, release: Release) -> Self {
-        let detail = match max {
-            ..=-1 => "value is too long".to_owned(),
-            _ if release.counts_characters_as_length() => format!("may not be longer than {max}"),
-            1 if release.has_singular_units() => "may not be more than 1 byte".to_owned(),
-            _ => format!("may not be more than {max} bytes"),
+        let limit = match max {
+            ..=-1 => return Self::new(path, ErrorKind::TooLong, "", "value is too long"),
+            _ if release.counts_characters_as_length() => format!("longer than {max}"),
+            1 if release.has_singular_units() => "more than 1 byte".to_owned(),
+            _ => format!("more than {max} bytes"),
         };
-        Self::new(path, ErrorKind::TooLong, "", &detail)
+        Self::new(path, ErrorKind::TooLong, "", &format!("may not be {limit}")) // lint: allow(text of the API server)
     }
 
     /// Something has too many bytes.

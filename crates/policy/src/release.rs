@@ -132,6 +132,16 @@ impl Release {
         self.server >= 37
     }
 
+    /// Whether a host of a URL has at most one colon outside of brackets, as from Go 1.26 on.
+    pub(crate) fn url_host_is_strict(self) -> bool {
+        self.server >= 36
+    }
+
+    /// Whether MAC addresses can have no separators, as from Go 1.26 on.
+    pub(crate) fn accepts_mac_without_separators(self) -> bool {
+        self.server >= 36
+    }
+
     /// Whether mail addresses can have an IP address in brackets, as from Go 1.23 on.
     pub(crate) fn accepts_domain_literals(self) -> bool {
         self.server >= 32
@@ -196,11 +206,6 @@ impl Release {
     /// Whether a selection from an optional value takes it through the plain form of Go and back.
     pub(crate) fn selection_rewraps(self) -> bool {
         self.server < 37
-    }
-
-    /// Whether a host of a URL has at most one colon outside of brackets, as from Go 1.26 on.
-    pub(crate) fn url_host_is_strict(self) -> bool {
-        self.server >= 37
     }
 
     /// Whether `startsWith` and `endsWith` cost by their argument. Before, they cost by their receiver.

@@ -1,5 +1,7 @@
 //! Creates and updates of custom resources: all steps, with the texts of the API server.
 
+use std::collections::BTreeMap;
+
 use policy::crd::Crd;
 use policy::crd::object::{Change, Judgement, decode, validate};
 use policy::document::read;
@@ -22,12 +24,20 @@ struct Answer {
 
 /// Judges a change as an API server of a minor does. An update names the old object.
 fn judge(crd: &str, new: &str, old: Option<&str>, server: u8) -> Answer {
+    judge_of(&read_crd(crd), new, old, server)
+}
+
+fn read_crd(text: &str) -> Crd {
+    let arena = Arena::new();
+    Crd::read(read(text, &arena).unwrap().into_iter().next().unwrap().value()).unwrap()
+}
+
+fn judge_of(crd: &Crd, new: &str, old: Option<&str>, server: u8) -> Answer {
     let arena = Arena::new();
     let value = |text: &str| {
         let documents = read(arena.text(text), &arena).unwrap();
         documents.into_iter().next().unwrap().value()
     };
-    let crd = Crd::read(value(crd)).unwrap();
     let (new, old) = (value(new), old.map(value));
     let api_version = new.field("apiVersion").and_then(|value| value.as_str()).unwrap();
     let version = crd.served(api_version.split_once('/').unwrap().1).unwrap();
@@ -326,4 +336,40 @@ fn a_schema_that_is_not_structural_leaves_the_verdict_open() {
     let answer = create(&crd, &in_namespace(&data("bad.yaml")));
     assert_eq!(answer.errors, [""; 0]);
     assert_eq!(answer.judgement.undecided.len(), 1, "{answer:?}");
+}
+
+/// The errors of a step that are recorded for a case.
+fn of_step(case: &serde_json::Value, step: &str) -> Vec<String> {
+    let errors = case[step].as_array().into_iter().flatten();
+    errors.map(|error| error.as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn objects_of_gateway_api_have_the_recorded_errors() {
+    let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/gateway-api/");
+    let file = |name: &str| std::fs::read_to_string(format!("{directory}{name}")).unwrap();
+    let mut crds: BTreeMap<String, Crd> = BTreeMap::new();
+    let mut undecided = 0;
+    for line in file("cases.jsonl").lines() {
+        let mut case: serde_json::Value = serde_json::from_str(line).unwrap();
+        let name = case["crd"].as_str().unwrap();
+        let crd = crds.entry(name.to_owned()).or_insert_with(|| read_crd(&file(name)));
+        if crd.namespaced {
+            case["object"]["metadata"]["namespace"] = "default".into();
+        }
+        let answer = judge_of(crd, &case["object"].to_string(), None, 35);
+        let is_skipped =
+            |error: &String| error.starts_with("<nil>: Invalid value: null: some validation rules");
+        let (skipped, mut errors): (Vec<_>, Vec<_>) = answer.errors.into_iter().partition(is_skipped);
+        let mut recorded = [of_step(&case, "schema"), of_step(&case, "list")].concat();
+        errors.sort();
+        recorded.sort();
+        assert_eq!(errors, recorded, "{}", case["id"]);
+        assert!(answer.judgement.undecided.is_empty(), "{}", case["id"]);
+        // An object that a rule refuses is left open.
+        let has_rules = !answer.judgement.rules.is_empty();
+        assert!(has_rules || !skipped.is_empty() || case["cel"].is_null(), "{}", case["id"]);
+        undecided += usize::from(errors.is_empty() && has_rules);
+    }
+    assert!(undecided > 100, "{undecided} objects wait for rules");
 }

@@ -1,6 +1,7 @@
 //! IP addresses and MAC addresses in formats. IPv4 addresses can have leading zeros, as before Go 1.17.
 
 use crate::cel::library::ip;
+use crate::release::Release;
 
 /// Largest number that the old parser of Go reads.
 const MAX_NUMBER: u32 = 0xff_ffff;
@@ -107,8 +108,12 @@ fn is_sloppy_v6(text: &str) -> bool {
     rest.is_empty() && (groups == 8) != has_gap
 }
 
-pub(super) fn is_mac(text: &str) -> bool {
+pub(super) fn is_mac(text: &str, release: Release) -> bool {
     let bytes = text.as_bytes();
+    let is_length = |digits: usize| matches!(digits, 12 | 16 | 40);
+    if bytes.iter().all(u8::is_ascii_hexdigit) {
+        return release.accepts_mac_without_separators() && is_length(bytes.len());
+    }
     let (separator, width) = match (bytes.get(2), bytes.get(4)) {
         (Some(separator @ (b':' | b'-')), _) => (*separator, 2),
         (_, Some(b'.')) => (b'.', 4),
@@ -116,5 +121,5 @@ pub(super) fn is_mac(text: &str) -> bool {
     };
     let is_group = |group: &[u8]| group.len() == width && group.iter().all(u8::is_ascii_hexdigit);
     let groups: Vec<&[u8]> = bytes.split(|byte| *byte == separator).collect();
-    matches!(groups.len() * width, 12 | 16 | 40) && groups.into_iter().all(is_group)
+    is_length(groups.len() * width) && groups.into_iter().all(is_group)
 }

@@ -82,8 +82,8 @@ impl<'a> Correlation<'a> {
     }
 }
 
-/// The values of the keys of an element, or `None` if one of them is absent or not a scalar. Of several keys, a number has six
-/// decimal places, as in Go.
+/// The values of the keys of an element, or `None` if one of them is absent or not a scalar. If there are several keys, a double has
+/// six decimal places, as in Go.
 fn key(element: Value<'_>, schema: &Schema) -> Option<String> {
     if !matches!(element, Value::Object(_)) {
         return None;

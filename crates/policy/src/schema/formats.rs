@@ -48,7 +48,7 @@ fn test(name: &str, release: Release) -> Option<Test> {
         "ipv4" => |text, _| address::is_ipv4(text),
         "ipv6" => |text, _| address::is_ipv6(text),
         "cidr" => |text, _| address::is_cidr(text),
-        "mac" => |text, _| address::is_mac(text),
+        "mac" => address::is_mac,
         "uuid" => |text, _| PATTERNS.uuid.matches(text),
         "uuid3" => |text, _| PATTERNS.uuid3.matches(text),
         "uuid4" => |text, _| PATTERNS.uuid4.matches(text),

@@ -99,8 +99,9 @@ fn is_compound(value: &Value<'_>) -> bool {
 
 /// The keys of an element as an object. Absent keys are left out.
 fn keys<'a>(item: Value<'a>, schema: &'a Schema, arena: &'a Arena) -> Value<'a> {
-    let entry = |name: &'a Box<str>| Some((&**name, item.field(name)?));
-    let entries: Vec<(&'a str, Value<'a>)> = schema.map_keys.iter().filter_map(entry).collect();
+    let names = schema.map_keys.iter().map(AsRef::as_ref);
+    let entries: Vec<(&'a str, Value<'a>)> =
+        names.filter_map(|name| Some((name, item.field(name)?))).collect();
     arena.object(&entries)
 }
 

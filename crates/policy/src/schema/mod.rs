@@ -1,12 +1,12 @@
-//! OpenAPI v3 schemas of CRDs: what the API server does to an object with a schema, one module for each step.
+//! Schemas of CRDs: what the API server does to an object with a schema, one module for each step.
 //!
 //! | step | module | `k8s.io/apiextensions-apiserver/pkg/apiserver`, or `o` for `k8s.io/kube-openapi/pkg/validation` |
 //! |---|---|---|
 //! | read a schema | `parse`, `model`, `pattern` | `pkg/apis/apiextensions/v1/types_jsonschema.go` |
 //! | check that it is structural | `structural` | `schema/convert.go`, `schema/validation.go`, `schema/complete.go` |
-//! | set defaults | `defaults` | `schema/defaulting/algorithm.go` |
 //! | remove unknown fields | `prune` | `schema/pruning/algorithm.go` |
 //! | remove nulls | `defaults` | `schema/defaulting/prunenulls.go` |
+//! | set defaults | `defaults` | `schema/defaulting/algorithm.go` |
 //! | validate | `validate`, `bounds`, `formats`, `address`, `email`, `place` | `o/validate`, `o/strfmt`, `validation/formats.go` |
 //! | keep errors of unchanged fields | `correlate` | `validation/ratcheting.go`, `k8s.io/apiserver/pkg/cel/common/equality.go` |
 //! | find duplicates in lists | `list_types` | `schema/listtype/validation.go` |

@@ -10,6 +10,7 @@ use crate::cel::constant::Constant;
 /// Schemas within `allOf`, `anyOf`, `oneOf` and `not` have the same type. A structural schema has only value validations,
 /// `properties`, `items` and rules there.
 #[derive(Clone, Debug, Default)]
+#[allow(clippy::struct_excessive_bools, reason = "fields of the schema")]
 pub struct Schema {
     pub(crate) kind: Option<Type>,
     /// The properties, sorted by name.

@@ -12,6 +12,9 @@ use crate::value::Value;
 /// Levels of schemas that are read. Go reads more, but no CRD comes near.
 const MAX_DEPTH: usize = 200;
 
+/// Schemas within one schema. The largest CRDs have 20,000. Aliases of YAML can repeat a schema, so that a short text has millions.
+const MAX_SCHEMAS: usize = 200_000;
+
 /// Fields that no structural schema has.
 const UNSUPPORTED: [&str; 7] =
     ["id", "$schema", "$ref", "patternProperties", "dependencies", "additionalItems", "definitions"];
@@ -30,6 +33,7 @@ impl Schema {
 #[derive(Default)]
 struct Shared<'v> {
     errors: Vec<FieldError>,
+    schemas: usize,
     /// Equal patterns are compiled once.
     patterns: HashMap<&'v str, Arc<Pattern>>,
 }
@@ -49,6 +53,14 @@ fn schema<'v>(value: Value<'v>, path: &Path, depth: usize, shared: &mut Shared<'
     }
     if depth > MAX_DEPTH {
         shared.errors.push(FieldError::forbidden(path, "schemas nested over 200 levels are not supported"));
+        return Schema::default();
+    }
+    shared.schemas += 1;
+    if shared.schemas > MAX_SCHEMAS {
+        if shared.schemas == MAX_SCHEMAS + 1 {
+            let detail = "schemas with over 200,000 schemas in them are not supported";
+            shared.errors.push(FieldError::forbidden(path, detail));
+        }
         return Schema::default();
     }
     let mut reader = Reader { value, path, depth, shared };
@@ -93,23 +105,26 @@ impl<'v> Reader<'_, 'v> {
         }
     }
 
-    fn text(&mut self, name: &str) -> Option<&'v str> {
-        let value = self.get(name)?;
-        let text = value.as_str();
-        if text.is_none() {
-            self.wrong_type(name, "a string");
+    /// A field of a type.
+    fn typed<T>(
+        &mut self,
+        name: &str,
+        expected: &str,
+        convert: impl Fn(Value<'v>) -> Option<T>,
+    ) -> Option<T> {
+        let converted = convert(self.get(name)?);
+        if converted.is_none() {
+            self.wrong_type(name, expected);
         }
-        text
+        converted
+    }
+
+    fn text(&mut self, name: &str) -> Option<&'v str> {
+        self.typed(name, "a string", |value| value.as_str())
     }
 
     fn boolean(&mut self, name: &str) -> Option<bool> {
-        match self.get(name)? {
-            Value::Bool(value) => Some(value),
-            _ => {
-                self.wrong_type(name, "a boolean");
-                None
-            }
-        }
+        self.typed(name, "a boolean", |value| value.as_bool())
     }
 
     fn flag(&mut self, name: &str) -> bool {
@@ -117,35 +132,20 @@ impl<'v> Reader<'_, 'v> {
     }
 
     fn number(&mut self, name: &str) -> Option<f64> {
-        match self.get(name)? {
+        self.typed(name, "a number", |value| match value {
             Value::Int(value) => Some(value as f64),
             Value::Double(value) => Some(value),
-            _ => {
-                self.wrong_type(name, "a number");
-                None
-            }
-        }
+            _ => None,
+        })
     }
 
     fn integer(&mut self, name: &str) -> Option<i64> {
-        match self.get(name)? {
-            Value::Int(value) => Some(value),
-            _ => {
-                self.wrong_type(name, "an integer");
-                None
-            }
-        }
+        self.typed(name, "an integer", |value| if let Value::Int(value) = value { Some(value) } else { None })
     }
 
     fn list(&mut self, name: &str) -> &'v [Value<'v>] {
-        match self.get(name) {
-            None => &[],
-            Some(Value::List(items)) => items,
-            Some(_) => {
-                self.wrong_type(name, "a list");
-                &[]
-            }
-        }
+        let items = |value| if let Value::List(items) = value { Some(items) } else { None };
+        self.typed(name, "a list", items).unwrap_or_default()
     }
 
     fn texts(&mut self, name: &str) -> Vec<Box<str>> {
@@ -168,19 +168,11 @@ impl<'v> Reader<'_, 'v> {
 
     fn properties(&mut self) -> Vec<(Box<str>, Schema)> {
         let path = self.path.child("properties");
-        match self.get("properties") {
-            None => Vec::new(),
-            Some(Value::Object(entries)) => {
-                let read = |(name, value): &(&'v str, Value<'v>)| {
-                    (Box::from(*name), self.schema(*value, &path.key(name)))
-                };
-                entries.iter().map(read).collect()
-            }
-            Some(_) => {
-                self.wrong_type("properties", "an object");
-                Vec::new()
-            }
-        }
+        let entries = |value| if let Value::Object(entries) = value { Some(entries) } else { None };
+        let entries = self.typed("properties", "an object", entries).unwrap_or_default();
+        let read =
+            |(name, value): &(&'v str, Value<'v>)| (Box::from(*name), self.schema(*value, &path.key(name)));
+        entries.iter().map(read).collect()
     }
 
     fn additional(&mut self) -> Option<Additional> {

@@ -111,13 +111,10 @@ impl<'a> Pruner<'a> {
         place: &Place<'_>,
     ) -> Option<Value<'a>> {
         let schema = schema?;
-        let field = match schema.property(name) {
-            Some(property) => Some(property),
-            None => {
-                schema.additional.as_ref()?;
-                schema.additional_schema()
-            }
-        };
+        let field = schema.property(name).or_else(|| schema.additional_schema());
+        if field.is_none() && schema.additional.is_none() {
+            return None;
+        }
         Some(self.node(value, field, false, &place.property(name)))
     }
 

@@ -5,7 +5,7 @@
 use super::model::{Additional, Schema, Type};
 use crate::field::{FieldError, Path};
 
-/// Where a schema is.
+/// The position of a schema.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Level {
     Root,

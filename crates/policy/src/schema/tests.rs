@@ -1,11 +1,15 @@
 //! Tests of the steps with recorded verdicts and with random objects.
 
+mod random;
+mod recorded;
+mod texts;
+
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use super::{Schema, defaults, list_types, prune, structural, validate};
 use crate::document;
-use crate::field::Path;
+use crate::field::{FieldError, Path};
 use crate::release::Release;
 use crate::value::{Arena, Value, read_json};
 
@@ -27,12 +31,12 @@ fn schema_of(crd: Value<'_>, version: &str) -> Schema {
 }
 
 fn prepare<'a>(value: Value<'a>, schema: &'a Schema, arena: &'a Arena) -> Value<'a> {
-    let value = defaults::set(value, schema, arena);
     let (value, _) = prune::prune(value, schema, true, arena);
-    defaults::remove_nulls(value, schema, arena)
+    let value = defaults::remove_nulls(value, schema, arena);
+    defaults::set(value, schema, arena)
 }
 
-fn texts(errors: &[crate::field::FieldError]) -> BTreeSet<String> {
+fn texts(errors: &[FieldError]) -> BTreeSet<String> {
     errors.iter().map(ToString::to_string).collect()
 }
 
@@ -67,4 +71,25 @@ fn validates_the_objects_of_gateway_api_as_the_api_server_does() {
         tested += 1;
     }
     assert_eq!(tested, 142);
+}
+
+#[test]
+fn finds_the_recorded_errors_of_a_cluster_and_no_others() {
+    let arena = Arena::new();
+    let read = |name: &str| {
+        let text = arena.text(&data(&format!("kubernetesclusters/{name}")));
+        document::read(text, &arena).unwrap().first().unwrap().value()
+    };
+    let schema = schema_of(read("crd-v1-faithful.yaml"), "v1");
+    let errors = |name: &str| {
+        let object = prepare(read(name), &schema, &arena);
+        let validation = validate::validate(object, &schema, &Path::default(), None, RELEASE);
+        assert_eq!(validation.undecided, []);
+        texts(&validation.errors)
+    };
+    let recorded = data("kubernetesclusters/bad.errors.txt");
+    let recorded = recorded.lines().filter_map(|line| line.strip_prefix("* ")).map(str::to_owned);
+    assert_eq!(errors("bad.yaml"), recorded.collect());
+    assert_eq!(errors("sample.yaml"), BTreeSet::new());
+    assert_eq!(errors("with-key.yaml"), BTreeSet::new());
 }

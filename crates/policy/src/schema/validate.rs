@@ -40,7 +40,19 @@ pub(crate) fn validate<'a>(
     old: Option<Value<'a>>,
     release: Release,
 ) -> Validation {
-    let mut validator = Validator { base: path, release, steps: 0, undecided: Vec::new() };
+    within(MAX_STEPS, value, schema, path, old, release)
+}
+
+/// Validates a value with a limit of steps.
+pub(super) fn within<'a>(
+    max_steps: usize,
+    value: Value<'a>,
+    schema: &'a Schema,
+    path: &Path,
+    old: Option<Value<'a>>,
+    release: Release,
+) -> Validation {
+    let mut validator = Validator { base: path, release, steps: max_steps, undecided: Vec::new() };
     let pair = old.map(|old| Correlation::new(value, old, schema));
     let outcome = validator.node(value, schema, &Place::root(), pair.as_ref());
     Validation { errors: outcome.errors, undecided: validator.undecided }
@@ -50,6 +62,7 @@ pub(crate) fn validate<'a>(
 pub(super) struct Validator<'p> {
     base: &'p Path,
     release: Release,
+    /// Steps that are left. The first one above the limit makes it zero.
     steps: usize,
     undecided: Vec<FieldError>,
 }
@@ -91,15 +104,14 @@ impl Outcome {
     }
 }
 
-impl<'p> Validator<'p> {
+impl Validator<'_> {
     /// Counts a step. Returns false above the limit.
-    fn charge(&mut self, place: &Place<'_>, steps: usize) -> bool {
-        let before = self.steps;
-        self.steps = before.saturating_add(steps);
-        if before <= MAX_STEPS && self.steps > MAX_STEPS {
+    fn charge(&mut self, place: &Place<'_>) -> bool {
+        if self.steps == 1 {
             self.undecided(place, "the schema has too many alternatives for this value");
         }
-        self.steps <= MAX_STEPS
+        self.steps = self.steps.saturating_sub(1);
+        self.steps > 0
     }
 
     fn undecided(&mut self, place: &Place<'_>, reason: &str) {
@@ -114,12 +126,7 @@ impl<'p> Validator<'p> {
     }
 
     pub(super) fn error(&self, place: &Place<'_>, value: Value<'_>, detail: &str) -> FieldError {
-        self.named(FieldError::invalid_value(&place.path(self.base), value, detail, self.release))
-    }
-
-    /// An error of a place. The root has no name.
-    fn named(&self, error: FieldError) -> FieldError {
-        FieldError { is_unnamed: error.path.is_empty(), ..error }
+        named(FieldError::invalid_value(&place.path(self.base), value, detail, self.release))
     }
 
     /// An error that belongs to no field. The path remains for positions.
@@ -142,7 +149,7 @@ impl<'p> Validator<'p> {
         pair: Option<&Correlation<'a>>,
     ) -> Outcome {
         let mut outcome = Outcome::default();
-        if !self.charge(place, 1) {
+        if !self.charge(place) {
             return Outcome { is_undecided: true, ..outcome };
         }
         if !schema.unsupported.is_empty() {
@@ -180,11 +187,11 @@ impl<'p> Validator<'p> {
         }
         if !outcome.is_valid()
             && let Some(pair) = pair
-            && pair.is_unchanged(&mut || self.charge(place, 1))
+            && pair.is_unchanged(&mut || self.charge(place))
         {
             outcome.errors.clear();
         }
-        outcome.is_undecided |= self.steps > MAX_STEPS;
+        outcome.is_undecided |= self.steps == 0;
         outcome
     }
 
@@ -251,7 +258,7 @@ impl<'p> Validator<'p> {
     fn wrong_type(&self, place: &Place<'_>, expected: &str, found: &str) -> FieldError {
         let detail = format!("{place} in body must be of type {expected}: {}", quote(found));
         let path = place.path(self.base);
-        self.named(FieldError::type_invalid(&path, Value::String(found), &detail, self.release))
+        named(FieldError::type_invalid(&path, Value::String(found), &detail, self.release))
     }
 
     /// Checks `anyOf`, `oneOf`, `allOf` and `not`. The schemas there ignore the value before the update.
@@ -305,7 +312,7 @@ impl<'p> Validator<'p> {
                 is_undecided = true;
             } else if result.is_valid() {
                 // An undecided schema before this one does not matter.
-                if self.steps <= MAX_STEPS {
+                if self.steps > 0 {
                     self.undecided.truncate(undecided_before);
                 }
                 outcome.matches += result.matches;
@@ -399,7 +406,7 @@ impl<'p> Validator<'p> {
         let len =
             if checks.max_length.is_some() || checks.min_length.is_some() { bounds::length(text) } else { 0 };
         if let Some(max) = checks.max_length.filter(|max| len > *max) {
-            return Some(self.named(FieldError::too_long(&place.path(self.base), max, self.release)));
+            return Some(named(FieldError::too_long(&place.path(self.base), max, self.release)));
         }
         if let Some(min) = checks.min_length.filter(|min| len < *min) {
             return Some(self.invalid(
@@ -428,7 +435,7 @@ impl<'p> Validator<'p> {
             return;
         }
         let arena = Arena::new();
-        let matches = |wanted| bounds::is_enum_value(value, wanted, &mut || self.charge(place, 1));
+        let matches = |wanted| bounds::is_enum_value(value, wanted, &mut || self.charge(place));
         if checks.values.iter().map(|wanted| wanted.value(&arena)).any(matches) {
             return;
         }
@@ -438,7 +445,7 @@ impl<'p> Validator<'p> {
         };
         let supported: Vec<String> = checks.values.iter().map(|wanted| shown(wanted.value(&arena))).collect();
         let path = place.path(self.base);
-        outcome.push(self.named(FieldError::unsupported_value(&path, value, &supported, self.release)));
+        outcome.push(named(FieldError::unsupported_value(&path, value, &supported, self.release)));
     }
 
     fn list<'a>(
@@ -463,12 +470,12 @@ impl<'p> Validator<'p> {
         }
         if let Some(max) = checks.max_items.filter(|max| len > *max) {
             let path = place.path(self.base);
-            outcome.push(self.named(FieldError::too_many(&path, items.len(), max, self.release)));
+            outcome.push(named(FieldError::too_many(&path, items.len(), max, self.release)));
         }
         if checks.unique_items {
             let has_duplicate = items.iter().enumerate().any(|(index, item)| {
                 let before = items.iter().take(index);
-                let mut charge = || self.charge(place, 1);
+                let mut charge = || self.charge(place);
                 before.into_iter().any(|other| identical(*item, *other, &mut charge))
             });
             if has_duplicate {
@@ -493,7 +500,7 @@ impl<'p> Validator<'p> {
         }
         if let Some(max) = checks.and_then(|checks| checks.max_properties).filter(|max| len > *max) {
             let path = place.path(self.base);
-            outcome.push(self.named(FieldError::too_many(&path, entries.len(), max, self.release)));
+            outcome.push(named(FieldError::too_many(&path, entries.len(), max, self.release)));
         }
         match &schema.additional {
             Some(Additional::Allowed(false)) => {
@@ -527,6 +534,11 @@ impl<'p> Validator<'p> {
             }
         }
     }
+}
+
+/// An error of a place. The root has no name.
+fn named(error: FieldError) -> FieldError {
+    FieldError { is_unnamed: error.path.is_empty(), ..error }
 }
 
 /// The accepted types of a schema.
