@@ -118,18 +118,27 @@ fn problem(file: &str, document: &Document<'_>, error: &FieldError) -> Problem {
 fn print_notes(document: &Document<'_>, converted: &Converted<'_>, samples: &[Value<'_>]) {
     let names = document.value().field("spec").and_then(|spec| spec.field("names")).unwrap_or_default();
     let kind = text(names, "kind");
-    let list = |paths: &[FieldPath]| paths.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-    let note = |text: String| output::note(output::foreign(&format!("note: {kind}: {text}")));
-    if !converted.unknown.is_empty() {
-        note(format!("no API server knows {}, so the result lacks it", list(&converted.unknown)));
+    let note = |text: &str| output::note(output::foreign(&format!("note: {kind}: {text}")));
+    let list = |paths: &mut dyn Iterator<Item = &FieldPath>| {
+        let paths: Vec<String> = paths.map(ToString::to_string).collect();
+        (!paths.is_empty()).then(|| paths.join(", "))
+    };
+    if let Some(paths) = list(&mut converted.unknown.iter()) {
+        note(&format!("the result lacks fields that no API server knows: {paths}"));
     }
-    if !converted.undeclared.is_empty() {
-        note(format!(
-            "{} is required but not declared: the result keeps it as an unknown field",
-            list(&converted.undeclared)
+    let undeclared = |is_kept: bool| {
+        let undeclared = converted.undeclared.iter().filter(move |field| field.is_kept == is_kept);
+        list(&mut undeclared.map(|field| &field.path))
+    };
+    if let Some(paths) = undeclared(true) {
+        note(&format!("required but not declared, so the result keeps them as unknown fields: {paths}"));
+    }
+    if let Some(paths) = undeclared(false) {
+        note(&format!(
+            "required but not declared, so the API server removes them and refuses every object: {paths}"
         ));
     }
     if !samples.is_empty() && !samples.iter().any(|sample| text(*sample, "kind") == kind) {
-        note("no sample has this kind".to_owned());
+        note("no sample has this kind");
     }
 }

@@ -25,10 +25,19 @@ const OTHER: [&str; 4] = ["version", "versions", "conversion", "preserveUnknownF
 pub struct Converted<'a> {
     /// The CRD in `v1`.
     pub crd: Value<'a>,
-    /// Fields of objects that a schema requires and does not declare. The CRD keeps them.
-    pub undeclared: Vec<Path>,
+    /// Fields that a schema requires and does not declare.
+    pub undeclared: Vec<Undeclared>,
     /// Fields of the specification that no API server knows. The result lacks them.
     pub unknown: Vec<Path>,
+}
+
+/// A field of objects that a schema requires and does not declare.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Undeclared {
+    /// The field.
+    pub path: Path,
+    /// Whether the API server keeps the field. Otherwise it removes the field, and refuses every object.
+    pub is_kept: bool,
 }
 
 /// The fields of an object that is changed.

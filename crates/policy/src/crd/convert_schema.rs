@@ -10,7 +10,7 @@
 //! With samples, the fields of the samples are declared instead, and a part that no sample has stays as it is. Whatever is not
 //! structural in the end is an error with the API server's text.
 
-use super::convert::{Fields, fields, object};
+use super::convert::{Fields, Undeclared, fields, object};
 use crate::field::{FieldError, Path};
 use crate::schema::{Schema, structural};
 use crate::value::{Arena, Value};
@@ -44,13 +44,20 @@ struct Node<'n, 'a> {
     depth: usize,
 }
 
+impl Node<'_, '_> {
+    /// Whether every object has a field without declaration.
+    fn is_implicit(&self, name: &str) -> bool {
+        self.known == Known::Root && matches!(name, "apiVersion" | "kind" | "metadata")
+    }
+}
+
 /// Writes the schemas of a CRD and collects errors.
 pub(super) struct Schemas<'a> {
     arena: &'a Arena,
     /// Whether the CRD keeps unknown fields.
     keeps: bool,
     errors: Vec<FieldError>,
-    undeclared: Vec<Path>,
+    undeclared: Vec<Undeclared>,
 }
 
 impl<'a> Schemas<'a> {
@@ -65,7 +72,7 @@ impl<'a> Schemas<'a> {
     }
 
     /// The errors, and the fields that are required and not declared.
-    pub(super) fn finish(mut self) -> (Vec<FieldError>, Vec<Path>) {
+    pub(super) fn finish(mut self) -> (Vec<FieldError>, Vec<Undeclared>) {
         self.undeclared.sort();
         self.undeclared.dedup();
         (self.errors, self.undeclared)
@@ -206,25 +213,19 @@ impl<'a> Schemas<'a> {
 
     /// Writes the properties, and declares those of samples.
     fn properties(&mut self, own: &mut Fields<'a>, node: &Node<'_, 'a>) {
-        let is_root = node.known == Known::Root;
-        let is_implicit = |name: &str| is_root && matches!(name, "apiVersion" | "kind" | "metadata");
         let mut declared = own.get("properties").copied().map(fields).unwrap_or_default();
         if is_object(own) && !own.contains_key("additionalProperties") {
             let seen = node.samples.iter().flat_map(entries).map(|(name, _)| *name);
-            for name in seen.filter(|name| !is_implicit(name)) {
+            for name in seen.filter(|name| !node.is_implicit(name)) {
                 declared.entry(name).or_insert(Value::Object(&[]));
-            }
-            for name in own.get("required").into_iter().flat_map(Value::elements) {
-                let name = name.as_str().filter(|name| !is_implicit(name) && !declared.contains_key(name));
-                self.undeclared.extend(name.map(|name| node.values.child(name)));
             }
         }
         if !declared.is_empty() {
             own.insert("properties", object(&declared, self.arena));
         }
         self.declared(own, node, |name| match name {
-            "metadata" if is_root => Known::Metadata,
-            _ if is_implicit(name) => Known::Text,
+            "metadata" if node.is_implicit(name) => Known::Metadata,
+            _ if node.is_implicit(name) => Known::Text,
             _ => Known::Nothing,
         });
     }
@@ -268,8 +269,17 @@ impl<'a> Schemas<'a> {
         }
         let is_seen = node.samples.iter().any(|sample| matches!(sample, Value::Object(_)));
         let is_declared = is_seen && own.contains_key("properties") && !is_open;
-        if is_object(own) && self.keeps && !is_declared && !own.contains_key("additionalProperties") {
+        if own.contains_key("additionalProperties") || !is_object(own) {
+            return;
+        }
+        if self.keeps && !is_declared {
             own.insert(PRESERVE, Value::Bool(true));
+        }
+        let is_kept = is_flag(own, PRESERVE, true);
+        let declared = own.get("properties").copied().map(fields).unwrap_or_default();
+        for name in own.get("required").into_iter().flat_map(Value::elements) {
+            let name = name.as_str().filter(|name| !node.is_implicit(name) && !declared.contains_key(name));
+            self.undeclared.extend(name.map(|name| Undeclared { path: node.values.child(name), is_kept }));
         }
     }
 

@@ -10,8 +10,9 @@ fn pick<T: Copy>(rng: &mut Rng, items: &[T]) -> T {
     items[rng.usize(..items.len())]
 }
 
-/// A CRD that keeps unknown fields. Its plural tells it from others.
-pub(crate) fn crd(rng: &mut Rng, plural: &str) -> Json {
+/// A CRD of a kind that keeps unknown fields.
+pub(crate) fn crd(rng: &mut Rng, kind: &str) -> Json {
+    let plural = format!("{}s", kind.to_lowercase());
     let mut schema = json!({ "properties": { "spec": node(rng, DEPTH) } });
     if rng.bool() {
         schema["type"] = json!("object");
@@ -21,11 +22,11 @@ pub(crate) fn crd(rng: &mut Rng, plural: &str) -> Json {
     }
     if rng.u32(..4) == 0 {
         schema["properties"]["metadata"] = json!({ "properties": { "name": { "maxLength": 20 } } });
-        schema["properties"]["kind"] = json!({ "enum": ["Thing"] });
+        schema["properties"]["kind"] = json!({ "enum": [kind] });
     }
     let mut spec = json!({
         "group": "example.org",
-        "names": { "plural": plural, "kind": "Thing", "singular": plural, "listKind": format!("{plural}list") },
+        "names": { "plural": plural, "kind": kind },
         "validation": { "openAPIV3Schema": schema },
         "additionalPrinterColumns": [{ "name": "Mode", "type": "string", "JSONPath": ".spec.mode" }],
     });
@@ -112,7 +113,7 @@ pub(crate) fn thing(rng: &mut Rng, crd: &Json, name: &str) -> Json {
     let schema = &crd["spec"]["validation"]["openAPIV3Schema"];
     let mut thing = json!({
         "apiVersion": "example.org/v1",
-        "kind": "Thing",
+        "kind": crd["spec"]["names"]["kind"],
         "metadata": { "name": name },
         "more": strange(rng, 2),
     });
