@@ -108,7 +108,7 @@ fn random_crds_are_admitted_and_keep_their_objects(context: &TestContext) -> Res
 /// Converts a CRD. A CRD that is refused is none.
 fn convert(context: &TestContext, file: &str) -> Result<Option<Value>> {
     let output = Durward::command(context, &["convert", "crd", file])?;
-    match output.status.code() {
+    match output.code() {
         Some(0) => {
             Ok(Some(serde_saphyr::from_str(&output.stdout).map_err(|error| anyhow::anyhow!("{error}"))?))
         }

@@ -68,17 +68,15 @@ pub(crate) fn run(command: &Command) -> Outcome {
         return Err(Stop { exit, problems });
     }
     if !others.is_empty() {
-        output::note(format!(
-            "note: {name} also has {} without a CRD of {OLD_VERSION}; they are not printed",
-            count(others.len())
-        ));
+        let count = if others.len() == 1 {
+            "1 other document".to_owned()
+        } else {
+            format!("{} other documents", others.len())
+        };
+        output::note(format!("note: not printed: {count} of {name}"));
     }
     output::data(&yaml_stream(&converted)?)?;
     Ok(Exit::Done)
-}
-
-fn count(documents: usize) -> String {
-    if documents == 1 { "1 document".to_owned() } else { format!("{documents} documents") }
 }
 
 /// Reads the objects of a file. The text lives in the arena.
