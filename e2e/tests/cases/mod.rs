@@ -9,6 +9,7 @@ mod chart;
 mod check_formats;
 mod container_view;
 mod controlplane;
+mod convert;
 mod custom_resources;
 mod deletion;
 mod deploy;
