@@ -212,7 +212,8 @@ fn digest(paths: &[PathBuf]) -> Result<String, Vec<Problem>> {
     for file in files {
         match input::bytes(&file.path, MAX_FILE) {
             Ok(text) => {
-                let name = file.path.as_os_str().as_encoded_bytes();
+                // Replicas can have the files in different directories.
+                let name = file.path.file_name().unwrap_or_default().as_encoded_bytes();
                 for part in [name, &text] {
                     digest.update(part.len().to_be_bytes());
                     digest.update(part);
@@ -225,5 +226,6 @@ fn digest(paths: &[PathBuf]) -> Result<String, Vec<Problem>> {
         return Err(problems);
     }
     let digest = digest.finalize();
-    Ok(digest.iter().take(6).map(|byte| format!("{byte:02x}")).collect())
+    let short = digest.iter().take(6).fold(0_u64, |short, byte| short << 8 | u64::from(*byte));
+    Ok(format!("{short:012x}"))
 }

@@ -71,7 +71,8 @@ impl CommonConfig {
     pub fn exempt_by(&self, request: &Request<'_>, namespace: &str) -> Option<&'static str> {
         match self.exempt.of(request) {
             Exemption::By(part) => Some(part),
-            _ if namespace == self.namespace => Some("namespace"),
+            // Outside of a cluster Durward has no namespace, as a cluster-scoped object.
+            _ if namespace == self.namespace && !namespace.is_empty() => Some("namespace"),
             Exemption::DependsOnNamespace | Exemption::No => None,
         }
     }
@@ -230,6 +231,15 @@ mod tests {
             (common_config.review_versions, common_config.namespace.as_str()),
             (vec!["v1".to_owned()], "durward-system")
         );
+    }
+
+    #[test]
+    fn a_cluster_scoped_object_is_not_in_the_namespace_of_a_durward_outside_of_the_cluster() {
+        let body = br#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u","operation":"CREATE"}}"#;
+        let review = admission::decode(body, &admission::Fields::none()).unwrap();
+        let outside = CommonConfig { namespace: String::new(), ..common_config("{}").0 };
+        assert_eq!(outside.exempt_by(&review.request, ""), None);
+        assert_eq!(common_config("{}").0.exempt_by(&review.request, NAMESPACE), Some("namespace"));
     }
 
     #[test]

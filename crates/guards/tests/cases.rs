@@ -112,8 +112,11 @@ fn run(kind: &'static dyn GuardKind, case: &Path) -> Result<(), Failed> {
     Ok(())
 }
 
+/// The guards of a section.
+type Guards = Vec<Arc<dyn Guard>>;
+
 /// Returns the guards and the review of a case.
-fn open(kind: &'static dyn GuardKind, case: &Path) -> Result<(Vec<Arc<dyn Guard>>, Vec<u8>), Failed> {
+fn open(kind: &'static dyn GuardKind, case: &Path) -> Result<(Guards, Vec<u8>), Failed> {
     let body = fs::read(case.join("review.json")).map_err(|error| format!("review.json: {error}"))?;
     let clusters = case.join("fleet.yaml");
     let members = case.join("etcd.yaml");
@@ -142,7 +145,7 @@ fn compare(actual: Ruling, file: &Path) -> Result<(), Failed> {
     }
 }
 
-fn guards(kind: &dyn GuardKind, file: &Path, clients: &Clients) -> Result<Vec<Arc<dyn Guard>>, Failed> {
+fn guards(kind: &dyn GuardKind, file: &Path, clients: &Clients) -> Result<Guards, Failed> {
     let text = fs::read_to_string(file).unwrap_or_default();
     let problems = |problems: Vec<config::Problem>| {
         problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use crate::cel::reads::NamespacePart;
 use crate::facts::{Facts, Lookup};
 use crate::field::{FieldError, Path};
 use crate::release::Release;
@@ -263,7 +264,7 @@ impl PolicySet {
 
     /// Returns the field of the first expression of a policy that reads more of the Namespace than its name and its labels.
     pub fn namespace_field(&self, policy: &str) -> Option<Path> {
-        self.hook(policy)?.policy.field_of(|reads| reads.more_of_namespace)
+        self.hook(policy)?.policy.field_of(|reads| reads.namespace == NamespacePart::More)
     }
 
     /// Returns whether an expression of a policy reads a field that the API server sets, such as `metadata.uid`.

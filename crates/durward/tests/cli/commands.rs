@@ -80,12 +80,12 @@ fn every_command_has_an_example() {
 fn prints_version_and_guards_as_text_and_json() {
     assert!(durward(&["version"]).out.starts_with("durward "));
     let version = durward(&["version", "-o", "json"]).json();
-    assert_eq!(version["guards"], serde_json::json!(["deletion", "lxcfs", "etcd"]));
+    assert_eq!(version["guards"], serde_json::json!(["deletion", "lxcfs", "etcd", "resources"]));
     assert_eq!(version["reviewVersions"][1], "v1beta1");
     assert!(durward(&["guards"]).out.contains("  permission   get/list/watch namespaces"));
     let guards = durward(&["guards", "-o", "json"]).json();
-    let names: Vec<_> = (0..3).map(|at| guards[at]["name"].as_str().unwrap()).collect();
-    assert_eq!(names, ["deletion", "lxcfs", "etcd"]);
+    let names: Vec<_> = (0..4).map(|at| guards[at]["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["deletion", "lxcfs", "etcd", "resources"]);
     assert_eq!(guards[0]["webhooks"][0]["failurePolicy"], "Fail");
     assert_eq!(guards[1]["webhooks"][0]["failurePolicy"], "Ignore");
     assert_eq!(guards[2]["webhooks"], serde_json::json!([]), "no etcd cluster is configured by default");

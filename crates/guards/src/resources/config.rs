@@ -12,7 +12,7 @@ use ::config::Section;
 pub(super) struct Config {
     /// The keys that every guard has.
     pub(super) common_config: CommonConfig,
-    /// The policies. None if the section is not written, or invalid.
+    /// The policies. None if the section names none, or is invalid.
     pub(super) policies: Option<Arc<Policies>>,
 }
 
@@ -33,15 +33,15 @@ pub(super) fn read(section: &mut Section<'_>, defaults: Defaults, namespace: &st
         &[],
     );
     let common_config = CommonConfig::read(section, defaults, namespace);
-    let policies = if section.is_written() { load(section, &paths) } else { None };
+    let policies = if paths.is_empty() { None } else { load(section, &paths) };
     Config { common_config, policies: policies.map(Arc::new) }
 }
 
 /// Loads the policies, or reports why the set is refused.
 fn load(section: &mut Section<'_>, paths: &[String]) -> Option<Policies> {
-    if paths.is_empty() || paths.iter().any(|path| matches!(path.as_str(), "" | "-")) {
+    if paths.iter().any(|path| matches!(path.as_str(), "" | "-")) {
         let next = "name files or directories, for example: policies: [policies]".to_owned();
-        section.problem("policies", "names no file or directory", Some(next));
+        section.problem("policies", "names something else than a file or directory", Some(next));
         return None;
     }
     let dir = Path::new(&section.place().file).parent().unwrap_or(Path::new("")).to_owned();
@@ -53,6 +53,8 @@ fn load(section: &mut Section<'_>, paths: &[String]) -> Option<Policies> {
         }
         Err(problems) => (None, problems),
     };
-    problems.into_iter().for_each(|problem| section.report(problem));
+    for problem in problems {
+        section.report(problem);
+    }
     policies
 }

@@ -2,6 +2,7 @@
 
 use admission::{Cause, Code, Denial, DenialCause, Request, Ruling, Verdict};
 use check::words;
+use cluster::cause;
 use policy::facts::{Limit, Lookup};
 use policy::set::{Evaluation, Missing, PolicySet};
 use policy::vap::decision;
@@ -22,7 +23,7 @@ pub(super) fn ruling(
     unread: Option<&Cause>,
 ) -> Ruling {
     let decisions = &evaluation.decisions;
-    let causes: Vec<Cause> = evaluation.missing.iter().map(|missing| cause(missing, unread)).collect();
+    let causes: Vec<Cause> = evaluation.missing.iter().map(|missing| unknown(missing, unread)).collect();
     let mut ruling = Ruling::new(match denial(set, request, &decisions.denials) {
         Some(denial) => Verdict::Deny(denial),
         None if causes.is_empty() => Verdict::Allow,
@@ -48,11 +49,14 @@ fn denial(set: &PolicySet, request: &Request<'_>, denials: &[decision::Denial]) 
     let first = denials.first()?;
     let lines: Vec<String> = denials.iter().map(line).collect();
     let summary = summary(request, denials, first, &lines);
-    let message = if denials.len() == 1 && summary.chars().count() <= MAX_SUMMARY {
+    let mut message = if denials.len() == 1 && summary.chars().count() <= MAX_SUMMARY {
         Message::new(&summary)
     } else {
         lines.iter().fold(Message::new(&summary), |message, line| message.detail(line))
     };
+    if denials.iter().any(|denial| denial.error) {
+        message = message.admin("correct the policy, or set guards.resources.mode to audit meanwhile");
+    }
     let field = |denial: &decision::Denial| {
         let (_, field) = set.validation(&denial.policy, denial.validation?)?;
         field.map(ToString::to_string)
@@ -108,9 +112,7 @@ fn code(denial: &decision::Denial) -> Code {
 }
 
 /// Returns why a policy could not be decided.
-fn cause(missing: &Missing, unread: Option<&Cause>) -> Cause {
-    use cluster::cause;
-
+fn unknown(missing: &Missing, unread: Option<&Cause>) -> Cause {
     let policy = if missing.policy.is_empty() {
         "a policy".to_owned()
     } else {

@@ -22,8 +22,8 @@ pub(super) async fn review(guard: &ResourcesGuard, request: &Request<'_>, deadli
     if !set.can_match(group, resource) {
         return Ruling::allow();
     }
-    let objects = [&request.object, &request.old_object].into_iter().flatten();
-    if let Some(key) = objects.filter_map(admission::Object::duplicate_key).next() {
+    let mut objects = [&request.object, &request.old_object].into_iter().flatten();
+    if let Some(key) = objects.find_map(admission::Object::duplicate_key) {
         return Ruling::unknown(Cause::new(cause::GARBAGE, format!("the object has the key {key:?} twice")));
     }
     let exemption_needs_it = common.exempt.of(request) == Exemption::DependsOnNamespace;

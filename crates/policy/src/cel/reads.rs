@@ -18,10 +18,17 @@ pub(crate) struct Reads {
     pub(crate) server_fields: bool,
     /// Whether the authorizer is asked.
     pub(crate) authorizer: bool,
-    /// Whether the Namespace of the request is read.
-    pub(crate) namespace: bool,
-    /// Whether more of the Namespace is read than its name and its labels.
-    pub(crate) more_of_namespace: bool,
+    /// The part of the request's Namespace that is read.
+    pub(crate) namespace: NamespacePart,
+}
+
+/// A part of a Namespace.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum NamespacePart {
+    #[default]
+    Nothing,
+    NameAndLabels,
+    More,
 }
 
 impl Reads {
@@ -48,8 +55,9 @@ pub(crate) fn reads(expr: &Expr) -> Reads {
             "oldObject" => {}
             "authorizer" => found.authorizer = true,
             "namespaceObject" => {
-                found.namespace = true;
-                found.more_of_namespace |= !is_name_or_label(&path);
+                let part =
+                    if is_name_or_label(&path) { NamespacePart::NameAndLabels } else { NamespacePart::More };
+                found.namespace = found.namespace.max(part);
             }
             _ => return true,
         }

@@ -15,6 +15,7 @@ use super::model::{Binding, MatchResources};
 use super::params::{Params, collect};
 use crate::cel::environment::{OLD_OBJECT, USER};
 use crate::cel::outcome::Context;
+use crate::cel::reads::NamespacePart;
 use crate::expression::{Need, Variables};
 use crate::facts::{Facts, Limit, Lookup};
 use crate::release::Release;
@@ -36,7 +37,7 @@ impl Hook {
         };
         let needs_namespace = selects(&policy.policy.match_constraints)
             || bindings.iter().any(|binding| selects(&binding.match_resources))
-            || policy.programs().any(|program| program.reads.namespace);
+            || policy.programs().any(|program| program.reads.namespace != NamespacePart::Nothing);
         Self { policy, bindings, needs_namespace }
     }
 }

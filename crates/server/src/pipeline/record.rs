@@ -115,7 +115,11 @@ fn answer(settled: &Settled) -> &'static str {
 fn policies(settled: &Settled) -> Option<String> {
     let is_named = |outcome: &&PolicyOutcome| matches!(outcome.outcome, "deny" | "error" | "unknown");
     let outcomes = &settled.evaluation.as_ref()?.outcomes;
-    let names: Vec<&str> = outcomes.iter().filter(is_named).map(|outcome| outcome.policy.as_str()).collect();
+    let name = |PolicyOutcome { policy, outcome }: &PolicyOutcome| match *outcome {
+        "deny" => policy.clone(),
+        outcome => format!("{policy} ({outcome})"),
+    };
+    let names: Vec<String> = outcomes.iter().filter(is_named).map(name).collect();
     (!names.is_empty()).then(|| for_log(&names.join(",")).into_owned())
 }
 

@@ -387,8 +387,11 @@ mod tests {
 
     use admission::BoxFuture;
     use ca::{Authority, StoreFault, Stored, Validity, Written};
+    use hyper::Method;
+    use serde_json::json;
 
     use super::*;
+    use crate::registration::fake::FakeServer;
 
     /// A Secret in an API server with its own clock.
     struct FakeSecret {
@@ -497,6 +500,35 @@ mod tests {
         let [Finding { code: "expiry", what, fix, .. }] = findings.as_slice() else { panic!("{findings:?}") };
         assert!(what.contains("server.tls.files.ca") && what.contains("expires at"), "{what}");
         assert!(fix.contains("durward certs new"), "{fix}");
+    }
+
+    #[tokio::test]
+    async fn finds_policies_of_the_cluster_with_the_name_of_a_policy_of_the_guard() {
+        let server = FakeServer::default();
+        let named = |name: &str| json!({"metadata": {"name": name}});
+        server.put(
+            "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies",
+            json!({"metadata": {}, "items": [named("pods"), named("others")]}),
+        );
+        let policy =
+            |name: &str| PolicyRules { policy: name.to_owned(), entry: "resources-fail", rules: Vec::new() };
+        let target = |policies: Vec<PolicyRules>| Target {
+            is_karmada: false,
+            access: Access::default(),
+            entries: [Vec::new(), Vec::new()],
+            policies,
+            is_one_of_two: false,
+        };
+        let of_guard = target(vec![policy("pods"), policy("services")]);
+        let findings = native_policies(&server.client(), &of_guard).await;
+        let [Finding { code: "native-policy", what, fix, .. }] = findings.as_slice() else {
+            panic!("{findings:?}")
+        };
+        assert_eq!(what, "the policy pods is in the files of the guard resources and in the cluster");
+        assert!(fix.contains("kubectl delete validatingadmissionpolicies pods"), "{fix}");
+        // Durward's own account isn't allowed to list them.
+        server.forbid(Method::GET, "validatingadmissionpolicies");
+        assert!(native_policies(&server.client(), &of_guard).await.is_empty());
     }
 
     #[test]
