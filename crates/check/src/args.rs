@@ -38,7 +38,7 @@ pub struct Args {
     /// Weakest finding that ends with exit code 1
     #[arg(long, value_enum, default_value_t, value_name = "VERDICT")]
     pub(crate) fail_on: FailOn,
-    /// Handle fields that a built-in kind does not have
+    /// Handle fields that a kind does not have
     #[arg(long, value_enum, default_value_t, value_name = "MODE")]
     pub(crate) field_validation: FieldValidation,
     /// Handle policies without a binding, which no API server evaluates
@@ -108,7 +108,7 @@ pub(crate) enum FailOn {
     Audit,
 }
 
-/// Treatment of fields that a built-in kind does not have, as in requests to the API server. `kubectl` asks for `strict`.
+/// Treatment of fields that a kind does not have, as in requests to the API server. `kubectl` asks for `strict`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub(crate) enum FieldValidation {
     /// Deny the object

@@ -1,6 +1,6 @@
 //! Facts that policies ask for, from the objects of the command line. A fact that was not given stays unknown.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 
 use policy::facts::{Facts, Lookup, ParamQuery};
 use policy::field::{FieldError, Path};
@@ -28,8 +28,6 @@ pub(crate) struct Store {
     /// Whether there are no other parameters.
     has_all_params: bool,
     grants: Option<Grants>,
-    /// Groups and kinds of CRDs whose versions differ in their names only.
-    converted_by_name: HashSet<(String, String)>,
     /// Minor version of the API server.
     minor: u8,
 }
@@ -64,10 +62,6 @@ impl Store {
         let mut arena = Arena::new();
         let mut seen: HashMap<(&str, &str, String, &str), &Object> = HashMap::new();
         for object in objects {
-            if object.is("apiextensions.k8s.io", "CustomResourceDefinition") {
-                store.converted_by_name.extend(converted_by_name(object, &arena));
-                arena.reset();
-            }
             let is_namespace = object.is("", "Namespace");
             let is_param = sources
                 .param_kinds
@@ -94,7 +88,7 @@ impl Store {
             if let Some(first) = seen.insert(key, object) {
                 problems.push(object.duplicate_of(first));
             }
-            let decoded = as_stored(object, &arena);
+            let decoded = as_stored(object, sources.kinds, &arena);
             // Those of a checked object are findings.
             if object.used == Use::Fact {
                 problems.extend(decoding_problems(object, &decoded, sources.field_validation));
@@ -157,14 +151,25 @@ impl Store {
         Ok(store)
     }
 
+    /// Returns the namespaces that contain a parameter of a kind. An empty namespace stands for any, as does an absent name.
+    pub(crate) fn namespaces_of_params(
+        &self,
+        kind: &ParamKind,
+        namespace: &str,
+        name: Option<&str>,
+    ) -> Vec<String> {
+        let (group, _) = group_version(&kind.api_version);
+        let of_kind = self.params.get(&(group.to_owned(), kind.kind.clone()));
+        let found = of_kind.into_iter().flatten().filter(|(own, params)| {
+            (namespace.is_empty() || namespace == *own)
+                && name.map_or(!params.is_empty(), |name| params.contains_key(name))
+        });
+        found.map(|(namespace, _)| namespace.clone()).collect()
+    }
+
     /// Returns whether there are no other parameters than those of the store.
     pub(crate) fn has_all_params(&self) -> bool {
         self.has_all_params
-    }
-
-    /// Returns whether the API server converts an object to another version by its `apiVersion` alone.
-    pub(crate) fn converts_by_name(&self, object: &Object) -> bool {
-        self.converted_by_name.contains(&(object.group().to_owned(), object.kind.clone()))
     }
 
     /// Returns the facts for requests of a user, who has the grants of the service account of this name.
@@ -185,7 +190,7 @@ impl Store {
                 Some(namespaced) => facts.param_kinds.insert(kind.clone(), Some(namespaced)).is_none(),
                 None => false,
             },
-            Lookup::Params(query) => match self.params(query) {
+            Lookup::Params(query) => match self.params(query, kinds) {
                 Some(params) => facts.params.insert(query.clone(), params).is_none(),
                 None => false,
             },
@@ -198,8 +203,8 @@ impl Store {
     }
 
     /// Returns the parameters of a query. It is unknown if there are none, or one has a version that can't be converted.
-    fn params(&self, query: &ParamQuery) -> Option<Vec<String>> {
-        let (group, _) = group_version(&query.kind.api_version);
+    fn params(&self, query: &ParamQuery, kinds: &Kinds) -> Option<Vec<String>> {
+        let (group, version) = group_version(&query.kind.api_version);
         let key = (group.to_owned(), query.kind.kind.clone());
         let named = self.params.get(&key).and_then(|namespaces| namespaces.get(&query.namespace));
         let found: Vec<&Param> = match (&query.name, named) {
@@ -210,7 +215,7 @@ impl Store {
         if found.is_empty() && !self.has_all_params {
             return None;
         }
-        let converts = self.converted_by_name.contains(&key);
+        let converts = converts_by_name(kinds, group, version, &query.kind.kind);
         let in_version = |param: &Param| {
             if param.api_version == query.kind.api_version {
                 return Some(param.json.clone());
@@ -224,24 +229,21 @@ impl Store {
     }
 }
 
-/// Returns the group and kind of a CRD if the API server converts between its versions without a webhook.
-fn converted_by_name(crd: &Object, arena: &Arena) -> Option<(String, String)> {
-    let value = read_json(&crd.json, arena).ok()?;
-    let spec = value.field("spec")?;
-    let strategy = spec.field("conversion").and_then(|conversion| conversion.field("strategy"));
-    if !matches!(strategy, None | Some(Value::Null | Value::String("None"))) {
-        return None;
-    }
-    let kind = spec.field("names")?.field("kind")?.as_str()?;
-    Some((spec.field("group")?.as_str()?.to_owned(), kind.to_owned()))
+/// Returns whether the API server converts an object to this version by its `apiVersion` alone.
+pub(crate) fn converts_by_name(kinds: &Kinds, group: &str, version: &str, kind: &str) -> bool {
+    kinds.crd(group, version, kind).is_some_and(|(crd, _)| !crd.is_converted_by_webhook)
 }
 
 /// Returns the problems of the objects before the change. The cluster can't have stored them in this form.
-pub(crate) fn old_problems(objects: &[Object], field_validation: FieldValidation) -> Vec<LoadProblem> {
+pub(crate) fn old_problems(
+    objects: &[Object],
+    old_kinds: &Kinds,
+    field_validation: FieldValidation,
+) -> Vec<LoadProblem> {
     let is_old = |object: &&Object| object.used == Use::Old && object.is_judged();
     let old: Vec<&Object> = objects.iter().filter(is_old).collect();
     let problems = parallel::map(&old, "reading", Arena::new, |arena, object| {
-        let problems = decoding_problems(object, &as_stored(object, arena), field_validation);
+        let problems = decoding_problems(object, &as_stored(object, old_kinds, arena), field_validation);
         arena.reset();
         problems
     });

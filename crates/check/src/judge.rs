@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 use policy::facts::{Facts, Limit, Lookup};
 use policy::field::{FieldError, Path};
 use policy::kinds::Kinds;
-use policy::normalize::is_typed;
 use policy::request::{GroupVersion, Request, User};
 use policy::set::{Evaluation, Missing, PolicySet};
 use policy::value::{Arena, MAX_BYTES, Value};
 use policy::vap::decision::{Denial, Failure, Warning};
 
 use crate::args::FieldValidation;
-use crate::facts::Store;
+use crate::custom::{self, Answer};
+use crate::facts::{Store, converts_by_name};
 use crate::grants::service_account;
 use crate::objects::Object;
 use crate::report::{CheckedDocument, Finding, Judge, Position, Rule, Verdict};
@@ -24,7 +24,7 @@ use crate::subjects::Subject;
 const MAX_ROUNDS: usize = 8;
 
 /// Time for the policies on one request. An API server decides in less than a second.
-const MAX_TIME: Duration = Duration::from_secs(10);
+pub(crate) const MAX_TIME: Duration = Duration::from_secs(10);
 
 /// Longest part of `generateName` that a generated name keeps, and a stand-in for its random end.
 const MAX_GENERATED_START: usize = 58;
@@ -44,6 +44,8 @@ pub(crate) struct Context<'c> {
     /// Minor version of the API server.
     pub(crate) minor: u8,
     pub(crate) field_validation: FieldValidation,
+    /// Whether objects are compared with their schemas. Cases test policies only.
+    pub(crate) validates: bool,
 }
 
 /// State of one thread.
@@ -68,7 +70,7 @@ impl Context<'_> {
         let arena = &*arena;
         let mut refused = Vec::new();
         let mut value = |object: Option<&Object>, is_stored: bool| match object
-            .map(|object| (object, decode(object, is_stored, arena)))
+            .map(|object| (object, decode(object, self.kinds, is_stored, arena)))
         {
             None => (Value::Null, Vec::new()),
             Some((object, Ok(decoded))) => {
@@ -83,11 +85,19 @@ impl Context<'_> {
         // The API server does not look for unknown fields in a stored object.
         let (mut old, _) = value(subject.old, true);
         let is_other_version = subject.old.is_some_and(|old| old.version() != object.version());
-        let is_converted = is_other_version && self.store.converts_by_name(object);
+        let custom = self.kinds.crd(object.group(), object.version(), &object.kind);
+        let is_converted =
+            is_other_version && converts_by_name(self.kinds, object.group(), object.version(), &object.kind);
         if is_converted {
             old = with_field(old, "apiVersion", Value::String(arena.text(&object.api_version)), arena);
+            old = custom::converted(custom, old, arena);
         }
-        let new = self.with_stored_status(new, old, object, subject, arena);
+        let has_status = custom.is_some_and(|(_, version)| version.has_status);
+        let new = if has_status && subject.subresource.is_empty() {
+            with_stored_status(new, old, arena)
+        } else {
+            new
+        };
         let kind = GroupVersion { group: object.group(), version: object.version(), name: &object.kind };
         let groups = groups(self.user.unwrap_or_default());
         let groups: Vec<&str> = groups.iter().chain(self.groups).map(String::as_str).collect();
@@ -106,6 +116,11 @@ impl Context<'_> {
             old_object_is_unknown: is_other_version && !is_converted,
             ..Request::default()
         };
+        let answer = if refused.is_empty() && self.validates {
+            custom::answer(self, subject, &request, custom, &unknown, arena)
+        } else {
+            Answer::default()
+        };
         // In a full arena, errors and unknown fields can be those of missing values. The evaluation is unknown then.
         let unknown = if arena.is_full() { Vec::new() } else { unknown };
         if arena.is_full() {
@@ -114,7 +129,10 @@ impl Context<'_> {
         let evaluation =
             if refused.is_empty() { self.evaluate(&request, facts, arena) } else { Evaluation::default() };
         refused.extend(unknown.iter().filter_map(|field| self.unknown_field(object, field)));
-        refused.extend(self.findings(object, &evaluation));
+        let findings = in_order([refused, answer.findings], self.findings(object, &evaluation));
+        let is_denied = findings.iter().any(Finding::is_denial);
+        let undecided = answer.undecided.into_iter().filter(|_| !is_denied);
+        let findings = findings.into_iter().chain(undecided).collect();
         let mut policies: Vec<Judge> = evaluation
             .decisions
             .evaluated
@@ -130,32 +148,11 @@ impl Context<'_> {
             namespace: subject.namespace.clone(),
             name: object.name.clone(),
             operation: subject.operation(),
+            schema_checked: self.validates && custom.is_some() && subject.new.is_some(),
             policies,
-            findings: refused,
+            findings,
             audit_annotations: evaluation.decisions.audit_annotations.into_iter().collect(),
         })
-    }
-
-    /// Returns a custom resource with the status before the request. If the kind has the subresource `status`, no other request
-    /// changes it.
-    fn with_stored_status<'a>(
-        &self,
-        new: Value<'a>,
-        old: Value<'a>,
-        object: &Object,
-        subject: &Subject<'_>,
-        arena: &'a Arena,
-    ) -> Value<'a> {
-        let has_status = self.kinds.is_custom_with_status(object.group(), object.version(), &object.kind);
-        let Value::Object(entries) = new else { return new };
-        if !subject.subresource.is_empty() || !has_status {
-            return new;
-        }
-        if let Some(status) = old.field("status") {
-            return with_field(new, "status", status, arena);
-        }
-        let others = entries.iter().filter(|(name, _)| *name != "status").copied();
-        arena.object(&others.collect::<Vec<_>>())
     }
 
     /// Returns the finding for a field that the kind does not have.
@@ -263,6 +260,24 @@ impl Context<'_> {
     }
 }
 
+/// Returns the findings of a document. Each list of `responses` is one response of the API server, and each denial of `policies`
+/// another one. Their order is that in which the API server returns them.
+fn in_order(responses: [Vec<Finding>; 2], policies: Vec<Finding>) -> Vec<Finding> {
+    let (mut findings, mut order) = (Vec::new(), 0);
+    for mut response in responses {
+        let mut denials = response.iter_mut().filter(|finding| finding.is_denial()).peekable();
+        let is_denied = denials.peek().is_some();
+        denials.for_each(|denial| denial.server_order = Some(order));
+        order += usize::from(is_denied);
+        findings.extend(response);
+    }
+    let shifted = policies
+        .into_iter()
+        .map(|finding| Finding { server_order: finding.server_order.map(|own| own + order), ..finding });
+    findings.extend(shifted);
+    findings
+}
+
 /// Places of fields that findings are about. Finding a place reads the object's text again, and many rules read the same field.
 struct Places<'o> {
     object: &'o Object,
@@ -279,6 +294,17 @@ impl Places<'_> {
         known.push((field.clone(), position.clone()));
         position
     }
+}
+
+/// Returns a custom resource with the status before the request. If the kind has the subresource `status`, no other request
+/// changes it.
+fn with_stored_status<'a>(new: Value<'a>, old: Value<'a>, arena: &'a Arena) -> Value<'a> {
+    let Value::Object(entries) = new else { return new };
+    if let Some(status) = old.field("status") {
+        return with_field(new, "status", status, arena);
+    }
+    let others = entries.iter().filter(|(name, _)| *name != "status").copied();
+    arena.object(&others.collect::<Vec<_>>())
 }
 
 /// Returns an object with the fields that the API server sets from the request.
@@ -315,7 +341,7 @@ fn request_name(object: &Object) -> String {
 }
 
 /// Returns the finding for an object that the API server can't decode.
-fn refusal(object: &Object, error: &FieldError) -> Finding {
+pub(crate) fn refusal(object: &Object, error: &FieldError) -> Finding {
     Finding {
         verdict: Verdict::Error,
         policy: String::new(),
@@ -331,27 +357,6 @@ fn refusal(object: &Object, error: &FieldError) -> Finding {
     }
 }
 
-/// Returns the finding for a request whose object the API server also compares with a schema.
-pub(crate) fn unevaluated_schema(subject: &Subject<'_>) -> Option<Finding> {
-    let object = subject.new?;
-    let message = if object.is("apiextensions.k8s.io", "CustomResourceDefinition") {
-        "the schema in the CRD is not validated, so the API server could refuse the CRD".to_owned()
-    } else if is_typed((object.group(), object.version(), &object.kind)) {
-        return None;
-    } else {
-        format!("the schema of {} is not evaluated, so the API server could refuse the object", object.kind)
-    };
-    Some(Finding {
-        verdict: Verdict::Unknown,
-        message,
-        reason: String::new(),
-        code: None,
-        next: "let an API server decide: kubectl apply --dry-run=server; or accept this: --allow-unknown"
-            .to_owned(),
-        ..refusal(object, &FieldError::forbidden(&Path::default(), ""))
-    })
-}
-
 /// Returns the groups that the API server gives a user.
 fn groups(user: &str) -> Vec<String> {
     let mut groups = Vec::new();
@@ -365,7 +370,7 @@ fn groups(user: &str) -> Vec<String> {
 }
 
 /// Returns why a missing fact leaves the verdict open, and the next step.
-fn describe(lookup: &Lookup) -> (String, String) {
+pub(crate) fn describe(lookup: &Lookup) -> (String, String) {
     match lookup {
         Lookup::Namespace(name) => (
             format!("needs the Namespace object \"{name}\""),

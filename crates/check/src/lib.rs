@@ -1,4 +1,4 @@
-//! Command `check`: evaluates admission policies on manifests, without a cluster. It evaluates no schemas.
+//! Command `check`: evaluates admission policies and schemas of CRDs on manifests, without a cluster.
 //!
 //! A run has four steps: read all files, load policies and facts, judge each object, write the [`report::Report`] in each format.
 //! Problems of files do not stop a run, so that users see all of them at once. If a policy is refused, no object is judged,
@@ -6,6 +6,7 @@
 
 mod args;
 mod cases;
+mod custom;
 mod expression;
 mod facts;
 mod files;
@@ -15,11 +16,14 @@ mod judge;
 mod load;
 mod objects;
 mod parallel;
+mod policies;
 mod report;
 mod stored;
 mod subjects;
+pub mod words;
 
 pub use args::Args;
+pub use policies::Policies;
 
 use std::collections::BTreeSet;
 
@@ -86,6 +90,7 @@ fn check(args: &Args) -> Result<Report, Stop> {
         namespace: &args.namespace,
         minor: args.kube_version.0,
         field_validation: args.field_validation,
+        validates: true,
     });
     let documents = context.map_or_else(Vec::new, |context| judge(&context, &subjects));
     let cases = judge_cases(context.as_ref(), &objects.all, &mut problems);
@@ -108,13 +113,7 @@ fn check(args: &Args) -> Result<Report, Stop> {
 /// Judges all requests.
 fn judge(context: &Context<'_>, subjects: &[Subject<'_>]) -> Vec<CheckedDocument> {
     let judged = parallel::map(subjects, "checking", Worker::default, |worker, subject| {
-        let mut document = context.judge(worker, subject)?;
-        let is_denied =
-            document.findings.iter().any(|finding| matches!(finding.verdict, Verdict::Deny | Verdict::Error));
-        if !is_denied {
-            document.findings.extend(judge::unevaluated_schema(subject));
-        }
-        Some(document)
+        context.judge(worker, subject)
     });
     let mut documents: Vec<CheckedDocument> = judged.into_iter().flatten().collect();
     documents.sort_by(|left, right| left.position.cmp(&right.position));
@@ -158,9 +157,30 @@ fn remarks(loaded: &Loaded, documents: &[CheckedDocument], cases: &[CheckedCase]
         && !documents.iter().any(is_matched)
     {
         let why = if loaded.policies == 0 { "there is no policy" } else { "no policy matches any document" };
-        notes.push(format!("nothing was judged: {why}"));
+        let is_checked = documents.iter().any(|document| document.schema_checked);
+        let what = if is_checked { "no policy was evaluated" } else { "nothing was judged" };
+        notes.push(format!("{what}: {why}"));
     }
+    notes.extend(
+        documents.iter().filter_map(|document| unchecked_version(loaded, document)).collect::<BTreeSet<_>>(),
+    );
     notes
+}
+
+/// Returns the note about other versions of an object than that of the manifest.
+fn unchecked_version(loaded: &Loaded, document: &CheckedDocument) -> Option<String> {
+    let (group, version) = facts::group_version(&document.api_version);
+    let (crd, version) =
+        loaded.kinds.crd(group, version, &document.kind).filter(|_| document.schema_checked)?;
+    let stored = crd.versions.iter().find(|version| version.storage)?;
+    if stored.name == version.name {
+        return None;
+    }
+    let how = if crd.is_converted_by_webhook { " by a webhook" } else { "" };
+    Some(format!(
+        "{} is checked as {} only: its conversion{how} to {}, which is stored, is not checked",
+        document.kind, version.name, stored.name
+    ))
 }
 
 fn totals(loaded: &Loaded, documents: &[CheckedDocument], cases: &[CheckedCase], problems: usize) -> Totals {

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use policy::crd::Crd;
 use policy::field::{Path, Step};
 use policy::kinds::Kinds;
 use policy::normalize::normalize;
@@ -46,7 +47,7 @@ pub(crate) struct Options {
 pub(crate) fn load(objects: &[Object], options: Options) -> Loaded {
     let mut problems = Vec::new();
     let mut notes = BTreeSet::new();
-    let (kinds, old_kinds) = kinds(objects, &mut problems);
+    let (kinds, old_kinds) = kinds(objects, &mut problems, &mut notes);
     let policies: Vec<&Object> =
         objects.iter().filter(|object| object.group() == ADMISSION && object.used != Use::Old).collect();
     let mut found = Found::default();
@@ -69,7 +70,7 @@ pub(crate) fn load(objects: &[Object], options: Options) -> Loaded {
     };
     let facts = objects.iter().filter(|object| object.used != Use::Old);
     let store = Store::new(facts, &sources, options.grants, &mut problems);
-    problems.extend(facts::old_problems(objects, options.field_validation));
+    problems.extend(facts::old_problems(objects, &old_kinds, options.field_validation));
     let set = set.filter(|_| problems.is_empty());
     let (policies, bindings) = (found.policies.len(), found.bindings);
     let notes = notes.into_iter().collect();
@@ -78,23 +79,43 @@ pub(crate) fn load(objects: &[Object], options: Options) -> Loaded {
 
 /// Collects the kinds of all CRDs: those after the change, and those of objects before it. If the change deletes a CRD, the API
 /// server doesn't accept objects of its kind.
-fn kinds(objects: &[Object], problems: &mut Vec<LoadProblem>) -> (Kinds, Kinds) {
+fn kinds(
+    objects: &[Object],
+    problems: &mut Vec<LoadProblem>,
+    notes: &mut BTreeSet<String>,
+) -> (Kinds, Kinds) {
     let is_crd = |object: &&Object| object.is("apiextensions.k8s.io", "CustomResourceDefinition");
     let (old, new): (Vec<_>, Vec<_>) =
         objects.iter().filter(is_crd).partition(|object| object.used == Use::Old);
-    let kinds = with_crds(Kinds::new(), &new, problems);
-    let old_kinds = with_crds(kinds.clone(), &old, problems);
+    let kinds = with_crds(Kinds::new(), &new, problems, notes);
+    let old_kinds = with_crds(kinds.clone(), &old, problems, notes);
     (kinds, old_kinds)
 }
 
 /// Adds the kinds of CRDs.
-fn with_crds(mut kinds: Kinds, crds: &[&Object], problems: &mut Vec<LoadProblem>) -> Kinds {
+fn with_crds(
+    mut kinds: Kinds,
+    crds: &[&Object],
+    problems: &mut Vec<LoadProblem>,
+    notes: &mut BTreeSet<String>,
+) -> Kinds {
     let mut arena = Arena::new();
-    for crd in crds {
-        if let Ok(value) = read_json(&crd.json, &arena)
-            && let Err(errors) = kinds.with_crd(value)
-        {
-            problems.extend(errors.iter().map(|error| crd.problem(&error.path, error.body.clone())));
+    for object in crds {
+        let value = read_json(&object.json, &arena).unwrap_or_default();
+        match Crd::read(value) {
+            Ok(crd) => {
+                if crd.is_v1beta1 {
+                    let place = object.position();
+                    notes.insert(format!(
+                        "{}:{}: CustomResourceDefinition \"{}\" is read as Kubernetes 1.15 read v1beta1; no API server since 1.22 accepts it",
+                        place.file, place.line, object.name
+                    ));
+                }
+                kinds.with_crd(crd);
+            }
+            Err(errors) => {
+                problems.extend(errors.iter().map(|error| object.problem(&error.path, error.body.clone())));
+            }
         }
         arena.reset();
     }

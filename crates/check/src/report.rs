@@ -100,6 +100,8 @@ pub(crate) struct CheckedDocument {
     pub(crate) name: String,
     /// Operation of the request.
     pub(crate) operation: Operation,
+    /// Whether the object was compared with the schema of a CRD.
+    pub(crate) schema_checked: bool,
     /// Policies that judged the document.
     pub(crate) policies: Vec<Judge>,
     /// Findings in the order of the API server.
@@ -119,6 +121,18 @@ impl CheckedDocument {
     }
 }
 
+impl CheckedDocument {
+    /// Returns whether the API server returns a denial only after those of other responses are fixed. It reports all errors of a schema
+    /// together, before any policy.
+    pub(crate) fn is_later(&self, finding: &Finding) -> bool {
+        let order = |finding: &Finding| finding.server_order.unwrap_or_default();
+        let is_before = |other: &Finding| {
+            other.policy.is_empty() && other.server_order.is_some() && order(other) < order(finding)
+        };
+        self.findings.iter().any(is_before)
+    }
+}
+
 /// A policy and binding that matched a document.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -133,11 +147,11 @@ pub(crate) struct Judge {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum Verdict {
-    /// A validation is false and its binding denies.
+    /// A validation is false and its binding denies, or a custom resource does not fit its schema.
     Deny,
     /// An evaluation failed, and `failurePolicy: Fail` denies the request.
     Error,
-    /// A fact that was not given, or a schema, decides about the request.
+    /// A fact that was not given decides about the request, or a part of a schema that is not evaluated.
     Unknown,
     /// A validation failed and its binding warns.
     Warn,
@@ -181,10 +195,17 @@ pub(crate) struct Finding {
     /// Place of the field, or of the document.
     #[serde(flatten)]
     pub(crate) position: Position,
-    /// Place among the denials of the document, from 0. The API server reports the first one only.
+    /// Place of the API server's response among those that deny the document, from 0. The API server returns the first one only.
     pub(crate) server_order: Option<usize>,
     /// The next step, or empty.
     pub(crate) next: String,
+}
+
+impl Finding {
+    /// Returns whether the API server denies the request.
+    pub(crate) fn is_denial(&self) -> bool {
+        matches!(self.verdict, Verdict::Deny | Verdict::Error)
+    }
 }
 
 /// A validation of a policy.
@@ -230,7 +251,7 @@ pub(crate) struct Totals {
     pub(crate) matched: usize,
     /// Documents that the API server denies.
     pub(crate) denied: usize,
-    /// Documents that could not be decided: a fact was not given, or a schema is not evaluated.
+    /// Documents that could not be decided: a fact was not given, or a part of a schema is not evaluated.
     pub(crate) unknown: usize,
     /// Findings with the verdict `warn`.
     pub(crate) warnings: usize,

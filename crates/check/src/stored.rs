@@ -1,6 +1,8 @@
 //! Objects in the form that policies see: decoded as the API server decodes them, and with the fields that it sets.
 
+use policy::crd;
 use policy::field::FieldError;
+use policy::kinds::Kinds;
 use policy::normalize::{Normalized, normalize, normalize_stored};
 use policy::value::{Arena, Value, read_json};
 
@@ -10,18 +12,26 @@ use crate::objects::Object;
 pub(crate) const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
 /// Returns a stored object in the form that policies see. An error denies the request before any policy is evaluated.
-pub(crate) fn as_stored<'a>(object: &Object, arena: &'a Arena) -> Result<Normalized<'a>, Vec<FieldError>> {
-    decode(object, true, arena)
+pub(crate) fn as_stored<'a>(
+    object: &Object,
+    kinds: &'a Kinds,
+    arena: &'a Arena,
+) -> Result<Normalized<'a>, Vec<FieldError>> {
+    decode(object, kinds, true, arena)
 }
 
-/// Returns an object of a request, or a stored one, in that form.
+/// Returns an object of a request, or a stored one, in that form. A custom resource has its defaults, and no unknown fields.
 pub(crate) fn decode<'a>(
     object: &Object,
+    kinds: &'a Kinds,
     is_stored: bool,
     arena: &'a Arena,
 ) -> Result<Normalized<'a>, Vec<FieldError>> {
     let value = read_json(arena.text(&object.json), arena).unwrap_or_default();
     let kind = (object.group(), object.version(), object.kind.as_str());
+    if let Some((_, version)) = kinds.crd(kind.0, kind.1, kind.2) {
+        return crd::object::decode(version, (kind.0, kind.2), value, is_stored, arena);
+    }
     let form = if is_stored { normalize_stored } else { normalize };
     form(kind, value, arena)
 }

@@ -48,7 +48,7 @@ pub(crate) enum Command {
     Serve(serve::Args),
     /// Evaluate validating admission policies on manifests
     #[command(
-        after_help = "Examples:\n  durward check manifests/ policies/\n  helm template shop/ | durward check - --with policies/ -n shop\n  durward check manifests/ --with policies/ --old ../main/manifests -o text -o json=report.json\n\nThe command evaluates ValidatingAdmissionPolicies with their bindings as an API server of this version does. It needs no cluster. It evaluates no schemas of CRDs: a custom resource that no policy denies is not decided.\n\nExit code: 0 pass, 1 violations, 2 bad input, 3 could not decide."
+        after_help = "Examples:\n  durward check manifests/ policies/\n  helm template shop/ | durward check - --with policies/ -n shop\n  durward check manifests/ --with policies/ --old ../main/manifests -o text -o json=report.json\n\nThe command evaluates ValidatingAdmissionPolicies with their bindings as an API server of this version does. It compares custom resources with the schemas of their CRDs; an object to which rules of its CRD (x-kubernetes-validations) apply is not decided. It needs no cluster.\n\nExit code: 0 pass, 1 violations, 2 bad input, 3 could not decide."
     )]
     Check(check::Args),
     /// Evaluate AdmissionReview files offline

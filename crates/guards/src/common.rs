@@ -37,10 +37,12 @@ impl FailurePolicy {
 pub struct Defaults {
     /// `onUnknown`.
     pub on_unknown: OnUnknown,
-    /// The policy of the API server while Durward does not answer.
-    pub failure_policy: FailurePolicy,
+    /// The policy of the API server while Durward does not answer; `None` if it is not a key of the section.
+    pub failure_policy: Option<FailurePolicy>,
     /// The timeout of the API server.
     pub timeout_seconds: u8,
+    /// `exempt.namespaces`.
+    pub exempt_namespaces: &'static [&'static str],
 }
 
 /// A remark on a valid configuration.
@@ -48,8 +50,10 @@ pub struct Defaults {
 pub enum Remark {
     /// A rule that is in force and that a user can expect to be different.
     Note(String),
-    /// A part that has no effect.
+    /// A part that has no effect, or that can do harm.
     Warning(String),
+    /// A rule that the guard evaluates.
+    Rule(String),
 }
 
 /// The keys that every guard has.
@@ -59,7 +63,7 @@ pub struct CommonConfig {
     pub settle_policy: SettlePolicy,
     /// `exempt`.
     pub exempt: Exempt,
-    /// `webhook.failurePolicy`.
+    /// `webhook.failurePolicy`, or `Fail` if the section does not have the key.
     pub failure_policy: FailurePolicy,
     /// `webhook.timeoutSeconds`.
     pub timeout_seconds: u8,
@@ -143,7 +147,7 @@ impl CommonConfig {
             "Users that count as controllers, besides those of Kubernetes. * matches any characters.",
             &[],
         );
-        let exempt = Exempt::read(section);
+        let exempt = Exempt::read(section, defaults.exempt_namespaces);
         let settle_policy = SettlePolicy {
             mode,
             users,
@@ -152,12 +156,14 @@ impl CommonConfig {
         };
         section.section("webhook", "The entries of this guard in webhook configurations.", |s| {
             let policies = [("Fail", FailurePolicy::Fail), ("Ignore", FailurePolicy::Ignore)];
-            let failure_policy = s.choice(
-                "failurePolicy",
-                "Result of a request while Durward does not answer: Fail denies it, Ignore allows it.",
-                &policies,
-                defaults.failure_policy,
-            );
+            let failure_policy = defaults.failure_policy.map(|default| {
+                s.choice(
+                    "failurePolicy",
+                    "Result of a request while Durward does not answer: Fail denies it, Ignore allows it.",
+                    &policies,
+                    default,
+                )
+            });
             let seconds = s.number(
                 "timeoutSeconds",
                 "Timeout of the API server, in seconds.",
@@ -178,7 +184,7 @@ impl CommonConfig {
             Self {
                 settle_policy,
                 exempt,
-                failure_policy,
+                failure_policy: failure_policy.unwrap_or(FailurePolicy::Fail),
                 timeout_seconds: u8::try_from(seconds).unwrap_or(defaults.timeout_seconds),
                 review_versions: versions.into_iter().map(str::to_owned).collect(),
                 namespace_selector: namespace_selector.unwrap_or_default(),
@@ -211,8 +217,12 @@ mod tests {
     use super::*;
     use ::config::{parse, read};
 
-    const DEFAULTS: Defaults =
-        Defaults { on_unknown: OnUnknown::Deny, failure_policy: FailurePolicy::Fail, timeout_seconds: 10 };
+    const DEFAULTS: Defaults = Defaults {
+        on_unknown: OnUnknown::Deny,
+        failure_policy: Some(FailurePolicy::Fail),
+        timeout_seconds: 10,
+        exempt_namespaces: &[],
+    };
 
     fn common_config(yaml: &str) -> (CommonConfig, Vec<String>) {
         let root = parse("-", yaml).unwrap();

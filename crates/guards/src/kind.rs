@@ -53,9 +53,9 @@ pub trait Configured: Any + Send + Sync {
     /// Returns remarks on the configuration at this time, for `config check`.
     fn remarks(&self, now: SystemTime) -> Vec<Remark>;
 
-    /// Builds the guard. Starts nothing in the background. A guard that changes things reports the step that it would take
-    /// if `clients` has no writer.
-    fn build(&self, clients: &Clients) -> Arc<dyn Guard>;
+    /// Builds the guards that review the requests of the webhook entries: one, or one for each path that the entries name. Starts
+    /// nothing in the background. A guard that changes things reports the step that it would take if `clients` has no writer.
+    fn build(&self, clients: &Clients) -> Vec<Arc<dyn Guard>>;
 }
 
 /// Permissions by place.

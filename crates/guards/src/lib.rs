@@ -7,6 +7,7 @@
 pub mod deletion;
 pub mod etcd;
 pub mod lxcfs;
+pub mod resources;
 
 mod common;
 mod exempt;
@@ -29,4 +30,5 @@ pub use message::{lines_without_override, without_steps};
 pub use webhook::{WebhookEntry, WebhookType};
 
 /// All guards.
-pub static GUARD_KINDS: &[&dyn GuardKind] = &[&deletion::Deletion, &lxcfs::Lxcfs, &etcd::Etcd];
+pub static GUARD_KINDS: &[&dyn GuardKind] =
+    &[&deletion::Deletion, &lxcfs::Lxcfs, &etcd::Etcd, &resources::Resources];

@@ -2,7 +2,10 @@
 
 use std::fmt::{self, Display};
 
-use crate::value::format::quote;
+use crate::release::Release;
+use crate::value::Value;
+use crate::value::format::{go_json, go_syntax, quote};
+use crate::value::number;
 
 /// The path of a field, such as `spec.validations[0].expression`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -17,6 +20,8 @@ pub enum Step {
     Field(String),
     /// An element of a list.
     Index(usize),
+    /// An entry of a map.
+    Key(String),
 }
 
 impl Path {
@@ -41,6 +46,22 @@ impl Path {
         path
     }
 
+    /// The path of an entry of this map, which is printed in brackets.
+    #[must_use]
+    pub fn key(&self, key: &str) -> Self {
+        let mut path = self.clone();
+        path.steps.push(Step::Key(key.to_owned()));
+        path
+    }
+
+    /// The path of a step below this one.
+    #[must_use]
+    pub(crate) fn step(&self, step: &Step) -> Self {
+        let mut path = self.clone();
+        path.steps.push(step.clone());
+        path
+    }
+
     /// This path with another one below it.
     #[must_use]
     pub fn join(&self, below: &Path) -> Self {
@@ -57,7 +78,7 @@ impl Path {
     pub(crate) fn first_field(&self) -> Option<&str> {
         match self.steps.first()? {
             Step::Field(name) => Some(name),
-            Step::Index(_) => None,
+            Step::Index(_) | Step::Key(_) => None,
         }
     }
 
@@ -86,18 +107,65 @@ impl Display for Path {
             match step {
                 Step::Field(name) => write!(formatter, "{}{name}", if index == 0 { "" } else { "." })?,
                 Step::Index(index) => write!(formatter, "[{index}]")?,
+                Step::Key(key) => write!(formatter, "[{key}]")?,
             }
         }
         Ok(())
     }
 }
 
+/// The type of an error, which the API server calls the reason of a cause.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ErrorKind {
+    /// The value is invalid.
+    Invalid,
+    /// The value has another type than its schema. It is printed like an invalid value.
+    TypeInvalid,
+    /// A required field is absent.
+    Required,
+    /// The value is not one of the supported ones.
+    NotSupported,
+    /// A text is too long.
+    TooLong,
+    /// A list or map has too many entries.
+    TooMany,
+    /// A value occurs twice.
+    Duplicate,
+    /// A field is set that can't be set.
+    Forbidden,
+    /// An error of the API server itself.
+    Internal,
+    /// The API server refuses the document while it decodes it.
+    Undecodable,
+}
+
+impl ErrorKind {
+    /// The text that the API server prints.
+    fn text(self) -> &'static str {
+        match self {
+            Self::Invalid | Self::TypeInvalid => "Invalid value",
+            Self::Required => "Required value",
+            Self::NotSupported => "Unsupported value",
+            Self::TooLong => "Too long",
+            Self::TooMany => "Too many",
+            Self::Duplicate => "Duplicate value",
+            Self::Forbidden => "Forbidden",
+            Self::Internal => "Internal error",
+            Self::Undecodable => "Invalid type",
+        }
+    }
+}
+
 /// An error of a field, with the API server's text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{path}: {body}")]
+#[error("{}: {body}", self.shown_path())]
 pub struct FieldError {
     /// The field.
     pub path: Path,
+    /// The type of the error.
+    pub kind: ErrorKind,
+    /// Whether the API server prints `<nil>` instead of the path, as for `anyOf`.
+    pub is_unnamed: bool,
     /// The text after the path.
     pub body: String,
     /// For errors within an expression: line, column (from 1) and text of each.
@@ -105,54 +173,143 @@ pub struct FieldError {
 }
 
 impl FieldError {
-    fn new(path: &Path, kind: &str, detail: &str) -> Self {
-        let body = if detail.is_empty() { kind.to_owned() } else { format!("{kind}: {detail}") };
-        Self { path: path.clone(), body, places: Vec::new() }
+    /// `value` is the printed value, and is empty if the type prints none.
+    fn new(path: &Path, kind: ErrorKind, value: &str, detail: &str) -> Self {
+        let mut body = kind.text().to_owned();
+        for part in [value, detail].into_iter().filter(|part| !part.is_empty()) {
+            body.push_str(": ");
+            body.push_str(part);
+        }
+        Self { path: path.clone(), kind, is_unnamed: false, body, places: Vec::new() }
+    }
+
+    /// The path as the API server prints it.
+    pub fn shown_path(&self) -> String {
+        if self.is_unnamed { "<nil>".to_owned() } else { self.path.to_string() }
+    }
+
+    /// A text of the API server without a field and without a value.
+    pub(crate) fn unnamed(path: &Path, detail: &str) -> Self {
+        Self { is_unnamed: true, ..Self::invalid(path, "", detail) }
     }
 
     /// A required field is absent.
     pub fn required(path: &Path, detail: &str) -> Self {
-        Self::new(path, "Required value", detail)
+        Self::new(path, ErrorKind::Required, "", detail)
     }
 
     /// A text is invalid.
     pub fn invalid(path: &Path, value: &str, detail: &str) -> Self {
-        Self::new(path, &format!("Invalid value: {}", quote(value)), detail)
+        Self::new(path, ErrorKind::Invalid, &quote(value), detail)
+    }
+
+    /// A value is invalid.
+    pub(crate) fn invalid_value(path: &Path, value: Value<'_>, detail: &str, release: Release) -> Self {
+        Self::new(path, ErrorKind::Invalid, &shown_value(value, release), detail)
+    }
+
+    /// A value is invalid. `json` is the value as Go encodes it.
+    pub(crate) fn invalid_json(path: &Path, json: &str, detail: &str) -> Self {
+        Self::new(path, ErrorKind::Invalid, json, detail)
+    }
+
+    /// An error without a value.
+    pub(crate) fn without_value(path: &Path, kind: ErrorKind, detail: &str) -> Self {
+        Self::new(path, kind, "", detail)
+    }
+
+    /// A value has another type than its schema.
+    pub(crate) fn type_invalid(path: &Path, value: Value<'_>, detail: &str, release: Release) -> Self {
+        Self::new(path, ErrorKind::TypeInvalid, &shown_value(value, release), detail)
+    }
+
+    /// A value is not one of the supported ones.
+    pub(crate) fn unsupported_value(
+        path: &Path,
+        value: Value<'_>,
+        supported: &[String],
+        release: Release,
+    ) -> Self {
+        let quoted: Vec<String> = supported.iter().map(|value| quote(value)).collect();
+        let detail = format!("supported values: {}", quoted.join(", "));
+        Self::new(path, ErrorKind::NotSupported, &shown_value(value, release), &detail)
+    }
+
+    /// A value occurs twice.
+    pub(crate) fn duplicate_value(path: &Path, value: Value<'_>, release: Release) -> Self {
+        Self::new(path, ErrorKind::Duplicate, &shown_value(value, release), "")
+    }
+
+    /// A text is too long.
+    pub(crate) fn too_long(path: &Path, max: i64, release: Release) -> Self {
+        let detail = match max {
+            ..=-1 => "value is too long".to_owned(),
+            _ if release.counts_characters_as_length() => format!("may not be longer than {max}"),
+            1 if release.has_singular_units() => "may not be more than 1 byte".to_owned(),
+            _ => format!("may not be more than {max} bytes"),
+        };
+        Self::new(path, ErrorKind::TooLong, "", &detail)
+    }
+
+    /// Something has too many bytes.
+    pub(crate) fn too_large(path: &Path, max: i64, release: Release) -> Self {
+        if release.counts_characters_as_length() {
+            return Self::new(path, ErrorKind::TooLong, "", &format!("must have at most {max} bytes"));
+        }
+        Self::too_long(path, max, release)
+    }
+
+    /// A list or map has too many items.
+    pub(crate) fn too_many(path: &Path, actual: usize, max: i64, release: Release) -> Self {
+        let detail = match max {
+            ..=-1 => "has too many items".to_owned(),
+            1 if release.has_singular_units() => "must have at most 1 item".to_owned(),
+            _ => format!("must have at most {max} items"),
+        };
+        Self::new(path, ErrorKind::TooMany, &actual.to_string(), &detail)
     }
 
     /// A list of texts is invalid.
     pub fn invalid_list(path: &Path, values: &[String], detail: &str) -> Self {
         let quoted: Vec<String> = values.iter().map(|value| quote(value)).collect();
-        Self::new(path, &format!("Invalid value: [{}]", quoted.join(",")), detail)
+        Self::new(path, ErrorKind::Invalid, &format!("[{}]", quoted.join(",")), detail)
     }
 
     /// A text is not one of the supported ones.
     pub fn not_supported(path: &Path, value: &str, supported: &[&str]) -> Self {
         let quoted: Vec<String> = supported.iter().map(|value| quote(value)).collect();
-        Self::new(
-            path,
-            &format!("Unsupported value: {}", quote(value)),
-            &format!("supported values: {}", quoted.join(", ")),
-        )
+        let detail = format!("supported values: {}", quoted.join(", "));
+        Self::new(path, ErrorKind::NotSupported, &quote(value), &detail)
     }
 
     /// A value occurs twice.
     pub fn duplicate(path: &Path, value: &str) -> Self {
-        Self::new(path, &format!("Duplicate value: {}", quote(value)), "")
+        Self::new(path, ErrorKind::Duplicate, &quote(value), "")
     }
 
     /// A field is set that can't be set.
     pub fn forbidden(path: &Path, detail: &str) -> Self {
-        Self::new(path, "Forbidden", detail)
+        Self::new(path, ErrorKind::Forbidden, "", detail)
     }
 
     /// An error of the API server itself.
     pub fn internal(path: &Path, detail: &str) -> Self {
-        Self::new(path, "Internal error", detail)
+        Self::new(path, ErrorKind::Internal, "", detail)
     }
 
     /// A field has a value of another type; the API server refuses the document while it decodes it.
     pub fn wrong_type(path: &Path, expected: &str) -> Self {
-        Self::new(path, "Invalid type", &format!("expected {expected}"))
+        Self::new(path, ErrorKind::Undecodable, "", &format!("expected {expected}"))
+    }
+}
+
+/// A value in an error.
+fn shown_value(value: Value<'_>, release: Release) -> String {
+    match value {
+        Value::String(text) => quote(text),
+        Value::Double(value) => number::general(value),
+        Value::Null if !release.prints_values_as_json() => "\"null\"".to_owned(),
+        Value::List(_) | Value::Object(_) if !release.prints_values_as_json() => go_syntax(value),
+        other => go_json(other),
     }
 }

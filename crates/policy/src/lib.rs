@@ -4,14 +4,17 @@
 //! the checked types, the chosen overloads, and the cost of each step.
 
 mod cel;
+pub mod crd;
 pub mod document;
 pub mod expression;
 pub mod facts;
 pub mod field;
 pub mod kinds;
+mod meta;
 pub mod normalize;
 pub mod release;
 pub mod request;
+pub mod schema;
 pub mod set;
 pub mod value;
 pub mod vap;

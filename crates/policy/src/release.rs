@@ -83,6 +83,79 @@ impl Release {
     }
 }
 
+/// Texts of errors of fields, `pkg/util/validation/field/errors.go` of `k8s.io/apimachinery`.
+impl Release {
+    /// Whether the text about a long value has no unit.
+    pub(crate) fn counts_characters_as_length(self) -> bool {
+        self.server < 32
+    }
+
+    /// Whether texts have singular units.
+    pub(crate) fn has_singular_units(self) -> bool {
+        self.server >= 34
+    }
+
+    /// Whether lists and objects are printed as JSON. Before, they are printed in the syntax of Go.
+    pub(crate) fn prints_values_as_json(self) -> bool {
+        self.server >= 34
+    }
+}
+
+/// Texts about metadata.
+impl Release {
+    /// Whether the warning about a finalizer with a domain and no path says so.
+    pub(crate) fn has_finalizer_path_warning(self) -> bool {
+        self.server >= 32
+    }
+
+    /// Whether errors of owner references name the reference, and a field without a value is required.
+    pub(crate) fn has_owner_paths(self) -> bool {
+        self.server >= 37
+    }
+}
+
+/// Schemas of CRDs.
+impl Release {
+    /// The formats `k8s-short-name` and `k8s-long-name`. Schemas are compiled with the environment of the minor before, and 1.34
+    /// introduced them.
+    pub(crate) fn has_name_formats(self) -> bool {
+        self.server >= 35
+    }
+
+    /// Whether numbers have formats, and values and bounds must be in their range.
+    pub(crate) fn checks_number_formats(self) -> bool {
+        self.server >= 36
+    }
+
+    /// Whether doubles that are nearly an integer from below or that are negative count as integers, as from swag 0.27 on.
+    pub(crate) fn rounds_to_integers(self) -> bool {
+        self.server >= 37
+    }
+
+    /// Whether mail addresses can have an IP address in brackets, as from Go 1.23 on.
+    pub(crate) fn accepts_domain_literals(self) -> bool {
+        self.server >= 32
+    }
+}
+
+/// Rules of CRDs.
+impl Release {
+    /// Whether `maxLength` of an integer or string bounds the estimated cost of rules.
+    pub(crate) fn bounds_int_or_string(self) -> bool {
+        self.server >= 34
+    }
+
+    /// Whether the length of names of resources bounds the estimated cost of rules.
+    pub(crate) fn bounds_names(self) -> bool {
+        self.server >= 37
+    }
+
+    /// Whether errors of rules have the value of a scalar, and no value of objects and lists. Before, they have the type of the schema.
+    pub(crate) fn prints_values_of_rules(self) -> bool {
+        self.server >= 35
+    }
+}
+
 /// Changes of 1.35.
 impl Release {
     /// Whether the texts about labels are those of 1.35: bytes instead of characters, and another name for keys.

@@ -194,6 +194,12 @@ impl Cluster {
         self.server.stop()
     }
 
+    /// Ends its processes, after the last case that uses it.
+    pub fn end(&self) {
+        let _ = self.controllers.as_ref().map(Process::end);
+        let _ = self.server.end();
+    }
+
     /// Makes a user of this name and group with a client certificate.
     pub fn certified(&self, name: &str, group: Option<&str>) -> Result<User> {
         self.user_by(&certificates::by_certificate(&self.ca.client(name, group)?))
@@ -309,8 +315,7 @@ impl Drop for Turn<'_> {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        let _ = self.controllers.as_ref().map(Process::end);
-        let _ = self.server.end();
+        self.end();
     }
 }
 

@@ -88,6 +88,14 @@ impl Control {
         })
     }
 
+    /// Ends Karmada's processes, and then its API server.
+    pub(super) fn end(&self) {
+        for daemon in [&self.scheduler, &self.webhook, &self.controllers, &self.aggregated] {
+            let _ = daemon.end();
+        }
+        self.cluster.end();
+    }
+
     /// Runs `karmadactl` as an administrator and expects success.
     pub(super) fn karmadactl(&self, arguments: &[&str], within: Duration) -> Result<()> {
         let tool = Tool::new("karmadactl", Binary::Karmadactl.path(&self.supervisor)?)
@@ -103,9 +111,7 @@ impl Control {
 
 impl Drop for Control {
     fn drop(&mut self) {
-        for daemon in [&self.scheduler, &self.webhook, &self.controllers, &self.aggregated] {
-            let _ = daemon.end();
-        }
+        self.end();
     }
 }
 

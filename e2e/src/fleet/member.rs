@@ -180,6 +180,13 @@ impl Member {
         control.forget_credentials(&self.name)
     }
 
+    /// Ends its processes. It stays in the fleet.
+    pub(super) fn end(&self) {
+        let agent = self.agent.lock().unwrap_or_else(PoisonError::into_inner);
+        let _ = agent.as_ref().map(Daemon::end);
+        self.cluster.end();
+    }
+
     /// karmadactl does not wait for the end of the namespace that it deletes in the member, which the next join would
     /// use.
     fn await_left(&self) -> Result<()> {
@@ -192,7 +199,6 @@ impl Member {
 
 impl Drop for Member {
     fn drop(&mut self) {
-        let agent = self.agent.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let _ = agent.as_ref().map(Daemon::end);
+        self.end();
     }
 }

@@ -38,7 +38,7 @@ use anyhow::{Context as _, Result, bail};
 pub(crate) use cgroup::lack as cgroup_lack;
 pub use isolate::isolate;
 pub(crate) use isolate::run_number;
-pub use process::{Exit, Output, Process, Tool, cpu_time};
+pub use process::{Exit, Output, Process, Tool, cpu_time, cpu_time_by_program};
 
 use journal::{Entry, Head, Journal, Lease};
 
@@ -128,6 +128,11 @@ impl Supervisor {
         let name = cgroup::name(&self.head.run, self.number());
         self.lease(Lease::Cgroup(name.clone()), |_| cgroup::create(&name))?;
         Ok(name)
+    }
+
+    /// Kills all processes of a cgroup that [`Self::cgroup`] created, and of the groups below it.
+    pub fn kill_all_in(&self, cgroup: &str) {
+        cgroup::kill(cgroup);
     }
 
     /// Connects the host to the network namespace of the process `into`.

@@ -276,6 +276,7 @@ impl Reader<'_> {
             let at = inner.steps().iter().fold(path.clone(), |path, step| match step {
                 Step::Field(name) => path.child(name),
                 Step::Index(index) => path.index(*index),
+                Step::Key(key) => path.key(key),
             });
             self.fields.report(&at, message, "write the object here, or FILE#N");
             return None;

@@ -43,6 +43,7 @@ fn document(name: &str, findings: Vec<Finding>, policies: &[&str]) -> CheckedDoc
         namespace: "shop".to_owned(),
         name: name.to_owned(),
         operation: Operation::Create,
+        schema_checked: false,
         policies: policies
             .iter()
             .map(|policy| Judge { policy: (*policy).to_owned(), binding: format!("{policy}-everywhere") })

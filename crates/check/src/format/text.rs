@@ -5,6 +5,7 @@ use console::output::{self, Style, foreign};
 
 use super::parts;
 use crate::report::{CheckedCase, CheckedDocument, Finding, Operation, Report, Verdict};
+use crate::words;
 
 /// Formats a report.
 pub(super) fn text(report: &Report, style: Style) -> String {
@@ -33,9 +34,9 @@ fn line(document: &CheckedDocument, finding: &Finding, style: Style) -> String {
         Operation::Delete => " (delete)",
     };
     let verdict = match finding.verdict {
-        Verdict::Deny => style.red("denied"),
-        Verdict::Error if finding.policy.is_empty() => style.red("denied"),
-        Verdict::Error => style.red("denied, since the evaluation failed,"),
+        Verdict::Deny | Verdict::Error if document.is_later(finding) => style.red("then denied"),
+        Verdict::Deny => style.red(words::denied(false)),
+        Verdict::Error => style.red(words::denied(!finding.policy.is_empty())),
         Verdict::Unknown => style.yellow("could not decide"),
         Verdict::Warn => style.yellow("warning"),
         Verdict::Audit => style.cyan("audit"),
@@ -53,18 +54,12 @@ fn source(finding: &Finding) -> Option<String> {
     if finding.policy.is_empty() {
         return match finding.verdict {
             Verdict::Unknown => None,
-            Verdict::Warn => Some("by the API server".to_owned()),
+            Verdict::Warn | Verdict::Deny => Some("by the API server".to_owned()),
             _ => Some("by the API server, which can't decode it".to_owned()),
         };
     }
     let by = if matches!(finding.verdict, Verdict::Unknown) { "" } else { "by " };
-    Some(match finding.binding.as_str() {
-        // Many bindings have the name of their policy.
-        binding if binding.is_empty() || binding == finding.policy => {
-            format!("{by}policy \"{}\"", finding.policy)
-        }
-        binding => format!("{by}policy \"{}\", binding \"{binding}\"", finding.policy),
-    })
+    Some(format!("{by}{}", words::source(&finding.policy, &finding.binding)))
 }
 
 fn failed(case: &CheckedCase, style: Style) -> String {
@@ -106,7 +101,7 @@ fn summary(report: &Report, style: Style) -> String {
         verdicts.push(style.green(&format!("{} passed", count(totals.cases, "case", "cases"))));
     }
     if verdicts.is_empty() {
-        let judged = totals.matched > 0;
+        let judged = totals.matched > 0 || report.documents.iter().any(|document| document.schema_checked);
         verdicts.push(if judged { style.green("no violations") } else { "no policy matched".to_owned() });
     }
     format!(

@@ -12,7 +12,7 @@ fn check_in(dir: &Path, arguments: &[&str]) -> Run {
     durward_in(dir, &[&["check"], arguments].concat(), "")
 }
 
-/// A verdict that depends on no fact, of a custom resource. Its schema is not evaluated, so the exit code is 3.
+/// A verdict that depends on no fact, of a custom resource. Its CRD has no schema, so the exit code is 3.
 const NO_SCHEMA: i32 = 30;
 
 /// A policy on `ConfigMaps` whose binding selects parameters of this kind.

@@ -6,6 +6,7 @@ mod certs;
 mod check;
 mod check_bad_input;
 mod check_cases;
+mod check_custom_resources;
 mod check_facts;
 mod check_recorded;
 mod check_strangers;

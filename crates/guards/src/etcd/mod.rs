@@ -87,8 +87,12 @@ use review::Reviewer;
 const NAME: &str = "etcd";
 
 /// Ten seconds, because a leadership transfer takes time and a drain can wait.
-const DEFAULTS: Defaults =
-    Defaults { on_unknown: OnUnknown::Deny, failure_policy: FailurePolicy::Fail, timeout_seconds: 10 };
+const DEFAULTS: Defaults = Defaults {
+    on_unknown: OnUnknown::Deny,
+    failure_policy: Some(FailurePolicy::Fail),
+    timeout_seconds: 10,
+    exempt_namespaces: &[],
+};
 
 /// The etcd guard before it is configured.
 #[derive(Debug)]
@@ -169,8 +173,8 @@ impl Configured for Arc<Config> {
         entries.flat_map(of_entry).chain(self.common_config.webhook_note()).collect()
     }
 
-    fn build(&self, clients: &Clients) -> Arc<dyn Guard> {
-        Arc::new(EtcdGuard::new(self, clients.clone()))
+    fn build(&self, clients: &Clients) -> Vec<Arc<dyn Guard>> {
+        vec![Arc::new(EtcdGuard::new(self, clients.clone()))]
     }
 }
 

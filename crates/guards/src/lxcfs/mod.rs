@@ -69,8 +69,12 @@ pub use node::{DEVICE, NODE_ANNOTATION, NodeSettings, READY_LABEL};
 const NAME: &str = "lxcfs";
 
 /// Five seconds are enough for a read from the cache. A slow Durward must not delay pods that can run without the files.
-const DEFAULTS: Defaults =
-    Defaults { on_unknown: OnUnknown::Allow, failure_policy: FailurePolicy::Ignore, timeout_seconds: 5 };
+const DEFAULTS: Defaults = Defaults {
+    on_unknown: OnUnknown::Allow,
+    failure_policy: Some(FailurePolicy::Ignore),
+    timeout_seconds: 5,
+    exempt_namespaces: &[],
+};
 
 /// The LXCFS guard before it is configured.
 #[derive(Debug)]
@@ -118,12 +122,12 @@ impl Configured for Arc<Config> {
         self.common_config.webhook_note().into_iter().collect()
     }
 
-    fn build(&self, clients: &Clients) -> Arc<dyn Guard> {
-        Arc::new(LxcfsGuard {
+    fn build(&self, clients: &Clients) -> Vec<Arc<dyn Guard>> {
+        vec![Arc::new(LxcfsGuard {
             config: Arc::clone(self),
             reader: Arc::clone(&clients.reader),
             fields: Fields::new(&pod::PodField::POINTERS),
-        })
+        })]
     }
 }
 
@@ -262,7 +266,7 @@ mod tests {
             });
             let configured = Arc::new(config("{}"));
             let clients = Clients::reader_only(Arc::<CountingReader>::clone(&reader));
-            let guard = configured.build(&clients);
+            let guard = configured.build(&clients).remove(0);
             let annotations =
                 if annotation.is_empty() { json!({}) } else { json!({opt_in::SWITCH: annotation}) };
             let pod = json!({"metadata": {"annotations": annotations}, "spec": {"containers": []}});

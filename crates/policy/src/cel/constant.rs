@@ -9,6 +9,8 @@ pub(crate) enum Constant {
     Literal(Literal),
     List(Vec<Constant>),
     Map(Vec<(Constant, Constant)>),
+    /// An object of a document. Its errors differ from those of maps.
+    Object(Vec<(Box<str>, Constant)>),
     Timestamp(Timestamp),
     Duration(i64),
     Type(String),
@@ -33,14 +35,20 @@ impl Constant {
             Value::List(_) | Value::Concat(_) => {
                 Constant::List(value.elements().map(|item| Self::from_value(&item)).collect::<Option<_>>()?)
             }
-            Value::Object(_) | Value::Map(_) => Constant::Map(
+            Value::Object(entries) => Constant::Object(
+                entries
+                    .iter()
+                    .map(|(key, value)| Some((Box::from(*key), Self::from_value(value)?)))
+                    .collect::<Option<_>>()?,
+            ),
+            Value::Map(_) => Constant::Map(
                 value
                     .entries()?
                     .iter()
                     .map(|(key, value)| Some((Self::from_value(&key)?, Self::from_value(&value)?)))
                     .collect::<Option<_>>()?,
             ),
-            Value::Optional(_) | Value::Opaque(_) | Value::Variables => return None,
+            Value::Optional(_) | Value::Opaque(_) | Value::Typed(..) | Value::Variables => return None,
         })
     }
 
@@ -58,6 +66,14 @@ impl Constant {
                 }
                 let values: Vec<Value<'a>> = items.iter().map(|item| item.value(arena)).collect();
                 Value::List(arena.slice(&values))
+            }
+            Constant::Object(entries) => {
+                if entries.is_empty() {
+                    return Value::Object(&[]);
+                }
+                let values: Vec<(&'a str, Value<'a>)> =
+                    entries.iter().map(|(key, value)| (&**key, value.value(arena))).collect();
+                Value::Object(arena.slice(&values))
             }
             Constant::Map(entries) => {
                 if entries.is_empty() {

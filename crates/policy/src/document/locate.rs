@@ -38,7 +38,7 @@ fn follow<'t, 's>(
     for step in steps {
         let next = match (&event, step) {
             (Some(Event::ListStart(_)), Step::Index(index)) => element(events, *index),
-            (Some(Event::MapStart(_)), Step::Field(name)) => entry(events, name),
+            (Some(Event::MapStart(_)), Step::Field(name) | Step::Key(name)) => entry(events, name),
             _ => None,
         };
         event = None;

@@ -4,20 +4,16 @@
 //! Karmada. CRDs extend them. No guess replaces an unknown kind: `kubectl` asks the API server as well.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
-use crate::field::{FieldError, Path};
+use crate::crd::{Crd, Version};
 use crate::release::{NEWEST, OLDEST};
-use crate::value::Value;
 
 /// Lines of group, version, kind, resource and scope; those of Kubernetes end with the first and last minor that serves the
 /// kind. The end-to-end cases `kinds::` compare the tables with the API servers.
 const TABLES: [&str; 2] = [include_str!("builtin.tsv"), include_str!("karmada.tsv")];
-
-/// The older API version of CRDs, in which the scope has a default.
-const V1BETA1: &str = "apiextensions.k8s.io/v1beta1";
 
 /// A resource of the API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,7 +66,25 @@ fn key<'a>(group: &'a str, version: &'a str, kind: &'a str) -> Key<'a> {
 /// The recorded kinds and those of CRDs.
 #[derive(Clone, Debug, Default)]
 pub struct Kinds {
-    custom: BTreeMap<Key<'static>, Resource<'static>>,
+    custom: BTreeMap<Key<'static>, Custom>,
+}
+
+/// A kind that a CRD defines.
+#[derive(Clone, Debug)]
+struct Custom {
+    crd: Arc<Crd>,
+    version: Arc<Version>,
+}
+
+impl Custom {
+    fn resource(&self) -> Resource<'_> {
+        Resource {
+            plural: self.crd.plural.as_str().into(),
+            namespaced: self.crd.namespaced,
+            has_status: self.version.has_status,
+            minors: ALL_MINORS,
+        }
+    }
 }
 
 impl Kinds {
@@ -79,133 +93,66 @@ impl Kinds {
         Self::default()
     }
 
-    /// Adds the kind of a CRD in each version that it serves. Returns all errors of the fields that it needs.
-    pub fn with_crd(&mut self, crd: Value<'_>) -> Result<(), Vec<FieldError>> {
-        let mut errors = Vec::new();
-        let spec = Fields { value: crd.field("spec").unwrap_or_default(), path: Path::new("spec") };
-        let scope_is_optional = crd.field("apiVersion").and_then(|version| version.as_str()) == Some(V1BETA1);
-        let names = spec.child("names");
-        let group = spec.text("group", &mut errors);
-        let kind = names.text("kind", &mut errors);
-        let plural = names.text("plural", &mut errors);
-        let scope = match spec.value.field("scope") {
-            None if scope_is_optional => "Namespaced",
-            _ => spec.text("scope", &mut errors),
-        };
-        let namespaced = match scope {
-            "Cluster" => false,
-            // The error is reported already if it is empty.
-            "Namespaced" | "" => true,
-            other => {
-                let path = spec.path.child("scope");
-                errors.push(FieldError::not_supported(&path, other, &["Cluster", "Namespaced"]));
-                true
-            }
-        };
-        let versions = spec.versions(&mut errors);
-        if !errors.is_empty() {
-            return Err(errors);
+    /// Adds the kind of a CRD in each version that it serves.
+    pub fn with_crd(&mut self, crd: Crd) {
+        let crd = Arc::new(crd);
+        for version in crd.versions.iter().filter(|version| version.served) {
+            let key = (crd.group.clone().into(), version.name.clone().into(), crd.kind.clone().into());
+            self.custom.insert(key, Custom { crd: Arc::clone(&crd), version: Arc::clone(version) });
         }
-        for (version, has_status) in versions {
-            let key = (group.to_owned().into(), version.to_owned().into(), kind.to_owned().into());
-            let plural = plural.to_owned().into();
-            let resource = Resource { plural, namespaced, has_status, minors: ALL_MINORS };
-            self.custom.insert(key, resource);
-        }
-        Ok(())
     }
 
     /// Returns the resource of a kind.
     pub fn lookup(&self, group: &str, version: &str, kind: &str) -> Option<Resource<'_>> {
-        let key = key(group, version, kind);
-        self.custom.get(&key).or_else(|| TABLE.get(&key)).cloned()
+        self.custom(group, version, kind).map(Custom::resource).or_else(|| lookup(group, version, kind))
     }
 
-    /// Returns whether a CRD defines the kind with the subresource `status`.
-    pub fn is_custom_with_status(&self, group: &str, version: &str, kind: &str) -> bool {
-        self.custom.get(&key(group, version, kind)).is_some_and(|resource| resource.has_status)
+    /// Returns the CRD that defines a kind, and the version.
+    pub fn crd(&self, group: &str, version: &str, kind: &str) -> Option<(&Crd, &Version)> {
+        self.custom(group, version, kind).map(|custom| (&*custom.crd, &*custom.version))
+    }
+
+    fn custom(&self, group: &str, version: &str, kind: &str) -> Option<&Custom> {
+        let key = (group.to_owned().into(), version.to_owned().into(), kind.to_owned().into());
+        self.custom.get(&key)
+    }
+
+    /// Returns all kinds with the minors that serve them.
+    fn all(&self) -> impl Iterator<Item = (&Key<'static>, RangeInclusive<u8>)> {
+        let custom = self.custom.keys().map(|key| (key, ALL_MINORS));
+        custom.chain(TABLE.iter().map(|(key, resource)| (key, resource.minors.clone())))
+    }
+
+    /// Returns whether a resource is known to be served in one version only. `*` stands for all resources of the group.
+    pub fn has_one_version(&self, group: &str, plural: &str) -> bool {
+        let mut versions: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+        let custom = self.custom.iter().map(|(key, custom)| (key, custom.crd.plural.as_str()));
+        let built_in = TABLE.iter().map(|(key, resource)| (key, resource.plural.as_ref()));
+        for ((of, version, _), known) in custom.chain(built_in) {
+            if of == group && (plural == "*" || known == plural) {
+                versions.entry(known).or_default().insert(version);
+            }
+        }
+        !versions.is_empty() && versions.values().all(|versions| versions.len() == 1)
     }
 
     /// Returns the kinds of a group that an API server of a minor serves.
     pub fn of_group(&self, group: &str, minor: u8) -> Vec<&str> {
-        let known = self.custom.iter().chain(TABLE.iter());
-        let of_group = known.filter(|((of, _, _), resource)| of == group && resource.minors.contains(&minor));
+        let of_group = self.all().filter(|((of, _, _), minors)| of == group && minors.contains(&minor));
         of_group.map(|((_, _, kind), _)| kind.as_ref()).collect()
     }
 
     /// Returns the kinds of this name that an API server of a minor serves, in any group: `apps/v1 Deployment`. The case of
     /// letters does not count, so that an error about an unknown kind can suggest them.
     pub fn like(&self, kind: &str, minor: u8) -> Vec<String> {
-        let known = self.custom.iter().chain(TABLE.iter());
-        let same = known.filter(|((_, _, known), resource)| {
-            known.eq_ignore_ascii_case(kind) && resource.minors.contains(&minor)
-        });
+        let same = self
+            .all()
+            .filter(|((_, _, known), minors)| known.eq_ignore_ascii_case(kind) && minors.contains(&minor));
         same.map(|((group, version, kind), _)| match group.as_ref() {
             "" => format!("{version} {kind}"),
             group => format!("{group}/{version} {kind}"),
         })
         .collect()
-    }
-}
-
-/// The fields of an object, with its path for errors.
-struct Fields<'a> {
-    value: Value<'a>,
-    path: Path,
-}
-
-impl<'a> Fields<'a> {
-    fn child(&self, field: &str) -> Self {
-        Self { value: self.value.field(field).unwrap_or_default(), path: self.path.child(field) }
-    }
-
-    fn text(&self, field: &str, errors: &mut Vec<FieldError>) -> &'a str {
-        match self.value.field(field) {
-            Some(Value::String(text)) if !text.is_empty() => text,
-            None | Some(Value::Null | Value::String(_)) => {
-                errors.push(FieldError::required(&self.path.child(field), ""));
-                ""
-            }
-            Some(_) => {
-                errors.push(FieldError::wrong_type(&self.path.child(field), "a string"));
-                ""
-            }
-        }
-    }
-
-    /// Whether these fields have the subresource `status`.
-    fn has_status(&self) -> bool {
-        let status = self.child("subresources").value.field("status");
-        status.is_some_and(|status| !matches!(status, Value::Null))
-    }
-
-    /// Returns the served versions: `versions`, or `version` of v1beta1. Each has the subresource `status`, or has not.
-    fn versions(&self, errors: &mut Vec<FieldError>) -> Vec<(&'a str, bool)> {
-        let versions = self.child("versions");
-        match versions.value {
-            Value::Null if self.value.field("version").is_some() => {
-                vec![(self.text("version", errors), self.has_status())]
-            }
-            Value::List(items) if !items.is_empty() => {
-                let mut names = Vec::new();
-                for (index, item) in items.iter().enumerate() {
-                    let version = Fields { value: *item, path: versions.path.index(index) };
-                    let name = version.text("name", errors);
-                    if !matches!(item.field("served"), Some(Value::Bool(false))) {
-                        names.push((name, version.has_status() || self.has_status()));
-                    }
-                }
-                names
-            }
-            Value::Null | Value::List(_) => {
-                errors.push(FieldError::required(&versions.path, ""));
-                Vec::new()
-            }
-            _ => {
-                errors.push(FieldError::wrong_type(&versions.path, "a list"));
-                Vec::new()
-            }
-        }
     }
 }
 

@@ -3,11 +3,11 @@ use crate::value::{Arena, read_json};
 
 fn crd(text: &str) -> Result<Kinds, Vec<String>> {
     let arena = Arena::new();
+    let crd = Crd::read(read_json(text, &arena).unwrap());
+    let crd = crd.map_err(|errors| errors.iter().map(ToString::to_string).collect::<Vec<_>>())?;
     let mut kinds = Kinds::new();
-    match kinds.with_crd(read_json(text, &arena).unwrap()) {
-        Ok(()) => Ok(kinds),
-        Err(errors) => Err(errors.iter().map(ToString::to_string).collect()),
-    }
+    kinds.with_crd(crd);
+    Ok(kinds)
 }
 
 const CLUSTERS: &str = r#"{"spec": {"group": "ecs.yun.com", "scope": "Namespaced",

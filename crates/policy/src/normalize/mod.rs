@@ -59,6 +59,26 @@ pub fn round_trip<'a>(
     decode(kind, object, arena, Form { converts: false, is_stored: false })
 }
 
+/// Metadata as the API server encodes it again.
+pub(crate) struct Metadata<'a> {
+    pub(crate) value: Value<'a>,
+    /// Fields that metadata does not have.
+    pub(crate) unknown: Vec<Path>,
+}
+
+/// Returns this form of the metadata of an embedded object, or the errors for which the API server can't decode it.
+pub(crate) fn metadata<'a>(
+    value: Value<'a>,
+    path: &Path,
+    arena: &'a Arena,
+) -> Result<Metadata<'a>, Vec<FieldError>> {
+    let form = Form { converts: true, is_stored: false };
+    let mut decoder = Decoder { arena, unknown: Vec::new(), errors: Vec::new(), in_schema: false, form };
+    let value = decoder.metadata(value, path);
+    let Decoder { unknown, errors, .. } = decoder;
+    if errors.is_empty() { Ok(Metadata { value, unknown }) } else { Err(errors) }
+}
+
 fn decode<'a>(
     (group, version, kind): (&str, &str, &str),
     object: Value<'a>,
@@ -135,17 +155,22 @@ impl<'a> Decoder<'a> {
     /// Decodes and encodes the metadata of an object of unknown type, and keeps its other fields.
     fn metadata_of(&mut self, object: Value<'a>) -> Value<'a> {
         let path = Path::new("metadata");
-        let (Value::Object(entries), Some(index)) = (object, Table::metadata()) else {
-            return self.wrong(&Path::default(), "an object", object);
-        };
+        let Value::Object(entries) = object else { return self.wrong(&Path::default(), "an object", object) };
         let entries: Vec<(&'a str, Value<'a>)> = entries
             .iter()
             .map(|(name, value)| match *name {
-                "metadata" => (*name, self.value(&Type::Struct(index), *value, &path)),
+                "metadata" => (*name, self.metadata(*value, &path)),
                 _ => (*name, *value),
             })
             .collect();
         Value::Object(self.arena.slice(&entries))
+    }
+
+    fn metadata(&mut self, value: Value<'a>, path: &Path) -> Value<'a> {
+        match Table::metadata() {
+            Some(index) => self.value(&Type::Struct(index), value, path),
+            None => self.wrong(path, "metadata", value),
+        }
     }
 
     fn wrong(&mut self, path: &Path, expected: &str, value: Value<'a>) -> Value<'a> {

@@ -10,6 +10,7 @@ pub(crate) fn equal(left: &Value<'_>, right: &Value<'_>) -> bool {
         return false;
     }
     match (left, right) {
+        (Value::Typed(value, shape), other) => super::typed::equals(value, shape, other),
         (Value::Null, Value::Null) | (Value::Variables, Value::Variables) => true,
         (Value::Bool(left), Value::Bool(right)) => left == right,
         (Value::String(left), Value::String(right)) | (Value::Type(left), Value::Type(right)) => {
@@ -44,6 +45,30 @@ pub(crate) fn equal(left: &Value<'_>, right: &Value<'_>) -> bool {
             _ => false,
         },
     }
+}
+
+/// Whether two JSON values are equal and of the same type, as `reflect.DeepEqual` of Go has it: 1 and 1.0 are not. `charge` counts the
+/// values and ends the comparison.
+pub(crate) fn identical(left: Value<'_>, right: Value<'_>, charge: &mut dyn FnMut() -> bool) -> bool {
+    charge()
+        && match (left, right) {
+            (Value::Null, Value::Null) => true,
+            (Value::Bool(left), Value::Bool(right)) => left == right,
+            (Value::Int(left), Value::Int(right)) => left == right,
+            (Value::Double(left), Value::Double(right)) => left.partial_cmp(&right) == Some(Ordering::Equal),
+            (Value::String(left), Value::String(right)) => left == right,
+            (Value::List(left), Value::List(right)) => {
+                left.len() == right.len()
+                    && left.iter().zip(right).all(|(left, right)| identical(*left, *right, charge))
+            }
+            (Value::Object(left), Value::Object(right)) => {
+                left.len() == right.len()
+                    && left.iter().zip(right).all(|((left_key, left), (right_key, right))| {
+                        left_key == right_key && identical(*left, *right, charge)
+                    })
+            }
+            _ => false,
+        }
 }
 
 /// Order of two values, or nothing if they have no order. Incomparable doubles (NaN) are `Err`.

@@ -27,18 +27,18 @@ pub(crate) fn plain(value: &Value<'_>) -> String {
         }
         Value::Optional(Some(value)) => format!("optional({})", plain(value)),
         Value::Optional(None) => "optional.none()".to_owned(),
-        Value::List(_) | Value::Concat(_) => {
+        _ if value.is_list() => {
             let items: Vec<String> = value.elements().map(|item| plain(&item)).collect();
             format!("[{}]", items.join(", "))
         }
-        Value::Object(_) | Value::Map(_) => {
-            let entries =
-                value.entries().map(|entries| entries.iter().collect::<Vec<_>>()).unwrap_or_default();
-            let items: Vec<String> =
-                entries.iter().map(|(key, value)| format!("{}: {}", plain(key), plain(value))).collect();
-            format!("{{{}}}", items.join(", "))
-        }
-        Value::Opaque(_) | Value::Variables => value.type_name().to_owned(),
+        _ => match value.entries() {
+            Some(entries) => {
+                let text = |(key, value)| format!("{}: {}", plain(&key), plain(&value));
+                let items: Vec<String> = entries.iter().map(text).collect();
+                format!("{{{}}}", items.join(", "))
+            }
+            None => value.type_name().to_owned(),
+        },
     }
 }
 
@@ -71,6 +71,95 @@ pub(crate) fn quote(text: &str) -> String {
     }
     out.push('"');
     out
+}
+
+/// A JSON value as `json.Marshal` of Go prints it: without spaces, and with `<`, `>` and `&` escaped.
+pub(crate) fn go_json(value: Value<'_>) -> String {
+    let mut out = String::new();
+    write_go_json(value, &mut out);
+    out
+}
+
+/// Recursion is bounded, since no reader builds deep values.
+fn write_go_json(value: Value<'_>, out: &mut String) {
+    match value {
+        Value::Bool(value) => out.push_str(if value { "true" } else { "false" }),
+        Value::Int(value) => drop(write!(out, "{value}")),
+        Value::Double(value) => out.push_str(&go_json_number(value)),
+        Value::String(text) => write_go_json_text(text, out),
+        Value::List(items) => {
+            out.push('[');
+            for (index, item) in items.iter().enumerate() {
+                if index > 0 {
+                    out.push(',');
+                }
+                write_go_json(*item, out);
+            }
+            out.push(']');
+        }
+        Value::Object(entries) => {
+            out.push('{');
+            for (index, (key, value)) in entries.iter().enumerate() {
+                if index > 0 {
+                    out.push(',');
+                }
+                write_go_json_text(key, out);
+                out.push(':');
+                write_go_json(*value, out);
+            }
+            out.push('}');
+        }
+        _ => out.push_str("null"),
+    }
+}
+
+fn go_json_number(value: f64) -> String {
+    let size = value.abs();
+    if size > 0.0 && !(1e-6..1e21).contains(&size) {
+        let text = format!("{value:e}");
+        return if size < 1.0 { text } else { text.replace('e', "e+") };
+    }
+    format!("{value}")
+}
+
+fn write_go_json_text(text: &str, out: &mut String) {
+    out.push('"');
+    for character in text.chars() {
+        match character {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            '\u{8}' => out.push_str("\\b"),
+            '\u{c}' => out.push_str("\\f"),
+            '<' | '>' | '&' | '\u{2028}' | '\u{2029}' | '\0'..='\u{1f}' => {
+                let _ = write!(out, "\\u{:04x}", u32::from(character));
+            }
+            other => out.push(other),
+        }
+    }
+    out.push('"');
+}
+
+/// A JSON value as `%#v` of Go prints it.
+pub(crate) fn go_syntax(value: Value<'_>) -> String {
+    match value {
+        Value::Bool(value) => value.to_string(),
+        Value::Int(value) => value.to_string(),
+        Value::Double(value) => number::general(value),
+        Value::String(text) => quote(text),
+        Value::List(items) => {
+            let items: Vec<String> = items.iter().map(|item| go_syntax(*item)).collect();
+            format!("[]interface {{}}{{{}}}", items.join(", "))
+        }
+        Value::Object(entries) => {
+            let entry = |(key, value): &(&str, Value<'_>)| format!("{}:{}", quote(key), go_syntax(*value));
+            let entries: Vec<String> = entries.iter().map(entry).collect();
+            format!("map[string]interface {{}}{{{}}}", entries.join(", "))
+        }
+        _ => "interface {}(nil)".to_owned(),
+    }
 }
 
 fn is_printable(character: char) -> bool {

@@ -8,10 +8,11 @@ use super::model::{Binding, MatchResources, Named, ParamKind, ParamRef, Policy, 
 use crate::cel::library::formats;
 use crate::cel::program::CompileError;
 use crate::field::{FieldError, Path};
+use crate::meta::path_segment;
 use crate::release::Release;
 
 /// Most match conditions.
-const MAX_MATCH_CONDITIONS: usize = 64;
+const MAX_MATCH_CONDITIONS: i64 = 64;
 /// Most audit annotations.
 const MAX_AUDIT_ANNOTATIONS: usize = 20;
 /// Longest value expression of an audit annotation, in bytes.
@@ -159,7 +160,7 @@ fn rule(rule: &Rule, path: &Path, errors: &mut Errors) {
     let mut names = HashSet::new();
     for (index, name) in rule.resource_names.iter().enumerate() {
         let path = path.child("resourceNames").index(index);
-        for problem in path_segment_problems(name) {
+        for problem in path_segment(name, false) {
             errors.push(FieldError::invalid(&path, name, &problem));
         }
         if !names.insert(name) {
@@ -246,18 +247,6 @@ fn resources(resources: &[String], path: &Path, errors: &mut Errors) {
     }
 }
 
-/// Names that can't be a segment of a URL path.
-fn path_segment_problems(name: &str) -> Vec<String> {
-    if matches!(name, "." | "..") {
-        return vec![format!("may not be '{name}'")];
-    }
-    ["/", "%"]
-        .iter()
-        .filter(|part| name.contains(**part))
-        .map(|part| format!("may not contain '{part}'"))
-        .collect()
-}
-
 fn cel_error(error: &CompileError, source: &str, path: &Path) -> FieldError {
     let mut field = match error {
         CompileError::Instantiation(_) => FieldError::internal(path, &error.message()),
@@ -268,9 +257,8 @@ fn cel_error(error: &CompileError, source: &str, path: &Path) -> FieldError {
 }
 
 fn match_conditions(conditions: &[Named], release: Release, params: bool, path: &Path, errors: &mut Errors) {
-    if conditions.len() > MAX_MATCH_CONDITIONS {
-        let body = format!("Too many: {}: must have at most {MAX_MATCH_CONDITIONS} items", conditions.len());
-        errors.push(FieldError { path: path.clone(), body, places: Vec::new() });
+    if conditions.len() as i64 > MAX_MATCH_CONDITIONS {
+        errors.push(FieldError::too_many(path, conditions.len(), MAX_MATCH_CONDITIONS, release));
     }
     // Match conditions know no variables.
     let compiler = Compiler::new(release, params, false);
@@ -389,8 +377,7 @@ fn audit_annotations(
                 format!("{{\"Key\":{},\"ValueExpression\":{}}}", json(&entry.name), json(&entry.expression))
             })
             .collect();
-        let body = format!("Invalid value: [{}]: {detail}", values.join(","));
-        errors.push(FieldError { path: path.clone(), body, places: Vec::new() });
+        errors.push(FieldError::invalid_json(path, &format!("[{}]", values.join(",")), &detail));
     }
     let mut keys = HashSet::new();
     for (index, annotation) in annotations.iter().enumerate() {
@@ -423,7 +410,7 @@ fn audit_annotations(
 fn param_ref(reference: &ParamRef, release: Release, path: &Path, errors: &mut Errors) {
     let exclusive = "name and selector are mutually exclusive";
     if !reference.name.is_empty() {
-        for problem in path_segment_problems(&reference.name) {
+        for problem in path_segment(&reference.name, false) {
             errors.push(FieldError::invalid(&path.child("name"), &reference.name, &problem));
         }
         if reference.selector.is_some() {

@@ -130,7 +130,7 @@ fn explain(message: &str, pattern: &str, examples: &[&str]) -> String {
 }
 
 /// A prefix can end with a dash, since characters follow.
-fn mask_dash(text: &str) -> String {
+pub(crate) fn mask_dash(text: &str) -> String {
     match text.strip_suffix('-') {
         Some(rest) if !rest.is_empty() => {
             let kept: String = rest.chars().take(rest.chars().count() - 1).collect();
@@ -159,7 +159,12 @@ pub(crate) fn label(text: &str) -> Vec<String> {
 
 /// The problems of a DNS subdomain.
 pub(crate) fn subdomain(text: &str) -> Vec<String> {
-    let mut problems: Vec<String> = too_long(text, 253).into_iter().collect();
+    subdomain_in(text, "characters")
+}
+
+/// The same with another unit of lengths.
+fn subdomain_in(text: &str, unit: &str) -> Vec<String> {
+    let mut problems: Vec<String> = too_long_in(text, 253, unit).into_iter().collect();
     if !matches(SUBDOMAIN, text) {
         problems.push(explain(
             "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character",
@@ -201,7 +206,8 @@ pub(crate) fn qualified_name(text: &str, recent: bool) -> Vec<String> {
             *name
         }
         [prefix, name] => {
-            problems.extend(subdomain(prefix).into_iter().map(|problem| format!("prefix part {problem}")));
+            let prefix = subdomain_in(prefix, unit(recent));
+            problems.extend(prefix.into_iter().map(|problem| format!("prefix part {problem}")));
             *name
         }
         _ => {
@@ -235,7 +241,7 @@ pub(crate) fn label_value(text: &str, recent: bool) -> Vec<String> {
     problems
 }
 
-fn is_base64(text: &str) -> bool {
+pub(crate) fn is_base64(text: &str) -> bool {
     let padding = text.bytes().rev().take_while(|byte| *byte == b'=').count();
     let body = text.get(..text.len() - padding).unwrap_or_default();
     !text.is_empty()
@@ -244,11 +250,11 @@ fn is_base64(text: &str) -> bool {
         && body.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/'))
 }
 
-fn is_date(text: &str) -> bool {
+pub(crate) fn is_date(text: &str) -> bool {
     text.len() == 10 && crate::value::number::parse_timestamp(&format!("{text}T00:00:00Z")).is_some()
 }
 
-fn is_datetime(text: &str) -> bool {
+pub(crate) fn is_datetime(text: &str) -> bool {
     static TIME: LazyLock<Option<Regex>> = LazyLock::new(|| {
         Regex::new("^([0-9]{2}):([0-9]{2}):([0-9]{2})(.[0-9]+)?(z|([+-][0-9]{2}:[0-9]{2}))$").ok()
     });

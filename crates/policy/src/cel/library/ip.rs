@@ -97,7 +97,7 @@ pub(crate) fn parse(text: &str) -> Result<IpAddr, String> {
 }
 
 /// `netip.ParseAddr`: the address and whether it has a zone.
-pub(super) fn parse_address(text: &str) -> Result<(IpAddr, bool), String> {
+pub(crate) fn parse_address(text: &str) -> Result<(IpAddr, bool), String> {
     let quoted = quote(text);
     let error = |message: &str, at: &str| {
         let at = if at.is_empty() { String::new() } else { format!(" (at {})", quote(at)) };

@@ -17,6 +17,7 @@ pub(super) fn declare(library: &mut Library) {
 }
 
 /// Why a pattern has no compiled form.
+#[derive(Debug)]
 pub(crate) enum Refusal {
     /// The pattern is invalid, with Go's text.
     Invalid(String),
@@ -72,7 +73,7 @@ const SHORT: usize = 4 << 10;
 const MAX_SEARCH: u64 = 1 << 36;
 
 /// Returns whether a search ends in bounded time.
-fn is_searchable(regex: &::regex::Regex, text: &str) -> bool {
+pub(crate) fn is_searchable(regex: &::regex::Regex, text: &str) -> bool {
     if text.len() <= SHORT {
         return true;
     }

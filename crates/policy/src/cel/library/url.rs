@@ -109,7 +109,7 @@ struct Parts {
 }
 
 /// The error of `url.ParseRequestURI`, if there is one.
-pub(super) fn request_error(text: &str, strict: bool) -> Option<String> {
+pub(crate) fn request_error(text: &str, strict: bool) -> Option<String> {
     parse(text, true, strict).err().map(|message| format!("parse {}: {message}", quote(text)))
 }
 

@@ -1,0 +1,156 @@
+//! The API server's answer to a custom resource before it evaluates policies: errors of metadata, schema and rules.
+
+use std::time::Instant;
+
+use policy::crd::object::{Change, Judgement, validate};
+use policy::crd::{Crd, Version};
+use policy::facts::{Limit, Lookup};
+use policy::field::{ErrorKind, FieldError, Path};
+use policy::normalize::is_typed;
+use policy::request::Request;
+use policy::value::{Arena, Value, read_json};
+
+use crate::judge::{Context, MAX_TIME, describe, refusal};
+use crate::objects::Object;
+use crate::report::{Finding, Verdict};
+use crate::subjects::Subject;
+
+/// A CRD and one of its versions.
+pub(crate) type Custom<'k> = Option<(&'k Crd, &'k Version)>;
+
+const ASK_SERVER: &str =
+    "let an API server decide: kubectl apply --dry-run=server; or accept this: --allow-unknown";
+const PRUNED: &str = "required but not declared: the API server prunes it. Declare it in the schema of the CRD, or set x-kubernetes-preserve-unknown-fields: true there";
+
+/// Findings about a request.
+#[derive(Debug, Default)]
+pub(crate) struct Answer {
+    /// Denials and warnings.
+    pub(crate) findings: Vec<Finding>,
+    /// Findings that leave the verdict open, unless something else denies the request.
+    pub(crate) undecided: Vec<Finding>,
+}
+
+/// Returns the answer to a request whose object could be decoded. `pruned` are the fields that its kind does not have.
+pub(crate) fn answer(
+    context: &Context<'_>,
+    subject: &Subject<'_>,
+    request: &Request<'_>,
+    custom: Custom<'_>,
+    pruned: &[Path],
+    arena: &Arena,
+) -> Answer {
+    let Some(object) = subject.new else { return Answer::default() };
+    let Some((crd, version)) = custom else { return unknown_type(context, object) };
+    if request.old_object_is_unknown {
+        return missing(object, &Lookup::OldObject);
+    }
+    let change = Change {
+        new: request.object,
+        old: subject.old.map(|_| request.old_object),
+        namespaced: crd.namespaced,
+        server: context.minor,
+    };
+    let end = Instant::now() + MAX_TIME;
+    let Judgement { errors, undecided: unknown, warnings, unchanged } =
+        validate(version, &change, arena, &|| Instant::now() < end);
+    if arena.is_full() {
+        return missing(object, &Lookup::Limit(Limit::Memory));
+    }
+    let pruned: Vec<String> = pruned.iter().map(ToString::to_string).collect();
+    let denial = |error: &FieldError| {
+        let is_pruned = error.kind == ErrorKind::Required && pruned.contains(&error.path.to_string());
+        let next = if is_pruned { PRUNED } else { "" };
+        Finding { next: next.to_owned(), ..invalid(object, error) }
+    };
+    let mut findings: Vec<Finding> = errors.iter().map(denial).collect();
+    findings.extend(warnings.into_iter().map(|message| Finding {
+        verdict: Verdict::Warn,
+        message,
+        reason: String::new(),
+        code: None,
+        ..refusal(object, &FieldError::forbidden(&Path::new("metadata").child("finalizers"), ""))
+    }));
+    findings.extend(unchanged.iter().map(|error| Finding {
+        verdict: Verdict::Warn,
+        reason: String::new(),
+        code: None,
+        ..invalid(object, error)
+    }));
+    let text = |error: &FieldError| {
+        if error.path.is_empty() { error.body.clone() } else { error.to_string() }
+    };
+    let undecided = unknown.iter().map(|error| open(object, &error.path, text(error))).collect();
+    Answer { findings, undecided }
+}
+
+/// Returns an old object in the version of the new one: its fields are those of that version.
+pub(crate) fn converted<'a>(
+    custom: Option<(&'a Crd, &'a Version)>,
+    old: Value<'a>,
+    arena: &'a Arena,
+) -> Value<'a> {
+    let Some((crd, version)) = custom else { return old };
+    let decoded = policy::crd::object::decode(version, (&crd.group, &crd.kind), old, true, arena);
+    decoded.map_or(old, |decoded| decoded.object)
+}
+
+/// Returns the findings for an object that has no CRD in the input.
+fn unknown_type(context: &Context<'_>, object: &Object) -> Answer {
+    if object.is("apiextensions.k8s.io", "CustomResourceDefinition") {
+        return definition(context, object);
+    }
+    if is_typed((object.group(), object.version(), &object.kind)) {
+        return Answer::default();
+    }
+    let message =
+        format!("the schema of {} is not evaluated, so the API server could refuse the object", object.kind);
+    Answer { undecided: vec![open(object, &Path::default(), message)], ..Answer::default() }
+}
+
+/// Returns the findings for a CRD. Its schemas must be structural and their rules valid, and nothing else is checked.
+fn definition(context: &Context<'_>, object: &Object) -> Answer {
+    let arena = Arena::new();
+    let crd = read_json(&object.json, &arena).ok().and_then(|value| Crd::read(value).ok());
+    let all = |crd: Crd| [crd.schema_errors(), crd.rule_errors(context.minor)].concat();
+    let errors = crd.map(all).unwrap_or_default();
+    let finding = |(place, error): &(Path, FieldError)| Finding {
+        field: place.to_string(),
+        position: object.place_of(place),
+        ..invalid(object, error)
+    };
+    let message = "only the structure and the rules of the schemas in the CRD are checked, so the API server could refuse the CRD";
+    Answer {
+        findings: errors.iter().map(finding).collect(),
+        undecided: vec![open(object, &Path::default(), message.to_owned())],
+    }
+}
+
+fn missing(object: &Object, lookup: &Lookup) -> Answer {
+    let (message, next) = describe(lookup);
+    let finding = Finding { next, ..open(object, &Path::default(), message) };
+    Answer { undecided: vec![finding], ..Answer::default() }
+}
+
+/// Returns a denial by the schema.
+fn invalid(object: &Object, error: &FieldError) -> Finding {
+    Finding {
+        verdict: Verdict::Deny,
+        message: error.to_string(),
+        reason: "Invalid".to_owned(),
+        code: Some(422),
+        ..refusal(object, error)
+    }
+}
+
+/// Returns a finding that leaves the verdict open.
+fn open(object: &Object, path: &Path, message: String) -> Finding {
+    Finding {
+        verdict: Verdict::Unknown,
+        message,
+        reason: String::new(),
+        code: None,
+        next: ASK_SERVER.to_owned(),
+        ..refusal(object, &FieldError::forbidden(path, ""))
+    }
+}

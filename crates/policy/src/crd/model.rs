@@ -1,0 +1,293 @@
+//! A CRD as data.
+//!
+//! The fields are those that decide about objects of the CRD. Whether the API server accepts the CRD itself is not checked here, except
+//! for its schemas.
+
+use std::sync::Arc;
+
+use super::{embedded, rules};
+use crate::field::{FieldError, Path};
+use crate::release::Release;
+use crate::schema::{Schema, structural};
+use crate::value::{Value, equal};
+
+/// The older API version of CRDs. Its scope has a default, and it keeps unknown fields.
+const V1BETA1: &str = "apiextensions.k8s.io/v1beta1";
+
+/// A CRD.
+#[derive(Clone, Debug)]
+pub struct Crd {
+    /// The API group.
+    pub group: String,
+    /// The kind of its objects.
+    pub kind: String,
+    /// The resource in paths and rules.
+    pub plural: String,
+    /// Whether its objects are in namespaces.
+    pub namespaced: bool,
+    /// Whether the CRD has the version `v1beta1`, which Kubernetes 1.22 removed.
+    pub is_v1beta1: bool,
+    /// Whether a webhook converts objects between versions. Otherwise the API server replaces `apiVersion`.
+    pub is_converted_by_webhook: bool,
+    /// Whether all versions have the same schema.
+    has_one_schema: bool,
+    /// The versions, which can be served or not.
+    pub versions: Vec<Arc<Version>>,
+}
+
+/// A version of a CRD.
+#[derive(Debug)]
+pub struct Version {
+    /// Its name, such as `v1`.
+    pub name: String,
+    /// Whether the API server serves it.
+    pub served: bool,
+    /// Whether objects are stored in it.
+    pub storage: bool,
+    /// The schema. Without one, all fields are valid.
+    pub schema: Option<Schema>,
+    /// The path of the schema in the CRD.
+    schema_path: Path,
+    /// The reasons why the schema is not structural.
+    pub not_structural: Vec<FieldError>,
+    /// Whether unknown fields are kept although the schema is structural.
+    pub keeps_unknown_fields: bool,
+    /// Whether objects can contain other objects.
+    pub(super) has_embedded: bool,
+    /// Whether the schema has `x-kubernetes-validations`.
+    pub(super) has_rules: bool,
+    pub(super) rules: rules::Cache,
+    /// Whether it has the subresource `status`.
+    pub has_status: bool,
+    /// The subresource `scale`.
+    pub scale: Option<Scale>,
+}
+
+/// The paths of the subresource `scale`, such as `.spec.replicas`.
+#[derive(Clone, Debug, Default)]
+pub struct Scale {
+    /// The wanted replicas.
+    pub spec_replicas: String,
+    /// The present replicas.
+    pub status_replicas: String,
+    /// The label selector of the pods.
+    pub label_selector: Option<String>,
+}
+
+impl Crd {
+    /// Reads a CRD. Returns all errors of the fields that it needs.
+    pub fn read(crd: Value<'_>) -> Result<Self, Vec<FieldError>> {
+        let mut errors = Vec::new();
+        let spec = Fields { value: crd.field("spec").unwrap_or_default(), path: Path::new("spec") };
+        let is_v1beta1 = crd.field("apiVersion").and_then(|version| version.as_str()) == Some(V1BETA1);
+        let names = spec.child("names");
+        let group = spec.text("group", &mut errors).to_owned();
+        let kind = names.text("kind", &mut errors).to_owned();
+        let plural = names.text("plural", &mut errors).to_owned();
+        let scope = match spec.value.field("scope") {
+            None if is_v1beta1 => "Namespaced",
+            _ => spec.text("scope", &mut errors),
+        };
+        let namespaced = match scope {
+            "Cluster" => false,
+            // The error is reported already if it is empty.
+            "Namespaced" | "" => true,
+            other => {
+                let path = spec.path.child("scope");
+                errors.push(FieldError::not_supported(&path, other, &["Cluster", "Namespaced"]));
+                true
+            }
+        };
+        let keeps_unknown_fields = match spec.value.field("preserveUnknownFields") {
+            Some(Value::Bool(keeps)) => keeps,
+            _ => is_v1beta1,
+        };
+        let strategy = spec.child("conversion").value.field("strategy");
+        let is_converted_by_webhook = !matches!(strategy, None | Some(Value::Null | Value::String("None")));
+        let versions = spec.versions(keeps_unknown_fields, &mut errors);
+        let mut schemas = spec
+            .value
+            .field("versions")
+            .unwrap_or_default()
+            .elements()
+            .map(|version| version.field("schema"));
+        let first = schemas.next().flatten().unwrap_or_default();
+        let has_one_schema = schemas.all(|schema| equal(&schema.unwrap_or_default(), &first));
+        if errors.is_empty() {
+            Ok(Self {
+                group,
+                kind,
+                plural,
+                namespaced,
+                is_v1beta1,
+                is_converted_by_webhook,
+                has_one_schema,
+                versions,
+            })
+        } else {
+            Err(errors)
+        }
+    }
+
+    /// Returns the version of this name, if it is served.
+    pub fn served(&self, name: &str) -> Option<&Arc<Version>> {
+        self.versions.iter().find(|version| version.name == name && version.served)
+    }
+}
+
+impl Crd {
+    /// Returns why the API server refuses the schemas: the path in the CRD and the error, whose path is that of the API server. If all
+    /// versions have the same schema, the API server names `spec.validation`.
+    pub fn schema_errors(&self) -> Vec<(Path, FieldError)> {
+        let versions = if self.has_one_schema { self.versions.get(..1) } else { self.versions.get(..) };
+        let errors = versions.unwrap_or_default().iter().flat_map(|version| &version.not_structural);
+        errors.map(|error| (error.path.clone(), self.as_printed(error))).collect()
+    }
+
+    /// Returns why an API server of a minor refuses the rules of the schemas in a new CRD: the path in the CRD and the error, as
+    /// [`Crd::schema_errors`] does.
+    pub fn rule_errors(&self, server: u8) -> Vec<(Path, FieldError)> {
+        let versions = if self.has_one_schema { self.versions.get(..1) } else { self.versions.get(..) };
+        let mut errors = Vec::new();
+        for version in versions.unwrap_or_default() {
+            let Some(schema) = version.structural().filter(|_| version.has_rules) else { continue };
+            let printed = self.as_printed(&FieldError::required(&version.schema_path, "")).path;
+            for error in rules::check(schema, Release::for_new(server), &printed) {
+                let place = version.schema_path.join(&error.path);
+                errors.push((place, FieldError { path: printed.join(&error.path), ..error }));
+            }
+        }
+        errors
+    }
+
+    fn as_printed(&self, error: &FieldError) -> FieldError {
+        let path = match error.path.steps() {
+            [_, _, _, _, below @ ..] if self.has_one_schema => {
+                below.iter().fold(Path::new("spec").child("validation"), |path, step| path.step(step))
+            }
+            _ => error.path.clone(),
+        };
+        FieldError { path, ..error.clone() }
+    }
+}
+
+/// The fields of an object, with its path for errors.
+struct Fields<'a> {
+    value: Value<'a>,
+    path: Path,
+}
+
+impl<'a> Fields<'a> {
+    fn child(&self, field: &str) -> Self {
+        Self { value: self.value.field(field).unwrap_or_default(), path: self.path.child(field) }
+    }
+
+    fn text(&self, field: &str, errors: &mut Vec<FieldError>) -> &'a str {
+        match self.value.field(field) {
+            Some(Value::String(text)) if !text.is_empty() => text,
+            None | Some(Value::Null | Value::String(_)) => {
+                errors.push(FieldError::required(&self.path.child(field), ""));
+                ""
+            }
+            Some(_) => {
+                errors.push(FieldError::wrong_type(&self.path.child(field), "a string"));
+                ""
+            }
+        }
+    }
+
+    fn has(&self, field: &str) -> bool {
+        self.value.field(field).is_some_and(|value| !matches!(value, Value::Null))
+    }
+
+    /// Returns the versions: `versions`, or `version` of v1beta1. Subresources and schema of v1beta1 can be those of the CRD.
+    fn versions(&self, keeps_unknown_fields: bool, errors: &mut Vec<FieldError>) -> Vec<Arc<Version>> {
+        let versions = self.child("versions");
+        let read = |own: &Self, name: &str, errors: &mut Vec<FieldError>| {
+            let schema_of = |fields: &Self, field: &str| fields.child(field).child("openAPIV3Schema");
+            let mut schema = schema_of(self, "validation");
+            if !schema.is_present() {
+                schema = schema_of(own, "schema");
+            }
+            let subresources = if self.has("subresources") { self } else { own }.child("subresources");
+            let flag = |field: &str| own.value.field(field).and_then(|value| value.as_bool());
+            let mut version = Version {
+                name: name.to_owned(),
+                served: flag("served").unwrap_or(true),
+                storage: flag("storage").unwrap_or(true),
+                schema: None,
+                schema_path: schema.path.clone(),
+                not_structural: Vec::new(),
+                keeps_unknown_fields,
+                has_embedded: false,
+                has_rules: false,
+                rules: rules::Cache::default(),
+                has_status: subresources.has("status"),
+                scale: subresources.has("scale").then(|| subresources.child("scale").scale()),
+            };
+            version.read_schema(&schema, errors);
+            Arc::new(version)
+        };
+        match versions.value {
+            Value::Null if self.value.field("version").is_some() => {
+                let name = self.text("version", errors);
+                vec![read(&Fields { value: Value::Null, path: versions.path }, name, errors)]
+            }
+            Value::List(items) if !items.is_empty() => {
+                let items = items.iter().enumerate().map(|(index, item)| {
+                    let own = Fields { value: *item, path: versions.path.index(index) };
+                    let name = own.text("name", errors);
+                    read(&own, name, errors)
+                });
+                items.collect()
+            }
+            Value::Null | Value::List(_) => {
+                errors.push(FieldError::required(&versions.path, ""));
+                Vec::new()
+            }
+            _ => {
+                errors.push(FieldError::wrong_type(&versions.path, "a list"));
+                Vec::new()
+            }
+        }
+    }
+
+    fn is_present(&self) -> bool {
+        !matches!(self.value, Value::Null)
+    }
+
+    fn scale(&self) -> Scale {
+        let text = |field: &str| self.value.field(field).and_then(|value| value.as_str()).map(str::to_owned);
+        Scale {
+            spec_replicas: text("specReplicasPath").unwrap_or_default(),
+            status_replicas: text("statusReplicasPath").unwrap_or_default(),
+            label_selector: text("labelSelectorPath"),
+        }
+    }
+}
+
+impl Version {
+    /// Reads the schema, which `v1` requires.
+    fn read_schema(&mut self, fields: &Fields<'_>, errors: &mut Vec<FieldError>) {
+        if !fields.is_present() {
+            if !self.keeps_unknown_fields {
+                self.not_structural.push(FieldError::required(&fields.path, "schemas are required"));
+            }
+            return;
+        }
+        match Schema::parse(fields.value, &fields.path) {
+            Ok(schema) => {
+                self.not_structural = structural::check(&schema, &fields.path);
+                self.has_embedded = embedded::has_embedded(&schema);
+                self.has_rules = rules::has_rules(&schema);
+                self.schema = Some(schema);
+            }
+            Err(found) => errors.extend(found),
+        }
+    }
+
+    /// Returns the schema if it is structural. Most steps need such a schema.
+    pub(crate) fn structural(&self) -> Option<&Schema> {
+        self.schema.as_ref().filter(|_| self.not_structural.is_empty())
+    }
+}

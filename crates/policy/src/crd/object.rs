@@ -1,0 +1,185 @@
+//! The steps of a create and an update of a custom resource, in the order of the API server.
+//!
+//! | step | function |
+//! |---|---|
+//! | decode the metadata of the object | [`decode`] |
+//! | remove unknown fields, and nulls of fields that are not nullable | [`decode`] |
+//! | decode the metadata of embedded objects | [`decode`] |
+//! | set defaults | [`decode`] |
+//! | set the status to that before the request | the caller, as for all custom resources |
+//! | check metadata | [`validate`] |
+//! | validate the schema | [`validate`] |
+//! | check the fields of the subresource `scale` | [`validate`] |
+//! | check embedded objects | [`validate`] |
+//! | find duplicates in sets and maps | [`validate`] |
+//! | evaluate rules | [`validate`] |
+//!
+//! Duplicate keys are an error of the reader. `apiVersion` and `kind` are right, since they led to the CRD. An update keeps all fields that
+//! the API server sets, so the resource version of the manifest is not compared.
+
+use super::{Scale, Version, embedded, scale};
+use crate::field::{ErrorKind, FieldError, Path};
+use crate::meta::{self, Checks, NameSyntax};
+use crate::normalize::{Normalized, normalize, normalize_stored};
+use crate::release::Release;
+use crate::schema::{defaults, list_types, prune, validate as schema_validate};
+use crate::value::{Arena, Value};
+
+/// The sentence of the API server when it does not evaluate rules.
+const SKIPPED_RULES: &str = "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation";
+
+/// Decodes an object as the API server does. The result is what later steps and policies see.
+pub fn decode<'a>(
+    version: &'a Version,
+    (group, kind): (&str, &str),
+    object: Value<'a>,
+    is_stored: bool,
+    arena: &'a Arena,
+) -> Result<Normalized<'a>, Vec<FieldError>> {
+    let form = if is_stored { normalize_stored } else { normalize };
+    let Normalized { mut object, mut unknown } = form((group, &version.name, kind), object, arena)?;
+    let Some(schema) = version.structural() else { return Ok(Normalized { object, unknown }) };
+    if !version.keeps_unknown_fields {
+        let (pruned, removed) = prune::prune(object, schema, true, arena);
+        unknown.extend(removed);
+        object = defaults::remove_nulls(pruned, schema, arena);
+    }
+    if version.has_embedded {
+        let (decoded, removed) = embedded::decode(object, schema, arena)?;
+        unknown.extend(removed);
+        object = decoded;
+    }
+    object = defaults::set(object, schema, arena);
+    Ok(Normalized { object, unknown })
+}
+
+/// A create or an update.
+#[derive(Clone, Copy, Debug)]
+pub struct Change<'a> {
+    /// The decoded object, with the namespace, name and status that the API server sets.
+    pub new: Value<'a>,
+    /// The decoded object before the change.
+    pub old: Option<Value<'a>>,
+    /// Whether objects of the kind are in namespaces.
+    pub namespaced: bool,
+    /// Minor version of the API server.
+    pub server: u8,
+}
+
+/// The API server's answer to a change, before it evaluates policies.
+#[derive(Clone, Debug, Default)]
+pub struct Judgement {
+    /// The errors for which it refuses the change.
+    pub errors: Vec<FieldError>,
+    /// Fields whose validity is not known, with the reason.
+    pub undecided: Vec<FieldError>,
+    /// Warnings, if there are no errors.
+    pub warnings: Vec<String>,
+    /// Rules that are false of values that an update does not change. The API server prints them as warnings.
+    pub unchanged: Vec<FieldError>,
+}
+
+/// Validates a decoded object. If `keep_going` returns false, rules are undecided. The caller asks [`Arena::is_full`].
+pub fn validate<'a>(
+    version: &'a Version,
+    change: &Change<'a>,
+    arena: &Arena,
+    keep_going: &dyn Fn() -> bool,
+) -> Judgement {
+    let release = Release::for_stored(change.server);
+    let mut judgement = Judgement::default();
+    metadata(change, release, &mut judgement.errors);
+    if !version.keeps_unknown_fields && version.structural().is_none() {
+        let refused = |error| refused("schema", error);
+        judgement.undecided = version.not_structural.iter().take(1).map(refused).collect();
+        return judgement;
+    }
+    if let Some(schema) = &version.schema {
+        let found = schema_validate::validate(change.new, schema, &Path::default(), change.old, release);
+        judgement.errors.extend(found.errors);
+        judgement.undecided = found.undecided;
+    }
+    if let Some(paths) = &version.scale {
+        scale::validate(change.new, paths, &mut judgement.errors);
+    }
+    if let Some(schema) = version.structural() {
+        if version.has_embedded {
+            embedded::validate(change.new, schema, &Path::default(), release, &mut judgement.errors);
+        }
+        let duplicates = |object| list_types::validate(object, schema, &Path::default(), release);
+        if change.old.is_none_or(|old| duplicates(old).is_empty()) {
+            judgement.errors.extend(duplicates(change.new));
+        }
+        if version.has_rules && judgement.errors.iter().any(blocks_rules) {
+            let error = FieldError::invalid_value(&Path::default(), Value::Null, SKIPPED_RULES, release);
+            judgement.errors.push(FieldError { is_unnamed: true, ..error });
+        } else if version.has_rules {
+            match &*version.rules.get(schema, release) {
+                Ok(rules) => {
+                    let found = rules.validate(schema, change.new, change.old, arena, keep_going);
+                    judgement.errors.extend(found.errors);
+                    judgement.undecided.extend(found.undecided);
+                    judgement.unchanged = found.warnings;
+                }
+                Err(errors) => {
+                    let refused = |error| refused("rules", error);
+                    judgement.undecided.extend(errors.iter().take(1).map(refused));
+                }
+            }
+        }
+    }
+    remove_duplicates(&mut judgement.errors);
+    if judgement.errors.is_empty() {
+        let old = change.old.map(metadata_of).unwrap_or_default();
+        judgement.warnings = meta::finalizer_warnings(metadata_of(change.new), old, release);
+    }
+    judgement
+}
+
+/// Why objects of a CRD can't be judged.
+fn refused(part: &str, error: &FieldError) -> FieldError {
+    let body = format!("the API server refuses the {part} of the CRD: {error}");
+    FieldError { body, path: Path::default(), ..error.clone() }
+}
+
+fn metadata_of(object: Value<'_>) -> Value<'_> {
+    object.field("metadata").unwrap_or_default()
+}
+
+/// Checks the metadata of an object. The name of an object that exists is not checked again.
+fn metadata(change: &Change<'_>, release: Release, errors: &mut Vec<FieldError>) {
+    let new = metadata_of(change.new);
+    let names = if change.old.is_some() { NameSyntax::PathSegment } else { NameSyntax::Subdomain };
+    let name = new.field("name").and_then(|name| name.as_str()).unwrap_or_default();
+    let path = Path::new("metadata");
+    let checks = Checks { release, path: &path, namespaced: change.namespaced, names, name };
+    checks.object(new, errors);
+    if let Some(old) = change.old {
+        checks.update(new, metadata_of(old), errors);
+    }
+}
+
+/// Whether the API server does not evaluate rules because of an error.
+fn blocks_rules(error: &FieldError) -> bool {
+    matches!(
+        error.kind,
+        ErrorKind::NotSupported
+            | ErrorKind::Required
+            | ErrorKind::TooLong
+            | ErrorKind::TooMany
+            | ErrorKind::TypeInvalid
+    )
+}
+
+/// Removes errors with the text of an earlier one, as the API server does.
+fn remove_duplicates(errors: &mut Vec<FieldError>) {
+    let mut seen = std::collections::HashSet::new();
+    errors.retain(|error| seen.insert(error.to_string()));
+}
+
+impl Scale {
+    /// The paths of the replicas.
+    pub(super) fn replicas(&self) -> [&str; 2] {
+        [&self.spec_replicas, &self.status_replicas]
+    }
+}

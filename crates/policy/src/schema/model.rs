@@ -1,0 +1,152 @@
+//! A schema as data.
+
+use std::sync::Arc;
+
+use super::pattern::Pattern;
+use crate::cel::constant::Constant;
+
+/// A schema of a CRD, or of a field within.
+///
+/// Schemas within `allOf`, `anyOf`, `oneOf` and `not` have the same type. A structural schema has only value validations,
+/// `properties`, `items` and rules there.
+#[derive(Clone, Debug, Default)]
+pub struct Schema {
+    pub(crate) kind: Option<Type>,
+    /// The properties, sorted by name.
+    pub(crate) properties: Vec<(Box<str>, Schema)>,
+    pub(crate) additional: Option<Additional>,
+    pub(crate) items: Option<Box<Schema>>,
+    pub(crate) default: Option<Box<Constant>>,
+    pub(crate) nullable: bool,
+    /// `x-kubernetes-preserve-unknown-fields`. A structural schema has no `false`.
+    pub(crate) preserve: Option<bool>,
+    pub(crate) is_int_or_string: bool,
+    pub(crate) is_embedded_resource: bool,
+    pub(crate) list_type: Option<Box<str>>,
+    pub(crate) map_keys: Vec<Box<str>>,
+    pub(crate) map_type: Option<Box<str>>,
+    /// The value validations, if there are any.
+    pub(crate) checks: Option<Box<Checks>>,
+    pub(crate) rules: Vec<Rule>,
+    /// Fields that no structural schema has, such as `$ref`, and that are not in this model.
+    pub(crate) unsupported: Vec<&'static str>,
+    /// Whether `title` is present, and `description`. Both are forbidden within `allOf` and its like.
+    pub(crate) has_title: bool,
+    pub(crate) has_description: bool,
+}
+
+/// `type`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Type {
+    Object,
+    Array,
+    String,
+    Integer,
+    Number,
+    Boolean,
+    /// A type that no schema can have.
+    Other(Box<str>),
+}
+
+/// `additionalProperties`
+#[derive(Clone, Debug)]
+pub(crate) enum Additional {
+    Allowed(bool),
+    Schema(Box<Schema>),
+}
+
+/// The value validations of a schema.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Checks {
+    pub(crate) format: Option<Box<str>>,
+    pub(crate) maximum: Option<f64>,
+    pub(crate) exclusive_maximum: bool,
+    pub(crate) minimum: Option<f64>,
+    pub(crate) exclusive_minimum: bool,
+    pub(crate) multiple_of: Option<f64>,
+    pub(crate) max_length: Option<i64>,
+    pub(crate) min_length: Option<i64>,
+    pub(crate) pattern: Option<Arc<Pattern>>,
+    pub(crate) max_items: Option<i64>,
+    pub(crate) min_items: Option<i64>,
+    pub(crate) unique_items: bool,
+    pub(crate) max_properties: Option<i64>,
+    pub(crate) min_properties: Option<i64>,
+    pub(crate) required: Vec<Box<str>>,
+    pub(crate) values: Vec<Constant>,
+    pub(crate) all_of: Vec<Schema>,
+    pub(crate) any_of: Vec<Schema>,
+    pub(crate) one_of: Vec<Schema>,
+    pub(crate) not: Option<Schema>,
+}
+
+/// A rule of `x-kubernetes-validations`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Rule {
+    pub(crate) rule: String,
+    pub(crate) message: String,
+    pub(crate) message_expression: String,
+    pub(crate) reason: Option<String>,
+    pub(crate) field_path: String,
+    pub(crate) optional_old_self: Option<bool>,
+}
+
+impl Type {
+    pub(crate) fn parse(name: &str) -> Self {
+        match name {
+            "object" => Type::Object,
+            "array" => Type::Array,
+            "string" => Type::String,
+            "integer" => Type::Integer,
+            "number" => Type::Number,
+            "boolean" => Type::Boolean,
+            other => Type::Other(other.into()),
+        }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        match self {
+            Type::Object => "object",
+            Type::Array => "array",
+            Type::String => "string",
+            Type::Integer => "integer",
+            Type::Number => "number",
+            Type::Boolean => "boolean",
+            Type::Other(name) => name,
+        }
+    }
+}
+
+impl Checks {
+    /// Whether there are `allOf` and its like.
+    pub(crate) fn has_junctors(&self) -> bool {
+        let lists = [&self.all_of, &self.any_of, &self.one_of];
+        lists.iter().any(|schemas| !schemas.is_empty()) || self.not.is_some()
+    }
+}
+
+impl Schema {
+    /// The schema of a declared property.
+    pub(crate) fn property(&self, name: &str) -> Option<&Schema> {
+        let found = self.properties.binary_search_by(|(key, _)| (**key).cmp(name)).ok()?;
+        self.properties.get(found).map(|(_, schema)| schema)
+    }
+
+    /// The schema of the additional properties.
+    pub(crate) fn additional_schema(&self) -> Option<&Schema> {
+        match &self.additional {
+            Some(Additional::Schema(schema)) => Some(schema),
+            _ => None,
+        }
+    }
+
+    /// Whether unknown fields of this value stay.
+    pub(crate) fn preserves_unknown_fields(&self) -> bool {
+        self.preserve == Some(true)
+    }
+
+    /// The name of the type, which is empty if the schema has none.
+    pub(crate) fn type_name(&self) -> &str {
+        self.kind.as_ref().map_or("", Type::name)
+    }
+}

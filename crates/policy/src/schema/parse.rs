@@ -1,0 +1,282 @@
+//! Schemas from documents. Fields of other types are errors, as the API server decodes them.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::model::{Additional, Checks, Rule, Schema, Type};
+use super::pattern::Pattern;
+use crate::cel::constant::Constant;
+use crate::field::{FieldError, Path};
+use crate::value::Value;
+
+/// Levels of schemas that are read. Go reads more, but no CRD comes near.
+const MAX_DEPTH: usize = 200;
+
+/// Fields that no structural schema has.
+const UNSUPPORTED: [&str; 7] =
+    ["id", "$schema", "$ref", "patternProperties", "dependencies", "additionalItems", "definitions"];
+
+impl Schema {
+    /// Reads a schema such as `openAPIV3Schema`. The errors are those of fields with another type. Whether the schema is structural
+    /// is a step of its own.
+    pub fn parse(value: Value<'_>, path: &Path) -> Result<Self, Vec<FieldError>> {
+        let mut shared = Shared::default();
+        let schema = schema(value, path, 0, &mut shared);
+        if shared.errors.is_empty() { Ok(schema) } else { Err(shared.errors) }
+    }
+}
+
+/// State of one call of [`Schema::parse`].
+#[derive(Default)]
+struct Shared<'v> {
+    errors: Vec<FieldError>,
+    /// Equal patterns are compiled once.
+    patterns: HashMap<&'v str, Arc<Pattern>>,
+}
+
+/// A schema that is read.
+struct Reader<'r, 'v> {
+    value: Value<'v>,
+    path: &'r Path,
+    depth: usize,
+    shared: &'r mut Shared<'v>,
+}
+
+fn schema<'v>(value: Value<'v>, path: &Path, depth: usize, shared: &mut Shared<'v>) -> Schema {
+    if !matches!(value, Value::Object(_) | Value::Null) {
+        shared.errors.push(FieldError::wrong_type(path, "an object"));
+        return Schema::default();
+    }
+    if depth > MAX_DEPTH {
+        shared.errors.push(FieldError::forbidden(path, "schemas nested over 200 levels are not supported"));
+        return Schema::default();
+    }
+    let mut reader = Reader { value, path, depth, shared };
+    let checks = reader.checks();
+    Schema {
+        kind: reader.text("type").filter(|name| !name.is_empty()).map(Type::parse),
+        properties: reader.properties(),
+        additional: reader.additional(),
+        items: reader.items(),
+        default: reader.get("default").and_then(|value| Constant::from_value(&value)).map(Box::new),
+        nullable: reader.flag("nullable"),
+        preserve: reader.boolean("x-kubernetes-preserve-unknown-fields"),
+        is_int_or_string: reader.flag("x-kubernetes-int-or-string"),
+        is_embedded_resource: reader.flag("x-kubernetes-embedded-resource"),
+        list_type: reader.text("x-kubernetes-list-type").map(Into::into),
+        map_keys: reader.texts("x-kubernetes-list-map-keys"),
+        map_type: reader.text("x-kubernetes-map-type").map(Into::into),
+        rules: reader.rules(),
+        unsupported: UNSUPPORTED.into_iter().filter(|name| reader.has(name)).collect(),
+        has_title: reader.text("title").is_some_and(|text| !text.is_empty()),
+        has_description: reader.text("description").is_some_and(|text| !text.is_empty()),
+        checks,
+    }
+}
+
+impl<'v> Reader<'_, 'v> {
+    /// A field that is present and not null.
+    fn get(&self, name: &str) -> Option<Value<'v>> {
+        self.value.field(name).filter(|value| !matches!(value, Value::Null))
+    }
+
+    fn wrong_type(&mut self, name: &str, expected: &str) {
+        self.shared.errors.push(FieldError::wrong_type(&self.path.child(name), expected));
+    }
+
+    /// Whether a field has content. Empty texts, lists and objects are like absent ones.
+    fn has(&self, name: &str) -> bool {
+        match self.get(name) {
+            None | Some(Value::String("") | Value::List([])) => false,
+            Some(Value::Object([])) => name == "additionalItems",
+            Some(_) => true,
+        }
+    }
+
+    fn text(&mut self, name: &str) -> Option<&'v str> {
+        let value = self.get(name)?;
+        let text = value.as_str();
+        if text.is_none() {
+            self.wrong_type(name, "a string");
+        }
+        text
+    }
+
+    fn boolean(&mut self, name: &str) -> Option<bool> {
+        match self.get(name)? {
+            Value::Bool(value) => Some(value),
+            _ => {
+                self.wrong_type(name, "a boolean");
+                None
+            }
+        }
+    }
+
+    fn flag(&mut self, name: &str) -> bool {
+        self.boolean(name).unwrap_or_default()
+    }
+
+    fn number(&mut self, name: &str) -> Option<f64> {
+        match self.get(name)? {
+            Value::Int(value) => Some(value as f64),
+            Value::Double(value) => Some(value),
+            _ => {
+                self.wrong_type(name, "a number");
+                None
+            }
+        }
+    }
+
+    fn integer(&mut self, name: &str) -> Option<i64> {
+        match self.get(name)? {
+            Value::Int(value) => Some(value),
+            _ => {
+                self.wrong_type(name, "an integer");
+                None
+            }
+        }
+    }
+
+    fn list(&mut self, name: &str) -> &'v [Value<'v>] {
+        match self.get(name) {
+            None => &[],
+            Some(Value::List(items)) => items,
+            Some(_) => {
+                self.wrong_type(name, "a list");
+                &[]
+            }
+        }
+    }
+
+    fn texts(&mut self, name: &str) -> Vec<Box<str>> {
+        let items = self.list(name);
+        if items.iter().any(|item| item.as_str().is_none()) {
+            self.wrong_type(name, "a list of strings");
+        }
+        items.iter().filter_map(Value::as_str).map(Into::into).collect()
+    }
+
+    fn schema(&mut self, value: Value<'v>, path: &Path) -> Schema {
+        schema(value, path, self.depth + 1, self.shared)
+    }
+
+    fn schemas(&mut self, name: &str) -> Vec<Schema> {
+        let path = self.path.child(name);
+        let items = self.list(name).iter().enumerate();
+        items.map(|(index, item)| self.schema(*item, &path.index(index))).collect()
+    }
+
+    fn properties(&mut self) -> Vec<(Box<str>, Schema)> {
+        let path = self.path.child("properties");
+        match self.get("properties") {
+            None => Vec::new(),
+            Some(Value::Object(entries)) => {
+                let read = |(name, value): &(&'v str, Value<'v>)| {
+                    (Box::from(*name), self.schema(*value, &path.key(name)))
+                };
+                entries.iter().map(read).collect()
+            }
+            Some(_) => {
+                self.wrong_type("properties", "an object");
+                Vec::new()
+            }
+        }
+    }
+
+    fn additional(&mut self) -> Option<Additional> {
+        match self.get("additionalProperties")? {
+            Value::Bool(allowed) => Some(Additional::Allowed(allowed)),
+            value => {
+                let path = self.path.child("additionalProperties");
+                Some(Additional::Schema(Box::new(self.schema(value, &path))))
+            }
+        }
+    }
+
+    fn items(&mut self) -> Option<Box<Schema>> {
+        let value = self.get("items")?;
+        let path = self.path.child("items");
+        if value.is_list() {
+            self.shared
+                .errors
+                .push(FieldError::forbidden(&path, "items must be a schema object and not an array"));
+            return None;
+        }
+        Some(Box::new(self.schema(value, &path)))
+    }
+
+    fn checks(&mut self) -> Option<Box<Checks>> {
+        let pattern = self.text("pattern").filter(|pattern| !pattern.is_empty()).map(|pattern| {
+            let new = || Arc::new(Pattern::new(pattern));
+            Arc::clone(self.shared.patterns.entry(pattern).or_insert_with(new))
+        });
+        let not = self.get("not").map(|value| self.schema(value, &self.path.child("not")));
+        let checks = Checks {
+            format: self.text("format").filter(|format| !format.is_empty()).map(Into::into),
+            maximum: self.number("maximum"),
+            exclusive_maximum: self.flag("exclusiveMaximum"),
+            minimum: self.number("minimum"),
+            exclusive_minimum: self.flag("exclusiveMinimum"),
+            multiple_of: self.number("multipleOf"),
+            max_length: self.integer("maxLength"),
+            min_length: self.integer("minLength"),
+            pattern,
+            max_items: self.integer("maxItems"),
+            min_items: self.integer("minItems"),
+            unique_items: self.flag("uniqueItems"),
+            max_properties: self.integer("maxProperties"),
+            min_properties: self.integer("minProperties"),
+            required: self.texts("required"),
+            values: self.list("enum").iter().filter_map(Constant::from_value).collect(),
+            all_of: self.schemas("allOf"),
+            any_of: self.schemas("anyOf"),
+            one_of: self.schemas("oneOf"),
+            not,
+        };
+        (!checks.is_empty()).then(|| Box::new(checks))
+    }
+
+    fn rules(&mut self) -> Vec<Rule> {
+        let path = self.path.child("x-kubernetes-validations");
+        let items = self.list("x-kubernetes-validations").iter().enumerate();
+        items
+            .map(|(index, item)| {
+                let path = path.index(index);
+                if !matches!(item, Value::Object(_) | Value::Null) {
+                    self.shared.errors.push(FieldError::wrong_type(&path, "an object"));
+                }
+                let mut reader = Reader { value: *item, path: &path, depth: self.depth, shared: self.shared };
+                let mut text = |name: &str| reader.text(name).map(str::to_owned);
+                Rule {
+                    rule: text("rule").unwrap_or_default(),
+                    message: text("message").unwrap_or_default(),
+                    message_expression: text("messageExpression").unwrap_or_default(),
+                    reason: text("reason"),
+                    field_path: text("fieldPath").unwrap_or_default(),
+                    optional_old_self: reader.boolean("optionalOldSelf"),
+                }
+            })
+            .collect()
+    }
+}
+
+impl Checks {
+    fn is_empty(&self) -> bool {
+        let bounds = [
+            self.max_length,
+            self.min_length,
+            self.max_items,
+            self.min_items,
+            self.max_properties,
+            self.min_properties,
+        ];
+        !self.has_junctors()
+            && self.format.is_none()
+            && [self.maximum, self.minimum, self.multiple_of].iter().all(Option::is_none)
+            && bounds.iter().all(Option::is_none)
+            && !(self.exclusive_maximum || self.exclusive_minimum || self.unique_items)
+            && self.pattern.is_none()
+            && self.required.is_empty()
+            && self.values.is_empty()
+    }
+}

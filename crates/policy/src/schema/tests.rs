@@ -1,0 +1,75 @@
+//! Tests of the steps with recorded verdicts and with random objects.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use super::{Schema, defaults, list_types, prune, structural, validate};
+use crate::crd::rules::Compiled;
+use crate::document;
+use crate::field::Path;
+use crate::release::Release;
+use crate::value::{Arena, Value, read_json};
+
+const RELEASE: Release = Release { server: 35, environment: 35 };
+
+fn data(name: &str) -> String {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name);
+    std::fs::read_to_string(path).unwrap()
+}
+
+/// The schema of a version of a CRD.
+fn schema_of(crd: Value<'_>, version: &str) -> Schema {
+    let versions = crd.field("spec").unwrap().field("versions").unwrap();
+    let version = versions.elements().find(|item| item.field("name").unwrap().as_str() == Some(version));
+    let value = version.unwrap().field("schema").unwrap().field("openAPIV3Schema").unwrap();
+    let schema = Schema::parse(value, &Path::default()).unwrap();
+    assert_eq!(structural::check(&schema, &Path::new("schema")), []);
+    schema
+}
+
+fn prepare<'a>(value: Value<'a>, schema: &'a Schema, arena: &'a Arena) -> Value<'a> {
+    let value = defaults::set(value, schema, arena);
+    let (value, _) = prune::prune(value, schema, true, arena);
+    defaults::remove_nulls(value, schema, arena)
+}
+
+fn texts(errors: &[crate::field::FieldError]) -> BTreeSet<String> {
+    errors.iter().map(ToString::to_string).collect()
+}
+
+fn recorded(value: Option<Value<'_>>) -> BTreeSet<String> {
+    value.into_iter().flat_map(|list| list.elements()).map(|text| text.as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn validates_the_objects_of_gateway_api_as_the_api_server_does() {
+    let arena = Arena::new();
+    let lines = data("gateway-api/cases.jsonl");
+    let mut crds: Vec<(String, Value<'_>)> = Vec::new();
+    let mut tested = 0;
+    for line in lines.lines() {
+        let case = read_json(line, &arena).unwrap();
+        let text = |name: &str| case.field(name).unwrap().as_str().unwrap();
+        let file = text("crd");
+        if !crds.iter().any(|(name, _)| name == file) {
+            let content = arena.text(&data(&format!("gateway-api/{file}")));
+            let read = document::read(content, &arena).unwrap();
+            crds.push((file.to_owned(), read.first().unwrap().value()));
+        }
+        let crd = crds.iter().find(|(name, _)| name == file).unwrap().1;
+        let schema = schema_of(crd, text("version"));
+        let arena = Arena::new();
+        let object = prepare(case.field("object").unwrap(), &schema, &arena);
+        let validation = validate::validate(object, &schema, &Path::default(), None, RELEASE);
+        assert_eq!(validation.undecided, []);
+        assert_eq!(texts(&validation.errors), recorded(case.field("schema")), "{}", text("id"));
+        let lists = list_types::validate(object, &schema, &Path::default(), RELEASE);
+        assert_eq!(texts(&lists), recorded(case.field("list")), "{}", text("id"));
+        let rules = Compiled::new(&schema, RELEASE).map_err(|errors| texts(&errors));
+        let judged = rules.as_ref().unwrap().validate(&schema, object, None, &arena, &|| true);
+        assert_eq!(judged.undecided, []);
+        assert_eq!(texts(&judged.errors), recorded(case.field("cel")), "{}", text("id"));
+        tested += 1;
+    }
+    assert_eq!(tested, 142);
+}
