@@ -254,6 +254,16 @@ impl Cluster {
         Ok(namespace)
     }
 
+    /// Makes a namespace of exactly this name, unless it exists.
+    pub fn ensure_namespace(&self, name: &str) -> Result<()> {
+        let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+        let answer = self.api().create("/api/v1/namespaces", &object)?;
+        if answer.status != 409 {
+            answer.succeeded()?;
+        }
+        Ok(())
+    }
+
     /// Returns the API server's current metrics.
     pub fn metrics(&self) -> Result<Metrics> {
         Metrics::parse(&self.admin.api.text("/metrics")?)

@@ -15,7 +15,6 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use serde_json::json;
 
 use super::CLUSTERS;
 use crate::binaries::Binary;
@@ -263,14 +262,4 @@ pub(super) fn prompt(tool: Tool) -> Tool {
 
 fn file_name(directory: &Path) -> String {
     directory.file_name().unwrap_or_default().to_string_lossy().into_owned()
-}
-
-/// Makes a namespace that components expect.
-pub(super) fn make_namespace(cluster: &Cluster, name: &str) -> Result<()> {
-    let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
-    let answer = cluster.api().create("/api/v1/namespaces", &object)?;
-    if answer.status != 409 {
-        answer.succeeded()?;
-    }
-    Ok(())
 }

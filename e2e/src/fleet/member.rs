@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, bail};
 use serde_json::{Value, json};
 
 use super::PROPAGATED_WITHIN;
-use super::control::{Control, listening, make_namespace, prompt};
+use super::control::{Control, listening, prompt};
 use crate::binaries::Binary;
 use crate::certificates;
 use crate::context::TestContext;
@@ -140,7 +140,7 @@ impl Member {
     }
 
     fn join_by_pull(&self, control: &Control) -> Result<()> {
-        make_namespace(&self.cluster, "karmada-system")?;
+        self.cluster.ensure_namespace("karmada-system")?;
         let karmada = control
             .cluster
             .certified(&format!("system:karmada:agent:{}", self.name), Some("system:masters"))?;

@@ -42,10 +42,6 @@ pub use process::{Exit, Output, Process, Tool, cpu_time, cpu_time_by_program};
 
 use journal::{Entry, Head, Journal, Lease};
 
-/// The variable of Go programs that trades memory for processor time. With 300 instead of 100, an API server starts with a third less
-/// processor time and 50 MB more.
-const GOGC: (&str, &str) = ("GOGC", "300");
-
 /// Starts the processes of a run and leases things of the host for it.
 #[derive(Debug)]
 pub struct Supervisor {
@@ -86,7 +82,6 @@ impl Supervisor {
         let log = self.log(&tool.name)?;
         let stdout = create(&log)?;
         let stderr = stdout.try_clone()?;
-        let tool = tool.environment(GOGC.0, GOGC.1);
         Process::start(tool, Stdio::null(), stdout, stderr, log)
     }
 

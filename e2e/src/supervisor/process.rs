@@ -14,6 +14,10 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, kill_pro
 
 use super::isolate::ROLE;
 
+/// The variable of Go programs that trades memory for processor time. With 300 instead of 100, an API server starts with a third less
+/// processor time and 50 MB more.
+const GOGC: (&str, &str) = ("GOGC", "300");
+
 /// How often a wait looks.
 const INTERVAL: Duration = Duration::from_millis(10);
 
@@ -208,7 +212,7 @@ impl Process {
     pub(super) fn start(tool: Tool, stdin: Stdio, stdout: File, stderr: File, log: PathBuf) -> Result<Self> {
         let Tool { name, program, arguments, environment, directory, grace, .. } = tool;
         let mut command = Command::new(&program);
-        command.args(arguments).env_remove(ROLE).envs(environment).process_group(0);
+        command.args(arguments).env_remove(ROLE).env(GOGC.0, GOGC.1).envs(environment).process_group(0);
         command.stdin(stdin).stdout(stdout).stderr(stderr);
         if let Some(directory) = directory {
             command.current_dir(directory);
