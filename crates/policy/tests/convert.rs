@@ -69,7 +69,7 @@ fn judge(crd: &Json, thing: &Json) -> (Vec<String>, Vec<String>, Json) {
     let version = &crd.versions[0];
     let decoded = decode(version, (&crd.group, &crd.kind), value(thing), false, &arena).unwrap();
     let change = Change { new: decoded.object, old: None, namespaced: crd.namespaced, server: 35 };
-    let found = validate(version, &change);
+    let found = validate(version, &change, &arena, &|| true);
     assert!(found.undecided.is_empty(), "{:?}", found.undecided);
     let mut errors: Vec<String> = found.errors.iter().map(ToString::to_string).collect();
     errors.retain(|error| !error.starts_with("metadata.namespace"));
