@@ -10,7 +10,7 @@ use policy::normalize::is_typed;
 use policy::request::Request;
 use policy::value::{Arena, Value, read_json};
 
-use crate::judge::{Context, MAX_TIME, describe, refusal};
+use crate::context::{Context, MAX_TIME, describe, refusal};
 use crate::objects::Object;
 use crate::report::{Finding, Verdict};
 use crate::subjects::Subject;

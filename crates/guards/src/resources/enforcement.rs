@@ -3,7 +3,7 @@
 
 use k8s_openapi::api::admissionregistration::v1::RuleWithOperations;
 
-use super::rules::ANY;
+use super::ANY;
 
 /// A policy and the rules that its webhook entry must have.
 #[derive(Debug, Clone, PartialEq)]

@@ -65,6 +65,9 @@ const DEFAULTS: Defaults = Defaults {
 /// Fields that can't be there twice. Selectors read the labels.
 const METADATA: [&str; 2] = ["/metadata/annotations", "/metadata/labels"];
 
+/// All groups, versions, resources or operations.
+const ANY: &str = "*";
+
 /// The policies of a guard: each `failurePolicy` with the name of its guard and of its webhook entry.
 const PARTS: [(FailurePolicy, &str, &str); 2] =
     [(FailurePolicy::Fail, NAME, "resources-fail"), (FailurePolicy::Ignore, IGNORE_NAME, "resources-ignore")];

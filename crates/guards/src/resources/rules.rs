@@ -16,14 +16,10 @@ use policy::kinds::Kinds;
 use policy::vap::matching::{EXCLUDED, MOVED};
 use policy::vap::model::{Binding, Policy, Rule};
 
-use super::PARTS;
-use super::config::Config;
 use super::enforcement::PolicyRules;
+use super::{ANY, Config, PARTS};
 use crate::common::{FailurePolicy, NAMESPACE_NAME, Remark};
 use crate::webhook::{WebhookEntry, WebhookType, cel_string, condition};
-
-/// All groups, versions, resources or operations.
-pub(super) const ANY: &str = "*";
 
 /// The operations of requests.
 const OPERATIONS: [&str; 4] = ["CREATE", "UPDATE", "DELETE", "CONNECT"];

@@ -32,6 +32,7 @@ pub(crate) mod structural;
 #[cfg(test)]
 mod tests;
 pub(crate) mod validate;
+mod validator;
 
 pub use model::Schema;
 pub(crate) use model::{Rule, Type};

@@ -10,8 +10,7 @@ use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::format::quote;
-use super::map::order;
-use super::{Arena, Value, equal, identical, number, work};
+use super::{Arena, Value, equal, identical, key_order, number, work};
 use crate::cel::escape::unescape;
 
 /// How expressions see a value of a document.
@@ -327,7 +326,7 @@ impl<'a> Key<'a> {
 
 impl Ord for Key<'_> {
     fn cmp(&self, other: &Self) -> Ordering {
-        let orders = self.0.iter().zip(&other.0).map(|(left, right)| order(left, right));
+        let orders = self.0.iter().zip(&other.0).map(|(left, right)| key_order(left, right));
         orders.fold(Ordering::Equal, Ordering::then)
     }
 }

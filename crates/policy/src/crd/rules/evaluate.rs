@@ -225,6 +225,7 @@ impl<'a> Run<'a> {
         let Some(budget) = self.budget.checked_sub(cost) else { return self.stop(node, at, OUT_OF_BUDGET) };
         self.budget = budget;
         let label = &rule.label;
+        let is_over_limit = matches!(outcome, Err(Fault::Cancelled(Cancel::Cost)));
         let text = match outcome {
             Ok(Value::Bool(true)) => return Ok(()),
             Ok(_) => return self.broken(node, rule, plain, value, at),
@@ -232,12 +233,13 @@ impl<'a> Run<'a> {
             Err(Fault::Cancelled(cancel)) => cancel.message(),
             Err(Fault::Unknown(_)) => "",
         };
-        if text.starts_with("operation cancelled: actual cost limit exceeded") {
+        if is_over_limit {
             let detail = format!(
                 "'{text}': no further validation rules will be run due to call cost exceeds limit for rule: {label}"
             );
             return self.stop(node, at, &detail);
         }
+        // The words of cel-go: `common/types/err.go`.
         let detail = if text.starts_with("no such overload") {
             format!(
                 "'{text}': call arguments did not match a supported operator, function or macro signature for rule: {label}"
