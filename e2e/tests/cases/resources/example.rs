@@ -1,5 +1,7 @@
 //! The objects of the example, with every kind of write, and reviews in both versions.
 
+use std::path::Path;
+
 use e2e::prelude::*;
 
 use super::{example, exclusive, guards};
@@ -34,7 +36,7 @@ fn every_write_of_the_example_is_judged_in_reviews_of_both_versions(
         let (_installation, durward) = Installation::start(context, &cluster, &guards, "durward-example")?;
         the_sample_is_denied(&cluster)?;
         every_violation_is_in_one_denial(&cluster)?;
-        every_write(&cluster)?;
+        every_write(&cluster, &context.directory("edited")?)?;
         the_status_is_not_judged(&cluster)?;
         let outcomes = [("policy", "kubernetesclusters"), ("outcome", "deny")];
         ensure!(durward.metrics()?.sum("durward_policy_outcomes_total", &outcomes) > 9.5, "too few denials");
@@ -77,7 +79,7 @@ fn every_violation_is_in_one_denial(cluster: &Cluster) -> Result<()> {
 }
 
 /// Writes objects in every way that kubectl and controllers use.
-fn every_write(cluster: &Cluster) -> Result<()> {
+fn every_write(cluster: &Cluster, directory: &Path) -> Result<()> {
     let (api, kubectl) = (cluster.api(), cluster.kubectl());
     let object = |masters: &[&str], key: &str| {
         let masters: Vec<Value> = masters.iter().map(|ip| json!({"ip": ip})).collect();
@@ -97,9 +99,13 @@ fn every_write(cluster: &Cluster) -> Result<()> {
     contains_all(&patch(r#"{"spec": {"masterList": [{"ip": "10.0.0.1"}]}}"#)?.stderr, &[MASTERS])?;
     contains_all(&patch(r#"{"spec": {"privateSSHKey": ""}}"#)?.stderr, &[NO_KEY])?;
     patch(r#"{"spec": {"masterList": [{"ip": "10.0.0.2"}, {"ip": "10.0.0.1"}]}}"#)?.succeeded()?;
-    let edited = kubectl
-        .shell("KUBE_EDITOR='sed -i s/10.0.0.1/10.0.0.7/' kubectl edit kubernetesclusters c1 -n default")?;
-    contains_all(&format!("{}{}", edited.stdout, edited.stderr), &[MASTERS])?;
+    // kubectl opens the editor again, with the reasons in the file. This editor changes nothing then, so kubectl keeps a copy and ends.
+    let editor = format!("TMPDIR={} KUBE_EDITOR='sed -i s/10.0.0.1/10.0.0.7/'", directory.display());
+    let edited = kubectl.shell(&format!("{editor} kubectl edit kubernetesclusters c1 -n default"))?;
+    contains_all(&edited.stderr, &["\"c1\" is invalid", "Edit cancelled"])?;
+    let copies: Vec<_> = std::fs::read_dir(directory)?.collect::<Result<_, _>>()?;
+    let copy = std::fs::read_to_string(copies.first().context("no copy of the edited file")?.path())?;
+    contains_all(&copy, &["10.0.0.7"])?;
 
     // An object that breaks the rules and is being deleted can lose its finalizers.
     patch(r#"{"metadata": {"finalizers": ["ecs.yun.com/machines"]}}"#)?.succeeded()?;

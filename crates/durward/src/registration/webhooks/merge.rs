@@ -209,6 +209,8 @@ pub(super) fn differing_fields<'a>(entry: &Value, needed: &'a Value) -> Vec<&'a 
             }
             _ => {}
         }
+        // The API server stores no empty list of match conditions.
+        let essential = |value: &Value| essential(&json!({ field: value }));
         essential(&existing) != essential(value)
     };
     let fields = needed.as_object().into_iter().flatten();
