@@ -269,7 +269,7 @@ impl<'a> Schemas<'a> {
         }
         let is_seen = node.samples.iter().any(|sample| matches!(sample, Value::Object(_)));
         let is_declared = is_seen && own.contains_key("properties") && !is_open;
-        if own.contains_key("additionalProperties") || !is_object(own) {
+        if own.contains_key("additionalProperties") || !(is_object(own) || is_flag(own, PRESERVE, true)) {
             return;
         }
         if self.keeps && !is_declared {
