@@ -26,6 +26,12 @@ const MAX_ROUNDS: usize = 8;
 /// Time for the policies on one request. An API server decides in less than a second.
 const MAX_TIME: Duration = Duration::from_secs(10);
 
+/// Findings of one response of the API server. A strange object can have a million errors.
+const MAX_FINDINGS: usize = 1_000;
+
+/// Bytes of text that are read to find the places of a document's findings: a second or two.
+const MAX_READ: usize = 64 << 20;
+
 /// Longest part of `generateName` that a generated name keeps, and a stand-in for its random end.
 const MAX_GENERATED_START: usize = 58;
 const GENERATED_END: &str = "xxxxx";
@@ -77,7 +83,8 @@ impl Context<'_> {
                 (with_request_fields(decoded.object, object, subject, arena), decoded.unknown)
             }
             Some((object, Err(errors))) => {
-                refused.extend(errors.into_iter().map(|error| refusal(object, &error)));
+                let places = Places::new(object);
+                refused.extend(shown(&errors, |error| refusal(&places, error)));
                 (Value::Null, Vec::new())
             }
         };
@@ -116,20 +123,23 @@ impl Context<'_> {
             old_object_is_unknown: is_other_version && !is_converted,
             ..Request::default()
         };
-        let answer = if refused.is_empty() && self.validates {
-            custom::answer(self, subject, &request, custom, &unknown, arena)
-        } else {
-            Answer::default()
-        };
         // In a full arena, errors and unknown fields can be those of missing values. The evaluation is unknown then.
         let unknown = if arena.is_full() { Vec::new() } else { unknown };
         if arena.is_full() {
             refused.clear();
         }
+        let places = Places::new(object);
+        let answer = if refused.is_empty() && self.validates {
+            custom::answer(self, subject, &request, custom, &unknown, &places, arena)
+        } else {
+            Answer::default()
+        };
         let evaluation =
             if refused.is_empty() { self.evaluate(&request, facts, arena) } else { Evaluation::default() };
-        refused.extend(unknown.iter().filter_map(|field| self.unknown_field(object, field)));
-        let findings = in_order([refused, answer.findings], self.findings(object, &evaluation));
+        if self.field_validation != FieldValidation::Ignore {
+            refused.extend(shown(&unknown, |field| self.unknown_field(&places, field)));
+        }
+        let findings = in_order([refused, answer.findings], self.findings(&places, &evaluation));
         let is_denied = findings.iter().any(Finding::is_denial);
         let undecided = answer.undecided.into_iter().filter(|_| !is_denied);
         let findings = findings.into_iter().chain(undecided).collect();
@@ -155,23 +165,14 @@ impl Context<'_> {
         })
     }
 
-    /// Returns the finding for a field that the kind does not have.
-    fn unknown_field(&self, object: &Object, field: &Path) -> Option<Finding> {
+    /// Returns the finding for a field that the kind does not have: a denial, or a warning.
+    fn unknown_field(&self, places: &Places<'_>, field: &Path) -> Finding {
         let message = format!("unknown field \"{field}\"");
-        let (verdict, message, reason, code) = match self.field_validation {
-            FieldValidation::Strict => {
-                (Verdict::Error, format!("strict decoding error: {message}"), "BadRequest", Some(400))
-            }
-            FieldValidation::Warn => (Verdict::Warn, message, "", None),
-            FieldValidation::Ignore => return None,
-        };
-        Some(Finding {
-            verdict,
-            message,
-            reason: reason.to_owned(),
-            code,
-            ..refusal(object, &FieldError::forbidden(field, ""))
-        })
+        let refusal = refusal(places, &FieldError::forbidden(field, ""));
+        if self.field_validation == FieldValidation::Strict {
+            return Finding { message: format!("strict decoding error: {message}"), ..refusal };
+        }
+        Finding { verdict: Verdict::Warn, message, reason: String::new(), code: None, ..refusal }
     }
 
     /// Evaluates the policies, and again as long as facts answer a lookup.
@@ -192,9 +193,8 @@ impl Context<'_> {
         evaluation
     }
 
-    fn findings(&self, object: &Object, evaluation: &Evaluation) -> Vec<Finding> {
+    fn findings(&self, object: &Places<'_>, evaluation: &Evaluation) -> Vec<Finding> {
         let decisions = &evaluation.decisions;
-        let object = &Places { object, known: RefCell::default() };
         let mut findings = Vec::new();
         for (order, denial) in decisions.denials.iter().enumerate() {
             findings.push(self.denial(object, denial, order));
@@ -279,16 +279,24 @@ fn in_order(responses: [Vec<Finding>; 2], policies: Vec<Finding>) -> Vec<Finding
 }
 
 /// Places of fields that findings are about. Finding a place reads the object's text again, and many rules read the same field.
-struct Places<'o> {
-    object: &'o Object,
+pub(crate) struct Places<'o> {
+    pub(crate) object: &'o Object,
     known: RefCell<Vec<(Path, Position)>>,
 }
 
-impl Places<'_> {
-    fn place_of(&self, field: &Path) -> Position {
+impl<'o> Places<'o> {
+    fn new(object: &'o Object) -> Self {
+        Self { object, known: RefCell::default() }
+    }
+
+    /// Returns the place of a field. If too much text has been read for other fields, it is that of the document.
+    pub(crate) fn place_of(&self, field: &Path) -> Position {
         let mut known = self.known.borrow_mut();
         if let Some((_, position)) = known.iter().find(|(path, _)| path == field) {
             return position.clone();
+        }
+        if known.len().saturating_mul(self.object.source.text.len()) > MAX_READ {
+            return self.object.position();
         }
         let position = self.object.place_of(field);
         known.push((field.clone(), position.clone()));
@@ -340,8 +348,19 @@ fn request_name(object: &Object) -> String {
     format!("{start}{GENERATED_END}")
 }
 
+/// Returns the findings of one response. Those above the limit are counted.
+pub(crate) fn shown<T>(errors: &[T], finding: impl Fn(&T) -> Finding) -> Vec<Finding> {
+    let mut findings: Vec<Finding> = errors.iter().take(MAX_FINDINGS).map(finding).collect();
+    let more = errors.len().saturating_sub(MAX_FINDINGS);
+    if let Some(last) = findings.last().filter(|_| more > 0).cloned() {
+        let message = format!("{more} more errors are not shown");
+        findings.push(Finding { message, field: String::new(), next: String::new(), ..last });
+    }
+    findings
+}
+
 /// Returns the finding for an object that the API server can't decode.
-pub(crate) fn refusal(object: &Object, error: &FieldError) -> Finding {
+pub(crate) fn refusal(places: &Places<'_>, error: &FieldError) -> Finding {
     Finding {
         verdict: Verdict::Error,
         policy: String::new(),
@@ -351,7 +370,7 @@ pub(crate) fn refusal(object: &Object, error: &FieldError) -> Finding {
         reason: "BadRequest".to_owned(),
         code: Some(400),
         field: error.path.to_string(),
-        position: object.place_of(&error.path),
+        position: places.place_of(&error.path),
         server_order: None,
         next: String::new(),
     }

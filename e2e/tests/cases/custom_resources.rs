@@ -176,7 +176,7 @@ fn findings(document: &Value) -> impl Iterator<Item = &Value> {
 /// The code of an answer, its errors, and its warnings.
 type Said = (u64, BTreeSet<String>, BTreeSet<String>);
 
-/// Words of kube-apiserver about a rule: `apiextensions-apiserver/pkg/apiserver/schema/cel/validation.go`.
+/// The words of kube-apiserver about a rule: `apiextensions-apiserver/pkg/apiserver/schema/cel/validation.go`.
 const FAILED_RULE: &str = "failed rule: ";
 
 /// Returns the answer of the API server. `check` doesn't evaluate rules, so their errors are left out.
