@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::model::{Additional, Checks, Rule, Schema, Type};
-use super::pattern::Pattern;
+use super::pattern::{Memory, Pattern};
 use crate::cel::constant::Constant;
 use crate::field::{FieldError, Path};
 use crate::value::Value;
@@ -36,6 +36,7 @@ struct Shared<'v> {
     schemas: usize,
     /// Equal patterns are compiled once.
     patterns: HashMap<&'v str, Arc<Pattern>>,
+    memory: Memory,
 }
 
 /// A schema that is read.
@@ -199,8 +200,8 @@ impl<'v> Reader<'_, 'v> {
 
     fn checks(&mut self) -> Option<Box<Checks>> {
         let pattern = self.text("pattern").filter(|pattern| !pattern.is_empty()).map(|pattern| {
-            let new = || Arc::new(Pattern::new(pattern));
-            Arc::clone(self.shared.patterns.entry(pattern).or_insert_with(new))
+            let Shared { patterns, memory, .. } = &mut *self.shared;
+            Arc::clone(patterns.entry(pattern).or_insert_with(|| Arc::new(Pattern::new(pattern, memory))))
         });
         let not = self.get("not").map(|value| self.schema(value, &self.path.child("not")));
         let checks = Checks {

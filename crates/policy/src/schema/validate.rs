@@ -423,7 +423,10 @@ impl Validator<'_> {
                 Some(self.invalid(place, Value::String(text), &detail))
             }
             None => {
-                self.undecided(place, &format!("the pattern {} is too large", quote(&pattern.source)));
+                self.undecided(
+                    place,
+                    &format!("the pattern {} needs too much memory or time", quote(&pattern.source)),
+                );
                 outcome.is_undecided = true;
                 None
             }

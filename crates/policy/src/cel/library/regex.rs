@@ -17,7 +17,6 @@ pub(super) fn declare(library: &mut Library) {
 }
 
 /// Why a pattern has no compiled form.
-#[derive(Debug)]
 pub(crate) enum Refusal {
     /// The pattern is invalid, with Go's text.
     Invalid(String),

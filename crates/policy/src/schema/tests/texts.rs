@@ -1,9 +1,10 @@
 //! Texts of errors, with at least one example of each.
 
-use super::super::{Schema, list_types, structural, validate};
+use super::super::{Schema, defaults, list_types, prune, structural, validate};
 use crate::field::Path;
 use crate::release::Release;
-use crate::value::{Arena, read_json};
+use crate::value::format::go_json;
+use crate::value::{Arena, Value, read_json};
 
 fn schema(text: &str) -> Schema {
     let arena = Arena::new();
@@ -387,4 +388,40 @@ fn does_not_decide_a_pattern_that_is_too_large() {
     let undecided: Vec<String> = validation.undecided.iter().map(ToString::to_string).collect();
     assert_eq!(validation.errors, []);
     assert_eq!(undecided.len(), 1, "{undecided:?}");
+}
+
+#[test]
+fn handles_the_deepest_schemas_and_values() {
+    let deep = |open: &str, inner: &str, close: &str, levels: usize| {
+        format!("{}{inner}{}", open.repeat(levels), close.repeat(levels))
+    };
+    let release = Release::for_stored(35);
+    let path = Path::default();
+    let arena = Arena::new();
+    let text =
+        deep(r#"{"type":"object","properties":{"a":"#, r#"{"type":"string","pattern":"b"}"#, "}}", 190);
+    let objects = schema(&text);
+    assert_eq!(structural::check(&objects, &path), []);
+    let value = read_json(arena.text(&deep(r#"{"a":"#, r#""c""#, "}", 190)), &arena).unwrap();
+    let value = defaults::set(prune::prune(value, &objects, false, &arena).0, &objects, &arena);
+    assert_eq!(validate::validate(value, &objects, &path, Some(Value::Null), release).errors.len(), 1);
+    assert!(validate::validate(value, &objects, &path, Some(value), release).errors.is_empty());
+
+    let junctors =
+        schema(&format!(r#"{{"type":"object",{}"#, &deep(r#"{"not":{"anyOf":["#, "{}", "]}}", 95)[1..]));
+    assert_eq!(validate::validate(value, &junctors, &path, None, release).errors.len(), 1);
+
+    let any = schema(r#"{"type":"object","additionalProperties":true}"#);
+    let lists = format!(r#"{{"a":{}}}"#, deep("[", r#"{"b":1}"#, "]", 990));
+    let lists = read_json(arena.text(&lists), &arena).unwrap();
+    let (pruned, unknown) = prune::prune(lists, &any, false, &arena);
+    assert_eq!(unknown.len(), 1);
+    assert!(go_json(pruned).contains("[{}]"));
+    let set = schema(
+        r#"{"type":"object","properties":{"a":{"type":"array","x-kubernetes-list-type":"set","items":{"x-kubernetes-preserve-unknown-fields":true}}}}"#,
+    );
+    assert_eq!(list_types::validate(lists, &set, &path, release), []);
+    let values = format!(r#"{{"a":[{0},{0}]}}"#, deep("[", "1", "]", 990));
+    let values = read_json(arena.text(&values), &arena).unwrap();
+    assert_eq!(list_types::validate(values, &set, &path, release).len(), 1);
 }
