@@ -1,5 +1,7 @@
 //! Creates and updates of custom resources: all steps, with the texts of the API server.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by it")]
+
 use std::collections::BTreeMap;
 
 use policy::crd::Crd;
