@@ -10,7 +10,8 @@
 //! With samples, the fields of the samples are declared instead, and a part that no sample has stays as it is. Whatever is not
 //! structural in the end is an error with the API server's text.
 
-use super::convert::{Fields, Undeclared, fields, object};
+use std::collections::BTreeMap;
+
 use crate::field::{FieldError, Path};
 use crate::schema::{Schema, structural};
 use crate::value::{Arena, Value};
@@ -21,6 +22,29 @@ const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "st
 const JUNCTORS: [&str; 4] = ["allOf", "anyOf", "oneOf", "not"];
 /// Levels of values that samples declare. The schemas that are read have as many.
 const MAX_DEPTH: usize = 200;
+
+/// A field of objects that a schema requires and does not declare.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Undeclared {
+    /// The field.
+    pub path: Path,
+    /// Whether the API server keeps the field. Otherwise it removes the field, and refuses every object.
+    pub is_kept: bool,
+}
+
+/// The fields of an object that is changed.
+pub(super) type Fields<'a> = BTreeMap<&'a str, Value<'a>>;
+
+/// The fields of an object that are not null.
+pub(super) fn fields<'a>(object: Value<'a>) -> Fields<'a> {
+    let Value::Object(entries) = object else { return Fields::new() };
+    entries.iter().copied().filter(|(_, value)| !matches!(value, Value::Null)).collect()
+}
+
+/// The object with these fields.
+pub(super) fn object<'a>(fields: &Fields<'a>, arena: &'a Arena) -> Value<'a> {
+    arena.object(&fields.iter().map(|(name, value)| (*name, *value)).collect::<Vec<_>>())
+}
 
 /// What the API server knows of a value without its schema.
 #[derive(Clone, Copy, PartialEq, Eq)]
