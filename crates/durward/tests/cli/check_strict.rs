@@ -120,7 +120,7 @@ fn the_status_of_a_custom_resource_is_that_before_the_request() {
             let run = check(&all, &[&["n", "--with", "c.yaml", "--with", "p.yaml"], more].concat());
             assert_eq!(
                 run.code,
-                if is_dropped { 0 } else { 1 },
+                i32::from(!is_dropped),
                 "{version} {more:?}: {}{}",
                 run.out,
                 run.err

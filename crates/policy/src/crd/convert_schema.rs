@@ -36,7 +36,7 @@ pub struct Undeclared {
 pub(super) type Fields<'a> = BTreeMap<&'a str, Value<'a>>;
 
 /// The fields of an object that are not null.
-pub(super) fn fields<'a>(object: Value<'a>) -> Fields<'a> {
+pub(super) fn fields(object: Value<'_>) -> Fields<'_> {
     let Value::Object(entries) = object else { return Fields::new() };
     entries.iter().copied().filter(|(_, value)| !matches!(value, Value::Null)).collect()
 }
@@ -109,7 +109,9 @@ impl<'a> Schemas<'a> {
             return Value::Null;
         }
         if let Err(errors) = Schema::parse(schema, path) {
-            errors.into_iter().for_each(|error| self.error(error));
+            for error in errors {
+                self.error(error);
+            }
             return Value::Null;
         }
         let node = Node { known: Known::Root, path, values: &Path::default(), samples, depth: 0 };
@@ -121,15 +123,10 @@ impl<'a> Schemas<'a> {
         written
     }
 
-    /// A schema for any value, null included.
-    fn any(&self) -> Fields<'a> {
-        Fields::from([("nullable", Value::Bool(true)), (PRESERVE, Value::Bool(true))])
-    }
-
     fn node(&mut self, schema: Value<'a>, node: &Node<'_, 'a>) -> Value<'a> {
         let mut own = fields(schema);
         if node.depth > MAX_DEPTH {
-            return object(&self.any(), self.arena);
+            return object(&any(), self.arena);
         }
         self.check(&own, node.path);
         if self.keeps {
@@ -177,7 +174,7 @@ impl<'a> Schemas<'a> {
         }
         let seen = |is: fn(&Value<'a>) -> bool| samples.iter().any(is);
         let kinds = [
-            (seen(|value| value.is_list()), "array"),
+            (seen(Value::is_list), "array"),
             (seen(|value| matches!(value, Value::Bool(_))), "boolean"),
             (seen(|value| matches!(value, Value::Double(_))), "number"),
             (seen(|value| matches!(value, Value::Int(_))), "integer"),
@@ -192,7 +189,7 @@ impl<'a> Schemas<'a> {
             ["integer", "string"] => {
                 own.insert(INT_OR_STRING, Value::Bool(true));
             }
-            _ if self.keeps || own.is_empty() => own.extend(self.any()),
+            _ if self.keeps || own.is_empty() => own.extend(any()),
             _ => {}
         }
         if seen(|value| matches!(value, Value::Null)) {
@@ -310,31 +307,14 @@ impl<'a> Schemas<'a> {
     /// Writes `allOf` and its like with value validations only, and declares outside of them what they name.
     fn settle(&mut self, own: &mut Fields<'a>) {
         if type_of(own).is_none() {
-            self.settle_int_or_string(own);
+            settle_int_or_string(own);
         }
         let clauses = take_junctors(own);
-        if !is_flag(own, INT_OR_STRING, true) {
+        if is_flag(own, INT_OR_STRING, true) {
+            own.extend(clauses);
+        } else {
             let settled = self.junctors(clauses, own, true);
             own.extend(settled);
-        } else {
-            own.extend(clauses);
-        }
-    }
-
-    /// Writes `anyOf` or `oneOf` of an integer and a string as a type.
-    fn settle_int_or_string(&self, own: &mut Fields<'a>) {
-        for name in ["anyOf", "oneOf"] {
-            let clauses: Vec<Fields<'a>> =
-                own.get(name).into_iter().flat_map(Value::elements).map(fields).collect();
-            let mut types: Vec<&str> =
-                clauses.iter().filter(|clause| clause.len() == 1).filter_map(type_of).collect();
-            types.sort_unstable();
-            if clauses.len() == 2 && types == ["integer", "string"] {
-                own.remove(name);
-                own.insert(INT_OR_STRING, Value::Bool(true));
-                own.insert("nullable", Value::Bool(true));
-                return;
-            }
         }
     }
 
@@ -456,5 +436,27 @@ fn set_type<'a>(own: &mut Fields<'a>, name: &'a str, allows_null: bool) {
     own.insert("type", Value::String(name));
     if allows_null {
         own.insert("nullable", Value::Bool(true));
+    }
+}
+
+/// A schema for any value, null included.
+fn any<'a>() -> Fields<'a> {
+    Fields::from([("nullable", Value::Bool(true)), (PRESERVE, Value::Bool(true))])
+}
+
+/// Writes `anyOf` or `oneOf` of an integer and a string as a type.
+fn settle_int_or_string(own: &mut Fields<'_>) {
+    for name in ["anyOf", "oneOf"] {
+        let clauses: Vec<Fields<'_>> =
+            own.get(name).into_iter().flat_map(Value::elements).map(fields).collect();
+        let mut types: Vec<&str> =
+            clauses.iter().filter(|clause| clause.len() == 1).filter_map(type_of).collect();
+        types.sort_unstable();
+        if clauses.len() == 2 && types == ["integer", "string"] {
+            own.remove(name);
+            own.insert(INT_OR_STRING, Value::Bool(true));
+            own.insert("nullable", Value::Bool(true));
+            return;
+        }
     }
 }
