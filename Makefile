@@ -68,10 +68,11 @@ fuzz: ## All fuzz targets, FUZZ_SECONDS each; TARGET=name runs one (also needs n
 mutate: ## Apply small bugs (mutants/) one by one; a test must fail for each. MUTANT=text selects by name
 	@cargo run -q -p durward-lint --bin durward-mutate -- $(if $(MUTANT),--only "$(MUTANT)") mutants/*.txt
 
-lint: lint-language cargo-deny ## Formatting, clippy, rustdoc, language, links between pages, texts that modules read, dependency rules, workflows
+lint: lint-language cargo-deny ## Formatting, clippy, rustdoc, language, links between pages, texts that modules read, circles of imports, dependency rules, workflows
 	cargo fmt --all --check
 	cargo run -q -p durward-lint --bin durward-links
 	cargo run -q -p durward-lint --bin durward-texts
+	cargo run -q -p durward-lint --bin durward-circles
 	cargo run -q -p durward-lint --bin durward-mutate -- --check mutants/*.txt crates/policy/parity/mutants.txt
 	cargo clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings -A rustdoc::private-intra-doc-links" cargo doc -q --workspace --no-deps

@@ -34,7 +34,10 @@ fn main() -> ExitCode {
         let review = decode(&body, &fields);
         let allocated = region.change().bytes_allocated;
         assert!(
-            review.is_ok_and(|review| review.request.object.is_some_and(|object| object.field(0).is_some()))
+            review.is_ok_and(|review| review
+                .request
+                .object
+                .is_some_and(|object| object.field(0_usize).is_some()))
         );
         within &= allocated < LIMIT;
         let ours = time(|| drop(black_box(decode(black_box(&body), &fields))));

@@ -41,7 +41,7 @@ fn main() {
         let (configured, _, problems) =
             config::read("-", None, |section| kind.read(section, guards::NAMESPACE));
         assert!(problems.is_empty(), "the defaults of {} are not a configuration", kind.name());
-        let guard = configured.build(&clients);
+        let guard = configured.build(&clients).remove(0);
         let guard = guard.as_ref();
         println!("{}, a review of {} bytes", kind.name(), body.len());
         let whole = |body: &[u8]| {

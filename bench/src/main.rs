@@ -3,6 +3,7 @@
 //! `server`: CPU per review and p99 relative to a hyper + rustls echo of the same bytes, and resident memory. `fleet`: the
 //! verdict over a simulated fleet of up to 5,000 members. `etcd`: the verdict on a member's pod in simulated etcd clusters.
 //! `watch`: resident memory while 10,000 namespaces are watched.
+//! `resources`: CPU of a review by policies relative to their evaluation and the echo, and many policies relative to a few.
 //! `policies`: evaluation and load of admission policies relative to the API server's code. `check`: time and memory of
 //! `durward check` relative to Kyverno's CLI. The measured process runs on one core; load and simulated servers run on the
 //! other. CPU time is the kernel's count. A figure over its limit makes the run exit with 1.
@@ -20,6 +21,7 @@ mod load;
 mod memory;
 mod peer;
 mod policies;
+mod resources;
 mod review;
 mod speed;
 mod watch;
@@ -39,13 +41,13 @@ fn main() -> ExitCode {
     let (what, more) = (arguments.next(), arguments.next());
     let done = match (what.as_deref(), more.as_deref()) {
         (None, _) => pinned("all"),
-        (Some(part @ ("server" | "fleet" | "etcd" | "policies" | "check" | "watch")), None) => pinned(part),
+        (Some(part @ ("server" | "fleet" | "etcd" | "policies" | "check" | "watch" | "resources")), None) => pinned(part),
         (Some("measure"), Some(part)) => measure(part),
         (Some("echo"), _) => echo::serve(),
         (Some("fleet-client"), Some(order)) => fleet::client(order),
         (Some("etcd-client"), Some(order)) => etcd::client(order),
         (Some(other), _) => Err(format!(
-            "{other:?} is not one of server, fleet, etcd, policies, check, watch; no argument runs all"
+            "{other:?} is not one of server, fleet, etcd, policies, check, watch, resources; no argument runs all"
         )
         .into()),
     };
@@ -82,6 +84,9 @@ fn measure(part: &str) -> Result<bool> {
     }
     if wants("watch") {
         good &= watch::measure(&folder)?;
+    }
+    if wants("resources") {
+        good &= resources::measure(&folder)?;
     }
     if wants("policies") {
         good &= policies::measure()?;

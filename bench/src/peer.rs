@@ -19,7 +19,9 @@ impl Snapshot {
         let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned(), "127.0.0.1".to_owned()])?;
         fs::write(path.join("tls.crt"), made.cert.pem())?;
         fs::write(path.join("tls.key"), made.signing_key.serialize_pem())?;
-        fs::write(path.join("durward.yaml"), CONFIGURATION)?;
+        let section = |guard: &str| CONFIGURATION.to_owned() + guard;
+        fs::write(path.join("durward.yaml"), section("  lxcfs: {}\n"))?;
+        fs::write(path.join("resources.yaml"), section("  resources: {policies: [policies.yaml]}\n"))?;
         fs::write(path.join("snapshot/snapshot.yaml"), SNAPSHOT)?;
         fs::write(path.join("snapshot/here/core_v1_namespaces.json"), NAMESPACES)?;
         Ok(Self(path))
@@ -47,10 +49,15 @@ server:
   tls: {files: {cert: tls.crt, key: tls.key, ca: tls.crt}}
   webhookConfiguration: {manage: none, url: \"https://127.0.0.1:8443\"}
 guards:
-  lxcfs: {}
 ";
 const SNAPSHOT: &str = "version: 1\ntime: 2026-11-21T10:00:00Z\nclusters: [{name: here}]\n";
 const NAMESPACES: &str = r#"{"apiVersion":"v1","kind":"NamespaceList","items":[{"metadata":{"name":"shop","labels":{"kubernetes.io/metadata.name":"shop"}}}]}"#;
+
+/// A configuration file and the path of its guard.
+type Guard = (&'static str, &'static str);
+
+const LXCFS: Guard = ("durward.yaml", "/lxcfs?timeout=5s");
+const RESOURCES: Guard = ("resources.yaml", "/resources?timeout=5s");
 
 /// A measured server.
 pub(crate) struct Server {
@@ -77,22 +84,27 @@ impl Server {
 
     /// Starts Durward with the LXCFS guard and a snapshot on disk.
     pub(crate) fn durward(folder: &Snapshot) -> Result<Self> {
-        Self::serve(folder, "--snapshot", &folder.file("snapshot"))
+        Self::serve(folder, LXCFS, "--snapshot", &folder.file("snapshot"))
+    }
+
+    /// Starts Durward with the guard of policies and `policies.yaml`.
+    pub(crate) fn policies(folder: &Snapshot) -> Result<Self> {
+        Self::serve(folder, RESOURCES, "--snapshot", &folder.file("snapshot"))
     }
 
     /// Starts Durward with the LXCFS guard, which watches the namespaces of the API server in the kubeconfig.
     pub(crate) fn watching(folder: &Snapshot, kubeconfig: &Path) -> Result<Self> {
-        Self::serve(folder, "--kubeconfig", kubeconfig)
+        Self::serve(folder, LXCFS, "--kubeconfig", kubeconfig)
     }
 
-    fn serve(folder: &Snapshot, source: &str, path: &Path) -> Result<Self> {
+    fn serve(folder: &Snapshot, (file, route): Guard, source: &str, path: &Path) -> Result<Self> {
         let [listen, admin, local] = [free_port()?, free_port()?, free_port()?];
         let child = Command::new("taskset")
             .args(["-c", SERVER_CORE])
             .arg(binary()?)
             .arg("serve")
             .arg("--config")
-            .arg(folder.file("durward.yaml"))
+            .arg(folder.file(file))
             .arg(source)
             .arg(path)
             .args([
@@ -106,7 +118,7 @@ impl Server {
             .stdout(Stdio::null())
             .stderr(fs::File::create(folder.file("durward.log"))?)
             .spawn()?;
-        let server = Self { child, address: listen, path: "/lxcfs?timeout=5s" };
+        let server = Self { child, address: listen, path: route };
         let deadline = Instant::now() + Duration::from_secs(10);
         while TcpStream::connect(listen).is_err() {
             if Instant::now() > deadline {

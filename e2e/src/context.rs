@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
@@ -18,11 +18,21 @@ use crate::console::print;
 use crate::controlplane::{Cluster, Etcd, Location, Options};
 use crate::fixture::{Exclusive, Lazy, Shared, SharedFixture};
 use crate::fleet::Fleet;
+use crate::lanes::{self, StageId};
 use crate::node::{self, Node, Sandbox};
 use crate::supervisor::{Supervisor, Tool};
 
 /// A build of the product without a build cache, on two busy cores.
 const BUILD_WITHIN: Duration = Duration::from_secs(3_600);
+
+/// Ends an environment.
+struct End(Box<dyn FnOnce(&TestContext) + Send>);
+
+impl std::fmt::Debug for End {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("End")
+    }
+}
 
 /// The context of a run.
 #[derive(Debug)]
@@ -34,6 +44,8 @@ pub struct TestContext {
     fleet: Lazy<SharedFixture<Fleet>>,
     node: Lazy<SharedFixture<Node>>,
     clusters: Mutex<HashMap<Options, Arc<Lazy<Arc<Cluster>>>>>,
+    stages: Mutex<HashMap<String, Option<StageId>>>,
+    ends: Mutex<Vec<(StageId, End)>>,
     numbers: AtomicU32,
 }
 
@@ -49,6 +61,8 @@ impl TestContext {
             fleet: Lazy::default(),
             node: Lazy::default(),
             clusters: Mutex::default(),
+            stages: Mutex::default(),
+            ends: Mutex::default(),
             numbers: AtomicU32::new(1),
         })
     }
@@ -58,13 +72,55 @@ impl TestContext {
         self.supervisor.get(Supervisor::open).cloned()
     }
 
-    /// Returns the cluster with these options. Starts it if no test has asked for it before.
+    /// Returns the cluster with these options. Starts it if no case has asked for it before. It ends with the stage.
     pub fn cluster(&self, options: &Options) -> Result<Arc<Cluster>> {
+        self.check_stage(options.name())?;
         let once = {
             let mut clusters = self.clusters.lock().unwrap_or_else(PoisonError::into_inner);
             Arc::clone(clusters.entry(options.clone()).or_default())
         };
-        once.get(|| self.own_cluster(options).map(Arc::new)).cloned()
+        let start = || {
+            let cluster = Arc::new(self.own_cluster(options)?);
+            let ended = Arc::clone(&cluster);
+            self.at_stage_end(move |_| ended.end());
+            Ok(cluster)
+        };
+        once.get(start).cloned()
+    }
+
+    /// Fails if cases of another stage use this shared environment, because it ends with its stage.
+    fn check_stage(&self, environment: &str) -> Result<()> {
+        let mut stages = self.stages.lock().unwrap_or_else(PoisonError::into_inner);
+        let stage = *stages.entry(environment.to_owned()).or_insert_with(lanes::current);
+        ensure!(
+            stage == lanes::current(),
+            "cases of two stages use {environment}, which ends with the first: change e2e/src/lanes.rs, or give it another name"
+        );
+        Ok(())
+    }
+
+    /// Calls `end` after the last case of the stage of the calling case, and at the latest when the run ends. Environments that live
+    /// as long as the process would use a processor while no case needs them.
+    pub fn at_stage_end(&self, end: impl FnOnce(&Self) + Send + 'static) {
+        if let Some(stage) = lanes::current() {
+            self.ends().push((stage, End(Box::new(end))));
+        }
+    }
+
+    /// Ends the environments of a stage, the last one first.
+    pub fn end_stage(&self, stage: StageId) {
+        let mut ends = self.ends();
+        let (ended, kept) = std::mem::take(&mut *ends).into_iter().partition(|(of, _)| *of == stage);
+        *ends = kept;
+        drop(ends);
+        let ended: Vec<(StageId, End)> = ended;
+        for (_, End(end)) in ended.into_iter().rev() {
+            end(self);
+        }
+    }
+
+    fn ends(&self) -> MutexGuard<'_, Vec<(StageId, End)>> {
+        self.ends.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Starts a cluster for one case. It ends when it is dropped.
@@ -91,7 +147,16 @@ impl TestContext {
     }
 
     fn shared_fleet(&self) -> Result<&SharedFixture<Fleet>> {
-        let start = || Ok(SharedFixture::new(Fleet::start(self, Ipv4Addr::LOCALHOST)?));
+        self.check_stage("the fleet")?;
+        let start = || {
+            let fleet = SharedFixture::new(Fleet::start(self, Ipv4Addr::LOCALHOST)?);
+            self.at_stage_end(|context| {
+                if let Some(fleet) = context.fleet.created() {
+                    fleet.fixture().end();
+                }
+            });
+            Ok(fleet)
+        };
         self.fleet.get(start).context("the fleet does not start")
     }
 
@@ -110,6 +175,13 @@ impl TestContext {
         self.own_node_with(&node::options())
     }
 
+    /// Makes a node live until the end of the stage.
+    pub fn keep(&self, node: Node) -> &'static Node {
+        let node: &'static Node = Box::leak(Box::new(node));
+        self.at_stage_end(|_| node.end());
+        node
+    }
+
     /// Starts a node whose API server logs the requests of Durward's service account.
     pub fn own_audited_node(&self) -> Result<(Node, AuditLog)> {
         let audit = AuditLog::new(self)?;
@@ -121,7 +193,16 @@ impl TestContext {
     }
 
     fn shared_node(&self) -> Result<&SharedFixture<Node>> {
-        let start = || Ok(SharedFixture::new(Node::start(self, &node::options())?));
+        self.check_stage("the node")?;
+        let start = || {
+            let node = SharedFixture::new(Node::start(self, &node::options())?);
+            self.at_stage_end(|context| {
+                if let Some(node) = context.node.created() {
+                    node.fixture().end();
+                }
+            });
+            Ok(node)
+        };
         self.node.get(start).context("the node does not start")
     }
 

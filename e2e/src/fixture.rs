@@ -67,6 +67,11 @@ impl<T: Fixture> SharedFixture<T> {
         Self { fixture, users: RwLock::new(()) }
     }
 
+    /// Returns the environment without waiting for the cases that use it.
+    pub fn fixture(&self) -> &T {
+        &self.fixture
+    }
+
     /// Waits until no exclusive case uses it.
     pub fn shared(&self) -> Result<Shared<'_, T>> {
         let guard = self.users.read().unwrap_or_else(PoisonError::into_inner);

@@ -284,8 +284,7 @@ impl<'a> Installation<'a> {
     pub fn grant(&self) -> Result<()> {
         let kubectl = self.cluster.kubectl();
         if let Some(home) = &self.home {
-            let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": home}});
-            kubectl.apply(&namespace.to_string())?.succeeded()?;
+            self.cluster.ensure_namespace(home)?;
         }
         let parts = if self.home.is_some() { IN_A_CLUSTER } else { ON_KARMADA };
         for part in parts {

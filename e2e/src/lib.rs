@@ -32,6 +32,7 @@ pub mod helm;
 pub mod image;
 pub mod installation;
 pub mod kubectl;
+pub mod lanes;
 pub mod local_cluster;
 pub mod metrics;
 pub mod namespace;

@@ -20,12 +20,13 @@ use crate::supervisor::Supervisor;
 const REPORT_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The programs that cases need besides [`CLUSTER`], by the start of the case's name. An empty name means all cases.
-const NEEDS: [(&str, &[Binary]); 16] = [
+const NEEDS: [(&str, &[Binary]); 17] = [
     ("", CLUSTER),
     ("fleet::", KARMADA),
     ("deletion::", KARMADA),
     ("kinds::", &[Binary::KarmadaAggregated]),
     ("binary::", NODE),
+    ("binary::", &[Binary::Helm]),
     ("check_formats::", &[Binary::Jv]),
     ("node::", NODE),
     ("container_view::", NODE),

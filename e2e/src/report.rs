@@ -1,13 +1,19 @@
-//! The end of a run's output: the ten longest cases, and for each failure the case, the cause and the path of its logs.
+//! The end of a run's output: the ten longest cases, the programs that used most processor time, and for each failure the case, the
+//! cause and the path of its logs.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::console::print;
+use crate::supervisor::cpu_time_by_program;
 
 /// Number of cases in the table of the longest ones.
 const LONGEST: usize = 10;
+
+/// Number of programs in the list of processor times.
+const PROGRAMS: usize = 10;
 
 /// Failures that are repeated at the end. The last twenty lines of the output have room for them.
 const MAX_FAILURES: usize = 4;
@@ -38,10 +44,11 @@ impl Report {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(outcome);
     }
 
-    /// Prints the longest cases, and then the failures.
+    /// Prints the longest cases, the processor time by program, and then the failures.
     pub fn print(&self, logs: Option<&Path>) {
         let outcomes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        for line in longest(&outcomes).into_iter().chain(failures(&outcomes, logs)) {
+        let programs = programs(&cpu_time_by_program());
+        for line in longest(&outcomes).into_iter().chain([programs]).chain(failures(&outcomes, logs)) {
             print(line);
         }
     }
@@ -62,6 +69,22 @@ fn longest(outcomes: &[Outcome]) -> Vec<String> {
     std::iter::once("the longest cases: time, CPU of their own programs, name".to_owned())
         .chain(rows)
         .collect()
+}
+
+fn programs(times: &BTreeMap<String, (Duration, usize)>) -> String {
+    let total: Duration = times.values().map(|(time, _)| *time).sum();
+    let mut sorted: Vec<_> = times.iter().collect();
+    sorted.sort_by_key(|(_, (time, _))| std::cmp::Reverse(*time));
+    let most = sorted
+        .iter()
+        .take(PROGRAMS)
+        .map(|(program, (time, count))| format!("{program} {:.0} s ({count})", time.as_secs_f64()));
+    let most: Vec<String> = most.collect();
+    format!(
+        "CPU of all programs {:.0} s, by program and number of processes: {}",
+        total.as_secs_f64(),
+        most.join(", ")
+    )
 }
 
 fn failures(outcomes: &[Outcome], logs: Option<&Path>) -> Vec<String> {
@@ -101,6 +124,16 @@ mod tests {
         let lines = longest(&outcomes);
         assert_eq!(lines.len(), 1 + LONGEST);
         assert_eq!(lines[1], "    11 s     5.5 s  case-11");
+    }
+
+    #[test]
+    fn the_program_with_most_processor_time_comes_first() {
+        let times = [("kubectl", 2, 30), ("kube-apiserver", 40, 3)];
+        let times =
+            times.map(|(name, seconds, count)| (name.to_owned(), (Duration::from_secs(seconds), count)));
+        let line = programs(&times.into());
+        assert!(line.starts_with("CPU of all programs 42 s"), "{line}");
+        assert!(line.ends_with(": kube-apiserver 40 s (3), kubectl 2 s (30)"), "{line}");
     }
 
     #[test]

@@ -12,34 +12,28 @@ use std::any::Any;
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
-use std::sync::{LazyLock, OnceLock, mpsc};
+use std::sync::{Arc, LazyLock, OnceLock, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use e2e::console::print;
 use e2e::context::TestContext;
+use e2e::lanes::{self, Lanes};
 use e2e::parts;
 use e2e::registry::{Case, Schedule};
 use e2e::report::{Outcome, Report};
 use e2e::supervisor::cpu_time;
 use libtest_mimic::{Arguments, Failed, Trial};
 
-/// Concurrent cases, unless the command line sets another number. Cases mostly wait for controllers, watches and other
-/// cases, so there are more of them than processors.
-const CONCURRENCY: usize = 6;
-
-/// Interval of the messages about a case that still runs. The longest wait for the node or the fleet takes minutes.
+/// Interval of the messages about a case that still runs.
 const REPORT_INTERVAL: Duration = Duration::from_secs(5 * 60);
 
-/// Time after which a case fails. The longest one takes two minutes, and cases wait for each other.
+/// Time after which a case fails. The longest one takes two minutes.
 const LIMIT: Duration = Duration::from_secs(45 * 60);
 
 /// The cases that have ended.
 static REPORT: LazyLock<Report> = LazyLock::new(Report::default);
-
-/// Areas that share an environment: the fleet, the node, the nodes of `deploy` and `chart`. All other areas are a group of their own.
-const GROUPS: [&[&str]; 4] = [&["fleet", "deletion"], &["node", "container_view"], &["deploy"], &["chart"]];
 
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
@@ -51,7 +45,9 @@ fn main() -> ExitCode {
     if let Some(exit_code) = cases::supervisor::victim() {
         return exit_code;
     }
-    arguments.test_threads.get_or_insert(CONCURRENCY);
+    let cases = lanes::in_order(Case::all(), |case| case.name());
+    // Each case waits on a thread of its own for its turn.
+    arguments.test_threads.get_or_insert(cases.len());
     let context: &'static TestContext = match TestContext::new() {
         // The context lives as long as the process.
         Ok(context) => Box::leak(Box::new(context)),
@@ -64,7 +60,9 @@ fn main() -> ExitCode {
         print(format_args!("{error:#}"));
         return ExitCode::FAILURE;
     }
-    let trials = in_order(Case::all()).into_iter().map(|case| trial(context, case)).collect();
+    let selected = cases.iter().filter(|case| is_selected(&arguments, case));
+    let lanes = Arc::new(Lanes::new(selected.map(|case| case.name())));
+    let trials = cases.into_iter().map(|case| trial(context, &lanes, case)).collect();
     let conclusion = libtest_mimic::run(&arguments, trials);
     REPORT.print(context.logs().as_deref());
     let passed = !conclusion.has_failed();
@@ -94,38 +92,25 @@ fn is_selected(arguments: &Arguments, case: &Case) -> bool {
     is_scheduled && arguments.filter.as_ref().is_none_or(matches) && !arguments.skip.iter().any(matches)
 }
 
-/// Takes one case of each group in turn. The fleet takes longest, so it works from the beginning. Cases that wait for one
-/// environment run next to cases of another.
-fn in_order(cases: Vec<&'static Case>) -> Vec<&'static Case> {
-    let group = |case: &Case| GROUPS.iter().position(|areas| areas.contains(&case.area()));
-    let mut counts = [0; GROUPS.len() + 1];
-    let mut placed: Vec<_> = cases
-        .into_iter()
-        .map(|case| {
-            let group = group(case).unwrap_or(GROUPS.len());
-            counts[group] += 1;
-            ((counts[group], group), case)
-        })
-        .collect();
-    placed.sort_by_key(|(place, _)| *place);
-    placed.into_iter().map(|(_, case)| case).collect()
+/// Returns a case for the test runner. A failure names the directory with the logs.
+fn trial(context: &'static TestContext, lanes: &Arc<Lanes>, case: &'static Case) -> Trial {
+    let is_soak = case.schedule() == Schedule::Soak;
+    let lanes = Arc::clone(lanes);
+    let run = move || lanes.run(&case.name(), || report(context, case), |stage| context.end_stage(stage));
+    Trial::test(case.name(), run).with_ignored_flag(is_soak)
 }
 
-/// Returns a case for the test runner. A failure names the directory with the logs.
-fn trial(context: &'static TestContext, case: &'static Case) -> Trial {
-    let is_soak = case.schedule() == Schedule::Soak;
-    let run = move || {
-        let started = Instant::now();
-        let (result, cpu) = in_time(context, case);
-        let failure = result.as_ref().err().cloned();
-        REPORT.add(Outcome { case: case.name(), took: started.elapsed(), cpu, failure });
-        let Err(error) = result else { return Ok(()) };
-        let logs = context
-            .logs()
-            .map_or_else(|| "none, no process was started".to_owned(), |logs| logs.display().to_string());
-        Err(Failed::from(format!("{error}\n\nlogs of every process: {logs}")))
-    };
-    Trial::test(case.name(), run).with_ignored_flag(is_soak)
+/// Runs a case, adds it to the report, and returns its result for the test runner.
+fn report(context: &'static TestContext, case: &'static Case) -> Result<(), Failed> {
+    let started = Instant::now();
+    let (result, cpu) = in_time(context, case);
+    let failure = result.as_ref().err().cloned();
+    REPORT.add(Outcome { case: case.name(), took: started.elapsed(), cpu, failure });
+    let Err(error) = result else { return Ok(()) };
+    let logs = context
+        .logs()
+        .map_or_else(|| "none, no process was started".to_owned(), |logs| logs.display().to_string());
+    Err(Failed::from(format!("{error}\n\nlogs of every process: {logs}")))
 }
 
 /// Runs a case on its own thread, and returns its result and the processor time of its programs. A case that hangs fails at the
@@ -136,6 +121,7 @@ fn in_time(context: &'static TestContext, case: &'static Case) -> (Result<(), St
     let started = Instant::now();
     let mut next_report = REPORT_INTERVAL;
     let run = move || {
+        lanes::enter(lanes::stage_of(&case.name()));
         let result = match catch_unwind(AssertUnwindSafe(|| case.run(context))) {
             Ok(result) => result.map_err(|error| format!("{error:#}")),
             Err(panic) => Err(format!("panicked: {}", message_of(panic.as_ref()))),

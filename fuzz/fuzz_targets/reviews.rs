@@ -1,4 +1,4 @@
-//! Feeds reviews of strangers to the three guards, with a recorded API server. Without the object of the review nothing is written,
+//! Feeds reviews of strangers to the guards, with a recorded API server. Without the object of the review nothing is written,
 //! no etcd member and no member cluster is called, and no other name is shown.
 
 #![no_main]

@@ -27,7 +27,7 @@ pub(crate) fn client(order: &str) -> Result<bool> {
     let (took, allowed) = runtime.block_on(async {
         let access = Access { kubeconfig: Some(kubeconfig), context: None };
         let live = Live::connect(&access).await.map_err(|problem| problem.to_string())?;
-        let guard = configured(port)?.build(&Clients::live(&Arc::new(live)));
+        let guard = configured(port)?.build(&Clients::live(&Arc::new(live))).remove(0);
         match mode.as_str() {
             "crowd" => concurrent(&*guard).await,
             "race" => race(&*guard).await,

@@ -58,7 +58,7 @@ async fn verdicts(
     let access = Access { kubeconfig: Some(kubeconfig), context: None };
     let live = Arc::new(Live::connect(&access).await.map_err(|problem| problem.to_string())?);
     let configured = configured()?;
-    let guard = configured.build(&Clients::live(&live));
+    let guard = configured.build(&Clients::live(&live)).remove(0);
     if during_probe {
         live.start_probes(configured.requirements().probes.ok_or("the guard requests no probes")?);
     }

@@ -39,6 +39,16 @@
 {{- if and $service.namespace (ne $service.namespace .Release.Namespace) -}}
 {{- fail (printf "config.server.webhookConfiguration.url is a Service in the namespace %s, but the release is installed in %s: install the release there" $service.namespace .Release.Namespace) -}}
 {{- end -}}
+{{- $policies := include "durward.policies" . -}}
+{{- if and (.Values.policies | default dict).files (.Values.policies | default dict).configMap -}}
+{{- fail "policies has files and configMap: set one of them" -}}
+{{- end -}}
+{{- if and $policies (not (hasKey $guards "resources")) -}}
+{{- fail "policies are set, but the guard resources is off: add config.guards.resources: {}" -}}
+{{- end -}}
+{{- if and (hasKey $guards "resources") (not ($guards.resources | default dict).policies) -}}
+{{- fail "config.guards.resources has no policies: set policies.files or policies.configMap" -}}
+{{- end -}}
 {{- $deletion := $guards.deletion | default dict -}}
 {{- if include "durward.isKarmada" $deletion -}}
 {{- $karmada := dict -}}

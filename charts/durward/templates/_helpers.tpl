@@ -32,7 +32,18 @@ app.kubernetes.io/component: server
 {{- $_ := set $server "tls" $tls -}}
 {{- $_ := set $config "server" $server -}}
 {{- end -}}
+{{- $guards := $config.guards | default dict -}}
+{{- if and (hasKey $guards "resources") (include "durward.policies" .) -}}
+{{- $resources := $guards.resources | default dict -}}
+{{- if not $resources.policies }}{{ $_ := set $guards "resources" (set $resources "policies" (list "/etc/durward-policies")) }}{{ end -}}
+{{- end -}}
 {{- toJson $config -}}
+{{- end -}}
+
+{{/* The ConfigMap with the policies of the guard resources, or nothing. `helm upgrade --reuse-values` from an older chart has no policies. */}}
+{{- define "durward.policies" -}}
+{{- $policies := .Values.policies | default dict -}}
+{{- if $policies.files }}durward-policies{{ else }}{{ $policies.configMap }}{{ end -}}
 {{- end -}}
 
 {{/* A nested value, or the default. Argument: list of the object, the path with dots, and the default. */}}
@@ -154,6 +165,12 @@ capabilities:
         - key: tls.key
           path: tls/tls.key
     {{- end }}
+{{- with include "durward.policies" . }}
+- name: policies
+  configMap:
+    name: {{ . }}
+    defaultMode: 0440
+{{- end }}
 {{- with .Values.extraVolumes }}
 {{ toYaml . }}
 {{- end }}
@@ -163,6 +180,11 @@ capabilities:
 - name: configuration
   mountPath: /etc/durward
   readOnly: true
+{{- if include "durward.policies" . }}
+- name: policies
+  mountPath: /etc/durward-policies
+  readOnly: true
+{{- end }}
 {{- with .Values.extraVolumeMounts }}
 {{ toYaml . }}
 {{- end }}

@@ -72,7 +72,7 @@ compares both for the configurations in ci/.
 {{- $guards := include "durward.calledGuards" . | fromJson -}}
 {{- $kinds := list -}}
 {{- if hasKey $guards "lxcfs" }}{{ $kinds = append $kinds "MutatingWebhookConfiguration" }}{{ end -}}
-{{- if or (hasKey $guards "deletion") (get $guards "etcd" | default dict).clusters }}{{ $kinds = append $kinds "ValidatingWebhookConfiguration" }}{{ end -}}
+{{- if or (hasKey $guards "deletion") (hasKey $guards "resources") (get $guards "etcd" | default dict).clusters }}{{ $kinds = append $kinds "ValidatingWebhookConfiguration" }}{{ end -}}
 {{- toJson $kinds -}}
 {{- end -}}
 
@@ -131,6 +131,10 @@ compares both for the configurations in ci/.
 {{- if or (ne ($lxcfs.mountMethod | default "hostPath") "devicePlugin") $isNamespaceLabel $isExempt -}}
 {{- $cluster = append $cluster (include "durward.rule" (list "" "namespaces" (list "get" "list" "watch")) | fromJson) -}}
 {{- end -}}
+{{- end -}}
+
+{{- if hasKey $guards "resources" -}}
+{{- $cluster = append $cluster (include "durward.rule" (list "" "namespaces" (list "get" "list" "watch")) | fromJson) -}}
 {{- end -}}
 
 {{/* Durward itself: its webhook configurations, Namespace, Lease and Secret. */}}

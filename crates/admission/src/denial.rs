@@ -21,6 +21,8 @@ const MAX_CAUSES: usize = 256 * 1024;
 pub enum Code {
     /// 403, the usual one. Clients retry 429 and 5xx silently, so a denial uses those only where a retry is right.
     Forbidden,
+    /// 413: a policy can have this reason.
+    RequestEntityTooLarge,
     /// 404: the object of an eviction does not exist. `kubectl drain` goes on to the next pod.
     NotFound,
     /// 422: the object itself is invalid.
@@ -33,6 +35,7 @@ impl Code {
     /// Returns the HTTP status code.
     pub fn number(self) -> u16 {
         match self {
+            Self::RequestEntityTooLarge => 413,
             Self::Forbidden => 403,
             Self::NotFound => 404,
             Self::Invalid => 422,
@@ -43,6 +46,7 @@ impl Code {
     /// Returns the reason that kubectl prints in parentheses.
     pub fn reason(self) -> &'static str {
         match self {
+            Self::RequestEntityTooLarge => "RequestEntityTooLarge",
             Self::Forbidden => "Forbidden",
             Self::NotFound => "NotFound",
             Self::Invalid => "Invalid",

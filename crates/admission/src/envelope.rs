@@ -259,6 +259,7 @@ impl<'a> PartialRequest<'a> {
         }
         let operation = self.operation.ok_or(Malformed::Missing { field: "operation" })?;
         self.check_names()?;
+        let sent_name = self.name.clone();
         if self.name.is_empty() {
             let named = |object: Option<Object<'a>>| object.and_then(|o| o.own(OWN_NAME)).and_then(Raw::text);
             self.name = named(self.old_object).or_else(|| named(self.object)).unwrap_or_default();
@@ -279,6 +280,7 @@ impl<'a> PartialRequest<'a> {
             request_resource: self.request_resource,
             request_subresource: self.request_subresource,
             name: self.name,
+            sent_name,
             namespace: self.namespace,
             operation,
             user: self.user,

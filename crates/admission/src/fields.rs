@@ -18,6 +18,29 @@ pub(crate) const OWN_NAMESPACE: usize = 1;
 pub(crate) const OWN_UID: usize = 2;
 pub(crate) const OWN_DRY_RUN: usize = 3;
 
+/// Declares the fields that a guard reads: an enum with their names, and their JSON pointers in the same order as `POINTERS`.
+#[macro_export]
+macro_rules! fields {
+    ($(#[$about:meta])* $visible:vis enum $fields:ident { $($name:ident = $pointer:literal),+ $(,)? }) => {
+        $(#[$about])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        $visible enum $fields {
+            $(#[doc = concat!("`", $pointer, "`")] $name),+
+        }
+
+        impl $fields {
+            /// The JSON pointers of all fields.
+            $visible const POINTERS: [&'static str; [$($pointer),+].len()] = [$($pointer),+];
+        }
+
+        impl From<$fields> for usize {
+            fn from(field: $fields) -> Self {
+                field as Self
+            }
+        }
+    };
+}
+
 /// Paths (JSON pointers) into `object` and `oldObject`, created once per guard.
 #[derive(Debug, Clone)]
 pub struct Fields {
@@ -25,7 +48,7 @@ pub struct Fields {
 }
 
 impl Fields {
-    /// Creates the list. [`Object::field`] takes an index into `pointers`. Pointers above [`MAX_FIELDS`] are ignored.
+    /// Creates the list. [`Object::field`] takes a name of [`fields!`] or an index into `pointers`. Pointers above [`MAX_FIELDS`] are ignored.
     pub fn new(pointers: &[&str]) -> Self {
         let paths = OWN
             .iter()
@@ -141,9 +164,9 @@ impl<'a> Object<'a> {
         self.duplicate_key.map(|at| path_to(self.raw, at))
     }
 
-    /// Returns the field at `index` in the guard's list. Returns none if it is absent, or if the object has a duplicate key.
-    pub fn field(&self, index: usize) -> Option<Raw<'a>> {
-        self.fields.get(OWN.len() + index).copied().flatten()
+    /// Returns a field of the guard's list. Returns none if it is absent, or if the object has a duplicate key.
+    pub fn field(&self, field: impl Into<usize>) -> Option<Raw<'a>> {
+        self.fields.get(OWN.len() + field.into()).copied().flatten()
     }
 
     pub(crate) fn own(&self, index: usize) -> Option<Raw<'a>> {
@@ -189,12 +212,26 @@ mod tests {
         );
         let object = object.unwrap().unwrap();
         assert_eq!(object.raw().get(), text.trim());
-        assert_eq!(object.field(0).unwrap().get(), r#"{"a":"b"}"#);
-        assert_eq!(object.field(1).unwrap().get(), "[1]");
-        assert_eq!(object.field(2).unwrap().get(), r#""1""#);
-        assert!(object.field(3).is_none());
-        assert!(object.field(4).unwrap().get().starts_with(r#"{"labels""#));
+        assert_eq!(object.field(0_usize).unwrap().get(), r#"{"a":"b"}"#);
+        assert_eq!(object.field(1_usize).unwrap().get(), "[1]");
+        assert_eq!(object.field(2_usize).unwrap().get(), r#""1""#);
+        assert!(object.field(3_usize).is_none());
+        assert!(object.field(4_usize).unwrap().get().starts_with(r#"{"labels""#));
         assert_eq!(object.own(OWN_NAME).unwrap().text().unwrap(), "x");
+    }
+
+    #[test]
+    fn each_name_of_a_list_has_its_pointer() {
+        fields! {
+            enum ServiceField {
+                Spec = "/spec",
+                Labels = "/metadata/labels",
+            }
+        }
+        let object =
+            capture(r#"{"metadata":{"labels":1},"spec":2}"#, &ServiceField::POINTERS).unwrap().unwrap();
+        assert_eq!(object.field(ServiceField::Labels).unwrap().get(), "1");
+        assert_eq!(object.field(ServiceField::Spec).unwrap().get(), "2");
     }
 
     #[test]
@@ -202,13 +239,13 @@ mod tests {
         assert!(capture("null", &["/a"]).unwrap().is_none());
         let number = capture("7", &["/a"]).unwrap().unwrap();
         assert_eq!(number.raw().shape(), Shape::Number);
-        assert!(number.field(0).is_none());
+        assert!(number.field(0_usize).is_none());
     }
 
     #[test]
     fn an_escaped_key_is_the_same_key() {
         let object = capture(r#"{"met\u0061data":{"labels":1}}"#, &["/metadata/labels"]).unwrap().unwrap();
-        assert_eq!(object.field(0).unwrap().get(), "1");
+        assert_eq!(object.field(0_usize).unwrap().get(), "1");
     }
 
     #[test]
@@ -241,7 +278,7 @@ mod tests {
         let text = r#"{"other":1,"other":2,"metadata":{"labels":{"a":1,"a":2},"generation":1,"generation":2,"name":"x"}}"#;
         let object = capture(text, &["/metadata/labels"]).unwrap().unwrap();
         assert_eq!(object.duplicate_key(), None);
-        assert_eq!(object.field(0).unwrap().get(), r#"{"a":1,"a":2}"#);
+        assert_eq!(object.field(0_usize).unwrap().get(), r#"{"a":1,"a":2}"#);
         assert_eq!(object.own(OWN_NAME).unwrap().text().unwrap(), "x");
     }
 }

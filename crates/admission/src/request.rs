@@ -133,6 +133,8 @@ pub struct Request<'a> {
     /// the new object. Empty for a create with `generateName`, and if only an object with a [duplicate
     /// key](Object::duplicate_key) has it.
     pub name: Cow<'a, str>,
+    /// The name in the request itself. Rules of policies read this name.
+    pub sent_name: Cow<'a, str>,
     /// The object's namespace; for a Namespace its own name.
     pub namespace: Cow<'a, str>,
     /// The operation.

@@ -4,7 +4,7 @@
 use crate::denial::{Denial, DenialCause};
 use crate::glob::Glob;
 use crate::request::{Request, User};
-use crate::verdict::{Answer, Cause, Ruling, SKIPPED, Verdict};
+use crate::verdict::{Answer, Cause, PolicyEvaluation, Ruling, SKIPPED, Verdict};
 use crate::warnings::{Audit, Warnings};
 
 /// Whether denials are enforced.
@@ -79,6 +79,8 @@ pub struct Settled {
     pub warnings: Warnings,
     /// Annotations for the audit log.
     pub audit: Audit,
+    /// The evaluation of policies.
+    pub evaluation: Option<PolicyEvaluation>,
 }
 
 impl Settled {
@@ -90,7 +92,7 @@ impl Settled {
 
 /// Turns a ruling into an answer by the guard's policy, and cleans and bounds its texts.
 pub fn settle(request: &Request<'_>, ruling: Ruling, settle_policy: &SettlePolicy) -> Settled {
-    let Ruling { verdict, mut warnings, mut audit, refusal } = ruling;
+    let Ruling { verdict, mut warnings, mut audit, refusal, evaluation } = ruling;
     let mut causes = Vec::new();
     let (word, answer) = match verdict {
         Verdict::Allow => ("allow", Answer::Allow),
@@ -123,7 +125,7 @@ pub fn settle(request: &Request<'_>, ruling: Ruling, settle_policy: &SettlePolic
         }
         other => (other, false),
     };
-    Settled { answer, verdict: word, would_deny, causes, warnings, audit }
+    Settled { answer, verdict: word, would_deny, causes, warnings, audit, evaluation }
 }
 
 fn join(causes: &[Cause]) -> String {

@@ -1,5 +1,7 @@
 //! The result of a review. A guard returns a [`Ruling`], never an error, so no `?` can turn a failed request into an allow.
 
+use std::time::Duration;
+
 use crate::denial::{Denial, MAX_CAUSE};
 use crate::patch::Patch;
 use crate::text::{one_line, truncate_middle};
@@ -93,12 +95,33 @@ pub struct Ruling {
     pub audit: Audit,
     /// The denial if the verdict is Unknown and the policy denies that. Without it, the denial is made of the causes.
     pub refusal: Option<Denial>,
+    /// The evaluation of policies, for guards that have some.
+    pub evaluation: Option<PolicyEvaluation>,
+}
+
+/// The evaluation of policies, for metrics and the log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PolicyEvaluation {
+    /// The outcomes of the policies that matched the request.
+    pub outcomes: Vec<PolicyOutcome>,
+    /// The duration.
+    pub time: Duration,
+}
+
+/// The outcome of a policy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PolicyOutcome {
+    /// The name of the policy.
+    pub policy: String,
+    /// `deny`, `error`, `unknown`, `warn`, `audit`, `skip` or `allow`.
+    pub outcome: &'static str,
 }
 
 impl Ruling {
     /// Creates a ruling without warnings and annotations.
     pub fn new(verdict: Verdict) -> Self {
-        Self { verdict, warnings: Warnings::default(), audit: Audit::default(), refusal: None }
+        let (warnings, audit) = (Warnings::default(), Audit::default());
+        Self { verdict, warnings, audit, refusal: None, evaluation: None }
     }
 
     /// Creates a ruling that allows silently.

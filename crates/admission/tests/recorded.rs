@@ -20,8 +20,8 @@ fn a_pod_of_a_deployment_has_its_generated_name() {
         assert_eq!(request.user.name, "system:serviceaccount:kube-system:replicaset-controller");
         assert!(request.user.is_in("system:serviceaccounts:kube-system"));
         let pod = request.object.unwrap();
-        assert_eq!(pod.field(0).unwrap().shape(), Shape::Object);
-        assert!(pod.field(1).is_some() && request.old_object.is_none() && !request.dry_run);
+        assert_eq!(pod.field(0_usize).unwrap().shape(), Shape::Object);
+        assert!(pod.field(1_usize).is_some() && request.old_object.is_none() && !request.dry_run);
     });
 }
 

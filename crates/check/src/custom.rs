@@ -1,22 +1,21 @@
-//! The API server's answer to a custom resource before it evaluates policies: errors of metadata and schema.
+//! The API server's answer to a custom resource before it evaluates policies: errors of metadata, schema and rules.
+
+use std::time::Instant;
 
 use policy::crd::object::{Change, Judgement, validate};
-use policy::crd::{Crd, Unevaluated, Version};
+use policy::crd::{Crd, Version};
 use policy::facts::{Limit, Lookup};
 use policy::field::{ErrorKind, FieldError, Path};
 use policy::normalize::is_typed;
 use policy::request::Request;
 use policy::value::{Arena, Value, read_json};
 
-use crate::judge::{Context, Places, describe, refusal, shown};
+use crate::context::{Context, MAX_TIME, Places, describe, refusal, shown};
 use crate::report::{Finding, Verdict};
 use crate::subjects::Subject;
 
 /// A CRD and one of its versions.
 pub(crate) type Custom<'k> = Option<(&'k Crd, &'k Version)>;
-
-/// Rules that a finding names. Others are counted.
-const SHOWN_RULES: usize = 3;
 
 const ASK_SERVER: &str =
     "let an API server decide: kubectl apply --dry-run=server; or accept this: --allow-unknown";
@@ -44,7 +43,7 @@ pub(crate) fn answer(
     if subject.new.is_none() {
         return Answer::default();
     }
-    let Some((crd, version)) = custom else { return unknown_type(places) };
+    let Some((crd, version)) = custom else { return unknown_type(context, places) };
     if arena.is_full() {
         return missing(places, &Lookup::Limit(Limit::Memory));
     }
@@ -57,7 +56,9 @@ pub(crate) fn answer(
         namespaced: crd.namespaced,
         server: context.minor,
     };
-    let Judgement { errors, undecided: unknown, warnings, rules } = validate(version, &change);
+    let end = Instant::now() + MAX_TIME;
+    let Judgement { errors, undecided: unknown, warnings, unchanged } =
+        validate(version, &change, arena, &|| Instant::now() < end);
     if arena.is_full() {
         return missing(places, &Lookup::Limit(Limit::Memory));
     }
@@ -75,11 +76,16 @@ pub(crate) fn answer(
         code: None,
         ..refusal(places, &FieldError::forbidden(&Path::new("metadata").child("finalizers"), ""))
     }));
+    findings.extend(shown(&unchanged, |error| Finding {
+        verdict: Verdict::Warn,
+        reason: String::new(),
+        code: None,
+        ..invalid(places, error)
+    }));
     let text = |error: &FieldError| {
         if error.path.is_empty() { error.body.clone() } else { error.to_string() }
     };
-    let mut undecided: Vec<Finding> = shown(&unknown, |error| open(places, &error.path, text(error)));
-    undecided.extend(unevaluated(places, &rules));
+    let undecided = shown(&unknown, |error| open(places, &error.path, text(error)));
     Answer { findings, undecided }
 }
 
@@ -95,10 +101,10 @@ pub(crate) fn converted<'a>(
 }
 
 /// Returns the findings for an object that has no CRD in the input.
-fn unknown_type(places: &Places<'_>) -> Answer {
+fn unknown_type(context: &Context<'_>, places: &Places<'_>) -> Answer {
     let object = places.object;
     if object.is("apiextensions.k8s.io", "CustomResourceDefinition") {
-        return definition(places);
+        return definition(context, places);
     }
     if is_typed((object.group(), object.version(), &object.kind)) {
         return Answer::default();
@@ -108,44 +114,22 @@ fn unknown_type(places: &Places<'_>) -> Answer {
     Answer { undecided: vec![open(places, &Path::default(), message)], ..Answer::default() }
 }
 
-/// Returns the findings for a CRD. Its schemas must be structural, and nothing else is checked.
-fn definition(places: &Places<'_>) -> Answer {
+/// Returns the findings for a CRD. Its schemas must be structural and their rules valid, and nothing else is checked.
+fn definition(context: &Context<'_>, places: &Places<'_>) -> Answer {
     let arena = Arena::new();
     let crd = read_json(&places.object.json, &arena).ok().and_then(|value| Crd::read(value).ok());
-    let errors = crd.map(|crd| crd.schema_errors()).unwrap_or_default();
+    let all = |crd: Crd| [crd.schema_errors(), crd.rule_errors(context.minor)].concat();
+    let errors = crd.map(all).unwrap_or_default();
     let finding = |(place, error): &(Path, FieldError)| Finding {
         field: place.to_string(),
         position: places.place_of(place),
         ..invalid(places, error)
     };
-    let message =
-        "only the structure of the schemas in the CRD is checked, so the API server could refuse the CRD";
+    let message = "only the structure and the rules of the schemas in the CRD are checked, so the API server could refuse the CRD";
     Answer {
         findings: shown(&errors, finding),
         undecided: vec![open(places, &Path::default(), message.to_owned())],
     }
-}
-
-/// Returns the finding for rules that are not evaluated.
-fn unevaluated(places: &Places<'_>, rules: &[Unevaluated]) -> Option<Finding> {
-    let first = rules.first()?;
-    let shown: Vec<String> = rules
-        .iter()
-        .take(SHOWN_RULES)
-        .map(|rule| match rule.path.to_string() {
-            path if path.is_empty() => rule.rule.clone(),
-            path => format!("{path}: {}", rule.rule),
-        })
-        .collect();
-    let more = match rules.len().saturating_sub(SHOWN_RULES) {
-        0 => String::new(),
-        more => format!("; and {more} more"),
-    };
-    let message = format!(
-        "rules of the schema (x-kubernetes-validations) are not evaluated: {}{more}",
-        shown.join("; ")
-    );
-    Some(open(places, &first.path, message))
 }
 
 fn missing(places: &Places<'_>, lookup: &Lookup) -> Answer {

@@ -10,7 +10,7 @@ use policy::value::{Arena, Value, read_json, write_json};
 use policy::vap::model::ParamKind;
 
 use crate::args::FieldValidation;
-use crate::cases::Case;
+use crate::cases::case::Case;
 use crate::files::Use;
 use crate::grants::Grants;
 use crate::objects::Object;
@@ -149,6 +149,22 @@ impl Store {
             store.grants.clone_from(&case.grants);
         }
         Ok(store)
+    }
+
+    /// Returns the namespaces that contain a parameter of a kind. An empty namespace stands for any, as does an absent name.
+    pub(crate) fn namespaces_of_params(
+        &self,
+        kind: &ParamKind,
+        namespace: &str,
+        name: Option<&str>,
+    ) -> Vec<String> {
+        let (group, _) = group_version(&kind.api_version);
+        let of_kind = self.params.get(&(group.to_owned(), kind.kind.clone()));
+        let found = of_kind.into_iter().flatten().filter(|(own, params)| {
+            (namespace.is_empty() || namespace == *own)
+                && name.map_or(!params.is_empty(), |name| params.contains_key(name))
+        });
+        found.map(|(namespace, _)| namespace.clone()).collect()
     }
 
     /// Returns whether there are no other parameters than those of the store.

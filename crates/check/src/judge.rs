@@ -1,58 +1,30 @@
 //! The verdict on one request.
 
-use std::cell::RefCell;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use policy::facts::{Facts, Limit, Lookup};
+use policy::facts::Facts;
 use policy::field::{FieldError, Path};
-use policy::kinds::Kinds;
 use policy::request::{GroupVersion, Request, User};
-use policy::set::{Evaluation, Missing, PolicySet};
-use policy::value::{Arena, MAX_BYTES, Value};
+use policy::set::{Evaluation, Missing};
+use policy::value::{Arena, Value};
 use policy::vap::decision::{Denial, Failure, Warning};
 
 use crate::args::FieldValidation;
+use crate::context::{Context, MAX_TIME, Places, describe, refusal, shown};
 use crate::custom::{self, Answer};
-use crate::facts::{Store, converts_by_name};
+use crate::facts::converts_by_name;
 use crate::grants::service_account;
 use crate::objects::Object;
-use crate::report::{CheckedDocument, Finding, Judge, Position, Rule, Verdict};
+use crate::report::{CheckedDocument, Finding, Judge, Rule, Verdict};
 use crate::stored::{decode, with_field, with_name_label};
 use crate::subjects::Subject;
 
 /// Rounds of lookups. An answer can lead to another lookup: the kind of parameters, then the parameters.
 const MAX_ROUNDS: usize = 8;
 
-/// Time for the policies on one request. An API server decides in less than a second.
-const MAX_TIME: Duration = Duration::from_secs(10);
-
-/// Findings of one response of the API server. A strange object can have a million errors.
-const MAX_FINDINGS: usize = 1_000;
-
-/// Bytes of text that are read to find the places of a document's findings: a second or two.
-const MAX_READ: usize = 64 << 20;
-
 /// Longest part of `generateName` that a generated name keeps, and a stand-in for its random end.
 const MAX_GENERATED_START: usize = 58;
 const GENERATED_END: &str = "xxxxx";
-
-/// Everything that verdicts depend on besides the object.
-#[derive(Clone, Copy)]
-pub(crate) struct Context<'c> {
-    pub(crate) set: &'c PolicySet,
-    pub(crate) kinds: &'c Kinds,
-    pub(crate) store: &'c Store,
-    pub(crate) user: Option<&'c str>,
-    /// Groups of the user besides those that the API server gives to all users of the name.
-    pub(crate) groups: &'c [String],
-    /// Namespace of objects that name none.
-    pub(crate) namespace: &'c str,
-    /// Minor version of the API server.
-    pub(crate) minor: u8,
-    pub(crate) field_validation: FieldValidation,
-    /// Whether objects are compared with their schemas. Cases test policies only.
-    pub(crate) validates: bool,
-}
 
 /// State of one thread.
 #[derive(Default)]
@@ -278,32 +250,6 @@ fn in_order(responses: [Vec<Finding>; 2], policies: Vec<Finding>) -> Vec<Finding
     findings
 }
 
-/// Places of fields that findings are about. Finding a place reads the object's text again, and many rules read the same field.
-pub(crate) struct Places<'o> {
-    pub(crate) object: &'o Object,
-    known: RefCell<Vec<(Path, Position)>>,
-}
-
-impl<'o> Places<'o> {
-    fn new(object: &'o Object) -> Self {
-        Self { object, known: RefCell::default() }
-    }
-
-    /// Returns the place of a field. If too much text has been read for other fields, it is that of the document.
-    pub(crate) fn place_of(&self, field: &Path) -> Position {
-        let mut known = self.known.borrow_mut();
-        if let Some((_, position)) = known.iter().find(|(path, _)| path == field) {
-            return position.clone();
-        }
-        if known.len().saturating_mul(self.object.source.text.len()) > MAX_READ {
-            return self.object.position();
-        }
-        let position = self.object.place_of(field);
-        known.push((field.clone(), position.clone()));
-        position
-    }
-}
-
 /// Returns a custom resource with the status before the request. If the kind has the subresource `status`, no other request
 /// changes it.
 fn with_stored_status<'a>(new: Value<'a>, old: Value<'a>, arena: &'a Arena) -> Value<'a> {
@@ -348,33 +294,6 @@ fn request_name(object: &Object) -> String {
     format!("{start}{GENERATED_END}")
 }
 
-/// Returns the findings of one response, up to the limit.
-pub(crate) fn shown<T>(errors: &[T], finding: impl Fn(&T) -> Finding) -> Vec<Finding> {
-    let mut findings: Vec<Finding> = errors.iter().take(MAX_FINDINGS).map(finding).collect();
-    if let Some(last) = findings.last().filter(|_| errors.len() > MAX_FINDINGS).cloned() {
-        let message = "more errors are not shown".to_owned();
-        findings.push(Finding { message, field: String::new(), next: String::new(), ..last });
-    }
-    findings
-}
-
-/// Returns the finding for an object that the API server can't decode.
-pub(crate) fn refusal(places: &Places<'_>, error: &FieldError) -> Finding {
-    Finding {
-        verdict: Verdict::Error,
-        policy: String::new(),
-        binding: String::new(),
-        rule: None,
-        message: format!("{}: {}", error.path, error.body),
-        reason: "BadRequest".to_owned(),
-        code: Some(400),
-        field: error.path.to_string(),
-        position: places.place_of(&error.path),
-        server_order: None,
-        next: String::new(),
-    }
-}
-
 /// Returns the groups that the API server gives a user.
 fn groups(user: &str) -> Vec<String> {
     let mut groups = Vec::new();
@@ -385,58 +304,4 @@ fn groups(user: &str) -> Vec<String> {
     let everyone = if user == "system:anonymous" { "system:unauthenticated" } else { "system:authenticated" };
     groups.push(everyone.to_owned());
     groups
-}
-
-/// Returns why a missing fact leaves the verdict open, and the next step.
-pub(crate) fn describe(lookup: &Lookup) -> (String, String) {
-    match lookup {
-        Lookup::Namespace(name) => (
-            format!("needs the Namespace object \"{name}\""),
-            "add the Namespace to PATH or --with".to_owned(),
-        ),
-        Lookup::ParamKind(kind) => (
-            format!("needs to know the kind {} in {}", kind.kind, kind.api_version),
-            "add its CRD with --with".to_owned(),
-        ),
-        Lookup::Params(query) => {
-            let place = if query.namespace.is_empty() {
-                String::new()
-            } else {
-                format!(" in namespace \"{}\"", query.namespace)
-            };
-            let which = match &query.name {
-                Some(name) => format!("the params {} \"{name}\"{place}", query.kind.kind),
-                None => format!("the params of kind {}{place}", query.kind.kind),
-            };
-            let next = format!("add the object in {} to PATH or --with", query.kind.api_version);
-            (format!("needs {which}"), next)
-        }
-        Lookup::Check(check) => {
-            let account = match &check.service_account {
-                Some((namespace, name)) => format!("service account {namespace}/{name}"),
-                None => "the user".to_owned(),
-            };
-            (
-                format!("needs the permissions of {account}: verb {}", check.verb),
-                "write the permissions to a file: --grants FILE".to_owned(),
-            )
-        }
-        Lookup::User => ("needs the user of the request".to_owned(), "name the user: --as USER".to_owned()),
-        Lookup::OldObject => (
-            "needs the old object in the version of the new one".to_owned(),
-            "write both objects in the same apiVersion".to_owned(),
-        ),
-        Lookup::Limit(limit) => (
-            match limit {
-                Limit::Memory => format!("needs too much memory: more than {} MiB", MAX_BYTES >> 20),
-                Limit::Time => format!("needs too much time: more than {} s", MAX_TIME.as_secs()),
-                Limit::Regex => "needs a regular expression that is too large".to_owned(),
-            },
-            "simplify the policy, or let an API server decide: kubectl apply --dry-run=server".to_owned(),
-        ),
-        Lookup::Conversion { rule, .. } => (
-            format!("needs the object in another version: the policy matches {rule}"),
-            "write the manifest in that version, or add its version to the policy".to_owned(),
-        ),
-    }
 }

@@ -6,6 +6,7 @@
 
 mod args;
 mod cases;
+mod context;
 mod custom;
 mod expression;
 mod facts;
@@ -16,11 +17,14 @@ mod judge;
 mod load;
 mod objects;
 mod parallel;
+mod policies;
 mod report;
 mod stored;
 mod subjects;
+pub mod words;
 
 pub use args::Args;
+pub use policies::Policies;
 
 use std::collections::BTreeSet;
 
@@ -29,9 +33,10 @@ use console::exit::{Exit, Outcome, Stop};
 use console::{input, output};
 
 use args::{FailOn, OutputTarget};
+use context::Context;
 use files::Use;
 use grants::Grants;
-use judge::{Context, Worker};
+use judge::Worker;
 use load::{Loaded, Options};
 use objects::Object;
 use report::{CheckedCase, CheckedDocument, Judge, LoadProblem, Report, Totals, Verdict};

@@ -51,13 +51,17 @@ pub const WRONG_CLUSTER: &str = "wrong-cluster";
 pub const MIXED_CLUSTERS: &str = "mixed-clusters";
 /// The reservation of a deletion could not be stored where every replica of Durward sees it.
 pub const NOT_RESERVED: &str = "not-reserved";
+/// A policy needs more time or memory than a review has, or a regular expression that is too large.
+pub const POLICY_LIMIT: &str = "policy-limit";
+/// A policy is about another version of the object than the one that the API server sent.
+pub const OTHER_VERSION: &str = "other-version";
 /// The snapshot does not contain it.
 pub const NOT_RECORDED: &str = "not-recorded";
 /// Neither a cluster nor a snapshot is available.
 pub const NO_CLUSTER: &str = "no-cluster";
 
 /// Every code.
-pub const ALL: [&str; 26] = [
+pub const ALL: [&str; 28] = [
     UNREACHABLE,
     TIMEOUT,
     CREDENTIALS,
@@ -82,6 +86,8 @@ pub const ALL: [&str; 26] = [
     WRONG_CLUSTER,
     MIXED_CLUSTERS,
     NOT_RESERVED,
+    POLICY_LIMIT,
+    OTHER_VERSION,
     NOT_RECORDED,
     NO_CLUSTER,
 ];
@@ -90,7 +96,15 @@ pub const ALL: [&str; 26] = [
 pub fn is_recordable(code: &str) -> bool {
     !matches!(
         code,
-        STALE_FLEET | UNCLEAR | WRONG_CLUSTER | MIXED_CLUSTERS | NOT_RESERVED | NOT_RECORDED | NO_CLUSTER
+        STALE_FLEET
+            | UNCLEAR
+            | WRONG_CLUSTER
+            | MIXED_CLUSTERS
+            | NOT_RESERVED
+            | POLICY_LIMIT
+            | OTHER_VERSION
+            | NOT_RECORDED
+            | NO_CLUSTER
     )
 }
 

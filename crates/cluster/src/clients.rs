@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use crate::live::Live;
+use crate::live::{Live, LiveWriter};
 use crate::snapshot::Snapshot;
-use crate::writer::{LiveWriter, Writer};
+use crate::writer::Writer;
 use crate::{EtcdClient, Offline, Reader};
 
 /// The clients of one control plane. Cloning is cheap.

@@ -92,6 +92,11 @@ impl<'n> Section<'n> {
         self.problems.borrow_mut().push(problem);
     }
 
+    /// Reports a problem of another file that the section names.
+    pub fn report(&mut self, problem: Problem) {
+        self.problems.borrow_mut().push(problem);
+    }
+
     /// Reads `true` or `false`.
     pub fn bool(&mut self, key: &'static str, doc: &'static str, default: bool) -> bool {
         self.scalar(key, doc, &Shape::Bool, Some(default.to_string()), |text| match text {

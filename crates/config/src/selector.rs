@@ -34,6 +34,7 @@ fn expression(section: &mut Section<'_>) -> Expression {
         "values",
         LABEL_VALUE,
         "Values to compare with; none for Exists and DoesNotExist.",
+        &[],
         label_value,
     );
     // An invalid value is already reported, so it counts here.

@@ -20,8 +20,8 @@ use console::output;
 
 use cli::{Cli, Command};
 use commands::{
-    annotate, certs, config_command, demo, docs, doctor, guards_command, impact, inject, manifests, review,
-    serve, snapshot, unregister, version,
+    annotate, certs, config_command, convert, demo, docs, doctor, guards_command, impact, inject, manifests,
+    review, serve, snapshot, unregister, version,
 };
 
 fn main() -> ExitCode {
@@ -45,6 +45,7 @@ fn run(cli: Cli) -> Outcome {
         Command::Demo(args) => demo::run(&args),
         Command::Serve(args) => serve::run(&args),
         Command::Check(args) => check::run(&args),
+        Command::Convert(command) => convert::run(&command),
         Command::Review(args) => review::run(&args),
         Command::Inject(args) => inject::run(&args),
         Command::Impact(args) => impact::run(&args),

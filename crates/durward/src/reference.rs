@@ -36,10 +36,11 @@ fn bless(path: &Path, text: &str) {
     assert!(current == text, "{} differs from the code: run `make reference`", path.display());
 }
 
-/// Reads a configuration with this line under `guards`.
+/// Reads a configuration with this line under `guards`. Paths are relative to the root of the repository.
 fn configuration(guard: &str) -> File {
     let text = format!("apiVersion: durward.dev/v1alpha1\nkind: Configuration\nguards:\n  {guard}\n");
-    let file = File::from_text(Path::new("durward.yaml"), text, Purpose::Guards);
+    let path = Path::new(ROOT).join("durward.yaml");
+    let file = File::from_text(&path, text, Purpose::Guards);
     file.unwrap_or_else(|problems| panic!("{guard}: {problems:?}"))
 }
 
@@ -230,7 +231,7 @@ fn reference_of_the_metrics() {
 }
 
 /// A configuration and the guard whose permissions it shows.
-const SAMPLES: [(&str, &str, &str); 5] = [
+const SAMPLES: [(&str, &str, &str); 6] = [
     ("deletion", "Guard deletion, one cluster", "deletion: {fleet: none, crds: {apiGroups: [example.org]}}"),
     (
         "deletion",
@@ -248,6 +249,7 @@ const SAMPLES: [(&str, &str, &str); 5] = [
         "etcd: {alsoProtect: [scale, persistentvolumeclaims, poddisruptionbudgets], clusters: [{namespace: db, selector: app=etcd}]}",
     ),
     ("lxcfs", "Guard lxcfs", "lxcfs: {}"),
+    ("resources", "Guard resources", "resources: {policies: [examples/kubernetesclusters/policy.yaml]}"),
 ];
 
 #[test]

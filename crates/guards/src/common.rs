@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use admission::{Glob, Mode, OnUnknown, Request, SettlePolicy};
 
 use crate::exempt::{Exempt, Exemption};
-use crate::kind::Remark;
 use ::config::{Expression, Section, Selector, SelectorExt as _};
 
 /// The default namespace of Durward.
@@ -38,10 +37,23 @@ impl FailurePolicy {
 pub struct Defaults {
     /// `onUnknown`.
     pub on_unknown: OnUnknown,
-    /// The policy of the API server while Durward does not answer.
-    pub failure_policy: FailurePolicy,
+    /// The policy of the API server while Durward does not answer; `None` if it is not a key of the section.
+    pub failure_policy: Option<FailurePolicy>,
     /// The timeout of the API server.
     pub timeout_seconds: u8,
+    /// `exempt.namespaces`.
+    pub exempt_namespaces: &'static [&'static str],
+}
+
+/// A remark on a valid configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Remark {
+    /// A rule that is in force and that a user can expect to be different.
+    Note(String),
+    /// A part that has no effect, or that can do harm.
+    Warning(String),
+    /// A rule that the guard evaluates.
+    Rule(String),
 }
 
 /// The keys that every guard has.
@@ -51,7 +63,7 @@ pub struct CommonConfig {
     pub settle_policy: SettlePolicy,
     /// `exempt`.
     pub exempt: Exempt,
-    /// `webhook.failurePolicy`.
+    /// `webhook.failurePolicy`, or `Fail` if the section does not have the key.
     pub failure_policy: FailurePolicy,
     /// `webhook.timeoutSeconds`.
     pub timeout_seconds: u8,
@@ -69,7 +81,8 @@ impl CommonConfig {
     pub fn exempt_by(&self, request: &Request<'_>, namespace: &str) -> Option<&'static str> {
         match self.exempt.of(request) {
             Exemption::By(part) => Some(part),
-            _ if namespace == self.namespace => Some("namespace"),
+            // Without a namespace of its own, Durward exempts none.
+            _ if !namespace.is_empty() && namespace == self.namespace => Some("namespace"),
             Exemption::DependsOnNamespace | Exemption::No => None,
         }
     }
@@ -134,7 +147,7 @@ impl CommonConfig {
             "Users that count as controllers, besides those of Kubernetes. * matches any characters.",
             &[],
         );
-        let exempt = Exempt::read(section);
+        let exempt = Exempt::read(section, defaults.exempt_namespaces);
         let settle_policy = SettlePolicy {
             mode,
             users,
@@ -143,12 +156,14 @@ impl CommonConfig {
         };
         section.section("webhook", "The entries of this guard in webhook configurations.", |s| {
             let policies = [("Fail", FailurePolicy::Fail), ("Ignore", FailurePolicy::Ignore)];
-            let failure_policy = s.choice(
-                "failurePolicy",
-                "Result of a request while Durward does not answer: Fail denies it, Ignore allows it.",
-                &policies,
-                defaults.failure_policy,
-            );
+            let failure_policy = defaults.failure_policy.map(|default| {
+                s.choice(
+                    "failurePolicy",
+                    "Result of a request while Durward does not answer: Fail denies it, Ignore allows it.",
+                    &policies,
+                    default,
+                )
+            });
             let seconds = s.number(
                 "timeoutSeconds",
                 "Timeout of the API server, in seconds.",
@@ -169,7 +184,7 @@ impl CommonConfig {
             Self {
                 settle_policy,
                 exempt,
-                failure_policy,
+                failure_policy: failure_policy.unwrap_or(FailurePolicy::Fail),
                 timeout_seconds: u8::try_from(seconds).unwrap_or(defaults.timeout_seconds),
                 review_versions: versions.into_iter().map(str::to_owned).collect(),
                 namespace_selector: namespace_selector.unwrap_or_default(),
@@ -202,8 +217,12 @@ mod tests {
     use super::*;
     use ::config::{parse, read};
 
-    const DEFAULTS: Defaults =
-        Defaults { on_unknown: OnUnknown::Deny, failure_policy: FailurePolicy::Fail, timeout_seconds: 10 };
+    const DEFAULTS: Defaults = Defaults {
+        on_unknown: OnUnknown::Deny,
+        failure_policy: Some(FailurePolicy::Fail),
+        timeout_seconds: 10,
+        exempt_namespaces: &[],
+    };
 
     fn common_config(yaml: &str) -> (CommonConfig, Vec<String>) {
         let root = parse("-", yaml).unwrap();
@@ -222,6 +241,20 @@ mod tests {
             (common_config.review_versions, common_config.namespace.as_str()),
             (vec!["v1".to_owned()], "durward-system")
         );
+    }
+
+    #[test]
+    fn only_the_namespace_of_durward_is_exempt_by_name() {
+        let exempt_by = |home: &str, namespace: &str| {
+            let body = r#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u","operation":"DELETE"}}"#;
+            let review = admission::decode(body.as_bytes(), &admission::Fields::none()).unwrap();
+            let common = CommonConfig { namespace: home.to_owned(), ..common_config("{}").0 };
+            common.exempt_by(&review.request, namespace)
+        };
+        assert_eq!(exempt_by("guards", "guards"), Some("namespace"));
+        for (home, namespace) in [("guards", "db"), ("guards", ""), ("", "db"), ("", "")] {
+            assert_eq!(exempt_by(home, namespace), None, "{home} {namespace}");
+        }
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The `exempt` section: users and namespaces that a guard ignores. It is empty by default.
+//! The `exempt` section: users and namespaces that a guard ignores.
 
 use std::collections::BTreeMap;
 
@@ -45,42 +45,40 @@ pub enum Exemption {
 }
 
 impl Exempt {
-    /// Reads the section.
-    pub fn read(section: &mut Section<'_>) -> Self {
-        section.section(
-            "exempt",
-            "Requests that the guard ignores; empty by default. * matches any characters.",
-            |s| {
-                let mut globs =
-                    |key, what, doc| s.texts(key, what, doc, &[]).into_iter().map(Glob::new).collect();
-                Self {
-                    users: globs("users", "user name", "Users by name."),
-                    groups: globs("groups", "group", "Members of these groups."),
-                    service_accounts: s
-                        .names(
-                            "serviceAccounts",
-                            SERVICE_ACCOUNTS,
-                            "Service accounts, as namespace/name.",
-                            service_accounts,
-                        )
-                        .into_iter()
-                        .map(Glob::new)
-                        .collect(),
-                    namespaces: s
-                        .names(
-                            "namespaces",
-                            names::NAMESPACES,
-                            "Objects in namespaces of these names.",
-                            names::namespaces,
-                        )
-                        .into_iter()
-                        .map(Glob::new)
-                        .collect(),
-                    namespace_selector: s
-                        .selector("namespaceSelector", "Objects in namespaces with these labels."),
-                }
-            },
-        )
+    /// Reads the section. `namespaces` are exempt if the file does not say otherwise.
+    pub fn read(section: &mut Section<'_>, namespaces: &[&str]) -> Self {
+        section.section("exempt", "Requests that the guard ignores. * matches any characters.", |s| {
+            let mut globs =
+                |key, what, doc| s.texts(key, what, doc, &[]).into_iter().map(Glob::new).collect();
+            Self {
+                users: globs("users", "user name", "Users by name."),
+                groups: globs("groups", "group", "Members of these groups."),
+                service_accounts: s
+                    .names(
+                        "serviceAccounts",
+                        SERVICE_ACCOUNTS,
+                        "Service accounts, as namespace/name.",
+                        &[],
+                        service_accounts,
+                    )
+                    .into_iter()
+                    .map(Glob::new)
+                    .collect(),
+                namespaces: s
+                    .names(
+                        "namespaces",
+                        names::NAMESPACES,
+                        "Objects in namespaces of these names.",
+                        namespaces,
+                        names::namespaces,
+                    )
+                    .into_iter()
+                    .map(Glob::new)
+                    .collect(),
+                namespace_selector: s
+                    .selector("namespaceSelector", "Objects in namespaces with these labels."),
+            }
+        })
     }
 
     /// Decides by the request alone.
@@ -118,6 +116,11 @@ impl Exempt {
         self.groups.iter().any(is_all).then_some("exempt.groups")
     }
 
+    /// Returns the names in `namespaces`, without the patterns.
+    pub(crate) fn names_of_namespaces(&self) -> impl Iterator<Item = String> {
+        self.namespaces.iter().map(ToString::to_string).filter(|name| !name.contains('*'))
+    }
+
     /// Returns `namespaceSelector`.
     pub(crate) fn namespace_selector(&self) -> Option<&Selector> {
         self.namespace_selector.as_ref()
@@ -143,7 +146,7 @@ mod tests {
 
     fn exempt(yaml: &str) -> Exempt {
         let root = parse("-", yaml).unwrap();
-        let (exempt, _, problems) = read("-", root.as_ref(), Exempt::read);
+        let (exempt, _, problems) = read("-", root.as_ref(), |s| Exempt::read(s, &[]));
         assert_eq!(problems, []);
         exempt
     }
@@ -184,7 +187,11 @@ mod tests {
     fn rejects_patterns_that_match_nothing() {
         let problems = |yaml: &str| {
             let root = parse("-", yaml).unwrap();
-            read("-", root.as_ref(), Exempt::read).2.iter().map(ToString::to_string).collect::<Vec<_>>()
+            read("-", root.as_ref(), |s| Exempt::read(s, &[]))
+                .2
+                .iter()
+                .map(ToString::to_string)
+                .collect::<Vec<_>>()
         };
         for (yaml, text) in [
             (

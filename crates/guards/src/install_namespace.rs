@@ -88,8 +88,9 @@ mod tests {
     fn common(yaml: &str, namespace: &str) -> CommonConfig {
         let defaults = Defaults {
             on_unknown: OnUnknown::Deny,
-            failure_policy: FailurePolicy::Fail,
+            failure_policy: Some(FailurePolicy::Fail),
             timeout_seconds: 10,
+            exempt_namespaces: &[],
         };
         let root = parse("-", yaml).unwrap();
         read("-", root.as_ref(), |s| CommonConfig::read(s, defaults, namespace)).0

@@ -11,6 +11,7 @@ use std::time::SystemTime;
 use admission::Guard;
 use serde::Serialize;
 
+use crate::common::Remark;
 use crate::overrides::BreakGlass;
 use crate::webhook::WebhookEntry;
 use ::config::{Section, Selector};
@@ -52,18 +53,9 @@ pub trait Configured: Any + Send + Sync {
     /// Returns remarks on the configuration at this time, for `config check`.
     fn remarks(&self, now: SystemTime) -> Vec<Remark>;
 
-    /// Builds the guard. Starts nothing in the background. A guard that changes things reports the step that it would take
-    /// if `clients` has no writer.
-    fn build(&self, clients: &Clients) -> Arc<dyn Guard>;
-}
-
-/// A remark on a valid configuration.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Remark {
-    /// A rule that is in force and that a user can expect to be different.
-    Note(String),
-    /// A part that has no effect.
-    Warning(String),
+    /// Builds the guards that review the requests of the webhook entries: one, or one for each path that the entries name. Starts
+    /// nothing in the background. A guard that changes things reports the step that it would take if `clients` has no writer.
+    fn build(&self, clients: &Clients) -> Vec<Arc<dyn Guard>>;
 }
 
 /// Permissions by place.

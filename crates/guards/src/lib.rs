@@ -7,6 +7,7 @@
 pub mod deletion;
 pub mod etcd;
 pub mod lxcfs;
+pub mod resources;
 
 mod common;
 mod exempt;
@@ -19,14 +20,15 @@ mod message;
 pub mod overrides;
 mod webhook;
 
-pub use common::{CommonConfig, Defaults, FailurePolicy, NAMESPACE, NAMESPACE_NAME};
+pub use common::{CommonConfig, Defaults, FailurePolicy, NAMESPACE, NAMESPACE_NAME, Remark};
 pub use exempt::{Exempt, Exemption};
 pub use install_namespace::INSTALL_NAMESPACE;
 pub use kind::{
-    Configured, GuardKind, GuardedNamespaces, GuardedObjects, Permission, Permissions, Remark, Requirements,
+    Configured, GuardKind, GuardedNamespaces, GuardedObjects, Permission, Permissions, Requirements,
 };
 pub use message::{lines_without_override, without_steps};
 pub use webhook::{WebhookEntry, WebhookType};
 
 /// All guards.
-pub static GUARD_KINDS: &[&dyn GuardKind] = &[&deletion::Deletion, &lxcfs::Lxcfs, &etcd::Etcd];
+pub static GUARD_KINDS: &[&dyn GuardKind] =
+    &[&deletion::Deletion, &lxcfs::Lxcfs, &etcd::Etcd, &resources::Resources];

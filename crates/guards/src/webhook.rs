@@ -27,6 +27,8 @@ pub struct WebhookEntry {
     pub webhook_type: WebhookType,
     /// The first part of the name.
     pub name: String,
+    /// The guard that reviews its requests, if its name differs from the key of the section.
+    pub guard: Option<&'static str>,
     /// Operations and resources.
     pub rules: Vec<RuleWithOperations>,
     /// Selects namespaces.
@@ -58,6 +60,7 @@ impl WebhookEntry {
         Self {
             webhook_type,
             name: name.into(),
+            guard: None,
             rules,
             namespace_selector: common.namespace_selector.clone(),
             object_selector: Selector::default(),

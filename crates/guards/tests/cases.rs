@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `review.json` | the `AdmissionReview` that the API server would send |
 //! | `config.yaml` | the guard's section of the configuration; without the file, all defaults |
+//! | `policies.yaml` | policies that `config.yaml` names |
 //! | `facts.yaml` | the objects of the cluster; an object that is not listed is unknown to the guard, not absent |
 //! | `fleet.yaml` | instead of `facts.yaml`: the objects of several clusters; see [`fleet`] |
 //! | `etcd.yaml` | instead of `facts.yaml`: an etcd cluster and its pods; see [`etcd_cluster`] |
@@ -81,16 +82,16 @@ fn name_of(case: &Path) -> String {
 fn check_limits(kind: &'static dyn GuardKind, cases: &[PathBuf]) -> Result<(), Failed> {
     let mut answers = Vec::with_capacity(cases.len());
     for case in cases {
-        let (guard, body) = open(kind, case)?;
-        answers.push((name_of(case), reviewed(&*guard, &body)?.answer));
+        let (guards, body) = open(kind, case)?;
+        answers.push((name_of(case), reviewed(&guards, &body)?.answer));
     }
     let problems = limits::problems(&answers);
     if problems.is_empty() { Ok(()) } else { Err(problems.join("\n").into()) }
 }
 
 /// The files of a case. Another name is an error, since the runner would ignore the file.
-const FILES: [&str; 6] =
-    ["review.json", "config.yaml", "facts.yaml", "fleet.yaml", "etcd.yaml", "ruling.yaml"];
+const FILES: [&str; 7] =
+    ["review.json", "config.yaml", "policies.yaml", "facts.yaml", "fleet.yaml", "etcd.yaml", "ruling.yaml"];
 
 fn run(kind: &'static dyn GuardKind, case: &Path) -> Result<(), Failed> {
     for entry in fs::read_dir(case)? {
@@ -99,11 +100,11 @@ fn run(kind: &'static dyn GuardKind, case: &Path) -> Result<(), Failed> {
             return Err(format!("{} is not one of {}", name.display(), FILES.join(", ")).into());
         }
     }
-    let (guard, body) = open(kind, case)?;
-    let settled = reviewed(&*guard, &body)?;
+    let (guards, body) = open(kind, case)?;
+    let settled = reviewed(&guards, &body)?;
     compare(Ruling::of(&settled), &case.join("ruling.yaml"))?;
     if let Answer::Mutate(patch) = &settled.answer {
-        let again = reviewed(&*guard, &patched(&body, &patch.to_json())?)?;
+        let again = reviewed(&guards, &patched(&body, &patch.to_json())?)?;
         if let Answer::Mutate(more) = again.answer {
             return Err(format!("a second review adds {}", String::from_utf8_lossy(&more.to_json())).into());
         }
@@ -111,8 +112,11 @@ fn run(kind: &'static dyn GuardKind, case: &Path) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Returns the guard and the review of a case.
-fn open(kind: &'static dyn GuardKind, case: &Path) -> Result<(Arc<dyn Guard>, Vec<u8>), Failed> {
+/// The guards of a section.
+type Guards = Vec<Arc<dyn Guard>>;
+
+/// Returns the guards and the review of a case.
+fn open(kind: &'static dyn GuardKind, case: &Path) -> Result<(Guards, Vec<u8>), Failed> {
     let body = fs::read(case.join("review.json")).map_err(|error| format!("review.json: {error}"))?;
     let clusters = case.join("fleet.yaml");
     let members = case.join("etcd.yaml");
@@ -121,7 +125,7 @@ fn open(kind: &'static dyn GuardKind, case: &Path) -> Result<(Arc<dyn Guard>, Ve
         (_, Ok(text)) => etcd_cluster::EtcdFacts::read(&text, &members)?.clients(),
         _ => Clients::reader_only(Arc::new(Facts::read(&case.join("facts.yaml"))?)),
     };
-    Ok((guard(kind, &case.join("config.yaml"), &clients)?, body))
+    Ok((guards(kind, &case.join("config.yaml"), &clients)?, body))
 }
 
 fn compare(actual: Ruling, file: &Path) -> Result<(), Failed> {
@@ -141,23 +145,33 @@ fn compare(actual: Ruling, file: &Path) -> Result<(), Failed> {
     }
 }
 
-fn guard(kind: &dyn GuardKind, file: &Path, clients: &Clients) -> Result<Arc<dyn Guard>, Failed> {
+fn guards(kind: &dyn GuardKind, file: &Path, clients: &Clients) -> Result<Guards, Failed> {
     let text = fs::read_to_string(file).unwrap_or_default();
     let problems = |problems: Vec<config::Problem>| {
         problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
     };
-    let root = config::parse("config.yaml", &text).map_err(problems)?;
+    let name = file.display().to_string();
+    let root = config::parse(&name, &text).map_err(problems)?;
     let (configured, _, wrong) =
-        config::read("config.yaml", root.as_ref(), |section| kind.read(section, guards::NAMESPACE));
+        config::read(&name, root.as_ref(), |section| kind.read(section, guards::NAMESPACE));
     if wrong.is_empty() { Ok(configured.build(clients)) } else { Err(problems(wrong).into()) }
 }
 
-fn reviewed(guard: &dyn Guard, body: &[u8]) -> Result<Settled, Failed> {
-    let review = decode(body, guard.fields()).map_err(|error| error.to_string())?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let deadline = Instant::now() + Duration::from_secs(5);
-    let ruling = runtime.block_on(guard.review(&review.request, deadline));
-    Ok(settle(&review.request, ruling, guard.settle_policy()))
+/// Returns the answer of the first guard that denies or says anything, or else of the first guard.
+fn reviewed(guards: &[Arc<dyn Guard>], body: &[u8]) -> Result<Settled, Failed> {
+    let mut all = Vec::with_capacity(guards.len());
+    for guard in guards {
+        let review = decode(body, guard.fields()).map_err(|error| error.to_string())?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let deadline = Instant::now() + Duration::from_secs(5);
+        let ruling = runtime.block_on(guard.review(&review.request, deadline));
+        all.push(settle(&review.request, ruling, guard.settle_policy()));
+    }
+    let is_silent = |settled: &Settled| {
+        settled.answer == Answer::Allow && settled.warnings.is_empty() && settled.audit.is_empty()
+    };
+    let at = all.iter().position(|settled| !is_silent(settled)).unwrap_or_default();
+    Ok(all.swap_remove(at))
 }
 
 /// Returns the review of the patched object.

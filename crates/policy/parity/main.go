@@ -1,9 +1,10 @@
-// Command parity answers expressions and policies with the code of a Kubernetes API server.
+// Command parity answers expressions, policies and CRDs with the code of a Kubernetes API server.
 //
 // It reads one JSON object per line and writes one JSON object per line. A line has one of these fields:
 //   - functions: an environment such as "1.34"; the answer lists the functions that it declares
 //   - expression: an expression, with environment and variables
 //   - case: policies, bindings, parameters, namespaces and a request
+//   - crdCase: a CRD, and objects that are created or updated
 //   - measure: an expression or policies; the answer is the time of an evaluation or of the checks
 //
 // The order of Go's maps is random, so everything is evaluated several times. The answer has each distinct result once.
@@ -14,9 +15,12 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"log"
 	"os"
 	"time"
+
+	"k8s.io/klog/v2"
 )
 
 const (
@@ -33,6 +37,7 @@ type question struct {
 	Environment string
 	Variables   json.RawMessage
 	Case        *policyCase
+	CRDCase     *crdCase
 	Measure     *measurement
 }
 
@@ -44,6 +49,8 @@ func answer(q *question) any {
 		return expression(*q.Expression, q.Environment, q.Variables)
 	case q.Case != nil:
 		return q.Case.answer()
+	case q.CRDCase != nil:
+		return q.CRDCase.answer()
 	case q.Measure != nil:
 		return q.Measure.answer()
 	}
@@ -107,6 +114,9 @@ func numbers(value any) any {
 
 func main() {
 	log.SetFlags(0)
+	// The API server's code logs errors that are answers here.
+	klog.LogToStderr(false)
+	klog.SetOutput(io.Discard)
 	input := bufio.NewScanner(os.Stdin)
 	input.Buffer(nil, maxLine)
 	output := bufio.NewWriter(os.Stdout)

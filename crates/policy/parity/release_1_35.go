@@ -6,6 +6,9 @@ import (
 	"log"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/objectmeta"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/admission/plugin/cel"
 	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
 	"k8s.io/apiserver/pkg/admission/plugin/webhook/matchconditions"
@@ -27,4 +30,8 @@ func newCompiler() *cel.CompositedCompiler {
 
 func newValidator(validations cel.ConditionEvaluator, conditions matchconditions.Matcher, annotations, messages cel.ConditionEvaluator, failurePolicy *admissionv1.FailurePolicyType) validating.Validator {
 	return validating.NewValidator(validations, conditions, annotations, messages, failurePolicy)
+}
+
+func validateEmbedded(object map[string]any, structural *schema.Structural) field.ErrorList {
+	return objectmeta.Validate(nil, object, structural, false)
 }

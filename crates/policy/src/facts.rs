@@ -17,6 +17,8 @@ pub struct Facts {
     pub params: HashMap<ParamQuery, Vec<String>>,
     /// Whether the cluster can have more parameters than these. A selector that matches none of them is then unknown.
     pub params_are_partial: bool,
+    /// Whether parameters that are not listed do not exist.
+    pub params_are_complete: bool,
     /// Answers to authorization checks.
     pub decisions: HashMap<Check, Decision>,
 }

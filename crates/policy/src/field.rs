@@ -213,6 +213,11 @@ impl FieldError {
         Self::new(path, ErrorKind::Invalid, json, detail)
     }
 
+    /// An error without a value.
+    pub(crate) fn without_value(path: &Path, kind: ErrorKind, detail: &str) -> Self {
+        Self::new(path, kind, "", detail)
+    }
+
     /// A value has another type than its schema.
     pub(crate) fn type_invalid(path: &Path, value: Value<'_>, detail: &str, release: Release) -> Self {
         Self::new(path, ErrorKind::TypeInvalid, &shown_value(value, release), detail)

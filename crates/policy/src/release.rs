@@ -148,6 +148,24 @@ impl Release {
     }
 }
 
+/// Rules of CRDs.
+impl Release {
+    /// Whether `maxLength` of an integer or string bounds the estimated cost of rules.
+    pub(crate) fn bounds_int_or_string(self) -> bool {
+        self.server >= 34
+    }
+
+    /// Whether the length of names of resources bounds the estimated cost of rules.
+    pub(crate) fn bounds_names(self) -> bool {
+        self.server >= 37
+    }
+
+    /// Whether errors of rules have the value of a scalar, and no value of objects and lists. Before, they have the type of the schema.
+    pub(crate) fn prints_values_of_rules(self) -> bool {
+        self.server >= 35
+    }
+}
+
 /// Changes of 1.35.
 impl Release {
     /// Whether the texts about labels are those of 1.35: bytes instead of characters, and another name for keys.

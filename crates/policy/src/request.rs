@@ -1,6 +1,7 @@
 //! The request that policies judge, in the API server's terms.
 
-use crate::value::{Arena, Value};
+use crate::facts::Facts;
+use crate::value::{Arena, Value, read_json};
 
 /// An admission request.
 #[derive(Clone, Copy, Debug, Default)]
@@ -11,12 +12,16 @@ pub struct Request<'a> {
     pub kind: GroupVersion<'a>,
     /// Group, version and resource.
     pub resource: GroupVersion<'a>,
+    /// Kind and resource that the user addressed, if the API server has converted the object to another version.
+    pub addressed: Option<Addressed<'a>>,
     /// Subresource, or empty.
     pub subresource: &'a str,
     /// Name, or empty if the API server will generate it.
     pub name: &'a str,
     /// Namespace, or empty. For a Namespace, its own name.
     pub namespace: &'a str,
+    /// The Namespace, if the caller has read it. Otherwise it is one of the facts.
+    pub namespace_object: Option<Value<'a>>,
     /// The caller.
     pub user: User<'a>,
     /// Whether the caller is unknown. An expression that reads `request.userInfo` is then unknown.
@@ -45,6 +50,15 @@ pub struct GroupVersion<'a> {
     pub name: &'a str,
 }
 
+/// The kind and the resource that the user addressed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Addressed<'a> {
+    /// Group, version and kind.
+    pub kind: GroupVersion<'a>,
+    /// Group, version and resource.
+    pub resource: GroupVersion<'a>,
+}
+
 /// The caller of a request.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct User<'a> {
@@ -59,6 +73,27 @@ pub struct User<'a> {
 }
 
 impl<'a> Request<'a> {
+    /// The resource that the user addressed.
+    pub(crate) fn addressed(&self) -> &GroupVersion<'a> {
+        self.addressed.as_ref().map_or(&self.resource, |addressed| &addressed.resource)
+    }
+
+    /// The Namespace of the request: absent if it is unknown, and none if it does not exist.
+    pub(crate) fn known_namespace(
+        &self,
+        facts: &Facts,
+        arena: &'a Arena,
+    ) -> Option<Result<Option<Value<'a>>, String>> {
+        if let Some(namespace) = self.namespace_object {
+            return Some(Ok(Some(namespace)));
+        }
+        let known = facts.namespaces.get(self.namespace)?;
+        Some(match known {
+            None => Ok(None),
+            Some(text) => read_json(arena.text(text), arena).map(Some).map_err(|error| error.to_string()),
+        })
+    }
+
     /// Whether the request is about a Namespace object.
     pub(crate) fn is_namespace(&self) -> bool {
         self.kind == GroupVersion { group: "", version: "v1", name: "Namespace" }
@@ -89,12 +124,16 @@ impl<'a> Request<'a> {
             user.push(("extra", self.user.extra));
         }
         let (kind, resource) = (named(&self.kind, "kind"), named(&self.resource, "resource"));
+        let addressed = self
+            .addressed
+            .map(|addressed| (named(&addressed.kind, "kind"), named(&addressed.resource, "resource")));
+        let (request_kind, request_resource) = addressed.unwrap_or((kind, resource));
         let mut fields = vec![
             ("uid", text("")),
             ("kind", kind),
             ("resource", resource),
-            ("requestKind", kind),
-            ("requestResource", resource),
+            ("requestKind", request_kind),
+            ("requestResource", request_resource),
             ("operation", text(self.operation)),
             ("userInfo", object(&user)),
             ("object", Value::Null),

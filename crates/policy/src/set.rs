@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use crate::cel::reads::NamespacePart;
 use crate::facts::{Facts, Lookup};
 use crate::field::{FieldError, Path};
 use crate::release::Release;
@@ -126,7 +127,7 @@ impl Builder {
             PolicySet { release, hooks: Vec::new(), index: Index::default(), names: HashMap::new() };
         for policy in policies {
             let bindings = by_policy.remove(&policy.policy.name).unwrap_or_default();
-            set.insert(Hook { policy, bindings });
+            set.insert(Hook::new(policy, bindings));
         }
         Ok(set)
     }
@@ -209,15 +210,71 @@ impl PolicySet {
 
     /// A validation of a policy, and the field that it is about.
     pub fn validation(&self, policy: &str, index: usize) -> Option<(&Validation, Option<&Path>)> {
-        let hook = self.hooks.get(*self.names.get(policy)?)?;
+        let hook = self.hook(policy)?;
         let compiled = hook.policy.validations.get(index)?;
         Some((&compiled.validation, compiled.subject.as_ref()))
     }
 
+    /// Returns the policies with their bindings.
+    pub fn policies(&self) -> impl Iterator<Item = (&Policy, &[Binding])> {
+        self.hooks.iter().map(|hook| (&hook.policy.policy, hook.bindings.as_slice()))
+    }
+
+    /// Returns the policy of a name.
+    pub fn policy(&self, name: &str) -> Option<&Policy> {
+        self.hook(name).map(|hook| &hook.policy.policy)
+    }
+
+    /// Returns whether any policy can need the Namespace of a request.
+    pub fn needs_namespace(&self) -> bool {
+        self.hooks.iter().any(|hook| hook.needs_namespace)
+    }
+
+    /// Returns whether a policy can match a resource.
+    pub fn can_match(&self, group: &str, resource: &str) -> bool {
+        self.candidates(group, resource).next().is_some()
+    }
+
+    /// Returns whether a policy that can match a resource can need the Namespace of the request.
+    pub fn needs_namespace_for(&self, group: &str, resource: &str) -> bool {
+        self.needs_namespace() && self.candidates(group, resource).any(|hook| hook.needs_namespace)
+    }
+
+    /// Returns the policies that can match a resource, in their order.
+    fn candidates(&self, group: &str, resource: &str) -> impl Iterator<Item = &Hook> {
+        let positions = self.index.positions(group, resource);
+        positions.into_iter().filter_map(|position| self.hooks.get(position))
+    }
+
+    /// Returns the policies with a `failurePolicy`.
+    #[must_use]
+    pub fn with_failure_policy(&self, failure_policy: &str) -> Self {
+        let mut set =
+            Self { release: self.release, hooks: Vec::new(), index: Index::default(), names: HashMap::new() };
+        for hook in self.hooks.iter().filter(|hook| hook.policy.policy.failure_policy == failure_policy) {
+            set.insert(Hook::new(Arc::clone(&hook.policy), hook.bindings.clone()));
+        }
+        set
+    }
+
+    /// Returns the field of the first expression of a policy that asks the authorizer.
+    pub fn authorizer_field(&self, policy: &str) -> Option<Path> {
+        self.hook(policy)?.policy.field_of(|reads| reads.authorizer)
+    }
+
+    /// Returns the field of the first expression of a policy that reads more of the Namespace than its name and its labels.
+    pub fn namespace_field(&self, policy: &str) -> Option<Path> {
+        self.hook(policy)?.policy.field_of(|reads| reads.namespace == NamespacePart::More)
+    }
+
     /// Returns whether an expression of a policy reads a field that the API server sets, such as `metadata.uid`.
     pub fn reads_server_fields(&self, policy: &str) -> bool {
-        let hook = self.names.get(policy).and_then(|index| self.hooks.get(*index));
-        hook.is_some_and(|hook| hook.policy.programs().any(|program| program.reads.server_fields))
+        self.hook(policy)
+            .is_some_and(|hook| hook.policy.programs().any(|program| program.reads.server_fields))
+    }
+
+    fn hook(&self, policy: &str) -> Option<&Hook> {
+        self.hooks.get(*self.names.get(policy)?)
     }
 
     /// Evaluates all policies that match a request. `keep_going` is asked every few thousand cost units. If it returns false, or the
@@ -249,8 +306,7 @@ impl PolicySet {
     ) -> Evaluation {
         let mut run = Run::new(request, facts, arena, keep_going);
         if is_judged(request) {
-            let positions = self.index.positions(request.resource.group, request.resource.name);
-            for hook in positions.into_iter().filter_map(|position| self.hooks.get(position)) {
+            for hook in self.candidates(request.resource.group, request.resource.name) {
                 run.hook(hook);
                 if run.has_ended() {
                     break;

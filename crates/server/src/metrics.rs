@@ -4,10 +4,11 @@
 //! Labels come from closed sets of `&'static str`, never from a request: with namespaces as labels, Kyverno grew 1.2 million
 //! series of one metric. A guard's counters are looked up once, when its plan is created.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicI64, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use admission::{Operation, Settled, lock};
+use admission::{Operation, PolicyOutcome, Settled, lock};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::Counter;
@@ -19,6 +20,8 @@ use prometheus_client::registry::{Metric, Registry};
 
 /// Ten buckets, from a guard that only reads the object (below 0.5 ms) to the default timeout of the API server (10 s).
 const SECONDS: [f64; 10] = [0.0005, 0.001, 0.0025, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0];
+/// Buckets from one small policy to one that exhausts its budget.
+const EVALUATION_SECONDS: [f64; 8] = [0.00005, 0.0001, 0.0005, 0.001, 0.005, 0.025, 0.1, 1.0];
 /// Buckets from a small pod to the largest body.
 const BYTES: [f64; 8] =
     [1024.0, 4096.0, 16_384.0, 65_536.0, 262_144.0, 1_048_576.0, 4_194_304.0, 8_388_608.0];
@@ -95,7 +98,16 @@ struct GuardFamilies {
     panics: Family<Labels<1>, Counter>,
     deadlines: Family<Labels<1>, Counter>,
     abandoned: Family<Labels<1>, Counter>,
+    policies: Family<PolicyLabels, Counter>,
+    evaluation: Histogram,
+    named: Arc<Mutex<BTreeSet<String>>>,
 }
+
+/// Guard, policy and outcome. The names of policies come from the configuration, at most [`MAX_POLICIES`] of them.
+type PolicyLabels = [(&'static str, String); 3];
+
+/// Policies with a series of their own. The others have the label `other`.
+const MAX_POLICIES: usize = 500;
 
 /// The metrics of one guard.
 #[derive(Debug)]
@@ -109,6 +121,10 @@ pub(crate) struct GuardMetrics {
     pub(crate) panics: Counter,
     pub(crate) deadlines: Counter,
     pub(crate) abandoned: Counter,
+    policies: Family<PolicyLabels, Counter>,
+    evaluation: Histogram,
+    /// The policies with a series of their own.
+    named: Arc<Mutex<BTreeSet<String>>>,
 }
 
 impl Metrics {
@@ -178,6 +194,9 @@ impl Metrics {
             panics: families.panics.get_or_create_owned(&label),
             deadlines: families.deadlines.get_or_create_owned(&label),
             abandoned: families.abandoned.get_or_create_owned(&label),
+            policies: families.policies.clone(),
+            evaluation: families.evaluation.clone(),
+            named: Arc::clone(&families.named),
         }
     }
 
@@ -327,6 +346,9 @@ impl GuardFamilies {
             panics: Family::default(),
             deadlines: Family::default(),
             abandoned: Family::default(),
+            policies: Family::default(),
+            evaluation: Histogram::new(EVALUATION_SECONDS),
+            named: Arc::default(),
         };
         registry.add(
             "reviews",
@@ -360,6 +382,18 @@ impl GuardFamilies {
         registry.add("guard_deadlines", &[GUARD], help, families.deadlines.clone());
         let help = "Requests whose caller disconnected before the answer";
         registry.add("reviews_abandoned", &[GUARD], help, families.abandoned.clone());
+        registry.add(
+            "policy_outcomes",
+            &[
+                GUARD,
+                ("policy", "name of the policy, or other beyond 500 policies"),
+                ("outcome", "deny, error, unknown, warn, audit, skip, allow"),
+            ],
+            "Outcomes of policies that matched a request, before mode and onUnknown apply",
+            families.policies.clone(),
+        );
+        let help = "Time in which the policies of a request were evaluated";
+        registry.add("policy_evaluation_seconds", &[], help, families.evaluation.clone());
         families
     }
 }
@@ -385,12 +419,34 @@ impl GuardMetrics {
         if settled.would_deny {
             self.would_deny.inc();
         }
+        let Some(evaluation) = &settled.evaluation else { return };
+        self.evaluation.observe(evaluation.time.as_secs_f64());
+        for PolicyOutcome { policy, outcome } in &evaluation.outcomes {
+            let policy = self.policy_label(policy);
+            let labels =
+                [("guard", self.name.to_owned()), ("policy", policy), ("outcome", (*outcome).to_owned())];
+            self.policies.get_or_create(&labels).inc();
+        }
+    }
+
+    /// Returns the label of a policy.
+    fn policy_label(&self, policy: &str) -> String {
+        let mut named = lock(&self.named);
+        if !named.contains(policy) {
+            if named.len() == MAX_POLICIES {
+                return "other".to_owned();
+            }
+            named.insert(policy.to_owned());
+        }
+        policy.to_owned()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use admission::{Cause, Fields, Mode, Ruling, SettlePolicy, decode, settle};
+    use std::time::Duration;
+
+    use admission::{Cause, Fields, Mode, PolicyEvaluation, Ruling, SettlePolicy, decode, settle};
 
     use super::*;
 
@@ -435,6 +491,22 @@ mod tests {
         ] {
             assert!(text.contains(line), "{line} is not in\n{text}");
         }
+    }
+
+    #[test]
+    fn counts_outcomes_of_policies_and_names_at_most_500() {
+        let metrics = Metrics::new("t");
+        let guard = metrics.guard("g");
+        for index in 0..=MAX_POLICIES {
+            let outcome = PolicyOutcome { policy: format!("p{index}"), outcome: "deny" };
+            let evaluation = PolicyEvaluation { outcomes: vec![outcome], time: Duration::ZERO };
+            let ruling = Ruling { evaluation: Some(evaluation), ..Ruling::allow() };
+            guard.count(Operation::Create, &settled(ruling, Mode::Enforce), 0.002, 3000);
+        }
+        let text = metrics.encode();
+        let series = "durward_policy_outcomes_total{guard=\"g\"";
+        assert_eq!(text.lines().filter(|line| line.starts_with(series)).count(), MAX_POLICIES + 1);
+        assert!(text.contains("policy=\"other\",outcome=\"deny\"} 1"), "{text}");
     }
 
     #[test]

@@ -53,6 +53,11 @@ impl Etcd {
         self.daemon.pid()
     }
 
+    /// Ends it.
+    pub(crate) fn end(&self) {
+        let _ = self.daemon.end();
+    }
+
     /// Returns its URL, plain HTTP.
     pub fn url(&self) -> &str {
         &self.url

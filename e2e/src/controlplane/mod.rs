@@ -194,6 +194,12 @@ impl Cluster {
         self.server.stop()
     }
 
+    /// Ends its processes, after the last case that uses it.
+    pub fn end(&self) {
+        let _ = self.controllers.as_ref().map(Process::end);
+        let _ = self.server.end();
+    }
+
     /// Makes a user of this name and group with a client certificate.
     pub fn certified(&self, name: &str, group: Option<&str>) -> Result<User> {
         self.user_by(&certificates::by_certificate(&self.ca.client(name, group)?))
@@ -246,6 +252,16 @@ impl Cluster {
             namespace.await_account()?;
         }
         Ok(namespace)
+    }
+
+    /// Makes a namespace of exactly this name, unless it exists.
+    pub fn ensure_namespace(&self, name: &str) -> Result<()> {
+        let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+        let answer = self.api().create("/api/v1/namespaces", &object)?;
+        if answer.status != 409 {
+            answer.succeeded()?;
+        }
+        Ok(())
     }
 
     /// Returns the API server's current metrics.
@@ -309,8 +325,7 @@ impl Drop for Turn<'_> {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        let _ = self.controllers.as_ref().map(Process::end);
-        let _ = self.server.end();
+        self.end();
     }
 }
 

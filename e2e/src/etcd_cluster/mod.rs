@@ -10,14 +10,16 @@
 //! # Ok(()) }
 //! ```
 //!
-//! A member takes 40 MB, and a cluster has a leader after two seconds, so each case has its own. There is no kubelet: a
-//! deleted pod's process runs until the case ends it.
+//! A member takes 40 MB, and a cluster has a leader after two seconds. Most cases need three members with the defaults, and leave them
+//! healthy. Such a cluster is kept for the next case ([`spare`]). There is no kubelet: a deleted pod's process runs until the case ends
+//! it.
 
 mod address;
 mod fake_member;
 mod member;
 pub mod pods;
 mod release;
+mod spare;
 mod tls;
 pub mod writer;
 
@@ -43,6 +45,9 @@ pub use tls::{IssuedFor, ServerTls};
 
 use address::PEER;
 use member::Transport;
+
+/// The prefix of member names.
+const DEFAULT_NAME: &str = "etcd";
 
 /// An election takes a second or two, longer on a loaded machine.
 const AGREED_WITHIN: Duration = Duration::from_secs(60);
@@ -88,8 +93,12 @@ impl EtcdClusterOptions {
         self
     }
 
-    /// Starts it and returns when all members agree on a leader.
+    /// Starts it and returns when all members agree on a leader. With the defaults, it can be one that an earlier case has left healthy.
     pub fn start(self, context: &TestContext) -> Result<EtcdCluster> {
+        let is_default = self.is_default();
+        if is_default && let Some(etcd) = spare::take() {
+            return Ok(etcd);
+        }
         let Self { members, name, release, trust, flags } = self;
         let supervisor = context.supervisor()?;
         let release = release.map_or_else(Release::of_one_case, Ok)?;
@@ -98,15 +107,27 @@ impl EtcdClusterOptions {
         let seats = seats.collect::<Result<Vec<_>>>()?;
         let directory = context.directory("etcd-cluster")?;
         let token = directory.file_name().map(|name| name.display().to_string()).unwrap_or_default();
-        let make = Make { supervisor, program, release, trust, flags, directory, token };
-        let mut etcd = EtcdCluster { make, name, members: Vec::new() };
+        let make = Arc::new(Make { supervisor, program, release, trust, flags, directory, token });
+        let mut etcd = EtcdCluster { make, name, members: Vec::new(), is_default };
         for (name, address) in &seats {
             let member = etcd.make.member(context, name, *address, &seats, "new")?;
             etcd.members.push(member);
         }
         let up = if etcd.has_gateway() { etcd.leader().map(drop) } else { etcd.roles_by_metrics().map(drop) };
         up.with_context(|| format!("an etcd {release} cluster does not come up"))?;
+        if is_default {
+            context.at_stage_end(|_| spare::end_all());
+        }
         Ok(etcd)
+    }
+
+    fn is_default(&self) -> bool {
+        let Self { members, name, release, trust, flags } = self;
+        *members == spare::MEMBERS
+            && name == DEFAULT_NAME
+            && release.is_none()
+            && trust.is_none()
+            && flags.is_empty()
     }
 }
 
@@ -175,15 +196,23 @@ impl Make {
 /// A running etcd cluster. Its members end when it is dropped.
 #[derive(Debug)]
 pub struct EtcdCluster {
-    make: Make,
+    make: Arc<Make>,
     name: String,
     members: Vec<Member>,
+    /// Whether it was started with the defaults, so that it can be kept.
+    is_default: bool,
 }
 
 impl EtcdCluster {
     /// Returns the options of a cluster with this number of members.
     pub fn of(members: usize) -> EtcdClusterOptions {
-        EtcdClusterOptions { members, name: "etcd".to_owned(), release: None, trust: None, flags: Vec::new() }
+        EtcdClusterOptions {
+            members,
+            name: DEFAULT_NAME.to_owned(),
+            release: None,
+            trust: None,
+            flags: Vec::new(),
+        }
     }
 
     /// Returns the prefix of its members' names, which is also the name of its `StatefulSet`.
@@ -209,6 +238,12 @@ impl EtcdCluster {
     /// Returns its TLS, if it has any.
     pub fn trust(&self) -> Option<&ServerTls> {
         self.make.trust.as_deref()
+    }
+
+    /// Moves everything into another value. This one is empty then.
+    fn take(&mut self) -> Self {
+        let (name, members) = (std::mem::take(&mut self.name), std::mem::take(&mut self.members));
+        Self { make: Arc::clone(&self.make), name, members, is_default: self.is_default }
     }
 
     fn has_gateway(&self) -> bool {
@@ -373,6 +408,9 @@ impl EtcdCluster {
 
 impl Drop for EtcdCluster {
     fn drop(&mut self) {
+        if self.is_default && spare::keep(self) {
+            return;
+        }
         for member in &self.members {
             // It can have ended already.
             let _ = member.daemon.end();

@@ -15,7 +15,6 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use serde_json::json;
 
 use super::CLUSTERS;
 use crate::binaries::Binary;
@@ -88,6 +87,14 @@ impl Control {
         })
     }
 
+    /// Ends Karmada's processes, and then its API server.
+    pub(super) fn end(&self) {
+        for daemon in [&self.scheduler, &self.webhook, &self.controllers, &self.aggregated] {
+            let _ = daemon.end();
+        }
+        self.cluster.end();
+    }
+
     /// Runs `karmadactl` as an administrator and expects success.
     pub(super) fn karmadactl(&self, arguments: &[&str], within: Duration) -> Result<()> {
         let tool = Tool::new("karmadactl", Binary::Karmadactl.path(&self.supervisor)?)
@@ -103,9 +110,7 @@ impl Control {
 
 impl Drop for Control {
     fn drop(&mut self) {
-        for daemon in [&self.scheduler, &self.webhook, &self.controllers, &self.aggregated] {
-            let _ = daemon.end();
-        }
+        self.end();
     }
 }
 
@@ -257,14 +262,4 @@ pub(super) fn prompt(tool: Tool) -> Tool {
 
 fn file_name(directory: &Path) -> String {
     directory.file_name().unwrap_or_default().to_string_lossy().into_owned()
-}
-
-/// Makes a namespace that components expect.
-pub(super) fn make_namespace(cluster: &Cluster, name: &str) -> Result<()> {
-    let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
-    let answer = cluster.api().create("/api/v1/namespaces", &object)?;
-    if answer.status != 409 {
-        answer.succeeded()?;
-    }
-    Ok(())
 }

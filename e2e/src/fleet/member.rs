@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, bail};
 use serde_json::{Value, json};
 
 use super::PROPAGATED_WITHIN;
-use super::control::{Control, listening, make_namespace, prompt};
+use super::control::{Control, listening, prompt};
 use crate::binaries::Binary;
 use crate::certificates;
 use crate::context::TestContext;
@@ -140,7 +140,7 @@ impl Member {
     }
 
     fn join_by_pull(&self, control: &Control) -> Result<()> {
-        make_namespace(&self.cluster, "karmada-system")?;
+        self.cluster.ensure_namespace("karmada-system")?;
         let karmada = control
             .cluster
             .certified(&format!("system:karmada:agent:{}", self.name), Some("system:masters"))?;
@@ -180,6 +180,13 @@ impl Member {
         control.forget_credentials(&self.name)
     }
 
+    /// Ends its processes. It stays in the fleet.
+    pub(super) fn end(&self) {
+        let agent = self.agent.lock().unwrap_or_else(PoisonError::into_inner);
+        let _ = agent.as_ref().map(Daemon::end);
+        self.cluster.end();
+    }
+
     /// karmadactl does not wait for the end of the namespace that it deletes in the member, which the next join would
     /// use.
     fn await_left(&self) -> Result<()> {
@@ -192,7 +199,6 @@ impl Member {
 
 impl Drop for Member {
     fn drop(&mut self) {
-        let agent = self.agent.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let _ = agent.as_ref().map(Daemon::end);
+        self.end();
     }
 }

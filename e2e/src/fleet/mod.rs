@@ -80,6 +80,12 @@ impl Fleet {
         Ok(fleet)
     }
 
+    /// Ends its processes, after the last case that uses it.
+    pub(crate) fn end(&self) {
+        self.control.end();
+        self.members.iter().for_each(Member::end);
+    }
+
     /// Returns Karmada's API server.
     pub fn karmada(&self) -> &Cluster {
         &self.control.cluster

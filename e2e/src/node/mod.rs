@@ -142,6 +142,19 @@ impl Node {
         Ok(node)
     }
 
+    /// Ends its processes and containers, after the last case that uses it.
+    pub fn end(&self) {
+        // Nothing restarts what the next line ends.
+        let _ = self.kubelet.end();
+        self.runtime.end();
+        self.supervisor.kill_all_in(self.sandbox.cgroup().trim_start_matches('/'));
+        let _ = self.lxcfs.end();
+        let _ = self.names.end();
+        let _ = self.scheduler.end();
+        self.cluster.end();
+        self.etcd.end();
+    }
+
     /// Returns its control plane.
     pub fn cluster(&self) -> &Cluster {
         &self.cluster
@@ -251,6 +264,12 @@ impl Node {
         let mut sizes: Vec<_> = parts.into_iter().map(|(name, pid)| (name, resident_mib(pid))).collect();
         sizes.sort_by_key(|&(_, size)| std::cmp::Reverse(size));
         sizes
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.end();
     }
 }
 

@@ -84,6 +84,11 @@ impl Runtime {
         })
     }
 
+    /// Ends it. Containers continue to run.
+    pub(super) fn end(&self) {
+        let _ = self.daemon.end();
+    }
+
     /// Returns its process id.
     pub(super) fn pid(&self) -> i32 {
         self.daemon.pid()

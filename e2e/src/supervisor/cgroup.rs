@@ -13,7 +13,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
+use rustix::process::{Pid, Signal, kill_process};
 
+use super::process::read;
 use crate::console::print;
 
 mod delegation;
@@ -66,6 +68,27 @@ pub(super) fn remove(name: &str) {
         if let Err(error) = delegation::restore(&hierarchy.root) {
             print(format_args!("{error:#}"));
         }
+    }
+}
+
+/// Kills the processes of the group and of all groups below it. A process that starts meanwhile is killed in the next round.
+pub(super) fn kill(name: &str) {
+    const ROUNDS: usize = 10;
+    thaw(name);
+    for _ in 0..ROUNDS {
+        let roots = hierarchies().unwrap_or_default().into_iter().map(|hierarchy| hierarchy.root.join(name));
+        let lists = roots.flat_map(|root| tree(&root)).map(|group| read(&group.join("cgroup.procs")));
+        let pids: BTreeSet<i32> =
+            lists.collect::<String>().lines().filter_map(|pid| pid.parse().ok()).collect();
+        // A process of another pid namespace has the number 0.
+        let processes: Vec<Pid> = pids.into_iter().filter_map(Pid::from_raw).collect();
+        if processes.is_empty() {
+            return;
+        }
+        for process in processes {
+            let _ = kill_process(process, Signal::KILL);
+        }
+        std::thread::sleep(Duration::from_millis(10));
     }
 }
 

@@ -38,13 +38,9 @@ use anyhow::{Context as _, Result, bail};
 pub(crate) use cgroup::lack as cgroup_lack;
 pub use isolate::isolate;
 pub(crate) use isolate::run_number;
-pub use process::{Exit, Output, Process, Tool, cpu_time};
+pub use process::{Exit, Output, Process, Tool, cpu_time, cpu_time_by_program};
 
 use journal::{Entry, Head, Journal, Lease};
-
-/// The variable of Go programs that trades memory for processor time. With 300 instead of 100, an API server starts with a third less
-/// processor time and 50 MB more.
-const GOGC: (&str, &str) = ("GOGC", "300");
 
 /// Starts the processes of a run and leases things of the host for it.
 #[derive(Debug)]
@@ -86,7 +82,6 @@ impl Supervisor {
         let log = self.log(&tool.name)?;
         let stdout = create(&log)?;
         let stderr = stdout.try_clone()?;
-        let tool = tool.environment(GOGC.0, GOGC.1);
         Process::start(tool, Stdio::null(), stdout, stderr, log)
     }
 
@@ -128,6 +123,11 @@ impl Supervisor {
         let name = cgroup::name(&self.head.run, self.number());
         self.lease(Lease::Cgroup(name.clone()), |_| cgroup::create(&name))?;
         Ok(name)
+    }
+
+    /// Kills all processes of a cgroup that [`Self::cgroup`] created, and of the groups below it.
+    pub fn kill_all_in(&self, cgroup: &str) {
+        cgroup::kill(cgroup);
     }
 
     /// Connects the host to the network namespace of the process `into`.

@@ -10,6 +10,7 @@ use e2e::context;
 use e2e::prelude::*;
 use e2e::supervisor::{Process, Tool};
 
+use super::chart::environment::node_without_release;
 use super::pages::{Expect, Shell, block};
 
 const PAGE: &str = "operate/binary.md";
@@ -57,14 +58,22 @@ esac
 
 #[e2e::case]
 fn the_page_without_a_chart_works(context: &'static TestContext) -> Result<()> {
-    let node = context.own_node()?;
+    let node = node_without_release(context)?;
     node.run(&["ip", "address", "add", ADDRESS, "dev", "lo"])?.succeeded()?;
     let directory = context.directory("binary")?;
     let systemctl = context::write(&directory, "systemctl", SYSTEMCTL)?;
     std::fs::set_permissions(&systemctl, std::fs::Permissions::from_mode(0o755))?;
-    let machine = machine(context, &node, &directory)?;
+    let machine = machine(context, node, &directory)?;
     let shell = Shell::new(context, node.cluster(), &directory)?.on(machine.pid(), &systemctl)?;
-    let result = follow(context, &shell, &node);
+    let _removed = Undo::new("the installation of the page is not removed", || {
+        let kubectl = node.cluster().kubectl();
+        let kinds =
+            "validatingwebhookconfiguration,mutatingwebhookconfiguration,clusterrole,clusterrolebinding";
+        kubectl.run(&["delete", "--ignore-not-found", kinds, "durward"])?.succeeded()?;
+        let home = ["delete", "--ignore-not-found", "namespace", "durward-system"];
+        kubectl.run(&home)?.succeeded().map(drop)
+    });
+    let result = follow(context, &shell, node);
     result.with_context(|| {
         let journal = std::fs::read_to_string(systemctl.with_file_name("journal")).unwrap_or_default();
         format!("the end of Durward's log: {}", journal.lines().rev().take(5).collect::<Vec<_>>().join(" | "))

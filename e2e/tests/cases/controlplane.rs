@@ -3,7 +3,7 @@
 use e2e::binaries::Binary;
 use e2e::prelude::*;
 
-use super::environment::{common, restricted, scratch};
+use super::environment::{common, restricted};
 use crate::cases::objects::contains_all;
 
 #[e2e::case]
@@ -96,7 +96,7 @@ fn a_user_can_do_only_what_a_binding_allows(context: &TestContext) -> Result<()>
 
 #[e2e::case]
 fn two_api_servers_share_an_etcd_but_no_objects(context: &TestContext) -> Result<()> {
-    let (one, other) = (context.cluster(&common())?, context.cluster(&scratch())?);
+    let (one, other) = (context.cluster(&common())?, context.cluster(&restricted())?);
     ensure!(one.url() != other.url(), "both clusters are {}", one.url());
     let here = one.namespace("only-here")?;
     let answer = other.api().get(&format!("/api/v1/namespaces/{}", here.name()))?;

@@ -3,6 +3,8 @@
 
 use e2e::prelude::*;
 
+use super::environment::restricted;
+
 const RBAC: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/lxcfs/rbac.yaml");
 
 const LABEL: &str = "durward.dev/lxcfs-ready";
@@ -27,7 +29,7 @@ fn expect_denied(api: &Api, path: &str, change: &Value, why: &str) -> Result<()>
 
 #[e2e::case]
 fn a_node_token_can_change_only_two_keys_of_its_node(context: &'static TestContext) -> Result<()> {
-    let cluster = context.cluster(&Options::named("policy"))?;
+    let cluster = context.cluster(&restricted())?;
     let admin = cluster.api();
     let held = json!({"finalizers": ["example.org/held"]});
     for (name, more) in [("n1", json!({})), ("n2", json!({})), ("held", held)] {

@@ -18,12 +18,12 @@ use e2e::prelude::*;
 
 const DATA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/durward/tests/data/live-1.35.4");
 
-const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/kubernetesclusters");
+pub(super) const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/kubernetesclusters");
 
 const THREADS: usize = 8;
 
 /// The time until the API server serves a CRD, evaluates a new policy, or has the status of one.
-const IN_FORCE_WITHIN: Duration = Duration::from_secs(60);
+pub(super) const IN_FORCE_WITHIN: Duration = Duration::from_secs(60);
 
 const AUDITED: &str = r#"{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"], "rules": [
     {"level": "Metadata", "users": ["admin", "ann"], "verbs": ["create", "update", "delete"]}]}"#;
@@ -245,7 +245,7 @@ impl Server {
 }
 
 /// Returns code, reason and message of a denial, and the warnings. A generated name is replaced.
-fn recorded(answer: &Answer, object: &Value) -> Value {
+pub(super) fn recorded(answer: &Answer, object: &Value) -> Value {
     let mut message = answer.message().to_owned();
     if let (Some(_), Some(generated)) =
         (object["metadata"].get("generateName"), answer.body["details"]["name"].as_str())
@@ -258,12 +258,12 @@ fn recorded(answer: &Answer, object: &Value) -> Value {
     json!({"answer": if answer.is_success() { Value::Null } else { denial }, "warnings": warnings})
 }
 
-fn name(object: &Value) -> &str {
+pub(super) fn name(object: &Value) -> &str {
     object["metadata"]["name"].as_str().unwrap_or_default()
 }
 
 /// Returns the path of an object's collection.
-fn collection(object: &Value) -> Result<String> {
+pub(super) fn collection(object: &Value) -> Result<String> {
     let version = object["apiVersion"].as_str().context("no apiVersion")?;
     let root = if version.contains('/') { "apis" } else { "api" };
     let namespace = object["metadata"]["namespace"].as_str();
@@ -274,7 +274,10 @@ fn collection(object: &Value) -> Result<String> {
 }
 
 /// Calls a function for each item with its index, and returns the results in order.
-fn parallel<T: Sync, R: Send>(items: &[T], call: impl Fn(usize, &T) -> Result<R> + Sync) -> Result<Vec<R>> {
+pub(super) fn parallel<T: Sync, R: Send>(
+    items: &[T],
+    call: impl Fn(usize, &T) -> Result<R> + Sync,
+) -> Result<Vec<R>> {
     let call = &call;
     let part = |first: usize| -> Result<Vec<(usize, R)>> {
         let mine = items.iter().enumerate().skip(first).step_by(THREADS);
@@ -293,7 +296,7 @@ fn parallel<T: Sync, R: Send>(items: &[T], call: impl Fn(usize, &T) -> Result<R>
     Ok(results.into_iter().map(|(_, result)| result).collect())
 }
 
-fn read(file: &str) -> Result<Vec<Value>> {
+pub(super) fn read(file: &str) -> Result<Vec<Value>> {
     let text = std::fs::read_to_string(Path::new(DATA).join(file)).with_context(|| file.to_owned())?;
     text.lines().map(|line| Ok(serde_json::from_str(line)?)).collect()
 }

@@ -8,13 +8,15 @@ use e2e::prelude::*;
 use super::abuse::etcd_namespaces::guarded_labels_are_kept;
 use super::abuse::etcd_related::{KEYS, added_owners_are_denied};
 use super::abuse::etcd_updates::changes_are_reviewed;
+use super::chart::configurations::make_namespaces;
 use super::chart::rendering::accepts_every_configuration;
 use super::deletion::configuration::only_labeled_namespaces_are_guarded;
 use super::environment::{await_injection, eventually_ok, opted_in};
 use super::etcd::environment::{Profile, await_guard, guards, namespace};
 use super::etcd::quorum::{each_can_be_deleted, only_a_stopped_member_can_be_deleted};
+use super::resources;
 
-/// The guards besides `etcd`.
+/// The guards besides `etcd` and `resources`.
 const OTHERS: &str = "  deletion: {fleet: none}\n  lxcfs: {onUnknown: deny, webhook: {failurePolicy: Fail}}";
 
 #[e2e::case(Soak)]
@@ -41,9 +43,11 @@ fn every_guard_works(context: &'static TestContext, api_server: Binary) -> Resul
     let cluster = context.own_cluster(&audit.options(options))?;
     let served = cluster.api().get("/version")?.succeeded()?.body;
     ensure!(served["gitVersion"] == version, "the API server is {served}");
+    make_namespaces(&cluster)?;
     accepts_every_configuration(context, &cluster)?;
 
-    let guards = format!("{}\n{OTHERS}", guards(&KEYS));
+    let policy = resources::guards(&[resources::example("policy.yaml")], "");
+    let guards = format!("{}\n{OTHERS}\n{policy}", guards(&KEYS));
     let mut installation = Installation::by_url(context, &cluster, &guards)?;
     let webhooks = strictly_validated(&installation, &cluster)?;
     ensure!(webhooks.len() == 2, "{webhooks:?}");
@@ -53,6 +57,8 @@ fn every_guard_works(context: &'static TestContext, api_server: Binary) -> Resul
     installation.register()?;
     webhooks.iter().try_for_each(|expected| await_filled(&cluster, expected))?;
 
+    cluster.kubectl().run(&["apply", "-f", &resources::example("crd.yaml")])?.succeeded()?;
+    resources::example::the_sample_is_denied(&cluster)?;
     let shop = cluster.namespace("shop")?;
     await_injection(&shop)?;
     opted_in(&shop, "web").is_admitted()?.without_warnings()?;

@@ -9,7 +9,7 @@ use e2e::durward::Serve;
 use e2e::prelude::*;
 use rustix::process::Signal;
 
-use super::environment::{eventually_ok, scratch};
+use super::environment::eventually_ok;
 
 const VALIDATING: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/durward";
 const MUTATING: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/durward";
@@ -37,7 +37,8 @@ const ALL: [&str; 7] = [
     "lxcfs-pods.durward.dev",
 ];
 
-fn options() -> Options {
+/// Returns the options of the cluster for installations that write their webhook configurations, one at a time.
+pub(super) fn options() -> Options {
     Options::named("webhooks").with_controllers()
 }
 
@@ -250,7 +251,7 @@ fn deleting_the_namespace_frees_the_cluster(context: &'static TestContext) -> Re
 
 #[e2e::case]
 fn a_namespace_of_another_cluster_never_owns_a_configuration(context: &'static TestContext) -> Result<()> {
-    let (karmada, host) = (context.cluster(&options())?, context.cluster(&scratch())?);
+    let (karmada, host) = (context.cluster(&options())?, context.own_cluster(&Options::named("host"))?);
     // Both have a namespace durward-system, with different uids. Both installations are only for their files and turns.
     let there = Installation::by_url(context, &karmada, DELETION)?;
     let home = Installation::by_url(context, &host, DELETION)?;
@@ -266,7 +267,7 @@ fn a_namespace_of_another_cluster_never_owns_a_configuration(context: &'static T
     let directory = there.config().parent().context("a configuration without directory")?;
     let config = write(directory, "karmada.yaml", &config.to_string())?;
     let path = config.display().to_string();
-    for (cluster, target, parts) in [(&karmada, "karmada", "rbac,webhooks"), (&host, "cluster", "rbac")] {
+    for (cluster, target, parts) in [(&*karmada, "karmada", "rbac,webhooks"), (&host, "cluster", "rbac")] {
         let arguments = ["manifests", "--config", &path, "--target", target, "--only", parts];
         let printed = Durward::command(context, &arguments)?.succeeded()?.stdout;
         cluster.kubectl().apply(&printed)?.succeeded()?;

@@ -4,12 +4,11 @@
 //! line and compares. The facts of a case (namespace labels, parameters, permissions, user) come before those of the command
 //! line, so that cases need no other files.
 
-mod case;
+pub(crate) mod case;
 mod expect;
 mod fields;
 mod read;
 mod run;
 
-pub(crate) use case::Case;
 pub(crate) use read::read;
 pub(crate) use run::run;

@@ -4,7 +4,8 @@ use policy::kinds::Resource;
 
 use super::case::Case;
 use super::expect::Difference;
-use crate::judge::{Context, Worker};
+use crate::context::Context;
+use crate::judge::Worker;
 use crate::objects::Object;
 use crate::report::CheckedCase;
 use crate::subjects::{Subject, resolve};

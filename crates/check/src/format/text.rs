@@ -5,6 +5,7 @@ use console::output::{self, Style, foreign};
 
 use super::parts;
 use crate::report::{CheckedCase, CheckedDocument, Finding, Operation, Report, Verdict};
+use crate::words;
 
 /// Formats a report.
 pub(super) fn text(report: &Report, style: Style) -> String {
@@ -34,9 +35,8 @@ fn line(document: &CheckedDocument, finding: &Finding, style: Style) -> String {
     };
     let verdict = match finding.verdict {
         Verdict::Deny | Verdict::Error if document.is_later(finding) => style.red("then denied"),
-        Verdict::Deny => style.red("denied"),
-        Verdict::Error if finding.policy.is_empty() => style.red("denied"),
-        Verdict::Error => style.red("denied, since the evaluation failed,"),
+        Verdict::Deny => style.red(words::denied(false)),
+        Verdict::Error => style.red(words::denied(!finding.policy.is_empty())),
         Verdict::Unknown => style.yellow("could not decide"),
         Verdict::Warn => style.yellow("warning"),
         Verdict::Audit => style.cyan("audit"),
@@ -59,13 +59,7 @@ fn source(finding: &Finding) -> Option<String> {
         };
     }
     let by = if matches!(finding.verdict, Verdict::Unknown) { "" } else { "by " };
-    Some(match finding.binding.as_str() {
-        // Many bindings have the name of their policy.
-        binding if binding.is_empty() || binding == finding.policy => {
-            format!("{by}policy \"{}\"", finding.policy)
-        }
-        binding => format!("{by}policy \"{}\", binding \"{binding}\"", finding.policy),
-    })
+    Some(format!("{by}{}", words::source(&finding.policy, &finding.binding)))
 }
 
 fn failed(case: &CheckedCase, style: Style) -> String {

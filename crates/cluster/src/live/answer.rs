@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::failure::{Failure, Status, brief, is_about, not_understood, refusal};
+use super::failure::{Failure, brief, is_about, is_not_served, not_served, not_understood, refusal};
 use super::karmada;
 use crate::fleet::{Cluster, GetQuery, ListQuery, Object, Owner, Page, Part};
 use crate::metadata::{Allowance, Wire};
@@ -239,27 +239,6 @@ fn refused(of: &Cluster, status: StatusCode, body: &[u8], verb: &str, resource: 
             Failure { cause, ..failure }
         }
     }
-}
-
-/// Whether a 404 is about the path and not about an object. API servers answer so for a group or version that is not served: in
-/// plain text (`http.NotFound`) or as a Status without a name.
-pub(crate) fn is_not_served(status: StatusCode, body: &[u8]) -> bool {
-    if status != StatusCode::NOT_FOUND {
-        return false;
-    }
-    if body.trim_ascii() == b"404 page not found" {
-        return true;
-    }
-    serde_json::from_slice(body).is_ok_and(|status: Status| {
-        status.kind == "Status"
-            && status.reason == "NotFound"
-            && status.details.is_none_or(|details| details.name.is_empty())
-    })
-}
-
-pub(crate) fn not_served(who: &str, resource: &Resource) -> Failure {
-    let version = resource.api_version();
-    Failure::new(cause::NOT_SERVED, format!("{who} does not serve {resource} in {version} (404)"))
 }
 
 impl One {

@@ -66,6 +66,27 @@ pub(crate) fn is_about(body: &[u8], address: Address<'_>) -> bool {
         && details.kind == address.resource.plural
 }
 
+/// Whether a 404 is about the path and not about an object. API servers answer so for a group or version that is not served: in
+/// plain text (`http.NotFound`) or as a Status without a name.
+pub(crate) fn is_not_served(status: StatusCode, body: &[u8]) -> bool {
+    if status != StatusCode::NOT_FOUND {
+        return false;
+    }
+    if body.trim_ascii() == b"404 page not found" {
+        return true;
+    }
+    serde_json::from_slice(body).is_ok_and(|status: Status| {
+        status.kind == "Status"
+            && status.reason == "NotFound"
+            && status.details.is_none_or(|details| details.name.is_empty())
+    })
+}
+
+pub(crate) fn not_served(who: &str, resource: &Resource) -> Failure {
+    let version = resource.api_version();
+    Failure::new(cause::NOT_SERVED, format!("{who} does not serve {resource} in {version} (404)"))
+}
+
 /// Returns the cause of an answer other than 200.
 pub(crate) fn refusal(status: StatusCode, body: &[u8], verb: &str, resource: &Resource) -> Failure {
     let parsed: Status = serde_json::from_slice(body).unwrap_or_default();

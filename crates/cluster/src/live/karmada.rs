@@ -7,8 +7,7 @@
 use hyper::StatusCode;
 use serde::Deserialize;
 
-use super::answer::{is_not_served, not_served};
-use super::failure::{Failure, Status, brief, message};
+use super::failure::{Failure, Status, brief, is_not_served, message, not_served};
 use crate::fleet::Cluster;
 use crate::{ApiError, Resource, cause};
 

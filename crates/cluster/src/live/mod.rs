@@ -20,6 +20,7 @@ mod probes;
 mod recent_map;
 mod reflector;
 mod single_flight;
+mod writer;
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -51,7 +52,8 @@ pub use access::Access;
 pub(crate) use api_server::ApiServer;
 pub(crate) use etcd::Members;
 pub use expiry::{CredentialKind, Expiry};
-pub(crate) use failure::{Failure, brief, refusal, short};
+pub(crate) use failure::{Failure, brief, short};
+pub use writer::LiveWriter;
 
 /// Credential plugins send requests to a cloud. One that waits for input cannot be used by a server.
 const CREDENTIALS_TIMEOUT: Duration = Duration::from_secs(30);

@@ -3,14 +3,12 @@
 //! Only a live control plane has a writer. A guard without one reports the step that it would take. The writer retries nothing:
 //! after a timeout the outcome is unknown, and the guard decides.
 
-mod live;
 mod reservations;
 
 use std::time::Instant;
 
 use admission::{BoxFuture, Cause};
 
-pub use live::LiveWriter;
 pub use reservations::{Lease, Reservation, Reservations};
 
 use crate::etcd::{Endpoint, Id};

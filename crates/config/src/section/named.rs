@@ -58,10 +58,13 @@ impl Section<'_> {
         key: &'static str,
         what: &'static str,
         doc: &'static str,
+        default: &[&str],
         check: impl Fn(&str) -> Result<(), Fault>,
     ) -> Vec<String> {
         let read = |text: &str| check(text).map(|()| text.to_owned()).map_err(str::to_owned);
-        self.list(key, doc, &Shape::Text(what), Some("[]".to_owned()), read).unwrap_or_default()
+        let yaml = format!("[{}]", default.join(", "));
+        self.list(key, doc, &Shape::Text(what), Some(yaml), read)
+            .unwrap_or_else(|| default.iter().map(|&text| text.to_owned()).collect())
     }
 
     /// Reads labels.

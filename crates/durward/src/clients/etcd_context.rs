@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use cluster::Clients;
 use cluster::live::Access;
-use cluster::writer::LiveWriter;
+use cluster::live::LiveWriter;
 use config::Problem;
 use console::exit::Stop;
 use guards::GuardedObjects;

@@ -124,14 +124,17 @@ fn webhook(entry: WebhookEntry) -> Webhook {
 
 fn text(guards: &[Guard], verbose: bool, style: Style) -> String {
     let mut lines = Vec::new();
+    let names = guards.iter().flat_map(|guard| &guard.webhooks).map(|webhook| webhook.name.len());
+    let width = names.fold("permission".len(), usize::max);
     for guard in guards {
         lines.push(format!("{}  {}", style.bold(guard.name), guard.protects));
         if guard.webhooks.is_empty() {
-            lines.push("  webhooks     none by default; see durward config init --guard".to_owned());
+            let none = "none by default; see durward config init --guard";
+            lines.push(format!("  {:<width$}  {none}", "webhooks"));
         }
         for webhook in &guard.webhooks {
             let (policy, timeout) = (webhook.failure_policy, webhook.timeout_seconds);
-            lines.push(format!("  {:<12} {} ({policy}, {timeout} s)", webhook.name, webhook.scope));
+            lines.push(format!("  {:<width$}  {} ({policy}, {timeout} s)", webhook.name, webhook.scope));
             let conditions = webhook.match_conditions.iter().filter(|_| verbose);
             lines.extend(conditions.map(|one| format!("    if {}: {}", one.name, one.expression)));
         }
@@ -139,7 +142,7 @@ fn text(guards: &[Guard], verbose: bool, style: Style) -> String {
         let within =
             within.map(|Within { namespace, permission }| format!("{} in {namespace}", needed(permission)));
         let permissions = guard.permissions.iter().map(needed).chain(within);
-        lines.extend(permissions.map(|permission| format!("  {:<12} {permission}", "permission")));
+        lines.extend(permissions.map(|permission| format!("  {:<width$}  {permission}", "permission")));
         lines.push(String::new());
     }
     lines.join("\n")

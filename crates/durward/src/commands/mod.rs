@@ -3,6 +3,7 @@
 pub(crate) mod annotate;
 pub(crate) mod certs;
 pub(crate) mod config_command;
+pub(crate) mod convert;
 pub(crate) mod demo;
 pub(crate) mod docs;
 pub(crate) mod doctor;

@@ -171,6 +171,7 @@ mod tests {
             is_karmada: true,
             access: cluster::live::Access::default(),
             entries: [vec![json!({"name": "deletion.durward.dev"})], Vec::new()],
+            policies: Vec::new(),
             is_one_of_two: false,
         }
     }

@@ -85,6 +85,11 @@ impl File {
         Ok(Self { path: path.to_owned(), text, server, cluster, guards, namespace })
     }
 
+    /// Returns the policies of the guard that evaluates some, if it is on.
+    pub(crate) fn policies(&self) -> Option<&check::Policies> {
+        self.guards.iter().find_map(|guard| guards::resources::policies(guard.configured.as_ref()))
+    }
+
     /// Returns the guard with this name, if it is on.
     pub(crate) fn guard(&self, name: &str) -> Option<&Guarded> {
         self.guards.iter().find(|guard| guard.kind.name() == name)

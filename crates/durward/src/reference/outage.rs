@@ -15,7 +15,7 @@ const START: &str = "<!-- generated: what is denied, by `make reference` -->\n";
 const END: &str = "<!-- end of the generated text -->\n";
 
 /// A guard, its configuration in words, and the configuration.
-const SAMPLES: [(&str, &str, &str); 7] = [
+const SAMPLES: [(&str, &str, &str); 8] = [
     ("deletion", "`scope: labeled`, the default without a fleet", "deletion: {}"),
     ("deletion", "`scope: all`, the default with a fleet", "deletion: {fleet: {karmada: {}}}"),
     ("etcd", "always", "etcd: {clusters: [{namespace: db, selector: app=etcd}]}"),
@@ -36,7 +36,10 @@ const SAMPLES: [(&str, &str, &str); 7] = [
         "etcd: {clusters: [{namespaceSelector: tier=db, selector: app=etcd}]}",
     ),
     ("lxcfs", "always", "lxcfs: {}"),
+    ("resources", "a policy with `failurePolicy: Fail`, here for KubernetesClusters", RESOURCES),
 ];
+
+const RESOURCES: &str = "resources: {policies: [examples/kubernetesclusters/policy.yaml]}";
 
 /// The meaning of a match condition for requests while Durward is down.
 enum Condition {
@@ -73,6 +76,9 @@ fn condition(name: &str) -> Condition {
         "changes-a-guarded-label" => {
             Condition::UpdateIf("if a label changes that selects guarded namespaces")
         }
+        "judged-by-policies" => {
+            Condition::Unless("requests that the API server gives to no policy, such as access reviews")
+        }
         "labelled-or-karmadas-own" => Condition::Objects,
         other => panic!("describe the match condition {other} here"),
     }
@@ -87,6 +93,7 @@ fn noun(resource: &str) -> &str {
         "statefulsets" => "StatefulSet",
         "persistentvolumeclaims" => "PVC",
         "poddisruptionbudgets" => "PDB",
+        "kubernetesclusters" => "KubernetesCluster",
         other => panic!("name the resource {other} here"),
     }
 }

@@ -5,12 +5,13 @@ use std::time::Duration;
 use admission::text::excerpt;
 use cluster::ApiError;
 use guards::WebhookType;
+use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicy;
 use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
 };
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Namespace;
-use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams, PostParams};
+use kube::api::{Api, ApiResource, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::{Client, Error};
 use serde_json::Value;
 
@@ -107,6 +108,15 @@ impl ApiClient {
             Err(Fault { kind: ApiError::NotFound, .. }) => Ok(false),
             Err(fault) => Err(fault),
         }
+    }
+
+    /// Returns the names of the `ValidatingAdmissionPolicies` in the cluster.
+    pub(crate) async fn native_policies(&self) -> Result<Vec<String>, Fault> {
+        let api: Api<ValidatingAdmissionPolicy> = Api::all(self.client.clone());
+        let parameters = ListParams::default();
+        let found =
+            request("list", "validatingadmissionpolicies", "", api.list_metadata(&parameters)).await?;
+        Ok(found.items.into_iter().filter_map(|found| found.metadata.name).collect())
     }
 
     /// Returns the uid of a Namespace, or `None` if it does not exist.

@@ -4,6 +4,7 @@
 //! harmful on the other, and the output is piped to one of them, so the user must choose.
 
 use cluster::fleet::Fleet;
+use guards::resources::PolicyRules;
 use guards::{INSTALL_NAMESPACE, Permission, WebhookEntry, WebhookType};
 
 use super::{names, permissions};
@@ -33,11 +34,18 @@ impl ApiServer<'_> {
     pub(crate) fn entries(&self) -> impl Iterator<Item = (&'static str, WebhookEntry)> {
         let mut has_install_namespace = self.is_karmada();
         let all = self.guards.iter().flat_map(|guard| {
-            guard.configured.webhooks().into_iter().map(|entry| (guard.kind.name(), entry))
+            let entries = guard.configured.webhooks().into_iter();
+            entries.map(|entry| (entry.guard.unwrap_or(guard.kind.name()), entry))
         });
         all.filter(move |(_, entry)| {
             entry.name != INSTALL_NAMESPACE || !std::mem::replace(&mut has_install_namespace, true)
         })
+    }
+
+    /// Returns the policies that its guards evaluate.
+    pub(crate) fn policies(&self) -> Vec<PolicyRules> {
+        let of_guard = |guard: &&Guarded| guards::resources::needed_rules(guard.configured.as_ref());
+        self.guards.iter().flat_map(of_guard).collect()
     }
 
     /// Returns whether its guards read member clusters.
@@ -61,8 +69,10 @@ impl ApiServer<'_> {
     pub(crate) fn webhook_permissions(&self, file: &File) -> Vec<Permission> {
         let manage = file.server.manage_webhooks;
         let verbs: &[&str] = match manage {
-            Manage::None if file.server.tls.self_managed.is_none() => return Vec::new(),
-            // A replica signs with a CA only after it has read it in every caBundle.
+            Manage::None if file.server.tls.self_managed.is_none() && self.policies().is_empty() => {
+                return Vec::new();
+            }
+            // A replica signs with a CA only after it has read it in every caBundle, and it reports policies that are not enforced.
             Manage::None => &["get"],
             Manage::CaBundle | Manage::All => &["get", "patch"],
         };

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use cluster::live::Access;
 use guards::WebhookType;
+use guards::resources::PolicyRules;
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhook;
 use serde_json::{Value, json};
 
@@ -40,6 +41,8 @@ pub(crate) struct Target {
     pub(crate) access: Access,
     /// The entries of its configurations, in the order of [`WEBHOOK_TYPES`].
     pub(crate) entries: [Vec<Value>; 2],
+    /// The policies that its guards evaluate.
+    pub(crate) policies: Vec<PolicyRules>,
     /// Whether the file has guards for two API servers.
     pub(crate) is_one_of_two: bool,
 }
@@ -54,14 +57,16 @@ impl Needs {
             let Some(guard) = api_server.guards.first() else { continue };
             let access = control_planes.access_of(guard)?;
             let entries = WEBHOOK_TYPES.map(|webhook_type| full_entries(api_server, file, webhook_type));
+            let policies: Vec<PolicyRules> = api_server.policies();
             if let Some(target) = targets.iter_mut().find(|target| target.access == access) {
                 target.is_karmada |= api_server.is_karmada();
+                target.policies.extend(policies);
                 for (all, more) in target.entries.iter_mut().zip(entries) {
                     all.extend(more);
                 }
             } else {
                 let is_karmada = api_server.is_karmada();
-                targets.push(Target { is_karmada, access, entries, is_one_of_two });
+                targets.push(Target { is_karmada, access, entries, policies, is_one_of_two });
             }
         }
         let namespace = file.namespace.clone();

@@ -5,6 +5,7 @@ pub(crate) mod expiry;
 pub(crate) mod log;
 pub(crate) mod member_health;
 pub(crate) mod plan;
+pub(crate) mod policies;
 pub(crate) mod reload;
 pub(crate) mod serve;
 

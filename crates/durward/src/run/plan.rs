@@ -21,7 +21,7 @@ pub(crate) fn plan(
     for guard in &file.guards {
         let clients = control_planes.of(guard)?;
         control_planes.watch(guard);
-        guards.push(guard.configured.build(&clients));
+        guards.extend(guard.configured.build(&clients));
     }
     Plan::new(generation, guards, metrics).map_err(|error| Problem::new(error.to_string()))
 }

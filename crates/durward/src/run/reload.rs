@@ -1,14 +1,16 @@
 //! Replaces the plan while the server runs.
 //!
-//! The file is read on SIGHUP and every ten seconds, and compared by content. The kubelet changes a mounted `ConfigMap` by
-//! swapping a symlink, which a watch of the file does not notice. If the new file is wrong, the old plan stays, and the log,
-//! the metrics and `/readyz?verbose` report each problem. Settings that need a restart are reported as well.
+//! The file and the files of policies are read on SIGHUP and every ten seconds, and compared by content. The kubelet changes a
+//! mounted `ConfigMap` by swapping a symlink, which a watch of the file does not notice. If the new file or a policy is wrong, the
+//! old plan stays, and the log, the metrics and `/readyz?verbose` report each problem. It is read again until it is valid. Settings
+//! that need a restart are reported as well.
 
 use std::sync::atomic::AtomicI64;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use admission::lock;
+use check::Policies;
 use config::Problem;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
@@ -20,6 +22,7 @@ use crate::clients::control_planes::ControlPlanes;
 use crate::file::{Cluster, File, Manage, Purpose, ServerSection, read_text};
 use crate::registration::webhooks::WebhookManager;
 use crate::run::plan::plan;
+use crate::run::policies::PolicyReport;
 
 /// Poll interval. Kubelet updates a mounted `ConfigMap` within about a minute, so ten seconds more do not matter.
 pub(crate) const POLL: Duration = Duration::from_secs(10);
@@ -28,8 +31,8 @@ pub(crate) const POLL: Duration = Duration::from_secs(10);
 pub(crate) struct Reload {
     /// The active file.
     file: File,
-    /// The text that was read last, active or rejected; `None` if it could not be read.
-    seen: Option<String>,
+    /// The problems of the new file, if it was rejected.
+    rejected: Option<Vec<Problem>>,
     /// The `server` section and the cluster at the start, which stay in effect.
     started: (ServerSection, Cluster),
     purpose: Purpose,
@@ -40,6 +43,7 @@ pub(crate) struct Reload {
     metrics: Metrics,
     check: Check,
     numbers: Numbers,
+    policies: PolicyReport,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -87,11 +91,13 @@ impl Reload {
         numbers.register(&metrics);
         let check = checks.add("configuration");
         check.pass();
-        let (seen, started) = (Some(file.text.clone()), (file.server.clone(), file.cluster.clone()));
+        let policies = PolicyReport::new(checks, &metrics);
+        policies.publish(&file);
+        let started = (file.server.clone(), file.cluster.clone());
         let (generation, webhooks) = (1, None);
         Self {
             file,
-            seen,
+            rejected: None,
             started,
             purpose,
             generation,
@@ -101,6 +107,7 @@ impl Reload {
             metrics,
             check,
             numbers,
+            policies,
         }
     }
 
@@ -134,17 +141,15 @@ impl Reload {
         })
     }
 
-    /// Reads the file once. A rejected text is reported again only if `asked`.
+    /// Reads the file once. The same problems are reported again only if `asked`.
     pub(crate) fn read(&mut self, asked: bool) -> ReloadResult {
         let text = read_text(&self.file.path);
-        let read = text.as_ref().ok().cloned();
-        if read == self.seen && !(asked && read.as_ref() != Some(&self.file.text)) {
-            return ReloadResult::Unchanged;
+        let have_policies_changed = self.file.policies().is_some_and(Policies::has_changed);
+        if text.as_ref().is_ok_and(|text| *text == self.file.text) && !have_policies_changed {
+            // If the active file is back after a rejected one, there is nothing to build.
+            return if self.rejected.is_some() { self.loaded() } else { ReloadResult::Unchanged };
         }
-        self.seen = read;
         let loaded = match text {
-            // The active text is back after a rejected one, so there is nothing to build.
-            Ok(text) if text == self.file.text => return self.loaded(),
             Ok(text) => File::from_text(&self.file.path, text, self.purpose),
             Err(problem) => Err(vec![problem]),
         };
@@ -166,13 +171,15 @@ impl Reload {
                 }
                 self.generation = next;
                 self.file = file;
+                self.policies.publish(&self.file);
                 self.loaded()
             }
-            Err(problems) => self.refused(&problems),
+            Err(problems) => self.refuse(problems, asked),
         }
     }
 
     fn loaded(&mut self) -> ReloadResult {
+        self.rejected = None;
         self.check.pass();
         self.numbers.stale.set(0);
         let guards: Vec<_> = self.file.guards.iter().map(|guard| guard.kind.name()).collect();
@@ -180,7 +187,13 @@ impl Reload {
         ReloadResult::Swapped
     }
 
-    fn refused(&self, problems: &[Problem]) -> ReloadResult {
+    /// Keeps the old plan, and reports problems that are new or that the operator asked for.
+    fn refuse(&mut self, problems: Vec<Problem>, asked: bool) -> ReloadResult {
+        let is_known = self.rejected.as_ref() == Some(&problems);
+        let problems = &*self.rejected.insert(problems);
+        if is_known && !asked {
+            return ReloadResult::Unchanged;
+        }
         for problem in problems {
             tracing::error!(generation = self.generation, %problem, "the new configuration is invalid; the old one stays active");
         }
@@ -350,6 +363,70 @@ mod tests {
         read_blocking(Arc::clone(&reload), true).await;
         assert_eq!(cell.current().generation(), 2, "{}", checks.readiness().text);
         assert!(control_planes.health().is_some(), "rounds are made there");
+    }
+
+    /// A policy of this name with its binding.
+    fn policy(name: &str) -> String {
+        let object = |kind: &str, spec: &str| {
+            format!(
+                "---\napiVersion: admissionregistration.k8s.io/v1\nkind: {kind}\nmetadata: {{name: {name}}}\nspec: {{{spec}}}\n"
+            )
+        };
+        object(
+            "ValidatingAdmissionPolicy",
+            "matchConstraints: {resourceRules: [{apiGroups: [a], apiVersions: [v1], operations: [CREATE], resources: [b]}]}, validations: [{expression: 'true'}]",
+        ) + &object(
+            "ValidatingAdmissionPolicyBinding",
+            &format!("policyName: {name}, validationActions: [Deny]"),
+        )
+    }
+
+    #[test]
+    fn a_reload_takes_a_whole_set_of_policies_or_keeps_the_old_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, policies) = (dir.path().join("durward.yaml"), dir.path().join("policies"));
+        fs::create_dir(&policies).unwrap();
+        fs::write(policies.join("p.yaml"), policy("p")).unwrap();
+        let section = "apiVersion: durward.dev/v1alpha1\nkind: Configuration\nguards: {resources: {policies: [policies]}}\n";
+        fs::write(&path, section).unwrap();
+        let (mut reload, cell, checks) = reload(&path);
+        let line = || checks.readiness_of("policies").unwrap().text;
+        let series = |reload: &Reload| {
+            let text = reload.metrics.encode();
+            text.lines()
+                .filter(|line| line.starts_with("durward_policies{"))
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
+        };
+        let (first, count) = (line(), series(&reload));
+        assert!(first.starts_with("[!]policies: set ") && first.ends_with(": 1 policy\n"), "{first}");
+        assert!(count.len() == 1 && count[0].ends_with(" 1"), "{count:?}");
+        assert_eq!(reload.read(false), ReloadResult::Unchanged);
+
+        // One file of the new set is invalid, so none of it is used.
+        fs::write(policies.join("q.yaml"), policy("q")).unwrap();
+        fs::write(policies.join("r.yaml"), policy("r").replace("'true'", "'tru'")).unwrap();
+        assert_eq!(reload.read(false), ReloadResult::Refused);
+        assert_eq!(reload.read(false), ReloadResult::Unchanged, "the same problem is reported once");
+        assert_eq!((line(), series(&reload), cell.current().generation()), (first.clone(), count.clone(), 1));
+        let text = checks.readiness().text;
+        assert!(text.contains("generation 1 stays active") && text.contains("r.yaml:"), "{text}");
+        assert_eq!((reload.numbers.refused.get(), reload.numbers.stale.get()), (1, 1));
+
+        // The set is valid now, although the configuration file is the same.
+        fs::write(policies.join("r.yaml"), policy("r")).unwrap();
+        assert_eq!(reload.read(false), ReloadResult::Swapped);
+        assert_eq!((cell.current().generation(), reload.numbers.stale.get()), (2, 0));
+        assert!(line().ends_with(": 3 policies\n") && line() != first, "{}", line());
+        assert_eq!(series(&reload).len(), 1);
+
+        // A directory that vanishes keeps the set in force, and the old files are no change.
+        fs::rename(&policies, dir.path().join("other")).unwrap();
+        assert_eq!(reload.read(false), ReloadResult::Refused);
+        assert!(checks.readiness().text.contains("cannot be read"));
+        fs::rename(dir.path().join("other"), &policies).unwrap();
+        assert_eq!(reload.read(false), ReloadResult::Swapped);
+        assert_eq!((cell.current().generation(), reload.numbers.stale.get()), (2, 0));
     }
 
     #[test]

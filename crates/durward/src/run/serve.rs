@@ -275,6 +275,7 @@ fn publish_readiness(all: &[Readiness], checks: &Checks, was_ready: bool) -> boo
 pub(crate) fn metrics_reference() -> Vec<server::MetricInfo> {
     let metrics = Metrics::new(VERSION);
     reload::register_metrics(&metrics);
+    super::policies::PolicyReport::new(&Checks::new(), &metrics);
     super::expiry::register_metrics(&metrics);
     crate::registration::webhooks::register_metrics(&metrics);
     MemberHealthReport::new(Checks::new(), &metrics);

@@ -199,31 +199,53 @@ fn every_format_has_the_place_of_an_error_of_a_schema() {
 }
 
 #[test]
-fn an_object_whose_schema_has_rules_is_not_decided_unless_an_error_denies_it() {
+fn rules_are_evaluated_unless_an_error_keeps_the_api_server_from_them() {
     let schema = SIZED.replacen(
         "properties: {spec: {type: object,",
-        "properties: {spec: {type: object, x-kubernetes-validations: [{rule: self.size < 5}],",
+        "properties: {spec: {type: object, x-kubernetes-validations: [{rule: self.size < 5, message: too large}],",
         1,
     );
     let crd = things(&schema, "");
-    let run = |spec: &str| {
+    let run = |spec: &str, options: &[&str]| {
         let thing = thing("a", spec);
-        check(&[("crd.yaml", &crd), ("a.yaml", &thing)], &["a.yaml", "--with", "crd.yaml"])
+        let args = [&["a.yaml", "--with", "crd.yaml"], options].concat();
+        check(&[("crd.yaml", &crd), ("a.yaml", &thing)], &args)
     };
-    let open = run("{color: red}");
-    assert_eq!(
-        (open.code, open.out.as_str()),
-        (
-            3,
-            "a.yaml:4:1: Thing default/a: could not decide: rules of the schema (x-kubernetes-validations) are not evaluated: spec: self.size < 5\n  \
-             Next: let an API server decide: kubectl apply --dry-run=server; or accept this: --allow-unknown\n\
-             1 document checked by 0 policies for Kubernetes 1.35, namespace default: 1 not decided\n"
-        )
-    );
-    let denied = run("{size: 3}");
-    let skipped = "denied by the API server: <nil>: Invalid value: null: some validation rules were not checked because the object was invalid; correct the existing errors to complete validation\n";
+    assert_eq!(run("{color: red}", &[]).code, 0);
+    let denied = run("{color: red, size: 7}", &[]);
     assert_eq!(denied.code, 1);
-    assert!(denied.out.contains(skipped) && !denied.out.contains("could not decide"), "{}", denied.out);
+    let line = "a.yaml:4:1: Thing default/a: denied by the API server: spec: Invalid value: too large\n";
+    assert!(denied.out.starts_with(line), "{}", denied.out);
+    let older = run("{color: red, size: 7}", &["--kube-version", "1.34"]);
+    assert!(older.out.contains("spec: Invalid value: \"object\": too large\n"), "{}", older.out);
+    let skipped = run("{size: 7}", &[]);
+    let line = "denied by the API server: <nil>: Invalid value: null: some validation rules were not checked because the object was invalid; correct the existing errors to complete validation\n";
+    assert_eq!(skipped.code, 1);
+    assert!(skipped.out.contains(line) && !skipped.out.contains("too large"), "{}", skipped.out);
+}
+
+#[test]
+fn a_rule_that_an_unchanged_value_breaks_is_a_warning() {
+    let schema = SIZED.replacen(
+        "size: {type: integer,",
+        "size: {type: integer, x-kubernetes-validations: [{rule: self > 5}],",
+        1,
+    );
+    assert_ne!(schema, SIZED);
+    let crd = things(&schema, "");
+    let run = |new: &str, old: &str| {
+        let (new, old) = (thing("a", new), thing("a", old));
+        let all = [("crd.yaml", crd.as_str()), ("new/a.yaml", &new), ("old/a.yaml", &old)];
+        check(&all, &["new", "--old", "old", "--with", "crd.yaml"])
+    };
+    let unchanged = run("{color: red, size: 3}", "{color: blue, size: 3}");
+    assert_eq!(unchanged.code, 0, "{}", unchanged.out);
+    assert!(
+        unchanged.out.contains("spec.size: Invalid value: 3: failed rule: self > 5"),
+        "{}",
+        unchanged.out
+    );
+    assert_eq!(run("{color: red, size: 4}", "{color: red, size: 3}").code, 1);
 }
 
 #[test]

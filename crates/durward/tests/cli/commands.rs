@@ -16,7 +16,7 @@ fn prints_help_to_stdout_and_problems_to_stderr() {
     let wrong = durward(&["srve"]);
     assert_eq!((wrong.code, wrong.out.as_str()), (2, ""));
     assert!(wrong.err.starts_with("error: unknown command \"srve\": did you mean serve?"), "{}", wrong.err);
-    for later in ["register", "diff", "convert", "export"] {
+    for later in ["register", "diff", "export"] {
         let run = durward(&[later]);
         assert_eq!(run.code, 2, "{later}");
         assert!(run.err.contains(&format!("unknown command {later:?}")), "{later} exists: {}", run.err);
@@ -80,28 +80,31 @@ fn every_command_has_an_example() {
 fn prints_version_and_guards_as_text_and_json() {
     assert!(durward(&["version"]).out.starts_with("durward "));
     let version = durward(&["version", "-o", "json"]).json();
-    assert_eq!(version["guards"], serde_json::json!(["deletion", "lxcfs", "etcd"]));
+    assert_eq!(version["guards"], serde_json::json!(["deletion", "lxcfs", "etcd", "resources"]));
     assert_eq!(version["reviewVersions"][1], "v1beta1");
-    assert!(durward(&["guards"]).out.contains("  permission   get/list/watch namespaces"));
+    // The longest name of an entry is install-namespace.
+    let line = |name: &str, text: &str| format!("  {name:<17}  {text}");
+    assert!(durward(&["guards"]).out.contains(&line("permission", "get/list/watch namespaces")));
     let guards = durward(&["guards", "-o", "json"]).json();
-    let names: Vec<_> = (0..3).map(|at| guards[at]["name"].as_str().unwrap()).collect();
-    assert_eq!(names, ["deletion", "lxcfs", "etcd"]);
+    let names: Vec<_> = (0..4).map(|at| guards[at]["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["deletion", "lxcfs", "etcd", "resources"]);
     assert_eq!(guards[0]["webhooks"][0]["failurePolicy"], "Fail");
     assert_eq!(guards[1]["webhooks"][0]["failurePolicy"], "Ignore");
     assert_eq!(guards[2]["webhooks"], serde_json::json!([]), "no etcd cluster is configured by default");
-    assert!(durward(&["guards"]).out.contains("  webhooks     none by default"));
+    assert!(durward(&["guards"]).out.contains(&line("webhooks", "none by default")));
     let dir = TestDir::new();
     dir.configure(
         "  etcd: {clusters: [{namespace: db, selector: app=etcd, client: {tls: {secretName: etcd-client}}}]}\n",
     );
     let run = dir.run(&["guards", "--config", "durward.yaml"]);
     assert_eq!(run.code, 0, "{}", run.err);
-    for line in [
-        "  permission   get/list pods in db",
-        "  permission   get secrets etcd-client in db",
-        "  permission   get/update leases durward-etcd.db of coordination.k8s.io in durward-system",
-        "  etcd-pods    DELETE pods, only objects labeled app=etcd, only namespace db (Fail, 10 s)",
+    for (name, text) in [
+        ("permission", "get/list pods in db"),
+        ("permission", "get secrets etcd-client in db"),
+        ("permission", "get/update leases durward-etcd.db of coordination.k8s.io in durward-system"),
+        ("etcd-pods", "DELETE pods, only objects labeled app=etcd, only namespace db (Fail, 10 s)"),
     ] {
+        let line = line(name, text);
         assert!(run.out.lines().any(|printed| printed == line), "{line}\n{}", run.out);
     }
     assert!(!run.out.contains("no-break-glass") && !run.out.contains("lxcfs"), "{}", run.out);

@@ -226,13 +226,14 @@ fn printed_defaults_mean_the_same_as_an_empty_file() {
     assert_eq!(made.code, 0, "{}", made.err);
     dir.write(
         "short.yaml",
-        "apiVersion: durward.dev/v1alpha1\nkind: Configuration\nserver: {tls: {files: {cert: tls/tls.crt, key: tls/tls.key, ca: tls/ca.crt}}}\nguards: {deletion: {}, lxcfs: {}, etcd: {clusters: []}}\n",
+        "apiVersion: durward.dev/v1alpha1\nkind: Configuration\nserver: {tls: {files: {cert: tls/tls.crt, key: tls/tls.key, ca: tls/ca.crt}}}\nguards: {deletion: {}, lxcfs: {}, etcd: {clusters: []}, resources: {}}\n",
     );
     let check = dir.run(&["config", "check", "defaults.yaml"]);
     assert_eq!(check.code, 0, "{}", check.err);
     for warning in [
         "warning: deletion protects only objects labeled durward.dev/guard=deletion\n",
         "warning: etcd protects nothing: no webhook is configured\n",
+        "warning: resources protects nothing: no webhook is configured\n",
     ] {
         assert!(check.err.contains(warning), "{}", check.err);
     }

@@ -13,6 +13,7 @@ mod check_strangers;
 mod check_strict;
 mod commands;
 mod configuration;
+mod convert;
 mod etcd;
 mod fleet;
 mod harness;

@@ -26,6 +26,7 @@ guards:
   deletion: {fleet: FLEET}
   etcd: {clusters: [{namespace: db, selector: app=etcd}]}
   lxcfs: {}
+  resources: {policies: [policies]}
 ";
 
 /// Calls of `durward` that read or change a cluster, unless they read a snapshot or are a dry run.
@@ -60,7 +61,8 @@ const OUTSIDE: [(&str, &str); 3] =
     [("/etc/bash_completion.d/", "./"), ("/usr/local/bin/", "./"), ("/usr/local/share/man/man1", "./man1")];
 
 /// Pages that cases of `e2e` follow with `run_page`, and the headings that they follow. Without headings it is the whole page.
-const FOLLOWED: [(&str, &[&str]); 13] = [
+const FOLLOWED: [(&str, &[&str]); 14] = [
+    ("get-started/custom-resources.md", &[]),
     ("get-started/karmada.md", &[]),
     ("operate/binary.md", &[]),
     ("operate/client-certificates.md", &[]),

@@ -8,7 +8,7 @@ use admission::{Fields, Request, decode};
 use serde_json::{Value, json};
 
 use super::config::{self, Config};
-use super::target::{CRD_GROUP, DeletionKind, POINTERS, Target};
+use super::target::{CRD_GROUP, DeletionKind, Target, TargetField};
 use crate::common::split_namespace;
 use ::config::time;
 use ::config::{parse, read};
@@ -62,7 +62,7 @@ pub(super) fn with_delete<T>(
     with: impl FnOnce(&Request<'_>) -> T,
 ) -> T {
     let body = review(resource, name, change);
-    with(&decode(&body, &Fields::new(&POINTERS)).unwrap().request)
+    with(&decode(&body, &Fields::new(&TargetField::POINTERS)).unwrap().request)
 }
 
 fn target(kind: DeletionKind, name: &str) -> Target {

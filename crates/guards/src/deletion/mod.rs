@@ -52,9 +52,8 @@ use std::time::SystemTime;
 
 use admission::{Guard, OnUnknown};
 
-use crate::common::Defaults;
-use crate::common::FailurePolicy;
-use crate::kind::{Configured, GuardKind, Permissions, Remark, Requirements};
+use crate::common::{Defaults, FailurePolicy, Remark};
+use crate::kind::{Configured, GuardKind, Permissions, Requirements};
 use crate::webhook::WebhookEntry;
 use ::config::Section;
 use cluster::Clients;
@@ -74,8 +73,12 @@ pub use target::{DeletionKind, DeletionSubject};
 const NAME: &str = "deletion";
 
 /// Ten seconds: reading a fleet takes time, and a deletion can wait.
-const DEFAULTS: Defaults =
-    Defaults { on_unknown: OnUnknown::Deny, failure_policy: FailurePolicy::Fail, timeout_seconds: 10 };
+const DEFAULTS: Defaults = Defaults {
+    on_unknown: OnUnknown::Deny,
+    failure_policy: Some(FailurePolicy::Fail),
+    timeout_seconds: 10,
+    exempt_namespaces: &[],
+};
 
 /// The kind of this guard.
 #[derive(Debug)]
@@ -127,8 +130,8 @@ impl Configured for Config {
         home.into_iter().chain(invalid).collect()
     }
 
-    fn build(&self, clients: &Clients) -> Arc<dyn Guard> {
-        Arc::new(DeletionGuard::new(self.clone(), clients.clone()))
+    fn build(&self, clients: &Clients) -> Vec<Arc<dyn Guard>> {
+        vec![Arc::new(DeletionGuard::new(self.clone(), clients.clone()))]
     }
 }
 

@@ -23,7 +23,12 @@ pub(super) struct DeletionGuard {
 
 impl DeletionGuard {
     pub(super) fn new(config: Config, clients: Clients) -> Self {
-        Self { config, clients, fields: Fields::new(&target::POINTERS), budget: owners::budget() }
+        Self {
+            config,
+            clients,
+            fields: Fields::new(&target::TargetField::POINTERS),
+            budget: owners::budget(),
+        }
     }
 }
 

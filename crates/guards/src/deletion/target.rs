@@ -15,19 +15,16 @@ use admission::{Cause, Operation, Raw, Request, Shape};
 use crate::overrides::{self, BreakGlass, Override};
 use cluster::{Metadata, Resource, cause};
 
-/// The fields that the decoder reads, in the order of the indices below.
-pub(super) const POINTERS: [&str; 5] = [
-    "/metadata/name",
-    "/metadata/labels",
-    "/metadata/annotations",
-    "/metadata/deletionTimestamp",
-    "/metadata/uid",
-];
-const NAME: usize = 0;
-const LABELS: usize = 1;
-const ANNOTATIONS: usize = 2;
-const DELETION: usize = 3;
-const UID: usize = 4;
+admission::fields! {
+    /// The fields that the decoder reads.
+    pub(super) enum TargetField {
+        Name = "/metadata/name",
+        Labels = "/metadata/labels",
+        Annotations = "/metadata/annotations",
+        DeletionTimestamp = "/metadata/deletionTimestamp",
+        Uid = "/metadata/uid",
+    }
+}
 
 /// The API group of CRDs.
 pub(super) const CRD_GROUP: &str = "apiextensions.k8s.io";
@@ -145,21 +142,21 @@ impl Target {
             let text = format!("duplicate key {key} in oldObject");
             return Err(garbage(text));
         }
-        let name = old.field(NAME).and_then(Raw::text).filter(|name| !name.is_empty());
+        let name = old.field(TargetField::Name).and_then(Raw::text).filter(|name| !name.is_empty());
         let name = name.ok_or_else(|| missing("oldObject has no name"))?.into_owned();
         if request.name != name {
             return Err(missing("name and oldObject.metadata.name differ"));
         }
-        let labels =
-            texts(old.field(LABELS)).ok_or_else(|| missing("labels of oldObject are not strings"))?;
-        let annotations = texts(old.field(ANNOTATIONS))
+        let labels = texts(old.field(TargetField::Labels))
+            .ok_or_else(|| missing("labels of oldObject are not strings"))?;
+        let annotations = texts(old.field(TargetField::Annotations))
             .ok_or_else(|| missing("annotations of oldObject are not strings"))?;
-        let deleting = match old.field(DELETION).map(|raw| (raw.shape(), raw.text())) {
+        let deleting = match old.field(TargetField::DeletionTimestamp).map(|raw| (raw.shape(), raw.text())) {
             None | Some((Shape::Null, _)) => false,
             Some((_, Some(time))) if !time.is_empty() => true,
             Some(_) => return Err(missing("deletionTimestamp of oldObject is not a time")),
         };
-        let uid = match old.field(UID).map(|raw| (raw.shape(), raw.text())) {
+        let uid = match old.field(TargetField::Uid).map(|raw| (raw.shape(), raw.text())) {
             None | Some((Shape::Null, _)) => return Err(missing("oldObject has no uid")),
             Some((_, Some(uid))) if uid.is_empty() => return Err(missing("oldObject has no uid")),
             Some((_, Some(uid))) => uid.into_owned(),
@@ -205,7 +202,7 @@ fn new_labels(request: &Request<'_>) -> Result<BTreeMap<String, String>, &'stati
     if new.raw().shape() != Shape::Object || new.duplicate_key().is_some() {
         return Err("object is not an object, or has duplicate keys");
     }
-    texts(new.field(LABELS)).ok_or("labels of object are not strings")
+    texts(new.field(TargetField::Labels)).ok_or("labels of object are not strings")
 }
 
 /// Reads a map of strings. A missing field and null are an empty map.
@@ -261,7 +258,8 @@ mod tests {
         let text = r#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u","operation":"DELETE",
             "resource":{"group":"","version":"v1","resource":"namespaces"},"name":"shop",
             "oldObject":{"metadata":{"name":"shop","labels":{},"labels":{}}}}}"#;
-        let review = admission::decode(text.as_bytes(), &admission::Fields::new(&POINTERS)).unwrap();
+        let review =
+            admission::decode(text.as_bytes(), &admission::Fields::new(&TargetField::POINTERS)).unwrap();
         let text = Target::read(DeletionKind::Namespace, &review.request).unwrap_err().text;
         assert!(text.contains("duplicate key metadata.labels in oldObject"), "{text}");
     }

@@ -211,7 +211,7 @@ async fn reviewed(yaml: &str, fleet: &Arc<FakeFleet>, change: impl FnOnce(&mut s
 }
 
 async fn answered(yaml: &str, fleet: &Arc<FakeFleet>, body: Vec<u8>) -> Ruling {
-    let guard = config(yaml).build(&clients(Arc::<FakeFleet>::clone(fleet)));
+    let guard = config(yaml).build(&clients(Arc::<FakeFleet>::clone(fleet))).remove(0);
     let review = decode(&body, guard.fields()).unwrap();
     let deadline = tokio::time::Instant::now() + Duration::from_millis(8500);
     guard.review(&review.request, deadline.into_std()).await

@@ -7,10 +7,10 @@
 //! of the same deletion may have relied on the reservation. The next write drops expired reservations.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
-use admission::Cause;
+use admission::{Cause, lock};
 use tokio::sync::OwnedMutexGuard;
 use tokio::time::{Instant, timeout_at};
 
@@ -85,10 +85,6 @@ pub(super) struct Effects<'e> {
     pub(super) reader: KubeReader<'e>,
     pub(super) store: Coordination,
     pub(super) lease: &'e Lease,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Reads the reservations.

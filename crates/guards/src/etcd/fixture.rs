@@ -7,7 +7,7 @@ use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::config::{self, Config};
-use super::removal::POINTERS;
+use super::removal::ReviewedField;
 use crate::common::split_namespace;
 use ::config::{parse, read};
 
@@ -84,7 +84,7 @@ pub(super) fn evict(name: &str, change: impl FnOnce(&mut Value)) -> Vec<u8> {
 
 /// Calls `with` with the request of a review.
 pub(super) fn with_request<T>(body: &[u8], with: impl FnOnce(&Request<'_>) -> T) -> T {
-    with(&decode(body, &Fields::new(&POINTERS)).unwrap().request)
+    with(&decode(body, &Fields::new(&ReviewedField::POINTERS)).unwrap().request)
 }
 
 /// Calls `with` with a request that deletes a pod.

@@ -67,10 +67,9 @@ use std::time::{Instant, SystemTime};
 
 use admission::{BoxFuture, Fields, Guard, OnUnknown, Request, Ruling, SettlePolicy};
 
-use crate::common::Defaults;
-use crate::common::FailurePolicy;
+use crate::common::{Defaults, FailurePolicy, Remark};
 use crate::install_namespace;
-use crate::kind::{Configured, GuardKind, Permissions, Remark, Requirements};
+use crate::kind::{Configured, GuardKind, Permissions, Requirements};
 use crate::webhook::WebhookEntry;
 use ::config::Section;
 use cluster::Clients;
@@ -88,8 +87,12 @@ use review::Reviewer;
 const NAME: &str = "etcd";
 
 /// Ten seconds, because a leadership transfer takes time and a drain can wait.
-const DEFAULTS: Defaults =
-    Defaults { on_unknown: OnUnknown::Deny, failure_policy: FailurePolicy::Fail, timeout_seconds: 10 };
+const DEFAULTS: Defaults = Defaults {
+    on_unknown: OnUnknown::Deny,
+    failure_policy: Some(FailurePolicy::Fail),
+    timeout_seconds: 10,
+    exempt_namespaces: &[],
+};
 
 /// The etcd guard before it is configured.
 #[derive(Debug)]
@@ -170,8 +173,8 @@ impl Configured for Arc<Config> {
         entries.flat_map(of_entry).chain(self.common_config.webhook_note()).collect()
     }
 
-    fn build(&self, clients: &Clients) -> Arc<dyn Guard> {
-        Arc::new(EtcdGuard::new(self, clients.clone()))
+    fn build(&self, clients: &Clients) -> Vec<Arc<dyn Guard>> {
+        vec![Arc::new(EtcdGuard::new(self, clients.clone()))]
     }
 }
 
@@ -192,7 +195,7 @@ struct EtcdGuard {
 
 impl EtcdGuard {
     fn new(config: &Arc<Config>, clients: Clients) -> Self {
-        Self { config: Arc::clone(config), clients, fields: Fields::new(&removal::POINTERS) }
+        Self { config: Arc::clone(config), clients, fields: Fields::new(&removal::ReviewedField::POINTERS) }
     }
 }
 

@@ -15,7 +15,7 @@ use super::group;
 use super::kube_reader::KubeReader;
 use super::messages;
 use super::overrides::{self, DeniedRequest, Override};
-use super::removal::{ANNOTATIONS, DELETION_TIMESTAMP, LABELS, NAME, UID, malformed};
+use super::removal::{ReviewedField, malformed};
 use crate::common::{self, NAMESPACE_NAME};
 use crate::{identity, install_namespace};
 use ::config::SelectorExt as _;
@@ -79,7 +79,7 @@ async fn decide(
     let (Some(old), Some(new)) = (&request.old_object, &request.object) else {
         return Err(malformed("it has no object or no oldObject"));
     };
-    let (before, after) = (strings(old, LABELS)?, strings(new, LABELS)?);
+    let (before, after) = (strings(old, ReviewedField::Labels)?, strings(new, ReviewedField::Labels)?);
     let leaves = |entry: &&EtcdClusterConfig| {
         is_guarded(config, entry, name, &before) && !is_guarded(config, entry, name, &after)
     };
@@ -88,7 +88,7 @@ async fn decide(
         return Ok(Ruling::allow().audit("allowed", "the namespace stays in the guard"));
     }
     let stored = kube.find(&Resource::NAMESPACES, "", name, Part::Metadata).await?;
-    let uid = old.field(UID).and_then(Raw::text).unwrap_or_default();
+    let uid = old.field(ReviewedField::Uid).and_then(Raw::text).unwrap_or_default();
     let Some(stored) = identity::reviewed(stored, Some(&uid)) else {
         let text = "the cluster that Durward reads does not have this namespace";
         return Err(Cause::new(cause::UNCLEAR, text));
@@ -120,10 +120,10 @@ pub(super) fn review_install(config: &Config, request: &Request<'_>, now: System
         return Ruling::allow().audit("exempt", key);
     }
     let Some(old) = &request.old_object else { return Ruling::unknown(malformed("it has no oldObject")) };
-    if old.field(DELETION_TIMESTAMP).is_some_and(|raw| raw.shape() != Shape::Null) {
+    if old.field(ReviewedField::DeletionTimestamp).is_some_and(|raw| raw.shape() != Shape::Null) {
         return Ruling::allow().audit("allowed", "it is already being deleted");
     }
-    match strings(old, ANNOTATIONS) {
+    match strings(old, ReviewedField::Annotations) {
         Ok(annotations) => {
             install_namespace::ruling(super::NAME, common, config.break_glass, &annotations, now)
         }
@@ -132,11 +132,11 @@ pub(super) fn review_install(config: &Config, request: &Request<'_>, now: System
 }
 
 /// Returns the labels or annotations of an object.
-fn strings(object: &ReviewedObject<'_>, field: usize) -> Result<Strings, Cause> {
+fn strings(object: &ReviewedObject<'_>, field: ReviewedField) -> Result<Strings, Cause> {
     if let Some(key) = object.duplicate_key() {
         return Err(malformed(&format!("duplicate key {key}")));
     }
-    if object.field(NAME).is_none() {
+    if object.field(ReviewedField::Name).is_none() {
         return Err(malformed("the object has no name"));
     }
     let Some(raw) = object.field(field) else { return Ok(Strings::new()) };

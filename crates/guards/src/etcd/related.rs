@@ -25,7 +25,7 @@ use super::kube_reader::{KubeReader, Namespace, json};
 use super::messages;
 use super::overrides::{self, DeniedRequest, Override};
 use super::pod::Pod;
-use super::removal::{NAME, UID, malformed};
+use super::removal::{ReviewedField, malformed};
 use crate::identity;
 use cluster::fleet::Part;
 use cluster::{Resource, cause};
@@ -100,7 +100,7 @@ async fn rule(input: Input<'_>, related: Related, denied: DeniedRequest) -> Ruli
     if let Some(key) = config.common_config.exempt_by(request, &request.namespace) {
         return Ruling::allow().audit("exempt", key);
     }
-    let own = old.field(NAME).and_then(Raw::text).unwrap_or_default();
+    let own = old.field(ReviewedField::Name).and_then(Raw::text).unwrap_or_default();
     let name = if own.is_empty() { request.name.as_ref() } else { own.as_ref() };
     let full_name = format!("{} {}/{name}", related.kind(), request.namespace);
     match decide(input, related, denied, name, &full_name).await {
@@ -195,7 +195,7 @@ async fn subject<'s>(input: Input<'s>, related: Related, name: &str) -> Result<S
     let resource = Resource { group: group.into(), version: "v1".into(), plural: plural.into() };
     let (stored, namespace) =
         join(kube.find(&resource, &request.namespace, name, part), kube.namespace(&request.namespace)).await;
-    let uid = old.field(UID).and_then(Raw::text).unwrap_or_default();
+    let uid = old.field(ReviewedField::Uid).and_then(Raw::text).unwrap_or_default();
     let Some(stored) = identity::reviewed(stored?, Some(&uid)) else {
         let text = format!("the cluster that Durward reads does not have this {}", related.kind());
         return Err(Cause::new(cause::UNCLEAR, text));

@@ -12,30 +12,21 @@ use super::overrides::DeniedRequest;
 use super::update::Change;
 use cluster::cause;
 
-/// The fields that the decoder finds, in the order of the indices below. The fields without an index are read with the whole pod; they
-/// are here so that duplicates are rejected.
-pub(super) const POINTERS: [&str; 10] = [
-    "/metadata/name",
-    "/metadata/namespace",
-    "/metadata/uid",
-    "/metadata/labels",
-    "/metadata/annotations",
-    "/metadata/deletionTimestamp",
-    "/metadata/ownerReferences",
-    "/deleteOptions/gracePeriodSeconds",
-    "/spec/replicas",
-    "/deleteOptions/preconditions/uid",
-];
-pub(super) const NAME: usize = 0;
-const NAMESPACE: usize = 1;
-pub(super) const UID: usize = 2;
-pub(super) const LABELS: usize = 3;
-pub(super) const ANNOTATIONS: usize = 4;
-pub(super) const DELETION_TIMESTAMP: usize = 5;
-pub(super) const OWNERS: usize = 6;
-const GRACE_PERIOD: usize = 7;
-pub(super) const REPLICAS: usize = 8;
-const PRECONDITION_UID: usize = 9;
+admission::fields! {
+    /// The fields that the decoder finds. Some are also read with the whole pod; they are here so that duplicates are rejected.
+    pub(super) enum ReviewedField {
+        Name = "/metadata/name",
+        Namespace = "/metadata/namespace",
+        Uid = "/metadata/uid",
+        Labels = "/metadata/labels",
+        Annotations = "/metadata/annotations",
+        DeletionTimestamp = "/metadata/deletionTimestamp",
+        Owners = "/metadata/ownerReferences",
+        GracePeriod = "/deleteOptions/gracePeriodSeconds",
+        Replicas = "/spec/replicas",
+        PreconditionUid = "/deleteOptions/preconditions/uid",
+    }
+}
 
 /// The group of all kubelets.
 const NODES: &str = "system:nodes";
@@ -115,7 +106,7 @@ impl Removal {
         if let Some(key) = object.duplicate_key() {
             return Err(malformed(&format!("duplicate key {key} in {field}")));
         }
-        let text = |index: usize| match object.field(index).map(|raw| (raw.shape(), raw.text())) {
+        let text = |wanted: ReviewedField| match object.field(wanted).map(|raw| (raw.shape(), raw.text())) {
             None | Some((Shape::Null, _)) => Ok(String::new()),
             Some((_, Some(text))) => Ok(text.into_owned()),
             Some(_) => Err(malformed(&format!("a name in {field} is not a string"))),
@@ -130,7 +121,7 @@ impl Removal {
         };
         let grace = match kind {
             RemovalKind::Delete => request.options.map(grace_period).transpose()?.flatten(),
-            RemovalKind::Evict => object.field(GRACE_PERIOD).map(number).transpose()?.flatten(),
+            RemovalKind::Evict => object.field(ReviewedField::GracePeriod).map(number).transpose()?.flatten(),
             RemovalKind::Update => None,
         };
         let new = match kind {
@@ -140,18 +131,18 @@ impl Removal {
         let pod = match kind {
             RemovalKind::Evict => None,
             RemovalKind::Delete | RemovalKind::Update => {
-                Some(ReviewedPod { uid: text(UID)?, json: object.raw().get().to_owned(), new })
+                Some(ReviewedPod { uid: text(ReviewedField::Uid)?, json: object.raw().get().to_owned(), new })
             }
         };
         Ok(Self {
             kind,
-            namespace: either(text(NAMESPACE)?, &request.namespace, "namespace")?,
-            name: either(text(NAME)?, &request.name, "name")?,
+            namespace: either(text(ReviewedField::Namespace)?, &request.namespace, "namespace")?,
+            name: either(text(ReviewedField::Name)?, &request.name, "name")?,
             grace,
             dry_run: request.dry_run,
             by_controller: config.common_config.settle_policy.is_controller(&request.user),
             by_kubelet: request.user.is_in(NODES),
-            only_uid: Some(text(PRECONDITION_UID)?)
+            only_uid: Some(text(ReviewedField::PreconditionUid)?)
                 .filter(|uid| kind == RemovalKind::Evict && !uid.is_empty()),
             pod,
             changes: Vec::new(),

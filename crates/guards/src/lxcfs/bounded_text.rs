@@ -8,6 +8,7 @@
 use std::borrow::Cow;
 
 use admission::Raw;
+use admission::text::truncate;
 
 /// Bound of all annotations of an object (`TotalAnnotationSizeLimitB` in `apimachinery/pkg/api/validation`).
 pub(super) const MAX_ANNOTATIONS: usize = 256 << 10;
@@ -15,6 +16,9 @@ pub(super) const MAX_ANNOTATIONS: usize = 256 << 10;
 pub(super) const MAX_NAME: usize = 253;
 /// Bound of paths in Linux (`PATH_MAX`).
 pub(super) const MAX_PATH: usize = 4096;
+
+/// Bound of the characters of a pod's string in a message. Names of containers and namespaces have at most 63.
+const MAX_CHARS: usize = 64;
 
 /// Bytes that JSON needs for one byte of a string, as in `\u0041`.
 const ESCAPED: usize = 6;
@@ -47,6 +51,11 @@ pub(super) fn optional<'a>(
     problem: &'static str,
 ) -> Result<Option<Cow<'a, str>>, &'static str> {
     value.map_or(Ok(None), |value| text(value, max)).map_err(|TooLong| problem)
+}
+
+/// Returns as much of a pod's string as a message contains.
+pub(super) fn shortened(value: &str) -> Cow<'_, str> {
+    truncate(value, MAX_CHARS)
 }
 
 #[cfg(test)]

@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use admission::{Mode, Operation, Request, Ruling, Verdict};
 
 use super::config::{Config, MountMethod};
-use super::inject::{self, Injection};
+use super::inject;
+use super::injection::Injection;
 use super::messages;
 use super::opt_in::{Enabled, PodOptIn, SWITCH};
 use super::pod::{Pod, Unreadable};

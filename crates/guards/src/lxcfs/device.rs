@@ -13,9 +13,9 @@ use std::collections::BTreeMap;
 
 use admission::Raw;
 
+use super::bounded_text::shortened;
 use super::containers::{Container, is_positive};
-use super::inject::Injection;
-use super::messages::shortened;
+use super::injection::Injection;
 use super::pod::{Pod, Unreadable, members, unique_members};
 use super::slot::{Slot, SlotPath};
 

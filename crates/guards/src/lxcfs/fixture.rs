@@ -4,7 +4,7 @@ use admission::{Fields, Request, decode};
 use serde_json::{Value, json};
 
 use super::config::{self, Config};
-use super::pod::{POINTERS, Pod};
+use super::pod::{Pod, PodField};
 use crate::common::split_namespace;
 use ::config::{parse, read};
 
@@ -36,7 +36,7 @@ pub(super) fn with_request<T>(
         "resource": {"group": "", "version": "v1", "resource": "pods"}, "object": pod}});
     change(&mut review["request"]);
     let body = review.to_string();
-    with(&decode(body.as_bytes(), &Fields::new(&POINTERS)).unwrap().request)
+    with(&decode(body.as_bytes(), &Fields::new(&PodField::POINTERS)).unwrap().request)
 }
 
 /// Calls `with` with a pod.

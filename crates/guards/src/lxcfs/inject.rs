@@ -11,25 +11,13 @@ use super::config::{Config, MountMethod};
 use super::containers::{Container, Limits};
 use super::device;
 use super::files::{Files, LxcfsFile};
+use super::injection::Injection;
 use super::messages;
 use super::mount_plan::{Device, MountPlan};
 use super::opt_in::{PodOptIn, STATUS};
 use super::pod::{ContainerList, Pod, PodField, Unreadable};
 use super::slot::{Slot, SlotPath};
 use super::volumes::Volumes;
-
-/// The patch of a pod and texts about it.
-#[derive(Debug, Default)]
-pub(super) struct Injection {
-    /// The patch. It is empty if the pod needs no change.
-    pub(super) patch: Patch,
-    /// The status of the pod after the patch.
-    pub(super) status: String,
-    /// How the patch restricts nodes, as the end of a sentence. It is empty without a restriction.
-    pub(super) node_note: &'static str,
-    /// Warnings for the client.
-    pub(super) warnings: Vec<String>,
-}
 
 /// The volume name of each file.
 type VolumeNames<'v> = [Cow<'v, str>; LxcfsFile::ALL.len()];

@@ -1,26 +1,16 @@
 //! Texts about a pod: the status annotation and warnings. They are bounded, because a hostile pod can have as many containers as
 //! fit into a review.
 
-use std::borrow::Cow;
 use std::fmt::Write as _;
-
-use admission::text::truncate;
 
 use super::files::Files;
 use super::mount_plan::MountPlan;
 use super::skip_reason::SkipReason;
 
-/// Bound of the characters of a pod's string in a message. Names of containers and namespaces have at most 63.
-const MAX_CHARS: usize = 64;
 /// Bound of the containers with a warning each.
 const MAX_WARNINGS: usize = 8;
 /// Length of a status from which the remaining containers are counted.
 const MAX_STATUS: usize = 4096;
-
-/// Returns as much of a pod's string as a message contains.
-pub(super) fn shortened(value: &str) -> Cow<'_, str> {
-    truncate(value, MAX_CHARS)
-}
 
 /// Returns the status: what each container shows after the patch.
 pub(super) fn status(plans: &[MountPlan<'_>]) -> String {

@@ -19,7 +19,7 @@
 //! | `opt_in`, `skip_reason` | opt-in settings of a pod, and reasons against files |
 //! | `pod`, `containers`, `volumes`, `mount_path`, `bounded_text` | read the pod |
 //! | `mount_plan`, `device` | plan what each container gets |
-//! | `inject`, `readiness`, `slot`, `verify_patch` | write and check the patch |
+//! | `inject`, `injection`, `readiness`, `slot`, `verify_patch` | write and check the patch |
 //! | `messages` | texts |
 //! | `config`, `files`, `lxcfs_path`, `rules`, `node` | configuration, webhook entries, and settings for nodes |
 
@@ -32,6 +32,7 @@ mod files;
 #[cfg(test)]
 mod fixture;
 mod inject;
+mod injection;
 mod lxcfs_path;
 mod messages;
 mod mount_path;
@@ -52,8 +53,8 @@ use std::time::{Instant, SystemTime};
 
 use admission::{BoxFuture, Cause, Fields, Guard, OnUnknown, Request, Ruling, SettlePolicy};
 
-use crate::common::{Defaults, FailurePolicy};
-use crate::kind::{Configured, GuardKind, Permission, Permissions, Remark, Requirements};
+use crate::common::{Defaults, FailurePolicy, Remark};
+use crate::kind::{Configured, GuardKind, Permission, Permissions, Requirements};
 use crate::webhook::WebhookEntry;
 use ::config::Section;
 use cluster::{Address, Clients, Reader, Resource, cause};
@@ -68,8 +69,12 @@ pub use node::{DEVICE, NODE_ANNOTATION, NodeSettings, READY_LABEL};
 const NAME: &str = "lxcfs";
 
 /// Five seconds are enough for a read from the cache. A slow Durward must not delay pods that can run without the files.
-const DEFAULTS: Defaults =
-    Defaults { on_unknown: OnUnknown::Allow, failure_policy: FailurePolicy::Ignore, timeout_seconds: 5 };
+const DEFAULTS: Defaults = Defaults {
+    on_unknown: OnUnknown::Allow,
+    failure_policy: Some(FailurePolicy::Ignore),
+    timeout_seconds: 5,
+    exempt_namespaces: &[],
+};
 
 /// The LXCFS guard before it is configured.
 #[derive(Debug)]
@@ -117,12 +122,12 @@ impl Configured for Arc<Config> {
         self.common_config.webhook_note().into_iter().collect()
     }
 
-    fn build(&self, clients: &Clients) -> Arc<dyn Guard> {
-        Arc::new(LxcfsGuard {
+    fn build(&self, clients: &Clients) -> Vec<Arc<dyn Guard>> {
+        vec![Arc::new(LxcfsGuard {
             config: Arc::clone(self),
             reader: Arc::clone(&clients.reader),
-            fields: Fields::new(&pod::POINTERS),
-        })
+            fields: Fields::new(&pod::PodField::POINTERS),
+        })]
     }
 }
 
@@ -170,7 +175,7 @@ impl Guard for LxcfsGuard {
                 // The API server accepts no pod in a missing namespace, so Durward reads another cluster.
                 Ok(None) => unknown(
                     cause::REFUSED,
-                    &format!("namespace {:?} does not exist", messages::shortened(name)),
+                    &format!("namespace {:?} does not exist", bounded_text::shortened(name)),
                 ),
                 Err(cause) => unknown(cause.code, &cause.text),
             }
@@ -261,7 +266,7 @@ mod tests {
             });
             let configured = Arc::new(config("{}"));
             let clients = Clients::reader_only(Arc::<CountingReader>::clone(&reader));
-            let guard = configured.build(&clients);
+            let guard = configured.build(&clients).remove(0);
             let annotations =
                 if annotation.is_empty() { json!({}) } else { json!({opt_in::SWITCH: annotation}) };
             let pod = json!({"metadata": {"annotations": annotations}, "spec": {"containers": []}});

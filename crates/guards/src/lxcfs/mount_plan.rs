@@ -5,11 +5,11 @@
 
 use std::fmt::Write as _;
 
+use super::bounded_text::shortened;
 use super::config::Config;
 use super::containers::{Container, Limits};
 use super::device::{self, Requested, ResourceSlots};
 use super::files::Files;
-use super::messages::shortened;
 use super::pod::Unreadable;
 
 /// The plan of a selected container: mounts of files, or the extended resource of the device plugin.

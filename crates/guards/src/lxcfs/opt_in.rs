@@ -5,10 +5,9 @@ use std::collections::BTreeMap;
 
 use admission::Raw;
 
-use super::bounded_text;
+use super::bounded_text::{self, shortened};
 use super::config::OptInSources;
 use super::files::{Files, LxcfsFile, rejection};
-use super::messages::shortened;
 use super::pod::{Pod, PodField, Unreadable, entries};
 
 /// The annotation or label that opts a pod in (`enabled`) or out (`disabled`); the label that opts a namespace's pods in.
@@ -320,7 +319,7 @@ mod tests {
         let body = format!(
             r#"{{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{{"uid":"u","operation":"CREATE","object":{text}}}}}"#
         );
-        let fields = admission::Fields::new(&super::super::pod::POINTERS);
+        let fields = admission::Fields::new(&PodField::POINTERS);
         let review = admission::decode(body.as_bytes(), &fields).unwrap();
         let twice = PodOptIn::read(Pod::read(review.request.object.as_ref()).unwrap()).unwrap_err();
         assert_eq!(twice.to_string(), "label durward.dev/lxcfs is duplicate");

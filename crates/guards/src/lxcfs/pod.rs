@@ -8,76 +8,31 @@ use std::borrow::Cow;
 
 use admission::{JsonError, Object, Raw, Scanner, Shape};
 
-/// Pointers to the fields of a pod that decoding fills, in the order of [`PodField`].
-pub(super) const POINTERS: [&str; 21] = [
-    "/metadata",
-    "/metadata/annotations",
-    "/metadata/labels",
-    "/spec",
-    "/spec/volumes",
-    "/spec/containers",
-    "/spec/initContainers",
-    "/spec/ephemeralContainers",
-    "/spec/hostPID",
-    "/spec/shareProcessNamespace",
-    "/spec/hostUsers",
-    "/spec/os/name",
-    "/spec/nodeSelector/kubernetes.io~1os",
-    "/spec/runtimeClassName",
-    "/spec/resources/limits",
-    "/spec/nodeSelector/beta.kubernetes.io~1os",
-    "/spec/securityContext/windowsOptions",
-    "/spec/nodeName",
-    "/spec/nodeSelector",
-    "/spec/affinity",
-    "/metadata/ownerReferences",
-];
-
-/// A field of a pod.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum PodField {
-    /// `metadata`
-    Metadata,
-    /// `metadata.annotations`
-    Annotations,
-    /// `metadata.labels`
-    Labels,
-    /// `spec`
-    Spec,
-    /// `spec.volumes`
-    Volumes,
-    /// `spec.containers`
-    Containers,
-    /// `spec.initContainers`
-    InitContainers,
-    /// `spec.ephemeralContainers`
-    EphemeralContainers,
-    /// `spec.hostPID`
-    HostPid,
-    /// `spec.shareProcessNamespace`
-    ShareProcessNamespace,
-    /// `spec.hostUsers`
-    HostUsers,
-    /// `spec.os.name`
-    Os,
-    /// The operating system in the node selector.
-    NodeOs,
-    /// `spec.runtimeClassName`
-    RuntimeClass,
-    /// The limits of the whole pod.
-    PodLimits,
-    /// The operating system in the node selector, under the older label.
-    OldNodeOs,
-    /// `spec.securityContext.windowsOptions`
-    WindowsOptions,
-    /// `spec.nodeName`
-    NodeName,
-    /// `spec.nodeSelector`
-    NodeSelector,
-    /// `spec.affinity`
-    Affinity,
-    /// `metadata.ownerReferences`
-    Owners,
+admission::fields! {
+    /// A field of a pod. The older label of the operating system counts too.
+    pub(super) enum PodField {
+        Metadata = "/metadata",
+        Annotations = "/metadata/annotations",
+        Labels = "/metadata/labels",
+        Spec = "/spec",
+        Volumes = "/spec/volumes",
+        Containers = "/spec/containers",
+        InitContainers = "/spec/initContainers",
+        EphemeralContainers = "/spec/ephemeralContainers",
+        HostPid = "/spec/hostPID",
+        ShareProcessNamespace = "/spec/shareProcessNamespace",
+        HostUsers = "/spec/hostUsers",
+        Os = "/spec/os/name",
+        NodeOs = "/spec/nodeSelector/kubernetes.io~1os",
+        RuntimeClass = "/spec/runtimeClassName",
+        PodLimits = "/spec/resources/limits",
+        OldNodeOs = "/spec/nodeSelector/beta.kubernetes.io~1os",
+        WindowsOptions = "/spec/securityContext/windowsOptions",
+        NodeName = "/spec/nodeName",
+        NodeSelector = "/spec/nodeSelector",
+        Affinity = "/spec/affinity",
+        Owners = "/metadata/ownerReferences",
+    }
 }
 
 /// Error: a pod cannot be read, as in "spec.containers\[2\] is not an object".
@@ -163,7 +118,7 @@ impl<'a> Pod<'a> {
 
     /// Returns the value of a field.
     pub(super) fn field(self, field: PodField) -> Option<Raw<'a>> {
-        self.object.field(field as usize)
+        self.object.field(field)
     }
 
     /// Returns the value of a field if it is a string.
@@ -285,7 +240,7 @@ mod tests {
                 assert_eq!(pod.field(field).map(Raw::get), Some(expected), "{field:?}");
             }
             // Fails if there are more pointers than decoding can fill.
-            assert!((0..POINTERS.len()).all(|index| pod.object.field(index).is_some()));
+            assert!((0..PodField::POINTERS.len()).all(|index| pod.object.field(index).is_some()));
         });
     }
 }

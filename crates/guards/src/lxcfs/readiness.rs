@@ -12,9 +12,9 @@ use admission::{Raw, Shape};
 use k8s_openapi::api::core::v1 as core;
 
 use super::config::NodeAffinity;
-use super::inject::Injection;
+use super::injection::Injection;
 use super::pod::{Pod, PodField, Unreadable, elements, entries, members};
-use super::slot::{Slot, SlotPath};
+use super::slot::{NODE_AFFINITY, PREFERRED, Slot, SlotPath};
 
 /// The label of a node on which LXCFS is ready. If LXCFS is not ready, the label is absent.
 pub(super) const READY: &str = "durward.dev/lxcfs-ready";
@@ -22,11 +22,6 @@ pub(super) const READY: &str = "durward.dev/lxcfs-ready";
 const TRUE: &str = "true";
 /// The maximum (`ValidatePreferredSchedulingTerms`): a node that serves the files is better than a near one.
 const WEIGHT: i32 = 100;
-
-/// The part of an affinity about nodes.
-pub(super) const NODE_AFFINITY: &str = "nodeAffinity";
-/// The preferred terms of a node affinity.
-pub(super) const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
 
 const NODE_SELECTOR: &str = "spec.nodeSelector";
 

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use admission::Shape;
 
+use super::bounded_text::shortened;
 use super::config::{Config, NodeAffinity, PodSecurity};
 use super::containers::Container;
-use super::messages::shortened;
 use super::opt_in::PodOptIn;
 use super::pod::{ContainerList, Pod, PodField, Unreadable};
 use super::readiness::{self, READY};

@@ -7,7 +7,11 @@
 use admission::{Pointer, Raw, Shape};
 
 use super::pod::ContainerList;
-use super::readiness::{NODE_AFFINITY, PREFERRED};
+
+/// The part of an affinity about nodes.
+pub(super) const NODE_AFFINITY: &str = "nodeAffinity";
+/// The preferred terms of a node affinity.
+pub(super) const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
 
 /// A list or a map of the pod to which the patch can add something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use admission::{Answer, Denial};
 
 /// The guards whose denials the limits bind.
-pub(crate) const GUARDS: [&str; 2] = ["deletion", "etcd"];
+pub(crate) const GUARDS: [&str; 3] = ["deletion", "etcd", "resources"];
 
 /// Characters of line 1, which is complete on its own.
 const MAX_SUMMARY: usize = 160;

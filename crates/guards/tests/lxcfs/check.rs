@@ -33,7 +33,7 @@ pub(crate) fn guard(yaml: &str) -> Arc<dyn Guard> {
     let (configured, _, problems) =
         config::read("-", root.as_ref(), |section| kind.read(section, guards::NAMESPACE));
     assert_eq!(problems, []);
-    configured.build(&Clients::reader_only(Arc::new(OptInReader)))
+    configured.build(&Clients::reader_only(Arc::new(OptInReader))).remove(0)
 }
 
 /// Returns the ruling, or none if the body is not a review.

@@ -71,3 +71,10 @@ fn the_lxcfs_guard_has_no_effect() {
     assert!(others > 1_000, "{others}");
     assert_eq!(effects, [].into());
 }
+
+#[test]
+fn the_guard_of_policies_has_no_effect() {
+    let (_, others, effects) = summary(&checked("resources"));
+    assert!(others > 1_000, "{others}");
+    assert_eq!(effects, [].into());
+}

@@ -5,7 +5,7 @@ use super::constant::Constant;
 use super::environment::USER;
 use super::eval::{Evaluator, Slot, cancelled};
 use super::node::{Attribute, Base, Key, Node};
-use super::outcome::{Fault, Outcome, Query, Unknown, no_such_overload, unwrapped};
+use super::outcome::{Fault, Outcome, Query, Unknown, no_such_overload};
 use super::select;
 use crate::value::{Value, native};
 
@@ -133,7 +133,7 @@ impl<'a> Evaluator<'a, '_> {
                 (None, false, false) => return self.error("no such key"),
             };
         }
-        if optional { Ok(self.shared.context.some(object)) } else { unwrapped(object) }
+        if optional { Ok(self.shared.context.some(object)) } else { self.shared.context.unwrapped(object) }
     }
 
     /// Selects from a value. Absent keys are `None` if presence is asked, and errors otherwise.
@@ -143,7 +143,7 @@ impl<'a> Evaluator<'a, '_> {
         key: Value<'a>,
         presence: bool,
     ) -> Result<Option<Value<'a>>, Fault<'a>> {
-        let object = unwrapped(object)?;
+        let object = self.shared.context.unwrapped(object)?;
         if let (Value::Variables, Value::String(name)) = (object, key) {
             return match self.shared.activation.variable(name) {
                 Some(outcome) => outcome.map(Some),
@@ -151,6 +151,10 @@ impl<'a> Evaluator<'a, '_> {
                 None => self.shared.context.error(&format!("no such key: {name}")),
             };
         }
-        select::select(&self.shared.context, object, key, presence)
+        match select::select(&self.shared.context, object, key, presence)? {
+            // A value of a document that does not fit its schema is an error even if only its presence is asked.
+            Some(value @ Value::Typed(..)) => self.shared.context.unwrapped(value).map(Some),
+            found => Ok(found),
+        }
     }
 }

@@ -48,7 +48,7 @@ impl Constant {
                     .map(|(key, value)| Some((Self::from_value(&key)?, Self::from_value(&value)?)))
                     .collect::<Option<_>>()?,
             ),
-            Value::Optional(_) | Value::Opaque(_) | Value::Variables => return None,
+            Value::Optional(_) | Value::Opaque(_) | Value::Typed(..) | Value::Variables => return None,
         })
     }
 

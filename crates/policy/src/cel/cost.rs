@@ -231,15 +231,14 @@ fn traversal(value: &Value<'_>) -> u64 {
     match value {
         Value::String(text) => truncate(text.len() as f64 * 0.1),
         Value::Bytes(bytes) => truncate(bytes.len() as f64 * 0.1),
-        Value::List(_) | Value::Concat(_) => {
+        value if value.is_list() => {
             value.elements().fold(0, |sum: u64, element| sum.saturating_add(traversal(&element)))
         }
-        Value::Object(_) | Value::Map(_) => value.entries().map_or(0, |entries| {
+        value => value.entries().map_or(1, |entries| {
             entries.iter().fold(0, |sum: u64, (key, value)| {
                 sum.saturating_add(traversal(&key)).saturating_add(traversal(&value))
             })
         }),
-        _ => 1,
     }
 }
 

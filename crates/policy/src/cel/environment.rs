@@ -16,6 +16,12 @@ pub(crate) const USER: &str = "request.userInfo";
 /// Name of the old object.
 pub(crate) const OLD_OBJECT: &str = "oldObject";
 
+/// Name of the value in rules of CRDs.
+pub(crate) const SELF: &str = "self";
+
+/// Name of the value before an update in rules of CRDs.
+pub(crate) const OLD_SELF: &str = "oldSelf";
+
 /// Name of the type of `variables`.
 pub(crate) const VARIABLES_TYPE: &str = "kubernetes.variables";
 
@@ -25,7 +31,7 @@ pub(crate) struct Environment {
     pub(crate) library: Arc<Library>,
     pub(crate) release: Release,
     pub(crate) variables: HashMap<String, Type>,
-    pub(crate) structs: HashMap<String, Fields>,
+    pub(crate) structs: Arc<HashMap<String, Fields>>,
 }
 
 /// Optional variables of the environment of policies.
@@ -59,7 +65,24 @@ impl Environment {
             variables.insert("variables".to_owned(), Type::structure(VARIABLES_TYPE));
             structs.insert(VARIABLES_TYPE.to_owned(), Fields::new());
         }
-        Self { library: Arc::clone(library), release, variables, structs }
+        Self { library: Arc::clone(library), release, variables, structs: Arc::new(structs) }
+    }
+
+    /// The environment of the rules of a CRD's field. `structs` has the types of all its objects.
+    pub(crate) fn rules(
+        library: &Arc<Library>,
+        release: Release,
+        structs: &Arc<HashMap<String, Fields>>,
+    ) -> Self {
+        let (library, structs) = (Arc::clone(library), Arc::clone(structs));
+        Self { library, release, variables: HashMap::new(), structs }
+    }
+
+    /// Declares `self` and `oldSelf`, which is optional if a rule also applies to new values.
+    pub(crate) fn declare_self(&mut self, of: &Type, old_is_optional: bool) {
+        let old = if old_is_optional { Type::optional(of.clone()) } else { of.clone() };
+        self.variables.insert(SELF.to_owned(), of.clone());
+        self.variables.insert(OLD_SELF.to_owned(), old);
     }
 
     /// The type that a name denotes as a value: a variable, or a type such as `int`.

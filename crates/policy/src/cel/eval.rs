@@ -12,10 +12,9 @@ use super::library::Singleton;
 use super::node::{CallNode, Dispatch, Fold, Node};
 use super::outcome::{
     Answers, Cancel, Context, Decision, Fault, LIMIT, Limit, Outcome, Query, Unknown, no_such_overload,
-    unwrapped,
 };
 use super::select;
-use crate::value::{Arena, Value, equal, format, work};
+use crate::value::{Arena, Value, equal, format, typed, work};
 
 /// Cost of a list that is built.
 const NEW_LIST: u64 = 10;
@@ -109,8 +108,8 @@ fn constant(node: &Node, arena: &Arena) -> Option<Constant> {
     }
 }
 
-/// Constants refer to nothing.
-struct Nothing;
+/// Facts and variables of constants and of rules that have no cluster: there are none.
+pub(crate) struct Nothing;
 
 impl Answers for Nothing {
     fn decision(&self, _: &Query<'_>) -> Option<Decision> {
@@ -267,6 +266,13 @@ impl<'a> Evaluator<'a, '_> {
                     // An error is not true, so `!=` of such values is true.
                     if negated { Ok(Value::Bool(true)) } else { Err(no_such_overload()) }
                 }
+                (left, right) if typed::is_incomparable(left, right) => {
+                    if negated {
+                        Ok(Value::Bool(true))
+                    } else {
+                        Err(no_such_overload())
+                    }
+                }
                 _ => Ok(Value::Bool(equal(left, right) != negated)),
             },
         };
@@ -355,7 +361,7 @@ impl<'a> Evaluator<'a, '_> {
         let [left, right] = args;
         match self.eval(left)? {
             Value::Optional(None) => self.eval(right),
-            Value::Optional(Some(value)) if unwraps => unwrapped(*value),
+            Value::Optional(Some(value)) if unwraps => self.shared.context.unwrapped(*value),
             other if strict && !matches!(other, Value::Optional(_)) => Err(no_such_overload()),
             other => Ok(other),
         }

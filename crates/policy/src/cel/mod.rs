@@ -11,11 +11,13 @@
 //! | macros: calls to loops | `macros` | `parser/macro.go`, `ext/comprehensions.go`, `ext/lists.go`, `cel/library.go` |
 //! | check: types and overloads | `check`, `types` | `checker/checker.go`, `checker/types.go`, `checker/mapping.go` |
 //! | names that it knows | `environment` | `checker/env.go`, `k8s/environment/base.go` |
+//! | names of properties | `escape` | `k8s/escaping.go` |
 //! | constants of the checked tree | `literals` | `cel/validator.go`, `ext/formatting_v2.go` |
 //! | plan: tree to program | `plan`, `node`, `constant` | `interpreter/planner.go`, `interpreter/decorators.go` |
 //! | eval: program to value | `eval` | `interpreter/interpretable.go`, `interpreter/activation.go` |
 //! | variables and selections | `attribute`, `select` | `interpreter/attributes.go` |
 //! | cost at run time | `cost`, and charges in `eval` | `interpreter/runtimecost.go`, `k8s/library/cost.go` |
+//! | estimated cost | `estimate` | `checker/cost.go`, `k8s/library/cost.go` |
 //! | results and errors | `outcome`, `error` | `common/types/err.go`, `common/types/unknown.go`, `common/errors.go` |
 //! | functions | `library` | `common/stdlib/standard.go`, `common/types/*.go`, `ext/*.go`, `k8s/library/*.go` |
 //! | regular expressions | `re2`, `unicode_names` | Go's `regexp/syntax` |
@@ -37,6 +39,7 @@ pub(crate) mod macros;
 
 pub(crate) mod check;
 pub(crate) mod environment;
+pub(crate) mod escape;
 pub(crate) mod types;
 
 pub(crate) mod literals;
@@ -51,6 +54,7 @@ pub(crate) mod eval;
 pub(crate) mod select;
 
 pub(crate) mod error;
+pub(crate) mod estimate;
 pub(crate) mod outcome;
 
 pub(crate) mod library;

@@ -1,6 +1,6 @@
 //! Results of evaluation: a value, or why there is none.
 
-use crate::value::{Arena, Opaque, PathCheck, ResourceCheck, Value};
+use crate::value::{Arena, Opaque, PathCheck, ResourceCheck, Value, typed};
 
 /// Why an expression has no value.
 #[derive(Clone, Copy, Debug)]
@@ -149,10 +149,13 @@ pub(crate) fn no_such_overload<'a>() -> Fault<'a> {
     Fault::Error("no such overload")
 }
 
-/// The value of an optional, which can be an error.
-pub(crate) fn unwrapped(value: Value<'_>) -> Outcome<'_> {
-    match value {
-        Value::Opaque(Opaque::Failed(message)) => Err(Fault::Error(message)),
-        value => Ok(value),
+impl<'a> Context<'a> {
+    /// The value of an optional or of a document, which can be an error.
+    pub(crate) fn unwrapped(&self, value: Value<'a>) -> Outcome<'a> {
+        match value {
+            Value::Opaque(Opaque::Failed(message)) => Err(Fault::Error(message)),
+            Value::Typed(value, shape) => typed::read(value, shape, self.arena).map_err(Fault::Error),
+            value => Ok(value),
+        }
     }
 }

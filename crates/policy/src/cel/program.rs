@@ -2,6 +2,7 @@
 
 use super::environment::Environment;
 use super::error::Problems;
+use super::estimate::{self, Sizes};
 use super::eval::{self, Shared};
 use super::node::Node;
 use super::outcome::Outcome;
@@ -58,6 +59,17 @@ const SHALLOW: usize = 100;
 /// Stack for deep expressions.
 const STACK: usize = 64 << 20;
 
+/// Runs a function about an expression, with a stack of its own if the expression can be deep. Returns `None` if that fails.
+fn on_deep_stack<T: Send>(source: &str, run: impl FnOnce() -> T + Send) -> Option<T> {
+    let can_be_deep = source.bytes().filter(u8::is_ascii_punctuation).count() > SHALLOW;
+    if !can_be_deep {
+        return Some(run());
+    }
+    std::thread::scope(|scope| {
+        std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, run).ok()?.join().ok()
+    })
+}
+
 /// Types that a field accepts; any type if there are none.
 pub(crate) type Accepted = &'static [Type];
 
@@ -68,16 +80,8 @@ impl Program {
         environment: &Environment,
         accepted: Accepted,
     ) -> Result<Self, CompileError> {
-        let can_be_deep = source.bytes().filter(u8::is_ascii_punctuation).count() > SHALLOW;
-        if !can_be_deep {
-            return Self::compile_here(source, environment, accepted);
-        }
-        std::thread::scope(|scope| {
-            let compile = || Self::compile_here(source, environment, accepted);
-            let spawned = std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, compile);
-            let failed = || CompileError::Instantiation("no thread for a deep expression".to_owned());
-            spawned.map_err(|_| failed())?.join().map_err(|_| failed())?
-        })
+        let failed = || CompileError::Instantiation("no thread for a deep expression".to_owned());
+        on_deep_stack(source, || Self::compile_here(source, environment, accepted)).ok_or_else(failed)?
     }
 
     /// Compiles an expression. Its type is checked before constants are converted, as the API server does.
@@ -122,6 +126,15 @@ impl Program {
             return Err(refuse(problems));
         }
         Ok((parsed.expr, checked))
+    }
+
+    /// Estimates the highest cost of an expression for values of the sizes that a schema allows, if the expression is valid.
+    pub(crate) fn estimate(source: &str, environment: &Environment, sizes: &Sizes) -> Option<u64> {
+        on_deep_stack(source, || {
+            let (expr, checked) = Self::check(source, environment).ok()?;
+            Some(estimate::estimate(&expr, &checked, sizes, environment.release))
+        })
+        .flatten()
     }
 
     /// Evaluates the expression. Returns the result and its cost.

@@ -1,6 +1,7 @@
-//! The fields of `object` that an expression reads, for positions in messages.
+//! What an expression reads: the fields of `object`, for positions in messages, facts of the cluster, and `oldSelf`.
 
 use super::ast::{Expr, Kind, Literal};
+use super::environment::OLD_SELF;
 use super::operators;
 use crate::field::{Path, Step};
 
@@ -16,6 +17,21 @@ pub(crate) struct Reads {
     pub(crate) variables: Vec<String>,
     /// Whether a field that the API server sets is read, or all metadata.
     pub(crate) server_fields: bool,
+    /// Whether the authorizer is asked.
+    pub(crate) authorizer: bool,
+    /// The part of the request's Namespace that is read.
+    pub(crate) namespace: NamespacePart,
+    /// Whether the name `oldSelf` occurs, which makes a rule of a CRD a transition rule.
+    pub(crate) old_self: bool,
+}
+
+/// A part of a Namespace.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum NamespacePart {
+    #[default]
+    Nothing,
+    NameAndLabels,
+    More,
 }
 
 impl Reads {
@@ -32,17 +48,49 @@ impl Reads {
 pub(crate) fn reads(expr: &Expr) -> Reads {
     let mut found = Reads::default();
     expr.walk_while(&mut |expr| {
+        if is_compared_with_null(expr) {
+            return false;
+        }
         let Some((root, path)) = selection(expr) else { return true };
         match root {
             "object" => found.add(&path),
             "variables" => found.variables.extend(path.first_field().map(str::to_owned)),
             "oldObject" => {}
+            "authorizer" => found.authorizer = true,
+            "namespaceObject" => {
+                let part =
+                    if is_name_or_label(&path) { NamespacePart::NameAndLabels } else { NamespacePart::More };
+                found.namespace = found.namespace.max(part);
+            }
+            OLD_SELF => {
+                found.old_self = true;
+                return false;
+            }
             _ => return true,
         }
-        found.server_fields |= root != "variables" && has_server_fields(&path);
+        found.server_fields |= matches!(root, "object" | "oldObject") && has_server_fields(&path);
         false
     });
     found
+}
+
+/// Returns whether an expression only asks whether a request has a Namespace.
+fn is_compared_with_null(expr: &Expr) -> bool {
+    let Kind::Call { function, target: None, args } = &expr.kind else { return false };
+    let [left, right] = args.as_slice() else { return false };
+    let is_namespace = |expr: &Expr| matches!(&expr.kind, Kind::Ident(name) if name == "namespaceObject");
+    let is_null = |expr: &Expr| matches!(expr.kind, Kind::Literal(Literal::Null));
+    matches!(function.as_str(), operators::EQUALS | operators::NOT_EQUALS)
+        && (is_namespace(left) && is_null(right) || is_null(left) && is_namespace(right))
+}
+
+/// Returns whether a path of a Namespace is its name, its labels or one of them.
+fn is_name_or_label(path: &Path) -> bool {
+    let mut fields = path.steps().iter().map(|step| match step {
+        Step::Field(name) => name.as_str(),
+        Step::Index(_) | Step::Key(_) => "",
+    });
+    fields.next() == Some("metadata") && matches!(fields.next(), Some("name" | "labels"))
 }
 
 /// Returns whether a path names a field that the API server sets, or contains them all.

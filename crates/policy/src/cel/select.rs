@@ -77,5 +77,7 @@ pub(crate) fn go_type(value: &Value<'_>) -> &'static str {
         Value::Type(_) => "*types.Type",
         Value::Optional(_) => "*types.Optional",
         Value::Opaque(opaque) => opaque.go_type(),
+        Value::Typed(..) if value.is_list() => "*common.unstructuredList",
+        Value::Typed(..) => "*common.unstructuredMap",
     }
 }

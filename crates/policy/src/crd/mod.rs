@@ -4,13 +4,16 @@
 //! |---|---|---|
 //! | `model` | a CRD in the versions `v1` and `v1beta1` | `pkg/apis/apiextensions/{v1,v1beta1}` |
 //! | `object` | all steps of a create and an update, in their order | `pkg/apiserver/customresource_handler.go`, `pkg/registry/customresource` |
+//! | `rules` | the rules of `x-kubernetes-validations` | `pkg/apiserver/schema/cel` |
+//! | `convert`, `convert_schema` | a CRD of `v1beta1` in `v1` | `pkg/apis/apiextensions/v1/conversion.go` |
 //! | `embedded` | metadata of objects within objects | `pkg/apiserver/schema/objectmeta` |
 
+pub mod convert;
+mod convert_schema;
 mod embedded;
 mod model;
 pub mod object;
-mod rules;
+pub mod rules;
 mod scale;
 
 pub use model::{Crd, Scale, Version};
-pub use rules::Unevaluated;

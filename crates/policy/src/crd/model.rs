@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::{embedded, rules};
 use crate::field::{FieldError, Path};
+use crate::release::Release;
 use crate::schema::{Schema, structural};
 use crate::value::{Value, equal};
 
@@ -36,7 +37,7 @@ pub struct Crd {
 }
 
 /// A version of a CRD.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 #[allow(clippy::struct_excessive_bools, reason = "fields of a CRD")]
 pub struct Version {
     /// Its name, such as `v1`.
@@ -47,6 +48,8 @@ pub struct Version {
     pub storage: bool,
     /// The schema. Without one, all fields are valid.
     pub schema: Option<Schema>,
+    /// The path of the schema in the CRD.
+    schema_path: Path,
     /// The reasons why the schema is not structural.
     pub not_structural: Vec<FieldError>,
     /// Whether unknown fields are kept although the schema is structural.
@@ -55,6 +58,7 @@ pub struct Version {
     pub(super) has_embedded: bool,
     /// Whether the schema has `x-kubernetes-validations`.
     pub(super) has_rules: bool,
+    pub(super) rules: rules::Cache,
     /// Whether it has the subresource `status`.
     pub has_status: bool,
     /// The subresource `scale`.
@@ -142,6 +146,22 @@ impl Crd {
         errors.map(|error| (error.path.clone(), self.as_printed(error))).collect()
     }
 
+    /// Returns why an API server of a minor refuses the rules of the schemas in a new CRD: the path in the CRD and the error, as
+    /// [`Crd::schema_errors`] does.
+    pub fn rule_errors(&self, server: u8) -> Vec<(Path, FieldError)> {
+        let versions = if self.has_one_schema { self.versions.get(..1) } else { self.versions.get(..) };
+        let mut errors = Vec::new();
+        for version in versions.unwrap_or_default() {
+            let Some(schema) = version.structural().filter(|_| version.has_rules) else { continue };
+            let printed = self.as_printed(&FieldError::required(&version.schema_path, "")).path;
+            for error in rules::check(schema, Release::for_new(server), &printed) {
+                let place = version.schema_path.join(&error.path);
+                errors.push((place, FieldError { path: printed.join(&error.path), ..error }));
+            }
+        }
+        errors
+    }
+
     fn as_printed(&self, error: &FieldError) -> FieldError {
         let path = match error.path.steps() {
             [_, _, _, _, below @ ..] if self.has_one_schema => {
@@ -198,10 +218,12 @@ impl<'a> Fields<'a> {
                 served: flag("served").unwrap_or(true),
                 storage: flag("storage").unwrap_or(true),
                 schema: None,
+                schema_path: schema.path.clone(),
                 not_structural: Vec::new(),
                 keeps_unknown_fields,
                 has_embedded: false,
                 has_rules: false,
+                rules: rules::Cache::default(),
                 has_status: subresources.has("status"),
                 scale: subresources.has("scale").then(|| subresources.child("scale").scale()),
             };

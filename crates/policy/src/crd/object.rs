@@ -12,12 +12,11 @@
 //! | check the fields of the subresource `scale` | [`validate`] |
 //! | check embedded objects | [`validate`] |
 //! | find duplicates in sets and maps | [`validate`] |
-//! | evaluate rules | not yet: [`Judgement::rules`] |
+//! | evaluate rules | [`validate`] |
 //!
 //! Duplicate keys are an error of the reader. `apiVersion` and `kind` are right, since they led to the CRD. An update keeps all fields that
 //! the API server sets, so the resource version of the manifest is not compared.
 
-use super::rules::{self, Unevaluated};
 use super::{Scale, Version, embedded, scale};
 use crate::field::{ErrorKind, FieldError, Path};
 use crate::meta::{self, Checks, NameSyntax};
@@ -76,22 +75,23 @@ pub struct Judgement {
     pub undecided: Vec<FieldError>,
     /// Warnings, if there are no errors.
     pub warnings: Vec<String>,
-    /// Rules that the API server evaluates and this module does not.
-    pub rules: Vec<Unevaluated>,
+    /// Rules that are false of values that an update does not change. The API server prints them as warnings.
+    pub unchanged: Vec<FieldError>,
 }
 
-/// Validates a decoded object.
-pub fn validate<'a>(version: &'a Version, change: &Change<'a>) -> Judgement {
+/// Validates a decoded object. If `keep_going` returns false, rules are undecided. The caller asks [`Arena::is_full`].
+pub fn validate<'a>(
+    version: &'a Version,
+    change: &Change<'a>,
+    arena: &Arena,
+    keep_going: &dyn Fn() -> bool,
+) -> Judgement {
     let release = Release::for_stored(change.server);
     let mut judgement = Judgement::default();
     metadata(change, release, &mut judgement.errors);
     if !version.keeps_unknown_fields && version.structural().is_none() {
-        let why = |error: &FieldError| FieldError {
-            body: format!("the API server refuses the schema of the CRD: {error}"),
-            path: Path::default(),
-            ..error.clone()
-        };
-        judgement.undecided = version.not_structural.iter().take(1).map(why).collect();
+        let refused = |error| refused("schema", error);
+        judgement.undecided = version.not_structural.iter().take(1).map(refused).collect();
         return judgement;
     }
     if let Some(schema) = &version.schema {
@@ -114,7 +114,18 @@ pub fn validate<'a>(version: &'a Version, change: &Change<'a>) -> Judgement {
             let error = FieldError::invalid_value(&Path::default(), Value::Null, SKIPPED_RULES, release);
             judgement.errors.push(FieldError { is_unnamed: true, ..error });
         } else if version.has_rules {
-            judgement.rules = rules::applying(change.new, schema);
+            match &*version.rules.get(schema, release) {
+                Ok(rules) => {
+                    let found = rules.validate(schema, change.new, change.old, arena, keep_going);
+                    judgement.errors.extend(found.errors);
+                    judgement.undecided.extend(found.undecided);
+                    judgement.unchanged = found.warnings;
+                }
+                Err(errors) => {
+                    let refused = |error| refused("rules", error);
+                    judgement.undecided.extend(errors.iter().take(1).map(refused));
+                }
+            }
         }
     }
     remove_duplicates(&mut judgement.errors);
@@ -123,6 +134,12 @@ pub fn validate<'a>(version: &'a Version, change: &Change<'a>) -> Judgement {
         judgement.warnings = meta::finalizer_warnings(metadata_of(change.new), old, release);
     }
     judgement
+}
+
+/// Why objects of a CRD can't be judged.
+fn refused(part: &str, error: &FieldError) -> FieldError {
+    let body = format!("the API server refuses the {part} of the CRD: {error}");
+    FieldError { body, path: Path::default(), ..error.clone() }
 }
 
 fn metadata_of(object: Value<'_>) -> Value<'_> {

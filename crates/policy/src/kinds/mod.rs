@@ -4,7 +4,7 @@
 //! Karmada. CRDs extend them. No guess replaces an unknown kind: `kubectl` asks the API server as well.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::sync::{Arc, LazyLock};
 
@@ -121,6 +121,19 @@ impl Kinds {
     fn all(&self) -> impl Iterator<Item = (&Key<'static>, RangeInclusive<u8>)> {
         let custom = self.custom.keys().map(|key| (key, ALL_MINORS));
         custom.chain(TABLE.iter().map(|(key, resource)| (key, resource.minors.clone())))
+    }
+
+    /// Returns whether a resource is known to be served in one version only. `*` stands for all resources of the group.
+    pub fn has_one_version(&self, group: &str, plural: &str) -> bool {
+        let mut versions: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+        let custom = self.custom.iter().map(|(key, custom)| (key, custom.crd.plural.as_str()));
+        let built_in = TABLE.iter().map(|(key, resource)| (key, resource.plural.as_ref()));
+        for ((of, version, _), known) in custom.chain(built_in) {
+            if of == group && (plural == "*" || known == plural) {
+                versions.entry(known).or_default().insert(version);
+            }
+        }
+        !versions.is_empty() && versions.values().all(|versions| versions.len() == 1)
     }
 
     /// Returns the kinds of a group that an API server of a minor serves.

@@ -3,7 +3,7 @@
 use super::formats::Format;
 use super::model::{Checks, Schema, Type};
 use super::place::Place;
-use super::validate::{Outcome, Validator};
+use super::validator::{Outcome, Validator};
 use crate::field::FieldError;
 use crate::release::Release;
 use crate::value::format::plain;

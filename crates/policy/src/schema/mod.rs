@@ -7,6 +7,7 @@
 //! | remove unknown fields | `prune` | `schema/pruning/algorithm.go` |
 //! | remove nulls | `defaults` | `schema/defaulting/prunenulls.go` |
 //! | set defaults | `defaults` | `schema/defaulting/algorithm.go` |
+//! | declare types and sizes for rules | `declare`, `sizes` | `k8s.io/apiserver/pkg/cel/common/schemas.go` |
 //! | validate | `validate`, `bounds`, `formats`, `address`, `email`, `place` | `o/validate`, `o/strfmt`, `validation/formats.go` |
 //! | keep errors of unchanged fields | `correlate` | `validation/ratcheting.go`, `k8s.io/apiserver/pkg/cel/common/equality.go` |
 //! | find duplicates in lists | `list_types` | `schema/listtype/validation.go` |
@@ -16,6 +17,7 @@
 mod address;
 mod bounds;
 pub(crate) mod correlate;
+pub(crate) mod declare;
 pub(crate) mod defaults;
 mod email;
 mod formats;
@@ -25,10 +27,12 @@ mod parse;
 mod pattern;
 mod place;
 pub(crate) mod prune;
+pub(crate) mod sizes;
 pub(crate) mod structural;
 #[cfg(test)]
 mod tests;
 pub(crate) mod validate;
+mod validator;
 
 pub use model::Schema;
-pub(crate) use model::{Checks, Rule};
+pub(crate) use model::{Rule, Type};

@@ -8,12 +8,13 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use super::{Schema, defaults, list_types, prune, structural, validate};
+use crate::crd::rules::Compiled;
 use crate::document;
 use crate::field::{FieldError, Path};
 use crate::release::Release;
 use crate::value::{Arena, Value, read_json};
 
-const RELEASE: Release = Release { server: 35, environment: 34 };
+const RELEASE: Release = Release { server: 35, environment: 35 };
 
 fn data(name: &str) -> String {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name);
@@ -68,6 +69,10 @@ fn validates_the_objects_of_gateway_api_as_the_api_server_does() {
         assert_eq!(texts(&validation.errors), recorded(case.field("schema")), "{}", text("id"));
         let lists = list_types::validate(object, &schema, &Path::default(), RELEASE);
         assert_eq!(texts(&lists), recorded(case.field("list")), "{}", text("id"));
+        let rules = Compiled::new(&schema, RELEASE).map_err(|errors| texts(&errors));
+        let judged = rules.as_ref().unwrap().validate(&schema, object, None, &arena, &|| true);
+        assert_eq!(judged.undecided, []);
+        assert_eq!(texts(&judged.errors), recorded(case.field("cel")), "{}", text("id"));
         tested += 1;
     }
     assert_eq!(tested, 142);

@@ -59,6 +59,11 @@ impl Arena {
         if self.take(text.len()) { self.bump.alloc_str(text) } else { "" }
     }
 
+    /// Copies a list of texts, which are in the arena already.
+    pub fn texts<'a>(&'a self, texts: &[&'a str]) -> &'a [&'a str] {
+        self.slice(texts)
+    }
+
     pub(crate) fn slice<T: Copy>(&self, items: &[T]) -> &[T] {
         if self.take(size_of_val(items)) { self.bump.alloc_slice_copy(items) } else { &[] }
     }

@@ -27,18 +27,18 @@ pub(crate) fn plain(value: &Value<'_>) -> String {
         }
         Value::Optional(Some(value)) => format!("optional({})", plain(value)),
         Value::Optional(None) => "optional.none()".to_owned(),
-        Value::List(_) | Value::Concat(_) => {
+        _ if value.is_list() => {
             let items: Vec<String> = value.elements().map(|item| plain(&item)).collect();
             format!("[{}]", items.join(", "))
         }
-        Value::Object(_) | Value::Map(_) => {
-            let entries =
-                value.entries().map(|entries| entries.iter().collect::<Vec<_>>()).unwrap_or_default();
-            let items: Vec<String> =
-                entries.iter().map(|(key, value)| format!("{}: {}", plain(key), plain(value))).collect();
-            format!("{{{}}}", items.join(", "))
-        }
-        Value::Opaque(_) | Value::Variables => value.type_name().to_owned(),
+        _ => match value.entries() {
+            Some(entries) => {
+                let text = |(key, value)| format!("{}: {}", plain(&key), plain(&value));
+                let items: Vec<String> = entries.iter().map(text).collect();
+                format!("{{{}}}", items.join(", "))
+            }
+            None => value.type_name().to_owned(),
+        },
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::cmp::Ordering;
 
+use super::typed::{self, Kind, Shape};
 use super::{Arena, Value, work};
 
 /// The entries of a map value.
@@ -9,12 +10,13 @@ use super::{Arena, Value, work};
 pub(crate) enum Entries<'a> {
     Object(&'a [(&'a str, Value<'a>)]),
     Map(&'a [(Value<'a>, Value<'a>)]),
+    Typed(&'a [(&'a str, Value<'a>)], &'a Shape),
 }
 
 impl<'a> Entries<'a> {
     pub(crate) fn len(&self) -> usize {
         match self {
-            Entries::Object(entries) => entries.len(),
+            Entries::Object(entries) | Entries::Typed(entries, _) => entries.len(),
             Entries::Map(entries) => entries.len(),
         }
     }
@@ -22,7 +24,7 @@ impl<'a> Entries<'a> {
     /// The value of a key. Numbers are found under an equal number of another type, as in cel-go.
     pub(crate) fn get(&self, key: &Value<'a>) -> Option<Value<'a>> {
         match self {
-            Entries::Object(_) => self.named(key.as_str()?),
+            Entries::Object(_) | Entries::Typed(..) => self.named(key.as_str()?),
             Entries::Map(entries) => {
                 let find = |key: &Value<'a>| {
                     let found = entries.binary_search_by(|(entry, _)| order(entry, key)).ok()?;
@@ -44,6 +46,7 @@ impl<'a> Entries<'a> {
                 };
                 entries.get(found).map(|(_, value)| *value)
             }
+            Entries::Typed(entries, shape) => typed::named(entries, shape, name),
             Entries::Map(entries) => {
                 entries.iter().find(|(key, _)| key.as_str() == Some(name)).map(|(_, value)| *value)
             }
@@ -55,6 +58,7 @@ impl<'a> Entries<'a> {
         match self {
             Entries::Object(entries) => entries.get(index).map(|(key, value)| (Value::String(key), *value)),
             Entries::Map(entries) => entries.get(index).copied(),
+            Entries::Typed(entries, shape) => typed::at(entries.get(index)?, shape),
         }
     }
 
@@ -127,6 +131,10 @@ impl<'a> Value<'a> {
         match self {
             Value::Object(entries) => Some(Entries::Object(entries)),
             Value::Map(entries) => Some(Entries::Map(entries)),
+            Value::Typed(Value::Object(entries), shape) => match shape.kind {
+                Kind::Object(_) | Kind::Map(_) => Some(Entries::Typed(entries, shape)),
+                _ => None,
+            },
             _ => None,
         }
     }

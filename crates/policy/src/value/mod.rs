@@ -12,6 +12,7 @@ pub(crate) mod number;
 mod opaque;
 pub(crate) mod quantity;
 mod read;
+pub(crate) mod typed;
 pub(crate) mod work;
 mod write;
 
@@ -23,6 +24,7 @@ pub(crate) use map::order as key_order;
 pub use number::Timestamp;
 pub use opaque::{Authorizer, Cidr, GroupCheck, Opaque, PathCheck, ResourceCheck, Semver, Url};
 pub use read::{ReadError, read_json};
+pub use typed::Shape;
 pub use write::{write_json, write_json_up_to};
 
 /// A JSON or CEL value.
@@ -61,6 +63,8 @@ pub enum Value<'a> {
     Optional(Option<&'a Value<'a>>),
     /// A value of a Kubernetes library.
     Opaque(&'a Opaque<'a>),
+    /// A list or map of a document as its schema declares it, or a value whose conversion needs memory or fails.
+    Typed(&'a Value<'a>, &'a Shape),
     /// The composed `variables` of a policy. The evaluator resolves its fields.
     Variables,
 }
@@ -100,6 +104,9 @@ impl<'a> Value<'a> {
             Value::Type(_) => "type",
             Value::Optional(_) => "optional_type",
             Value::Opaque(opaque) => opaque.type_name(),
+            Value::Typed(..) if self.is_list() => "list",
+            Value::Typed(..) if self.entries().is_some() => "map",
+            Value::Typed(..) => "error",
         }
     }
 
@@ -120,7 +127,7 @@ impl<'a> Value<'a> {
     }
 
     pub(crate) fn is_list(&self) -> bool {
-        matches!(self, Value::List(_) | Value::Concat(_))
+        self.list_len().is_some()
     }
 
     /// The number of elements of a list.
@@ -128,6 +135,7 @@ impl<'a> Value<'a> {
         match self {
             Value::List(items) => Some(items.len()),
             Value::Concat(concat) => Some(concat.len),
+            Value::Typed(Value::List(items), shape) => shape.items().map(|_| items.len()),
             _ => None,
         }
     }
@@ -139,6 +147,9 @@ impl<'a> Value<'a> {
         loop {
             match list {
                 Value::List(items) => return items.get(index).copied(),
+                Value::Typed(Value::List(items), shape) => {
+                    return Some(typed::view(items.get(index)?, shape.items()?));
+                }
                 Value::Concat(concat) => {
                     let left = concat.left.list_len()?;
                     if index < left {
@@ -155,12 +166,12 @@ impl<'a> Value<'a> {
 
     /// The elements of a list in order; nothing for other values. In an evaluation they end early at the limit of [`work`].
     pub fn elements(&self) -> Elements<'a> {
-        Elements { stack: vec![*self], current: [].iter(), is_counted: true }
+        Elements { stack: vec![*self], current: [].iter(), shape: None, is_counted: true }
     }
 
     /// The elements of a list in order, without a limit, for callers that have one.
     pub(crate) fn all_elements(&self) -> Elements<'a> {
-        Elements { stack: vec![*self], current: [].iter(), is_counted: false }
+        Elements { stack: vec![*self], current: [].iter(), shape: None, is_counted: false }
     }
 
     /// Adds two lists. Elements are copied only if the sum is small or deep.
@@ -216,6 +227,7 @@ impl<'a> Value<'a> {
             Value::List(_) | Value::Concat(_) => self.list_len(),
             Value::Object(entries) => Some(entries.len()),
             Value::Map(entries) => Some(entries.len()),
+            Value::Typed(..) => self.list_len().or_else(|| self.entries().map(|entries| entries.len())),
             Value::Opaque(opaque) => opaque.size(),
             _ => None,
         }
@@ -240,6 +252,8 @@ impl<'a> Value<'a> {
 pub struct Elements<'a> {
     stack: Vec<Value<'a>>,
     current: std::slice::Iter<'a, Value<'a>>,
+    /// The shape of the current elements.
+    shape: Option<&'a Shape>,
     is_counted: bool,
 }
 
@@ -249,13 +263,18 @@ impl<'a> Iterator for Elements<'a> {
     fn next(&mut self) -> Option<Value<'a>> {
         loop {
             if let Some(value) = self.current.next() {
-                return Some(*value);
+                return Some(self.shape.map_or(*value, |shape| typed::view(value, shape)));
             }
-            match self.stack.pop()? {
+            let (list, shape) = match self.stack.pop()? {
+                Value::Typed(list, shape) => (*list, Some(shape.items()?)),
+                list => (list, None),
+            };
+            match list {
                 Value::List(items) => {
                     if self.is_counted && !work::read(items.len()) {
                         return None;
                     }
+                    self.shape = shape;
                     self.current = items.iter();
                 }
                 Value::Concat(concat) => {

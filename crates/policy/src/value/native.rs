@@ -18,6 +18,7 @@ pub(crate) fn rewrap<'a>(arena: &'a Arena, value: Value<'a>) -> Value<'a> {
         |go: &str, text: &str| failed(&format!("unsupported conversion to ref.Val: ({go}){text}"));
     match value {
         Value::Type(name) => Value::String(name),
+        Value::Typed(value, _) => *value,
         Value::Optional(None) => Value::Null,
         Value::Optional(Some(inner)) => rewrap(arena, *inner),
         Value::Concat(_) => {

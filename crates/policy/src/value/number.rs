@@ -182,6 +182,45 @@ pub(crate) fn parse_duration(text: &str) -> Option<i64> {
     i64::try_from(total).ok()
 }
 
+/// A duration as schemas have it: that of Go, or numbers with units in words, such as `2 days 3 hours`.
+pub(crate) fn parse_long_duration(text: &str) -> Option<i64> {
+    const UNITS: [(&[&str], i64); 8] = [
+        (&["ns", "nano"], 1),
+        (&["us", "µs", "micro"], 1_000),
+        (&["ms", "milli"], 1_000_000),
+        (&["s", "sec"], 1_000_000_000),
+        (&["m", "min"], 60_000_000_000),
+        (&["h", "hr", "hour"], 3_600_000_000_000),
+        (&["d", "day"], 86_400_000_000_000),
+        (&["w", "wk", "week"], 604_800_000_000_000),
+    ];
+    if let Some(nanos) = parse_duration(text) {
+        return Some(nanos);
+    }
+    let (mut total, mut rest) = (None, text);
+    while let Some(start) = rest.find(|symbol: char| symbol.is_ascii_digit()) {
+        let from = rest.get(start..)?;
+        let digits = from.find(|symbol: char| !symbol.is_ascii_digit())?;
+        let after = from.get(digits..)?.trim_start_matches([' ', '\t', '\n', '\r', '\u{c}']);
+        let end =
+            after.find(|symbol: char| !symbol.is_ascii_alphabetic() && symbol != 'µ').unwrap_or(after.len());
+        let (unit, left) = after.split_at(end);
+        rest = left;
+        if unit.is_empty() {
+            continue;
+        }
+        let factor: i64 = from.get(..digits)?.parse().ok()?;
+        let unit = unit.to_lowercase();
+        for (names, nanos) in UNITS {
+            let is_last = |name: &str| names.last().is_some_and(|last| *last == name);
+            if names.iter().any(|name| unit == *name || is_last(name) && unit.starts_with(name)) {
+                total = Some(total.unwrap_or(0i64).wrapping_add(factor.wrapping_mul(nanos)));
+            }
+        }
+    }
+    total
+}
+
 /// `time.RFC3339Nano` of Go: fractions without trailing zeros.
 pub(crate) fn timestamp(value: Timestamp) -> String {
     let local = value.seconds + i64::from(value.offset) * 60;

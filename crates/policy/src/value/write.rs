@@ -31,6 +31,7 @@ fn write(value: Value<'_>, out: &mut String, max: usize) {
         // The fraction or exponent keeps it a double.
         Value::Double(value) if value.is_finite() => drop(write!(out, "{value:?}")),
         Value::String(text) => string(text, out),
+        Value::Typed(value, _) => write(*value, out, max),
         Value::List(_) | Value::Concat(_) => {
             out.push('[');
             for (index, item) in value.elements().enumerate() {

@@ -48,7 +48,7 @@ impl Compiler {
         let program = self.compile(source, &[]);
         let of = program.as_ref().map_or(Type::Dyn, |program| program.output.of_variable());
         for environment in [&mut self.with_authorizer, &mut self.without_authorizer] {
-            if let Some(fields) = environment.structs.get_mut(VARIABLES_TYPE) {
+            if let Some(fields) = Arc::make_mut(&mut environment.structs).get_mut(VARIABLES_TYPE) {
                 fields.insert(name.to_owned(), of.clone());
             }
         }
@@ -150,6 +150,25 @@ impl CompiledPolicy {
             .map(|annotation| (annotation.name.clone(), compile(&annotation.expression, STRING_OR_NULL)))
             .collect();
         Arc::new(Self { policy, match_conditions, variables, validations, audit_annotations })
+    }
+
+    /// Returns the field of the first expression that reads something.
+    pub(crate) fn field_of(&self, is_read: impl Fn(&Reads) -> bool) -> Option<Path> {
+        let is_reader =
+            |compiled: &Compiled| compiled.program.as_ref().is_ok_and(|program| is_read(&program.reads));
+        let values: Vec<_> = self.audit_annotations.iter().map(|(_, value)| Some(value)).collect();
+        let validations = || self.validations.iter();
+        let lists = [
+            ("matchConditions", "expression", self.match_conditions.iter().map(Some).collect::<Vec<_>>()),
+            ("variables", "expression", self.variables.iter().map(|(_, variable)| Some(variable)).collect()),
+            ("validations", "expression", validations().map(|one| Some(&one.expression)).collect()),
+            ("validations", "messageExpression", validations().map(|one| one.message.as_ref()).collect()),
+            ("auditAnnotations", "valueExpression", values),
+        ];
+        lists.into_iter().find_map(|(list, field, expressions)| {
+            let index = expressions.into_iter().position(|one| one.is_some_and(is_reader))?;
+            Some(Path::new("spec").child(list).index(index).child(field))
+        })
     }
 
     /// Returns the programs of all expressions that compile.

@@ -2,8 +2,8 @@
 
 use super::model::{MatchResources, Rule};
 use crate::facts::{Facts, Lookup};
-use crate::request::Request;
-use crate::value::{Arena, Value, read_json};
+use crate::request::{GroupVersion, Request};
+use crate::value::{Arena, Value};
 
 /// Whether something matches.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub(crate) enum Matching {
 }
 
 /// Resources that no policy judges, since a policy could lock everyone out.
-const EXCLUDED: [(&str, &[&str]); 3] = [
+pub const EXCLUDED: [(&str, &[&str]); 3] = [
     (
         "admissionregistration.k8s.io",
         &[
@@ -44,9 +44,12 @@ const EXCLUDED: [(&str, &[&str]); 3] = [
 
 /// Whether policies judge requests of this resource at all.
 pub(crate) fn is_judged(request: &Request<'_>) -> bool {
-    !EXCLUDED.iter().any(|(group, resources)| {
-        request.resource.group == *group && resources.contains(&request.resource.name)
-    })
+    !is_excluded(request.resource.group, request.resource.name)
+}
+
+/// Whether no policy judges requests of this resource.
+fn is_excluded(group: &str, resource: &str) -> bool {
+    EXCLUDED.iter().any(|(excluded, resources)| group == *excluded && resources.contains(&resource))
 }
 
 /// Whether constraints match. `policy` names the policy in lookups.
@@ -94,17 +97,15 @@ fn namespace(resources: &MatchResources, request: &Request<'_>, facts: &Facts, a
     if is_namespaces && request.subresource.is_empty() && matches!(request.operation, "CREATE" | "UPDATE") {
         return verdict(request.object);
     }
-    match facts.namespaces.get(request.namespace) {
+    match request.known_namespace(facts, arena) {
         None => match selector.matches_name(request.namespace) {
             Some(true) => Matching::Yes,
             Some(false) => Matching::No,
             None => Matching::Unknown(Lookup::Namespace(request.namespace.to_owned())),
         },
-        Some(None) => Matching::Error(not_found(request.namespace)),
-        Some(Some(text)) => match read_json(arena.text(text), arena) {
-            Ok(namespace) => verdict(namespace),
-            Err(error) => Matching::Error(error.to_string()),
-        },
+        Some(Ok(None)) => Matching::Error(not_found(request.namespace)),
+        Some(Ok(Some(namespace))) => verdict(namespace),
+        Some(Err(error)) => Matching::Error(error),
     }
 }
 
@@ -113,6 +114,8 @@ pub(crate) fn not_found(namespace: &str) -> String {
     format!("namespaces \"{namespace}\" not found")
 }
 
+/// Matches rules as the API server does: first the resource that the user addressed, then the same resource in other versions.
+/// The request holds the object in one version, so a policy that judges another version is unknown.
 fn rules(rules: &[Rule], resources: &MatchResources, request: &Request<'_>, policy: &str) -> Matching {
     let named = |rule: &Rule| {
         rule.resource_names.is_empty() || rule.resource_names.iter().any(|name| name == request.name)
@@ -122,35 +125,35 @@ fn rules(rules: &[Rule], resources: &MatchResources, request: &Request<'_>, poli
         scope(rule, request)
             && rule.operations.iter().any(|operation| operation == "*" || operation == request.operation)
             && resource(rule, request)
-    };
-    for rule in rules {
-        if elsewhere(rule)
-            && listed(&rule.api_groups, request.resource.group)
-            && listed(&rule.api_versions, request.resource.version)
             && named(rule)
-        {
-            return Matching::Yes;
-        }
+    };
+    let names = |rule: &&Rule, of: &GroupVersion<'_>| {
+        listed(&rule.api_groups, of.group) && listed(&rule.api_versions, of.version)
+    };
+    let unknown = |rule: &Rule| {
+        let group = rule.api_groups.first().map_or("", String::as_str);
+        let version = rule.api_versions.first().map_or("", String::as_str);
+        let rule = format!("{group}/{version} {}", request.resource.name);
+        Matching::Unknown(Lookup::Conversion { policy: policy.to_owned(), rule })
+    };
+    let (addressed, sent) = (request.addressed(), &request.resource);
+    let rules = || rules.iter().filter(|rule| elsewhere(rule));
+    if let Some(rule) = rules().find(|rule| names(rule, addressed)) {
+        return if addressed == sent { Matching::Yes } else { unknown(rule) };
     }
     if resources.match_policy != "Equivalent" {
         return Matching::No;
     }
-    // The same resource in another version is the same object. Whether the cluster serves that version is unknown here.
-    for rule in rules {
-        let same = listed(&rule.api_groups, request.resource.group) || moved_group(rule, request);
-        if same && elsewhere(rule) && named(rule) {
-            let group = rule.api_groups.first().map_or("", String::as_str);
-            let version = rule.api_versions.first().map_or("", String::as_str);
-            let rule = format!("{group}/{version} {}", request.resource.name);
-            return Matching::Unknown(Lookup::Conversion { policy: policy.to_owned(), rule });
-        }
+    if rules().any(|rule| names(&rule, sent)) {
+        return Matching::Yes;
     }
-    Matching::No
+    // The same resource in another version is the same object. Whether the cluster serves that version is unknown here.
+    let is_same = |rule: &&Rule| listed(&rule.api_groups, sent.group) || moved_group(rule, request);
+    rules().find(is_same).map_or(Matching::No, unknown)
 }
 
 /// Resources that are served in two groups: the resource, the group of a request, and the group of a rule.
-pub(crate) const MOVED: [(&str, &str, &str); 2] =
-    [("events", "", "events.k8s.io"), ("events", "events.k8s.io", "")];
+pub const MOVED: [(&str, &str, &str); 2] = [("events", "", "events.k8s.io"), ("events", "events.k8s.io", "")];
 
 /// Whether the rule names the other group of the resource.
 fn moved_group(rule: &Rule, request: &Request<'_>) -> bool {
@@ -180,4 +183,63 @@ fn resource(rule: &Rule, request: &Request<'_>) -> bool {
         (resource == "*" || resource == request.resource.name)
             && (subresource == "*" || subresource == request.subresource)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::request::Addressed;
+
+    fn resources(match_policy: &str, versions: &[&str]) -> MatchResources {
+        let list = |items: &[&str]| items.iter().map(|&item| item.to_owned()).collect::<Vec<_>>();
+        let rule = Rule {
+            operations: list(&["*"]),
+            api_groups: list(&["example.com"]),
+            api_versions: list(versions),
+            resources: list(&["widgets"]),
+            scope: "*".to_owned(),
+            ..Rule::default()
+        };
+        MatchResources {
+            match_policy: match_policy.to_owned(),
+            resource_rules: vec![rule],
+            ..MatchResources::default()
+        }
+    }
+
+    fn widgets(version: &str) -> GroupVersion<'_> {
+        GroupVersion { group: "example.com", version, name: "widgets" }
+    }
+
+    /// Matches a request in one version whose object was converted to another.
+    fn of(match_policy: &str, versions: &[&str], addressed: &str, sent: &str) -> Matching {
+        let addressed = Addressed { resource: widgets(addressed), ..Addressed::default() };
+        let request = Request {
+            operation: "CREATE",
+            resource: widgets(sent),
+            addressed: Some(addressed),
+            ..Request::default()
+        };
+        matches(&resources(match_policy, versions), &request, &Facts::default(), "p", &Arena::new())
+    }
+
+    #[test]
+    fn a_converted_object_is_judged_by_policies_of_its_version() {
+        assert_eq!(of("Equivalent", &["v1"], "v2", "v1"), Matching::Yes);
+        assert_eq!(of("Exact", &["v1"], "v2", "v1"), Matching::No);
+        assert_eq!(of("Exact", &["v1"], "v1", "v1"), Matching::Yes);
+    }
+
+    #[test]
+    fn a_policy_of_another_version_than_that_of_the_object_is_unknown() {
+        for (match_policy, versions) in
+            [("Exact", "v2"), ("Equivalent", "v2"), ("Equivalent", "v3"), ("Exact", "*")]
+        {
+            let matching = of(match_policy, &[versions], "v2", "v1");
+            assert!(
+                matches!(matching, Matching::Unknown(Lookup::Conversion { .. })),
+                "{match_policy} {versions}"
+            );
+        }
+    }
 }

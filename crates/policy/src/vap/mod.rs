@@ -25,7 +25,7 @@ pub(crate) mod compiled;
 pub(crate) mod index;
 pub(crate) mod run;
 
-pub(crate) mod matching;
+pub mod matching;
 pub(crate) mod params;
 
 pub mod decision;

@@ -48,7 +48,11 @@ pub(crate) fn collect<'a>(
     };
     let name = (!reference.name.is_empty()).then(|| reference.name.clone());
     let query = ParamQuery { kind: kind.clone(), namespace: namespace.to_owned(), name };
-    let Some(texts) = facts.params.get(&query) else { return Params::Unknown(Lookup::Params(query)) };
+    let texts = match facts.params.get(&query) {
+        Some(texts) => texts.as_slice(),
+        None if facts.params_are_complete => &[],
+        None => return Params::Unknown(Lookup::Params(query)),
+    };
     let mut found = Vec::new();
     for text in texts {
         let Ok(value) = read_json(arena.text(text), arena) else {

@@ -15,16 +15,31 @@ use super::model::{Binding, MatchResources};
 use super::params::{Params, collect};
 use crate::cel::environment::{OLD_OBJECT, USER};
 use crate::cel::outcome::Context;
+use crate::cel::reads::NamespacePart;
 use crate::expression::{Need, Variables};
 use crate::facts::{Facts, Limit, Lookup};
 use crate::release::Release;
 use crate::request::{Request, namespace_object};
-use crate::value::{Arena, Value, read_json};
+use crate::value::{Arena, Value};
 
 /// A policy with its bindings.
 pub(crate) struct Hook {
     pub(crate) policy: Arc<CompiledPolicy>,
     pub(crate) bindings: Vec<Binding>,
+    /// Whether a selector or an expression can need the Namespace of a request.
+    pub(crate) needs_namespace: bool,
+}
+
+impl Hook {
+    pub(crate) fn new(policy: Arc<CompiledPolicy>, bindings: Vec<Binding>) -> Self {
+        let selects = |resources: &Option<MatchResources>| {
+            resources.as_ref().is_some_and(|resources| !resources.namespace_selector.is_empty())
+        };
+        let needs_namespace = selects(&policy.policy.match_constraints)
+            || bindings.iter().any(|binding| selects(&binding.match_resources))
+            || policy.programs().any(|program| program.reads.namespace != NamespacePart::Nothing);
+        Self { policy, bindings, needs_namespace }
+    }
 }
 
 /// The evaluation of one request.
@@ -284,13 +299,11 @@ impl<'a, 'r> Run<'a, 'r> {
         if self.request.namespace.is_empty() || self.request.is_namespace() {
             return Ok(Some(Value::Null));
         }
-        match self.facts.namespaces.get(self.request.namespace) {
+        match self.request.known_namespace(self.facts, self.arena) {
             None => Ok(None),
-            Some(Some(text)) => match read_json(text, self.arena) {
-                Ok(namespace) => Ok(Some(namespace_object(namespace, self.arena))),
-                Err(error) => Err(Some(error.to_string())),
-            },
-            Some(None) => Err(None),
+            Some(Ok(Some(namespace))) => Ok(Some(namespace_object(namespace, self.arena))),
+            Some(Ok(None)) => Err(None),
+            Some(Err(error)) => Err(Some(error)),
         }
     }
 

@@ -1,6 +1,7 @@
-//! Compares answers to generated expressions and policies with those of the API server's code: `make parity`.
+//! Compares answers to generated expressions, policies and CRDs with those of the API server's code: `make parity`.
 //!
-//! The seed is printed. `PARITY_SEED` repeats a run, and `PARITY_EXPRESSIONS` and `PARITY_POLICIES` change its length.
+//! The seed is printed. `PARITY_SEED` repeats a run. `PARITY_EXPRESSIONS`, `PARITY_POLICIES`, `PARITY_CRDS` and `PARITY_OBJECTS` change
+//! its length.
 
 #![allow(
     clippy::cast_precision_loss,
@@ -23,15 +24,22 @@ mod answer;
 #[path = "../case/mod.rs"]
 mod case;
 mod cases;
+mod compare_crds;
 mod compare_expressions;
 mod compare_policies;
+mod custom_resources;
 mod defects;
 mod expressions;
 mod literals;
+mod objects;
+mod rules;
+mod schema_defects;
+mod schemas;
 mod server;
 #[path = "../show/mod.rs"]
 mod show;
 mod spoil;
+mod texts;
 mod types;
 
 /// Differences that are printed.

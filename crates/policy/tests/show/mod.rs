@@ -56,6 +56,6 @@ pub(crate) fn show(value: &Value<'_>) -> String {
         Value::Timestamp(time) => format!("timestamp:{}", policy::value::timestamp_text(*time)),
         Value::Duration(nanos) => format!("duration:{nanos}"),
         Value::Type(name) => format!("type:{name}"),
-        Value::Opaque(_) | Value::Variables => value.type_name().to_owned(),
+        Value::Opaque(_) | Value::Typed(..) | Value::Variables => value.type_name().to_owned(),
     }
 }

@@ -6,7 +6,7 @@
 
 use std::time::Instant;
 
-use admission::{Answer, Request, SKIPPED, Settled};
+use admission::{Answer, PolicyOutcome, Request, SKIPPED, Settled};
 
 use super::caller::Caller;
 use crate::plan::Route;
@@ -72,6 +72,7 @@ impl<'a> Record<'a> {
             verdict = settled.verdict,
             answer = answer(settled),
             causes = for_log(&causes(settled)).as_ref(),
+            policies = policies(settled).as_deref(),
             duration_ms = duration * 1000.0,
             "reviewed"
         );
@@ -108,6 +109,18 @@ fn answer(settled: &Settled) -> &'static str {
         Answer::Deny(_) => "deny",
         Answer::Mutate(_) => "mutate",
     }
+}
+
+/// Returns the names of the policies that denied the request, or could not be decided.
+fn policies(settled: &Settled) -> Option<String> {
+    let is_named = |outcome: &&PolicyOutcome| matches!(outcome.outcome, "deny" | "error" | "unknown");
+    let outcomes = &settled.evaluation.as_ref()?.outcomes;
+    let name = |PolicyOutcome { policy, outcome }: &PolicyOutcome| match *outcome {
+        "deny" => policy.clone(),
+        outcome => format!("{policy} ({outcome})"),
+    };
+    let names: Vec<String> = outcomes.iter().filter(is_named).map(name).collect();
+    (!names.is_empty()).then(|| for_log(&names.join(",")).into_owned())
 }
 
 fn causes(settled: &Settled) -> String {

@@ -3,7 +3,7 @@
 use e2e::prelude::*;
 
 use crate::cases::deletion::objects::Crd;
-use crate::cases::environment::eventually_ok;
+use crate::cases::environment::{eventually_ok, scratch};
 use crate::cases::objects::{allow, contains_all};
 
 const GUARD: &str = "durward.dev/guard";
@@ -17,7 +17,7 @@ fn is_kept(api: &Api, path: &str, words: &[&str]) -> Result<()> {
 
 #[e2e::case]
 fn the_label_of_a_namespace_in_use_is_not_removed(context: &'static TestContext) -> Result<()> {
-    let cluster = context.own_cluster(&Options::named("deletion-abuse"))?;
+    let cluster = context.cluster(&scratch())?;
     let guarded = [(GUARD, "deletion"), ("tier", "prod")];
     let shop = cluster.labelled_namespace("shop", &guarded)?;
     let empty = cluster.labelled_namespace("empty", &guarded)?;
@@ -35,7 +35,7 @@ fn the_label_of_a_namespace_in_use_is_not_removed(context: &'static TestContext)
         {"apiGroups": [""], "resources": resources, "verbs": verbs},
         {"apiGroups": ["apiextensions.k8s.io"], "resources": crds, "verbs": verbs},
     ]);
-    allow(&cluster, "mallory", &rules, "mallory")?;
+    allow(&cluster, "relabels", &rules, "mallory")?;
     let mallory = cluster.user("mallory", &[])?;
     let path = format!("/api/v1/namespaces/{}", shop.name());
     mallory.await_permitted(&path)?;

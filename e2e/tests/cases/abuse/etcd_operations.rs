@@ -13,7 +13,7 @@ use crate::cases::etcd::environment::{
 };
 use crate::cases::etcd::quorum::two_followers;
 use crate::cases::etcd::requests::attempt;
-use crate::cases::etcd::teardown::replace_next;
+use crate::cases::etcd::teardown::{replace_next, with_controllers};
 use crate::cases::objects::await_gone;
 
 /// The garbage collector's user, if each controller has its own.
@@ -89,13 +89,7 @@ fn await_owner(etcd: &EtcdCluster, pods: &Pods<'_>, uid: &Value) -> Result<()> {
 
 #[e2e::case]
 fn controllers_orphan_adopt_roll_and_scale_without_a_denial(context: &'static TestContext) -> Result<()> {
-    let options = Options::named("etcd-operations").with_these_controllers(&[
-        "namespace",
-        "garbagecollector",
-        "serviceaccount",
-        "statefulset",
-    ]);
-    let cluster = context.own_cluster(&options)?;
+    let cluster = context.cluster(&with_controllers("etcd-controllers"))?;
     let (_installation, durward) = installed(context, &cluster, &[])?;
     let etcd = EtcdCluster::of(3).start(context)?;
     let ns = namespace(&cluster, "works", Profile::Transfer)?;

@@ -2,8 +2,9 @@
 
 use e2e::prelude::*;
 
-use crate::cases::environment::eventually_ok;
+use crate::cases::environment::{eventually_ok, scratch};
 use crate::cases::objects::{allow, contains_all};
+use crate::cases::webhooks::options;
 
 const VALIDATING: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/durward";
 const HOME: &str = "/api/v1/namespaces/durward-system";
@@ -12,11 +13,6 @@ const DELETION: &str = "  deletion: {scope: all}";
 
 /// The account of Durward.
 const ACCOUNT: &str = "--as=system:serviceaccount:durward-system:durward";
-
-/// Returns a cluster for one installation of Durward.
-fn options() -> Options {
-    Options::named("install-abuse").with_controllers()
-}
 
 /// Expects that a deletion of Durward's namespace is denied with these words.
 fn is_denied(api: &Api, words: &[&str]) -> Result<()> {
@@ -44,7 +40,7 @@ fn await_allowed(cluster: &Cluster) -> Result<()> {
 
 #[e2e::case]
 fn the_namespace_of_durward_is_not_deleted_before_the_guards(context: &'static TestContext) -> Result<()> {
-    let cluster = context.own_cluster(&options())?;
+    let cluster = context.cluster(&options())?;
     let mut installation = Installation::managed_by_url(context, &cluster, "all", DELETION)?;
     let (shop, empty) = (cluster.namespace("shop")?, cluster.namespace("empty")?);
     shop.pod("web").is_admitted()?;
@@ -96,7 +92,7 @@ fn the_namespace_of_durward_is_not_deleted_before_the_guards(context: &'static T
 
 #[e2e::case]
 fn entries_that_durward_did_not_write_are_reported(context: &'static TestContext) -> Result<()> {
-    let cluster = context.own_cluster(&Options::named("foreign-entries"))?;
+    let cluster = context.cluster(&scratch())?;
     let mut installation = Installation::managed_by_url(context, &cluster, "all", DELETION)?;
     installation.register()?;
     let durward = installation.serve().named("durward-foreign").start_ready(context)?;

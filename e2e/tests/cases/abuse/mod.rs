@@ -8,6 +8,7 @@ mod etcd_operations;
 pub(super) mod etcd_related;
 mod etcd_strangers;
 pub(super) mod etcd_updates;
+mod etcd_variants;
 mod install;
 mod overrides;
 mod server;

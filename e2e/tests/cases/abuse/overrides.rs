@@ -2,7 +2,7 @@
 
 use e2e::prelude::*;
 
-use crate::cases::environment::eventually_ok;
+use crate::cases::environment::{eventually_ok, scratch};
 use crate::cases::objects::{allow, contains_all};
 
 const BREAK_GLASS: &str = "durward.dev/break-glass";
@@ -18,7 +18,7 @@ fn is_denied(api: &Api, path: &str, words: &[&str]) -> Result<()> {
 
 #[e2e::case]
 fn an_expired_override_is_expired_for_administrators(context: &'static TestContext) -> Result<()> {
-    let cluster = context.own_cluster(&Options::named("override-abuse"))?;
+    let cluster = context.cluster(&scratch())?;
     let shop = cluster.namespace("shop")?;
     shop.pod("web").is_admitted()?;
     let (name, path) = (shop.name(), format!("/api/v1/namespaces/{}", shop.name()));
@@ -34,8 +34,8 @@ fn an_expired_override_is_expired_for_administrators(context: &'static TestConte
     let (installation, durward) = Installation::start(context, &cluster, guards, "durward-overrides")?;
     let rules =
         json!([{"apiGroups": [""], "resources": ["namespaces"], "verbs": ["get", "delete", "patch"]}]);
-    allow(&cluster, "mallory", &rules, "mallory")?;
-    let mallory = cluster.user("mallory", &[])?;
+    allow(&cluster, "overrides", &rules, "eve")?;
+    let mallory = cluster.user("eve", &[])?;
     mallory.await_permitted(&path)?;
     let needs = "lacks the verb break-glass on guards.durward.dev/deletion";
     let past = format!("{EXPIRED} is in the past");

@@ -1,9 +1,14 @@
 //! The configurations in `charts/durward/ci`, rendered for the namespace of the documentation.
 
+use std::sync::Arc;
+
 use e2e::prelude::*;
 
 /// The namespace of the documentation.
 pub(super) const HOME: &str = "durward-system";
+
+/// The namespace of etcd in the documentation.
+pub(super) const DB: &str = "db";
 
 /// The suffix of the files.
 const SUFFIX: &str = "-values.yaml";
@@ -31,8 +36,30 @@ impl Rendered {
     }
 }
 
-/// Renders all configurations, as `kubectl apply` gets them: without the hook.
-pub(super) fn all(helm: &Helm) -> Result<Vec<Rendered>> {
+/// Returns a cluster without a node, with the namespaces of Durward and of etcd. One case at a time uses it, and removes everything that
+/// it installs.
+pub(super) fn bare_cluster(context: &TestContext) -> Result<Arc<Cluster>> {
+    static CLUSTER: Lazy<Arc<Cluster>> = Lazy::new();
+    let start = || {
+        let cluster = context.cluster(&Options::named("chart"))?;
+        make_namespaces(&cluster)?;
+        Ok(cluster)
+    };
+    CLUSTER.get(start).cloned()
+}
+
+/// Creates the namespaces that the configurations name.
+pub(in crate::cases) fn make_namespaces(cluster: &Cluster) -> Result<()> {
+    [HOME, DB].into_iter().try_for_each(|name| cluster.exact_namespace(name, &[]).map(drop))
+}
+
+/// Returns all configurations, as `kubectl apply` gets them: without the hook. The first call renders them.
+pub(super) fn all(context: &TestContext) -> Result<&'static [Rendered]> {
+    static ALL: Lazy<Vec<Rendered>> = Lazy::new();
+    ALL.get(|| render_all(&Helm::new(context)?)).map(Vec::as_slice)
+}
+
+fn render_all(helm: &Helm) -> Result<Vec<Rendered>> {
     let mut all = Vec::new();
     for entry in std::fs::read_dir(Helm::chart().join("ci"))? {
         let path = entry?.path();

@@ -1,6 +1,7 @@
 //! A node for this area, with the release in a namespace that enforces Pod Security `restricted`.
 //!
-//! One case at a time uses it. A case that removes the release leaves it removed, and the next case installs it again.
+//! One case at a time uses it. A case that removes the release leaves it removed, and the next case installs it again. Cases of other
+//! areas that need a node without a release use the same node ([`node_without_release`]).
 
 use std::ops::Deref;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -47,6 +48,16 @@ pub(super) fn exclusive(context: &'static TestContext) -> Result<MutexGuard<'sta
     Ok(environment.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
+/// Removes the release with its namespace, and returns the node.
+pub(in crate::cases) fn node_without_release(context: &'static TestContext) -> Result<&'static Node> {
+    let environment = exclusive(context)?;
+    if environment.api().get(&format!("/api/v1/namespaces/{HOME}"))?.is_success() {
+        environment.helm.uninstall(HOME, &["--ignore-not-found"])?.succeeded()?;
+        environment.delete_home()?;
+    }
+    Ok(environment.node)
+}
+
 /// Returns the values of the release: all guards, and each of them fails closed.
 pub(super) fn values() -> Value {
     let (label, value) = WITH_ETCD;
@@ -62,9 +73,8 @@ pub(super) fn values() -> Value {
 
 impl Environment {
     fn start(context: &'static TestContext) -> Result<Self> {
-        // The node lives as long as the process; the supervisor stops it.
         let (node, audit) = context.own_audited_node()?;
-        let node: &'static Node = Box::leak(Box::new(node));
+        let node = context.keep(node);
         node.image(context, Image::Durward)?;
         Ok(Self { node, helm: Helm::of(context, node.cluster())?, audit })
     }

@@ -5,16 +5,13 @@ use std::collections::BTreeSet;
 
 use e2e::prelude::*;
 
-use super::configurations::{HOME, parse};
+use super::configurations::{DB, HOME, bare_cluster, parse};
 use super::environment::exclusive;
 use crate::cases::environment::eventually_ok;
 use crate::cases::objects::contains_all;
 use crate::cases::pages::block;
 
 const PAGE: &str = "security/hardening.md";
-
-/// The namespace of etcd on the page.
-const DB: &str = "db";
 
 const ACCOUNT: &str = "--as=system:serviceaccount:durward-system:durward";
 
@@ -64,20 +61,18 @@ fn has_the_permissions_of_the_page(
 
 #[e2e::case]
 fn hardened_permissions_are_those_of_the_page(context: &'static TestContext) -> Result<()> {
-    let cluster = context.own_cluster(&Options::named("hardened"))?;
-    for namespace in [HOME, DB] {
-        cluster.exact_namespace(namespace, &[])?;
-    }
+    let cluster = bare_cluster(context)?;
     let rendered = Helm::new(context)?.template(HOME, &values()?)?.succeeded()?.stdout;
     let objects = parse(&rendered)?;
     let is_rbac =
         |object: &&Value| object["apiVersion"].as_str().is_some_and(|version| version.starts_with("rbac."));
     let rbac: Vec<&Value> = objects.iter().filter(is_rbac).collect();
-    cluster
-        .kubectl()
-        .apply(&json!({"apiVersion": "v1", "kind": "List", "items": rbac}).to_string())?
-        .succeeded()?;
+    let rbac = json!({"apiVersion": "v1", "kind": "List", "items": rbac}).to_string();
     let kubectl = cluster.kubectl();
+    kubectl.apply(&rbac)?.succeeded()?;
+    let removed = Undo::new("the permissions are not removed", || {
+        kubectl.run_with(&["delete", "-f", "-"], &rbac)?.succeeded().map(drop)
+    });
     eventually_ok("the permissions of the page", || {
         has_the_permissions_of_the_page(kubectl, HOME, "In Durward's namespace")?;
         has_the_permissions_of_the_page(kubectl, DB, "In the namespace of an etcd cluster")
@@ -89,7 +84,7 @@ fn hardened_permissions_are_those_of_the_page(context: &'static TestContext) -> 
             ensure!(answer.stdout.trim() == "no", "{verb} {object}: {}", answer.stdout);
         }
     }
-    Ok(())
+    removed.undo()
 }
 
 #[e2e::case]

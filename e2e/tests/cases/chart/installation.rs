@@ -2,7 +2,7 @@
 
 use e2e::prelude::*;
 
-use super::configurations::HOME;
+use super::configurations::{HOME, bare_cluster};
 use super::environment::{home_path, installed, pod_gets_files, values, without_node};
 use super::removal::WEBHOOKS;
 use crate::cases::objects::contains_all;
@@ -65,12 +65,17 @@ fn a_second_release_is_refused(context: &'static TestContext) -> Result<()> {
 /// again.
 #[e2e::case]
 fn helm_takes_over_objects_that_kubectl_created(context: &'static TestContext) -> Result<()> {
-    let cluster = context.own_cluster(&Options::named("by-kubectl"))?;
-    cluster.exact_namespace(HOME, &[])?;
+    let cluster = bare_cluster(context)?;
     let helm = Helm::of(context, &cluster)?;
     let rendered = helm.template(HOME, &values())?.succeeded()?.stdout;
     let kubectl = cluster.kubectl();
     kubectl.apply(&rendered)?.succeeded()?;
+    // No pod runs, so the webhooks deny everything until they are deleted.
+    let removed = Undo::new("an installation is not removed", || {
+        let webhooks = ["delete", "validatingwebhookconfiguration,mutatingwebhookconfiguration", "durward"];
+        kubectl.run(&[&webhooks[..], &["--ignore-not-found"]].concat())?.succeeded()?;
+        kubectl.run_with(&["delete", "--ignore-not-found", "-f", "-"], &rendered)?.succeeded().map(drop)
+    });
     let refused = helm.with_values(&["install"], HOME, &values(), &[])?;
     refused.exited_with(1)?;
     contains_all(&refused.stderr, &["exists and cannot be imported into the current release"])?;
@@ -90,5 +95,5 @@ fn helm_takes_over_objects_that_kubectl_created(context: &'static TestContext) -
         let metadata = cluster.api().get(path)?.succeeded()?.body["metadata"].take();
         ensure!(metadata["annotations"]["meta.helm.sh/release-name"] == Helm::RELEASE, "{metadata}");
     }
-    Ok(())
+    removed.undo()
 }

@@ -1,8 +1,8 @@
 //! The chart: what it renders, and installations by Helm on a node.
 
 mod cert_manager;
-mod configurations;
-mod environment;
+pub(in crate::cases) mod configurations;
+pub(in crate::cases) mod environment;
 mod hardened;
 mod image;
 mod installation;
@@ -11,4 +11,5 @@ mod orders;
 mod permissions;
 mod removal;
 pub(in crate::cases) mod rendering;
+mod resources;
 mod rollouts;

@@ -13,7 +13,7 @@ use e2e::{certificates, context, ports};
 
 use e2e::prelude::*;
 
-use super::configurations::{HOME, parse};
+use super::configurations::{HOME, bare_cluster, parse};
 use super::removal::WEBHOOKS;
 use crate::cases::environment::{await_injection, eventually_ok};
 use crate::cases::objects::contains_all;
@@ -42,11 +42,13 @@ enum Order {
 
 #[e2e::case]
 fn webhook_configurations_can_be_applied_before_the_workload(context: &'static TestContext) -> Result<()> {
-    let cluster = context.own_cluster(&Options::named("order"))?;
-    cluster.exact_namespace(HOME, &[])?;
+    let cluster = bare_cluster(context)?;
     let parts = Parts::render(context, &cluster, Mode::All)?;
-    let _durward = parts.apply(context, Order::ConfigurationsFirst)?;
-    parts.differ_in_nothing()
+    let removed = Undo::new("an installation is not removed", || parts.remove());
+    let durward = parts.apply(context, Order::ConfigurationsFirst)?;
+    parts.differ_in_nothing()?;
+    drop(durward);
+    removed.undo()
 }
 
 #[e2e::case(Soak)]

@@ -12,11 +12,19 @@ type Grant = [String; 5];
 
 #[e2e::case]
 fn the_chart_grants_what_durward_manifests_prints(context: &'static TestContext) -> Result<()> {
-    let helm = Helm::new(context)?;
     let directory = context.directory("chart-permissions")?;
-    for rendered in configurations::all(&helm)? {
+    for rendered in configurations::all(context)? {
         let name = &rendered.name;
-        let file = context::write(&directory, &format!("{name}.yaml"), rendered.configuration()?)?;
+        let mut configuration = rendered.configuration()?.to_owned();
+        if let Some(map) = rendered.object("ConfigMap", "durward-policies") {
+            // `durward manifests` reads the policies that the pods have.
+            let policies = context.directory("chart-policies")?;
+            for (file, text) in map["data"].as_object().context("a ConfigMap without data")? {
+                context::write(&policies, file, text.as_str().unwrap_or_default())?;
+            }
+            configuration = configuration.replace("/etc/durward-policies", &policies.display().to_string());
+        }
+        let file = context::write(&directory, &format!("{name}.yaml"), &configuration)?;
         let file = file.display().to_string();
         let arguments = ["manifests", "--config", &file, "--only", "rbac", "--target", "cluster"];
         let printed = Durward::command(context, &arguments)?.succeeded()?.stdout;
@@ -30,7 +38,7 @@ fn the_chart_grants_what_durward_manifests_prints(context: &'static TestContext)
             missing.is_empty() && surplus.is_empty(),
             "{name}: the chart lacks {missing:?}, and durward manifests does not print {surplus:?}"
         );
-        bindings_are_complete(&rendered).with_context(|| name.clone())?;
+        bindings_are_complete(rendered).with_context(|| name.clone())?;
     }
     Ok(())
 }

@@ -120,7 +120,7 @@ impl Environment {
     }
 
     /// Deletes the namespace and waits until it is gone.
-    fn delete_home(&self) -> Result<()> {
+    pub(super) fn delete_home(&self) -> Result<()> {
         let path = format!("/api/v1/namespaces/{HOME}");
         self.api().delete(&path)?.succeeded()?;
         await_gone(self.node.cluster(), &path)

@@ -28,20 +28,17 @@ fn helm_lint_accepts_the_chart(context: &'static TestContext) -> Result<()> {
 
 #[e2e::case]
 fn the_api_server_accepts_every_configuration(context: &'static TestContext) -> Result<()> {
-    accepts_every_configuration(context, &context.own_cluster(&Options::named("chart"))?)
+    accepts_every_configuration(context, &*configurations::bare_cluster(context)?)
 }
 
-/// Expects that a new cluster accepts every configuration. It gets the CRDs of cert-manager, and the kinds of the Prometheus operator
+/// Expects that a cluster accepts every configuration. It gets the CRDs of cert-manager, and the kinds of the Prometheus operator
 /// without a schema.
 pub(in crate::cases) fn accepts_every_configuration(context: &TestContext, cluster: &Cluster) -> Result<()> {
-    for name in [HOME, "db"] {
-        cluster.exact_namespace(name, &[])?;
-    }
     CertManager::define(&context.supervisor()?, cluster)?;
     for (kind, plural) in MONITORED {
         declare(cluster, MONITORING, kind, plural)?;
     }
-    for rendered in configurations::all(&Helm::new(context)?)? {
+    for rendered in configurations::all(context)? {
         let arguments = ["apply", "--dry-run=server", "--validate=strict", "-f", "-"];
         let output = cluster.kubectl().run_with(&arguments, &rendered.yaml)?;
         let output = output.succeeded().with_context(|| rendered.name.clone())?;
@@ -89,6 +86,36 @@ fn the_config_block_becomes_the_configmap(context: &'static TestContext) -> Resu
         "server": {"tls": {"minVersion": "1.3", "selfManaged": {}}, "webhookConfiguration": {"manage": "all"}},
     });
     ensure!(written == expected, "{text}");
+    Ok(())
+}
+
+/// The policies of the guard `resources` come from the values or from a `ConfigMap`, in the same directory.
+#[e2e::case]
+fn policies_are_mounted_from_files_or_a_configmap(context: &'static TestContext) -> Result<()> {
+    let helm = Helm::new(context)?;
+    let text = "kind: ValidatingAdmissionPolicy\n";
+    for (policies, name, rendered) in [
+        (json!({"files": {"rules.yaml": text}}), "durward-policies", Some(json!({"rules.yaml": text}))),
+        (json!({"configMap": "company-rules"}), "company-rules", None),
+    ] {
+        let values = json!({"image": {"repository": "r"}, "config": {"guards": {"resources": {}}}, "policies": policies});
+        let objects = parse(&helm.template(HOME, &values)?.succeeded()?.stdout)?;
+        let map = |name: &str| {
+            objects.iter().find(|object| object["kind"] == "ConfigMap" && object["metadata"]["name"] == name)
+        };
+        ensure!(map(name).map(|map| map["data"].clone()) == rendered, "{name}: {:?}", map(name));
+        let config = &map("durward").context("no ConfigMap durward")?["data"]["durward.yaml"];
+        contains_all(config.as_str().unwrap_or_default(), &["- /etc/durward-policies"])?;
+        for kind in ["Deployment", "Job"] {
+            let object = objects.iter().find(|object| object["kind"] == kind).context("no workload")?;
+            let pod = &object["spec"]["template"]["spec"];
+            let has = |list: &Value, item: &Value| list.as_array().is_some_and(|all| all.contains(item));
+            let volume = json!({"name": "policies", "configMap": {"name": name, "defaultMode": 0o440}});
+            let mount = json!({"name": "policies", "mountPath": "/etc/durward-policies", "readOnly": true});
+            ensure!(has(&pod["volumes"], &volume), "{kind}: {}", pod["volumes"]);
+            ensure!(has(&pod["containers"][0]["volumeMounts"], &mount), "{kind}: {}", pod["containers"]);
+        }
+    }
     Ok(())
 }
 
@@ -140,13 +167,13 @@ fn a_certificate_of_cert_manager_has_the_name_that_the_api_server_calls(
 }
 
 /// The configurations that are committed as plain YAML in `deploy/install`.
-const PLAIN: [&str; 4] = ["deletion", "etcd", "karmada", "lxcfs"];
+const PLAIN: [&str; 5] = ["deletion", "etcd", "karmada", "lxcfs", "resources"];
 
 /// The files in `deploy/install` are what the chart renders. `DURWARD_BLESS=1` writes them.
 #[e2e::case]
 fn the_plain_yaml_is_what_the_chart_renders(context: &'static TestContext) -> Result<()> {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/install");
-    let all = configurations::all(&Helm::new(context)?)?;
+    let all = configurations::all(context)?;
     for name in PLAIN {
         let rendered =
             all.iter().find(|rendered| rendered.name == name).with_context(|| format!("no {name}"))?;
@@ -174,7 +201,7 @@ fn the_plain_yaml_is_what_the_chart_renders(context: &'static TestContext) -> Re
 /// The chart and `deploy/lxcfs` install the same objects.
 #[e2e::case]
 fn the_objects_for_nodes_are_those_of_deploy_lxcfs(context: &'static TestContext) -> Result<()> {
-    let all = configurations::all(&Helm::new(context)?)?;
+    let all = configurations::all(context)?;
     let rendered = all.iter().find(|rendered| rendered.name == "lxcfs").context("no configuration lxcfs")?;
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/lxcfs");
     let mut count = 0;
@@ -240,6 +267,19 @@ fn values_that_cannot_work_are_refused_with_the_fix(context: &'static TestContex
             "image.repository is not set: build the image",
         ),
         (json!({"config": {"guards": lxcfs, "namespace": "other"}}), "remove config.namespace"),
+        (
+            json!({"config": {"guards": lxcfs}, "policies": {"files": {"a.yaml": ""}}}),
+            "add config.guards.resources: {}",
+        ),
+        (json!({"config": {"guards": {"resources": {}}}}), "set policies.files or policies.configMap"),
+        (
+            json!({"config": {"guards": {"resources": {}}}, "policies": {"files": {"a.yaml": ""}, "configMap": "a"}}),
+            "policies has files and configMap: set one of them",
+        ),
+        (
+            json!({"config": {"guards": {"resources": {}}}, "policies": {"files": {"a.txt": ""}}}),
+            "additional properties 'a.txt' not allowed",
+        ),
         (json!({"config": {"guards": {"lxcfs": {"fils": []}}}}), "additional properties 'fils' not allowed"),
         (json!({"replica": 3}), "additional properties 'replica' not allowed"),
         (json!({"config": {"guards": local}}), "set replicas: 1"),

@@ -87,8 +87,7 @@ impl Exclusive {
 
 impl Environment {
     fn start(context: &'static TestContext) -> Result<Self> {
-        // The node lives as long as the process; the supervisor stops it.
-        let node: &'static Node = Box::leak(Box::new(context.own_node()?));
+        let node = context.keep(context.own_node()?);
         let own_lxcfs = Some(node.lxcfs().stop()?);
         node.image(context, Image::DurwardNode)?;
         node.image(context, Image::Lxcfs)?;

@@ -180,7 +180,7 @@ fn one_of_two_concurrent_evictions_or_deletions_is_allowed(context: &'static Tes
     Ok(())
 }
 
-#[e2e::case]
+#[e2e::case(Slow)]
 fn the_reservation_of_a_killed_replica_lasts_30_seconds(context: &'static TestContext) -> Result<()> {
     let cluster = scratch(context)?;
     let durward_namespace = cluster.namespace("serving")?;

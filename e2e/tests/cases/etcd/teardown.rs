@@ -133,19 +133,31 @@ fn deletecollection_keeps_the_quorum(context: &'static TestContext) -> Result<()
 
 #[e2e::case]
 fn controllers_with_own_names_roll_and_tear_down(context: &'static TestContext) -> Result<()> {
-    roll_and_tear_down(context, "etcd-controllers", true)
+    roll_and_tear_down(context, true)
 }
 
 #[e2e::case]
 fn controllers_with_one_name_roll_and_tear_down(context: &'static TestContext) -> Result<()> {
-    roll_and_tear_down(context, "etcd-controllers-as-one", false)
+    roll_and_tear_down(context, false)
 }
 
-fn roll_and_tear_down(context: &'static TestContext, name: &str, is_each_itself: bool) -> Result<()> {
-    let options = Options::named(name)
-        .with_these_controllers(&["namespace", "garbagecollector", "serviceaccount", "statefulset"])
-        .controller_flag(format!("--use-service-account-credentials={is_each_itself}"));
-    let cluster = context.own_cluster(&options)?;
+/// Returns the options of a cluster whose controllers roll and delete a `StatefulSet`.
+pub(in crate::cases) fn with_controllers(name: &str) -> Options {
+    Options::named(name).with_these_controllers(&[
+        "namespace",
+        "garbagecollector",
+        "serviceaccount",
+        "statefulset",
+    ])
+}
+
+fn roll_and_tear_down(context: &'static TestContext, is_each_itself: bool) -> Result<()> {
+    let cluster = if is_each_itself {
+        context.cluster(&with_controllers("etcd-controllers"))?
+    } else {
+        let as_one = with_controllers("etcd-controllers-as-one");
+        context.cluster(&as_one.controller_flag("--use-service-account-credentials=false"))?
+    };
     if !is_each_itself {
         let binding = json!({
             "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "as-one"},

@@ -1,4 +1,4 @@
-//! A node for this area, with Durward in pods. One case at a time uses it, because the cases measure times.
+//! The node of the chart, with Durward in pods. One case at a time uses it, because the cases measure times.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,6 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use e2e::node::{self, TemporaryNamespace};
 use e2e::prelude::*;
 
+use crate::cases::chart::environment::node_without_release;
 use crate::cases::etcd::environment::{LABEL, Profile, guards};
 use crate::cases::in_pods;
 use crate::cases::pages::Shell;
@@ -98,8 +99,7 @@ pub(super) fn exclusive(context: &'static TestContext) -> Result<MutexGuard<'sta
 }
 
 fn start(context: &'static TestContext) -> Result<Environment> {
-    // The node lives as long as the process; the supervisor stops it.
-    let node: &'static Node = Box::leak(Box::new(context.own_node()?));
+    let node = node_without_release(context)?;
     node.image(context, Image::Etcd)?;
     let restricted = [("pod-security.kubernetes.io/enforce", "restricted")];
     let namespace = node.cluster().exact_namespace("durward-system", &restricted)?;

@@ -8,6 +8,7 @@ pub(super) mod fake;
 mod fleet;
 mod gets;
 mod hostile;
+mod member_deadlines;
 mod member_requests;
 mod transport;
 mod watching;

@@ -45,22 +45,32 @@ const DELETION: &str = "  deletion:
     crds: {apiGroups: [\"*\"]}
 ";
 
+/// The section of the guard of policies. The directory is in the same `ConfigMap` or directory as this file.
+const RESOURCES: &str = "  resources:
+    policies: [policies] # files and directories with ValidatingAdmissionPolicies, bindings and params, relative to this file
+    exempt: {namespaces: [kube-system]}
+";
+
 /// `config init`
 pub(super) fn run(args: &Args) -> Outcome {
-    let text = file(args)?;
-    // Reports an invalid namespace or selector.
-    File::from_text(Path::new("the new file"), text.clone(), Purpose::Guards)?;
-    output::data(&text)?;
+    // Reports an invalid namespace or selector. The policies don't exist yet.
+    let is_checked = |name: &str| name != "resources";
+    if args.guard.iter().any(|name| is_checked(name)) {
+        File::from_text(Path::new("the new file"), file(args, is_checked)?, Purpose::Guards)?;
+    }
+    output::data(&file(args, |_| true)?)?;
     Ok(Exit::Done)
 }
 
-fn file(args: &Args) -> Result<String, Stop> {
+fn file(args: &Args, is_written: impl Fn(&str) -> bool) -> Result<String, Stop> {
     let is_etcd = args.guard.iter().any(|guard| guard == "etcd");
     let mut text = HEAD.to_owned();
-    for kind in GUARD_KINDS.iter().filter(|kind| args.guard.iter().any(|guard| guard == kind.name())) {
+    let is_on = |name: &str| is_written(name) && args.guard.iter().any(|guard| guard == name);
+    for kind in GUARD_KINDS.iter().filter(|kind| is_on(kind.name())) {
         let section = match kind.name() {
             "deletion" => DELETION.to_owned(),
             "etcd" => clusters(args)?,
+            "resources" => RESOURCES.to_owned(),
             name => format!("  {name}: {{}}\n"),
         };
         text.push_str(&section);

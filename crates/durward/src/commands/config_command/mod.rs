@@ -81,7 +81,7 @@ fn schema() -> serde_json::Value {
 struct Checked {
     /// The file.
     file: String,
-    /// The guards, and what they protect: one line for each webhook.
+    /// The guards, and what they protect: one line for each webhook, and one for each policy.
     scopes: Vec<String>,
     /// Parts of the file that are probably mistakes.
     warnings: Vec<String>,
@@ -103,17 +103,18 @@ fn check(path: &Path, format: Format) -> Result<(), Stop> {
     }
     let scopes: Vec<_> = file.guards.iter().map(scope::describe).collect();
     let now = SystemTime::now();
-    let (mut warnings, mut notes): (Vec<String>, Vec<String>) = Default::default();
+    let (mut warnings, mut notes, mut rules): (Vec<String>, Vec<String>, Vec<String>) = Default::default();
     warnings.extend(scopes.iter().filter_map(|(_, warning)| warning.clone()));
     for guard in &file.guards {
         for remark in guard.configured.remarks(now) {
             match remark {
                 Remark::Warning(text) => warnings.push(format!("{}: {text}", guard.kind.name())),
+                Remark::Rule(text) => rules.push(format!("{}: {text}", guard.kind.name())),
                 Remark::Note(text) => notes.push(format!("{}: {text}", guard.kind.name())),
             }
         }
     }
-    let scopes = scopes.into_iter().flat_map(|(lines, _)| lines).collect();
+    let scopes = scopes.into_iter().flat_map(|(lines, _)| lines).chain(rules).collect();
     let checked = Checked { file: shown(path), scopes, warnings, notes };
     output::report(format, &checked, |checked, _| {
         let valid = format!("{} is valid", checked.file);

@@ -1,5 +1,8 @@
 //! The effective scope of a guard, as its webhook entries have it.
 
+use std::sync::Arc;
+
+use admission::{Guard, Mode};
 use cluster::Clients;
 use config::{Expression, Selector};
 use guards::{NAMESPACE_NAME, WebhookEntry};
@@ -11,7 +14,8 @@ use crate::file::Guarded;
 pub(crate) fn describe(guard: &Guarded) -> (Vec<String>, Option<String>) {
     let name = guard.kind.name();
     let entries = guard.configured.webhooks();
-    let is_audit = guard.configured.build(&Clients::offline()).settle_policy().mode == admission::Mode::Audit;
+    let is_audit = |guard: &Arc<dyn Guard>| guard.settle_policy().mode == Mode::Audit;
+    let is_audit = guard.configured.build(&Clients::offline()).iter().all(is_audit);
     let mode = if is_audit { " (mode: audit, nothing is denied)" } else { "" };
     let lines = entries.iter().map(|entry| format!("{name}: {}{mode}", scope(entry))).collect();
     let warning = if entries.is_empty() {

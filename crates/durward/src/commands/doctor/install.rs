@@ -9,6 +9,8 @@
 //! | `not-registered` | a webhook configuration is missing, or lacks an entry or a rule |
 //! | `not-labeled` | a webhook configuration lacks Durward's label |
 //! | `ca-bundle` | a caBundle lacks the CA of the serving certificate |
+//! | `not-enforced` | webhook entries are missing or narrower than the policies of the guard `resources` |
+//! | `native-policy` | a policy in the cluster has the name of a policy of the guard |
 //! | `narrowed` | selectors, conditions or other fields of an entry differ |
 //! | `foreign-entry` | a webhook configuration has entries that Durward did not write |
 //! | `owner` | a Namespace of another cluster owns a webhook configuration |
@@ -26,9 +28,10 @@ use cluster::live::Access;
 use config::Problem;
 use console::exit::Outcome;
 use console::output::Format;
-use console::output::Style;
+use console::output::{Style, note};
 use futures_util::{StreamExt as _, stream};
 use guards::Permission;
+use guards::resources::PolicyRules;
 use k8s_openapi::api::authorization::v1::ResourceAttributes;
 use serde::Serialize;
 
@@ -121,6 +124,7 @@ async fn examine(file: &File, needs: &Needs, home: &Access, ca: &CaSource) -> In
             }
         };
         examine_target(&mut report, (needs, target), (&client, &home_client), ca).await;
+        report.findings.extend(native_policies(&client, target).await);
         let api_servers = api_servers::all(file);
         let called = api_servers.iter().filter(|server| server.is_karmada() == target.is_karmada);
         let needed = called.flat_map(|server| needed_there(file, server)).collect();
@@ -242,6 +246,36 @@ async fn examine_target(
     }
 }
 
+/// Compares the names of the guard's policies with those of the policies in the cluster. Durward itself isn't allowed to list them, so
+/// this needs an administrator.
+async fn native_policies(client: &ApiClient, target: &Target) -> Vec<Finding> {
+    if target.policies.is_empty() {
+        return Vec::new();
+    }
+    let native = match client.native_policies().await {
+        Ok(native) => native,
+        Err(fault) => {
+            note(format!(
+                "note: policies in the cluster were not compared with those of the guard: {}",
+                fault.text
+            ));
+            return Vec::new();
+        }
+    };
+    let both = target.policies.iter().filter(|policy| native.contains(&policy.policy));
+    let finding = |policy: &PolicyRules| {
+        let name = &policy.policy;
+        let what = format!("the policy {name} is in the files of the guard resources and in the cluster");
+        let why = "both are evaluated, and they can differ";
+        let fix = format!(
+            "keep one of them: {} delete validatingadmissionpolicies {name}, or remove it from the files",
+            target.kubectl()
+        );
+        Finding::new(None, "native-policy", what, why, fix)
+    };
+    both.map(finding).collect()
+}
+
 fn code(fault: &Fault) -> &'static str {
     if fault.kind == ApiError::Forbidden { "permission" } else { "unreachable" }
 }
@@ -353,8 +387,11 @@ mod tests {
 
     use admission::BoxFuture;
     use ca::{Authority, StoreFault, Stored, Validity, Written};
+    use hyper::Method;
+    use serde_json::json;
 
     use super::*;
+    use crate::registration::fake::FakeServer;
 
     /// A Secret in an API server with its own clock.
     struct FakeSecret {
@@ -463,6 +500,35 @@ mod tests {
         let [Finding { code: "expiry", what, fix, .. }] = findings.as_slice() else { panic!("{findings:?}") };
         assert!(what.contains("server.tls.files.ca") && what.contains("expires at"), "{what}");
         assert!(fix.contains("durward certs new"), "{fix}");
+    }
+
+    #[tokio::test]
+    async fn finds_policies_of_the_cluster_with_the_name_of_a_policy_of_the_guard() {
+        let server = FakeServer::default();
+        let named = |name: &str| json!({"metadata": {"name": name}});
+        server.put(
+            "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies",
+            json!({"metadata": {}, "items": [named("pods"), named("others")]}),
+        );
+        let policy =
+            |name: &str| PolicyRules { policy: name.to_owned(), entry: "resources-fail", rules: Vec::new() };
+        let target = |policies: Vec<PolicyRules>| Target {
+            is_karmada: false,
+            access: Access::default(),
+            entries: [Vec::new(), Vec::new()],
+            policies,
+            is_one_of_two: false,
+        };
+        let of_guard = target(vec![policy("pods"), policy("services")]);
+        let findings = native_policies(&server.client(), &of_guard).await;
+        let [Finding { code: "native-policy", what, fix, .. }] = findings.as_slice() else {
+            panic!("{findings:?}")
+        };
+        assert_eq!(what, "the policy pods is in the files of the guard resources and in the cluster");
+        assert!(fix.contains("kubectl delete validatingadmissionpolicies pods"), "{fix}");
+        // Durward's own account isn't allowed to list them.
+        server.forbid(Method::GET, "validatingadmissionpolicies");
+        assert!(native_policies(&server.client(), &of_guard).await.is_empty());
     }
 
     #[test]

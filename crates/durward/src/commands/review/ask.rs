@@ -18,16 +18,26 @@ pub(crate) const TIMEOUT: Duration = Duration::from_millis(8500);
 
 /// A built guard with its webhook entries.
 pub(crate) struct Asked {
+    /// The name of its section.
+    pub(crate) section: &'static str,
     /// The guard.
     pub(crate) guard: Arc<dyn Guard>,
     /// Its webhook entries.
     pub(crate) entries: Vec<WebhookEntry>,
 }
 
-/// Builds the guards of a file.
+/// Builds the guards of a file, each with the entries that call it.
 pub(crate) fn guards(file: &File, clients: &Clients) -> Vec<Asked> {
-    let all = file.guards.iter().map(|guard| &guard.configured);
-    all.map(|configured| Asked { guard: configured.build(clients), entries: configured.webhooks() }).collect()
+    let mut all = Vec::new();
+    for on in &file.guards {
+        let entries = on.configured.webhooks();
+        for guard in on.configured.build(clients) {
+            let is_called = |entry: &&WebhookEntry| entry.guard.unwrap_or(on.kind.name()) == guard.name();
+            let entries = entries.iter().filter(is_called).cloned().collect();
+            all.push(Asked { section: on.kind.name(), guard, entries });
+        }
+    }
+    all
 }
 
 /// Returns the ruling of one guard on one review. `doubt` is the reason why it is unknown whether the guard is called. The
@@ -68,7 +78,7 @@ pub(crate) async fn ask(
         let name = asked.guard.name();
         let deadline = Instant::now() + TIMEOUT;
         let selection = match selection(&asked.entries, &plain.request, reader, deadline).await {
-            _ if named.is_some_and(|named| named != name) => continue,
+            _ if named.is_some_and(|named| named != asked.section) => continue,
             Selection::NotSelected if named.is_none() => {
                 let namespace = &plain.request.namespace;
                 not_called.push(format!("{name}: namespaceSelector does not select namespace {namespace:?}"));

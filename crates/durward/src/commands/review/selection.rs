@@ -109,6 +109,7 @@ mod tests {
     fn entry(name: &str, resource: &str, selector: Selector) -> WebhookEntry {
         WebhookEntry {
             webhook_type: WebhookType::Mutating,
+            guard: None,
             name: name.to_owned(),
             rules: vec![RuleWithOperations {
                 operations: Some(vec!["*".into()]),

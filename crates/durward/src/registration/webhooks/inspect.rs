@@ -150,7 +150,7 @@ impl Object<'_> {
     }
 
     /// Returns the next step for an object with differences. A running Durward writes its part by itself.
-    fn restore(&self, by_durward: bool) -> String {
+    pub(super) fn restore(&self, by_durward: bool) -> String {
         if by_durward {
             let namespace = &self.needs.namespace;
             return format!(
@@ -164,7 +164,10 @@ impl Object<'_> {
     pub(crate) async fn inspect(&self) -> Result<Vec<(&'static str, Problem)>, Fault> {
         let Some(found) = self.target.configuration(self.client, self.webhook_type).await? else {
             let is_needed = !self.entries.is_empty();
-            return Ok(is_needed.then(|| ("not-registered", self.missing())).into_iter().collect());
+            let mut problems: Vec<_> =
+                is_needed.then(|| ("not-registered", self.missing())).into_iter().collect();
+            problems.extend(self.unenforced_problem(&self.unenforced(None)).map(|one| ("not-enforced", one)));
+            return Ok(problems);
         };
         let mut problems = Vec::new();
         let trusted = match self.ca.read().await {
@@ -176,6 +179,8 @@ impl Object<'_> {
         };
         let differences = self.differences(&found, trusted.as_ref());
         problems.extend(self.problems(&differences));
+        let unenforced = self.unenforced_problem(&self.unenforced(Some(&found)));
+        problems.extend(unenforced.map(|problem| ("not-enforced", problem)));
         if !differences.foreign.is_empty() {
             problems.push(("foreign-entry", self.foreign_entry(&differences.foreign)));
         }

@@ -67,6 +67,11 @@ pub(crate) fn is_ours(entry: &Value) -> bool {
     name(entry).ends_with(SUFFIX)
 }
 
+/// Returns whether an entry of Durward has this first part of its name.
+pub(super) fn is_named(entry: &Value, name: &str) -> bool {
+    self::name(entry).strip_suffix(SUFFIX) == Some(name)
+}
+
 /// Returns the names of the entries that Durward did not write: entries with another suffix, and entries whose suffix is Durward's but
 /// that no guard here needs and that call another server. An entry of a replica with another configuration calls the same server.
 pub(super) fn foreign<'e>(existing: &'e [Value], needed: &[Value]) -> Vec<&'e str> {
@@ -204,6 +209,8 @@ pub(super) fn differing_fields<'a>(entry: &Value, needed: &'a Value) -> Vec<&'a 
             }
             _ => {}
         }
+        // The API server stores no empty list of match conditions.
+        let essential = |value: &Value| essential(&json!({ field: value }));
         essential(&existing) != essential(value)
     };
     let fields = needed.as_object().into_iter().flatten();

@@ -10,10 +10,12 @@
 //! | `served.rs` | the guards that all replicas serve |
 //! | `pass.rs` | read, merge, write one object |
 //! | `inspect.rs` | the state of an object, and problems with their next steps |
+//! | `enforcement.rs` | the policies that the API server does not enforce |
 //! | `lease.rs` | the replica that can remove entries |
 //! | `trust.rs` | the certificates of the caBundle |
 //! | `status.rs` | check, metrics, log |
 
+mod enforcement;
 mod inspect;
 mod lease;
 mod merge;
@@ -133,9 +135,12 @@ impl Shared {
         Arc::clone(&lock(&self.needs))
     }
 
-    /// Returns whether passes are needed: to write, or to know whether the API servers trust a self-managed certificate.
+    /// Returns whether passes are needed: to write, or to know whether the API servers trust a self-managed certificate and enforce the
+    /// policies.
     fn is_active(&self) -> bool {
-        self.needs().manage != Manage::None || matches!(self.ca, CaSource::SelfManaged(_))
+        let needs = self.needs();
+        let has_policies = needs.targets.iter().any(|target| !target.policies.is_empty());
+        needs.manage != Manage::None || matches!(self.ca, CaSource::SelfManaged(_)) || has_policies
     }
 
     async fn run(&self) {

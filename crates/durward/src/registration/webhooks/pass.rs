@@ -99,6 +99,8 @@ pub(super) struct Passed {
     pub(super) state: State,
     /// Whether the self-managed CA could not be read, so that it is unknown whether the entries trust the certificate.
     pub(super) is_ca_unknown: bool,
+    /// The number of policies that are not enforced, with their problem; absent if it is unknown.
+    pub(super) unenforced: Option<(usize, Option<Problem>)>,
     /// Kinds of the requests that failed.
     pub(super) failures: Vec<ApiError>,
     /// Number of writes.
@@ -108,8 +110,13 @@ pub(super) struct Passed {
 impl Object<'_> {
     /// Makes a pass. If another replica writes at the same time, the pass is made once again.
     pub(super) async fn pass(&self, unneeded: &mut Unneeded, now: Instant) -> Passed {
-        let mut passed =
-            Passed { state: State::NotNeeded, is_ca_unknown: false, failures: Vec::new(), writes: 0 };
+        let mut passed = Passed {
+            state: State::NotNeeded,
+            is_ca_unknown: false,
+            unenforced: Some((0, None)),
+            failures: Vec::new(),
+            writes: 0,
+        };
         // Durward has no permission to read a kind that no guard needs. It reads one that was needed until its entries are removed.
         unneeded.has_entries |= !self.entries.is_empty();
         if !unneeded.has_entries {
@@ -120,12 +127,14 @@ impl Object<'_> {
                 Ok(found) => found,
                 Err(fault) => {
                     passed.failures.push(fault.kind);
+                    passed.unenforced = None;
                     passed.state = State::Unknown(self.problem(&fault));
                     return passed;
                 }
             };
             let Some(found) = found else {
                 unneeded.has_entries = false;
+                passed.unenforced = Some(self.count_unenforced(None));
                 if !self.entries.is_empty() {
                     passed.state = State::Missing(self.missing());
                 }
@@ -135,6 +144,7 @@ impl Object<'_> {
                 Ok(trusted) => (trusted, None),
                 Err(problem) => (None, Some(problem)),
             };
+            passed.unenforced = Some(self.count_unenforced(Some(&found)));
             // Without its CA, a replica with a self-managed certificate has no certificate either, and is not ready. With files it is.
             let is_self_managed = matches!(self.ca, CaSource::SelfManaged(_));
             passed.is_ca_unknown = is_self_managed && ca_problem.is_some();
@@ -148,6 +158,7 @@ impl Object<'_> {
                     let current = written.as_ref().unwrap_or(&found);
                     unneeded.has_entries = current.webhooks.iter().any(is_ours);
                     passed.state = self.state(current, trusted.as_ref(), None);
+                    passed.unenforced = Some(self.count_unenforced(Some(current)));
                     return passed;
                 }
                 Err(fault) => {
@@ -160,6 +171,11 @@ impl Object<'_> {
             }
         }
         passed
+    }
+
+    fn count_unenforced(&self, found: Option<&Configuration>) -> (usize, Option<Problem>) {
+        let policies = self.unenforced(found);
+        (policies.len(), self.unenforced_problem(&policies))
     }
 
     /// Writes the difference, and returns the result if there was one.

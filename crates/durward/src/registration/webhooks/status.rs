@@ -29,6 +29,11 @@ struct ObjectLabels {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct TargetLabel {
+    target: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ReasonLabel {
     reason: &'static str,
 }
@@ -40,6 +45,7 @@ struct Numbers {
     trusted: Family<ObjectLabels, Gauge>,
     narrowed: Family<ObjectLabels, Gauge>,
     foreign: Family<ObjectLabels, Gauge>,
+    unenforced: Family<TargetLabel, Gauge>,
     writes: Counter,
     failures: Family<ReasonLabel, Counter>,
 }
@@ -56,6 +62,13 @@ impl Numbers {
         metrics.register("webhooks_narrowed", OBJECT_LABELS, help, self.narrowed.clone());
         let help = "Entries of the webhook configuration that Durward did not write";
         metrics.register("webhooks_foreign", OBJECT_LABELS, help, self.foreign.clone());
+        let help = "Policies that the API server does not enforce, because their webhook entry is missing or narrower than they are";
+        metrics.register(
+            "policies_not_enforced",
+            &[("target", "cluster, karmada")],
+            help,
+            self.unenforced.clone(),
+        );
         let help = "Changes of webhook configurations that this replica wrote";
         metrics.register("webhook_writes", &[], help, self.writes.clone());
         metrics.register(
@@ -140,7 +153,7 @@ impl Status {
             WebhookType::Mutating => "mutating",
         };
         let labels = ObjectLabels { target, kind };
-        let Passed { state, is_ca_unknown, failures, writes } = passed;
+        let Passed { state, is_ca_unknown, unenforced, failures, writes } = passed;
         for kind in failures {
             self.count_failure(kind);
         }
@@ -181,6 +194,12 @@ impl Status {
         };
         report.0.push(Line { subject: format!("{target} {kind}"), problem, blocks: blocks || is_ca_unknown });
         report.add(&format!("{target} {kind} entries"), of_others);
+        // The last known value stays.
+        if let Some((count, problem)) = unenforced.filter(|_| webhook_type == WebhookType::Validating) {
+            let count = i64::try_from(count).unwrap_or(i64::MAX);
+            self.numbers.unenforced.get_or_create(&TargetLabel { target }).set(count);
+            report.add(&format!("{target} policies"), problem);
+        }
     }
 
     /// Publishes a pass.

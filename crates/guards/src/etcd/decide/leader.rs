@@ -4,8 +4,9 @@ use super::super::config::LeaderPolicy;
 use super::super::input::{Effect, Input};
 use super::super::reservations::Validity;
 use super::super::table::{Row, Table};
-use super::voter::add_cluster_warnings;
-use super::{Decision, Outcome, Reason, UnknownCause, Warning, allow_reserved, backoff};
+use super::{
+    Decision, Outcome, Reason, UnknownCause, Warning, add_cluster_warnings, allow_reserved, backoff,
+};
 
 /// Decides about the leader. `outcome` is the allow if it did not lead.
 pub(super) fn decide_leader(input: Input<'_>, table: &Table, me: &Row, outcome: Outcome) -> Decision {

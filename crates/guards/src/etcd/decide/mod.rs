@@ -105,6 +105,17 @@ fn allow_reserved(input: Input<'_>, table: &Table, me: &Row, outcome: Outcome) -
     }
 }
 
+/// Adds the problems of the etcd cluster and the member to an allow.
+fn add_cluster_warnings(input: Input<'_>, table: &Table, me: &Row, mut outcome: Outcome) -> Outcome {
+    outcome.warnings.extend(table.notes.iter().cloned().map(Warning::Note));
+    if let MemberState::Unhealthy(problem) = &me.state {
+        outcome.warnings.push(Warning::Unhealthy(problem.clone()));
+    }
+    let moved_to = input.progress.moved_to.clone();
+    outcome.warnings.extend(moved_to.map(|to| Warning::Transferred { to }));
+    outcome
+}
+
 /// Whether quorum may depend on this member although others look healthy: while reservations cannot be read, those may be leaving.
 fn may_be_needed_by_quorum(input: Input<'_>, table: &Table, me: &Row) -> bool {
     let is_down = matches!(&me.state, MemberState::NoResponse(why) if why.code == cause::NOT_LISTENING);

@@ -5,7 +5,9 @@ use super::super::input::{Input, Quorum};
 use super::super::size::SizeSource;
 use super::super::table::{MemberState, Row, Table};
 use super::leader::decide_leader;
-use super::{Allowed, Concern, Decision, Outcome, Reason, UnknownCause, Warning, allow_reserved};
+use super::{
+    Allowed, Concern, Decision, Outcome, Reason, UnknownCause, Warning, add_cluster_warnings, allow_reserved,
+};
 use cluster::cause;
 
 /// Decides about a member that answers and votes.
@@ -39,22 +41,6 @@ pub(super) fn decide_voter(input: Input<'_>, table: &Table, me: &Row) -> Decisio
         return decide_leader(input, table, me, outcome);
     }
     allow(outcome)
-}
-
-/// Adds the problems of the etcd cluster and the member to an allow.
-pub(super) fn add_cluster_warnings(
-    input: Input<'_>,
-    table: &Table,
-    me: &Row,
-    mut outcome: Outcome,
-) -> Outcome {
-    outcome.warnings.extend(table.notes.iter().cloned().map(Warning::Note));
-    if let MemberState::Unhealthy(problem) = &me.state {
-        outcome.warnings.push(Warning::Unhealthy(problem.clone()));
-    }
-    let moved_to = input.progress.moved_to.clone();
-    outcome.warnings.extend(moved_to.map(|to| Warning::Transferred { to }));
-    outcome
 }
 
 /// A voter, and the quorum after its deletion.

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use admission::{Cause, Object};
 use serde::Deserialize;
 
-use super::super::removal::{OWNERS, malformed};
+use super::super::removal::{ReviewedField, malformed};
 use super::Input;
 
 /// The next step after a denial.
@@ -33,7 +33,7 @@ fn references(object: &Object<'_>) -> Result<BTreeSet<Reference>, Cause> {
     if let Some(key) = object.duplicate_key() {
         return Err(malformed(&format!("duplicate key {key}")));
     }
-    let Some(raw) = object.field(OWNERS) else { return Ok(BTreeSet::new()) };
+    let Some(raw) = object.field(ReviewedField::Owners) else { return Ok(BTreeSet::new()) };
     let references: Option<BTreeSet<Reference>> =
         raw.parse().map_err(|_| malformed("ownerReferences cannot be read"))?;
     Ok(references.unwrap_or_default())

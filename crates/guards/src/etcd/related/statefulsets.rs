@@ -14,7 +14,7 @@ use super::super::facts::{FactReader, MemberView, PodFacts};
 use super::super::group::Group;
 use super::super::kube_state::KubeState;
 use super::super::pod::Pod;
-use super::super::removal::{REPLICAS, malformed};
+use super::super::removal::{ReviewedField, malformed};
 use super::super::table::Table;
 use super::super::wire;
 use super::{Input, Objection, Subject, entry_of};
@@ -29,7 +29,7 @@ struct Options {
 
 /// Returns the replicas of a `StatefulSet` or a Scale.
 pub(super) fn replicas(object: &Object<'_>, default: u64) -> Result<u64, Cause> {
-    let Some(raw) = object.field(REPLICAS) else { return Ok(default) };
+    let Some(raw) = object.field(ReviewedField::Replicas) else { return Ok(default) };
     let number = raw.parse::<Option<u64>>().map_err(|_| malformed("replicas is not a number"))?;
     Ok(number.unwrap_or(default))
 }

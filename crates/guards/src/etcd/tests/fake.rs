@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tokio::task::yield_now;
 
 use super::super::fixture::{config, delete, evict, now, pod};
-use super::super::removal::{POINTERS, Removal, RemovalKind};
+use super::super::removal::{Removal, RemovalKind, ReviewedField};
 use super::super::review::Reviewer;
 use super::super::{EtcdGuard, NAME};
 use super::expect::Reviewed;
@@ -517,7 +517,7 @@ impl Writer for Fake {
 pub(super) async fn review(guard: &EtcdGuard, body: &[u8]) -> Reviewed {
     use admission::Guard as _;
     assert_eq!(guard.name(), NAME);
-    let review = decode(body, &admission::Fields::new(&POINTERS)).unwrap();
+    let review = decode(body, &admission::Fields::new(&ReviewedField::POINTERS)).unwrap();
     let request = &review.request;
     let deadline = tokio::time::Instant::now() + Duration::from_millis(8500);
     let removal = RemovalKind::of(request).and_then(|kind| Removal::read(&guard.config, kind, request).ok());

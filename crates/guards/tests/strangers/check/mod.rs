@@ -47,7 +47,7 @@ const fn section(guard: &'static str, yaml: &'static str, selects: fn(&str, &Val
     Section { guard, yaml, selects }
 }
 
-const SECTIONS: [Section; 8] = [
+const SECTIONS: [Section; 10] = [
     section(
         "etcd",
         "{clusters: [{namespace: db, selector: app=etcd}], alsoProtect: [scale, statefulsets, persistentvolumeclaims, poddisruptionbudgets], exempt: {namespaceSelector: {matchLabels: {exempt: \"yes\"}}}, webhook: {namespaceSelector: {matchLabels: {guarded: \"yes\"}}}}",
@@ -70,6 +70,12 @@ const SECTIONS: [Section; 8] = [
     ),
     section("lxcfs", "{}", |_, _| false),
     section("lxcfs", "{mountMethod: auto, includeInitContainers: true}", |_, _| false),
+    section("resources", "{policies: [POLICIES]}", |_, _| false),
+    section(
+        "resources",
+        "{policies: [POLICIES], exempt: {namespaceSelector: {matchLabels: {exempt: \"yes\"}}}}",
+        |_, _| false,
+    ),
 ];
 
 /// The reviewed resources without a namespace.
@@ -105,7 +111,8 @@ impl Bench {
         let writer = Some(Arc::clone(&world) as _);
         let clients = Clients { context, writer, ..Clients::new(Arc::clone(&world)) };
         let sections = SECTIONS.iter().filter(|section| only.is_none_or(|only| only == section.guard));
-        let guards = sections.map(|section| (guard(section, &clients), section)).collect();
+        let of_section = |section| guards(section, &clients).into_iter().map(move |guard| (guard, section));
+        let guards = sections.flat_map(of_section).collect();
         Self { world, guards, runtime: Builder::new_current_thread().enable_time().build().unwrap() }
     }
 
@@ -174,11 +181,16 @@ impl Bench {
     }
 }
 
-fn guard(section: &Section, clients: &Clients) -> Arc<dyn Guard> {
+fn guards(section: &Section, clients: &Clients) -> Vec<Arc<dyn Guard>> {
     let kind = GUARD_KINDS.iter().find(|kind| kind.name() == section.guard).unwrap();
-    let root = config::parse("-", section.yaml).unwrap();
+    // The fuzz target runs in another directory, so the policies are written to a file.
+    let policies = std::env::temp_dir().join(format!("durward-strangers-{}.yaml", std::process::id()));
+    std::fs::write(&policies, include_str!("../policies.yaml")).unwrap();
+    let yaml = section.yaml.replace("POLICIES", &policies.display().to_string());
+    let root = config::parse("-", &yaml).unwrap();
     let (configured, _, problems) =
         config::read("-", root.as_ref(), |section| kind.read(section, guards::NAMESPACE));
+    let _ = std::fs::remove_file(&policies);
     assert_eq!(problems, []);
     configured.build(clients)
 }

@@ -192,7 +192,7 @@ fn string(value: &Value<'_>) -> Result<String, Problem> {
         | Value::Duration(_)
         | Value::Type(_) => Ok(plain(value)),
         Value::Bytes(bytes) => Ok(utf8(bytes)?.to_owned()),
-        Value::List(_) | Value::Concat(_) | Value::Object(_) | Value::Map(_) => nested(value),
+        value if value.is_list() || value.entries().is_some() => nested(value),
         other => Err(Problem::Type(other.type_name().to_owned())),
     }
 }
@@ -214,11 +214,11 @@ fn nested(value: &Value<'_>) -> Result<String, Problem> {
         }),
         Value::Timestamp(time) => format!("timestamp({})", quote(&number::timestamp(*time))),
         Value::Duration(nanos) => format!("duration({})", quote(&number::duration(*nanos))),
-        Value::List(_) | Value::Concat(_) => {
+        value if value.is_list() => {
             let items: Vec<String> = value.elements().map(|item| nested(&item)).collect::<Result<_, _>>()?;
             format!("[{}]", items.join(", "))
         }
-        Value::Object(_) | Value::Map(_) => {
+        value if value.entries().is_some() => {
             let mut pairs = Vec::new();
             for (key, value) in
                 value.entries().map(|entries| entries.iter().collect::<Vec<_>>()).unwrap_or_default()

@@ -154,8 +154,8 @@ fn flatten_depth<'a>(context: &Context<'a>, args: &[Value<'a>], optional: &'stat
 /// The type of a value with its parameters. `optional` is the text for optional values.
 fn type_text<'a>(value: &Value<'a>, optional: &'static str) -> &'a str {
     match value {
-        Value::List(_) | Value::Concat(_) => "list(dyn)",
-        Value::Object(_) | Value::Map(_) => "map(dyn, dyn)",
+        value if value.is_list() => "list(dyn)",
+        value if value.entries().is_some() => "map(dyn, dyn)",
         Value::Optional(_) => optional,
         other => other.type_name(),
     }

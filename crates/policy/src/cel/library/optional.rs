@@ -2,7 +2,7 @@
 
 use super::{Library, any};
 use crate::cel::operators;
-use crate::cel::outcome::{Context, Outcome, no_such_overload, unwrapped};
+use crate::cel::outcome::{Context, Outcome, no_such_overload};
 use crate::value::Value;
 
 /// Declares the functions of optional values.
@@ -20,7 +20,7 @@ pub(super) fn declare(library: &mut Library) {
     });
     library.add_variadic("optional_none", "optional.none(): optional(V)", |_, _| Ok(Value::Optional(None)));
     library.add("optional_value", "(optional(V)).value(): V", |context, args| match args {
-        [Value::Optional(Some(value))] => unwrapped(**value),
+        [Value::Optional(Some(value))] => context.unwrapped(**value),
         [Value::Optional(None)] => context.error("optional.none() dereference"),
         _ => Err(no_such_overload()),
     });

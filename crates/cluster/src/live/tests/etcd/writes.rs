@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 use super::fake::status as refusal;
 use super::*;
 use crate::cause;
-use crate::writer::{Lease, LiveWriter, Reservation, Reservations, TransferResult, WriteResult, Writer as _};
+use crate::live::LiveWriter;
+use crate::writer::{Lease, Reservation, Reservations, TransferResult, WriteResult, Writer as _};
 
 const TRANSFER: &str = "POST /v3/maintenance/transfer-leadership";
 

@@ -1,5 +1,6 @@
 //! Passes over the objects of an API server that the tests provide.
 
+mod enforcement;
 mod problems;
 
 use ca::{Bundle, CaBundle, StoreError, StoreFault};
@@ -58,6 +59,7 @@ impl Replica {
             is_karmada: home.is_some(),
             access: access("target"),
             entries: [vec![entry("deletion")], Vec::new()],
+            policies: Vec::new(),
             is_one_of_two: false,
         };
         let needs = Needs {

@@ -7,9 +7,12 @@ use hyper::StatusCode;
 use serde::Deserialize;
 use tokio::time::timeout_at;
 
-use super::{Lease, Reservations, TransferResult, WriteResult, Writer};
+use super::Live;
+use super::api_server::ApiServer;
+use super::etcd::Members;
+use super::failure::{refusal, short};
 use crate::etcd::{Endpoint, Id};
-use crate::live::{ApiServer, Live, Members, refusal, short};
+use crate::writer::{Lease, Reservations, TransferResult, WriteResult, Writer};
 use crate::{Address, ApiError, cause};
 
 /// A [`Writer`] that shares the connections and credentials of a [`Live`].

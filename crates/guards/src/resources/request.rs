@@ -1,0 +1,58 @@
+//! The request as policies see it. The API server builds the variable `request` of its own policies from the same fields.
+
+use admission::{GroupVersionKind, GroupVersionResource, Object, Raw, Request};
+use cluster::Metadata;
+use policy::request::{Addressed, GroupVersion, User};
+use policy::value::{Arena, ReadError, Value, read_json};
+use serde_json::json;
+
+/// Converts a request. The objects are the API server's own JSON, so they have the form that policies see. Of the Namespace, the name
+/// and the labels are known.
+pub(super) fn convert<'a>(
+    request: &'a Request<'a>,
+    namespace: Option<&Metadata>,
+    arena: &'a Arena,
+) -> Result<policy::request::Request<'a>, ReadError> {
+    let read = |raw: Option<Raw<'a>>| raw.map_or(Ok(Value::Null), |raw| read_json(raw.get(), arena));
+    let groups: Vec<&str> = request.user.groups().iter().map(|group| arena.text(group)).collect();
+    let (kind, resource) = (kind(&request.kind), resource(&request.resource));
+    let addressed = match (&request.request_kind, &request.request_resource) {
+        (Some(kind), Some(resource)) => {
+            Some(Addressed { kind: self::kind(kind), resource: self::resource(resource) })
+        }
+        _ => None,
+    };
+    let namespace = namespace.map(|namespace| {
+        let object = json!({"metadata": {"name": request.namespace, "labels": namespace.labels}});
+        read_json(arena.text(&object.to_string()), arena)
+    });
+    Ok(policy::request::Request {
+        operation: request.operation.as_str(),
+        kind,
+        resource,
+        addressed,
+        subresource: &request.subresource,
+        name: &request.sent_name,
+        namespace: &request.namespace,
+        namespace_object: namespace.transpose()?,
+        user: User {
+            name: &request.user.name,
+            uid: &request.user.uid,
+            groups: arena.texts(&groups),
+            extra: read(request.user.extra)?,
+        },
+        dry_run: request.dry_run,
+        options: read(request.options)?,
+        object: read(request.object.map(|object: Object<'a>| object.raw()))?,
+        old_object: read(request.old_object.map(|object: Object<'a>| object.raw()))?,
+        ..policy::request::Request::default()
+    })
+}
+
+fn kind<'a>(kind: &'a GroupVersionKind<'a>) -> GroupVersion<'a> {
+    GroupVersion { group: &kind.group, version: &kind.version, name: &kind.kind }
+}
+
+fn resource<'a>(resource: &'a GroupVersionResource<'a>) -> GroupVersion<'a> {
+    GroupVersion { group: &resource.group, version: &resource.version, name: &resource.resource }
+}

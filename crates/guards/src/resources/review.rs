@@ -1,0 +1,101 @@
+//! The order of one review: exemptions, the Namespace if a policy can need it, evaluation.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use admission::{Cause, PolicyEvaluation, PolicyOutcome, Request, Ruling};
+use cluster::{Address, Metadata, Resource, cause};
+use policy::set::Evaluation;
+use policy::value::Arena;
+
+use super::{ResourcesGuard, messages, request};
+use crate::exempt::Exemption;
+
+/// Reviews a request.
+pub(super) async fn review(guard: &ResourcesGuard, request: &Request<'_>, deadline: Instant) -> Ruling {
+    let common = &guard.config.common_config;
+    if let Some(key) = common.exempt_by(request, &request.namespace) {
+        return Ruling::allow().audit("exempt", key);
+    }
+    let Some((policies, set)) = guard.policies() else { return Ruling::allow() };
+    let (group, resource) = (request.resource.group.as_ref(), request.resource.resource.as_ref());
+    if !set.can_match(group, resource) {
+        return Ruling::allow();
+    }
+    let mut objects = [&request.object, &request.old_object].into_iter().flatten();
+    if let Some(key) = objects.find_map(admission::Object::duplicate_key) {
+        return Ruling::unknown(Cause::new(cause::GARBAGE, format!("the object has the key {key:?} twice")));
+    }
+    let exemption_needs_it = common.exempt.of(request) == Exemption::DependsOnNamespace;
+    let mut namespace = Ok(None);
+    if exemption_needs_it || set.needs_namespace_for(group, resource) {
+        namespace = read_namespace(guard, request, deadline).await;
+    }
+    match &namespace {
+        Ok(Some(namespace)) if common.exempt.selects(&namespace.labels) => {
+            return Ruling::allow().audit("exempt", "exempt.namespaceSelector");
+        }
+        Err(cause) if exemption_needs_it => return Ruling::unknown(cause.clone()),
+        Ok(_) | Err(_) => {}
+    }
+    let began = Instant::now();
+    let arena = Arena::new();
+    let known = namespace.as_ref().ok().and_then(Option::as_deref);
+    let evaluation = match request::convert(request, known, &arena) {
+        Ok(converted) => {
+            set.evaluate_partly(&converted, policies.facts(), &arena, &|| Instant::now() < deadline)
+        }
+        Err(error) => {
+            let text = format!("the request can't be read: {error}");
+            return Ruling::unknown(Cause::new(cause::GARBAGE, text));
+        }
+    };
+    let time = began.elapsed();
+    let outcomes = outcomes(&evaluation);
+    let ruling = messages::ruling(set, request, &evaluation, namespace.as_ref().err());
+    Ruling { evaluation: Some(PolicyEvaluation { outcomes, time }), ..ruling }
+}
+
+/// Reads the Namespace of a request. A cluster-scoped object has none, and a Namespace that is created is not there yet.
+async fn read_namespace(
+    guard: &ResourcesGuard,
+    request: &Request<'_>,
+    deadline: Instant,
+) -> Result<Option<Arc<Metadata>>, Cause> {
+    let name = request.namespace.as_ref();
+    if name.is_empty() {
+        return Ok(None);
+    }
+    let address = Address { resource: &Resource::NAMESPACES, namespace: "", name };
+    match guard.reader.get(address, deadline).await {
+        Ok(None) if !request.is_for("", "namespaces") => {
+            // The API server accepts no object in a missing namespace, so Durward reads another cluster.
+            Err(Cause::new(cause::REFUSED, format!("namespace {name:?} does not exist")))
+        }
+        result => result,
+    }
+}
+
+/// Returns the outcomes of all policies that matched, for metrics and the log.
+fn outcomes(evaluation: &Evaluation) -> Vec<PolicyOutcome> {
+    let decisions = &evaluation.decisions;
+    let denials =
+        decisions.denials.iter().map(|denial| (&denial.policy, if denial.error { "error" } else { "deny" }));
+    let missing = evaluation.missing.iter().map(|missing| (&missing.policy, "unknown"));
+    let warnings = decisions.warnings.iter().map(|warning| (&warning.policy, "warn"));
+    let failures = decisions.failures.iter().map(|failure| (&failure.policy, "audit"));
+    let mut outcomes: Vec<PolicyOutcome> = Vec::new();
+    for (policy, outcome) in denials.chain(missing).chain(warnings).chain(failures) {
+        let outcome = PolicyOutcome { policy: policy.clone(), outcome };
+        if !policy.is_empty() && !outcomes.contains(&outcome) {
+            outcomes.push(outcome);
+        }
+    }
+    for evaluated in &decisions.evaluated {
+        if !outcomes.iter().any(|outcome| outcome.policy == evaluated.policy) {
+            let outcome = if evaluated.skipped { "skip" } else { "allow" };
+            outcomes.push(PolicyOutcome { policy: evaluated.policy.clone(), outcome });
+        }
+    }
+    outcomes
+}

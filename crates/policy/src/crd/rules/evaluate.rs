@@ -1,0 +1,366 @@
+//! Evaluates the rules of an object.
+//!
+//! The rules of a value come before those of the values within it. A rule that reads `oldSelf` applies only if there is a value before
+//! the update: fields have one, and elements of lists only in lists of type `map`. A rule that is false is a warning if its value did
+//! not change.
+
+use super::{Compiled, CompiledRule, Node};
+use crate::cel::environment::{OLD_SELF, SELF};
+use crate::cel::eval::{Activation, Nothing, Shared};
+use crate::cel::outcome::{Cancel, Context, Fault, Outcome};
+use crate::cel::program::Program;
+use crate::expression::EXPRESSION_LIMIT;
+use crate::field::{ErrorKind, FieldError, Path};
+use crate::release::Release;
+use crate::schema::Schema;
+use crate::schema::correlate::Correlation;
+use crate::value::format::quote;
+use crate::value::typed::view;
+use crate::value::{Arena, Shape, Value};
+
+/// Cost of all rules of an object.
+const BUDGET: u64 = 10_000_000;
+
+/// Bytes of the result of a message expression.
+const MAX_MESSAGE: usize = 5 << 10;
+
+/// Values that comparisons with the old object visit.
+const MAX_COMPARED: usize = 1 << 24;
+
+const OUT_OF_BUDGET: &str =
+    "validation failed due to running out of cost budget, no further validation rules will be run";
+
+/// The result of the rules of an object.
+#[derive(Clone, Debug, Default)]
+pub struct Judged {
+    /// The errors that the API server reports.
+    pub errors: Vec<FieldError>,
+    /// Errors that are only warnings, since the value did not change.
+    pub warnings: Vec<FieldError>,
+    /// Rules that can't be evaluated, with the reason. If there are any, the object does not pass.
+    pub undecided: Vec<FieldError>,
+}
+
+impl Compiled {
+    /// Evaluates the rules of an object with defaults and without unknown fields. `schema` is that of the rules. `old` is the object before
+    /// an update.
+    pub fn validate<'a>(
+        &'a self,
+        schema: &'a Schema,
+        value: Value<'a>,
+        old: Option<Value<'a>>,
+        arena: &'a Arena,
+        keep_going: &'a dyn Fn() -> bool,
+    ) -> Judged {
+        let Some(node) = &self.root else { return Judged::default() };
+        let context = Context { arena, answers: &Nothing, keep_going };
+        let mut run =
+            Run { context, release: self.release, budget: BUDGET, compared: 0, judged: Judged::default() };
+        let pair = old.map(|old| Correlation::new(value, old, schema));
+        let at = At { place: &Place::Root, pair: pair.as_ref(), unchanged: pair.as_ref() };
+        // The end of the budget is an error of its own.
+        let _ = run.value(node, &self.shape, arena.store(value), at);
+        run.judged
+    }
+}
+
+/// State of one object.
+struct Run<'a> {
+    context: Context<'a>,
+    release: Release,
+    budget: u64,
+    compared: usize,
+    judged: Judged,
+}
+
+/// No more rules are evaluated.
+struct Stop;
+
+/// A path that grows without allocation.
+#[derive(Clone, Copy)]
+enum Place<'p> {
+    Root,
+    Field(&'p Place<'p>, &'p str),
+    Key(&'p Place<'p>, &'p str),
+    Index(&'p Place<'p>, usize),
+}
+
+impl Place<'_> {
+    fn path(&self) -> Path {
+        match self {
+            Place::Root => Path::default(),
+            Place::Field(above, name) => above.path().child(name),
+            Place::Key(above, name) => above.path().key(name),
+            Place::Index(above, index) => above.path().index(*index),
+        }
+    }
+}
+
+/// A value that is visited, and the one before the update.
+#[derive(Clone, Copy)]
+struct At<'p, 'a> {
+    place: &'p Place<'p>,
+    pair: Option<&'p Correlation<'a>>,
+    /// The pair that decides whether an error is only a warning: that of the value, or else of the nearest value around it.
+    unchanged: Option<&'p Correlation<'a>>,
+}
+
+/// The variables of a rule.
+struct Selves<'a> {
+    this: Value<'a>,
+    old: Option<Value<'a>>,
+}
+
+impl<'a> Activation<'a> for Selves<'a> {
+    fn root(&self, name: &str) -> Option<Outcome<'a>> {
+        match name {
+            SELF => Some(Ok(self.this)),
+            OLD_SELF => self.old.map(Ok),
+            _ => None,
+        }
+    }
+
+    fn variable(&self, _: &str) -> Option<Outcome<'a>> {
+        None
+    }
+}
+
+impl<'a> Run<'a> {
+    fn value(
+        &mut self,
+        node: &'a Node,
+        shape: &'a Shape,
+        value: &'a Value<'a>,
+        at: At<'_, 'a>,
+    ) -> Result<(), Stop> {
+        if matches!(value, Value::Null) {
+            return Ok(());
+        }
+        self.rules(node, shape, value, at)?;
+        match value {
+            Value::List(elements) => {
+                let (Some(node), Some(shape)) = (&node.items, shape.items()) else { return Ok(()) };
+                for (index, element) in elements.iter().enumerate() {
+                    let pair = at.pair.and_then(|pair| pair.element(index));
+                    let place = Place::Index(at.place, index);
+                    let unchanged = pair.as_ref().or(at.unchanged);
+                    self.value(node, shape, element, At { place: &place, pair: pair.as_ref(), unchanged })?;
+                }
+            }
+            Value::Object(entries) => {
+                if let Some(node) = &node.values {
+                    for (name, value) in *entries {
+                        self.field(node, shape, (name, value), at, Place::Key(at.place, name))?;
+                    }
+                }
+                for (name, node) in &node.properties {
+                    let Ok(found) = entries.binary_search_by(|(key, _)| (*key).cmp(name)) else { continue };
+                    let Some((_, value)) = entries.get(found) else { continue };
+                    self.field(node, shape, (name, value), at, Place::Field(at.place, name))?;
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn field(
+        &mut self,
+        node: &'a Node,
+        shape: &'a Shape,
+        (name, value): (&str, &'a Value<'a>),
+        at: At<'_, 'a>,
+        place: Place<'_>,
+    ) -> Result<(), Stop> {
+        let Some(shape) = shape.property(name) else { return Ok(()) };
+        let pair = at.pair.and_then(|pair| pair.field(name));
+        // The API server converts both objects to one version, so it can't see whether these fields changed.
+        let is_converted = matches!((at.place, name), (Place::Root, "apiVersion" | "kind"));
+        let unchanged = pair.as_ref().or(at.unchanged).filter(|_| !is_converted);
+        self.value(node, shape, value, At { place: &place, pair: pair.as_ref(), unchanged })
+    }
+
+    fn rules(
+        &mut self,
+        node: &'a Node,
+        shape: &'a Shape,
+        value: &'a Value<'a>,
+        at: At<'_, 'a>,
+    ) -> Result<(), Stop> {
+        if node.rules.is_empty() {
+            return Ok(());
+        }
+        if self.budget == 0 {
+            return self.stop(node, at, OUT_OF_BUDGET);
+        }
+        let arena = self.context.arena;
+        let old = at.pair.map(|pair| pair.old).filter(|old| node.uses_old && !matches!(old, Value::Null));
+        let old = old.map(|old| view(arena.store(old), shape));
+        let plain = Selves { this: view(value, shape), old };
+        let optional =
+            Selves { this: plain.this, old: Some(Value::Optional(old.map(|old| arena.store(old)))) };
+        for rule in &node.rules {
+            if rule.program.reads.old_self && old.is_none() && !rule.old_is_optional {
+                continue;
+            }
+            let selves = if rule.old_is_optional && node.uses_old { &optional } else { &plain };
+            self.rule(node, rule, selves, &plain, value, at)?;
+        }
+        Ok(())
+    }
+
+    fn rule(
+        &mut self,
+        node: &Node,
+        rule: &'a CompiledRule,
+        selves: &Selves<'a>,
+        plain: &Selves<'a>,
+        value: &Value<'a>,
+        at: At<'_, 'a>,
+    ) -> Result<(), Stop> {
+        let (outcome, cost) = self.evaluate(&rule.program, selves);
+        if let Err(Fault::Cancelled(Cancel::Limit(_)) | Fault::Unknown(_)) = outcome {
+            return self.undecided(rule, at);
+        }
+        let Some(budget) = self.budget.checked_sub(cost) else { return self.stop(node, at, OUT_OF_BUDGET) };
+        self.budget = budget;
+        let label = &rule.label;
+        let is_over_limit = matches!(outcome, Err(Fault::Cancelled(Cancel::Cost)));
+        let text = match outcome {
+            Ok(Value::Bool(true)) => return Ok(()),
+            Ok(_) => return self.broken(node, rule, plain, value, at),
+            Err(Fault::Error(text)) => text,
+            Err(Fault::Cancelled(cancel)) => cancel.message(),
+            Err(Fault::Unknown(_)) => "",
+        };
+        if is_over_limit {
+            let detail = format!(
+                "'{text}': no further validation rules will be run due to call cost exceeds limit for rule: {label}"
+            );
+            return self.stop(node, at, &detail);
+        }
+        // The words of cel-go: `common/types/err.go`.
+        let detail = if text.starts_with("no such overload") {
+            format!(
+                "'{text}': call arguments did not match a supported operator, function or macro signature for rule: {label}"
+            )
+        } else {
+            format!("{text} evaluating rule: {label}")
+        };
+        self.judged.errors.push(named(FieldError::invalid(&at.place.path(), &node.type_name, &detail)));
+        Ok(())
+    }
+
+    fn evaluate(&self, program: &'a Program, selves: &Selves<'a>) -> (Outcome<'a>, u64) {
+        program.evaluate(EXPRESSION_LIMIT, Shared { context: self.context, activation: selves })
+    }
+
+    /// A rule is false.
+    fn broken(
+        &mut self,
+        node: &Node,
+        rule: &'a CompiledRule,
+        selves: &Selves<'a>,
+        value: &Value<'a>,
+        at: At<'_, 'a>,
+    ) -> Result<(), Stop> {
+        let place = at.place.path();
+        let path = match &rule.field {
+            None => place.clone(),
+            // The API server adds the whole path as one field.
+            Some(field) if field.first_field().is_some() => place.join(field),
+            Some(field) => place.child(&field.to_string()),
+        };
+        let mut stop = Ok(());
+        let error = match self.message(rule, selves) {
+            Ok(Some(detail)) => self.error(node, rule, value, &path, &detail),
+            Ok(None) if rule.has_message => self.error(node, rule, value, &path, &rule.label),
+            Ok(None) => self.error(node, rule, value, &path, &format!("failed rule: {}", rule.label)),
+            Err(detail) => {
+                stop = Err(Stop);
+                FieldError::invalid(&path, &node.type_name, &detail)
+            }
+        };
+        let error = named(error);
+        if !rule.program.reads.old_self && self.is_unchanged(at) {
+            self.judged.warnings.push(error);
+        } else {
+            self.judged.errors.push(error);
+        }
+        stop
+    }
+
+    /// The result of the message expression, if it has one that can be printed. An error ends the evaluation.
+    fn message(&mut self, rule: &'a CompiledRule, selves: &Selves<'a>) -> Result<Option<String>, String> {
+        let Some(program) = &rule.message else { return Ok(None) };
+        let (outcome, cost) = self.evaluate(program, selves);
+        let Some(budget) = self.budget.checked_sub(cost) else {
+            return Err("messageExpression evaluation failed due to running out of cost budget, no further validation rules will be run".to_owned());
+        };
+        if matches!(outcome, Err(Fault::Cancelled(Cancel::Cost))) {
+            let source = quote(&rule.message_source);
+            return Err(format!(
+                "no further validation rules will be run due to call cost exceeds limit for messageExpression: {source}"
+            ));
+        }
+        self.budget = budget;
+        let Ok(Value::String(text)) = outcome else { return Ok(None) };
+        let text = text.trim();
+        let is_printable = !text.is_empty() && text.len() <= MAX_MESSAGE && !text.contains('\n');
+        Ok(is_printable.then(|| text.to_owned()))
+    }
+
+    /// The error of a rule that is false.
+    fn error(
+        &self,
+        node: &Node,
+        rule: &CompiledRule,
+        value: &Value<'a>,
+        path: &Path,
+        detail: &str,
+    ) -> FieldError {
+        let is_composed = matches!(&*node.type_name, "object" | "array");
+        let value = match (self.release.prints_values_of_rules(), is_composed) {
+            (false, _) => Some(Value::String(&node.type_name)),
+            (true, false) => Some(*value),
+            (true, true) => None,
+        };
+        match rule.reason.as_deref() {
+            Some("FieldValueForbidden") => FieldError::forbidden(path, detail),
+            Some("FieldValueRequired") => FieldError::required(path, detail),
+            Some("FieldValueDuplicate") => match value {
+                Some(value) => FieldError::duplicate_value(path, value, self.release),
+                None => FieldError::without_value(path, ErrorKind::Duplicate, ""),
+            },
+            _ => match value {
+                Some(value) => FieldError::invalid_value(path, value, detail, self.release),
+                None => FieldError::without_value(path, ErrorKind::Invalid, detail),
+            },
+        }
+    }
+
+    fn is_unchanged(&mut self, at: At<'_, 'a>) -> bool {
+        let compared = &mut self.compared;
+        let mut charge = || {
+            *compared += 1;
+            *compared <= MAX_COMPARED
+        };
+        at.unchanged.is_some_and(|pair| pair.is_unchanged(&mut charge))
+    }
+
+    fn stop(&mut self, node: &Node, at: At<'_, 'a>, detail: &str) -> Result<(), Stop> {
+        self.judged.errors.push(named(FieldError::invalid(&at.place.path(), &node.type_name, detail)));
+        Err(Stop)
+    }
+
+    fn undecided(&mut self, rule: &CompiledRule, at: At<'_, 'a>) -> Result<(), Stop> {
+        let detail = format!("the rule needs too much time or memory: {}", rule.label);
+        self.judged.undecided.push(FieldError::internal(&at.place.path(), &detail));
+        Err(Stop)
+    }
+}
+
+/// An error of the whole object has no path.
+fn named(error: FieldError) -> FieldError {
+    FieldError { is_unnamed: error.path.is_empty(), ..error }
+}

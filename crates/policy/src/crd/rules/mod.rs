@@ -1,0 +1,288 @@
+//! The rules of `x-kubernetes-validations`, `pkg/apiserver/schema/cel` of `k8s.io/apiextensions-apiserver`.
+//!
+//! | step | module | upstream |
+//! |---|---|---|
+//! | compile the rules of a schema | this one | `compilation.go`, `NewValidator` of `validation.go` |
+//! | read a `fieldPath` | `field_path` | `ValidFieldPath` of `validation.go` |
+//! | check the rules of a new CRD | `admit` | `pkg/apis/apiextensions/validation` |
+//! | evaluate the rules of an object | `evaluate` | `Validate` of `validation.go` |
+//!
+//! Types and shapes come from [`schema::declare`](crate::schema::declare). The rules of a field are compiled with its type as `self`.
+//! A structural schema has no rules within `allOf` and its like.
+
+mod admit;
+mod evaluate;
+mod field_path;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+pub(super) use admit::check;
+pub use evaluate::Judged;
+
+use crate::cel::environment::{Environment, Fields};
+use crate::cel::escape::escape;
+use crate::cel::program::{Accepted, CompileError, Program};
+use crate::cel::types::Type;
+use crate::expression::library;
+use crate::field::{FieldError, Path};
+use crate::release::Release;
+use crate::schema::declare::{declare, shape};
+use crate::schema::{Rule, Schema};
+use crate::value::Shape;
+use crate::value::format::{go_json, quote};
+
+const BOOL: Accepted = &[Type::Bool];
+const STRING: Accepted = &[Type::String];
+
+/// Name of the type of the whole object. The API server adds a random number.
+const ROOT_TYPE: &str = "selfType0";
+
+/// The compiled rules of a schema.
+pub struct Compiled {
+    root: Option<Node>,
+    shape: Shape,
+    release: Release,
+}
+
+/// The rules of a field and of the fields within.
+struct Node {
+    rules: Vec<CompiledRule>,
+    /// The type of the schema, which some errors print.
+    type_name: Box<str>,
+    /// Whether a rule reads `oldSelf`. Without one, messages can't read it either.
+    uses_old: bool,
+    /// Rules of additional properties.
+    values: Option<Box<Node>>,
+    properties: Vec<(Box<str>, Node)>,
+    items: Option<Box<Node>>,
+}
+
+struct CompiledRule {
+    /// The position in the schema.
+    index: usize,
+    program: Program,
+    message: Option<Program>,
+    /// The message expression.
+    message_source: String,
+    /// The message of the rule, or the rule: errors name it so.
+    label: String,
+    has_message: bool,
+    reason: Option<String>,
+    /// The path of `fieldPath`, if it is valid.
+    field: Option<Path>,
+    old_is_optional: bool,
+}
+
+impl Compiled {
+    /// Compiles the rules of a structural schema of a CRD. The errors are those of the API server when the CRD is created, below an empty
+    /// path.
+    pub fn new(schema: &Schema, release: Release) -> Result<Self, Vec<FieldError>> {
+        let shape = shape(schema, true);
+        let mut compiled = Self { root: None, shape, release };
+        if !has_rules(schema) {
+            return Ok(compiled);
+        }
+        let mut compiler = Compiler { release, structs: Arc::default(), errors: Vec::new() };
+        let of = compiler.declare(&compiled.shape, ROOT_TYPE);
+        compiled.root = compiler.node(schema, of.as_ref(), &Path::default());
+        if compiler.errors.is_empty() { Ok(compiled) } else { Err(compiler.errors) }
+    }
+}
+
+/// The rules of a schema, compiled for the release that asked last.
+#[derive(Default)]
+pub(super) struct Cache(Mutex<Option<(Release, Outcome)>>);
+
+/// Compiled rules, or why they don't compile.
+type Outcome = Arc<Result<Compiled, Vec<FieldError>>>;
+
+impl Cache {
+    /// Returns the compiled rules of the schema that this cache belongs to.
+    pub(super) fn get(&self, schema: &Schema, release: Release) -> Outcome {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*known {
+            Some((of, rules)) if *of == release => Arc::clone(rules),
+            _ => {
+                let rules = Arc::new(Compiled::new(schema, release));
+                *known = Some((release, Arc::clone(&rules)));
+                rules
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Cache {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Cache")
+    }
+}
+
+/// Whether a schema has rules.
+pub(super) fn has_rules(schema: &Schema) -> bool {
+    !schema.rules.is_empty()
+        || schema.items.as_deref().is_some_and(has_rules)
+        || schema.additional_schema().is_some_and(has_rules)
+        || schema.properties.iter().any(|(_, schema)| has_rules(schema))
+}
+
+struct Compiler {
+    release: Release,
+    /// The types of all objects of the schema.
+    structs: Arc<HashMap<String, Fields>>,
+    errors: Vec<FieldError>,
+}
+
+impl Compiler {
+    fn declare(&mut self, shape: &Shape, name: &str) -> Option<Type> {
+        declare(shape, name, Arc::make_mut(&mut self.structs))
+    }
+
+    /// Compiles the rules of a schema. `of` is the type of its values.
+    fn node(&mut self, schema: &Schema, of: Option<&Type>, path: &Path) -> Option<Node> {
+        let rules = self.rules(schema, of, path);
+        let element = child_type(of);
+        let child = |compiler: &mut Self, schema: Option<&Schema>, field: &str| {
+            compiler.node(schema?, element.as_ref(), &path.child(field)).map(Box::new)
+        };
+        let items = child(self, schema.items.as_deref(), "items");
+        let values = child(self, schema.additional_schema(), "additionalProperties");
+        let mut properties = Vec::new();
+        for (name, property) in &schema.properties {
+            let Some(of) = self.property_type(name, property, of) else { continue };
+            let path = path.child("properties").key(name);
+            if let Some(node) = self.node(property, Some(&of), &path) {
+                properties.push((name.clone(), node));
+            }
+        }
+        let is_empty = rules.is_empty() && values.is_none() && properties.is_empty() && items.is_none();
+        let uses_old = rules.iter().any(|rule| rule.program.reads.old_self);
+        let type_name = schema.type_name().into();
+        (!is_empty).then_some(Node { rules, type_name, uses_old, values, properties, items })
+    }
+
+    /// The type of a property. One whose name can't be an identifier gets a type of its own.
+    fn property_type(&mut self, name: &str, schema: &Schema, of: Option<&Type>) -> Option<Type> {
+        let Some(field) = escape(name) else {
+            let name = format!("{ROOT_TYPE}.@{}", self.structs.len());
+            return self.declare(&shape(schema, schema.is_embedded_resource), &name);
+        };
+        match of {
+            Some(Type::Struct(of)) => self.structs.get(&**of)?.get(&field).cloned(),
+            _ => None,
+        }
+    }
+
+    fn rules(&mut self, schema: &Schema, of: Option<&Type>, path: &Path) -> Vec<CompiledRule> {
+        if schema.rules.is_empty() {
+            return Vec::new();
+        }
+        let path = path.child("x-kubernetes-validations");
+        let Some(of) = of else {
+            let detail = "failed to convert to declType for CEL validation rules";
+            self.errors.push(FieldError::internal(&path, detail));
+            return Vec::new();
+        };
+        let mut environment = Environment::rules(&library(self.release), self.release, &self.structs);
+        let mut compiled = Vec::new();
+        for (index, rule) in schema.rules.iter().enumerate() {
+            if rule.rule.trim().is_empty() {
+                continue;
+            }
+            let old_is_optional = rule.optional_old_self == Some(true);
+            environment.declare_self(of, old_is_optional);
+            let path = path.index(index);
+            let program = Program::compile(&rule.rule, &environment, BOOL);
+            let program = self.checked(program, rule, &path.child("rule"), |error| match error {
+                CompileError::Output(_) => "cel expression must evaluate to a bool".to_owned(),
+                error => error.message(),
+            });
+            let Some(program) = program else { continue };
+            let message = (!rule.message_expression.is_empty())
+                .then(|| Program::compile(&rule.message_expression, &environment, STRING))
+                .and_then(|message| {
+                    self.checked(message, rule, &path.child("messageExpression"), |error| match error {
+                        CompileError::Output(_) => "messageExpression must evaluate to a string".to_owned(),
+                        CompileError::Instantiation(text) => {
+                            format!("messageExpression instantiation failed: {text}")
+                        }
+                        CompileError::Problems { .. } => format!("messageExpression {}", error.message()),
+                    })
+                });
+            let has_message = !rule.message.is_empty();
+            compiled.push(CompiledRule {
+                index,
+                program,
+                message,
+                message_source: rule.message_expression.clone(),
+                label: if has_message { rule.message.trim() } else { rule.rule.trim() }.to_owned(),
+                has_message,
+                reason: rule.reason.clone(),
+                field: field_path::parse(&rule.field_path, schema).ok().filter(|path| !path.is_empty()),
+                old_is_optional,
+            });
+        }
+        compiled
+    }
+
+    /// Keeps the error of a compilation.
+    fn checked(
+        &mut self,
+        program: Result<Program, CompileError>,
+        rule: &Rule,
+        path: &Path,
+        text: impl FnOnce(&CompileError) -> String,
+    ) -> Option<Program> {
+        match program {
+            Ok(program) => Some(program),
+            Err(error) => {
+                let shown = shown_rule(rule, self.release);
+                let places = error.places();
+                self.errors
+                    .push(FieldError { places, ..FieldError::invalid_json(path, &shown, &text(&error)) });
+                None
+            }
+        }
+    }
+}
+
+/// The type of elements, or of the values of a map.
+fn child_type(of: Option<&Type>) -> Option<Type> {
+    match of? {
+        Type::List(element) => Some((**element).clone()),
+        Type::Map(entry) => Some(entry.1.clone()),
+        _ => None,
+    }
+}
+
+/// A rule in an error, as Go prints its type.
+fn shown_rule(rule: &Rule, release: Release) -> String {
+    let text = |text: &str| go_json(crate::value::Value::String(text));
+    let reason = rule.reason.as_deref();
+    if release.prints_values_as_json() {
+        return format!(
+            r#"{{"Rule":{},"Message":{},"MessageExpression":{},"Reason":{},"FieldPath":{},"OptionalOldSelf":{}}}"#,
+            text(&rule.rule),
+            text(&rule.message),
+            text(&rule.message_expression),
+            reason.map_or_else(|| "null".to_owned(), text),
+            text(&rule.field_path),
+            rule.optional_old_self.map_or_else(|| "null".to_owned(), |value| value.to_string()),
+        );
+    }
+    // Go prints the address of a reason or boolean.
+    let address =
+        |is_present: bool, of: &str| format!("(*{of})({})", if is_present { "0xc000000000" } else { "nil" });
+    format!(
+        "apiextensions.ValidationRule{{Rule:{}, Message:{}, MessageExpression:{}, Reason:{}, FieldPath:{}, OptionalOldSelf:{}}}",
+        quote(&rule.rule),
+        quote(&rule.message),
+        quote(&rule.message_expression),
+        address(reason.is_some(), "apiextensions.FieldValueErrorReason"),
+        quote(&rule.field_path),
+        address(rule.optional_old_self.is_some(), "bool"),
+    )
+}

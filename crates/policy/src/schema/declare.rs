@@ -1,0 +1,167 @@
+//! Types of expressions and shapes of values from schemas, `pkg/cel/common/schemas.go` of `k8s.io/apiserver`.
+//!
+//! A field has no type if its schema has none, as below `x-kubernetes-preserve-unknown-fields`. Lists and maps of such values have no
+//! type either, and expressions can't name these fields.
+
+use std::collections::HashMap;
+
+use super::model::{Schema, Type};
+use crate::cel::environment::Fields;
+use crate::cel::escape::escape;
+use crate::cel::types;
+use crate::value::Shape;
+use crate::value::typed::{Kind, Order};
+
+/// Returns how expressions see a value of a schema. A resource always has `apiVersion`, `kind`, and names in its metadata.
+pub(crate) fn shape(schema: &Schema, is_resource: bool) -> Shape {
+    let format = schema.checks.as_ref().and_then(|checks| checks.format.as_deref());
+    let kind = match &schema.kind {
+        _ if schema.is_int_or_string => Kind::IntOrString,
+        None | Some(Type::Other(_)) => Kind::Hidden,
+        Some(Type::Boolean) => Kind::Bool,
+        Some(Type::Integer) => Kind::Int,
+        Some(Type::Number) => Kind::Double,
+        Some(Type::String) => match format {
+            Some("byte") => Kind::Bytes,
+            Some("date") => Kind::Date,
+            Some("date-time") => Kind::DateTime,
+            Some("duration") => Kind::Duration,
+            _ => Kind::Text,
+        },
+        Some(Type::Array) => match &schema.items {
+            Some(items) => Kind::List { items: Box::new(nested(items)), order: list_order(schema) },
+            None => Kind::Hidden,
+        },
+        Some(Type::Object) if is_resource && !has_metadata(schema) => Kind::Object(resource(schema)),
+        Some(Type::Object) => match schema.additional_schema() {
+            Some(values) if schema.properties.is_empty() => Kind::Map(Box::new(nested(values))),
+            _ => Kind::Object(
+                schema.properties.iter().map(|(name, schema)| (name.clone(), nested(schema))).collect(),
+            ),
+        },
+    };
+    Shape { kind, is_nullable: schema.nullable }
+}
+
+fn nested(schema: &Schema) -> Shape {
+    shape(schema, schema.is_embedded_resource)
+}
+
+fn list_order(schema: &Schema) -> Order {
+    match schema.list_type.as_deref() {
+        Some("set") => Order::Set,
+        Some("map") => {
+            let keys = schema.map_keys.iter().map(|key| escape(key).map_or_else(|| key.clone(), Into::into));
+            Order::Map(keys.collect())
+        }
+        _ => Order::Atomic,
+    }
+}
+
+/// Whether a schema declares all fields that rules of resources can read.
+pub(super) fn has_metadata(schema: &Schema) -> bool {
+    let is_text = |schema: &Schema, name: &str| {
+        schema.property(name).is_some_and(|schema| schema.kind == Some(Type::String))
+    };
+    let metadata = schema.property("metadata").filter(|schema| schema.kind == Some(Type::Object));
+    is_text(schema, "kind")
+        && is_text(schema, "apiVersion")
+        && metadata.is_some_and(|metadata| is_text(metadata, "name") && is_text(metadata, "generateName"))
+}
+
+/// The properties of a resource.
+fn resource(schema: &Schema) -> Vec<(Box<str>, Shape)> {
+    let of = |kind| Shape { kind, is_nullable: false };
+    let names = vec![("generateName".into(), of(Kind::Text)), ("name".into(), of(Kind::Text))];
+    let own: [(Box<str>, Shape); 3] = [
+        ("apiVersion".into(), of(Kind::Text)),
+        ("kind".into(), of(Kind::Text)),
+        ("metadata".into(), of(Kind::Object(names))),
+    ];
+    let is_own = |name: &str| matches!(name, "apiVersion" | "kind" | "metadata");
+    let others = schema.properties.iter().filter(|(name, _)| !is_own(name));
+    let mut properties: Vec<(Box<str>, Shape)> =
+        others.map(|(name, schema)| (name.clone(), nested(schema))).chain(own).collect();
+    properties.sort_by(|(left, _), (right, _)| left.cmp(right));
+    properties
+}
+
+/// Returns the type of a shape, and adds the types of its objects. Their names begin with `name`.
+pub(crate) fn declare(
+    shape: &Shape,
+    name: &str,
+    structs: &mut HashMap<String, Fields>,
+) -> Option<types::Type> {
+    Some(match &shape.kind {
+        Kind::Bool => types::Type::Bool,
+        Kind::Int => types::Type::Int,
+        Kind::Double => types::Type::Double,
+        Kind::Text => types::Type::String,
+        Kind::Bytes => types::Type::Bytes,
+        Kind::Date | Kind::DateTime => types::Type::Timestamp,
+        Kind::Duration => types::Type::Duration,
+        Kind::IntOrString => types::Type::Dyn,
+        Kind::Hidden => return None,
+        Kind::List { items, .. } => types::Type::list(declare(items, &format!("{name}.@idx"), structs)?),
+        Kind::Map(values) => {
+            types::Type::map(types::Type::String, declare(values, &format!("{name}.@elem"), structs)?)
+        }
+        Kind::Object(properties) => {
+            let mut fields = Fields::new();
+            for (property, shape) in properties {
+                let Some(field) = escape(property) else { continue };
+                if let Some(of) = declare(shape, &format!("{name}.{field}"), structs) {
+                    fields.insert(field, of);
+                }
+            }
+            structs.insert(name.to_owned(), fields);
+            types::Type::structure(name)
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::field::Path;
+    use crate::value::{Arena, read_json};
+
+    #[test]
+    fn declares_types_with_escaped_names_and_hides_fields_without_a_type() {
+        let text = r#"{"type": "object", "properties": {
+            "namespace": {"type": "string", "format": "date-time"},
+            "foo-bar": {"type": "number"},
+            "$odd": {"type": "string"},
+            "any": {"x-kubernetes-preserve-unknown-fields": true},
+            "anys": {"type": "array", "items": {"x-kubernetes-preserve-unknown-fields": true}},
+            "port": {"x-kubernetes-int-or-string": true},
+            "object": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
+            "labels": {"type": "object", "additionalProperties": {"type": "string"}},
+            "items": {"type": "array", "items": {"type": "object", "properties": {"data": {"type": "string", "format": "byte"}}}}
+        }}"#;
+        let arena = Arena::new();
+        let value = read_json(text, &arena).unwrap();
+        let schema = Schema::parse(value, &Path::default()).unwrap();
+        let mut structs = HashMap::new();
+        let root = declare(&shape(&schema, true), "selfType0", &mut structs).unwrap();
+        assert_eq!(root, types::Type::structure("selfType0"));
+        let fields: Vec<String> =
+            structs.remove("selfType0").unwrap().iter().map(|(name, of)| format!("{name}: {of}")).collect();
+        assert_eq!(
+            fields,
+            [
+                "__namespace__: timestamp",
+                "apiVersion: string",
+                "foo__dash__bar: double",
+                "items: list(selfType0.items.@idx)",
+                "kind: string",
+                "labels: map(string, string)",
+                "metadata: selfType0.metadata",
+                "object: selfType0.object",
+                "port: dyn",
+            ]
+        );
+        assert_eq!(structs.get("selfType0.object"), Some(&Fields::new()));
+        assert_eq!(structs["selfType0.items.@idx"]["data"], types::Type::Bytes);
+    }
+}

@@ -1,0 +1,104 @@
+//! The state and the result of a validation, which `validate` and `bounds` share.
+
+use std::collections::HashSet;
+
+use super::place::Place;
+use crate::field::{FieldError, Path};
+use crate::release::Release;
+use crate::value::Value;
+
+/// Schemas that one validation applies to values, and values that it compares. The largest object has 1.5 million values. A schema
+/// can multiply them with `anyOf` within `anyOf`.
+pub(super) const MAX_STEPS: usize = 1 << 24;
+
+/// Errors that are reported of one value.
+const MAX_ERRORS: usize = 10_000;
+
+/// State of one validation.
+pub(super) struct Validator<'p> {
+    pub(super) base: &'p Path,
+    pub(super) release: Release,
+    /// Steps that are left. The first one above the limit makes it zero.
+    pub(super) steps: usize,
+    pub(super) undecided: Vec<FieldError>,
+}
+
+/// The result of one schema.
+#[derive(Default)]
+pub(super) struct Outcome {
+    pub(super) errors: Vec<FieldError>,
+    /// Checks that were made, as the API server counts them.
+    pub(super) matches: u64,
+    /// Whether a part can't be decided, so that the errors of `anyOf` and its like would be guessed.
+    pub(super) is_undecided: bool,
+}
+
+impl Outcome {
+    pub(super) fn is_valid(&self) -> bool {
+        self.errors.is_empty()
+    }
+
+    pub(super) fn push(&mut self, error: FieldError) {
+        if self.errors.len() < MAX_ERRORS {
+            self.errors.push(error);
+        }
+    }
+
+    pub(super) fn merge(&mut self, other: Outcome) {
+        let room = MAX_ERRORS - self.errors.len();
+        self.errors.extend(other.errors.into_iter().take(room));
+        self.matches += other.matches;
+        self.is_undecided |= other.is_undecided;
+    }
+
+    /// Removes errors that are there twice.
+    pub(super) fn unique(&mut self) {
+        if self.errors.len() > 1 {
+            let mut seen = HashSet::new();
+            self.errors.retain(|error| seen.insert(error.to_string()));
+        }
+    }
+}
+
+impl Validator<'_> {
+    /// Counts a step. Returns false above the limit.
+    pub(super) fn charge(&mut self, place: &Place<'_>) -> bool {
+        if self.steps == 1 {
+            self.undecided(place, "the schema has too many alternatives for this value");
+        }
+        self.steps = self.steps.saturating_sub(1);
+        self.steps > 0
+    }
+
+    pub(super) fn undecided(&mut self, place: &Place<'_>, reason: &str) {
+        if self.undecided.len() < MAX_ERRORS {
+            self.undecided.push(FieldError::internal(&place.path(self.base), reason));
+        }
+    }
+
+    /// An error whose text names the place.
+    pub(super) fn invalid(&self, place: &Place<'_>, value: Value<'_>, detail: &str) -> FieldError {
+        self.error(place, value, &format!("{place} in body {detail}"))
+    }
+
+    pub(super) fn error(&self, place: &Place<'_>, value: Value<'_>, detail: &str) -> FieldError {
+        named(FieldError::invalid_value(&place.path(self.base), value, detail, self.release))
+    }
+
+    /// An error that belongs to no field. The path remains for positions.
+    pub(super) fn general(&self, place: &Place<'_>, detail: &str) -> FieldError {
+        if self.base.is_empty() {
+            return FieldError::unnamed(&place.path(self.base), detail);
+        }
+        FieldError::invalid(self.base, "", detail)
+    }
+
+    pub(super) fn release(&self) -> Release {
+        self.release
+    }
+}
+
+/// An error of a place. The root has no name.
+pub(super) fn named(error: FieldError) -> FieldError {
+    FieldError { is_unnamed: error.path.is_empty(), ..error }
+}

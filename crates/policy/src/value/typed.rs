@@ -1,0 +1,433 @@
+//! Values of documents that are seen through their schemas, `pkg/cel/common/values*.go` of `k8s.io/apiserver`.
+//!
+//! A value is converted when an expression reads it: a number of a schema becomes a double, a date becomes a time. Fields of objects
+//! are found by their escaped names, and fields without a type stay hidden. Equality and sums of lists follow their type.
+//!
+//! A value that does not fit its schema is an error when it is read. Only the old object and unchanged parts of the new one can have
+//! such values, since the API server skips rules if another type is wrong.
+
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::format::quote;
+use super::{Arena, Value, equal, identical, key_order, number, work};
+use crate::cel::escape::unescape;
+
+/// How expressions see a value of a document.
+#[derive(Debug)]
+pub struct Shape {
+    pub(crate) kind: Kind,
+    pub(crate) is_nullable: bool,
+}
+
+/// The type of a [`Shape`].
+#[derive(Debug)]
+pub(crate) enum Kind {
+    Bool,
+    Int,
+    Double,
+    Text,
+    Bytes,
+    Date,
+    DateTime,
+    Duration,
+    IntOrString,
+    List {
+        items: Box<Shape>,
+        order: Order,
+    },
+    /// An object with properties, sorted by name.
+    Object(Vec<(Box<str>, Shape)>),
+    /// An object with additional properties.
+    Map(Box<Shape>),
+    /// A value of any type that expressions can't read.
+    Hidden,
+}
+
+/// How the order of a list counts, `x-kubernetes-list-type`.
+#[derive(Debug)]
+pub(crate) enum Order {
+    Atomic,
+    Set,
+    /// The escaped names of the keys. The API server looks for these in the objects.
+    Map(Box<[Box<str>]>),
+}
+
+impl Shape {
+    /// The shape of a field.
+    pub(crate) fn property(&self, name: &str) -> Option<&Shape> {
+        match &self.kind {
+            Kind::Object(properties) => {
+                let found = properties.binary_search_by(|(key, _)| (**key).cmp(name)).ok()?;
+                properties.get(found).map(|(_, shape)| shape)
+            }
+            Kind::Map(values) => Some(values),
+            _ => None,
+        }
+    }
+
+    /// The shape of the elements of a list.
+    pub(crate) fn items(&self) -> Option<&Shape> {
+        match &self.kind {
+            Kind::List { items, .. } => Some(items),
+            _ => None,
+        }
+    }
+}
+
+/// A value as expressions see it.
+pub(crate) fn view<'a>(value: &'a Value<'a>, shape: &'a Shape) -> Value<'a> {
+    let converted = match (value, &shape.kind) {
+        (Value::Null, _) if shape.is_nullable => Some(Value::Null),
+        (Value::Bool(_), Kind::Bool)
+        | (Value::Int(_), Kind::Int | Kind::IntOrString)
+        | (Value::Double(_), Kind::Double)
+        | (Value::String(_), Kind::Text | Kind::IntOrString) => Some(*value),
+        (Value::Int(number), Kind::Double) => Some(Value::Double(*number as f64)),
+        (Value::String(text), Kind::Date) if text.len() == 10 => {
+            number::parse_timestamp(&format!("{text}T00:00:00Z")).map(Value::Timestamp)
+        }
+        (Value::String(text), Kind::DateTime) => date_time(text),
+        (Value::String(text), Kind::Duration) => number::parse_long_duration(text).map(Value::Duration),
+        _ => None,
+    };
+    converted.unwrap_or(Value::Typed(value, shape))
+}
+
+fn date_time(text: &str) -> Option<Value<'static>> {
+    if text.is_empty() {
+        return number::parse_timestamp("1970-01-01T00:00:00Z").map(Value::Timestamp);
+    }
+    let local = || number::parse_timestamp(&format!("{text}Z"));
+    number::parse_timestamp(text).or_else(local).map(Value::Timestamp)
+}
+
+/// Reads a value whose conversion needs memory, or fails. Lists and maps stay as they are.
+pub(crate) fn read<'a>(
+    value: &'a Value<'a>,
+    shape: &'a Shape,
+    arena: &'a Arena,
+) -> Result<Value<'a>, &'a str> {
+    match (value, &shape.kind) {
+        (Value::List(_), Kind::List { .. }) | (Value::Object(_), Kind::Object(_) | Kind::Map(_)) => {
+            return Ok(Value::Typed(value, shape));
+        }
+        (_, Kind::Hidden) => return Ok(Value::Typed(value, shape)),
+        (Value::String(text), Kind::Bytes) => {
+            if let Some(bytes) = decode_base64(text) {
+                return Ok(Value::Bytes(arena.slice(&bytes)));
+            }
+        }
+        _ => {}
+    }
+    Err(arena.text(&failure(value, shape)))
+}
+
+/// The API server's text about a value that does not fit.
+fn failure(value: &Value<'_>, shape: &Shape) -> String {
+    let found = match value {
+        Value::Null => return "invalid data, got null for schema with nullable=false".to_owned(),
+        Value::Bool(_) => "bool",
+        Value::Int(_) => "int64",
+        Value::Double(_) => "float64",
+        Value::String(_) => "string",
+        Value::List(_) => "[]interface {}",
+        _ => "map[string]interface {}",
+    };
+    let expected = |name: &str| format!("invalid data, expected {name}, got {found}");
+    let format = |name: &str, why: fn(&str) -> String| match value {
+        Value::String(text) => format!("Invalid {name} {text}: {}", why(text)),
+        _ => expected("string"),
+    };
+    match shape.kind {
+        Kind::Bool => expected("bool"),
+        Kind::Int => expected("int"),
+        Kind::Double => expected("float"),
+        Kind::Text | Kind::Hidden => expected("string"),
+        Kind::Bytes => format("byte formatted string", base64_error),
+        Kind::Date => format("date formatted string", |text| time_error(text, "2006-01-02")),
+        Kind::DateTime => {
+            format("date-time formatted string", |text| time_error(text, "2006-01-02T15:04:05"))
+        }
+        Kind::Duration => format("duration", |text| format!("unable to parse {text} as duration")),
+        Kind::IntOrString => {
+            "invalid data, expected XIntOrString value to be either a string or integer".to_owned()
+        }
+        Kind::List { .. } => {
+            "invalid data, expected an array for the provided schema with type=array".to_owned()
+        }
+        Kind::Object(_) | Kind::Map(_) => {
+            "invalid data, expected a map for the provided schema with type=object".to_owned()
+        }
+    }
+}
+
+/// The error of Go's decoder: the first symbol that is not in the alphabet.
+fn base64_error(text: &str) -> String {
+    let is_known =
+        |symbol: u8| symbol.is_ascii_alphanumeric() || matches!(symbol, b'-' | b'_' | b'=' | b'\r' | b'\n');
+    let at = text.bytes().position(|symbol| !is_known(symbol)).unwrap_or(text.len());
+    format!("illegal base64 data at input byte {at}")
+}
+
+/// The error of Go's parser for the texts that the formats of schemas accept. Others have the start of it.
+fn time_error(text: &str, layout: &str) -> String {
+    let shown = quote(text);
+    let is_digit = |at: usize| text.as_bytes().get(at).is_some_and(u8::is_ascii_digit);
+    let rest = text.get(10..).unwrap_or_default();
+    if !(0..4).all(is_digit) {
+        return format!("parsing time {shown} as {}: cannot parse {shown} as \"2006\"", quote(layout));
+    }
+    if !rest.starts_with('T') {
+        return format!("parsing time {shown} as {}: cannot parse {} as \"T\"", quote(layout), quote(rest));
+    }
+    let mut extra = text.get(19..).unwrap_or_default();
+    if extra.starts_with('.') && is_digit(20) {
+        extra = extra.trim_start_matches(|symbol: char| symbol == '.' || symbol.is_ascii_digit());
+    }
+    format!("parsing time {shown}: extra text: {}", quote(extra))
+}
+
+/// Decodes base64 with the alphabet of URLs, which the API server expects here.
+fn decode_base64(text: &str) -> Option<Vec<u8>> {
+    let symbols: Vec<u8> = text.bytes().filter(|symbol| !matches!(symbol, b'\r' | b'\n')).collect();
+    if !symbols.len().is_multiple_of(4) {
+        return None;
+    }
+    let padding = symbols.iter().rev().take_while(|symbol| **symbol == b'=').count();
+    if padding > 2 {
+        return None;
+    }
+    let (mut bytes, mut bits, mut count) = (Vec::with_capacity(symbols.len() / 4 * 3), 0u32, 0);
+    for symbol in symbols.get(..symbols.len() - padding)? {
+        let six = match symbol {
+            b'A'..=b'Z' => symbol - b'A',
+            b'a'..=b'z' => symbol - b'a' + 26,
+            b'0'..=b'9' => symbol - b'0' + 52,
+            b'-' => 62,
+            b'_' => 63,
+            _ => return None,
+        };
+        bits = bits << 6 | u32::from(six);
+        count += 6;
+        if count >= 8 {
+            count -= 8;
+            bytes.push(u8::try_from(bits >> count & 0xff).unwrap_or_default());
+        }
+    }
+    Some(bytes)
+}
+
+/// The entry of an object by its escaped name, or of a map by its key. A null of a property counts as absent.
+pub(super) fn named<'a>(
+    entries: &'a [(&'a str, Value<'a>)],
+    shape: &'a Shape,
+    name: &str,
+) -> Option<Value<'a>> {
+    let unescaped = match shape.kind {
+        Kind::Object(_) => unescape(name)?,
+        _ => name.into(),
+    };
+    let found = entries.binary_search_by(|(key, _)| (**key).cmp(&unescaped)).ok()?;
+    let (key, value) = entries.get(found)?;
+    if matches!((&shape.kind, value), (Kind::Object(_), Value::Null)) {
+        return None;
+    }
+    Some(view(value, shape.property(key)?))
+}
+
+/// The entry at a position. Fields without a type are hidden.
+pub(super) fn at<'a>(
+    (key, value): &'a (&'a str, Value<'a>),
+    shape: &'a Shape,
+) -> Option<(Value<'a>, Value<'a>)> {
+    Some((Value::String(key), view(value, shape.property(key)?)))
+}
+
+/// Whether two values have no equality, which is an error: a list or map of a document and a value of another type, except null.
+pub(crate) fn is_incomparable(left: &Value<'_>, right: &Value<'_>) -> bool {
+    matches!(left, Value::Typed(..))
+        && !matches!(right, Value::Null)
+        && (left.is_list() != right.is_list() || left.entries().is_some() != right.entries().is_some())
+}
+
+/// Whether a value of a document equals another value.
+pub(super) fn equals<'a>(value: &'a Value<'a>, shape: &'a Shape, other: &Value<'a>) -> bool {
+    match (value, &shape.kind) {
+        (Value::List(elements), Kind::List { items, order }) => {
+            if other.list_len() != Some(elements.len()) {
+                return false;
+            }
+            match order {
+                Order::Atomic => elements
+                    .iter()
+                    .zip(other.elements())
+                    .all(|(element, other)| equal(&view(element, items), &other)),
+                Order::Set => {
+                    let keys = |elements: &mut dyn Iterator<Item = Value<'a>>| {
+                        elements.map(|element| scalar(&element)).collect::<Option<BTreeSet<_>>>()
+                    };
+                    let left = keys(&mut elements.iter().map(|element| view(element, items)));
+                    left.is_some() && left == keys(&mut other.elements())
+                }
+                Order::Map(keys) => equal_by_key(elements, items, keys, other),
+            }
+        }
+        (Value::Object(entries), Kind::Object(_) | Kind::Map(_)) => equal_entries(entries, shape, other),
+        (value, Kind::Hidden) => match other {
+            Value::Typed(other, _) => identical(*value, **other, &mut || work::read(1)),
+            _ => false,
+        },
+        (Value::String(text), Kind::Bytes) => match (decode_base64(text), other) {
+            (Some(bytes), Value::Bytes(other)) => bytes == *other,
+            (Some(_), Value::Typed(Value::String(other), _)) => text == other,
+            _ => false,
+        },
+        _ => false,
+    }
+}
+
+/// Objects are equal by their properties. A hidden field counts only if both have it.
+fn equal_entries<'a>(entries: &'a [(&'a str, Value<'a>)], shape: &'a Shape, other: &Value<'a>) -> bool {
+    let Some(others) = other.entries() else { return false };
+    others.len() == entries.len()
+        && entries.iter().all(|(key, value)| {
+            if shape.property(key).is_some() {
+                return match (named(entries, shape, key), others.named(key)) {
+                    (Some(left), Some(right)) => equal(&left, &right),
+                    (left, right) => left.is_none() && right.is_none(),
+                };
+            }
+            match other {
+                Value::Typed(Value::Object(others), _) => others
+                    .binary_search_by(|(other, _)| other.cmp(key))
+                    .ok()
+                    .and_then(|found| others.get(found))
+                    .is_none_or(|(_, other)| identical(*value, *other, &mut || work::read(1))),
+                _ => false,
+            }
+        })
+}
+
+/// Values in the order of keys. An absent value is null.
+struct Key<'a>(Vec<Value<'a>>);
+
+impl<'a> Key<'a> {
+    /// The key of an element of a list of type `map`.
+    fn of(element: &Value<'a>, names: &[Box<str>]) -> Option<Self> {
+        let object = match element {
+            Value::Typed(object, _) => **object,
+            object => *object,
+        };
+        let Value::Object(_) = object else { return None };
+        Some(Self(names.iter().map(|name| object.field(name).unwrap_or_default()).collect()))
+    }
+}
+
+impl Ord for Key<'_> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let orders = self.0.iter().zip(&other.0).map(|(left, right)| key_order(left, right));
+        orders.fold(Ordering::Equal, Ordering::then)
+    }
+}
+
+impl PartialOrd for Key<'_> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Key<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Key<'_> {}
+
+/// The key of an element of a set, or `None` for lists and maps.
+fn scalar<'a>(element: &Value<'a>) -> Option<Key<'a>> {
+    match element {
+        Value::Typed(text @ Value::String(_), _) => Some(Key(vec![**text])),
+        Value::Typed(..) => None,
+        value if value.is_list() || value.entries().is_some() => None,
+        value => Some(Key(vec![*value])),
+    }
+}
+
+fn equal_by_key<'a>(
+    elements: &'a [Value<'a>],
+    items: &'a Shape,
+    keys: &[Box<str>],
+    other: &Value<'a>,
+) -> bool {
+    let mut by_key = BTreeMap::new();
+    for element in elements {
+        let Some(key) = Key::of(element, keys) else { return false };
+        by_key.insert(key, element);
+    }
+    let mut seen = BTreeSet::new();
+    for other in other.elements() {
+        let Some(key) = Key::of(&other, keys) else { return false };
+        match by_key.get(&key) {
+            Some(element) if equal(&view(element, items), &other) => {}
+            _ => return false,
+        }
+        seen.insert(key);
+    }
+    seen.len() == by_key.len()
+}
+
+/// Adds a list to a set or to a list of type `map` of a document: equal elements occur once, and elements with equal keys replace
+/// those before them. Returns `None` for other lists, and an error if an element of the sum can't be part of a document.
+pub(crate) fn add<'a>(
+    arena: &'a Arena,
+    left: &Value<'a>,
+    right: &Value<'a>,
+) -> Option<Result<Value<'a>, ()>> {
+    let Value::Typed(Value::List(elements), shape) = left else { return None };
+    let Kind::List { order, .. } = &shape.kind else { return None };
+    let key = |element: &Value<'a>| match order {
+        Order::Atomic => None,
+        Order::Set => scalar(element),
+        Order::Map(keys) => Key::of(element, keys),
+    };
+    if matches!(order, Order::Atomic) || !right.is_list() {
+        return None;
+    }
+    let mut sum = elements.to_vec();
+    let mut positions = BTreeMap::new();
+    for (position, element) in elements.iter().enumerate() {
+        let Some(key) = key(element) else { return Some(Err(())) };
+        positions.insert(key, position);
+    }
+    for element in right.elements() {
+        let Some((element, key)) = plain(arena, &element).and_then(|element| Some((element, key(&element)?)))
+        else {
+            return Some(Err(()));
+        };
+        if let Some(place) = positions.get(&key).and_then(|position| sum.get_mut(*position)) {
+            *place = element;
+        } else {
+            positions.insert(key, sum.len());
+            sum.push(element);
+        }
+    }
+    Some(Ok(Value::Typed(arena.store(Value::List(arena.slice(&sum))), shape)))
+}
+
+/// A value as a document has it.
+fn plain<'a>(arena: &'a Arena, value: &Value<'a>) -> Option<Value<'a>> {
+    Some(match value {
+        Value::Typed(value, _) => **value,
+        Value::Timestamp(time) => Value::String(arena.text(&number::timestamp(*time))),
+        Value::Duration(nanos) => Value::String(arena.text(&number::duration(*nanos))),
+        Value::Null
+        | Value::Bool(_)
+        | Value::Int(_)
+        | Value::Double(_)
+        | Value::String(_)
+        | Value::Object(_) => *value,
+        _ => return None,
+    })
+}

@@ -1,0 +1,267 @@
+//! Compares CRDs and their objects: errors of schemas, defaults, pruning, warnings and errors of objects.
+
+use fastrand::Rng;
+use serde_json::{Value as Json, json};
+
+use crate::case::items;
+use crate::custom_resources::{Judge, admit, is_unreadable};
+use crate::objects::{Object, Objects};
+use crate::schemas::Schemas;
+use crate::server::{Server, servers};
+use crate::{PRINTED, assert_share, both, count, rng};
+
+/// The start of the body of each kind of error that a run must contain.
+const KINDS: [&str; 12] = [
+    ": failed rule: ",
+    " evaluating rule: ",
+    "'no such overload'",
+    ": Invalid value: ",
+    ": Required value",
+    ": Unsupported value: ",
+    ": Too long: ",
+    ": Too many: ",
+    ": Duplicate value: ",
+    "must be of type",
+    "must validate one and only one schema",
+    "should match",
+];
+
+#[test]
+#[ignore = "needs Go: make parity"]
+fn judges_generated_custom_resources_as_the_api_server_does() {
+    let mut rng = rng();
+    let mut schemas = Schemas::new(rng.fork());
+    let crds: Vec<Json> = (0..count("PARITY_CRDS", 1_000)).map(|_| schemas.crd()).collect();
+    let mut different = 0;
+    for server in &servers() {
+        let accepted = compare_schemas(server, &crds, &mut different);
+        compare_objects(server, &accepted, rng.fork(), &mut different);
+    }
+    assert_eq!(different, 0, "{different} answers differ");
+}
+
+fn print(different: &mut usize, server: &Server, lines: &[(&str, &dyn std::fmt::Display)]) {
+    *different += 1;
+    if *different <= PRINTED {
+        println!("\n1.{}", server.minor);
+        for (name, value) in lines {
+            println!("  {name} {value}");
+        }
+    }
+}
+
+/// Compares the errors of schemas. Returns the CRDs that the API server accepts.
+fn compare_schemas<'c>(server: &Server, crds: &'c [Json], different: &mut usize) -> Vec<&'c Json> {
+    let questions: Vec<Json> = crds.iter().map(|crd| json!({ "crdCase": { "crd": crd } })).collect();
+    let (theirs, ours) = both(server, &questions, |index, _| admit(&crds[index], server.minor));
+    let (mut accepted, mut structural, mut rules, mut unsupported, mut unread) = (Vec::new(), 0, 0, 0, 0);
+    for ((crd, theirs), ours) in crds.iter().zip(&theirs).zip(&ours) {
+        let wants = items(theirs, "crd");
+        let want = &wants[0];
+        let has = |field: &str| !items(want, field).is_empty();
+        let is_equal = match ours {
+            _ if want["phase"] == "panic" => true,
+            // The API server reports unsupported fields among all errors of the CRD.
+            Err(errors) if has("unsupported") => !errors.is_empty(),
+            Err(_) => want["decode"].is_string(),
+            Ok(_) if want["decode"].is_string() => false,
+            Ok(ours) if has("unsupported") => {
+                // The API server has no path for this field.
+                let is_named = |error: &&String| !error.ends_with("$schema is not supported");
+                let errors = &ours.structural;
+                let mut named = errors.iter().filter(is_named);
+                !errors.is_empty() && named.all(|error| items(want, "all").contains(&json!(error)))
+            }
+            Ok(ours) => wants.iter().any(|want| {
+                want["structural"] == json!(ours.structural) && has_rule_errors(want, &ours.rules)
+            }),
+        };
+        unread += usize::from(want["decode"].is_string());
+        unsupported += usize::from(has("unsupported"));
+        structural += usize::from(has("structural"));
+        rules += usize::from(items(want, "all").iter().any(is_of_rule));
+        if want["all"] == json!([]) {
+            accepted.push(crd);
+        }
+        if !is_equal {
+            let schema = &crd["spec"]["versions"][0]["schema"];
+            print(different, server, &[("schema", schema), ("want", want), ("have", &format!("{ours:?}"))]);
+        }
+    }
+    println!("1.{}: {} CRDs", server.minor, crds.len());
+    assert_share("accepted", accepted.len(), crds.len(), 40.0);
+    assert_share("refused", crds.len() - accepted.len(), crds.len(), 30.0);
+    assert_share("not structural", structural, crds.len(), 15.0);
+    assert_share("with wrong rules", rules, crds.len(), 2.0);
+    assert_share("unsupported", unsupported, crds.len(), 2.0);
+    assert_share("not decoded", unread, crds.len(), 0.5);
+    accepted
+}
+
+/// Whether an error is about a rule.
+fn is_of_rule(error: &Json) -> bool {
+    error.as_str().is_some_and(|text| {
+        let path = text.split(": ").next().unwrap_or_default();
+        path.contains("x-kubernetes-validations") || text.contains("estimated rule cost total for entire")
+    })
+}
+
+/// Whether the errors of rules are equal. The API server does not check rules that have other errors nearby.
+fn has_rule_errors(want: &Json, rules: &[String]) -> bool {
+    let all = items(want, "all");
+    if !all.iter().all(is_of_rule) {
+        return true;
+    }
+    let texts = all.iter().filter_map(Json::as_str).map(without_types).collect::<Vec<_>>();
+    texts == rules.iter().map(|text| without_types(text)).collect::<Vec<_>>()
+}
+
+/// A text without the names of types of objects, which are random in the API server.
+fn without_types(text: &str) -> String {
+    let mut parts = text.split("selfType");
+    let first = parts.next().unwrap_or_default().to_owned();
+    let is_name = |symbol: char| symbol.is_alphanumeric() || matches!(symbol, '.' | '@' | '_');
+    parts.fold(first, |text, part| text + "selfType" + part.trim_start_matches(is_name))
+}
+
+/// Compares what happens to objects of accepted CRDs.
+fn compare_objects(server: &Server, crds: &[&Json], rng: Rng, different: &mut usize) {
+    let mut generator = Objects::new(rng);
+    let each = count("PARITY_OBJECTS", 10_000).div_ceil(crds.len());
+    let objects: Vec<Vec<Object>> =
+        crds.iter().map(|crd| (0..each).map(|_| generator.object(crd)).collect()).collect();
+    let question = |(crd, objects): (&&Json, &Vec<Object>)| {
+        let objects: Vec<Json> = objects.iter().map(Object::question).collect();
+        json!({ "crdCase": { "crd": crd, "objects": objects } })
+    };
+    let questions: Vec<Json> = crds.iter().zip(&objects).map(question).collect();
+    let (theirs, ours) = both(server, &questions, |index, _| {
+        let judge = Judge::new(crds[index], server.minor);
+        objects[index].iter().map(|object| judge.process(object)).collect::<Vec<Json>>()
+    });
+    let mut tally = Tally::default();
+    for (((crd, objects), theirs), ours) in crds.iter().zip(&objects).zip(&theirs).zip(&ours) {
+        for ((object, wants), have) in objects.iter().zip(items(theirs, "objects")).zip(ours) {
+            let wants = wants.as_array().expect("answers");
+            tally.add(object, &wants[0], have);
+            if !wants.iter().any(|want| is_equal(object, want, have)) {
+                let version = &crd["spec"]["versions"][0];
+                let (want, have) = differences(&wants[0], have);
+                print(
+                    different,
+                    server,
+                    &[("version", version), ("object", &object.question()), ("want", &want), ("have", &have)],
+                );
+            }
+        }
+    }
+    tally.check(server);
+}
+
+/// Compares two answers to an object.
+fn is_equal(object: &Object, want: &Json, have: &Json) -> bool {
+    let warnings = || items(want, "warnings").iter().filter_map(Json::as_str);
+    let is_duplicate = |text: &&str| text.starts_with("duplicate field ");
+    let refused = want["refused"].as_str();
+    // The reader of manifests refuses what the API server reports.
+    if refused.is_some_and(|text| text.contains("duplicate field "))
+        || warnings().any(|text| is_duplicate(&text))
+    {
+        if !is_unreadable(&object.text) {
+            return false;
+        }
+        if refused.is_some() {
+            return true;
+        }
+    }
+    if let Some(text) = refused {
+        return match text.strip_prefix("strict decoding error: ") {
+            Some(list) => {
+                let mut texts: Vec<&str> = list.split(", unknown field ").collect();
+                let mut found: Vec<&str> = items(have, "refused").iter().filter_map(Json::as_str).collect();
+                for text in texts.iter_mut().chain(&mut found) {
+                    *text = text.trim_start_matches("unknown field ");
+                }
+                texts.sort_unstable();
+                found.sort_unstable();
+                texts == found
+            }
+            None => have["refused"].is_array(),
+        };
+    }
+    if !items(have, "undecided").is_empty() {
+        return true;
+    }
+    let want_warnings: Vec<&str> = warnings().filter(|text| !is_duplicate(text)).collect();
+    let is_same = |field: &str| want[field] == have[field];
+    is_same("errors")
+        && json!(want_warnings) == have["warnings"]
+        && doubles(&want["decoded"]) == doubles(&have["decoded"])
+}
+
+/// The fields that differ in two answers.
+fn differences(want: &Json, have: &Json) -> (Json, Json) {
+    let fields = ["refused", "errors", "warnings", "decoded"];
+    let differs = |field: &str| doubles(&want[field]) != doubles(&have[field]);
+    let fields: Vec<&str> = fields.into_iter().filter(|field| differs(field)).collect();
+    let pick =
+        |answer: &Json| fields.iter().map(|field| ((*field).to_owned(), answer[*field].clone())).collect();
+    (pick(want), pick(have))
+}
+
+/// A value whose numbers are doubles: JSON text does not tell 1.0 from 1.
+fn doubles(value: &Json) -> Json {
+    match value {
+        Json::Object(fields) => fields.iter().map(|(name, value)| (name.clone(), doubles(value))).collect(),
+        Json::Array(items) => items.iter().map(doubles).collect(),
+        Json::Number(number) => json!(number.as_f64()),
+        other => other.clone(),
+    }
+}
+
+/// Counts of objects.
+#[derive(Default)]
+struct Tally {
+    all: usize,
+    updates: usize,
+    refused: usize,
+    valid: usize,
+    invalid: usize,
+    unknown: usize,
+    undecided: usize,
+    changed: usize,
+    kinds: [usize; KINDS.len()],
+}
+
+impl Tally {
+    fn add(&mut self, object: &Object, want: &Json, have: &Json) {
+        let errors = items(want, "errors");
+        self.all += 1;
+        self.updates += usize::from(object.old.is_some());
+        self.refused += usize::from(want["refused"].is_string());
+        self.valid += usize::from(want["errors"] == json!([]));
+        self.invalid += usize::from(!errors.is_empty());
+        self.unknown += usize::from(!items(want, "warnings").is_empty());
+        self.undecided += usize::from(!items(have, "undecided").is_empty());
+        let sent: Json = serde_json::from_str(&object.text).expect("JSON");
+        self.changed +=
+            usize::from(doubles(&sent) != doubles(&want["decoded"]) && want["decoded"].is_object());
+        for (kind, count) in KINDS.iter().zip(&mut self.kinds) {
+            *count += usize::from(errors.iter().filter_map(Json::as_str).any(|error| error.contains(kind)));
+        }
+    }
+
+    fn check(&self, server: &Server) {
+        println!("1.{}: {} objects", server.minor, self.all);
+        assert_share("updates", self.updates, self.all, 30.0);
+        assert_share("refused", self.refused, self.all, 1.0);
+        assert_share("valid", self.valid, self.all, 25.0);
+        assert_share("invalid", self.invalid, self.all, 30.0);
+        assert_share("changed by defaults and pruning", self.changed, self.all, 15.0);
+        assert_share("with warnings", self.unknown, self.all, 8.0);
+        for (kind, count) in KINDS.iter().zip(self.kinds) {
+            assert_share(&format!("{kind:?}"), count, self.all, 0.1);
+        }
+        assert_share("decided", self.all - self.undecided, self.all, 98.0);
+    }
+}
