@@ -67,12 +67,11 @@ impl<'o> Places<'o> {
     }
 }
 
-/// Returns the findings of one response. Those above the limit are counted.
+/// Returns the findings of one response. Those above the limit are left out.
 pub(crate) fn shown<T>(errors: &[T], finding: impl Fn(&T) -> Finding) -> Vec<Finding> {
     let mut findings: Vec<Finding> = errors.iter().take(MAX_FINDINGS).map(finding).collect();
-    let more = errors.len().saturating_sub(MAX_FINDINGS);
-    if let Some(last) = findings.last().filter(|_| more > 0).cloned() {
-        let message = format!("{more} more errors are not shown");
+    if let Some(last) = findings.last().filter(|_| errors.len() > MAX_FINDINGS).cloned() {
+        let message = "more errors are not shown".to_owned();
         findings.push(Finding { message, field: String::new(), next: String::new(), ..last });
     }
     findings
