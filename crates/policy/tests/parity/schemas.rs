@@ -49,8 +49,8 @@ impl Schemas {
     /// A CRD with one version.
     pub(crate) fn crd(&mut self) -> Json {
         let mut schema = self.root();
-        if self.chance(60) {
-            add_rules(&mut self.rng, &mut schema);
+        if self.chance(40) {
+            add_rules(&mut self.rng, &mut schema, true);
         }
         if self.rng.bool() {
             for _ in 0..self.rng.usize(1..3) {
