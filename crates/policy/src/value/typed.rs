@@ -162,11 +162,11 @@ fn failure(value: &Value<'_>, shape: &Shape) -> String {
     }
 }
 
-/// The error of Go's decoder: the first symbol that is not in the alphabet.
+/// The error of Go's decoder: the first symbol that is not in the alphabet, or the last group of four if it is not complete.
 fn base64_error(text: &str) -> String {
     let is_known =
         |symbol: u8| symbol.is_ascii_alphanumeric() || matches!(symbol, b'-' | b'_' | b'=' | b'\r' | b'\n');
-    let at = text.bytes().position(|symbol| !is_known(symbol)).unwrap_or(text.len());
+    let at = text.bytes().position(|symbol| !is_known(symbol)).unwrap_or(text.len() / 4 * 4);
     format!("illegal base64 data at input byte {at}")
 }
 
@@ -410,7 +410,7 @@ impl Eq for Key<'_> {}
 /// The key of an element of a set, or `None` for lists and maps.
 fn scalar<'a>(element: &Value<'a>) -> Option<Key<'a>> {
     match element {
-        Value::Typed(text @ Value::String(_), _) => Some(Key(vec![**text])),
+        Value::Typed(text @ Value::String(_), Shape { kind: Kind::Bytes, .. }) => Some(Key(vec![**text])),
         Value::Typed(..) => None,
         value if value.is_list() || value.entries().is_some() => None,
         value => Some(Key(vec![*value])),

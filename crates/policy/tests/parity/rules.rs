@@ -38,7 +38,7 @@ fn rule(rng: &mut Rng, schema: &Json, has_old: bool) -> Json {
         0 => rule["message"] = json!(pick(rng, &[" is wrong ", "", "wrong"])),
         1 => {
             rule["reason"] =
-                json!(pick(rng, &["FieldValueForbidden", "FieldValueRequired", "FieldValueDuplicate"]))
+                json!(pick(rng, &["FieldValueForbidden", "FieldValueRequired", "FieldValueDuplicate"]));
         }
         2 => {
             let text =
