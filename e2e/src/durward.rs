@@ -23,6 +23,9 @@ const READY_WITHIN: Duration = Duration::from_secs(60);
 /// Time to read a configuration after a signal, on a loaded machine.
 const RELOADED_WITHIN: Duration = Duration::from_secs(60);
 
+/// The time of a page. Beside an attack on a loaded machine, it can take more than the usual seconds.
+const PAGE_WITHIN: Duration = Duration::from_secs(30);
+
 /// The time of a command other than `serve`.
 const COMMAND_WITHIN: Duration = Duration::from_secs(60);
 
@@ -138,7 +141,7 @@ impl Durward {
 
     /// Reads a page of its admin port.
     pub fn page(&self, path: &str) -> Result<plain_http::Response> {
-        plain_http::get(self.admin, path)
+        plain_http::exchange_within((PAGE_WITHIN, PAGE_WITHIN), self.admin, "GET", path, "")
     }
 
     /// Waits until `/readyz` succeeds.

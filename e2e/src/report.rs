@@ -1,5 +1,5 @@
-//! The end of a run's output: the ten longest cases, the programs that used most processor time, and for each failure the case, the
-//! cause and the path of its logs.
+//! The end of a run's output: the ten longest cases, and the programs that used most processor time. For each failure, the case, the
+//! cause and the path of its logs follow.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,8 +1,11 @@
 //! Healthy etcd clusters that cases have left, for the next cases.
 //!
 //! The start of three members takes two seconds of processor time, and their election two seconds more. A cluster is kept only if it is as
-//! after its start, apart from its data and its leader: every member runs, agrees on the leader and reports no error, the list of members
-//! has three voters, and no login is required. Everything else ends with its case.
+//! after its start, apart from its data and its leader:
+//!
+//! - every member runs, agrees on the leader and reports no error
+//! - the list of members has three voters
+//! - no login is required
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

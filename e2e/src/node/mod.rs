@@ -144,7 +144,7 @@ impl Node {
 
     /// Ends its processes and containers, after the last case that uses it.
     pub fn end(&self) {
-        // Nothing restarts what the next line ends.
+        // Without the kubelet and containerd, no container starts again.
         let _ = self.kubelet.end();
         self.runtime.end();
         self.supervisor.kill_all_in(self.sandbox.cgroup().trim_start_matches('/'));

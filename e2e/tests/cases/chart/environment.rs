@@ -27,8 +27,8 @@ const WITH_ETCD: (&str, &str) = ("example.org/etcd", "yes");
 /// The label of protected namespaces.
 const PROTECTED: (&str, &str) = ("durward.dev/guard", "deletion");
 
-/// The time until the API server has seen a label of a namespace.
-const UNPROTECTED_WITHIN: Duration = Duration::from_secs(30);
+/// The time until a namespace without pods can be deleted.
+const UNUSED_WITHIN: Duration = Duration::from_secs(30);
 
 pub(super) struct Environment {
     pub(super) node: &'static Node,
@@ -220,7 +220,7 @@ pub(super) fn home_path(resource: &str) -> String {
     }
 }
 
-/// A protected namespace with a pod. It loses its label on drop, so that its deletion is allowed.
+/// A protected namespace with a pod. It loses its pod on drop, so that its deletion is allowed.
 pub(super) struct Used {
     namespace: TemporaryNamespace<'static>,
 }
@@ -235,17 +235,17 @@ impl Deref for Used {
 
 impl Drop for Used {
     fn drop(&mut self) {
-        let remove = json!({"metadata": {"labels": {PROTECTED.0: null}}});
         let path = format!("/api/v1/namespaces/{}", self.namespace.name());
         let api = self.namespace.cluster().api();
-        // The API server selects namespaces for a webhook by labels that it watches.
-        let unprotected = api.merge(&path, &remove).and_then(|_| {
-            eventually("the namespace to be unprotected", UNPROTECTED_WITHIN, || {
+        // The guard denies the removal of the label as well while the namespace is in use.
+        let emptied = api.delete(&format!("{path}/pods?gracePeriodSeconds=0")).and_then(|answer| {
+            answer.succeeded()?;
+            eventually("the namespace to be unused", UNUSED_WITHIN, || {
                 Ok(Poll::from(api.delete(&format!("{path}?dryRun=All"))?.succeeded().map(drop)))
             })
         });
-        if let Err(error) = unprotected {
-            print(format_args!("the label of {} is not removed: {error:#}", self.namespace.name()));
+        if let Err(error) = emptied {
+            print(format_args!("the namespace {} is not emptied: {error:#}", self.namespace.name()));
         }
     }
 }
