@@ -22,7 +22,7 @@ const DENIED: &str = "spec.masterList must begin with a master";
 const CONFIG_MAP: &str = "company-rules";
 
 /// A release without the guard gets it, with policies of a `ConfigMap`. A change of the `ConfigMap` counts without another command.
-#[e2e::case]
+#[e2e::case(Soak)]
 fn an_upgrade_turns_the_guard_on_without_a_failed_call(context: &'static TestContext) -> Result<()> {
     let environment = installed(context)?;
     let kubectl = environment.node.cluster().kubectl();
@@ -56,7 +56,8 @@ fn an_upgrade_turns_the_guard_on_without_a_failed_call(context: &'static TestCon
         Ok(Poll::from(environment.verdict_is("changed spec.masterList")))
     })?;
     environment.audit.has_no_forbidden_requests()?;
-    environment.install(&values())?;
+    // Without the guard, its entry would stay for ten minutes.
+    environment.helm.uninstall(HOME, &[])?.succeeded()?;
     environment.await_verdict("")?;
     environment.api().delete(&format!("{}/{CONFIG_MAP}", home_path("configmaps")))?.succeeded().map(drop)
 }
@@ -95,6 +96,9 @@ fn the_page_of_custom_resources_works(context: &'static TestContext) -> Result<(
         }
         let is_write = command.starts_with("kubectl create -f")
             || command.starts_with("kubectl apply -f examples/kubernetesclusters/with-key");
+        if command.starts_with("durward check") {
+            return Ok(Expect::Failure);
+        }
         if !is_write {
             return Ok(Expect::Success);
         }
@@ -116,7 +120,7 @@ fn the_page_of_custom_resources_works(context: &'static TestContext) -> Result<(
     })?;
     ensure!(installed, "the page does not install Durward");
     kubectl.run(&["delete", "kubernetesclusters", "--all"])?.succeeded()?;
-    environment.install(&values())?;
+    environment.helm.uninstall(HOME, &[])?.succeeded()?;
     environment.audit.has_no_forbidden_requests().map(drop)
 }
 
