@@ -10,8 +10,7 @@ use policy::normalize::is_typed;
 use policy::request::Request;
 use policy::value::{Arena, Value, read_json};
 
-use crate::context::{Context, MAX_TIME, describe, refusal};
-use crate::objects::Object;
+use crate::context::{Context, MAX_TIME, Places, describe, refusal, shown};
 use crate::report::{Finding, Verdict};
 use crate::subjects::Subject;
 
@@ -38,12 +37,18 @@ pub(crate) fn answer(
     request: &Request<'_>,
     custom: Custom<'_>,
     pruned: &[Path],
+    places: &Places<'_>,
     arena: &Arena,
 ) -> Answer {
-    let Some(object) = subject.new else { return Answer::default() };
-    let Some((crd, version)) = custom else { return unknown_type(context, object) };
+    if subject.new.is_none() {
+        return Answer::default();
+    }
+    let Some((crd, version)) = custom else { return unknown_type(context, places) };
+    if arena.is_full() {
+        return missing(places, &Lookup::Limit(Limit::Memory));
+    }
     if request.old_object_is_unknown {
-        return missing(object, &Lookup::OldObject);
+        return missing(places, &Lookup::OldObject);
     }
     let change = Change {
         new: request.object,
@@ -55,32 +60,32 @@ pub(crate) fn answer(
     let Judgement { errors, undecided: unknown, warnings, unchanged } =
         validate(version, &change, arena, &|| Instant::now() < end);
     if arena.is_full() {
-        return missing(object, &Lookup::Limit(Limit::Memory));
+        return missing(places, &Lookup::Limit(Limit::Memory));
     }
     let pruned: Vec<String> = pruned.iter().map(ToString::to_string).collect();
     let denial = |error: &FieldError| {
         let is_pruned = error.kind == ErrorKind::Required && pruned.contains(&error.path.to_string());
         let next = if is_pruned { PRUNED } else { "" };
-        Finding { next: next.to_owned(), ..invalid(object, error) }
+        Finding { next: next.to_owned(), ..invalid(places, error) }
     };
-    let mut findings: Vec<Finding> = errors.iter().map(denial).collect();
+    let mut findings = shown(&errors, denial);
     findings.extend(warnings.into_iter().map(|message| Finding {
         verdict: Verdict::Warn,
         message,
         reason: String::new(),
         code: None,
-        ..refusal(object, &FieldError::forbidden(&Path::new("metadata").child("finalizers"), ""))
+        ..refusal(places, &FieldError::forbidden(&Path::new("metadata").child("finalizers"), ""))
     }));
-    findings.extend(unchanged.iter().map(|error| Finding {
+    findings.extend(shown(&unchanged, |error| Finding {
         verdict: Verdict::Warn,
         reason: String::new(),
         code: None,
-        ..invalid(object, error)
+        ..invalid(places, error)
     }));
     let text = |error: &FieldError| {
         if error.path.is_empty() { error.body.clone() } else { error.to_string() }
     };
-    let undecided = unknown.iter().map(|error| open(object, &error.path, text(error))).collect();
+    let undecided = shown(&unknown, |error| open(places, &error.path, text(error)));
     Answer { findings, undecided }
 }
 
@@ -96,61 +101,62 @@ pub(crate) fn converted<'a>(
 }
 
 /// Returns the findings for an object that has no CRD in the input.
-fn unknown_type(context: &Context<'_>, object: &Object) -> Answer {
+fn unknown_type(context: &Context<'_>, places: &Places<'_>) -> Answer {
+    let object = places.object;
     if object.is("apiextensions.k8s.io", "CustomResourceDefinition") {
-        return definition(context, object);
+        return definition(context, places);
     }
     if is_typed((object.group(), object.version(), &object.kind)) {
         return Answer::default();
     }
     let message =
         format!("the schema of {} is not evaluated, so the API server could refuse the object", object.kind);
-    Answer { undecided: vec![open(object, &Path::default(), message)], ..Answer::default() }
+    Answer { undecided: vec![open(places, &Path::default(), message)], ..Answer::default() }
 }
 
 /// Returns the findings for a CRD. Its schemas must be structural and their rules valid, and nothing else is checked.
-fn definition(context: &Context<'_>, object: &Object) -> Answer {
+fn definition(context: &Context<'_>, places: &Places<'_>) -> Answer {
     let arena = Arena::new();
-    let crd = read_json(&object.json, &arena).ok().and_then(|value| Crd::read(value).ok());
+    let crd = read_json(&places.object.json, &arena).ok().and_then(|value| Crd::read(value).ok());
     let all = |crd: Crd| [crd.schema_errors(), crd.rule_errors(context.minor)].concat();
     let errors = crd.map(all).unwrap_or_default();
     let finding = |(place, error): &(Path, FieldError)| Finding {
         field: place.to_string(),
-        position: object.place_of(place),
-        ..invalid(object, error)
+        position: places.place_of(place),
+        ..invalid(places, error)
     };
     let message = "only the structure and the rules of the schemas in the CRD are checked, so the API server could refuse the CRD";
     Answer {
-        findings: errors.iter().map(finding).collect(),
-        undecided: vec![open(object, &Path::default(), message.to_owned())],
+        findings: shown(&errors, finding),
+        undecided: vec![open(places, &Path::default(), message.to_owned())],
     }
 }
 
-fn missing(object: &Object, lookup: &Lookup) -> Answer {
+fn missing(places: &Places<'_>, lookup: &Lookup) -> Answer {
     let (message, next) = describe(lookup);
-    let finding = Finding { next, ..open(object, &Path::default(), message) };
+    let finding = Finding { next, ..open(places, &Path::default(), message) };
     Answer { undecided: vec![finding], ..Answer::default() }
 }
 
 /// Returns a denial by the schema.
-fn invalid(object: &Object, error: &FieldError) -> Finding {
+fn invalid(places: &Places<'_>, error: &FieldError) -> Finding {
     Finding {
         verdict: Verdict::Deny,
         message: error.to_string(),
         reason: "Invalid".to_owned(),
         code: Some(422),
-        ..refusal(object, error)
+        ..refusal(places, error)
     }
 }
 
 /// Returns a finding that leaves the verdict open.
-fn open(object: &Object, path: &Path, message: String) -> Finding {
+fn open(places: &Places<'_>, path: &Path, message: String) -> Finding {
     Finding {
         verdict: Verdict::Unknown,
         message,
         reason: String::new(),
         code: None,
         next: ASK_SERVER.to_owned(),
-        ..refusal(object, &FieldError::forbidden(path, ""))
+        ..refusal(places, &FieldError::forbidden(path, ""))
     }
 }

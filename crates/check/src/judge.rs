@@ -1,6 +1,5 @@
 //! The verdict on one request.
 
-use std::cell::RefCell;
 use std::time::Instant;
 
 use policy::facts::Facts;
@@ -11,12 +10,12 @@ use policy::value::{Arena, Value};
 use policy::vap::decision::{Denial, Failure, Warning};
 
 use crate::args::FieldValidation;
-use crate::context::{Context, MAX_TIME, describe, refusal};
+use crate::context::{Context, MAX_TIME, Places, describe, refusal, shown};
 use crate::custom::{self, Answer};
 use crate::facts::converts_by_name;
 use crate::grants::service_account;
 use crate::objects::Object;
-use crate::report::{CheckedDocument, Finding, Judge, Position, Rule, Verdict};
+use crate::report::{CheckedDocument, Finding, Judge, Rule, Verdict};
 use crate::stored::{decode, with_field, with_name_label};
 use crate::subjects::Subject;
 
@@ -56,7 +55,8 @@ impl Context<'_> {
                 (with_request_fields(decoded.object, object, subject, arena), decoded.unknown)
             }
             Some((object, Err(errors))) => {
-                refused.extend(errors.into_iter().map(|error| refusal(object, &error)));
+                let places = Places::new(object);
+                refused.extend(shown(&errors, |error| refusal(&places, error)));
                 (Value::Null, Vec::new())
             }
         };
@@ -95,20 +95,23 @@ impl Context<'_> {
             old_object_is_unknown: is_other_version && !is_converted,
             ..Request::default()
         };
-        let answer = if refused.is_empty() && self.validates {
-            custom::answer(self, subject, &request, custom, &unknown, arena)
-        } else {
-            Answer::default()
-        };
         // In a full arena, errors and unknown fields can be those of missing values. The evaluation is unknown then.
         let unknown = if arena.is_full() { Vec::new() } else { unknown };
         if arena.is_full() {
             refused.clear();
         }
+        let places = Places::new(object);
+        let answer = if refused.is_empty() && self.validates {
+            custom::answer(self, subject, &request, custom, &unknown, &places, arena)
+        } else {
+            Answer::default()
+        };
         let evaluation =
             if refused.is_empty() { self.evaluate(&request, facts, arena) } else { Evaluation::default() };
-        refused.extend(unknown.iter().filter_map(|field| self.unknown_field(object, field)));
-        let findings = in_order([refused, answer.findings], self.findings(object, &evaluation));
+        if self.field_validation != FieldValidation::Ignore {
+            refused.extend(shown(&unknown, |field| self.unknown_field(&places, field)));
+        }
+        let findings = in_order([refused, answer.findings], self.findings(&places, &evaluation));
         let is_denied = findings.iter().any(Finding::is_denial);
         let undecided = answer.undecided.into_iter().filter(|_| !is_denied);
         let findings = findings.into_iter().chain(undecided).collect();
@@ -134,23 +137,14 @@ impl Context<'_> {
         })
     }
 
-    /// Returns the finding for a field that the kind does not have.
-    fn unknown_field(&self, object: &Object, field: &Path) -> Option<Finding> {
+    /// Returns the finding for a field that the kind does not have: a denial, or a warning.
+    fn unknown_field(&self, places: &Places<'_>, field: &Path) -> Finding {
         let message = format!("unknown field \"{field}\"");
-        let (verdict, message, reason, code) = match self.field_validation {
-            FieldValidation::Strict => {
-                (Verdict::Error, format!("strict decoding error: {message}"), "BadRequest", Some(400))
-            }
-            FieldValidation::Warn => (Verdict::Warn, message, "", None),
-            FieldValidation::Ignore => return None,
-        };
-        Some(Finding {
-            verdict,
-            message,
-            reason: reason.to_owned(),
-            code,
-            ..refusal(object, &FieldError::forbidden(field, ""))
-        })
+        let refusal = refusal(places, &FieldError::forbidden(field, ""));
+        if self.field_validation == FieldValidation::Strict {
+            return Finding { message: format!("strict decoding error: {message}"), ..refusal };
+        }
+        Finding { verdict: Verdict::Warn, message, reason: String::new(), code: None, ..refusal }
     }
 
     /// Evaluates the policies, and again as long as facts answer a lookup.
@@ -171,9 +165,8 @@ impl Context<'_> {
         evaluation
     }
 
-    fn findings(&self, object: &Object, evaluation: &Evaluation) -> Vec<Finding> {
+    fn findings(&self, object: &Places<'_>, evaluation: &Evaluation) -> Vec<Finding> {
         let decisions = &evaluation.decisions;
-        let object = &Places { object, known: RefCell::default() };
         let mut findings = Vec::new();
         for (order, denial) in decisions.denials.iter().enumerate() {
             findings.push(self.denial(object, denial, order));
@@ -255,24 +248,6 @@ fn in_order(responses: [Vec<Finding>; 2], policies: Vec<Finding>) -> Vec<Finding
         .map(|finding| Finding { server_order: finding.server_order.map(|own| own + order), ..finding });
     findings.extend(shifted);
     findings
-}
-
-/// Places of fields that findings are about. Finding a place reads the object's text again, and many rules read the same field.
-struct Places<'o> {
-    object: &'o Object,
-    known: RefCell<Vec<(Path, Position)>>,
-}
-
-impl Places<'_> {
-    fn place_of(&self, field: &Path) -> Position {
-        let mut known = self.known.borrow_mut();
-        if let Some((_, position)) = known.iter().find(|(path, _)| path == field) {
-            return position.clone();
-        }
-        let position = self.object.place_of(field);
-        known.push((field.clone(), position.clone()));
-        position
-    }
 }
 
 /// Returns a custom resource with the status before the request. If the kind has the subresource `status`, no other request

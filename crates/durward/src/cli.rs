@@ -54,7 +54,7 @@ pub(crate) enum Command {
     /// Convert CRDs to a version that API servers accept
     #[command(
         subcommand,
-        after_help = "Example:\n  durward convert crd crd-v1beta1.yaml > crd.yaml\n\nKubernetes 1.22 removed CRDs of apiextensions.k8s.io/v1beta1."
+        after_help = "Example:\n  durward convert crd examples/kubernetesclusters/crd-v1beta1.yaml\n\nKubernetes 1.22 removed CRDs of apiextensions.k8s.io/v1beta1."
     )]
     Convert(convert::Command),
     /// Evaluate AdmissionReview files offline

@@ -4,6 +4,7 @@
 //! the API server sets itself are not checked: it ignores `generation` and the time of creation, and rewrites `managedFields`.
 
 use std::collections::BTreeSet;
+use std::fmt::Write as _;
 
 use crate::cel::library::formats;
 use crate::field::{FieldError, Path};
@@ -90,14 +91,14 @@ impl Checks<'_> {
             NameSyntax::Subdomain => formats::subdomain(name),
             NameSyntax::PathSegment => path_segment(name, is_prefix),
         };
-        self.invalid(field, name, problems, errors);
+        self.invalid(field, name, &problems, errors);
     }
 
     fn namespace(&self, namespace: &str, errors: &mut Vec<FieldError>) {
         let path = self.path.child("namespace");
         match (self.namespaced, namespace) {
             (true, "") => errors.push(FieldError::required(&path, "")),
-            (true, namespace) => self.invalid("namespace", namespace, formats::label(namespace), errors),
+            (true, namespace) => self.invalid("namespace", namespace, &formats::label(namespace), errors),
             (false, "") => {}
             (false, _) => errors.push(FieldError::forbidden(&path, "not allowed on this type")),
         }
@@ -106,8 +107,8 @@ impl Checks<'_> {
     fn labels(&self, metadata: Value<'_>, errors: &mut Vec<FieldError>) {
         let recent = self.release.has_new_label_texts();
         for (key, value) in texts(metadata, "labels") {
-            self.invalid("labels", key, formats::qualified_name(key, recent), errors);
-            self.invalid("labels", value, formats::label_value(value, recent), errors);
+            self.invalid("labels", key, &formats::qualified_name(key, recent), errors);
+            self.invalid("labels", value, &formats::label_value(value, recent), errors);
         }
     }
 
@@ -115,10 +116,10 @@ impl Checks<'_> {
         let recent = self.release.has_new_label_texts();
         let mut size = 0;
         for (key, value) in texts(metadata, "annotations") {
-            self.invalid("annotations", key, formats::qualified_name(&key.to_lowercase(), recent), errors);
+            self.invalid("annotations", key, &formats::qualified_name(&key.to_lowercase(), recent), errors);
             size += key.len() + value.len();
         }
-        if size as i64 > MAX_ANNOTATIONS {
+        if i64::try_from(size).unwrap_or(i64::MAX) > MAX_ANNOTATIONS {
             errors.push(FieldError::too_large(
                 &self.path.child("annotations"),
                 MAX_ANNOTATIONS,
@@ -163,7 +164,7 @@ impl Checks<'_> {
         let finalizers = finalizers(metadata);
         for finalizer in &finalizers {
             let problems = formats::qualified_name(finalizer, self.release.has_new_label_texts());
-            self.invalid("finalizers", finalizer, problems, errors);
+            self.invalid("finalizers", finalizer, &problems, errors);
         }
         if finalizers.contains(&ORPHAN) && finalizers.contains(&FOREGROUND) {
             let detail = format!("finalizer {ORPHAN} and {FOREGROUND} cannot be both set");
@@ -188,7 +189,7 @@ impl Checks<'_> {
         }
     }
 
-    fn invalid(&self, field: &str, value: &str, problems: Vec<String>, errors: &mut Vec<FieldError>) {
+    fn invalid(&self, field: &str, value: &str, problems: &[String], errors: &mut Vec<FieldError>) {
         let path = self.path.child(field);
         errors.extend(problems.iter().map(|problem| FieldError::invalid(&path, value, problem)));
     }
@@ -231,7 +232,7 @@ fn items<'a>(object: Value<'a>, name: &str) -> Vec<Value<'a>> {
     object.field(name).unwrap_or_default().all_elements().collect()
 }
 
-fn finalizers<'a>(metadata: Value<'a>) -> Vec<&'a str> {
+fn finalizers(metadata: Value<'_>) -> Vec<&str> {
     items(metadata, "finalizers").iter().filter_map(Value::as_str).collect()
 }
 
@@ -305,11 +306,11 @@ fn version(api_version: &str) -> &str {
 fn owner_json(owner: Value<'_>) -> String {
     let mut out = String::from("{");
     for field in ["apiVersion", "kind", "name", "uid"] {
-        out.push_str(&format!("{}:{},", json(field), json(text(owner, field))));
+        let _ = write!(out, "{}:{},", json(field), json(text(owner, field)));
     }
     for name in ["controller", "blockOwnerDeletion"] {
         if let Some(Value::Bool(value)) = field(owner, name) {
-            out.push_str(&format!("{}:{value},", json(name)));
+            let _ = write!(out, "{}:{value},", json(name));
         }
     }
     out.pop();

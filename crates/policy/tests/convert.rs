@@ -1,5 +1,7 @@
 //! The conversion of CRDs from `v1beta1` to `v1`.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by them")]
+
 use policy::crd::Crd;
 use policy::crd::convert::convert;
 use policy::crd::object::{Change, decode, validate};

@@ -17,7 +17,7 @@ use policy::value::{Arena, Value, write_json};
 pub(crate) enum Command {
     /// Convert CRDs from apiextensions.k8s.io/v1beta1 to v1
     #[command(
-        after_help = "Examples:\n  durward convert crd crd-v1beta1.yaml > crd.yaml\n  durward convert crd crd-v1beta1.yaml --declare samples.yaml | kubectl apply --dry-run=server -f -\n\nThe result keeps the unknown fields that v1beta1 kept. With --declare, it declares the fields of the samples instead. The API server then removes fields that neither the CRD nor a sample has.\n\nExit code: 0 converted, 1 refused: v1 can't express the CRD, 2 bad input."
+        after_help = "Examples:\n  durward convert crd examples/kubernetesclusters/crd-v1beta1.yaml\n  durward convert crd examples/kubernetesclusters/crd-v1beta1.yaml --declare examples/kubernetesclusters/sample.yaml\n\nThe result keeps the unknown fields that v1beta1 kept. With --declare, it declares the fields of the samples instead. The API server then removes fields that neither the CRD nor a sample has.\n\nExit code: 0 converted, 1 refused: v1 can't express the CRD, 2 bad input."
     )]
     Crd(Args),
 }

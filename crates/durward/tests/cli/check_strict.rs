@@ -118,13 +118,7 @@ fn the_status_of_a_custom_resource_is_that_before_the_request() {
             [("c.yaml", CRD), ("n/o.yaml", &new), ("old/o.yaml", &old), ("p.yaml", &on_things(expression))];
         for more in [&[][..], &["--old", "old"]] {
             let run = check(&all, &[&["n", "--with", "c.yaml", "--with", "p.yaml"], more].concat());
-            assert_eq!(
-                run.code,
-                if is_dropped { 0 } else { 1 },
-                "{version} {more:?}: {}{}",
-                run.out,
-                run.err
-            );
+            assert_eq!(run.code, i32::from(!is_dropped), "{version} {more:?}: {}{}", run.out, run.err);
         }
     }
     // An update by the manifest has the stored status, and one of the subresource that of the request.

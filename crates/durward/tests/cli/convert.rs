@@ -129,7 +129,7 @@ fn names_each_loss_with_its_place_and_prints_no_crd() {
     let run = convert(&crd);
     assert_eq!((run.code, run.out.as_str()), (1, ""));
     assert!(
-        run.err.contains("standard input:34:17: spec.validation.openAPIV3Schema.properties[spec].properties[scaleUp].anyOf[0].type: Forbidden: must be empty to be structural: v1 can't express this schema"),
+        run.err.contains("standard input:33:17: spec.validation.openAPIV3Schema.properties[spec].properties[scaleUp].anyOf[0].type: Forbidden: must be empty to be structural: v1 can't express this schema"),
         "{}",
         run.err
     );

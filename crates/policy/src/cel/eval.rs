@@ -14,7 +14,8 @@ use super::outcome::{
     Answers, Cancel, Context, Decision, Fault, LIMIT, Limit, Outcome, Query, Unknown, no_such_overload,
 };
 use super::select;
-use crate::value::{Arena, Value, equal, format, typed, work};
+use crate::value::typed::{self, Equality};
+use crate::value::{Arena, Value, equal, format, work};
 
 /// Cost of a list that is built.
 const NEW_LIST: u64 = 10;
@@ -266,13 +267,7 @@ impl<'a> Evaluator<'a, '_> {
                     // An error is not true, so `!=` of such values is true.
                     if negated { Ok(Value::Bool(true)) } else { Err(no_such_overload()) }
                 }
-                (left, right) if typed::is_incomparable(left, right) => {
-                    if negated {
-                        Ok(Value::Bool(true))
-                    } else {
-                        Err(no_such_overload())
-                    }
-                }
+                (Value::Typed(..), _) => self.equal_typed(left, right, negated),
                 _ => Ok(Value::Bool(equal(left, right) != negated)),
             },
         };
@@ -280,6 +275,20 @@ impl<'a> Evaluator<'a, '_> {
         let cost = if negated { Cost::of_inequality(&args) } else { cost.of_call(&args, &result) };
         self.charge(cost)?;
         result
+    }
+
+    /// Compares a value of a document. An error is not true, so `!=` is true then.
+    fn equal_typed(&self, left: &Value<'a>, right: &Value<'a>, negated: bool) -> Outcome<'a> {
+        let result = match typed::compare(left, right) {
+            Equality::Misfit(value, shape) => self.shared.context.unwrapped(Value::Typed(value, shape)),
+            _ if typed::is_incomparable(left, right) => Err(no_such_overload()),
+            result => Ok(Value::Bool(result.is_equal())),
+        };
+        match result {
+            Err(Fault::Error(_)) if negated => Ok(Value::Bool(true)),
+            Ok(Value::Bool(is_equal)) => Ok(Value::Bool(is_equal != negated)),
+            other => other,
+        }
     }
 
     fn call(&mut self, call: &'a CallNode) -> Outcome<'a> {

@@ -3,11 +3,11 @@
 //! The fields of the specification move as in `pkg/apis/apiextensions/v1/conversion.go`. Schemas must become structural. The module
 //! `convert_schema` writes them, and whatever it can't write is an error.
 
-use std::collections::BTreeMap;
-
-use super::convert_schema::Schemas;
+use super::convert_schema::{Fields, Schemas, fields, object};
 use crate::field::{FieldError, Path};
 use crate::value::{Arena, Value};
+
+pub use super::convert_schema::Undeclared;
 
 /// The API version of the CRDs that are converted.
 pub const OLD_VERSION: &str = "apiextensions.k8s.io/v1beta1";
@@ -29,29 +29,6 @@ pub struct Converted<'a> {
     pub undeclared: Vec<Undeclared>,
     /// Fields of the specification that no API server knows. The result lacks them.
     pub unknown: Vec<Path>,
-}
-
-/// A field of objects that a schema requires and does not declare.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Undeclared {
-    /// The field.
-    pub path: Path,
-    /// Whether the API server keeps the field. Otherwise it removes the field, and refuses every object.
-    pub is_kept: bool,
-}
-
-/// The fields of an object that is changed.
-pub(super) type Fields<'a> = BTreeMap<&'a str, Value<'a>>;
-
-/// The fields of an object that are not null.
-pub(super) fn fields<'a>(object: Value<'a>) -> Fields<'a> {
-    let Value::Object(entries) = object else { return Fields::new() };
-    entries.iter().copied().filter(|(_, value)| !matches!(value, Value::Null)).collect()
-}
-
-/// The object with these fields.
-pub(super) fn object<'a>(fields: &Fields<'a>, arena: &'a Arena) -> Value<'a> {
-    arena.object(&fields.iter().map(|(name, value)| (*name, *value)).collect::<Vec<_>>())
 }
 
 /// Converts a CRD. The result keeps what the CRD kept, with one exception: fields that no sample has are removed where samples are

@@ -10,7 +10,8 @@
 //! With samples, the fields of the samples are declared instead, and a part that no sample has stays as it is. Whatever is not
 //! structural in the end is an error with the API server's text.
 
-use super::convert::{Fields, Undeclared, fields, object};
+use std::collections::BTreeMap;
+
 use crate::field::{FieldError, Path};
 use crate::schema::{Schema, structural};
 use crate::value::{Arena, Value};
@@ -21,6 +22,29 @@ const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "st
 const JUNCTORS: [&str; 4] = ["allOf", "anyOf", "oneOf", "not"];
 /// Levels of values that samples declare. The schemas that are read have as many.
 const MAX_DEPTH: usize = 200;
+
+/// A field of objects that a schema requires and does not declare.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Undeclared {
+    /// The field.
+    pub path: Path,
+    /// Whether the API server keeps the field. Otherwise it removes the field, and refuses every object.
+    pub is_kept: bool,
+}
+
+/// The fields of an object that is changed.
+pub(super) type Fields<'a> = BTreeMap<&'a str, Value<'a>>;
+
+/// The fields of an object that are not null.
+pub(super) fn fields(object: Value<'_>) -> Fields<'_> {
+    let Value::Object(entries) = object else { return Fields::new() };
+    entries.iter().copied().filter(|(_, value)| !matches!(value, Value::Null)).collect()
+}
+
+/// The object with these fields.
+pub(super) fn object<'a>(fields: &Fields<'a>, arena: &'a Arena) -> Value<'a> {
+    arena.object(&fields.iter().map(|(name, value)| (*name, *value)).collect::<Vec<_>>())
+}
 
 /// What the API server knows of a value without its schema.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -85,7 +109,9 @@ impl<'a> Schemas<'a> {
             return Value::Null;
         }
         if let Err(errors) = Schema::parse(schema, path) {
-            errors.into_iter().for_each(|error| self.error(error));
+            for error in errors {
+                self.error(error);
+            }
             return Value::Null;
         }
         let node = Node { known: Known::Root, path, values: &Path::default(), samples, depth: 0 };
@@ -97,15 +123,10 @@ impl<'a> Schemas<'a> {
         written
     }
 
-    /// A schema for any value, null included.
-    fn any(&self) -> Fields<'a> {
-        Fields::from([("nullable", Value::Bool(true)), (PRESERVE, Value::Bool(true))])
-    }
-
     fn node(&mut self, schema: Value<'a>, node: &Node<'_, 'a>) -> Value<'a> {
         let mut own = fields(schema);
         if node.depth > MAX_DEPTH {
-            return object(&self.any(), self.arena);
+            return object(&any(), self.arena);
         }
         self.check(&own, node.path);
         if self.keeps {
@@ -153,7 +174,7 @@ impl<'a> Schemas<'a> {
         }
         let seen = |is: fn(&Value<'a>) -> bool| samples.iter().any(is);
         let kinds = [
-            (seen(|value| value.is_list()), "array"),
+            (seen(Value::is_list), "array"),
             (seen(|value| matches!(value, Value::Bool(_))), "boolean"),
             (seen(|value| matches!(value, Value::Double(_))), "number"),
             (seen(|value| matches!(value, Value::Int(_))), "integer"),
@@ -168,7 +189,7 @@ impl<'a> Schemas<'a> {
             ["integer", "string"] => {
                 own.insert(INT_OR_STRING, Value::Bool(true));
             }
-            _ if self.keeps || own.is_empty() => own.extend(self.any()),
+            _ if self.keeps || own.is_empty() => own.extend(any()),
             _ => {}
         }
         if seen(|value| matches!(value, Value::Null)) {
@@ -286,31 +307,14 @@ impl<'a> Schemas<'a> {
     /// Writes `allOf` and its like with value validations only, and declares outside of them what they name.
     fn settle(&mut self, own: &mut Fields<'a>) {
         if type_of(own).is_none() {
-            self.settle_int_or_string(own);
+            settle_int_or_string(own);
         }
         let clauses = take_junctors(own);
-        if !is_flag(own, INT_OR_STRING, true) {
+        if is_flag(own, INT_OR_STRING, true) {
+            own.extend(clauses);
+        } else {
             let settled = self.junctors(clauses, own, true);
             own.extend(settled);
-        } else {
-            own.extend(clauses);
-        }
-    }
-
-    /// Writes `anyOf` or `oneOf` of an integer and a string as a type.
-    fn settle_int_or_string(&self, own: &mut Fields<'a>) {
-        for name in ["anyOf", "oneOf"] {
-            let clauses: Vec<Fields<'a>> =
-                own.get(name).into_iter().flat_map(Value::elements).map(fields).collect();
-            let mut types: Vec<&str> =
-                clauses.iter().filter(|clause| clause.len() == 1).filter_map(type_of).collect();
-            types.sort_unstable();
-            if clauses.len() == 2 && types == ["integer", "string"] {
-                own.remove(name);
-                own.insert(INT_OR_STRING, Value::Bool(true));
-                own.insert("nullable", Value::Bool(true));
-                return;
-            }
         }
     }
 
@@ -432,5 +436,27 @@ fn set_type<'a>(own: &mut Fields<'a>, name: &'a str, allows_null: bool) {
     own.insert("type", Value::String(name));
     if allows_null {
         own.insert("nullable", Value::Bool(true));
+    }
+}
+
+/// A schema for any value, null included.
+fn any<'a>() -> Fields<'a> {
+    Fields::from([("nullable", Value::Bool(true)), (PRESERVE, Value::Bool(true))])
+}
+
+/// Writes `anyOf` or `oneOf` of an integer and a string as a type.
+fn settle_int_or_string(own: &mut Fields<'_>) {
+    for name in ["anyOf", "oneOf"] {
+        let clauses: Vec<Fields<'_>> =
+            own.get(name).into_iter().flat_map(Value::elements).map(fields).collect();
+        let mut types: Vec<&str> =
+            clauses.iter().filter(|clause| clause.len() == 1).filter_map(type_of).collect();
+        types.sort_unstable();
+        if clauses.len() == 2 && types == ["integer", "string"] {
+            own.remove(name);
+            own.insert(INT_OR_STRING, Value::Bool(true));
+            own.insert("nullable", Value::Bool(true));
+            return;
+        }
     }
 }

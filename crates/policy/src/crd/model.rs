@@ -16,6 +16,7 @@ const V1BETA1: &str = "apiextensions.k8s.io/v1beta1";
 
 /// A CRD.
 #[derive(Clone, Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "fields of a CRD")]
 pub struct Crd {
     /// The API group.
     pub group: String,
@@ -37,6 +38,7 @@ pub struct Crd {
 
 /// A version of a CRD.
 #[derive(Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "fields of a CRD")]
 pub struct Version {
     /// Its name, such as `v1`.
     pub name: String,

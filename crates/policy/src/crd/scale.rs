@@ -9,14 +9,13 @@ pub(super) fn validate(object: Value<'_>, scale: &Scale, errors: &mut Vec<FieldE
     for path in scale.replicas() {
         let (replicas, problem) = match find(object, path) {
             Err(problem) => (0, Some(problem)),
-            Ok(None) => (0, None),
             Ok(Some(Value::Int(replicas))) if replicas < 0 => {
                 (replicas, Some("should be a non-negative integer".to_owned()))
             }
             Ok(Some(Value::Int(replicas))) if replicas > i64::from(i32::MAX) => {
                 (replicas, Some(format!("should be less than or equal to {}", i32::MAX)))
             }
-            Ok(Some(Value::Int(_))) => (0, None),
+            Ok(None | Some(Value::Int(_))) => (0, None),
             Ok(Some(other)) => (0, Some(wrong_type(path, other, "int64"))),
         };
         errors.extend(problem.map(|problem| error(path, &replicas.to_string(), &problem)));

@@ -10,7 +10,7 @@ pub(crate) fn equal(left: &Value<'_>, right: &Value<'_>) -> bool {
         return false;
     }
     match (left, right) {
-        (Value::Typed(value, shape), other) => super::typed::equals(value, shape, other),
+        (Value::Typed(value, shape), other) => super::typed::equals(value, shape, other).is_equal(),
         (Value::Null, Value::Null) | (Value::Variables, Value::Variables) => true,
         (Value::Bool(left), Value::Bool(right)) => left == right,
         (Value::String(left), Value::String(right)) | (Value::Type(left), Value::Type(right)) => {

@@ -162,11 +162,11 @@ fn failure(value: &Value<'_>, shape: &Shape) -> String {
     }
 }
 
-/// The error of Go's decoder: the first symbol that is not in the alphabet.
+/// The error of Go's decoder: the first symbol that is not in the alphabet, or the last group of four if it is not complete.
 fn base64_error(text: &str) -> String {
     let is_known =
         |symbol: u8| symbol.is_ascii_alphanumeric() || matches!(symbol, b'-' | b'_' | b'=' | b'\r' | b'\n');
-    let at = text.bytes().position(|symbol| !is_known(symbol)).unwrap_or(text.len());
+    let at = text.bytes().position(|symbol| !is_known(symbol)).unwrap_or(text.len() / 4 * 4);
     format!("illegal base64 data at input byte {at}")
 }
 
@@ -251,62 +251,124 @@ pub(crate) fn is_incomparable(left: &Value<'_>, right: &Value<'_>) -> bool {
         && (left.is_list() != right.is_list() || left.entries().is_some() != right.entries().is_some())
 }
 
-/// Whether a value of a document equals another value.
-pub(super) fn equals<'a>(value: &'a Value<'a>, shape: &'a Shape, other: &Value<'a>) -> bool {
+/// The result of a comparison.
+pub(crate) enum Equality<'a> {
+    Equal,
+    Different,
+    /// A value that does not fit its schema.
+    Misfit(&'a Value<'a>, &'a Shape),
+}
+
+impl Equality<'_> {
+    fn of(is_equal: bool) -> Self {
+        if is_equal { Self::Equal } else { Self::Different }
+    }
+
+    pub(crate) fn is_equal(&self) -> bool {
+        matches!(self, Self::Equal)
+    }
+
+    /// The first of several results that is not equal.
+    fn all(results: impl IntoIterator<Item = Self>) -> Self {
+        results.into_iter().find(|result| !result.is_equal()).unwrap_or(Self::Equal)
+    }
+}
+
+/// A value that fits no conversion: an error when it is read.
+fn misfit<'a>(value: &Value<'a>) -> Option<Equality<'a>> {
+    let Value::Typed(of, shape) = *value else { return None };
+    let is_fit = value.is_list()
+        || value.entries().is_some()
+        || matches!((of, &shape.kind), (_, Kind::Hidden))
+        || matches!((of, &shape.kind), (Value::String(text), Kind::Bytes) if decode_base64(text).is_some());
+    (!is_fit).then_some(Equality::Misfit(of, shape))
+}
+
+/// Compares two values, of which the first can be one of a document.
+pub(crate) fn compare<'a>(left: &Value<'a>, right: &Value<'a>) -> Equality<'a> {
+    let Value::Typed(value, shape) = left else { return Equality::of(equal(left, right)) };
+    if !work::read(1) {
+        return Equality::Different;
+    }
+    if let Some(misfit) = misfit(left) {
+        return misfit;
+    }
+    if let Some(misfit) = misfit(right).filter(|_| left.is_list() || left.entries().is_some()) {
+        return misfit;
+    }
+    equals(value, shape, right)
+}
+
+/// Compares a value of a document with another value.
+pub(super) fn equals<'a>(value: &'a Value<'a>, shape: &'a Shape, other: &Value<'a>) -> Equality<'a> {
     match (value, &shape.kind) {
         (Value::List(elements), Kind::List { items, order }) => {
             if other.list_len() != Some(elements.len()) {
-                return false;
+                return Equality::Different;
             }
             match order {
-                Order::Atomic => elements
-                    .iter()
-                    .zip(other.elements())
-                    .all(|(element, other)| equal(&view(element, items), &other)),
+                Order::Atomic => {
+                    let pairs = elements.iter().zip(other.elements());
+                    Equality::all(pairs.map(|(element, other)| compare(&view(element, items), &other)))
+                }
                 Order::Set => {
                     let keys = |elements: &mut dyn Iterator<Item = Value<'a>>| {
                         elements.map(|element| scalar(&element)).collect::<Option<BTreeSet<_>>>()
                     };
                     let left = keys(&mut elements.iter().map(|element| view(element, items)));
-                    left.is_some() && left == keys(&mut other.elements())
+                    Equality::of(left.is_some() && left == keys(&mut other.elements()))
                 }
                 Order::Map(keys) => equal_by_key(elements, items, keys, other),
             }
         }
         (Value::Object(entries), Kind::Object(_) | Kind::Map(_)) => equal_entries(entries, shape, other),
-        (value, Kind::Hidden) => match other {
+        (value, Kind::Hidden) => Equality::of(match other {
             Value::Typed(other, _) => identical(*value, **other, &mut || work::read(1)),
             _ => false,
-        },
-        (Value::String(text), Kind::Bytes) => match (decode_base64(text), other) {
+        }),
+        (Value::String(text), Kind::Bytes) => Equality::of(match (decode_base64(text), other) {
             (Some(bytes), Value::Bytes(other)) => bytes == *other,
             (Some(_), Value::Typed(Value::String(other), _)) => text == other,
             _ => false,
-        },
-        _ => false,
+        }),
+        _ => Equality::Different,
     }
 }
 
-/// Objects are equal by their properties. A hidden field counts only if both have it.
-fn equal_entries<'a>(entries: &'a [(&'a str, Value<'a>)], shape: &'a Shape, other: &Value<'a>) -> bool {
-    let Some(others) = other.entries() else { return false };
-    others.len() == entries.len()
-        && entries.iter().all(|(key, value)| {
-            if shape.property(key).is_some() {
-                return match (named(entries, shape, key), others.named(key)) {
-                    (Some(left), Some(right)) => equal(&left, &right),
-                    (left, right) => left.is_none() && right.is_none(),
-                };
+/// Objects are equal by their properties. A hidden field counts only if both have it. The API server compares fields in random order;
+/// here a field that does not fit comes first.
+fn equal_entries<'a>(
+    entries: &'a [(&'a str, Value<'a>)],
+    shape: &'a Shape,
+    other: &Value<'a>,
+) -> Equality<'a> {
+    let Some(others) = other.entries().filter(|others| others.len() == entries.len()) else {
+        return Equality::Different;
+    };
+    let mut result = Equality::Equal;
+    for (key, value) in entries {
+        let field = if shape.property(key).is_some() {
+            match (named(entries, shape, key), others.named(key)) {
+                (Some(left), Some(right)) => compare(&left, &right),
+                (left, right) => Equality::of(left.is_none() && right.is_none()),
             }
-            match other {
+        } else {
+            Equality::of(match other {
                 Value::Typed(Value::Object(others), _) => others
                     .binary_search_by(|(other, _)| other.cmp(key))
                     .ok()
                     .and_then(|found| others.get(found))
                     .is_none_or(|(_, other)| identical(*value, *other, &mut || work::read(1))),
                 _ => false,
-            }
-        })
+            })
+        };
+        match field {
+            Equality::Equal => {}
+            Equality::Different => result = field,
+            Equality::Misfit(..) => return field,
+        }
+    }
+    result
 }
 
 /// Values in the order of keys. An absent value is null.
@@ -348,7 +410,7 @@ impl Eq for Key<'_> {}
 /// The key of an element of a set, or `None` for lists and maps.
 fn scalar<'a>(element: &Value<'a>) -> Option<Key<'a>> {
     match element {
-        Value::Typed(text @ Value::String(_), _) => Some(Key(vec![**text])),
+        Value::Typed(text @ Value::String(_), Shape { kind: Kind::Bytes, .. }) => Some(Key(vec![**text])),
         Value::Typed(..) => None,
         value if value.is_list() || value.entries().is_some() => None,
         value => Some(Key(vec![*value])),
@@ -360,22 +422,23 @@ fn equal_by_key<'a>(
     items: &'a Shape,
     keys: &[Box<str>],
     other: &Value<'a>,
-) -> bool {
+) -> Equality<'a> {
     let mut by_key = BTreeMap::new();
     for element in elements {
-        let Some(key) = Key::of(element, keys) else { return false };
+        let Some(key) = Key::of(element, keys) else { return Equality::Different };
         by_key.insert(key, element);
     }
     let mut seen = BTreeSet::new();
     for other in other.elements() {
-        let Some(key) = Key::of(&other, keys) else { return false };
-        match by_key.get(&key) {
-            Some(element) if equal(&view(element, items), &other) => {}
-            _ => return false,
+        let Some(key) = Key::of(&other, keys) else { return Equality::Different };
+        let Some(element) = by_key.get(&key) else { return Equality::Different };
+        let result = compare(&view(element, items), &other);
+        if !result.is_equal() {
+            return result;
         }
         seen.insert(key);
     }
-    seen.len() == by_key.len()
+    Equality::of(seen.len() == by_key.len())
 }
 
 /// Adds a list to a set or to a list of type `map` of a document: equal elements occur once, and elements with equal keys replace

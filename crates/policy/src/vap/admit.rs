@@ -12,7 +12,7 @@ use crate::meta::path_segment;
 use crate::release::Release;
 
 /// Most match conditions.
-const MAX_MATCH_CONDITIONS: i64 = 64;
+const MAX_MATCH_CONDITIONS: u16 = 64;
 /// Most audit annotations.
 const MAX_AUDIT_ANNOTATIONS: usize = 20;
 /// Longest value expression of an audit annotation, in bytes.
@@ -257,8 +257,8 @@ fn cel_error(error: &CompileError, source: &str, path: &Path) -> FieldError {
 }
 
 fn match_conditions(conditions: &[Named], release: Release, params: bool, path: &Path, errors: &mut Errors) {
-    if conditions.len() as i64 > MAX_MATCH_CONDITIONS {
-        errors.push(FieldError::too_many(path, conditions.len(), MAX_MATCH_CONDITIONS, release));
+    if conditions.len() > usize::from(MAX_MATCH_CONDITIONS) {
+        errors.push(FieldError::too_many(path, conditions.len(), i64::from(MAX_MATCH_CONDITIONS), release));
     }
     // Match conditions know no variables.
     let compiler = Compiler::new(release, params, false);

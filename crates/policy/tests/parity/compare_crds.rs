@@ -11,10 +11,9 @@ use crate::server::{Server, servers};
 use crate::{PRINTED, assert_share, both, count, rng};
 
 /// The start of the body of each kind of error that a run must contain.
-const KINDS: [&str; 12] = [
+const KINDS: [&str; 11] = [
     ": failed rule: ",
     " evaluating rule: ",
-    "'no such overload'",
     ": Invalid value: ",
     ": Required value",
     ": Unsupported value: ",
@@ -89,7 +88,7 @@ fn compare_schemas<'c>(server: &Server, crds: &'c [Json], different: &mut usize)
         }
     }
     println!("1.{}: {} CRDs", server.minor, crds.len());
-    assert_share("accepted", accepted.len(), crds.len(), 40.0);
+    assert_share("accepted", accepted.len(), crds.len(), 30.0);
     assert_share("refused", crds.len() - accepted.len(), crds.len(), 30.0);
     assert_share("not structural", structural, crds.len(), 15.0);
     assert_share("with wrong rules", rules, crds.len(), 2.0);
@@ -260,7 +259,7 @@ impl Tally {
         assert_share("changed by defaults and pruning", self.changed, self.all, 15.0);
         assert_share("with warnings", self.unknown, self.all, 8.0);
         for (kind, count) in KINDS.iter().zip(self.kinds) {
-            assert_share(&format!("{kind:?}"), count, self.all, 0.1);
+            assert_share(&format!("{kind:?}"), count, self.all, 0.05);
         }
         assert_share("decided", self.all - self.undecided, self.all, 98.0);
     }

@@ -177,6 +177,7 @@ impl Objects {
         json!((0..self.rng.u64(least..=most)).map(|_| pick(&mut self.rng, &letters)).collect::<String>())
     }
 
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the numbers are small")]
     fn number(&mut self, schema: &Json, is_integer: bool) -> Json {
         if self.chance(4) {
             return json!(format!("@{}", pick(&mut self.rng, &NUMBERS)));
@@ -308,10 +309,10 @@ fn pointers(object: &Json) -> Vec<String> {
         let pointer = found[next].clone();
         match object.pointer(&pointer) {
             Some(Json::Object(fields)) => {
-                found.extend(fields.keys().map(|name| format!("{pointer}/{}", escape(name))))
+                found.extend(fields.keys().map(|name| format!("{pointer}/{}", escape(name))));
             }
             Some(Json::Array(items)) => {
-                found.extend((0..items.len()).map(|index| format!("{pointer}/{index}")))
+                found.extend((0..items.len()).map(|index| format!("{pointer}/{index}")));
             }
             _ => {}
         }

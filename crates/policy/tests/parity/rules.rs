@@ -5,22 +5,23 @@ use serde_json::{Value as Json, json};
 
 use crate::literals::pick;
 
-/// Adds rules to some of the schemas within a schema.
-pub(crate) fn add_rules(rng: &mut Rng, schema: &mut Json) {
-    if rng.u32(..100) < 35 {
-        let rules: Vec<Json> = (0..rng.usize(1..4)).map(|_| rule(rng, schema)).collect();
+/// Adds rules to some of the schemas within a schema. `has_old` says whether its values can have old ones.
+pub(crate) fn add_rules(rng: &mut Rng, schema: &mut Json, has_old: bool) {
+    if rng.u32(..100) < 20 {
+        let rules: Vec<Json> = (0..rng.usize(1..4)).map(|_| rule(rng, schema, has_old)).collect();
         schema["x-kubernetes-validations"] = json!(rules);
     }
     if let Some(properties) = schema["properties"].as_object_mut() {
-        properties.values_mut().for_each(|schema| add_rules(rng, schema));
+        properties.values_mut().for_each(|schema| add_rules(rng, schema, has_old));
     }
-    for name in ["items", "additionalProperties"] {
+    let is_map = schema["x-kubernetes-list-type"] == "map";
+    for (name, has_old) in [("items", has_old && is_map), ("additionalProperties", has_old)] {
         if schema[name].is_object() {
-            add_rules(rng, &mut schema[name]);
+            add_rules(rng, &mut schema[name], has_old);
         }
     }
     // Indexing adds absent fields as null.
-    for name in ["properties", "items", "additionalProperties"] {
+    for name in ["properties", "items", "additionalProperties", "x-kubernetes-list-type"] {
         if schema.get(name).is_some_and(Json::is_null) {
             schema.as_object_mut().expect("a schema").remove(name);
         }
@@ -28,13 +29,16 @@ pub(crate) fn add_rules(rng: &mut Rng, schema: &mut Json) {
 }
 
 /// A rule for the values of a schema.
-fn rule(rng: &mut Rng, schema: &Json) -> Json {
-    let mut rule = json!({ "rule": condition(rng, schema, "self", "oldSelf") });
+fn rule(rng: &mut Rng, schema: &Json, has_old: bool) -> Json {
+    let has_old = has_old || rng.u32(..50) == 0;
+    let mut rule =
+        json!({ "rule": condition(rng, schema, "self", if has_old { "oldSelf" } else { "self" }) });
     match rng.u32(..20) {
-        0 => rule["message"] = json!(pick(rng, &[" is wrong ", "", "two\nlines"])),
+        5..8 if !has_old => {}
+        0 => rule["message"] = json!(pick(rng, &[" is wrong ", "", "wrong"])),
         1 => {
             rule["reason"] =
-                json!(pick(rng, &["FieldValueForbidden", "FieldValueRequired", "FieldValueDuplicate"]))
+                json!(pick(rng, &["FieldValueForbidden", "FieldValueRequired", "FieldValueDuplicate"]));
         }
         2 => {
             let text =

@@ -49,8 +49,8 @@ impl Schemas {
     /// A CRD with one version.
     pub(crate) fn crd(&mut self) -> Json {
         let mut schema = self.root();
-        if self.chance(60) {
-            add_rules(&mut self.rng, &mut schema);
+        if self.chance(40) {
+            add_rules(&mut self.rng, &mut schema, true);
         }
         if self.rng.bool() {
             for _ in 0..self.rng.usize(1..3) {
@@ -177,7 +177,8 @@ impl Schemas {
             4 => schema["multipleOf"] = json!(pick(&mut self.rng, &[2.0, 5.0, 0.5, 3.0, 0.1])),
             5 => schema["enum"] = [json!([1, 2, 3]), json!([1, 2.5, -1])][self.rng.usize(..2)].clone(),
             6 => {
-                schema["format"] = json!(pick(&mut self.rng, &["int32", "int64", "float", "double", "uint8"]))
+                schema["format"] =
+                    json!(pick(&mut self.rng, &["int32", "int64", "float", "double", "uint8"]));
             }
             _ => {}
         }
@@ -206,7 +207,7 @@ impl Schemas {
             }
         }
         if self.chance(40) {
-            schema["required"] = json!(names[..self.rng.usize(..names.len()) + 1]);
+            schema["required"] = json!(names[..=self.rng.usize(..names.len())]);
         }
         if self.chance(4) {
             schema["required"] = json!([names[0], "undeclared"]);

@@ -132,6 +132,9 @@ impl CertReloader {
     /// Reads the files once.
     pub(crate) fn reload(&mut self, now: SystemTime) {
         let error = self.replace(now).err().map(|error| error.to_string());
+        let problem = error.as_ref().map(|error| format!("new files are invalid: {error}"));
+        let problem = problem.or_else(|| self.problem());
+        self.status.report(problem.as_deref(), now);
         if let Some(error) = error.as_deref().filter(|error| self.last_error.as_deref() != Some(error)) {
             self.metrics.server().count_certificate_load("rejected");
             let certificate = self.status.certificate.load();
@@ -143,9 +146,6 @@ impl CertReloader {
                 "the new certificate files are invalid; the old certificate stays active"
             );
         }
-        let problem = error.as_ref().map(|error| format!("new files are invalid: {error}"));
-        let problem = problem.or_else(|| self.problem());
-        self.status.report(problem.as_deref(), now);
         self.last_error = error;
     }
 

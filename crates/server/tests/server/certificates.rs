@@ -74,7 +74,10 @@ async fn keeps_the_old_certificate_if_the_new_key_does_not_belong_to_it() {
     third.mount(mount.path(), "v3");
     wait_until("the new certificate is used", async || serial(&server).await == "3").await;
     server.wait_for_metric("durward_certificate_loads_total{result=\"rejected\"}", 1.0).await;
-    assert!(server.admin("/readyz?verbose").await.text().contains("[+]certificate ok"));
+    wait_until("the check passes", async || {
+        server.admin("/readyz?verbose").await.text().contains("[+]certificate ok")
+    })
+    .await;
 }
 
 #[tokio::test]

@@ -27,6 +27,9 @@ const WITH_ETCD: (&str, &str) = ("example.org/etcd", "yes");
 /// The label of protected namespaces.
 const PROTECTED: (&str, &str) = ("durward.dev/guard", "deletion");
 
+/// The time until the API server has seen a label of a namespace.
+const UNPROTECTED_WITHIN: Duration = Duration::from_secs(30);
+
 pub(super) struct Environment {
     pub(super) node: &'static Node,
     pub(super) helm: Helm,
@@ -234,7 +237,14 @@ impl Drop for Used {
     fn drop(&mut self) {
         let remove = json!({"metadata": {"labels": {PROTECTED.0: null}}});
         let path = format!("/api/v1/namespaces/{}", self.namespace.name());
-        if let Err(error) = self.namespace.cluster().api().merge(&path, &remove) {
+        let api = self.namespace.cluster().api();
+        // The API server selects namespaces for a webhook by labels that it watches.
+        let unprotected = api.merge(&path, &remove).and_then(|_| {
+            eventually("the namespace to be unprotected", UNPROTECTED_WITHIN, || {
+                Ok(Poll::from(api.delete(&format!("{path}?dryRun=All"))?.succeeded().map(drop)))
+            })
+        });
+        if let Err(error) = unprotected {
             print(format_args!("the label of {} is not removed: {error:#}", self.namespace.name()));
         }
     }

@@ -74,7 +74,7 @@ fn recorded_requests_are_answered_as_by_native_policies(context: &'static TestCo
 }
 
 fn documents(objects: &[Value]) -> String {
-    objects.iter().map(|object| format!("---\n{object}\n")).collect()
+    objects.iter().fold(String::new(), |text, object| text + &format!("---\n{object}\n"))
 }
 
 /// Returns the files that the guard refuses. A refused file hides the problems of none.
@@ -147,7 +147,7 @@ fn difference(case: &Value, answer: &Value) -> Option<String> {
         let native = native.split_once("': ").map_or(native, |(_, message)| message);
         !of_guard.iter().any(|warning| warning.contains(native))
     };
-    if warnings(case).iter().any(|warning| is_missing(warning)) || warnings(case).len() != of_guard.len() {
+    if warnings(case).iter().any(is_missing) || warnings(case).len() != of_guard.len() {
         return describe("warnings");
     }
     None

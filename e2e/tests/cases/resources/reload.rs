@@ -76,12 +76,12 @@ fn labels_of_namespaces_decide_when_they_change(context: &'static TestContext) -
     let config_map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}});
     let create = || cluster.api().create(&format!("{}?dryRun=All", shop.path("configmaps")), &config_map);
     create()?.succeeded()?;
-    set_tier(&shop, json!("frozen"))?;
+    set_tier(&shop, &json!("frozen"))?;
     until("the label to count", || {
         let text = create()?.message().to_owned();
         Ok((text.contains(FROZEN), text))
     })?;
-    set_tier(&shop, Value::Null)?;
+    set_tier(&shop, &Value::Null)?;
     until("the label to be gone", || {
         let answer = create()?;
         Ok((answer.is_success(), answer.message().to_owned()))
@@ -118,7 +118,7 @@ fn no_object_is_judged_by_half_a_set_under_load(context: &'static TestContext) -
             for round in 0..ROUNDS {
                 let set = if round % 2 == 0 { "b" } else { "a" };
                 mounted.swap(set)?;
-                set_tier(&shop, if round % 3 == 0 { json!("frozen") } else { Value::Null })?;
+                set_tier(&shop, &if round % 3 == 0 { json!("frozen") } else { Value::Null })?;
                 durward.signal(Signal::HUP)?;
                 until(format_args!("set {set}"), || {
                     let warnings = warnings()?;
@@ -190,7 +190,7 @@ pub(super) fn tier(resource: &str, action: &str) -> String {
     )
 }
 
-fn set_tier(namespace: &Namespace<'_>, tier: Value) -> Result<()> {
+fn set_tier(namespace: &Namespace<'_>, tier: &Value) -> Result<()> {
     let path = format!("/api/v1/namespaces/{}", namespace.name());
     let labels = json!({"metadata": {"labels": {"tier": tier}}});
     namespace.cluster().api().merge(&path, &labels)?.succeeded().map(drop)

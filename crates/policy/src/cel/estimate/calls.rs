@@ -126,8 +126,7 @@ fn list_extension(
             allocated(1.0, Size::exactly(len))
         }
         ("lists_range", None, [count]) => allocated(1.0, Size::exactly(number(count, u64::MAX))),
-        ("list_reverse", Some(list), []) => allocated(1.0, size(list)),
-        ("list_flatten", Some(list), []) => allocated(1.0, size(list)),
+        ("list_reverse" | "list_flatten", Some(list), []) => allocated(1.0, size(list)),
         ("list_flatten_int", Some(list), [depth]) => allocated(number(depth, u64::MAX) as f64, size(list)),
         ("list_distinct", Some(list), []) => allocated(2.0, size(list).multiply(size(list))),
         (sorts, Some(list), []) if sorts.starts_with("list_") && sorts.ends_with("_sort") => sort(list),

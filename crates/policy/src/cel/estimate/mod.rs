@@ -278,7 +278,9 @@ impl<'e> Estimator<'e> {
         let size = |argument: &Argument<'_>| argument.size.unwrap_or(Size::UNKNOWN);
         let plain = |cost| Estimate { cost, size: None };
         match (overload, target, args) {
-            ("string_format", Some(text), _) => plain(size(text).times(TRAVERSAL)),
+            ("string_format", Some(text), _) | ("starts_with_string" | "ends_with_string", _, [text]) => {
+                plain(size(text).times(TRAVERSAL))
+            }
             ("string_to_bytes", _, [text]) => {
                 let text = size(text);
                 let bytes = Size { min: text.min, max: text.max.wrapping_mul(4) };
@@ -295,7 +297,6 @@ impl<'e> Estimator<'e> {
                 let quoted = Size { min: text.min.wrapping_add(2), max };
                 Estimate { cost: text.times(TRAVERSAL), size: Some(quoted) }
             }
-            ("starts_with_string" | "ends_with_string", _, [text]) => plain(size(text).times(TRAVERSAL)),
             ("in_list", _, [_, list]) => plain(size(list).times(1.0)),
             ("matches_string", Some(text), [pattern]) => plain(matches(size(text), size(pattern))),
             ("matches", None, [text, pattern]) if self.release.global_matches_costs_by_pattern() => {

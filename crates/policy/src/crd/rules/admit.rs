@@ -166,8 +166,9 @@ impl Admission {
                 self.cost("estimated messageExpression cost", cost, &at.child("messageExpression"));
             }
         }
-        for rule in compiled {
-            self.old_self(schema, rule.index, rule.program.reads.old_self, place, path);
+        for index in 0..schema.rules.len() {
+            let rule = compiled.iter().find(|rule| rule.index == index);
+            self.old_self(schema, index, rule.is_some_and(|rule| rule.program.reads.old_self), place, path);
         }
     }
 

@@ -16,13 +16,16 @@ use crate::schema::Schema;
 use crate::schema::correlate::Correlation;
 use crate::value::format::quote;
 use crate::value::typed::view;
-use crate::value::{Arena, Shape, Value};
+use crate::value::{Arena, Opaque, Shape, Value};
 
 /// Cost of all rules of an object.
 const BUDGET: u64 = 10_000_000;
 
 /// Bytes of the result of a message expression.
 const MAX_MESSAGE: usize = 5 << 10;
+
+/// Errors that are reported of one object. A list of an object can have a million elements.
+const MAX_ERRORS: usize = 10_000;
 
 /// Values that comparisons with the old object visit.
 const MAX_COMPARED: usize = 1 << 24;
@@ -198,7 +201,7 @@ impl<'a> Run<'a> {
         let old = old.map(|old| view(arena.store(old), shape));
         let plain = Selves { this: view(value, shape), old };
         let optional =
-            Selves { this: plain.this, old: Some(Value::Optional(old.map(|old| arena.store(old)))) };
+            Selves { this: plain.this, old: Some(Value::Optional(old.map(|old| self.in_optional(old)))) };
         for rule in &node.rules {
             if rule.program.reads.old_self && old.is_none() && !rule.old_is_optional {
                 continue;
@@ -207,6 +210,14 @@ impl<'a> Run<'a> {
             self.rule(node, rule, selves, &plain, value, at)?;
         }
         Ok(())
+    }
+
+    /// The old value within an optional. One that does not fit its schema fails when it is taken out, with a text of its own.
+    fn in_optional(&self, old: Value<'a>) -> &'a Value<'a> {
+        let arena = self.context.arena;
+        let Err(Fault::Error(text)) = self.context.unwrapped(old) else { return arena.store(old) };
+        let text = format!("unsupported conversion to ref.Val: (*errors.errorString){text}");
+        arena.store(Value::Opaque(arena.store(Opaque::Failed(arena.text(&text)))))
     }
 
     fn rule(
@@ -247,7 +258,7 @@ impl<'a> Run<'a> {
         } else {
             format!("{text} evaluating rule: {label}")
         };
-        self.judged.errors.push(named(FieldError::invalid(&at.place.path(), &node.type_name, &detail)));
+        self.report(FieldError::invalid(&at.place.path(), &node.type_name, &detail));
         Ok(())
     }
 
@@ -281,11 +292,12 @@ impl<'a> Run<'a> {
                 FieldError::invalid(&path, &node.type_name, &detail)
             }
         };
-        let error = named(error);
         if !rule.program.reads.old_self && self.is_unchanged(at) {
-            self.judged.warnings.push(error);
+            if self.judged.warnings.len() < MAX_ERRORS {
+                self.judged.warnings.push(named(error));
+            }
         } else {
-            self.judged.errors.push(error);
+            self.report(error);
         }
         stop
     }
@@ -348,8 +360,14 @@ impl<'a> Run<'a> {
         at.unchanged.is_some_and(|pair| pair.is_unchanged(&mut charge))
     }
 
+    fn report(&mut self, error: FieldError) {
+        if self.judged.errors.len() < MAX_ERRORS {
+            self.judged.errors.push(named(error));
+        }
+    }
+
     fn stop(&mut self, node: &Node, at: At<'_, 'a>, detail: &str) -> Result<(), Stop> {
-        self.judged.errors.push(named(FieldError::invalid(&at.place.path(), &node.type_name, detail)));
+        self.report(FieldError::invalid(&at.place.path(), &node.type_name, detail));
         Err(Stop)
     }
 

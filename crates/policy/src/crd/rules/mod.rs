@@ -182,7 +182,7 @@ impl Compiler {
         }
         let path = path.child("x-kubernetes-validations");
         let Some(of) = of else {
-            let detail = "failed to convert to declType for CEL validation rules";
+            let detail = "internal error: failed to construct type information for x-kubernetes-validations rules: unable to convert structural schema to CEL declarations";
             self.errors.push(FieldError::internal(&path, detail));
             return Vec::new();
         };

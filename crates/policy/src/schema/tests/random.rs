@@ -118,7 +118,7 @@ fn defaults_and_pruning_are_idempotent_and_keep_what_the_other_one_made() {
         defaulted += usize::from(!same(pruned, set));
         pruned_some += usize::from(unknown.len() > 1);
     }
-    assert!(defaulted > 150 && pruned_some > 150, "{defaulted} {pruned_some}");
+    assert!(defaulted > 50 && pruned_some > 50, "{defaulted} {pruned_some}");
 }
 
 /// Replaces some values and keys of a JSON value by others.
