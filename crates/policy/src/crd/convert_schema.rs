@@ -46,7 +46,7 @@ pub(super) fn object<'a>(fields: &Fields<'a>, arena: &'a Arena) -> Value<'a> {
     arena.object(&fields.iter().map(|(name, value)| (*name, *value)).collect::<Vec<_>>())
 }
 
-/// What the API server knows of a value without its schema.
+/// The knowledge of the API server about a value without its schema.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Known {
     /// The whole object.
@@ -349,7 +349,7 @@ impl<'a> Schemas<'a> {
         settled
     }
 
-    /// Writes one clause. What has no place in a clause and changes no verdict is removed; the rest stays and is an error later.
+    /// Writes one clause. Fields that have no place in a clause are removed if they change no verdict. The others are errors later.
     ///
     /// The API server applies `allOf` and its like to no null. It applies the schema of a field to a null, so `of_field` tells them
     /// apart.
