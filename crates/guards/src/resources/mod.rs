@@ -95,7 +95,6 @@ impl Configured for Arc<Config> {
         rules::entries(self)
     }
 
-    /// A reload can add a policy that needs a Namespace, and nobody would add the permission then.
     fn permissions(&self) -> Permissions {
         // A reload can add a policy that needs Namespaces.
         let own = vec![Permission::on("", "namespaces", &["get", "list", "watch"])];
