@@ -140,7 +140,8 @@ compares both for the configurations in ci/.
 {{/* Durward itself: its webhook configurations, Namespace, Lease and Secret. */}}
 {{- $manage := include "durward.manage" . -}}
 {{- $isSelfManaged := kindIs "map" (((.server | default dict).tls | default dict).selfManaged) -}}
-{{- $verbs := ternary (list "get" "patch") (ternary (list "get") list $isSelfManaged) (ne $manage "none") -}}
+{{- $reads := or $isSelfManaged (hasKey $guards "resources") -}}
+{{- $verbs := ternary (list "get" "patch") (ternary (list "get") list $reads) (ne $manage "none") -}}
 {{- if $verbs -}}
 {{- range include "durward.webhookKinds" . | fromJsonArray -}}
 {{- $cluster = append $cluster (include "durward.rule" (list "admissionregistration.k8s.io" (printf "%ss" (lower .)) $verbs (list "durward")) | fromJson) -}}
