@@ -142,8 +142,21 @@ impl Crd {
     /// versions have the same schema, the API server names `spec.validation`.
     pub fn schema_errors(&self) -> Vec<(Path, FieldError)> {
         let versions = if self.has_one_schema { self.versions.get(..1) } else { self.versions.get(..) };
-        let errors = versions.unwrap_or_default().iter().flat_map(|version| &version.not_structural);
-        errors.map(|error| (error.path.clone(), self.as_printed(error))).collect()
+        let mut errors = Vec::new();
+        for version in versions.unwrap_or_default() {
+            let Some(schema) = version.schema.as_ref().filter(|_| self.has_one_schema) else {
+                errors.extend(version.not_structural.iter().map(|error| (error.path.clone(), error.clone())));
+                continue;
+            };
+            // Some texts name a second path.
+            let printed = self.as_printed(&FieldError::required(&version.schema_path, "")).path;
+            for error in structural::check(schema, &printed) {
+                let below = error.path.steps().iter().skip(printed.steps().len());
+                let place = below.fold(version.schema_path.clone(), |path, step| path.step(step));
+                errors.push((place, error));
+            }
+        }
+        errors
     }
 
     /// Returns why an API server of a minor refuses the rules of the schemas in a new CRD: the path in the CRD and the error, as
