@@ -20,6 +20,7 @@ mod review;
 mod world;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use admission::{Fields, Guard, Operation, Raw, Request, Verdict, decode, encode, settle};
@@ -183,8 +184,11 @@ impl Bench {
 
 fn guards(section: &Section, clients: &Clients) -> Vec<Arc<dyn Guard>> {
     let kind = GUARD_KINDS.iter().find(|kind| kind.name() == section.guard).unwrap();
-    // The fuzz target runs in another directory, so the policies are written to a file.
-    let policies = std::env::temp_dir().join(format!("durward-strangers-{}.yaml", std::process::id()));
+    // The fuzz target runs in another directory, so the policies are written to a file. Tests run at the same time.
+    static FILES: AtomicUsize = AtomicUsize::new(0);
+    let file =
+        format!("durward-strangers-{}-{}.yaml", std::process::id(), FILES.fetch_add(1, Ordering::Relaxed));
+    let policies = std::env::temp_dir().join(file);
     std::fs::write(&policies, include_str!("../policies.yaml")).unwrap();
     let yaml = section.yaml.replace("POLICIES", &policies.display().to_string());
     let root = config::parse("-", &yaml).unwrap();
