@@ -182,10 +182,12 @@ impl Bench {
     }
 }
 
+/// Files of policies that were written. Tests run at the same time.
+static FILES: AtomicUsize = AtomicUsize::new(0);
+
 fn guards(section: &Section, clients: &Clients) -> Vec<Arc<dyn Guard>> {
     let kind = GUARD_KINDS.iter().find(|kind| kind.name() == section.guard).unwrap();
-    // The fuzz target runs in another directory, so the policies are written to a file. Tests run at the same time.
-    static FILES: AtomicUsize = AtomicUsize::new(0);
+    // The fuzz target runs in another directory, so the policies are written to a file.
     let file =
         format!("durward-strangers-{}-{}.yaml", std::process::id(), FILES.fetch_add(1, Ordering::Relaxed));
     let policies = std::env::temp_dir().join(file);
