@@ -94,7 +94,11 @@ fn shows(output: &str, page: &[String]) -> Result<()> {
     let mut lines = printed.iter();
     let mut shown = page.iter().filter(|line| line.trim() != "…").map(|shown| line(shown));
     let missing = shown.find(|shown| {
-        if shown.starts_with("* ") { !printed.contains(shown) } else { !lines.any(|printed| printed == shown) }
+        if shown.starts_with("* ") {
+            !printed.contains(shown)
+        } else {
+            !lines.any(|printed| printed == shown)
+        }
     });
     ensure!(missing.is_none(), "the page has the line {missing:?}, and the output is {output}");
     Ok(())

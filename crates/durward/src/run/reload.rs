@@ -197,6 +197,8 @@ impl Reload {
         for problem in problems {
             tracing::error!(generation = self.generation, %problem, "the new configuration is invalid; the old one stays active");
         }
+        self.numbers.refused.inc();
+        self.numbers.stale.set(1);
         let more = match problems.len() {
             0 | 1 => String::new(),
             many => format!(" (and {} more, see the log)", many - 1),
@@ -207,8 +209,6 @@ impl Reload {
             "generation {} stays active; the new file is invalid: {first}{more}",
             self.generation
         ));
-        self.numbers.refused.inc();
-        self.numbers.stale.set(1);
         ReloadResult::Refused
     }
 
