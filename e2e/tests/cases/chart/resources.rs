@@ -126,7 +126,14 @@ fn the_page_of_custom_resources_works(context: &'static TestContext) -> Result<(
     kubectl.run(&["delete", "kubernetesclusters", "--all"])?.succeeded()?;
     environment.audit.has_no_forbidden_requests()?;
     environment.helm.uninstall(HOME, &[])?.succeeded()?;
-    // The Job before the removal also asks for the mutating configuration, which this release has no permission for.
+    let api = environment.node.cluster().api();
+    eventually("the pods of the removed release to end", Duration::from_secs(120), || {
+        let pods = api.get(&home_path("pods"))?.succeeded()?;
+        let left = pods.body["items"].as_array().map_or(0, Vec::len);
+        Ok(if left == 0 { Poll::Ready(()) } else { Poll::Pending(left.to_string()) })
+    })?;
+    // The Job before the removal also asks for the mutating configuration, which this release has no permission for. Pods that
+    // end have no permissions.
     environment.audit.clear()
 }
 
