@@ -38,7 +38,7 @@ pub struct Policies {
     set: PolicySet,
     kinds: Kinds,
     facts: Facts,
-    /// Where each policy is.
+    /// The place of each policy.
     places: HashMap<String, Place>,
     paths: Vec<PathBuf>,
     digest: String,

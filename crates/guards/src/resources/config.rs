@@ -12,7 +12,7 @@ use ::config::Section;
 pub(super) struct Config {
     /// The keys that every guard has.
     pub(super) common_config: CommonConfig,
-    /// The policies. None if the section names none, or is invalid.
+    /// The policies. Absent if the section names no files, or is invalid.
     pub(super) policies: Option<Arc<Policies>>,
 }
 

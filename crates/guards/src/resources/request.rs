@@ -6,8 +6,8 @@ use policy::request::{Addressed, GroupVersion, User};
 use policy::value::{Arena, ReadError, Value, read_json};
 use serde_json::json;
 
-/// Converts a request. The objects are the API server's own JSON, so they have the form that policies see. Of the Namespace, the name
-/// and the labels are known.
+/// Converts a request. The objects are the API server's own JSON, so they have the form that policies see. The name and the labels
+/// of the Namespace are known.
 pub(super) fn convert<'a>(
     request: &'a Request<'a>,
     namespace: Option<&Metadata>,

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 /// Words that CEL reserves.
-const RESERVED: [&str; 21] = [
+pub(crate) const RESERVED: [&str; 21] = [
     "true",
     "false",
     "null",

@@ -1,4 +1,4 @@
-//! What an expression reads: the fields of `object`, for positions in messages, facts of the cluster, and `oldSelf`.
+//! The data that an expression reads: the fields of `object`, for positions in messages, facts of the cluster, and `oldSelf`.
 
 use super::ast::{Expr, Kind, Literal};
 use super::environment::OLD_SELF;

@@ -122,7 +122,8 @@ fn go_json_number(value: f64) -> String {
     format!("{value}")
 }
 
-fn write_go_json_text(text: &str, out: &mut String) {
+/// Writes a JSON string as Go does: `<`, `>` and `&` are escaped.
+pub(crate) fn write_go_json_text(text: &str, out: &mut String) {
     out.push('"');
     for character in text.chars() {
         match character {

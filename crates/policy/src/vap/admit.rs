@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use super::compiled::{BOOL, Compiler, STRING_OR_NULL};
 use super::decision::json;
 use super::model::{Binding, MatchResources, Named, ParamKind, ParamRef, Policy, Rule, Validation};
+use crate::cel::escape::RESERVED;
 use crate::cel::library::formats;
 use crate::cel::program::CompileError;
 use crate::field::{FieldError, Path};
@@ -302,33 +303,10 @@ fn variable(compiler: &mut Compiler, variable: &Named, path: &Path, errors: &mut
 }
 
 fn is_identifier(name: &str) -> bool {
-    let reserved = [
-        "true",
-        "false",
-        "null",
-        "in",
-        "as",
-        "break",
-        "const",
-        "continue",
-        "else",
-        "for",
-        "function",
-        "if",
-        "import",
-        "let",
-        "loop",
-        "package",
-        "namespace",
-        "return",
-        "var",
-        "void",
-        "while",
-    ];
     let mut chars = name.chars();
     chars.next().is_some_and(|first| first == '_' || first.is_ascii_alphabetic())
         && chars.all(|next| next == '_' || next.is_ascii_alphanumeric())
-        && !reserved.contains(&name)
+        && !RESERVED.contains(&name)
 }
 
 fn validation(compiler: &Compiler, validation: &Validation, path: &Path, errors: &mut Errors) {

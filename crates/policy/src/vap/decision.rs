@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use crate::facts::Lookup;
 use crate::release::Release;
-use crate::value::format::quote;
+use crate::value::format::{quote, write_go_json_text};
 
 /// Longest value of an audit annotation, in bytes.
 const MAX_AUDIT_VALUE: usize = 10 * 1024;
@@ -205,23 +205,7 @@ pub(crate) fn failure_annotation(failures: &[Failure], release: Release) -> Opti
 /// A JSON string as Go writes it: `<`, `>` and `&` are escaped.
 pub(crate) fn json(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
-    out.push('"');
-    for character in text.chars() {
-        match character {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            '\u{8}' => out.push_str("\\b"),
-            '\u{c}' => out.push_str("\\f"),
-            '<' | '>' | '&' | '\u{2028}' | '\u{2029}' | '\0'..='\u{1f}' => {
-                let _ = write!(out, "\\u{:04x}", u32::from(character));
-            }
-            other => out.push(other),
-        }
-    }
-    out.push('"');
+    write_go_json_text(text, &mut out);
     out
 }
 

@@ -67,8 +67,8 @@ enum Step {
     Index,
 }
 
-/// The path of a value. The first step stands for the variable and is not looked up, as in the API server: elements of a list that
-/// is no field have therefore the size of the variable.
+/// The path of a value. The first step stands for the variable and is not looked up, as in the API server: elements of a list
+/// that is not a field have therefore the size of the variable.
 type Path = Vec<Step>;
 
 /// The bounds of a size.
