@@ -8,8 +8,8 @@ use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use console::exit::Stop;
 
 use crate::commands::{
-    annotate, certs, config_command, convert, demo, diff, docs, doctor, guards_command, impact, inject, manifests,
-    review, serve, snapshot, unregister, version,
+    annotate, certs, config_command, convert, demo, diff, docs, doctor, guards_command, impact, inject,
+    manifests, review, serve, snapshot, unregister, version,
 };
 use crate::usage;
 
@@ -145,7 +145,18 @@ pub(crate) enum Command {
 const GROUPS: [(&str, &[&str]); 4] = [
     (
         "Everyday",
-        &["impact", "check", "diff", "convert", "review", "override", "acknowledge", "inject", "doctor", "snapshot"],
+        &[
+            "impact",
+            "check",
+            "diff",
+            "convert",
+            "review",
+            "override",
+            "acknowledge",
+            "inject",
+            "doctor",
+            "snapshot",
+        ],
     ),
     ("Setup", &["demo", "config", "certs", "manifests", "unregister"]),
     ("Server", &["serve"]),

@@ -20,8 +20,8 @@ use console::output;
 
 use cli::{Cli, Command};
 use commands::{
-    annotate, certs, config_command, convert, demo, diff, docs, doctor, guards_command, impact, inject, manifests,
-    review, serve, snapshot, unregister, version,
+    annotate, certs, config_command, convert, demo, diff, docs, doctor, guards_command, impact, inject,
+    manifests, review, serve, snapshot, unregister, version,
 };
 
 fn main() -> ExitCode {

@@ -34,7 +34,8 @@ fn a_change_without_a_class_breaks_no_object() {
         let (Ok(before), Ok(after)) = (Definition::read(read(&old)), Definition::read(read(&new))) else {
             continue;
         };
-        let is_accepted = |of: &Definition<'_>| of.crd.schema_errors().is_empty() && of.crd.rule_errors(35).is_empty();
+        let is_accepted =
+            |of: &Definition<'_>| of.crd.schema_errors().is_empty() && of.crd.rule_errors(35).is_empty();
         if !is_accepted(&before) || !is_accepted(&after) {
             continue;
         }
@@ -65,9 +66,14 @@ fn a_change_without_a_class_breaks_no_object() {
     }
     let count = wrong.len();
     assert!(wrong.is_empty(), "{count} wrong:\n{}", wrong.into_iter().take(3).collect::<Vec<_>>().join("\n"));
-    println!("{usable} pairs, {known} objects: {broken} pairs break objects, {harmless} have no class, {alarms} have a class and break no object");
+    println!(
+        "{usable} pairs, {known} objects: {broken} pairs break objects, {harmless} have no class, {alarms} have a class and break no object"
+    );
     assert!(usable > pairs / 2 && known > usable, "{usable} of {pairs} are usable, with {known} objects");
-    assert!(broken > usable / 10 && harmless > usable / 10, "{broken} break objects, {harmless} have no class");
+    assert!(
+        broken > usable / 10 && harmless > usable / 10,
+        "{broken} break objects, {harmless} have no class"
+    );
 }
 
 /// Whether the old CRD accepts an object. Without a change, only errors of the old CRD are left, and these are left out.
@@ -135,7 +141,8 @@ fn none() -> Vec<String> {
 #[test]
 fn an_update_keeps_an_invalid_field_that_it_does_not_change() {
     let of = |values: &Json| {
-        let spec = json!({ "type": "object", "properties": { "size": { "type": "string", "enum": values } } });
+        let spec =
+            json!({ "type": "object", "properties": { "size": { "type": "string", "enum": values } } });
         crd(&json!([version("v1", true, &spec)]))
     };
     let (old, new) = (of(&json!(["small", "large"])), of(&json!(["small"])));
@@ -158,7 +165,8 @@ fn a_field_that_is_not_declared_is_lost() {
 
 #[test]
 fn a_new_stored_version_removes_the_fields_that_it_does_not_have() {
-    let both = json!({ "type": "object", "properties": { "a": { "type": "string" }, "b": { "type": "string" } } });
+    let both =
+        json!({ "type": "object", "properties": { "a": { "type": "string" }, "b": { "type": "string" } } });
     let one = json!({ "type": "object", "properties": { "a": { "type": "string" } } });
     let old = crd(&json!([version("v1", true, &both)]));
     let new = crd(&json!([version("v1", false, &both), version("v2", true, &one)]));
@@ -175,7 +183,8 @@ fn a_default_fills_a_field_that_becomes_required() {
     let of = |spec: &Json| crd(&json!([version("v1", true, spec)]));
     let old = of(&json!({ "type": "object", "properties": { "a": { "type": "string" } } }));
     let new = |default: Option<&str>| {
-        let mut spec = json!({ "type": "object", "required": ["a"], "properties": { "a": { "type": "string" } } });
+        let mut spec =
+            json!({ "type": "object", "required": ["a"], "properties": { "a": { "type": "string" } } });
         if let Some(default) = default {
             spec["properties"]["a"]["default"] = json!(default);
         }

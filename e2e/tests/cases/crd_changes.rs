@@ -71,7 +71,8 @@ fn read(index: usize, change: &Value) -> Change {
     let crd = |versions: &Value, scope: &str| {
         let status = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
         let version = |version: &Value| {
-            let schema = json!({"type": "object", "properties": {"spec": version["schema"], "status": status}});
+            let schema =
+                json!({"type": "object", "properties": {"spec": version["schema"], "status": status}});
             let mut version = version.clone();
             version["schema"] = json!({"openAPIV3Schema": schema});
             if version["served"].is_null() {
@@ -93,7 +94,8 @@ fn read(index: usize, change: &Value) -> Change {
     };
     let object = |(number, spec): (usize, &Value)| {
         let metadata = json!({"name": format!("object-{number}"), "namespace": "default"});
-        let mut object = json!({"apiVersion": "example.org/v1", "kind": kind, "metadata": metadata, "spec": spec});
+        let mut object =
+            json!({"apiVersion": "example.org/v1", "kind": kind, "metadata": metadata, "spec": spec});
         if !change["status"].is_null() {
             object["status"] = change["status"].clone();
         }
@@ -113,7 +115,8 @@ fn read(index: usize, change: &Value) -> Change {
 /// A CRD with the mark in all versions.
 fn marked(mut crd: Value) -> Value {
     for version in crd["spec"]["versions"].as_array_mut().into_iter().flatten() {
-        version["schema"]["openAPIV3Schema"]["properties"][MARK] = json!({"type": "string", "default": "new"});
+        version["schema"]["openAPIV3Schema"]["properties"][MARK] =
+            json!({"type": "string", "default": "new"});
     }
     crd
 }
@@ -150,9 +153,16 @@ fn replay(context: &TestContext, name: &str, changes: Vec<Change>) -> Result<Fou
         let mut stored = Vec::new();
         for object in &change.objects {
             let answer = api.create(&path, object)?;
-            ensure!(answer.is_success() || change.classes.is_none(), "{}: {}", change.title, answer.message());
+            ensure!(
+                answer.is_success() || change.classes.is_none(),
+                "{}: {}",
+                change.title,
+                answer.message()
+            );
             if answer.is_success() {
-                stored.push(api.get(&format!("{path}/{}", text(&object["metadata"], "name")))?.succeeded()?.body);
+                stored.push(
+                    api.get(&format!("{path}/{}", text(&object["metadata"], "name")))?.succeeded()?.body,
+                );
             }
         }
         if stored.is_empty() {
@@ -163,7 +173,9 @@ fn replay(context: &TestContext, name: &str, changes: Vec<Change>) -> Result<Fou
         let mut served = api.get(&crd)?.succeeded()?.body;
         let file = |name: &str, value: &Value| {
             let name = format!("{}-{name}.json", text(&change.old["metadata"], "name"));
-            Ok::<_, anyhow::Error>(context::write(&directory, &name, &value.to_string())?.display().to_string())
+            Ok::<_, anyhow::Error>(
+                context::write(&directory, &name, &value.to_string())?.display().to_string(),
+            )
         };
         let list = json!({"apiVersion": "v1", "kind": "List", "items": stored});
         let (old, new, objects) = (file("old", &served)?, file("new", &change.new)?, file("objects", &list)?);
@@ -223,7 +235,13 @@ fn compare(api: &Api, change: &Change, stored: &[Value], report: &Value, found: 
             continue;
         };
         let texts = |field: &str| -> BTreeSet<String> {
-            predicted[field].as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+            predicted[field]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .filter_map(Value::as_str)
+                .map(str::to_owned)
+                .collect()
         };
         let command = Effect { lost: texts("lost"), update: texts("update"), create: texts("create") };
         found.lost += usize::from(!server.lost.is_empty());

@@ -77,7 +77,10 @@ impl<'a> Replay<'a> {
         let mut effect = Effect::default();
         let object = if old.namespaced { with_namespace(object, arena) } else { object };
         let (stored, before) = rewritten(old, version, read(old, version, object, arena)?, arena)?;
-        let stored_as = old.stored().filter(|_| !old.is_converted_by_webhook).map_or(version.name.as_str(), |stored| &stored.name);
+        let stored_as = old
+            .stored()
+            .filter(|_| !old.is_converted_by_webhook)
+            .map_or(version.name.as_str(), |stored| &stored.name);
         let served = new.served(&version.name);
         effect.is_unserved = served.is_none();
         let target = served.or_else(|| new.stored().filter(|_| !new.is_converted_by_webhook));
@@ -118,7 +121,12 @@ impl<'a> Replay<'a> {
 }
 
 /// Reads an object as one of a version.
-fn read<'a>(crd: &Crd, version: &'a Version, object: Value<'a>, arena: &'a Arena) -> Result<Value<'a>, Vec<FieldError>> {
+fn read<'a>(
+    crd: &Crd,
+    version: &'a Version,
+    object: Value<'a>,
+    arena: &'a Arena,
+) -> Result<Value<'a>, Vec<FieldError>> {
     let object = with_version(crd, version, object, arena);
     Ok(decode(version, (&crd.group, &crd.kind), object, true, arena)?.object)
 }
@@ -140,7 +148,12 @@ fn rewritten<'a>(
 }
 
 /// Returns an object as a create has it. Without the subresource, the status is a field like others.
-fn created<'a>(crd: &Crd, version: &'a Version, object: Value<'a>, arena: &'a Arena) -> Result<Value<'a>, Vec<FieldError>> {
+fn created<'a>(
+    crd: &Crd,
+    version: &'a Version,
+    object: Value<'a>,
+    arena: &'a Arena,
+) -> Result<Value<'a>, Vec<FieldError>> {
     let object = with_version(crd, version, object, arena);
     let object = decode(version, (&crd.group, &crd.kind), object, false, arena)?.object;
     let Value::Object(entries) = object else { return Ok(object) };

@@ -66,7 +66,17 @@ fn node(rng: &mut Rng, depth: u32, kind: &str) -> Json {
     const SCALARS: [&str; 8] =
         ["string", "string", "integer", "integer", "number", "boolean", "int-or-string", "any"];
     const ALL: [&str; 12] = [
-        "string", "string", "integer", "number", "boolean", "int-or-string", "any", "object", "object", "map", "array",
+        "string",
+        "string",
+        "integer",
+        "number",
+        "boolean",
+        "int-or-string",
+        "any",
+        "object",
+        "object",
+        "map",
+        "array",
         "array",
     ];
     let kind = match kind {
@@ -274,7 +284,11 @@ fn value(rng: &mut Rng, schema: &Json) -> Json {
             Json::Object(found)
         }
         _ if schema["x-kubernetes-int-or-string"] == true => {
-            if rng.bool() { json!(rng.u32(..7)) } else { json!(pick(rng, &TEXTS)) }
+            if rng.bool() {
+                json!(rng.u32(..7))
+            } else {
+                json!(pick(rng, &TEXTS))
+            }
         }
         _ => any(rng),
     }
@@ -285,7 +299,8 @@ fn pick_number(rng: &mut Rng) -> Json {
 }
 
 fn any(rng: &mut Rng) -> Json {
-    let values = [json!(1), json!("a"), json!(true), json!({ "a": "b", "c": [{ "d": 1 }] }), json!([1]), json!({})];
+    let values =
+        [json!(1), json!("a"), json!(true), json!({ "a": "b", "c": [{ "d": 1 }] }), json!([1]), json!({})];
     values[rng.usize(..values.len())].clone()
 }
 

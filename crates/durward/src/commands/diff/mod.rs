@@ -68,7 +68,8 @@ pub(crate) fn run(command: &Command) -> Outcome {
     if !problems.is_empty() {
         return Err(problems.into());
     }
-    let mut run = Run { server: args.kube_version.0, objects: &objects, used: vec![false; objects.len()], problems };
+    let mut run =
+        Run { server: args.kube_version.0, objects: &objects, used: vec![false; objects.len()], problems };
     let mut crds = Vec::new();
     for (old, new) in pairs(&old, &new) {
         let compared = match new {
@@ -138,7 +139,10 @@ fn removed(old: &Manifest, args: &Args) -> ComparedCrd {
         stored_as: None,
         field: String::new(),
         path: Path::new("metadata").child("name"),
-        detail: format!("not in {}: deleting the CRD deletes all its objects", console::input::shown(&args.new)),
+        detail: format!(
+            "not in {}: deleting the CRD deletes all its objects",
+            console::input::shown(&args.new)
+        ),
     };
     let place = old.place(&change.path);
     let name = old.name().unwrap_or_default().to_owned();
@@ -167,25 +171,35 @@ impl Run<'_> {
         let changes = compare(&before, &after);
         let paths: Vec<&Path> = changes.iter().map(|change| &change.path).collect();
         let places = new.places(&paths);
-        let changes = changes.iter().zip(places).map(|(change, place)| PlacedChange::new(change, place)).collect();
+        let changes =
+            changes.iter().zip(places).map(|(change, place)| PlacedChange::new(change, place)).collect();
         let replay = Replay { old: &before.crd, new: &after.crd, server: self.server };
         let objects = self.replay(&replay);
         Some(ComparedCrd { name: old.name().unwrap_or_default().to_owned(), changes, objects })
     }
 
     /// Reads a CRD. The old one can be of v1beta1: it is converted, so it keeps what it kept.
-    fn definition<'a>(&mut self, manifest: &Manifest, is_old: bool, arena: &'a Arena) -> Option<Definition<'a>> {
+    fn definition<'a>(
+        &mut self,
+        manifest: &Manifest,
+        is_old: bool,
+        arena: &'a Arena,
+    ) -> Option<Definition<'a>> {
         let value = read_json(arena.text(manifest.json()), arena).unwrap_or_default();
         let value = match manifest.api_version() {
             VERSION => value,
             OLD_VERSION if is_old => self.converted(manifest, value, arena)?,
             OLD_VERSION => {
-                let problem = manifest.problem(&Path::new("apiVersion"), format!("no API server since 1.22 accepts {OLD_VERSION}"));
+                let problem = manifest.problem(
+                    &Path::new("apiVersion"),
+                    format!("no API server since 1.22 accepts {OLD_VERSION}"),
+                );
                 self.problems.push(problem.next("convert it first: durward convert crd FILE"));
                 return None;
             }
             other => {
-                let problem = manifest.problem(&Path::new("apiVersion"), format!("{other} is not a version of CRDs"));
+                let problem =
+                    manifest.problem(&Path::new("apiVersion"), format!("{other} is not a version of CRDs"));
                 self.problems.push(problem.next(format!("use {VERSION}")));
                 return None;
             }
@@ -199,17 +213,25 @@ impl Run<'_> {
         match definition {
             Ok(definition) => Some(definition),
             Err(errors) => {
-                self.problems.extend(errors.iter().map(|error| manifest.problem(&error.path, error.body.clone())));
+                self.problems
+                    .extend(errors.iter().map(|error| manifest.problem(&error.path, error.body.clone())));
                 None
             }
         }
     }
 
-    fn converted<'a>(&mut self, manifest: &Manifest, value: Value<'a>, arena: &'a Arena) -> Option<Value<'a>> {
+    fn converted<'a>(
+        &mut self,
+        manifest: &Manifest,
+        value: Value<'a>,
+        arena: &'a Arena,
+    ) -> Option<Value<'a>> {
         match convert(value, &[], arena) {
             Ok(converted) => {
                 let name = manifest.name().unwrap_or_default();
-                output::note(output::foreign(&format!("note: {name} of {OLD_VERSION} is compared as durward convert crd prints it")));
+                output::note(output::foreign(&format!(
+                    "note: {name} of {OLD_VERSION} is compared as durward convert crd prints it"
+                )));
                 Some(converted.crd)
             }
             Err(errors) => {
@@ -228,7 +250,8 @@ impl Run<'_> {
         let keeps = of.crd.versions.iter().any(|version| version.keeps_unknown_fields);
         let mut errors = if keeps { Vec::new() } else { of.crd.schema_errors() };
         if !std::ptr::eq(of, old) {
-            let known: Vec<String> = old.crd.rule_errors(self.server).iter().map(|(_, error)| error.to_string()).collect();
+            let known: Vec<String> =
+                old.crd.rule_errors(self.server).iter().map(|(_, error)| error.to_string()).collect();
             let new = of.crd.rule_errors(self.server);
             errors.extend(new.into_iter().filter(|(_, error)| !known.contains(&error.to_string())));
         }
@@ -265,7 +288,10 @@ fn replay_one(replay: &Replay<'_>, manifest: &Manifest) -> Result<Replayed, Vec<
     let version = replay.old.version(manifest.version()).filter(|version| version.served || version.storage);
     let Some(version) = version else {
         let names: Vec<&str> = replay.old.versions.iter().map(|version| version.name.as_str()).collect();
-        let problem = manifest.problem(&Path::new("apiVersion"), format!("the old CRD does not serve {}", manifest.api_version()));
+        let problem = manifest.problem(
+            &Path::new("apiVersion"),
+            format!("the old CRD does not serve {}", manifest.api_version()),
+        );
         return Err(vec![problem.next(format!("its versions: {}", names.join(", ")))]);
     };
     let arena = Arena::new();
@@ -280,7 +306,10 @@ fn replay_one(replay: &Replay<'_>, manifest: &Manifest) -> Result<Replayed, Vec<
         }
         Ok(effect) => effect,
         Err(errors) => {
-            return Err(errors.iter().map(|error| manifest.problem(&error.path, error.body.clone())).collect());
+            return Err(errors
+                .iter()
+                .map(|error| manifest.problem(&error.path, error.body.clone()))
+                .collect());
         }
     };
     let mut replayed = Replayed {

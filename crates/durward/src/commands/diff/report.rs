@@ -179,7 +179,8 @@ impl PlacedChange {
             (version, "") => version.to_owned(),
             (version, field) => format!("{version} {field}"),
         };
-        let stored = self.stored_as.as_ref().map(|stored| format!(" (stored as {stored})")).unwrap_or_default();
+        let stored =
+            self.stored_as.as_ref().map(|stored| format!(" (stored as {stored})")).unwrap_or_default();
         let class = if self.breaks { style.red(self.class) } else { style.yellow("could not compare") };
         let subject = foreign(&format!("{subject}{stored}"));
         format!("{}: {subject}: {class}: {}", self.position.text(style), foreign(&self.message))
@@ -193,9 +194,13 @@ impl Replayed {
             namespace => format!("{namespace}/{}", self.name),
         };
         let start = format!("{}: {}", self.position.text(style), foreign(&format!("{} {name}", self.kind)));
-        let mut line = |verdict: String, text: &str| lines.push(format!("{start}: {verdict}{}", foreign(text)));
+        let mut line =
+            |verdict: String, text: &str| lines.push(format!("{start}: {verdict}{}", foreign(text)));
         if !self.served {
-            line(style.red("not served"), &format!(": {} is no version of the new CRD that is served", self.api_version));
+            line(
+                style.red("not served"),
+                &format!(": {} is no version of the new CRD that is served", self.api_version),
+            );
         }
         if !self.lost.is_empty() {
             line(style.red("loses fields"), &format!(": {}", self.lost.join(", ")));
@@ -215,21 +220,28 @@ impl Replayed {
 
 impl ComparedCrd {
     fn summary(&self, style: Style) -> String {
-        let count = |number: usize, one: &str, many: &str| format!("{number} {}", if number == 1 { one } else { many });
+        let count = |number: usize, one: &str, many: &str| {
+            format!("{number} {}", if number == 1 { one } else { many })
+        };
         let breaking = self.changes.iter().filter(|change| change.breaks).count();
         let unknown = self.changes.len() - breaking;
         let mut parts = Vec::new();
         if breaking > 0 {
-            parts.push(style.red(&format!("{} can break existing objects", count(breaking, "change", "changes"))));
+            parts.push(
+                style.red(&format!("{} can break existing objects", count(breaking, "change", "changes"))),
+            );
         }
         if unknown > 0 {
-            parts.push(style.yellow(&format!("{} could not be compared", count(unknown, "change", "changes"))));
+            parts.push(
+                style.yellow(&format!("{} could not be compared", count(unknown, "change", "changes"))),
+            );
         }
         if parts.is_empty() {
             parts.push(style.green("no change can break existing objects"));
         }
         if !self.objects.is_empty() {
-            let with = |verdict: Verdict| self.objects.iter().filter(|object| object.verdict == verdict).count();
+            let with =
+                |verdict: Verdict| self.objects.iter().filter(|object| object.verdict == verdict).count();
             let mut verdicts = Vec::new();
             match with(Verdict::Breaks) {
                 0 => {}
@@ -243,7 +255,11 @@ impl ComparedCrd {
             if verdicts.is_empty() {
                 verdicts.push(style.green("none breaks"));
             }
-            parts.push(format!("of {} {}", count(self.objects.len(), "object", "objects"), verdicts.join(", ")));
+            parts.push(format!(
+                "of {} {}",
+                count(self.objects.len(), "object", "objects"),
+                verdicts.join(", ")
+            ));
         }
         format!("{}: {}", foreign(&self.name), parts.join("; "))
     }

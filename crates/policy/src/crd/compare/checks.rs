@@ -30,7 +30,13 @@ const WIDER: [(&str, &str); 6] = [
 const WIDEST: [&str; 3] = ["int64", "double", "password"];
 
 /// Compares the value validations. `values` are the types of values that the old schema accepts.
-pub(super) fn compare(comparer: &mut Comparer<'_>, old: &Schema, new: &Schema, values: u8, place: &Place<'_>) {
+pub(super) fn compare(
+    comparer: &mut Comparer<'_>,
+    old: &Schema,
+    new: &Schema,
+    values: u8,
+    place: &Place<'_>,
+) {
     let Some(checks) = new.checks.as_deref() else { return };
     let none = Checks::default();
     let before = old.checks.as_deref().unwrap_or(&none);
@@ -62,9 +68,27 @@ pub(super) fn compare(comparer: &mut Comparer<'_>, old: &Schema, new: &Schema, v
         numbers(comparer, before, checks, place);
     }
     let counts = [
-        (types::STRING, "maxLength", "minLength", bounds(before.max_length, before.min_length), bounds(checks.max_length, checks.min_length)),
-        (types::LIST, "maxItems", "minItems", bounds(before.max_items, before.min_items), bounds(checks.max_items, checks.min_items)),
-        (types::OBJECT, "maxProperties", "minProperties", bounds(before.max_properties, before.min_properties), bounds(checks.max_properties, checks.min_properties)),
+        (
+            types::STRING,
+            "maxLength",
+            "minLength",
+            bounds(before.max_length, before.min_length),
+            bounds(checks.max_length, checks.min_length),
+        ),
+        (
+            types::LIST,
+            "maxItems",
+            "minItems",
+            bounds(before.max_items, before.min_items),
+            bounds(checks.max_items, checks.min_items),
+        ),
+        (
+            types::OBJECT,
+            "maxProperties",
+            "minProperties",
+            bounds(before.max_properties, before.min_properties),
+            bounds(checks.max_properties, checks.min_properties),
+        ),
     ];
     for (of, max, min, before, after) in counts {
         if values & of == 0 {
@@ -87,7 +111,9 @@ pub(super) fn compare(comparer: &mut Comparer<'_>, old: &Schema, new: &Schema, v
         && before.pattern.as_ref().is_none_or(|before| before.source != pattern.source)
     {
         let detail = match &before.pattern {
-            Some(before) => format!("the pattern was {}, now it is {}", quote(&before.source), quote(&pattern.source)),
+            Some(before) => {
+                format!("the pattern was {}, now it is {}", quote(&before.source), quote(&pattern.source))
+            }
             None => format!("values must match {}", quote(&pattern.source)),
         };
         comparer.push(Class::PatternChanged, place, Some("pattern"), detail);
@@ -115,9 +141,8 @@ fn was<T: std::fmt::Display>(name: &str, old: Option<T>, new: T) -> String {
 
 fn numbers(comparer: &mut Comparer<'_>, old: &Checks, new: &Checks, place: &Place<'_>) {
     // A bound that excludes itself is narrower than one that does not.
-    let shown = |bound: f64, is_exclusive: bool| {
-        format!("{bound}{}", if is_exclusive { " (exclusive)" } else { "" })
-    };
+    let shown =
+        |bound: f64, is_exclusive: bool| format!("{bound}{}", if is_exclusive { " (exclusive)" } else { "" });
     let ends = [
         ("maximum", (old.maximum, old.exclusive_maximum), (new.maximum, new.exclusive_maximum), 1.0),
         ("minimum", (old.minimum, old.exclusive_minimum), (new.minimum, new.exclusive_minimum), -1.0),
@@ -129,7 +154,12 @@ fn numbers(comparer: &mut Comparer<'_>, old: &Checks, new: &Checks, place: &Plac
         });
         if !is_kept {
             let before = before.map(|before| shown(before, was_exclusive));
-            comparer.push(Class::BoundsTightened, place, Some(name), was(name, before, shown(after, is_exclusive)));
+            comparer.push(
+                Class::BoundsTightened,
+                place,
+                Some(name),
+                was(name, before, shown(after, is_exclusive)),
+            );
         }
     }
     if let Some(after) = new.multiple_of {
@@ -193,7 +223,8 @@ fn conditions(comparer: &mut Comparer<'_>, old: &Schema, new: &Schema, place: &P
         comparer.push(Class::ConditionTightened, place, Some(keyword), detail.to_owned());
     };
     for (index, condition) in after.all_of.iter().enumerate() {
-        let is_kept = before.all_of.iter().any(|old| comparer.accepts(old, condition)) || comparer.accepts(old, condition);
+        let is_kept = before.all_of.iter().any(|old| comparer.accepts(old, condition))
+            || comparer.accepts(old, condition);
         if !is_kept {
             report(comparer, "allOf", &format!("allOf[{index}] can refuse values that were valid"));
         }

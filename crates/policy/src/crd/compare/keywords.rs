@@ -67,7 +67,11 @@ pub(super) fn unknown(crd: Value<'_>) -> Unknown {
     let spec = crd.field("spec").unwrap_or_default();
     finder.rest(spec, &Path::new("spec"), &|name| SPEC.contains(&name));
     for version in spec.field("versions").unwrap_or_default().elements() {
-        version.field("name").and_then(|name| name.as_str()).unwrap_or_default().clone_into(&mut finder.version);
+        version
+            .field("name")
+            .and_then(|name| name.as_str())
+            .unwrap_or_default()
+            .clone_into(&mut finder.version);
         finder.rest(version, &Path::default(), &|name| VERSION.contains(&name) || name == "schema");
         let schema = version.field("schema").unwrap_or_default();
         let path = Path::new("schema");

@@ -63,7 +63,8 @@ impl<'a> Definition<'a> {
     /// The versions in which objects can be stored, if the API server has written them.
     fn stored_versions(&self) -> Option<Vec<&'a str>> {
         let stored = self.value.field("status")?.field("storedVersions")?;
-        Some(stored.elements().filter_map(|name| name.as_str()).collect()).filter(|names: &Vec<_>| !names.is_empty())
+        Some(stored.elements().filter_map(|name| name.as_str()).collect())
+            .filter(|names: &Vec<_>| !names.is_empty())
     }
 
     /// The conversion without the CA, which a controller writes.
@@ -114,14 +115,16 @@ impl Comparison<'_, '_> {
         ];
         for (path, before, after) in named {
             if before != after {
-                let detail = format!("was {before}, now it is {after}: the API server refuses this change of a CRD");
+                let detail =
+                    format!("was {before}, now it is {after}: the API server refuses this change of a CRD");
                 self.push(Class::NameChanged, "", path, detail);
             }
         }
         if old.namespaced != new.namespaced {
             let scope = |is_namespaced: bool| if is_namespaced { "Namespaced" } else { "Cluster" };
             let (before, after) = (scope(old.namespaced), scope(new.namespaced));
-            let detail = format!("was {before}, now it is {after}: the API server refuses this change of a CRD");
+            let detail =
+                format!("was {before}, now it is {after}: the API server refuses this change of a CRD");
             self.push(Class::ScopeChanged, "", spec.child("scope"), detail);
         }
     }
@@ -159,7 +162,8 @@ impl Comparison<'_, '_> {
         let has_webhook = self.old.crd.is_converted_by_webhook || self.new.crd.is_converted_by_webhook;
         let is_called = self.old.crd.versions.len() > 1 || self.new.crd.versions.len() > 1;
         if has_webhook && is_called && self.old.conversion() != self.new.conversion() {
-            let detail = "the conversion between versions has changed, and a conversion webhook is not called";
+            let detail =
+                "the conversion between versions has changed, and a conversion webhook is not called";
             self.push(Class::NotCompared, "", Path::new("spec").child("conversion"), detail.to_owned());
         }
     }
@@ -195,7 +199,10 @@ impl Comparison<'_, '_> {
                 continue;
             }
             if old.is_converted_by_webhook || new.is_converted_by_webhook {
-                let detail = format!("a webhook converts objects that are stored as {}, and it is not called", stored.name);
+                let detail = format!(
+                    "a webhook converts objects that are stored as {}, and it is not called",
+                    stored.name
+                );
                 self.push(Class::NotCompared, &after.name, self.path_of(after), detail);
             } else {
                 self.pair(stored, after);
@@ -217,7 +224,9 @@ impl Comparison<'_, '_> {
         }
         let detail = match (&before.scale, &after.scale) {
             (before, after) if before == after => return,
-            (Some(_), Some(_)) => "the paths of scale have changed: their values must be replicas and a selector",
+            (Some(_), Some(_)) => {
+                "the paths of scale have changed: their values must be replicas and a selector"
+            }
             (None, _) => "scale was added: the values of its paths must be replicas and a selector",
             (Some(_), None) => "scale was removed: requests for it fail",
         };
@@ -240,7 +249,8 @@ impl Comparison<'_, '_> {
         }
         let any: &Schema = &ANY;
         let comparer = Comparer::new(&after.schema_path, &after.name, stored_as, keeps_all);
-        let found = comparer.compare(before.schema.as_ref().unwrap_or(any), after.schema.as_ref().unwrap_or(any));
+        let found =
+            comparer.compare(before.schema.as_ref().unwrap_or(any), after.schema.as_ref().unwrap_or(any));
         self.changes.extend(found);
     }
 

@@ -86,6 +86,8 @@ struct Context<'c> {
     keeps: Both,
     /// Whether the API server removes a null instead of refusing it.
     removes_null: bool,
+    /// Whether this is the metadata of an object.
+    is_metadata: bool,
     /// Whether a rule above, which both sides have, can read the value.
     is_read: bool,
     /// Whether a condition above can depend on the value: a rule, `allOf` and its like, an enumeration of objects, or a set.
@@ -106,6 +108,7 @@ impl<'c> Comparer<'c> {
             prunes: true,
             keeps: Both::default(),
             removes_null: false,
+            is_metadata: false,
             is_read: false,
             is_judged: false,
             keys: &[],
@@ -149,6 +152,7 @@ impl<'c> Comparer<'c> {
             prunes: false,
             keeps: Both::default(),
             removes_null: false,
+            is_metadata: false,
             is_read: false,
             is_judged: false,
             keys: &[],
@@ -192,10 +196,8 @@ impl<'c> Comparer<'c> {
             old: self.keeps_all.old || context.keeps.old || old.preserves_unknown_fields(),
             new: self.keeps_all.new || context.keeps.new || new.preserves_unknown_fields(),
         };
-        let (old_types, new_types) = (
-            self.types(old, self.keeps_all.old, &context),
-            self.types(new, self.keeps_all.new, &context),
-        );
+        let (old_types, new_types) =
+            (self.types(old, self.keeps_all.old, &context), self.types(new, self.keeps_all.new, &context));
         let missing = old_types & !new_types;
         if missing & !types::NULL != 0 {
             let detail = format!("{} was valid, now it must be {}", names(old_types), names(new_types));
@@ -220,19 +222,27 @@ impl<'c> Comparer<'c> {
             is_read: context.is_read || has_old_rule(old, new),
             is_judged: context.is_judged || judges(new),
             removes_null: false,
+            is_metadata: false,
             keys: &[],
             ..context
         };
         if old_types & new_types & types::OBJECT != 0 {
-            self.fields(old, new, place, Context { keeps, ..below }, context.keys);
+            let below = Context { keeps, is_metadata: context.is_metadata, ..below };
+            self.fields(old, new, place, below, context.keys);
         }
         if old_types & new_types & types::LIST != 0 {
             let undeclared =
                 |keeps: bool| -> &'static Schema { if keeps || !context.prunes { &ANY } else { &EMPTY } };
-            let old_items = old.items.as_deref().unwrap_or_else(|| undeclared(keeps.old));
-            let new_items = new.items.as_deref().unwrap_or_else(|| undeclared(keeps.new));
-            let below = Context { keeps, keys: &new.map_keys, ..below };
-            self.node(old_items, new_items, &place.item(), below);
+            let items = place.item();
+            if old.items.is_some() || new.items.is_some() {
+                let old_items = old.items.as_deref().unwrap_or_else(|| undeclared(keeps.old));
+                let new_items = new.items.as_deref().unwrap_or_else(|| undeclared(keeps.new));
+                let below = Context { keeps, keys: &new.map_keys, ..below };
+                self.node(old_items, new_items, &items, below);
+            } else if context.prunes && keeps.old && !keeps.new {
+                // Lists within lists have no end.
+                self.removed(&items.entry());
+            }
         }
     }
 
@@ -323,17 +333,29 @@ impl<'c> Comparer<'c> {
         context: Context<'_>,
         keys: &[Box<str>],
     ) {
-        let is_resource =
-            Both { old: place.is_root() || old.is_embedded_resource, new: place.is_root() || new.is_embedded_resource };
+        let is_resource = Both {
+            old: place.is_root() || old.is_embedded_resource,
+            new: place.is_root() || new.is_embedded_resource,
+        };
         let declared = old.properties.iter().chain(&new.properties).map(|(name, _)| &**name);
-        let implied = ["apiVersion", "kind", "metadata"].into_iter().filter(|_| is_resource.old || is_resource.new);
+        let implied =
+            ["apiVersion", "kind", "metadata"].into_iter().filter(|_| is_resource.old || is_resource.new);
         let names: BTreeSet<&str> = declared.chain(implied).collect();
-        let counts = new.checks.as_ref().is_some_and(|checks| checks.max_properties.is_some() || checks.min_properties.is_some());
+        let counts = new
+            .checks
+            .as_ref()
+            .is_some_and(|checks| checks.max_properties.is_some() || checks.min_properties.is_some());
+        let is_name = |name: &str| context.is_metadata && matches!(name, "name" | "generateName");
         for name in names {
-            let (is_meta_old, is_meta_new) = (is_resource.old && is_meta(name), is_resource.new && is_meta(name));
+            if is_meta(name) && is_resource.new && !is_resource.old {
+                // The object must be a resource, which is reported already.
+                continue;
+            }
+            let is_meta_old = is_resource.old && is_meta(name);
+            let is_meta_new = is_resource.new && is_meta(name);
             let place = place.property(name);
-            let before = field(old, name, context.keeps.old || !context.prunes, is_meta_old);
-            let after = field(new, name, context.keeps.new || !context.prunes, is_meta_new);
+            let before = field(old, name, context.keeps.old || !context.prunes, is_meta_old || is_name(name));
+            let after = field(new, name, context.keeps.new || !context.prunes, is_meta_new || is_name(name));
             let is_key = keys.iter().any(|key| **key == *name);
             let is_judged = context.is_judged || counts || is_key;
             match (before, after) {
@@ -343,7 +365,13 @@ impl<'c> Comparer<'c> {
                         self.push(Class::NotCompared, &place, Some("default"), detail.to_owned());
                     }
                     let prunes = context.prunes && !is_meta_new;
-                    let below = Context { prunes, keeps: Both::default(), removes_null: true, ..context };
+                    let below = Context {
+                        prunes,
+                        keeps: Both::default(),
+                        removes_null: true,
+                        is_metadata: is_meta_new && name == "metadata",
+                        ..context
+                    };
                     self.node(before, after, &place, below);
                 }
                 (Some(_), None) => self.removed(&place),
@@ -358,7 +386,8 @@ impl<'c> Comparer<'c> {
         let after = rest(new, context.keeps.new || !context.prunes);
         match (before, after) {
             (Some(before), Some(after)) => {
-                let below = Context { keeps: Both::default(), removes_null: true, ..context };
+                let below =
+                    Context { keeps: Both::default(), removes_null: true, is_metadata: false, ..context };
                 self.node(before, after, &place.entry(), below);
             }
             (Some(_), None) => self.removed(&place.entry()),
@@ -403,16 +432,18 @@ fn identity(rule: &Rule) -> (&str, bool) {
 
 /// Whether both schemas have a rule. A rule of one of them is gone, or reported.
 fn has_old_rule(old: &Schema, new: &Schema) -> bool {
-    !new.rules.is_empty() && new.rules.iter().any(|rule| old.rules.iter().any(|other| identity(other) == identity(rule)))
+    !new.rules.is_empty()
+        && new.rules.iter().any(|rule| old.rules.iter().any(|other| identity(other) == identity(rule)))
 }
 
 /// Whether a schema can refuse a value because of a field within.
 fn judges(schema: &Schema) -> bool {
     !schema.rules.is_empty()
         || schema.list_type.as_deref() == Some("set")
-        || schema.checks.as_deref().is_some_and(|checks| {
-            checks.has_junctors() || checks.unique_items || !checks.values.is_empty()
-        })
+        || schema
+            .checks
+            .as_deref()
+            .is_some_and(|checks| checks.has_junctors() || checks.unique_items || !checks.values.is_empty())
 }
 
 /// Whether a field belongs to every object.
@@ -420,7 +451,7 @@ fn is_meta(name: &str) -> bool {
     matches!(name, "apiVersion" | "kind" | "metadata")
 }
 
-/// The schema of a field, or `None` if the API server removes the field.
+/// The schema of a field, or `None` if the API server removes the field. Fields of every object need no declaration.
 fn field<'s>(schema: &'s Schema, name: &str, keeps: bool, is_meta: bool) -> Option<&'s Schema> {
     if let Some(property) = schema.property(name) {
         return Some(property);
