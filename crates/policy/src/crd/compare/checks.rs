@@ -163,7 +163,9 @@ fn numbers(comparer: &mut Comparer<'_>, old: &Checks, new: &Checks, place: &Plac
         }
     }
     if let Some(after) = new.multiple_of {
-        let is_kept = old.multiple_of.is_some_and(|before| before == after || before % after == 0.0);
+        let is_kept = old
+            .multiple_of
+            .is_some_and(|before| before == after || (after.fract() == 0.0 && before % after == 0.0));
         if !is_kept {
             let detail = was("multipleOf", old.multiple_of, after);
             comparer.push(Class::BoundsTightened, place, Some("multipleOf"), detail);

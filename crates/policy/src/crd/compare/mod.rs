@@ -25,7 +25,7 @@ pub use change::{Change, Class};
 
 use std::collections::{BTreeSet, HashSet};
 
-use self::schema::{ANY, Both, Comparer};
+use self::schema::{ANY, Both, Comparer, MAX_STEPS};
 use super::{Crd, Version};
 use crate::field::{FieldError, Path};
 use crate::schema::Schema;
@@ -80,7 +80,7 @@ impl<'a> Definition<'a> {
 
 /// Returns the changes that can break an existing object, in the order of versions and fields.
 pub fn compare(old: &Definition<'_>, new: &Definition<'_>) -> Vec<Change> {
-    let mut comparison = Comparison { old, new, changes: Vec::new() };
+    let mut comparison = Comparison { old, new, changes: Vec::new(), steps: MAX_STEPS };
     comparison.names();
     comparison.versions();
     comparison.conversion();
@@ -93,6 +93,8 @@ struct Comparison<'c, 'a> {
     old: &'c Definition<'a>,
     new: &'c Definition<'a>,
     changes: Vec<Change>,
+    /// Pairs of schemas that can still be visited.
+    steps: usize,
 }
 
 impl Comparison<'_, '_> {
@@ -248,9 +250,10 @@ impl Comparison<'_, '_> {
             return;
         }
         let any: &Schema = &ANY;
-        let comparer = Comparer::new(&after.schema_path, &after.name, stored_as, keeps_all);
-        let found =
+        let comparer = Comparer::new(&after.schema_path, &after.name, stored_as, keeps_all, self.steps);
+        let (found, steps) =
             comparer.compare(before.schema.as_ref().unwrap_or(any), after.schema.as_ref().unwrap_or(any));
+        self.steps = steps;
         self.changes.extend(found);
     }
 

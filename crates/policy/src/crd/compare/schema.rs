@@ -16,8 +16,8 @@ use crate::field::Path;
 use crate::schema::{Additional, Rule, Schema, Type};
 use crate::value::format::quote;
 
-/// Pairs of schemas that one comparison can visit. The largest CRDs have 20,000 schemas. `anyOf` within `anyOf` multiplies them.
-const MAX_STEPS: usize = 1 << 21;
+/// Pairs of schemas that the comparison of two CRDs can visit. The largest CRDs have 20,000 schemas. `anyOf` within `anyOf` multiplies them.
+pub(super) const MAX_STEPS: usize = 1 << 21;
 
 /// Changes that are reported of one version.
 const MAX_CHANGES: usize = 1_000;
@@ -92,18 +92,26 @@ struct Context<'c> {
     is_read: bool,
     /// Whether a condition above can depend on the value: a rule, `allOf` and its like, an enumeration of objects, or a set.
     is_judged: bool,
+    /// Whether the value is within one of an enumeration.
+    is_listed: bool,
     /// The keys of the list above.
     keys: &'c [Box<str>],
 }
 
 impl<'c> Comparer<'c> {
-    pub(super) fn new(base: &'c Path, version: &'c str, stored_as: Option<&'c str>, keeps_all: Both) -> Self {
-        let (steps, changes) = (MAX_STEPS, Vec::new());
-        Self { base, version, stored_as, keeps_all, steps, changes, is_probe: false }
+    /// Creates a comparison with a new schema at a path. `steps` are those that are left of [`MAX_STEPS`].
+    pub(super) fn new(
+        base: &'c Path,
+        version: &'c str,
+        stored_as: Option<&'c str>,
+        keeps_all: Both,
+        steps: usize,
+    ) -> Self {
+        Self { base, version, stored_as, keeps_all, steps, changes: Vec::new(), is_probe: false }
     }
 
-    /// Compares the schemas of two versions, and returns all changes.
-    pub(super) fn compare(mut self, old: &Schema, new: &Schema) -> Vec<Change> {
+    /// Compares the schemas of two versions. Returns all changes and the steps that are left.
+    pub(super) fn compare(mut self, old: &Schema, new: &Schema) -> (Vec<Change>, usize) {
         let context = Context {
             prunes: true,
             keeps: Both::default(),
@@ -111,6 +119,7 @@ impl<'c> Comparer<'c> {
             is_metadata: false,
             is_read: false,
             is_judged: false,
+            is_listed: false,
             keys: &[],
         };
         let root = Place::root();
@@ -125,7 +134,7 @@ impl<'c> Comparer<'c> {
         {
             "more changes are not shown".clone_into(&mut last.detail);
         }
-        self.changes
+        (self.changes, self.steps)
     }
 
     /// Adds a change. `keyword` is that of the schema.
@@ -155,6 +164,7 @@ impl<'c> Comparer<'c> {
             is_metadata: false,
             is_read: false,
             is_judged: false,
+            is_listed: false,
             keys: &[],
         };
         // A place of its own: the root has fields that are always present.
@@ -212,15 +222,17 @@ impl<'c> Comparer<'c> {
             let detail = "the value must be an object with apiVersion, kind and valid metadata".to_owned();
             self.push(Class::TypeTightened, place, Some("x-kubernetes-embedded-resource"), detail);
         }
-        if context.is_read || has_old_rule(old, new) {
+        let is_read = self.rules(old, new, place) || context.is_read;
+        if is_read {
             self.declared(old, new, place);
         }
         self.list_type(old, new, place, old_types);
-        self.rules(old, new, place);
         checks::compare(self, old, new, old_types, place);
         let below = Context {
-            is_read: context.is_read || has_old_rule(old, new),
+            is_read,
             is_judged: context.is_judged || judges(new),
+            is_listed: context.is_listed
+                || new.checks.as_ref().is_some_and(|checks| !checks.values.is_empty()),
             removes_null: false,
             is_metadata: false,
             keys: &[],
@@ -315,13 +327,17 @@ impl<'c> Comparer<'c> {
         }
     }
 
-    fn rules(&mut self, old: &Schema, new: &Schema, place: &Place<'_>) {
+    /// Compares the rules. Returns whether both schemas have one of them.
+    fn rules(&mut self, old: &Schema, new: &Schema, place: &Place<'_>) -> bool {
         let known: HashSet<(&str, bool)> = old.rules.iter().map(identity).collect();
-        for rule in new.rules.iter().filter(|rule| !known.contains(&identity(rule))) {
+        let (same, other): (Vec<_>, Vec<_>) =
+            new.rules.iter().partition(|rule| known.contains(&identity(rule)));
+        for rule in other {
             let text: String = rule.rule.trim().chars().take(MAX_RULE).collect();
             let detail = format!("objects must satisfy {}", quote(&text));
             self.push(Class::RuleAdded, place, Some("x-kubernetes-validations"), detail);
         }
+        !same.is_empty()
     }
 
     /// Compares the fields of objects. `keys` are those of the list that the object is in.
@@ -375,8 +391,8 @@ impl<'c> Comparer<'c> {
                     self.node(before, after, &place, below);
                 }
                 (Some(_), None) => self.removed(&place),
-                (None, Some(after)) if counts && after.default.is_some() => {
-                    let detail = "the API server adds the default, and the number of fields is limited";
+                (None, Some(after)) if (counts || context.is_listed) && after.default.is_some() => {
+                    let detail = "the API server adds the default, and the fields of the object are limited";
                     self.push(Class::NotCompared, &place, Some("default"), detail.to_owned());
                 }
                 (None, _) => {}
@@ -428,12 +444,6 @@ fn required(schema: &Schema) -> &[Box<str>] {
 /// The parts of a rule that decide about objects.
 fn identity(rule: &Rule) -> (&str, bool) {
     (rule.rule.trim(), rule.optional_old_self == Some(true))
-}
-
-/// Whether both schemas have a rule. A rule of one of them is gone, or reported.
-fn has_old_rule(old: &Schema, new: &Schema) -> bool {
-    !new.rules.is_empty()
-        && new.rules.iter().any(|rule| old.rules.iter().any(|other| identity(other) == identity(rule)))
 }
 
 /// Whether a schema can refuse a value because of a field within.
