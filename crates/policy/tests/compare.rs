@@ -11,7 +11,7 @@ use serde_json::{Value as Json, json};
 mod changed_crds;
 
 /// Pairs of CRDs, and objects of each. `COMPARE_PAIRS` and `COMPARE_SEED` change them.
-const PAIRS: usize = 3_000;
+const PAIRS: usize = 600;
 const OBJECTS: usize = 6;
 
 fn number(name: &str) -> Option<u64> {
@@ -65,7 +65,11 @@ fn a_change_without_a_class_breaks_no_object() {
         alarms += usize::from(is_alarm && !breaks);
     }
     let count = wrong.len();
-    assert!(wrong.is_empty(), "{count} wrong:\n{}", wrong.into_iter().take(3).collect::<Vec<_>>().join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "{count} wrong:\n{}",
+        wrong.into_iter().step_by(1 + count / 4).collect::<Vec<_>>().join("\n")
+    );
     println!(
         "{usable} pairs, {known} objects: {broken} pairs break objects, {harmless} have no class, {alarms} have a class and break no object"
     );

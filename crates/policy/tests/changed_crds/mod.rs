@@ -186,6 +186,7 @@ fn restrict(rng: &mut Rng, schema: &mut Json) {
 /// Changes a schema.
 fn edit(rng: &mut Rng, schema: &mut Json) {
     let kind = schema["type"].as_str().unwrap_or_default().to_owned();
+    let has_properties = schema["properties"].is_object();
     let fields = schema.as_object_mut().expect("a schema");
     let name = pick(rng, &NAMES);
     match rng.u32(..16) {
@@ -219,7 +220,7 @@ fn edit(rng: &mut Rng, schema: &mut Json) {
                 properties.remove(name);
             }
         }
-        11 if kind == "object" && schema["properties"].is_object() => {
+        11 if kind == "object" && has_properties => {
             schema["properties"][name] = node(rng, 1, "");
         }
         12 if kind == "object" => {
@@ -227,7 +228,7 @@ fn edit(rng: &mut Rng, schema: &mut Json) {
             fields.remove("additionalProperties");
             fields.insert("additionalProperties".to_owned(), node(rng, 1, ""));
         }
-        13 if kind == "object" && schema["properties"].is_object() => {
+        13 if kind == "object" && has_properties => {
             let default = value(rng, &schema["properties"][name].clone());
             if schema["properties"][name].is_object() {
                 schema["required"] = json!([name]);
