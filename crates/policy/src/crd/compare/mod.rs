@@ -80,7 +80,12 @@ impl<'a> Definition<'a> {
 
 /// Returns the changes that can break an existing object, in the order of versions and fields.
 pub fn compare(old: &Definition<'_>, new: &Definition<'_>) -> Vec<Change> {
-    let mut comparison = Comparison { old, new, changes: Vec::new(), steps: MAX_STEPS };
+    within(MAX_STEPS, old, new)
+}
+
+/// Compares two CRDs with a limit of steps.
+fn within(steps: usize, old: &Definition<'_>, new: &Definition<'_>) -> Vec<Change> {
+    let mut comparison = Comparison { old, new, changes: Vec::new(), steps };
     comparison.names();
     comparison.versions();
     comparison.conversion();

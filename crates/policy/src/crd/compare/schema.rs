@@ -19,7 +19,7 @@ use crate::value::Arena;
 use crate::value::format::quote;
 
 /// Pairs of schemas that the comparison of two CRDs can visit. The largest CRDs have 20,000 schemas. `anyOf` within `anyOf` multiplies them.
-pub(super) const MAX_STEPS: usize = 1 << 21;
+pub(super) const MAX_STEPS: usize = 1 << 20;
 
 /// Changes that are reported of one version.
 const MAX_CHANGES: usize = 1_000;
