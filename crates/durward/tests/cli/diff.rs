@@ -72,7 +72,7 @@ fn names_changes_with_place_field_and_class() {
 fn writes_objects_again() {
     let old = crd("a", "{type: object, properties: {size: {type: string}, color: {type: string}}}");
     let new = crd("a", "{type: object, properties: {size: {type: string, maxLength: 2}}}");
-    let objects = [object("A", "x", "{size: long, color: red}"), object("A", "y", "{size: m}")].join("---\n");
+    let objects = [object("A", "x", "{size: long, color: red}"), object("A", "z", "{size: m}")].join("---\n");
     let run = diff(&old, &new, &objects, &[]);
     assert_eq!(run.code, 1, "{}", run.err);
     let lines: Vec<&str> = run.out.lines().collect();
@@ -107,7 +107,7 @@ fn an_error_that_an_object_has_already_is_no_effect() {
 }
 
 #[test]
-fn what_is_not_known_is_not_compared() {
+fn a_field_of_a_crd_that_is_not_known_is_not_compared() {
     let old = crd("a", "{type: object, properties: {size: {type: string}}}");
     let new = old.replace("size: {type: string}", "size: {type: string, x-kubernetes-later: 1}");
     let run = diff(&old, &new, "", &[]);
@@ -132,7 +132,7 @@ fn crds_of_files_are_paired_by_name() {
         run.out.lines().collect::<Vec<_>>(),
         [
             "as.example.org: no change can break existing objects",
-            "old.yaml:18:12: metadata.name: crdRemoved: not in new.yaml: deleting the CRD deletes all its objects",
+            "old.yaml:20:12: metadata.name: crdRemoved: not in new.yaml: deleting the CRD deletes all its objects",
             "bs.example.org: 1 change can break existing objects",
             "cs.example.org: no change can break existing objects",
         ]

@@ -43,7 +43,7 @@ pub(super) struct Position {
 #[serde(rename_all = "camelCase")]
 pub(super) struct PlacedChange {
     class: &'static str,
-    /// Whether the class says that an existing object can break. Otherwise nothing is known.
+    /// Whether the class says that an existing object can break. Otherwise it could not be compared.
     breaks: bool,
     /// The version that the change is about, or empty for all versions.
     version: String,

@@ -39,7 +39,7 @@ pub enum Class {
     ListTypeChanged,
     /// A rule is new or another one.
     RuleAdded,
-    /// Nothing is known about the effect of a difference.
+    /// The effect of a difference is not known.
     NotCompared,
 }
 

@@ -392,7 +392,7 @@ fn versions_are_removed_and_added() {
     assert_eq!(changes(&both, &second), ["versionRemoved spec.versions"]);
     let unserved = of(&[v("v1", false, true), v("v2", true, false)], "");
     assert_eq!(changes(&both, &unserved), ["versionRemoved spec.versions[0]"]);
-    // Nothing says whether objects are stored in a version that is not served.
+    // Objects can be stored in a version that is not served.
     let unused = of(&[v("v1", false, false), v("v2", true, true)], "");
     assert_eq!(changes(&unused, &second), ["notCompared spec.versions"]);
     let status = |names: &str| {
