@@ -65,7 +65,7 @@ fn namespace(text: &str) -> Result<String, &'static str> {
 
 /// Minor version of an API server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct KubeVersion(pub(crate) u8);
+pub struct KubeVersion(pub u8);
 
 impl Default for KubeVersion {
     /// Returns the newest minor whose answers are compared with a running API server.

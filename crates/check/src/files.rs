@@ -21,6 +21,8 @@ pub(crate) enum Use {
     Fact,
     /// Its objects are the state before the change.
     Old,
+    /// Another command uses its objects.
+    Other,
 }
 
 /// An input file.
@@ -148,7 +150,7 @@ fn is_found(link: &Path, root: &Path) -> bool {
 fn leads_out(link: &Path, directory: &Path, used: Use) -> Problem {
     let next = match used {
         Use::Check => "name the file or directory itself, or leave the link out: --ignore NAME",
-        Use::Fact | Use::Old => "name the file or directory itself, and remove the link",
+        Use::Fact | Use::Old | Use::Other => "name the file or directory itself, and remove the link",
     };
     let what = format!("{} is not read: the link leads out of {}", link.display(), directory.display());
     Problem::new(what).next(next)

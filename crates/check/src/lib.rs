@@ -3,6 +3,8 @@
 //! A run has four steps: read all files, load policies and facts, judge each object, write the [`report::Report`] in each format.
 //! Problems of files do not stop a run, so that users see all of them at once. If a policy is refused, no object is judged,
 //! because the verdict would be incomplete.
+//!
+//! Other commands read manifests with [`manifests`].
 
 mod args;
 mod cases;
@@ -15,6 +17,7 @@ mod format;
 mod grants;
 mod judge;
 mod load;
+pub mod manifests;
 mod objects;
 mod parallel;
 mod policies;
@@ -23,7 +26,7 @@ mod stored;
 mod subjects;
 pub mod words;
 
-pub use args::Args;
+pub use args::{Args, KubeVersion};
 pub use policies::Policies;
 
 use std::collections::BTreeSet;

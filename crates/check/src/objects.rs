@@ -225,6 +225,7 @@ fn unusable(object: &Object, path: &Path, message: String, file: &File) -> LoadP
         }
         Use::Fact => ("kustomize build DIR > FILE", "name the other files: --with FILE".to_owned()),
         Use::Old => ("kustomize build DIR > FILE", "name the other files: --old FILE".to_owned()),
+        Use::Other => ("kustomize build DIR > FILE", "name the other files".to_owned()),
     };
     if object.group() == KUSTOMIZE || name.starts_with("kustomization.y") {
         return LoadProblem {

@@ -8,8 +8,8 @@ use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use console::exit::Stop;
 
 use crate::commands::{
-    annotate, certs, config_command, convert, demo, docs, doctor, guards_command, impact, inject, manifests,
-    review, serve, snapshot, unregister, version,
+    annotate, certs, config_command, convert, demo, diff, docs, doctor, guards_command, impact, inject,
+    manifests, review, serve, snapshot, unregister, version,
 };
 use crate::usage;
 
@@ -57,6 +57,12 @@ pub(crate) enum Command {
         after_help = "Example:\n  durward convert crd examples/kubernetesclusters/crd-v1beta1.yaml\n\nKubernetes 1.22 removed CRDs of apiextensions.k8s.io/v1beta1."
     )]
     Convert(convert::Command),
+    /// Show what a schema change breaks
+    #[command(
+        subcommand,
+        after_help = "Example:\n  durward diff crd examples/kubernetesclusters/crd.yaml examples/kubernetesclusters/crd-undeclared.yaml\n\nThe exit code is that of the subcommand."
+    )]
+    Diff(diff::Command),
     /// Evaluate AdmissionReview files offline
     #[command(
         after_help = "Example:\n  durward review examples/lxcfs/reviews/*.json --config examples/lxcfs/durward.yaml --snapshot examples/lxcfs/healthy -v\n\nExit code: 0 all allowed, 1 denied, 2 bad input, 3 could not check."
@@ -139,7 +145,18 @@ pub(crate) enum Command {
 const GROUPS: [(&str, &[&str]); 4] = [
     (
         "Everyday",
-        &["impact", "check", "convert", "review", "override", "acknowledge", "inject", "doctor", "snapshot"],
+        &[
+            "impact",
+            "check",
+            "diff",
+            "convert",
+            "review",
+            "override",
+            "acknowledge",
+            "inject",
+            "doctor",
+            "snapshot",
+        ],
     ),
     ("Setup", &["demo", "config", "certs", "manifests", "unregister"]),
     ("Server", &["serve"]),

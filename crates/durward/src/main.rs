@@ -20,8 +20,8 @@ use console::output;
 
 use cli::{Cli, Command};
 use commands::{
-    annotate, certs, config_command, convert, demo, docs, doctor, guards_command, impact, inject, manifests,
-    review, serve, snapshot, unregister, version,
+    annotate, certs, config_command, convert, demo, diff, docs, doctor, guards_command, impact, inject,
+    manifests, review, serve, snapshot, unregister, version,
 };
 
 fn main() -> ExitCode {
@@ -46,6 +46,7 @@ fn run(cli: Cli) -> Outcome {
         Command::Serve(args) => serve::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Convert(command) => convert::run(&command),
+        Command::Diff(command) => diff::run(&command),
         Command::Review(args) => review::run(&args),
         Command::Inject(args) => inject::run(&args),
         Command::Impact(args) => impact::run(&args),

@@ -10,6 +10,7 @@ mod check_formats;
 mod container_view;
 mod controlplane;
 mod convert;
+mod crd_changes;
 mod custom_resources;
 mod deletion;
 mod deploy;

@@ -5,6 +5,7 @@ pub(crate) mod certs;
 pub(crate) mod config_command;
 pub(crate) mod convert;
 pub(crate) mod demo;
+pub(crate) mod diff;
 pub(crate) mod docs;
 pub(crate) mod doctor;
 pub(crate) mod guards_command;

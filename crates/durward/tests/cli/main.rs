@@ -14,6 +14,7 @@ mod check_strict;
 mod commands;
 mod configuration;
 mod convert;
+mod diff;
 mod etcd;
 mod fleet;
 mod harness;

@@ -49,7 +49,7 @@ pub struct Version {
     /// The schema. Without one, all fields are valid.
     pub schema: Option<Schema>,
     /// The path of the schema in the CRD.
-    schema_path: Path,
+    pub(super) schema_path: Path,
     /// The reasons why the schema is not structural.
     pub not_structural: Vec<FieldError>,
     /// Whether unknown fields are kept although the schema is structural.
@@ -66,7 +66,7 @@ pub struct Version {
 }
 
 /// The paths of the subresource `scale`, such as `.spec.replicas`.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Scale {
     /// The wanted replicas.
     pub spec_replicas: String,
@@ -131,9 +131,19 @@ impl Crd {
         }
     }
 
+    /// Returns the version of this name.
+    pub fn version(&self, name: &str) -> Option<&Arc<Version>> {
+        self.versions.iter().find(|version| version.name == name)
+    }
+
     /// Returns the version of this name, if it is served.
     pub fn served(&self, name: &str) -> Option<&Arc<Version>> {
-        self.versions.iter().find(|version| version.name == name && version.served)
+        self.version(name).filter(|version| version.served)
+    }
+
+    /// Returns the version in which objects are stored.
+    pub fn stored(&self) -> Option<&Arc<Version>> {
+        self.versions.iter().find(|version| version.storage)
     }
 }
 

@@ -37,6 +37,11 @@ pub(super) fn of<'s>(schema: &Schema, checks: &'s Checks, release: Release) -> O
     }
 }
 
+/// The name of the format of a schema without dashes, if the API server checks it.
+pub(crate) fn name(schema: &Schema, release: Release) -> Option<String> {
+    Some(of(schema, schema.checks.as_deref()?, release)?.name.replace('-', ""))
+}
+
 /// The check of a format. Dashes in its name do not matter.
 fn test(name: &str, release: Release) -> Option<Test> {
     let plain = name.replace('-', "");

@@ -20,7 +20,7 @@ pub(crate) mod correlate;
 pub(crate) mod declare;
 pub(crate) mod defaults;
 mod email;
-mod formats;
+pub(crate) mod formats;
 pub(crate) mod list_types;
 mod model;
 mod parse;
@@ -35,4 +35,4 @@ pub(crate) mod validate;
 mod validator;
 
 pub use model::Schema;
-pub(crate) use model::{Rule, Type};
+pub(crate) use model::{Additional, Checks, Rule, Type};

@@ -185,7 +185,7 @@ fn is_blank(schema: &Schema) -> bool {
 }
 
 /// Whether `anyOf` allows integers and strings and nothing else.
-fn is_int_or_string_any_of(schema: &Schema) -> bool {
+pub(crate) fn is_int_or_string_any_of(schema: &Schema) -> bool {
     let Some(checks) = &schema.checks else { return false };
     let [integer, string] = checks.any_of.as_slice() else { return false };
     [(integer, Type::Integer), (string, Type::String)].into_iter().all(|(schema, kind)| {

@@ -1,0 +1,330 @@
+//! Command `diff`: reports which changes of a CRD can break existing objects. `policy::crd::compare` has the classes of changes, and
+//! `policy::crd::replay` writes the given objects again.
+
+mod report;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use check::KubeVersion;
+use check::manifests::{self, Manifest};
+use config::Problem;
+use console::exit::{Exit, Outcome};
+use console::output::{self, Format};
+use policy::crd::compare::{Change, Class, Definition, compare};
+use policy::crd::convert::{OLD_VERSION, convert};
+use policy::crd::replay::{Effect, Replay};
+use policy::field::{FieldError, Path};
+use policy::value::{Arena, MAX_BYTES, Value, read_json};
+
+use report::{ComparedCrd, PlacedChange, Replayed, Report, Verdict};
+
+const GROUP: &str = "apiextensions.k8s.io";
+const KIND: &str = "CustomResourceDefinition";
+const VERSION: &str = "apiextensions.k8s.io/v1";
+
+/// Time for the rules of one object. An API server decides in less than a second.
+const MAX_TIME: Duration = Duration::from_secs(10);
+
+/// `diff`
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Command {
+    /// Show which changes of a CRD can break existing objects
+    #[command(
+        after_help = "Examples:\n  durward diff crd examples/kubernetesclusters/crd.yaml examples/kubernetesclusters/crd-undeclared.yaml\n  durward diff crd examples/kubernetesclusters/crd.yaml examples/kubernetesclusters/crd-undeclared.yaml --objects examples/kubernetesclusters/sample.yaml\n  kubectl get crd widgets.example.org -o yaml | durward diff crd - crd.yaml\n\nExit code: 0 no existing object can break, 1 an existing object can break, 2 bad input, 3 could not compare."
+    )]
+    Crd(Args),
+}
+
+/// `diff crd`
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// CRDs before the change: a file, a directory, - for standard input
+    #[arg(value_name = "OLD")]
+    pub(crate) old: PathBuf,
+    /// CRDs after the change
+    #[arg(value_name = "NEW")]
+    pub(crate) new: PathBuf,
+    /// Existing objects to write again under NEW; can be repeated
+    #[arg(long, value_name = "PATH")]
+    pub(crate) objects: Vec<PathBuf>,
+    /// Version of the API server, 1.30 to 1.37
+    #[arg(long, value_name = "VERSION", default_value_t)]
+    pub(crate) kube_version: KubeVersion,
+    /// Output format
+    #[arg(long, short, value_enum, default_value_t, value_name = "FORMAT")]
+    pub(crate) output: Format,
+}
+
+/// `diff`
+pub(crate) fn run(command: &Command) -> Outcome {
+    let Command::Crd(args) = command;
+    let mut problems = Vec::new();
+    let old = crds(&args.old, &mut problems);
+    let new = crds(&args.new, &mut problems);
+    let (objects, unread) = manifests::read(&args.objects);
+    problems.extend(unread);
+    if !problems.is_empty() {
+        return Err(problems.into());
+    }
+    let mut run =
+        Run { server: args.kube_version.0, objects: &objects, used: vec![false; objects.len()], problems };
+    let mut crds = Vec::new();
+    for (old, new) in pairs(&old, &new) {
+        let compared = match new {
+            Some(new) => run.compare(old, new),
+            None => Some(removed(old, args)),
+        };
+        crds.extend(compared);
+    }
+    let others = run.used.iter().filter(|used| !**used).count();
+    if run.problems.is_empty() && !objects.is_empty() && others == objects.len() {
+        let kinds: Vec<&str> = old.iter().filter_map(Manifest::name).collect();
+        let problem = Problem::new(format!("--objects has no object of {}", kinds.join(", ")));
+        run.problems.push(problem.next("name files with objects of the CRD"));
+    }
+    if !run.problems.is_empty() {
+        return Err(run.problems.into());
+    }
+    if others > 0 {
+        output::note(format!("note: {others} of {} objects are not of a compared CRD", objects.len()));
+    }
+    let mut report = Report { kube_version: args.kube_version.to_string(), crds, exit_code: Exit::Done };
+    report.exit_code = report.exit();
+    output::report(args.output, &report, Report::text)?;
+    Ok(report.exit_code)
+}
+
+/// Reads the CRDs of a path. Other objects are ignored, since they can be in the same directory.
+fn crds(path: &PathBuf, problems: &mut Vec<Problem>) -> Vec<Manifest> {
+    let (all, unread) = manifests::read(std::slice::from_ref(path));
+    let is_read = unread.is_empty();
+    problems.extend(unread);
+    let mut names = BTreeMap::new();
+    let mut crds = Vec::new();
+    for manifest in all.into_iter().filter(|manifest| manifest.is(GROUP, KIND)) {
+        let Some(name) = manifest.name().map(str::to_owned) else {
+            problems.push(manifest.problem(&Path::new("metadata"), "the CRD has no name"));
+            continue;
+        };
+        if names.insert(name, ()).is_some() {
+            let path = Path::new("metadata").child("name");
+            problems.push(manifest.problem(&path, "the CRD is there twice").next("remove one of them"));
+            continue;
+        }
+        crds.push(manifest);
+    }
+    if is_read && crds.is_empty() && problems.is_empty() {
+        let problem = Problem::new(format!("{} contains no CRD", console::input::shown(path)));
+        problems.push(problem.next("name files with kind: CustomResourceDefinition"));
+    }
+    crds
+}
+
+/// Pairs CRDs by name. A single one on both sides is paired with any name, since the name can be the change.
+fn pairs<'m>(old: &'m [Manifest], new: &'m [Manifest]) -> Vec<(&'m Manifest, Option<&'m Manifest>)> {
+    if let ([old], [new]) = (old, new) {
+        return vec![(old, Some(new))];
+    }
+    let named = |name| new.iter().find(|manifest| manifest.name() == name);
+    old.iter().map(|manifest| (manifest, named(manifest.name()))).collect()
+}
+
+/// The result for a CRD that the new files do not have.
+fn removed(old: &Manifest, args: &Args) -> ComparedCrd {
+    let change = Change {
+        class: Class::CrdRemoved,
+        version: String::new(),
+        stored_as: None,
+        field: String::new(),
+        path: Path::new("metadata").child("name"),
+        detail: format!(
+            "not in {}: deleting the CRD deletes all its objects",
+            console::input::shown(&args.new)
+        ),
+    };
+    let place = old.place(&change.path);
+    let name = old.name().unwrap_or_default().to_owned();
+    ComparedCrd { name, changes: vec![PlacedChange::new(&change, place)], objects: Vec::new() }
+}
+
+/// State of a run.
+struct Run<'m> {
+    server: u8,
+    objects: &'m [Manifest],
+    /// Whether an object belongs to a CRD.
+    used: Vec<bool>,
+    problems: Vec<Problem>,
+}
+
+impl Run<'_> {
+    /// Compares two CRDs, unless one of them can't be used.
+    fn compare(&mut self, old: &Manifest, new: &Manifest) -> Option<ComparedCrd> {
+        let arena = Arena::new();
+        let before = self.definition(old, true, &arena);
+        let after = self.definition(new, false, &arena);
+        let (before, after) = (before?, after?);
+        if !self.is_accepted(old, &before, &before) | !self.is_accepted(new, &after, &before) {
+            return None;
+        }
+        let changes = compare(&before, &after);
+        let paths: Vec<&Path> = changes.iter().map(|change| &change.path).collect();
+        let places = new.places(&paths);
+        let changes =
+            changes.iter().zip(places).map(|(change, place)| PlacedChange::new(change, place)).collect();
+        let replay = Replay { old: &before.crd, new: &after.crd, server: self.server };
+        let objects = self.replay(&replay);
+        Some(ComparedCrd { name: old.name().unwrap_or_default().to_owned(), changes, objects })
+    }
+
+    /// Reads a CRD. The old one can be of v1beta1: it is converted, so it keeps what it kept.
+    fn definition<'a>(
+        &mut self,
+        manifest: &Manifest,
+        is_old: bool,
+        arena: &'a Arena,
+    ) -> Option<Definition<'a>> {
+        let value = read_json(arena.text(manifest.json()), arena).unwrap_or_default();
+        let value = match manifest.api_version() {
+            VERSION => value,
+            OLD_VERSION if is_old => self.converted(manifest, value, arena)?,
+            OLD_VERSION => {
+                let problem = manifest.problem(
+                    &Path::new("apiVersion"),
+                    format!("no API server since 1.22 accepts {OLD_VERSION}"),
+                );
+                self.problems.push(problem.next("convert it first: durward convert crd FILE"));
+                return None;
+            }
+            other => {
+                let problem =
+                    manifest.problem(&Path::new("apiVersion"), format!("{other} is not a version of CRDs"));
+                self.problems.push(problem.next(format!("use {VERSION}")));
+                return None;
+            }
+        };
+        let definition = Definition::read(value);
+        if arena.is_full() {
+            let text = format!("the CRD needs more than {} MiB of memory", MAX_BYTES >> 20);
+            self.problems.push(manifest.problem(&Path::default(), text));
+            return None;
+        }
+        match definition {
+            Ok(definition) => Some(definition),
+            Err(errors) => {
+                self.problems
+                    .extend(errors.iter().map(|error| manifest.problem(&error.path, error.body.clone())));
+                None
+            }
+        }
+    }
+
+    fn converted<'a>(
+        &mut self,
+        manifest: &Manifest,
+        value: Value<'a>,
+        arena: &'a Arena,
+    ) -> Option<Value<'a>> {
+        match convert(value, &[], arena) {
+            Ok(converted) => {
+                let name = manifest.name().unwrap_or_default();
+                output::note(output::foreign(&format!(
+                    "note: {name} of {OLD_VERSION} is compared as durward convert crd prints it"
+                )));
+                Some(converted.crd)
+            }
+            Err(errors) => {
+                let problem = |error: &FieldError| {
+                    let problem = manifest.problem(&error.path, error.body.clone());
+                    problem.why("v1 can't express this schema, so it can't be compared")
+                };
+                self.problems.extend(errors.iter().map(problem));
+                None
+            }
+        }
+    }
+
+    /// Reports why an API server refuses a CRD. An error that the old CRD has too is no effect of the change.
+    fn is_accepted(&mut self, manifest: &Manifest, of: &Definition<'_>, old: &Definition<'_>) -> bool {
+        let keeps = of.crd.versions.iter().any(|version| version.keeps_unknown_fields);
+        let mut errors = if keeps { Vec::new() } else { of.crd.schema_errors() };
+        if !std::ptr::eq(of, old) {
+            let known: Vec<String> =
+                old.crd.rule_errors(self.server).iter().map(|(_, error)| error.to_string()).collect();
+            let new = of.crd.rule_errors(self.server);
+            errors.extend(new.into_iter().filter(|(_, error)| !known.contains(&error.to_string())));
+        }
+        for (path, error) in &errors {
+            let problem = manifest.problem(path, format!("the API server refuses the CRD: {error}"));
+            self.problems.push(problem.next("fix the CRD, then compare it"));
+        }
+        errors.is_empty()
+    }
+
+    /// Writes the objects of a CRD again.
+    fn replay(&mut self, replay: &Replay<'_>) -> Vec<Replayed> {
+        let mut replayed = Vec::new();
+        for (manifest, used) in self.objects.iter().zip(&mut self.used) {
+            if !manifest.is(&replay.old.group, &replay.old.kind) {
+                continue;
+            }
+            *used = true;
+            match replay_one(replay, manifest) {
+                Ok(object) => replayed.push(object),
+                Err(problems) => self.problems.extend(problems),
+            }
+        }
+        replayed
+    }
+}
+
+/// Writes an object again. Problems are those of an object that can't exist under the old CRD.
+fn replay_one(replay: &Replay<'_>, manifest: &Manifest) -> Result<Replayed, Vec<Problem>> {
+    let Some(name) = manifest.name() else {
+        let problem = manifest.problem(&Path::new("metadata"), "an existing object has a name");
+        return Err(vec![problem.next("set metadata.name")]);
+    };
+    let version = replay.old.version(manifest.version()).filter(|version| version.served || version.storage);
+    let Some(version) = version else {
+        let names: Vec<&str> = replay.old.versions.iter().map(|version| version.name.as_str()).collect();
+        let problem = manifest.problem(
+            &Path::new("apiVersion"),
+            format!("the old CRD does not serve {}", manifest.api_version()),
+        );
+        return Err(vec![problem.next(format!("its versions: {}", names.join(", ")))]);
+    };
+    let arena = Arena::new();
+    let value = read_json(arena.text(manifest.json()), &arena).unwrap_or_default();
+    let end = Instant::now() + MAX_TIME;
+    let effect = replay.run(version, value, &arena, &|| Instant::now() < end);
+    let effect = match effect {
+        // Errors can be those of missing values.
+        _ if arena.is_full() => {
+            let reason = format!("the object needs more than {} MiB of memory", MAX_BYTES >> 20);
+            Effect::unknown(&reason)
+        }
+        Ok(effect) => effect,
+        Err(errors) => {
+            return Err(errors
+                .iter()
+                .map(|error| manifest.problem(&error.path, error.body.clone()))
+                .collect());
+        }
+    };
+    let mut replayed = Replayed {
+        position: manifest.place(&Path::default()).into(),
+        api_version: manifest.api_version().to_owned(),
+        kind: manifest.kind().to_owned(),
+        namespace: manifest.namespace().to_owned(),
+        name: name.to_owned(),
+        verdict: Verdict::Unaffected,
+        served: true,
+        lost: Vec::new(),
+        update: Vec::new(),
+        create: Vec::new(),
+        unknown: Vec::new(),
+    };
+    replayed.set(&effect);
+    Ok(replayed)
+}

@@ -1,0 +1,519 @@
+//! Compares two schemas: does the new one keep and accept each value that the old one keeps and accepts?
+//!
+//! The question has two parts. Values must stay valid, and fields must not be pruned. Within `allOf` and its like, and in the metadata
+//! of objects, nothing is pruned, so only the first part remains.
+//!
+//! A field that a schema does not declare has a schema nevertheless: that of `additionalProperties`, or one that accepts any value, if
+//! unknown fields are kept. With these, `additionalProperties` is compared with `properties`, and a field that was kept with one that is
+//! declared.
+
+use std::collections::{BTreeSet, HashSet};
+use std::sync::LazyLock;
+
+use super::change::{Change, Class, Place};
+use super::checks;
+use crate::field::Path;
+use crate::release::{NEWEST, Release};
+use crate::schema::{Additional, Rule, Schema, Type, defaults, validate};
+use crate::value::Arena;
+use crate::value::format::quote;
+
+/// Pairs of schemas that the comparison of two CRDs can visit. The largest CRDs have 20,000 schemas. `anyOf` within `anyOf` multiplies them.
+pub(super) const MAX_STEPS: usize = 1 << 20;
+
+/// Changes that are reported of one version.
+const MAX_CHANGES: usize = 1_000;
+
+/// Characters of a rule that are printed.
+const MAX_RULE: usize = 200;
+
+/// A field that is kept, whatever its value is.
+pub(super) static ANY: LazyLock<Schema> =
+    LazyLock::new(|| Schema { preserve: Some(true), nullable: true, ..Schema::default() });
+
+/// A value of any type that keeps no fields, as below `additionalProperties: true`.
+static EMPTY: LazyLock<Schema> = LazyLock::new(|| Schema { nullable: true, ..Schema::default() });
+
+static STRING: LazyLock<Schema> = LazyLock::new(|| Schema { kind: Some(Type::String), ..Schema::default() });
+
+/// The metadata of every object. The schema of a CRD can restrict the names only.
+static METADATA: LazyLock<Schema> = LazyLock::new(|| Schema {
+    kind: Some(Type::Object),
+    properties: ["generateName", "name"].map(|name| (name.into(), STRING.clone())).into(),
+    preserve: Some(true),
+    ..Schema::default()
+});
+
+/// Sets of types of values.
+pub(super) mod types {
+    pub(crate) const NULL: u8 = 1;
+    pub(crate) const BOOLEAN: u8 = 1 << 1;
+    pub(crate) const INTEGER: u8 = 1 << 2;
+    /// Numbers that are no integers.
+    pub(crate) const FRACTION: u8 = 1 << 3;
+    pub(crate) const STRING: u8 = 1 << 4;
+    pub(crate) const LIST: u8 = 1 << 5;
+    pub(crate) const OBJECT: u8 = 1 << 6;
+    pub(crate) const ALL: u8 = 0x7f;
+}
+
+/// Two versions of a CRD that are compared, and the result.
+pub(super) struct Comparer<'c> {
+    /// The path of the new schema.
+    pub(super) base: &'c Path,
+    /// The version of the new schema.
+    pub(super) version: &'c str,
+    pub(super) stored_as: Option<&'c str>,
+    /// Whether the CRDs keep all unknown fields.
+    pub(super) keeps_all: Both,
+    pub(super) steps: usize,
+    pub(super) changes: Vec<Change>,
+    /// Whether the comparison only asks if there is a change.
+    is_probe: bool,
+}
+
+/// A property of the old and of the new side.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Both {
+    pub(super) old: bool,
+    pub(super) new: bool,
+}
+
+/// What is above a pair of schemas.
+#[derive(Clone, Copy)]
+struct Context<'c> {
+    /// Whether unknown fields are removed here.
+    prunes: bool,
+    /// Whether the list above keeps unknown fields.
+    keeps: Both,
+    /// Whether the API server removes a null instead of refusing it.
+    removes_null: bool,
+    /// Whether this is the metadata of an object.
+    is_metadata: bool,
+    /// Whether a rule above, which both sides have, can read the value.
+    is_read: bool,
+    /// Whether a condition above can depend on the value: a rule, `allOf` and its like, an enumeration of objects, or a set.
+    is_judged: bool,
+    /// Whether the value is within one of an enumeration.
+    is_listed: bool,
+    /// The keys of the list above.
+    keys: &'c [Box<str>],
+}
+
+impl<'c> Comparer<'c> {
+    /// Creates a comparison with a new schema at a path. `steps` are those that are left of [`MAX_STEPS`].
+    pub(super) fn new(
+        base: &'c Path,
+        version: &'c str,
+        stored_as: Option<&'c str>,
+        keeps_all: Both,
+        steps: usize,
+    ) -> Self {
+        Self { base, version, stored_as, keeps_all, steps, changes: Vec::new(), is_probe: false }
+    }
+
+    /// Compares the schemas of two versions. Returns all changes and the steps that are left.
+    pub(super) fn compare(mut self, old: &Schema, new: &Schema) -> (Vec<Change>, usize) {
+        let context = Context {
+            prunes: true,
+            keeps: Both::default(),
+            removes_null: false,
+            is_metadata: false,
+            is_read: false,
+            is_judged: false,
+            is_listed: false,
+            keys: &[],
+        };
+        let root = Place::root();
+        self.node(old, new, &root, context);
+        if self.steps == 0 {
+            // The limit of changes does not apply to this one.
+            self.changes.truncate(MAX_CHANGES - 1);
+            self.push(Class::NotCompared, &root, None, "the schemas are too large to compare".to_owned());
+        }
+        if self.changes.len() == MAX_CHANGES
+            && let Some(last) = self.changes.last_mut()
+        {
+            "more changes are not shown".clone_into(&mut last.detail);
+        }
+        (self.changes, self.steps)
+    }
+
+    /// Adds a change. `keyword` is that of the schema.
+    pub(super) fn push(&mut self, class: Class, place: &Place<'_>, keyword: Option<&str>, detail: String) {
+        if self.changes.len() == MAX_CHANGES {
+            return;
+        }
+        let path = place.path(self.base);
+        self.changes.push(Change {
+            class,
+            version: self.version.to_owned(),
+            stored_as: self.stored_as.map(str::to_owned),
+            field: place.field(),
+            path: keyword.map_or_else(|| path.clone(), |keyword| path.child(keyword)),
+            detail,
+        });
+    }
+
+    /// Whether the new schema accepts each value that the old one accepts.
+    pub(super) fn accepts(&mut self, old: &Schema, new: &Schema) -> bool {
+        let changes = std::mem::take(&mut self.changes);
+        let is_probe = std::mem::replace(&mut self.is_probe, true);
+        let context = Context {
+            prunes: false,
+            keeps: Both::default(),
+            removes_null: false,
+            is_metadata: false,
+            is_read: false,
+            is_judged: false,
+            is_listed: false,
+            keys: &[],
+        };
+        // A place of its own: the root has fields that are always present.
+        let root = Place::root();
+        self.node(old, new, &root.item(), context);
+        self.is_probe = is_probe;
+        let found = std::mem::replace(&mut self.changes, changes);
+        found.is_empty() && self.steps > 0
+    }
+
+    fn node(&mut self, old: &Schema, new: &Schema, place: &Place<'_>, context: Context<'_>) {
+        self.steps = self.steps.saturating_sub(1);
+        if self.steps == 0 || std::ptr::eq(old, new) || (self.is_probe && !self.changes.is_empty()) {
+            return;
+        }
+        // A field that is added to the model must be added to the comparison, or to this list with a reason.
+        let Schema {
+            kind: _,
+            properties: _,
+            additional: _,
+            items: _,
+            default: _,
+            nullable: _,
+            preserve: _,
+            is_int_or_string: _,
+            is_embedded_resource: _,
+            list_type: _,
+            map_keys: _,
+            map_type: _,
+            checks: _,
+            rules: _,
+            // A structural schema has none.
+            unsupported: _,
+            // These are for readers.
+            has_title: _,
+            has_description: _,
+        } = new;
+        let keeps = Both {
+            old: self.keeps_all.old || context.keeps.old || old.preserves_unknown_fields(),
+            new: self.keeps_all.new || context.keeps.new || new.preserves_unknown_fields(),
+        };
+        let (old_types, new_types) =
+            (self.types(old, self.keeps_all.old, &context), self.types(new, self.keeps_all.new, &context));
+        let missing = old_types & !new_types;
+        if missing & !types::NULL != 0 {
+            let detail = format!("{} was valid, now it must be {}", names(old_types), names(new_types));
+            self.push(Class::TypeTightened, place, Some("type"), detail);
+            if old_types == types::ALL || old_types & new_types & !types::NULL == 0 {
+                return;
+            }
+        } else if missing != 0 {
+            self.nullable(new, place, &context);
+        }
+        if old_types & types::OBJECT != 0 && new.is_embedded_resource && !old.is_embedded_resource {
+            let detail = "the value must be an object with apiVersion, kind and valid metadata".to_owned();
+            self.push(Class::TypeTightened, place, Some("x-kubernetes-embedded-resource"), detail);
+        }
+        let is_read = self.rules(old, new, place) || context.is_read;
+        if is_read {
+            self.declared(old, new, place);
+        }
+        self.list_type(old, new, place, old_types);
+        checks::compare(self, old, new, old_types, place);
+        let below = Context {
+            is_read,
+            is_judged: context.is_judged || judges(new),
+            is_listed: context.is_listed
+                || new.checks.as_ref().is_some_and(|checks| !checks.values.is_empty()),
+            removes_null: false,
+            is_metadata: false,
+            keys: &[],
+            ..context
+        };
+        if old_types & new_types & types::OBJECT != 0 {
+            let below = Context { keeps, is_metadata: context.is_metadata, ..below };
+            self.fields(old, new, place, below, context.keys);
+        }
+        if old_types & new_types & types::LIST != 0 {
+            let undeclared =
+                |keeps: bool| -> &'static Schema { if keeps || !context.prunes { &ANY } else { &EMPTY } };
+            let items = place.item();
+            if old.items.is_some() || new.items.is_some() {
+                let old_items = old.items.as_deref().unwrap_or_else(|| undeclared(keeps.old));
+                let new_items = new.items.as_deref().unwrap_or_else(|| undeclared(keeps.new));
+                let below = Context { keeps, keys: &new.map_keys, ..below };
+                self.node(old_items, new_items, &items, below);
+            } else if context.prunes && keeps.old && !keeps.new {
+                // Lists within lists have no end.
+                self.removed(&items.entry());
+            }
+        }
+    }
+
+    /// The types of values that a schema accepts.
+    fn types(&self, schema: &Schema, keeps_all: bool, context: &Context<'_>) -> u8 {
+        let types = if schema.is_int_or_string {
+            types::INTEGER | types::STRING
+        } else {
+            match &schema.kind {
+                None => types::ALL & !types::NULL,
+                Some(Type::Object) => types::OBJECT,
+                Some(Type::Array) => types::LIST,
+                Some(Type::String) => types::STRING,
+                Some(Type::Integer) => types::INTEGER,
+                Some(Type::Number) => types::INTEGER | types::FRACTION,
+                Some(Type::Boolean) => types::BOOLEAN,
+                Some(Type::Other(_)) => 0,
+            }
+        };
+        let is_removed = context.removes_null && context.prunes && !keeps_all;
+        let has_type = schema.is_int_or_string || schema.kind.is_some();
+        let null = if schema.nullable || (!has_type && !is_removed) { types::NULL } else { 0 };
+        types | null
+    }
+
+    fn nullable(&mut self, new: &Schema, place: &Place<'_>, context: &Context<'_>) {
+        let is_removed = context.removes_null && context.prunes && !self.keeps_all.new;
+        let detail = match (is_removed, &new.default) {
+            (true, Some(_)) => "the API server replaces null by the default",
+            (true, None) => "the API server removes null",
+            (false, _) => "null is not valid any more",
+        };
+        self.push(Class::NullableRemoved, place, Some("nullable"), detail.to_owned());
+    }
+
+    /// A rule that does not change sees other values if the declared type changes.
+    fn declared(&mut self, old: &Schema, new: &Schema, place: &Place<'_>) {
+        fn seen(schema: &Schema) -> (Option<&Type>, bool, Option<&str>, bool, bool) {
+            let format = schema.checks.as_ref().and_then(|checks| checks.format.as_deref());
+            let format =
+                format.filter(|format| matches!(*format, "byte" | "date" | "date-time" | "duration"));
+            let is_map = schema.additional_schema().is_some() && schema.properties.is_empty();
+            (schema.kind.as_ref(), schema.is_int_or_string, format, is_map, schema.is_embedded_resource)
+        }
+        if seen(old) != seen(new) {
+            let detail = "a rule can read this value, whose type or format has changed".to_owned();
+            self.push(Class::NotCompared, place, Some("type"), detail);
+        }
+    }
+
+    fn list_type(&mut self, old: &Schema, new: &Schema, place: &Place<'_>, old_types: u8) {
+        let keys = |schema: &Schema| schema.map_keys.iter().cloned().collect::<BTreeSet<_>>();
+        let list = |schema: &Schema| schema.list_type.as_deref().unwrap_or("atomic").to_owned();
+        if old_types & types::LIST != 0 {
+            let (before, after) = (list(old), list(new));
+            if before != after {
+                let detail = format!("the list type was {before}, now it is {after}");
+                self.push(Class::ListTypeChanged, place, Some("x-kubernetes-list-type"), detail);
+            } else if keys(old) != keys(new) {
+                let shown = |schema: &Schema| schema.map_keys.join(", ");
+                let detail = format!("the keys were {}, now they are {}", shown(old), shown(new));
+                self.push(Class::ListTypeChanged, place, Some("x-kubernetes-list-map-keys"), detail);
+            }
+        }
+        let map = |schema: &Schema| schema.map_type.as_deref().unwrap_or("granular").to_owned();
+        let (before, after) = (map(old), map(new));
+        if old_types & types::OBJECT != 0 && before != after {
+            let detail = format!("the map type was {before}, now it is {after}");
+            self.push(Class::ListTypeChanged, place, Some("x-kubernetes-map-type"), detail);
+        }
+    }
+
+    /// Compares the rules. Returns whether both schemas have one of them.
+    fn rules(&mut self, old: &Schema, new: &Schema, place: &Place<'_>) -> bool {
+        let known: HashSet<(&str, bool)> = old.rules.iter().map(identity).collect();
+        let (same, other): (Vec<_>, Vec<_>) =
+            new.rules.iter().partition(|rule| known.contains(&identity(rule)));
+        for rule in other {
+            let text: String = rule.rule.trim().chars().take(MAX_RULE).collect();
+            let detail = format!("objects must satisfy {}", quote(&text));
+            self.push(Class::RuleAdded, place, Some("x-kubernetes-validations"), detail);
+        }
+        !same.is_empty()
+    }
+
+    /// Compares the fields of objects. `keys` are those of the list that the object is in.
+    fn fields(
+        &mut self,
+        old: &Schema,
+        new: &Schema,
+        place: &Place<'_>,
+        context: Context<'_>,
+        keys: &[Box<str>],
+    ) {
+        let is_resource = Both {
+            old: place.is_root() || old.is_embedded_resource,
+            new: place.is_root() || new.is_embedded_resource,
+        };
+        let declared = old.properties.iter().chain(&new.properties).map(|(name, _)| &**name);
+        let implied =
+            ["apiVersion", "kind", "metadata"].into_iter().filter(|_| is_resource.old || is_resource.new);
+        let names: BTreeSet<&str> = declared.chain(implied).collect();
+        let counts = new
+            .checks
+            .as_ref()
+            .is_some_and(|checks| checks.max_properties.is_some() || checks.min_properties.is_some());
+        let is_name = |name: &str| context.is_metadata && matches!(name, "name" | "generateName");
+        for name in names {
+            if is_meta(name) && is_resource.new && !is_resource.old {
+                // The object must be a resource, which is reported already.
+                continue;
+            }
+            let is_meta_old = is_resource.old && is_meta(name);
+            let is_meta_new = is_resource.new && is_meta(name);
+            let place = place.property(name);
+            let before = field(old, name, context.keeps.old || !context.prunes, is_meta_old || is_name(name));
+            let after = field(new, name, context.keeps.new || !context.prunes, is_meta_new || is_name(name));
+            let is_key = keys.iter().any(|key| **key == *name);
+            let is_judged = context.is_judged || counts || is_key;
+            match (before, after) {
+                (Some(before), Some(after)) => {
+                    if context.prunes && before.default != after.default {
+                        self.default(after, is_judged.then_some("a rule or another condition"), &place);
+                    }
+                    let prunes = context.prunes && !is_meta_new;
+                    let below = Context {
+                        prunes,
+                        keeps: Both::default(),
+                        removes_null: true,
+                        is_metadata: is_meta_new && name == "metadata",
+                        ..context
+                    };
+                    self.node(before, after, &place, below);
+                }
+                (Some(_), None) => self.removed(&place),
+                (None, Some(after)) if after.default.is_some() => {
+                    let is_limited = counts || context.is_listed;
+                    self.default(after, is_limited.then_some("a limit of the fields of the object"), &place);
+                }
+                (None, _) => {}
+            }
+        }
+        let before = rest(old, context.keeps.old || !context.prunes);
+        let after = rest(new, context.keeps.new || !context.prunes);
+        match (before, after) {
+            (Some(before), Some(after)) => {
+                let below =
+                    Context { keeps: Both::default(), removes_null: true, is_metadata: false, ..context };
+                self.node(before, after, &place.entry(), below);
+            }
+            (Some(_), None) => self.removed(&place.entry()),
+            (None, _) => {}
+        }
+        self.required(old, new, place, is_resource.old);
+    }
+
+    /// Reports a default that is new, another one, or gone. `reader` is what can depend on it.
+    fn default(&mut self, schema: &Schema, reader: Option<&str>, place: &Place<'_>) {
+        let arena = Arena::new();
+        let error = schema.default.as_ref().and_then(|default| {
+            let value = defaults::set(default.value(&arena), schema, &arena);
+            let release = Release::for_stored(NEWEST);
+            let found = validate::validate(value, schema, &Path::default(), None, release);
+            found.errors.into_iter().chain(found.undecided).next()
+        });
+        let detail = match (error, reader) {
+            (Some(error), _) => format!("the API server refuses the default: {}", error.body),
+            (None, Some(reader)) => format!("the default has changed, and {reader} can depend on it"),
+            (None, None) => return,
+        };
+        self.push(Class::NotCompared, place, Some("default"), detail);
+    }
+
+    fn removed(&mut self, place: &Place<'_>) {
+        let detail = "not declared any more: the API server removes it from objects".to_owned();
+        self.push(Class::FieldRemoved, place, None, detail);
+    }
+
+    /// Compares the required fields. The API server sets a default before it validates, also when it reads a stored object.
+    fn required(&mut self, old: &Schema, new: &Schema, place: &Place<'_>, is_resource: bool) {
+        let default = |schema: &Schema, name: &str| {
+            schema.property(name).is_some_and(|schema| schema.default.is_some())
+        };
+        let known: HashSet<&str> = required(old).iter().map(|name| &**name).collect();
+        for name in required(new) {
+            if default(new, name) || (is_resource && is_meta(name)) {
+                continue;
+            }
+            let detail = match (known.contains(&**name), default(old, name)) {
+                (true, false) => continue,
+                (true, true) => "still required, and its default was removed",
+                (false, _) => "required, and it can be absent",
+            };
+            self.push(Class::RequiredAdded, &place.property(name), None, detail.to_owned());
+        }
+    }
+}
+
+fn required(schema: &Schema) -> &[Box<str>] {
+    schema.checks.as_ref().map(|checks| checks.required.as_slice()).unwrap_or_default()
+}
+
+/// The parts of a rule that decide about objects.
+fn identity(rule: &Rule) -> (&str, bool) {
+    (rule.rule.trim(), rule.optional_old_self == Some(true))
+}
+
+/// Whether a schema can refuse a value because of a field within.
+fn judges(schema: &Schema) -> bool {
+    !schema.rules.is_empty()
+        || schema.list_type.as_deref() == Some("set")
+        || schema
+            .checks
+            .as_deref()
+            .is_some_and(|checks| checks.has_junctors() || checks.unique_items || !checks.values.is_empty())
+}
+
+/// Whether a field belongs to every object.
+fn is_meta(name: &str) -> bool {
+    matches!(name, "apiVersion" | "kind" | "metadata")
+}
+
+/// The schema of a field, or `None` if the API server removes the field. Fields of every object need no declaration.
+fn field<'s>(schema: &'s Schema, name: &str, keeps: bool, is_meta: bool) -> Option<&'s Schema> {
+    if let Some(property) = schema.property(name) {
+        return Some(property);
+    }
+    if is_meta {
+        return Some(if name == "metadata" { &METADATA } else { &STRING });
+    }
+    rest(schema, keeps)
+}
+
+/// The schema of the fields that are not declared by name.
+fn rest(schema: &Schema, keeps: bool) -> Option<&Schema> {
+    match &schema.additional {
+        Some(Additional::Schema(schema)) => Some(schema),
+        Some(Additional::Allowed(true)) => Some(&EMPTY),
+        Some(Additional::Allowed(false)) => None,
+        None => keeps.then_some(&*ANY),
+    }
+}
+
+/// The names of types, for texts.
+fn names(set: u8) -> String {
+    if set & !types::NULL == types::ALL & !types::NULL {
+        return "any value".to_owned();
+    }
+    let all = [
+        (types::BOOLEAN, "boolean"),
+        (types::FRACTION, "number"),
+        (types::INTEGER, "integer"),
+        (types::STRING, "string"),
+        (types::LIST, "array"),
+        (types::OBJECT, "object"),
+    ];
+    let is_named = |of: u8| set & of != 0 && !(of == types::INTEGER && set & types::FRACTION != 0);
+    let named: Vec<&str> = all.into_iter().filter(|(of, _)| is_named(*of)).map(|(_, name)| name).collect();
+    if named.is_empty() { "null".to_owned() } else { named.join(" or ") }
+}
