@@ -37,6 +37,16 @@ pub(super) fn of<'s>(schema: &Schema, checks: &'s Checks, release: Release) -> O
     }
 }
 
+/// Whether the API server knows a format of a schema. It warns of others when the CRD is created.
+pub(crate) fn is_recognized(schema: &Schema, format: &str, release: Release) -> bool {
+    match &schema.kind {
+        None | Some(Type::String) => test(format, release).is_some(),
+        Some(Type::Integer) => matches!(format, "int32" | "int64"),
+        Some(Type::Number) => matches!(format, "float" | "double"),
+        Some(_) => false,
+    }
+}
+
 /// The check of a format. Dashes in its name do not matter.
 fn test(name: &str, release: Release) -> Option<Test> {
     let plain = name.replace('-', "");
