@@ -104,8 +104,13 @@ fn crds_are_answered_as_check_says(context: &TestContext) -> Result<()> {
     eventually("a CRD to be established", SERVED_WITHIN, || {
         stored = api.get(&path)?.succeeded()?.body;
         let conditions = stored["status"]["conditions"].as_array().cloned().unwrap_or_default();
-        let is_established = |condition: &Value| condition["type"] == "Established" && condition["status"] == "True";
-        Ok(if conditions.iter().any(is_established) { Poll::Ready(()) } else { Poll::Pending("not established".to_owned()) })
+        let is_established =
+            |condition: &Value| condition["type"] == "Established" && condition["status"] == "True";
+        Ok(if conditions.iter().any(is_established) {
+            Poll::Ready(())
+        } else {
+            Poll::Pending("not established".to_owned())
+        })
     })?;
     let mut wrong = Vec::new();
     for (field, value) in CHANGES {
@@ -126,9 +131,7 @@ fn a_resource_version_is_answered_as_check_says(context: &TestContext) -> Result
     let cluster = context.cluster(&Options::named("custom-resources"))?;
     let api = cluster.api();
     let path = "/api/v1/namespaces/default/configmaps";
-    let object = |name: &str, version: &str| {
-        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "default", "resourceVersion": version}})
-    };
+    let object = |name: &str, version: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "default", "resourceVersion": version}});
     let mut wrong = Vec::new();
     for (name, version) in [("versioned-a", "7"), ("versioned-b", "0"), ("versioned-c", "x")] {
         let new = object(name, version);
@@ -138,7 +141,8 @@ fn a_resource_version_is_answered_as_check_says(context: &TestContext) -> Result
         let dry = object(&format!("{name}-dry"), version);
         api.create(&format!("{path}?dryRun=All"), &dry)?.succeeded()?;
     }
-    let stored = api.create(path, &json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "versioned"}}))?;
+    let stored = api
+        .create(path, &json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "versioned"}}))?;
     let stored = stored.succeeded()?.body;
     let current = stored["metadata"]["resourceVersion"].as_str().context("a version")?.to_owned();
     for version in [current.as_str(), "1"] {
@@ -180,7 +184,13 @@ fn compare(
     let said: BTreeSet<String> = match causes {
         Some(causes) => causes
             .iter()
-            .map(|cause| format!("{}: {}", cause["field"].as_str().unwrap_or_default(), cause["message"].as_str().unwrap_or_default()))
+            .map(|cause| {
+                format!(
+                    "{}: {}",
+                    cause["field"].as_str().unwrap_or_default(),
+                    cause["message"].as_str().unwrap_or_default()
+                )
+            })
             .map(|text| without_dumps(&text))
             .collect(),
         None if status == 200 => BTreeSet::new(),

@@ -4,6 +4,7 @@
 mod annotate;
 mod certs;
 mod check;
+mod check_bad_crds;
 mod check_bad_input;
 mod check_cases;
 mod check_custom_resources;

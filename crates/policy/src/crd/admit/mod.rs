@@ -122,15 +122,20 @@ impl Found {
     }
 
     fn finish(self) -> Admission {
-        let Self { errors, hints, undecided, warnings, .. } = self;
-        let hint_of = |path: &Path| hints.iter().find(|(of, _)| of == path).map(|(_, hint)| sentence(hint));
+        let Self { errors, mut hints, undecided, warnings, .. } = self;
+        // A rule has an error about its own cost first, and then one about the cost of all rules.
+        let mut hint_of = |path: &Path| {
+            let found = hints.iter().position(|(of, _)| of == path)?;
+            Some(sentence(&hints.swap_remove(found).1))
+        };
         let mut seen = std::collections::HashSet::new();
         let refused = errors
             .into_iter()
             .filter(|error| seen.insert(error.to_string()))
             .map(|error| Refusal {
                 place: place(&error.path),
-                hint: hint_of(&error.path).filter(|_| error.kind == ErrorKind::Forbidden).unwrap_or_default(),
+                hint: if error.kind == ErrorKind::Forbidden { hint_of(&error.path) } else { None }
+                    .unwrap_or_default(),
                 error,
             })
             .collect();

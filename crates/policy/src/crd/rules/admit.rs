@@ -106,7 +106,10 @@ fn written(rule: &Rule, schema: &Schema, path: &Path, release: Release, errors: 
         invalid("must not contain line breaks");
     }
     // The API server does not look for the field if it can't convert the schema.
-    if structural::is_supported(schema) && field_path::parse(&rule.field_path, schema).is_err() {
+    if !rule.field_path.is_empty()
+        && structural::is_supported(schema)
+        && field_path::parse(&rule.field_path, schema).is_err()
+    {
         invalid("must be a valid path");
     }
 }
