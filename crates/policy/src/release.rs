@@ -205,9 +205,14 @@ impl Release {
         self.server < 34
     }
 
+    /// Whether an error about a required field says that it is required.
+    pub(crate) fn repeats_required(self) -> bool {
+        self.server < 34
+    }
+
     /// The text about a version without a schema.
     pub(crate) fn missing_schema(self) -> &'static str {
-        if self.server < 34 { "schemas are required" } else { "" }
+        if self.repeats_required() { "schemas are required" } else { "" }
     }
 
     /// The text about a stored version that a CRD removes.

@@ -21,10 +21,18 @@ pub(super) struct Format<'s> {
 
 type Test = fn(&str, Release) -> bool;
 
-/// The format of a schema. The API server ignores formats that it does not know.
-pub(super) fn of<'s>(schema: &Schema, checks: &'s Checks, release: Release) -> Option<Format<'s>> {
+/// The format of a schema. The API server ignores formats that it does not know, if it does not keep them.
+pub(super) fn of<'s>(
+    schema: &Schema,
+    checks: &'s Checks,
+    release: Release,
+    keeps_unknown: bool,
+) -> Option<Format<'s>> {
     let name = checks.format.as_deref()?;
     let text = || test(name, release).map(|test| Format { name, test: Some(test) });
+    if keeps_unknown {
+        return text().or(Some(Format { name, test: None }));
+    }
     if !release.checks_number_formats() || schema.is_int_or_string {
         return text();
     }

@@ -106,7 +106,7 @@ fn client_config(client: Value<'_>, path: &Path, release: Release, errors: &mut 
     let service = client.field("service").filter(|service| matches!(service, Value::Object(_)));
     match (client.field("url").and_then(|url| url.as_str()), service) {
         (Some(text), None) => url_of(text, &path.child("url"), release, errors),
-        (None, Some(service)) => service_of(service, &path.child("service"), errors),
+        (None, Some(service)) => service_of(service, &path.child("service"), release, errors),
         _ => errors.push(FieldError::required(path, "exactly one of url or service is required")),
     }
 }
@@ -137,13 +137,17 @@ fn url_of(text: &str, path: &Path, release: Release, errors: &mut Vec<FieldError
     }
 }
 
-fn service_of(service: Value<'_>, path: &Path, errors: &mut Vec<FieldError>) {
+fn service_of(service: Value<'_>, path: &Path, release: Release, errors: &mut Vec<FieldError>) {
     // The API server exchanges both names.
-    if text(service, "namespace").is_empty() {
-        errors.push(FieldError::required(&path.child("name"), "service name is required"));
-    }
-    if text(service, "name").is_empty() {
-        errors.push(FieldError::required(&path.child("namespace"), "service namespace is required"));
+    for (field, missing) in [("namespace", "name"), ("name", "namespace")] {
+        if text(service, field).is_empty() {
+            let detail = if release.repeats_required() {
+                format!("service {missing} is required")
+            } else {
+                String::new()
+            };
+            errors.push(FieldError::required(&path.child(missing), &detail));
+        }
     }
     if let Some(Value::Int(port)) =
         service.field("port").filter(|port| matches!(port, Value::Int(port) if !(1..=65_535).contains(port)))
@@ -163,7 +167,9 @@ fn service_of(service: Value<'_>, path: &Path, errors: &mut Vec<FieldError>) {
         invalid("must start with a '/'");
     }
     // The API server skips the first byte, whatever it is.
-    let Some(rest) = url.char_indices().nth(1).and_then(|(index, _)| url.get(index..)) else { return };
+    let mut rest = url.chars();
+    rest.next();
+    let rest = rest.as_str();
     for (index, segment) in rest.strip_suffix('/').unwrap_or(rest).split('/').enumerate() {
         if segment.is_empty() {
             invalid(&format!("segment[{index}] may not be empty")); // lint: allow(text of the API server)

@@ -5,7 +5,7 @@
 
 use crate::crd::rules::Compiled;
 use crate::crd::{embedded, rules};
-use crate::field::{FieldError, Path};
+use crate::field::{FieldError, Path, Step};
 use crate::release::Release;
 use crate::schema::{Schema, prune, validate};
 use crate::value::{Arena, Value, identical};
@@ -91,28 +91,30 @@ impl Checker<'_> {
         let path = path.child("default");
         let arena = Arena::new();
         let value = default.value(&arena);
-        let before = self.answer.errors.len();
-        let value = if around.in_meta {
-            self.in_meta(value, around, &path, &arena);
-            value
+        let decoded = if around.in_meta {
+            self.in_meta(value, around, &path, &arena).then_some(value)
         } else {
             self.alone(value, schema, &path, &arena)
         };
-        if self.answer.errors.len() > before {
-            return Ok(());
-        }
-        let found = validate::validate(value, schema, &path, None, self.release);
+        let Some(value) = decoded else { return Ok(()) };
+        let found = validate::default(value, schema, &path, self.release);
         self.answer.undecided.extend(found.undecided);
-        self.answer.errors.extend(found.errors);
-        if self.answer.errors.len() > before {
+        if !found.errors.is_empty() {
+            self.answer.errors.extend(found.errors);
             return Ok(());
         }
         // The rules of the root are those of a resource.
         self.rules(schema, std::ptr::eq(schema, around.root), value, &path)
     }
 
-    /// Checks a default by itself. Returns it without unknown metadata.
-    fn alone<'a>(&mut self, value: Value<'a>, schema: &Schema, path: &Path, arena: &'a Arena) -> Value<'a> {
+    /// Checks a default by itself. Returns it without unknown metadata, if the next steps follow.
+    fn alone<'a>(
+        &mut self,
+        value: Value<'a>,
+        schema: &Schema,
+        path: &Path,
+        arena: &'a Arena,
+    ) -> Option<Value<'a>> {
         if self.must_be_pruned {
             let (pruned, _) = prune::prune(value, schema, schema.is_embedded_resource, arena);
             if !identical(pruned, value, &mut || true) {
@@ -122,42 +124,63 @@ impl Checker<'_> {
         }
         match embedded::decode(value, schema, arena) {
             Ok((value, _)) => {
+                let before = self.answer.errors.len();
                 embedded::validate(value, schema, path, self.release, &mut self.answer.errors);
-                value
+                (self.answer.errors.len() == before).then_some(value)
             }
             Err(errors) => {
-                let below = |error: FieldError| FieldError { path: path.join(&error.path), ..error };
-                self.answer.errors.extend(errors.into_iter().take(1).map(below));
-                value
+                let error = errors.first().map(|error| self.undecodable(error, value));
+                let below = error.map(|error| FieldError { path: path.join(&error.path), ..error });
+                self.answer.errors.extend(below);
+                None
             }
         }
     }
 
-    /// Checks a default within metadata in an object that has only it.
-    fn in_meta<'a>(&mut self, value: Value<'a>, around: &Around<'_>, path: &Path, arena: &'a Arena) {
+    /// The API server's error about embedded metadata of another type.
+    fn undecodable(&self, error: &FieldError, object: Value<'_>) -> FieldError {
+        let mut value = object;
+        for step in error.path.steps() {
+            value = match step {
+                Step::Index(index) => value.element(*index),
+                Step::Field(name) | Step::Key(name) => value.field(name),
+            }
+            .unwrap_or_default();
+        }
+        match error.path.steps().last() {
+            Some(Step::Field(name)) if name == "kind" || name == "apiVersion" => {
+                FieldError::invalid_value(&error.path, value, "must be a string", self.release)
+            }
+            _ => error.clone(),
+        }
+    }
+
+    /// Checks a default within metadata in an object that has only it. Returns whether the next steps follow.
+    fn in_meta<'a>(&mut self, value: Value<'a>, around: &Around<'_>, path: &Path, arena: &'a Arena) -> bool {
         let object = around.steps.iter().rev().fold(value, |value, step| match step {
             Some(name) => arena.object(&[(arena.text(name), value)]),
             None => Value::List(arena.slice(&[value])),
         });
-        let Value::Object(fields) = object else { return };
+        let Value::Object(fields) = object else { return true };
         let mut fields = fields.to_vec();
         for (name, text) in [("kind", "Validation"), ("apiVersion", "validation/v1")] {
             if object.field(name).is_none() {
                 fields.push((name, Value::String(text)));
             }
         }
-        let why = match embedded::decode(arena.object(&fields), around.root, arena) {
-            Err(errors) => errors.first().map(ToString::to_string),
+        let object = arena.object(&fields);
+        let why = match embedded::decode(object, around.root, arena) {
+            Err(errors) => errors.first().map(|error| self.undecodable(error, object).to_string()),
             Ok((object, _)) => {
                 let mut errors = Vec::new();
                 embedded::validate(object, around.root, &Path::default(), self.release, &mut errors);
                 aggregate(&errors)
             }
         };
-        if let Some(why) = why {
-            let detail = format!("must result in valid metadata: {why}");
-            self.answer.errors.push(FieldError::invalid_value(path, value, &detail, self.release));
-        }
+        let Some(why) = why else { return true };
+        let detail = format!("must result in valid metadata: {why}");
+        self.answer.errors.push(FieldError::invalid_value(path, value, &detail, self.release));
+        false
     }
 
     fn rules(

@@ -70,8 +70,10 @@ impl Ratchet {
         Self {
             strictness,
             schemas: old.versions.iter().all(|version| version.schema.is_some()),
-            structural: schemas.iter().all(|schema| structural::check(schema, &Path::default()).is_empty()),
-            pruned_defaults: none(&has_unpruned_default),
+            structural: schemas.iter().all(|schema| is_structural(schema)),
+            pruned_defaults: !schemas
+                .iter()
+                .any(|schema| is_structural(schema) && any(schema, &mut has_unpruned_default)),
             stored: Arc::new(stored),
             unchanged: unchanged(values),
         }
@@ -90,6 +92,10 @@ fn unchanged(values: [Value<'_>; 2]) -> HashSet<String> {
     };
     let [new, old] = values.map(versions);
     new.into_iter().filter(|version| old.contains(version)).map(|(name, _)| name).collect()
+}
+
+fn is_structural(schema: &Schema) -> bool {
+    structural::check(schema, &Path::default()).is_empty()
 }
 
 fn has_unpruned_default(schema: &Schema) -> bool {

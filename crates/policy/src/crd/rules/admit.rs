@@ -240,15 +240,25 @@ impl<'o> Admission<'o> {
 
     /// Compiles the rules of a schema and estimates their cost.
     fn rules(&mut self, schema: &Schema, place: &Place, sizes: Option<&Sizes>, path: &Path) {
-        let compiled = self.compiler.rules(schema, place.of.as_ref(), path);
+        // A schema within one that has no type in expressions has its own type.
+        let is_resource = path.is_empty() || schema.is_embedded_resource;
+        let (own, own_sizes);
+        let (of, sizes) = if place.of.is_none() {
+            let name = format!("{ROOT_TYPE}.@{path}");
+            own = self.compiler.declare(&shape(schema, is_resource), &name);
+            own_sizes = schema::sizes::sizes(schema, is_resource, self.options.release);
+            (own.as_ref(), own_sizes.as_ref())
+        } else {
+            (place.of.as_ref(), sizes)
+        };
+        let compiled = self.compiler.rules(schema, of, path);
         self.errors.append(&mut self.compiler.errors);
-        let (Some(sizes), Some(of)) = (sizes, place.of.as_ref()) else { return };
+        let (Some(sizes), Some(of)) = (sizes, of) else { return };
         let count = place.cardinality.unwrap_or(MAX_REQUEST / (sizes.min_bytes + 1));
         for (index, rule) in schema.rules.iter().enumerate() {
             let at = path.child("x-kubernetes-validations").index(index);
             let [environment, of_message] = self.compiler.environments(rule, of);
             let Some(cost) = Program::estimate(&rule.rule, &environment, sizes) else { continue };
-            let is_resource = path.is_empty() || schema.is_embedded_resource;
             let search = |source, environment, around| hint::Search {
                 source,
                 environment,
