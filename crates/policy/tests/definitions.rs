@@ -1,5 +1,7 @@
 //! CRDs that are created and updated, with the answers of the API server's code.
 
+#![allow(clippy::expect_used, reason = "a test fails by it and says why")]
+
 use serde_json::Value as Json;
 
 #[path = "definition/mod.rs"]

@@ -109,13 +109,13 @@ fn all_parts_of_a_new_crd_are_checked_with_their_places() {
         (
             "storage: true",
             "storage: true\n    additionalPrinterColumns: [{name: A, type: text, jsonPath: .a}]",
-            "12:43",
+            "12:42",
             "spec.additionalPrinterColumns[0].type: Invalid value: \"text\": must be one of boolean,date,integer,number,string",
         ),
         (
             "storage: true",
             "storage: true\n    selectableFields: [{jsonPath: .spec}]",
-            "12:25",
+            "12:24",
             "spec.selectableFields[0].jsonPath: Invalid value: \".spec\": must point to a field of type string, boolean or integer.",
         ),
         (

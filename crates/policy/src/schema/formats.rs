@@ -47,6 +47,9 @@ pub(super) fn of<'s>(
 
 /// Whether the API server knows a format of a schema. It warns of others when the CRD is created.
 pub(crate) fn is_recognized(schema: &Schema, format: &str, release: Release) -> bool {
+    if !release.checks_number_formats() {
+        return schema.kind != Some(Type::String) || test(format, release).is_some();
+    }
     match &schema.kind {
         None | Some(Type::String) => test(format, release).is_some(),
         Some(Type::Integer) => matches!(format, "int32" | "int64"),

@@ -130,7 +130,7 @@ fn url_of(text: &str, path: &Path, release: Release, errors: &mut Vec<FieldError
         invalid(user, "user information is not permitted in the URL");
     }
     if !parts.fragment.is_empty() {
-        invalid(&parts.fragment, "fragments are not permitted in the URL");
+        invalid(parts.fragment, "fragments are not permitted in the URL");
     }
     if !parts.query.is_empty() {
         invalid(&parts.query, "query parameters are not permitted in the URL");

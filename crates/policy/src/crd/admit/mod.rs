@@ -343,7 +343,7 @@ impl Approval {
     }
 }
 
-fn approval_of<'a>(crd: Value<'a>) -> &'a str {
+fn approval_of(crd: Value<'_>) -> &str {
     let annotations = crd.field("metadata").and_then(|metadata| metadata.field("annotations"));
     annotations.map(|annotations| spec::text(annotations, APPROVAL)).unwrap_or_default()
 }

@@ -195,12 +195,11 @@ impl<'o> Admission<'o> {
             let own;
             let sizes = match (escape(name), sizes.map(|sizes| &sizes.within)) {
                 (Some(name), Some(Within::Fields(fields))) => fields.get(&name),
-                (Some(_), _) => None,
                 (None, _) if self.options.compiles => {
                     own = schema::sizes::sizes(property, property.is_embedded_resource, self.options.release);
                     own.as_ref()
                 }
-                (None, _) => None,
+                _ => None,
             };
             let place = child(of, place.within.property(schema, name));
             is_valid &= self.schema(property, &place, sizes, &path.child("properties").key(name));

@@ -93,7 +93,7 @@ impl Compiled {
         let Some(node) = &self.root else { return (Judged::default(), Some(budget)) };
         let context = Context { arena, answers: &Nothing, keep_going };
         let ratchets = unchanged.is_some();
-        let other = objects.other.map(|other| &*arena.store(other));
+        let other = objects.other.map(|other| arena.store(other));
         let release = self.release;
         let mut run =
             Run { context, release, budget, ratchets, other, compared: 0, judged: Judged::default() };
