@@ -165,7 +165,7 @@ impl Run<'_> {
         let before = self.definition(old, true, &arena);
         let after = self.definition(new, false, &arena);
         let (before, after) = (before?, after?);
-        if !self.is_accepted(old, &before, &before) | !self.is_accepted(new, &after, &before) {
+        if !self.is_accepted((old, &before), (new, &after), &arena) {
             return None;
         }
         let changes = compare(&before, &after);
@@ -245,17 +245,24 @@ impl Run<'_> {
         }
     }
 
-    /// Reports why an API server refuses a CRD. An error that the old CRD has too is no effect of the change.
-    fn is_accepted(&mut self, manifest: &Manifest, of: &Definition<'_>, old: &Definition<'_>) -> bool {
-        let keeps = of.crd.versions.iter().any(|version| version.keeps_unknown_fields);
-        let mut errors = if keeps { Vec::new() } else { of.crd.schema_errors() };
-        if !std::ptr::eq(of, old) {
-            let known: Vec<String> =
-                old.crd.rule_errors(self.server).iter().map(|(_, error)| error.to_string()).collect();
-            let new = of.crd.rule_errors(self.server);
-            errors.extend(new.into_iter().filter(|(_, error)| !known.contains(&error.to_string())));
-        }
-        for (path, error) in &errors {
+    /// Reports why an API server refuses the change. The old CRD exists, so only its structure is needed, and its other errors are
+    /// no effect of the change.
+    fn is_accepted<'a>(
+        &mut self,
+        (old, before): (&Manifest, &Definition<'a>),
+        (new, after): (&Manifest, &Definition<'a>),
+        arena: &'a Arena,
+    ) -> bool {
+        let versions = before.crd.versions.iter().filter(|version| !version.keeps_unknown_fields);
+        let unusable = versions.flat_map(|version| &version.not_structural);
+        let unusable: Vec<_> = unusable.map(|error| (old, error.path.clone(), error.clone())).collect();
+        let end = Instant::now() + MAX_TIME;
+        let refusals = |of: &Definition<'a>| of.refusals(self.server, arena, &|| Instant::now() < end);
+        let known: Vec<String> = refusals(before).iter().map(|(_, error)| error.to_string()).collect();
+        let refused = refusals(after).into_iter().filter(|(_, error)| !known.contains(&error.to_string()));
+        let errors: Vec<_> =
+            unusable.into_iter().chain(refused.map(|(path, error)| (new, path, error))).collect();
+        for (manifest, path, error) in &errors {
             let problem = manifest.problem(path, format!("the API server refuses the CRD: {error}"));
             self.problems.push(problem.next("fix the CRD, then compare it"));
         }

@@ -5,6 +5,15 @@ use crate::schema::Schema;
 
 /// Reads a path such as `.spec['foo-bar']`, whose fields a schema must declare. The error is the API server's text.
 pub(super) fn parse(text: &str, schema: &Schema) -> Result<Path, String> {
+    read(text, schema, true).map(|(path, _)| path)
+}
+
+/// Reads a path such as `.spec.size`, which has no brackets. Returns the schema of the field as well.
+pub(in crate::crd) fn parse_names<'s>(text: &str, schema: &'s Schema) -> Result<(Path, &'s Schema), String> {
+    read(text, schema, false)
+}
+
+fn read<'s>(text: &str, schema: &'s Schema, has_brackets: bool) -> Result<(Path, &'s Schema), String> {
     let (mut path, mut schema, mut rest) = (Path::default(), schema, text);
     while !rest.is_empty() {
         match token(&mut rest) {
@@ -15,6 +24,7 @@ pub(super) fn parse(text: &str, schema: &Schema) -> Result<Path, String> {
                 }
                 (path, schema) = step(&path, schema, name)?;
             }
+            "[" if !has_brackets => return Err("array notation is not allowed".to_owned()),
             "[" => {
                 let quoted = token(&mut rest);
                 if quoted.is_empty() {
@@ -32,7 +42,7 @@ pub(super) fn parse(text: &str, schema: &Schema) -> Result<Path, String> {
             other => return Err(format!("expected [ or . but got: {other}")),
         }
     }
-    Ok(path)
+    Ok((path, schema))
 }
 
 /// The next delimiter, quoted string or name.
