@@ -69,7 +69,7 @@ fn all_parts_of_a_new_crd_are_checked_with_their_places() {
             "kind: Thing, listKind: Thing,",
             "7:24",
             "spec.names.listKind: Invalid value: \"Thing\": kind and listKind may not be the same",
-        ), // lint: allow(text of the API server)
+        ),
         (
             "storage: true",
             "storage: false",

@@ -31,6 +31,8 @@ pub struct Schema {
     pub(crate) rules: Vec<Rule>,
     /// Fields that no structural schema has, such as `$ref`, and that are not in this model.
     pub(crate) unsupported: Vec<&'static str>,
+    /// Whether there is a `$ref` without content, which a CRD can't have.
+    pub(crate) has_empty_reference: bool,
     /// Whether `title` is present, and `description`. Both are forbidden within `allOf` and its like.
     pub(crate) has_title: bool,
     pub(crate) has_description: bool,

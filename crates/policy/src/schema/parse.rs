@@ -81,6 +81,7 @@ fn schema<'v>(value: Value<'v>, path: &Path, depth: usize, shared: &mut Shared<'
         map_type: reader.text("x-kubernetes-map-type").map(Into::into),
         rules: reader.rules(),
         unsupported: reader.unsupported(),
+        has_empty_reference: reader.text("$ref").is_some_and(str::is_empty),
         has_title: reader.text("title").is_some_and(|text| !text.is_empty()),
         has_description: reader.text("description").is_some_and(|text| !text.is_empty()),
         checks,
@@ -197,10 +198,6 @@ impl<'v> Reader<'_, 'v> {
         let mut found: Vec<&'static str> = UNSUPPORTED.into_iter().filter(|name| self.has(name)).collect();
         if self.get("items").is_some_and(|items| items.is_list()) {
             found.push("items");
-        }
-        // An empty reference is one as well.
-        if self.get("$ref").is_some() && !found.contains(&"$ref") {
-            found.push("$ref");
         }
         found
     }

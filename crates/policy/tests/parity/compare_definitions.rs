@@ -44,7 +44,7 @@ pub(crate) fn compare_definitions<'c>(
         report(server, (crd, &Json::Null), wants, ours, different);
     }
     println!("1.{}: {} CRDs", server.minor, crds.len());
-    assert_share("accepted", accepted.len(), crds.len(), 30.0);
+    assert_share("accepted", accepted.len(), crds.len(), 25.0);
     assert_share("refused", crds.len() - accepted.len(), crds.len(), 40.0);
     let names =
         ["not decoded", "unsupported", "not structural", "wrong defaults", "wrong rules", "wrong elsewhere"];
@@ -76,7 +76,7 @@ pub(crate) fn compare_updates(server: &Server, updates: &[(Json, Json)], differe
         report(server, (new, old), wants, ours, different);
     }
     println!("1.{}: {} updates of CRDs", server.minor, updates.len());
-    assert_share("accepted", accepted, updates.len(), 20.0);
+    assert_share("accepted", accepted, updates.len(), 12.0);
     assert_share("immutable field", immutable, updates.len(), 1.0);
     assert_share("stored version", stored, updates.len(), 1.0);
     assert_share("decided", updates.len() - undecided, updates.len(), 95.0);

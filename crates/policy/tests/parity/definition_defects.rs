@@ -69,8 +69,11 @@ pub(crate) fn change(rng: &mut Rng, crd: &mut Json) {
 /// The status of a CRD in a cluster.
 pub(crate) fn status(rng: &mut Rng, crd: &Json) -> Json {
     let versions = crd["spec"]["versions"].as_array().into_iter().flatten();
-    let stored: Vec<&Json> =
+    let mut stored: Vec<&Json> =
         versions.filter(|version| version["storage"] == true).map(|version| &version["name"]).collect();
+    if stored.is_empty() {
+        stored.push(&crd["spec"]["versions"][0]["name"]);
+    }
     let established = if rng.u32(..5) == 0 { "False" } else { "True" };
     json!({
         "acceptedNames": { "plural": "widgets", "kind": "Widget", "listKind": "WidgetList", "singular": "widget" },

@@ -124,7 +124,8 @@ fn url_of(text: &str, path: &Path, release: Release, errors: &mut Vec<FieldError
         invalid(&parts.scheme, &format!("'https' is the only allowed URL scheme{FORM}"));
     }
     if parts.host.is_empty() {
-        invalid("", &format!("host must be provided{FORM}"));
+        let what = if release.repeats_required() { "provided" } else { "specified" };
+        invalid("", &format!("host must be {what}{FORM}"));
     }
     if let Some(user) = &parts.user {
         invalid(user, "user information is not permitted in the URL");
@@ -158,9 +159,10 @@ fn service_of(service: Value<'_>, path: &Path, release: Release, errors: &mut Ve
     let url = text(service, "path");
     let path = path.child("path");
     let mut invalid = |detail: &str| errors.push(FieldError::invalid(&path, url, detail));
+    let empty = |index: usize| format!(r"segment[{index}] may not be empty"); // a text of the API server
     match url {
         "" | "/" => return,
-        "//" => return invalid("segment[0] may not be empty"), // lint: allow(text of the API server)
+        "//" => return invalid(&empty(0)),
         _ => {}
     }
     if !url.starts_with('/') {
@@ -172,7 +174,7 @@ fn service_of(service: Value<'_>, path: &Path, release: Release, errors: &mut Ve
     let rest = rest.as_str();
     for (index, segment) in rest.strip_suffix('/').unwrap_or(rest).split('/').enumerate() {
         if segment.is_empty() {
-            invalid(&format!("segment[{index}] may not be empty")); // lint: allow(text of the API server)
+            invalid(&empty(index));
         }
         for problem in formats::subdomain(segment).iter().filter(|_| !segment.is_empty()) {
             invalid(&format!("segment[{index}]: {problem}"));

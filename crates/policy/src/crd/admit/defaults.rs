@@ -193,8 +193,14 @@ impl Checker<'_> {
         if !rules::has_rules(schema) {
             return Ok(());
         }
-        // Rules that don't compile are errors of their own.
-        let Ok(compiled) = Compiled::of(schema, is_resource, self.release) else { return Ok(()) };
+        let (compiled, errors) = Compiled::of(schema, is_resource, self.release);
+        // Rules that don't compile are errors of their own. Without a message expression, an error has the rule.
+        let is_message = |error: &FieldError| {
+            error.path.steps().last() == Some(&Step::Field("messageExpression".to_owned()))
+        };
+        if !errors.iter().all(is_message) {
+            return Ok(());
+        }
         let arena = Arena::new();
         let (first, left) = compiled.run(self.budget, schema, (value, Some(value)), &arena, self.keep_going);
         let mut least = left;

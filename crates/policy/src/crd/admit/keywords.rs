@@ -133,6 +133,9 @@ fn unsupported(schema: &Schema, within: &Within, path: &Path, errors: &mut Vec<F
             _ => errors.push(FieldError::forbidden(&path.child(name), &format!("{name} is not supported"))),
         }
     }
+    if schema.has_empty_reference {
+        errors.push(FieldError::forbidden(&path.child("$ref"), "$ref is not supported"));
+    }
     if within.in_meta && schema.is_embedded_resource {
         let path = path.child("x-kubernetes-embedded-resource");
         errors.push(FieldError::forbidden(&path, "must not be used inside of resource meta"));

@@ -91,7 +91,12 @@ fn unchanged(values: [Value<'_>; 2]) -> HashSet<String> {
         versions.all_elements().map(text).collect()
     };
     let [new, old] = values.map(versions);
-    new.into_iter().filter(|version| old.contains(version)).map(|(name, _)| name).collect()
+    // The schema that all old versions share is that of each version, also of a new one.
+    let shared = old.split_first().filter(|(first, others)| others.iter().all(|other| other.1 == first.1));
+    let is_kept = |version: &(String, String)| {
+        shared.map_or_else(|| old.contains(version), |(first, _)| first.1 == version.1)
+    };
+    new.into_iter().filter(is_kept).map(|(name, _)| name).collect()
 }
 
 fn is_structural(schema: &Schema) -> bool {

@@ -222,7 +222,7 @@ pub(super) fn names(names: Value<'_>, path: &Path, has_defaults: bool, errors: &
         }
     }
     if !kind.is_empty() && kind == list_kind {
-        let detail = "kind and listKind may not be the same"; // lint: allow(text of the API server)
+        let detail = r"kind and listKind may not be the same"; // a text of the API server
         errors.push(FieldError::invalid(&path.child("listKind"), &list_kind, detail));
     }
     for field in ["shortNames", "categories"] {
@@ -333,7 +333,8 @@ fn selectable(fields: Value<'_>, schema: &Schema, path: &Path, errors: &mut Vec<
         if found.first_field() == Some("metadata") {
             invalid("must not point to fields in metadata");
         }
-        if !matches!(of.kind, Some(Type::String | Type::Boolean | Type::Integer)) {
+        let kind = of.and_then(|of| of.kind.as_ref());
+        if !matches!(kind, Some(Type::String | Type::Boolean | Type::Integer)) {
             invalid(
                 "must point to a field of type string, boolean or integer. Enum string fields and strings with formats are allowed.",
             );

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use super::hint::{self, Bounded, Hint};
+use super::hint::{self, Bounded, Hint, RULE_LIMIT};
 use super::{Compiler, ROOT_TYPE, StoredRules, child_type, field_path};
 use crate::cel::escape::escape;
 use crate::cel::estimate::{Sizes, Within};
@@ -18,8 +18,6 @@ use crate::schema::declare::shape;
 use crate::schema::sizes::{MAX_REQUEST, sizes};
 use crate::schema::{self, Rule, Schema, structural};
 
-/// Estimated cost that a rule can have.
-pub(super) const RULE_LIMIT: u64 = 10_000_000;
 /// Estimated cost that all rules of a schema can have.
 const SCHEMA_LIMIT: u64 = 100_000_000;
 /// Rules that the error about the cost of a schema names.

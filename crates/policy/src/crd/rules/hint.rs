@@ -3,7 +3,6 @@
 //! The estimate grows with the sizes of the lists, maps and texts that the rule reads, and with the number of values that it applies to.
 //! The sizes in the schema that have no bound get one. The largest bound with which the API server accepts the rule is the hint.
 
-use super::admit::RULE_LIMIT;
 use crate::cel::environment::Environment;
 use crate::cel::program::Program;
 use crate::field::{Path, Step};
@@ -11,6 +10,8 @@ use crate::release::Release;
 use crate::schema::sizes::{MAX_REQUEST, sizes};
 use crate::schema::{Schema, Type};
 
+/// Estimated cost that a rule can have.
+pub(super) const RULE_LIMIT: u64 = 10_000_000;
 /// Sizes without a bound that a search considers. A larger schema has no hint.
 const MAX_SIZES: usize = 40;
 /// The largest bound that is suggested. No value of a request is larger.

@@ -84,20 +84,21 @@ impl Compiled {
     /// Compiles the rules of a structural schema of a CRD. The errors are those of the API server when the CRD is created, below an empty
     /// path.
     pub fn new(schema: &Schema, release: Release) -> Result<Self, Vec<FieldError>> {
-        Self::of(schema, true, release)
+        let (compiled, errors) = Self::of(schema, true, release);
+        if errors.is_empty() { Ok(compiled) } else { Err(errors) }
     }
 
-    /// Compiles the rules of a schema within a CRD.
-    pub(super) fn of(schema: &Schema, is_resource: bool, release: Release) -> Result<Self, Vec<FieldError>> {
+    /// Compiles the rules of a schema within a CRD. Returns the errors of those that don't compile as well.
+    pub(super) fn of(schema: &Schema, is_resource: bool, release: Release) -> (Self, Vec<FieldError>) {
         let shape = shape(schema, is_resource);
         let mut compiled = Self { root: None, shape, release };
         if !has_rules(schema) {
-            return Ok(compiled);
+            return (compiled, Vec::new());
         }
         let mut compiler = Compiler::new(release, &Arc::default());
         let of = compiler.declare(&compiled.shape, ROOT_TYPE);
         compiled.root = compiler.node(schema, of.as_ref(), &Path::default());
-        if compiler.errors.is_empty() { Ok(compiled) } else { Err(compiler.errors) }
+        (compiled, compiler.errors)
     }
 }
 
