@@ -115,7 +115,7 @@ fn all_parts_of_a_new_crd_are_checked_with_their_places() {
         (
             "storage: true",
             "storage: true\n    selectableFields: [{jsonPath: .spec}]",
-            "12:24",
+            "12:25",
             "spec.selectableFields[0].jsonPath: Invalid value: \".spec\": must point to a field of type string, boolean or integer.",
         ),
         (
