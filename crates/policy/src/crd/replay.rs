@@ -101,15 +101,15 @@ impl<'a> Replay<'a> {
         };
         let update = judge(new, target, found, Some(found));
         let was = judge(old, version, before, Some(before));
-        effect.update = self.caused(update, was, &mut effect.undecided);
+        effect.update = Self::caused(update, was, &mut effect.undecided);
         let create = judge(new, target, created(new, target, before, arena)?, None);
         let was = judge(old, version, created(old, version, before, arena)?, None);
-        effect.create = self.caused(create, was, &mut effect.undecided);
+        effect.create = Self::caused(create, was, &mut effect.undecided);
         Ok(effect)
     }
 
     /// Returns the errors that the old CRD does not give.
-    fn caused(&self, now: Judgement, before: Judgement, undecided: &mut Vec<FieldError>) -> Vec<FieldError> {
+    fn caused(now: Judgement, before: Judgement, undecided: &mut Vec<FieldError>) -> Vec<FieldError> {
         for error in now.undecided.into_iter().chain(before.undecided) {
             if !undecided.contains(&error) {
                 undecided.push(error);

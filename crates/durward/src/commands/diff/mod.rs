@@ -3,7 +3,7 @@
 
 mod report;
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -101,14 +101,14 @@ fn crds(path: &PathBuf, problems: &mut Vec<Problem>) -> Vec<Manifest> {
     let (all, unread) = manifests::read(std::slice::from_ref(path));
     let is_read = unread.is_empty();
     problems.extend(unread);
-    let mut names = BTreeMap::new();
+    let mut names = BTreeSet::new();
     let mut crds = Vec::new();
     for manifest in all.into_iter().filter(|manifest| manifest.is(GROUP, KIND)) {
         let Some(name) = manifest.name().map(str::to_owned) else {
             problems.push(manifest.problem(&Path::new("metadata"), "the CRD has no name"));
             continue;
         };
-        if names.insert(name, ()).is_some() {
+        if !names.insert(name) {
             let path = Path::new("metadata").child("name");
             problems.push(manifest.problem(&path, "the CRD is there twice").next("remove one of them"));
             continue;

@@ -3,6 +3,7 @@
 //! A validation that is removed, or that accepts more, is no change. Whether one pattern accepts less than another one is not decided: each
 //! other pattern counts as a change.
 
+use std::cmp::Ordering;
 use std::collections::HashSet;
 
 use super::change::{Class, Place};
@@ -149,8 +150,10 @@ fn numbers(comparer: &mut Comparer<'_>, old: &Checks, new: &Checks, place: &Plac
     ];
     for (name, (before, was_exclusive), (after, is_exclusive), sign) in ends {
         let Some(after) = after else { continue };
-        let is_kept = before.is_some_and(|before| {
-            after * sign > before * sign || (after == before && (was_exclusive || !is_exclusive))
+        let is_kept = before.is_some_and(|before| match (after * sign).total_cmp(&(before * sign)) {
+            Ordering::Greater => true,
+            Ordering::Equal => was_exclusive || !is_exclusive,
+            Ordering::Less => false,
         });
         if !is_kept {
             let before = before.map(|before| shown(before, was_exclusive));
@@ -163,9 +166,9 @@ fn numbers(comparer: &mut Comparer<'_>, old: &Checks, new: &Checks, place: &Plac
         }
     }
     if let Some(after) = new.multiple_of {
-        let is_kept = old
-            .multiple_of
-            .is_some_and(|before| before == after || (after.fract() == 0.0 && before % after == 0.0));
+        let is_kept = old.multiple_of.is_some_and(|before| {
+            before.total_cmp(&after).is_eq() || (after.fract() == 0.0 && before % after == 0.0)
+        });
         if !is_kept {
             let detail = was("multipleOf", old.multiple_of, after);
             comparer.push(Class::BoundsTightened, place, Some("multipleOf"), detail);

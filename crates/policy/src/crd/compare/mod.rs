@@ -166,7 +166,6 @@ impl Comparison<'_, '_> {
                     let detail = "not served any more: requests and manifests with it fail".to_owned();
                     self.push(Class::VersionRemoved, name, self.path_of(after), detail);
                 }
-                Some(_) => {}
                 None if before.storage || is_stored == Some(true) => {
                     let detail = "objects are stored in this version: the API server refuses the CRD until they are migrated";
                     self.push(Class::VersionRemoved, name, path.clone(), detail.to_owned());
@@ -179,7 +178,7 @@ impl Comparison<'_, '_> {
                     let detail = "removed, and the old CRD has no status.storedVersions, so objects can be stored in it";
                     self.push(Class::NotCompared, name, path.clone(), detail.to_owned());
                 }
-                None => {}
+                Some(_) | None => {}
             }
         }
     }

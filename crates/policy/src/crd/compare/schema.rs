@@ -80,6 +80,7 @@ pub(super) struct Both {
 }
 
 /// What is above a pair of schemas.
+#[allow(clippy::struct_excessive_bools, reason = "independent facts about a place")]
 #[derive(Clone, Copy)]
 struct Context<'c> {
     /// Whether unknown fields are removed here.
@@ -203,13 +204,14 @@ impl<'c> Comparer<'c> {
             // These are for readers.
             has_title: _,
             has_description: _,
+            has_empty_reference: _,
         } = new;
         let keeps = Both {
             old: self.keeps_all.old || context.keeps.old || old.preserves_unknown_fields(),
             new: self.keeps_all.new || context.keeps.new || new.preserves_unknown_fields(),
         };
         let (old_types, new_types) =
-            (self.types(old, self.keeps_all.old, &context), self.types(new, self.keeps_all.new, &context));
+            (Self::types(old, self.keeps_all.old, &context), Self::types(new, self.keeps_all.new, &context));
         let missing = old_types & !new_types;
         if missing & !types::NULL != 0 {
             let detail = format!("{} was valid, now it must be {}", names(old_types), names(new_types));
@@ -261,7 +263,7 @@ impl<'c> Comparer<'c> {
     }
 
     /// The types of values that a schema accepts.
-    fn types(&self, schema: &Schema, keeps_all: bool, context: &Context<'_>) -> u8 {
+    fn types(schema: &Schema, keeps_all: bool, context: &Context<'_>) -> u8 {
         let types = if schema.is_int_or_string {
             types::INTEGER | types::STRING
         } else {
