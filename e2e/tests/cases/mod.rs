@@ -12,6 +12,7 @@ mod controlplane;
 mod convert;
 mod crd_changes;
 mod custom_resources;
+mod definitions;
 mod deletion;
 mod deploy;
 mod environment;
