@@ -12,7 +12,7 @@
 //! Versions are compared by name. If no webhook converts objects, the API server only replaces `apiVersion`, so the stored version is
 //! compared with each version that is new, too.
 //!
-//! A change that accepts more is not reported. If the effect of a difference is not known, the class is [`Class::NotCompared`].
+//! The API server accepts both CRDs: [`admit`](super::admit) checks that. A change that accepts more is not reported. If the effect of a difference is not known, the class is [`Class::NotCompared`].
 
 mod change;
 mod checks;
@@ -37,7 +37,8 @@ use crate::value::{Arena, Value, write_json};
 pub struct Definition<'a> {
     /// The CRD.
     pub crd: Crd,
-    value: Value<'a>,
+    /// Its document.
+    pub value: Value<'a>,
 }
 
 impl<'a> Definition<'a> {

@@ -324,15 +324,6 @@ fn a_default_can_exceed_the_number_of_fields() {
 }
 
 #[test]
-fn a_default_that_the_api_server_refuses_is_not_compared() {
-    let of = |more: &str| {
-        format!(r#"{{"type": "object", "properties": {{"a": {{"type": "integer", "maximum": 2{more}}}}}}}"#)
-    };
-    breaks(&of(""), &of(r#", "default": 5"#), &["notCompared s.a"]);
-    is_harmless(&of(""), &of(r#", "default": 1"#));
-}
-
-#[test]
 fn fields_that_are_not_known_are_not_compared() {
     breaks(
         r#"{"type": "string"}"#,
