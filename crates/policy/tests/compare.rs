@@ -2,7 +2,6 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by them")]
 
-use policy::crd::admit::admit;
 use policy::crd::compare::{Class, Definition, compare};
 use policy::crd::replay::Replay;
 use policy::field::{FieldError, Path};

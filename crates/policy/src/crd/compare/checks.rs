@@ -7,7 +7,7 @@ use std::cmp::Ordering;
 use std::collections::HashSet;
 
 use super::change::{Class, Place};
-use super::schema::{Comparer, types};
+use super::{Comparer, types};
 use crate::cel::constant::Constant;
 use crate::release::{NEWEST, Release};
 use crate::schema::{Checks, Schema, formats, structural};

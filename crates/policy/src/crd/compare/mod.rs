@@ -25,13 +25,48 @@ pub use change::{Change, Class};
 
 use std::collections::{BTreeSet, HashSet};
 
-use self::schema::{ANY, Both, Comparer, MAX_STEPS};
+use self::schema::{ANY, MAX_STEPS};
 use super::admit::admit;
 use super::{Crd, Version};
 use crate::field::{FieldError, Path};
 use crate::normalize::normalize;
 use crate::schema::Schema;
 use crate::value::{Arena, Value, write_json};
+
+/// Sets of types of values.
+mod types {
+    pub(crate) const NULL: u8 = 1;
+    pub(crate) const BOOLEAN: u8 = 1 << 1;
+    pub(crate) const INTEGER: u8 = 1 << 2;
+    /// Numbers that are no integers.
+    pub(crate) const FRACTION: u8 = 1 << 3;
+    pub(crate) const STRING: u8 = 1 << 4;
+    pub(crate) const LIST: u8 = 1 << 5;
+    pub(crate) const OBJECT: u8 = 1 << 6;
+    pub(crate) const ALL: u8 = 0x7f;
+}
+
+/// Two versions of a CRD that are compared, and the result.
+struct Comparer<'c> {
+    /// The path of the new schema.
+    pub(super) base: &'c Path,
+    /// The version of the new schema.
+    pub(super) version: &'c str,
+    pub(super) stored_as: Option<&'c str>,
+    /// Whether the CRDs keep all unknown fields.
+    pub(super) keeps_all: Both,
+    pub(super) steps: usize,
+    pub(super) changes: Vec<Change>,
+    /// Whether the comparison only asks if there is a change.
+    is_probe: bool,
+}
+
+/// A property of the old and of the new side.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Both {
+    pub(super) old: bool,
+    pub(super) new: bool,
+}
 
 /// A CRD to compare.
 pub struct Definition<'a> {

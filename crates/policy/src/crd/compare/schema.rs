@@ -11,7 +11,7 @@ use std::collections::{BTreeSet, HashSet};
 use std::sync::LazyLock;
 
 use super::change::{Change, Class, Place};
-use super::checks;
+use super::{Both, Comparer, checks, types};
 use crate::field::Path;
 use crate::schema::{Additional, Rule, Schema, Type};
 use crate::value::format::quote;
@@ -41,41 +41,6 @@ static METADATA: LazyLock<Schema> = LazyLock::new(|| Schema {
     preserve: Some(true),
     ..Schema::default()
 });
-
-/// Sets of types of values.
-pub(super) mod types {
-    pub(crate) const NULL: u8 = 1;
-    pub(crate) const BOOLEAN: u8 = 1 << 1;
-    pub(crate) const INTEGER: u8 = 1 << 2;
-    /// Numbers that are no integers.
-    pub(crate) const FRACTION: u8 = 1 << 3;
-    pub(crate) const STRING: u8 = 1 << 4;
-    pub(crate) const LIST: u8 = 1 << 5;
-    pub(crate) const OBJECT: u8 = 1 << 6;
-    pub(crate) const ALL: u8 = 0x7f;
-}
-
-/// Two versions of a CRD that are compared, and the result.
-pub(super) struct Comparer<'c> {
-    /// The path of the new schema.
-    pub(super) base: &'c Path,
-    /// The version of the new schema.
-    pub(super) version: &'c str,
-    pub(super) stored_as: Option<&'c str>,
-    /// Whether the CRDs keep all unknown fields.
-    pub(super) keeps_all: Both,
-    pub(super) steps: usize,
-    pub(super) changes: Vec<Change>,
-    /// Whether the comparison only asks if there is a change.
-    is_probe: bool,
-}
-
-/// A property of the old and of the new side.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Both {
-    pub(super) old: bool,
-    pub(super) new: bool,
-}
 
 /// What is above a pair of schemas.
 #[allow(clippy::struct_excessive_bools, reason = "independent facts about a place")]
