@@ -58,7 +58,9 @@ mod tests {
     #[test]
     fn two_patches_are_equal_if_they_make_the_same_object() {
         let whole = answer(&json!([{"op": "add", "path": "/metadata/labels", "value": {"a": "b"}}]));
-        let steps = answer(&json!([{"op": "add", "path": "/metadata/labels", "value": {}}, {"op": "add", "path": "/metadata/labels/a", "value": "b"}]));
+        let steps = answer(
+            &json!([{"op": "add", "path": "/metadata/labels", "value": {}}, {"op": "add", "path": "/metadata/labels/a", "value": "b"}]),
+        );
         expect_equal(&review(), &whole, &steps).unwrap();
         let other = answer(&json!([{"op": "add", "path": "/metadata/labels", "value": {"a": "c"}}]));
         assert!(expect_equal(&review(), &whole, &other).is_err());
@@ -67,7 +69,9 @@ mod tests {
 
     #[test]
     fn a_denial_and_another_uid_are_not_plain_answers() {
-        let allow = |uid: &str, allowed: bool| json!({"response": {"uid": uid, "allowed": allowed}}).to_string().into_bytes();
+        let allow = |uid: &str, allowed: bool| {
+            json!({"response": {"uid": uid, "allowed": allowed}}).to_string().into_bytes()
+        };
         expect_plain(&review(), &allow("7", true)).unwrap();
         assert!(expect_plain(&review(), &allow("7", false)).is_err());
         assert!(expect_plain(&review(), &allow("8", true)).is_err());

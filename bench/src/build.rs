@@ -89,14 +89,20 @@ pub(crate) fn measure(folder: &Folder, report: &mut Report) -> Result<()> {
     }
     report.row(Row::seconds("cargo build after one line of a guard", guard).limit(Limit::AtMost(GUARD)));
     let release = checkout.run(&["build", "--locked", "--release"])?;
-    report.row(Row::seconds("cold cargo build --release", Samples::times(&[release])).limit(Limit::AtMost(COLD_RELEASE)));
+    report.row(
+        Row::seconds("cold cargo build --release", Samples::times(&[release]))
+            .limit(Limit::AtMost(COLD_RELEASE)),
+    );
     for name in checkout.crates()? {
         let package = format!("durward-{name}").replace("durward-durward", "durward");
         let target = if checkout.root(&name).ends_with("lib.rs") { "--lib" } else { "--bins" };
         checkout.run(&["test", "--locked", "-p", &package, target, "--no-run"])?;
         checkout.change(&checkout.root(&name))?;
         let time = checkout.first_test(&package, target)?;
-        let row = Row::seconds(format!("first result of a test after one line of {package}"), Samples::times(&[time]));
+        let row = Row::seconds(
+            format!("first result of a test after one line of {package}"),
+            Samples::times(&[time]),
+        );
         report.row(row.limit(Limit::AtMost(TEST)));
     }
     report.section(
@@ -165,7 +171,8 @@ impl Checkout {
     /// Returns the directories of the crates.
     fn crates(&self) -> Result<Vec<String>> {
         let entries = fs::read_dir(self.0.join("crates"))?.flatten();
-        let mut names: Vec<_> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+        let mut names: Vec<_> =
+            entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
         names.sort();
         Ok(names)
     }
@@ -185,9 +192,11 @@ impl Checkout {
         let units: Vec<Json> = serde_json::from_str(data.ok_or("the page of cargo has no units")?.0)?;
         let mut times: BTreeMap<String, f64> = BTreeMap::new();
         for unit in units {
-            let (name, version) = (unit["name"].as_str().unwrap_or_default(), unit["version"].as_str().unwrap_or_default());
+            let (name, version) =
+                (unit["name"].as_str().unwrap_or_default(), unit["version"].as_str().unwrap_or_default());
             if !name.starts_with("durward") {
-                *times.entry(format!("{name} {version}")).or_default() += unit["duration"].as_f64().unwrap_or_default();
+                *times.entry(format!("{name} {version}")).or_default() +=
+                    unit["duration"].as_f64().unwrap_or_default();
             }
         }
         let mut times: Vec<_> = times.into_iter().collect();

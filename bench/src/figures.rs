@@ -272,7 +272,8 @@ impl Curve {
 
     /// Returns all values of x in order.
     pub(crate) fn xs(&self) -> Vec<f64> {
-        let mut xs: Vec<f64> = self.lines.iter().flat_map(|line| line.points.iter().map(|(x, _)| *x)).collect();
+        let mut xs: Vec<f64> =
+            self.lines.iter().flat_map(|line| line.points.iter().map(|(x, _)| *x)).collect();
         xs.sort_unstable_by(f64::total_cmp);
         xs.dedup();
         xs
@@ -284,7 +285,9 @@ mod tests {
     use super::*;
 
     fn row(durward: &[f64], peer: &[f64], limit: Limit) -> Row {
-        Row::new("a", Unit::Seconds, Samples(durward.to_vec())).against("echo", Samples(peer.to_vec())).limit(limit)
+        Row::new("a", Unit::Seconds, Samples(durward.to_vec()))
+            .against("echo", Samples(peer.to_vec()))
+            .limit(limit)
     }
 
     #[test]

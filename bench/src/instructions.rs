@@ -29,7 +29,8 @@ type Baselines = BTreeMap<String, Counts>;
 pub(crate) fn compare() -> Result<bool> {
     let key = key();
     let baselines = read()?;
-    let update = "To accept new counts, run make bench-instructions UPDATE=update, and commit bench/baseline.json.";
+    let update =
+        "To accept new counts, run make bench-instructions UPDATE=update, and commit bench/baseline.json.";
     let Some(baseline) = baselines.get(&key) else {
         return Err(format!("bench/baseline.json has no counts for rustc {key}. {update}").into());
     };
@@ -88,7 +89,8 @@ fn instructions(step: &str, rounds: u32) -> Result<u64> {
         return Err(format!("valgrind ended with {}: {text}", output.status).into());
     }
     // words of valgrind: callgrind/main.c
-    let count = text.lines().find_map(|line| line.split_once("Collected :")).ok_or("valgrind printed no count")?.1;
+    let count =
+        text.lines().find_map(|line| line.split_once("Collected :")).ok_or("valgrind printed no count")?.1;
     Ok(count.trim().parse()?)
 }
 

@@ -61,7 +61,8 @@ const ROUNDS: usize = 5;
 /// Variable that makes runs short, to test the benchmark itself. Their figures mean nothing.
 const SHORT: &str = "BENCH_SHORT";
 
-const USAGE: &str = "arguments: names of parts (without any: all but build, and then the page of results), or one of
+const USAGE: &str =
+    "arguments: names of parts (without any: all but build, and then the page of results), or one of
   deps                  build the peers
   page                  write bench/RESULTS.md from the stored figures
   instructions [update] count instructions and compare them with bench/baseline.json, or write that file";
@@ -104,7 +105,8 @@ fn run<'p>(parts: impl Iterator<Item = &'p str>) -> Result<bool> {
         let own = std::env::current_exe()?;
         let mut command = if part == BUILD { Command::new(own) } else { pinned(&own) };
         let status = command.args(["measure", part]).status();
-        let status = status.map_err(|error| format!("taskset (package util-linux) did not start: {error}"))?;
+        let status =
+            status.map_err(|error| format!("taskset (package util-linux) did not start: {error}"))?;
         if !status.success() {
             failed.push(part);
         }

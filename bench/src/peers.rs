@@ -99,7 +99,8 @@ impl Peer {
             hash.update(ingredient);
         };
         let is_source = |path: &PathBuf| {
-            path.extension().is_some_and(|extension| ["mod", "sum", "go"].iter().any(|known| extension == *known))
+            path.extension()
+                .is_some_and(|extension| ["mod", "sum", "go"].iter().any(|known| extension == *known))
         };
         let mut sources: Vec<PathBuf> =
             fs::read_dir(self.module())?.flatten().map(|entry| entry.path()).filter(is_source).collect();
@@ -108,7 +109,8 @@ impl Peer {
             add(&fs::read(source)?);
         }
         add(&version);
-        let key = hash.finalize().iter().take(8).fold(String::new(), |key, byte| key + &format!("{byte:02x}"));
+        let key =
+            hash.finalize().iter().take(8).fold(String::new(), |key, byte| key + &format!("{byte:02x}"));
         let (name, _, _) = self.source();
         Ok(cache()?.join("parts").join(format!("bench-{name}-{key}")).join(name))
     }

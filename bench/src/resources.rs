@@ -68,11 +68,17 @@ fn example(folder: &Folder, report: &mut Report) -> Result<()> {
         "The first row has the policy of the examples. Its peer is the CPU of the echo plus the time of the evaluation by the engine of \
          `durward check`. The other rows have generated policies with three validations and a variable.",
     );
-    let row = Row::seconds(format!("custom resource of {} B with the policy of the examples: CPU", body.len()), durward);
+    let row = Row::seconds(
+        format!("custom resource of {} B with the policy of the examples: CPU", body.len()),
+        durward,
+    );
     report.row(row.limited_by("echo and evaluation", least).limit(Limit::RatioAtMost(REVIEW_LIMIT)));
     let row = Row::seconds(format!("pod with {MANY} policies, {MATCHING} of which can match: CPU"), many);
     report.row(row.limited_by("only these 3", few).limit(Limit::RatioAtMost(MANY_LIMIT)));
-    report.row(Row::bytes(format!("memory with {MANY} policies, after the reviews"), memory).limit(Limit::AtMost(MEMORY_LIMIT)));
+    report.row(
+        Row::bytes(format!("memory with {MANY} policies, after the reviews"), memory)
+            .limit(Limit::AtMost(MEMORY_LIMIT)),
+    );
     Ok(())
 }
 
@@ -80,9 +86,22 @@ fn example(folder: &Folder, report: &mut Report) -> Result<()> {
 fn numbers(folder: &Folder, report: &mut Report) -> Result<()> {
     const DURWARD: &str = "Durward";
     let new = |id, title, x, y, unit| Curve::new(id, title, x, (y, unit), &[DURWARD]);
-    let mut matching = new("policies-cpu", "CPU of a review by policies that can match", "policies that can match", "CPU of a review", Unit::Seconds);
-    let mut others = new("policies-others-cpu", "CPU of a review by policies that can't match", "policies; 3 can match", "CPU of a review", Unit::Seconds);
-    let mut memory = new("policies-memory", "Memory by policies", "policies; 3 can match", "resident memory", Unit::Bytes);
+    let mut matching = new(
+        "policies-cpu",
+        "CPU of a review by policies that can match",
+        "policies that can match",
+        "CPU of a review",
+        Unit::Seconds,
+    );
+    let mut others = new(
+        "policies-others-cpu",
+        "CPU of a review by policies that can't match",
+        "policies; 3 can match",
+        "CPU of a review",
+        Unit::Seconds,
+    );
+    let mut memory =
+        new("policies-memory", "Memory by policies", "policies; 3 can match", "resident memory", Unit::Bytes);
     let pod = reviews::opted_in_pod();
     for _ in 0..rounds() {
         for count in CAN_MATCH {
@@ -99,7 +118,8 @@ fn numbers(folder: &Folder, report: &mut Report) -> Result<()> {
             memory.add(DURWARD, count as f64, server.resident()?);
         }
     }
-    report.section("Number of policies", "The generated policies of the guard resources, and a pod of 2.3 kB.");
+    report
+        .section("Number of policies", "The generated policies of the guard resources, and a pod of 2.3 kB.");
     for curve in [matching, others, memory] {
         report.curve(curve);
     }

@@ -96,7 +96,11 @@ fn pod(is_opted_in: bool, bytes: usize) -> Value {
         {"serviceAccountToken": {"expirationSeconds": 3607, "path": "token"}},
         {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
         {"downwardAPI": {"items": [{"path": "namespace", "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"}}]}}]}});
-    let annotations = if is_opted_in { json!({"durward.dev/lxcfs": "enabled"}) } else { json!({"example.test/owner": "web"}) };
+    let annotations = if is_opted_in {
+        json!({"durward.dev/lxcfs": "enabled"})
+    } else {
+        json!({"example.test/owner": "web"})
+    };
     let containers: Vec<Value> = if bytes == 0 {
         vec![container("app", 0)]
     } else {

@@ -85,7 +85,9 @@ fn compare(crd: &Crd, crd_json: &Json) -> Result<()> {
             None => !ours.is_empty(),
         };
         if !equal {
-            return Err(format!("the answers to {object} differ: Durward {ours:?}, the API server {theirs}").into());
+            return Err(
+                format!("the answers to {object} differ: Durward {ours:?}, the API server {theirs}").into()
+            );
         }
     }
     println!("Durward and the API server's code have the same answers to {} HTTPRoutes", objects.len());

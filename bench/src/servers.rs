@@ -132,10 +132,10 @@ impl Server {
             .stdout(Stdio::null())
             .stderr(fs::File::create(folder.file("controller-runtime.log"))?)
             .spawn()?;
-        let server = Self { child, address, path: "/lxcfs", started: Duration::ZERO };
+        let mut server = Self { child, address, path: "/lxcfs", started: Duration::ZERO };
         let is_ready = || TcpStream::connect(address).is_ok();
-        let started = wait(begun, is_ready, &folder.file("controller-runtime.log"))?;
-        Ok(Self { started, ..server })
+        server.started = wait(begun, is_ready, &folder.file("controller-runtime.log"))?;
+        Ok(server)
     }
 
     /// Starts Durward with a snapshot on disk.
@@ -165,18 +165,23 @@ impl Server {
             .stderr(fs::File::create(&log)?)
             .spawn()?;
         let route = if guards == Guards::Policies { "/resources?timeout=5s" } else { "/lxcfs?timeout=5s" };
-        let server = Self { child, address: listen, path: route, started: Duration::ZERO };
+        let mut server = Self { child, address: listen, path: route, started: Duration::ZERO };
         // A server that watches an API server is ready once it has listed the namespaces, which `watch` measures.
-        let started = if source == "--snapshot" {
+        server.started = if source == "--snapshot" {
             wait(begun, || is_ready(admin), &log)?
         } else {
             wait(begun, || TcpStream::connect(listen).is_ok(), &log)?
         };
-        Ok(Self { started, ..server })
+        Ok(server)
     }
 
     /// Opens connections that send a review to the server.
-    pub(crate) fn load<'r>(&self, folder: &Folder, request: &'r [u8], connections: usize) -> Result<Load<'r>> {
+    pub(crate) fn load<'r>(
+        &self,
+        folder: &Folder,
+        request: &'r [u8],
+        connections: usize,
+    ) -> Result<Load<'r>> {
         Load::open(self.address, &folder.client()?, request, connections)
     }
 

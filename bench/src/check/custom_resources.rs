@@ -145,14 +145,23 @@ impl Corpus {
             ours.extend(durward(&self.output("durward", channel))?);
             theirs.extend(kubectl_validate(&self.output(PEER, channel))?);
         }
-        let differing: Vec<_> = ours.iter().filter(|(file, verdict)| theirs.get(*file) != Some(verdict)).collect();
+        let differing: Vec<_> =
+            ours.iter().filter(|(file, verdict)| theirs.get(*file) != Some(verdict)).collect();
         let accepted = ours.values().filter(|accepted| **accepted).count();
-        println!("Durward and {PEER}: {accepted} of {objects} objects accepted, {} differences", differing.len());
+        println!(
+            "Durward and {PEER}: {accepted} of {objects} objects accepted, {} differences",
+            differing.len()
+        );
         if differing.is_empty() && ours.len() == objects && theirs.len() == objects && accepted < objects {
             return Ok(());
         }
         let shown: Vec<_> = differing.iter().take(10).collect();
-        Err(format!("{} and {} verdicts for {objects} objects; these differ: {shown:?}", ours.len(), theirs.len()).into())
+        Err(format!(
+            "{} and {} verdicts for {objects} objects; these differ: {shown:?}",
+            ours.len(),
+            theirs.len()
+        )
+        .into())
     }
 }
 

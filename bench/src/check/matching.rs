@@ -48,7 +48,8 @@ pub(crate) fn measure(
         }
     }
     let [once, with_elsewhere, twice] = samples;
-    let row = Row::seconds(format!("evaluation with {ELSEWHERE} more policies that can't match"), with_elsewhere);
+    let row =
+        Row::seconds(format!("evaluation with {ELSEWHERE} more policies that can't match"), with_elsewhere);
     report.row(row.limited_by("without them", once.clone()).limit(Limit::RatioAtMost(LIMIT)));
     let row = Row::seconds(format!("evaluation with {POLICIES} more policies that can match"), twice);
     report.row(row.limited_by("without them", once));

@@ -67,7 +67,10 @@ pub(crate) fn compare(durward: &Verdicts, kyverno: &Verdicts) -> Result<()> {
     let passed = count(|verdict| matches!(verdict, Verdict::Pass));
     let denied = count(|verdict| matches!(verdict, Verdict::Deny(_)));
     let failed = count(|verdict| matches!(verdict, Verdict::Error(_)));
-    println!("Durward and Kyverno: {passed} pass, {denied} deny, {failed} errors; {} differences", differing.len());
+    println!(
+        "Durward and Kyverno: {passed} pass, {denied} deny, {failed} errors; {} differences",
+        differing.len()
+    );
     if differing.is_empty() && passed > 0 && denied > 0 {
         return Ok(());
     }

@@ -112,7 +112,8 @@ fn sequential(folder: &Folder, report: &mut Report, scenario: &Scenario) -> Resu
 fn hanging(folder: &Folder, report: &mut Report) -> Result<()> {
     let result = run_client(folder, "hangs", if is_short() { 1 } else { 5 }, Some(2))?;
     let within = DELAY + MEMBER_DEADLINE + OVERHEAD;
-    let row = Row::seconds("one member hangs: a round trip, and its deadline of 1 s", Samples::times(&result.took));
+    let row =
+        Row::seconds("one member hangs: a round trip, and its deadline of 1 s", Samples::times(&result.took));
     report.row(row.limit(Limit::AtMost(within.as_secs_f64())));
     Ok(())
 }

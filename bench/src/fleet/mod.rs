@@ -94,7 +94,8 @@ pub(crate) fn measure(folder: &Folder, report: &mut Report) -> Result<()> {
     let names = [DURWARD];
     let new = |id, title, y| Curve::new(id, title, "member clusters", y, &names);
     let mut time = new("members", "Verdict by member clusters", ("time of the verdict", Unit::Seconds));
-    let mut cpu = new("members-cpu", "CPU of a verdict by member clusters", ("CPU of a verdict", Unit::Seconds));
+    let mut cpu =
+        new("members-cpu", "CPU of a verdict by member clusters", ("CPU of a verdict", Unit::Seconds));
     for members in MEMBERS {
         let shape = Shape { members, have: members / 10, ..Shape::default() };
         let figures = figures(folder, shape, "verdict", ROUNDS)?;
@@ -130,8 +131,15 @@ fn sized(folder: &Folder, report: &mut Report, shape: Shape, figures: Figures) -
     let name = format!("{members} member clusters, {have} have it, {} requests", figures.requests);
     let row = Row::seconds(&name, figures.times).limit(Limit::AtMost(within.as_secs_f64()));
     report.row(if is_large { row } else { row.against(SEQUENTIAL, sequential(folder, shape)?) });
-    report.row(Row::seconds(format!("{members} member clusters: the first verdict"), Samples::times(&[figures.first])));
-    let row = Row::new(format!("{members} member clusters: connections"), Unit::Count, Samples::one(figures.connections as f64));
+    report.row(Row::seconds(
+        format!("{members} member clusters: the first verdict"),
+        Samples::times(&[figures.first]),
+    ));
+    let row = Row::new(
+        format!("{members} member clusters: connections"),
+        Unit::Count,
+        Samples::one(figures.connections as f64),
+    );
     report.row(row.limit(Limit::AtMost(CONNECTIONS as f64)));
     let row = Row::bytes(format!("{members} member clusters: peak memory"), Samples::one(figures.peak));
     report.row(if is_large { row.limit(Limit::AtMost(MEMORY)) } else { row });

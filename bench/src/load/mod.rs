@@ -66,7 +66,8 @@ impl<'r> Load<'r> {
         request: &'r [u8],
         connections: usize,
     ) -> Result<Self> {
-        let connections = (0..connections).map(|_| Connection::open(address, config)).collect::<Result<_>>()?;
+        let connections =
+            (0..connections).map(|_| Connection::open(address, config)).collect::<Result<_>>()?;
         Ok(Self { request, connections })
     }
 

@@ -29,7 +29,8 @@ impl Machine {
             line.split_once(':').map_or("", |(_, value)| value.trim()).to_owned()
         };
         let memory = field(&read("/proc/meminfo"), "MemTotal");
-        let gib = memory.split_whitespace().next().and_then(|kib| kib.parse::<f64>().ok()).unwrap_or_default();
+        let gib =
+            memory.split_whitespace().next().and_then(|kib| kib.parse::<f64>().ok()).unwrap_or_default();
         let changed = !output("git", &["status", "--porcelain"]).is_empty();
         let commit = output("git", &["rev-parse", "--short=12", "HEAD"]);
         Self {

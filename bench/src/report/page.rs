@@ -66,7 +66,9 @@ fn page(reports: &[&Report]) -> Result<String> {
 fn runs<'r>(reports: &[&'r Report]) -> Vec<(&'r Machine, Vec<&'r str>)> {
     let mut runs: Vec<(&Machine, Vec<&str>)> = Vec::new();
     for report in reports {
-        let is_same = |machine: &Machine| Machine { load: report.machine.load.clone(), ..machine.clone() } == report.machine;
+        let is_same = |machine: &Machine| {
+            Machine { load: report.machine.load.clone(), ..machine.clone() } == report.machine
+        };
         match runs.iter_mut().find(|(machine, _)| is_same(machine)) {
             Some((_, parts)) => parts.push(&report.part),
             None => runs.push((&report.machine, vec![&report.part])),
@@ -87,7 +89,8 @@ fn describe(page: &mut String, machine: &Machine, parts: &[&str]) -> Result<()> 
 }
 
 fn exceeded(page: &mut String, reports: &[&Report]) -> Result<()> {
-    let over: Vec<_> = reports.iter().flat_map(|report| report.rows()).filter(|row| !row.is_within()).collect();
+    let over: Vec<_> =
+        reports.iter().flat_map(|report| report.rows()).filter(|row| !row.is_within()).collect();
     if over.is_empty() {
         paragraph(page, "All figures are within their limits.");
         return Ok(());
@@ -121,7 +124,11 @@ fn table(page: &mut String, section: &Section) -> Result<()> {
 }
 
 fn points(page: &mut String, curve: &Curve) -> Result<()> {
-    writeln!(page, "<picture><source media=\"(prefers-color-scheme: dark)\" srcset=\"plots/{0}-dark.svg\"><img alt=\"{1}\" src=\"plots/{0}-light.svg\"></picture>\n", curve.id, curve.title)?;
+    writeln!(
+        page,
+        "<picture><source media=\"(prefers-color-scheme: dark)\" srcset=\"plots/{0}-dark.svg\"><img alt=\"{1}\" src=\"plots/{0}-light.svg\"></picture>\n",
+        curve.id, curve.title
+    )?;
     let names: Vec<_> = curve.lines.iter().map(|line| line.name.as_str()).collect();
     writeln!(page, "| {} | {} |", curve.x, names.join(" | "))?;
     writeln!(page, "|---{}|", "|---".repeat(names.len()))?;
@@ -178,7 +185,10 @@ mod tests {
     fn parts_of_one_run_share_its_description() {
         let [one, two] = [report("server", 0.5), report("fleet", 0.5)];
         let two = Report { machine: Machine { load: "9 9 9".to_owned(), ..one.machine.clone() }, ..two };
-        let other = Report { machine: Machine { commit: "another".to_owned(), ..one.machine.clone() }, ..two.clone() };
+        let other = Report {
+            machine: Machine { commit: "another".to_owned(), ..one.machine.clone() },
+            ..two.clone()
+        };
         assert_eq!(runs(&[&one, &two]).len(), 1);
         assert_eq!(runs(&[&one, &other]).len(), 2);
     }

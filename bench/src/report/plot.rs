@@ -100,7 +100,8 @@ mod tests {
 
     #[test]
     fn a_plot_has_the_lines_and_colors_of_its_theme() {
-        let mut curve = Curve::new("size", "CPU of a review", "bytes", ("CPU", Unit::Seconds), &["Durward", "echo"]);
+        let mut curve =
+            Curve::new("size", "CPU of a review", "bytes", ("CPU", Unit::Seconds), &["Durward", "echo"]);
         for x in [2e3, 1e5, 3e6] {
             curve.add("Durward", x, x * 1e-9);
             curve.add("echo", x, x * 1e-10);

@@ -36,7 +36,9 @@ pub(super) fn measure(folder: &Folder, report: &mut Report) -> Result<()> {
         policies.push(idle(folder, &Server::durward(folder, Guards::Policies)?)?);
         go.push(idle(folder, &Server::controller_runtime(folder)?)?);
     }
-    report.row(Row::bytes("idle, guards lxcfs, deletion and etcd", three).against(GO, go).limit(Limit::AtMost(IDLE)));
+    report.row(
+        Row::bytes("idle, guards lxcfs, deletion and etcd", three).against(GO, go).limit(Limit::AtMost(IDLE)),
+    );
     report.row(Row::bytes(format!("idle, guard resources with {POLICIES} policies"), policies));
     for size in BODIES {
         let bodies = (BUDGET / (size + BODY_COST)).min(CONNECTIONS);

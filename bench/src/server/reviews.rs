@@ -68,9 +68,14 @@ pub(super) fn measure(folder: &Folder, report: &mut Report) -> Result<()> {
          waits for a request: a server that sleeps more than another one is measured with its wake-ups.",
     );
     let name = format!("pod that gets LXCFS files, {} B", pod.len());
-    report.row(Row::seconds(&name, durward.clone()).limited_by(ECHO, echo).limit(Limit::RatioAtMost(LXCFS_LIMIT)));
+    report.row(
+        Row::seconds(&name, durward.clone()).limited_by(ECHO, echo).limit(Limit::RatioAtMost(LXCFS_LIMIT)),
+    );
     report.row(Row::seconds(&name, durward).against(GO, go));
-    report.row(Row::new("sleeps of the server for each of these reviews", Unit::Count, durward_sleeps).limited_by(ECHO, echo_sleeps));
+    report.row(
+        Row::new("sleeps of the server for each of these reviews", Unit::Count, durward_sleeps)
+            .limited_by(ECHO, echo_sleeps),
+    );
     for Plain { name, body, durward, echo, .. } in plain {
         let row = Row::seconds(format!("{name}, {} B", body.len()), durward);
         report.row(row.limited_by(ECHO, echo).limit(Limit::RatioAtMost(ALLOW_LIMIT)));
@@ -89,8 +94,18 @@ fn plain() -> [Plain; 4] {
     };
     [
         of("pod that did not opt in to LXCFS", Guards::Three, "/lxcfs?timeout=5s", reviews::plain_pod()),
-        of("deletion of an exempt namespace", Guards::Three, "/deletion?timeout=5s", reviews::namespace_deletion()),
-        of("deletion of a pod that is no etcd member", Guards::Three, "/etcd?timeout=5s", reviews::pod_deletion()),
+        of(
+            "deletion of an exempt namespace",
+            Guards::Three,
+            "/deletion?timeout=5s",
+            reviews::namespace_deletion(),
+        ),
+        of(
+            "deletion of a pod that is no etcd member",
+            Guards::Three,
+            "/etcd?timeout=5s",
+            reviews::pod_deletion(),
+        ),
         of("pod that no policy can match", Guards::Policies, "/resources?timeout=5s", reviews::plain_pod()),
     ]
 }

@@ -41,7 +41,13 @@ fn requests(bytes: usize, share: usize) -> usize {
 fn by_size(folder: &Folder, report: &mut Report) -> Result<()> {
     let pods: Vec<_> = SIZES.iter().map(|&size| reviews::large_pod(size)).collect();
     let names = [ECHO, DURWARD, GO];
-    let mut curve = Curve::new("size", "CPU of a review by its size", "bytes of the review", ("CPU of a review", Unit::Seconds), &names);
+    let mut curve = Curve::new(
+        "size",
+        "CPU of a review by its size",
+        "bytes of the review",
+        ("CPU of a review", Unit::Seconds),
+        &names,
+    );
     let mut samples = [const { [Samples::NONE; 3] }; SIZES.len()];
     let update = reviews::update(UPDATE);
     let [mut echo, mut durward] = [const { Samples::NONE }; 2];
@@ -50,18 +56,24 @@ fn by_size(folder: &Folder, report: &mut Report) -> Result<()> {
         for (index, (name, start, share)) in servers().into_iter().enumerate() {
             let server = start(folder)?;
             for (pod, samples) in pods.iter().zip(&mut samples) {
-                let cpu = cost(&server, folder, &server.request(pod), CONNECTIONS, requests(pod.len(), share))?.cpu;
+                let cpu =
+                    cost(&server, folder, &server.request(pod), CONNECTIONS, requests(pod.len(), share))?.cpu;
                 curve.add(name, pod.len() as f64, cpu.as_secs_f64());
                 if let Some(samples) = samples.get_mut(index) {
                     samples.push_time(cpu);
                 }
             }
             if name == ECHO {
-                echo.push_time(cost(&server, folder, &server.request(&update), CONNECTIONS, requests(update.len(), 1))?.cpu);
+                echo.push_time(
+                    cost(&server, folder, &server.request(&update), CONNECTIONS, requests(update.len(), 1))?
+                        .cpu,
+                );
             }
         }
         let server = Server::durward(folder, Guards::Policies)?;
-        durward.push_time(cost(&server, folder, &server.request(&update), CONNECTIONS, requests(update.len(), 1))?.cpu);
+        durward.push_time(
+            cost(&server, folder, &server.request(&update), CONNECTIONS, requests(update.len(), 1))?.cpu,
+        );
     }
     report.section(
         "Size of a review",

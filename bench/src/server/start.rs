@@ -28,7 +28,8 @@ pub(super) fn measure(folder: &Folder, report: &mut Report) -> Result<()> {
     );
     report.row(Row::seconds("start until ready", durward).against(GO, go).limit(Limit::AtMost(READY)));
     let size = |path| -> Result<Samples> { Ok(Samples::one(fs::metadata(path)?.len() as f64)) };
-    let row = Row::bytes("size of the binary", size(binary()?)?).against(GO, size(Peer::ControllerRuntime.program()?)?);
+    let row = Row::bytes("size of the binary", size(binary()?)?)
+        .against(GO, size(Peer::ControllerRuntime.program()?)?);
     report.row(row.limit(Limit::AtMost(SIZE)));
     Ok(())
 }

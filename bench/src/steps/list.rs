@@ -122,7 +122,12 @@ fn review(kind: &str, section: &str, clients: &Clients, body: Vec<u8>, verdict: 
         if settled.verdict == verdict {
             return Ok(());
         }
-        Err(format!("the verdict is {}, not {verdict}: {}", settled.verdict, String::from_utf8_lossy(&answer)).into())
+        Err(format!(
+            "the verdict is {}, not {verdict}: {}",
+            settled.verdict,
+            String::from_utf8_lossy(&answer)
+        )
+        .into())
     }))
 }
 

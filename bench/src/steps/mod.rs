@@ -48,7 +48,11 @@ pub(crate) fn measure(report: &mut Report) -> Result<()> {
         let row = Row::seconds(list::describe(name), samples);
         match name {
             "decode-large" => {
-                report.row(row.clone().against("serde_json::Value", tree.clone()).limit(Limit::RatioAtMost(DECODE_LIMIT)));
+                report.row(
+                    row.clone()
+                        .against("serde_json::Value", tree.clone())
+                        .limit(Limit::RatioAtMost(DECODE_LIMIT)),
+                );
                 report.row(row.against("RawValue", raw.clone()));
             }
             "decode" => report.row(row.against("serde_json::Value", small_tree.clone())),
@@ -68,7 +72,8 @@ fn allocations(report: &mut Report) -> Result<()> {
     let counts = count_allocations()?;
     for name in NAMES {
         let count = counts[name]["allocations"].as_f64().ok_or("a step was not counted")?;
-        let row = Row::new(format!("{}: allocations", list::describe(name)), Unit::Count, Samples::one(count));
+        let row =
+            Row::new(format!("{}: allocations", list::describe(name)), Unit::Count, Samples::one(count));
         report.row(if name.starts_with("decode") { row.limit(Limit::AtMost(0.0)) } else { row });
     }
     Ok(())
