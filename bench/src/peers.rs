@@ -24,7 +24,7 @@ pub(crate) enum Peer {
 
 impl Peer {
     pub(crate) const ALL: [Self; 4] =
-        [Self::ControllerRuntime, Self::ApiServer, Self::Kyverno, Self::KubectlValidate];
+        [Self::ControllerRuntime, Self::ApiServer, Self::KubectlValidate, Self::Kyverno];
 
     /// Returns the program's name, the directory of its Go module, and the package of its main function.
     fn source(self) -> (&'static str, &'static str, &'static str) {

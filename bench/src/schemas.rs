@@ -49,7 +49,7 @@ pub(crate) fn measure(report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Compares the errors of all recorded HTTPRoutes with those of the API server's code.
+/// Compares the errors of all recorded routes with those of the API server's code.
 fn compare(crd: &Crd, crd_json: &Json) -> Result<()> {
     let mut objects = vec![Route::object()];
     for line in fs::read_to_string(repository().join(GATEWAY_API).join("cases.jsonl"))?.lines() {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{ECHO, GO};
+use super::{ECHO, GO, Start};
 use crate::figures::{Limit, Row, Samples};
 use crate::load::quantile;
 use crate::report::Report;
@@ -21,7 +21,7 @@ const QUANTILES: [(&str, usize); 3] = [("p50", 500), ("p99", 990), ("p99.9", 999
 pub(super) fn measure(folder: &Folder, report: &mut Report) -> Result<()> {
     let pod = reviews::opted_in_pod();
     let mut samples = [const { [Samples::NONE; 3] }; 3];
-    let servers: [fn(&Folder) -> Result<Server>; 3] =
+    let servers: [Start; 3] =
         [Server::echo, |folder| Server::durward(folder, Guards::Three), Server::controller_runtime];
     for _ in 0..rounds() {
         for (samples, start) in samples.iter_mut().zip(servers) {

@@ -26,6 +26,9 @@ const CONNECTIONS: usize = 8;
 /// Requests before the measurement, relative to those that count.
 const WARM_UP: usize = 8;
 
+/// Starts a server.
+type Start = fn(&Folder) -> Result<Server>;
+
 /// Measures everything about the server.
 pub(crate) fn measure(folder: &Folder, report: &mut Report) -> Result<()> {
     compare(folder)?;
@@ -54,7 +57,7 @@ fn compare(folder: &Folder) -> Result<()> {
 /// Returns the answer to a review.
 pub(crate) fn answer(server: &Server, folder: &Folder, path: &str, body: &[u8]) -> Result<Vec<u8>> {
     let mut connection = crate::load::Connection::open(server.address, &folder.client()?)?;
-    Ok(connection.ask(&request(path, body))?.to_vec())
+    connection.ask(&request(path, body))
 }
 
 /// The cost of a request in a closed loop.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use rustls::ClientConfig;
 use rustls::client::Resumption;
 
-use super::{ECHO, GO};
+use super::{ECHO, GO, Start};
 use crate::figures::{Limit, Row, Samples};
 use crate::load::Connection;
 use crate::report::Report;
@@ -18,7 +18,7 @@ const LIMIT: f64 = 1.1;
 const COUNT: usize = 1_000;
 
 pub(super) fn measure(folder: &Folder, report: &mut Report) -> Result<()> {
-    let servers: [fn(&Folder) -> Result<Server>; 3] =
+    let servers: [Start; 3] =
         [Server::echo, |folder| Server::durward(folder, Guards::Lxcfs), Server::controller_runtime];
     let mut resumed = [const { Samples::NONE }; 3];
     let mut full = [const { Samples::NONE }; 3];

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use super::{CONNECTIONS, ECHO, GO, cost};
+use super::{CONNECTIONS, ECHO, GO, Start, cost};
 use crate::figures::{Curve, Row, Samples, Unit};
 use crate::report::Report;
 use crate::servers::{Folder, Guards, Server};
@@ -26,7 +26,7 @@ pub(super) fn measure(folder: &Folder, report: &mut Report) -> Result<()> {
 }
 
 /// The servers, with the share of the requests that each gets.
-fn servers() -> [(&'static str, fn(&Folder) -> Result<Server>, usize); 3] {
+fn servers() -> [(&'static str, Start, usize); 3] {
     [
         (ECHO, Server::echo, 1),
         (DURWARD, |folder| Server::durward(folder, Guards::Lxcfs), 1),

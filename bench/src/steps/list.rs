@@ -66,8 +66,8 @@ pub(crate) fn prepare(name: &str) -> Result<Run> {
     };
     let cached = || Clients::reader_only(Arc::new(Cached(Arc::new(Metadata::default()))));
     match name {
-        "decode" => decoding(reviews::opted_in_pod()),
-        "decode-large" => decoding(reviews::update(LARGE)),
+        "decode" => Ok(decoding(reviews::opted_in_pod())),
+        "decode-large" => Ok(decoding(reviews::update(LARGE))),
         "lxcfs" => review(name, "{}", &cached(), reviews::opted_in_pod(), "mutate"),
         "deletion" => {
             let section = "fleet: karmada\ncrds: {apiGroups: [example.org]}\n";
@@ -101,13 +101,13 @@ impl Reader for Cached {
     }
 }
 
-fn decoding(body: Vec<u8>) -> Result<Run> {
+fn decoding(body: Vec<u8>) -> Run {
     let fields = Fields::new(&FIELDS);
-    Ok(Box::new(move || {
+    Box::new(move || {
         let review = decode(&body, &fields).map_err(|error| format!("{error:?}"))?;
         let object = review.request.object.as_ref().ok_or("the review has no object")?;
         object.field(0_usize).map(|_| ()).ok_or_else(|| "the object has no labels".into())
-    }))
+    })
 }
 
 /// A review from the bytes of the request to the bytes of the answer.
@@ -174,7 +174,7 @@ fn schema() -> Result<Run> {
     }))
 }
 
-/// An HTTPRoute of Gateway API, and its CRD.
+/// An `HTTPRoute` of Gateway API, and its CRD.
 pub(crate) struct Route;
 
 impl Route {
