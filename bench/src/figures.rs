@@ -296,7 +296,7 @@ mod tests {
         let one = row(&[1.0, 2.0, 9.0], &[1.0, 1.0, 3.0], Limit::RatioAtMost(1.9));
         assert_eq!(one.ratios().map(|ratios| ratios.median()), Some(2.0));
         assert!(!one.is_within());
-        assert_eq!(one.cells()[3], "2 (1 to 3)");
+        assert_eq!(one.cells()[3], "2 (1 to 3), the peer is better");
         assert!(one.cells()[4].contains("exceeded"));
     }
 

@@ -178,7 +178,8 @@ mod tests {
     fn the_page_names_exceeded_limits_and_missing_parts() {
         let [mut good, bad] = [report("server", 0.5), report("fleet", 2.0)];
         let y = ("CPU of a review", crate::figures::Unit::Seconds);
-        let mut curve = Curve::new("concurrency-cpu", "CPU of a review by concurrent reviews", "reviews", y, &["echo"]);
+        let mut curve =
+            Curve::new("concurrency-cpu", "CPU of a review by concurrent reviews", "reviews", y, &["echo"]);
         curve.add("echo", 1.0, 1.0);
         good.curve(curve);
         let page = page(&[&good, &bad]).unwrap();
