@@ -2,15 +2,18 @@
 
 use std::time::Instant;
 
+use policy::crd::admit::{self, Admission, Refusal};
 use policy::crd::object::{Change, Judgement, validate};
 use policy::crd::{Crd, Version};
 use policy::facts::{Limit, Lookup};
 use policy::field::{ErrorKind, FieldError, Path};
 use policy::normalize::is_typed;
 use policy::request::Request;
-use policy::value::{Arena, Value, read_json};
+use policy::value::{Arena, Value};
 
 use crate::context::{Context, MAX_TIME, Places, describe, refusal, shown};
+use crate::expression;
+use crate::objects::Object;
 use crate::report::{Finding, Verdict};
 use crate::subjects::Subject;
 
@@ -43,19 +46,19 @@ pub(crate) fn answer(
     if subject.new.is_none() {
         return Answer::default();
     }
-    let Some((crd, version)) = custom else { return unknown_type(context, places) };
     if arena.is_full() {
         return missing(places, &Lookup::Limit(Limit::Memory));
     }
-    if request.old_object_is_unknown {
+    let is_definition = is_crd(places.object);
+    if request.old_object_is_unknown && (custom.is_some() || is_definition) {
         return missing(places, &Lookup::OldObject);
     }
-    let change = Change {
-        new: request.object,
-        old: subject.old.map(|_| request.old_object),
-        namespaced: crd.namespaced,
-        server: context.minor,
-    };
+    let old = subject.old.map(|_| request.old_object);
+    if is_definition {
+        return definition(context, request.object, old, places);
+    }
+    let Some((crd, version)) = custom else { return unknown_type(places) };
+    let change = Change { new: request.object, old, namespaced: crd.namespaced, server: context.minor };
     let end = Instant::now() + MAX_TIME;
     let Judgement { errors, undecided: unknown, warnings, unchanged } =
         validate(version, &change, arena, &|| Instant::now() < end);
@@ -69,13 +72,8 @@ pub(crate) fn answer(
         Finding { next: next.to_owned(), ..invalid(places, error) }
     };
     let mut findings = shown(&errors, denial);
-    findings.extend(warnings.into_iter().map(|message| Finding {
-        verdict: Verdict::Warn,
-        message,
-        reason: String::new(),
-        code: None,
-        ..refusal(places, &FieldError::forbidden(&Path::new("metadata").child("finalizers"), ""))
-    }));
+    let finalizers = Path::new("metadata").child("finalizers");
+    findings.extend(warnings.into_iter().map(|message| warning(places, &finalizers, message)));
     findings.extend(shown(&unchanged, |error| Finding {
         verdict: Verdict::Warn,
         reason: String::new(),
@@ -100,12 +98,14 @@ pub(crate) fn converted<'a>(
     decoded.map_or(old, |decoded| decoded.object)
 }
 
+/// Returns whether an object is a CRD.
+pub(crate) fn is_crd(object: &Object) -> bool {
+    object.is("apiextensions.k8s.io", "CustomResourceDefinition")
+}
+
 /// Returns the findings for an object that has no CRD in the input.
-fn unknown_type(context: &Context<'_>, places: &Places<'_>) -> Answer {
+fn unknown_type(places: &Places<'_>) -> Answer {
     let object = places.object;
-    if object.is("apiextensions.k8s.io", "CustomResourceDefinition") {
-        return definition(context, places);
-    }
     if is_typed((object.group(), object.version(), &object.kind)) {
         return Answer::default();
     }
@@ -114,22 +114,23 @@ fn unknown_type(context: &Context<'_>, places: &Places<'_>) -> Answer {
     Answer { undecided: vec![open(places, &Path::default(), message)], ..Answer::default() }
 }
 
-/// Returns the findings for a CRD. Its schemas must be structural and their rules valid, and nothing else is checked.
-fn definition(context: &Context<'_>, places: &Places<'_>) -> Answer {
-    let arena = Arena::new();
-    let crd = read_json(&places.object.json, &arena).ok().and_then(|value| Crd::read(value).ok());
-    let all = |crd: Crd| [crd.schema_errors(), crd.rule_errors(context.minor)].concat();
-    let errors = crd.map(all).unwrap_or_default();
-    let finding = |(place, error): &(Path, FieldError)| Finding {
-        field: place.to_string(),
-        position: places.place_of(place),
-        ..invalid(places, error)
+/// Returns the findings for a CRD that is created or updated.
+fn definition(context: &Context<'_>, new: Value<'_>, old: Option<Value<'_>>, places: &Places<'_>) -> Answer {
+    let end = Instant::now() + MAX_TIME;
+    let Admission { refused, undecided, warnings } =
+        admit::admit(new, old, context.minor, &|| Instant::now() < end);
+    let finding = |refusal: &Refusal| {
+        let Refusal { error, place, hint } = refusal;
+        let position = match error.places.first() {
+            Some((line, column, _)) => expression::position(places.object, place, (*line, *column)),
+            None => places.place_of(place),
+        };
+        Finding { field: place.to_string(), position, next: hint.clone(), ..invalid(places, error) }
     };
-    let message = "only the structure and the rules of the schemas in the CRD are checked, so the API server could refuse the CRD";
-    Answer {
-        findings: shown(&errors, finding),
-        undecided: vec![open(places, &Path::default(), message.to_owned())],
-    }
+    let mut findings = shown(&refused, finding);
+    findings.extend(warnings.into_iter().map(|message| warning(places, &Path::default(), message)));
+    let undecided = shown(&undecided, |error| open(places, &error.path, error.to_string()));
+    Answer { findings, undecided }
 }
 
 fn missing(places: &Places<'_>, lookup: &Lookup) -> Answer {
@@ -149,8 +150,19 @@ fn invalid(places: &Places<'_>, error: &FieldError) -> Finding {
     }
 }
 
+/// Returns a warning of the API server.
+fn warning(places: &Places<'_>, path: &Path, message: String) -> Finding {
+    Finding {
+        verdict: Verdict::Warn,
+        message,
+        reason: String::new(),
+        code: None,
+        ..refusal(places, &FieldError::forbidden(path, ""))
+    }
+}
+
 /// Returns a finding that leaves the verdict open.
-fn open(places: &Places<'_>, path: &Path, message: String) -> Finding {
+pub(crate) fn open(places: &Places<'_>, path: &Path, message: String) -> Finding {
     Finding {
         verdict: Verdict::Unknown,
         message,
