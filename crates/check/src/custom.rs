@@ -6,16 +6,12 @@ use policy::crd::object::{Change, Judgement, validate};
 use policy::crd::{Crd, Version};
 use policy::facts::{Limit, Lookup};
 use policy::field::{ErrorKind, FieldError, Path};
-use policy::normalize::is_typed;
 use policy::request::Request;
-use policy::value::{Arena, Value, read_json};
+use policy::value::{Arena, Value};
 
 use crate::context::{Context, MAX_TIME, Places, describe, refusal, shown};
 use crate::report::{Finding, Verdict};
 use crate::subjects::Subject;
-
-/// A CRD and one of its versions.
-pub(crate) type Custom<'k> = Option<(&'k Crd, &'k Version)>;
 
 const ASK_SERVER: &str =
     "let an API server decide: kubectl apply --dry-run=server; or accept this: --allow-unknown";
@@ -30,20 +26,16 @@ pub(crate) struct Answer {
     pub(crate) undecided: Vec<Finding>,
 }
 
-/// Returns the answer to a request whose object could be decoded. `pruned` are the fields that its kind does not have.
+/// Returns the answer to a create or an update whose object could be decoded. `pruned` are the fields that its kind does not have.
 pub(crate) fn answer(
     context: &Context<'_>,
     subject: &Subject<'_>,
     request: &Request<'_>,
-    custom: Custom<'_>,
+    (crd, version): (&Crd, &Version),
     pruned: &[Path],
     places: &Places<'_>,
     arena: &Arena,
 ) -> Answer {
-    if subject.new.is_none() {
-        return Answer::default();
-    }
-    let Some((crd, version)) = custom else { return unknown_type(context, places) };
     if arena.is_full() {
         return missing(places, &Lookup::Limit(Limit::Memory));
     }
@@ -100,38 +92,6 @@ pub(crate) fn converted<'a>(
     decoded.map_or(old, |decoded| decoded.object)
 }
 
-/// Returns the findings for an object that has no CRD in the input.
-fn unknown_type(context: &Context<'_>, places: &Places<'_>) -> Answer {
-    let object = places.object;
-    if object.is("apiextensions.k8s.io", "CustomResourceDefinition") {
-        return definition(context, places);
-    }
-    if is_typed((object.group(), object.version(), &object.kind)) {
-        return Answer::default();
-    }
-    let message =
-        format!("the schema of {} is not evaluated, so the API server could refuse the object", object.kind);
-    Answer { undecided: vec![open(places, &Path::default(), message)], ..Answer::default() }
-}
-
-/// Returns the findings for a CRD. Its schemas must be structural and their rules valid, and nothing else is checked.
-fn definition(context: &Context<'_>, places: &Places<'_>) -> Answer {
-    let arena = Arena::new();
-    let crd = read_json(&places.object.json, &arena).ok().and_then(|value| Crd::read(value).ok());
-    let all = |crd: Crd| [crd.schema_errors(), crd.rule_errors(context.minor)].concat();
-    let errors = crd.map(all).unwrap_or_default();
-    let finding = |(place, error): &(Path, FieldError)| Finding {
-        field: place.to_string(),
-        position: places.place_of(place),
-        ..invalid(places, error)
-    };
-    let message = "only the structure and the rules of the schemas in the CRD are checked, so the API server could refuse the CRD";
-    Answer {
-        findings: shown(&errors, finding),
-        undecided: vec![open(places, &Path::default(), message.to_owned())],
-    }
-}
-
 fn missing(places: &Places<'_>, lookup: &Lookup) -> Answer {
     let (message, next) = describe(lookup);
     let finding = Finding { next, ..open(places, &Path::default(), message) };
@@ -139,7 +99,7 @@ fn missing(places: &Places<'_>, lookup: &Lookup) -> Answer {
 }
 
 /// Returns a denial by the schema.
-fn invalid(places: &Places<'_>, error: &FieldError) -> Finding {
+pub(crate) fn invalid(places: &Places<'_>, error: &FieldError) -> Finding {
     Finding {
         verdict: Verdict::Deny,
         message: error.to_string(),
@@ -150,7 +110,7 @@ fn invalid(places: &Places<'_>, error: &FieldError) -> Finding {
 }
 
 /// Returns a finding that leaves the verdict open.
-fn open(places: &Places<'_>, path: &Path, message: String) -> Finding {
+pub(crate) fn open(places: &Places<'_>, path: &Path, message: String) -> Finding {
     Finding {
         verdict: Verdict::Unknown,
         message,

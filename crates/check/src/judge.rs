@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use policy::facts::Facts;
 use policy::field::{FieldError, Path};
+use policy::normalize::Normalized;
 use policy::request::{GroupVersion, Request, User};
 use policy::set::{Evaluation, Missing};
 use policy::value::{Arena, Value};
@@ -12,6 +13,7 @@ use policy::vap::decision::{Denial, Failure, Warning};
 use crate::args::FieldValidation;
 use crate::context::{Context, MAX_TIME, Places, describe, refusal, shown};
 use crate::custom::{self, Answer};
+use crate::built_in;
 use crate::facts::converts_by_name;
 use crate::grants::service_account;
 use crate::objects::Object;
@@ -50,19 +52,21 @@ impl Context<'_> {
         let mut value = |object: Option<&Object>, is_stored: bool| match object
             .map(|object| (object, decode(object, self.kinds, is_stored, arena)))
         {
-            None => (Value::Null, Vec::new()),
+            None => Normalized::default(),
             Some((object, Ok(decoded))) => {
-                (with_request_fields(decoded.object, object, subject, arena), decoded.unknown)
+                let value = with_request_fields(decoded.object, object, subject, arena);
+                Normalized { object: value, ..decoded }
             }
             Some((object, Err(errors))) => {
                 let places = Places::new(object);
                 refused.extend(shown(&errors, |error| refusal(&places, error)));
-                (Value::Null, Vec::new())
+                Normalized::default()
             }
         };
-        let (new, unknown) = value(subject.new, false);
-        // The API server does not look for unknown fields in a stored object.
-        let (mut old, _) = value(subject.old, true);
+        let Normalized { object: new, unknown, invalid: mut errors } = value(subject.new, false);
+        // The API server does not look for unknown fields in a stored object, and it has accepted what an update keeps.
+        let Normalized { object: mut old, invalid: accepted, .. } = value(subject.old, true);
+        errors.retain(|error| !accepted.contains(error));
         let is_other_version = subject.old.is_some_and(|old| old.version() != object.version());
         let custom = self.kinds.crd(object.group(), object.version(), &object.kind);
         let is_converted =
@@ -99,19 +103,27 @@ impl Context<'_> {
         let unknown = if arena.is_full() { Vec::new() } else { unknown };
         if arena.is_full() {
             refused.clear();
+            errors.clear();
         }
         let places = Places::new(object);
-        let answer = if refused.is_empty() && self.validates {
-            custom::answer(self, subject, &request, custom, &unknown, &places, arena)
-        } else {
-            Answer::default()
+        let mut answer = match custom {
+            _ if !refused.is_empty() || !self.validates || subject.new.is_none() => Answer::default(),
+            Some(custom) => custom::answer(self, subject, &request, custom, &unknown, &places, arena),
+            None => built_in::answer(self, &places, &errors),
         };
         let evaluation =
             if refused.is_empty() { self.evaluate(&request, facts, arena) } else { Evaluation::default() };
-        if self.field_validation != FieldValidation::Ignore {
-            refused.extend(shown(&unknown, |field| self.unknown_field(&places, field)));
+        let id = (kind.group, kind.version, kind.name);
+        let has_types = self.kinds.has_types_of(self.minor, id);
+        match self.field_validation {
+            FieldValidation::Ignore => {}
+            FieldValidation::Strict if custom.is_none() && !has_types => {
+                answer.undecided.extend(shown(&unknown, |field| built_in::unknown_field(self, &places, field)));
+            }
+            _ => refused.extend(shown(&unknown, |field| self.unknown_field(&places, field))),
         }
         let findings = in_order([refused, answer.findings], self.findings(&places, &evaluation));
+        let is_typed = self.kinds.types(id).has(id);
         let is_denied = findings.iter().any(Finding::is_denial);
         let undecided = answer.undecided.into_iter().filter(|_| !is_denied);
         let findings = findings.into_iter().chain(undecided).collect();
@@ -131,6 +143,7 @@ impl Context<'_> {
             name: object.name.clone(),
             operation: subject.operation(),
             schema_checked: self.validates && custom.is_some() && subject.new.is_some(),
+            structure_only: self.validates && custom.is_none() && subject.new.is_some() && is_typed,
             policies,
             findings,
             audit_annotations: evaluation.decisions.audit_annotations.into_iter().collect(),

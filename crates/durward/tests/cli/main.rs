@@ -5,6 +5,7 @@ mod annotate;
 mod certs;
 mod check;
 mod check_bad_input;
+mod check_built_in;
 mod check_cases;
 mod check_custom_resources;
 mod check_facts;
