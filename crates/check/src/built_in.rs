@@ -50,7 +50,8 @@ fn other_minor(context: &Context<'_>, places: &Places<'_>, field: &Path, error: 
 pub(crate) fn note(context: &Context<'_>, documents: &[CheckedDocument]) -> Option<String> {
     let is_other = |document: &&CheckedDocument| {
         let (group, version) = crate::facts::group_version(&document.api_version);
-        document.structure_only && !context.kinds.has_types_of(context.minor, (group, version, &document.kind))
+        document.structure_only
+            && !context.kinds.has_types_of(context.minor, (group, version, &document.kind))
     };
     let kinds = documents.iter().filter(is_other).map(|document| document.kind.as_str());
     let kinds: Vec<&str> = kinds.collect::<std::collections::BTreeSet<_>>().into_iter().collect();

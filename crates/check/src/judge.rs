@@ -11,9 +11,9 @@ use policy::value::{Arena, Value};
 use policy::vap::decision::{Denial, Failure, Warning};
 
 use crate::args::FieldValidation;
+use crate::built_in;
 use crate::context::{Context, MAX_TIME, Places, describe, refusal, shown};
 use crate::custom::{self, Answer};
-use crate::built_in;
 use crate::facts::converts_by_name;
 use crate::grants::service_account;
 use crate::objects::Object;
@@ -114,27 +114,20 @@ impl Context<'_> {
         let evaluation =
             if refused.is_empty() { self.evaluate(&request, facts, arena) } else { Evaluation::default() };
         let id = (kind.group, kind.version, kind.name);
-        let has_types = self.kinds.has_types_of(self.minor, id);
+        let is_built_in = custom.is_none() && self.kinds.types(id).has(id);
         match self.field_validation {
             FieldValidation::Ignore => {}
-            FieldValidation::Strict if custom.is_none() && !has_types => {
-                answer.undecided.extend(shown(&unknown, |field| built_in::unknown_field(self, &places, field)));
+            FieldValidation::Strict if is_built_in && !self.kinds.has_types_of(self.minor, id) => {
+                answer
+                    .undecided
+                    .extend(shown(&unknown, |field| built_in::unknown_field(self, &places, field)));
             }
             _ => refused.extend(shown(&unknown, |field| self.unknown_field(&places, field))),
         }
         let findings = in_order([refused, answer.findings], self.findings(&places, &evaluation));
-        let is_typed = self.kinds.types(id).has(id);
         let is_denied = findings.iter().any(Finding::is_denial);
         let undecided = answer.undecided.into_iter().filter(|_| !is_denied);
         let findings = findings.into_iter().chain(undecided).collect();
-        let mut policies: Vec<Judge> = evaluation
-            .decisions
-            .evaluated
-            .iter()
-            .filter(|evaluated| !evaluated.skipped)
-            .map(|evaluated| Judge { policy: evaluated.policy.clone(), binding: evaluated.binding.clone() })
-            .collect();
-        policies.dedup();
         Some(CheckedDocument {
             position: object.position(),
             api_version: object.api_version.clone(),
@@ -143,8 +136,8 @@ impl Context<'_> {
             name: object.name.clone(),
             operation: subject.operation(),
             schema_checked: self.validates && custom.is_some() && subject.new.is_some(),
-            structure_only: self.validates && custom.is_none() && subject.new.is_some() && is_typed,
-            policies,
+            structure_only: self.validates && is_built_in && subject.new.is_some(),
+            policies: judges(&evaluation),
             findings,
             audit_annotations: evaluation.decisions.audit_annotations.into_iter().collect(),
         })
@@ -243,6 +236,17 @@ impl Context<'_> {
             next: String::new(),
         }
     }
+}
+
+/// Returns the policies that judged a document.
+fn judges(evaluation: &Evaluation) -> Vec<Judge> {
+    let evaluated = evaluation.decisions.evaluated.iter().filter(|evaluated| !evaluated.skipped);
+    let judge =
+        |policy: &String, binding: &String| Judge { policy: policy.clone(), binding: binding.clone() };
+    let mut judges: Vec<Judge> =
+        evaluated.map(|evaluated| judge(&evaluated.policy, &evaluated.binding)).collect();
+    judges.dedup();
+    judges
 }
 
 /// Returns the findings of a document. Each list of `responses` is one response of the API server, and each denial of `policies`

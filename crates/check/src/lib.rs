@@ -164,8 +164,7 @@ fn remarks(loaded: &Loaded, documents: &[CheckedDocument], cases: &[CheckedCase]
         && !documents.iter().any(is_matched)
     {
         let why = if loaded.policies == 0 { "there is no policy" } else { "no policy matches any document" };
-        let is_checked =
-            documents.iter().any(|document| document.schema_checked || document.structure_only);
+        let is_checked = documents.iter().any(|document| document.schema_checked || document.structure_only);
         let what = if is_checked { "no policy was evaluated" } else { "nothing was judged" };
         notes.push(format!("{what}: {why}"));
     }

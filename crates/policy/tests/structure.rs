@@ -40,10 +40,14 @@ fn reports_absent_fields_with_the_text_of_the_api_server() {
 
 #[test]
 fn reports_texts_that_are_not_in_an_enum() {
-    let with = |field: &str| format!(r#"{{"containers": [{{"name": "a", "ports": [{{"containerPort": 1{field}}}]}}]}}"#);
+    let with = |field: &str| {
+        format!(r#"{{"containers": [{{"name": "a", "ports": [{{"containerPort": 1{field}}}]}}]}}"#)
+    };
     assert_eq!(
         pod(&with(r#", "protocol": "tcp""#)),
-        ["spec.containers[0].ports[0].protocol: Unsupported value: \"tcp\": supported values: \"SCTP\", \"TCP\", \"UDP\""]
+        [
+            "spec.containers[0].ports[0].protocol: Unsupported value: \"tcp\": supported values: \"SCTP\", \"TCP\", \"UDP\""
+        ]
     );
     // An empty text stands for the default.
     for field in ["", r#", "protocol": "UDP""#, r#", "protocol": """#, r#", "protocol": null"#] {
@@ -65,11 +69,23 @@ fn accepts_what_the_api_server_accepts() {
         ("apps/v1", "ControllerRevision", r#"{"data": {}}"#),
         ("discovery.k8s.io/v1", "EndpointSlice", r#"{"addressType": "IPv4"}"#),
         // Metadata and status are not validated in this way, and no try covers ephemeral containers.
-        ("v1", "PodTemplate", r#"{"metadata": {"ownerReferences": [{}]}, "template": {"metadata": {"ownerReferences": [{}]}, "spec": {"containers": [{"name": "a"}]}}}"#),
-        ("v1", "Pod", r#"{"spec": {"containers": [{"name": "a"}]}, "status": {"conditions": [{}], "phase": "Nonesuch"}}"#),
+        (
+            "v1",
+            "PodTemplate",
+            r#"{"metadata": {"ownerReferences": [{}]}, "template": {"metadata": {"ownerReferences": [{}]}, "spec": {"containers": [{"name": "a"}]}}}"#,
+        ),
+        (
+            "v1",
+            "Pod",
+            r#"{"spec": {"containers": [{"name": "a"}]}, "status": {"conditions": [{}], "phase": "Nonesuch"}}"#,
+        ),
         ("v1", "Pod", r#"{"spec": {"containers": [{"name": "a"}], "ephemeralContainers": [{"env": [{}]}]}}"#),
         // Zero values of structs are not in the object.
-        ("v1", "Pod", r#"{"spec": {"containers": [{"name": "a", "lifecycle": null, "livenessProbe": null}], "affinity": {}}}"#),
+        (
+            "v1",
+            "Pod",
+            r#"{"spec": {"containers": [{"name": "a", "lifecycle": null, "livenessProbe": null}], "affinity": {}}}"#,
+        ),
     ] {
         assert_eq!(errors(api_version, kind, object), Vec::<String>::new(), "{object}");
     }

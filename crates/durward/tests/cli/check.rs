@@ -352,7 +352,11 @@ fn nothing_that_matches_is_a_note_or_an_error() {
     ]);
     let run = check_in(dir.path(), &["a.yaml", "p.yaml"]);
     assert_eq!(run.code, 0);
-    assert!(run.err.contains("note: no policy was evaluated: no policy matches any document\n"), "{}", run.err);
+    assert!(
+        run.err.contains("note: no policy was evaluated: no policy matches any document\n"),
+        "{}",
+        run.err
+    );
     assert_eq!(check_in(dir.path(), &["a.yaml", "p.yaml", "--require-match"]).code, 2);
 }
 

@@ -49,7 +49,13 @@ fn structural_errors_deny_the_object_in_the_order_of_the_api_server() {
     }
     let service = service.replace("spec:", "specs: {}\nspec:");
     let run = check(&[("a.yaml", &service)], &["a.yaml"]);
-    assert!(run.out.contains("denied by the API server, which can't decode it: strict decoding error: unknown field \"specs\""), "{}", run.out);
+    assert!(
+        run.out.contains(
+            "denied by the API server, which can't decode it: strict decoding error: unknown field \"specs\""
+        ),
+        "{}",
+        run.out
+    );
     assert!(run.out.contains("then denied by the API server: spec.ports[0].protocol"), "{}", run.out);
 }
 
@@ -66,11 +72,16 @@ fn an_update_keeps_what_the_old_object_has() {
 fn the_structure_of_another_version_is_open_without_its_documents() {
     let object = config_map("extra: true\n");
     for (mode, code, text) in [
-        ("strict", 3, "could not decide: unknown field \"extra\" in Kubernetes 1.35, and the types of 1.37 are not recorded"),
+        (
+            "strict",
+            3,
+            "could not decide: unknown field \"extra\" in Kubernetes 1.35, and the types of 1.37 are not recorded",
+        ),
         ("warn", 0, "warning by the API server: unknown field \"extra\""),
         ("ignore", 0, "no policy matched"),
     ] {
-        let run = check(&[("a.yaml", &object)], &["a.yaml", "--kube-version", "1.37", "--field-validation", mode]);
+        let run =
+            check(&[("a.yaml", &object)], &["a.yaml", "--kube-version", "1.37", "--field-validation", mode]);
         assert_eq!(run.code, code, "{mode}: {}{}", run.out, run.err);
         assert!(run.out.contains(text), "{text}\n{}", run.out);
         let note = "note: the types of Kubernetes 1.37 are not recorded: ConfigMap have those of 1.35; give the OpenAPI documents";
@@ -79,7 +90,11 @@ fn the_structure_of_another_version_is_open_without_its_documents() {
     let service = SERVICE.replace("{port: 80}", "{port: 80, protocol: QUIC}");
     let run = check(&[("a.yaml", &service)], &["a.yaml", "--kube-version", "1.37"]);
     assert_eq!(run.code, 3, "{}{}", run.out, run.err);
-    assert!(run.out.contains("could not decide: spec.ports[0].protocol: Unsupported value: \"QUIC\""), "{}", run.out);
+    assert!(
+        run.out.contains("could not decide: spec.ports[0].protocol: Unsupported value: \"QUIC\""),
+        "{}",
+        run.out
+    );
     // No version has a number where 1.35 has a text.
     let run = check(&[("a.yaml", &config_map("data: {a: 1}\n"))], &["a.yaml", "--kube-version", "1.37"]);
     assert_eq!(run.code, 1, "{}{}", run.out, run.err);
@@ -87,10 +102,19 @@ fn the_structure_of_another_version_is_open_without_its_documents() {
 
 #[test]
 fn documents_replace_the_recorded_types() {
-    let all = [("a.yaml", &*config_map("extra: true\n")), ("b.yaml", &*config_map("exra: true\n")), ("o/a.json", DOCUMENT)];
+    let all = [
+        ("a.yaml", &*config_map("extra: true\n")),
+        ("b.yaml", &*config_map("exra: true\n")),
+        ("o/a.json", DOCUMENT),
+    ];
     let given = ["--kube-version", "1.37", "--openapi", "o"];
     let run = check(&all, &[&["a.yaml"][..], &given].concat());
-    assert_eq!((run.code, run.err.as_str()), (0, "note: no policy was evaluated: there is no policy\n"), "{}", run.out);
+    assert_eq!(
+        (run.code, run.err.as_str()),
+        (0, "note: no policy was evaluated: there is no policy\n"),
+        "{}",
+        run.out
+    );
     let run = check(&all, &[&["b.yaml"][..], &given].concat());
     assert_eq!(run.code, 1, "{}{}", run.out, run.err);
     assert!(run.out.contains("strict decoding error: unknown field \"exra\""), "{}", run.out);
@@ -99,10 +123,29 @@ fn documents_replace_the_recorded_types() {
 #[test]
 fn documents_that_cannot_be_used_are_errors() {
     let index = r#"{"paths": {"api/v1": {"serverRelativeURL": "/openapi/v3/api/v1"}}}"#;
-    let all = [("a.yaml", SERVICE), ("o/a.json", DOCUMENT), ("i.json", index), ("e/a.txt", ""), ("y.yaml", SERVICE)];
+    let all = [
+        ("a.yaml", SERVICE),
+        ("o/a.json", DOCUMENT),
+        ("i.json", index),
+        ("e/a.txt", ""),
+        ("y.yaml", SERVICE),
+    ];
     for (path, texts) in [
-        ("o", &["o/a.json is of Kubernetes 1.37, and check is for 1.35", "use --kube-version 1.37, or the documents of 1.35"][..]),
-        ("i.json", &["i.json is not an OpenAPI document", "this is the list of OpenAPI documents", "kubectl get --raw /openapi/v3/apis/apps/v1"]),
+        (
+            "o",
+            &[
+                "o/a.json is of Kubernetes 1.37, and check is for 1.35",
+                "use --kube-version 1.37, or the documents of 1.35",
+            ][..],
+        ),
+        (
+            "i.json",
+            &[
+                "i.json is not an OpenAPI document",
+                "this is the list of OpenAPI documents",
+                "kubectl get --raw /openapi/v3/apis/apps/v1",
+            ],
+        ),
         ("y.yaml", &["y.yaml is not an OpenAPI document"]),
         ("e", &["--openapi names no OpenAPI document"]),
         ("missing.json", &["missing.json"]),

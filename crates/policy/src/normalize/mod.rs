@@ -259,7 +259,9 @@ impl<'a> Decoder<'a> {
         let mut check = |value: Value<'_>, path: &dyn Fn() -> Path| {
             // An empty text often stands for an absent field.
             let text = value.as_str().filter(|text| !text.is_empty());
-            let Some(text) = text.filter(|text| !values.iter().any(|known| **known == **text)) else { return };
+            let Some(text) = text.filter(|text| !values.iter().any(|known| **known == **text)) else {
+                return;
+            };
             self.invalid.push(if unsupported.is_empty() {
                 let values: Vec<&str> = values.iter().map(|value| &**value).collect();
                 FieldError::not_supported(&path(), text, &values)

@@ -184,7 +184,9 @@ impl<'a> Schemas<'a> {
             let name = reference.strip_prefix(SCHEMAS).unwrap_or(reference);
             match special(name) {
                 // They contain the type of schemas.
-                Some(of) if of.starts_with("schema") && !self.schemas.contains_key(SCHEMA) => return Err(SCHEMA),
+                Some(of) if of.starts_with("schema") && !self.schemas.contains_key(SCHEMA) => {
+                    return Err(SCHEMA);
+                }
                 Some(of) => return Ok(of.to_owned()),
                 None => {}
             }

@@ -178,12 +178,7 @@ fn read_demands(text: &str) -> Demands<'_> {
 }
 
 impl Field {
-    fn read(
-        of: &str,
-        text: &str,
-        structs: &HashMap<&str, usize>,
-        demands: &Demands<'_>,
-    ) -> Option<Self> {
+    fn read(of: &str, text: &str, structs: &HashMap<&str, usize>, demands: &Demands<'_>) -> Option<Self> {
         let (name, value) = text.split_once('=')?;
         let (name, omit) = match (name.strip_suffix('?'), name.strip_suffix('!')) {
             (Some(name), _) => (name, Omit::Empty),

@@ -65,9 +65,7 @@ fn is_refused((mutant, answer): &Try<'_>) -> bool {
     let parent = path.rsplit_once('.').map_or("", |(parent, _)| parent);
     let is_about = |field: &str| {
         let field = without_indexes(field);
-        field == path
-            || field.starts_with(&format!("{path}."))
-            || (field == parent && !field.is_empty())
+        field == path || field.starts_with(&format!("{path}.")) || (field == parent && !field.is_empty())
     };
     answer.status == 422 && causes(answer).iter().any(|(field, _)| is_about(field))
 }

@@ -35,7 +35,9 @@ fn the_recorded_demands_are_those_of_the_api_server(context: &TestContext) -> Re
     let seeds = seeds()?;
     let answers = run.ask(&seeds)?;
     for (seed, answer) in seeds.iter().zip(answers) {
-        answer.succeeded().with_context(|| format!("the seed {} {}", seed["kind"], seed["metadata"]["name"]))?;
+        answer
+            .succeeded()
+            .with_context(|| format!("the seed {} {}", seed["kind"], seed["metadata"]["name"]))?;
     }
     let Mutants { all: mutants, entered } = mutants::of(&seeds, &run.documents)?;
     let objects: Vec<Value> = mutants.iter().map(|mutant| mutant.object.clone()).collect();
@@ -88,12 +90,18 @@ fn objects_of_users_are_answered_as_check_says(context: &TestContext) -> Result<
             // Other rules of validation are not those of the structure.
             open += usize::from(!answer.is_success() && !is_structural);
             let is_same = match answer.status {
-                400 => code == Some(400) && unknown_fields(answer.message()) == unknown_fields(&texts.join("\n")),
+                400 => {
+                    code == Some(400) && unknown_fields(answer.message()) == unknown_fields(&texts.join("\n"))
+                }
                 422 => code.is_none_or(|code| code == 422),
                 _ => code.is_none() && answer.is_success(),
             };
             if !is_same {
-                wrong.push(format!("{object}\n  API server {} {}\n  check {texts:?}", answer.status, answer.message()));
+                wrong.push(format!(
+                    "{object}\n  API server {} {}\n  check {texts:?}",
+                    answer.status,
+                    answer.message()
+                ));
             }
         }
         ensure!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), objects.len(), wrong.join("\n"));
@@ -109,7 +117,8 @@ fn duplicate_fields_are_refused(context: &TestContext) -> Result<()> {
     let text = r#"{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "twice"}, "data": {"a": "b", "a": "c"}}"#;
     let arguments = ["create", "--validate=false", "--dry-run=server", "-f", "-"];
     let path = context::write(&run.directory_of("duplicates")?, "twice.json", text)?;
-    let raw = ["create", "--raw", "/api/v1/namespaces/default/configmaps?dryRun=All&fieldValidation=Strict", "-f"];
+    let raw =
+        ["create", "--raw", "/api/v1/namespaces/default/configmaps?dryRun=All&fieldValidation=Strict", "-f"];
     let file = path.display().to_string();
     let output = run.cluster.kubectl().run(&[&raw[..], &[&file]].concat())?;
     ensure!(output.stderr.contains("duplicate field \"data.a\""), "{}", output.stderr);
@@ -221,7 +230,8 @@ impl Counts {
                         || text.ends_with(demands::ABSENT)
                         || mutant.change == Change::Enum
                 };
-                let is_right = code.is_none_or(|code| code == u64::from(answer.status)) && texts.iter().all(is_known);
+                let is_right =
+                    code.is_none_or(|code| code == u64::from(answer.status)) && texts.iter().all(is_known);
                 (!is_right).then(|| format!("check says {texts:?}"))
             }
         }
@@ -275,7 +285,9 @@ fn seeds() -> Result<Vec<Value>> {
     let Value::Array(mut objects) = seeds["objects"].take() else { bail!("no objects") };
     for object in &mut objects {
         let is_job = object["kind"] == "Job" || object["kind"] == "CronJob";
-        for place in ["/spec", "/spec/template/spec", "/template/spec", "/spec/jobTemplate/spec/template/spec"] {
+        for place in
+            ["/spec", "/spec/template/spec", "/template/spec", "/spec/jobTemplate/spec/template/spec"]
+        {
             if let Some(spec) = object.pointer_mut(place).filter(|spec| **spec == "POD") {
                 *spec = pod.clone();
                 spec["restartPolicy"] = if is_job { "Never" } else { "Always" }.into();

@@ -113,8 +113,10 @@ impl Walker<'_> {
                 self.enumeration((&of, field), schema, value, place);
             }
             // `check` needs these to name an object.
-            let is_name = ["apiVersion", "kind", "metadata"].contains(&field.as_str()) && place.path.is_empty()
-                || ["name", "generateName", "namespace"].contains(&field.as_str()) && place.path == "metadata";
+            let is_name = ["apiVersion", "kind", "metadata"].contains(&field.as_str())
+                && place.path.is_empty()
+                || ["name", "generateName", "namespace"].contains(&field.as_str())
+                    && place.path == "metadata";
             let wrong = if is_name { None } else { self.schemas.wrong_value(schema) };
             if let Some(wrong) = wrong.filter(|_| self.count(&of, field, "type") == 0) {
                 let what = wrong.to_string();

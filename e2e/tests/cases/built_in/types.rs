@@ -70,7 +70,10 @@ fn compare(
     let served: BTreeSet<&str> = schemas.properties(name).into_iter().collect();
     let known: BTreeSet<&str> = fields.keys().copied().collect();
     for field in served.symmetric_difference(&known) {
-        wrong.push(format!("{of} {field}: only {}", if served.contains(field) { "served" } else { "recorded" }));
+        wrong.push(format!(
+            "{of} {field}: only {}",
+            if served.contains(field) { "served" } else { "recorded" }
+        ));
     }
     for field in served.intersection(&known) {
         let Some(schema) = schemas.property(name, field) else { continue };

@@ -59,7 +59,8 @@ fn add(text: &str) -> (Builder, Result<String, OpenApiError>) {
 /// Returns the fields of a Service that are unknown, and its errors.
 fn judge(types: &Types, spec: &str) -> (Vec<String>, Vec<String>) {
     let arena = Arena::new();
-    let text = format!(r#"{{"apiVersion": "v1", "kind": "Service", "metadata": {{"name": "a"}}, "spec": {spec}}}"#);
+    let text =
+        format!(r#"{{"apiVersion": "v1", "kind": "Service", "metadata": {{"name": "a"}}, "spec": {spec}}}"#);
     let object = read_json(arena.text(&text), &arena).unwrap();
     let texts = |errors: &[FieldError]| errors.iter().map(ToString::to_string).collect();
     match normalize_as(types, ("", "v1", "Service"), object, false, &arena) {
@@ -77,8 +78,16 @@ fn a_document_replaces_fields_and_enums() {
     let types = builder.finish();
     assert!(types.has(("", "v1", "Service")) && !types.has(("", "v1", "Pod")));
     for (spec, unknown, errors) in [
-        (r#"{"extra": {"on": true}, "ports": [{"port": 1, "protocol": "QUIC", "targetPort": "a"}]}"#, "", &[][..]),
-        (r#"{"selector": {}, "ports": [{"nodePort": 1, "port": 1}]}"#, "spec.ports[0].nodePort spec.selector", &[]),
+        (
+            r#"{"extra": {"on": true}, "ports": [{"port": 1, "protocol": "QUIC", "targetPort": "a"}]}"#,
+            "",
+            &[][..],
+        ),
+        (
+            r#"{"selector": {}, "ports": [{"nodePort": 1, "port": 1}]}"#,
+            "spec.ports[0].nodePort spec.selector",
+            &[],
+        ),
         (
             r#"{"ports": [{"protocol": "UDP"}]}"#,
             "",
@@ -101,14 +110,21 @@ fn a_document_replaces_fields_and_enums() {
         ),
     ] {
         let (found, texts) = judge(&types, spec);
-        assert_eq!((found.join(" ").as_str(), &texts[..]), (unknown, &errors.iter().map(ToString::to_string).collect::<Vec<_>>()[..]), "{spec}");
+        assert_eq!(
+            (found.join(" ").as_str(), &texts[..]),
+            (unknown, &errors.iter().map(ToString::to_string).collect::<Vec<_>>()[..]),
+            "{spec}"
+        );
     }
 }
 
 #[test]
 fn other_texts_are_refused_with_the_reason() {
     for (text, error) in [
-        (r#"{"paths": {"api/v1": {"serverRelativeURL": "/openapi/v3/api/v1"}}}"#, "this is the list of OpenAPI documents, not one of them"),
+        (
+            r#"{"paths": {"api/v1": {"serverRelativeURL": "/openapi/v3/api/v1"}}}"#,
+            "this is the list of OpenAPI documents, not one of them",
+        ),
         (r#"{"swagger": "2.0", "definitions": {}}"#, "this is OpenAPI v2"),
         (r#"{"kind": "Pod"}"#, "this is not an OpenAPI v3 document"),
         ("[]", "this is not an OpenAPI v3 document"),
