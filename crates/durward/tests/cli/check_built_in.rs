@@ -41,7 +41,7 @@ fn structural_errors_deny_the_object_in_the_order_of_the_api_server() {
     let run = check(&[("a.yaml", &service)], &["a.yaml"]);
     assert_eq!(run.code, 1, "{}", run.err);
     for line in [
-        "a.yaml:4:16: Service default/a: denied by the API server: spec.ports[0].protocol: Unsupported value: \"tcp\": supported values: \"SCTP\", \"TCP\", \"UDP\"\n",
+        "a.yaml:4:17: Service default/a: denied by the API server: spec.ports[0].protocol: Unsupported value: \"tcp\": supported values: \"SCTP\", \"TCP\", \"UDP\"\n",
         "denied by the API server: spec.ports[1].port: Invalid value: 0: must be between 1 and 65535, inclusive\n",
         "1 denied, 1 structure only\n",
     ] {

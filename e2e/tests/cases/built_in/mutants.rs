@@ -162,7 +162,9 @@ impl Walker<'_> {
         let is_complete = self.count(of, field, "required") < COMPLETE;
         let path = place.field(field).path;
         self.push(Change::Required, (of, field), place, path.clone(), "absent", |object| {
-            object.as_object_mut().map(|fields| fields.remove(field));
+            if let Some(fields) = object.as_object_mut() {
+                fields.remove(field);
+            }
         });
         // An empty quantity or port decodes to something else than an absent one.
         let zero: Value = match value {
