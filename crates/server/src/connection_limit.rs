@@ -2,7 +2,7 @@
 //!
 //! Refusing new connections instead would let a pod keep the API server and kubelet out: it only has to open connections and
 //! send nothing. A connection can be closed while it waits for its peer: in its handshake, with half a head, with half a body,
-//! or idle. If every connection has a complete request, the new one is refused.
+//! or idle. If every connection has a complete request, or was asked already, the new one is refused.
 //!
 //! The peer address with the most waiting connections loses the one that has waited longest. Connections with a complete
 //! request are not counted: an API server with many reviews must not lose its idle connections to a pod with fewer. If all
@@ -10,7 +10,7 @@
 //!
 //! Bodies of the API server arrive in milliseconds, and it can't retry a request after them. So a body has [`BODY_GRACE`], unless
 //! its address has more waiting connections than that of the new one. Otherwise a pod that opens connections all the time would
-//! take every place when its time has passed.
+//! take every place when its time has passed. If no connection can be closed at once, the new one waits until one can.
 //!
 //! The new connection's task picks a connection from outside and asks it to close. That connection decides in its own task,
 //! after it has read what the kernel holds for it. Only this task changes its [`ConnectionState`], so no request can begin
@@ -27,7 +27,7 @@ use std::time::Duration;
 
 use admission::lock;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep_until, timeout};
 
 /// How long a new connection waits for the other one to close.
 const EVICT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -67,11 +67,14 @@ impl ConnectionLimit {
         let permit = if let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() {
             permit
         } else {
-            let is_evicting = self.lock().evict(peer.ip().to_canonical());
-            self.log(peer, is_evicting);
-            if !is_evicting {
-                return None;
+            let victim = self.lock().choose(peer.ip().to_canonical(), BODY_GRACE);
+            self.log(peer, victim.is_some());
+            let (state, closes_at) = victim?;
+            // A timer of the runtime takes a millisecond or more, also if its time has passed.
+            if closes_at > Instant::now() {
+                sleep_until(closes_at).await;
             }
+            state.evict.notify_one();
             timeout(EVICT_TIMEOUT, Arc::clone(&self.permits).acquire_owned()).await.ok()?.ok()?
         };
         let state = Arc::new(ConnectionState::new(peer.ip().to_canonical()));
@@ -106,25 +109,26 @@ impl ConnectionLimit {
 }
 
 impl OpenConnections {
-    /// Asks a connection to close for one of another address. Returns false if none can be closed. With the default of 512
-    /// connections this takes some microseconds.
-    fn evict(&self, newcomer: IpAddr) -> bool {
+    /// Returns a connection that must close for one of another address, and when it can be asked, within `patience`. Returns none
+    /// if there is none. With the default of 512 connections this takes some microseconds.
+    fn choose(&self, newcomer: IpAddr, patience: Duration) -> Option<(Arc<ConnectionState>, Instant)> {
         let mut waiting: HashMap<IpAddr, usize> = HashMap::new();
         for state in self.states.values().filter(|state| state.is_waiting()) {
             *waiting.entry(state.peer).or_default() += 1;
         }
         let count = |peer: IpAddr| waiting.get(&peer).copied().unwrap_or_default();
+        let now = Instant::now();
         let evictable = self.states.values().filter_map(|state| {
             let is_rival = count(state.peer) <= count(newcomer);
             let eviction =
                 Eviction { newcomer, body_grace: if is_rival { BODY_GRACE } else { Duration::ZERO } };
-            Some((state.evictable_since(eviction)?, eviction, state))
+            let (since, at) = state.evictable(eviction)?;
+            (at <= now + patience).then_some((since, at.max(now), eviction, state))
         });
-        let victim = evictable.max_by_key(|(since, _, state)| (count(state.peer), Reverse(*since)));
-        let Some((_, eviction, state)) = victim else { return false };
+        let (_, at, eviction, state) = evictable
+            .max_by_key(|(since, at, _, state)| (Reverse(*at), count(state.peer), Reverse(*since)))?;
         state.lock().eviction = Some(eviction);
-        state.evict.notify_one();
-        true
+        Some((Arc::clone(state), at))
     }
 }
 
@@ -149,13 +153,15 @@ impl Permit {
             let newcomer = {
                 let mut state = self.state.lock();
                 let Some(eviction) = state.eviction else { continue };
-                if state.evictable_since(eviction.body_grace).is_some() {
+                if state.evictable_at(eviction.body_grace).is_some_and(|at| at <= Instant::now()) {
                     return;
                 }
                 state.eviction = None;
                 eviction.newcomer
             };
-            self.limit.lock().evict(newcomer);
+            if let Some((other, _)) = self.limit.lock().choose(newcomer, Duration::ZERO) {
+                other.evict.notify_one();
+            }
         }
     }
 }
@@ -264,10 +270,11 @@ impl ConnectionState {
         self.lock().phase != Phase::Busy
     }
 
-    /// Returns since when the connection could be closed. Returns none if it cannot, or was already asked.
-    fn evictable_since(&self, eviction: Eviction) -> Option<Instant> {
+    /// Returns since when the connection waits, and when it can be closed. Returns none if it can't, or was already asked.
+    fn evictable(&self, eviction: Eviction) -> Option<(Instant, Instant)> {
         let state = self.lock();
-        state.evictable_since(eviction.body_grace).filter(|_| state.eviction.is_none())
+        let at = state.evictable_at(eviction.body_grace).filter(|_| state.eviction.is_none())?;
+        Some((state.since, at))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -276,25 +283,27 @@ impl ConnectionState {
 }
 
 impl State {
-    /// Returns since when the connection could be closed without losing a complete request or an answer.
-    fn evictable_since(&self, body_grace: Duration) -> Option<Instant> {
+    /// Returns when the connection can be closed without losing a complete request or an answer. Returns none if it can't be
+    /// closed now, except for a body, which has a known end.
+    fn evictable_at(&self, body_grace: Duration) -> Option<Instant> {
         let is_flushed = match self.unflushed {
             Unflushed::Nothing => true,
             Unflushed::Answer => self.since.elapsed() >= body_grace,
             Unflushed::Close => self.since.elapsed() >= LAST_READ,
         };
-        let is_waiting = match self.phase {
-            Phase::New | Phase::Idle => true,
-            Phase::Body => self.since.elapsed() >= body_grace,
-            Phase::Busy => false,
-        };
-        (is_waiting && is_flushed).then_some(self.since)
+        match self.phase {
+            Phase::New | Phase::Idle if is_flushed => Some(self.since),
+            Phase::Body if is_flushed => Some(self.since + body_grace),
+            _ => None,
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const A_MOMENT: Duration = Duration::from_millis(10);
 
     fn peer() -> SocketAddr {
         address(1)
@@ -315,7 +324,7 @@ mod tests {
         let mut permits = Vec::new();
         for _ in 0..max {
             permits.push(limit.acquire(peer()).await.unwrap());
-            tokio::time::advance(Duration::from_millis(10)).await;
+            tokio::time::advance(A_MOMENT).await;
         }
         (limit, permits)
     }
@@ -406,15 +415,30 @@ mod tests {
         let (limit, permits) = full(2).await;
         for permit in &permits {
             permit.state().begin_request();
+            tokio::time::sleep(A_MOMENT).await;
         }
-        assert!(limit.acquire(peer()).await.is_none());
-        tokio::time::advance(BODY_GRACE).await;
-        permits[0].state().end_body();
+        // The new connection waits, instead of being refused: the API server would report a failed call.
         let waiting = another(&limit).await;
         assert!(!closes(&permits[0]).await);
-        assert!(closes(&permits[1]).await);
+        tokio::time::sleep(BODY_GRACE + A_MOMENT).await;
+        assert!(closes(&permits[0]).await);
+        assert!(!closes(&permits[1]).await);
         drop(permits);
         assert!(waiting.await.unwrap().is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_arrives_in_its_second_is_kept_and_another_connection_is_asked() {
+        let (limit, permits) = full(2).await;
+        for permit in &permits {
+            permit.state().begin_request();
+            tokio::time::sleep(A_MOMENT).await;
+        }
+        let _waiting = another(&limit).await;
+        permits[0].state().end_body();
+        tokio::time::sleep(BODY_GRACE + A_MOMENT).await;
+        assert!(!closes(&permits[0]).await);
+        assert!(closes(&permits[1]).await);
     }
 
     #[tokio::test(start_paused = true)]
@@ -422,9 +446,8 @@ mod tests {
         let (limit, permits) = full(3).await;
         begin_review(&permits[0]);
         permits[1].state().begin_request();
-        tokio::time::advance(Duration::from_millis(10)).await;
+        tokio::time::advance(A_MOMENT).await;
         permits[2].state().begin_request();
-        assert!(limit.acquire(peer()).await.is_none());
         let waiting = another_from(&limit, address(2)).await;
         assert!(closes(&permits[1]).await);
         drop(permits);
@@ -444,7 +467,7 @@ mod tests {
         // The API server has the oldest connection and the most connections, but only one of them is idle.
         for last in [1, 1, 1, 1, 1, 2, 3, 3] {
             permits.push(limit.acquire(address(last)).await.unwrap());
-            tokio::time::advance(Duration::from_millis(10)).await;
+            tokio::time::advance(A_MOMENT).await;
         }
         for permit in &permits[1..5] {
             begin_review(permit);
@@ -465,7 +488,7 @@ mod tests {
         let mut permits = Vec::new();
         for text in ["10.0.0.1:1", "10.0.0.2:1", "[::ffff:10.0.0.2]:1"] {
             permits.push(limit.acquire(text.parse().unwrap()).await.unwrap());
-            tokio::time::advance(Duration::from_millis(10)).await;
+            tokio::time::advance(A_MOMENT).await;
         }
         let _waiting = another(&limit).await;
         assert!(!closes(&permits[0]).await);
