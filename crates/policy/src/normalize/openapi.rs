@@ -221,7 +221,7 @@ impl<'a> Schemas<'a> {
 }
 
 /// Returns the target of a reference. One with a default is in `allOf`.
-fn reference<'a>(schema: Value<'a>) -> Option<&'a str> {
+fn reference(schema: Value<'_>) -> Option<&str> {
     let only = match schema.field("allOf") {
         Some(Value::List([only])) => *only,
         _ => schema,
@@ -230,7 +230,7 @@ fn reference<'a>(schema: Value<'a>) -> Option<&'a str> {
 }
 
 /// Returns the properties of a struct.
-fn properties<'a>(schema: Value<'a>) -> Option<&'a [(&'a str, Value<'a>)]> {
+fn properties(schema: Value<'_>) -> Option<&[(&str, Value<'_>)]> {
     match schema.field("properties") {
         Some(Value::Object(properties)) => Some(properties),
         _ => None,
@@ -292,7 +292,7 @@ fn texts<'a>(schema: Value<'a>, name: &str) -> impl Iterator<Item = &'a str> {
 }
 
 /// Returns the values of an enum, which that of a list has in its items. An enum with strange values has none.
-fn values<'a>(schema: Value<'a>) -> Vec<&'a str> {
+fn values(schema: Value<'_>) -> Vec<&str> {
     let of = if schema.field("enum").is_some() { schema } else { schema.field("items").unwrap_or_default() };
     let values: Vec<&str> = texts(of, "enum").collect();
     let is_strange = |value: &&str| value.contains(|symbol: char| symbol == ',' || symbol.is_control());

@@ -123,7 +123,8 @@ fn duplicate_fields_are_refused(context: &TestContext) -> Result<()> {
     let output = run.cluster.kubectl().run(&[&raw[..], &[&file]].concat())?;
     ensure!(output.stderr.contains("duplicate field \"data.a\""), "{}", output.stderr);
     run.cluster.kubectl().run_with(&arguments, text)?.succeeded()?;
-    let checked = Durward::command(context, &["check", &file])?.exited_with(2)?;
+    let checked = Durward::command(context, &["check", &file])?;
+    checked.exited_with(2)?;
     ensure!(checked.stderr.contains("data.a") || checked.stderr.contains("\"a\""), "{}", checked.stderr);
     Ok(())
 }
