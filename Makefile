@@ -55,7 +55,7 @@ bench: ## Speed and memory, each as a ratio to a peer or a limit of the same run
 fuzz: ## All fuzz targets, FUZZ_SECONDS each; TARGET=name runs one (also needs nightly Rust)
 	@cargo +nightly --version >/dev/null 2>&1 || { echo "fuzz: no nightly toolchain: rustup toolchain install nightly"; exit 1; }
 	@command -v cargo-fuzz >/dev/null || { echo "fuzz: installing cargo-fuzz"; cargo install cargo-fuzz --locked; }
-	for target in $(or $(TARGET),envelope reviews injection expression policy object custom_resource); do \
+	for target in $(or $(TARGET),envelope reviews injection expression policy object custom_resource schema convert); do \
 	  mkdir -p fuzz/corpus/$$target; \
 	  case $$target in \
 	    reviews) seeds=; options=-max_len=256 ;; \

@@ -2,23 +2,28 @@
 //!
 //! A built-in kind is validated by Go code, which has many more rules. So an object without a finding can still be refused.
 
-use policy::crd::Crd;
+use policy::facts::{Limit, Lookup};
 use policy::field::{FieldError, Path};
 use policy::normalize::RECORDED;
-use policy::value::{Arena, read_json};
+use policy::value::Arena;
 
 use crate::context::{Context, Places, shown};
-use crate::custom::{Answer, invalid, open};
+use crate::custom::{Answer, invalid, missing, open};
 use crate::report::{CheckedDocument, Finding};
 
 const GIVE_TYPES: &str = "give the OpenAPI documents of that API server: --openapi PATH";
 
 /// Returns the answer to an object that could be decoded. `errors` are those of its structure.
-pub(crate) fn answer(context: &Context<'_>, places: &Places<'_>, errors: &[FieldError]) -> Answer {
-    let object = places.object;
-    if object.is("apiextensions.k8s.io", "CustomResourceDefinition") {
-        return definition(context, places);
+pub(crate) fn answer(
+    context: &Context<'_>,
+    places: &Places<'_>,
+    errors: &[FieldError],
+    arena: &Arena,
+) -> Answer {
+    if arena.is_full() {
+        return missing(places, &Lookup::Limit(Limit::Memory));
     }
+    let object = places.object;
     let kind = (object.group(), object.version(), object.kind.as_str());
     if !context.kinds.types(kind).has(kind) {
         let message = format!(
@@ -63,22 +68,4 @@ pub(crate) fn note(context: &Context<'_>, documents: &[CheckedDocument]) -> Opti
         context.minor,
         kinds.join(", ")
     ))
-}
-
-/// Returns the findings for a CRD. Its schemas must be structural and their rules valid, and nothing else is checked.
-fn definition(context: &Context<'_>, places: &Places<'_>) -> Answer {
-    let arena = Arena::new();
-    let crd = read_json(&places.object.json, &arena).ok().and_then(|value| Crd::read(value).ok());
-    let all = |crd: Crd| [crd.schema_errors(), crd.rule_errors(context.minor)].concat();
-    let errors = crd.map(all).unwrap_or_default();
-    let finding = |(place, error): &(Path, FieldError)| Finding {
-        field: place.to_string(),
-        position: places.place_of(place),
-        ..invalid(places, error)
-    };
-    let message = "only the structure and the rules of the schemas in the CRD are checked, so the API server could refuse the CRD";
-    Answer {
-        findings: shown(&errors, finding),
-        undecided: vec![open(places, &Path::default(), message.to_owned())],
-    }
 }

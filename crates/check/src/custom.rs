@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use policy::crd::admit::{self, Admission, Refusal};
 use policy::crd::object::{Change, Judgement, validate};
 use policy::crd::{Crd, Version};
 use policy::facts::{Limit, Lookup};
@@ -10,8 +11,13 @@ use policy::request::Request;
 use policy::value::{Arena, Value};
 
 use crate::context::{Context, MAX_TIME, Places, describe, refusal, shown};
+use crate::expression;
+use crate::objects::Object;
 use crate::report::{Finding, Verdict};
 use crate::subjects::Subject;
+
+/// A CRD and one of its versions.
+pub(crate) type Custom<'k> = Option<(&'k Crd, &'k Version)>;
 
 const ASK_SERVER: &str =
     "let an API server decide: kubectl apply --dry-run=server; or accept this: --allow-unknown";
@@ -26,12 +32,12 @@ pub(crate) struct Answer {
     pub(crate) undecided: Vec<Finding>,
 }
 
-/// Returns the answer to a create or an update whose object could be decoded. `pruned` are the fields that its kind does not have.
+/// Returns the answer to a create or an update of a custom resource or a CRD that could be decoded. `pruned` are the fields that its kind does not have.
 pub(crate) fn answer(
     context: &Context<'_>,
     subject: &Subject<'_>,
     request: &Request<'_>,
-    (crd, version): (&Crd, &Version),
+    custom: Custom<'_>,
     pruned: &[Path],
     places: &Places<'_>,
     arena: &Arena,
@@ -39,15 +45,16 @@ pub(crate) fn answer(
     if arena.is_full() {
         return missing(places, &Lookup::Limit(Limit::Memory));
     }
-    if request.old_object_is_unknown {
+    let is_definition = is_crd(places.object);
+    if request.old_object_is_unknown && (custom.is_some() || is_definition) {
         return missing(places, &Lookup::OldObject);
     }
-    let change = Change {
-        new: request.object,
-        old: subject.old.map(|_| request.old_object),
-        namespaced: crd.namespaced,
-        server: context.minor,
-    };
+    let old = subject.old.map(|_| request.old_object);
+    if is_definition {
+        return definition(context, request.object, old, places);
+    }
+    let Some((crd, version)) = custom else { return Answer::default() };
+    let change = Change { new: request.object, old, namespaced: crd.namespaced, server: context.minor };
     let end = Instant::now() + MAX_TIME;
     let Judgement { errors, undecided: unknown, warnings, unchanged } =
         validate(version, &change, arena, &|| Instant::now() < end);
@@ -61,13 +68,8 @@ pub(crate) fn answer(
         Finding { next: next.to_owned(), ..invalid(places, error) }
     };
     let mut findings = shown(&errors, denial);
-    findings.extend(warnings.into_iter().map(|message| Finding {
-        verdict: Verdict::Warn,
-        message,
-        reason: String::new(),
-        code: None,
-        ..refusal(places, &FieldError::forbidden(&Path::new("metadata").child("finalizers"), ""))
-    }));
+    let finalizers = Path::new("metadata").child("finalizers");
+    findings.extend(warnings.into_iter().map(|message| warning(places, &finalizers, message)));
     findings.extend(shown(&unchanged, |error| Finding {
         verdict: Verdict::Warn,
         reason: String::new(),
@@ -92,7 +94,31 @@ pub(crate) fn converted<'a>(
     decoded.map_or(old, |decoded| decoded.object)
 }
 
-fn missing(places: &Places<'_>, lookup: &Lookup) -> Answer {
+/// Returns whether an object is a CRD.
+pub(crate) fn is_crd(object: &Object) -> bool {
+    object.is("apiextensions.k8s.io", "CustomResourceDefinition")
+}
+
+/// Returns the findings for a CRD that is created or updated.
+fn definition(context: &Context<'_>, new: Value<'_>, old: Option<Value<'_>>, places: &Places<'_>) -> Answer {
+    let end = Instant::now() + MAX_TIME;
+    let Admission { refused, undecided, warnings } =
+        admit::admit(new, old, context.minor, &|| Instant::now() < end);
+    let finding = |refusal: &Refusal| {
+        let Refusal { error, place, hint } = refusal;
+        let position = match error.places.first() {
+            Some((line, column, _)) => expression::position(places.object, place, (*line, *column)),
+            None => places.place_of(place),
+        };
+        Finding { field: place.to_string(), position, next: hint.clone(), ..invalid(places, error) }
+    };
+    let mut findings = shown(&refused, finding);
+    findings.extend(warnings.into_iter().map(|message| warning(places, &Path::default(), message)));
+    let undecided = shown(&undecided, |error| open(places, &error.path, error.to_string()));
+    Answer { findings, undecided }
+}
+
+pub(crate) fn missing(places: &Places<'_>, lookup: &Lookup) -> Answer {
     let (message, next) = describe(lookup);
     let finding = Finding { next, ..open(places, &Path::default(), message) };
     Answer { undecided: vec![finding], ..Answer::default() }
@@ -106,6 +132,17 @@ pub(crate) fn invalid(places: &Places<'_>, error: &FieldError) -> Finding {
         reason: "Invalid".to_owned(),
         code: Some(422),
         ..refusal(places, error)
+    }
+}
+
+/// Returns a warning of the API server.
+fn warning(places: &Places<'_>, path: &Path, message: String) -> Finding {
+    Finding {
+        verdict: Verdict::Warn,
+        message,
+        reason: String::new(),
+        code: None,
+        ..refusal(places, &FieldError::forbidden(path, ""))
     }
 }
 

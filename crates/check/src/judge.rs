@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use policy::crd::object::with_stored_status;
 use policy::facts::Facts;
 use policy::field::{FieldError, Path};
 use policy::normalize::Normalized;
@@ -18,6 +19,7 @@ use crate::facts::converts_by_name;
 use crate::grants::service_account;
 use crate::objects::Object;
 use crate::report::{CheckedDocument, Finding, Judge, Rule, Verdict};
+use crate::storage;
 use crate::stored::{decode, with_field, with_name_label};
 use crate::subjects::Subject;
 
@@ -75,11 +77,9 @@ impl Context<'_> {
             old = with_field(old, "apiVersion", Value::String(arena.text(&object.api_version)), arena);
             old = custom::converted(custom, old, arena);
         }
-        let has_status = custom.is_some_and(|(_, version)| version.has_status);
-        let new = if has_status && subject.subresource.is_empty() {
-            with_stored_status(new, old, arena)
-        } else {
-            new
+        let new = match custom.filter(|_| subject.subresource.is_empty()) {
+            Some((_, version)) => with_stored_status(version, new, subject.old.map(|_| old), arena),
+            None => new,
         };
         let kind = GroupVersion { group: object.group(), version: object.version(), name: &object.kind };
         let groups = groups(self.user.unwrap_or_default());
@@ -108,8 +108,8 @@ impl Context<'_> {
         let places = Places::new(object);
         let mut answer = match custom {
             _ if !refused.is_empty() || !self.validates || subject.new.is_none() => Answer::default(),
-            Some(custom) => custom::answer(self, subject, &request, custom, &unknown, &places, arena),
-            None => built_in::answer(self, &places, &errors),
+            None if !custom::is_crd(object) => built_in::answer(self, &places, &errors, arena),
+            _ => custom::answer(self, subject, &request, custom, &unknown, &places, arena),
         };
         let evaluation =
             if refused.is_empty() { self.evaluate(&request, facts, arena) } else { Evaluation::default() };
@@ -124,9 +124,18 @@ impl Context<'_> {
             }
             _ => refused.extend(shown(&unknown, |field| self.unknown_field(&places, field))),
         }
-        let findings = in_order([refused, answer.findings], self.findings(&places, &evaluation));
+        let storage = if self.validates {
+            storage::answer(subject, [new, old], &places)
+        } else {
+            storage::Answer::default()
+        };
+        let findings = in_order(
+            [refused, storage.before, answer.findings],
+            self.findings(&places, &evaluation),
+            storage.after,
+        );
         let is_denied = findings.iter().any(Finding::is_denial);
-        let undecided = answer.undecided.into_iter().filter(|_| !is_denied);
+        let undecided = answer.undecided.into_iter().chain(storage.undecided).filter(|_| !is_denied);
         let findings = findings.into_iter().chain(undecided).collect();
         Some(CheckedDocument {
             position: object.position(),
@@ -135,8 +144,10 @@ impl Context<'_> {
             namespace: subject.namespace.clone(),
             name: object.name.clone(),
             operation: subject.operation(),
-            schema_checked: self.validates && custom.is_some() && subject.new.is_some(),
-            structure_only: self.validates && is_built_in && subject.new.is_some(),
+            schema_checked: self.validates
+                && (custom.is_some() || custom::is_crd(object))
+                && subject.new.is_some(),
+            structure_only: self.validates && is_built_in && !custom::is_crd(object) && subject.new.is_some(),
             policies: judges(&evaluation),
             findings,
             audit_annotations: evaluation.decisions.audit_annotations.into_iter().collect(),
@@ -249,33 +260,29 @@ fn judges(evaluation: &Evaluation) -> Vec<Judge> {
     judges
 }
 
-/// Returns the findings of a document. Each list of `responses` is one response of the API server, and each denial of `policies`
-/// another one. Their order is that in which the API server returns them.
-fn in_order(responses: [Vec<Finding>; 2], policies: Vec<Finding>) -> Vec<Finding> {
+/// Returns the findings of a document. Each list of `first` is one response of the API server, each denial of `policies` another one,
+/// and `last` is the last one. Their order is that in which the API server returns them.
+fn in_order(first: [Vec<Finding>; 3], policies: Vec<Finding>, last: Vec<Finding>) -> Vec<Finding> {
     let (mut findings, mut order) = (Vec::new(), 0);
-    for mut response in responses {
-        let mut denials = response.iter_mut().filter(|finding| finding.is_denial()).peekable();
-        let is_denied = denials.peek().is_some();
-        denials.for_each(|denial| denial.server_order = Some(order));
-        order += usize::from(is_denied);
-        findings.extend(response);
+    for response in first {
+        let responded = in_response(response, order);
+        order += usize::from(responded.iter().any(Finding::is_denial));
+        findings.extend(responded);
     }
     let shifted = policies
         .into_iter()
         .map(|finding| Finding { server_order: finding.server_order.map(|own| own + order), ..finding });
     findings.extend(shifted);
+    let next = findings.iter().filter_map(|finding| finding.server_order).max().map_or(0, |last| last + 1);
+    findings.extend(in_response(last, next));
     findings
 }
 
-/// Returns a custom resource with the status before the request. If the kind has the subresource `status`, no other request
-/// changes it.
-fn with_stored_status<'a>(new: Value<'a>, old: Value<'a>, arena: &'a Arena) -> Value<'a> {
-    let Value::Object(entries) = new else { return new };
-    if let Some(status) = old.field("status") {
-        return with_field(new, "status", status, arena);
-    }
-    let others = entries.iter().filter(|(name, _)| *name != "status").copied();
-    arena.object(&others.collect::<Vec<_>>())
+/// Sets the place of a response in the order of the API server.
+fn in_response(mut response: Vec<Finding>, order: usize) -> Vec<Finding> {
+    let denials = response.iter_mut().filter(|finding| finding.is_denial());
+    denials.for_each(|denial| denial.server_order = Some(order));
+    response
 }
 
 /// Returns an object with the fields that the API server sets from the request.

@@ -22,6 +22,7 @@ mod openapi;
 mod parallel;
 mod policies;
 mod report;
+mod storage;
 mod stored;
 mod subjects;
 pub mod words;
@@ -168,10 +169,18 @@ fn remarks(loaded: &Loaded, documents: &[CheckedDocument], cases: &[CheckedCase]
         let what = if is_checked { "no policy was evaluated" } else { "nothing was judged" };
         notes.push(format!("{what}: {why}"));
     }
-    notes.extend(
-        documents.iter().filter_map(|document| unchecked_version(loaded, document)).collect::<BTreeSet<_>>(),
-    );
+    let unchecked = |document| [unchecked_version(loaded, document), unchecked_definition(document)];
+    notes.extend(documents.iter().flat_map(unchecked).flatten().collect::<BTreeSet<_>>());
     notes
+}
+
+/// Returns the note about what is not checked of a CRD.
+fn unchecked_definition(document: &CheckedDocument) -> Option<String> {
+    let is_checked = document.kind == "CustomResourceDefinition" && document.schema_checked;
+    is_checked.then(|| {
+        "not checked of CRDs: whether the cluster has other CRDs with their names, whether their conversion webhooks answer, and the objects that are stored"
+            .to_owned()
+    })
 }
 
 /// Returns the note about other versions of an object than that of the manifest.

@@ -9,12 +9,12 @@ import (
 
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
 	extensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	crdvalidation "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/validation"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel/model"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/listtype"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
+	"k8s.io/apiextensions-apiserver/pkg/registry/customresourcedefinition"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -25,9 +25,10 @@ import (
 	kjson "sigs.k8s.io/json"
 )
 
-// crdCase is a CRD of apiextensions.k8s.io/v1 with objects of its first version.
+// crdCase is a CRD of apiextensions.k8s.io/v1 with objects of its first version. It is created, or updated if it has an old CRD.
 type crdCase struct {
 	CRD     json.RawMessage
+	Old     json.RawMessage
 	Objects []crdObject
 }
 
@@ -39,11 +40,17 @@ type crdObject struct {
 }
 
 func (c *crdCase) answer() any {
-	crd := &extensionsv1.CustomResourceDefinition{}
-	if _, err := kjson.UnmarshalStrict(c.CRD, crd); err != nil {
+	crd, err := readCRD(c.CRD)
+	if err != nil {
 		return map[string]any{"crd": []map[string]any{{"decode": err.Error()}}}
 	}
-	extensionsv1.SetObjectDefaults_CustomResourceDefinition(crd)
+	if len(c.Old) > 0 {
+		old, err := readCRD(c.Old)
+		if err != nil {
+			return map[string]any{"crd": []map[string]any{{"decode": "old CRD: " + err.Error()}}}
+		}
+		return map[string]any{"crd": distinct(func() map[string]any { return updateCRD(crd.DeepCopy(), old.DeepCopy()) })}
+	}
 	admitted := distinct(func() map[string]any { return admitCRD(crd.DeepCopy()) })
 	answer := map[string]any{"crd": admitted}
 	if len(c.Objects) == 0 || admitted[0]["all"] == nil || len(admitted[0]["all"].([]string)) > 0 {
@@ -58,6 +65,35 @@ func (c *crdCase) answer() any {
 	return answer
 }
 
+func readCRD(text []byte) (*extensionsv1.CustomResourceDefinition, error) {
+	crd := &extensionsv1.CustomResourceDefinition{}
+	if _, err := kjson.UnmarshalStrict(text, crd); err != nil {
+		return nil, err
+	}
+	extensionsv1.SetObjectDefaults_CustomResourceDefinition(crd)
+	return crd, nil
+}
+
+// definitions is the strategy of the API server for CRDs.
+var definitions = customresourcedefinition.NewStrategy(nil)
+
+// updateCRD checks a CRD as the API server does in an update. The answer has all errors and the warnings.
+func updateCRD(crd, old *extensionsv1.CustomResourceDefinition) map[string]any {
+	newer, older := &apiextensions.CustomResourceDefinition{}, &apiextensions.CustomResourceDefinition{}
+	for from, into := range map[*extensionsv1.CustomResourceDefinition]*apiextensions.CustomResourceDefinition{crd: newer, old: older} {
+		if err := extensionsv1.Convert_v1_CustomResourceDefinition_To_apiextensions_CustomResourceDefinition(from, into, nil); err != nil {
+			return map[string]any{"decode": err.Error()}
+		}
+		into.ResourceVersion, into.UID = "1", "00000000-0000-0000-0000-000000000001"
+	}
+	ctx := context.Background()
+	definitions.PrepareForUpdate(ctx, newer, older)
+	return map[string]any{
+		"all":      texts(definitions.ValidateUpdate(ctx, newer, older)),
+		"warnings": sorted(definitions.WarningsOnUpdate(ctx, newer, older)),
+	}
+}
+
 // admitCRD checks a CRD as the API server does at creation. The errors of the steps for schemas are also listed alone:
 //   - unsupported: keywords for which no structural schema can be built; the API server shows them only if there are no other errors
 //   - structural: a schema that is not structural
@@ -67,13 +103,7 @@ func admitCRD(crd *extensionsv1.CustomResourceDefinition) map[string]any {
 	if err := extensionsv1.Convert_v1_CustomResourceDefinition_To_apiextensions_CustomResourceDefinition(crd, internal, nil); err != nil {
 		return map[string]any{"decode": err.Error()}
 	}
-	internal.Status = apiextensions.CustomResourceDefinitionStatus{}
-	for _, version := range internal.Spec.Versions {
-		if version.Storage {
-			internal.Status.StoredVersions = []string{version.Name}
-			break
-		}
-	}
+	definitions.PrepareForCreate(context.Background(), internal)
 	var unsupported, structural, defaults field.ErrorList
 	check := func(path *field.Path, versioned *apiextensions.CustomResourceValidation) {
 		if versioned == nil || versioned.OpenAPIV3Schema == nil {
@@ -105,7 +135,8 @@ func admitCRD(crd *extensionsv1.CustomResourceDefinition) map[string]any {
 		"unsupported": texts(unsupported),
 		"structural":  texts(structural),
 		"defaults":    texts(defaults),
-		"all":         texts(crdvalidation.ValidateCustomResourceDefinition(context.Background(), internal)),
+		"all":         texts(definitions.Validate(context.Background(), internal)),
+		"warnings":    sorted(definitions.WarningsOnCreate(context.Background(), internal)),
 	}
 }
 

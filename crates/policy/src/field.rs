@@ -275,6 +275,17 @@ impl FieldError {
         Self::new(path, ErrorKind::Invalid, &format!("[{}]", quoted.join(",")), detail)
     }
 
+    /// A list of texts is invalid, as the API server of a release prints it.
+    pub(crate) fn invalid_texts(path: &Path, values: &[Box<str>], detail: &str, release: Release) -> Self {
+        let quoted: Vec<String> = values.iter().map(|value| quote(value)).collect();
+        let shown = if release.prints_values_as_json() {
+            format!("[{}]", quoted.join(","))
+        } else {
+            format!("[]string{{{}}}", quoted.join(", "))
+        };
+        Self::new(path, ErrorKind::Invalid, &shown, detail)
+    }
+
     /// A text is not one of the supported ones.
     pub fn not_supported(path: &Path, value: &str, supported: &[&str]) -> Self {
         let quoted: Vec<String> = supported.iter().map(|value| quote(value)).collect();

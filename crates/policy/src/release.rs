@@ -166,6 +166,76 @@ impl Release {
     }
 }
 
+/// Checks of CRDs.
+impl Release {
+    /// Whether CRDs can have fields for selectors. Before, the API server drops them.
+    pub(crate) fn has_selectable_fields(self) -> bool {
+        self.server >= 31
+    }
+
+    /// Whether a CRD that has too many fields for selectors keeps them in an update.
+    pub(crate) fn keeps_selectable_fields(self) -> bool {
+        self.server >= 35
+    }
+
+    /// The text about fields for selectors without a schema.
+    pub(crate) fn selectable_without_schema(self, is_shared: bool) -> &'static str {
+        match (self.server >= 34, is_shared) {
+            (true, true) => "may only be set when validations.schema is included",
+            (true, false) => "may only be set when `version.schema.openAPIV3Schema` is not included",
+            (false, true) => "selectableFields may only be set when validations.schema is included",
+            (false, false) => {
+                "selectableFields may only be set when version.schema.openAPIV3Schema is not included"
+            }
+        }
+    }
+
+    /// Whether the certificates of a conversion webhook must be valid in an update.
+    pub(crate) fn checks_ca_bundles(self) -> bool {
+        self.server >= 31
+    }
+
+    /// Whether a message expression of the old CRD keeps the functions of the server. 1.30 looks for the rule instead.
+    pub(crate) fn knows_stored_messages(self) -> bool {
+        self.server >= 31
+    }
+
+    /// Whether errors about the message and the path of a rule begin with the name of the field.
+    pub(crate) fn names_fields_of_rules(self) -> bool {
+        self.server < 34
+    }
+
+    /// Whether an error about a required field says that it is required.
+    pub(crate) fn repeats_required(self) -> bool {
+        self.server < 34
+    }
+
+    /// The text about a version without a schema.
+    pub(crate) fn missing_schema(self) -> &'static str {
+        if self.repeats_required() { "schemas are required" } else { "" }
+    }
+
+    /// The text about a stored version that a CRD removes.
+    pub(crate) fn missing_stored_version(self, name: &str) -> String {
+        if self.server < 33 {
+            return "must appear in spec.versions".to_owned();
+        }
+        format!(
+            "missing from spec.versions; {name} was previously a storage version, and must remain in spec.versions until a storage migration ensures no data remains persisted in {name} and removes {name} from status.storedVersions"
+        )
+    }
+
+    /// Whether there is a warning about formats that the API server does not know.
+    pub(crate) fn warns_of_formats(self) -> bool {
+        self.server >= 34
+    }
+
+    /// Whether there is a warning about sets of objects and lists.
+    pub(crate) fn warns_of_sets(self) -> bool {
+        self.server >= 37
+    }
+}
+
 /// Changes of 1.35.
 impl Release {
     /// Whether the texts about labels are those of 1.35: bytes instead of characters, and another name for keys.

@@ -12,6 +12,7 @@ mod container_view;
 mod controlplane;
 mod convert;
 mod custom_resources;
+mod definitions;
 mod deletion;
 mod deploy;
 mod environment;

@@ -153,7 +153,7 @@ fn reads_and_writes_nothing_through_a_link_that_leads_out_of_the_working_directo
 }
 
 /// Runs `check`, and returns its exit code, its output and its largest memory in MiB.
-fn measured(directory: &Path) -> (i32, String, u64) {
+pub(crate) fn measured(directory: &Path) -> (i32, String, u64) {
     let began = Instant::now();
     let mut child = Command::new(env!("CARGO_BIN_EXE_durward"))
         .args(["check", "."])

@@ -281,6 +281,9 @@ impl<'a> Evaluator<'a, '_> {
     fn equal_typed(&self, left: &Value<'a>, right: &Value<'a>, negated: bool) -> Outcome<'a> {
         let result = match typed::compare(left, right) {
             Equality::Misfit(value, shape) => self.shared.context.unwrapped(Value::Typed(value, shape)),
+            Equality::Unhashable(name) => {
+                self.shared.context.internal(&format!("runtime error: hash of unhashable type {name}"))
+            }
             _ if typed::is_incomparable(left, right) => Err(no_such_overload()),
             result => Ok(Value::Bool(result.is_equal())),
         };

@@ -3,11 +3,13 @@
 //! | module | contents | `k8s.io/apiextensions-apiserver` |
 //! |---|---|---|
 //! | `model` | a CRD in the versions `v1` and `v1beta1` | `pkg/apis/apiextensions/{v1,v1beta1}` |
+//! | `admit` | the checks of a CRD at its creation and update | `pkg/apis/apiextensions/validation` |
 //! | `object` | all steps of a create and an update, in their order | `pkg/apiserver/customresource_handler.go`, `pkg/registry/customresource` |
 //! | `rules` | the rules of `x-kubernetes-validations` | `pkg/apiserver/schema/cel` |
 //! | `convert`, `convert_schema` | a CRD of `v1beta1` in `v1` | `pkg/apis/apiextensions/v1/conversion.go` |
 //! | `embedded` | metadata of objects within objects | `pkg/apiserver/schema/objectmeta` |
 
+pub mod admit;
 pub mod convert;
 mod convert_schema;
 mod embedded;

@@ -1,15 +1,13 @@
 //! A CRD as data.
 //!
-//! The fields are those that decide about objects of the CRD. Whether the API server accepts the CRD itself is not checked here, except
-//! for its schemas.
+//! The fields are those that decide about objects of the CRD. The module `admit` checks whether the API server accepts the CRD itself.
 
 use std::sync::Arc;
 
 use super::{embedded, rules};
 use crate::field::{FieldError, Path};
-use crate::release::Release;
 use crate::schema::{Schema, structural};
-use crate::value::{Value, equal};
+use crate::value::Value;
 
 /// The older API version of CRDs. Its scope has a default, and it keeps unknown fields.
 const V1BETA1: &str = "apiextensions.k8s.io/v1beta1";
@@ -30,8 +28,6 @@ pub struct Crd {
     pub is_v1beta1: bool,
     /// Whether a webhook converts objects between versions. Otherwise the API server replaces `apiVersion`.
     pub is_converted_by_webhook: bool,
-    /// Whether all versions have the same schema.
-    has_one_schema: bool,
     /// The versions, which can be served or not.
     pub versions: Vec<Arc<Version>>,
 }
@@ -48,8 +44,6 @@ pub struct Version {
     pub storage: bool,
     /// The schema. Without one, all fields are valid.
     pub schema: Option<Schema>,
-    /// The path of the schema in the CRD.
-    schema_path: Path,
     /// The reasons why the schema is not structural.
     pub not_structural: Vec<FieldError>,
     /// Whether unknown fields are kept although the schema is structural.
@@ -107,25 +101,8 @@ impl Crd {
         let strategy = spec.child("conversion").value.field("strategy");
         let is_converted_by_webhook = !matches!(strategy, None | Some(Value::Null | Value::String("None")));
         let versions = spec.versions(keeps_unknown_fields, &mut errors);
-        let mut schemas = spec
-            .value
-            .field("versions")
-            .unwrap_or_default()
-            .elements()
-            .map(|version| version.field("schema"));
-        let first = schemas.next().flatten().unwrap_or_default();
-        let has_one_schema = schemas.all(|schema| equal(&schema.unwrap_or_default(), &first));
         if errors.is_empty() {
-            Ok(Self {
-                group,
-                kind,
-                plural,
-                namespaced,
-                is_v1beta1,
-                is_converted_by_webhook,
-                has_one_schema,
-                versions,
-            })
+            Ok(Self { group, kind, plural, namespaced, is_v1beta1, is_converted_by_webhook, versions })
         } else {
             Err(errors)
         }
@@ -134,55 +111,6 @@ impl Crd {
     /// Returns the version of this name, if it is served.
     pub fn served(&self, name: &str) -> Option<&Arc<Version>> {
         self.versions.iter().find(|version| version.name == name && version.served)
-    }
-}
-
-impl Crd {
-    /// Returns why the API server refuses the schemas: the path in the CRD and the error, whose path is that of the API server. If all
-    /// versions have the same schema, the API server names `spec.validation`.
-    pub fn schema_errors(&self) -> Vec<(Path, FieldError)> {
-        let versions = if self.has_one_schema { self.versions.get(..1) } else { self.versions.get(..) };
-        let mut errors = Vec::new();
-        for version in versions.unwrap_or_default() {
-            let Some(schema) = version.schema.as_ref().filter(|_| self.has_one_schema) else {
-                errors.extend(version.not_structural.iter().map(|error| (error.path.clone(), error.clone())));
-                continue;
-            };
-            // Some texts name a second path.
-            let printed = self.as_printed(&FieldError::required(&version.schema_path, "")).path;
-            for error in structural::check(schema, &printed) {
-                let below = error.path.steps().iter().skip(printed.steps().len());
-                let place = below.fold(version.schema_path.clone(), |path, step| path.step(step));
-                errors.push((place, error));
-            }
-        }
-        errors
-    }
-
-    /// Returns why an API server of a minor refuses the rules of the schemas in a new CRD: the path in the CRD and the error, as
-    /// [`Crd::schema_errors`] does.
-    pub fn rule_errors(&self, server: u8) -> Vec<(Path, FieldError)> {
-        let versions = if self.has_one_schema { self.versions.get(..1) } else { self.versions.get(..) };
-        let mut errors = Vec::new();
-        for version in versions.unwrap_or_default() {
-            let Some(schema) = version.structural().filter(|_| version.has_rules) else { continue };
-            let printed = self.as_printed(&FieldError::required(&version.schema_path, "")).path;
-            for error in rules::check(schema, Release::for_new(server), &printed) {
-                let place = version.schema_path.join(&error.path);
-                errors.push((place, FieldError { path: printed.join(&error.path), ..error }));
-            }
-        }
-        errors
-    }
-
-    fn as_printed(&self, error: &FieldError) -> FieldError {
-        let path = match error.path.steps() {
-            [_, _, _, _, below @ ..] if self.has_one_schema => {
-                below.iter().fold(Path::new("spec").child("validation"), |path, step| path.step(step))
-            }
-            _ => error.path.clone(),
-        };
-        FieldError { path, ..error.clone() }
     }
 }
 
@@ -231,7 +159,6 @@ impl<'a> Fields<'a> {
                 served: flag("served").unwrap_or(true),
                 storage: flag("storage").unwrap_or(true),
                 schema: None,
-                schema_path: schema.path.clone(),
                 not_structural: Vec::new(),
                 keeps_unknown_fields,
                 has_embedded: false,

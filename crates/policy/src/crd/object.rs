@@ -6,7 +6,7 @@
 //! | remove unknown fields, and nulls of fields that are not nullable | [`decode`] |
 //! | decode the metadata of embedded objects | [`decode`] |
 //! | set defaults | [`decode`] |
-//! | set the status to that before the request | the caller, as for all custom resources |
+//! | set the status to that before the request | [`with_stored_status`] |
 //! | check metadata | [`validate`] |
 //! | validate the schema | [`validate`] |
 //! | check the fields of the subresource `scale` | [`validate`] |
@@ -14,16 +14,17 @@
 //! | find duplicates in sets and maps | [`validate`] |
 //! | evaluate rules | [`validate`] |
 //!
-//! Duplicate keys are an error of the reader. `apiVersion` and `kind` are right, since they led to the CRD. An update keeps all fields that
-//! the API server sets, so the resource version of the manifest is not compared.
+//! Duplicate keys are an error of the reader. `apiVersion` and `kind` are right, since they led to the CRD. Schema and rules see the metadata
+//! that the API server sets in an update: [`Stored`]. The resource version belongs to the storage, which comes after policies.
 
+use super::rules::Objects;
 use super::{Scale, Version, embedded, scale};
 use crate::field::{ErrorKind, FieldError, Path};
 use crate::meta::{self, Checks, NameSyntax};
 use crate::normalize::{Normalized, Types, normalize_as};
 use crate::release::Release;
 use crate::schema::{defaults, list_types, prune, validate as schema_validate};
-use crate::value::{Arena, Value};
+use crate::value::{Arena, Value, identical};
 
 /// The sentence of the API server when it does not evaluate rules.
 const SKIPPED_RULES: &str = "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation";
@@ -52,6 +53,22 @@ pub fn decode<'a>(
     }
     object = defaults::set(object, schema, arena);
     Ok(Normalized { object, unknown, invalid })
+}
+
+/// Returns a decoded object with the status before the request. If the version has the subresource `status`, no other request changes it.
+pub fn with_stored_status<'a>(
+    version: &Version,
+    new: Value<'a>,
+    old: Option<Value<'a>>,
+    arena: &'a Arena,
+) -> Value<'a> {
+    let Value::Object(entries) = new else { return new };
+    if !version.has_status {
+        return new;
+    }
+    let status = old.and_then(|old| old.field("status")).map(|status| ("status", status));
+    let others = entries.iter().filter(|(name, _)| *name != "status").copied();
+    arena.object(&others.chain(status).collect::<Vec<_>>())
 }
 
 /// A create or an update.
@@ -95,8 +112,10 @@ pub fn validate<'a>(
         judgement.undecided = version.not_structural.iter().take(1).map(refused).collect();
         return judgement;
     }
+    let objects = Stored { arena }.objects(change);
+    let Objects { new, old, .. } = objects;
     if let Some(schema) = &version.schema {
-        let found = schema_validate::validate(change.new, schema, &Path::default(), change.old, release);
+        let found = schema_validate::validate(new, schema, &Path::default(), old, release);
         judgement.errors.extend(found.errors);
         judgement.undecided = found.undecided;
     }
@@ -117,7 +136,7 @@ pub fn validate<'a>(
         } else if version.has_rules {
             match &*version.rules.get(schema, release) {
                 Ok(rules) => {
-                    let found = rules.validate(schema, change.new, change.old, arena, keep_going);
+                    let found = rules.validate(schema, objects, arena, keep_going);
                     judgement.errors.extend(found.errors);
                     judgement.undecided.extend(found.undecided);
                     judgement.unchanged = found.warnings;
@@ -135,6 +154,59 @@ pub fn validate<'a>(
         judgement.warnings = meta::finalizer_warnings(metadata_of(change.new), old, release);
     }
     judgement
+}
+
+/// Objects with the metadata that the API server sets in an update.
+///
+/// An update keeps the uid and the times of the old object. The generation increases if a field outside of the metadata changes. A
+/// manifest rarely has these fields, and the old object often lacks them.
+struct Stored<'a> {
+    arena: &'a Arena,
+}
+
+/// Metadata that an update does not change.
+const KEPT: [&str; 5] =
+    ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion"];
+
+impl<'a> Stored<'a> {
+    fn objects(&self, change: &Change<'a>) -> Objects<'a> {
+        let Some(old) = change.old else { return Objects { new: change.new, old: None, other: None } };
+        let before = metadata_of(old);
+        let generation = match before.field("generation") {
+            Some(Value::Int(generation)) if generation > 0 => generation,
+            _ => 1,
+        };
+        let is_changed = !identical(self.content(change.new), self.content(old), &mut || true);
+        let mut kept = vec![("generation", Value::Int(generation + i64::from(is_changed)))];
+        for name in KEPT {
+            let own =
+                metadata_of(change.new).field(name).filter(|_| name == "uid" || name == "resourceVersion");
+            kept.extend(own.or_else(|| before.field(name)).map(|value| (name, value)));
+        }
+        // The values do not matter, since no rule can read them. They are equal, or they are not.
+        let fields = |of: &'static str| ("managedFields", Value::String(of));
+        let new = |managed| self.with(change.new, &[&kept[..], &[fields(managed)]].concat());
+        Objects {
+            new: new("kept"),
+            old: Some(self.with(old, &[("generation", Value::Int(generation)), fields("kept")])),
+            other: Some(new("changed")),
+        }
+    }
+
+    /// An object without metadata.
+    fn content(&self, object: Value<'a>) -> Value<'a> {
+        let Value::Object(entries) = object else { return object };
+        let entries: Vec<_> = entries.iter().filter(|(name, _)| *name != "metadata").copied().collect();
+        Value::Object(self.arena.slice(&entries))
+    }
+
+    /// An object with these fields in its metadata.
+    fn with(&self, object: Value<'a>, fields: &[(&'a str, Value<'a>)]) -> Value<'a> {
+        let entries = |object| if let Value::Object(entries) = object { entries } else { &[] };
+        let metadata = [entries(metadata_of(object)), fields].concat();
+        let metadata = ("metadata", self.arena.object(&metadata));
+        self.arena.object(&[entries(object), &[metadata]].concat())
+    }
 }
 
 /// Why objects of a CRD can't be judged.

@@ -21,10 +21,18 @@ pub(super) struct Format<'s> {
 
 type Test = fn(&str, Release) -> bool;
 
-/// The format of a schema. The API server ignores formats that it does not know.
-pub(super) fn of<'s>(schema: &Schema, checks: &'s Checks, release: Release) -> Option<Format<'s>> {
+/// The format of a schema. The API server ignores formats that it does not know, if it does not keep them.
+pub(super) fn of<'s>(
+    schema: &Schema,
+    checks: &'s Checks,
+    release: Release,
+    keeps_unknown: bool,
+) -> Option<Format<'s>> {
     let name = checks.format.as_deref()?;
     let text = || test(name, release).map(|test| Format { name, test: Some(test) });
+    if keeps_unknown {
+        return text().or(Some(Format { name, test: None }));
+    }
     if !release.checks_number_formats() || schema.is_int_or_string {
         return text();
     }
@@ -34,6 +42,19 @@ pub(super) fn of<'s>(schema: &Schema, checks: &'s Checks, release: Release) -> O
         Some(Type::Integer) => number(["int32", "int64"]),
         Some(Type::Number) => number(["float", "double"]),
         Some(_) => None,
+    }
+}
+
+/// Whether the API server knows a format of a schema. It warns of others when the CRD is created.
+pub(crate) fn is_recognized(schema: &Schema, format: &str, release: Release) -> bool {
+    if !release.checks_number_formats() {
+        return schema.kind != Some(Type::String) || test(format, release).is_some();
+    }
+    match &schema.kind {
+        None | Some(Type::String) => test(format, release).is_some(),
+        Some(Type::Integer) => matches!(format, "int32" | "int64"),
+        Some(Type::Number) => matches!(format, "float" | "double"),
+        Some(_) => false,
     }
 }
 

@@ -20,7 +20,7 @@ pub(crate) mod correlate;
 pub(crate) mod declare;
 pub(crate) mod defaults;
 mod email;
-mod formats;
+pub(crate) mod formats;
 pub(crate) mod list_types;
 mod model;
 mod parse;

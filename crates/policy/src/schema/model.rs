@@ -31,6 +31,8 @@ pub struct Schema {
     pub(crate) rules: Vec<Rule>,
     /// Fields that no structural schema has, such as `$ref`, and that are not in this model.
     pub(crate) unsupported: Vec<&'static str>,
+    /// Whether there is a `$ref` without content, which a CRD can't have.
+    pub(crate) has_empty_reference: bool,
     /// Whether `title` is present, and `description`. Both are forbidden within `allOf` and its like.
     pub(crate) has_title: bool,
     pub(crate) has_description: bool,
@@ -139,6 +141,41 @@ impl Schema {
             Some(Additional::Schema(schema)) => Some(schema),
             _ => None,
         }
+    }
+
+    pub(crate) fn additional_schema_mut(&mut self) -> Option<&mut Schema> {
+        match &mut self.additional {
+            Some(Additional::Schema(schema)) => Some(schema),
+            _ => None,
+        }
+    }
+
+    /// Whether `additionalProperties` is `false`.
+    pub(crate) fn forbids_additional(&self) -> bool {
+        matches!(self.additional, Some(Additional::Allowed(false)))
+    }
+
+    /// Whether a schema has only keywords that the API server accepts at the root if the status has a schema of its own. The type is
+    /// not one of those that are checked here.
+    pub(crate) fn has_only_root_fields(&self) -> bool {
+        let has_clauses = self.checks.as_ref().is_some_and(|checks| {
+            checks.has_junctors()
+                || checks.max_properties.is_some()
+                || checks.min_properties.is_some()
+                || !checks.values.is_empty()
+        });
+        let is_array_of_items = |name: &&&str| **name == "items";
+        let unsupported = self.unsupported.iter().filter(|name| !is_array_of_items(name)).count();
+        !has_clauses
+            && unsupported == 0
+            && self.additional.is_none()
+            && self.default.is_none()
+            && !self.nullable
+            && !self.is_embedded_resource
+            && !self.is_int_or_string
+            && self.map_keys.is_empty()
+            && self.list_type.is_none()
+            && self.map_type.is_none()
     }
 
     /// Whether unknown fields of this value stay.

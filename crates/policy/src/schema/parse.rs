@@ -80,7 +80,8 @@ fn schema<'v>(value: Value<'v>, path: &Path, depth: usize, shared: &mut Shared<'
         map_keys: reader.texts("x-kubernetes-list-map-keys"),
         map_type: reader.text("x-kubernetes-map-type").map(Into::into),
         rules: reader.rules(),
-        unsupported: UNSUPPORTED.into_iter().filter(|name| reader.has(name)).collect(),
+        unsupported: reader.unsupported(),
+        has_empty_reference: reader.text("$ref").is_some_and(str::is_empty),
         has_title: reader.text("title").is_some_and(|text| !text.is_empty()),
         has_description: reader.text("description").is_some_and(|text| !text.is_empty()),
         checks,
@@ -188,14 +189,17 @@ impl<'v> Reader<'_, 'v> {
 
     fn items(&mut self) -> Option<Box<Schema>> {
         let value = self.get("items")?;
+        // A list is among the unsupported fields.
         let path = self.path.child("items");
-        if value.is_list() {
-            self.shared
-                .errors
-                .push(FieldError::forbidden(&path, "items must be a schema object and not an array"));
-            return None;
+        (!value.is_list()).then(|| Box::new(self.schema(value, &path)))
+    }
+
+    fn unsupported(&self) -> Vec<&'static str> {
+        let mut found: Vec<&'static str> = UNSUPPORTED.into_iter().filter(|name| self.has(name)).collect();
+        if self.get("items").is_some_and(|items| items.is_list()) {
+            found.push("items");
         }
-        Some(Box::new(self.schema(value, &path)))
+        found
     }
 
     fn checks(&mut self) -> Option<Box<Checks>> {

@@ -1,6 +1,6 @@
 //! Checks that a schema is structural: its types are declared outside of `allOf` and its like.
 //!
-//! The checks of definitions that go beyond the structure, such as allowed types and list types, belong to the module `crd`.
+//! Other checks of keywords, such as allowed types and list types, belong to `crd::admit`.
 
 use super::model::{Additional, Schema, Type};
 use crate::field::{FieldError, Path};
@@ -26,10 +26,28 @@ pub(crate) fn check(schema: &Schema, path: &Path) -> Vec<FieldError> {
     errors
 }
 
+/// Whether a schema has no field that can't be converted.
+pub(crate) fn is_supported(schema: &Schema) -> bool {
+    let inner = schema.items.as_deref().into_iter().chain(schema.additional_schema());
+    let mut inner = inner.chain(schema.properties.iter().map(|(_, schema)| schema));
+    let are_supported = |schemas: &[Schema]| schemas.iter().all(is_supported);
+    schema.unsupported.is_empty()
+        && schema.preserve != Some(false)
+        && inner.all(is_supported)
+        && schema.checks.as_ref().is_none_or(|checks| {
+            [&checks.all_of, &checks.any_of, &checks.one_of].into_iter().all(|list| are_supported(list))
+                && checks.not.as_ref().is_none_or(is_supported)
+        })
+}
+
 /// Fields that can't be converted.
 fn unsupported(schema: &Schema, path: &Path, errors: &mut Vec<FieldError>) {
     for name in &schema.unsupported {
-        errors.push(FieldError::forbidden(&path.child(name), &format!("{name} is not supported")));
+        let detail = match *name {
+            "items" => "items must be a schema object and not an array".to_owned(),
+            name => format!("{name} is not supported"),
+        };
+        errors.push(FieldError::forbidden(&path.child(name), &detail));
     }
     if schema.preserve == Some(false) {
         let path = path.child(PRESERVE);
@@ -58,7 +76,7 @@ fn below<'s>(schema: &'s Schema, path: &Path) -> Vec<(Path, &'s Schema, Level)> 
 }
 
 /// The schemas within `not`, `allOf`, `anyOf` and `oneOf`.
-fn junctors<'s>(schema: &'s Schema, path: &Path) -> Vec<(Path, &'s Schema)> {
+pub(crate) fn junctors<'s>(schema: &'s Schema, path: &Path) -> Vec<(Path, &'s Schema)> {
     let Some(checks) = &schema.checks else { return Vec::new() };
     let mut found: Vec<(Path, &Schema)> =
         checks.not.as_ref().map(|not| (path.child("not"), not)).into_iter().collect();

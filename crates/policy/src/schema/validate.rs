@@ -35,6 +35,14 @@ pub(crate) fn validate<'a>(
     within(MAX_STEPS, value, schema, path, old, release)
 }
 
+/// Validates a default. The API server does not remove formats from its schema that it does not know.
+pub(crate) fn default<'a>(value: Value<'a>, schema: &'a Schema, path: &Path, release: Release) -> Validation {
+    let mut validator =
+        Validator { base: path, release, keeps_formats: true, steps: MAX_STEPS, undecided: Vec::new() };
+    let outcome = validator.node(value, schema, &Place::root(), None);
+    Validation { errors: outcome.errors, undecided: validator.undecided }
+}
+
 /// Validates a value with a limit of steps.
 pub(super) fn within<'a>(
     max_steps: usize,
@@ -44,7 +52,8 @@ pub(super) fn within<'a>(
     old: Option<Value<'a>>,
     release: Release,
 ) -> Validation {
-    let mut validator = Validator { base: path, release, steps: max_steps, undecided: Vec::new() };
+    let mut validator =
+        Validator { base: path, release, keeps_formats: false, steps: max_steps, undecided: Vec::new() };
     let pair = old.map(|old| Correlation::new(value, old, schema));
     let outcome = validator.node(value, schema, &Place::root(), pair.as_ref());
     Validation { errors: outcome.errors, undecided: validator.undecided }
@@ -67,7 +76,7 @@ impl Validator<'_> {
             outcome.is_undecided = true;
         }
         let checks = schema.checks.as_deref();
-        let format = checks.and_then(|checks| formats::of(schema, checks, self.release));
+        let format = checks.and_then(|checks| formats::of(schema, checks, self.release, self.keeps_formats));
         self.check_type(value, schema, format, place, &mut outcome);
         if !matches!(value, Value::Null) {
             // Two for the validator of combined schemas, one for that of values, and one for the node.

@@ -18,6 +18,8 @@ const MAX_ERRORS: usize = 10_000;
 pub(super) struct Validator<'p> {
     pub(super) base: &'p Path,
     pub(super) release: Release,
+    /// Whether formats count that the API server does not know, as for defaults.
+    pub(super) keeps_formats: bool,
     /// Steps that are left. The first one above the limit makes it zero.
     pub(super) steps: usize,
     pub(super) undecided: Vec<FieldError>,

@@ -163,7 +163,7 @@ pub(crate) fn go_syntax(value: Value<'_>) -> String {
     }
 }
 
-fn is_printable(character: char) -> bool {
+pub(crate) fn is_printable(character: char) -> bool {
     character == ' '
         || !(character.is_control()
             || character.is_whitespace()

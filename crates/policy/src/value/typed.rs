@@ -257,6 +257,8 @@ pub(crate) enum Equality<'a> {
     Different,
     /// A value that does not fit its schema.
     Misfit(&'a Value<'a>, &'a Shape),
+    /// A value of this type of Go in a set, which fails within the API server.
+    Unhashable(&'static str),
 }
 
 impl Equality<'_> {
@@ -311,19 +313,17 @@ pub(super) fn equals<'a>(value: &'a Value<'a>, shape: &'a Shape, other: &Value<'
                     let pairs = elements.iter().zip(other.elements());
                     Equality::all(pairs.map(|(element, other)| compare(&view(element, items), &other)))
                 }
-                Order::Set => {
-                    let keys = |elements: &mut dyn Iterator<Item = Value<'a>>| {
-                        elements.map(|element| scalar(&element)).collect::<Option<BTreeSet<_>>>()
-                    };
-                    let left = keys(&mut elements.iter().map(|element| view(element, items)));
-                    Equality::of(left.is_some() && left == keys(&mut other.elements()))
-                }
+                Order::Set => equal_sets(elements, other),
                 Order::Map(keys) => equal_by_key(elements, items, keys, other),
             }
         }
         (Value::Object(entries), Kind::Object(_) | Kind::Map(_)) => equal_entries(entries, shape, other),
         (value, Kind::Hidden) => Equality::of(match other {
             Value::Typed(other, _) => identical(*value, **other, &mut || work::read(1)),
+            // The plain form of a scalar, as an optional value has it.
+            Value::Null | Value::Bool(_) | Value::Int(_) | Value::Double(_) | Value::String(_) => {
+                identical(*value, *other, &mut || work::read(1))
+            }
             _ => false,
         }),
         (Value::String(text), Kind::Bytes) => Equality::of(match (decode_base64(text), other) {
@@ -365,7 +365,7 @@ fn equal_entries<'a>(
         match field {
             Equality::Equal => {}
             Equality::Different => result = field,
-            Equality::Misfit(..) => return field,
+            Equality::Misfit(..) | Equality::Unhashable(_) => return field,
         }
     }
     result
@@ -414,6 +414,42 @@ fn scalar<'a>(element: &Value<'a>) -> Option<Key<'a>> {
         Value::Typed(..) => None,
         value if value.is_list() || value.entries().is_some() => None,
         value => Some(Key(vec![*value])),
+    }
+}
+
+/// Compares a set with a list of the same length. The API server looks for the elements of the other list among those of the set as the
+/// document has them: a time or a number that was converted is never found, and elements that occur twice don't matter.
+fn equal_sets<'a>(elements: &'a [Value<'a>], other: &Value<'a>) -> Equality<'a> {
+    if let Some(name) = elements.iter().find_map(unhashable) {
+        return Equality::Unhashable(name);
+    }
+    let known: BTreeSet<Key<'_>> = elements.iter().map(|element| Key(vec![*element])).collect();
+    for element in other.elements() {
+        let is_found = match element {
+            Value::Typed(Value::String(_), Shape { kind: Kind::Bytes, .. }) | Value::Bytes(_) => {
+                return Equality::Unhashable("[]uint8");
+            }
+            Value::Typed(value, _) if element.is_list() || element.entries().is_some() => {
+                return unhashable(value).map_or(Equality::Different, Equality::Unhashable);
+            }
+            Value::Null | Value::Bool(_) | Value::Int(_) | Value::Double(_) | Value::String(_) => {
+                known.contains(&Key(vec![element]))
+            }
+            _ => false,
+        };
+        if !is_found {
+            return Equality::Different;
+        }
+    }
+    Equality::Equal
+}
+
+/// The type of a value that can't be an element of a set in Go.
+fn unhashable(value: &Value<'_>) -> Option<&'static str> {
+    match value {
+        Value::List(_) => Some("[]interface {}"),
+        Value::Object(_) => Some("map[string]interface {}"),
+        _ => None,
     }
 }
 

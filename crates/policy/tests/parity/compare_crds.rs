@@ -1,10 +1,11 @@
-//! Compares CRDs and their objects: errors of schemas, defaults, pruning, warnings and errors of objects.
+//! Compares the objects of CRDs: defaults, pruning, warnings and errors.
 
 use fastrand::Rng;
 use serde_json::{Value as Json, json};
 
 use crate::case::items;
-use crate::custom_resources::{Judge, admit, is_unreadable};
+use crate::compare_definitions::{compare_definitions, compare_updates};
+use crate::custom_resources::{Judge, is_unreadable};
 use crate::objects::{Object, Objects};
 use crate::schemas::Schemas;
 use crate::server::{Server, servers};
@@ -31,15 +32,17 @@ fn judges_generated_custom_resources_as_the_api_server_does() {
     let mut rng = rng();
     let mut schemas = Schemas::new(rng.fork());
     let crds: Vec<Json> = (0..count("PARITY_CRDS", 1_000)).map(|_| schemas.crd()).collect();
+    let updates: Vec<(Json, Json)> = crds.iter().map(|crd| schemas.update(crd)).collect();
     let mut different = 0;
     for server in &servers() {
-        let accepted = compare_schemas(server, &crds, &mut different);
+        let accepted = compare_definitions(server, &crds, &mut different);
+        compare_updates(server, &updates, &mut different);
         compare_objects(server, &accepted, rng.fork(), &mut different);
     }
     assert_eq!(different, 0, "{different} answers differ");
 }
 
-fn print(different: &mut usize, server: &Server, lines: &[(&str, &dyn std::fmt::Display)]) {
+pub(crate) fn print(different: &mut usize, server: &Server, lines: &[(&str, &dyn std::fmt::Display)]) {
     *different += 1;
     if *different <= PRINTED {
         println!("\n1.{}", server.minor);
@@ -47,80 +50,6 @@ fn print(different: &mut usize, server: &Server, lines: &[(&str, &dyn std::fmt::
             println!("  {name} {value}");
         }
     }
-}
-
-/// Compares the errors of schemas. Returns the CRDs that the API server accepts.
-fn compare_schemas<'c>(server: &Server, crds: &'c [Json], different: &mut usize) -> Vec<&'c Json> {
-    let questions: Vec<Json> = crds.iter().map(|crd| json!({ "crdCase": { "crd": crd } })).collect();
-    let (theirs, ours) = both(server, &questions, |index, _| admit(&crds[index], server.minor));
-    let (mut accepted, mut structural, mut rules, mut unsupported, mut unread) = (Vec::new(), 0, 0, 0, 0);
-    for ((crd, theirs), ours) in crds.iter().zip(&theirs).zip(&ours) {
-        let wants = items(theirs, "crd");
-        let want = &wants[0];
-        let has = |field: &str| !items(want, field).is_empty();
-        let is_equal = match ours {
-            _ if want["phase"] == "panic" => true,
-            // The API server reports unsupported fields among all errors of the CRD.
-            Err(errors) if has("unsupported") => !errors.is_empty(),
-            Err(_) => want["decode"].is_string(),
-            Ok(_) if want["decode"].is_string() => false,
-            Ok(ours) if has("unsupported") => {
-                // The API server has no path for this field.
-                let is_named = |error: &&String| !error.ends_with("$schema is not supported");
-                let errors = &ours.structural;
-                let mut named = errors.iter().filter(is_named);
-                !errors.is_empty() && named.all(|error| items(want, "all").contains(&json!(error)))
-            }
-            Ok(ours) => wants.iter().any(|want| {
-                want["structural"] == json!(ours.structural) && has_rule_errors(want, &ours.rules)
-            }),
-        };
-        unread += usize::from(want["decode"].is_string());
-        unsupported += usize::from(has("unsupported"));
-        structural += usize::from(has("structural"));
-        rules += usize::from(items(want, "all").iter().any(is_of_rule));
-        if want["all"] == json!([]) {
-            accepted.push(crd);
-        }
-        if !is_equal {
-            let schema = &crd["spec"]["versions"][0]["schema"];
-            print(different, server, &[("schema", schema), ("want", want), ("have", &format!("{ours:?}"))]);
-        }
-    }
-    println!("1.{}: {} CRDs", server.minor, crds.len());
-    assert_share("accepted", accepted.len(), crds.len(), 30.0);
-    assert_share("refused", crds.len() - accepted.len(), crds.len(), 30.0);
-    assert_share("not structural", structural, crds.len(), 15.0);
-    assert_share("with wrong rules", rules, crds.len(), 2.0);
-    assert_share("unsupported", unsupported, crds.len(), 2.0);
-    assert_share("not decoded", unread, crds.len(), 0.5);
-    accepted
-}
-
-/// Whether an error is about a rule.
-fn is_of_rule(error: &Json) -> bool {
-    error.as_str().is_some_and(|text| {
-        let path = text.split(": ").next().unwrap_or_default();
-        path.contains("x-kubernetes-validations") || text.contains("estimated rule cost total for entire")
-    })
-}
-
-/// Whether the errors of rules are equal. The API server does not check rules that have other errors nearby.
-fn has_rule_errors(want: &Json, rules: &[String]) -> bool {
-    let all = items(want, "all");
-    if !all.iter().all(is_of_rule) {
-        return true;
-    }
-    let texts = all.iter().filter_map(Json::as_str).map(without_types).collect::<Vec<_>>();
-    texts == rules.iter().map(|text| without_types(text)).collect::<Vec<_>>()
-}
-
-/// A text without the names of types of objects, which are random in the API server.
-fn without_types(text: &str) -> String {
-    let mut parts = text.split("selfType");
-    let first = parts.next().unwrap_or_default().to_owned();
-    let is_name = |symbol: char| symbol.is_alphanumeric() || matches!(symbol, '.' | '@' | '_');
-    parts.fold(first, |text, part| text + "selfType" + part.trim_start_matches(is_name))
 }
 
 /// Compares what happens to objects of accepted CRDs.

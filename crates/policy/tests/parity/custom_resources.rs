@@ -8,26 +8,6 @@ use serde_json::{Value as Json, json};
 
 use crate::objects::Object;
 
-/// Errors of the schemas of a CRD.
-#[derive(Debug)]
-pub(crate) struct Admitted {
-    pub(crate) structural: Vec<String>,
-    pub(crate) rules: Vec<String>,
-}
-
-/// Errors of the schemas of a CRD, or the reason why it can't be read.
-pub(crate) fn admit(crd: &Json, server: u8) -> Result<Admitted, Vec<String>> {
-    let (arena, text) = (Arena::new(), crd.to_string());
-    let read = Crd::read(read_json(&text, &arena).expect("a CRD"));
-    match read {
-        Ok(crd) => Ok(Admitted {
-            structural: texts(crd.schema_errors().into_iter().map(|(_, error)| error)),
-            rules: texts(crd.rule_errors(server).into_iter().map(|(_, error)| error)),
-        }),
-        Err(errors) => Err(texts(errors)),
-    }
-}
-
 /// Each text once, in order.
 fn texts(errors: impl IntoIterator<Item = impl ToString>) -> Vec<String> {
     let mut found: Vec<String> = errors.into_iter().map(|error| error.to_string()).collect();
@@ -82,8 +62,9 @@ impl Judge {
             // The API server drops malformed metadata that it has stored before it knew the schema.
             Err(errors) => return json!({ "undecided": errors }),
         };
+        let named = self.with_namespace(new.object, &arena);
         let change = object::Change {
-            new: self.with_status(self.with_namespace(new.object, &arena), old, &arena),
+            new: object::with_stored_status(self.version(), named, old, &arena),
             old,
             namespaced: self.crd.namespaced,
             server: self.server,
@@ -113,20 +94,6 @@ impl Judge {
             (metadata["name"].as_str(), metadata["generateName"].as_str())
         {
             metadata["name"] = json!(format!("{prefix}12345"));
-        }
-        read_json(arena.text(&json.to_string()), arena).expect("JSON")
-    }
-
-    /// An object with the status before the request, if the CRD has the subresource.
-    fn with_status<'a>(&self, object: Value<'a>, old: Option<Value<'a>>, arena: &'a Arena) -> Value<'a> {
-        if !self.version().has_status {
-            return object;
-        }
-        let mut json = to_json(object);
-        let fields = json.as_object_mut().expect("an object");
-        match old.and_then(|old| old.field("status")) {
-            Some(status) => drop(fields.insert("status".to_owned(), to_json(status))),
-            None => drop(fields.remove("status")),
         }
         read_json(arena.text(&json.to_string()), arena).expect("JSON")
     }

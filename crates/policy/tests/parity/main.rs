@@ -25,10 +25,14 @@ mod answer;
 mod case;
 mod cases;
 mod compare_crds;
+mod compare_definitions;
 mod compare_expressions;
 mod compare_policies;
 mod custom_resources;
 mod defects;
+#[path = "../definition/mod.rs"]
+mod definition;
+mod definition_defects;
 mod expressions;
 mod literals;
 mod objects;

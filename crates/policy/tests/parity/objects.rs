@@ -89,8 +89,7 @@ impl Objects {
 
     /// An object of a CRD: valid, mutated, or an update with few changes.
     pub(crate) fn object(&mut self, crd: &Json) -> Object {
-        let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
-        let mut object = self.resource(schema);
+        let mut object = self.resource(crd);
         if self.chance(40) {
             self.mutate(&mut object);
         }
@@ -98,7 +97,7 @@ impl Objects {
         if self.chance(45) {
             old = Some(text(&object));
             if self.chance(15) {
-                object = self.resource(schema);
+                object = self.resource(crd);
             }
             for _ in 0..self.rng.usize(..3) {
                 self.mutate(&mut object);
@@ -112,13 +111,15 @@ impl Objects {
         Object { text: text(&object), old, field_validation }
     }
 
-    fn resource(&mut self, schema: &Json) -> Json {
-        let mut object = self.value(schema);
+    fn resource(&mut self, crd: &Json) -> Json {
+        let version = &crd["spec"]["versions"][0];
+        let mut object = self.value(&version["schema"]["openAPIV3Schema"]);
         if !object.is_object() {
             object = json!({});
         }
-        object["apiVersion"] = json!("example.com/v1");
-        object["kind"] = json!("Widget");
+        let text = |value: &Json| value.as_str().expect("a text").to_owned();
+        object["apiVersion"] = json!(format!("{}/{}", text(&crd["spec"]["group"]), text(&version["name"])));
+        object["kind"] = crd["spec"]["names"]["kind"].clone();
         object["metadata"] = json!({ "name": "w1" });
         object
     }

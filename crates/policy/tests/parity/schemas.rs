@@ -3,6 +3,7 @@
 use fastrand::Rng;
 use serde_json::{Value as Json, json};
 
+use crate::definition_defects::{self, add_version, change, status};
 use crate::literals::pick;
 use crate::objects::Objects;
 use crate::rules::add_rules;
@@ -46,7 +47,22 @@ impl Schemas {
         self.rng.u32(..100) < percent
     }
 
-    /// A CRD with one version.
+    /// A CRD, and the same one with a change and perhaps another schema. It is that of a cluster before the change.
+    pub(crate) fn update(&mut self, crd: &Json) -> (Json, Json) {
+        let (mut new, mut old) = (crd.clone(), crd.clone());
+        old["status"] = status(&mut self.rng, crd);
+        change(&mut self.rng, &mut new);
+        for (crd, percent) in [(&mut new, 30), (&mut old, 20)] {
+            let schema = crd.pointer_mut("/spec/versions/0/schema/openAPIV3Schema");
+            if let Some(schema) = schema.filter(|schema| schema.is_object() && self.rng.u32(..100) < percent)
+            {
+                spoil(&mut self.rng, schema);
+            }
+        }
+        (new, old)
+    }
+
+    /// A CRD, mostly with one version.
     pub(crate) fn crd(&mut self) -> Json {
         let mut schema = self.root();
         if self.chance(40) {
@@ -62,7 +78,7 @@ impl Schemas {
         if self.chance(25) {
             version["subresources"] = json!({ "status": {} });
         }
-        json!({
+        let mut crd = json!({
             "apiVersion": "apiextensions.k8s.io/v1",
             "kind": "CustomResourceDefinition",
             "metadata": { "name": "widgets.example.com" },
@@ -72,7 +88,15 @@ impl Schemas {
                 "names": { "plural": "widgets", "kind": "Widget" },
                 "versions": [version],
             },
-        })
+        });
+        if self.chance(20) {
+            let schema = self.root();
+            add_version(&mut self.rng, &mut crd, schema);
+        }
+        if self.chance(20) {
+            definition_defects::spoil(&mut self.rng, &mut crd);
+        }
+        crd
     }
 
     fn root(&mut self) -> Json {

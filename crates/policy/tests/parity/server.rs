@@ -7,6 +7,7 @@ use std::thread;
 
 use serde_json::{Value as Json, json};
 
+use crate::number;
 use crate::types::{Overload, overloads};
 
 /// The program with the code of one API server.
@@ -16,9 +17,12 @@ pub(crate) struct Server {
     program: PathBuf,
 }
 
-/// Builds the program for the oldest and the newest API server that it supports.
-pub(crate) fn servers() -> [Server; 2] {
-    [Server::build(35, &[]), Server::build(37, &["-modfile=1.37.mod", "-tags=k8s1.37"])]
+/// Builds the program for the oldest and the newest API server that it supports, or for the minor in `PARITY_SERVER`.
+pub(crate) fn servers() -> Vec<Server> {
+    let wanted = number("PARITY_SERVER", 0);
+    let programs: [(u8, &[&str]); 2] = [(35, &[]), (37, &["-modfile=1.37.mod", "-tags=k8s1.37"])];
+    let programs = programs.into_iter().filter(|(minor, _)| wanted == 0 || wanted == u64::from(*minor));
+    programs.map(|(minor, flags)| Server::build(minor, flags)).collect()
 }
 
 impl Server {
@@ -26,8 +30,10 @@ impl Server {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("parity");
         let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("parity-1.{minor}"));
         println!("building {}", program.display());
+        // The flags of the control planes in `e2e`, which have most of these packages in Go's cache.
         let go = Command::new("go")
-            .arg("build")
+            .env("CGO_ENABLED", "0")
+            .args(["build", "-trimpath", "-buildvcs=false"])
             .args(flags)
             .arg("-o")
             .arg(&program)

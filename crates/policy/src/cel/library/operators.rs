@@ -213,7 +213,15 @@ fn contains<'a>(context: &Context<'a>, args: &[Value<'a>]) -> Outcome<'a> {
         if matches!(container, Value::Map(_)) {
             select::hash(context, element)?;
         }
-        return Ok(Value::Bool(entries.get(element).is_some()));
+        let found = entries.get(element);
+        if let Value::Typed(..) = container {
+            // In a document, a key that is not a text and a value that does not fit its schema are errors.
+            if element.as_str().is_none() {
+                return Err(no_such_overload());
+            }
+            found.map_or(Ok(Value::Null), |value| context.unwrapped(value))?;
+        }
+        return Ok(Value::Bool(found.is_some()));
     }
     if container.is_list() {
         return Ok(Value::Bool(container.elements().any(|other| equal(element, &other))));

@@ -113,6 +113,30 @@ pub(crate) fn request_error(text: &str, strict: bool) -> Option<String> {
     parse(text, true, strict).err().map(|message| format!("parse {}: {message}", quote(text)))
 }
 
+/// The host of a URL with a scheme, as `url.ParseRequestURI` reads it.
+pub(crate) fn request_host(text: &str, strict: bool) -> Option<String> {
+    let parts = parse(text, true, strict).ok()?;
+    (!parts.scheme.is_empty() && !parts.host.is_empty()).then_some(parts.host)
+}
+
+/// A URL, as `url.Parse` reads it.
+pub(crate) struct Split<'t> {
+    pub(crate) scheme: String,
+    pub(crate) host: String,
+    /// The user and password, if there is an `@`.
+    pub(crate) user: Option<String>,
+    pub(crate) query: String,
+    pub(crate) fragment: &'t str,
+}
+
+/// Splits a URL. The error is that of `url.Parse`.
+pub(crate) fn split(text: &str, strict: bool) -> Result<Split<'_>, String> {
+    let (rest, fragment) = text.split_once('#').unwrap_or((text, ""));
+    let parts = parse(rest, false, strict).map_err(|message| format!("parse {}: {message}", quote(text)))?;
+    let user = parts.user.strip_suffix('@').map(str::to_owned);
+    Ok(Split { scheme: parts.scheme, host: parts.host, user, query: parts.query, fragment })
+}
+
 fn parse(text: &str, request: bool, strict: bool) -> Result<Parts, String> {
     if text.bytes().any(|byte| byte < 0x20 || byte == 0x7f) {
         return Err("net/url: invalid control character in URL".to_owned());

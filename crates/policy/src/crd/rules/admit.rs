@@ -1,55 +1,90 @@
-//! The API server's checks of rules when a CRD is created, `pkg/apis/apiextensions/validation` of `k8s.io/apiextensions-apiserver`.
+//! The API server's checks of the keywords and rules of a CRD, `pkg/apis/apiextensions/validation` of `k8s.io/apiextensions-apiserver`.
 //!
-//! A rule and all rules of a schema have limits of their estimated cost. A rule counts as often as its field can occur.
+//! A rule and all rules of a schema have limits of their estimated cost. A rule counts as often as its field can occur. It is compiled
+//! only if no keyword at its schema or below is wrong.
 
 use std::sync::Arc;
 
-use super::{Compiler, ROOT_TYPE, child_type, field_path};
-use crate::cel::environment::Environment;
+use super::hint::{self, Bounded, Hint, RULE_LIMIT};
+use super::{Compiler, ROOT_TYPE, StoredRules, child_type, field_path};
 use crate::cel::escape::escape;
 use crate::cel::estimate::{Sizes, Within};
 use crate::cel::program::Program;
 use crate::cel::types::Type;
-use crate::expression::library;
+use crate::crd::admit::keywords::{self, Strictness};
 use crate::field::{FieldError, Path};
 use crate::release::Release;
 use crate::schema::declare::shape;
 use crate::schema::sizes::{MAX_REQUEST, sizes};
-use crate::schema::{self, Rule, Schema};
+use crate::schema::{self, Rule, Schema, structural};
 
-/// Estimated cost that a rule can have.
-const RULE_LIMIT: u64 = 10_000_000;
 /// Estimated cost that all rules of a schema can have.
 const SCHEMA_LIMIT: u64 = 100_000_000;
 /// Rules that the error about the cost of a schema names.
 const NAMED: usize = 4;
+/// Rules for which a cheap enough size is searched. A search estimates a cost some fifty times.
+const MAX_HINTS: usize = 20;
 
 const REASONS: [&str; 4] =
     ["FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired"];
 
-/// Returns the errors of the rules of a structural schema. `release` is that of new expressions. The paths start at the schema, and
-/// `printed` is the path that the API server prints for it.
-pub(crate) fn check(schema: &Schema, release: Release, printed: &Path) -> Vec<FieldError> {
-    if super::has_rules(schema) { Admission::new(schema, release, printed).finish() } else { Vec::new() }
+/// How a schema is checked.
+#[derive(Clone, Copy)]
+pub(crate) struct Options<'o> {
+    /// That of new expressions.
+    pub(crate) release: Release,
+    /// Expressions of the CRD before an update.
+    pub(crate) stored: &'o Arc<StoredRules>,
+    /// Whether an update does not change the schema. A rule can then have any cost.
+    pub(crate) is_unchanged: bool,
+    pub(crate) strictness: Strictness,
+    /// Whether the rules are compiled, as the API server does if the schema is structural and its defaults are valid.
+    pub(crate) compiles: bool,
+}
+
+/// The errors of a schema.
+#[derive(Default)]
+pub(crate) struct Checked {
+    pub(crate) errors: Vec<FieldError>,
+    /// The path of an error about cost, and what makes the rule cheap enough.
+    pub(in crate::crd) hints: Vec<(Path, Hint)>,
+}
+
+/// Returns the errors of the keywords and rules of a schema, whose path is `path`.
+pub(crate) fn check(schema: &Schema, options: Options<'_>, path: &Path) -> Checked {
+    let compiles = options.compiles && super::has_rules(schema);
+    Admission::new(schema, Options { compiles, ..options }, path).finish()
 }
 
 /// Returns the estimated costs of all rules and message expressions.
 #[cfg(test)]
 pub(super) fn costs(schema: &Schema, release: Release) -> Vec<(Path, u64)> {
-    Admission::new(schema, release, &Path::default()).costs
+    let stored = Arc::default();
+    let strictness = Strictness::ALL;
+    let options = Options { release, stored: &stored, is_unchanged: false, strictness, compiles: true };
+    Admission::new(schema, options, &Path::default()).costs
 }
 
 /// Checks the fields of a rule that need no compilation.
-fn written(rule: &Rule, schema: &Schema, path: &Path, errors: &mut Vec<FieldError>) {
+fn written(rule: &Rule, schema: &Schema, path: &Path, release: Release, errors: &mut Vec<FieldError>) {
     let (text, message) = (rule.rule.trim(), rule.message.trim());
+    let has_break = |text: &str| text.contains(['\n', '\r']);
+    let names_field = release.names_fields_of_rules();
+    let shown =
+        |field: &str, detail: &str| if names_field { format!("{field} {detail}") } else { detail.to_owned() };
     let at = path.child("message");
     if text.is_empty() {
         errors.push(FieldError::required(&path.child("rule"), "rule is not specified"));
     } else if !rule.message.is_empty() && message.is_empty() {
-        errors.push(FieldError::invalid(&at, &rule.message, "must be non-empty if specified"));
-    } else if message.contains('\n') {
-        errors.push(FieldError::invalid(&at, &rule.message, "must not contain line breaks"));
-    } else if text.contains('\n') && message.is_empty() {
+        errors.push(FieldError::invalid(
+            &at,
+            &rule.message,
+            &shown("message", "must be non-empty if specified"),
+        ));
+    } else if has_break(message) {
+        let detail = shown("message", "must not contain line breaks");
+        errors.push(FieldError::invalid(&at, &rule.message, &detail));
+    } else if has_break(text) && message.is_empty() {
         errors.push(FieldError::required(&at, "message must be specified if rule contains line breaks"));
     }
     if !rule.message_expression.is_empty() && rule.message_expression.trim().is_empty() {
@@ -60,14 +95,19 @@ fn written(rule: &Rule, schema: &Schema, path: &Path, errors: &mut Vec<FieldErro
         errors.push(FieldError::not_supported(&path.child("reason"), reason, &REASONS));
     }
     let at = path.child("fieldPath");
-    let mut invalid = |detail: &str| errors.push(FieldError::invalid(&at, &rule.field_path, detail));
+    let mut invalid =
+        |detail: &str| errors.push(FieldError::invalid(&at, &rule.field_path, &shown("fieldPath", detail)));
     if !rule.field_path.is_empty() && rule.field_path.trim().is_empty() {
         invalid("must be non-empty if specified");
     }
-    if rule.field_path.contains('\n') {
+    if has_break(&rule.field_path) {
         invalid("must not contain line breaks");
     }
-    if field_path::parse(&rule.field_path, schema).is_err() {
+    // The API server does not look for the field if it can't convert the schema.
+    if !rule.field_path.is_empty()
+        && structural::is_supported(schema)
+        && field_path::parse(&rule.field_path, schema).is_err()
+    {
         invalid("must be a valid path");
     }
 }
@@ -75,95 +115,180 @@ fn written(rule: &Rule, schema: &Schema, path: &Path, errors: &mut Vec<FieldErro
 /// A schema within a CRD.
 struct Place {
     of: Option<Type>,
+    within: keywords::Within,
     /// How often it can occur, if that has a limit.
     cardinality: Option<u64>,
+    /// The lists and maps around it.
+    around: Vec<Bounded>,
     /// The list around it whose elements have no old value.
     uncorrelated: Option<Path>,
 }
 
-struct Admission {
+struct Admission<'o> {
+    options: Options<'o>,
     compiler: Compiler,
     /// The path of the schema as the API server prints it.
     printed: Path,
     costs: Vec<(Path, u64)>,
     errors: Vec<FieldError>,
+    hints: Vec<(Path, Hint)>,
 }
 
-impl Admission {
-    fn new(schema: &Schema, release: Release, printed: &Path) -> Self {
-        let mut compiler = Compiler { release, structs: Arc::default(), errors: Vec::new() };
-        let of = compiler.declare(&shape(schema, true), ROOT_TYPE);
-        let printed = printed.clone();
-        let mut admission = Admission { compiler, printed, costs: Vec::new(), errors: Vec::new() };
-        let root = Place { of, cardinality: Some(1), uncorrelated: None };
-        let sizes = sizes(schema, true, release);
-        admission.schema(schema, &root, sizes.as_ref(), &Path::default());
+impl<'o> Admission<'o> {
+    fn new(schema: &Schema, options: Options<'o>, printed: &Path) -> Self {
+        let compiler = Compiler::new(options.release, options.stored);
+        let (costs, errors, hints) = (Vec::new(), Vec::new(), Vec::new());
+        let mut admission = Admission { options, compiler, printed: printed.clone(), costs, errors, hints };
+        let (mut of, mut all_sizes) = (None, None);
+        if options.compiles {
+            of = admission.compiler.declare(&shape(schema, true), ROOT_TYPE);
+            all_sizes = sizes(schema, true, options.release);
+        }
+        let within = keywords::Within::root();
+        let root = Place { of, within, cardinality: Some(1), around: Vec::new(), uncorrelated: None };
+        admission.schema(schema, &root, all_sizes.as_ref(), &Path::default());
         admission
     }
 
-    /// Checks the rules of a schema and of those within. Returns whether all of them are written well: the API server compiles the rules of
-    /// a schema only if it has no other errors.
-    fn schema(&mut self, schema: &Schema, place: &Place, sizes: Option<&Sizes>, path: &Path) -> bool {
+    /// Checks the keywords of a schema, and what is written in its rules. Returns whether they are right.
+    fn keywords(&mut self, schema: &Schema, within: &keywords::Within, path: &Path) -> bool {
+        let Options { release, strictness, .. } = self.options;
         let before = self.errors.len();
+        keywords::check(schema, within, strictness, path, release, &mut self.errors);
         for (index, rule) in schema.rules.iter().enumerate() {
             let path = path.child("x-kubernetes-validations").index(index);
-            written(rule, schema, &path, &mut self.errors);
+            written(rule, schema, &path, release, &mut self.errors);
         }
-        let mut is_valid = self.errors.len() == before;
+        self.errors.len() == before
+    }
+
+    /// Checks a schema and those within. Returns whether all keywords are right: the API server compiles the rules of a schema only if
+    /// they are.
+    fn schema(&mut self, schema: &Schema, place: &Place, sizes: Option<&Sizes>, path: &Path) -> bool {
+        let mut is_valid = self.keywords(schema, &place.within, path);
+        for (path, inner) in structural::junctors(schema, path) {
+            is_valid &= self.clause(inner, &place.within.inner(), &path);
+        }
         let most = most_elements(schema);
         let cardinality = place.cardinality.and_then(|count| Some(count.saturating_mul(most?)));
-        let uncorrelated = || place.uncorrelated.clone();
+        let mut around = place.around.clone();
+        around.extend(hint::bounded(schema, path));
+        let child = |of, within| Place {
+            of,
+            within,
+            cardinality,
+            around: around.clone(),
+            uncorrelated: place.uncorrelated.clone(),
+        };
         if let Some(values) = schema.additional_schema() {
-            let place =
-                Place { of: child_type(place.of.as_ref()), cardinality, uncorrelated: uncorrelated() };
+            let place = child(child_type(place.of.as_ref()), place.within.additional());
             is_valid &= self.schema(values, &place, within(sizes), &path.child("additionalProperties"));
         }
         for (name, property) in &schema.properties {
-            let of = self.compiler.property_type(name, property, place.of.as_ref());
+            let of = if self.options.compiles {
+                self.compiler.property_type(name, property, place.of.as_ref())
+            } else {
+                None
+            };
             let own;
             let sizes = match (escape(name), sizes.map(|sizes| &sizes.within)) {
                 (Some(name), Some(Within::Fields(fields))) => fields.get(&name),
-                (Some(_), _) => None,
-                (None, _) => {
-                    own =
-                        schema::sizes::sizes(property, property.is_embedded_resource, self.compiler.release);
+                (None, _) if self.options.compiles => {
+                    own = schema::sizes::sizes(property, property.is_embedded_resource, self.options.release);
                     own.as_ref()
                 }
+                _ => None,
             };
-            let place = Place { of, cardinality, uncorrelated: uncorrelated() };
+            let place = child(of, place.within.property(schema, name));
             is_valid &= self.schema(property, &place, sizes, &path.child("properties").key(name));
         }
         if let Some(items) = schema.items.as_deref() {
             let is_map = schema.list_type.as_deref() == Some("map");
-            let uncorrelated = uncorrelated().or_else(|| (!is_map).then(|| path.clone()));
-            let place = Place { of: child_type(place.of.as_ref()), cardinality, uncorrelated };
+            let mut place = child(child_type(place.of.as_ref()), place.within.inner());
+            if !is_map && place.uncorrelated.is_none() {
+                place.uncorrelated = Some(path.clone());
+            }
             is_valid &= self.schema(items, &place, within(sizes), &path.child("items"));
         }
-        if is_valid && !schema.rules.is_empty() {
+        if is_valid && self.options.compiles && !schema.rules.is_empty() {
             self.rules(schema, place, sizes, path);
+        }
+        is_valid
+    }
+
+    /// Checks a schema within `allOf` and its like, whose rules are never compiled.
+    fn clause(&mut self, schema: &Schema, within: &keywords::Within, path: &Path) -> bool {
+        let mut is_valid = self.keywords(schema, within, path);
+        for (path, inner) in structural::junctors(schema, path) {
+            is_valid &= self.clause(inner, within, &path);
+        }
+        if let Some(values) = schema.additional_schema() {
+            is_valid &= self.clause(values, &within.additional(), &path.child("additionalProperties"));
+        }
+        for (name, property) in &schema.properties {
+            let path = path.child("properties").key(name);
+            is_valid &= self.clause(property, &within.property(schema, name), &path);
+        }
+        if let Some(items) = schema.items.as_deref() {
+            is_valid &= self.clause(items, within, &path.child("items"));
         }
         is_valid
     }
 
     /// Compiles the rules of a schema and estimates their cost.
     fn rules(&mut self, schema: &Schema, place: &Place, sizes: Option<&Sizes>, path: &Path) {
-        let compiled = self.compiler.rules(schema, place.of.as_ref(), path);
-        self.errors.append(&mut self.compiler.errors);
-        let (Some(sizes), Some(of)) = (sizes, place.of.as_ref()) else { return };
-        let mut environment = {
-            let Compiler { release, structs, .. } = &self.compiler;
-            Environment::rules(&library(*release), *release, structs)
+        // A schema within one that has no type in expressions has its own type.
+        let is_resource = path.is_empty() || schema.is_embedded_resource;
+        let (own, own_sizes);
+        let (of, sizes) = if place.of.is_none() {
+            let name = format!("{ROOT_TYPE}.@{path}");
+            own = self.compiler.declare(&shape(schema, is_resource), &name);
+            own_sizes = schema::sizes::sizes(schema, is_resource, self.options.release);
+            (own.as_ref(), own_sizes.as_ref())
+        } else {
+            (place.of.as_ref(), sizes)
         };
+        let compiled = self.compiler.rules(schema, of, path);
+        self.errors.append(&mut self.compiler.errors);
+        let (Some(sizes), Some(of)) = (sizes, of) else { return };
         let count = place.cardinality.unwrap_or(MAX_REQUEST / (sizes.min_bytes + 1));
         for (index, rule) in schema.rules.iter().enumerate() {
             let at = path.child("x-kubernetes-validations").index(index);
-            environment.declare_self(of, rule.optional_old_self == Some(true));
+            let [environment, of_message] = self.compiler.environments(rule, of);
             let Some(cost) = Program::estimate(&rule.rule, &environment, sizes) else { continue };
-            self.cost("estimated rule cost", cost.saturating_mul(count), &at.child("rule"));
+            let search = |source, environment, around| hint::Search {
+                source,
+                environment,
+                schema,
+                is_resource,
+                path,
+                around,
+                release: self.options.release,
+            };
+            let (expression, message) = (
+                search(&rule.rule, &environment, &place.around[..]),
+                search(&rule.message_expression, &of_message, &[]),
+            );
+            let mut estimated = vec![("estimated rule cost", "rule", cost.saturating_mul(count), expression)];
             if !rule.message_expression.is_empty()
-                && let Some(cost) = Program::estimate(&rule.message_expression, &environment, sizes)
+                && let Some(cost) = Program::estimate(&rule.message_expression, &of_message, sizes)
             {
-                self.cost("estimated messageExpression cost", cost, &at.child("messageExpression"));
+                estimated.push(("estimated messageExpression cost", "messageExpression", cost, message));
+            }
+            let estimated: Vec<_> = estimated
+                .into_iter()
+                .map(|(name, field, cost, search)| {
+                    let is_dear = cost > RULE_LIMIT && !self.options.is_unchanged;
+                    let hint = if is_dear && self.hints.len() < MAX_HINTS { search.hint() } else { None };
+                    (name, at.child(field), cost, is_dear, hint)
+                })
+                .collect();
+            for (name, path, cost, is_dear, hint) in estimated {
+                if is_dear {
+                    self.errors.push(FieldError::forbidden(&path, &too_expensive(name, cost, RULE_LIMIT)));
+                }
+                self.hints.extend(hint.map(|hint| (path.clone(), hint)));
+                self.costs.push((path, cost));
             }
         }
         for index in 0..schema.rules.len() {
@@ -191,14 +316,7 @@ impl Admission {
         }
     }
 
-    fn cost(&mut self, name: &str, cost: u64, path: &Path) {
-        if cost > RULE_LIMIT {
-            self.errors.push(FieldError::forbidden(path, &too_expensive(name, cost, RULE_LIMIT)));
-        }
-        self.costs.push((path.clone(), cost));
-    }
-
-    fn finish(mut self) -> Vec<FieldError> {
+    fn finish(mut self) -> Checked {
         let total = self.costs.iter().fold(0, |sum: u64, (_, cost)| sum.saturating_add(*cost));
         if total > SCHEMA_LIMIT {
             self.costs.retain(|(_, cost)| *cost >= SCHEMA_LIMIT / 100);
@@ -211,7 +329,17 @@ impl Admission {
             let detail = too_expensive(name, total, SCHEMA_LIMIT);
             self.errors.push(FieldError::forbidden(&Path::default(), &detail));
         }
-        self.errors
+        let Self { printed, mut errors, mut hints, .. } = self;
+        for error in &mut errors {
+            error.path = printed.join(&error.path);
+        }
+        for (path, hint) in &mut hints {
+            *path = printed.join(path);
+            for (_, path) in &mut hint.sizes {
+                *path = printed.join(path);
+            }
+        }
+        Checked { errors, hints }
     }
 }
 

@@ -19,7 +19,7 @@ use crate::value::typed::view;
 use crate::value::{Arena, Opaque, Shape, Value};
 
 /// Cost of all rules of an object.
-const BUDGET: u64 = 10_000_000;
+pub(in crate::crd) const BUDGET: u64 = 10_000_000;
 
 /// Bytes of the result of a message expression.
 const MAX_MESSAGE: usize = 5 << 10;
@@ -35,35 +35,73 @@ const OUT_OF_BUDGET: &str =
 
 /// The result of the rules of an object.
 #[derive(Clone, Debug, Default)]
-pub struct Judged {
+pub(crate) struct Judged {
     /// The errors that the API server reports.
-    pub errors: Vec<FieldError>,
+    pub(crate) errors: Vec<FieldError>,
     /// Errors that are only warnings, since the value did not change.
-    pub warnings: Vec<FieldError>,
+    pub(crate) warnings: Vec<FieldError>,
     /// Rules that can't be evaluated, with the reason. If there are any, the object does not pass.
-    pub undecided: Vec<FieldError>,
+    pub(crate) undecided: Vec<FieldError>,
+}
+
+/// The objects that rules see.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::crd) struct Objects<'a> {
+    /// The object with defaults and without unknown fields.
+    pub(in crate::crd) new: Value<'a>,
+    /// The object before an update.
+    pub(in crate::crd) old: Option<Value<'a>>,
+    /// The object with other metadata, since some of it is known only to the API server. If the verdict of a rule depends on it, the
+    /// rule is undecided.
+    pub(in crate::crd) other: Option<Value<'a>>,
 }
 
 impl Compiled {
-    /// Evaluates the rules of an object with defaults and without unknown fields. `schema` is that of the rules. `old` is the object before
-    /// an update.
-    pub fn validate<'a>(
+    /// Evaluates the rules of an object. `schema` is that of the rules.
+    pub(in crate::crd) fn validate<'a>(
         &'a self,
         schema: &'a Schema,
-        value: Value<'a>,
-        old: Option<Value<'a>>,
+        objects: Objects<'a>,
         arena: &'a Arena,
         keep_going: &'a dyn Fn() -> bool,
     ) -> Judged {
-        let Some(node) = &self.root else { return Judged::default() };
+        let pair = objects.old.map(|old| Correlation::new(objects.new, old, schema));
+        self.judge(BUDGET, objects, [pair.as_ref(), pair.as_ref()], arena, keep_going).0
+    }
+
+    /// Evaluates the rules of a value within a budget, and returns what is left of it. An error in an unchanged value stays an error.
+    pub(crate) fn run<'a>(
+        &'a self,
+        budget: u64,
+        schema: &'a Schema,
+        (new, old): (Value<'a>, Option<Value<'a>>),
+        arena: &'a Arena,
+        keep_going: &'a dyn Fn() -> bool,
+    ) -> (Judged, Option<u64>) {
+        let pair = old.map(|old| Correlation::new(new, old, schema));
+        self.judge(budget, Objects { new, old, other: None }, [pair.as_ref(), None], arena, keep_going)
+    }
+
+    fn judge<'a>(
+        &'a self,
+        budget: u64,
+        objects: Objects<'a>,
+        [pair, unchanged]: [Option<&Correlation<'a>>; 2],
+        arena: &'a Arena,
+        keep_going: &'a dyn Fn() -> bool,
+    ) -> (Judged, Option<u64>) {
+        let Some(node) = &self.root else { return (Judged::default(), Some(budget)) };
         let context = Context { arena, answers: &Nothing, keep_going };
+        let ratchets = unchanged.is_some();
+        let other = objects.other.map(|other| arena.store(other));
+        let release = self.release;
         let mut run =
-            Run { context, release: self.release, budget: BUDGET, compared: 0, judged: Judged::default() };
-        let pair = old.map(|old| Correlation::new(value, old, schema));
-        let at = At { place: &Place::Root, pair: pair.as_ref(), unchanged: pair.as_ref() };
+            Run { context, release, budget, ratchets, other, compared: 0, judged: Judged::default() };
+        let at = At { place: &Place::Root, pair, unchanged };
         // The end of the budget is an error of its own.
-        let _ = run.value(node, &self.shape, arena.store(value), at);
-        run.judged
+        let end = run.value(node, &self.shape, arena.store(objects.new), at);
+        let left = end.is_ok().then_some(run.budget);
+        (run.judged, left)
     }
 }
 
@@ -72,6 +110,10 @@ struct Run<'a> {
     context: Context<'a>,
     release: Release,
     budget: u64,
+    /// Whether errors in unchanged values are only warnings.
+    ratchets: bool,
+    /// The whole object with other metadata.
+    other: Option<&'a Value<'a>>,
     compared: usize,
     judged: Judged,
 }
@@ -207,9 +249,30 @@ impl<'a> Run<'a> {
                 continue;
             }
             let selves = if rule.old_is_optional && node.uses_old { &optional } else { &plain };
+            if old.is_some()
+                && matches!(at.place, Place::Root)
+                && self.depends_on_metadata(rule, selves, shape)
+            {
+                self.doubt(
+                    rule,
+                    at,
+                    "the rule compares metadata that only the API server knows, such as managedFields",
+                );
+                continue;
+            }
             self.rule(node, rule, selves, &plain, value, at)?;
         }
         Ok(())
+    }
+
+    /// Whether a rule of the whole object that reads the old one has another verdict with other metadata.
+    fn depends_on_metadata(&self, rule: &'a CompiledRule, selves: &Selves<'a>, shape: &'a Shape) -> bool {
+        let Some(other) = self.other.filter(|_| rule.program.reads.old_self) else { return false };
+        let verdict = |selves: &Selves<'a>| match self.evaluate(&rule.program, selves).0 {
+            Ok(value) => value.as_bool(),
+            Err(_) => None,
+        };
+        verdict(selves) != verdict(&Selves { this: view(other, shape), old: selves.old })
     }
 
     /// The old value within an optional. One that does not fit its schema fails when it is taken out, with a text of its own.
@@ -357,7 +420,7 @@ impl<'a> Run<'a> {
             *compared += 1;
             *compared <= MAX_COMPARED
         };
-        at.unchanged.is_some_and(|pair| pair.is_unchanged(&mut charge))
+        self.ratchets && at.unchanged.is_some_and(|pair| pair.is_unchanged(&mut charge))
     }
 
     fn report(&mut self, error: FieldError) {
@@ -372,9 +435,13 @@ impl<'a> Run<'a> {
     }
 
     fn undecided(&mut self, rule: &CompiledRule, at: At<'_, 'a>) -> Result<(), Stop> {
-        let detail = format!("the rule needs too much time or memory: {}", rule.label);
-        self.judged.undecided.push(FieldError::internal(&at.place.path(), &detail));
+        self.doubt(rule, at, "the rule needs too much time or memory");
         Err(Stop)
+    }
+
+    fn doubt(&mut self, rule: &CompiledRule, at: At<'_, 'a>, why: &str) {
+        let detail = format!("{why}: {}", rule.label);
+        self.judged.undecided.push(FieldError::internal(&at.place.path(), &detail));
     }
 }
 

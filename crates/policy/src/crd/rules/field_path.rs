@@ -5,7 +5,23 @@ use crate::schema::Schema;
 
 /// Reads a path such as `.spec['foo-bar']`, whose fields a schema must declare. The error is the API server's text.
 pub(super) fn parse(text: &str, schema: &Schema) -> Result<Path, String> {
-    let (mut path, mut schema, mut rest) = (Path::default(), schema, text);
+    read(text, schema, true).map(|(path, _)| path)
+}
+
+/// Reads a path such as `.spec.size`, which has no brackets. Returns the schema of the field as well.
+pub(in crate::crd) fn parse_names<'s>(
+    text: &str,
+    schema: &'s Schema,
+) -> Result<(Path, Option<&'s Schema>), String> {
+    read(text, schema, false)
+}
+
+fn read<'s>(
+    text: &str,
+    schema: &'s Schema,
+    has_brackets: bool,
+) -> Result<(Path, Option<&'s Schema>), String> {
+    let (mut path, mut schema, mut rest) = (Path::default(), Some(schema), text);
     while !rest.is_empty() {
         match token(&mut rest) {
             "." => {
@@ -15,6 +31,7 @@ pub(super) fn parse(text: &str, schema: &Schema) -> Result<Path, String> {
                 }
                 (path, schema) = step(&path, schema, name)?;
             }
+            "[" if !has_brackets => return Err("array notation is not allowed".to_owned()),
             "[" => {
                 let quoted = token(&mut rest);
                 if quoted.is_empty() {
@@ -32,7 +49,7 @@ pub(super) fn parse(text: &str, schema: &Schema) -> Result<Path, String> {
             other => return Err(format!("expected [ or . but got: {other}")),
         }
     }
-    Ok(path)
+    Ok((path, schema))
 }
 
 /// The next delimiter, quoted string or name.
@@ -59,13 +76,20 @@ fn token<'t>(rest: &mut &'t str) -> &'t str {
     token
 }
 
-/// Goes to a property, or to an entry of a map.
-fn step<'s>(path: &Path, schema: &'s Schema, name: &str) -> Result<(Path, &'s Schema), String> {
+/// Goes to a property, or to an entry of a map, whose values can have any schema.
+fn step<'s>(
+    path: &Path,
+    schema: Option<&'s Schema>,
+    name: &str,
+) -> Result<(Path, Option<&'s Schema>), String> {
     let invalid = || "does not refer to a valid field".to_owned();
-    if schema.properties.is_empty() {
-        return schema.additional_schema().map(|schema| (path.key(name), schema)).ok_or_else(invalid);
+    let schema = schema.ok_or_else(invalid)?;
+    if !schema.properties.is_empty() {
+        let property = schema.property(name).ok_or_else(invalid)?;
+        return Ok((path.child(name), Some(property)));
     }
-    schema.property(name).map(|schema| (path.child(name), schema)).ok_or_else(invalid)
+    schema.additional.as_ref().ok_or_else(invalid)?;
+    Ok((path.key(name), schema.additional_schema()))
 }
 
 fn unescape(text: &str) -> Result<String, String> {

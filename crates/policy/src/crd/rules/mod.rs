@@ -4,7 +4,8 @@
 //! |---|---|---|
 //! | compile the rules of a schema | this one | `compilation.go`, `NewValidator` of `validation.go` |
 //! | read a `fieldPath` | `field_path` | `ValidFieldPath` of `validation.go` |
-//! | check the rules of a new CRD | `admit` | `pkg/apis/apiextensions/validation` |
+//! | check the keywords and rules of a CRD | `admit` | `pkg/apis/apiextensions/validation` |
+//! | find bounds that make a rule cheap enough | `hint` | |
 //! | evaluate the rules of an object | `evaluate` | `Validate` of `validation.go` |
 //!
 //! Types and shapes come from [`schema::declare`](crate::schema::declare). The rules of a field are compiled with its type as `self`.
@@ -12,16 +13,18 @@
 
 mod admit;
 mod evaluate;
-mod field_path;
+pub(super) mod field_path;
+mod hint;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-pub(super) use admit::check;
-pub use evaluate::Judged;
+pub(super) use admit::{Options, check};
+pub(super) use evaluate::{BUDGET, Objects};
+pub(super) use hint::Hint;
 
 use crate::cel::environment::{Environment, Fields};
 use crate::cel::escape::escape;
@@ -81,15 +84,21 @@ impl Compiled {
     /// Compiles the rules of a structural schema of a CRD. The errors are those of the API server when the CRD is created, below an empty
     /// path.
     pub fn new(schema: &Schema, release: Release) -> Result<Self, Vec<FieldError>> {
-        let shape = shape(schema, true);
+        let (compiled, errors) = Self::of(schema, true, release);
+        if errors.is_empty() { Ok(compiled) } else { Err(errors) }
+    }
+
+    /// Compiles the rules of a schema within a CRD. Returns the errors of those that don't compile as well.
+    pub(super) fn of(schema: &Schema, is_resource: bool, release: Release) -> (Self, Vec<FieldError>) {
+        let shape = shape(schema, is_resource);
         let mut compiled = Self { root: None, shape, release };
         if !has_rules(schema) {
-            return Ok(compiled);
+            return (compiled, Vec::new());
         }
-        let mut compiler = Compiler { release, structs: Arc::default(), errors: Vec::new() };
+        let mut compiler = Compiler::new(release, &Arc::default());
         let of = compiler.declare(&compiled.shape, ROOT_TYPE);
         compiled.root = compiler.node(schema, of.as_ref(), &Path::default());
-        if compiler.errors.is_empty() { Ok(compiled) } else { Err(compiler.errors) }
+        (compiled, compiler.errors)
     }
 }
 
@@ -129,14 +138,52 @@ pub(super) fn has_rules(schema: &Schema) -> bool {
         || schema.properties.iter().any(|(_, schema)| has_rules(schema))
 }
 
+/// Expressions of a CRD before an update. They can use all functions of the server, and new ones only those of the minor before.
+#[derive(Debug, Default)]
+pub(super) struct StoredRules {
+    rules: HashSet<String>,
+    messages: HashSet<String>,
+}
+
+impl StoredRules {
+    /// Adds the expressions of rules.
+    pub(super) fn add(&mut self, rules: &[Rule], release: Release) {
+        for rule in rules {
+            self.rules.insert(rule.rule.clone());
+            if !rule.message_expression.is_empty() {
+                let message =
+                    if release.knows_stored_messages() { &rule.message_expression } else { &rule.rule };
+                self.messages.insert(message.clone());
+            }
+        }
+    }
+}
+
 struct Compiler {
     release: Release,
+    stored: Arc<StoredRules>,
     /// The types of all objects of the schema.
     structs: Arc<HashMap<String, Fields>>,
     errors: Vec<FieldError>,
 }
 
 impl Compiler {
+    fn new(release: Release, stored: &Arc<StoredRules>) -> Self {
+        Self { release, stored: Arc::clone(stored), structs: Arc::default(), errors: Vec::new() }
+    }
+
+    /// The environments of a rule and of its message expression. `of` is the type of `self`.
+    fn environments(&self, rule: &Rule, of: &Type) -> [Environment; 2] {
+        let is_stored =
+            [self.stored.rules.contains(&rule.rule), self.stored.messages.contains(&rule.message_expression)];
+        is_stored.map(|is_stored| {
+            let release = if is_stored { Release::for_stored(self.release.server) } else { self.release };
+            let mut environment = Environment::rules(&library(release), release, &self.structs);
+            environment.declare_self(of, rule.optional_old_self == Some(true));
+            environment
+        })
+    }
+
     fn declare(&mut self, shape: &Shape, name: &str) -> Option<Type> {
         declare(shape, name, Arc::make_mut(&mut self.structs))
     }
@@ -186,14 +233,13 @@ impl Compiler {
             self.errors.push(FieldError::internal(&path, detail));
             return Vec::new();
         };
-        let mut environment = Environment::rules(&library(self.release), self.release, &self.structs);
         let mut compiled = Vec::new();
         for (index, rule) in schema.rules.iter().enumerate() {
             if rule.rule.trim().is_empty() {
                 continue;
             }
             let old_is_optional = rule.optional_old_self == Some(true);
-            environment.declare_self(of, old_is_optional);
+            let [environment, of_message] = self.environments(rule, of);
             let path = path.index(index);
             let program = Program::compile(&rule.rule, &environment, BOOL);
             let program = self.checked(program, rule, &path.child("rule"), |error| match error {
@@ -202,7 +248,7 @@ impl Compiler {
             });
             let Some(program) = program else { continue };
             let message = (!rule.message_expression.is_empty())
-                .then(|| Program::compile(&rule.message_expression, &environment, STRING))
+                .then(|| Program::compile(&rule.message_expression, &of_message, STRING))
                 .and_then(|message| {
                     self.checked(message, rule, &path.child("messageExpression"), |error| match error {
                         CompileError::Output(_) => "messageExpression must evaluate to a string".to_owned(),

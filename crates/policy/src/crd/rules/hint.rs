@@ -1,0 +1,183 @@
+//! Finds sizes with which the estimated cost of a rule is low enough.
+//!
+//! The estimate grows with the sizes of the lists, maps and texts that the rule reads, and with the number of values that it applies to.
+//! The sizes in the schema that have no bound get one. The largest bound with which the API server accepts the rule is the hint.
+
+use crate::cel::environment::Environment;
+use crate::cel::program::Program;
+use crate::field::{Path, Step};
+use crate::release::Release;
+use crate::schema::sizes::{MAX_REQUEST, sizes};
+use crate::schema::{Schema, Type};
+
+/// Estimated cost that a rule can have.
+pub(super) const RULE_LIMIT: u64 = 10_000_000;
+/// Sizes without a bound that a search considers. A larger schema has no hint.
+const MAX_SIZES: usize = 40;
+/// The largest bound that is suggested. No value of a request is larger.
+const MAX_BOUND: u64 = MAX_REQUEST;
+
+/// A list, map or text of a schema.
+#[derive(Clone, Debug)]
+pub(super) struct Bounded {
+    path: Path,
+    keyword: &'static str,
+    bound: Option<u64>,
+}
+
+/// Returns the keyword that bounds the values of a schema, if they are lists or maps.
+pub(super) fn bounded(schema: &Schema, path: &Path) -> Option<Bounded> {
+    let checks = schema.checks.as_deref();
+    let (keyword, bound) = match schema.kind {
+        Some(Type::Array) => ("maxItems", checks.and_then(|checks| checks.max_items)),
+        Some(Type::Object) if schema.additional.is_some() => {
+            ("maxProperties", checks.and_then(|checks| checks.max_properties))
+        }
+        _ => return None,
+    };
+    let bound = bound.map(|bound| u64::try_from(bound).unwrap_or(0));
+    Some(Bounded { path: path.clone(), keyword, bound })
+}
+
+/// The lists, maps and texts of a schema and of those within that have no bound.
+fn unbounded(schema: &Schema, path: &Path, found: &mut Vec<Bounded>) {
+    let checks = schema.checks.as_deref();
+    let is_text = schema.kind == Some(Type::String) || schema.is_int_or_string;
+    let has_size = |format: Option<&str>| matches!(format, Some("duration" | "date" | "date-time"));
+    let is_open = checks.is_none_or(|checks| {
+        checks.max_length.is_none() && checks.values.is_empty() && !has_size(checks.format.as_deref())
+    });
+    if is_text && is_open {
+        found.push(Bounded { path: path.clone(), keyword: "maxLength", bound: None });
+    }
+    found.extend(bounded(schema, path).filter(|size| size.bound.is_none()));
+    if let Some(items) = schema.items.as_deref() {
+        unbounded(items, &path.child("items"), found);
+    }
+    if let Some(values) = schema.additional_schema() {
+        unbounded(values, &path.child("additionalProperties"), found);
+    }
+    for (name, property) in &schema.properties {
+        unbounded(property, &path.child("properties").key(name), found);
+    }
+}
+
+/// A rule whose cost is too high.
+pub(super) struct Search<'s> {
+    pub(super) source: &'s str,
+    pub(super) environment: &'s Environment,
+    /// The schema of its values.
+    pub(super) schema: &'s Schema,
+    pub(super) is_resource: bool,
+    /// The path of this schema.
+    pub(super) path: &'s Path,
+    /// The lists and maps around it. A message expression counts once, so it has none.
+    pub(super) around: &'s [Bounded],
+    pub(super) release: Release,
+}
+
+/// Bounds with which a rule is cheap enough.
+#[derive(Clone, Debug)]
+pub(in crate::crd) struct Hint {
+    /// The keywords and the paths of their schemas.
+    pub(in crate::crd) sizes: Vec<(&'static str, Path)>,
+    pub(in crate::crd) bound: u64,
+}
+
+impl Search<'_> {
+    /// Returns the largest bounds with which the rule is cheap enough.
+    pub(super) fn hint(&self) -> Option<Hint> {
+        let mut sizes = Vec::new();
+        unbounded(self.schema, self.path, &mut sizes);
+        // The bounds at the end stay, if those before them are not needed.
+        sizes.reverse();
+        sizes.extend(self.around.iter().filter(|size| size.bound.is_none()).cloned());
+        if sizes.is_empty() {
+            sizes.extend(self.around.iter().cloned());
+        }
+        if sizes.is_empty() || sizes.len() > MAX_SIZES {
+            return None;
+        }
+        let bound = self.largest(&sizes)?;
+        let mut index = 0;
+        while index < sizes.len() && sizes.len() > 1 {
+            let removed = sizes.remove(index);
+            if !self.passes(&sizes, bound) {
+                sizes.insert(index, removed);
+                index += 1;
+            }
+        }
+        let bound = self.largest(&sizes)?;
+        let sizes = sizes.into_iter().map(|size| (size.keyword, size.path)).collect();
+        Some(Hint { sizes, bound })
+    }
+
+    /// The largest bound of all these sizes with which the rule is cheap enough.
+    fn largest(&self, sizes: &[Bounded]) -> Option<u64> {
+        if !self.passes(sizes, 1) {
+            return None;
+        }
+        let (mut most, mut too_many) = (1, MAX_BOUND);
+        while most + 1 < too_many {
+            let middle = u64::midpoint(most, too_many);
+            if self.passes(sizes, middle) {
+                most = middle;
+            } else {
+                too_many = middle;
+            }
+        }
+        Some(most)
+    }
+
+    fn passes(&self, sizes: &[Bounded], bound: u64) -> bool {
+        self.cost(sizes, bound).is_some_and(|cost| cost <= RULE_LIMIT)
+    }
+
+    /// The estimated cost if these sizes have a bound.
+    fn cost(&self, bounded: &[Bounded], bound: u64) -> Option<u64> {
+        let mut schema = self.schema.clone();
+        let depth = self.path.steps().len();
+        for size in bounded {
+            let below = size.path.steps().get(depth..).unwrap_or_default();
+            if size.path.steps().starts_with(self.path.steps()) {
+                restrict(&mut schema, below, size.keyword, bound);
+            }
+        }
+        let all = sizes(&schema, self.is_resource, self.release)?;
+        let own = |size: &Bounded| {
+            let is_set = bounded.iter().any(|other| other.path == size.path);
+            if is_set { Some(size.bound.map_or(bound, |own| own.min(bound))) } else { size.bound }
+        };
+        let count = self.around.iter().try_fold(1_u64, |count, size| Some(count.saturating_mul(own(size)?)));
+        let count = count.unwrap_or(MAX_REQUEST / (all.min_bytes + 1));
+        Some(Program::estimate(self.source, self.environment, &all)?.saturating_mul(count))
+    }
+}
+
+/// Sets a bound of a schema within a schema.
+fn restrict(schema: &mut Schema, steps: &[Step], keyword: &str, bound: u64) {
+    let inner = match steps {
+        [] => {
+            let checks = schema.checks.get_or_insert_default();
+            let bound = i64::try_from(bound).ok();
+            match keyword {
+                "maxItems" => checks.max_items = bound,
+                "maxLength" => checks.max_length = bound,
+                _ => checks.max_properties = bound,
+            }
+            return;
+        }
+        [Step::Field(name), rest @ ..] if name == "items" => schema.items.as_deref_mut().zip(Some(rest)),
+        [Step::Field(name), rest @ ..] if name == "additionalProperties" => {
+            schema.additional_schema_mut().zip(Some(rest))
+        }
+        [_, Step::Key(name), rest @ ..] => {
+            let property = schema.properties.iter_mut().find(|(key, _)| **key == **name);
+            property.map(|(_, schema)| schema).zip(Some(rest))
+        }
+        _ => None,
+    };
+    if let Some((inner, rest)) = inner {
+        restrict(inner, rest, keyword, bound);
+    }
+}

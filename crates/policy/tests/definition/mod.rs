@@ -1,0 +1,77 @@
+//! Answers to CRDs in the form of the Go program of `parity`, for several tests.
+
+use policy::crd::admit::{self, Admission};
+use policy::field::FieldError;
+use policy::normalize::{Normalized, normalize, normalize_stored};
+use policy::value::{Arena, Value, read_json};
+use serde_json::Value as Json;
+
+/// The answer to a CRD.
+#[derive(Debug)]
+pub(crate) struct Admitted {
+    pub(crate) errors: Vec<String>,
+    pub(crate) undecided: Vec<String>,
+    pub(crate) warnings: Vec<String>,
+}
+
+/// The answer to a CRD that is created, or updated if there is an old one, or the reason why it can't be decoded.
+pub(crate) fn admit(crd: &Json, old: Option<&Json>, server: u8) -> Result<Admitted, Vec<String>> {
+    let arena = Arena::new();
+    let decode = |crd: &Json, form: Form| {
+        let value = read_json(arena.text(&crd.to_string()), &arena).expect("a CRD");
+        let kind = ("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
+        form(kind, value, &arena).map(|decoded| decoded.object).map_err(texts)
+    };
+    let new = decode(crd, normalize)?;
+    let old = old.map(|old| decode(old, normalize_stored)).transpose()?;
+    let Admission { refused, undecided, warnings } = admit::admit(new, old, server, &|| true);
+    Ok(Admitted {
+        errors: texts(refused.into_iter().map(|refusal| refusal.error)),
+        undecided: texts(undecided),
+        warnings: shown(&warnings),
+    })
+}
+
+type Form = for<'a> fn((&str, &str, &str), Value<'a>, &'a Arena) -> Result<Normalized<'a>, Vec<FieldError>>;
+
+fn texts(errors: impl IntoIterator<Item = FieldError>) -> Vec<String> {
+    shown(&errors.into_iter().map(|error| error.to_string()).collect::<Vec<_>>())
+}
+
+/// Each text once, in order, without what differs between runs and what `admit` leaves out.
+pub(crate) fn shown(texts: &[String]) -> Vec<String> {
+    // A list of schemas is refused with another error as well.
+    let texts = texts.iter().filter(|text| !text.contains("must only have a single schema if"));
+    let mut texts: Vec<String> = texts.map(|text| without_dumps(&without_types(text))).collect();
+    texts.sort();
+    texts.dedup();
+    texts
+}
+
+/// A text without the names of types of objects, which are random in the API server.
+fn without_types(text: &str) -> String {
+    let mut parts = text.split("selfType");
+    let first = parts.next().unwrap_or_default().to_owned();
+    let is_name = |symbol: char| symbol.is_alphanumeric() || matches!(symbol, '.' | '@' | '_');
+    parts.fold(first, |text, part| text + "selfType" + part.trim_start_matches(is_name))
+}
+
+/// A text without a whole schema or list of versions in it.
+fn without_dumps(text: &str) -> String {
+    // The error of Go's decoder.
+    if let Some((start, _)) = text.split_once("must result in valid metadata: metadata") {
+        return format!("{start}must result in valid metadata: metadata");
+    }
+    for (detail, dump) in [
+        (": only [", "{...}"),
+        (": must contain unique version names", "[...]"),
+        (": must have exactly one version marked as storage version", "[...]"),
+    ] {
+        if let (Some((path, _)), Some((_, end))) =
+            (text.split_once(": Invalid value: "), text.split_once(detail))
+        {
+            return format!("{path}: Invalid value: {dump}{detail}{end}");
+        }
+    }
+    text.to_owned()
+}
