@@ -26,6 +26,9 @@ const OBJECTS: &str = include_str!("objects.yaml");
 
 const KINDS: &str = include_str!("../../../../crates/policy/src/kinds/builtin.tsv");
 
+/// Objects of one command, which has a minute on a busy machine.
+const PART: usize = 500;
+
 /// Requests at the same time.
 const THREADS: usize = 4;
 
@@ -170,8 +173,17 @@ impl<'c> Run<'c> {
         })
     }
 
-    /// Returns the document of `durward check` on each object. Each has a file and a name of its own.
+    /// Returns the document of `durward check` on each object.
     fn check(&self, name: &str, objects: &[Value], arguments: &[&str]) -> Result<Vec<Value>> {
+        let mut documents = Vec::with_capacity(objects.len());
+        for part in objects.chunks(PART) {
+            documents.extend(self.check_part(name, part, arguments)?);
+        }
+        Ok(documents)
+    }
+
+    /// Does this with one command. Each object has a file and a name of its own.
+    fn check_part(&self, name: &str, objects: &[Value], arguments: &[&str]) -> Result<Vec<Value>> {
         let directory = self.directory_of(name)?;
         for (index, object) in objects.iter().enumerate() {
             let mut object = object.clone();
