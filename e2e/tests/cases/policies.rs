@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::thread;
 
-use e2e::api::Answer;
+use e2e::api::{Answer, Api};
 use e2e::context;
 use e2e::controlplane::User;
 use e2e::prelude::*;
@@ -49,7 +49,7 @@ fn requests_are_answered_as_recorded(context: &TestContext) -> Result<()> {
     for path in ["/api/v1/namespaces/shop/configmaps", "/metrics"] {
         server.ann.await_permitted(path)?;
     }
-    server.put_in_force(&cases)?;
+    put_in_force(&server.admin.api, &cases)?;
     let mut answers = parallel(&cases, |index, case| server.request(index, case, &old[index]))?;
     let annotations = server.annotations()?;
     for (index, answer) in answers.iter_mut().enumerate() {
@@ -154,39 +154,6 @@ impl Server {
         })
     }
 
-    /// Creates all policies and bindings, then a canary, and waits until it denies a request.
-    fn put_in_force(&self, cases: &[Value]) -> Result<()> {
-        let all: Vec<&Value> =
-            cases.iter().filter_map(|case| case["policies"].as_array()).flatten().collect();
-        let create =
-            |_: usize, object: &&Value| self.admin.api.create(&collection(object)?, object)?.succeeded();
-        let (policies, bindings): (Vec<&Value>, Vec<&Value>) =
-            all.into_iter().partition(|object| object["kind"] == "ValidatingAdmissionPolicy");
-        parallel(&policies, create)?;
-        parallel(&bindings, create)?;
-        let rule = json!({"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"], "resourceNames": ["canary"]});
-        let policy = json!({
-            "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy", "metadata": {"name": "canary"},
-            "spec": {"matchConstraints": {"resourceRules": [rule]}, "validations": [{"expression": "false", "message": "in force"}]},
-        });
-        let binding = json!({
-            "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding", "metadata": {"name": "canary"},
-            "spec": {"policyName": "canary", "validationActions": ["Deny"]},
-        });
-        create(0, &&policy)?;
-        create(0, &&binding)?;
-        let canary = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "canary", "namespace": "default"}});
-        let path = format!("{}?dryRun=All", collection(&canary)?);
-        eventually("the canary to be denied", IN_FORCE_WITHIN, || {
-            let answer = self.admin.api.create(&path, &canary)?;
-            Ok(if answer.message().ends_with("denied request: in force") {
-                Poll::Ready(())
-            } else {
-                Poll::Pending(answer.body.to_string())
-            })
-        })
-    }
-
     /// Sends the request of a case as a dry run. Its path has the number of the case, for the audit log.
     fn request(&self, index: usize, case: &Value, old: &Value) -> Result<Value> {
         let user = if case["user"] == "ann" { &self.ann } else { &self.admin };
@@ -242,6 +209,46 @@ impl Server {
             })
         })
     }
+}
+
+/// Creates all policies and bindings, then a canary, and waits until it denies a request.
+pub(super) fn put_in_force(api: &Api, cases: &[Value]) -> Result<()> {
+    let all: Vec<&Value> = cases.iter().filter_map(|case| case["policies"].as_array()).flatten().collect();
+    let create = |_: usize, object: &&Value| api.create(&collection(object)?, object)?.succeeded();
+    let (policies, bindings): (Vec<&Value>, Vec<&Value>) =
+        all.into_iter().partition(|object| object["kind"] == "ValidatingAdmissionPolicy");
+    parallel(&policies, create)?;
+    parallel(&bindings, create)?;
+    let [policy, binding] = canary();
+    create(0, &&policy)?;
+    create(0, &&binding)?;
+    await_canary(api, true)
+}
+
+/// Returns the policy of the canary and its binding.
+pub(super) fn canary() -> [Value; 2] {
+    let rule = json!({"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"], "resourceNames": ["canary"]});
+    let policy = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy", "metadata": {"name": "canary"},
+        "spec": {"matchConstraints": {"resourceRules": [rule]}, "validations": [{"expression": "false", "message": "in force"}]},
+    });
+    let binding = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding", "metadata": {"name": "canary"},
+        "spec": {"policyName": "canary", "validationActions": ["Deny"]},
+    });
+    [policy, binding]
+}
+
+/// Waits until the canary is denied, or allowed.
+pub(super) fn await_canary(api: &Api, is_denied: bool) -> Result<()> {
+    let canary = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "canary", "namespace": "default"}});
+    let path = format!("{}?dryRun=All", collection(&canary)?);
+    eventually(format_args!("the canary to be denied: {is_denied}"), IN_FORCE_WITHIN, || {
+        let answer = api.create(&path, &canary)?;
+        let found = answer.message().ends_with(": in force");
+        let is_expected = found == is_denied && (is_denied || answer.is_success());
+        Ok(if is_expected { Poll::Ready(()) } else { Poll::Pending(answer.body.to_string()) })
+    })
 }
 
 /// Returns code, reason and message of a denial, and the warnings. A generated name is replaced.

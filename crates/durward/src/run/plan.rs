@@ -1,5 +1,7 @@
 //! Builds guards and server settings from the configuration file.
 
+use std::sync::Arc;
+
 use config::Problem;
 use server::{
     CertificateFiles, CertificateSource, IssuedCertificates, Metrics, Plan, ServerOptions, Timeouts,
@@ -9,11 +11,14 @@ use server::{
 use crate::args::ServerArgs;
 use crate::clients::control_planes::ControlPlanes;
 use crate::file::{File, ServerSection};
+use crate::run::turned_off::TurnedOff;
 
-/// Builds the guards of a file and starts their watches, which outlive this plan.
+/// Builds the guards of a file and starts their watches, which outlive this plan. Guards that were `served` before and are not in the
+/// file are turned off.
 pub(crate) fn plan(
     file: &File,
     generation: u64,
+    served: &[&'static str],
     control_planes: &ControlPlanes,
     metrics: &Metrics,
 ) -> Result<Plan, Problem> {
@@ -22,6 +27,11 @@ pub(crate) fn plan(
         let clients = control_planes.of(guard)?;
         control_planes.watch(guard);
         guards.extend(guard.configured.build(&clients));
+    }
+    for name in served {
+        if !guards.iter().any(|guard| guard.name() == *name) {
+            guards.push(Arc::new(TurnedOff::new(name)));
+        }
     }
     Plan::new(generation, guards, metrics).map_err(|error| Problem::new(error.to_string()))
 }

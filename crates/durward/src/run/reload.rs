@@ -3,7 +3,7 @@
 //! The file and the files of policies are read on SIGHUP and every ten seconds, and compared by content. The kubelet changes a
 //! mounted `ConfigMap` by swapping a symlink, which a watch of the file does not notice. If the new file or a policy is wrong, the
 //! old plan stays, and the log, the metrics and `/readyz?verbose` report each problem. It is read again until it is valid. Settings
-//! that need a restart are reported as well.
+//! that need a restart are reported as well. A guard that is turned off allows requests until its webhook entries are gone.
 
 use std::sync::atomic::AtomicI64;
 use std::sync::{Arc, Mutex};
@@ -157,7 +157,9 @@ impl Reload {
         // This thread can block: reviews use the old plan while another control plane is connected.
         let built = loaded.and_then(|file| {
             let connected = self.control_planes.connect_and_wait(&file);
-            let built = connected.and_then(|()| plan(&file, next, &self.control_planes, &self.metrics));
+            let served: Vec<&str> = self.cell.current().names().collect();
+            let built =
+                connected.and_then(|()| plan(&file, next, &served, &self.control_planes, &self.metrics));
             built.map(|plan| (file, plan)).map_err(|problem| vec![problem])
         });
         match built {
@@ -288,7 +290,7 @@ mod tests {
         let file = File::load(path, Purpose::Guards).unwrap();
         let control_planes = Arc::new(ControlPlanes::snapshot(Clients::offline()));
         let (metrics, checks) = (Metrics::new("0"), Checks::new());
-        let cell = PlanCell::new(plan(&file, 1, &control_planes, &metrics).unwrap());
+        let cell = PlanCell::new(plan(&file, 1, &[], &control_planes, &metrics).unwrap());
         (Reload::new(file, Purpose::Guards, cell.clone(), control_planes, metrics, &checks), cell, checks)
     }
 
@@ -341,7 +343,7 @@ mod tests {
         let file = File::load(&path, Purpose::Guards).unwrap();
         let control_planes = Arc::new(ControlPlanes::with_access(Clients::offline(), Access::default()));
         let (metrics, checks) = (Metrics::new("0"), Checks::new());
-        let cell = PlanCell::new(plan(&file, 1, &control_planes, &metrics).unwrap());
+        let cell = PlanCell::new(plan(&file, 1, &[], &control_planes, &metrics).unwrap());
         let reload =
             Reload::new(file, Purpose::Guards, cell.clone(), Arc::clone(&control_planes), metrics, &checks);
         let reload = Arc::new(Mutex::new(reload));
@@ -427,6 +429,25 @@ mod tests {
         fs::rename(dir.path().join("other"), &policies).unwrap();
         assert_eq!(reload.read(false), ReloadResult::Swapped);
         assert_eq!((cell.current().generation(), reload.numbers.stale.get()), (2, 0));
+    }
+
+    #[test]
+    fn a_guard_that_is_turned_off_is_answered_until_the_process_ends() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("durward.yaml");
+        let both = GOOD.replace("lxcfs", "deletion: {fleet: none}, lxcfs");
+        fs::write(&path, &both).unwrap();
+        let (mut reload, cell, _) = reload(&path);
+        let names = || cell.current().names().collect::<Vec<_>>();
+        assert_eq!(names(), ["deletion", "lxcfs"]);
+        for text in [GOOD, OTHER] {
+            fs::write(&path, text).unwrap();
+            assert_eq!(reload.read(false), ReloadResult::Swapped);
+            assert_eq!(names(), ["lxcfs", "deletion"]);
+        }
+        fs::write(&path, &both).unwrap();
+        assert_eq!(reload.read(false), ReloadResult::Swapped);
+        assert_eq!(names(), ["deletion", "lxcfs"]);
     }
 
     #[test]

@@ -81,11 +81,13 @@ fn outcomes(evaluation: &Evaluation) -> Vec<PolicyOutcome> {
     let decisions = &evaluation.decisions;
     let denials =
         decisions.denials.iter().map(|denial| (&denial.policy, if denial.error { "error" } else { "deny" }));
+    let ignored = decisions.evaluated.iter().filter(|evaluated| evaluated.ignored);
+    let errors = ignored.map(|evaluated| (&evaluated.policy, "error"));
     let missing = evaluation.missing.iter().map(|missing| (&missing.policy, "unknown"));
     let warnings = decisions.warnings.iter().map(|warning| (&warning.policy, "warn"));
     let failures = decisions.failures.iter().map(|failure| (&failure.policy, "audit"));
     let mut outcomes: Vec<PolicyOutcome> = Vec::new();
-    for (policy, outcome) in denials.chain(missing).chain(warnings).chain(failures) {
+    for (policy, outcome) in denials.chain(errors).chain(missing).chain(warnings).chain(failures) {
         let outcome = PolicyOutcome { policy: policy.clone(), outcome };
         if !policy.is_empty() && !outcomes.contains(&outcome) {
             outcomes.push(outcome);

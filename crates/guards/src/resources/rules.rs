@@ -243,7 +243,10 @@ pub(super) fn remarks(config: &Config) -> Vec<Remark> {
     for (policy, bindings) in policies.set().policies() {
         remarks.push(Remark::Rule(summary(policy, bindings)));
         if bindings.is_empty() {
-            let text = format!("policy \"{}\" is never evaluated, because no binding names it", policy.name);
+            let text = format!(
+                "policy \"{}\" is never evaluated, because no binding names it: add a binding to the files",
+                policy.name
+            );
             remarks.push(Remark::Warning(text));
         } else if policy.failure_policy == FailurePolicy::Fail.as_str() {
             remarks.extend(vital(policy).map(Remark::Warning));
@@ -284,7 +287,7 @@ fn vital(policy: &Policy) -> Option<String> {
         VITAL.iter().find(is_reached).map(|(_, resource, consequence)| (index, resource, consequence))
     })?;
     Some(format!(
-        "policy \"{}\" has failurePolicy: Fail, and spec.matchConstraints.resourceRules[{index}] matches {resource}: while Durward is down, {consequence}",
+        "policy \"{}\" has failurePolicy: Fail, and spec.matchConstraints.resourceRules[{index}] matches {resource}: while Durward is down, {consequence}; narrow the rule, or set failurePolicy: Ignore",
         policy.name
     ))
 }

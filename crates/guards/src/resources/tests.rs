@@ -144,7 +144,30 @@ fn a_policy_that_needs_more_than_namespaces_is_refused_with_file_and_line() {
         &reads("namespaceObject.metadata.annotations['a'] == 'b'"),
         &["p.yaml:8:", "reads more of namespaceObject than metadata.name and metadata.labels"],
     );
-    refused(&reads("has(namespaceObject.status.phase)"), &["reads more of namespaceObject"]);
+    for expression in [
+        "has(namespaceObject.status.phase)",
+        "has(.namespaceObject.metadata.annotations)",
+        "namespaceObject.metadata.?annotations['a'].orValue('') == ''",
+        "dyn(namespaceObject)['metadata'] == null",
+        "dyn(namespaceObject)[request.name] == null",
+        "size(dyn(namespaceObject.metadata)) > 3",
+        "[namespaceObject].all(n, has(n.spec))",
+        "optional.of(namespaceObject).value().spec == null",
+        "dyn(namespaceObject) == object",
+    ] {
+        refused(&reads(expression), &["p.yaml:8:", "reads more of namespaceObject"]);
+    }
+    refused(
+        &reads(".authorizer.group('').resource('pods').check('get').allowed()"),
+        &["p.yaml:8:", "asks the authorizer"],
+    );
+    for more in [
+        "  variables: [{name: v, expression: namespaceObject.spec}]\n",
+        "  matchConditions: [{name: v, expression: 'has(namespaceObject.spec)'}]\n",
+        "  auditAnnotations: [{key: v, valueExpression: 'string(namespaceObject.status.phase)'}]\n",
+    ] {
+        refused(&Rule { more, ..POLICY }.bound(), &["p.yaml:9:", "reads more of namespaceObject"]);
+    }
     valid(&reads(
         "namespaceObject == null || namespaceObject.metadata.labels['a'] == namespaceObject.metadata.name",
     ));
@@ -355,7 +378,7 @@ fn remarks_list_the_policies_and_warn_of_those_that_a_cluster_can_not_live_with(
         texts(&POLICY.policy()),
         [
             "policy \"p\": CREATE, UPDATE of kubernetesclusters.ecs.yun.com; actions none; failurePolicy Fail",
-            "warning: policy \"p\" is never evaluated, because no binding names it",
+            "warning: policy \"p\" is never evaluated, because no binding names it: add a binding to the files",
         ]
     );
     let pods = Rule { rule: PODS, ..POLICY };
@@ -363,7 +386,7 @@ fn remarks_list_the_policies_and_warn_of_those_that_a_cluster_can_not_live_with(
         texts(&pods.bound()),
         [
             "policy \"p\": CREATE of pods; actions Deny; failurePolicy Fail",
-            "warning: policy \"p\" has failurePolicy: Fail, and spec.matchConstraints.resourceRules[0] matches pods: while Durward is down, no pod starts outside of the exempt namespaces",
+            "warning: policy \"p\" has failurePolicy: Fail, and spec.matchConstraints.resourceRules[0] matches pods: while Durward is down, no pod starts outside of the exempt namespaces; narrow the rule, or set failurePolicy: Ignore",
         ]
     );
     for (rule, is_vital) in [

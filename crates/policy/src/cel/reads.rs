@@ -108,7 +108,8 @@ fn has_server_fields(path: &Path) -> bool {
 /// The variable and the path of a chain of selections with constant keys.
 fn selection(expr: &Expr) -> Option<(&str, Path)> {
     match &expr.kind {
-        Kind::Ident(name) => Some((name, Path::default())),
+        // A leading dot names the same variable.
+        Kind::Ident(name) => Some((name.strip_prefix('.').unwrap_or(name), Path::default())),
         Kind::Select { operand, field, .. } => {
             let (root, path) = selection(operand)?;
             Some((root, path.child(field)))

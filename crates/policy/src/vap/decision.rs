@@ -60,6 +60,8 @@ pub struct Evaluated {
     pub binding: String,
     /// Whether the match conditions excluded the request.
     pub skipped: bool,
+    /// Whether an expression failed and the failure policy ignores it.
+    pub ignored: bool,
 }
 
 /// A reason to deny a request.

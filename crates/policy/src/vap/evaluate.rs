@@ -26,6 +26,8 @@ const OUT_OF_BUDGET: &str =
 pub(crate) struct Report {
     /// Whether the match conditions exclude the request.
     pub(crate) skipped: bool,
+    /// Whether the failure policy ignores an error of a match condition.
+    pub(crate) ignored: bool,
     pub(crate) decisions: Vec<Verdict>,
     pub(crate) annotations: Vec<Annotation>,
     pub(crate) needs: Vec<Need>,
@@ -71,7 +73,7 @@ pub(crate) fn evaluate<'a>(policy: &'a CompiledPolicy, input: Input<'a>) -> Repo
         }
         Matched::Error(message) => {
             if ignore {
-                report.skipped = true;
+                (report.skipped, report.ignored) = (true, true);
             } else {
                 report.decisions.push(Verdict::Error(message));
             }

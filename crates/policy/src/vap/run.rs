@@ -327,10 +327,13 @@ impl<'a, 'r> Run<'a, 'r> {
             return Effects::needing(Lookup::Limit(limit));
         }
         let mut effects = Effects { needs: self.lookups(&report.needs), needs_params, ..Effects::default() };
+        let ignores = policy.policy.failure_policy == "Ignore";
+        let is_error = |verdict: &Verdict| matches!(verdict, Verdict::Error(_));
         effects.decisions.evaluated.push(Evaluated {
             policy: policy_name.clone(),
             binding: binding_name.clone(),
             skipped: report.skipped,
+            ignored: report.ignored || ignores && report.decisions.iter().any(is_error),
         });
         let replaced = report.decisions.len() != policy.validations.len();
         for (index, verdict) in report.decisions.into_iter().enumerate() {

@@ -1,10 +1,11 @@
-//! Generates policies with bindings, parameters, namespaces and a request.
+//! Generates policies with bindings, parameters, namespaces and a request. An end-to-end case sends them to a running API server, so
+//! this file and those that it uses name no others of this test.
 
 use fastrand::Rng;
 use serde_json::{Value as Json, json};
 
-use crate::defects::{DEFECTS, apply};
-use crate::literals::{pick, workload};
+use super::defects::{DEFECTS, apply};
+use super::literals::{pick, workload};
 
 /// The aim of a case. The expressions are random, so not every case reaches it.
 #[derive(Clone, Copy)]

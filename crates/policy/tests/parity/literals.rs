@@ -3,7 +3,7 @@
 use fastrand::Rng;
 use serde_json::{Value as Json, json};
 
-use crate::types::Type;
+use super::types::Type;
 
 /// One of some items.
 pub(crate) fn pick<T: Copy>(rng: &mut Rng, items: &[T]) -> T {

@@ -1,8 +1,8 @@
 //! Metrics and the log line of a review.
 //!
 //! Guards that read clusters are logged with every ruling, because the object does not show their verdict. Other guards are
-//! logged if a request was not allowed, or was allowed unchecked or unparsed. A patch counts as allow: the object shows it. The
-//! log contains nothing of an object's contents, and values that the caller can choose are cut.
+//! logged if a request was not allowed, was allowed unchecked or unparsed, or if the evaluation of a policy failed. A patch counts as
+//! allow: the object shows it. The log contains nothing of an object's contents, and values that the caller can choose are cut.
 
 use std::time::Instant;
 
@@ -11,6 +11,9 @@ use admission::{Answer, PolicyOutcome, Request, SKIPPED, Settled};
 use super::caller::Caller;
 use crate::plan::Route;
 use crate::text::for_log;
+
+/// The next step if the evaluation of a policy failed. The error can have contents of the object, so the log has none.
+const CORRECT_POLICY: &str = "correct the policy; durward check prints the error";
 
 /// A review after decoding. If it is dropped without an answer, the caller has hung up, which is counted and logged too.
 pub(crate) struct Record<'a> {
@@ -40,7 +43,8 @@ impl<'a> Record<'a> {
         self.route.metrics.count(self.request.operation, settled, duration, self.bytes);
         let is_plain_allow = matches!(settled.verdict, "allow" | "mutate")
             && !settled.would_deny
-            && settled.skipped().is_none();
+            && settled.skipped().is_none()
+            && !has_failed_policy(settled);
         if !is_plain_allow || self.route.guard.logs_every_ruling() {
             self.log(settled, duration);
         }
@@ -73,6 +77,7 @@ impl<'a> Record<'a> {
             answer = answer(settled),
             causes = for_log(&causes(settled)).as_ref(),
             policies = policies(settled).as_deref(),
+            next = has_failed_policy(settled).then_some(CORRECT_POLICY),
             duration_ms = duration * 1000.0,
             "reviewed"
         );
@@ -109,6 +114,12 @@ fn answer(settled: &Settled) -> &'static str {
         Answer::Deny(_) => "deny",
         Answer::Mutate(_) => "mutate",
     }
+}
+
+/// Returns whether an expression of a policy failed, also if the policy ignores it.
+fn has_failed_policy(settled: &Settled) -> bool {
+    let mut outcomes = settled.evaluation.iter().flat_map(|evaluation| &evaluation.outcomes);
+    outcomes.any(|outcome| outcome.outcome == "error")
 }
 
 /// Returns the names of the policies that denied the request, or could not be decided.

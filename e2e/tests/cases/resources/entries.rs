@@ -90,5 +90,55 @@ fn policies_without_entries_are_reported_as_not_enforced(context: &'static TestC
     await_count(0.0)?;
     let webhooks = cluster.api().get(VALIDATING)?.succeeded()?.body["webhooks"].take();
     ensure!(webhooks.as_array().is_some_and(|all| all.len() == 1), "{webhooks}");
+
+    // An entry that was narrowed by hand. An apply does not remove a field that another client added.
+    let condition = json!([{"name": "never", "expression": "request.name != 'a'"}]);
+    for (field, value) in [("rules/0/operations", json!(["CREATE"])), ("matchConditions", condition)] {
+        let patch =
+            json!([{"op": "add", "path": format!("/webhooks/0/{field}"), "value": value}]).to_string();
+        let patch = ["patch", "validatingwebhookconfiguration", "durward", "--type=json", "-p", &patch];
+        cluster.kubectl().run(&patch)?.succeeded()?;
+        eventually_ok(&format!("a narrower field {field} to be reported"), || {
+            let count = not_enforced()?;
+            ensure!(count > 0.5, "durward_policies_not_enforced is {count}");
+            contains_all(&durward.page("/readyz?verbose")?.body, &["not enforced"])
+        })?;
+        let doctor = installation.command(&["doctor", "install"])?;
+        doctor.exited_with(1)?;
+        contains_all(&doctor.stdout, &["not-enforced", "no-configmaps", "durward manifests"])?;
+        cluster.kubectl().run(&["delete", "validatingwebhookconfiguration", "durward"])?.succeeded()?;
+        installation.register()?;
+        await_count(0.0)?;
+    }
     Ok(())
+}
+
+/// A guard that a reload turns off denies nothing, although its entry stays for ten minutes.
+#[e2e::case]
+fn a_guard_that_is_turned_off_denies_nothing(context: &'static TestContext) -> Result<()> {
+    let cluster = exclusive(context)?;
+    let directory = context.directory("resources-turned-off")?;
+    deny(&directory, "configmaps")?;
+    let others = "  deletion: {fleet: none}";
+    let on = format!("{others}\n{}", guards(&[directory.display().to_string()], ""));
+    let mut installation = Installation::managed_by_url(context, &cluster, "all", &on)?;
+    let durward = installation.serve().named("durward-turned-off").start_ready(context)?;
+    installation.register()?;
+    await_denied(&cluster, "ConfigMap", "configmaps")?;
+    installation.configure(others)?;
+    durward.signal(Signal::HUP)?;
+    let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}});
+    let create = || cluster.api().create("/api/v1/namespaces/default/configmaps?dryRun=All", &object);
+    let answer = eventually("the guard to be off", Duration::from_secs(60), || {
+        let answer = create()?;
+        // No answer may be an error of the call.
+        ensure!(!answer.message().contains("failed calling webhook"), "{}", answer.message());
+        Ok(if answer.is_success() { Poll::Ready(answer) } else { Poll::Pending(answer.message().to_owned()) })
+    })?;
+    contains_all(&answer.warnings.join("\n"), &["the guard resources is turned off"])?;
+    let webhooks = cluster.api().get(VALIDATING)?.succeeded()?.body["webhooks"].to_string();
+    contains_all(&webhooks, &["resources-fail.durward.dev"])?;
+    installation.configure(&on)?;
+    durward.signal(Signal::HUP)?;
+    await_denied(&cluster, "ConfigMap", "configmaps")
 }

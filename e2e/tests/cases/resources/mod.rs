@@ -2,12 +2,16 @@
 //!
 //! The cases share one control plane, one case at a time: native policies and CRDs of one case would judge objects of another.
 
+mod bad_input;
 mod cases;
 mod entries;
 pub(super) mod example;
+pub(super) mod generated;
+mod generator;
 mod outage;
 mod parity;
 mod reload;
+mod requests;
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

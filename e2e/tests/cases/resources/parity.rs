@@ -73,12 +73,16 @@ fn recorded_requests_are_answered_as_by_native_policies(context: &'static TestCo
     Ok(())
 }
 
-fn documents(objects: &[Value]) -> String {
+pub(super) fn documents(objects: &[Value]) -> String {
     objects.iter().fold(String::new(), |text, object| text + &format!("---\n{object}\n"))
 }
 
 /// Returns the files that the guard refuses. A refused file hides the problems of none.
-fn refused(context: &TestContext, directory: &std::path::Path, files: &[String]) -> Result<BTreeSet<String>> {
+pub(super) fn refused(
+    context: &TestContext,
+    directory: &std::path::Path,
+    files: &[String],
+) -> Result<BTreeSet<String>> {
     let mut refused = BTreeSet::new();
     // Policies that conflict with another one are found when the others are gone.
     for _ in 0..3 {
@@ -97,7 +101,7 @@ fn refused(context: &TestContext, directory: &std::path::Path, files: &[String])
 }
 
 /// Sends the request of a case as a dry run.
-fn request(api: &e2e::api::Api, case: &Value, old: &Value) -> Result<Value> {
+pub(super) fn request(api: &e2e::api::Api, case: &Value, old: &Value) -> Result<Value> {
     let mut object = case["object"].clone();
     // Custom resources can be replaced only with the version of the stored object.
     if !object.is_null() && !old.is_null() {
@@ -116,7 +120,7 @@ fn request(api: &e2e::api::Api, case: &Value, old: &Value) -> Result<Value> {
 
 /// Returns how an answer of the guard differs from the record of native policies: in the code, the reason, the message of the first
 /// denial, or the warnings.
-fn difference(case: &Value, answer: &Value) -> Option<String> {
+pub(super) fn difference(case: &Value, answer: &Value) -> Option<String> {
     let (native, guard) = (&case["answer"], &answer["answer"]);
     let describe = |what: &str| {
         Some(format!(

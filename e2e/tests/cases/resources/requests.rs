@@ -1,0 +1,374 @@
+//! Requests of every form go to one API server twice, with native policies and with the guard. The policies deny, and their messages
+//! print what they see of the request, so that a request that looks otherwise to the guard has another message.
+
+use e2e::api::Answer;
+use e2e::prelude::*;
+
+use super::parity::{difference, documents};
+use super::{exclusive, file, guards};
+use crate::cases::policies::{await_canary, canary, put_in_force, recorded};
+
+const NAMESPACE: &str = "hostile";
+/// A namespace without params, and one that no policy selects.
+const EMPTY: &str = "hostile-empty";
+const CALM: &str = "calm";
+
+/// The group of a CRD with two versions.
+const GROUP: &str = "hostile.example.com";
+
+/// What a policy sees of a request and its objects.
+const VIEW: &str = "[request.operation, request.kind.group, request.kind.version, request.kind.kind, request.resource.group, \
+    request.resource.version, request.resource.resource, request.?subResource.orValue('-'), request.requestKind.group, \
+    request.requestKind.version, request.requestKind.kind, request.requestResource.version, request.requestResource.resource, \
+    request.?requestSubResource.orValue('-'), request.?name.orValue('-'), request.?namespace.orValue('-'), string(request.dryRun), \
+    request.userInfo.username, request.userInfo.groups.join('+'), \
+    object == null ? 'none' : string(dyn(object.?apiVersion.orValue('-'))) + ' ' + string(size(object)), \
+    object == null ? 'none' : string(size(object.?metadata.orValue({}))), \
+    oldObject == null ? 'none' : string(dyn(oldObject.?apiVersion.orValue('-'))) + ' ' + string(size(oldObject)), \
+    oldObject == null ? 'none' : string(size(oldObject.?metadata.orValue({}))), \
+    request.options == null ? 'none' : string(dyn(request.options.?propagationPolicy.orValue('-'))) + string(size(request.options)), \
+    namespaceObject == null ? 'none' : namespaceObject.metadata.name].join(' ')";
+
+/// Returns a policy with its binding. `spec` and `binding` are the parts besides the usual ones.
+fn policy(name: &str, constraints: &Value, validation: &Value, more: &Value, binding: &Value) -> Vec<Value> {
+    let mut policy = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy", "metadata": {"name": name},
+        "spec": {"matchConstraints": constraints, "validations": [validation]},
+    });
+    let mut bound = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding", "metadata": {"name": name},
+        "spec": {"policyName": name, "validationActions": ["Deny"]},
+    });
+    for (object, more) in [(&mut policy, more), (&mut bound, binding)] {
+        for (field, value) in more.as_object().into_iter().flatten() {
+            object["spec"][field] = value.clone();
+        }
+    }
+    vec![policy, bound]
+}
+
+fn rule(group: &str, version: &str, resource: &str) -> Value {
+    json!({"apiGroups": [group], "apiVersions": [version], "operations": ["*"], "resources": [resource]})
+}
+
+/// Returns the policies. Those with `Ignore` see every version, and those with `Fail` see one version of some resources.
+fn policies() -> Vec<Value> {
+    let in_namespaces = json!({"matchLabels": {"hostile": "yes"}});
+    let sees = json!({"expression": "false", "messageExpression": VIEW});
+    let ignore = json!({"failurePolicy": "Ignore"});
+    let none = json!({});
+    let others: Vec<Value> =
+        [(GROUP, "*/*"), ("", "secrets"), ("", "events"), ("events.k8s.io", "events"), ("", "limitranges")]
+            .map(|(group, resource)| rule(group, "*", resource))
+            .into();
+    let mut namespaced = rule("*", "*", "*/*");
+    namespaced["scope"] = "Namespaced".into();
+    let mut cluster = rule("*", "*", "*/*");
+    (cluster["scope"], cluster["resourceNames"]) =
+        ("Cluster".into(), json!(["hostile-thing", "things.hostile.example.org"]));
+    let of = |rules: &[Value], match_policy: &str| json!({"resourceRules": rules, "matchPolicy": match_policy, "namespaceSelector": in_namespaces});
+    let gadgets = [rule(GROUP, "v1", "gadgets"), rule(GROUP, "v1", "gadgets/scale")];
+    let gadget = json!({
+        "expression": "false",
+        "messageExpression": format!("{VIEW} + ' ' + string(type(object.?spec.?size.orValue(0)) == int) + string(has(object.spec.nothing))"),
+    });
+    let mut all = Vec::new();
+    all.extend(policy(
+        "view",
+        &json!({"resourceRules": [namespaced], "excludeResourceRules": others, "namespaceSelector": in_namespaces}),
+        &sees,
+        &ignore,
+        &none,
+    ));
+    all.extend(policy("view-cluster", &json!({"resourceRules": [cluster]}), &sees, &ignore, &none));
+    all.extend(policy("equivalent", &of(&gadgets, "Equivalent"), &gadget, &none, &none));
+    let exact = json!({"expression": "object.?spec.?exact.orValue('') != 'yes'", "message": "exact"});
+    all.extend(policy("exact", &of(&[rule(GROUP, "v1", "gadgets/status")], "Exact"), &exact, &none, &none));
+    all.extend(policy(
+        "events",
+        &of(&[rule("events.k8s.io", "v1", "events")], "Equivalent"),
+        &sees,
+        &none,
+        &none,
+    ));
+    let mut labeled = of(&[rule("", "v1", "secrets")], "Equivalent");
+    labeled["objectSelector"] = json!({"matchLabels": {"watched": "yes"}});
+    all.extend(policy("labeled", &labeled, &sees, &none, &none));
+    // Params of one namespace, for a request in two.
+    let params = json!({"paramKind": {"apiVersion": "v1", "kind": "ConfigMap"}});
+    for action in ["Allow", "Deny"] {
+        let reference = json!({"paramRef": {"name": "limits", "parameterNotFoundAction": action}});
+        let mut limits = rule("", "v1", "limitranges");
+        limits["resourceNames"] = json!([action.to_lowercase()]);
+        let validation =
+            json!({"expression": "params.data.name == 'other'", "message": "not the name of the params"});
+        all.extend(policy(
+            &format!("params-{}", action.to_lowercase()),
+            &of(&[limits], "Equivalent"),
+            &validation,
+            &params,
+            &reference,
+        ));
+    }
+    all
+}
+
+/// A request: the method, the path and the body.
+type Request = (&'static str, String, Value);
+
+/// Sends a request.
+fn send(api: &Api, (method, path, body): &Request) -> Result<Answer> {
+    match *method {
+        "create" => api.create(path, body),
+        "apply" => api.apply(path, "e2e", body),
+        "delete" => api.delete(path),
+        _ => api.merge(path, body),
+    }
+}
+
+fn object(api_version: &str, kind: &str, name: &str, more: &Value) -> Value {
+    let mut object = json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": name}});
+    for (field, value) in more.as_object().into_iter().flatten() {
+        object[field] = value.clone();
+    }
+    object
+}
+
+fn gadget(version: &str, name: &str) -> Value {
+    let spec = json!({"size": 9_007_199_254_740_993_i64, "exact": "yes", "nothing": null, "replicas": 1});
+    object(&format!("{GROUP}/{version}"), "Gadget", name, &json!({"spec": spec}))
+}
+
+fn pod(name: &str) -> Value {
+    object("v1", "Pod", name, &json!({"spec": {"containers": [{"name": "c", "image": "i"}]}}))
+}
+
+/// Returns the objects that exist before policies are in force: the collection, and the object.
+fn stored() -> Vec<(String, Value)> {
+    let core = |resource: &str| format!("/api/v1/namespaces/{NAMESPACE}/{resource}");
+    let deployment = json!({"spec": {
+        "selector": {"matchLabels": {"a": "b"}},
+        "template": {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}},
+    }});
+    let watched = json!({"metadata": {"name": "watched", "labels": {"watched": "yes"}}});
+    vec![
+        (core("configmaps"), object("v1", "ConfigMap", "limits", &json!({"data": {"name": "limits"}}))),
+        (core("pods"), pod("old")),
+        (core("secrets"), object("v1", "Secret", "watched", &watched)),
+        (core("secrets"), object("v1", "Secret", "plain", &json!({}))),
+        (
+            format!("/apis/apps/v1/namespaces/{NAMESPACE}/deployments"),
+            object("apps/v1", "Deployment", "old", &deployment),
+        ),
+        (format!("/apis/{GROUP}/v1/namespaces/{NAMESPACE}/gadgets"), gadget("v1", "old")),
+        ("/api/v1/namespaces".to_owned(), object("v1", "Namespace", "hostile-thing", &json!({}))),
+    ]
+}
+
+/// Returns the path of a resource in the namespace, as a dry run.
+fn core(resource: &str) -> String {
+    format!("/api/v1/namespaces/{NAMESPACE}/{resource}?dryRun=All")
+}
+
+fn within(group: &str, resource: &str) -> String {
+    format!("/apis/{group}/namespaces/{NAMESPACE}/{resource}?dryRun=All")
+}
+
+/// Returns a change of labels.
+fn label(watched: impl Into<Value>) -> Value {
+    json!({"metadata": {"labels": {"watched": watched.into(), "a": "b"}}})
+}
+
+/// Returns requests for objects of a namespace. All are dry runs, apart from connections, which the policies deny.
+fn in_namespace() -> Vec<Request> {
+    let config_map = |name: &str| object("v1", "ConfigMap", name, &json!({}));
+    let connection = |subresource: &str| format!("/api/v1/namespaces/{NAMESPACE}/pods/old/{subresource}");
+    let token = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"audiences": ["a"]}});
+    let review = json!({
+        "apiVersion": "authorization.k8s.io/v1", "kind": "LocalSubjectAccessReview", "metadata": {"namespace": NAMESPACE},
+        "spec": {"user": "ann", "resourceAttributes": {"namespace": NAMESPACE, "verb": "get", "resource": "pods"}},
+    });
+    let container = json!({"spec": {"ephemeralContainers": [{"name": "d", "image": "i"}]}});
+    let target = json!({"target": {"kind": "Node", "name": "n"}});
+    vec![
+        ("create", core("configmaps"), config_map("a")),
+        ("create", format!("/api/v1/namespaces/{CALM}/configmaps?dryRun=All"), config_map("a")),
+        ("merge", core("configmaps/limits"), label("no")),
+        ("apply", core("configmaps/applied"), config_map("applied")),
+        ("delete", core("configmaps/limits"), Value::Null),
+        ("delete", core("pods/old") + "&propagationPolicy=Orphan&gracePeriodSeconds=3", Value::Null),
+        ("delete", core("secrets") + "&labelSelector=watched", Value::Null),
+        ("create", core("pods"), pod("new")),
+        ("create", core("pods/old/eviction"), object("policy/v1", "Eviction", "old", &json!({}))),
+        ("create", core("pods/old/binding"), object("v1", "Binding", "old", &target)),
+        ("merge", core("pods/old/ephemeralcontainers"), container),
+        ("merge", core("pods/old/status"), json!({"status": {"message": "m"}})),
+        ("create", connection("exec?command=ls&container=c"), json!({})),
+        ("create", connection("attach?container=c"), json!({})),
+        ("create", connection("portforward?ports=80"), json!({})),
+        ("create", connection("proxy/path"), json!({})),
+        ("create", core("serviceaccounts/default/token"), token),
+        ("merge", within("apps/v1", "deployments/old/scale"), json!({"spec": {"replicas": 3}})),
+        ("merge", within("apps/v1", "deployments/old"), label("x")),
+        (
+            "create",
+            within("coordination.k8s.io/v1", "leases"),
+            object("coordination.k8s.io/v1", "Lease", "a", &json!({})),
+        ),
+        ("create", within("authorization.k8s.io/v1", "localsubjectaccessreviews"), review),
+        // The object selector takes labels of the object before or after the request.
+        ("merge", core("secrets/plain"), label("no")),
+        ("merge", core("secrets/plain"), label("yes")),
+        ("merge", core("secrets/watched"), label(Value::Null)),
+        ("delete", core("secrets/watched"), Value::Null),
+        ("delete", core("secrets/plain"), Value::Null),
+    ]
+}
+
+/// Returns requests for objects without a namespace.
+fn in_cluster() -> Vec<Request> {
+    let of = |path: &str| format!("{path}?dryRun=All");
+    let create = |path: &str, version: &str, kind: &str, more: &Value| {
+        ("create", of(path), object(version, kind, "hostile-thing", more))
+    };
+    let (rbac, scheduling) = ("rbac.authorization.k8s.io/v1", "scheduling.k8s.io/v1");
+    let namespace = "/api/v1/namespaces/hostile-thing";
+    let annotation = json!({"metadata": {"annotations": {"a": "b"}}});
+    vec![
+        ("merge", of(namespace), label("x")),
+        ("merge", of(&format!("{namespace}/status")), annotation),
+        ("delete", of(namespace), Value::Null),
+        create(&format!("/apis/{rbac}/clusterroles"), rbac, "ClusterRole", &json!({})),
+        create("/api/v1/nodes", "v1", "Node", &json!({})),
+        create(
+            &format!("/apis/{scheduling}/priorityclasses"),
+            scheduling,
+            "PriorityClass",
+            &json!({"value": 1}),
+        ),
+    ]
+}
+
+/// Returns requests for objects that the API server converts to the version of a rule, and for those that need params.
+fn in_versions() -> Vec<Request> {
+    let mut requests = Vec::new();
+    for version in ["v1", "v2"] {
+        let of = |resource: &str| within(&format!("{GROUP}/{version}"), resource);
+        requests.extend([
+            ("create", of("gadgets"), gadget(version, "new")),
+            ("merge", of("gadgets/old"), label("x")),
+            ("merge", of("gadgets/old/status"), json!({"status": {"a": "b"}})),
+            ("merge", of("gadgets/old/scale"), json!({"spec": {"replicas": 2}})),
+            ("apply", of("gadgets/applied"), gadget(version, "applied")),
+            ("delete", of("gadgets/old"), Value::Null),
+            ("delete", of("gadgets"), Value::Null),
+        ]);
+    }
+    let pod = json!({"kind": "Pod", "namespace": NAMESPACE, "name": "old"});
+    let of_core = object("v1", "Event", "e", &json!({"involvedObject": pod, "reason": "r"}));
+    let event = json!({
+        "regarding": pod, "reason": "r", "action": "a", "type": "Normal", "eventTime": "2026-01-01T00:00:00.000000Z",
+        "reportingController": "e2e.example.org/c", "reportingInstance": "i",
+    });
+    requests.push(("create", core("events"), of_core));
+    let event = object("events.k8s.io/v1", "Event", "e", &event);
+    requests.push(("create", within("events.k8s.io/v1", "events"), event));
+    for namespace in [NAMESPACE, EMPTY] {
+        for name in ["allow", "deny"] {
+            let range = object("v1", "LimitRange", name, &json!({"spec": {"limits": []}}));
+            requests.push((
+                "create",
+                format!("/api/v1/namespaces/{namespace}/limitranges?dryRun=All"),
+                range,
+            ));
+        }
+    }
+    requests
+}
+
+fn gadgets_crd() -> Value {
+    let version = |name: &str, storage: bool| {
+        json!({
+            "name": name, "served": true, "storage": storage,
+            "subresources": {"status": {}, "scale": {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}},
+            "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
+        })
+    };
+    object(
+        "apiextensions.k8s.io/v1",
+        "CustomResourceDefinition",
+        &format!("gadgets.{GROUP}"),
+        &json!({"spec": {
+            "group": GROUP, "scope": "Namespaced", "names": {"plural": "gadgets", "singular": "gadget", "kind": "Gadget", "listKind": "GadgetList"},
+            "versions": [version("v1", true), version("v2", false)],
+        }}),
+    )
+}
+
+/// Sends a request when the params of the policies are known.
+fn answer(api: &Api, request: &Request) -> Result<Value> {
+    eventually("the params of a policy to be read", Duration::from_secs(60), || {
+        let answer = send(api, request)?;
+        let is_early = answer.message().contains("not yet synced");
+        Ok(if is_early {
+            Poll::Pending(answer.message().to_owned())
+        } else {
+            Poll::Ready(recorded(&answer, &Value::Null))
+        })
+    })
+}
+
+#[e2e::case]
+fn requests_of_every_form_look_the_same_to_the_guard(context: &'static TestContext) -> Result<()> {
+    let cluster = exclusive(context)?;
+    let api = cluster.api();
+    let path = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/gadgets.{GROUP}");
+    api.apply(&path, "e2e", &gadgets_crd())?.succeeded()?;
+    for (name, label) in [(NAMESPACE, "yes"), (EMPTY, "yes"), (CALM, "no")] {
+        cluster.exact_namespace(name, &[("hostile", label)])?;
+    }
+    let account = object("v1", "ServiceAccount", "default", &json!({}));
+    let created = api.create(&format!("/api/v1/namespaces/{NAMESPACE}/serviceaccounts"), &account)?;
+    ensure!(created.is_success() || created.status == 409, "{}", created.body);
+    for (collection, object) in stored() {
+        eventually("an object to be created", Duration::from_secs(60), || {
+            Ok(Poll::from(api.create(&collection, &object)?.succeeded().map(drop)))
+        })?;
+    }
+    let policies = policies();
+    let requests = [in_namespace(), in_cluster(), in_versions()].concat();
+    let answers = || -> Result<Vec<Value>> { requests.iter().map(|request| answer(api, request)).collect() };
+    put_in_force(api, &[json!({"policies": policies})])?;
+    let native = answers()?;
+    for kind in ["validatingadmissionpolicybindings", "validatingadmissionpolicies"] {
+        api.delete(&format!("/apis/admissionregistration.k8s.io/v1/{kind}"))?.succeeded()?;
+    }
+    await_canary(api, false)?;
+
+    let directory = context.directory("resources-requests")?;
+    let params = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "limits", "namespace": NAMESPACE}, "data": {"name": "limits"}});
+    let all = [policies, canary().into(), vec![params, gadgets_crd()]].concat();
+    let paths = [file(&directory, "policies.yaml", &documents(&all))?];
+    let (_installation, _durward) =
+        Installation::start(context, &cluster, &guards(&paths, ""), "durward-requests")?;
+    await_canary(api, true)?;
+    let guard = answers()?;
+    let mut differences = Vec::new();
+    for (((method, path, _), native), guard) in requests.iter().zip(&native).zip(&guard) {
+        if let Some(difference) = difference(native, guard) {
+            differences.push(format!("{method} {path}: {difference}"));
+        }
+    }
+    ensure!(
+        differences.is_empty(),
+        "{} of {} differ:\n{}",
+        differences.len(),
+        native.len(),
+        differences.join("\n")
+    );
+    let is_denied = |answer: &&Value| answer["answer"].to_string().contains("ValidatingAdmissionPolicy '");
+    let (denied, count) = (native.iter().filter(is_denied).count(), native.len());
+    print(format_args!("{count} requests of every form look the same, {denied} of them denied"));
+    ensure!(denied >= 35, "only {denied} of {count} are denied: {native:?}");
+    Ok(())
+}
