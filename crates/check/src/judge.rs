@@ -65,7 +65,7 @@ impl Context<'_> {
                 Normalized::default()
             }
         };
-        let Normalized { object: new, unknown, invalid: mut errors } = value(subject.new, false);
+        let Normalized { object: new, mut unknown, invalid: mut errors } = value(subject.new, false);
         // The API server does not look for unknown fields in a stored object, and it has accepted what an update keeps.
         let Normalized { object: mut old, invalid: accepted, .. } = value(subject.old, true);
         errors.retain(|error| !accepted.contains(error));
@@ -100,15 +100,16 @@ impl Context<'_> {
             ..Request::default()
         };
         // In a full arena, errors and unknown fields can be those of missing values. The evaluation is unknown then.
-        let unknown = if arena.is_full() { Vec::new() } else { unknown };
         if arena.is_full() {
             refused.clear();
+            unknown.clear();
             errors.clear();
         }
         let places = Places::new(object);
+        let is_crd = custom::is_crd(object);
         let mut answer = match custom {
             _ if !refused.is_empty() || !self.validates || subject.new.is_none() => Answer::default(),
-            None if !custom::is_crd(object) => built_in::answer(self, &places, &errors, arena),
+            None if !is_crd => built_in::answer(self, &places, &errors, arena),
             _ => custom::answer(self, subject, &request, custom, &unknown, &places, arena),
         };
         let evaluation =
@@ -137,6 +138,7 @@ impl Context<'_> {
         let is_denied = findings.iter().any(Finding::is_denial);
         let undecided = answer.undecided.into_iter().chain(storage.undecided).filter(|_| !is_denied);
         let findings = findings.into_iter().chain(undecided).collect();
+        let is_validated = self.validates && subject.new.is_some();
         Some(CheckedDocument {
             position: object.position(),
             api_version: object.api_version.clone(),
@@ -144,10 +146,8 @@ impl Context<'_> {
             namespace: subject.namespace.clone(),
             name: object.name.clone(),
             operation: subject.operation(),
-            schema_checked: self.validates
-                && (custom.is_some() || custom::is_crd(object))
-                && subject.new.is_some(),
-            structure_only: self.validates && is_built_in && !custom::is_crd(object) && subject.new.is_some(),
+            schema_checked: is_validated && (custom.is_some() || is_crd),
+            structure_only: is_validated && is_built_in && !is_crd,
             policies: judges(&evaluation),
             findings,
             audit_annotations: evaluation.decisions.audit_annotations.into_iter().collect(),
