@@ -116,15 +116,9 @@ impl Context<'_> {
             if refused.is_empty() { self.evaluate(&request, facts, arena) } else { Evaluation::default() };
         let id = (kind.group, kind.version, kind.name);
         let is_built_in = custom.is_none() && self.kinds.types(id).has(id);
-        match self.field_validation {
-            FieldValidation::Ignore => {}
-            FieldValidation::Strict if is_built_in && !self.kinds.has_types_of(self.minor, id) => {
-                answer
-                    .undecided
-                    .extend(shown(&unknown, |field| built_in::unknown_field(self, &places, field)));
-            }
-            _ => refused.extend(shown(&unknown, |field| self.unknown_field(&places, field))),
-        }
+        let is_open = is_built_in && self.is_open(id);
+        let target = if is_open { &mut answer.undecided } else { &mut refused };
+        target.extend(self.unknown_fields(&places, &unknown, is_open));
         let storage = if self.validates {
             storage::answer(subject, [new, old], &places)
         } else {
@@ -152,6 +146,20 @@ impl Context<'_> {
             findings,
             audit_annotations: evaluation.decisions.audit_annotations.into_iter().collect(),
         })
+    }
+
+    /// Returns whether unknown fields leave the verdict open, because the types of the kind are those of another minor.
+    fn is_open(&self, kind: (&str, &str, &str)) -> bool {
+        self.field_validation == FieldValidation::Strict && !self.kinds.has_types_of(self.minor, kind)
+    }
+
+    /// Returns the findings for fields that the kind does not have.
+    fn unknown_fields(&self, places: &Places<'_>, fields: &[Path], is_open: bool) -> Vec<Finding> {
+        match self.field_validation {
+            FieldValidation::Ignore => Vec::new(),
+            _ if is_open => shown(fields, |field| built_in::unknown_field(self, places, field)),
+            _ => shown(fields, |field| self.unknown_field(places, field)),
+        }
     }
 
     /// Returns the finding for a field that the kind does not have: a denial, or a warning.
