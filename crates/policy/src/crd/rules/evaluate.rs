@@ -275,11 +275,13 @@ impl<'a> Run<'a> {
         verdict(selves) != verdict(&Selves { this: view(other, shape), old: selves.old })
     }
 
-    /// The old value within an optional. One that does not fit its schema fails when it is taken out, with a text of its own.
+    /// The old value within an optional. One that does not fit its schema fails when it is taken out, up to 1.36 with a text of its own.
     fn in_optional(&self, old: Value<'a>) -> &'a Value<'a> {
         let arena = self.context.arena;
         let Err(Fault::Error(text)) = self.context.unwrapped(old) else { return arena.store(old) };
-        let text = format!("unsupported conversion to ref.Val: (*errors.errorString){text}");
+        let rewraps = self.release.selection_rewraps();
+        let start = if rewraps { "unsupported conversion to ref.Val: (*errors.errorString)" } else { "" };
+        let text = format!("{start}{text}");
         arena.store(Value::Opaque(arena.store(Opaque::Failed(arena.text(&text)))))
     }
 
