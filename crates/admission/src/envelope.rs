@@ -261,8 +261,9 @@ impl<'a> PartialRequest<'a> {
         self.check_names()?;
         let sent_name = self.name.clone();
         if self.name.is_empty() {
-            let named = |object: Option<Object<'a>>| object.and_then(|o| o.own(OWN_NAME)).and_then(Raw::text);
-            self.name = named(self.old_object).or_else(|| named(self.object)).unwrap_or_default();
+            let objects = [&self.old_object, &self.object].into_iter().flatten();
+            let mut names = objects.filter_map(|object| object.own(OWN_NAME)?.text());
+            self.name = names.next().unwrap_or_default();
         }
         if self.resource.group.is_empty()
             && self.resource.resource == "namespaces"
@@ -294,18 +295,17 @@ impl<'a> PartialRequest<'a> {
     /// Refuses names and uids that no object has, for all guards: they become keys of maps, parts of paths and of messages.
     fn check_names(&self) -> Result<(), Malformed> {
         let invalid = |field, why| Malformed::InvalidName { field, why };
-        let own = |object: Option<Object<'a>>, index| object.and_then(|o| o.own(index)).and_then(Raw::text);
+        let own = |object: &Object<'a>, index| object.own(index).and_then(Raw::text).unwrap_or_default();
         names::check_uid(&self.uid).map_err(|why| invalid("uid of the request", why))?;
         names::check(&self.name).map_err(|why| invalid("name of the request", why))?;
         names::check(&self.namespace).map_err(|why| invalid("namespace of the request", why))?;
-        for object in [self.object, self.old_object] {
+        for object in [&self.object, &self.old_object].into_iter().flatten() {
             for (index, field) in
                 [(OWN_NAME, "name of the object"), (OWN_NAMESPACE, "namespace of the object")]
             {
-                names::check(&own(object, index).unwrap_or_default()).map_err(|why| invalid(field, why))?;
+                names::check(&own(object, index)).map_err(|why| invalid(field, why))?;
             }
-            let uid = own(object, OWN_UID).unwrap_or_default();
-            names::check_uid(&uid).map_err(|why| invalid("uid of the object", why))?;
+            names::check_uid(&own(object, OWN_UID)).map_err(|why| invalid("uid of the object", why))?;
         }
         Ok(())
     }
@@ -314,7 +314,7 @@ impl<'a> PartialRequest<'a> {
     /// API has only `All`.
     fn is_dry_eviction(&self) -> bool {
         self.subresource == "eviction"
-            && self.object.and_then(|object| object.own(OWN_DRY_RUN)).is_some_and(|list| {
+            && self.object.as_ref().and_then(|object| object.own(OWN_DRY_RUN)).is_some_and(|list| {
                 list.shape() == Shape::Array
                     && list.parse::<Vec<Cow<'_, str>>>().map_or(true, |all| !all.is_empty())
             })

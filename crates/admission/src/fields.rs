@@ -44,21 +44,30 @@ macro_rules! fields {
 /// Paths (JSON pointers) into `object` and `oldObject`, created once per guard.
 #[derive(Debug, Clone)]
 pub struct Fields {
-    paths: Vec<Vec<String>>,
+    keys: Vec<Key>,
+}
+
+/// A key of an object on the path to a field.
+#[derive(Debug, Clone)]
+struct Key {
+    name: String,
+    /// A bit for each field that is the value of the key.
+    fields: u32,
+    /// The keys of the value, if that is an object.
+    keys: Vec<Key>,
 }
 
 impl Fields {
     /// Creates the list. [`Object::field`] takes a name of [`fields!`] or an index into `pointers`. Pointers above [`MAX_FIELDS`] are ignored.
     pub fn new(pointers: &[&str]) -> Self {
-        let paths = OWN
-            .iter()
-            .chain(pointers)
-            .take(MAX_FIELDS)
-            .map(|pointer| {
-                pointer.split('/').skip(1).map(|s| s.replace("~1", "/").replace("~0", "~")).collect()
-            })
-            .collect();
-        Self { paths }
+        let mut keys = Vec::new();
+        for (index, pointer) in OWN.iter().chain(pointers).take(MAX_FIELDS).enumerate() {
+            let path: Vec<String> =
+                pointer.split('/').skip(1).map(|s| s.replace("~1", "/").replace("~0", "~")).collect();
+            // MAX_FIELDS is below 32, so the shift cannot overflow.
+            add(&mut keys, &path, 1 << index);
+        }
+        Self { keys }
     }
 
     /// Creates an empty list.
@@ -75,54 +84,23 @@ impl Fields {
         // `peek` has skipped white space.
         let start = scanner.offset();
         let mut found = Found::default();
-        // MAX_FIELDS is below 32, so the shift cannot overflow.
-        let all = (1u32 << self.paths.len()) - 1;
-        let raw = self.walk(scanner, 0, all, &mut found)?;
+        let raw = found.read(scanner, &self.keys)?;
         Ok(Some(match found.duplicate_key {
             None => Object { raw, fields: found.fields, duplicate_key: None },
             Some(at) => Object { raw, fields: [None; MAX_FIELDS], duplicate_key: Some(at - start) },
         }))
     }
+}
 
-    /// Reads a value. `active` has a bit for each path whose first `depth` segments lead to it.
-    fn walk<'a>(
-        &self,
-        scanner: &mut Scanner<'a>,
-        depth: usize,
-        active: u32,
-        out: &mut Found<'a>,
-    ) -> Result<Raw<'a>, JsonError> {
-        if active == 0 || scanner.peek()? != Shape::Object {
-            return scanner.value();
-        }
-        let mut whole = scanner.clone();
-        let mut seen = 0;
-        scanner.object(|scanner, key: Cow<'a, str>| {
-            let (mut ends, mut continues) = (0u32, 0u32);
-            for index in bits(active) {
-                let Some(path) = self.paths.get(index) else { continue };
-                if path.get(depth).is_some_and(|segment| *segment == key) {
-                    if path.len() == depth + 1 { ends |= 1 << index } else { continues |= 1 << index }
-                }
-            }
-            if ends | continues == 0 {
-                return scanner.skip();
-            }
-            if seen & (ends | continues) != 0 {
-                scanner.peek()?;
-                out.duplicate_key.get_or_insert(scanner.offset());
-                return scanner.skip();
-            }
-            seen |= ends | continues;
-            let value = self.walk(scanner, depth + 1, continues, out)?;
-            for index in bits(ends) {
-                if let Some(slot) = out.fields.get_mut(index) {
-                    *slot = Some(value);
-                }
-            }
-            Ok(())
-        })?;
-        Ok(whole.value_until(scanner))
+/// Adds the keys of a path to a field.
+fn add(keys: &mut Vec<Key>, path: &[String], field: u32) {
+    let [name, below @ ..] = path else { return };
+    let index = keys.iter().position(|key| key.name == *name).unwrap_or(keys.len());
+    if index == keys.len() {
+        keys.push(Key { name: name.clone(), fields: 0, keys: Vec::new() });
+    }
+    if let Some(key) = keys.get_mut(index) {
+        if below.is_empty() { key.fields |= field } else { add(&mut key.keys, below, field) }
     }
 }
 
@@ -132,6 +110,36 @@ struct Found<'a> {
     fields: [Option<Raw<'a>>; MAX_FIELDS],
     /// Offset of the value of the first duplicate key.
     duplicate_key: Option<usize>,
+}
+
+impl<'a> Found<'a> {
+    /// Reads a value. If it is an object, `keys` are the keys that lead to fields.
+    fn read(&mut self, scanner: &mut Scanner<'a>, keys: &[Key]) -> Result<Raw<'a>, JsonError> {
+        if keys.is_empty() || scanner.peek()? != Shape::Object {
+            return scanner.value();
+        }
+        let mut whole = scanner.clone();
+        let mut seen = 0_u32;
+        scanner.object(|scanner, name: Cow<'a, str>| {
+            let Some((index, key)) = keys.iter().enumerate().find(|(_, key)| *key.name == *name) else {
+                return scanner.skip();
+            };
+            if seen >> index & 1 == 1 {
+                scanner.peek()?;
+                self.duplicate_key.get_or_insert(scanner.offset());
+                return scanner.skip();
+            }
+            seen |= 1 << index;
+            let value = self.read(scanner, &key.keys)?;
+            for field in bits(key.fields) {
+                if let Some(slot) = self.fields.get_mut(field) {
+                    *slot = Some(value);
+                }
+            }
+            Ok(())
+        })?;
+        Ok(whole.value_until(scanner))
+    }
 }
 
 /// Iterates over the indexes of set bits.

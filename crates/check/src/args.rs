@@ -41,6 +41,9 @@ pub struct Args {
     /// Handle fields that a kind does not have
     #[arg(long, value_enum, default_value_t, value_name = "MODE")]
     pub(crate) field_validation: FieldValidation,
+    /// OpenAPI v3 documents with the fields of built-in kinds
+    #[arg(long, value_name = "PATH")]
+    pub(crate) openapi: Vec<PathBuf>,
     /// Handle policies without a binding, which no API server evaluates
     #[arg(long, value_enum, default_value_t, value_name = "ACTION")]
     pub(crate) unbound: Unbound,

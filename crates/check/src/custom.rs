@@ -7,7 +7,6 @@ use policy::crd::object::{Change, Judgement, validate};
 use policy::crd::{Crd, Version};
 use policy::facts::{Limit, Lookup};
 use policy::field::{ErrorKind, FieldError, Path};
-use policy::normalize::is_typed;
 use policy::request::Request;
 use policy::value::{Arena, Value};
 
@@ -33,7 +32,7 @@ pub(crate) struct Answer {
     pub(crate) undecided: Vec<Finding>,
 }
 
-/// Returns the answer to a request whose object could be decoded. `pruned` are the fields that its kind does not have.
+/// Returns the answer to a create or an update of a custom resource or a CRD that could be decoded. `pruned` are the fields that its kind does not have.
 pub(crate) fn answer(
     context: &Context<'_>,
     subject: &Subject<'_>,
@@ -43,9 +42,6 @@ pub(crate) fn answer(
     places: &Places<'_>,
     arena: &Arena,
 ) -> Answer {
-    if subject.new.is_none() {
-        return Answer::default();
-    }
     if arena.is_full() {
         return missing(places, &Lookup::Limit(Limit::Memory));
     }
@@ -57,7 +53,7 @@ pub(crate) fn answer(
     if is_definition {
         return definition(context, request.object, old, places);
     }
-    let Some((crd, version)) = custom else { return unknown_type(places) };
+    let Some((crd, version)) = custom else { return Answer::default() };
     let change = Change { new: request.object, old, namespaced: crd.namespaced, server: context.minor };
     let end = Instant::now() + MAX_TIME;
     let Judgement { errors, undecided: unknown, warnings, unchanged } =
@@ -103,17 +99,6 @@ pub(crate) fn is_crd(object: &Object) -> bool {
     object.is("apiextensions.k8s.io", "CustomResourceDefinition")
 }
 
-/// Returns the findings for an object that has no CRD in the input.
-fn unknown_type(places: &Places<'_>) -> Answer {
-    let object = places.object;
-    if is_typed((object.group(), object.version(), &object.kind)) {
-        return Answer::default();
-    }
-    let message =
-        format!("the schema of {} is not evaluated, so the API server could refuse the object", object.kind);
-    Answer { undecided: vec![open(places, &Path::default(), message)], ..Answer::default() }
-}
-
 /// Returns the findings for a CRD that is created or updated.
 fn definition(context: &Context<'_>, new: Value<'_>, old: Option<Value<'_>>, places: &Places<'_>) -> Answer {
     let end = Instant::now() + MAX_TIME;
@@ -133,14 +118,14 @@ fn definition(context: &Context<'_>, new: Value<'_>, old: Option<Value<'_>>, pla
     Answer { findings, undecided }
 }
 
-fn missing(places: &Places<'_>, lookup: &Lookup) -> Answer {
+pub(crate) fn missing(places: &Places<'_>, lookup: &Lookup) -> Answer {
     let (message, next) = describe(lookup);
     let finding = Finding { next, ..open(places, &Path::default(), message) };
     Answer { undecided: vec![finding], ..Answer::default() }
 }
 
 /// Returns a denial by the schema.
-fn invalid(places: &Places<'_>, error: &FieldError) -> Finding {
+pub(crate) fn invalid(places: &Places<'_>, error: &FieldError) -> Finding {
     Finding {
         verdict: Verdict::Deny,
         message: error.to_string(),

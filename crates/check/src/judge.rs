@@ -5,12 +5,14 @@ use std::time::Instant;
 use policy::crd::object::with_stored_status;
 use policy::facts::Facts;
 use policy::field::{FieldError, Path};
+use policy::normalize::Normalized;
 use policy::request::{GroupVersion, Request, User};
 use policy::set::{Evaluation, Missing};
 use policy::value::{Arena, Value};
 use policy::vap::decision::{Denial, Failure, Warning};
 
 use crate::args::FieldValidation;
+use crate::built_in;
 use crate::context::{Context, MAX_TIME, Places, describe, refusal, shown};
 use crate::custom::{self, Answer};
 use crate::facts::converts_by_name;
@@ -52,19 +54,21 @@ impl Context<'_> {
         let mut value = |object: Option<&Object>, is_stored: bool| match object
             .map(|object| (object, decode(object, self.kinds, is_stored, arena)))
         {
-            None => (Value::Null, Vec::new()),
+            None => Normalized::default(),
             Some((object, Ok(decoded))) => {
-                (with_request_fields(decoded.object, object, subject, arena), decoded.unknown)
+                let value = with_request_fields(decoded.object, object, subject, arena);
+                Normalized { object: value, ..decoded }
             }
             Some((object, Err(errors))) => {
                 let places = Places::new(object);
                 refused.extend(shown(&errors, |error| refusal(&places, error)));
-                (Value::Null, Vec::new())
+                Normalized::default()
             }
         };
-        let (new, unknown) = value(subject.new, false);
-        // The API server does not look for unknown fields in a stored object.
-        let (mut old, _) = value(subject.old, true);
+        let Normalized { object: new, mut unknown, invalid: mut errors } = value(subject.new, false);
+        // The API server does not look for unknown fields in a stored object, and it has accepted what an update keeps.
+        let Normalized { object: mut old, invalid: accepted, .. } = value(subject.old, true);
+        errors.retain(|error| !accepted.contains(error));
         let is_other_version = subject.old.is_some_and(|old| old.version() != object.version());
         let custom = self.kinds.crd(object.group(), object.version(), &object.kind);
         let is_converted =
@@ -96,21 +100,25 @@ impl Context<'_> {
             ..Request::default()
         };
         // In a full arena, errors and unknown fields can be those of missing values. The evaluation is unknown then.
-        let unknown = if arena.is_full() { Vec::new() } else { unknown };
         if arena.is_full() {
             refused.clear();
+            unknown.clear();
+            errors.clear();
         }
         let places = Places::new(object);
-        let answer = if refused.is_empty() && self.validates {
-            custom::answer(self, subject, &request, custom, &unknown, &places, arena)
-        } else {
-            Answer::default()
+        let is_crd = custom::is_crd(object);
+        let mut answer = match custom {
+            _ if !refused.is_empty() || !self.validates || subject.new.is_none() => Answer::default(),
+            None if !is_crd => built_in::answer(self, &places, &errors, arena),
+            _ => custom::answer(self, subject, &request, custom, &unknown, &places, arena),
         };
         let evaluation =
             if refused.is_empty() { self.evaluate(&request, facts, arena) } else { Evaluation::default() };
-        if self.field_validation != FieldValidation::Ignore {
-            refused.extend(shown(&unknown, |field| self.unknown_field(&places, field)));
-        }
+        let id = (kind.group, kind.version, kind.name);
+        let is_built_in = custom.is_none() && self.kinds.types(id).has(id);
+        let is_open = is_built_in && self.is_open(id);
+        let target = if is_open { &mut answer.undecided } else { &mut refused };
+        target.extend(self.unknown_fields(&places, &unknown, is_open));
         let storage = if self.validates {
             storage::answer(subject, [new, old], &places)
         } else {
@@ -124,14 +132,7 @@ impl Context<'_> {
         let is_denied = findings.iter().any(Finding::is_denial);
         let undecided = answer.undecided.into_iter().chain(storage.undecided).filter(|_| !is_denied);
         let findings = findings.into_iter().chain(undecided).collect();
-        let mut policies: Vec<Judge> = evaluation
-            .decisions
-            .evaluated
-            .iter()
-            .filter(|evaluated| !evaluated.skipped)
-            .map(|evaluated| Judge { policy: evaluated.policy.clone(), binding: evaluated.binding.clone() })
-            .collect();
-        policies.dedup();
+        let is_validated = self.validates && subject.new.is_some();
         Some(CheckedDocument {
             position: object.position(),
             api_version: object.api_version.clone(),
@@ -139,13 +140,26 @@ impl Context<'_> {
             namespace: subject.namespace.clone(),
             name: object.name.clone(),
             operation: subject.operation(),
-            schema_checked: self.validates
-                && (custom.is_some() || custom::is_crd(object))
-                && subject.new.is_some(),
-            policies,
+            schema_checked: is_validated && (custom.is_some() || is_crd),
+            structure_only: is_validated && is_built_in && !is_crd,
+            policies: judges(&evaluation),
             findings,
             audit_annotations: evaluation.decisions.audit_annotations.into_iter().collect(),
         })
+    }
+
+    /// Returns whether unknown fields leave the verdict open, because the types of the kind are those of another minor.
+    fn is_open(&self, kind: (&str, &str, &str)) -> bool {
+        self.field_validation == FieldValidation::Strict && !self.kinds.has_types_of(self.minor, kind)
+    }
+
+    /// Returns the findings for fields that the kind does not have.
+    fn unknown_fields(&self, places: &Places<'_>, fields: &[Path], is_open: bool) -> Vec<Finding> {
+        match self.field_validation {
+            FieldValidation::Ignore => Vec::new(),
+            _ if is_open => shown(fields, |field| built_in::unknown_field(self, places, field)),
+            _ => shown(fields, |field| self.unknown_field(places, field)),
+        }
     }
 
     /// Returns the finding for a field that the kind does not have: a denial, or a warning.
@@ -241,6 +255,17 @@ impl Context<'_> {
             next: String::new(),
         }
     }
+}
+
+/// Returns the policies that judged a document.
+fn judges(evaluation: &Evaluation) -> Vec<Judge> {
+    let evaluated = evaluation.decisions.evaluated.iter().filter(|evaluated| !evaluated.skipped);
+    let judge =
+        |policy: &String, binding: &String| Judge { policy: policy.clone(), binding: binding.clone() };
+    let mut judges: Vec<Judge> =
+        evaluated.map(|evaluated| judge(&evaluated.policy, &evaluated.binding)).collect();
+    judges.dedup();
+    judges
 }
 
 /// Returns the findings of a document. Each list of `first` is one response of the API server, each denial of `policies` another one,

@@ -1,4 +1,5 @@
-//! Command `check`: evaluates admission policies and schemas of CRDs on manifests, without a cluster.
+//! Command `check`: evaluates admission policies, schemas of CRDs and the structure of built-in kinds on manifests, without a
+//! cluster.
 //!
 //! A run has four steps: read all files, load policies and facts, judge each object, write the [`report::Report`] in each format.
 //! Problems of files do not stop a run, so that users see all of them at once. If a policy is refused, no object is judged,
@@ -7,6 +8,7 @@
 //! Other commands read manifests with [`manifests`].
 
 mod args;
+mod built_in;
 mod cases;
 mod context;
 mod custom;
@@ -19,6 +21,7 @@ mod judge;
 mod load;
 pub mod manifests;
 mod objects;
+mod openapi;
 mod parallel;
 mod policies;
 mod report;
@@ -80,7 +83,8 @@ fn check(args: &Args) -> Result<Report, Stop> {
         grants: grants.map(|grants| grants.for_user(args.user.as_deref())),
         field_validation: args.field_validation,
     };
-    let loaded = load::load(&objects.all, options);
+    let built_in = openapi::kinds(&args.openapi, args.kube_version.0)?;
+    let loaded = load::load(&objects.all, built_in, options);
     problems.extend(loaded.problems.iter().cloned());
     let mut unpaired = Vec::new();
     let (old_kinds, kinds) = (&loaded.old_kinds, &loaded.kinds);
@@ -102,6 +106,7 @@ fn check(args: &Args) -> Result<Report, Stop> {
     let cases = judge_cases(context.as_ref(), &objects.all, &mut problems);
     let mut notes = loaded.notes.clone();
     notes.extend(remarks(&loaded, &documents, &cases));
+    notes.extend(context.and_then(|context| built_in::note(&context, &documents)));
     let mut report = Report {
         kube_version: args.kube_version.to_string(),
         namespace: args.namespace.clone(),
@@ -163,7 +168,7 @@ fn remarks(loaded: &Loaded, documents: &[CheckedDocument], cases: &[CheckedCase]
         && !documents.iter().any(is_matched)
     {
         let why = if loaded.policies == 0 { "there is no policy" } else { "no policy matches any document" };
-        let is_checked = documents.iter().any(|document| document.schema_checked);
+        let is_checked = documents.iter().any(|document| document.schema_checked || document.structure_only);
         let what = if is_checked { "no policy was evaluated" } else { "nothing was judged" };
         notes.push(format!("{what}: {why}"));
     }

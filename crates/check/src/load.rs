@@ -43,11 +43,11 @@ pub(crate) struct Options {
     pub(crate) field_validation: FieldValidation,
 }
 
-/// Loads policies and facts.
-pub(crate) fn load(objects: &[Object], options: Options) -> Loaded {
+/// Loads policies and facts. `built_in` are the kinds without those of CRDs.
+pub(crate) fn load(objects: &[Object], built_in: Kinds, options: Options) -> Loaded {
     let mut problems = Vec::new();
     let mut notes = BTreeSet::new();
-    let (kinds, old_kinds) = kinds(objects, &mut problems, &mut notes);
+    let (kinds, old_kinds) = kinds(objects, built_in, &mut problems, &mut notes);
     let policies: Vec<&Object> =
         objects.iter().filter(|object| object.group() == ADMISSION && object.used != Use::Old).collect();
     let mut found = Found::default();
@@ -81,13 +81,14 @@ pub(crate) fn load(objects: &[Object], options: Options) -> Loaded {
 /// server doesn't accept objects of its kind.
 fn kinds(
     objects: &[Object],
+    built_in: Kinds,
     problems: &mut Vec<LoadProblem>,
     notes: &mut BTreeSet<String>,
 ) -> (Kinds, Kinds) {
     let is_crd = |object: &&Object| object.is("apiextensions.k8s.io", "CustomResourceDefinition");
     let (old, new): (Vec<_>, Vec<_>) =
         objects.iter().filter(is_crd).partition(|object| object.used == Use::Old);
-    let kinds = with_crds(Kinds::new(), &new, problems, notes);
+    let kinds = with_crds(built_in, &new, problems, notes);
     let old_kinds = with_crds(kinds.clone(), &old, problems, notes);
     (kinds, old_kinds)
 }

@@ -102,6 +102,8 @@ pub(crate) struct CheckedDocument {
     pub(crate) operation: Operation,
     /// Whether the object was compared with the schema of its CRD. A CRD was checked as the API server checks it.
     pub(crate) schema_checked: bool,
+    /// Whether the object is one of a built-in kind. Only its structure was checked: fields, types, required fields and enums.
+    pub(crate) structure_only: bool,
     /// Policies that judged the document.
     pub(crate) policies: Vec<Judge>,
     /// Findings in the order of the API server.

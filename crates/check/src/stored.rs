@@ -3,7 +3,7 @@
 use policy::crd;
 use policy::field::FieldError;
 use policy::kinds::Kinds;
-use policy::normalize::{Normalized, normalize, normalize_stored};
+use policy::normalize::{Normalized, normalize_as};
 use policy::value::{Arena, Value, read_json};
 
 use crate::objects::Object;
@@ -32,8 +32,7 @@ pub(crate) fn decode<'a>(
     if let Some((_, version)) = kinds.crd(kind.0, kind.1, kind.2) {
         return crd::object::decode(version, (kind.0, kind.2), value, is_stored, arena);
     }
-    let form = if is_stored { normalize_stored } else { normalize };
-    form(kind, value, arena)
+    normalize_as(kinds.types(kind), kind, value, is_stored, arena)
 }
 
 /// Sets the label with the name of a Namespace.

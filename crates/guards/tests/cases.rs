@@ -104,9 +104,9 @@ fn run(kind: &'static dyn GuardKind, case: &Path) -> Result<(), Failed> {
     let settled = reviewed(&guards, &body)?;
     compare(Ruling::of(&settled), &case.join("ruling.yaml"))?;
     if let Answer::Mutate(patch) = &settled.answer {
-        let again = reviewed(&guards, &patched(&body, &patch.to_json())?)?;
+        let again = reviewed(&guards, &patched(&body, patch.as_json())?)?;
         if let Answer::Mutate(more) = again.answer {
-            return Err(format!("a second review adds {}", String::from_utf8_lossy(&more.to_json())).into());
+            return Err(format!("a second review adds {}", String::from_utf8_lossy(more.as_json())).into());
         }
     }
     Ok(())

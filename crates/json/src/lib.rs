@@ -3,9 +3,12 @@
 //! The scanner is the only JSON reader on the path of a review. It accepts what Go's `encoding/json` accepts, so that an
 //! object which an API server stores is never rejected here.
 
+mod json_error;
 mod scanner;
 mod seen_keys;
+mod skip;
 mod text;
 
-pub use scanner::{JsonError, Raw, Scanner, Shape};
+pub use json_error::JsonError;
+pub use scanner::{Raw, Scanner, Shape};
 pub use seen_keys::{DuplicateKey, SeenKeys};

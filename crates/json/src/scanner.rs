@@ -9,20 +9,9 @@ use std::borrow::Cow;
 
 use serde::Deserialize;
 
+use crate::json_error::JsonError;
+use crate::skip;
 use crate::text::unescape;
-
-/// Limit of nested arrays and objects, as in Go's `encoding/json`.
-const MAX_DEPTH: usize = 10_000;
-
-/// Error: a text is not JSON.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("{what} at byte {at}")]
-pub struct JsonError {
-    /// Offset of the invalid byte.
-    pub at: usize,
-    /// The error, as the end of a sentence.
-    pub what: &'static str,
-}
 
 /// The type of a JSON value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -112,45 +101,44 @@ impl<'a> Scanner<'a> {
     }
 
     /// Skips white space and returns the type of the next value.
+    #[inline]
     pub fn peek(&mut self) -> Result<Shape, JsonError> {
-        self.white();
-        match self.byte() {
+        match self.byte_after_white() {
             Some(b'{') => Ok(Shape::Object),
             Some(b'[') => Ok(Shape::Array),
             Some(b'"') => Ok(Shape::String),
             Some(b't' | b'f') => Ok(Shape::Bool),
             Some(b'n') => Ok(Shape::Null),
             Some(b'-' | b'0'..=b'9') => Ok(Shape::Number),
-            Some(_) => {
-                Err(self.error("a value must begin with one of {, [, \", a digit, -, true, false, null"))
-            }
-            None => Err(self.error("the text ends where a value is expected")),
+            _ => Err(skip::not_a_value(self.text.as_bytes(), self.at)),
         }
     }
 
     /// Reads the next value.
     pub fn value(&mut self) -> Result<Raw<'a>, JsonError> {
-        self.white();
+        self.byte_after_white();
         let start = self.at;
-        self.skip_value()?;
+        self.skip()?;
         Ok(Raw(self.span(start, self.at)))
     }
 
     /// Skips the next value.
     pub fn skip(&mut self) -> Result<(), JsonError> {
-        self.skip_value()
+        self.at = skip::value(self.text.as_bytes(), self.at)?;
+        Ok(())
     }
 
     /// Reads the next value, which must be a string, without its escapes.
+    #[inline]
     pub fn string(&mut self) -> Result<Cow<'a, str>, JsonError> {
-        self.white();
-        if self.byte() != Some(b'"') {
+        if self.byte_after_white() != Some(b'"') {
             return Err(self.error("a string is expected"));
         }
         let start = self.at + 1;
-        let escaped = self.skip_string()?;
-        let inner = self.span(start, self.at - 1);
-        Ok(if escaped { unescape(inner) } else { Cow::Borrowed(inner) })
+        let end = skip::string(self.text.as_bytes(), self.at)?;
+        self.at = end.at;
+        let inner = self.span(start, end.at - 1);
+        Ok(if end.is_escaped { unescape(inner) } else { Cow::Borrowed(inner) })
     }
 
     /// Reads an object. `each` is called with every key and must read or skip its value.
@@ -194,187 +182,43 @@ impl<'a> Scanner<'a> {
 
     /// Returns the value between this scanner and `later`, which has read exactly that value.
     pub fn value_until(&mut self, later: &Self) -> Raw<'a> {
-        self.white();
+        self.byte_after_white();
         Raw(self.span(self.at, later.at))
     }
 
     /// Checks that only white space is left.
     pub fn end(&mut self) -> Result<(), JsonError> {
-        self.white();
-        if self.at < self.text.len() {
-            Err(self.error("unexpected text after the end of the value"))
-        } else {
-            Ok(())
+        match self.byte_after_white() {
+            Some(_) => Err(self.error("unexpected text after the end of the value")),
+            None => Ok(()),
         }
     }
 
-    /// Skips a value without recursion. `open` has for each level whether it is an object.
-    fn skip_value(&mut self) -> Result<(), JsonError> {
-        let mut open = Levels::default();
-        loop {
-            match self.peek()? {
-                Shape::Object => {
-                    self.at += 1;
-                    if !self.closes(b'}') {
-                        open.push(true).map_err(|what| self.error(what))?;
-                        self.key()?;
-                        continue;
-                    }
-                }
-                Shape::Array => {
-                    self.at += 1;
-                    if !self.closes(b']') {
-                        open.push(false).map_err(|what| self.error(what))?;
-                        continue;
-                    }
-                }
-                Shape::String => {
-                    self.skip_string()?;
-                }
-                Shape::Number => self.skip_number()?,
-                Shape::Bool | Shape::Null => self.skip_word()?,
-            }
-            // A value has ended: close its parents, or continue with its sibling.
-            loop {
-                match open.innermost() {
-                    None => return Ok(()),
-                    Some(true) if self.closes(b'}') => open.pop(),
-                    Some(false) if self.closes(b']') => open.pop(),
-                    Some(in_object) => {
-                        self.expect(
-                            b',',
-                            if in_object { "a comma or } is expected" } else { "a comma or ] is expected" },
-                        )?;
-                        if in_object {
-                            self.key()?;
-                        }
-                        break;
-                    }
-                }
-            }
-        }
-    }
-
-    fn key(&mut self) -> Result<(), JsonError> {
-        self.white();
-        if self.byte() != Some(b'"') {
-            return Err(self.error("a key in double quotes is expected"));
-        }
-        self.skip_string()?;
-        self.expect(b':', "a colon is expected after the key")
-    }
-
-    /// Skips a string from its opening quote. Returns whether it has escapes.
-    fn skip_string(&mut self) -> Result<bool, JsonError> {
-        let bytes = self.text.as_bytes();
-        let mut at = self.at + 1;
-        let mut escaped = false;
-        loop {
-            at = plain_until(bytes, at);
-            match bytes.get(at) {
-                Some(b'"') => {
-                    self.at = at + 1;
-                    return Ok(escaped);
-                }
-                Some(b'\\') => {
-                    escaped = true;
-                    at += match bytes.get(at + 1) {
-                        Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => 2,
-                        Some(b'u')
-                            if bytes
-                                .get(at + 2..at + 6)
-                                .is_some_and(|h| h.iter().all(u8::is_ascii_hexdigit)) =>
-                        {
-                            6
-                        }
-                        _ => return Err(JsonError { at, what: "invalid escape in a string" }),
-                    };
-                }
-                Some(_) => {
-                    return Err(JsonError { at, what: "a control character must be escaped in a string" });
-                }
-                None => return Err(JsonError { at, what: "the text ends within a string" }),
-            }
-        }
-    }
-
-    fn skip_number(&mut self) -> Result<(), JsonError> {
-        if self.byte() == Some(b'-') {
-            self.at += 1;
-        }
-        match self.byte() {
-            Some(b'0') => self.at += 1,
-            Some(b'1'..=b'9') => self.digits(),
-            _ => return Err(self.error("a digit is expected")),
-        }
-        if self.byte() == Some(b'.') {
-            self.at += 1;
-            self.some_digits()?;
-        }
-        if matches!(self.byte(), Some(b'e' | b'E')) {
-            self.at += 1;
-            if matches!(self.byte(), Some(b'+' | b'-')) {
-                self.at += 1;
-            }
-            self.some_digits()?;
-        }
+    #[inline]
+    fn expect(&mut self, byte: u8, what: &'static str) -> Result<(), JsonError> {
+        self.at = skip::expect(self.text.as_bytes(), self.at, byte, what)?;
         Ok(())
     }
 
-    fn some_digits(&mut self) -> Result<(), JsonError> {
-        let before = self.at;
-        self.digits();
-        if self.at == before { Err(self.error("a digit is expected")) } else { Ok(()) }
-    }
-
-    fn digits(&mut self) {
-        while matches!(self.byte(), Some(b'0'..=b'9')) {
-            self.at += 1;
-        }
-    }
-
-    fn skip_word(&mut self) -> Result<(), JsonError> {
-        let rest = &self.text.as_bytes()[self.at..];
-        for word in ["true", "false", "null"] {
-            if rest.starts_with(word.as_bytes()) {
-                self.at += word.len();
-                return Ok(());
-            }
-        }
-        Err(self.error("true, false or null is expected"))
-    }
-
-    fn expect(&mut self, byte: u8, what: &'static str) -> Result<(), JsonError> {
-        self.white();
-        if self.byte() == Some(byte) {
-            self.at += 1;
-            Ok(())
-        } else {
-            Err(self.error(what))
-        }
-    }
-
+    #[inline]
     fn closes(&mut self, bracket: u8) -> bool {
-        self.white();
-        let closes = self.byte() == Some(bracket);
+        let closes = self.byte_after_white() == Some(bracket);
         if closes {
             self.at += 1;
         }
         closes
     }
 
-    fn white(&mut self) {
-        while matches!(self.byte(), Some(b' ' | b'\n' | b'\r' | b'\t')) {
-            self.at += 1;
-        }
-    }
-
-    fn byte(&self) -> Option<u8> {
+    /// Skips white space and returns the next byte.
+    #[inline]
+    fn byte_after_white(&mut self) -> Option<u8> {
+        self.at = skip::white(self.text.as_bytes(), self.at);
         self.text.as_bytes().get(self.at).copied()
     }
 
+    #[inline]
     fn span(&self, start: usize, end: usize) -> &'a str {
-        // Both ends are ASCII bytes, so they are character boundaries.
+        // Both ends are beside ASCII bytes, so they are character boundaries.
         self.text.get(start..end).unwrap_or_default()
     }
 
@@ -383,72 +227,12 @@ impl<'a> Scanner<'a> {
     }
 }
 
-/// For each open level, whether it is an object (true) or an array. The first 64 levels need no allocation.
-#[derive(Default)]
-struct Levels {
-    depth: usize,
-    near: u64,
-    far: Vec<bool>,
-}
-
-impl Levels {
-    fn push(&mut self, object: bool) -> Result<(), &'static str> {
-        if self.depth >= MAX_DEPTH {
-            return Err("arrays and objects are nested deeper than 10000 levels");
-        }
-        if self.depth < 64 {
-            let bit = 1 << self.depth;
-            self.near = if object { self.near | bit } else { self.near & !bit };
-        } else {
-            self.far.push(object);
-        }
-        self.depth += 1;
-        Ok(())
-    }
-
-    fn innermost(&self) -> Option<bool> {
-        let level = self.depth.checked_sub(1)?;
-        if level < 64 { Some(self.near >> level & 1 == 1) } else { self.far.last().copied() }
-    }
-
-    fn pop(&mut self) {
-        self.depth = self.depth.saturating_sub(1);
-        if self.depth >= 64 {
-            self.far.pop();
-        }
-    }
-}
-
-/// Returns the offset of the next quote, backslash or control character. It reads eight bytes at a time, because most of a large
-/// review is a string of a config map.
-fn plain_until(bytes: &[u8], mut at: usize) -> usize {
-    const LOW: u64 = 0x0101_0101_0101_0101;
-    const HIGH: u64 = 0x8080_8080_8080_8080;
-    while let Some(chunk) = bytes.get(at..at + 8).and_then(|chunk| <[u8; 8]>::try_from(chunk).ok()) {
-        let word = u64::from_le_bytes(chunk);
-        let quote = word ^ (LOW * u64::from(b'"'));
-        let slash = word ^ (LOW * u64::from(b'\\'));
-        // The usual tests for a zero byte and for a byte below n. `!word` excludes bytes above 0x7f.
-        let found = (quote.wrapping_sub(LOW) & !quote
-            | slash.wrapping_sub(LOW) & !slash
-            | word.wrapping_sub(LOW * 0x20) & !word)
-            & HIGH;
-        if found != 0 {
-            return at + (found.trailing_zeros() / 8) as usize;
-        }
-        at += 8;
-    }
-    while bytes.get(at).is_some_and(|&byte| byte != b'"' && byte != b'\\' && byte >= 0x20) {
-        at += 1;
-    }
-    at
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::skip::MAX_DEPTH;
 
     fn accepts(text: &str) -> bool {
         Raw::from_text(text).is_ok()
@@ -496,6 +280,23 @@ mod tests {
         let mixed = "{\"a\":[".repeat(200) + "1" + &"]}".repeat(200);
         assert!(accepts(&mixed));
         assert!(!accepts(&mixed.replace("1]", "1}")));
+    }
+
+    #[test]
+    fn matches_the_brackets_of_every_level() {
+        for depth in (1..130).chain([MAX_DEPTH - 1, MAX_DEPTH]) {
+            let open = |level: usize| if level.is_multiple_of(3) { "{\"a\":" } else { "[" };
+            let close = |level: usize| if level.is_multiple_of(3) { "}" } else { "]" };
+            let before: String = (0..depth).map(open).collect();
+            let after: Vec<&str> = (0..depth).rev().map(close).collect();
+            assert!(accepts(&format!("{before}1{}", after.concat())), "{depth}");
+            assert!(!accepts(&format!("{before}1{}", after[1..].concat())), "{depth}");
+            for wrong in [0, depth / 2, depth - 1] {
+                let mut after = after.clone();
+                after[wrong] = if after[wrong] == "}" { "]" } else { "}" };
+                assert!(!accepts(&format!("{before}1{}", after.concat())), "{depth} {wrong}");
+            }
+        }
     }
 
     #[test]

@@ -293,6 +293,11 @@ impl FieldError {
         Self::new(path, ErrorKind::NotSupported, &quote(value), &detail)
     }
 
+    /// An error whose text is recorded.
+    pub(crate) fn recorded(path: &Path, kind: ErrorKind, body: &str) -> Self {
+        Self { path: path.clone(), kind, is_unnamed: false, body: body.to_owned(), places: Vec::new() }
+    }
+
     /// A value occurs twice.
     pub fn duplicate(path: &Path, value: &str) -> Self {
         Self::new(path, ErrorKind::Duplicate, &quote(value), "")

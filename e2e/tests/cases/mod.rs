@@ -5,6 +5,7 @@ mod abuse;
 mod alerts;
 mod attempt;
 mod binary;
+mod built_in;
 mod chart;
 mod check_formats;
 mod container_view;

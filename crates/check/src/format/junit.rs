@@ -129,10 +129,10 @@ fn document_cases(document: &CheckedDocument, gate: Gate) -> Vec<Case> {
         findings.entry((&finding.policy, &finding.binding)).or_default().push(finding);
     }
     if findings.is_empty() {
-        let result = if document.schema_checked {
-            CaseResult::Passed
-        } else {
-            CaseResult::Skipped("no policy matches")
+        let result = match (document.schema_checked, document.structure_only) {
+            (true, _) => CaseResult::Passed,
+            (_, true) => CaseResult::Skipped("structure only: no policy matches"),
+            _ => CaseResult::Skipped("no policy matches"),
         };
         return vec![Case { name: subject, class, result, output: String::new() }];
     }

@@ -44,6 +44,7 @@ fn document(name: &str, findings: Vec<Finding>, policies: &[&str]) -> CheckedDoc
         name: name.to_owned(),
         operation: Operation::Create,
         schema_checked: false,
+        structure_only: false,
         policies: policies
             .iter()
             .map(|policy| Judge { policy: (*policy).to_owned(), binding: format!("{policy}-everywhere") })

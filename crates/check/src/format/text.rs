@@ -104,6 +104,10 @@ fn summary(report: &Report, style: Style) -> String {
         let judged = totals.matched > 0 || report.documents.iter().any(|document| document.schema_checked);
         verdicts.push(if judged { style.green("no violations") } else { "no policy matched".to_owned() });
     }
+    let structure_only = report.documents.iter().filter(|document| document.structure_only).count();
+    if structure_only > 0 {
+        verdicts.push(format!("{structure_only} structure only"));
+    }
     format!(
         "{} checked by {} for Kubernetes {}, namespace {}: {}",
         count(totals.documents, "document", "documents"),

@@ -6,6 +6,7 @@ mod certs;
 mod check;
 mod check_bad_crds;
 mod check_bad_input;
+mod check_built_in;
 mod check_cases;
 mod check_custom_resources;
 mod check_definitions;

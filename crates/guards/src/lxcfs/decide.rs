@@ -323,7 +323,7 @@ mod tests {
 
     fn operations(ruling: &Ruling) -> Vec<Value> {
         match &ruling.verdict {
-            Verdict::Mutate(patch) => serde_json::from_slice(&patch.to_json()).unwrap(),
+            Verdict::Mutate(patch) => serde_json::from_slice(patch.as_json()).unwrap(),
             _ => Vec::new(),
         }
     }

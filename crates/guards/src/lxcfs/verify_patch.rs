@@ -8,7 +8,7 @@ use super::opt_in::STATUS;
 /// Applies the patch. Returns false if an operation fails or replaces a value other than the guard's own status.
 pub(super) fn applies(object: Raw<'_>, patch: &Patch) -> bool {
     let Ok(mut object) = serde_json::from_str::<Value>(object.get()) else { return false };
-    let Ok(operations) = serde_json::from_slice::<Vec<Value>>(&patch.to_json()) else { return false };
+    let Ok(operations) = serde_json::from_slice::<Vec<Value>>(patch.as_json()) else { return false };
     operations.iter().all(|operation| add(&mut object, operation).is_some())
 }
 

@@ -57,7 +57,7 @@ impl Ruling {
             Answer::Allow => "allow".clone_into(&mut ruling.answer),
             Answer::Mutate(patch) => {
                 "allow, changed".clone_into(&mut ruling.answer);
-                let operations: Vec<Value> = serde_json::from_slice(&patch.to_json()).unwrap_or_default();
+                let operations: Vec<Value> = serde_json::from_slice(patch.as_json()).unwrap_or_default();
                 ruling.patch = operations.iter().map(|operation| Text::Exact(line(operation))).collect();
             }
             Answer::Deny(denial) => {

@@ -46,7 +46,7 @@ pub(crate) fn rule(guard: &dyn Guard, body: &[u8]) -> Option<Ruling> {
 /// Returns the operations of a ruling. The guard never denies, and the reader never fails.
 pub(crate) fn operations(ruling: &Ruling) -> Vec<Value> {
     match &ruling.verdict {
-        Verdict::Mutate(patch) => serde_json::from_slice(&patch.to_json()).unwrap(),
+        Verdict::Mutate(patch) => serde_json::from_slice(patch.as_json()).unwrap(),
         Verdict::Allow => Vec::new(),
         other => panic!("{other:?}"),
     }

@@ -21,7 +21,7 @@ use super::rules::Objects;
 use super::{Scale, Version, embedded, scale};
 use crate::field::{ErrorKind, FieldError, Path};
 use crate::meta::{self, Checks, NameSyntax};
-use crate::normalize::{Normalized, normalize, normalize_stored};
+use crate::normalize::{Normalized, Types, normalize_as};
 use crate::release::Release;
 use crate::schema::{defaults, list_types, prune, validate as schema_validate};
 use crate::value::{Arena, Value, identical};
@@ -37,9 +37,10 @@ pub fn decode<'a>(
     is_stored: bool,
     arena: &'a Arena,
 ) -> Result<Normalized<'a>, Vec<FieldError>> {
-    let form = if is_stored { normalize_stored } else { normalize };
-    let Normalized { mut object, mut unknown } = form((group, &version.name, kind), object, arena)?;
-    let Some(schema) = version.structural() else { return Ok(Normalized { object, unknown }) };
+    let kind = (group, version.name.as_str(), kind);
+    let normalized = normalize_as(Types::recorded(), kind, object, is_stored, arena)?;
+    let Some(schema) = version.structural() else { return Ok(normalized) };
+    let Normalized { mut object, mut unknown, invalid } = normalized;
     if !version.keeps_unknown_fields {
         let (pruned, removed) = prune::prune(object, schema, true, arena);
         unknown.extend(removed);
@@ -51,7 +52,7 @@ pub fn decode<'a>(
         object = decoded;
     }
     object = defaults::set(object, schema, arena);
-    Ok(Normalized { object, unknown })
+    Ok(Normalized { object, unknown, invalid })
 }
 
 /// Returns a decoded object with the status before the request. If the version has the subresource `status`, no other request changes it.

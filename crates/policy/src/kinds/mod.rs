@@ -9,11 +9,14 @@ use std::ops::RangeInclusive;
 use std::sync::{Arc, LazyLock};
 
 use crate::crd::{Crd, Version};
+use crate::normalize::{RECORDED, Types};
 use crate::release::{NEWEST, OLDEST};
 
 /// Lines of group, version, kind, resource and scope; those of Kubernetes end with the first and last minor that serves the
 /// kind. The end-to-end cases `kinds::` compare the tables with the API servers.
-const TABLES: [&str; 2] = [include_str!("builtin.tsv"), include_str!("karmada.tsv")];
+const TABLES: [&str; 2] = [KUBERNETES, include_str!("karmada.tsv")];
+
+const KUBERNETES: &str = include_str!("builtin.tsv");
 
 /// A resource of the API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,6 +70,8 @@ fn key<'a>(group: &'a str, version: &'a str, kind: &'a str) -> Key<'a> {
 #[derive(Clone, Debug, Default)]
 pub struct Kinds {
     custom: BTreeMap<Key<'static>, Custom>,
+    /// Types of built-in kinds that replace the recorded ones.
+    types: Option<Arc<Types>>,
 }
 
 /// A kind that a CRD defines.
@@ -91,6 +96,27 @@ impl Kinds {
     /// Creates a table of the recorded kinds.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Creates a table of the recorded kinds, with types that replace the recorded ones.
+    pub fn with_types(types: Types) -> Self {
+        Self { types: Some(Arc::new(types)), ..Self::default() }
+    }
+
+    /// Returns the types of a kind that is not one of a CRD.
+    pub fn types(&self, kind: (&str, &str, &str)) -> &Types {
+        self.given(kind).unwrap_or_else(|| Types::recorded())
+    }
+
+    /// Returns whether the types of a kind are those of an API server of this minor.
+    pub fn has_types_of(&self, minor: u8, kind: (&str, &str, &str)) -> bool {
+        minor == RECORDED || self.given(kind).is_some()
+    }
+
+    /// Returns the given types of a kind of Kubernetes. CRDs define the kinds of Karmada, and their decoder is another one.
+    fn given(&self, kind: (&str, &str, &str)) -> Option<&Types> {
+        let types = self.types.as_deref().filter(|types| types.has(kind))?;
+        KUBERNETES.lines().any(|line| line.split('\t').next() == Some(kind.0)).then_some(types)
     }
 
     /// Adds the kind of a CRD in each version that it serves.

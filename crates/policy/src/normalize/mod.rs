@@ -3,32 +3,36 @@
 //! The API server decodes a built-in object into a Go type and encodes it again before policies see it. Struct fields then
 //! appear as `{}`, so `has(container.resources)` is always true. Zero values of fields with `omitempty` disappear:
 //! `hostNetwork: false` is absent. Quantities and times get their canonical form. This module does the same, from the Go
-//! types of one release.
+//! types of one release, or from OpenAPI documents of another one.
+//!
+//! It also finds fields without which the API server refuses an object, and values that are not in an enum. OpenAPI lists more of
+//! both than validation demands, so only those count that a running API server refused (`demands.tsv`).
 //!
 //! It does not apply the API server's defaults, such as `restartPolicy: Always`. Up to 1.33, servers also add `creationTimestamp: null` to the metadata of templates.
 
 mod convert;
+pub mod openapi;
 mod quantity;
 mod scalars;
 mod table;
 
-use crate::field::{FieldError, Path};
+use crate::field::{ErrorKind, FieldError, Path};
+use crate::value::format::quote;
 use crate::value::{Arena, Value};
-use table::{Alternative, Field, Omit, Table, Type};
+use table::{Alternative, Demand, Field, Omit, Type};
+
+pub use table::{RECORDED, Types};
 
 /// An object as the API server encodes it again.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Normalized<'a> {
     /// The object.
     pub object: Value<'a>,
     /// Fields that the type lacks, in the order of their names. The API server drops them, or refuses the object if field
     /// validation is strict.
     pub unknown: Vec<Path>,
-}
-
-/// Returns whether the fields of a kind are known.
-pub fn is_typed((group, version, kind): (&str, &str, &str)) -> bool {
-    Table::kind(group, version, kind).is_some()
+    /// Fields that the API server demands, and values that it does not support. It finds them after decoding, with many others.
+    pub invalid: Vec<FieldError>,
 }
 
 /// Returns the form of an object that policies see, or the errors for which the API server can't decode it. The types of the
@@ -38,16 +42,19 @@ pub fn normalize<'a>(
     object: Value<'a>,
     arena: &'a Arena,
 ) -> Result<Normalized<'a>, Vec<FieldError>> {
-    decode(kind, object, arena, Form { converts: true, is_stored: false })
+    decode(Types::recorded(), kind, object, arena, Form { converts: true, is_stored: false })
 }
 
-/// Returns this form of an object that the API server has read from its storage, whose format has no empty lists and maps.
-pub fn normalize_stored<'a>(
+/// Returns this form with other types. If the object is stored, it is that of an object that the API server has read from its
+/// storage, whose format has no empty lists and maps.
+pub fn normalize_as<'a>(
+    types: &'a Types,
     kind: (&str, &str, &str),
     object: Value<'a>,
+    is_stored: bool,
     arena: &'a Arena,
 ) -> Result<Normalized<'a>, Vec<FieldError>> {
-    decode(kind, object, arena, Form { converts: true, is_stored: true })
+    decode(types, kind, object, arena, Form { converts: true, is_stored })
 }
 
 /// Does the same without conversion to the API server's internal version and back.
@@ -56,7 +63,7 @@ pub fn round_trip<'a>(
     object: Value<'a>,
     arena: &'a Arena,
 ) -> Result<Normalized<'a>, Vec<FieldError>> {
-    decode(kind, object, arena, Form { converts: false, is_stored: false })
+    decode(Types::recorded(), kind, object, arena, Form { converts: false, is_stored: false })
 }
 
 /// Metadata as the API server encodes it again.
@@ -73,25 +80,26 @@ pub(crate) fn metadata<'a>(
     arena: &'a Arena,
 ) -> Result<Metadata<'a>, Vec<FieldError>> {
     let form = Form { converts: true, is_stored: false };
-    let mut decoder = Decoder { arena, unknown: Vec::new(), errors: Vec::new(), in_schema: false, form };
+    let mut decoder = Decoder::new(Types::recorded(), arena, form);
     let value = decoder.metadata(value, path);
     let Decoder { unknown, errors, .. } = decoder;
     if errors.is_empty() { Ok(Metadata { value, unknown }) } else { Err(errors) }
 }
 
 fn decode<'a>(
-    (group, version, kind): (&str, &str, &str),
+    types: &'a Types,
+    kind: (&str, &str, &str),
     object: Value<'a>,
     arena: &'a Arena,
     form: Form,
 ) -> Result<Normalized<'a>, Vec<FieldError>> {
-    let mut decoder = Decoder { arena, unknown: Vec::new(), errors: Vec::new(), in_schema: false, form };
-    let object = match Table::kind(group, version, kind) {
+    let mut decoder = Decoder::new(types, arena, form);
+    let object = match types.kind(kind) {
         Some(index) => decoder.fields(index, object, &Path::default()),
         None => decoder.metadata_of(object),
     };
     if decoder.errors.is_empty() {
-        Ok(Normalized { object, unknown: decoder.unknown })
+        Ok(Normalized { object, unknown: decoder.unknown, invalid: decoder.invalid })
     } else {
         Err(decoder.errors)
     }
@@ -107,15 +115,25 @@ struct Form {
 }
 
 struct Decoder<'a> {
+    types: &'a Types,
     arena: &'a Arena,
     unknown: Vec<Path>,
     errors: Vec<FieldError>,
+    invalid: Vec<FieldError>,
+    /// Whether demands count. They don't in zero values, which are not in the object, nor in metadata, which has its own rules in
+    /// templates, nor in the status, which a create and an update drop, nor in fields below which nothing was tried.
+    has_demands: bool,
     /// Whether a schema is decoded that has an alternative. Its unknown fields are not reported, as in the API server.
     in_schema: bool,
     form: Form,
 }
 
 impl<'a> Decoder<'a> {
+    fn new(types: &'a Types, arena: &'a Arena, form: Form) -> Self {
+        let (unknown, errors, invalid) = (Vec::new(), Vec::new(), Vec::new());
+        Self { types, arena, unknown, errors, invalid, has_demands: true, in_schema: false, form }
+    }
+
     /// Decodes and encodes a value.
     fn value(&mut self, of: &Type, value: Value<'a>, path: &Path) -> Value<'a> {
         if matches!(value, Value::Null) {
@@ -167,7 +185,7 @@ impl<'a> Decoder<'a> {
     }
 
     fn metadata(&mut self, value: Value<'a>, path: &Path) -> Value<'a> {
-        match Table::metadata() {
+        match self.types.metadata() {
             Some(index) => self.value(&Type::Struct(index), value, path),
             None => self.wrong(path, "metadata", value),
         }
@@ -190,27 +208,76 @@ impl<'a> Decoder<'a> {
         let Value::Object(entries) = value else { return self.wrong(path, "an object", value) };
         let mut given = entries.iter().peekable();
         let mut encoded = Vec::with_capacity(entries.len() + 2);
-        for field in Table::fields(index) {
-            while let Some((name, _)) = given.next_if(|(name, _)| *name < field.name) {
+        let types = self.types;
+        for field in types.fields(index) {
+            let known = &*field.name;
+            while let Some((name, _)) = given.next_if(|(name, _)| *name < known) {
                 self.report_unknown(path, name);
             }
-            let value = match given.next_if(|(name, _)| *name == field.name) {
+            let given = given.next_if(|(name, _)| *name == known);
+            self.check_demands(field, given.map(|(_, value)| *value).unwrap_or_default(), path);
+            let value = match given {
                 // Null decodes to a nil pointer, which is omitted. A pointer to a value that encodes as null is kept.
                 Some((_, Value::Null)) | None if field.is_omitted_if_absent() => continue,
-                Some((name, value)) => self.value(&field.of, *value, &path.child(name)),
+                Some((name, value)) => {
+                    let has_demands = self.has_demands;
+                    let is_status = path.is_empty() && *name == "status";
+                    self.has_demands &= *name != "metadata" && !is_status && !field.demand.is_untried;
+                    let value = self.value(&field.of, *value, &path.child(name));
+                    self.has_demands = has_demands;
+                    value
+                }
                 None => self.zero(&field.of),
             };
             if !field.is_omitted(&value) {
-                encoded.push((field.name, value));
+                encoded.push((known, value));
             }
         }
         for (name, _) in given {
             self.report_unknown(path, name);
         }
         if self.form.converts {
-            convert::convert(Table::name(index), &mut encoded, self.arena);
+            convert::convert(types.name(index), &mut encoded, self.arena);
         }
         Value::Object(self.arena.slice(&encoded))
+    }
+
+    /// Reports a required field that is absent, and texts that are not in an enum. An absent field is null here.
+    fn check_demands(&mut self, field: &Field, given: Value<'a>, path: &Path) {
+        if !self.has_demands {
+            return;
+        }
+        let Demand { required, values, unsupported, .. } = &field.demand;
+        if let Some(body) = required
+            && field.is_like_absent(given)
+        {
+            self.invalid.push(FieldError::recorded(&path.child(&field.name), ErrorKind::Required, body));
+        }
+        if values.is_empty() {
+            return;
+        }
+        let mut check = |value: Value<'_>, path: &dyn Fn() -> Path| {
+            // An empty text often stands for an absent field.
+            let text = value.as_str().filter(|text| !text.is_empty());
+            let Some(text) = text.filter(|text| !values.iter().any(|known| **known == **text)) else {
+                return;
+            };
+            self.invalid.push(if unsupported.is_empty() {
+                let values: Vec<&str> = values.iter().map(|value| &**value).collect();
+                FieldError::not_supported(&path(), text, &values)
+            } else {
+                let body = unsupported.replacen('%', &quote(text), 1);
+                FieldError::recorded(&path(), ErrorKind::NotSupported, &body)
+            });
+        };
+        match given {
+            Value::List(items) => {
+                for (index, item) in items.iter().enumerate() {
+                    check(*item, &|| path.child(&field.name).index(index));
+                }
+            }
+            value => check(value, &|| path.child(&field.name)),
+        }
     }
 
     fn report_unknown(&mut self, path: &Path, name: &str) {
@@ -244,6 +311,13 @@ impl<'a> Decoder<'a> {
 
     /// Encodes the zero value of a type.
     fn zero(&mut self, of: &Type) -> Value<'a> {
+        let has_demands = std::mem::replace(&mut self.has_demands, false);
+        let value = self.zero_of(of);
+        self.has_demands = has_demands;
+        value
+    }
+
+    fn zero_of(&mut self, of: &Type) -> Value<'a> {
         match of {
             Type::String => Value::String(""),
             Type::Bool | Type::SchemaOr(Alternative::Bool, _) => Value::Bool(false),
@@ -265,6 +339,16 @@ impl<'a> Decoder<'a> {
 }
 
 impl Field {
+    /// Whether a value decodes to the same as an absent field. A pointer to an empty value does not.
+    fn is_like_absent(&self, value: Value<'_>) -> bool {
+        match self.of {
+            Type::String | Type::Integer(..) | Type::Float | Type::List(_) | Type::Map(_) | Type::Bytes => {
+                value.is_zero()
+            }
+            _ => matches!(value, Value::Null),
+        }
+    }
+
     /// Whether an encoded value is left out.
     fn is_omitted(&self, value: &Value<'_>) -> bool {
         match self.omit {

@@ -2,8 +2,8 @@
 
 use policy::crd::admit::{self, Admission};
 use policy::field::FieldError;
-use policy::normalize::{Normalized, normalize, normalize_stored};
-use policy::value::{Arena, Value, read_json};
+use policy::normalize::{Types, normalize_as};
+use policy::value::{Arena, read_json};
 use serde_json::Value as Json;
 
 /// The answer to a CRD.
@@ -17,13 +17,14 @@ pub(crate) struct Admitted {
 /// The answer to a CRD that is created, or updated if there is an old one, or the reason why it can't be decoded.
 pub(crate) fn admit(crd: &Json, old: Option<&Json>, server: u8) -> Result<Admitted, Vec<String>> {
     let arena = Arena::new();
-    let decode = |crd: &Json, form: Form| {
+    let decode = |crd: &Json, is_stored: bool| {
         let value = read_json(arena.text(&crd.to_string()), &arena).expect("a CRD");
         let kind = ("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
-        form(kind, value, &arena).map(|decoded| decoded.object).map_err(texts)
+        let decoded = normalize_as(Types::recorded(), kind, value, is_stored, &arena);
+        decoded.map(|decoded| decoded.object).map_err(texts)
     };
-    let new = decode(crd, normalize)?;
-    let old = old.map(|old| decode(old, normalize_stored)).transpose()?;
+    let new = decode(crd, false)?;
+    let old = old.map(|old| decode(old, true)).transpose()?;
     let Admission { refused, undecided, warnings } = admit::admit(new, old, server, &|| true);
     Ok(Admitted {
         errors: texts(refused.into_iter().map(|refusal| refusal.error)),
@@ -31,8 +32,6 @@ pub(crate) fn admit(crd: &Json, old: Option<&Json>, server: u8) -> Result<Admitt
         warnings: shown(&warnings),
     })
 }
-
-type Form = for<'a> fn((&str, &str, &str), Value<'a>, &'a Arena) -> Result<Normalized<'a>, Vec<FieldError>>;
 
 fn texts(errors: impl IntoIterator<Item = FieldError>) -> Vec<String> {
     shown(&errors.into_iter().map(|error| error.to_string()).collect::<Vec<_>>())

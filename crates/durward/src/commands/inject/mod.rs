@@ -212,7 +212,7 @@ async fn injected(
                     Problem::new(format!("{}: the patch does not apply", found.owner)).why(why.to_string())
                 };
                 let patch: json_patch::Patch =
-                    serde_json::from_slice(&patch.to_json()).map_err(|error| unfit(&error))?;
+                    serde_json::from_slice(patch.as_json()).map_err(|error| unfit(&error))?;
                 json_patch::patch(&mut after, &patch).map_err(|error| unfit(&error))?;
             }
         }

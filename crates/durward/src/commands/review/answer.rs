@@ -148,7 +148,7 @@ impl Answered {
                 let unfit = |why: &dyn std::error::Error| {
                     Problem::new(format!("{source}: the patch does not apply")).why(why.to_string())
                 };
-                answered.patch = serde_json::from_slice(&patch.to_json()).map_err(|e| unfit(&e))?;
+                answered.patch = serde_json::from_slice(patch.as_json()).map_err(|e| unfit(&e))?;
                 if let Some(object) = &request.object {
                     let mut object = serde_json::from_str(object.raw().get()).map_err(|e| unfit(&e))?;
                     json_patch::patch(&mut object, &answered.patch).map_err(|e| unfit(&e))?;

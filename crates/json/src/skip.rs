@@ -1,0 +1,258 @@
+//! Finds the end of a value, and checks its grammar. Each function takes the offset of a first byte and returns the offset after
+//! the last one.
+//!
+//! Offsets are passed by value, so that the compiler keeps them in registers. Most of a review is keys and short strings, which
+//! end in the first step of [`plain`].
+
+use crate::json_error::JsonError;
+
+/// Limit of nested arrays and objects, as in Go's `encoding/json`.
+pub(crate) const MAX_DEPTH: usize = 10_000;
+
+/// Levels of one call of [`levels`].
+const LEVELS: usize = 62;
+
+/// The levels of a call while none is open.
+const END: u64 = 0b10;
+
+/// The end of a string.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct StringEnd {
+    /// The offset after the closing quote.
+    pub(crate) at: usize,
+    /// Whether the string has escapes.
+    pub(crate) is_escaped: bool,
+}
+
+/// Skips white space.
+#[inline]
+pub(crate) fn white(bytes: &[u8], mut at: usize) -> usize {
+    while matches!(bytes.get(at), Some(b' ' | b'\n' | b'\r' | b'\t')) {
+        at += 1;
+    }
+    at
+}
+
+/// Skips white space and `byte`.
+#[inline]
+pub(crate) fn expect(bytes: &[u8], at: usize, byte: u8, what: &'static str) -> Result<usize, JsonError> {
+    let at = white(bytes, at);
+    if bytes.get(at) == Some(&byte) { Ok(at + 1) } else { Err(JsonError { at, what }) }
+}
+
+/// Skips white space and a value.
+pub(crate) fn value(bytes: &[u8], at: usize) -> Result<usize, JsonError> {
+    levels(bytes, at, 0)
+}
+
+/// Skips a value below `above` open arrays and objects. It calls itself once for [`LEVELS`] of them, so the stack stays small.
+fn levels(bytes: &[u8], mut at: usize, above: usize) -> Result<usize, JsonError> {
+    // Below the bit of the end, a bit for each open level: whether it is an object.
+    let mut open = END;
+    let full = END << LEVELS.min(MAX_DEPTH - above);
+    loop {
+        if open & 1 == 1 {
+            at = key(bytes, at)?;
+        }
+        at = white(bytes, at);
+        at = match bytes.get(at) {
+            Some(b'"') => string(bytes, at)?.at,
+            Some(&opening @ (b'{' | b'[')) => {
+                let is_object = opening == b'{';
+                let first = white(bytes, at + 1);
+                if bytes.get(first) == Some(&closing(is_object)) {
+                    first + 1
+                } else if open >= full {
+                    deeper(bytes, at, above + LEVELS)?
+                } else {
+                    open = open << 1 | u64::from(is_object);
+                    at = first;
+                    continue;
+                }
+            }
+            Some(b'-' | b'0'..=b'9') => number(bytes, at)?,
+            _ => word(bytes, at)?,
+        };
+        // A value has ended: close its parents, or continue with its sibling.
+        loop {
+            if open == END {
+                return Ok(at);
+            }
+            let is_object = open & 1 == 1;
+            at = white(bytes, at);
+            match bytes.get(at) {
+                Some(b',') => {
+                    at += 1;
+                    break;
+                }
+                Some(&byte) if byte == closing(is_object) => {
+                    open >>= 1;
+                    at += 1;
+                }
+                _ => return Err(unclosed(at, is_object)),
+            }
+        }
+    }
+}
+
+fn closing(is_object: bool) -> u8 {
+    if is_object { b'}' } else { b']' }
+}
+
+#[cold]
+fn unclosed(at: usize, is_object: bool) -> JsonError {
+    JsonError { at, what: if is_object { "a comma or } is expected" } else { "a comma or ] is expected" } }
+}
+
+#[cold]
+fn deeper(bytes: &[u8], at: usize, above: usize) -> Result<usize, JsonError> {
+    if above >= MAX_DEPTH {
+        let what = "arrays and objects are nested deeper than 10000 levels";
+        return Err(JsonError { at, what });
+    }
+    levels(bytes, at, above)
+}
+
+/// Skips white space, a key and its colon.
+#[inline]
+fn key(bytes: &[u8], at: usize) -> Result<usize, JsonError> {
+    let at = white(bytes, at);
+    if bytes.get(at) != Some(&b'"') {
+        return Err(JsonError { at, what: "a key in double quotes is expected" });
+    }
+    expect(bytes, string(bytes, at)?.at, b':', "a colon is expected after the key")
+}
+
+/// Skips a string from its opening quote.
+#[inline]
+pub(crate) fn string(bytes: &[u8], quote: usize) -> Result<StringEnd, JsonError> {
+    let at = plain(bytes, quote + 1);
+    if bytes.get(at) == Some(&b'"') {
+        Ok(StringEnd { at: at + 1, is_escaped: false })
+    } else {
+        rest_of_string(bytes, at)
+    }
+}
+
+/// Skips the rest of a string from its first escape, or returns the error at this offset.
+#[inline(never)]
+fn rest_of_string(bytes: &[u8], mut at: usize) -> Result<StringEnd, JsonError> {
+    let mut is_escaped = false;
+    loop {
+        match bytes.get(at) {
+            Some(b'"') => return Ok(StringEnd { at: at + 1, is_escaped }),
+            Some(b'\\') => at = escape(bytes, at)?,
+            Some(_) => {
+                return Err(JsonError { at, what: "a control character must be escaped in a string" });
+            }
+            None => return Err(JsonError { at, what: "the text ends within a string" }),
+        }
+        is_escaped = true;
+        at = plain(bytes, at);
+    }
+}
+
+/// Skips an escape from its backslash.
+fn escape(bytes: &[u8], at: usize) -> Result<usize, JsonError> {
+    match bytes.get(at + 1) {
+        Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => Ok(at + 2),
+        Some(b'u')
+            if bytes.get(at + 2..at + 6).is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit)) =>
+        {
+            Ok(at + 6)
+        }
+        _ => Err(JsonError { at, what: "invalid escape in a string" }),
+    }
+}
+
+/// Bytes of one step of [`plain`].
+const STEP: usize = 16;
+
+/// Skips bytes of a string that are not a quote, a backslash or a control character.
+#[inline]
+fn plain(bytes: &[u8], mut at: usize) -> usize {
+    while let Some(chunk) = bytes.get(at..).and_then(<[u8]>::first_chunk::<STEP>) {
+        let (words, _) = chunk.as_chunks();
+        for (index, &word) in words.iter().enumerate() {
+            let found = special(u64::from_le_bytes(word));
+            if found != 0 {
+                return at + 8 * index + (found.trailing_zeros() / 8) as usize;
+            }
+        }
+        at += STEP;
+    }
+    rest_of_plain(bytes, at)
+}
+
+/// Does the same for the last bytes of a text.
+#[inline(never)]
+fn rest_of_plain(bytes: &[u8], at: usize) -> usize {
+    let rest = bytes.get(at..).unwrap_or_default();
+    let is_special = |byte: &u8| *byte == b'"' || *byte == b'\\' || *byte < 0x20;
+    at + rest.iter().position(is_special).unwrap_or(rest.len())
+}
+
+/// Sets the highest bit of the first byte that is a quote, a backslash or a control character. Bits of later bytes are undefined.
+#[inline]
+fn special(word: u64) -> u64 {
+    const EACH: u64 = 0x0101_0101_0101_0101;
+    let is_zero = |word: u64| word.wrapping_sub(EACH);
+    let is_control = word.wrapping_sub(EACH * 0x20);
+    let found = is_zero(word ^ (EACH * 0x22)) | is_zero(word ^ (EACH * 0x5c)) | is_control;
+    // A subtraction borrows from the highest bit. Bytes above 0x7f have it before.
+    found & !word & (EACH * 0x80)
+}
+
+/// Skips a number.
+#[inline]
+fn number(bytes: &[u8], mut at: usize) -> Result<usize, JsonError> {
+    if bytes.get(at) == Some(&b'-') {
+        at += 1;
+    }
+    at = if bytes.get(at) == Some(&b'0') { at + 1 } else { digits(bytes, at)? };
+    if bytes.get(at) == Some(&b'.') {
+        at = digits(bytes, at + 1)?;
+    }
+    if matches!(bytes.get(at), Some(b'e' | b'E')) {
+        at += 1;
+        if matches!(bytes.get(at), Some(b'+' | b'-')) {
+            at += 1;
+        }
+        at = digits(bytes, at)?;
+    }
+    Ok(at)
+}
+
+/// Skips one or more digits.
+#[inline]
+fn digits(bytes: &[u8], first: usize) -> Result<usize, JsonError> {
+    let mut at = first;
+    while bytes.get(at).is_some_and(u8::is_ascii_digit) {
+        at += 1;
+    }
+    if at == first { Err(JsonError { at, what: "a digit is expected" }) } else { Ok(at) }
+}
+
+/// Skips `true`, `false` or `null`.
+#[inline]
+fn word(bytes: &[u8], at: usize) -> Result<usize, JsonError> {
+    let rest = bytes.get(at..).unwrap_or_default();
+    if rest.starts_with(b"true") || rest.starts_with(b"null") {
+        Ok(at + 4)
+    } else if rest.starts_with(b"false") {
+        Ok(at + 5)
+    } else {
+        Err(not_a_value(bytes, at))
+    }
+}
+
+/// Returns the error for a byte with which no value begins, or for a wrong word.
+#[cold]
+pub(crate) fn not_a_value(bytes: &[u8], at: usize) -> JsonError {
+    let what = match bytes.get(at) {
+        Some(b't' | b'f' | b'n') => "true, false or null is expected",
+        Some(_) => "a value must begin with one of {, [, \", a digit, -, true, false, null",
+        None => "the text ends where a value is expected",
+    };
+    JsonError { at, what }
+}
