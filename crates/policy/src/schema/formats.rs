@@ -47,7 +47,7 @@ pub(super) fn of<'s>(
 
 /// The name of the format of a schema without dashes, if the API server checks it.
 pub(crate) fn name(schema: &Schema, release: Release) -> Option<String> {
-    Some(of(schema, schema.checks.as_deref()?, release)?.name.replace('-', ""))
+    Some(of(schema, schema.checks.as_deref()?, release, false)?.name.replace('-', ""))
 }
 
 /// Whether the API server knows a format of a schema. It warns of others when the CRD is created.

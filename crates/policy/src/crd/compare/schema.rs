@@ -198,6 +198,7 @@ impl<'c> Comparer<'c> {
             rules: _,
             // A structural schema has none.
             unsupported: _,
+            has_empty_reference: _,
             // These are for readers.
             has_title: _,
             has_description: _,
