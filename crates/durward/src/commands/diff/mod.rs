@@ -12,10 +12,12 @@ use check::manifests::{self, Manifest};
 use config::Problem;
 use console::exit::{Exit, Outcome};
 use console::output::{self, Format};
+use policy::crd::admit::{Admission, Refusal, admit};
 use policy::crd::compare::{Change, Class, Definition, compare};
 use policy::crd::convert::{OLD_VERSION, convert};
 use policy::crd::replay::{Effect, Replay};
 use policy::field::{FieldError, Path};
+use policy::normalize::normalize;
 use policy::value::{Arena, MAX_BYTES, Value, read_json};
 
 use report::{ComparedCrd, PlacedChange, Replayed, Report, Verdict};
@@ -165,10 +167,8 @@ impl Run<'_> {
         let before = self.definition(old, true, &arena);
         let after = self.definition(new, false, &arena);
         let (before, after) = (before?, after?);
-        if !self.is_accepted((old, &before), (new, &after), &arena) {
-            return None;
-        }
-        let changes = compare(&before, &after);
+        let open = self.admitted(new, &before, &after, &arena)?;
+        let changes = [open, compare(&before, &after)].concat();
         let paths: Vec<&Path> = changes.iter().map(|change| &change.path).collect();
         let places = new.places(&paths);
         let changes =
@@ -213,8 +213,7 @@ impl Run<'_> {
         match definition {
             Ok(definition) => Some(definition),
             Err(errors) => {
-                self.problems
-                    .extend(errors.iter().map(|error| manifest.problem(&error.path, error.body.clone())));
+                self.report(manifest, &errors);
                 None
             }
         }
@@ -245,28 +244,54 @@ impl Run<'_> {
         }
     }
 
-    /// Reports why an API server refuses the change. The old CRD exists, so only its structure is needed, and its other errors are
-    /// no effect of the change.
-    fn is_accepted<'a>(
+    /// Reports why an API server refuses the new CRD, and returns what could not be decided, or `None` if it is refused. Errors that the old
+    /// CRD has too are no effect of the change.
+    fn admitted<'a>(
         &mut self,
-        (old, before): (&Manifest, &Definition<'a>),
-        (new, after): (&Manifest, &Definition<'a>),
+        manifest: &Manifest,
+        before: &Definition<'a>,
+        after: &Definition<'a>,
         arena: &'a Arena,
-    ) -> bool {
-        let versions = before.crd.versions.iter().filter(|version| !version.keeps_unknown_fields);
-        let unusable = versions.flat_map(|version| &version.not_structural);
-        let unusable: Vec<_> = unusable.map(|error| (old, error.path.clone(), error.clone())).collect();
-        let end = Instant::now() + MAX_TIME;
-        let refusals = |of: &Definition<'a>| of.refusals(self.server, arena, &|| Instant::now() < end);
-        let known: Vec<String> = refusals(before).iter().map(|(_, error)| error.to_string()).collect();
-        let refused = refusals(after).into_iter().filter(|(_, error)| !known.contains(&error.to_string()));
-        let errors: Vec<_> =
-            unusable.into_iter().chain(refused.map(|(path, error)| (new, path, error))).collect();
-        for (manifest, path, error) in &errors {
-            let problem = manifest.problem(path, format!("the API server refuses the CRD: {error}"));
-            self.problems.push(problem.next("fix the CRD, then compare it"));
+    ) -> Option<Vec<Change>> {
+        let (server, end) = (self.server, Instant::now() + MAX_TIME);
+        let answer = |of: Value<'a>| -> Result<Admission, Vec<FieldError>> {
+            let decoded = normalize((GROUP, "v1", KIND), of, arena)?;
+            Ok(admit(decoded.object, None, server, &|| Instant::now() < end))
+        };
+        let found = match answer(after.value) {
+            Ok(found) => found,
+            Err(errors) => {
+                self.report(manifest, &errors);
+                return None;
+            }
+        };
+        let known = answer(before.value).unwrap_or_default();
+        let known_errors: Vec<String> =
+            known.refused.iter().map(|refusal| refusal.error.to_string()).collect();
+        let mut is_accepted = true;
+        for Refusal { error, place, hint } in &found.refused {
+            if known_errors.contains(&error.to_string()) {
+                continue;
+            }
+            let problem = manifest.problem(place, format!("the API server refuses the CRD: {error}"));
+            let next = if hint.is_empty() { "fix the CRD, then compare it" } else { hint };
+            self.problems.push(problem.next(next));
+            is_accepted = false;
         }
-        errors.is_empty()
+        let open =
+            found.undecided.iter().filter(|error| !known.undecided.contains(error)).map(|error| Change {
+                class: Class::NotCompared,
+                version: String::new(),
+                stored_as: None,
+                field: String::new(),
+                path: error.path.clone(),
+                detail: format!("whether the API server accepts the CRD is not known: {}", error.body),
+            });
+        is_accepted.then(|| open.collect())
+    }
+
+    fn report(&mut self, manifest: &Manifest, errors: &[FieldError]) {
+        self.problems.extend(errors.iter().map(|error| manifest.problem(&error.path, error.body.clone())));
     }
 
     /// Writes the objects of a CRD again.

@@ -26,12 +26,10 @@ pub use change::{Change, Class};
 use std::collections::{BTreeSet, HashSet};
 
 use self::schema::{ANY, MAX_STEPS};
-use super::admit::admit;
 use super::{Crd, Version};
 use crate::field::{FieldError, Path};
-use crate::normalize::normalize;
 use crate::schema::Schema;
-use crate::value::{Arena, Value, write_json};
+use crate::value::{Value, write_json};
 
 /// Sets of types of values.
 mod types {
@@ -92,23 +90,6 @@ impl<'a> Definition<'a> {
             return Err(vec![FieldError::invalid(&versions, "", detail)]);
         }
         Ok(Self { crd, value })
-    }
-
-    /// Returns why an API server of a minor refuses to create the CRD, with the places.
-    pub fn refusals(
-        &self,
-        server: u8,
-        arena: &'a Arena,
-        keep_going: &dyn Fn() -> bool,
-    ) -> Vec<(Path, FieldError)> {
-        let kind = ("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
-        match normalize(kind, self.value, arena) {
-            Ok(decoded) => {
-                let refused = admit(decoded.object, None, server, keep_going).refused;
-                refused.into_iter().map(|refusal| (refusal.place, refusal.error)).collect()
-            }
-            Err(errors) => errors.into_iter().map(|error| (error.path.clone(), error)).collect(),
-        }
     }
 
     fn spec(&self) -> Value<'a> {

@@ -164,10 +164,10 @@ impl<'c> Comparer<'c> {
             rules: _,
             // A structural schema has none.
             unsupported: _,
+            has_empty_reference: _,
             // These are for readers.
             has_title: _,
             has_description: _,
-            has_empty_reference: _,
         } = new;
         let keeps = Both {
             old: self.keeps_all.old || context.keeps.old || old.preserves_unknown_fields(),
