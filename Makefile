@@ -6,7 +6,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help test unit e2e soak cluster cluster-down parity bench fuzz mutate lint lint-language cargo-deny advisories fmt docs dist dist-check clean prepare demo reference
+.PHONY: help test unit e2e soak cluster cluster-down parity bench bench-deps bench-build bench-instructions fuzz mutate lint lint-language cargo-deny advisories fmt docs dist dist-check clean prepare demo reference
 
 CARGO_DENY := 0.20.2
 MDBOOK := 0.5.4
@@ -15,7 +15,7 @@ FUZZ_SECONDS ?= 60
 TEST_THREADS ?= 3
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-18s %s\n", $$1, $$2}' Makefile
 
 test: unit e2e ## All tests: unit and end to end (the first run also builds the control planes, about 11 minutes)
 
@@ -47,10 +47,22 @@ parity: prepare ## Compare with the code of two API servers (SEED=n repeats it);
 	cargo test -p durward-e2e -- --ignored versions::
 	DURWARD_E2E_ETCD=3.7 cargo test -p durward-e2e -- etcd::
 
-bench: ## Speed and memory, each as a ratio to a peer or a limit of the same run
+bench-deps: ## Build the programs that `make bench` measures and compares with: not timed, cached
+	@command -v go >/dev/null || { echo "bench: Go is not installed: install Go 1.26 or newer (https://go.dev/dl)"; exit 1; }
 	cargo build --profile dist -p durward -p durward-bench
-	cargo bench --profile dist -p durward-bench
-	cargo run --profile dist -p durward-bench
+	cargo run -q --profile dist -p durward-bench -- deps
+
+bench: bench-deps ## Speed and memory, each as a ratio to a peer or a limit of the same run; PART=name measures one part
+	cargo run -q --profile dist -p durward-bench -- $(PART)
+
+bench-build: ## Times of builds and of the first test after a change (about half an hour, on an idle machine)
+	cargo run -q --profile dist -p durward-bench -- build
+	cargo run -q --profile dist -p durward-bench -- page
+
+bench-instructions: ## Count instructions, and fail if a step needs 5 % more than in bench/baseline.json; UPDATE=update writes the file
+	@command -v valgrind >/dev/null || { echo "bench: installing valgrind with apt"; apt-get update -qq && apt-get install -y -qq --no-install-recommends valgrind >/dev/null; }
+	cargo build --release -p durward-bench
+	cargo run -q --release -p durward-bench -- instructions $(UPDATE)
 
 fuzz: ## All fuzz targets, FUZZ_SECONDS each; TARGET=name runs one (also needs nightly Rust)
 	@cargo +nightly --version >/dev/null 2>&1 || { echo "fuzz: no nightly toolchain: rustup toolchain install nightly"; exit 1; }

@@ -1,4 +1,4 @@
-//! CPU time and memory of a process, as the kernel reports them.
+//! CPU time, memory and sleeps of a process, as the kernel counts them.
 
 use std::fs;
 use std::time::Duration;
@@ -15,12 +15,23 @@ pub(crate) fn cpu(process: &str) -> Result<Duration> {
     Ok(Duration::from_nanos(total))
 }
 
-/// Returns the resident memory in MiB.
+/// Returns how often threads of a process went to sleep.
+pub(crate) fn sleeps(process: &str) -> Result<u64> {
+    let mut total = 0;
+    for task in fs::read_dir(format!("/proc/{process}/task"))? {
+        let text = fs::read_to_string(task?.path().join("status"))?;
+        let count = text.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        total += count.ok_or("no voluntary_ctxt_switches")?.trim().parse::<u64>()?;
+    }
+    Ok(total)
+}
+
+/// Returns the resident memory in bytes.
 pub(crate) fn resident(process: &str) -> Result<f64> {
     status(process, "VmRSS:")
 }
 
-/// Returns the peak resident memory in MiB.
+/// Returns the peak resident memory in bytes.
 pub(crate) fn peak(process: &str) -> Result<f64> {
     status(process, "VmHWM:")
 }
@@ -29,5 +40,5 @@ fn status(process: &str, key: &str) -> Result<f64> {
     let status = fs::read_to_string(format!("/proc/{process}/status"))?;
     let line = status.lines().find_map(|line| line.strip_prefix(key)).ok_or_else(|| format!("no {key}"))?;
     let kib: f64 = line.trim().trim_end_matches(" kB").parse()?;
-    Ok(kib / 1024.0)
+    Ok(kib * 1024.0)
 }

@@ -1,11 +1,11 @@
 //! Admission policies: evaluation and load, relative to the API server's Go code.
 //!
 //! The peer is the Go program of `crates/policy/parity`. It evaluates as a policy does, on a pod that is decoded already, and
-//! checks policies that are decoded already. Durward starts from JSON text in both cases.
+//! checks policies that are decoded already. Durward starts from JSON text in both cases. A sample is the mean of a batch, so that it
+//! contains Go's garbage collection.
 
 use std::io::{Read, Write};
-use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use policy::expression::{Expression, Variables};
@@ -14,53 +14,60 @@ use policy::set::Builder;
 use policy::value::{Arena, read_json};
 use serde_json::{Value as Json, json};
 
-use crate::{Result, review};
+use crate::figures::{Limit, Row, Samples};
+use crate::peers::Peer;
+use crate::report::Report;
+use crate::servers::pinned;
+use crate::steps::RULE;
+use crate::{Result, reviews, rounds, scaled};
 
 /// Limit of the ratio for one evaluation.
 const EVALUATE_LIMIT: f64 = 0.25;
 /// Limit of the ratio for loading policies.
 const LOAD_LIMIT: f64 = 0.15;
 const POLICIES: usize = 60;
-/// Evaluations and loads, of which the shortest counts.
+/// Evaluations and loads of a batch.
 const EVALUATIONS: usize = 20_000;
 const LOADS: usize = 20;
 /// Minor of the API server.
-const MINOR: u8 = 35;
+pub(crate) const MINOR: u8 = 35;
 
-/// A rule with three clauses.
-const RULE: &str = "object.spec.containers.all(c, has(c.resources.limits) && c.image.startsWith('registry.')) \
-    && object.metadata.labels['app'] == 'web' && (!has(object.spec.hostNetwork) || !object.spec.hostNetwork)";
-
-/// Measures and prints. Returns whether both ratios are within their limits.
-pub(crate) fn measure() -> Result<bool> {
-    let review: Json = serde_json::from_slice(&review::opted_in_pod())?;
-    let pod = review.pointer("/request/object").ok_or("the review has no object")?.to_string();
-    println!("policies, the peer is the API server's Go code; shortest time");
-    let peer = Peer::build()?;
-    let object: Json = serde_json::from_str(&pod)?;
-    let question = json!({ "expression": RULE, "object": object, "rounds": EVALUATIONS });
-    let theirs = peer.measure(&question)?;
-    let evaluated =
-        ratio(&format!("rule on a pod of {} bytes", pod.len()), theirs, evaluate(&pod)?, EVALUATE_LIMIT);
+/// Measures both.
+pub(crate) fn measure(report: &mut Report) -> Result<()> {
+    let review: Json = serde_json::from_slice(&reviews::opted_in_pod())?;
+    let object = review.pointer("/request/object").ok_or("the review has no object")?;
+    let pod = object.to_string();
     let policies: Vec<Json> = (0..POLICIES).map(policy).collect();
-    let theirs = peer.measure(&json!({ "policies": policies, "rounds": LOADS }))?;
-    let loaded = ratio(&format!("loading {POLICIES} policies"), theirs, load(&policies)?, LOAD_LIMIT);
-    Ok(evaluated && loaded)
+    let (evaluations, loads) = (scaled(EVALUATIONS), scaled(LOADS));
+    let [mut evaluated, mut loaded, mut go_evaluated, mut go_loaded] = [const { Samples::NONE }; 4];
+    for _ in 0..rounds() {
+        go_evaluated.push_time(time(&json!({"expression": RULE, "object": object, "rounds": evaluations}))?);
+        evaluated.push_time(evaluate(&pod, evaluations)?);
+        go_loaded.push_time(time(&json!({"policies": policies, "rounds": loads}))?);
+        loaded.push_time(load(&policies, loads)?);
+    }
+    report.section(
+        "Policies and CRDs beside the API server's code",
+        "The peer is the API server's own code (k8s.io/apiserver and k8s.io/apiextensions-apiserver 0.35.4). Both programs run on one core \
+         each. Go starts with the decoded pod and the decoded policies, Durward with their JSON. Both must get the same results before a \
+         time counts.",
+    );
+    let row = Row::seconds(format!("rule with three clauses on a pod of {} B", pod.len()), evaluated);
+    report.row(row.against(GO, go_evaluated).limit(Limit::RatioAtMost(EVALUATE_LIMIT)));
+    let row = Row::seconds(format!("loading and checking {POLICIES} policies"), loaded);
+    report.row(row.against(GO, go_loaded).limit(Limit::RatioAtMost(LOAD_LIMIT)));
+    Ok(())
 }
 
-fn ratio(what: &str, theirs: Duration, ours: Duration, limit: f64) -> bool {
-    let ratio = ours.as_secs_f64() / theirs.as_secs_f64();
-    println!("  {what:<28} Go {theirs:>9.1?}   durward {ours:>9.1?}   ratio {ratio:.3} (limit {limit})");
-    ratio <= limit
-}
+/// The name of the peer.
+pub(crate) const GO: &str = "API server's Go code";
 
-/// Time from the text of an object to the result of the rule.
-fn evaluate(pod: &str) -> Result<Duration> {
+/// Time from the text of an object to the result of the rule. The peer ends with an error if its result is another one.
+fn evaluate(pod: &str, count: usize) -> Result<Duration> {
     let expression = Expression::compile(RULE, Release::for_stored(MINOR))?;
-    let mut best = Duration::MAX;
     let mut arena = Arena::new();
-    for _ in 0..EVALUATIONS {
-        let start = Instant::now();
+    let start = Instant::now();
+    for _ in 0..count {
         {
             let variables = Variables { object: read_json(pod, &arena)?, ..Variables::default() };
             let (result, _) = expression.evaluate(&variables, &|_| None, &arena);
@@ -69,29 +76,26 @@ fn evaluate(pod: &str) -> Result<Duration> {
             }
         }
         arena.reset();
-        best = best.min(start.elapsed());
     }
-    Ok(best)
+    Ok(start.elapsed() / u32::try_from(count)?)
 }
 
-/// Time from the text of policies to a set that can evaluate requests.
-fn load(policies: &[Json]) -> Result<Duration> {
+/// Time from the text of policies to a set that can evaluate requests. The peer ends with an error if it refuses one.
+fn load(policies: &[Json], count: usize) -> Result<Duration> {
     let texts: Vec<String> = policies.iter().map(Json::to_string).collect();
-    let mut best = Duration::MAX;
-    for _ in 0..LOADS {
-        let start = Instant::now();
+    let start = Instant::now();
+    for _ in 0..count {
         let arena = Arena::new();
         let mut builder = Builder::new(Release::for_new(MINOR));
         for text in &texts {
             builder.add("policies", read_json(text, &arena)?);
         }
         let set = builder.finish().map_err(|errors| format!("the policies are refused: {errors:?}"))?;
-        best = best.min(start.elapsed());
         if set.len() != policies.len() {
             return Err("a policy is missing".into());
         }
     }
-    Ok(best)
+    Ok(start.elapsed() / u32::try_from(count)?)
 }
 
 /// A policy with a variable, a match condition, three validations and a message expression.
@@ -118,29 +122,24 @@ fn policy(number: usize) -> Json {
     })
 }
 
-/// The Go program.
-struct Peer {
-    program: std::path::PathBuf,
+/// Returns the mean time of the Go program for one round of a measurement.
+pub(crate) fn time(measurement: &Json) -> Result<Duration> {
+    let answer = ask(&json!({ "measure": measurement }))?;
+    Ok(Duration::from_nanos(answer["nanoseconds"].as_u64().ok_or("no time")?))
 }
 
-impl Peer {
-    fn build() -> Result<Self> {
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/policy/parity");
-        let program = std::env::current_exe()?.with_file_name("parity-1.35");
-        let go = Command::new("go").args(["build", "-o"]).arg(&program).arg(".").current_dir(source).status();
-        let status = go.map_err(|error| format!("the peer needs Go: {error}"))?;
-        if status.success() { Ok(Self { program }) } else { Err("go build failed".into()) }
+/// Returns the answer of the Go program to a question.
+pub(crate) fn ask(question: &Json) -> Result<Json> {
+    let mut child =
+        pinned(&Peer::ApiServer.program()?).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+    let mut input = child.stdin.take().ok_or("no input")?;
+    writeln!(input, "{question}")?;
+    drop(input);
+    let mut answer = String::new();
+    child.stdout.take().ok_or("no output")?.read_to_string(&mut answer)?;
+    let status = child.wait()?;
+    if !status.success() {
+        return Err(format!("the API server's code ended with {status}").into());
     }
-
-    fn measure(&self, question: &Json) -> Result<Duration> {
-        let mut child = Command::new(&self.program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-        let mut input = child.stdin.take().ok_or("no input")?;
-        writeln!(input, "{}", json!({ "measure": question }))?;
-        drop(input);
-        let mut answer = String::new();
-        child.stdout.take().ok_or("no output")?.read_to_string(&mut answer)?;
-        child.wait()?;
-        let answer: Json = serde_json::from_str(&answer)?;
-        Ok(Duration::from_nanos(answer["nanoseconds"].as_u64().ok_or("no time")?))
-    }
+    Ok(serde_json::from_str(&answer)?)
 }

@@ -1,5 +1,5 @@
-//! The guard of policies: CPU of a review, relative to the evaluation of its policy plus the echo; 200 policies of which three can match,
-//! relative to these three; resident memory with 200 policies.
+//! The guard of policies: CPU of a review, relative to the evaluation of its policy plus the echo; many policies of which few can match,
+//! relative to these few; memory and CPU against the number of policies.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -12,87 +12,122 @@ use policy::set::Builder;
 use policy::value::{Arena, read_json};
 use serde_json::json;
 
-use crate::peer::{Server, Snapshot};
-use crate::{Result, load, review};
+use crate::figures::{Curve, Limit, MIB, Row, Samples, Unit};
+use crate::report::Report;
+use crate::server::{answer, cost};
+use crate::servers::{Folder, Guards, Server};
+use crate::{Result, answers, reviews, rounds, scaled};
 
 /// Limit of the CPU of a review, relative to the evaluation by the engine of `durward check` plus the echo.
 const REVIEW_LIMIT: f64 = 1.5;
 /// Limit of the CPU of a review with many policies, relative to those that can match.
 const MANY_LIMIT: f64 = 1.2;
-/// Limit in MiB.
-const MEMORY_LIMIT: f64 = 40.0;
+const MEMORY_LIMIT: f64 = 40.0 * MIB;
 const MATCHING: usize = 3;
 const MANY: usize = 200;
-const ROUNDS: usize = 3;
+const CONNECTIONS: usize = 8;
 const REQUESTS: usize = 40_000;
 const EVALUATIONS: usize = 20_000;
+/// Numbers of policies on the curves.
+const CAN_MATCH: [usize; 5] = [1, 3, 10, 30, 100];
+const CAN_NOT_MATCH: [usize; 4] = [3, 50, 200, 600];
 
 /// The policy of the example.
 const EXAMPLE: &str = include_str!("../../examples/kubernetesclusters/policy.yaml");
 
-/// Measures and prints. Returns whether all figures are within their limits.
-pub(crate) fn measure(folder: &Snapshot) -> Result<bool> {
-    println!("guard resources, server on one core; best of {ROUNDS} rounds");
-    let body = cluster_review();
+/// Measures the guard.
+pub(crate) fn measure(folder: &Folder, report: &mut Report) -> Result<()> {
+    example(folder, report)?;
+    numbers(folder, report)
+}
+
+fn example(folder: &Folder, report: &mut Report) -> Result<()> {
+    let body = reviews::cluster();
     fs::write(folder.file("policies.yaml"), EXAMPLE)?;
-    let (mut echo, mut example) = (Duration::MAX, Duration::MAX);
-    for _ in 0..ROUNDS {
-        echo = echo.min(cpu(&Server::echo(folder)?, folder, &body)?);
-        example = example.min(cpu(&Server::policies(folder)?, folder, &body)?);
+    let server = Server::durward(folder, Guards::Policies)?;
+    answers::expect_plain(&body, &answer(&server, folder, server.path, &body)?)?;
+    drop(server);
+    let [mut durward, mut least] = [const { Samples::NONE }; 2];
+    for _ in 0..rounds() {
+        let echo = cpu(&Server::echo(folder)?, folder, &body)?;
+        least.push_time(echo + evaluate()?);
+        durward.push_time(cpu(&Server::durward(folder, Guards::Policies)?, folder, &body)?);
     }
-    let evaluation = evaluate()?;
-    let ratio = example.as_secs_f64() / (echo + evaluation).as_secs_f64();
-    println!(
-        "  review of {} bytes         echo {echo:>8.1?} + evaluation {evaluation:>8.1?}   durward {example:>8.1?}   ratio {ratio:.2} (limit {REVIEW_LIMIT})",
-        body.len()
-    );
-
-    let pod = review::opted_in_pod();
-    let (mut few, mut many, mut memory) = (Duration::MAX, Duration::MAX, 0.0_f64);
-    for _ in 0..ROUNDS {
-        fs::write(folder.file("policies.yaml"), policies(MATCHING))?;
-        few = few.min(cpu(&Server::policies(folder)?, folder, &pod)?);
-        fs::write(folder.file("policies.yaml"), policies(MANY))?;
-        let server = Server::policies(folder)?;
-        many = many.min(cpu(&server, folder, &pod)?);
-        memory = memory.max(server.resident()?);
+    let pod = reviews::opted_in_pod();
+    let [mut few, mut many, mut memory] = [const { Samples::NONE }; 3];
+    for _ in 0..rounds() {
+        fs::write(folder.file("policies.yaml"), policies(MATCHING, 0))?;
+        few.push_time(cpu(&Server::durward(folder, Guards::Policies)?, folder, &pod)?);
+        fs::write(folder.file("policies.yaml"), policies(MATCHING, MANY - MATCHING))?;
+        let server = Server::durward(folder, Guards::Policies)?;
+        many.push_time(cpu(&server, folder, &pod)?);
+        memory.push(server.resident()?);
     }
-    let more = many.as_secs_f64() / few.as_secs_f64();
-    println!(
-        "  {MANY} policies, {MATCHING} can match   {MATCHING} policies {few:>8.1?}   {MANY} policies {many:>8.1?}   ratio {more:.2} (limit {MANY_LIMIT})"
+    report.section(
+        "The guard resources",
+        "The first row has the policy of the examples. Its peer is the CPU of the echo plus the time of the evaluation by the engine of \
+         `durward check`. The other rows have generated policies with three validations and a variable.",
     );
-    println!("  resident with {MANY} policies   {memory:>6.1} MiB (limit {MEMORY_LIMIT})");
-    Ok(ratio <= REVIEW_LIMIT && more <= MANY_LIMIT && memory <= MEMORY_LIMIT)
+    let row = Row::seconds(
+        format!("custom resource of {} B with the policy of the examples: CPU", body.len()),
+        durward,
+    );
+    report.row(row.limited_by("echo and evaluation", least).limit(Limit::RatioAtMost(REVIEW_LIMIT)));
+    let row = Row::seconds(format!("pod with {MANY} policies, {MATCHING} of which can match: CPU"), many);
+    report.row(row.limited_by("only these 3", few).limit(Limit::RatioAtMost(MANY_LIMIT)));
+    report.row(
+        Row::bytes(format!("memory with {MANY} policies, after the reviews"), memory)
+            .limit(Limit::AtMost(MEMORY_LIMIT)),
+    );
+    Ok(())
 }
 
-/// Returns the CPU of a review.
-fn cpu(server: &Server, folder: &Snapshot, body: &[u8]) -> Result<Duration> {
-    let config = load::trusting(&folder.certificate())?;
-    let request = load::request(server.path, body);
-    load::closed(server.address, &config, &request, 8, REQUESTS / 8)?;
-    let before = server.cpu()?;
-    load::closed(server.address, &config, &request, 8, REQUESTS)?;
-    Ok(server.cpu()?.saturating_sub(before) / u32::try_from(REQUESTS)?)
+/// Measures against the number of policies.
+fn numbers(folder: &Folder, report: &mut Report) -> Result<()> {
+    const DURWARD: &str = "Durward";
+    let new = |id, title, x, y, unit| Curve::new(id, title, x, (y, unit), &[DURWARD]);
+    let mut matching = new(
+        "policies-cpu",
+        "CPU of a review by policies that can match",
+        "policies that can match",
+        "CPU of a review",
+        Unit::Seconds,
+    );
+    let mut others = new(
+        "policies-others-cpu",
+        "CPU of a review by policies that can't match",
+        "policies; 3 can match",
+        "CPU of a review",
+        Unit::Seconds,
+    );
+    let mut memory =
+        new("policies-memory", "Memory by policies", "policies; 3 can match", "resident memory", Unit::Bytes);
+    let pod = reviews::opted_in_pod();
+    for _ in 0..rounds() {
+        for count in CAN_MATCH {
+            fs::write(folder.file("policies.yaml"), policies(count, 0))?;
+            let server = Server::durward(folder, Guards::Policies)?;
+            let cost = cost(&server, folder, &server.request(&pod), CONNECTIONS, REQUESTS / (4 + count))?;
+            matching.add(DURWARD, count as f64, cost.cpu.as_secs_f64());
+        }
+        for count in CAN_NOT_MATCH {
+            fs::write(folder.file("policies.yaml"), policies(MATCHING, count - MATCHING))?;
+            let server = Server::durward(folder, Guards::Policies)?;
+            let cost = cost(&server, folder, &server.request(&pod), CONNECTIONS, REQUESTS / 8)?;
+            others.add(DURWARD, count as f64, cost.cpu.as_secs_f64());
+            memory.add(DURWARD, count as f64, server.resident()?);
+        }
+    }
+    report
+        .section("Number of policies", "The generated policies of the guard resources, and a pod of 2.3 kB.");
+    for curve in [matching, others, memory] {
+        report.curve(curve);
+    }
+    Ok(())
 }
 
-/// Returns a review of the example's object.
-fn cluster_review() -> Vec<u8> {
-    let kind = json!({"group": "ecs.yun.com", "version": "v1", "kind": "KubernetesCluster"});
-    let resource = json!({"group": "ecs.yun.com", "version": "v1", "resource": "kubernetesclusters"});
-    json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": {
-        "uid": "e4c98957-8a52-4655-9441-cab6633c8b06", "kind": kind, "resource": resource, "requestKind": kind, "requestResource": resource,
-        "name": "test-cluster", "namespace": "shop", "operation": "CREATE",
-        "userInfo": {"username": "ann", "groups": ["developers", "system:authenticated"]},
-        "object": cluster(), "oldObject": null, "dryRun": false, "options": {"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1"}}})
-    .to_string()
-    .into_bytes()
-}
-
-fn cluster() -> serde_json::Value {
-    json!({"apiVersion": "ecs.yun.com/v1", "kind": "KubernetesCluster",
-        "metadata": {"name": "test-cluster", "namespace": "shop", "uid": "f1b35ec7-d920-42b7-ac68-df7c09cd0db9", "generation": 1},
-        "spec": {"clusterType": "kubernetes", "serviceCIDR": "", "masterList": [{"ip": "192.168.1.10"}], "nodeList": [{"ip": "192.168.1.11"}],
-            "privateSSHKey": "ssh-ed25519 AAAA", "scaleUp": 0, "scaleDown": 0}})
+fn cpu(server: &Server, folder: &Folder, body: &[u8]) -> Result<Duration> {
+    Ok(cost(server, folder, &server.request(body), CONNECTIONS, REQUESTS / 2)?.cpu)
 }
 
 /// Time from the text of the object to the verdict, by the engine of `durward check`.
@@ -103,11 +138,11 @@ fn evaluate() -> Result<Duration> {
         builder.add("example", document.value());
     }
     let set = builder.finish().map_err(|errors| format!("the policies are refused: {errors:?}"))?;
-    let (text, facts) = (cluster().to_string(), Facts::default());
+    let (text, facts) = (reviews::cluster_object().to_string(), Facts::default());
     let mut arena = Arena::new();
-    let mut best = Duration::MAX;
-    for _ in 0..EVALUATIONS {
-        let start = Instant::now();
+    let count = scaled(EVALUATIONS);
+    let start = Instant::now();
+    for _ in 0..count {
         {
             let of = |name| GroupVersion { group: "ecs.yun.com", version: "v1", name };
             let request = Request {
@@ -125,16 +160,15 @@ fn evaluate() -> Result<Duration> {
             }
         }
         arena.reset();
-        best = best.min(start.elapsed());
     }
-    Ok(best)
+    Ok(start.elapsed() / u32::try_from(count)?)
 }
 
-/// Returns policies of which the first three match pods, and the others match other resources.
-fn policies(count: usize) -> String {
+/// Returns policies that match pods, and others for other resources.
+pub(crate) fn policies(matching: usize, others: usize) -> String {
     let mut out = String::new();
-    for number in 0..count {
-        let (group, resource) = if number < MATCHING {
+    for number in 0..matching + others {
+        let (group, resource) = if number < matching {
             (String::new(), "pods".to_owned())
         } else {
             (format!("g{}.example.org", number % 20), format!("r{number}"))

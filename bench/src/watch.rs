@@ -1,6 +1,6 @@
 //! Measures resident memory of `durward serve` while it watches many namespaces.
 //!
-//! The API server is simulated. It has 10,000 namespaces with the metadata that platforms write. After the first List, it sends a
+//! The API server is simulated. It has up to 10,000 namespaces with the metadata that platforms write. After the first List, it sends a
 //! change of each of them and ends the watch with 410. Durward lists all of them again, with their changes.
 
 use std::convert::Infallible;
@@ -23,20 +23,55 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
 use tokio_rustls::TlsAcceptor;
 
-use crate::Result;
+use crate::figures::{Curve, Limit, Row, Samples, Unit};
 use crate::fleet::{acceptor, kubeconfig};
-use crate::memory::settled;
-use crate::peer::{Server, Snapshot};
+use crate::report::Report;
+use crate::server::settled;
+use crate::servers::{Folder, Server};
+use crate::{Result, is_short, rounds};
 
-const NAMESPACES: usize = 10_000;
-/// Limit of peak resident memory: 60 MB, in MiB.
-const LIMIT: f64 = 57.2;
+/// Numbers of namespaces. The last one has a limit.
+const NAMESPACES: [usize; 4] = [1_000, 2_000, 5_000, 10_000];
+/// Limit of peak resident memory: 60 MB.
+const LIMIT: f64 = 60e6;
 /// Limit of the time until all events are read. It only ends a run that hangs.
 const WITHIN: Duration = Duration::from_secs(60);
 
-/// Measures and prints. Returns whether the figure is within its limit.
-pub(crate) fn measure(folder: &Snapshot) -> Result<bool> {
-    let server = Simulator::start(folder)?;
+/// Measures the memory for each number of namespaces.
+pub(crate) fn measure(folder: &Folder, report: &mut Report) -> Result<()> {
+    const DURWARD: &str = "Durward";
+    let [mut resident, mut peak] = [const { Samples::NONE }; 2];
+    let y = ("peak resident memory", Unit::Bytes);
+    let mut curve = Curve::new("namespaces", "Memory by watched namespaces", "namespaces", y, &[DURWARD]);
+    for _ in 0..rounds() {
+        for count in NAMESPACES {
+            let (now, most) = watch_all(folder, count)?;
+            curve.add(DURWARD, count as f64, most);
+            if Some(&count) == NAMESPACES.last() {
+                resident.push(now);
+                peak.push(most);
+            }
+        }
+    }
+    report.section(
+        "Memory while namespaces are watched",
+        &format!(
+            "The lxcfs guard watches the labels of namespaces. The simulated API server has namespaces with {} B of metadata: ten labels, \
+             six annotations and the fields of three managers. `durward serve` lists them, reads a change of each of them, and lists them \
+             again, as after an expired watch.",
+            namespace(0, 1).to_string().len()
+        ),
+    );
+    let most = NAMESPACES.last().copied().unwrap_or_default();
+    report.row(Row::bytes(format!("{most} namespaces, peak"), peak).limit(Limit::AtMost(LIMIT)));
+    report.row(Row::bytes(format!("{most} namespaces, afterwards"), resident));
+    report.curve(curve);
+    Ok(())
+}
+
+/// Returns the resident memory after two lists and a change of each namespace, and its peak.
+fn watch_all(folder: &Folder, count: usize) -> Result<(f64, f64)> {
+    let server = Simulator::start(folder, count)?;
     let durward = Server::watching(folder, &server.kubeconfig)?;
     let began = Instant::now();
     // The second watch begins after two lists and all changes.
@@ -44,18 +79,9 @@ pub(crate) fn measure(folder: &Snapshot) -> Result<bool> {
         if began.elapsed() > WITHIN {
             return Err(format!("durward did not read all events within {WITHIN:?}").into());
         }
-        std::thread::sleep(Duration::from_millis(50));
+        std::thread::sleep(Duration::from_millis(if is_short() { 5 } else { 50 }));
     }
-    let resident = settled(&durward)?;
-    let peak = durward.peak()?;
-    println!(
-        "resident memory while {NAMESPACES} namespaces of {} B are watched",
-        namespace(0, 1).to_string().len()
-    );
-    println!(
-        "  after two lists and {NAMESPACES} changes   {resident:>6.1} MiB   peak {peak:>6.1} MiB (limit {LIMIT})"
-    );
-    Ok(peak < LIMIT)
+    Ok((settled(&durward)?, durward.peak()?))
 }
 
 /// A simulated API server. It stops when this is dropped.
@@ -65,19 +91,19 @@ struct Simulator {
     _runtime: Runtime,
 }
 
-#[derive(Default)]
 struct State {
+    namespaces: usize,
     watches: AtomicUsize,
 }
 
 type Answer = Response<BoxBody<Bytes, Infallible>>;
 
 impl Simulator {
-    fn start(folder: &Snapshot) -> Result<Self> {
+    fn start(folder: &Folder, namespaces: usize) -> Result<Self> {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let listener = runtime.block_on(TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))))?;
         let kubeconfig = kubeconfig(folder, listener.local_addr()?)?;
-        let state = Arc::<State>::default();
+        let state = Arc::new(State { namespaces, watches: AtomicUsize::new(0) });
         runtime.spawn(accept(listener, acceptor(folder)?, Arc::clone(&state)));
         Ok(Self { kubeconfig, state, _runtime: runtime })
     }
@@ -112,15 +138,15 @@ impl State {
         }
         if parameter("watch").is_some() {
             let number = self.watches.fetch_add(1, Ordering::Relaxed);
-            return watch(number);
+            return watch(number, self.namespaces);
         }
         let number = |key: &str| parameter(key).and_then(|text| text.parse::<usize>().ok());
         let start = number("continue").unwrap_or_default();
-        let end = NAMESPACES.min(start + number("limit").unwrap_or(NAMESPACES));
+        let end = self.namespaces.min(start + number("limit").unwrap_or(self.namespaces));
         let version = 1 + self.watches.load(Ordering::Relaxed);
         let items: Vec<_> = (start..end).map(|index| namespace(index, version)).collect();
         let mut metadata = json!({"resourceVersion": "1"});
-        if end < NAMESPACES {
+        if end < self.namespaces {
             metadata["continue"] = end.to_string().into();
         }
         respond(
@@ -138,12 +164,12 @@ fn respond(code: u16, body: &Value) -> Answer {
 }
 
 /// Returns a watch. The first one sends a change of each namespace and expires; a later one stays open.
-fn watch(number: usize) -> Answer {
+fn watch(number: usize, namespaces: usize) -> Answer {
     let event = |kind: &str, object: &Value| {
         let line = format!("{}\n", json!({"type": kind, "object": object}));
         Ok(Frame::data(Bytes::from(line)))
     };
-    let changes = (0..NAMESPACES).map(move |index| event("MODIFIED", &namespace(index, 2)));
+    let changes = (0..namespaces).map(move |index| event("MODIFIED", &namespace(index, 2)));
     let expired = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Expired", "code": 410, "message": "too old resource version"});
     let events = changes.chain([event("ERROR", &expired)]);
     let body = if number == 0 {

@@ -13,37 +13,47 @@ use serde_json::Value as Json;
 
 use super::rules::{self, Policy};
 use super::{MINOR, POLICIES, TENTH};
-use crate::Result;
+use crate::figures::{Limit, Row, Samples};
+use crate::report::Report;
+use crate::{Result, rounds};
 
 /// Policies that can't match.
 const ELSEWHERE: usize = 9 * POLICIES;
 /// Limit of the time with them, over the time without them.
 const LIMIT: f64 = 1.1;
-/// Evaluations of an object, of which the shortest counts.
-const ROUNDS: usize = 20;
+/// Evaluations of an object in a round, of which the shortest counts.
+const EVALUATIONS: usize = 5;
 
-/// Measures and prints. Returns whether the ratio is within its limit.
-pub(crate) fn measure(rng: &mut Rng, policies: &[Policy], manifests: &[Json]) -> Result<bool> {
+/// Measures, and adds the figures to the table of Kyverno.
+pub(crate) fn measure(
+    rng: &mut Rng,
+    policies: &[Policy],
+    manifests: &[Json],
+    report: &mut Report,
+) -> Result<()> {
     let elsewhere = rules::elsewhere(rng, ELSEWHERE);
     let twice = rules::policies(rng, 2 * POLICIES);
     let sets = [load(policies.iter())?, load(policies.iter().chain(&elsewhere))?, load(twice.iter())?];
-    let mut sums = [Duration::ZERO; 3];
-    for manifest in manifests.iter().step_by(TENTH) {
-        let text = manifest.to_string();
-        for (set, sum) in sets.iter().zip(&mut sums) {
-            *sum += shortest(set, &text)?;
+    let mut samples = [const { Samples::NONE }; 3];
+    for _ in 0..rounds() {
+        let mut sums = [Duration::ZERO; 3];
+        for manifest in manifests.iter().step_by(TENTH) {
+            let text = manifest.to_string();
+            for (set, sum) in sets.iter().zip(&mut sums) {
+                *sum += shortest(set, &text)?;
+            }
+        }
+        for (samples, sum) in samples.iter_mut().zip(sums) {
+            samples.push_time(sum);
         }
     }
-    let [once, with_elsewhere, twice] = sums.map(|time| time.as_secs_f64());
-    let ratio = with_elsewhere / once;
-    println!(
-        "  evaluation with {ELSEWHERE} more policies that can't match, over without: {ratio:.2} (limit {LIMIT})"
-    );
-    println!(
-        "  evaluation with {POLICIES} more policies that can match, over without: {:.2} (no limit)",
-        twice / once
-    );
-    Ok(ratio <= LIMIT)
+    let [once, with_elsewhere, twice] = samples;
+    let row =
+        Row::seconds(format!("evaluation with {ELSEWHERE} more policies that can't match"), with_elsewhere);
+    report.row(row.limited_by("without them", once.clone()).limit(Limit::RatioAtMost(LIMIT)));
+    let row = Row::seconds(format!("evaluation with {POLICIES} more policies that can match"), twice);
+    report.row(row.limited_by("without them", once));
+    Ok(())
 }
 
 fn load<'p>(policies: impl Iterator<Item = &'p Policy>) -> Result<PolicySet> {
@@ -59,7 +69,7 @@ fn load<'p>(policies: impl Iterator<Item = &'p Policy>) -> Result<PolicySet> {
 }
 
 fn shortest(set: &PolicySet, text: &str) -> Result<Duration> {
-    (0..ROUNDS).try_fold(Duration::MAX, |best, _| Ok(evaluate(set, text)?.min(best)))
+    (0..EVALUATIONS).try_fold(Duration::MAX, |best, _| Ok(evaluate(set, text)?.min(best)))
 }
 
 /// Time of the evaluation of an object, without reading it.

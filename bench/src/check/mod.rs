@@ -1,8 +1,9 @@
-//! `durward check` relative to Kyverno's CLI: verdicts, time and memory on generated manifests and policies.
+//! `durward check` relative to Kyverno's CLI and kubectl-validate: verdicts, time and memory.
 //!
-//! Kyverno evaluates a tenth of the manifests, and its time is scaled to all of them. The verdicts on the tenth are compared
-//! first. Both programs are separate processes on the same core, start from the same YAML files, and write a JSON report.
+//! Kyverno evaluates a tenth of the generated manifests, and its time is scaled to all of them. The verdicts on the tenth are compared
+//! first. All programs are processes on the same core, start from the same YAML files, and write a JSON report.
 
+mod custom_resources;
 mod kyverno;
 mod manifests;
 mod matching;
@@ -18,8 +19,11 @@ use std::time::Duration;
 use fastrand::Rng;
 use serde_json::Value as Json;
 
-use crate::Result;
-use crate::peer::{self, Snapshot};
+use crate::figures::{Limit, Row, Samples};
+use crate::peers::Peer;
+use crate::report::Report;
+use crate::servers::{Folder, binary};
+use crate::{Result, is_short, rounds};
 use process::Program;
 
 /// Variable with the seed of a run to repeat.
@@ -32,58 +36,67 @@ const MINOR: u8 = 35;
 const TENTH: usize = 10;
 /// Limit of Kyverno's scaled time over Durward's time.
 const SPEED_LIMIT: f64 = 300.0;
-/// Limit in MiB: 60 MB.
-const MEMORY_LIMIT: f64 = 57.2;
-/// Runs of Durward and of Kyverno, of which the shortest counts.
-const RUNS: usize = 10;
-const PEER_RUNS: usize = 2;
+/// Limit: 60 MB.
+const MEMORY_LIMIT: f64 = 60e6;
+const KYVERNO: &str = "Kyverno";
 
-/// Measures and prints. Returns whether the verdicts are equal and all figures are within their limits.
-pub(crate) fn measure(folder: &Snapshot) -> Result<bool> {
+/// Measures both comparisons.
+pub(crate) fn measure(folder: &Folder, report: &mut Report) -> Result<()> {
+    policies(folder, report)?;
+    custom_resources::measure(folder, report)
+}
+
+fn policies(folder: &Folder, report: &mut Report) -> Result<()> {
     let seed = match std::env::var(SEED) {
         Ok(seed) => seed.parse().map_err(|error| format!("{SEED}={seed}: {error}"))?,
         Err(_) => fastrand::u64(..1 << 32),
     };
-    println!("check, the peer is Kyverno's CLI; {MANIFESTS} manifests, {POLICIES} policies, {SEED}={seed}");
     let mut rng = Rng::with_seed(seed);
     let policies = rules::policies(&mut rng, POLICIES);
-    let manifests = manifests::manifests(&mut rng, MANIFESTS);
+    let manifests = manifests::manifests(&mut rng, if is_short() { MANIFESTS / 20 } else { MANIFESTS });
     let corpus = Corpus::write(&folder.file("check"), &policies, &manifests)?;
+    let kyverno = Peer::Kyverno.program()?;
 
-    let kyverno = kyverno::program()?;
     corpus.durward("tenth")?.time()?;
-    let theirs = corpus.kyverno(&kyverno, "tenth").time()?;
-    let equal = verdicts::compare(
-        &verdicts::durward(&corpus.report("durward-tenth"))?,
-        &kyverno::verdicts(&corpus.report("kyverno-tenth"))?,
-    );
-
-    let ours = shortest(&corpus.durward("manifests")?, RUNS)?;
-    let theirs = shortest(&corpus.kyverno(&kyverno, "tenth"), PEER_RUNS - 1)?.min(theirs);
-    let started = shortest(&corpus.kyverno(&kyverno, "one"), PEER_RUNS)?;
-    let scaled = scale(started, theirs)?;
-    let ratio = scaled.as_secs_f64() / ours.as_secs_f64();
-    println!(
-        "  time: Kyverno {theirs:.1?} for a tenth, {scaled:.1?} for all; durward {ours:.1?} for all; \
-         {ratio:.0} times as fast (limit {SPEED_LIMIT})"
-    );
+    let [mut all, mut tenth, mut scaled, mut theirs] = [const { Samples::NONE }; 4];
+    for round in 0..rounds() {
+        let some = corpus.kyverno(&kyverno, "tenth").time()?;
+        if round == 0 {
+            verdicts::compare(
+                &verdicts::durward(&corpus.report("durward-tenth"))?,
+                &kyverno::verdicts(&corpus.report("kyverno-tenth"))?,
+            )?;
+        }
+        let one = corpus.kyverno(&kyverno, "one").time()?;
+        theirs.push_time(some);
+        scaled.push_time(scale(one, some, manifests.len())?);
+        tenth.push_time(corpus.durward("tenth")?.time()?);
+        all.push_time(corpus.durward("manifests")?.time()?);
+    }
     let peak = corpus.durward("manifests")?.peak()?;
     let their_peak = corpus.kyverno(&kyverno, "tenth").peak()?;
-    println!(
-        "  peak memory: Kyverno {their_peak:.0} MiB for a tenth; durward {peak:.1} MiB for all (limit {MEMORY_LIMIT})"
+    report.section(
+        "durward check beside Kyverno's CLI",
+        &format!(
+            "Kyverno's CLI {}, {} generated manifests, {POLICIES} policies with bindings, {SEED}={seed}. A time is that of the whole process on \
+             one core. All verdicts and messages for a tenth of the manifests are equal. Kyverno's time for all of them is extrapolated \
+             from those for one and for a tenth, so its start counts once.",
+            Peer::Kyverno.version("github.com/kyverno/kyverno")?,
+            manifests.len(),
+        ),
     );
-    let grows = matching::measure(&mut rng, &policies, &manifests)?;
-    Ok(equal && ratio >= SPEED_LIMIT && peak < MEMORY_LIMIT && grows)
+    report.row(Row::seconds("a tenth of the manifests", tenth).against(KYVERNO, theirs));
+    let row = Row::seconds("all manifests, Kyverno's time extrapolated", all).against(KYVERNO, scaled);
+    report.row(row.limit(Limit::TimesAtLeast(SPEED_LIMIT)));
+    let row = Row::bytes("peak memory for all manifests, Kyverno's for a tenth", Samples::one(peak));
+    report.row(row.against(KYVERNO, Samples::one(their_peak)).limit(Limit::AtMost(MEMORY_LIMIT)));
+    matching::measure(&mut rng, &policies, &manifests, report)
 }
 
 /// Returns the time for all manifests, from the times for one and for a tenth. The time of the start counts once.
-fn scale(one: Duration, tenth: Duration) -> Result<Duration> {
-    let [all, some] = [MANIFESTS, MANIFESTS.div_ceil(TENTH)].map(|manifests| u32::try_from(manifests - 1));
+fn scale(one: Duration, tenth: Duration, manifests: usize) -> Result<Duration> {
+    let [all, some] = [manifests, manifests.div_ceil(TENTH)].map(|manifests| u32::try_from(manifests - 1));
     Ok(one + tenth.saturating_sub(one) * all? / some?)
-}
-
-fn shortest(program: &Program, runs: usize) -> Result<Duration> {
-    (0..runs).try_fold(Duration::MAX, |best, _| Ok(program.time()?.min(best)))
 }
 
 /// The files: policies, and manifests in the directories `manifests`, `tenth` and `one`.
@@ -135,7 +148,7 @@ impl Corpus {
             "-o".into(),
             "json".into(),
         ];
-        Ok(Program { path: peer::binary()?, arguments, output: self.report(&format!("durward-{manifests}")) })
+        Ok(Program { path: binary()?, arguments, output: self.report(&format!("durward-{manifests}")) })
     }
 
     /// `kyverno apply` on a directory.

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::{Result, SERVER_CORE, kernel};
+use crate::servers::pinned;
+use crate::{Result, kernel};
 
 /// Time between two reads of the memory.
 const INTERVAL: Duration = Duration::from_millis(1);
@@ -30,7 +31,7 @@ impl Program {
         Ok(time)
     }
 
-    /// Returns the peak resident memory in MiB. This run is not timed, because reading the memory disturbs it.
+    /// Returns the peak resident memory in bytes. This run is not timed, because reading the memory disturbs it.
     pub(crate) fn peak(&self) -> Result<f64> {
         let mut child = self.command()?.spawn().map_err(|error| not_started(&error))?;
         let process = child.id().to_string();
@@ -48,8 +49,8 @@ impl Program {
     }
 
     fn command(&self) -> Result<Command> {
-        let mut command = Command::new("taskset");
-        command.args(["-c", SERVER_CORE]).arg(&self.path).args(&self.arguments);
+        let mut command = pinned(&self.path);
+        command.args(&self.arguments);
         command.stdin(Stdio::null()).stdout(File::create(&self.output)?).stderr(File::create(self.errors())?);
         Ok(command)
     }

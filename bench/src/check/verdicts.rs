@@ -55,8 +55,8 @@ pub(crate) fn durward(report: &Path) -> Result<Verdicts> {
     Ok(verdicts)
 }
 
-/// Prints differences and numbers. Returns whether there are verdicts of each kind, and no differences.
-pub(crate) fn compare(durward: &Verdicts, kyverno: &Verdicts) -> bool {
+/// Prints differences and numbers. Fails if there are differences, or no verdicts of a kind.
+pub(crate) fn compare(durward: &Verdicts, kyverno: &Verdicts) -> Result<()> {
     let keys: BTreeSet<_> = durward.keys().chain(kyverno.keys()).collect();
     let differing: Vec<_> = keys.into_iter().filter(|key| durward.get(*key) != kyverno.get(*key)).collect();
     for key in differing.iter().take(PRINTED) {
@@ -67,7 +67,12 @@ pub(crate) fn compare(durward: &Verdicts, kyverno: &Verdicts) -> bool {
     let passed = count(|verdict| matches!(verdict, Verdict::Pass));
     let denied = count(|verdict| matches!(verdict, Verdict::Deny(_)));
     let failed = count(|verdict| matches!(verdict, Verdict::Error(_)));
-    let differing = differing.len();
-    println!("  verdicts: {passed} pass, {denied} deny, {failed} errors; {differing} differences (limit 0)");
-    differing == 0 && passed > 0 && denied > 0
+    println!(
+        "Durward and Kyverno: {passed} pass, {denied} deny, {failed} errors; {} differences",
+        differing.len()
+    );
+    if differing.is_empty() && passed > 0 && denied > 0 {
+        return Ok(());
+    }
+    Err("the verdicts of Durward and Kyverno differ, or there are none of a kind".into())
 }

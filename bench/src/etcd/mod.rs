@@ -13,9 +13,11 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::fleet::{DELAY, median};
-use crate::peer::Snapshot;
-use crate::{Result, SERVER_CORE};
+use crate::figures::{Limit, Row, Samples, Unit};
+use crate::fleet::DELAY;
+use crate::report::Report;
+use crate::servers::Folder;
+use crate::{Result, SERVER_CORE, is_short};
 use simulator::Simulator;
 
 pub(crate) use client::client;
@@ -24,8 +26,8 @@ pub(crate) use client::client;
 const OVERHEAD: Duration = Duration::from_millis(50);
 /// Deadline for a member that does not answer.
 const MEMBER_DEADLINE: Duration = Duration::from_secs(1);
-/// Number of verdicts. The first one opens the connections.
-const ROUNDS: usize = 7;
+/// Number of verdicts. The first one opens the connections, and the other five count.
+const ROUNDS: usize = 6;
 /// Number of concurrent reviews.
 const CONCURRENT_REVIEWS: usize = 200;
 /// Limit for that many dry runs of one pod.
@@ -67,28 +69,27 @@ struct ClientResult {
     allowed: Vec<String>,
 }
 
-/// Measures and prints. Returns whether all figures are within their limits.
-pub(crate) fn measure(folder: &Snapshot) -> Result<bool> {
-    println!(
-        "verdict on the pod of an etcd member, {MEMBERS} members, each answer {} ms late; the median of {} verdicts after the first",
-        DELAY.as_millis(),
-        ROUNDS - 1
+/// Measures verdicts of all kinds.
+pub(crate) fn measure(folder: &Folder, report: &mut Report) -> Result<()> {
+    report.section(
+        "The verdict on the pod of an etcd member",
+        "Three simulated members behind a simulated API server, each answer 20 ms late. A read of Kubernetes and of all members takes two \
+         round trips. The first verdict opens the connections; the five after it count.",
     );
-    let mut good = true;
     for scenario in &SCENARIOS {
-        good &= sequential(folder, scenario)?;
+        sequential(folder, report, scenario)?;
     }
-    good &= hanging(folder)?;
-    good &= concurrent(folder)?;
-    good &= race(folder)?;
-    Ok(good)
+    hanging(folder, report)?;
+    concurrent(folder, report)?;
+    race(folder, report)
 }
 
-fn sequential(folder: &Snapshot, scenario: &Scenario) -> Result<bool> {
+fn sequential(folder: &Folder, report: &mut Report, scenario: &Scenario) -> Result<()> {
     let Scenario { mode, rounds, label, reads, writes } = *scenario;
+    let rounds = if is_short() { 2 } else { rounds };
     let result = run_client(folder, mode, rounds, None)?;
     let within = DELAY * (2 * reads + writes) + OVERHEAD * reads;
-    let (Some(&first), took) = (result.took.first(), median(result.took.get(1..).unwrap_or_default())) else {
+    let Some((&first, took)) = result.took.split_first() else {
         return Err(format!("{mode} returned no verdict").into());
     };
     if mode == "dry" && result.requests != (rounds * KUBERNETES_REQUESTS, rounds * MEMBERS * MEMBER_REQUESTS)
@@ -100,55 +101,63 @@ fn sequential(folder: &Snapshot, scenario: &Scenario) -> Result<bool> {
         )
         .into());
     }
-    println!(
-        "  {label:<28}  first {first:>8.1?}   then {took:>8.1?} (limit {within:.1?}: {reads} x (2 round trips and {OVERHEAD:.0?}), and {writes} more)   {:>5.1} MiB",
-        result.peak
-    );
-    Ok(took <= within)
+    let name = format!("{label}: {} round trips", 2 * reads + writes);
+    report.row(Row::seconds(&name, Samples::times(took)).limit(Limit::AtMost(within.as_secs_f64())));
+    report.row(Row::seconds(format!("{label}: the first verdict"), Samples::times(&[first])));
+    report.row(Row::bytes(format!("{label}: peak memory"), Samples::one(result.peak)));
+    Ok(())
 }
 
 /// Measures with a member that hangs. The other members are read meanwhile, and the verdict follows at the deadline.
-fn hanging(folder: &Snapshot) -> Result<bool> {
-    let result = run_client(folder, "hangs", 3, Some(2))?;
-    let took = median(&result.took);
+fn hanging(folder: &Folder, report: &mut Report) -> Result<()> {
+    let result = run_client(folder, "hangs", if is_short() { 1 } else { 5 }, Some(2))?;
     let within = DELAY + MEMBER_DEADLINE + OVERHEAD;
-    println!(
-        "  {:<28}  {:>14}   then {took:>8.3?} (limit {within:.2?}: a round trip, its deadline of {MEMBER_DEADLINE:.0?}, and {OVERHEAD:.0?})",
-        "one member hangs", ""
-    );
-    Ok(took <= within)
+    let row =
+        Row::seconds("one member hangs: a round trip, and its deadline of 1 s", Samples::times(&result.took));
+    report.row(row.limit(Limit::AtMost(within.as_secs_f64())));
+    Ok(())
 }
 
 /// Measures dry runs of one pod at once.
-fn concurrent(folder: &Snapshot) -> Result<bool> {
-    let result = run_client(folder, "crowd", 1, None)?;
-    let (took, requests) = (median(&result.took), result.requests.1);
+fn concurrent(folder: &Folder, report: &mut Report) -> Result<()> {
+    let [mut took, mut requests] = [const { Samples::NONE }; 2];
+    for _ in 0..crate::rounds() {
+        let result = run_client(folder, "crowd", 1, None)?;
+        took.push_time(result.took.first().copied().ok_or("no verdict")?);
+        requests.push(result.requests.1 as f64);
+    }
+    let name = format!("{CONCURRENT_REVIEWS} dry runs of one pod at once, until all are answered");
+    report.row(Row::seconds(&name, took).limit(Limit::AtMost(CONCURRENT_LIMIT.as_secs_f64())));
     let alone = CONCURRENT_REVIEWS * MEMBERS * MEMBER_REQUESTS;
-    let most = alone * MAX_SHARED_PERCENT / 100;
-    println!(
-        "  {CONCURRENT_REVIEWS} dry runs at once            all after {took:>8.1?} (limit {CONCURRENT_LIMIT:.1?})   {requests} requests to members (limit {most}: {MAX_SHARED_PERCENT} % of {alone})"
-    );
-    Ok(took <= CONCURRENT_LIMIT && requests <= most)
+    let row = Row::new("these dry runs: requests to members", Unit::Count, requests);
+    let most = (alone * MAX_SHARED_PERCENT / 100) as f64;
+    report.row(row.against("without sharing", Samples::one(alone as f64)).limit(Limit::AtMost(most)));
+    Ok(())
 }
 
-/// Measures deletions of all members of one etcd cluster at once. Exactly one is allowed.
-fn race(folder: &Snapshot) -> Result<bool> {
-    let result = run_client(folder, "race", 1, None)?;
-    let mut allowed = result.allowed.clone();
-    allowed.sort_unstable();
-    allowed.dedup();
-    println!(
-        "  {CONCURRENT_REVIEWS} deletions of {MEMBERS} pods at once  all after {:>8.1?}   {} allowed, all of {} (limit: one pod)   {} requests to members",
-        median(&result.took),
-        result.allowed.len(),
-        allowed.join(", "),
-        result.requests.1
-    );
-    Ok(allowed.len() == 1)
+/// Measures deletions of all members of one etcd cluster at once. Only one pod can be deleted.
+fn race(folder: &Folder, report: &mut Report) -> Result<()> {
+    let [mut took, mut pods] = [const { Samples::NONE }; 2];
+    for _ in 0..crate::rounds() {
+        let result = run_client(folder, "race", 1, None)?;
+        let mut allowed = result.allowed.clone();
+        allowed.sort_unstable();
+        allowed.dedup();
+        if allowed.is_empty() {
+            return Err("no deletion was allowed".into());
+        }
+        took.push_time(result.took.first().copied().ok_or("no verdict")?);
+        pods.push(allowed.len() as f64);
+    }
+    let name = format!("{CONCURRENT_REVIEWS} deletions of {MEMBERS} pods at once");
+    report.row(Row::seconds(format!("{name}, until all are answered"), took));
+    let row = Row::new(format!("{name}: pods whose deletion is allowed"), Unit::Count, pods);
+    report.row(row.limit(Limit::AtMost(1.0)));
+    Ok(())
 }
 
 /// Starts etcd clusters and the measured process.
-fn run_client(folder: &Snapshot, mode: &str, rounds: usize, hangs: Option<usize>) -> Result<ClientResult> {
+fn run_client(folder: &Folder, mode: &str, rounds: usize, hangs: Option<usize>) -> Result<ClientResult> {
     // Each round has an etcd cluster of its own, because a reservation lasts.
     let clusters = Simulator::start(rounds, hangs, folder)?;
     let order =

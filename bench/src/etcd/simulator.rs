@@ -23,7 +23,7 @@ use tokio_rustls::TlsAcceptor;
 use super::MEMBERS;
 use crate::Result;
 use crate::fleet::{DELAY, acceptor, kubeconfig};
-use crate::peer::Snapshot;
+use crate::servers::Folder;
 
 /// Network of the members: each has a loopback address, by cluster and number.
 const NETWORK: [u8; 2] = [127, 71];
@@ -49,7 +49,7 @@ struct State {
 }
 
 impl Simulator {
-    pub(super) fn start(clusters: usize, hangs: Option<usize>, folder: &Snapshot) -> Result<Self> {
+    pub(super) fn start(clusters: usize, hangs: Option<usize>, folder: &Folder) -> Result<Self> {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let state = Arc::new(State {
             clusters,

@@ -1,4 +1,5 @@
-//! The peer: the same requests over as many connections, with hyper and rustls only. It reads bodies without parsing them.
+//! The peers: the same requests with hyper and rustls only, over as many connections, or one after another over one. They read bodies
+//! without parsing them.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -46,8 +47,14 @@ struct Stream {
     permits: Semaphore,
 }
 
-/// Sends all requests, several times.
-pub(super) async fn rounds(kubeconfig: &Path, shape: Shape, rounds: usize, times: &mut Times) -> Result<()> {
+/// Sends all requests several times, at once or one after another.
+pub(super) async fn rounds(
+    kubeconfig: &Path,
+    shape: Shape,
+    rounds: usize,
+    at_once: bool,
+    times: &mut Times,
+) -> Result<()> {
     let config: Value = serde_json::from_slice(&std::fs::read(kubeconfig)?)?;
     let cluster = &config["clusters"][0]["cluster"];
     let server = cluster["server"].as_str().ok_or("no server")?.to_owned();
@@ -57,15 +64,21 @@ pub(super) async fn rounds(kubeconfig: &Path, shape: Shape, rounds: usize, times
     tls.alpn_protocols = vec![b"h2".to_vec()];
     let tls = TlsConnector::from(Arc::new(tls));
     let mut connections = Vec::new();
-    for _ in 0..CONNECTIONS {
+    for _ in 0..if at_once { CONNECTIONS } else { 1 } {
         connections.push(connect(&server, &tls).await?);
     }
     let bearer = format!("Bearer {token}");
     for _ in 0..rounds {
         let (since, ran) = (Instant::now(), kernel::cpu("self")?);
-        send_all(&connections, &server, &bearer, vec![format!("{CLUSTERS}?limit=500")]).await?;
-        send_all(&connections, &server, &bearer, namespaces(shape)).await?;
-        send_all(&connections, &server, &bearer, contents(shape)).await?;
+        for paths in [vec![format!("{CLUSTERS}?limit=500")], namespaces(shape), contents(shape)] {
+            if at_once {
+                send_all(&connections, &server, &bearer, paths).await?;
+                continue;
+            }
+            for (path, connection) in paths.into_iter().zip(connections.iter().cycle()) {
+                get(connection, format!("{server}{path}"), &bearer).await?;
+            }
+        }
         times.note(since, ran)?;
     }
     Ok(())

@@ -37,8 +37,9 @@ pub(crate) fn client(order: &str) -> Result<bool> {
     // `durward serve` has as many threads as cores.
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let mut times = Times::default();
-    if order["how"] == "bare" {
-        runtime.block_on(baseline::rounds(&kubeconfig, shape, rounds, &mut times))?;
+    if order["how"] == "bare" || order["how"] == "sequential" {
+        let at_once = order["how"] == "bare";
+        runtime.block_on(baseline::rounds(&kubeconfig, shape, rounds, at_once, &mut times))?;
     } else {
         let during_probe = order["how"] == "probe";
         runtime.block_on(verdicts(kubeconfig, shape, rounds, during_probe, &mut times))?;

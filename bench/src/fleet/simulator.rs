@@ -25,7 +25,7 @@ use tokio_rustls::TlsAcceptor;
 use super::answers::{Answer, Answers};
 use super::{DELAY, Shape};
 use crate::Result;
-use crate::peer::Snapshot;
+use crate::servers::Folder;
 
 /// The smallest limit that API servers have in practice (`--http2-max-streams-per-connection`; the default is 250, later 1,000).
 const STREAMS: u32 = 100;
@@ -46,7 +46,7 @@ struct Counts {
 }
 
 impl Simulator {
-    pub(super) fn start(shape: Shape, folder: &Snapshot) -> Result<Self> {
+    pub(super) fn start(shape: Shape, folder: &Folder) -> Result<Self> {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let answers = Arc::new(Answers::new(shape));
         let counts = Arc::<Counts>::default();
@@ -69,7 +69,7 @@ impl Simulator {
 }
 
 /// Returns HTTP/2 over TLS with the directory's certificate.
-pub(crate) fn acceptor(folder: &Snapshot) -> Result<TlsAcceptor> {
+pub(crate) fn acceptor(folder: &Folder) -> Result<TlsAcceptor> {
     let certificate = CertificateDer::from_pem_file(folder.certificate())?;
     let key = PrivateKeyDer::from_pem_file(folder.file("tls.key"))?;
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
@@ -82,7 +82,7 @@ pub(crate) fn acceptor(folder: &Snapshot) -> Result<TlsAcceptor> {
 }
 
 /// Writes a kubeconfig as JSON, which is valid YAML.
-pub(crate) fn kubeconfig(folder: &Snapshot, address: SocketAddr) -> Result<PathBuf> {
+pub(crate) fn kubeconfig(folder: &Folder, address: SocketAddr) -> Result<PathBuf> {
     let path = folder.file("kubeconfig");
     let config = json!({
         "apiVersion": "v1", "kind": "Config", "current-context": "karmada",
