@@ -13,7 +13,9 @@ use std::sync::LazyLock;
 use super::change::{Change, Class, Place};
 use super::{Both, Comparer, checks, types};
 use crate::field::Path;
-use crate::schema::{Additional, Rule, Schema, Type};
+use crate::release::{NEWEST, Release};
+use crate::schema::{Additional, Rule, Schema, Type, defaults, list_types};
+use crate::value::Arena;
 use crate::value::format::quote;
 
 /// Pairs of schemas that the comparison of two CRDs can visit. The largest CRDs have 20,000 schemas. `anyOf` within `anyOf` multiplies them.
@@ -343,8 +345,8 @@ impl<'c> Comparer<'c> {
             let is_judged = context.is_judged || counts || is_key;
             match (before, after) {
                 (Some(before), Some(after)) => {
-                    if context.prunes && before.default != after.default && is_judged {
-                        self.default("a rule or another condition", &place);
+                    if context.prunes && before.default != after.default {
+                        self.default(after, is_judged.then_some("a rule or another condition"), &place);
                     }
                     let prunes = context.prunes && !is_meta_new;
                     let below = Context {
@@ -357,8 +359,9 @@ impl<'c> Comparer<'c> {
                     self.node(before, after, &place, below);
                 }
                 (Some(_), None) => self.removed(&place),
-                (None, Some(after)) if after.default.is_some() && (counts || context.is_listed) => {
-                    self.default("a limit of the fields of the object", &place);
+                (None, Some(after)) if after.default.is_some() => {
+                    let is_limited = counts || context.is_listed;
+                    self.default(after, is_limited.then_some("a limit of the fields of the object"), &place);
                 }
                 (None, _) => {}
             }
@@ -377,9 +380,20 @@ impl<'c> Comparer<'c> {
         self.required(old, new, place, is_resource.old);
     }
 
-    /// Reports a default that is new, another one, or gone. The API server has checked that it is valid by itself.
-    fn default(&mut self, reader: &str, place: &Place<'_>) {
-        let detail = format!("the default has changed, and {reader} can depend on it");
+    /// Reports a default that is new, another one, or gone. `reader` is what can depend on it. The API server has checked the default by
+    /// itself, but not for duplicates in its lists.
+    fn default(&mut self, schema: &Schema, reader: Option<&str>, place: &Place<'_>) {
+        let arena = Arena::new();
+        let duplicate = schema.default.as_ref().and_then(|default| {
+            let value = defaults::set(default.value(&arena), schema, &arena);
+            let found = list_types::validate(value, schema, &Path::default(), Release::for_stored(NEWEST));
+            found.into_iter().next()
+        });
+        let detail = match (duplicate, reader) {
+            (Some(error), _) => format!("the default has changed, and it is not valid: {error}"),
+            (None, Some(reader)) => format!("the default has changed, and {reader} can depend on it"),
+            (None, None) => return,
+        };
         self.push(Class::NotCompared, place, Some("default"), detail);
     }
 

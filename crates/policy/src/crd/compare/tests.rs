@@ -324,6 +324,16 @@ fn a_default_can_exceed_the_number_of_fields() {
 }
 
 #[test]
+fn a_default_with_duplicates_is_not_compared() {
+    let of = |more: &str| {
+        let list = r#""type": "array", "items": {"type": "string"}, "x-kubernetes-list-type": "set""#;
+        format!(r#"{{"type": "object", "properties": {{"a": {{{list}{more}}}}}}}"#)
+    };
+    breaks(&of(""), &of(r#", "default": ["x", "x"]"#), &["notCompared s.a"]);
+    is_harmless(&of(""), &of(r#", "default": ["x"]"#));
+}
+
+#[test]
 fn fields_that_are_not_known_are_not_compared() {
     breaks(
         r#"{"type": "string"}"#,
