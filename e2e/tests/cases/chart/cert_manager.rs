@@ -60,6 +60,8 @@ fn cert_manager_renews_certificate_and_ca_without_a_failed_call(context: &'stati
     environment.differs_in_nothing()?;
     environment.audit.has_no_forbidden_requests()?;
     environment.helm.uninstall(HOME, &[])?.succeeded()?;
+    // Secrets of cert-manager outlive their Certificates.
+    environment.delete_home()?;
     environment.audit.clear()
 }
 
