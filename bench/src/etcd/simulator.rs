@@ -197,6 +197,14 @@ impl State {
                     json!({"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": "7"}, "items": items}),
                 )
             }
+            _ if path.starts_with("/api/v1/namespaces/db/pods/") => {
+                let numbers = name.trim_start_matches("etcd-").split_once('-');
+                let parsed = numbers.and_then(|(of, number)| Some((of.parse().ok()?, number.parse().ok()?)));
+                match parsed {
+                    Some((of, number)) => (200, pod(of, number)),
+                    None => status(404, "NotFound", "pods", "", name),
+                }
+            }
             _ if path.starts_with("/api/v1/nodes/") && is_metadata => (200, metadata(name)),
             _ if path.starts_with("/api/v1/nodes/") => (
                 200,
