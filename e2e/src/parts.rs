@@ -34,7 +34,7 @@ const NEEDS: [(&str, &[Binary]); 17] = [
     ("supervisor::", NODE),
     ("etcd_node::", NODE),
     ("etcd_node::", &[Binary::Helm]),
-    ("etcd_node::upstream_manifest", &[Binary::Etcdctl35]),
+    ("etcd_node::upstream_manifest", &[Binary::Etcd35, Binary::Etcdctl35]),
     ("chart::", NODE),
     ("chart::", &[Binary::Helm]),
     ("chart::karmada", KARMADA),
