@@ -114,8 +114,10 @@ fn sequential(folder: &Folder, report: &mut Report, scenario: &Scenario) -> Resu
 fn hanging(folder: &Folder, report: &mut Report) -> Result<()> {
     let result = run_client(folder, "hangs", if is_short() { 1 } else { 5 }, Some(2))?;
     let within = 2 * DELAY + MEMBER_DEADLINE + OVERHEAD;
-    let row =
-        Row::seconds("one member hangs: two round trips, and its deadline of 1 s", Samples::times(&result.took));
+    let row = Row::seconds(
+        "one member hangs: two round trips, and its deadline of 1 s",
+        Samples::times(&result.took),
+    );
     report.row(row.limit(Limit::AtMost(within.as_secs_f64())));
     Ok(())
 }
