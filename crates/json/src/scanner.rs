@@ -307,6 +307,19 @@ mod tests {
         }
     }
 
+    /// A step of the scanner reads several bytes, so each byte is tried at each place of a step and beside any other.
+    #[test]
+    fn agrees_with_serde_json_on_every_byte_at_every_offset() {
+        for filler in ["x", "é", "\u{7f}", " "] {
+            for (byte, offset) in (0..128_u8).flat_map(|byte| (0..36).map(move |offset| (byte, offset))) {
+                let (before, after) = (filler.repeat(offset), filler.repeat(36 - offset));
+                let text = format!("[\"{before}{}{after}\"]", char::from(byte));
+                let expected = serde_json::from_str::<&serde_json::value::RawValue>(&text).is_ok();
+                assert_eq!(accepts(&text), expected, "{text:?}");
+            }
+        }
+    }
+
     fn json() -> impl Strategy<Value = serde_json::Value> {
         let leaf = prop_oneof![
             Just(serde_json::Value::Null),
