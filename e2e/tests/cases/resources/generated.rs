@@ -25,7 +25,7 @@ const KINDS: [(&str, &str, &str, bool); 3] = [
     ("rules.example.com", "ClusterLimit", "clusterlimits", false),
 ];
 
-#[e2e::case]
+#[e2e::case(Soak)]
 fn generated_requests_are_answered_as_by_native_policies(context: &'static TestContext) -> Result<()> {
     let cluster = exclusive(context)?;
     judged_alike(context, &cluster)

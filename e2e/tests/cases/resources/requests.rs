@@ -318,7 +318,7 @@ fn answer(api: &Api, request: &Request) -> Result<Value> {
     })
 }
 
-#[e2e::case]
+#[e2e::case(Soak)]
 fn requests_of_every_form_look_the_same_to_the_guard(context: &'static TestContext) -> Result<()> {
     let cluster = exclusive(context)?;
     let api = cluster.api();
