@@ -122,7 +122,7 @@ fn by_connections(folder: &Folder, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// What the figures say for 2,000 reviews a second. It is less than the measured 5,000 a second on one core.
+/// Returns the resources that 2,000 reviews a second need, by the figures. This rate is below the measured 5,000 a second on one core.
 fn capacity(connections: f64, cpu: f64) -> String {
     const RATE: f64 = 2_000.0;
     let share = RATE * cpu * 100.0;

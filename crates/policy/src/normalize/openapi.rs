@@ -275,7 +275,7 @@ fn is_same(recorded: &str, of: &str) -> bool {
     of_recorded == of || (of_recorded.starts_with("uint") && matches!(of, "int32" | "int64"))
 }
 
-/// Returns a field that the recorded types don't have. A struct that is no pointer has an empty object as default. Other optional
+/// Returns a field that the recorded types don't have. OpenAPI gives a struct an empty object as default, unless it is a pointer. Other optional
 /// fields count as pointers, so their values stay as they are.
 fn new_field(name: &str, of: &str, schema: Value<'_>, is_required: bool) -> String {
     let is_struct = matches!(schema.field("default"), Some(Value::Object([])));

@@ -34,7 +34,7 @@ pub(super) struct Field {
     pub(super) demand: Demand,
 }
 
-/// What validation demands of a field.
+/// The demands of the API server's validation on a field.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Demand {
     /// The text of the error if the field is absent, or if its value is the one that stands for an absent field.

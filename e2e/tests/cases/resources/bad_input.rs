@@ -224,7 +224,7 @@ fn policies_that_a_cluster_cannot_live_with_are_warned_of(context: &'static Test
     contains_all(&format!("{}{}", checked.stdout, checked.stderr), &words)?;
     contains_all(&durward.log()?.replace("\\\"", "\""), &words)?;
 
-    // The entry is in force once its absence is an error. What no policy judges, and kube-system, are left out.
+    // The entry is in force once its absence is an error. Objects in kube-system, and objects that no policy judges, are left out.
     drop(durward);
     let create = |path: &str, object: &Value| cluster.api().create(path, object);
     let config_map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}});

@@ -16,7 +16,7 @@ const CALM: &str = "calm";
 /// The group of a CRD with two versions.
 const GROUP: &str = "hostile.example.com";
 
-/// What a policy sees of a request and its objects.
+/// An expression that prints the parts of a request and its objects that a policy can read.
 const VIEW: &str = "[request.operation, request.kind.group, request.kind.version, request.kind.kind, request.resource.group, \
     request.resource.version, request.resource.resource, request.?subResource.orValue('-'), request.requestKind.group, \
     request.requestKind.version, request.requestKind.kind, request.requestResource.version, request.requestResource.resource, \

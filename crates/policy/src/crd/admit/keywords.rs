@@ -29,7 +29,7 @@ impl Strictness {
     pub(crate) const ALL: Self = Self { types: true, atomic_sets: true, map_keys: true };
 }
 
-/// Where a schema is in a CRD.
+/// The place of a schema in a CRD.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Within {
     is_root: bool,

@@ -1,4 +1,4 @@
-//! What an update of a CRD does not check, since the old CRD has the same defect: the options of
+//! The checks that an update of a CRD skips, because the old CRD has the same defect: the options of
 //! `ValidateCustomResourceDefinitionUpdate`.
 
 use std::collections::HashSet;

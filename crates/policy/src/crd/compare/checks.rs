@@ -1,7 +1,7 @@
 //! Compares the value validations of two schemas: bounds, enumerations, patterns, formats, `allOf` and its like.
 //!
-//! A validation that is removed, or that accepts more, is no change. Whether one pattern accepts less than another one is not decided: each
-//! other pattern counts as a change.
+//! A validation that is removed or accepts more is not reported. Whether one pattern accepts less than another one is not decided: each
+//! other pattern is reported.
 
 use std::cmp::Ordering;
 use std::collections::HashSet;

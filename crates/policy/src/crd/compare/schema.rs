@@ -44,7 +44,7 @@ static METADATA: LazyLock<Schema> = LazyLock::new(|| Schema {
     ..Schema::default()
 });
 
-/// What is above a pair of schemas.
+/// Facts about the schemas above a pair of schemas.
 #[allow(clippy::struct_excessive_bools, reason = "independent facts about a place")]
 #[derive(Clone, Copy)]
 struct Context<'c> {

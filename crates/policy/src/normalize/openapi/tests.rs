@@ -96,7 +96,7 @@ fn a_document_replaces_fields_and_enums() {
                 "spec.ports[0].protocol: Unsupported value: \"UDP\": supported values: \"QUIC\", \"TCP\"",
             ],
         ),
-        // Nobody has tried the fields of a type that is not recorded, nor what is below them.
+        // No test has tried the fields of a type that is not recorded, or the fields below them.
         (r#"{"extra": {"protocol": "B", "ports": [{}], "raw": {"a": [1]}}}"#, "", &[]),
         (r#"{"extra": {"off": 1}}"#, "spec.extra.off", &[]),
         (
