@@ -1,8 +1,8 @@
 //! Counts the instructions of each step with callgrind, and compares them with `baseline.json`.
 //!
 //! Instructions don't depend on the load of the machine, so a small change for the worse is found on any machine. The count of a step is
-//! the difference between two numbers of rounds, so that the start of the program does not count. Counts depend on the version of rustc,
-//! which is the key of a baseline.
+//! the difference between two numbers of rounds, so that the start of the program does not count. Counts depend on rustc and the
+//! architecture, which are the key of a baseline.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,7 +17,7 @@ use crate::steps::NAMES;
 const ALLOWED: f64 = 5.0;
 /// Rounds of the two runs.
 const ROUNDS: (u32, u32) = (10, 60);
-/// The large review takes a minute, and says no more than the small one.
+/// The large review takes a minute, and runs the same code as the small one.
 const LEFT_OUT: &str = "decode-large";
 
 /// Instructions of a round by step.

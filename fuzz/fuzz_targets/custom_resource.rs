@@ -14,7 +14,7 @@ use policy::document;
 use policy::normalize::normalize;
 use policy::value::Arena;
 
-/// Questions whether to go on, after which rules must stop.
+/// Number of calls of `keep_going` after which rules must stop.
 const QUESTIONS: u32 = 1_000;
 
 fuzz_target!(|text: &str| {

@@ -12,7 +12,7 @@ use policy::request::{GroupVersion, Request};
 use policy::set::Builder;
 use policy::value::{Arena, Value};
 
-/// Questions whether to go on, after which the evaluation must stop.
+/// Number of calls of `keep_going` after which the evaluation must stop.
 const QUESTIONS: u32 = 1_000;
 
 fuzz_target!(|text: &str| {

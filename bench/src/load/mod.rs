@@ -1,8 +1,7 @@
 //! The load generator: HTTP/1.1 over TLS 1.3 on connections that stay open, from one thread that polls and never sleeps.
 //!
-//! A client that sleeps until an answer arrives must be woken by the server. The kernel charges this to the server: about 2.7 µs
-//! for each answer on a virtual machine. A slower server is charged more often, because a client behind a fast server has the next
-//! answer already when it looks. So a sleeping client measures itself. This client has a core of its own, and reads its sockets one
+//! If a client sleeps, the server must wake it for each answer, and the kernel charges this time to the server. A client behind a
+//! slower server sleeps more often, so the comparison would be distorted. This client has a core of its own, and reads its sockets one
 //! after another until an answer is complete.
 
 mod connection;

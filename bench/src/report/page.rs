@@ -37,9 +37,9 @@ pub(crate) fn write() -> Result<()> {
 
 fn page(reports: &[&Report]) -> Result<String> {
     let mut page = String::from("# Results\n\n");
-    let intro = "`make bench` writes this page. [README.md](README.md) describes how each figure is measured, and why. A ratio is \
-        that of two measurements in one run: the median of five rounds, with the lowest and the highest one. Durward's part of a \
-        ratio comes first, unless the limit is *at least*: then the ratio says how many times as fast Durward is.";
+    let intro = "`make bench` writes this page. [README.md](README.md) describes how each figure is measured. A ratio is Durward's value \
+        divided by the peer's. If the limit is *at least*, it is the peer's time divided by Durward's. With several rounds, the table \
+        shows the median, and the lowest and highest value.";
     paragraph(&mut page, intro);
     if reports.iter().any(|report| report.is_short) {
         paragraph(

@@ -101,7 +101,7 @@ fn plain() -> [Plain; 4] {
             reviews::namespace_deletion(),
         ),
         of(
-            "deletion of a pod that is no etcd member",
+            "deletion of a pod outside of the etcd cluster",
             Guards::Three,
             "/etcd?timeout=5s",
             reviews::pod_deletion(),

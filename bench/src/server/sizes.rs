@@ -122,12 +122,12 @@ fn by_connections(folder: &Folder, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Returns the resources that 2,000 reviews a second need, by the figures. This rate is below the measured 5,000 a second on one core.
+/// Returns the resources that 2,000 reviews a second need, as the figures say.
 fn capacity(connections: f64, cpu: f64) -> String {
     const RATE: f64 = 2_000.0;
     let share = RATE * cpu * 100.0;
     format!(
         "2,000 reviews a second of such pods need {share:.1} % of a core, by the CPU of a review at {connections} connections. Each of two \
-         replicas gets half of them. The run measured 5,000 a second on one core, so nothing is extrapolated."
+         replicas gets half of them. This is calculated, not measured."
     )
 }

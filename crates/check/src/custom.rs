@@ -46,7 +46,7 @@ pub(crate) fn answer(
         return missing(places, &Lookup::Limit(Limit::Memory));
     }
     let is_definition = is_crd(places.object);
-    if request.old_object_is_unknown && (custom.is_some() || is_definition) {
+    if request.old_object_is_unknown {
         return missing(places, &Lookup::OldObject);
     }
     let old = subject.old.map(|_| request.old_object);
@@ -70,12 +70,7 @@ pub(crate) fn answer(
     let mut findings = shown(&errors, denial);
     let finalizers = Path::new("metadata").child("finalizers");
     findings.extend(warnings.into_iter().map(|message| warning(places, &finalizers, message)));
-    findings.extend(shown(&unchanged, |error| Finding {
-        verdict: Verdict::Warn,
-        reason: String::new(),
-        code: None,
-        ..invalid(places, error)
-    }));
+    findings.extend(shown(&unchanged, |error| warning(places, &error.path, error.to_string())));
     let text = |error: &FieldError| {
         if error.path.is_empty() { error.body.clone() } else { error.to_string() }
     };

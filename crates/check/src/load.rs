@@ -12,6 +12,7 @@ use policy::value::{Arena, Value, read_json};
 use policy::vap::model::ParamKind;
 
 use crate::args::{FieldValidation, Unbound};
+use crate::custom;
 use crate::expression;
 use crate::facts::{self, Sources, Store, group_version};
 use crate::files::Use;
@@ -85,9 +86,8 @@ fn kinds(
     problems: &mut Vec<LoadProblem>,
     notes: &mut BTreeSet<String>,
 ) -> (Kinds, Kinds) {
-    let is_crd = |object: &&Object| object.is("apiextensions.k8s.io", "CustomResourceDefinition");
     let (old, new): (Vec<_>, Vec<_>) =
-        objects.iter().filter(is_crd).partition(|object| object.used == Use::Old);
+        objects.iter().filter(|object| custom::is_crd(object)).partition(|object| object.used == Use::Old);
     let kinds = with_crds(built_in, &new, problems, notes);
     let old_kinds = with_crds(kinds.clone(), &old, problems, notes);
     (kinds, old_kinds)

@@ -109,8 +109,7 @@ impl ConnectionLimit {
 }
 
 impl OpenConnections {
-    /// Returns a connection that must close for one of another address, and when it can be asked, within `patience`. Returns none
-    /// if there is none. With the default of 512 connections this takes some microseconds.
+    /// Returns a connection to close for a new one, and the time at which it can be closed, if that is within `patience`. With the default of 512 connections this takes some microseconds.
     fn choose(&self, newcomer: IpAddr, patience: Duration) -> Option<(Arc<ConnectionState>, Instant)> {
         let mut waiting: HashMap<IpAddr, usize> = HashMap::new();
         for state in self.states.values().filter(|state| state.is_waiting()) {

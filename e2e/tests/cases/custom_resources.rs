@@ -191,7 +191,7 @@ fn of_check(document: &Value) -> Said {
 }
 
 /// Returns the unknown fields that a message names. Other errors of decoding have texts of their own.
-fn unknown_fields(message: &str) -> BTreeSet<String> {
+pub(super) fn unknown_fields(message: &str) -> BTreeSet<String> {
     let found = message.split("unknown field \"").skip(1);
     found.filter_map(|rest| rest.split('"').next()).map(str::to_owned).collect()
 }

@@ -9,11 +9,11 @@
 //! | an update that changes nothing | if an error is not one of an unchanged field | yes |
 //! | a create, as from a backup or in a second cluster | if there is any error | the same |
 //!
-//! Errors that the old CRD gives for the same request are left out: they are no effect of the change.
+//! Errors that the old CRD gives for the same request are left out, because the change does not cause them.
 
 use std::collections::HashSet;
 
-use super::object::{Change, Judgement, decode, validate};
+use super::object::{Change, Judgement, decode, validate, with_stored_status};
 use super::{Crd, Version};
 use crate::field::{FieldError, Path};
 use crate::value::{Arena, Value};
@@ -156,12 +156,7 @@ fn created<'a>(
 ) -> Result<Value<'a>, Vec<FieldError>> {
     let object = with_version(crd, version, object, arena);
     let object = decode(version, (&crd.group, &crd.kind), object, false, arena)?.object;
-    let Value::Object(entries) = object else { return Ok(object) };
-    if !version.has_status {
-        return Ok(object);
-    }
-    let others: Vec<_> = entries.iter().filter(|(name, _)| *name != "status").copied().collect();
-    Ok(arena.object(&others))
+    Ok(with_stored_status(version, object, None, arena))
 }
 
 /// Returns an object with the `apiVersion` of a version.

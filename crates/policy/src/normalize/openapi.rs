@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write as _;
+use std::sync::LazyLock;
 
 use super::table::{DEMANDS, TEXT, Types, demands, structs};
 use crate::value::Value;
@@ -18,6 +19,9 @@ const SCHEMA: &str = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.J
 
 /// Prefix of references.
 const SCHEMAS: &str = "#/components/schemas/";
+
+/// The fields of the recorded types and their demands.
+static RECORDED: LazyLock<Recorded<'static>> = LazyLock::new(Recorded::read);
 
 /// A document can't be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -69,10 +73,9 @@ impl Builder {
         let Some(Value::Object(entries)) = components.field("schemas") else {
             return Err(OpenApiError::Other);
         };
-        let recorded = Recorded::read();
         let schemas = Schemas { schemas: entries.iter().copied().collect() };
         for (name, schema) in entries {
-            self.schema(name, *schema, &schemas, &recorded)?;
+            self.schema(name, *schema, &schemas, &RECORDED)?;
         }
         let info = document.field("info").unwrap_or_default();
         let part = |name: &str| text(info.field(name).unwrap_or_default());
@@ -291,7 +294,7 @@ fn texts<'a>(schema: Value<'a>, name: &str) -> impl Iterator<Item = &'a str> {
     texts.elements().filter_map(|text| text.as_str())
 }
 
-/// Returns the values of an enum, which that of a list has in its items. An enum with strange values has none.
+/// Returns the values of an enum. For a list, they are those of its items. Returns none if a value can't be part of a line.
 fn values(schema: Value<'_>) -> Vec<&str> {
     let of = if schema.field("enum").is_some() { schema } else { schema.field("items").unwrap_or_default() };
     let values: Vec<&str> = texts(of, "enum").collect();

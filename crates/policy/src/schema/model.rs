@@ -150,6 +150,21 @@ impl Schema {
         }
     }
 
+    /// Whether the schema or one within it has a property.
+    pub(crate) fn any(&self, found: &mut dyn FnMut(&Schema) -> bool) -> bool {
+        if found(self) {
+            return true;
+        }
+        let inner = self.items.as_deref().into_iter().chain(self.additional_schema());
+        let mut inner = inner.chain(self.properties.iter().map(|(_, schema)| schema));
+        if inner.any(|schema| schema.any(found)) {
+            return true;
+        }
+        let Some(checks) = &self.checks else { return false };
+        let lists = [&checks.all_of, &checks.any_of, &checks.one_of];
+        lists.into_iter().flatten().chain(&checks.not).any(|schema| schema.any(found))
+    }
+
     /// Whether `additionalProperties` is `false`.
     pub(crate) fn forbids_additional(&self) -> bool {
         matches!(self.additional, Some(Additional::Allowed(false)))

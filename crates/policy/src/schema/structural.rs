@@ -28,16 +28,7 @@ pub(crate) fn check(schema: &Schema, path: &Path) -> Vec<FieldError> {
 
 /// Whether a schema has no field that can't be converted.
 pub(crate) fn is_supported(schema: &Schema) -> bool {
-    let inner = schema.items.as_deref().into_iter().chain(schema.additional_schema());
-    let mut inner = inner.chain(schema.properties.iter().map(|(_, schema)| schema));
-    let are_supported = |schemas: &[Schema]| schemas.iter().all(is_supported);
-    schema.unsupported.is_empty()
-        && schema.preserve != Some(false)
-        && inner.all(is_supported)
-        && schema.checks.as_ref().is_none_or(|checks| {
-            [&checks.all_of, &checks.any_of, &checks.one_of].into_iter().all(|list| are_supported(list))
-                && checks.not.as_ref().is_none_or(is_supported)
-        })
+    !schema.any(&mut |schema| !schema.unsupported.is_empty() || schema.preserve == Some(false))
 }
 
 /// Fields that can't be converted.

@@ -19,6 +19,9 @@ use e2e::prelude::*;
 use mutants::{Change, Mutant, Mutants};
 use openapi::Schemas;
 
+use super::custom_resources::unknown_fields;
+use super::policies::parallel;
+
 const SEEDS: &str = include_str!("seeds.yaml");
 
 /// Objects of users, most of them wrong.
@@ -28,9 +31,6 @@ const KINDS: &str = include_str!("../../../../crates/policy/src/kinds/builtin.ts
 
 /// Objects of one command, which has a minute on a busy machine.
 const PART: usize = 500;
-
-/// Requests at the same time.
-const THREADS: usize = 4;
 
 #[e2e::case]
 fn the_recorded_demands_are_those_of_the_api_server(context: &TestContext) -> Result<()> {
@@ -159,18 +159,7 @@ impl<'c> Run<'c> {
             let path = format!("{}?dryRun=All&fieldValidation=Strict", collection(object)?);
             self.cluster.api().create(&path, object)
         };
-        let size = objects.len().div_ceil(THREADS).max(1);
-        std::thread::scope(|scope| {
-            let parts: Vec<_> = objects
-                .chunks(size)
-                .map(|part| scope.spawn(move || part.iter().map(create).collect::<Result<Vec<_>>>()))
-                .collect();
-            let mut answers = Vec::with_capacity(objects.len());
-            for part in parts {
-                answers.extend(part.join().map_err(|_| anyhow::anyhow!("a thread panicked"))??);
-            }
-            Ok(answers)
-        })
+        parallel(objects, |_, object| create(object))
     }
 
     /// Returns the document of `durward check` on each object.
@@ -271,12 +260,6 @@ fn of_check(report: &Value) -> (Option<u64>, Vec<String>) {
     let code = first.first().and_then(|finding| finding["code"].as_u64());
     let texts = first.iter().filter_map(|finding| finding["message"].as_str());
     (code, texts.map(str::to_owned).collect())
-}
-
-/// Returns the unknown fields that a message names.
-fn unknown_fields(message: &str) -> BTreeSet<String> {
-    let found = message.split("unknown field \"").skip(1);
-    found.filter_map(|rest| rest.split('"').next()).map(str::to_owned).collect()
 }
 
 /// Returns the path of an object's collection.

@@ -131,7 +131,7 @@ fn a_guard_that_is_turned_off_denies_nothing(context: &'static TestContext) -> R
     let create = || cluster.api().create("/api/v1/namespaces/default/configmaps?dryRun=All", &object);
     let answer = eventually("the guard to be off", Duration::from_secs(60), || {
         let answer = create()?;
-        // No answer may be an error of the call.
+        // An answer must not be an error of the call.
         ensure!(!answer.message().contains("failed calling webhook"), "{}", answer.message());
         Ok(if answer.is_success() { Poll::Ready(answer) } else { Poll::Pending(answer.message().to_owned()) })
     })?;

@@ -94,8 +94,9 @@ fn policies() -> Vec<Value> {
     let mut labeled = of(&[rule("", "v1", "secrets")], "Equivalent");
     labeled["objectSelector"] = json!({"matchLabels": {"watched": "yes"}});
     all.extend(policy("labeled", &labeled, &sees, &none, &none));
-    // Params of one namespace, for a request in two.
-    let params = json!({"paramKind": {"apiVersion": "v1", "kind": "ConfigMap"}});
+    // Params of one namespace, for a request in two. The API server never reads built-in params again after their last policy was
+    // deleted, and other cases use ConfigMaps. It reads those of a CRD.
+    let params = json!({"paramKind": {"apiVersion": format!("{GROUP}/v1"), "kind": "Bound"}});
     for action in ["Allow", "Deny"] {
         let reference = json!({"paramRef": {"name": "limits", "parameterNotFoundAction": action}});
         let mut limits = rule("", "v1", "limitranges");
@@ -161,6 +162,7 @@ fn stored() -> Vec<(String, Value)> {
             object("apps/v1", "Deployment", "old", &deployment),
         ),
         (format!("/apis/{GROUP}/v1/namespaces/{NAMESPACE}/gadgets"), gadget("v1", "old")),
+        (format!("/apis/{GROUP}/v1/namespaces/{NAMESPACE}/bounds"), bound()),
         ("/api/v1/namespaces".to_owned(), object("v1", "Namespace", "hostile-thing", &json!({}))),
     ]
 }
@@ -286,7 +288,23 @@ fn in_versions() -> Vec<Request> {
     requests
 }
 
+/// Returns the kind of the params.
+fn bounds_crd() -> Value {
+    crd("Bound", &[("v1", true)])
+}
+
+/// Returns a kind with two versions.
 fn gadgets_crd() -> Value {
+    crd("Gadget", &[("v1", true), ("v2", false)])
+}
+
+fn bound() -> Value {
+    let data = json!({"metadata": {"name": "limits", "namespace": NAMESPACE}, "data": {"name": "limits"}});
+    object(&format!("{GROUP}/v1"), "Bound", "limits", &data)
+}
+
+fn crd(kind: &str, versions: &[(&str, bool)]) -> Value {
+    let plural = format!("{}s", kind.to_lowercase());
     let version = |name: &str, storage: bool| {
         json!({
             "name": name, "served": true, "storage": storage,
@@ -297,10 +315,10 @@ fn gadgets_crd() -> Value {
     object(
         "apiextensions.k8s.io/v1",
         "CustomResourceDefinition",
-        &format!("gadgets.{GROUP}"),
+        &format!("{plural}.{GROUP}"),
         &json!({"spec": {
-            "group": GROUP, "scope": "Namespaced", "names": {"plural": "gadgets", "singular": "gadget", "kind": "Gadget", "listKind": "GadgetList"},
-            "versions": [version("v1", true), version("v2", false)],
+            "group": GROUP, "scope": "Namespaced", "names": {"plural": plural, "singular": kind.to_lowercase(), "kind": kind, "listKind": format!("{kind}List")},
+            "versions": versions.iter().map(|(name, storage)| version(name, *storage)).collect::<Vec<_>>(),
         }}),
     )
 }
@@ -322,8 +340,11 @@ fn answer(api: &Api, request: &Request) -> Result<Value> {
 fn requests_of_every_form_look_the_same_to_the_guard(context: &'static TestContext) -> Result<()> {
     let cluster = exclusive(context)?;
     let api = cluster.api();
-    let path = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/gadgets.{GROUP}");
-    api.apply(&path, "e2e", &gadgets_crd())?.succeeded()?;
+    for crd in [gadgets_crd(), bounds_crd()] {
+        let name = crd["metadata"]["name"].as_str().unwrap_or_default();
+        let path = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}");
+        api.apply(&path, "e2e", &crd)?.succeeded()?;
+    }
     for (name, label) in [(NAMESPACE, "yes"), (EMPTY, "yes"), (CALM, "no")] {
         cluster.exact_namespace(name, &[("hostile", label)])?;
     }
@@ -353,8 +374,7 @@ fn requests_of_every_form_look_the_same_to_the_guard(context: &'static TestConte
     await_canary(api, false)?;
 
     let directory = context.directory("resources-requests")?;
-    let params = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "limits", "namespace": NAMESPACE}, "data": {"name": "limits"}});
-    let all = [policies, canary().into(), vec![params, gadgets_crd()]].concat();
+    let all = [policies, canary().into(), vec![bound(), gadgets_crd(), bounds_crd()]].concat();
     let paths = [file(&directory, "policies.yaml", &documents(&all))?];
     let (_installation, _durward) =
         Installation::start(context, &cluster, &guards(&paths, ""), "durward-requests")?;

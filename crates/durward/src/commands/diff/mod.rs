@@ -245,7 +245,7 @@ impl Run<'_> {
     }
 
     /// Reports why an API server refuses the new CRD, and returns what could not be decided, or `None` if it is refused. Errors that the old
-    /// CRD has too are no effect of the change.
+    /// CRD has too are not caused by the change.
     fn admitted<'a>(
         &mut self,
         manifest: &Manifest,

@@ -12,8 +12,8 @@
 //! | checks that an update skips | `ratchet` | the same |
 //! | warnings | `warnings` | `pkg/registry/customresourcedefinition` |
 //!
-//! The CRD has been decoded, so its fields have their types. Whether its names are free in the cluster, and whether a conversion webhook
-//! answers, are no conditions for its creation. A controller writes them to its status.
+//! The CRD has been decoded, so its fields have their types. The API server accepts a CRD even if its names are in use or its
+//! conversion webhook does not answer. A controller writes this to its status.
 
 mod conversion;
 mod defaults;
@@ -168,7 +168,7 @@ impl Found {
         let keeps = matches!(spec.value.field("preserveUnknownFields"), Some(Value::Bool(true)));
         let any = |is_found: &dyn Fn(&Schema) -> bool| {
             let mut schemas = crd.versions.iter().filter_map(|version| version.schema.as_ref());
-            schemas.any(|schema| ratchet::any(schema, &mut |schema| is_found(schema)))
+            schemas.any(|schema| schema.any(&mut |schema| is_found(schema)))
         };
         let has_defaults = any(&|schema| schema.default.is_some());
         if keeps && has_defaults {

@@ -9,7 +9,7 @@ use crate::crd::Crd;
 use crate::crd::rules::StoredRules;
 use crate::field::Path;
 use crate::release::Release;
-use crate::schema::{Schema, Type, prune, structural};
+use crate::schema::{Schema, Type, prune};
 use crate::value::{Arena, Value, identical, write_json};
 
 /// Which checks a CRD must pass.
@@ -46,7 +46,7 @@ impl Ratchet {
         let schemas: Vec<&Schema> =
             old.versions.iter().filter_map(|version| version.schema.as_ref()).collect();
         let none = |is_defect: &dyn Fn(&Schema) -> bool| {
-            !schemas.iter().any(|schema| any(schema, &mut |schema| is_defect(schema)))
+            !schemas.iter().any(|schema| schema.any(&mut |schema| is_defect(schema)))
         };
         let strictness = Strictness {
             types: none(&|schema| matches!(schema.kind, Some(Type::Other(_)))),
@@ -62,7 +62,7 @@ impl Ratchet {
         };
         let mut stored = StoredRules::default();
         for schema in &schemas {
-            any(schema, &mut |schema: &Schema| {
+            schema.any(&mut |schema: &Schema| {
                 stored.add(&schema.rules, release);
                 false
             });
@@ -70,10 +70,15 @@ impl Ratchet {
         Self {
             strictness,
             schemas: old.versions.iter().all(|version| version.schema.is_some()),
-            structural: schemas.iter().all(|schema| is_structural(schema)),
-            pruned_defaults: !schemas
+            structural: old
+                .versions
                 .iter()
-                .any(|schema| is_structural(schema) && any(schema, &mut has_unpruned_default)),
+                .all(|version| version.schema.is_none() || version.structural().is_some()),
+            pruned_defaults: !old
+                .versions
+                .iter()
+                .filter_map(|version| version.structural())
+                .any(|schema| schema.any(&mut has_unpruned_default)),
             stored: Arc::new(stored),
             unchanged: unchanged(values),
         }
@@ -99,29 +104,10 @@ fn unchanged(values: [Value<'_>; 2]) -> HashSet<String> {
     new.into_iter().filter(is_kept).map(|(name, _)| name).collect()
 }
 
-fn is_structural(schema: &Schema) -> bool {
-    structural::check(schema, &Path::default()).is_empty()
-}
-
 fn has_unpruned_default(schema: &Schema) -> bool {
     let arena = Arena::new();
     let Some(default) = &schema.default else { return false };
     let value = default.value(&arena);
     let (pruned, _) = prune::prune(value, schema, schema.is_embedded_resource, &arena);
     !identical(pruned, value, &mut || true)
-}
-
-/// Whether a schema or one within it has a property.
-pub(super) fn any(schema: &Schema, found: &mut dyn FnMut(&Schema) -> bool) -> bool {
-    if found(schema) {
-        return true;
-    }
-    let inner = schema.items.as_deref().into_iter().chain(schema.additional_schema());
-    let mut inner = inner.chain(schema.properties.iter().map(|(_, schema)| schema));
-    if inner.any(|schema| any(schema, found)) {
-        return true;
-    }
-    let Some(checks) = &schema.checks else { return false };
-    let lists = [&checks.all_of, &checks.any_of, &checks.one_of];
-    lists.into_iter().flatten().chain(&checks.not).any(|schema| any(schema, found))
 }

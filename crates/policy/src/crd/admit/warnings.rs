@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use super::ratchet::any;
 use crate::crd::Crd;
 use crate::release::Release;
 use crate::schema::{Schema, Type, formats};
@@ -26,7 +25,7 @@ pub(super) fn of(crd: &Crd, old: Option<&Crd>, release: Release) -> Vec<String> 
 
 fn each(crd: &Crd, see: &mut dyn FnMut(&Schema)) {
     for schema in crd.versions.iter().filter_map(|version| version.schema.as_ref()) {
-        any(schema, &mut |schema| {
+        schema.any(&mut |schema| {
             see(schema);
             false
         });

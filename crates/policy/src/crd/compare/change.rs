@@ -106,10 +106,10 @@ pub struct Change {
     pub detail: String,
 }
 
-/// The place of a schema, which grows without allocation.
+/// The place of a schema in its CRD and in objects. It grows without allocation.
 #[derive(Clone, Copy)]
-pub(super) struct Place<'p> {
-    above: Option<&'p Place<'p>>,
+pub(super) struct SchemaPlace<'p> {
+    above: Option<&'p SchemaPlace<'p>>,
     step: Step<'p>,
 }
 
@@ -122,7 +122,7 @@ enum Step<'p> {
     Item,
 }
 
-impl<'p> Place<'p> {
+impl<'p> SchemaPlace<'p> {
     pub(super) fn root() -> Self {
         Self { above: None, step: Step::Root }
     }

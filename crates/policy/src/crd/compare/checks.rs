@@ -6,7 +6,7 @@
 use std::cmp::Ordering;
 use std::collections::HashSet;
 
-use super::change::{Class, Place};
+use super::change::{Class, SchemaPlace};
 use super::{Comparer, types};
 use crate::cel::constant::Constant;
 use crate::release::{NEWEST, Release};
@@ -36,7 +36,7 @@ pub(super) fn compare(
     old: &Schema,
     new: &Schema,
     values: u8,
-    place: &Place<'_>,
+    place: &SchemaPlace<'_>,
 ) {
     let Some(checks) = new.checks.as_deref() else { return };
     let none = Checks::default();
@@ -140,7 +140,7 @@ fn was<T: std::fmt::Display>(name: &str, old: Option<T>, new: T) -> String {
     }
 }
 
-fn numbers(comparer: &mut Comparer<'_>, old: &Checks, new: &Checks, place: &Place<'_>) {
+fn numbers(comparer: &mut Comparer<'_>, old: &Checks, new: &Checks, place: &SchemaPlace<'_>) {
     // A bound that excludes itself is narrower than one that does not.
     let shown =
         |bound: f64, is_exclusive: bool| format!("{bound}{}", if is_exclusive { " (exclusive)" } else { "" });
@@ -176,7 +176,7 @@ fn numbers(comparer: &mut Comparer<'_>, old: &Checks, new: &Checks, place: &Plac
     }
 }
 
-fn enumeration(comparer: &mut Comparer<'_>, old: &Checks, new: &Checks, place: &Place<'_>) {
+fn enumeration(comparer: &mut Comparer<'_>, old: &Checks, new: &Checks, place: &SchemaPlace<'_>) {
     if new.values.is_empty() {
         return;
     }
@@ -205,7 +205,7 @@ fn more(values: usize) -> String {
 }
 
 /// Compares the formats that an API server of any release checks.
-fn format(comparer: &mut Comparer<'_>, old: &Schema, new: &Schema, place: &Place<'_>) {
+fn format(comparer: &mut Comparer<'_>, old: &Schema, new: &Schema, place: &SchemaPlace<'_>) {
     let name = |schema: &Schema| formats::name(schema, Release::for_stored(NEWEST));
     let Some(after) = name(new) else { return };
     let before = name(old);
@@ -220,7 +220,7 @@ fn format(comparer: &mut Comparer<'_>, old: &Schema, new: &Schema, place: &Place
 }
 
 /// Compares `allOf`, `anyOf`, `oneOf` and `not`. A condition accepts all old values if each alternative of the old schema is accepted.
-fn conditions(comparer: &mut Comparer<'_>, old: &Schema, new: &Schema, place: &Place<'_>) {
+fn conditions(comparer: &mut Comparer<'_>, old: &Schema, new: &Schema, place: &SchemaPlace<'_>) {
     let none = Checks::default();
     let before = old.checks.as_deref().unwrap_or(&none);
     let Some(after) = new.checks.as_deref().filter(|checks| checks.has_junctors()) else { return };

@@ -1,4 +1,4 @@
-//! Compares two versions of a CRD: which changes can break an object that exists?
+//! Compares two versions of a CRD, and reports changes that can break an existing object.
 //!
 //! | step | module |
 //! |---|---|
@@ -36,7 +36,7 @@ mod types {
     pub(crate) const NULL: u8 = 1;
     pub(crate) const BOOLEAN: u8 = 1 << 1;
     pub(crate) const INTEGER: u8 = 1 << 2;
-    /// Numbers that are no integers.
+    /// Numbers with a fraction.
     pub(crate) const FRACTION: u8 = 1 << 3;
     pub(crate) const STRING: u8 = 1 << 4;
     pub(crate) const LIST: u8 = 1 << 5;

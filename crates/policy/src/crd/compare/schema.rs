@@ -1,6 +1,6 @@
-//! Compares two schemas: does the new one keep and accept each value that the old one keeps and accepts?
+//! Compares two schemas: the new one must keep and accept each value that the old one keeps and accepts.
 //!
-//! The question has two parts. Values must stay valid, and fields must not be pruned. Within `allOf` and its like, and in the metadata
+//! It checks that values stay valid, and that fields are not pruned. Within `allOf` and its like, and in the metadata
 //! of objects, nothing is pruned, so only the first part remains.
 //!
 //! A field that a schema does not declare has a schema nevertheless: that of `additionalProperties`, or one that accepts any value, if
@@ -10,7 +10,7 @@
 use std::collections::{BTreeSet, HashSet};
 use std::sync::LazyLock;
 
-use super::change::{Change, Class, Place};
+use super::change::{Change, Class, SchemaPlace};
 use super::{Both, Comparer, checks, types};
 use crate::field::Path;
 use crate::release::{NEWEST, Release};
@@ -66,6 +66,22 @@ struct Context<'c> {
     keys: &'c [Box<str>],
 }
 
+impl Context<'_> {
+    /// Returns that of a schema with nothing above it.
+    fn top(prunes: bool) -> Self {
+        Self {
+            prunes,
+            keeps: Both::default(),
+            removes_null: false,
+            is_metadata: false,
+            is_read: false,
+            is_judged: false,
+            is_listed: false,
+            keys: &[],
+        }
+    }
+}
+
 impl<'c> Comparer<'c> {
     /// Creates a comparison with a new schema at a path. `steps` are those that are left of [`MAX_STEPS`].
     pub(super) fn new(
@@ -80,18 +96,8 @@ impl<'c> Comparer<'c> {
 
     /// Compares the schemas of two versions. Returns all changes and the steps that are left.
     pub(super) fn compare(mut self, old: &Schema, new: &Schema) -> (Vec<Change>, usize) {
-        let context = Context {
-            prunes: true,
-            keeps: Both::default(),
-            removes_null: false,
-            is_metadata: false,
-            is_read: false,
-            is_judged: false,
-            is_listed: false,
-            keys: &[],
-        };
-        let root = Place::root();
-        self.node(old, new, &root, context);
+        let root = SchemaPlace::root();
+        self.node(old, new, &root, Context::top(true));
         if self.steps == 0 {
             // The limit of changes does not apply to this one.
             self.changes.truncate(MAX_CHANGES - 1);
@@ -106,7 +112,13 @@ impl<'c> Comparer<'c> {
     }
 
     /// Adds a change. `keyword` is that of the schema.
-    pub(super) fn push(&mut self, class: Class, place: &Place<'_>, keyword: Option<&str>, detail: String) {
+    pub(super) fn push(
+        &mut self,
+        class: Class,
+        place: &SchemaPlace<'_>,
+        keyword: Option<&str>,
+        detail: String,
+    ) {
         if self.changes.len() == MAX_CHANGES {
             return;
         }
@@ -125,25 +137,15 @@ impl<'c> Comparer<'c> {
     pub(super) fn accepts(&mut self, old: &Schema, new: &Schema) -> bool {
         let changes = std::mem::take(&mut self.changes);
         let is_probe = std::mem::replace(&mut self.is_probe, true);
-        let context = Context {
-            prunes: false,
-            keeps: Both::default(),
-            removes_null: false,
-            is_metadata: false,
-            is_read: false,
-            is_judged: false,
-            is_listed: false,
-            keys: &[],
-        };
         // A place of its own: the root has fields that are always present.
-        let root = Place::root();
-        self.node(old, new, &root.item(), context);
+        let root = SchemaPlace::root();
+        self.node(old, new, &root.item(), Context::top(false));
         self.is_probe = is_probe;
         let found = std::mem::replace(&mut self.changes, changes);
         found.is_empty() && self.steps > 0
     }
 
-    fn node(&mut self, old: &Schema, new: &Schema, place: &Place<'_>, context: Context<'_>) {
+    fn node(&mut self, old: &Schema, new: &Schema, place: &SchemaPlace<'_>, context: Context<'_>) {
         self.steps = self.steps.saturating_sub(1);
         if self.steps == 0 || std::ptr::eq(old, new) || (self.is_probe && !self.changes.is_empty()) {
             return;
@@ -249,7 +251,7 @@ impl<'c> Comparer<'c> {
         types | null
     }
 
-    fn nullable(&mut self, new: &Schema, place: &Place<'_>, context: &Context<'_>) {
+    fn nullable(&mut self, new: &Schema, place: &SchemaPlace<'_>, context: &Context<'_>) {
         let is_removed = context.removes_null && context.prunes && !self.keeps_all.new;
         let detail = match (is_removed, &new.default) {
             (true, Some(_)) => "the API server replaces null by the default",
@@ -260,7 +262,7 @@ impl<'c> Comparer<'c> {
     }
 
     /// A rule that does not change sees other values if the declared type changes.
-    fn declared(&mut self, old: &Schema, new: &Schema, place: &Place<'_>) {
+    fn declared(&mut self, old: &Schema, new: &Schema, place: &SchemaPlace<'_>) {
         fn seen(schema: &Schema) -> (Option<&Type>, bool, Option<&str>, bool, bool) {
             let format = schema.checks.as_ref().and_then(|checks| checks.format.as_deref());
             let format =
@@ -274,7 +276,7 @@ impl<'c> Comparer<'c> {
         }
     }
 
-    fn list_type(&mut self, old: &Schema, new: &Schema, place: &Place<'_>, old_types: u8) {
+    fn list_type(&mut self, old: &Schema, new: &Schema, place: &SchemaPlace<'_>, old_types: u8) {
         let keys = |schema: &Schema| schema.map_keys.iter().cloned().collect::<BTreeSet<_>>();
         let list = |schema: &Schema| schema.list_type.as_deref().unwrap_or("atomic").to_owned();
         if old_types & types::LIST != 0 {
@@ -297,7 +299,7 @@ impl<'c> Comparer<'c> {
     }
 
     /// Compares the rules. Returns whether both schemas have one of them.
-    fn rules(&mut self, old: &Schema, new: &Schema, place: &Place<'_>) -> bool {
+    fn rules(&mut self, old: &Schema, new: &Schema, place: &SchemaPlace<'_>) -> bool {
         let known: HashSet<(&str, bool)> = old.rules.iter().map(identity).collect();
         let (same, other): (Vec<_>, Vec<_>) =
             new.rules.iter().partition(|rule| known.contains(&identity(rule)));
@@ -314,7 +316,7 @@ impl<'c> Comparer<'c> {
         &mut self,
         old: &Schema,
         new: &Schema,
-        place: &Place<'_>,
+        place: &SchemaPlace<'_>,
         context: Context<'_>,
         keys: &[Box<str>],
     ) {
@@ -382,7 +384,7 @@ impl<'c> Comparer<'c> {
 
     /// Reports a default that is new, another one, or gone. `reader` is what can depend on it. The API server has checked the default by
     /// itself, but not for duplicates in its lists.
-    fn default(&mut self, schema: &Schema, reader: Option<&str>, place: &Place<'_>) {
+    fn default(&mut self, schema: &Schema, reader: Option<&str>, place: &SchemaPlace<'_>) {
         let arena = Arena::new();
         let duplicate = schema.default.as_ref().and_then(|default| {
             let value = defaults::set(default.value(&arena), schema, &arena);
@@ -397,13 +399,13 @@ impl<'c> Comparer<'c> {
         self.push(Class::NotCompared, place, Some("default"), detail);
     }
 
-    fn removed(&mut self, place: &Place<'_>) {
+    fn removed(&mut self, place: &SchemaPlace<'_>) {
         let detail = "not declared any more: the API server removes it from objects".to_owned();
         self.push(Class::FieldRemoved, place, None, detail);
     }
 
     /// Compares the required fields. The API server sets a default before it validates, also when it reads a stored object.
-    fn required(&mut self, old: &Schema, new: &Schema, place: &Place<'_>, is_resource: bool) {
+    fn required(&mut self, old: &Schema, new: &Schema, place: &SchemaPlace<'_>, is_resource: bool) {
         let default = |schema: &Schema, name: &str| {
             schema.property(name).is_some_and(|schema| schema.default.is_some())
         };
