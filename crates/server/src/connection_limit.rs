@@ -22,12 +22,13 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, SocketAddr};
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use admission::lock;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 /// How long a new connection waits for the other one to close.
 const EVICT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -70,12 +71,17 @@ impl ConnectionLimit {
             let victim = self.lock().choose(peer.ip().to_canonical(), BODY_GRACE);
             self.log(peer, victim.is_some());
             let (state, closes_at) = victim?;
+            let mut next = pin!(Arc::clone(&self.permits).acquire_owned());
             // A timer of the runtime takes a millisecond or more, also if its time has passed.
-            if closes_at > Instant::now() {
-                sleep_until(closes_at).await;
+            if closes_at > Instant::now()
+                && let Ok(permit) = timeout_at(closes_at, &mut next).await
+            {
+                state.lock().eviction = None;
+                permit.ok()?
+            } else {
+                state.evict.notify_one();
+                timeout(EVICT_TIMEOUT, next).await.ok()?.ok()?
             }
-            state.evict.notify_one();
-            timeout(EVICT_TIMEOUT, Arc::clone(&self.permits).acquire_owned()).await.ok()?.ok()?
         };
         let state = Arc::new(ConnectionState::new(peer.ip().to_canonical()));
         let mut open = self.lock();
@@ -158,7 +164,12 @@ impl Permit {
                 state.eviction = None;
                 eviction.newcomer
             };
-            if let Some((other, _)) = self.limit.lock().choose(newcomer, Duration::ZERO) {
+            let other = self.limit.lock().choose(newcomer, BODY_GRACE);
+            if let Some((other, closes_at)) = other {
+                // If this connection ends meanwhile, the new one gets its permit.
+                if closes_at > Instant::now() {
+                    sleep_until(closes_at).await;
+                }
                 other.evict.notify_one();
             }
         }
@@ -437,6 +448,39 @@ mod tests {
         permits[0].state().end_body();
         tokio::time::sleep(BODY_GRACE + A_MOMENT).await;
         assert!(!closes(&permits[0]).await);
+        assert!(closes(&permits[1]).await);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_that_closes_meanwhile_lets_the_new_one_in_at_once() {
+        let (limit, mut permits) = full(2).await;
+        for permit in &permits {
+            permit.state().begin_request();
+            tokio::time::sleep(A_MOMENT).await;
+        }
+        let waiting = another(&limit).await;
+        drop(permits.pop());
+        tokio::task::yield_now().await;
+        assert!(waiting.is_finished());
+        // The connection that would have been asked can be asked for the next one.
+        let newcomer = waiting.await.unwrap().unwrap();
+        tokio::time::sleep(BODY_GRACE).await;
+        begin_review(&newcomer);
+        let _waiting = another(&limit).await;
+        assert!(closes(&permits[0]).await);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_that_stays_asks_a_body_when_its_second_has_passed() {
+        let (limit, permits) = full(2).await;
+        let _waiting = another(&limit).await;
+        begin_review(&permits[0]);
+        permits[1].state().begin_request();
+        let stays = permits[0].evicted();
+        tokio::select! {
+            () = stays => panic!("a complete request is kept"),
+            () = tokio::time::sleep(BODY_GRACE + A_MOMENT) => {}
+        }
         assert!(closes(&permits[1]).await);
     }
 

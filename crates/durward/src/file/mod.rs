@@ -103,6 +103,13 @@ pub(crate) fn keys() -> Vec<Key> {
     keys
 }
 
+/// Returns whether a text turns a guard on, also if it is no valid configuration. A text that is not YAML may do so.
+pub(crate) fn can_turn_on(text: &str, guard: &'static str) -> bool {
+    let Ok(root) = parse("", text) else { return true };
+    let (has, ..) = read("", root.as_ref(), |root| root.section("guards", "", |guards| guards.has(guard)));
+    has
+}
+
 /// Reads the text of a configuration file.
 pub(crate) fn read_text(path: &Path) -> Result<String, Problem> {
     let text = input::text(path, input::SMALL);

@@ -3,7 +3,8 @@
 //! The file and the files of policies are read on SIGHUP and every ten seconds, and compared by content. The kubelet changes a
 //! mounted `ConfigMap` by swapping a symlink, which a watch of the file does not notice. If the new file or a policy is wrong, the
 //! old plan stays, and the log, the metrics and `/readyz?verbose` report each problem. It is read again until it is valid. Settings
-//! that need a restart are reported as well. A guard that is turned off allows requests until its webhook entries are gone.
+//! that need a restart are reported as well. A guard that is turned off allows requests until its webhook entries are gone, or until a
+//! new file turns it on, also if this replica rejects that file: another replica can have loaded it.
 
 use std::sync::atomic::AtomicI64;
 use std::sync::{Arc, Mutex};
@@ -14,12 +15,12 @@ use check::Policies;
 use config::Problem;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
-use server::{Check, Checks, Metrics, PlanCell, supervise};
+use server::{Check, Checks, Metrics, Plan, PlanCell, supervise};
 use tokio::signal::unix::Signal;
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::clients::control_planes::ControlPlanes;
-use crate::file::{Cluster, File, Manage, Purpose, ServerSection, read_text};
+use crate::file::{Cluster, File, Manage, Purpose, ServerSection, can_turn_on, read_text};
 use crate::registration::webhooks::WebhookManager;
 use crate::run::plan::plan;
 use crate::run::policies::PolicyReport;
@@ -38,6 +39,8 @@ pub(crate) struct Reload {
     purpose: Purpose,
     generation: u64,
     cell: PlanCell,
+    /// The plan of the active file, which has the answers that [`Self::stop_allowing`] removes from `cell`.
+    active: Arc<Plan>,
     control_planes: Arc<ControlPlanes>,
     webhooks: Option<WebhookManager>,
     metrics: Metrics,
@@ -94,7 +97,7 @@ impl Reload {
         let policies = PolicyReport::new(checks, &metrics);
         policies.publish(&file);
         let started = (file.server.clone(), file.cluster.clone());
-        let (generation, webhooks) = (1, None);
+        let (generation, webhooks, active) = (1, None, cell.current());
         Self {
             file,
             rejected: None,
@@ -102,6 +105,7 @@ impl Reload {
             purpose,
             generation,
             cell,
+            active,
             control_planes,
             webhooks,
             metrics,
@@ -146,18 +150,22 @@ impl Reload {
         let text = read_text(&self.file.path);
         let have_policies_changed = self.file.policies().is_some_and(Policies::has_changed);
         if text.as_ref().is_ok_and(|text| *text == self.file.text) && !have_policies_changed {
-            // If the active file is back after a rejected one, there is nothing to build.
-            return if self.rejected.is_some() { self.loaded() } else { ReloadResult::Unchanged };
+            if self.rejected.is_none() {
+                return ReloadResult::Unchanged;
+            }
+            // The active file is back after a rejected one, so there is nothing to build.
+            self.cell.swap(self.active.without(&[]));
+            return self.loaded();
         }
-        let loaded = match text {
-            Ok(text) => File::from_text(&self.file.path, text, self.purpose),
-            Err(problem) => Err(vec![problem]),
+        let loaded = match &text {
+            Ok(text) => File::from_text(&self.file.path, text.clone(), self.purpose),
+            Err(problem) => Err(vec![problem.clone()]),
         };
         let next = self.generation + 1;
         // This thread can block: reviews use the old plan while another control plane is connected.
         let built = loaded.and_then(|file| {
             let connected = self.control_planes.connect_and_wait(&file);
-            let served: Vec<&str> = self.cell.current().names().collect();
+            let served: Vec<&str> = self.active.names().collect();
             let built =
                 connected.and_then(|()| plan(&file, next, &served, &self.control_planes, &self.metrics));
             built.map(|plan| (file, plan)).map_err(|problem| vec![problem])
@@ -167,6 +175,7 @@ impl Reload {
                 self.replace_allowed_names(&file);
                 self.log_restart_needed(&file);
                 self.cell.swap(plan);
+                self.active = self.cell.current();
                 self.control_planes.activate(&file);
                 if let Some(webhooks) = &self.webhooks {
                     webhooks.configure(&file);
@@ -176,7 +185,10 @@ impl Reload {
                 self.policies.publish(&self.file);
                 self.loaded()
             }
-            Err(problems) => self.refuse(problems, asked),
+            Err(problems) => {
+                self.stop_allowing(text.as_deref().ok());
+                self.refuse(problems, asked)
+            }
         }
     }
 
@@ -187,6 +199,15 @@ impl Reload {
         let guards: Vec<_> = self.file.guards.iter().map(|guard| guard.kind.name()).collect();
         tracing::info!(generation = self.generation, guards = guards.join(","), "configuration loaded");
         ReloadResult::Swapped
+    }
+
+    /// Removes the answers of guards that are turned off and that a rejected file turns on. Without an answer, the API server denies
+    /// their requests or asks another replica. A file that can't be read can have turned on all of them.
+    fn stop_allowing(&self, rejected: Option<&str>) {
+        let is_off = |name: &&str| self.file.guard(name).is_none();
+        let can_be_on = |name: &&'static str| rejected.is_none_or(|text| can_turn_on(text, name));
+        let names: Vec<_> = self.active.names().filter(is_off).filter(can_be_on).collect();
+        self.cell.swap(self.active.without(&names));
     }
 
     /// Keeps the old plan, and reports problems that are new or that the operator asked for.
@@ -448,6 +469,42 @@ mod tests {
         fs::write(&path, &both).unwrap();
         assert_eq!(reload.read(false), ReloadResult::Swapped);
         assert_eq!(names(), ["deletion", "lxcfs"]);
+    }
+
+    #[test]
+    fn a_guard_that_a_rejected_file_turns_on_again_allows_nothing() {
+        let on = GOOD.replace("lxcfs", "deletion: {fleet: none}, lxcfs");
+        let elsewhere = GOOD.replace("lxcfs", "lxcf: {}, lxcfs");
+        let without_kubeconfig =
+            GOOD.replace("lxcfs", "deletion: {fleet: {karmada: {kubeconfig: k}}}, lxcfs");
+        for (rejected, left) in [
+            (Some(on.replace("lxcfs", "lxcf")), vec!["lxcfs"]),
+            (Some(without_kubeconfig), vec!["lxcfs"]),
+            (Some("guards: [".to_owned()), vec!["lxcfs"]),
+            (None, vec!["lxcfs"]),
+            (Some(elsewhere), vec!["lxcfs", "deletion"]),
+        ] {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("durward.yaml");
+            fs::write(&path, &on).unwrap();
+            let (mut reload, cell, _) = reload(&path);
+            let names = || cell.current().names().collect::<Vec<_>>();
+            fs::write(&path, GOOD).unwrap();
+            assert_eq!(reload.read(false), ReloadResult::Swapped);
+            assert_eq!(names(), ["lxcfs", "deletion"]);
+            match &rejected {
+                Some(text) => fs::write(&path, text).unwrap(),
+                None => fs::remove_file(&path).unwrap(),
+            }
+            assert_eq!(reload.read(false), ReloadResult::Refused);
+            assert_eq!(names(), left, "{rejected:?}");
+            // A file that leaves it off answers again.
+            for text in [GOOD, OTHER] {
+                fs::write(&path, text).unwrap();
+                assert_eq!(reload.read(false), ReloadResult::Swapped);
+                assert_eq!(names(), ["lxcfs", "deletion"]);
+            }
+        }
     }
 
     #[test]
