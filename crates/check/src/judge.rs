@@ -1,5 +1,6 @@
 //! The verdict on one request.
 
+use std::collections::HashSet;
 use std::time::Instant;
 
 use policy::crd::object::with_stored_status;
@@ -68,6 +69,7 @@ impl Context<'_> {
         let Normalized { object: new, mut unknown, invalid: mut errors } = value(subject.new, false);
         // The API server does not look for unknown fields in a stored object, and it has accepted what an update keeps.
         let Normalized { object: mut old, invalid: accepted, .. } = value(subject.old, true);
+        let accepted: HashSet<FieldError> = accepted.into_iter().collect();
         errors.retain(|error| !accepted.contains(error));
         let is_other_version = subject.old.is_some_and(|old| old.version() != object.version());
         let custom = self.kinds.crd(object.group(), object.version(), &object.kind);

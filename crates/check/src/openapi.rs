@@ -43,13 +43,18 @@ fn add(builder: &mut Builder, file: &File, minor: u8, arena: &Arena) -> Result<(
         };
         problem(error.to_string()).next(next)
     })?;
+    let Some(version) = version else { return Ok(()) };
     let plain = version.strip_prefix('v').unwrap_or(&version);
     let own = plain.strip_prefix("1.").and_then(|rest| rest.split('.').next());
     match own {
-        Some(own) if own != minor.to_string() => {
+        Some(own) if own == minor.to_string() => Ok(()),
+        Some(own) => {
             let what = format!("{name} is of Kubernetes {version}, and check is for 1.{minor}");
             Err(Problem::new(what).next(format!("use --kube-version 1.{own}, or the documents of 1.{minor}")))
         }
-        _ => Ok(()),
+        None => {
+            let what = format!("{name} is of Kubernetes {version:?}, so its minor is not known");
+            Err(Problem::new(what).next(format!("write the document of an API server of 1.{minor}")))
+        }
     }
 }

@@ -115,7 +115,7 @@ impl Display for Path {
 }
 
 /// The type of an error, which the API server calls the reason of a cause.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ErrorKind {
     /// The value is invalid.
     Invalid,
@@ -157,7 +157,7 @@ impl ErrorKind {
 }
 
 /// An error of a field, with the API server's text.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[error("{}: {body}", self.shown_path())]
 pub struct FieldError {
     /// The field.

@@ -475,11 +475,8 @@ mod tests {
     fn a_guard_that_a_rejected_file_turns_on_again_allows_nothing() {
         let on = GOOD.replace("lxcfs", "deletion: {fleet: none}, lxcfs");
         let elsewhere = GOOD.replace("lxcfs", "lxcf: {}, lxcfs");
-        let without_kubeconfig =
-            GOOD.replace("lxcfs", "deletion: {fleet: {karmada: {kubeconfig: k}}}, lxcfs");
         for (rejected, left) in [
             (Some(on.replace("lxcfs", "lxcf")), vec!["lxcfs"]),
-            (Some(without_kubeconfig), vec!["lxcfs"]),
             (Some("guards: [".to_owned()), vec!["lxcfs"]),
             (None, vec!["lxcfs"]),
             (Some(elsewhere), vec!["lxcfs", "deletion"]),

@@ -148,8 +148,18 @@ fn crds_and_objects_without_bounds_end_in_bounded_time_and_memory() {
     let wide = format!("{{type: object, properties: {{{properties}}}}}");
     let large = thing(&format!("{{list: [{}]}}", "abcdefgh, ".repeat(300_000)));
     let rule = "{type: object, properties: {list: {type: array, items: {type: string}, x-kubernetes-validations: [{rule: 'self.all(a, self.exists(b, a == b))'}]}}}";
+    let keys: String = (0..30_000).map(|index| format!("k{index}, ")).collect();
+    let keyed = format!(
+        "{{type: array, items: {{type: object}}, x-kubernetes-list-type: map, x-kubernetes-list-map-keys: [{keys}]}}"
+    );
+    let dear = format!(
+        "{{type: object, properties: {{{}list: {{type: array, items: {{type: string}}}}}}, x-kubernetes-validations: [{{rule: 'self.list.all(a, self.list.exists(b, a == b))'}}]}}",
+        properties.replace("string", "boolean")
+    );
     for (spec, object, code, part) in [
         (deep.as_str(), "", 2, ""),
+        (&keyed, "", 1, "entries must all be names of item properties"),
+        (&dear, "", 1, "estimated rule cost exceeds budget"),
         (&hundreds, "", 2, "problem"),
         (&multiplied, "", 2, "problem"),
         (&wide, "", 0, "no violations"),

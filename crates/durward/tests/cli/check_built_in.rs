@@ -129,6 +129,8 @@ fn documents_that_cannot_be_used_are_errors() {
         ("i.json", index),
         ("e/a.txt", ""),
         ("y.yaml", SERVICE),
+        ("u.json", &DOCUMENT.replace("\"1.37\"", "\"unversioned\"")),
+        ("n.json", &DOCUMENT.replace(", \"version\": \"1.37\"}", "}")),
     ];
     for (path, texts) in [
         (
@@ -146,6 +148,14 @@ fn documents_that_cannot_be_used_are_errors() {
                 "kubectl get --raw /openapi/v3/apis/apps/v1",
             ],
         ),
+        (
+            "u.json",
+            &[
+                "u.json is of Kubernetes \"unversioned\", so its minor is not known",
+                "of an API server of 1.35",
+            ],
+        ),
+        ("n.json", &["n.json is of Kubernetes \"\", so its minor is not known"]),
         ("y.yaml", &["y.yaml is not an OpenAPI document"]),
         ("e", &["--openapi names no OpenAPI document"]),
         ("missing.json", &["missing.json"]),

@@ -1,6 +1,7 @@
 //! `check` on files of strangers: no output contains a command of theirs, and limits end the run without a verdict.
 
 use std::fs;
+use std::io::Read;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -162,6 +163,12 @@ pub(crate) fn measured(directory: &Path) -> (i32, String, u64) {
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
+    let mut stdout = child.stdout.take().unwrap();
+    let text = std::thread::spawn(move || {
+        let mut text = String::new();
+        stdout.read_to_string(&mut text).unwrap();
+        text
+    });
     let status = format!("/proc/{}/status", child.id());
     let mut peak = 0;
     while child.try_wait().unwrap().is_none() {
@@ -171,10 +178,10 @@ pub(crate) fn measured(directory: &Path) -> (i32, String, u64) {
         peak = kib.unwrap_or(peak);
         std::thread::sleep(Duration::from_millis(2));
     }
-    let output = child.wait_with_output().unwrap();
+    let status = child.wait().unwrap();
     // The binary is not optimized, and other tests run at the same time.
     assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
-    (output.status.code().unwrap_or(-1), String::from_utf8(output.stdout).unwrap(), peak >> 10)
+    (status.code().unwrap_or(-1), text.join().unwrap(), peak >> 10)
 }
 
 #[test]

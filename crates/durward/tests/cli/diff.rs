@@ -137,6 +137,9 @@ fn crds_of_files_are_paired_by_name() {
             "cs.example.org: no change can break existing objects",
         ]
     );
+    // Objects of a removed CRD alone are of a compared CRD.
+    let run = diff(&old, &new, &object("B", "x", "{}"), &[]);
+    assert_eq!((run.code, run.err.as_str()), (1, ""), "{}", run.out);
     let other = of("a").replace("as.example.org", "ds.example.org").replace("plural: as", "plural: ds");
     let run = diff(&of("a"), &other, "", &[]);
     assert!(run.out.contains("spec.names.plural: nameChanged: was as, now it is ds"), "{}", run.out);

@@ -56,9 +56,9 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Adds the kinds of a document. Returns the version of Kubernetes, such as `v1.35.4`, or an empty text if the document is one of
-    /// another API server.
-    pub fn add(&mut self, document: Value<'_>) -> Result<String, OpenApiError> {
+    /// Adds the kinds of a document. Returns the version of Kubernetes, such as `v1.35.4`, or none if the document is one of another
+    /// API server.
+    pub fn add(&mut self, document: Value<'_>) -> Result<Option<String>, OpenApiError> {
         let text = |value: Value<'_>| value.as_str().unwrap_or_default().to_owned();
         let version = text(document.field("openapi").unwrap_or_default());
         if !version.starts_with("3.") {
@@ -79,7 +79,7 @@ impl Builder {
         }
         let info = document.field("info").unwrap_or_default();
         let part = |name: &str| text(info.field(name).unwrap_or_default());
-        Ok(if part("title") == "Kubernetes" { part("version") } else { String::new() })
+        Ok((part("title") == "Kubernetes").then(|| part("version")))
     }
 
     /// Returns the types.

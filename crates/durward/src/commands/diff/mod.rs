@@ -76,7 +76,10 @@ pub(crate) fn run(command: &Command) -> Outcome {
     for (old, new) in pairs(&old, &new) {
         let compared = match new {
             Some(new) => run.compare(old, new),
-            None => Some(removed(old, args)),
+            None => {
+                run.use_objects(old);
+                Some(removed(old, args))
+            }
         };
         crds.extend(compared);
     }
@@ -206,8 +209,7 @@ impl Run<'_> {
         };
         let definition = Definition::read(value);
         if arena.is_full() {
-            let text = format!("the CRD needs more than {} MiB of memory", MAX_BYTES >> 20);
-            self.problems.push(manifest.problem(&Path::default(), text));
+            self.too_large(manifest);
             return None;
         }
         match definition {
@@ -253,19 +255,24 @@ impl Run<'_> {
         after: &Definition<'a>,
         arena: &'a Arena,
     ) -> Option<Vec<Change>> {
-        let (server, end) = (self.server, Instant::now() + MAX_TIME);
+        let server = self.server;
         let answer = |of: Value<'a>| -> Result<Admission, Vec<FieldError>> {
             let decoded = normalize((GROUP, "v1", KIND), of, arena)?;
+            let end = Instant::now() + MAX_TIME;
             Ok(admit(decoded.object, None, server, &|| Instant::now() < end))
         };
-        let found = match answer(after.value) {
+        let (found, known) = (answer(after.value), answer(before.value).unwrap_or_default());
+        if arena.is_full() {
+            self.too_large(manifest);
+            return None;
+        }
+        let found = match found {
             Ok(found) => found,
             Err(errors) => {
                 self.report(manifest, &errors);
                 return None;
             }
         };
-        let known = answer(before.value).unwrap_or_default();
         let known_errors: Vec<String> =
             known.refused.iter().map(|refusal| refusal.error.to_string()).collect();
         let mut is_accepted = true;
@@ -278,16 +285,29 @@ impl Run<'_> {
             self.problems.push(problem.next(next));
             is_accepted = false;
         }
-        let open =
-            found.undecided.iter().filter(|error| !known.undecided.contains(error)).map(|error| Change {
-                class: Class::NotCompared,
-                version: String::new(),
-                stored_as: None,
-                field: String::new(),
-                path: error.path.clone(),
-                detail: format!("whether the API server accepts the CRD is not known: {}", error.body),
-            });
+        let open = found.undecided.iter().map(|error| Change {
+            class: Class::NotCompared,
+            version: String::new(),
+            stored_as: None,
+            field: String::new(),
+            path: error.path.clone(),
+            detail: format!("whether the API server accepts the CRD is not known: {}", error.body),
+        });
         is_accepted.then(|| open.collect())
+    }
+
+    fn too_large(&mut self, manifest: &Manifest) {
+        let text = format!("the CRD needs more than {} MiB of memory", MAX_BYTES >> 20);
+        self.problems.push(manifest.problem(&Path::default(), text));
+    }
+
+    /// Marks the objects of a removed CRD, which are not written again.
+    fn use_objects(&mut self, crd: &Manifest) {
+        let arena = Arena::new();
+        let Some(definition) = self.definition(crd, true, &arena) else { return };
+        for (object, used) in self.objects.iter().zip(&mut self.used) {
+            *used |= object.is(&definition.crd.group, &definition.crd.kind);
+        }
     }
 
     fn report(&mut self, manifest: &Manifest, errors: &[FieldError]) {

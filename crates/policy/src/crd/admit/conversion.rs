@@ -1,5 +1,7 @@
 //! The conversion between versions of a CRD. Webhooks are not called.
 
+use std::collections::HashSet;
+
 use super::spec::{Spec, text};
 use crate::cel::library::{formats, url};
 use crate::field::{FieldError, Path};
@@ -87,9 +89,10 @@ fn review_versions(
     if names.is_empty() {
         return errors.push(FieldError::required(path, ""));
     }
+    let mut seen = HashSet::new();
     for (index, name) in names.iter().enumerate() {
         let path = path.index(index);
-        if names.iter().take(index).any(|other| other == name) {
+        if !seen.insert(name) {
             errors.push(FieldError::invalid(&path, name, "duplicate version"));
             continue;
         }

@@ -3,6 +3,8 @@
 //! Each function checks one schema. The schemas within it are visited by [`rules::admit`](crate::crd::rules), which compiles their
 //! rules in the same pass: a rule is compiled only if there are no errors of keywords at its schema and below.
 
+use std::collections::HashSet;
+
 use crate::field::{FieldError, Path};
 use crate::release::Release;
 use crate::schema::{Schema, Type};
@@ -231,8 +233,15 @@ fn map_list(schema: &Schema, path: &Path, release: Release, errors: &mut Vec<Fie
         errors.push(FieldError::invalid(&items_path.child("type"), items.type_name(), detail));
         return;
     }
-    let invalid = |detail: &str| FieldError::invalid_texts(&path.child(MAP_KEYS), keys, detail, release);
-    for (index, key) in keys.iter().enumerate() {
+    // The API server reports an error once. These errors contain all keys, so they are built once as well.
+    let mut reported = HashSet::new();
+    let mut invalid = |detail: &'static str, errors: &mut Vec<FieldError>| {
+        if reported.insert(detail) {
+            errors.push(FieldError::invalid_texts(&path.child(MAP_KEYS), keys, detail, release));
+        }
+    };
+    let mut seen = HashSet::new();
+    for key in keys {
         match items.property(key) {
             Some(property) if matches!(property.kind, Some(Type::Array | Type::Object)) => {
                 let path = items_path.child("properties").key(key).child("type");
@@ -240,10 +249,10 @@ fn map_list(schema: &Schema, path: &Path, release: Release, errors: &mut Vec<Fie
                 errors.push(FieldError::invalid(&path, items.type_name(), detail));
             }
             Some(_) => {}
-            None => errors.push(invalid("entries must all be names of item properties")),
+            None => invalid("entries must all be names of item properties", errors),
         }
-        if keys.iter().take(index).any(|other| other == key) {
-            errors.push(invalid("must not contain duplicate entries"));
+        if !seen.insert(key) {
+            invalid("must not contain duplicate entries", errors);
         }
     }
 }

@@ -3,6 +3,8 @@
 //! The API server moves a field that all versions share to the specification, and names it there: `spec.validation` is the schema of all
 //! versions.
 
+use std::collections::HashSet;
+
 use crate::cel::library::formats;
 use crate::crd::rules::field_path;
 use crate::field::{FieldError, Path};
@@ -115,7 +117,7 @@ impl<'a> Spec<'a> {
 
     fn check_versions(&self, errors: &mut Vec<FieldError>) {
         let path = self.path.child("versions");
-        let mut seen = Vec::new();
+        let mut seen = HashSet::new();
         let mut is_unique = true;
         for (index, name) in self.names().enumerate() {
             let problems = formats::label_1035(name);
@@ -127,8 +129,7 @@ impl<'a> Spec<'a> {
                     errors.push(FieldError::invalid(&self.path.child("version"), name, &detail));
                 }
             }
-            is_unique &= !seen.contains(&name);
-            seen.push(name);
+            is_unique &= seen.insert(name);
         }
         for (index, version) in self.versions.iter().enumerate() {
             deprecation(*version, &path.index(index).child("deprecationWarning"), errors);
@@ -315,7 +316,7 @@ fn column(value: Value<'_>, path: &Path, errors: &mut Vec<FieldError>) {
 
 /// Checks fields for selectors. Returns how many different ones there are.
 fn selectable(fields: Value<'_>, schema: &Schema, path: &Path, errors: &mut Vec<FieldError>) -> usize {
-    let mut seen = Vec::new();
+    let mut seen = HashSet::new();
     for (index, field) in fields.all_elements().enumerate() {
         let (path, text) = (path.index(index).child("jsonPath"), text(field, "jsonPath"));
         let mut invalid = |detail: &str| errors.push(FieldError::invalid(&path, text, detail));
@@ -339,10 +340,8 @@ fn selectable(fields: Value<'_>, schema: &Schema, path: &Path, errors: &mut Vec<
                 "must point to a field of type string, boolean or integer. Enum string fields and strings with formats are allowed.",
             );
         }
-        if seen.contains(&found) {
+        if !seen.insert(found) {
             errors.push(FieldError::duplicate(&path, text));
-        } else {
-            seen.push(found);
         }
     }
     seen.len()

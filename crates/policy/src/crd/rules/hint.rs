@@ -14,6 +14,8 @@ use crate::schema::{Schema, Type};
 pub(super) const RULE_LIMIT: u64 = 10_000_000;
 /// Sizes without a bound that a search considers. A larger schema has no hint.
 const MAX_SIZES: usize = 40;
+/// Schemas that a search considers. Each attempt copies them.
+const MAX_SCHEMAS: usize = 2_000;
 /// The largest bound that is suggested. No value of a request is larger.
 const MAX_BOUND: u64 = MAX_REQUEST;
 
@@ -39,8 +41,12 @@ pub(super) fn bounded(schema: &Schema, path: &Path) -> Option<Bounded> {
     Some(Bounded { path: path.clone(), keyword, bound })
 }
 
-/// The lists, maps and texts of a schema and of those within that have no bound.
-fn unbounded(schema: &Schema, path: &Path, found: &mut Vec<Bounded>) {
+/// The lists, maps and texts of a schema and of those within that have no bound. `left` is the number of schemas that are considered.
+fn unbounded(schema: &Schema, path: &Path, left: &mut usize, found: &mut Vec<Bounded>) {
+    *left = left.saturating_sub(1);
+    if *left == 0 {
+        return;
+    }
     let checks = schema.checks.as_deref();
     let is_text = schema.kind == Some(Type::String) || schema.is_int_or_string;
     let has_size = |format: Option<&str>| matches!(format, Some("duration" | "date" | "date-time"));
@@ -52,13 +58,13 @@ fn unbounded(schema: &Schema, path: &Path, found: &mut Vec<Bounded>) {
     }
     found.extend(bounded(schema, path).filter(|size| size.bound.is_none()));
     if let Some(items) = schema.items.as_deref() {
-        unbounded(items, &path.child("items"), found);
+        unbounded(items, &path.child("items"), left, found);
     }
     if let Some(values) = schema.additional_schema() {
-        unbounded(values, &path.child("additionalProperties"), found);
+        unbounded(values, &path.child("additionalProperties"), left, found);
     }
     for (name, property) in &schema.properties {
-        unbounded(property, &path.child("properties").key(name), found);
+        unbounded(property, &path.child("properties").key(name), left, found);
     }
 }
 
@@ -87,8 +93,11 @@ pub(in crate::crd) struct Hint {
 impl Search<'_> {
     /// Returns the largest bounds with which the rule is cheap enough.
     pub(super) fn hint(&self) -> Option<Hint> {
-        let mut sizes = Vec::new();
-        unbounded(self.schema, self.path, &mut sizes);
+        let (mut sizes, mut left) = (Vec::new(), MAX_SCHEMAS);
+        unbounded(self.schema, self.path, &mut left, &mut sizes);
+        if left == 0 {
+            return None;
+        }
         // The bounds at the end stay, if those before them are not needed.
         sizes.reverse();
         sizes.extend(self.around.iter().filter(|size| size.bound.is_none()).cloned());
