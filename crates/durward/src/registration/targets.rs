@@ -116,8 +116,17 @@ impl Target {
 
     /// Returns the command that applies a part of the manifests that another command prints.
     pub(crate) fn apply(&self, part: &str, manifests: &str) -> String {
+        self.write("apply", part, manifests)
+    }
+
+    /// Returns the command that replaces objects of a part. An apply keeps the fields that another client added.
+    pub(crate) fn replace(&self, part: &str, manifests: &str) -> String {
+        self.write("replace", part, manifests)
+    }
+
+    fn write(&self, verb: &str, part: &str, manifests: &str) -> String {
         let target = if self.is_one_of_two { format!(" --target {}", self.label()) } else { String::new() };
-        format!("{manifests}{target} --only {part} | {} apply -f -", self.kubectl())
+        format!("{manifests}{target} --only {part} | {} {verb} -f -", self.kubectl())
     }
 }
 

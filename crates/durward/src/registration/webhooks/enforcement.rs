@@ -45,7 +45,7 @@ impl Object<'_> {
     }
 
     /// Returns the problem of policies that are not enforced.
-    pub(super) fn unenforced_problem(&self, policies: &[&str]) -> Option<Problem> {
+    pub(super) fn unenforced_problem(&self, policies: &[&str], exists: bool) -> Option<Problem> {
         let named = policies.get(..policies.len().min(MAX_NAMED)).unwrap_or_default().join(", ");
         let more = match policies.len().saturating_sub(MAX_NAMED) {
             0 => String::new(),
@@ -54,6 +54,8 @@ impl Object<'_> {
         let what = format!("policies are not enforced: {named}{more}");
         let why = "the API server calls Durward for fewer requests than they match";
         let problem = Problem::new(what).why(why);
-        (!policies.is_empty()).then(|| problem.next(self.restore(self.needs.manage == Manage::All)))
+        let otherwise = if exists { self.replace() } else { self.reapply() };
+        (!policies.is_empty())
+            .then(|| problem.next(self.restore(self.needs.manage == Manage::All, &otherwise)))
     }
 }

@@ -132,13 +132,13 @@ impl Object<'_> {
             self.named()
         );
         let problem = Problem::new(what).why("the API server rejects the certificate, so its calls fail");
-        problem.next(self.restore(self.needs.manage != Manage::None))
+        problem.next(self.restore(self.needs.manage != Manage::None, &self.reapply()))
     }
 
     fn incomplete(&self, entries: &[&str]) -> Problem {
         let what = format!("{} lacks entries or rules of {}", self.named(), entries.join(", "));
         let problem = Problem::new(what).why("the API server doesn't call Durward for these requests");
-        problem.next(self.restore(self.needs.manage == Manage::All))
+        problem.next(self.restore(self.needs.manage == Manage::All, &self.reapply()))
     }
 
     fn narrowed(&self, entry: &str, fields: &[&str]) -> Problem {
@@ -146,18 +146,27 @@ impl Object<'_> {
             format!("{} of {entry} in {} differs from the configuration", fields.join(", "), self.named());
         let problem = Problem::new(what)
             .why("the API server may call Durward for fewer requests, or treat failures otherwise");
-        problem.next(self.restore(self.needs.manage == Manage::All))
+        problem.next(self.restore(self.needs.manage == Manage::All, &self.replace()))
     }
 
     /// Returns the next step for an object with differences. A running Durward writes its part by itself.
-    pub(super) fn restore(&self, by_durward: bool) -> String {
+    pub(super) fn restore(&self, by_durward: bool, otherwise: &str) -> String {
         if by_durward {
             let namespace = &self.needs.namespace;
             return format!(
                 "Durward restores it within seconds, or after newGuardDelay if a guard was turned on; if not, read its log: kubectl -n {namespace} logs deploy/durward"
             );
         }
+        otherwise.to_owned()
+    }
+
+    pub(super) fn reapply(&self) -> String {
         format!("apply it again: {}", self.apply_webhooks())
+    }
+
+    /// Returns the step for fields that another client may have added.
+    pub(super) fn replace(&self) -> String {
+        format!("replace it: {}", self.target.replace("webhooks", &self.needs.manifests))
     }
 
     /// Reads the object and returns all its problems, without a write.
@@ -166,7 +175,9 @@ impl Object<'_> {
             let is_needed = !self.entries.is_empty();
             let mut problems: Vec<_> =
                 is_needed.then(|| ("not-registered", self.missing())).into_iter().collect();
-            problems.extend(self.unenforced_problem(&self.unenforced(None)).map(|one| ("not-enforced", one)));
+            problems.extend(
+                self.unenforced_problem(&self.unenforced(None), false).map(|one| ("not-enforced", one)),
+            );
             return Ok(problems);
         };
         let mut problems = Vec::new();
@@ -179,7 +190,7 @@ impl Object<'_> {
         };
         let differences = self.differences(&found, trusted.as_ref());
         problems.extend(self.problems(&differences));
-        let unenforced = self.unenforced_problem(&self.unenforced(Some(&found)));
+        let unenforced = self.unenforced_problem(&self.unenforced(Some(&found)), true);
         problems.extend(unenforced.map(|problem| ("not-enforced", problem)));
         if !differences.foreign.is_empty() {
             problems.push(("foreign-entry", self.foreign_entry(&differences.foreign)));

@@ -175,7 +175,7 @@ impl Object<'_> {
 
     fn count_unenforced(&self, found: Option<&Configuration>) -> (usize, Option<Problem>) {
         let policies = self.unenforced(found);
-        (policies.len(), self.unenforced_problem(&policies))
+        (policies.len(), self.unenforced_problem(&policies, found.is_some()))
     }
 
     /// Writes the difference, and returns the result if there was one.

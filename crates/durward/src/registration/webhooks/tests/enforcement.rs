@@ -44,7 +44,7 @@ async fn policies_are_named_with_the_command_while_durward_may_not_write_their_e
         let server = FakeServer::installed("u1");
         let mut replica = replica(manage, &server);
         replica.pass().await;
-        let next = "next: apply it again: durward manifests --config durward.yaml --only webhooks | kubectl apply -f -";
+        let next = "next: replace it: durward manifests --config durward.yaml --only webhooks | kubectl replace -f -";
         let (_, text) = replica.readiness();
         let line = text.lines().find(|line| line.contains("policies are not enforced: pods, services"));
         assert!(line.is_some_and(|line| line.contains(next)), "{text}");
@@ -79,6 +79,9 @@ async fn an_entry_that_was_narrowed_by_hand_does_not_enforce_the_policies_that_i
         put(&server, &replica, |entry| entry[field] = value.clone());
         replica.pass().await;
         let (_, text) = replica.readiness();
+        // An apply does not remove a field that another client added.
+        let next = "next: replace it: durward manifests --config durward.yaml --only webhooks | kubectl replace -f -";
+        assert_eq!(text.contains(next), !expected.is_empty(), "{text}");
         assert_eq!(text.contains("not enforced"), !expected.is_empty(), "{field} {value}: {text}");
         assert!(text.contains(expected), "{text}");
     }

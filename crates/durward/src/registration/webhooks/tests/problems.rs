@@ -114,7 +114,7 @@ async fn reports_fields_that_differ_if_it_cannot_restore_them() {
         let fix = if manage == Manage::All {
             "Durward restores it within seconds, or after newGuardDelay if a guard was turned on; if not, read its log: kubectl -n durward-system logs deploy/durward"
         } else {
-            "apply it again: durward manifests --config durward.yaml --only webhooks | kubectl apply -f -"
+            "replace it: durward manifests --config durward.yaml --only webhooks | kubectl replace -f -"
         };
         let words = [
             "failurePolicy of deletion.durward.dev in ValidatingWebhookConfiguration durward differs",
