@@ -9,7 +9,7 @@
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::format::quote;
+use super::go_time::{DATE, LOCAL_TIME, parse_error};
 use super::{Arena, Value, equal, identical, key_order, number, work};
 use crate::cel::escape::unescape;
 
@@ -145,10 +145,8 @@ fn failure(value: &Value<'_>, shape: &Shape) -> String {
         Kind::Double => expected("float"),
         Kind::Text | Kind::Hidden => expected("string"),
         Kind::Bytes => format("byte formatted string", base64_error),
-        Kind::Date => format("date formatted string", |text| time_error(text, "2006-01-02")),
-        Kind::DateTime => {
-            format("date-time formatted string", |text| time_error(text, "2006-01-02T15:04:05"))
-        }
+        Kind::Date => format("date formatted string", |text| parse_error(text, &DATE)),
+        Kind::DateTime => format("date-time formatted string", |text| parse_error(text, &LOCAL_TIME)),
         Kind::Duration => format("duration", |text| format!("unable to parse {text} as duration")),
         Kind::IntOrString => {
             "invalid data, expected XIntOrString value to be either a string or integer".to_owned()
@@ -168,24 +166,6 @@ fn base64_error(text: &str) -> String {
         |symbol: u8| symbol.is_ascii_alphanumeric() || matches!(symbol, b'-' | b'_' | b'=' | b'\r' | b'\n');
     let at = text.bytes().position(|symbol| !is_known(symbol)).unwrap_or(text.len() / 4 * 4);
     format!("illegal base64 data at input byte {at}")
-}
-
-/// The error of Go's parser for the texts that the formats of schemas accept. Others have the start of it.
-fn time_error(text: &str, layout: &str) -> String {
-    let shown = quote(text);
-    let is_digit = |at: usize| text.as_bytes().get(at).is_some_and(u8::is_ascii_digit);
-    let rest = text.get(10..).unwrap_or_default();
-    if !(0..4).all(is_digit) {
-        return format!("parsing time {shown} as {}: cannot parse {shown} as \"2006\"", quote(layout));
-    }
-    if !rest.starts_with('T') {
-        return format!("parsing time {shown} as {}: cannot parse {} as \"T\"", quote(layout), quote(rest));
-    }
-    let mut extra = text.get(19..).unwrap_or_default();
-    if extra.starts_with('.') && is_digit(20) {
-        extra = extra.trim_start_matches(|symbol: char| symbol == '.' || symbol.is_ascii_digit());
-    }
-    format!("parsing time {shown}: extra text: {}", quote(extra))
 }
 
 /// Decodes base64 with the alphabet of URLs, which the API server expects here.
