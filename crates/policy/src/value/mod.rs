@@ -13,6 +13,7 @@ pub(crate) mod number;
 mod opaque;
 pub(crate) mod quantity;
 mod read;
+pub(crate) mod sum;
 pub(crate) mod typed;
 pub(crate) mod work;
 mod write;

@@ -10,7 +10,7 @@ use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::go_time::{DATE, LOCAL_TIME, parse_error};
-use super::{Arena, Value, equal, identical, key_order, number, work};
+use super::{Arena, Value, equal, identical, key_order, number, sum, work};
 use crate::cel::escape::unescape;
 
 /// How expressions see a value of a document.
@@ -132,7 +132,8 @@ fn failure(value: &Value<'_>, shape: &Shape) -> String {
         Value::Double(_) => "float64",
         Value::String(_) => "string",
         Value::List(_) => "[]interface {}",
-        _ => "map[string]interface {}",
+        Value::Object(_) => "map[string]interface {}",
+        other => sum::go_type(other),
     };
     let expected = |name: &str| format!("invalid data, expected {name}, got {found}");
     let format = |name: &str, why: fn(&str) -> String| match value {
@@ -169,7 +170,7 @@ fn base64_error(text: &str) -> String {
 }
 
 /// Decodes base64 with the alphabet of URLs, which the API server expects here.
-fn decode_base64(text: &str) -> Option<Vec<u8>> {
+pub(super) fn decode_base64(text: &str) -> Option<Vec<u8>> {
     let symbols: Vec<u8> = text.bytes().filter(|symbol| !matches!(symbol, b'\r' | b'\n')).collect();
     if !symbols.len().is_multiple_of(4) {
         return None;
@@ -352,11 +353,11 @@ fn equal_entries<'a>(
 }
 
 /// Values in the order of keys. An absent value is null.
-struct Key<'a>(Vec<Value<'a>>);
+pub(super) struct Key<'a>(pub(super) Vec<Value<'a>>);
 
 impl<'a> Key<'a> {
     /// The key of an element of a list of type `map`.
-    fn of(element: &Value<'a>, names: &[Box<str>]) -> Option<Self> {
+    pub(super) fn of(element: &Value<'a>, names: &[Box<str>]) -> Option<Self> {
         let object = match element {
             Value::Typed(object, _) => **object,
             object => *object,
@@ -387,20 +388,10 @@ impl PartialEq for Key<'_> {
 
 impl Eq for Key<'_> {}
 
-/// The key of an element of a set, or `None` for lists and maps.
-fn scalar<'a>(element: &Value<'a>) -> Option<Key<'a>> {
-    match element {
-        Value::Typed(text @ Value::String(_), Shape { kind: Kind::Bytes, .. }) => Some(Key(vec![**text])),
-        Value::Typed(..) => None,
-        value if value.is_list() || value.entries().is_some() => None,
-        value => Some(Key(vec![*value])),
-    }
-}
-
 /// Compares a set with a list of the same length. The API server looks for the elements of the other list among those of the set as the
 /// document has them: a time or a number that was converted is never found, and elements that occur twice don't matter.
 fn equal_sets<'a>(elements: &'a [Value<'a>], other: &Value<'a>) -> Equality<'a> {
-    if let Some(name) = elements.iter().find_map(unhashable) {
+    if let Some(name) = elements.iter().find_map(sum::unhashable) {
         return Equality::Unhashable(name);
     }
     let known: BTreeSet<Key<'_>> = elements.iter().map(|element| Key(vec![*element])).collect();
@@ -410,9 +401,10 @@ fn equal_sets<'a>(elements: &'a [Value<'a>], other: &Value<'a>) -> Equality<'a> 
                 return Equality::Unhashable("[]uint8");
             }
             Value::Typed(value, _) if element.is_list() || element.entries().is_some() => {
-                return unhashable(value).map_or(Equality::Different, Equality::Unhashable);
+                return sum::unhashable(value).map_or(Equality::Different, Equality::Unhashable);
             }
-            Value::Null | Value::Bool(_) | Value::Int(_) | Value::Double(_) | Value::String(_) => {
+            // A null is another value of Go than that of the document.
+            Value::Bool(_) | Value::Int(_) | Value::Double(_) | Value::String(_) => {
                 known.contains(&Key(vec![element]))
             }
             _ => false,
@@ -422,15 +414,6 @@ fn equal_sets<'a>(elements: &'a [Value<'a>], other: &Value<'a>) -> Equality<'a> 
         }
     }
     Equality::Equal
-}
-
-/// The type of a value that can't be an element of a set in Go.
-fn unhashable(value: &Value<'_>) -> Option<&'static str> {
-    match value {
-        Value::List(_) => Some("[]interface {}"),
-        Value::Object(_) => Some("map[string]interface {}"),
-        _ => None,
-    }
 }
 
 fn equal_by_key<'a>(
@@ -455,58 +438,4 @@ fn equal_by_key<'a>(
         seen.insert(key);
     }
     Equality::of(seen.len() == by_key.len())
-}
-
-/// Adds a list to a set or to a list of type `map` of a document: equal elements occur once, and elements with equal keys replace
-/// those before them. Returns `None` for other lists, and an error if an element of the sum can't be part of a document.
-pub(crate) fn add<'a>(
-    arena: &'a Arena,
-    left: &Value<'a>,
-    right: &Value<'a>,
-) -> Option<Result<Value<'a>, ()>> {
-    let Value::Typed(Value::List(elements), shape) = left else { return None };
-    let Kind::List { order, .. } = &shape.kind else { return None };
-    let key = |element: &Value<'a>| match order {
-        Order::Atomic => None,
-        Order::Set => scalar(element),
-        Order::Map(keys) => Key::of(element, keys),
-    };
-    if matches!(order, Order::Atomic) || !right.is_list() {
-        return None;
-    }
-    let mut sum = elements.to_vec();
-    let mut positions = BTreeMap::new();
-    for (position, element) in elements.iter().enumerate() {
-        let Some(key) = key(element) else { return Some(Err(())) };
-        positions.insert(key, position);
-    }
-    for element in right.elements() {
-        let Some((element, key)) = plain(arena, &element).and_then(|element| Some((element, key(&element)?)))
-        else {
-            return Some(Err(()));
-        };
-        if let Some(place) = positions.get(&key).and_then(|position| sum.get_mut(*position)) {
-            *place = element;
-        } else {
-            positions.insert(key, sum.len());
-            sum.push(element);
-        }
-    }
-    Some(Ok(Value::Typed(arena.store(Value::List(arena.slice(&sum))), shape)))
-}
-
-/// A value as a document has it.
-fn plain<'a>(arena: &'a Arena, value: &Value<'a>) -> Option<Value<'a>> {
-    Some(match value {
-        Value::Typed(value, _) => **value,
-        Value::Timestamp(time) => Value::String(arena.text(&number::timestamp(*time))),
-        Value::Duration(nanos) => Value::String(arena.text(&number::duration(*nanos))),
-        Value::Null
-        | Value::Bool(_)
-        | Value::Int(_)
-        | Value::Double(_)
-        | Value::String(_)
-        | Value::Object(_) => *value,
-        _ => return None,
-    })
 }

@@ -4,7 +4,7 @@ use super::{Library, any};
 use crate::cel::operators;
 use crate::cel::outcome::{Context, Outcome, no_such_overload};
 use crate::cel::select;
-use crate::value::{NotANumber, Timestamp, Value, compare, equal, number, typed};
+use crate::value::{NotANumber, Timestamp, Value, compare, equal, number, sum};
 use std::cmp::Ordering;
 
 /// Declares the operators.
@@ -274,12 +274,10 @@ pub(crate) fn add<'a>(context: &Context<'a>, left: Value<'a>, right: Value<'a>) 
         | (Value::Duration(nanos), Value::Timestamp(time)) => {
             checked(context, shift(time, i128::from(nanos)), TIMESTAMP)
         }
-        (left, right) if left.is_list() && right.is_list() => {
-            match typed::add(context.arena, &left, &right) {
-                Some(sum) => sum.map_err(|()| no_such_overload()),
-                None => Ok(Value::concat(context.arena, left, right)),
-            }
-        }
+        (left, right) if left.is_list() && right.is_list() => match sum::add(context.arena, &left, &right) {
+            Some(result) => result.or_else(|text: String| context.internal(&text)),
+            None => Ok(Value::concat(context.arena, left, right)),
+        },
         _ => Err(no_such_overload()),
     }
 }
