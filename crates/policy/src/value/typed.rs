@@ -35,7 +35,10 @@ pub(crate) enum Kind {
     List {
         items: Box<Shape>,
         order: Order,
+        sums: Sums,
     },
+    /// An element of a sum that is converted already.
+    Converted,
     /// An object with properties, sorted by name.
     Object(Vec<(Box<str>, Shape)>),
     /// An object with additional properties.
@@ -51,6 +54,15 @@ pub(crate) enum Order {
     Set,
     /// The escaped names of the keys. The API server looks for these in the objects.
     Map(Box<[Box<str>]>),
+}
+
+/// How the API server compares and adds the elements of a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sums {
+    /// As values of the document, before 1.37.
+    Raw,
+    /// As values that expressions have.
+    Converted,
 }
 
 impl Shape {
@@ -78,6 +90,7 @@ impl Shape {
 /// A value as expressions see it.
 pub(crate) fn view<'a>(value: &'a Value<'a>, shape: &'a Shape) -> Value<'a> {
     let converted = match (value, &shape.kind) {
+        (_, Kind::Converted) => Some(*value),
         (Value::Null, _) if shape.is_nullable => Some(Value::Null),
         (Value::Bool(_), Kind::Bool)
         | (Value::Int(_), Kind::Int | Kind::IntOrString)
@@ -144,7 +157,7 @@ fn failure(value: &Value<'_>, shape: &Shape) -> String {
         Kind::Bool => expected("bool"),
         Kind::Int => expected("int"),
         Kind::Double => expected("float"),
-        Kind::Text | Kind::Hidden => expected("string"),
+        Kind::Text | Kind::Hidden | Kind::Converted => expected("string"),
         Kind::Bytes => format("byte formatted string", base64_error),
         Kind::Date => format("date formatted string", |text| parse_error(text, &DATE)),
         Kind::DateTime => format("date-time formatted string", |text| parse_error(text, &LOCAL_TIME)),
@@ -240,6 +253,8 @@ pub(crate) enum Equality<'a> {
     Misfit(&'a Value<'a>, &'a Shape),
     /// A value of this type of Go in a set, which fails within the API server.
     Unhashable(&'static str),
+    /// A list or a map in a set, which is an error from 1.37 on.
+    NoScalar,
 }
 
 impl Equality<'_> {
@@ -285,7 +300,7 @@ pub(crate) fn compare<'a>(left: &Value<'a>, right: &Value<'a>) -> Equality<'a> {
 /// Compares a value of a document with another value.
 pub(super) fn equals<'a>(value: &'a Value<'a>, shape: &'a Shape, other: &Value<'a>) -> Equality<'a> {
     match (value, &shape.kind) {
-        (Value::List(elements), Kind::List { items, order }) => {
+        (Value::List(elements), Kind::List { items, order, sums }) => {
             if other.list_len() != Some(elements.len()) {
                 return Equality::Different;
             }
@@ -294,8 +309,9 @@ pub(super) fn equals<'a>(value: &'a Value<'a>, shape: &'a Shape, other: &Value<'
                     let pairs = elements.iter().zip(other.elements());
                     Equality::all(pairs.map(|(element, other)| compare(&view(element, items), &other)))
                 }
+                Order::Set if *sums == Sums::Converted => equal_converted_sets(elements, items, other),
                 Order::Set => equal_sets(elements, other),
-                Order::Map(keys) => equal_by_key(elements, items, keys, other),
+                Order::Map(keys) => equal_by_key(elements, items, (keys, *sums), other),
             }
         }
         (Value::Object(entries), Kind::Object(_) | Kind::Map(_)) => equal_entries(entries, shape, other),
@@ -346,7 +362,7 @@ fn equal_entries<'a>(
         match field {
             Equality::Equal => {}
             Equality::Different => result = field,
-            Equality::Misfit(..) | Equality::Unhashable(_) => return field,
+            Equality::Misfit(..) | Equality::Unhashable(_) | Equality::NoScalar => return field,
         }
     }
     result
@@ -416,10 +432,29 @@ fn equal_sets<'a>(elements: &'a [Value<'a>], other: &Value<'a>) -> Equality<'a> 
     Equality::Equal
 }
 
+/// The same from 1.37 on. The elements are converted, and each one of the set must occur.
+fn equal_converted_sets<'a>(elements: &'a [Value<'a>], items: &'a Shape, other: &Value<'a>) -> Equality<'a> {
+    let arena = Arena::new();
+    let mut known = BTreeSet::new();
+    for element in elements {
+        let Ok(key) = sum::converted_key(&view(element, items), &arena) else { return Equality::NoScalar };
+        known.extend(key);
+    }
+    let mut seen = BTreeSet::new();
+    for element in other.elements() {
+        match sum::converted_key(&element, &arena) {
+            Err(sum::NoScalar) => return Equality::NoScalar,
+            Ok(Some(key)) if known.contains(&key) => seen.insert(key),
+            Ok(_) => return Equality::Different,
+        };
+    }
+    Equality::of(seen.len() == known.len())
+}
+
 fn equal_by_key<'a>(
     elements: &'a [Value<'a>],
     items: &'a Shape,
-    keys: &[Box<str>],
+    (keys, sums): (&[Box<str>], Sums),
     other: &Value<'a>,
 ) -> Equality<'a> {
     let mut by_key = BTreeMap::new();
@@ -437,5 +472,6 @@ fn equal_by_key<'a>(
         }
         seen.insert(key);
     }
-    Equality::of(seen.len() == by_key.len())
+    // Before 1.37, elements of the other list can have the same key.
+    Equality::of(sums == Sums::Raw || seen.len() == by_key.len())
 }
