@@ -11,7 +11,7 @@ use super::cost::Cost;
 use super::library::Singleton;
 use super::node::{CallNode, Dispatch, Fold, Node};
 use super::outcome::{
-    Answers, Cancel, Context, Decision, Fault, Limit, Outcome, Query, Unknown, no_such_overload,
+    Answers, Cancel, Context, Decision, Fault, LIMIT, Limit, Outcome, Query, Unknown, no_such_overload,
 };
 use super::select;
 use crate::value::{Arena, Value, equal, format, work};
@@ -64,7 +64,9 @@ pub(crate) fn evaluate<'a>(
     let mut outcome = evaluator.eval(node);
     if !matches!(outcome, Err(Fault::Cancelled(_))) {
         let context = &evaluator.shared.context;
-        outcome = context.comparisons().and_then(|()| context.memory()).and(outcome);
+        if context.has_wrong_values() {
+            outcome = context.comparisons().and(Err(LIMIT));
+        }
     }
     work::end(outer);
     // An unknown fact ends no loop and absorbs no cost, so the cost with the fact can be lower.
@@ -152,12 +154,17 @@ pub(super) struct Evaluator<'a, 's> {
 
 impl<'a> Evaluator<'a, '_> {
     pub(super) fn charge(&mut self, cost: u64) -> Result<(), Fault<'a>> {
-        self.shared.context.comparisons()?;
         self.cost = self.cost.saturating_add(cost);
+        let is_wrong = self.shared.context.has_wrong_values();
+        if is_wrong {
+            self.shared.context.comparisons()?;
+        }
         if self.cost > self.limit {
             return Err(Fault::Cancelled(Cancel::Cost));
         }
-        self.shared.context.memory()?;
+        if is_wrong {
+            return Err(LIMIT);
+        }
         if self.cost >= self.next_question {
             self.next_question = self.cost.saturating_add(INTERVAL);
             if !(self.shared.context.keep_going)() {

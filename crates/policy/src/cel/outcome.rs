@@ -138,9 +138,9 @@ impl<'a> Context<'a> {
         work::unhashable().map_or(Ok(()), |go_type| self.unhashable(go_type))
     }
 
-    /// Returns a fault if values can be wrong because they need too much memory.
-    pub(crate) fn memory(&self) -> Result<(), Fault<'a>> {
-        if self.arena.is_full() || work::is_exceeded() { Err(LIMIT) } else { Ok(()) }
+    /// Returns whether values can be wrong because of a limit or a failed comparison.
+    pub(crate) fn has_wrong_values(&self) -> bool {
+        self.arena.is_full() || work::is_exceeded()
     }
 
     pub(crate) fn list(&self, values: &[Value<'a>]) -> Value<'a> {
