@@ -90,9 +90,9 @@ impl Shape {
 /// A value as expressions see it.
 pub(crate) fn view<'a>(value: &'a Value<'a>, shape: &'a Shape) -> Value<'a> {
     let converted = match (value, &shape.kind) {
-        (_, Kind::Converted) => Some(*value),
         (Value::Null, _) if shape.is_nullable => Some(Value::Null),
-        (Value::Bool(_), Kind::Bool)
+        (_, Kind::Converted)
+        | (Value::Bool(_), Kind::Bool)
         | (Value::Int(_), Kind::Int | Kind::IntOrString)
         | (Value::Double(_), Kind::Double)
         | (Value::String(_), Kind::Text | Kind::IntOrString) => Some(*value),
