@@ -176,9 +176,8 @@ fn native<'a>(arena: &'a Arena, element: &Value<'a>) -> Value<'a> {
                 element.elements().map(|element| native(arena, &element)).collect();
             Value::List(arena.slice(&elements))
         }
-        Value::Null | Value::List(_) | Value::Object(_) | Value::Map(_) => {
-            Value::Optional(Some(arena.store(*element)))
-        }
+        // An object is one of a document, which an optional value has without its schema. A list can be one as well, which is not known.
+        Value::Null | Value::List(_) | Value::Map(_) => Value::Optional(Some(arena.store(*element))),
         scalar => scalar,
     }
 }

@@ -317,11 +317,8 @@ pub(super) fn equals<'a>(value: &'a Value<'a>, shape: &'a Shape, other: &Value<'
         (Value::Object(entries), Kind::Object(_) | Kind::Map(_)) => equal_entries(entries, shape, other),
         (value, Kind::Hidden) => Equality::of(match other {
             Value::Typed(other, _) => identical(*value, **other, &mut || work::read(1)),
-            // The plain form of a scalar, as an optional value has it.
-            Value::Null | Value::Bool(_) | Value::Int(_) | Value::Double(_) | Value::String(_) => {
-                identical(*value, *other, &mut || work::read(1))
-            }
-            _ => false,
+            // The plain form, as an optional value has it.
+            other => identical(*value, *other, &mut || work::read(1)),
         }),
         (Value::String(text), Kind::Bytes) => Equality::of(match (decode_base64(text), other) {
             (Some(bytes), Value::Bytes(other)) => bytes == *other,
