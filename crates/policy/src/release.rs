@@ -251,6 +251,11 @@ impl Release {
         self.server >= 37
     }
 
+    /// Whether lists of objects are added and compared as values that expressions have.
+    pub(crate) fn converts_elements(self) -> bool {
+        self.server >= 37
+    }
+
     /// Whether a leading dot skips the variables of loops.
     pub(crate) fn leading_dot_is_global(self) -> bool {
         self.server >= 37

@@ -14,7 +14,6 @@ use super::outcome::{
     Answers, Cancel, Context, Decision, Fault, LIMIT, Limit, Outcome, Query, Unknown, no_such_overload,
 };
 use super::select;
-use crate::value::typed::{self, Equality};
 use crate::value::{Arena, Value, equal, format, work};
 
 /// Cost of a list that is built.
@@ -63,8 +62,11 @@ pub(crate) fn evaluate<'a>(
         unknown: None,
     };
     let mut outcome = evaluator.eval(node);
-    if evaluator.is_out_of_memory() && !matches!(outcome, Err(Fault::Cancelled(_))) {
-        outcome = Err(LIMIT);
+    if !matches!(outcome, Err(Fault::Cancelled(_))) {
+        let context = &evaluator.shared.context;
+        if context.has_wrong_values() {
+            outcome = context.comparisons().and(Err(LIMIT));
+        }
     }
     work::end(outer);
     // An unknown fact ends no loop and absorbs no cost, so the cost with the fact can be lower.
@@ -153,10 +155,14 @@ pub(super) struct Evaluator<'a, 's> {
 impl<'a> Evaluator<'a, '_> {
     pub(super) fn charge(&mut self, cost: u64) -> Result<(), Fault<'a>> {
         self.cost = self.cost.saturating_add(cost);
+        let is_wrong = self.shared.context.has_wrong_values();
+        if is_wrong {
+            self.shared.context.comparisons()?;
+        }
         if self.cost > self.limit {
             return Err(Fault::Cancelled(Cancel::Cost));
         }
-        if self.is_out_of_memory() {
+        if is_wrong {
             return Err(LIMIT);
         }
         if self.cost >= self.next_question {
@@ -166,11 +172,6 @@ impl<'a> Evaluator<'a, '_> {
             }
         }
         Ok(())
-    }
-
-    /// Returns whether a value can be wrong because of a limit.
-    fn is_out_of_memory(&self) -> bool {
-        self.shared.context.arena.is_full() || work::is_exceeded()
     }
 
     pub(super) fn error(&self, message: &str) -> Outcome<'a> {
@@ -279,18 +280,9 @@ impl<'a> Evaluator<'a, '_> {
 
     /// Compares a value of a document. An error is not true, so `!=` is true then.
     fn equal_typed(&self, left: &Value<'a>, right: &Value<'a>, negated: bool) -> Outcome<'a> {
-        let result = match typed::compare(left, right) {
-            Equality::Misfit(value, shape) => self.shared.context.unwrapped(Value::Typed(value, shape)),
-            Equality::Unhashable(name) => {
-                self.shared.context.internal(&format!("runtime error: hash of unhashable type {name}"))
-            }
-            _ if typed::is_incomparable(left, right) => Err(no_such_overload()),
-            result => Ok(Value::Bool(result.is_equal())),
-        };
-        match result {
+        match self.shared.context.equality(left, right) {
             Err(Fault::Error(_)) if negated => Ok(Value::Bool(true)),
-            Ok(Value::Bool(is_equal)) => Ok(Value::Bool(is_equal != negated)),
-            other => other,
+            result => result.map(|is_equal| Value::Bool(is_equal != negated)),
         }
     }
 

@@ -1,6 +1,8 @@
 //! Results of evaluation: a value, or why there is none.
 
-use crate::value::{Arena, Opaque, PathCheck, ResourceCheck, Value, typed};
+use crate::value::sum::NO_SCALAR;
+use crate::value::typed::Equality;
+use crate::value::{Arena, Opaque, PathCheck, ResourceCheck, Value, typed, work};
 
 /// Why an expression has no value.
 #[derive(Clone, Copy, Debug)]
@@ -113,6 +115,32 @@ impl<'a> Context<'a> {
     /// A failure within cel-go, which ends the evaluation.
     pub(crate) fn internal<T>(&self, text: &str) -> Result<T, Fault<'a>> {
         Err(Fault::Cancelled(Cancel::Internal(self.arena.text(&format!("internal error: {text}")))))
+    }
+
+    /// The failure of Go for a value of a type that can't be in a set.
+    pub(crate) fn unhashable<T>(&self, go_type: &str) -> Result<T, Fault<'a>> {
+        self.internal(&format!("runtime error: hash of unhashable type {go_type}"))
+    }
+
+    /// The result of a comparison with a value of a document.
+    pub(crate) fn equality(&self, left: &Value<'a>, right: &Value<'a>) -> Result<bool, Fault<'a>> {
+        match typed::compare(left, right) {
+            Equality::Misfit(value, shape) => self.unwrapped(Value::Typed(value, shape)).map(|_| false),
+            Equality::Unhashable(go_type) => self.unhashable(go_type),
+            Equality::NoScalar => self.error(NO_SCALAR),
+            _ if typed::is_incomparable(left, right) => Err(no_such_overload()),
+            result => Ok(result.is_equal()),
+        }
+    }
+
+    /// Returns the fault of a comparison that failed within the API server. Its result here is wrong.
+    pub(crate) fn comparisons(&self) -> Result<(), Fault<'a>> {
+        work::unhashable().map_or(Ok(()), |go_type| self.unhashable(go_type))
+    }
+
+    /// Returns whether values can be wrong because of a limit or a failed comparison.
+    pub(crate) fn has_wrong_values(&self) -> bool {
+        self.arena.is_full() || work::is_exceeded()
     }
 
     pub(crate) fn list(&self, values: &[Value<'a>]) -> Value<'a> {

@@ -49,7 +49,7 @@ pub(crate) fn select<'a>(
 pub(crate) fn hash<'a>(context: &Context<'a>, value: &Value<'a>) -> Result<(), Fault<'a>> {
     match value {
         Value::Bytes(_) | Value::Opaque(Opaque::Semver(_) | Opaque::Format(_)) => {
-            context.internal(&format!("runtime error: hash of unhashable type {}", go_type(value)))
+            context.unhashable(go_type(value))
         }
         _ => Ok(()),
     }

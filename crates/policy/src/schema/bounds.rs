@@ -3,7 +3,7 @@
 use super::formats::Format;
 use super::model::{Checks, Schema, Type};
 use super::place::Place;
-use super::validator::{Outcome, Validator};
+use super::validator::{Outcome, Types, Validator};
 use crate::field::FieldError;
 use crate::release::Release;
 use crate::value::format::plain;
@@ -33,9 +33,7 @@ pub(super) fn check(
     place: &Place<'_>,
     outcome: &mut Outcome,
 ) {
-    let is_checked = validator.release().checks_number_formats() && !schema.is_int_or_string;
-    let kind = schema.kind.as_ref().filter(|_| is_checked);
-    let range = Range { kind, format: format.map(|format| format.name) };
+    let range = Range::new(validator, schema, format);
     if !range.contains(value) {
         outcome.push(range.error(validator, "Checked", place));
     }
@@ -142,7 +140,21 @@ struct Range<'c> {
     format: Option<&'c str>,
 }
 
-impl Range<'_> {
+impl<'c> Range<'c> {
+    /// The range of a schema with one type. Formats of other types don't count.
+    fn new(validator: &Validator<'_>, schema: &'c Schema, format: Option<Format<'c>>) -> Self {
+        let kind = match validator.types(schema) {
+            Types::One(kind) if validator.release().checks_number_formats() => Some(kind),
+            _ => None,
+        };
+        let is_of_kind = |name: &&str| match kind {
+            Some(Type::Integer) => matches!(*name, "int32" | "int64"),
+            Some(Type::Number) => matches!(*name, "float" | "double"),
+            _ => false,
+        };
+        Self { kind, format: format.map(|format| format.name).filter(is_of_kind) }
+    }
+
     /// Whether a number is in the range. The API server reads the decimal text of the number.
     fn contains(&self, value: Value<'_>) -> bool {
         match (self.kind, self.format) {

@@ -9,11 +9,13 @@ use super::model::{Schema, Type};
 use crate::cel::environment::Fields;
 use crate::cel::escape::escape;
 use crate::cel::types;
+use crate::release::Release;
 use crate::value::Shape;
-use crate::value::typed::{Kind, Order};
+use crate::value::typed::{Kind, Order, Sums};
 
 /// Returns how expressions see a value of a schema. A resource always has `apiVersion`, `kind`, and names in its metadata.
-pub(crate) fn shape(schema: &Schema, is_resource: bool) -> Shape {
+pub(crate) fn shape(schema: &Schema, is_resource: bool, release: Release) -> Shape {
+    let nested = |schema: &Schema| nested(schema, release);
     let format = schema.checks.as_ref().and_then(|checks| checks.format.as_deref());
     let kind = match &schema.kind {
         _ if schema.is_int_or_string => Kind::IntOrString,
@@ -29,10 +31,14 @@ pub(crate) fn shape(schema: &Schema, is_resource: bool) -> Shape {
             _ => Kind::Text,
         },
         Some(Type::Array) => match &schema.items {
-            Some(items) => Kind::List { items: Box::new(nested(items)), order: list_order(schema) },
+            Some(items) => Kind::List {
+                items: Box::new(nested(items)),
+                order: list_order(schema),
+                sums: if release.converts_elements() { Sums::Converted } else { Sums::Raw },
+            },
             None => Kind::Hidden,
         },
-        Some(Type::Object) if is_resource && !has_metadata(schema) => Kind::Object(resource(schema)),
+        Some(Type::Object) if is_resource && !has_metadata(schema) => Kind::Object(resource(schema, release)),
         Some(Type::Object) => match schema.additional_schema() {
             Some(values) if schema.properties.is_empty() => Kind::Map(Box::new(nested(values))),
             _ => Kind::Object(
@@ -43,8 +49,8 @@ pub(crate) fn shape(schema: &Schema, is_resource: bool) -> Shape {
     Shape { kind, is_nullable: schema.nullable }
 }
 
-fn nested(schema: &Schema) -> Shape {
-    shape(schema, schema.is_embedded_resource)
+fn nested(schema: &Schema, release: Release) -> Shape {
+    shape(schema, schema.is_embedded_resource, release)
 }
 
 fn list_order(schema: &Schema) -> Order {
@@ -70,7 +76,7 @@ pub(super) fn has_metadata(schema: &Schema) -> bool {
 }
 
 /// The properties of a resource.
-fn resource(schema: &Schema) -> Vec<(Box<str>, Shape)> {
+fn resource(schema: &Schema, release: Release) -> Vec<(Box<str>, Shape)> {
     let of = |kind| Shape { kind, is_nullable: false };
     let names = vec![("generateName".into(), of(Kind::Text)), ("name".into(), of(Kind::Text))];
     let own: [(Box<str>, Shape); 3] = [
@@ -81,7 +87,7 @@ fn resource(schema: &Schema) -> Vec<(Box<str>, Shape)> {
     let is_own = |name: &str| matches!(name, "apiVersion" | "kind" | "metadata");
     let others = schema.properties.iter().filter(|(name, _)| !is_own(name));
     let mut properties: Vec<(Box<str>, Shape)> =
-        others.map(|(name, schema)| (name.clone(), nested(schema))).chain(own).collect();
+        others.map(|(name, schema)| (name.clone(), nested(schema, release))).chain(own).collect();
     properties.sort_by(|(left, _), (right, _)| left.cmp(right));
     properties
 }
@@ -101,7 +107,7 @@ pub(crate) fn declare(
         Kind::Date | Kind::DateTime => types::Type::Timestamp,
         Kind::Duration => types::Type::Duration,
         Kind::IntOrString => types::Type::Dyn,
-        Kind::Hidden => return None,
+        Kind::Hidden | Kind::Converted => return None,
         Kind::List { items, .. } => types::Type::list(declare(items, &format!("{name}.@idx"), structs)?),
         Kind::Map(values) => {
             types::Type::map(types::Type::String, declare(values, &format!("{name}.@elem"), structs)?)
@@ -143,7 +149,8 @@ mod tests {
         let value = read_json(text, &arena).unwrap();
         let schema = Schema::parse(value, &Path::default()).unwrap();
         let mut structs = HashMap::new();
-        let root = declare(&shape(&schema, true), "selfType0", &mut structs).unwrap();
+        let root =
+            declare(&shape(&schema, true, Release::for_stored(35)), "selfType0", &mut structs).unwrap();
         assert_eq!(root, types::Type::structure("selfType0"));
         let fields: Vec<String> =
             structs.remove("selfType0").unwrap().iter().map(|(name, of)| format!("{name}: {of}")).collect();

@@ -21,16 +21,16 @@ pub(super) struct Format<'s> {
 
 type Test = fn(&str, Release) -> bool;
 
-/// The format of a schema. The API server ignores formats that it does not know, if it does not keep them.
+/// The format of a schema. The API server ignores formats that it does not know, except for defaults.
 pub(super) fn of<'s>(
     schema: &Schema,
     checks: &'s Checks,
     release: Release,
-    keeps_unknown: bool,
+    is_default: bool,
 ) -> Option<Format<'s>> {
     let name = checks.format.as_deref()?;
     let text = || test(name, release).map(|test| Format { name, test: Some(test) });
-    if keeps_unknown {
+    if is_default {
         return text().or(Some(Format { name, test: None }));
     }
     if !release.checks_number_formats() || schema.is_int_or_string {

@@ -35,10 +35,11 @@ pub(crate) fn validate<'a>(
     within(MAX_STEPS, value, schema, path, old, release)
 }
 
-/// Validates a default. The API server does not remove formats from its schema that it does not know.
+/// Validates a default. The API server builds the schema for it in another way: formats that it does not know remain, and
+/// `x-kubernetes-int-or-string` allows every type.
 pub(crate) fn default<'a>(value: Value<'a>, schema: &'a Schema, path: &Path, release: Release) -> Validation {
     let mut validator =
-        Validator { base: path, release, keeps_formats: true, steps: MAX_STEPS, undecided: Vec::new() };
+        Validator { base: path, release, is_default: true, steps: MAX_STEPS, undecided: Vec::new() };
     let outcome = validator.node(value, schema, &Place::root(), None);
     Validation { errors: outcome.errors, undecided: validator.undecided }
 }
@@ -53,7 +54,7 @@ pub(super) fn within<'a>(
     release: Release,
 ) -> Validation {
     let mut validator =
-        Validator { base: path, release, keeps_formats: false, steps: max_steps, undecided: Vec::new() };
+        Validator { base: path, release, is_default: false, steps: max_steps, undecided: Vec::new() };
     let pair = old.map(|old| Correlation::new(value, old, schema));
     let outcome = validator.node(value, schema, &Place::root(), pair.as_ref());
     Validation { errors: outcome.errors, undecided: validator.undecided }
@@ -76,7 +77,7 @@ impl Validator<'_> {
             outcome.is_undecided = true;
         }
         let checks = schema.checks.as_deref();
-        let format = checks.and_then(|checks| formats::of(schema, checks, self.release, self.keeps_formats));
+        let format = checks.and_then(|checks| formats::of(schema, checks, self.release, self.is_default));
         self.check_type(value, schema, format, place, &mut outcome);
         if !matches!(value, Value::Null) {
             // Two for the validator of combined schemas, one for that of values, and one for the node.
@@ -124,11 +125,11 @@ impl Validator<'_> {
         place: &Place<'_>,
         outcome: &mut Outcome,
     ) {
-        let has_type = schema.is_int_or_string || schema.kind.is_some();
+        let types = self.types(schema);
         let (found, found_format) = match value {
             Value::Null => {
-                if has_type && !schema.nullable && schema.type_name() != "null" {
-                    outcome.push(self.wrong_type(place, types(schema), "null"));
+                if !types.is_empty() && !schema.nullable && types.names() != "null" {
+                    outcome.push(self.wrong_type(place, types.names(), "null"));
                 } else {
                     outcome.matches += 1;
                 }
@@ -141,29 +142,22 @@ impl Validator<'_> {
             Value::List(_) => (Type::Array, ""),
             _ => (Type::Object, ""),
         };
-        if !has_type && format.is_none() {
+        if types.is_empty() && format.is_none() {
             return;
         }
         // The validator applies.
         outcome.matches += 1;
-        let accepts = |kind: &Type| {
-            if schema.is_int_or_string {
-                matches!(kind, Type::Integer | Type::String)
-            } else {
-                schema.kind.as_ref() == Some(kind)
-            }
-        };
-        let is_number = matches!(value, Value::Int(_)) && accepts(&Type::Number)
+        let is_number = matches!(value, Value::Int(_)) && types.contains(&Type::Number)
             || matches!(value, Value::Double(double) if bounds::is_integer(double, self.release))
-                && accepts(&Type::Integer);
-        let fits = accepts(&found) || is_number;
+                && types.contains(&Type::Integer);
+        let fits = types.contains(&found) || is_number;
         if let Some(format) = format {
             let is_sized = matches!(value, Value::String(_) | Value::List(_));
             if !is_sized && !fits && found_format != format.name {
                 outcome.push(self.wrong_type(place, format.name, found_format));
                 return;
             }
-            if is_sized && !accepts(&Type::Number) && !accepts(&Type::Integer) {
+            if is_sized && !types.contains(&Type::Number) && !types.contains(&Type::Integer) {
                 outcome.matches += 1;
                 return;
             }
@@ -171,7 +165,7 @@ impl Validator<'_> {
         if fits {
             outcome.matches += 1;
         } else {
-            outcome.push(self.wrong_type(place, types(schema), found.name()));
+            outcome.push(self.wrong_type(place, types.names(), found.name()));
         }
     }
 
@@ -458,11 +452,6 @@ impl Validator<'_> {
             }
         }
     }
-}
-
-/// The accepted types of a schema.
-fn types(schema: &Schema) -> &str {
-    if schema.is_int_or_string { "integer,string" } else { schema.type_name() }
 }
 
 /// The pair of a field. `apiVersion` and `kind` of the root have none.

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use super::model::{Schema, Type};
 use super::place::Place;
 use crate::field::{FieldError, Path};
 use crate::release::Release;
@@ -18,11 +19,42 @@ const MAX_ERRORS: usize = 10_000;
 pub(super) struct Validator<'p> {
     pub(super) base: &'p Path,
     pub(super) release: Release,
-    /// Whether formats count that the API server does not know, as for defaults.
-    pub(super) keeps_formats: bool,
+    /// Whether the value is a default. The API server builds another schema for it, see [`super::validate::default`].
+    pub(super) is_default: bool,
     /// Steps that are left. The first one above the limit makes it zero.
     pub(super) steps: usize,
     pub(super) undecided: Vec<FieldError>,
+}
+
+/// The types that a schema allows.
+#[derive(Clone, Copy)]
+pub(super) enum Types<'s> {
+    Any,
+    One(&'s Type),
+    IntOrString,
+}
+
+impl Types<'_> {
+    pub(super) fn contains(self, kind: &Type) -> bool {
+        match self {
+            Types::Any => false,
+            Types::One(one) => one == kind,
+            Types::IntOrString => matches!(kind, Type::Integer | Type::String),
+        }
+    }
+
+    pub(super) fn is_empty(self) -> bool {
+        matches!(self, Types::Any)
+    }
+
+    /// The names as in the API server's errors.
+    pub(super) fn names(&self) -> &str {
+        match self {
+            Types::Any => "",
+            Types::One(kind) => kind.name(),
+            Types::IntOrString => "integer,string",
+        }
+    }
 }
 
 /// The result of one schema.
@@ -97,6 +129,15 @@ impl Validator<'_> {
 
     pub(super) fn release(&self) -> Release {
         self.release
+    }
+
+    /// The types that a value must have. There are none if any type is allowed.
+    pub(super) fn types<'s>(&self, schema: &'s Schema) -> Types<'s> {
+        match &schema.kind {
+            _ if schema.is_int_or_string && !self.is_default => Types::IntOrString,
+            Some(kind) => Types::One(kind),
+            None => Types::Any,
+        }
     }
 }
 

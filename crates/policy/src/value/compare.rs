@@ -2,15 +2,34 @@
 
 use std::cmp::Ordering;
 
+use super::typed::{self, Equality};
 use super::{Opaque, Value, work};
 
-/// Whether two values are equal. Values of different types are unequal, except numbers.
+/// Whether two values are equal. Values of different types are unequal, except numbers. An error is not equal.
 pub(crate) fn equal(left: &Value<'_>, right: &Value<'_>) -> bool {
+    equality(left, right) == Some(true)
+}
+
+/// Whether two values are equal within others. There, an error is not unequal.
+fn equal_within(left: &Value<'_>, right: &Value<'_>) -> bool {
+    equality(left, right) != Some(false)
+}
+
+/// The result of a comparison, or `None` if it is an error.
+fn equality(left: &Value<'_>, right: &Value<'_>) -> Option<bool> {
     if !work::read(1) {
-        return false;
+        return Some(false);
     }
-    match (left, right) {
-        (Value::Typed(value, shape), other) => super::typed::equals(value, shape, other).is_equal(),
+    Some(match (left, right) {
+        (Value::Typed(..), _) => match typed::compare(left, right) {
+            Equality::Unhashable(name) => {
+                work::fail_to_hash(name);
+                false
+            }
+            Equality::Misfit(..) | Equality::NoScalar => return None,
+            _ if typed::is_incomparable(left, right) => return None,
+            result => result.is_equal(),
+        },
         (Value::Null, Value::Null) | (Value::Variables, Value::Variables) => true,
         (Value::Bool(left), Value::Bool(right)) => left == right,
         (Value::String(left), Value::String(right)) | (Value::Type(left), Value::Type(right)) => {
@@ -20,7 +39,7 @@ pub(crate) fn equal(left: &Value<'_>, right: &Value<'_>) -> bool {
         (Value::Timestamp(left), Value::Timestamp(right)) => left == right,
         (Value::Duration(left), Value::Duration(right)) => left == right,
         (Value::Optional(left), Value::Optional(right)) => match (left, right) {
-            (Some(left), Some(right)) => equal(left, right),
+            (Some(left), Some(right)) => return equality(left, right),
             (left, right) => left.is_none() && right.is_none(),
         },
         (Value::Opaque(left), Value::Opaque(right)) => left.equal(right),
@@ -31,20 +50,20 @@ pub(crate) fn equal(left: &Value<'_>, right: &Value<'_>) -> bool {
         _ => match (left.list_len(), right.list_len()) {
             (Some(left_len), Some(right_len)) => {
                 left_len == right_len
-                    && left.elements().zip(right.elements()).all(|(left, right)| equal(&left, &right))
+                    && left.elements().zip(right.elements()).all(|(left, right)| equal_within(&left, &right))
             }
             (None, None) => match (left.entries(), right.entries()) {
                 (Some(left), Some(right)) => {
                     left.len() == right.len()
-                        && left
-                            .iter()
-                            .all(|(key, value)| right.get(&key).is_some_and(|other| equal(&value, &other)))
+                        && left.iter().all(|(key, value)| {
+                            right.get(&key).is_some_and(|other| equal_within(&value, &other))
+                        })
                 }
                 _ => false,
             },
             _ => false,
         },
-    }
+    })
 }
 
 /// Whether two JSON values are equal and of the same type, as `reflect.DeepEqual` of Go has it: 1 and 1.0 are not. `charge` counts the

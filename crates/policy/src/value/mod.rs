@@ -6,12 +6,14 @@
 mod arena;
 mod compare;
 pub(crate) mod format;
+mod go_time;
 mod map;
 pub(crate) mod native;
 pub(crate) mod number;
 mod opaque;
 pub(crate) mod quantity;
 mod read;
+pub(crate) mod sum;
 pub(crate) mod typed;
 pub(crate) mod work;
 mod write;

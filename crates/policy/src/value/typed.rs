@@ -9,8 +9,8 @@
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::format::quote;
-use super::{Arena, Value, equal, identical, key_order, number, work};
+use super::go_time::{DATE, LOCAL_TIME, parse_error};
+use super::{Arena, Value, equal, identical, key_order, number, sum, work};
 use crate::cel::escape::unescape;
 
 /// How expressions see a value of a document.
@@ -35,7 +35,10 @@ pub(crate) enum Kind {
     List {
         items: Box<Shape>,
         order: Order,
+        sums: Sums,
     },
+    /// An element of a sum that is converted already.
+    Converted,
     /// An object with properties, sorted by name.
     Object(Vec<(Box<str>, Shape)>),
     /// An object with additional properties.
@@ -51,6 +54,15 @@ pub(crate) enum Order {
     Set,
     /// The escaped names of the keys. The API server looks for these in the objects.
     Map(Box<[Box<str>]>),
+}
+
+/// How the API server compares and adds the elements of a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sums {
+    /// As values of the document, before 1.37.
+    Raw,
+    /// As values that expressions have.
+    Converted,
 }
 
 impl Shape {
@@ -79,7 +91,8 @@ impl Shape {
 pub(crate) fn view<'a>(value: &'a Value<'a>, shape: &'a Shape) -> Value<'a> {
     let converted = match (value, &shape.kind) {
         (Value::Null, _) if shape.is_nullable => Some(Value::Null),
-        (Value::Bool(_), Kind::Bool)
+        (_, Kind::Converted)
+        | (Value::Bool(_), Kind::Bool)
         | (Value::Int(_), Kind::Int | Kind::IntOrString)
         | (Value::Double(_), Kind::Double)
         | (Value::String(_), Kind::Text | Kind::IntOrString) => Some(*value),
@@ -132,7 +145,8 @@ fn failure(value: &Value<'_>, shape: &Shape) -> String {
         Value::Double(_) => "float64",
         Value::String(_) => "string",
         Value::List(_) => "[]interface {}",
-        _ => "map[string]interface {}",
+        Value::Object(_) => "map[string]interface {}",
+        other => sum::go_type(other),
     };
     let expected = |name: &str| format!("invalid data, expected {name}, got {found}");
     let format = |name: &str, why: fn(&str) -> String| match value {
@@ -143,12 +157,10 @@ fn failure(value: &Value<'_>, shape: &Shape) -> String {
         Kind::Bool => expected("bool"),
         Kind::Int => expected("int"),
         Kind::Double => expected("float"),
-        Kind::Text | Kind::Hidden => expected("string"),
+        Kind::Text | Kind::Hidden | Kind::Converted => expected("string"),
         Kind::Bytes => format("byte formatted string", base64_error),
-        Kind::Date => format("date formatted string", |text| time_error(text, "2006-01-02")),
-        Kind::DateTime => {
-            format("date-time formatted string", |text| time_error(text, "2006-01-02T15:04:05"))
-        }
+        Kind::Date => format("date formatted string", |text| parse_error(text, &DATE)),
+        Kind::DateTime => format("date-time formatted string", |text| parse_error(text, &LOCAL_TIME)),
         Kind::Duration => format("duration", |text| format!("unable to parse {text} as duration")),
         Kind::IntOrString => {
             "invalid data, expected XIntOrString value to be either a string or integer".to_owned()
@@ -170,26 +182,8 @@ fn base64_error(text: &str) -> String {
     format!("illegal base64 data at input byte {at}")
 }
 
-/// The error of Go's parser for the texts that the formats of schemas accept. Others have the start of it.
-fn time_error(text: &str, layout: &str) -> String {
-    let shown = quote(text);
-    let is_digit = |at: usize| text.as_bytes().get(at).is_some_and(u8::is_ascii_digit);
-    let rest = text.get(10..).unwrap_or_default();
-    if !(0..4).all(is_digit) {
-        return format!("parsing time {shown} as {}: cannot parse {shown} as \"2006\"", quote(layout));
-    }
-    if !rest.starts_with('T') {
-        return format!("parsing time {shown} as {}: cannot parse {} as \"T\"", quote(layout), quote(rest));
-    }
-    let mut extra = text.get(19..).unwrap_or_default();
-    if extra.starts_with('.') && is_digit(20) {
-        extra = extra.trim_start_matches(|symbol: char| symbol == '.' || symbol.is_ascii_digit());
-    }
-    format!("parsing time {shown}: extra text: {}", quote(extra))
-}
-
 /// Decodes base64 with the alphabet of URLs, which the API server expects here.
-fn decode_base64(text: &str) -> Option<Vec<u8>> {
+pub(super) fn decode_base64(text: &str) -> Option<Vec<u8>> {
     let symbols: Vec<u8> = text.bytes().filter(|symbol| !matches!(symbol, b'\r' | b'\n')).collect();
     if !symbols.len().is_multiple_of(4) {
         return None;
@@ -259,6 +253,8 @@ pub(crate) enum Equality<'a> {
     Misfit(&'a Value<'a>, &'a Shape),
     /// A value of this type of Go in a set, which fails within the API server.
     Unhashable(&'static str),
+    /// A list or a map in a set, which is an error from 1.37 on.
+    NoScalar,
 }
 
 impl Equality<'_> {
@@ -304,7 +300,7 @@ pub(crate) fn compare<'a>(left: &Value<'a>, right: &Value<'a>) -> Equality<'a> {
 /// Compares a value of a document with another value.
 pub(super) fn equals<'a>(value: &'a Value<'a>, shape: &'a Shape, other: &Value<'a>) -> Equality<'a> {
     match (value, &shape.kind) {
-        (Value::List(elements), Kind::List { items, order }) => {
+        (Value::List(elements), Kind::List { items, order, sums }) => {
             if other.list_len() != Some(elements.len()) {
                 return Equality::Different;
             }
@@ -313,18 +309,16 @@ pub(super) fn equals<'a>(value: &'a Value<'a>, shape: &'a Shape, other: &Value<'
                     let pairs = elements.iter().zip(other.elements());
                     Equality::all(pairs.map(|(element, other)| compare(&view(element, items), &other)))
                 }
+                Order::Set if *sums == Sums::Converted => equal_converted_sets(elements, items, other),
                 Order::Set => equal_sets(elements, other),
-                Order::Map(keys) => equal_by_key(elements, items, keys, other),
+                Order::Map(keys) => equal_by_key(elements, items, (keys, *sums), other),
             }
         }
         (Value::Object(entries), Kind::Object(_) | Kind::Map(_)) => equal_entries(entries, shape, other),
         (value, Kind::Hidden) => Equality::of(match other {
             Value::Typed(other, _) => identical(*value, **other, &mut || work::read(1)),
-            // The plain form of a scalar, as an optional value has it.
-            Value::Null | Value::Bool(_) | Value::Int(_) | Value::Double(_) | Value::String(_) => {
-                identical(*value, *other, &mut || work::read(1))
-            }
-            _ => false,
+            // The plain form, as an optional value has it.
+            other => identical(*value, *other, &mut || work::read(1)),
         }),
         (Value::String(text), Kind::Bytes) => Equality::of(match (decode_base64(text), other) {
             (Some(bytes), Value::Bytes(other)) => bytes == *other,
@@ -365,18 +359,18 @@ fn equal_entries<'a>(
         match field {
             Equality::Equal => {}
             Equality::Different => result = field,
-            Equality::Misfit(..) | Equality::Unhashable(_) => return field,
+            Equality::Misfit(..) | Equality::Unhashable(_) | Equality::NoScalar => return field,
         }
     }
     result
 }
 
 /// Values in the order of keys. An absent value is null.
-struct Key<'a>(Vec<Value<'a>>);
+pub(super) struct Key<'a>(pub(super) Vec<Value<'a>>);
 
 impl<'a> Key<'a> {
     /// The key of an element of a list of type `map`.
-    fn of(element: &Value<'a>, names: &[Box<str>]) -> Option<Self> {
+    pub(super) fn of(element: &Value<'a>, names: &[Box<str>]) -> Option<Self> {
         let object = match element {
             Value::Typed(object, _) => **object,
             object => *object,
@@ -407,20 +401,10 @@ impl PartialEq for Key<'_> {
 
 impl Eq for Key<'_> {}
 
-/// The key of an element of a set, or `None` for lists and maps.
-fn scalar<'a>(element: &Value<'a>) -> Option<Key<'a>> {
-    match element {
-        Value::Typed(text @ Value::String(_), Shape { kind: Kind::Bytes, .. }) => Some(Key(vec![**text])),
-        Value::Typed(..) => None,
-        value if value.is_list() || value.entries().is_some() => None,
-        value => Some(Key(vec![*value])),
-    }
-}
-
 /// Compares a set with a list of the same length. The API server looks for the elements of the other list among those of the set as the
 /// document has them: a time or a number that was converted is never found, and elements that occur twice don't matter.
 fn equal_sets<'a>(elements: &'a [Value<'a>], other: &Value<'a>) -> Equality<'a> {
-    if let Some(name) = elements.iter().find_map(unhashable) {
+    if let Some(name) = elements.iter().find_map(sum::unhashable) {
         return Equality::Unhashable(name);
     }
     let known: BTreeSet<Key<'_>> = elements.iter().map(|element| Key(vec![*element])).collect();
@@ -430,9 +414,10 @@ fn equal_sets<'a>(elements: &'a [Value<'a>], other: &Value<'a>) -> Equality<'a> 
                 return Equality::Unhashable("[]uint8");
             }
             Value::Typed(value, _) if element.is_list() || element.entries().is_some() => {
-                return unhashable(value).map_or(Equality::Different, Equality::Unhashable);
+                return sum::unhashable(value).map_or(Equality::Different, Equality::Unhashable);
             }
-            Value::Null | Value::Bool(_) | Value::Int(_) | Value::Double(_) | Value::String(_) => {
+            // A null is another value of Go than that of the document.
+            Value::Bool(_) | Value::Int(_) | Value::Double(_) | Value::String(_) => {
                 known.contains(&Key(vec![element]))
             }
             _ => false,
@@ -444,19 +429,29 @@ fn equal_sets<'a>(elements: &'a [Value<'a>], other: &Value<'a>) -> Equality<'a> 
     Equality::Equal
 }
 
-/// The type of a value that can't be an element of a set in Go.
-fn unhashable(value: &Value<'_>) -> Option<&'static str> {
-    match value {
-        Value::List(_) => Some("[]interface {}"),
-        Value::Object(_) => Some("map[string]interface {}"),
-        _ => None,
+/// The same from 1.37 on. The elements are converted, and each one of the set must occur.
+fn equal_converted_sets<'a>(elements: &'a [Value<'a>], items: &'a Shape, other: &Value<'a>) -> Equality<'a> {
+    let arena = Arena::new();
+    let mut known = BTreeSet::new();
+    for element in elements {
+        let Ok(key) = sum::converted_key(&view(element, items), &arena) else { return Equality::NoScalar };
+        known.extend(key);
     }
+    let mut seen = BTreeSet::new();
+    for element in other.elements() {
+        match sum::converted_key(&element, &arena) {
+            Err(sum::NoScalar) => return Equality::NoScalar,
+            Ok(Some(key)) if known.contains(&key) => seen.insert(key),
+            Ok(_) => return Equality::Different,
+        };
+    }
+    Equality::of(seen.len() == known.len())
 }
 
 fn equal_by_key<'a>(
     elements: &'a [Value<'a>],
     items: &'a Shape,
-    keys: &[Box<str>],
+    (keys, sums): (&[Box<str>], Sums),
     other: &Value<'a>,
 ) -> Equality<'a> {
     let mut by_key = BTreeMap::new();
@@ -474,59 +469,6 @@ fn equal_by_key<'a>(
         }
         seen.insert(key);
     }
-    Equality::of(seen.len() == by_key.len())
-}
-
-/// Adds a list to a set or to a list of type `map` of a document: equal elements occur once, and elements with equal keys replace
-/// those before them. Returns `None` for other lists, and an error if an element of the sum can't be part of a document.
-pub(crate) fn add<'a>(
-    arena: &'a Arena,
-    left: &Value<'a>,
-    right: &Value<'a>,
-) -> Option<Result<Value<'a>, ()>> {
-    let Value::Typed(Value::List(elements), shape) = left else { return None };
-    let Kind::List { order, .. } = &shape.kind else { return None };
-    let key = |element: &Value<'a>| match order {
-        Order::Atomic => None,
-        Order::Set => scalar(element),
-        Order::Map(keys) => Key::of(element, keys),
-    };
-    if matches!(order, Order::Atomic) || !right.is_list() {
-        return None;
-    }
-    let mut sum = elements.to_vec();
-    let mut positions = BTreeMap::new();
-    for (position, element) in elements.iter().enumerate() {
-        let Some(key) = key(element) else { return Some(Err(())) };
-        positions.insert(key, position);
-    }
-    for element in right.elements() {
-        let Some((element, key)) = plain(arena, &element).and_then(|element| Some((element, key(&element)?)))
-        else {
-            return Some(Err(()));
-        };
-        if let Some(place) = positions.get(&key).and_then(|position| sum.get_mut(*position)) {
-            *place = element;
-        } else {
-            positions.insert(key, sum.len());
-            sum.push(element);
-        }
-    }
-    Some(Ok(Value::Typed(arena.store(Value::List(arena.slice(&sum))), shape)))
-}
-
-/// A value as a document has it.
-fn plain<'a>(arena: &'a Arena, value: &Value<'a>) -> Option<Value<'a>> {
-    Some(match value {
-        Value::Typed(value, _) => **value,
-        Value::Timestamp(time) => Value::String(arena.text(&number::timestamp(*time))),
-        Value::Duration(nanos) => Value::String(arena.text(&number::duration(*nanos))),
-        Value::Null
-        | Value::Bool(_)
-        | Value::Int(_)
-        | Value::Double(_)
-        | Value::String(_)
-        | Value::Object(_) => *value,
-        _ => return None,
-    })
+    // Before 1.37, elements of the other list can have the same key.
+    Equality::of(sums == Sums::Raw || seen.len() == by_key.len())
 }

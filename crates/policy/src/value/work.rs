@@ -4,6 +4,8 @@
 //! cost of a call is charged after the call and often depends on the outermost list only. Above the limit, functions stop early
 //! with a wrong result, and the evaluator replaces it.
 //!
+//! Some comparisons fail within the API server, which ends the evaluation. They are noted here in the same way.
+//!
 //! The count belongs to the thread. Outside of an evaluation there is none, and every value is read.
 
 use std::cell::Cell;
@@ -14,20 +16,24 @@ pub(crate) const MAX_READ: usize = 1 << 22;
 /// Bytes of text that count as one value.
 const BYTES: usize = 16;
 
+/// What one expression has read so far.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Count {
+    values: usize,
+    /// The type of Go of the first value that was looked up in a set and can't be in one.
+    unhashable: Option<&'static str>,
+}
+
 thread_local! {
-    static READ: Cell<Option<usize>> = const { Cell::new(None) };
+    static COUNT: Cell<Option<Count>> = const { Cell::new(None) };
 }
 
 /// Counts values. Returns false above the limit.
 pub(crate) fn read(values: usize) -> bool {
-    READ.with(|count| match count.get() {
-        None => true,
-        Some(before) => {
-            let sum = before.saturating_add(values);
-            count.set(Some(sum));
-            sum <= MAX_READ
-        }
-    })
+    let Some(before) = COUNT.get() else { return true };
+    let values = before.values.saturating_add(values);
+    COUNT.set(Some(Count { values, ..before }));
+    values <= MAX_READ
 }
 
 /// Counts text that is copied. Returns false above the limit.
@@ -35,26 +41,41 @@ pub(crate) fn copy(text: &[u8]) -> bool {
     read(1 + text.len() / BYTES)
 }
 
+/// Notes that the API server fails in a comparison, because a value of this type can't be in a set. Functions stop as above the limit.
+pub(crate) fn fail_to_hash(name: &'static str) {
+    if let Some(before) = COUNT.get() {
+        COUNT.set(Some(Count { values: usize::MAX, unhashable: before.unhashable.or(Some(name)) }));
+    }
+}
+
+/// Returns the type of [`fail_to_hash`], if a comparison has failed.
+pub(crate) fn unhashable() -> Option<&'static str> {
+    COUNT.get()?.unhashable
+}
+
 /// Returns whether a result is wrong.
 pub(crate) fn is_exceeded() -> bool {
-    READ.get().is_some_and(|read| read > MAX_READ)
+    COUNT.get().is_some_and(|count| count.values > MAX_READ)
 }
 
 /// Counts a function apart from what was read before, so that its result is at least that of [`MAX_READ`] values.
 pub(crate) fn apart<T>(function: impl FnOnce() -> T) -> T {
     let before = start();
     let result = function();
-    let read_here = READ.replace(before).unwrap_or_default();
-    read(read_here);
+    let here = COUNT.replace(before).unwrap_or_default();
+    read(here.values);
+    if let Some(name) = here.unhashable {
+        fail_to_hash(name);
+    }
     result
 }
 
 /// Starts the count of an expression. Returns that of the expression around it, for [`end`].
-pub(crate) fn start() -> Option<usize> {
-    READ.replace(Some(0))
+pub(crate) fn start() -> Option<Count> {
+    COUNT.replace(Some(Count::default()))
 }
 
 /// Ends the count of an expression.
-pub(crate) fn end(outer: Option<usize>) {
-    READ.set(outer);
+pub(crate) fn end(outer: Option<Count>) {
+    COUNT.set(outer);
 }

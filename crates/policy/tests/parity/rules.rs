@@ -152,6 +152,10 @@ fn condition(rng: &mut Rng, schema: &Json, this: &str, old: &str) -> String {
             "THIS.map(x, x).size() == THIS.size()",
             "dyn(THIS) == 1",
             "THIS.all(i, x, i == 0 || x != THIS[0])",
+            "(THIS + OLD).all(x, ITEM)",
+            "(THIS + THIS)[THIS.size()] == OLD[0]",
+            "THIS in [OLD] || [THIS] != [OLD]",
+            "(OLD + THIS.filter(x, ITEM)) != OLD + THIS",
         ],
         Some("object") if schema["additionalProperties"].is_object() => &[
             "THIS.size() < 2",

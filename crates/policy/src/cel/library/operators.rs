@@ -2,9 +2,10 @@
 
 use super::{Library, any};
 use crate::cel::operators;
-use crate::cel::outcome::{Context, Outcome, no_such_overload};
+use crate::cel::outcome::{Context, Fault, Outcome, no_such_overload};
 use crate::cel::select;
-use crate::value::{NotANumber, Timestamp, Value, compare, equal, number, typed};
+use crate::value::sum::{self, Failure};
+use crate::value::{NotANumber, Timestamp, Value, compare, equal, number};
 use std::cmp::Ordering;
 
 /// Declares the operators.
@@ -223,10 +224,27 @@ fn contains<'a>(context: &Context<'a>, args: &[Value<'a>]) -> Outcome<'a> {
         }
         return Ok(Value::Bool(found.is_some()));
     }
+    if matches!(container, Value::Typed(..)) && container.is_list() {
+        return contains_typed(context, element, container);
+    }
     if container.is_list() {
         return Ok(Value::Bool(container.elements().any(|other| equal(element, &other))));
     }
     Err(no_such_overload())
+}
+
+/// Looks for an element in a list of a document. An element that can't be compared is an error if no other one is equal.
+fn contains_typed<'a>(context: &Context<'a>, element: &Value<'a>, list: &Value<'a>) -> Outcome<'a> {
+    let mut error = None;
+    for other in list.elements() {
+        match context.equality(&other, element) {
+            Ok(true) => return Ok(Value::Bool(true)),
+            Ok(false) => {}
+            Err(fault @ Fault::Error(_)) => error = error.or(Some(fault)),
+            Err(fault) => return Err(fault),
+        }
+    }
+    error.map_or(Ok(Value::Bool(false)), Err)
 }
 
 fn size<'a>(_: &Context<'a>, args: &[Value<'a>]) -> Outcome<'a> {
@@ -274,12 +292,12 @@ pub(crate) fn add<'a>(context: &Context<'a>, left: Value<'a>, right: Value<'a>) 
         | (Value::Duration(nanos), Value::Timestamp(time)) => {
             checked(context, shift(time, i128::from(nanos)), TIMESTAMP)
         }
-        (left, right) if left.is_list() && right.is_list() => {
-            match typed::add(context.arena, &left, &right) {
-                Some(sum) => sum.map_err(|()| no_such_overload()),
-                None => Ok(Value::concat(context.arena, left, right)),
-            }
-        }
+        (left, right) if left.is_list() && right.is_list() => match sum::add(context.arena, &left, &right) {
+            Some(Err(Failure::Error(text))) => context.error(text),
+            Some(Err(Failure::Internal(text))) => context.internal(&text),
+            Some(Ok(sum)) => Ok(sum),
+            None => Ok(Value::concat(context.arena, left, right)),
+        },
         _ => Err(no_such_overload()),
     }
 }

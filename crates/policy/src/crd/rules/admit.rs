@@ -141,7 +141,7 @@ impl<'o> Admission<'o> {
         let mut admission = Admission { options, compiler, printed: printed.clone(), costs, errors, hints };
         let (mut of, mut all_sizes) = (None, None);
         if options.compiles {
-            of = admission.compiler.declare(&shape(schema, true), ROOT_TYPE);
+            of = admission.compiler.declare(&shape(schema, true, options.release), ROOT_TYPE);
             all_sizes = sizes(schema, true, options.release);
         }
         let within = keywords::Within::root();
@@ -242,7 +242,7 @@ impl<'o> Admission<'o> {
         let (own, own_sizes);
         let (of, sizes) = if place.of.is_none() {
             let name = format!("{ROOT_TYPE}.@{path}");
-            own = self.compiler.declare(&shape(schema, is_resource), &name);
+            own = self.compiler.declare(&shape(schema, is_resource, self.options.release), &name);
             own_sizes = schema::sizes::sizes(schema, is_resource, self.options.release);
             (own.as_ref(), own_sizes.as_ref())
         } else {

@@ -90,7 +90,7 @@ impl Compiled {
 
     /// Compiles the rules of a schema within a CRD. Returns the errors of those that don't compile as well.
     pub(super) fn of(schema: &Schema, is_resource: bool, release: Release) -> (Self, Vec<FieldError>) {
-        let shape = shape(schema, is_resource);
+        let shape = shape(schema, is_resource, release);
         let mut compiled = Self { root: None, shape, release };
         if !has_rules(schema) {
             return (compiled, Vec::new());
@@ -215,7 +215,7 @@ impl Compiler {
     fn property_type(&mut self, name: &str, schema: &Schema, of: Option<&Type>) -> Option<Type> {
         let Some(field) = escape(name) else {
             let name = format!("{ROOT_TYPE}.@{}", self.structs.len());
-            return self.declare(&shape(schema, schema.is_embedded_resource), &name);
+            return self.declare(&shape(schema, schema.is_embedded_resource, self.release), &name);
         };
         match of {
             Some(Type::Struct(of)) => self.structs.get(&**of)?.get(&field).cloned(),
