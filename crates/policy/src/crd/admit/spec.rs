@@ -3,7 +3,7 @@
 //! The API server moves a field that all versions share to the specification, and names it there: `spec.validation` is the schema of all
 //! versions.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
 use crate::cel::library::formats;
 use crate::crd::rules::field_path;
@@ -54,8 +54,11 @@ impl<'a> Spec<'a> {
 
     /// The names of the versions that are stored. A valid CRD has one.
     pub(super) fn storage(&self) -> Vec<&'a str> {
-        let is_stored = |version: &&Value<'a>| matches!(version.field("storage"), Some(Value::Bool(true)));
-        self.versions.iter().filter(is_stored).map(|version| text(*version, "name")).collect()
+        self.versions
+            .iter()
+            .filter(|version| is_storage(**version))
+            .map(|version| text(*version, "name"))
+            .collect()
     }
 
     /// The values of a field of the versions. If all are equal, there is one with another name.
@@ -190,6 +193,10 @@ fn keeps(old: &Spec<'_>, new: &Spec<'_>, part: &Part<'_>) -> bool {
             && before.value.list_len().is_some_and(|len| len > MAX_SELECTABLE)
             && equal(&before.value, &part.value)
     })
+}
+
+fn is_storage(version: Value<'_>) -> bool {
+    matches!(version.field("storage"), Some(Value::Bool(true)))
 }
 
 pub(super) fn text<'a>(value: Value<'a>, field: &str) -> &'a str {
@@ -362,17 +369,18 @@ pub(super) fn stored_versions(
         return;
     }
     let texts: Vec<Box<str>> = stored.iter().map(|name| Box::from(*name)).collect();
-    for name in spec.storage() {
-        if !stored.contains(&name) {
+    // Each version is looked up once: a second one of the same name is missing.
+    let mut left: BTreeMap<&str, usize> = stored.iter().copied().zip(0..).collect();
+    for version in &spec.versions {
+        let name = text(*version, "name");
+        if left.remove(name).is_none() && is_storage(*version) {
             let detail = format!("must have the storage version {name}");
             errors.push(FieldError::invalid_texts(&path, &texts, &detail, release));
         }
     }
-    for (index, name) in stored.iter().enumerate() {
-        if !spec.names().any(|version| version == *name) {
-            let detail = release.missing_stored_version(name);
-            errors.push(FieldError::invalid(&path.index(index), name, &detail));
-        }
+    for (name, index) in left {
+        let detail = release.missing_stored_version(name);
+        errors.push(FieldError::invalid(&path.index(index), name, &detail));
     }
 }
 
