@@ -201,13 +201,19 @@ impl Durward {
     ///
     /// Returns what was applied. The API server sees it with a delay, so the case waits for its effect.
     pub fn register(context: &TestContext, cluster: &Cluster, config: &Path) -> Result<String> {
+        let printed = Self::webhooks(context, config)?;
+        cluster.kubectl().apply(&printed)?.succeeded().context("what durward manifests printed")?;
+        Ok(printed)
+    }
+
+    /// Returns the webhook configurations of a configuration file.
+    pub fn webhooks(context: &TestContext, config: &Path) -> Result<String> {
         let config = config.display().to_string();
         let printed = Self::command(context, &["manifests", "--config", &config, "--only", "webhooks"])?
             .succeeded()
             .context("durward manifests")?
             .stdout;
         ensure!(!printed.trim().is_empty(), "durward manifests --only webhooks printed nothing");
-        cluster.kubectl().apply(&printed)?.succeeded().context("what durward manifests printed")?;
         Ok(printed)
     }
 

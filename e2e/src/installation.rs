@@ -237,6 +237,12 @@ impl<'a> Installation<'a> {
         Ok(())
     }
 
+    /// Replaces the webhook configurations, with all their fields.
+    pub fn replace_webhooks(&self) -> Result<()> {
+        let printed = Durward::webhooks(self.context, &self.config)?;
+        self.cluster.kubectl().run_with(&["replace", "-f", "-"], &printed)?.succeeded().map(drop)
+    }
+
     /// Replaces certificate and key by new ones of the same CA, each file by a rename. Running servers reload them;
     /// [`certificates::served`] shows when.
     pub fn swap_certificate(&self) -> Result<Leaf> {

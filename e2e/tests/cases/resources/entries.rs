@@ -109,8 +109,7 @@ fn policies_without_entries_are_reported_as_not_enforced(context: &'static TestC
             &doctor.stdout,
             &["not-enforced", "no-configmaps", "durward manifests", "replace -f -"],
         )?;
-        let printed = installation.command(&["manifests", "--only", "webhooks"])?.succeeded()?.stdout;
-        cluster.kubectl().run_with(&["replace", "-f", "-"], &printed)?.succeeded()?;
+        installation.replace_webhooks()?;
         await_count(0.0)?;
     }
     Ok(())
