@@ -148,7 +148,8 @@ fn crds_and_objects_without_bounds_end_in_bounded_time_and_memory() {
     let wide = format!("{{type: object, properties: {{{properties}}}}}");
     let large = thing(&format!("{{list: [{}]}}", "abcdefgh, ".repeat(300_000)));
     let rule = "{type: object, properties: {list: {type: array, items: {type: string}, x-kubernetes-validations: [{rule: 'self.all(a, self.exists(b, a == b))'}]}}}";
-    let keys: String = (0..30_000).map(|index| format!("k{index}, ")).collect();
+    let keys: Vec<String> = (0..30_000).map(|index| format!("k{index}")).collect();
+    let keys = keys.join(", ");
     let keyed = format!(
         "{{type: array, items: {{type: object}}, x-kubernetes-list-type: map, x-kubernetes-list-map-keys: [{keys}]}}"
     );

@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
-use super::typed::{Key, Kind, Order, Shape, Sums, decode_base64};
+use super::typed::{Key, Kind, NoScalar, Order, Shape, Sums, converted_key, decode_base64, unhashable};
 use super::{Arena, Value};
 use crate::cel::escape::unescape;
 
@@ -23,9 +23,6 @@ pub(crate) enum Failure {
     /// A failure within the API server.
     Internal(String),
 }
-
-/// A list or map in a set.
-pub(super) struct NoScalar;
 
 /// Adds a list to a list of a document. In a set, equal elements occur once. In a list of type `map`, elements replace those with the
 /// same keys. Returns `None` if the sum is simply both lists.
@@ -66,27 +63,6 @@ fn add_converted<'a>(arena: &'a Arena, left: &Value<'a>, right: &Value<'a>) -> R
         }
     }
     Ok(Value::Typed(arena.store(Value::List(arena.slice(&sum))), &SHAPE))
-}
-
-/// The key of an element of a set from 1.37 on. Times with an offset for which Go has no common zone are never equal, and neither are
-/// values that don't fit their schema.
-pub(super) fn converted_key<'a>(element: &Value<'a>, arena: &'a Arena) -> Result<Option<Key<'a>>, NoScalar> {
-    if element.is_list() || element.entries().is_some() {
-        return Err(NoScalar);
-    }
-    let is_common = |offset: i16| offset % 60 == 0 && (-12 * 60..=14 * 60).contains(&offset);
-    Ok(match *element {
-        Value::Typed(Value::String(text), Shape { kind: Kind::Bytes, .. }) => {
-            decode_base64(text).map(|bytes| Key(vec![Value::Bytes(arena.slice(&bytes))]))
-        }
-        Value::Timestamp(time) => {
-            is_common(time.offset).then(|| Key(vec![*element, Value::Int(i64::from(time.offset))]))
-        }
-        // Zero has a sign that does not count.
-        Value::Double(number) => Some(Key(vec![Value::Double(number + 0.0)])),
-        Value::Typed(..) => None,
-        scalar => Some(Key(vec![scalar])),
-    })
 }
 
 /// Adds a list to one whose elements are kept as values of Go.
@@ -201,30 +177,5 @@ fn key<'a>(
             Some(name) if is_first => Err(format!("hash of unhashable type: {name}")),
             Some(name) => Err(format!("runtime error: hash of unhashable type {name}")),
         },
-    }
-}
-
-/// The type of a value that can't be an element of a set in Go.
-pub(super) fn unhashable(value: &Value<'_>) -> Option<&'static str> {
-    let is_unhashable = match value {
-        Value::List(_) | Value::Object(_) | Value::Bytes(_) => true,
-        Value::Optional(Some(value)) => !matches!(value, Value::Null),
-        _ => false,
-    };
-    is_unhashable.then(|| go_type(value))
-}
-
-/// The type of an element of a sum in Go.
-pub(super) fn go_type(value: &Value<'_>) -> &'static str {
-    match value {
-        Value::List(_) => "[]interface {}",
-        Value::Object(_) => "map[string]interface {}",
-        Value::Bytes(_) => "[]uint8",
-        Value::Timestamp(_) => "time.Time",
-        Value::Duration(_) => "time.Duration",
-        Value::Uint(_) => "uint64",
-        Value::Optional(Some(Value::Null)) => "structpb.NullValue",
-        Value::Optional(Some(Value::List(_))) => "[]ref.Val",
-        _ => "map[ref.Val]ref.Val",
     }
 }

@@ -10,7 +10,7 @@ use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::go_time::{DATE, LOCAL_TIME, parse_error};
-use super::{Arena, Value, equal, identical, key_order, number, sum, work};
+use super::{Arena, Value, equal, identical, key_order, number, work};
 use crate::cel::escape::unescape;
 
 /// How expressions see a value of a document.
@@ -146,7 +146,7 @@ fn failure(value: &Value<'_>, shape: &Shape) -> String {
         Value::String(_) => "string",
         Value::List(_) => "[]interface {}",
         Value::Object(_) => "map[string]interface {}",
-        other => sum::go_type(other),
+        other => go_type(other),
     };
     let expected = |name: &str| format!("invalid data, expected {name}, got {found}");
     let format = |name: &str, why: fn(&str) -> String| match value {
@@ -404,7 +404,7 @@ impl Eq for Key<'_> {}
 /// Compares a set with a list of the same length. The API server looks for the elements of the other list among those of the set as the
 /// document has them: a time or a number that was converted is never found, and elements that occur twice don't matter.
 fn equal_sets<'a>(elements: &'a [Value<'a>], other: &Value<'a>) -> Equality<'a> {
-    if let Some(name) = elements.iter().find_map(sum::unhashable) {
+    if let Some(name) = elements.iter().find_map(unhashable) {
         return Equality::Unhashable(name);
     }
     let known: BTreeSet<Key<'_>> = elements.iter().map(|element| Key(vec![*element])).collect();
@@ -414,7 +414,7 @@ fn equal_sets<'a>(elements: &'a [Value<'a>], other: &Value<'a>) -> Equality<'a> 
                 return Equality::Unhashable("[]uint8");
             }
             Value::Typed(value, _) if element.is_list() || element.entries().is_some() => {
-                return sum::unhashable(value).map_or(Equality::Different, Equality::Unhashable);
+                return unhashable(value).map_or(Equality::Different, Equality::Unhashable);
             }
             // A null is another value of Go than that of the document.
             Value::Bool(_) | Value::Int(_) | Value::Double(_) | Value::String(_) => {
@@ -434,13 +434,13 @@ fn equal_converted_sets<'a>(elements: &'a [Value<'a>], items: &'a Shape, other: 
     let arena = Arena::new();
     let mut known = BTreeSet::new();
     for element in elements {
-        let Ok(key) = sum::converted_key(&view(element, items), &arena) else { return Equality::NoScalar };
+        let Ok(key) = converted_key(&view(element, items), &arena) else { return Equality::NoScalar };
         known.extend(key);
     }
     let mut seen = BTreeSet::new();
     for element in other.elements() {
-        match sum::converted_key(&element, &arena) {
-            Err(sum::NoScalar) => return Equality::NoScalar,
+        match converted_key(&element, &arena) {
+            Err(NoScalar) => return Equality::NoScalar,
             Ok(Some(key)) if known.contains(&key) => seen.insert(key),
             Ok(_) => return Equality::Different,
         };
@@ -471,4 +471,53 @@ fn equal_by_key<'a>(
     }
     // Before 1.37, elements of the other list can have the same key.
     Equality::of(sums == Sums::Raw || seen.len() == by_key.len())
+}
+
+/// A list or map in a set.
+pub(super) struct NoScalar;
+
+/// The key of an element of a set from 1.37 on. Times with an offset for which Go has no common zone are never equal, and neither are
+/// values that don't fit their schema.
+pub(super) fn converted_key<'a>(element: &Value<'a>, arena: &'a Arena) -> Result<Option<Key<'a>>, NoScalar> {
+    if element.is_list() || element.entries().is_some() {
+        return Err(NoScalar);
+    }
+    let is_common = |offset: i16| offset % 60 == 0 && (-12 * 60..=14 * 60).contains(&offset);
+    Ok(match *element {
+        Value::Typed(Value::String(text), Shape { kind: Kind::Bytes, .. }) => {
+            decode_base64(text).map(|bytes| Key(vec![Value::Bytes(arena.slice(&bytes))]))
+        }
+        Value::Timestamp(time) => {
+            is_common(time.offset).then(|| Key(vec![*element, Value::Int(i64::from(time.offset))]))
+        }
+        // Zero has a sign that does not count.
+        Value::Double(number) => Some(Key(vec![Value::Double(number + 0.0)])),
+        Value::Typed(..) => None,
+        scalar => Some(Key(vec![scalar])),
+    })
+}
+
+/// The type of a value that can't be an element of a set in Go.
+pub(super) fn unhashable(value: &Value<'_>) -> Option<&'static str> {
+    let is_unhashable = match value {
+        Value::List(_) | Value::Object(_) | Value::Bytes(_) => true,
+        Value::Optional(Some(value)) => !matches!(value, Value::Null),
+        _ => false,
+    };
+    is_unhashable.then(|| go_type(value))
+}
+
+/// The type of an element of a sum in Go.
+pub(super) fn go_type(value: &Value<'_>) -> &'static str {
+    match value {
+        Value::List(_) => "[]interface {}",
+        Value::Object(_) => "map[string]interface {}",
+        Value::Bytes(_) => "[]uint8",
+        Value::Timestamp(_) => "time.Time",
+        Value::Duration(_) => "time.Duration",
+        Value::Uint(_) => "uint64",
+        Value::Optional(Some(Value::Null)) => "structpb.NullValue",
+        Value::Optional(Some(Value::List(_))) => "[]ref.Val",
+        _ => "map[ref.Val]ref.Val",
+    }
 }

@@ -74,12 +74,11 @@ pub(crate) fn run(command: &Command) -> Outcome {
         Run { server: args.kube_version.0, objects: &objects, used: vec![false; objects.len()], problems };
     let mut crds = Vec::new();
     for (old, new) in pairs(&old, &new) {
-        let compared = match new {
-            Some(new) => run.compare(old, new),
-            None => {
-                run.use_objects(old);
-                Some(removed(old, args))
-            }
+        let compared = if let Some(new) = new {
+            run.compare(old, new)
+        } else {
+            run.use_objects(old);
+            Some(removed(old, args))
         };
         crds.extend(compared);
     }
