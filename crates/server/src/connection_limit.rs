@@ -115,7 +115,8 @@ impl ConnectionLimit {
 }
 
 impl OpenConnections {
-    /// Returns a connection to close for a new one, and the time at which it can be closed, if that is within `patience`. With the default of 512 connections this takes some microseconds.
+    /// Returns a connection to close for a new one, and the time at which it can be closed, if that is within `patience`. With the
+    /// default of 512 connections this takes some microseconds.
     fn choose(&self, newcomer: IpAddr, patience: Duration) -> Option<(Arc<ConnectionState>, Instant)> {
         let mut waiting: HashMap<IpAddr, usize> = HashMap::new();
         for state in self.states.values().filter(|state| state.is_waiting()) {
@@ -339,6 +340,16 @@ mod tests {
         (limit, permits)
     }
 
+    /// All connections receive a body, one after another.
+    async fn full_of_bodies(max: usize) -> (Arc<ConnectionLimit>, Vec<Permit>) {
+        let (limit, permits) = full(max).await;
+        for permit in &permits {
+            permit.state().begin_request();
+            tokio::time::sleep(A_MOMENT).await;
+        }
+        (limit, permits)
+    }
+
     /// Starts another connection and returns its task, once it has asked for an eviction.
     async fn another(limit: &Arc<ConnectionLimit>) -> tokio::task::JoinHandle<Option<Permit>> {
         another_from(limit, peer()).await
@@ -422,11 +433,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_body_that_does_not_arrive_can_be_closed_after_a_second() {
-        let (limit, permits) = full(2).await;
-        for permit in &permits {
-            permit.state().begin_request();
-            tokio::time::sleep(A_MOMENT).await;
-        }
+        let (limit, permits) = full_of_bodies(2).await;
         // The new connection waits, instead of being refused: the API server would report a failed call.
         let waiting = another(&limit).await;
         assert!(!closes(&permits[0]).await);
@@ -439,11 +446,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_body_that_arrives_in_its_second_is_kept_and_another_connection_is_asked() {
-        let (limit, permits) = full(2).await;
-        for permit in &permits {
-            permit.state().begin_request();
-            tokio::time::sleep(A_MOMENT).await;
-        }
+        let (limit, permits) = full_of_bodies(2).await;
         let _waiting = another(&limit).await;
         permits[0].state().end_body();
         tokio::time::sleep(BODY_GRACE + A_MOMENT).await;
@@ -453,11 +456,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_connection_that_closes_meanwhile_lets_the_new_one_in_at_once() {
-        let (limit, mut permits) = full(2).await;
-        for permit in &permits {
-            permit.state().begin_request();
-            tokio::time::sleep(A_MOMENT).await;
-        }
+        let (limit, mut permits) = full_of_bodies(2).await;
         let waiting = another(&limit).await;
         drop(permits.pop());
         tokio::task::yield_now().await;

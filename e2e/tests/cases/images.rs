@@ -57,8 +57,9 @@ fn programs_run_in_their_image_without_host_files(context: &TestContext) -> Resu
             let tool = Tool::new("chroot", "chroot").argument(root.display().to_string());
             let tool = tool.arguments(command.iter().copied());
             let mut output = context.supervisor()?.run(tool.clone(), Duration::from_secs(60))?;
-            // A process that another case starts has the files that are open for writing, until it runs its own program.
-            until("the program to be closed", || {
+            // The program was just written. A child of another case inherits its open file until the child's exec, and the kernel
+            // runs no program that is open for writing.
+            until("the program's file to be closed", || {
                 let is_busy = output.stderr.contains("Text file busy");
                 if is_busy {
                     output = context.supervisor()?.run(tool.clone(), Duration::from_secs(60))?;

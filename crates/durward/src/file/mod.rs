@@ -103,7 +103,7 @@ pub(crate) fn keys() -> Vec<Key> {
     keys
 }
 
-/// Returns whether a text turns a guard on, also if it is no valid configuration. A text that is not YAML may do so.
+/// Returns whether a text turns a guard on. The text can be an invalid configuration. If it is not YAML, it counts as one that does.
 pub(crate) fn can_turn_on(text: &str, guard: &'static str) -> bool {
     let Ok(root) = parse("", text) else { return true };
     let (has, ..) = read("", root.as_ref(), |root| root.section("guards", "", |guards| guards.has(guard)));

@@ -207,7 +207,18 @@ impl Reload {
         let is_off = |name: &&str| self.file.guard(name).is_none();
         let can_be_on = |name: &&'static str| rejected.is_none_or(|text| can_turn_on(text, name));
         let names: Vec<_> = self.active.names().filter(is_off).filter(can_be_on).collect();
-        self.cell.swap(self.active.without(&names));
+        let plan = self.active.without(&names);
+        if plan.names().eq(self.cell.current().names()) {
+            return;
+        }
+        if !names.is_empty() {
+            let guards = names.join(",");
+            tracing::warn!(
+                guards,
+                "these guards were turned off, and the rejected configuration can turn them on: their requests get 404"
+            );
+        }
+        self.cell.swap(plan);
     }
 
     /// Keeps the old plan, and reports problems that are new or that the operator asked for.

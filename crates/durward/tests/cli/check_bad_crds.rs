@@ -171,5 +171,7 @@ fn crds_and_objects_without_bounds_end_in_bounded_time_and_memory() {
         let (found, out, peak) = measured(directory.path());
         assert!(found == code && out.contains(part), "{}: {found} {out}", spec.get(..60).unwrap_or(spec));
         assert!(peak < 512, "{peak} MiB");
+        // A large schema is not searched for a bound.
+        assert!(spec.len() < 100_000 || !out.contains("the API server accepts the rule with"), "{out}");
     }
 }

@@ -16,7 +16,7 @@ pub(crate) const MAX_READ: usize = 1 << 22;
 /// Bytes of text that count as one value.
 const BYTES: usize = 16;
 
-/// What one expression has read so far.
+/// Counts the values that an expression has read.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Count {
     values: usize,

@@ -303,9 +303,14 @@ impl Run<'_> {
     /// Marks the objects of a removed CRD, which are not written again.
     fn use_objects(&mut self, crd: &Manifest) {
         let arena = Arena::new();
-        let Some(definition) = self.definition(crd, true, &arena) else { return };
+        let value = read_json(arena.text(crd.json()), &arena).unwrap_or_default();
+        let spec = value.field("spec").unwrap_or_default();
+        let text = |of: Value<'_>, name: &str| {
+            of.field(name).and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
+        };
+        let (group, kind) = (text(spec, "group"), text(spec.field("names").unwrap_or_default(), "kind"));
         for (object, used) in self.objects.iter().zip(&mut self.used) {
-            *used |= object.is(&definition.crd.group, &definition.crd.kind);
+            *used |= object.is(&group, &kind);
         }
     }
 
