@@ -3,17 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use clap::ValueEnum;
-
-/// How log lines are written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
-pub(crate) enum LogFormat {
-    /// One JSON object per line
-    #[default]
-    Json,
-    /// Text
-    Text,
-}
+use logging::LogFormat;
 
 /// Flags that select the log level and the log format.
 #[derive(Debug, Clone, clap::Args)]

@@ -4,7 +4,7 @@
 //! Labels come from closed sets of `&'static str`, never from a request: with namespaces as labels, Kyverno grew 1.2 million
 //! series of one metric. A guard's counters are looked up once, when its plan is created.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -100,11 +100,14 @@ struct GuardFamilies {
     abandoned: Family<Labels<1>, Counter>,
     policies: Family<PolicyLabels, Counter>,
     evaluation: Histogram,
-    named: Arc<Mutex<BTreeSet<String>>>,
+    named: Arc<Mutex<PolicyCounters>>,
 }
 
 /// Guard, policy and outcome. The names of policies come from the configuration, at most [`MAX_POLICIES`] of them.
 type PolicyLabels = [(&'static str, String); 3];
+
+/// The counters of each policy with series of its own, by guard and outcome.
+type PolicyCounters = BTreeMap<String, BTreeMap<(&'static str, &'static str), Counter>>;
 
 /// Policies with a series of their own. The others have the label `other`.
 const MAX_POLICIES: usize = 500;
@@ -123,8 +126,7 @@ pub(crate) struct GuardMetrics {
     pub(crate) abandoned: Counter,
     policies: Family<PolicyLabels, Counter>,
     evaluation: Histogram,
-    /// The policies with a series of their own.
-    named: Arc<Mutex<BTreeSet<String>>>,
+    named: Arc<Mutex<PolicyCounters>>,
 }
 
 impl Metrics {
@@ -422,23 +424,26 @@ impl GuardMetrics {
         let Some(evaluation) = &settled.evaluation else { return };
         self.evaluation.observe(evaluation.time.as_secs_f64());
         for PolicyOutcome { policy, outcome } in &evaluation.outcomes {
-            let policy = self.policy_label(policy);
-            let labels =
-                [("guard", self.name.to_owned()), ("policy", policy), ("outcome", (*outcome).to_owned())];
-            self.policies.get_or_create(&labels).inc();
+            self.count_outcome(policy, outcome);
         }
     }
 
-    /// Returns the label of a policy.
-    fn policy_label(&self, policy: &str) -> String {
+    fn count_outcome(&self, policy: &str, outcome: &'static str) {
+        let counter = |policy: &str| {
+            let [guard, policy, outcome] = [self.name, policy, outcome].map(str::to_owned);
+            self.policies.get_or_create_owned(&[("guard", guard), ("policy", policy), ("outcome", outcome)])
+        };
         let mut named = lock(&self.named);
-        if !named.contains(policy) {
-            if named.len() == MAX_POLICIES {
-                return "other".to_owned();
-            }
-            named.insert(policy.to_owned());
+        let key = (self.name, outcome);
+        if let Some(known) = named.get(policy).and_then(|counters| counters.get(&key)) {
+            known.inc();
+        } else if named.contains_key(policy) || named.len() < MAX_POLICIES {
+            let counter = counter(policy);
+            counter.inc();
+            named.entry(policy.to_owned()).or_default().insert(key, counter);
+        } else {
+            counter("other").inc();
         }
-        policy.to_owned()
     }
 }
 

@@ -5,6 +5,8 @@
 //! set only in the `deleteOptions` of the Eviction (`kubectl drain --dry-run=server`), which the decoder reads. An update of a pod
 //! contains it before and after the change; `update` compares the two.
 
+use std::collections::BTreeMap;
+
 use admission::{Cause, Operation, Raw, Request, Shape};
 
 use super::config::Config;
@@ -54,6 +56,7 @@ pub(super) struct Removal {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ReviewedPod {
     pub(super) uid: String,
+    pub(super) labels: BTreeMap<String, String>,
     pub(super) json: String,
     /// The pod after an update.
     pub(super) new: Option<String>,
@@ -131,7 +134,13 @@ impl Removal {
         let pod = match kind {
             RemovalKind::Evict => None,
             RemovalKind::Delete | RemovalKind::Update => {
-                Some(ReviewedPod { uid: text(ReviewedField::Uid)?, json: object.raw().get().to_owned(), new })
+                let labels = object.field(ReviewedField::Labels).map(labels).transpose()?.flatten();
+                Some(ReviewedPod {
+                    uid: text(ReviewedField::Uid)?,
+                    labels: labels.unwrap_or_default(),
+                    json: object.raw().get().to_owned(),
+                    new,
+                })
             }
         };
         Ok(Self {
@@ -199,6 +208,10 @@ fn new_pod(request: &Request<'_>) -> Result<String, Cause> {
 fn grace_period(options: Raw<'_>) -> Result<Option<i64>, Cause> {
     let options: Option<Options> = options.parse().map_err(|_| malformed("options are not DeleteOptions"))?;
     Ok(options.and_then(|options| options.grace_period_seconds))
+}
+
+fn labels(raw: Raw<'_>) -> Result<Option<BTreeMap<String, String>>, Cause> {
+    raw.parse().map_err(|_| malformed("the labels of oldObject are not strings"))
 }
 
 fn number(raw: Raw<'_>) -> Result<Option<i64>, Cause> {
@@ -270,10 +283,11 @@ mod tests {
     #[test]
     fn a_malformed_review_is_an_error() {
         type Change = fn(&mut Value);
-        let broken: [(&str, Change); 6] = [
+        let broken: [(&str, Change); 7] = [
             ("no oldObject", |r| r["oldObject"] = Value::Null),
             ("not an object", |r| r["oldObject"] = 7.into()),
             ("not a string", |r| r["oldObject"]["metadata"]["name"] = 7.into()),
+            ("not strings", |r| r["oldObject"]["metadata"]["labels"]["app"] = 7.into()),
             ("another name", |r| r["name"] = "etcd-1".into()),
             ("another namespace", |r| r["namespace"] = "other".into()),
             ("not DeleteOptions", |r| r["options"] = json!({"gracePeriodSeconds": "soon"})),

@@ -172,9 +172,8 @@ impl<'r> Reviewer<'r> {
         if let Some(outcome) = decide::exempt(self.config, removal, request) {
             return outcome.into();
         }
-        if let Some(ReviewedPod { json, .. }) = &removal.pod
-            && let Ok(pod) = Pod::read(json, 0)
-            && group::entries(self.config, &pod).next().is_none()
+        if let Some(reviewed) = &removal.pod
+            && !group::may_apply(self.config, &removal.namespace, reviewed)
         {
             return Outcome::allow(Allowed::Unselected).into();
         }
