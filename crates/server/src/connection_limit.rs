@@ -5,8 +5,9 @@
 //! or idle. If every connection has a complete request, or was asked already, the new one is refused.
 //!
 //! The peer address with the most waiting connections loses the one that has waited longest. Connections with a complete
-//! request are not counted: an API server with many reviews must not lose its idle connections to a pod with fewer. If all
-//! peers have the same address (SNAT), the connection that has waited longest is closed.
+//! request are not counted: an API server with many reviews must not lose its idle connections to a pod with fewer. A new
+//! connection closes none of an address with fewer waiting connections than its own. If all peers have the same address (SNAT),
+//! the connection that has waited longest is closed.
 //!
 //! Bodies of the API server arrive in milliseconds, and it can't retry a request after them. So a body has [`BODY_GRACE`], unless
 //! its address has more waiting connections than that of the new one. Otherwise a pod that opens connections all the time would
@@ -19,7 +20,7 @@
 //! A request can still be on the wire when an idle connection closes. Every server that closes idle connections has this race;
 //! clients retry.
 
-use std::cmp::Reverse;
+use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, SocketAddr};
 use std::pin::pin;
@@ -125,9 +126,12 @@ impl OpenConnections {
         let count = |peer: IpAddr| waiting.get(&peer).copied().unwrap_or_default();
         let now = Instant::now();
         let evictable = self.states.values().filter_map(|state| {
-            let is_rival = count(state.peer) <= count(newcomer);
-            let eviction =
-                Eviction { newcomer, body_grace: if is_rival { BODY_GRACE } else { Duration::ZERO } };
+            let body_grace = match count(state.peer).cmp(&count(newcomer)) {
+                Ordering::Less => return None,
+                Ordering::Equal => BODY_GRACE,
+                Ordering::Greater => Duration::ZERO,
+            };
+            let eviction = Eviction { newcomer, body_grace };
             let (since, at) = state.evictable(eviction)?;
             (at <= now + patience).then_some((since, at.max(now), eviction, state))
         });
@@ -522,6 +526,27 @@ mod tests {
             assert!(closes(&permits[victim]).await);
             waiting.abort();
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_address_with_many_waiting_connections_closes_none_of_an_address_with_fewer() {
+        let limit = ConnectionLimit::new("webhook", 3);
+        let mut permits = Vec::new();
+        for last in [1, 2, 2] {
+            permits.push(limit.acquire(address(last)).await.unwrap());
+        }
+        // The API server is in its handshake. The bodies of the others are too young to be closed for one more.
+        for permit in &permits[1..] {
+            permit.state().begin_request();
+            tokio::time::advance(A_MOMENT).await;
+        }
+        let waiting = another_from(&limit, address(2)).await;
+        assert!(!closes(&permits[0]).await);
+        tokio::time::sleep(BODY_GRACE + A_MOMENT).await;
+        assert!(!closes(&permits[0]).await);
+        assert!(closes(&permits[1]).await);
+        drop(permits.remove(1));
+        assert!(waiting.await.unwrap().is_some());
     }
 
     #[tokio::test(start_paused = true)]
