@@ -81,6 +81,8 @@ pub struct Settled {
     pub audit: Audit,
     /// The evaluation of policies.
     pub evaluation: Option<PolicyEvaluation>,
+    /// Whether the configuration leaves the object out of the guard.
+    pub is_unguarded: bool,
 }
 
 impl Settled {
@@ -92,7 +94,7 @@ impl Settled {
 
 /// Turns a ruling into an answer by the guard's policy, and cleans and bounds its texts.
 pub fn settle(request: &Request<'_>, ruling: Ruling, settle_policy: &SettlePolicy) -> Settled {
-    let Ruling { verdict, mut warnings, mut audit, refusal, evaluation } = ruling;
+    let Ruling { verdict, mut warnings, mut audit, refusal, evaluation, is_unguarded } = ruling;
     let mut causes = Vec::new();
     let (word, answer) = match verdict {
         Verdict::Allow => ("allow", Answer::Allow),
@@ -125,7 +127,7 @@ pub fn settle(request: &Request<'_>, ruling: Ruling, settle_policy: &SettlePolic
         }
         other => (other, false),
     };
-    Settled { answer, verdict: word, would_deny, causes, warnings, audit, evaluation }
+    Settled { answer, verdict: word, would_deny, causes, warnings, audit, evaluation, is_unguarded }
 }
 
 fn join(causes: &[Cause]) -> String {

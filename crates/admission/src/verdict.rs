@@ -97,6 +97,8 @@ pub struct Ruling {
     pub refusal: Option<Denial>,
     /// The evaluation of policies, for guards that have some.
     pub evaluation: Option<PolicyEvaluation>,
+    /// Whether the configuration leaves the object out of the guard. Such a ruling is logged at level debug.
+    pub is_unguarded: bool,
 }
 
 /// The evaluation of policies, for metrics and the log.
@@ -121,7 +123,7 @@ impl Ruling {
     /// Creates a ruling without warnings and annotations.
     pub fn new(verdict: Verdict) -> Self {
         let (warnings, audit) = (Warnings::default(), Audit::default());
-        Self { verdict, warnings, audit, refusal: None, evaluation: None }
+        Self { verdict, warnings, audit, refusal: None, evaluation: None, is_unguarded: false }
     }
 
     /// Creates a ruling that allows silently.
@@ -133,6 +135,12 @@ impl Ruling {
     /// the object itself shows no trace of it.
     pub fn skipped(reason: impl AsRef<str>) -> Self {
         Self::allow().audit(SKIPPED, reason)
+    }
+
+    /// Marks the object as one that the configuration leaves out of the guard.
+    #[must_use]
+    pub fn unguarded(self) -> Self {
+        Self { is_unguarded: true, ..self }
     }
 
     /// Creates a ruling that denies.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use admission::{Glob, Request};
+use admission::{Glob, Request, Ruling};
 
 use ::config::{Section, Selector, SelectorExt as _, names};
 
@@ -16,7 +16,7 @@ pub struct Exempt {
     namespace_selector: Option<Selector>,
 }
 
-const SERVICE_ACCOUNTS: &str = "namespace/name, as ci/runner; * matches any characters";
+const SERVICE_ACCOUNT_NAMES: &str = "namespace/name, as ci/runner; * matches any characters";
 
 /// Checks that a pattern can match the namespace/name of a service account.
 fn service_accounts(text: &str) -> Result<(), names::Fault> {
@@ -44,6 +44,17 @@ pub enum Exemption {
     No,
 }
 
+const USERS: &str = "exempt.users";
+const GROUPS: &str = "exempt.groups";
+const SERVICE_ACCOUNTS: &str = "exempt.serviceAccounts";
+
+/// Returns the ruling on a request that is exempt by this key. If the key names users, the object itself is guarded, so the request
+/// is logged.
+pub(crate) fn ruling(key: &str) -> Ruling {
+    let ruling = Ruling::allow().audit("exempt", key);
+    if [USERS, GROUPS, SERVICE_ACCOUNTS].contains(&key) { ruling } else { ruling.unguarded() }
+}
+
 impl Exempt {
     /// Reads the section. `namespaces` are exempt if the file does not say otherwise.
     pub fn read(section: &mut Section<'_>, namespaces: &[&str]) -> Self {
@@ -56,7 +67,7 @@ impl Exempt {
                 service_accounts: s
                     .names(
                         "serviceAccounts",
-                        SERVICE_ACCOUNTS,
+                        SERVICE_ACCOUNT_NAMES,
                         "Service accounts, as namespace/name.",
                         &[],
                         service_accounts,
@@ -85,10 +96,10 @@ impl Exempt {
     pub fn of(&self, request: &Request<'_>) -> Exemption {
         let any = |globs: &[Glob], text: &str| globs.iter().any(|glob| glob.matches(text));
         if any(&self.users, &request.user.name) {
-            return Exemption::By("exempt.users");
+            return Exemption::By(USERS);
         }
         if !self.groups.is_empty() && request.user.groups().iter().any(|group| any(&self.groups, group)) {
-            return Exemption::By("exempt.groups");
+            return Exemption::By(GROUPS);
         }
         let account =
             request.user.name.strip_prefix("system:serviceaccount:").and_then(|name| name.split_once(':'));
@@ -96,7 +107,7 @@ impl Exempt {
             && !self.service_accounts.is_empty()
             && any(&self.service_accounts, &format!("{namespace}/{name}"))
         {
-            return Exemption::By("exempt.serviceAccounts");
+            return Exemption::By(SERVICE_ACCOUNTS);
         }
         if !request.namespace.is_empty() && any(&self.namespaces, &request.namespace) {
             return Exemption::By("exempt.namespaces");
@@ -110,10 +121,10 @@ impl Exempt {
     /// Returns the key that exempts every request. API servers add the group to every user that they have authenticated.
     pub fn exempts_all(&self) -> Option<&'static str> {
         if self.users.iter().any(|glob| glob.matches("")) {
-            return Some("exempt.users");
+            return Some(USERS);
         }
         let is_all = |glob: &Glob| glob.matches("system:authenticated");
-        self.groups.iter().any(is_all).then_some("exempt.groups")
+        self.groups.iter().any(is_all).then_some(GROUPS)
     }
 
     /// Returns the names in `namespaces`, without the patterns.

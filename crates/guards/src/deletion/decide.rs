@@ -16,7 +16,7 @@ use super::karmada::{KarmadaPart, Protection};
 use super::messages;
 use super::summary::FleetSummary;
 use super::target::{DeletionKind, Target};
-use crate::exempt::Exemption;
+use crate::exempt::{self, Exemption};
 use crate::install_namespace;
 use crate::overrides::Override;
 
@@ -24,12 +24,18 @@ use crate::overrides::Override;
 #[derive(Debug)]
 pub(super) enum Next {
     /// The metadata of the object decides.
-    Rule(Ruling),
+    Rule(Box<Ruling>),
     /// The facts decide.
     ReadFacts {
         /// Whether only the list of the fleet decides, because the target is a part of Karmada that is not checked otherwise.
         list_only: bool,
     },
+}
+
+impl From<Ruling> for Next {
+    fn from(ruling: Ruling) -> Self {
+        Self::Rule(Box::new(ruling))
+    }
 }
 
 /// Decides by the request alone, or returns the object to delete.
@@ -39,7 +45,7 @@ pub(super) fn open(config: &Config, request: &Request<'_>) -> Result<Target, Box
     match config.common_config.exempt.of(request) {
         // A CRD has no namespace, even if the request has one.
         Exemption::By(key) if kind == DeletionKind::Namespace || key != "exempt.namespaces" => {
-            Err(Box::new(Ruling::allow().audit("exempt", key)))
+            Err(Box::new(exempt::ruling(key)))
         }
         _ => Ok(target),
     }
@@ -48,23 +54,23 @@ pub(super) fn open(config: &Config, request: &Request<'_>) -> Result<Target, Box
 /// Decides by the metadata of the stored object, if that is possible.
 pub(super) fn by_metadata(config: &Config, target: &Target, now: SystemTime) -> Next {
     if target.deleting {
-        return Next::Rule(Ruling::allow().audit("allowed", "already being deleted"));
+        return Ruling::allow().audit("allowed", "already being deleted").into();
     }
     let (common, is_namespace) = (&config.common_config, target.kind == DeletionKind::Namespace);
     let is_install = is_namespace && !config.is_karmada() && target.name == common.namespace;
     if target.new_labels.as_ref().is_some_and(|new| is_install || !leaves(config, target, new)) {
-        return Next::Rule(Ruling::allow().audit("allowed", "it stays in the guard"));
+        return Ruling::allow().audit("allowed", "it stays in the guard").into();
     }
     if is_namespace && common.exempt.selects(&target.labels) {
-        return Next::Rule(Ruling::allow().audit("exempt", "exempt.namespaceSelector"));
+        return exempt::ruling("exempt.namespaceSelector").into();
     }
     if is_install {
         let annotations = &target.annotations;
         let ruling = install_namespace::ruling(super::NAME, common, config.break_glass, annotations, now);
-        return Next::Rule(ruling);
+        return ruling.into();
     }
     if let Override::Active { reason, until } = target.find_override(config.break_glass, now) {
-        return Next::Rule(messages::overridden(target, &reason, &until));
+        return messages::overridden(target, &reason, &until).into();
     }
     let is_selected = config.selects(&target.labels);
     let unreadable = unreadable_group(config, target, now);
@@ -73,8 +79,8 @@ pub(super) fn by_metadata(config: &Config, target: &Target, now: SystemTime) -> 
         return Next::ReadFacts { list_only };
     }
     match (is_selected, unreadable) {
-        (false, _) => Next::Rule(not_selected()),
-        (true, Some(ruling)) => Next::Rule(ruling),
+        (false, _) => not_selected().into(),
+        (true, Some(ruling)) => ruling.into(),
         (true, None) => Next::ReadFacts { list_only: false },
     }
 }
@@ -96,7 +102,7 @@ pub(super) fn unidentified(config: &Config, target: &Target, why: Cause, now: Sy
 }
 
 fn not_selected() -> Ruling {
-    Ruling::allow().audit("allowed", "not labeled durward.dev/guard=deletion")
+    Ruling::allow().audit("allowed", "not labeled durward.dev/guard=deletion").unguarded()
 }
 
 /// Decides with the facts.

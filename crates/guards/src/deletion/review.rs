@@ -70,7 +70,7 @@ impl Guard for DeletionGuard {
                 Err(why) => Some(why),
             };
             match (decide::by_metadata(config, &target, now()), unread) {
-                (Next::Rule(ruling), _) => ruling,
+                (Next::Rule(ruling), _) => *ruling,
                 (Next::ReadFacts { .. }, Some(why)) => decide::unidentified(config, &target, why, now()),
                 (Next::ReadFacts { list_only }, None) => {
                     let facts = reader.read(&target, deadline.into(), list_only).await;

@@ -18,6 +18,7 @@ use super::overrides::{self, DeniedRequest, Override};
 use super::pod::Pod;
 use super::removal::{Removal, RemovalKind};
 use super::table::{MemberState, Row, Table};
+use crate::exempt;
 use crate::message::Message;
 
 pub(super) use members::{health, role, state_name};
@@ -131,12 +132,13 @@ fn add_warnings(
 fn allow(removal: &Removal, why: &Allowed) -> Ruling {
     let name = removal.full_name();
     match why {
-        Allowed::Exempt(key) => Ruling::allow().audit("exempt", key),
+        Allowed::Exempt(key) => exempt::ruling(key),
         Allowed::Overridden { reason, until } => overridden(&name, reason, until),
         Allowed::MirrorPod => {
             let text = "is the mirror of a static pod: its etcd keeps running, and the kubelet creates the pod again";
             Ruling::allow().warn(format!("{PREFIX}{name} {text}")).audit("allowed", texts::allowed(why))
         }
+        Allowed::Unselected => Ruling::allow().audit("allowed", texts::allowed(why)).unguarded(),
         why => Ruling::allow().audit("allowed", texts::allowed(why)),
     }
 }

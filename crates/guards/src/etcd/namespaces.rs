@@ -17,7 +17,7 @@ use super::messages;
 use super::overrides::{self, DeniedRequest, Override};
 use super::removal::{ReviewedField, malformed};
 use crate::common::{self, NAMESPACE_NAME};
-use crate::{identity, install_namespace};
+use crate::{exempt, identity, install_namespace};
 use ::config::SelectorExt as _;
 use cluster::fleet::Part;
 use cluster::{Resource, cause};
@@ -58,7 +58,7 @@ pub(super) async fn review(
 ) -> Ruling {
     let name = request.name.as_ref();
     if let Some(key) = config.common_config.exempt_by(request, name) {
-        return Ruling::allow().audit("exempt", key);
+        return exempt::ruling(key);
     }
     match decide(config, kube, request, now).await {
         Ok(ruling) => ruling,
@@ -117,7 +117,7 @@ async fn decide(
 pub(super) fn review_install(config: &Config, request: &Request<'_>, now: SystemTime) -> Ruling {
     let common = &config.common_config;
     if let Some(key) = common.exempt_by(request, "") {
-        return Ruling::allow().audit("exempt", key);
+        return exempt::ruling(key);
     }
     let Some(old) = &request.old_object else { return Ruling::unknown(malformed("it has no oldObject")) };
     if old.field(ReviewedField::DeletionTimestamp).is_some_and(|raw| raw.shape() != Shape::Null) {

@@ -26,7 +26,7 @@ use super::messages;
 use super::overrides::{self, DeniedRequest, Override};
 use super::pod::Pod;
 use super::removal::{ReviewedField, malformed};
-use crate::identity;
+use crate::{exempt, identity};
 use cluster::fleet::Part;
 use cluster::{Resource, cause};
 
@@ -98,7 +98,7 @@ pub(super) async fn review(
 async fn rule(input: Input<'_>, related: Related, denied: DeniedRequest) -> Ruling {
     let Input { config, request, old, now, .. } = input;
     if let Some(key) = config.common_config.exempt_by(request, &request.namespace) {
-        return Ruling::allow().audit("exempt", key);
+        return exempt::ruling(key);
     }
     let own = old.field(ReviewedField::Name).and_then(Raw::text).unwrap_or_default();
     let name = if own.is_empty() { request.name.as_ref() } else { own.as_ref() };
@@ -148,7 +148,7 @@ async fn decide(
         return Ok(Ruling::allow().audit("allowed", "the namespace is being deleted"));
     }
     if config.common_config.exempt.selects(&subject.namespace.labels) {
-        return Ok(Ruling::allow().audit("exempt", "exempt.namespaceSelector"));
+        return Ok(exempt::ruling("exempt.namespaceSelector"));
     }
     let of_object = overrides::judge(config, name, &subject.annotations, now);
     let of_namespace = overrides::judge(config, &request.namespace, &subject.namespace.annotations, now);

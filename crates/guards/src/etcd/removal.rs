@@ -134,9 +134,13 @@ impl Removal {
         let pod = match kind {
             RemovalKind::Evict => None,
             RemovalKind::Delete | RemovalKind::Update => {
+                let uid = text(ReviewedField::Uid)?;
+                if uid.is_empty() {
+                    return Err(malformed(&format!("{field} has no uid")));
+                }
                 let labels = object.field(ReviewedField::Labels).map(labels).transpose()?.flatten();
                 Some(ReviewedPod {
-                    uid: text(ReviewedField::Uid)?,
+                    uid,
                     labels: labels.unwrap_or_default(),
                     json: object.raw().get().to_owned(),
                     new,
@@ -283,7 +287,8 @@ mod tests {
     #[test]
     fn a_malformed_review_is_an_error() {
         type Change = fn(&mut Value);
-        let broken: [(&str, Change); 7] = [
+        let broken: [(&str, Change); 8] = [
+            ("no uid", |r| r["oldObject"]["metadata"]["uid"] = Value::Null),
             ("no oldObject", |r| r["oldObject"] = Value::Null),
             ("not an object", |r| r["oldObject"] = 7.into()),
             ("not a string", |r| r["oldObject"]["metadata"]["name"] = 7.into()),

@@ -16,7 +16,7 @@ use super::skip_reason::{self, SkipReason};
 #[cfg(debug_assertions)]
 use super::verify_patch;
 use super::volumes::Volumes;
-use crate::exempt::Exemption;
+use crate::exempt::{self, Exemption};
 
 /// The prefix of every warning, which names the guard.
 const WARNING_PREFIX: &str = "lxcfs: ";
@@ -62,7 +62,7 @@ pub(super) fn decide<'a>(config: &Config, request: &'a Request<'a>) -> Step<'a> 
     }
     let exemption = config.common_config.exempt.of(request);
     if let Exemption::By(part) = exemption {
-        return Step::Decided(Ruling::allow().audit("exempt", part));
+        return Step::Decided(exempt::ruling(part));
     }
     let read = Pod::read(request.object.as_ref()).and_then(|pod| Ok((pod, PodOptIn::read(pod)?)));
     let (pod, opt_in) = match read {
@@ -110,7 +110,7 @@ pub(super) fn decide_with_namespace(
     labels: &BTreeMap<String, String>,
 ) -> Ruling {
     if config.common_config.exempt.selects(labels) {
-        return Ruling::allow().audit("exempt", "exempt.namespaceSelector");
+        return exempt::ruling("exempt.namespaceSelector");
     }
     if pending.is_newer_than(labels) {
         return Ruling::allow();

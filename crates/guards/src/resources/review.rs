@@ -9,13 +9,13 @@ use policy::set::Evaluation;
 use policy::value::Arena;
 
 use super::{ResourcesGuard, messages, request};
-use crate::exempt::Exemption;
+use crate::exempt::{self, Exemption};
 
 /// Reviews a request.
 pub(super) async fn review(guard: &ResourcesGuard, request: &Request<'_>, deadline: Instant) -> Ruling {
     let common = &guard.config.common_config;
     if let Some(key) = common.exempt_by(request, &request.namespace) {
-        return Ruling::allow().audit("exempt", key);
+        return exempt::ruling(key);
     }
     let Some((policies, set)) = guard.policies() else { return Ruling::allow() };
     let (group, resource) = (request.resource.group.as_ref(), request.resource.resource.as_ref());
@@ -33,7 +33,7 @@ pub(super) async fn review(guard: &ResourcesGuard, request: &Request<'_>, deadli
     }
     match &namespace {
         Ok(Some(namespace)) if common.exempt.selects(&namespace.labels) => {
-            return Ruling::allow().audit("exempt", "exempt.namespaceSelector");
+            return exempt::ruling("exempt.namespaceSelector");
         }
         Err(cause) if exemption_needs_it => return Ruling::unknown(cause.clone()),
         Ok(_) | Err(_) => {}

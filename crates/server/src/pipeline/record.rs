@@ -1,12 +1,14 @@
 //! Metrics and the log line of a review.
 //!
-//! Guards that read clusters are logged with every ruling, because the object does not show their verdict. Other guards are
-//! logged if a request was not allowed, was allowed unchecked or unparsed, or if the evaluation of a policy failed. A patch counts as
-//! allow: the object shows it. The log contains nothing of an object's contents, and values that the caller can choose are cut.
+//! Guards that read clusters are logged with every ruling, because the object does not show their verdict. A ruling about an object
+//! that the configuration leaves out is logged only if the level is debug. Other guards are logged if a request was not allowed, was
+//! allowed unchecked or unparsed, or if the evaluation of a policy failed. A patch counts as allow: the object shows it. The log
+//! contains nothing of an object's contents, and values that the caller can choose are cut.
 
 use std::time::Instant;
 
 use admission::{Answer, PolicyOutcome, Request, SKIPPED, Settled};
+use tracing::Level;
 
 use super::caller::Caller;
 use crate::plan::Route;
@@ -45,9 +47,14 @@ impl<'a> Record<'a> {
             && !settled.would_deny
             && settled.skipped().is_none()
             && !has_failed_policy(settled);
-        if !is_plain_allow || self.route.guard.logs_every_ruling() {
+        if !is_plain_allow || self.logs_allow(settled) {
             self.log(settled, duration);
         }
+    }
+
+    fn logs_allow(&self, settled: &Settled) -> bool {
+        self.route.guard.logs_every_ruling()
+            && (!settled.is_unguarded || tracing::enabled!(target: "durward::review", Level::DEBUG))
     }
 
     /// Records that no memory is left for the answer. The refusal is counted and logged instead.

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use admission::{Mode, SettlePolicy};
 use rcgen::{CertificateParams, DnType};
 use server::{AllowedNames, ClientAuth};
+use tracing::Level;
 use tracing::subscriber::DefaultGuard;
 use tracing_subscriber::fmt::MakeWriter;
 
@@ -17,8 +18,13 @@ struct Lines(Arc<Mutex<Vec<u8>>>);
 
 impl Lines {
     fn capture() -> (Self, DefaultGuard) {
+        Self::capture_at(Level::INFO)
+    }
+
+    fn capture_at(level: Level) -> (Self, DefaultGuard) {
         let lines = Self::default();
-        let subscriber = tracing_subscriber::fmt().json().with_writer(lines.clone()).finish();
+        let subscriber =
+            tracing_subscriber::fmt().json().with_max_level(level).with_writer(lines.clone()).finish();
         (lines, tracing::subscriber::set_default(subscriber))
     }
 
@@ -51,6 +57,20 @@ impl<'a> MakeWriter<'a> for Lines {
 
     fn make_writer(&'a self) -> Self {
         self.clone()
+    }
+}
+
+#[tokio::test]
+async fn logs_rulings_about_objects_that_the_configuration_leaves_out_at_level_debug() {
+    let server = ServerBuilder::new()
+        .guard(Stub::new("outward", Behavior::LeaveOut).logging_every_ruling())
+        .start()
+        .await;
+    let mut client = server.connect().await;
+    for (level, logged) in [(Level::INFO, 0), (Level::DEBUG, 1)] {
+        let (lines, _capturing) = Lines::capture_at(level);
+        client.post("/outward", review("web", 0)).await;
+        assert_eq!(lines.of_reviews().len(), logged, "{level}");
     }
 }
 

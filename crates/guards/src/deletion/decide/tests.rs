@@ -399,13 +399,13 @@ fn names_what_is_wrong_with_the_override_of_such_a_crd() {
 fn opened(yaml: &str, resource: &str, name: &str, change: impl FnOnce(&mut Value)) -> Next {
     with_delete(resource, name, change, |request| match open(&config(yaml), request) {
         Ok(target) => by_metadata(&config(yaml), &target, now()),
-        Err(ruling) => Next::Rule(*ruling),
+        Err(ruling) => Next::Rule(ruling),
     })
 }
 
 fn ruled(yaml: &str, change: impl FnOnce(&mut Value)) -> Option<Ruling> {
     match opened(yaml, "namespaces", "shop", change) {
-        Next::Rule(ruling) => Some(ruling),
+        Next::Rule(ruling) => Some(*ruling),
         Next::ReadFacts { .. } => None,
     }
 }

@@ -13,6 +13,8 @@ use tokio::sync::Semaphore;
 #[derive(Clone)]
 pub(crate) enum Behavior {
     Allow,
+    /// Allows an object that the configuration leaves out.
+    LeaveOut,
     Skip,
     Deny,
     Mutate,
@@ -97,6 +99,7 @@ impl Guard for Stub {
         Box::pin(async move {
             match &self.behavior {
                 Behavior::Allow | Behavior::PanicAtOnce | Behavior::PanicInPolicy => Ruling::allow(),
+                Behavior::LeaveOut => Ruling::allow().unguarded(),
                 Behavior::Skip => Ruling::skipped("spec is not an object"),
                 Behavior::Deny => Ruling::deny(Denial::forbidden("not on my watch")),
                 Behavior::Mutate => mutate(&true.into()),
