@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use super::config::{Config, EtcdClusterConfig, GroupBy, OwnerKind};
 use super::pod::Pod;
-use super::removal::ReviewedPod;
 use ::config::SelectorExt as _;
 use cluster::etcd::{ClientOptions, Endpoint};
 use cluster::writer::Lease;
@@ -16,15 +15,6 @@ pub(super) fn entries<'c>(config: &'c Config, pod: &Pod) -> impl Iterator<Item =
         .clusters
         .iter()
         .filter(move |entry| entry.namespaces.may_match(&pod.namespace) && selects(entry, pod))
-}
-
-/// Whether an entry may apply to the pod of a review. The whole pod is read only for an entry without a selector.
-pub(super) fn may_apply(config: &Config, namespace: &str, reviewed: &ReviewedPod) -> bool {
-    let mut candidates = config.clusters.iter().filter(|entry| entry.namespaces.may_match(namespace));
-    candidates.any(|entry| match &entry.selector {
-        Some(selector) => selector.matches(&reviewed.labels),
-        None => Pod::read(&reviewed.json, 0).map_or(true, |pod| pod.runs_etcd),
-    })
 }
 
 /// Whether an entry selects a pod, in any namespace.

@@ -173,7 +173,7 @@ impl<'r> Reviewer<'r> {
             return outcome.into();
         }
         if let Some(reviewed) = &removal.pod
-            && !group::may_apply(self.config, &removal.namespace, reviewed)
+            && !self.may_be_member(&removal.namespace, reviewed)
         {
             return Outcome::allow(Allowed::Unselected).into();
         }
@@ -204,6 +204,15 @@ impl<'r> Reviewer<'r> {
             None => self.with_reserve_time(subject.removal).review_member(&subject).await,
         };
         self.finish(&subject, reviewed).await
+    }
+
+    /// Whether an entry may select the pod of a review. The whole pod is read only for an entry without a selector.
+    fn may_be_member(&self, namespace: &str, reviewed: &ReviewedPod) -> bool {
+        let mut entries = self.config.clusters.iter().filter(|entry| entry.namespaces.may_match(namespace));
+        entries.any(|entry| match &entry.selector {
+            Some(selector) => selector.matches(&reviewed.labels),
+            None => Pod::read(&reviewed.json, 0).map_or(true, |pod| pod.runs_etcd),
+        })
     }
 
     /// Returns the stored pod in JSON, unless it is another pod than that of the review. The review of an eviction contains no pod, but
