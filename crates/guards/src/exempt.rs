@@ -51,8 +51,13 @@ const SERVICE_ACCOUNTS: &str = "exempt.serviceAccounts";
 /// Returns the ruling on a request that is exempt by this key. If the key names users, the object itself is guarded, so the request
 /// is logged.
 pub(crate) fn ruling(key: &str) -> Ruling {
-    let ruling = Ruling::allow().audit("exempt", key);
+    let ruling = logged_ruling(key);
     if [USERS, GROUPS, SERVICE_ACCOUNTS].contains(&key) { ruling } else { ruling.unguarded() }
+}
+
+/// Returns the ruling on an exempt request for Durward's own namespace. It is logged whatever the key is.
+pub(crate) fn logged_ruling(key: &str) -> Ruling {
+    Ruling::allow().audit("exempt", key)
 }
 
 impl Exempt {
@@ -191,6 +196,21 @@ mod tests {
             ("exempt: {namespaceSelector: {matchLabels: {a: b}}}", "bob", "", Exemption::DependsOnNamespace),
         ] {
             assert_eq!(of(&exempt(yaml), user, groups), expected, "{yaml}");
+        }
+    }
+
+    #[test]
+    fn a_request_of_an_exempt_user_is_logged() {
+        for (key, is_unguarded) in [
+            (USERS, false),
+            (GROUPS, false),
+            (SERVICE_ACCOUNTS, false),
+            ("exempt.namespaces", true),
+            ("exempt.namespaceSelector", true),
+            ("namespace", true),
+        ] {
+            assert_eq!(ruling(key).is_unguarded, is_unguarded, "{key}");
+            assert!(!logged_ruling(key).is_unguarded, "{key}");
         }
     }
 

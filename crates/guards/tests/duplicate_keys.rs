@@ -47,12 +47,12 @@ fn rulings(guard: &dyn Guard, metadata: &str) -> Vec<(String, Ruling)> {
 #[test]
 fn no_guard_treats_a_duplicate_key_as_a_missing_field() {
     const TWICE: [&str; 4] = [
-        r#""metadata":{"name":"web","annotations":{"durward.dev/lxcfs":"enabled"}},"metadata":{"name":"web"}"#,
-        r#""metadata":{"name":"web","name":"other","annotations":{"durward.dev/lxcfs":"enabled"}}"#,
-        r#""metadata":{"name":"web","annotations":{"durward.dev/lxcfs":"enabled"},"annotations":null}"#,
-        r#""metadata":{"name":"web","labels":{},"annotations":{"durward.dev/lxcfs":"enabled"},"labels":{}}"#,
+        r#""metadata":{"name":"web","uid":"u","annotations":{"durward.dev/lxcfs":"enabled"}},"metadata":{"name":"web","uid":"u"}"#,
+        r#""metadata":{"name":"web","uid":"u","name":"other","annotations":{"durward.dev/lxcfs":"enabled"}}"#,
+        r#""metadata":{"name":"web","uid":"u","annotations":{"durward.dev/lxcfs":"enabled"},"annotations":null}"#,
+        r#""metadata":{"name":"web","uid":"u","labels":{},"annotations":{"durward.dev/lxcfs":"enabled"},"labels":{}}"#,
     ];
-    const ONCE: &str = r#""metadata":{"name":"web","annotations":{"durward.dev/lxcfs":"enabled"}}"#;
+    const ONCE: &str = r#""metadata":{"name":"web","uid":"u","annotations":{"durward.dev/lxcfs":"enabled"}}"#;
     let offline = Clients::offline();
     for kind in GUARD_KINDS {
         let section = config::parse("-", section(kind.name())).unwrap();

@@ -2,12 +2,13 @@
 //!
 //! Refusing new connections instead would let a pod keep the API server and kubelet out: it only has to open connections and
 //! send nothing. A connection can be closed while it waits for its peer: in its handshake, with half a head, with half a body,
-//! or idle. If every connection has a complete request, or was asked already, the new one is refused.
+//! or idle. If no connection can be closed, the new one is refused: each one has a complete request, was asked already, or is of an
+//! address with fewer waiting connections.
 //!
 //! The peer address with the most waiting connections loses the one that has waited longest. Connections with a complete
 //! request are not counted: an API server with many reviews must not lose its idle connections to a pod with fewer. A new
-//! connection closes none of an address with fewer waiting connections than its own. If all peers have the same address (SNAT),
-//! the connection that has waited longest is closed.
+//! connection never closes one whose address has fewer waiting connections than the address of the new one. If all peers have the
+//! same address (SNAT), the connection that has waited longest is closed.
 //!
 //! Bodies of the API server arrive in milliseconds, and it can't retry a request after them. So a body has [`BODY_GRACE`], unless
 //! its address has more waiting connections than that of the new one. Otherwise a pod that opens connections all the time would
@@ -106,7 +107,7 @@ impl ConnectionLimit {
             closed,
             rejected,
             %peer,
-            "connection limit reached: closing waiting connections, and rejecting new ones while all are busy"
+            "connection limit reached: closing waiting connections, and rejecting new ones while none can be closed"
         );
     }
 
@@ -529,7 +530,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_address_with_many_waiting_connections_closes_none_of_an_address_with_fewer() {
+    async fn an_address_with_many_waiting_connections_does_not_close_one_of_an_address_with_fewer() {
         let limit = ConnectionLimit::new("webhook", 3);
         let mut permits = Vec::new();
         for last in [1, 2, 2] {

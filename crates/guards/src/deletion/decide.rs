@@ -42,13 +42,24 @@ impl From<Ruling> for Next {
 pub(super) fn open(config: &Config, request: &Request<'_>) -> Result<Target, Box<Ruling>> {
     let kind = DeletionKind::of(request).ok_or_else(|| Box::new(Ruling::allow()))?;
     let target = Target::read(kind, request).map_err(|why| Box::new(Ruling::unknown(why)))?;
+    let is_install = is_install(config, &target);
     match config.common_config.exempt.of(request) {
         // A CRD has no namespace, even if the request has one.
         Exemption::By(key) if kind == DeletionKind::Namespace || key != "exempt.namespaces" => {
-            Err(Box::new(exempt::ruling(key)))
+            Err(Box::new(exempted(key, is_install)))
         }
         _ => Ok(target),
     }
+}
+
+/// Whether the target is Durward's own namespace.
+fn is_install(config: &Config, target: &Target) -> bool {
+    let is_namespace = target.kind == DeletionKind::Namespace;
+    is_namespace && !config.is_karmada() && target.name == config.common_config.namespace
+}
+
+fn exempted(key: &str, is_install: bool) -> Ruling {
+    if is_install { exempt::logged_ruling(key) } else { exempt::ruling(key) }
 }
 
 /// Decides by the metadata of the stored object, if that is possible.
@@ -57,12 +68,12 @@ pub(super) fn by_metadata(config: &Config, target: &Target, now: SystemTime) -> 
         return Ruling::allow().audit("allowed", "already being deleted").into();
     }
     let (common, is_namespace) = (&config.common_config, target.kind == DeletionKind::Namespace);
-    let is_install = is_namespace && !config.is_karmada() && target.name == common.namespace;
+    let is_install = is_install(config, target);
     if target.new_labels.as_ref().is_some_and(|new| is_install || !leaves(config, target, new)) {
         return Ruling::allow().audit("allowed", "it stays in the guard").into();
     }
     if is_namespace && common.exempt.selects(&target.labels) {
-        return exempt::ruling("exempt.namespaceSelector").into();
+        return exempted("exempt.namespaceSelector", is_install).into();
     }
     if is_install {
         let annotations = &target.annotations;
@@ -79,7 +90,7 @@ pub(super) fn by_metadata(config: &Config, target: &Target, now: SystemTime) -> 
         return Next::ReadFacts { list_only };
     }
     match (is_selected, unreadable) {
-        (false, _) => not_selected().into(),
+        (false, _) => not_selected().unguarded().into(),
         (true, Some(ruling)) => ruling.into(),
         (true, None) => Next::ReadFacts { list_only: false },
     }
@@ -102,7 +113,7 @@ pub(super) fn unidentified(config: &Config, target: &Target, why: Cause, now: Sy
 }
 
 fn not_selected() -> Ruling {
-    Ruling::allow().audit("allowed", "not labeled durward.dev/guard=deletion").unguarded()
+    Ruling::allow().audit("allowed", "not labeled durward.dev/guard=deletion")
 }
 
 /// Decides with the facts.

@@ -117,7 +117,7 @@ async fn decide(
 pub(super) fn review_install(config: &Config, request: &Request<'_>, now: SystemTime) -> Ruling {
     let common = &config.common_config;
     if let Some(key) = common.exempt_by(request, "") {
-        return exempt::ruling(key);
+        return exempt::logged_ruling(key);
     }
     let Some(old) = &request.old_object else { return Ruling::unknown(malformed("it has no oldObject")) };
     if old.field(ReviewedField::DeletionTimestamp).is_some_and(|raw| raw.shape() != Shape::Null) {

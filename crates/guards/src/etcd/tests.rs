@@ -515,7 +515,9 @@ async fn a_dry_run_rules_the_same_and_changes_nothing() {
 #[tokio::test(start_paused = true)]
 async fn other_pods_are_ignored() {
     let fake = Fake::of(3).with(|s| s.pods[1]["metadata"]["labels"] = json!({"app": "web"}));
-    assert_outcome(&deleted(&fake, LEAST, "etcd-1").await, Expected::Allow);
+    let ruling = deleted(&fake, LEAST, "etcd-1").await;
+    assert_outcome(&ruling, Expected::Allow);
+    assert!(ruling.is_unguarded);
     let other = "clusters: [{namespaceSelector: {matchLabels: {t: u}}, selector: app=etcd}]";
     let fake = Fake::of(3).down(&["etcd-2"]);
     assert_outcome(&deleted(&fake, other, "etcd-1").await, Expected::Allow);
@@ -526,7 +528,22 @@ async fn other_pods_are_ignored() {
     let exempt = format!("exempt: {{namespaceSelector: {{matchLabels: {{t: u}}}}}}\n{LEAST}");
     assert_outcome(&deleted(&fake, &exempt, "etcd-1").await, Expected::Allow);
     let exempt = format!("exempt: {{users: [ann]}}\n{LEAST}");
-    assert_outcome(&deleted(&fake, &exempt, "etcd-1").await, Expected::Allow);
+    let ruling = deleted(&fake, &exempt, "etcd-1").await;
+    assert_outcome(&ruling, Expected::Allow);
+    assert!(!ruling.is_unguarded);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_entry_without_a_selector_finds_etcd_itself() {
+    let detecting = "autodetect: true\nclusters: [{namespace: db}]";
+    let fake = Fake::of(3).down(&["etcd-2"]);
+    assert_outcome(&deleted(&fake, detecting, "etcd-1").await, quorum(1, 3));
+    let unreadable = |r: &mut serde_json::Value| r["oldObject"]["spec"] = 7.into();
+    assert_outcome(&deleted_by(&fake, detecting, "etcd-1", "ann", unreadable).await, quorum(1, 3));
+    let other = Fake::of(3).with(|s| {
+        s.pods[1]["spec"]["containers"] = json!([{"name": "web", "image": "web"}]);
+    });
+    assert!(deleted(&other, detecting, "etcd-1").await.is_unguarded);
 }
 
 #[tokio::test(start_paused = true)]

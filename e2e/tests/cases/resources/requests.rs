@@ -70,7 +70,7 @@ fn policies() -> Vec<Value> {
     let gadgets = [rule(GROUP, "v1", "gadgets"), rule(GROUP, "v1", "gadgets/scale")];
     let gadget = json!({
         "expression": "false",
-        "messageExpression": format!("{VIEW} + ' ' + string(type(object.?spec.?size.orValue(0)) == int) + string(has(object.spec.nothing))"),
+        "messageExpression": format!("{VIEW} + ' ' + string(type(object.?spec.?size.orValue(0)) == int) + string(type(object.?spec.?share.orValue(0)) == double) + string(has(object.spec.nothing))"),
     });
     let mut all = Vec::new();
     all.extend(policy(
@@ -136,7 +136,7 @@ fn object(api_version: &str, kind: &str, name: &str, more: &Value) -> Value {
 }
 
 fn gadget(version: &str, name: &str) -> Value {
-    let spec = json!({"size": 9_007_199_254_740_993_i64, "exact": "yes", "nothing": null, "replicas": 1});
+    let spec = json!({"size": 9_007_199_254_740_993_i64, "share": 3.0, "exact": "yes", "nothing": null, "replicas": 1});
     object(&format!("{GROUP}/{version}"), "Gadget", name, &json!({"spec": spec}))
 }
 

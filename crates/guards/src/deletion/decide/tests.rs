@@ -343,11 +343,9 @@ fn denies_parts_of_karmada_that_the_fleet_needs() {
     let ruling = close(&config, &namespace("karmada-es-m1"), &needed);
     assert!(denial(&ruling).message.contains("is Karmada's work queue for member cluster m1"), "{ruling:?}");
     let facts = Facts { clusters: vec![local(ClusterFindings::default())], ..named(vec![]) };
-    assert_eq!(
-        close(&config, &namespace("karmada-es-m9"), &facts).verdict,
-        Verdict::Allow,
-        "not labeled, not needed"
-    );
+    let ruling = close(&config, &namespace("karmada-es-m9"), &facts);
+    assert_eq!(ruling.verdict, Verdict::Allow, "not labeled, not needed");
+    assert!(!ruling.is_unguarded, "logged, because the fleet was read");
     for clusters in [vec![], vec![local(no_answer())]] {
         let ruling = close(&config, &namespace("karmada-es-m9"), &Facts { clusters, ..named(vec![]) });
         assert!(
@@ -416,6 +414,10 @@ fn allows_terminating_exempt_and_unlabelled_objects_without_facts() {
     let audit = |ruling: Option<Ruling>| {
         let ruling = ruling?;
         assert_eq!(ruling.verdict, Verdict::Allow);
+        let (_, value) = ruling.audit.iter().next()?;
+        let is_left_out =
+            ["exempt.namespaces", "exempt.namespaceSelector", "not labeled durward.dev/guard=deletion"];
+        assert_eq!(ruling.is_unguarded, is_left_out.contains(&value), "{value}");
         ruling.audit.iter().next().map(|(key, value)| format!("{key}: {value}"))
     };
     let deleting =

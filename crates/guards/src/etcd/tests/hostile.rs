@@ -171,9 +171,12 @@ async fn a_pod_that_is_not_listed_is_unknown() {
 #[tokio::test(start_paused = true)]
 async fn malformed_reviews_are_unknown() {
     let guard = Fake::of(3).guard(LEAST);
-    for old in
-        [json!(null), json!(7), json!({}), json!({"metadata": {"name": "etcd-1", "labels": {"app": 7}}})]
-    {
+    for old in [
+        json!(null),
+        json!(7),
+        json!({}),
+        json!({"metadata": {"name": "etcd-1", "uid": "u", "labels": {"app": 7}}}),
+    ] {
         let ruling = review(&guard, &delete("etcd-1", |r| r["oldObject"] = old.clone())).await;
         assert_eq!(verdict_of(&ruling), "unknown", "{old}");
     }
