@@ -97,8 +97,8 @@ pub struct Ruling {
     pub refusal: Option<Denial>,
     /// The evaluation of policies, for guards that have some.
     pub evaluation: Option<PolicyEvaluation>,
-    /// Whether the configuration leaves the object out of the guard. Such a ruling is logged only if
-    /// debug lines of `durward::review` are.
+    /// Whether the configuration leaves the object out of the guard. If such a ruling allows, it is logged only at level debug for
+    /// the target `durward::review`.
     pub is_unguarded: bool,
 }
 

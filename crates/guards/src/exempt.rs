@@ -48,14 +48,14 @@ const USERS: &str = "exempt.users";
 const GROUPS: &str = "exempt.groups";
 const SERVICE_ACCOUNTS: &str = "exempt.serviceAccounts";
 
-/// Returns the ruling on a request that is exempt by this key. If the key names users, the object itself is guarded, so the request
-/// is logged.
+/// Returns the ruling on a request that this key exempts. Keys for users leave the object guarded, so that ruling is always logged.
+/// With any other key, the ruling is logged only at level debug.
 pub(crate) fn ruling(key: &str) -> Ruling {
     let ruling = logged_ruling(key);
     if [USERS, GROUPS, SERVICE_ACCOUNTS].contains(&key) { ruling } else { ruling.unguarded() }
 }
 
-/// Returns the ruling on an exempt request for Durward's own namespace. It is logged whatever the key is.
+/// Returns the ruling on an exempt request for Durward's own namespace, which is always logged.
 pub(crate) fn logged_ruling(key: &str) -> Ruling {
     Ruling::allow().audit("exempt", key)
 }

@@ -1,7 +1,7 @@
 //! Logs to standard error as JSON or text.
 //!
-//! The crate that calls the generic functions of `tracing-subscriber` is the one that compiles them. This crate is optimized for
-//! speed, and the command line for size: there, a log line takes twice the CPU time.
+//! Generic functions of `tracing-subscriber` are compiled in the crate that calls them. The binaries are optimized for size, and a log
+//! line compiled there takes twice the CPU time. This crate is optimized for speed.
 
 use std::io;
 
@@ -11,7 +11,7 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::{SubscriberInitExt as _, TryInitError};
 use tracing_subscriber::{Layer as _, Registry, fmt, reload};
 
-/// How log lines are written.
+/// The format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub enum LogFormat {
     /// One JSON object per line
@@ -21,7 +21,7 @@ pub enum LogFormat {
     Text,
 }
 
-/// Changes the filter of a log.
+/// A handle that changes the filter while the process runs.
 pub type Handle = reload::Handle<Targets, Registry>;
 
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];

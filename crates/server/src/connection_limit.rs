@@ -2,12 +2,12 @@
 //!
 //! Refusing new connections instead would let a pod keep the API server and kubelet out: it only has to open connections and
 //! send nothing. A connection can be closed while it waits for its peer: in its handshake, with half a head, with half a body,
-//! or idle. If no connection can be closed, the new one is refused: each one has a complete request, was asked already, or is of an
-//! address with fewer waiting connections.
+//! or idle. If no connection can be closed, the new one is refused. A connection can't be closed if it has a complete request, was
+//! asked already, or has an address with fewer waiting connections than the new one's address.
 //!
 //! The peer address with the most waiting connections loses the one that has waited longest. Connections with a complete
-//! request are not counted: an API server with many reviews must not lose its idle connections to a pod with fewer. A new
-//! connection never closes one whose address has fewer waiting connections than the address of the new one. If all peers have the
+//! request are not counted: an API server with many reviews must not lose its idle connections to a pod with fewer. For the same
+//! reason, an address keeps its connections if it has fewer waiting ones than the new connection's address. If all peers have the
 //! same address (SNAT), the connection that has waited longest is closed.
 //!
 //! Bodies of the API server arrive in milliseconds, and it can't retry a request after them. So a body has [`BODY_GRACE`], unless
@@ -65,7 +65,7 @@ impl ConnectionLimit {
         Arc::new(Self { port, max, permits, open: Mutex::default() })
     }
 
-    /// Returns a permit for a new connection, at the limit after another one has closed. Returns none if all are busy.
+    /// Returns a permit for a new connection. At the limit, it waits until another one has closed. Returns none if none can be closed.
     pub(crate) async fn acquire(self: &Arc<Self>, peer: SocketAddr) -> Option<Permit> {
         let permit = if let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() {
             permit
@@ -530,13 +530,13 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_address_with_many_waiting_connections_does_not_close_one_of_an_address_with_fewer() {
+    async fn keeps_connections_of_an_address_with_fewer_waiting_ones_than_the_new_connection() {
         let limit = ConnectionLimit::new("webhook", 3);
         let mut permits = Vec::new();
         for last in [1, 2, 2] {
             permits.push(limit.acquire(address(last)).await.unwrap());
         }
-        // The API server is in its handshake. The bodies of the others are too young to be closed for one more.
+        // The API server is in its handshake. The other connections are within BODY_GRACE, so they can't be closed yet.
         for permit in &permits[1..] {
             permit.state().begin_request();
             tokio::time::advance(A_MOMENT).await;

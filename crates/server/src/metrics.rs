@@ -106,7 +106,7 @@ struct GuardFamilies {
 /// Guard, policy and outcome. The names of policies come from the configuration, at most [`MAX_POLICIES`] of them.
 type PolicyLabels = [(&'static str, String); 3];
 
-/// The counters of each policy with series of its own, by guard and outcome.
+/// Counters by policy, then by guard and outcome. It contains only policies with a series of their own.
 type PolicyCounters = BTreeMap<String, BTreeMap<(&'static str, &'static str), Counter>>;
 
 /// Policies with a series of their own. The others have the label `other`.
@@ -126,6 +126,7 @@ pub(crate) struct GuardMetrics {
     pub(crate) abandoned: Counter,
     policies: Family<PolicyLabels, Counter>,
     evaluation: Histogram,
+    /// The policies with a series of their own.
     named: Arc<Mutex<PolicyCounters>>,
 }
 

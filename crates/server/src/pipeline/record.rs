@@ -1,9 +1,9 @@
 //! Metrics and the log line of a review.
 //!
-//! Guards that read clusters are logged with every ruling, because the object does not show their verdict. A ruling about an object
-//! that the configuration leaves out is logged only if the level is debug. Other guards are logged if a request was not allowed, was
-//! allowed unchecked or unparsed, or if the evaluation of a policy failed. A patch counts as allow: the object shows it. The log
-//! contains nothing of an object's contents, and values that the caller can choose are cut.
+//! A ruling is logged if the request was not allowed, was allowed unchecked or unparsed, or if the evaluation of a policy failed. A
+//! plain allow is logged only for guards that read clusters, because the object does not show their verdict. If the configuration
+//! leaves the object out, a plain allow also needs level debug for `durward::review`. A patch counts as allow: the object shows it.
+//! The log never contains the contents of an object, and values that the caller can choose are cut.
 
 use std::time::Instant;
 

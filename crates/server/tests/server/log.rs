@@ -61,7 +61,7 @@ impl<'a> MakeWriter<'a> for Lines {
 }
 
 #[tokio::test]
-async fn logs_rulings_about_objects_that_the_configuration_leaves_out_at_level_debug() {
+async fn logs_unguarded_rulings_only_at_level_debug() {
     let server = ServerBuilder::new()
         .guard(Stub::new("outward", Behavior::LeaveOut).logging_every_ruling())
         .start()

@@ -16,9 +16,9 @@ const CALM: &str = "calm";
 /// The group of a CRD with two versions.
 const GROUP: &str = "hostile.example.com";
 
-/// The type of the number 3.0 in a new object: native policies see a double. The API server writes 3 in a review, so the guard sees an
-/// int. See the limits on the guard's page.
+/// The text that a native policy prints for 3.0 in a new object.
 const DOUBLE: &str = " share is a double ";
+/// The text that the guard prints for the same number: the API server writes 3 in a review. See `docs/src/resources/limits.md`.
 const INT: &str = " share is an int ";
 
 /// An expression that prints the parts of a request and its objects that a policy can read.
