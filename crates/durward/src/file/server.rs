@@ -220,7 +220,7 @@ fn read_tls(section: &mut Section<'_>, within: &Within<'_>) -> Tls {
         for (name, given, found) in [("cert", cert_given, &cert), ("key", key_given, &key)] {
             if !given && found.is_none() && !s.has(name) {
                 let next = format!(
-                    "add {name}: <path>, or start serve with --tls-{name}; create one with: durward certs new"
+                    "add {name}: <path>, or start serve with --tls-{name}; create one with: durward certs new --service NAME.NAMESPACE --out tls"
                 );
                 s.problem(name, "is required", Some(next));
             }
