@@ -4,7 +4,7 @@
 //! Labels come from closed sets of `&'static str`, never from a request: with namespaces as labels, Kyverno grew 1.2 million
 //! series of one metric. A guard's counters are looked up once, when its plan is created.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicI64, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -100,14 +100,11 @@ struct GuardFamilies {
     abandoned: Family<Labels<1>, Counter>,
     policies: Family<PolicyLabels, Counter>,
     evaluation: Histogram,
-    named: Arc<Mutex<PolicyCounters>>,
+    named: Arc<Mutex<BTreeSet<String>>>,
 }
 
 /// Guard, policy and outcome. The names of policies come from the configuration, at most [`MAX_POLICIES`] of them.
 type PolicyLabels = [(&'static str, String); 3];
-
-/// Counters by policy, then by guard and outcome. It contains only policies with a series of their own.
-type PolicyCounters = BTreeMap<String, BTreeMap<(&'static str, &'static str), Counter>>;
 
 /// Policies with a series of their own. The others have the label `other`.
 const MAX_POLICIES: usize = 500;
@@ -127,7 +124,7 @@ pub(crate) struct GuardMetrics {
     policies: Family<PolicyLabels, Counter>,
     evaluation: Histogram,
     /// The policies with a series of their own.
-    named: Arc<Mutex<PolicyCounters>>,
+    named: Arc<Mutex<BTreeSet<String>>>,
 }
 
 impl Metrics {
@@ -425,26 +422,23 @@ impl GuardMetrics {
         let Some(evaluation) = &settled.evaluation else { return };
         self.evaluation.observe(evaluation.time.as_secs_f64());
         for PolicyOutcome { policy, outcome } in &evaluation.outcomes {
-            self.count_outcome(policy, outcome);
+            let policy = self.policy_label(policy);
+            let labels =
+                [("guard", self.name.to_owned()), ("policy", policy), ("outcome", (*outcome).to_owned())];
+            self.policies.get_or_create(&labels).inc();
         }
     }
 
-    fn count_outcome(&self, policy: &str, outcome: &'static str) {
-        let counter = |policy: &str| {
-            let [guard, policy, outcome] = [self.name, policy, outcome].map(str::to_owned);
-            self.policies.get_or_create_owned(&[("guard", guard), ("policy", policy), ("outcome", outcome)])
-        };
+    /// Returns the label of a policy.
+    fn policy_label(&self, policy: &str) -> String {
         let mut named = lock(&self.named);
-        let key = (self.name, outcome);
-        if let Some(known) = named.get(policy).and_then(|counters| counters.get(&key)) {
-            known.inc();
-        } else if named.contains_key(policy) || named.len() < MAX_POLICIES {
-            let counter = counter(policy);
-            counter.inc();
-            named.entry(policy.to_owned()).or_default().insert(key, counter);
-        } else {
-            counter("other").inc();
+        if !named.contains(policy) {
+            if named.len() == MAX_POLICIES {
+                return "other".to_owned();
+            }
+            named.insert(policy.to_owned());
         }
+        policy.to_owned()
     }
 }
 

@@ -1,5 +1,6 @@
 //! Finds the etcd cluster of a pod: the configuration entry that selects it, and the pods that belong to it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::config::{Config, EtcdClusterConfig, GroupBy, OwnerKind};
@@ -14,12 +15,21 @@ pub(super) fn entries<'c>(config: &'c Config, pod: &Pod) -> impl Iterator<Item =
     config
         .clusters
         .iter()
-        .filter(move |entry| entry.namespaces.may_match(&pod.namespace) && selects(entry, pod))
+        .filter(move |entry| entry.namespaces.may_match(&pod.namespace) && selects_pod(entry, pod))
 }
 
 /// Whether an entry selects a pod, in any namespace.
-pub(super) fn selects(entry: &EtcdClusterConfig, pod: &Pod) -> bool {
-    entry.selector.as_ref().map_or(pod.runs_etcd, |selector| selector.matches(&pod.labels))
+pub(super) fn selects_pod(entry: &EtcdClusterConfig, pod: &Pod) -> bool {
+    selects(entry, &pod.labels, || pod.runs_etcd)
+}
+
+/// Whether an entry selects a pod with these labels, in any namespace. `runs_etcd` is called only for an entry without a selector.
+pub(super) fn selects(
+    entry: &EtcdClusterConfig,
+    labels: &BTreeMap<String, String>,
+    runs_etcd: impl FnOnce() -> bool,
+) -> bool {
+    entry.selector.as_ref().map_or_else(runs_etcd, |selector| selector.matches(labels))
 }
 
 /// The pods of one etcd cluster.
@@ -64,7 +74,9 @@ impl Group {
 
     /// Returns the pods of this group. Pods that have ended are left out, except the one with this uid.
     pub(super) fn select(&self, entry: &EtcdClusterConfig, mut pods: Vec<Pod>, uid: &str) -> Vec<Pod> {
-        pods.retain(|pod| (!pod.has_ended() || pod.uid == uid) && selects(entry, pod) && self.contains(pod));
+        pods.retain(|pod| {
+            (!pod.has_ended() || pod.uid == uid) && selects_pod(entry, pod) && self.contains(pod)
+        });
         pods
     }
 

@@ -101,7 +101,7 @@ async fn decide(
         return Ok(messages::overridden(&format!("namespace {name}"), reason, until));
     }
     let mut pods = kube.pods(name, 0).await?;
-    pods.retain(|pod| !pod.has_ended() && leaving.iter().any(|entry| group::selects(entry, pod)));
+    pods.retain(|pod| !pod.has_ended() && leaving.iter().any(|entry| group::selects_pod(entry, pod)));
     let why = match pods.as_slice() {
         [] => return Ok(Ruling::allow().audit("allowed", "the namespace has no etcd pods")),
         [pod] => format!("etcd pod {} would no longer be guarded", pod.name),

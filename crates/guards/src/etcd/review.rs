@@ -209,10 +209,8 @@ impl<'r> Reviewer<'r> {
     /// Whether an entry may select the pod of a review. The whole pod is read only for an entry without a selector.
     fn may_be_member(&self, namespace: &str, reviewed: &ReviewedPod) -> bool {
         let mut entries = self.config.clusters.iter().filter(|entry| entry.namespaces.may_match(namespace));
-        entries.any(|entry| match &entry.selector {
-            Some(selector) => selector.matches(&reviewed.labels),
-            None => Pod::read(&reviewed.json, 0).map_or(true, |pod| pod.runs_etcd),
-        })
+        let runs_etcd = || Pod::read(&reviewed.json, 0).map_or(true, |pod| pod.runs_etcd);
+        entries.any(|entry| group::selects(entry, &reviewed.labels, runs_etcd))
     }
 
     /// Returns the stored pod in JSON, unless it is another pod than that of the review. The review of an eviction contains no pod, but

@@ -75,7 +75,7 @@ fn policies() -> Vec<Value> {
     let gadgets = [rule(GROUP, "v1", "gadgets"), rule(GROUP, "v1", "gadgets/scale")];
     let gadget = json!({
         "expression": "false",
-        "messageExpression": format!("{VIEW} + ' ' + string(type(object.?spec.?size.orValue(0)) == int) + (type(object.?spec.?share.orValue(0)) == double ? '{DOUBLE}' : '{INT}') + string(has(object.spec.nothing))"),
+        "messageExpression": format!("{VIEW} + ' ' + string(type(object.?spec.?size.orValue(0)) == int) + (type(object.?spec.?share.orValue(0)) == double ? '{DOUBLE}' : '{INT}') + string(double(object.?spec.?share.orValue(0)) / 2.0) + string(has(object.spec.nothing))"),
     });
     let mut all = Vec::new();
     all.extend(policy(
@@ -373,7 +373,8 @@ fn requests_of_every_form_look_the_same_to_the_guard(context: &'static TestConte
         Ok(if is_read { Poll::Ready(()) } else { Poll::Pending(answer.body.to_string()) })
     })?;
     let native = Value::from(answers()?).to_string();
-    ensure!(native.contains(DOUBLE), "no native policy saw 3.0 as a double: {native}");
+    let half = format!("{DOUBLE}1.5");
+    ensure!(native.contains(&half), "no native policy saw 3.0 as a double: {native}");
     let native: Vec<Value> = serde_json::from_str(&native.replace(DOUBLE, INT))?;
     for kind in ["validatingadmissionpolicybindings", "validatingadmissionpolicies"] {
         api.delete(&format!("/apis/admissionregistration.k8s.io/v1/{kind}"))?.succeeded()?;
