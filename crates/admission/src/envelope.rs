@@ -10,10 +10,11 @@ use std::borrow::Cow;
 
 use crate::decode_error::DecodeError;
 use crate::fields::{Fields, OWN_DRY_RUN, OWN_NAME, OWN_NAMESPACE, OWN_UID, Object};
+use crate::keys::{self, keys};
 use crate::names;
 use crate::request::{GroupVersionKind, GroupVersionResource, Operation, Request, User};
 use crate::text::truncate;
-use json::{JsonError, Raw, Scanner, SeenKeys, Shape};
+use json::{JsonError, Raw, Scanner, Shape};
 
 /// The version of a review.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -106,7 +107,9 @@ pub fn decode<'a>(body: &'a [u8], wanted: &Fields) -> Result<Review<'a>, Malform
     let not_json = |error: DecodeError| {
         let (at, what) = match error {
             DecodeError::Json(error) => (error.at, error.what.to_owned()),
-            DecodeError::DuplicateKey(error) => (error.at, error.to_string()),
+            DecodeError::DuplicateKey { at, key, object } => {
+                (at, format!("{key} is a duplicate key{object}"))
+            }
         };
         let (line, column) = position(body, at);
         Malformed::NotJson { what, line, column }
@@ -121,26 +124,37 @@ pub fn decode<'a>(body: &'a [u8], wanted: &Fields) -> Result<Review<'a>, Malform
 /// Limit of foreign text in an error.
 const MAX_TEXT_CHARS: usize = 80;
 
-const REVIEW_KEYS: [&str; 3] = ["request", "kind", "apiVersion"];
-const REQUEST_KEYS: [&str; 15] = [
-    "uid",
-    "kind",
-    "resource",
-    "subResource",
-    "requestKind",
-    "requestResource",
-    "requestSubResource",
-    "name",
-    "namespace",
-    "operation",
-    "userInfo",
-    "object",
-    "oldObject",
-    "options",
-    "dryRun",
-];
-const KIND_KEYS: [&str; 3] = ["group", "version", "kind"];
-const RESOURCE_KEYS: [&str; 3] = ["group", "version", "resource"];
+keys! {
+    ReviewKey, "" { ApiVersion = "apiVersion", Kind = "kind", Request = "request" }
+}
+
+keys! {
+    RequestKey, " in the request" {
+        Uid = "uid",
+        Kind = "kind",
+        Resource = "resource",
+        Subresource = "subResource",
+        RequestKind = "requestKind",
+        RequestResource = "requestResource",
+        RequestSubresource = "requestSubResource",
+        Name = "name",
+        Namespace = "namespace",
+        Operation = "operation",
+        UserInfo = "userInfo",
+        Object = "object",
+        OldObject = "oldObject",
+        Options = "options",
+        DryRun = "dryRun",
+    }
+}
+
+keys! {
+    KindKey, " in a kind" { Group = "group", Version = "version", Kind = "kind" }
+}
+
+keys! {
+    ResourceKey, " in a resource" { Group = "group", Version = "version", Resource = "resource" }
+}
 
 /// The envelope while it is decoded. Keys can have any order.
 #[derive(Default)]
@@ -152,15 +166,12 @@ struct PartialReview<'a> {
 
 impl<'a> PartialReview<'a> {
     fn decode(&mut self, scanner: &mut Scanner<'a>, wanted: &Fields) -> Result<(), DecodeError> {
-        let mut seen = SeenKeys::new("", &REVIEW_KEYS);
-        scanner.object(|scanner, key| {
-            seen.insert(&key, scanner)?;
-            match key.as_ref() {
-                "apiVersion" => self.api_version = Some(scanner.string()?),
-                "kind" => self.kind = Some(scanner.string()?),
-                "request" if scanner.peek()? == Shape::Null => scanner.skip()?,
-                "request" => self.request = Some(PartialRequest::decode(scanner, wanted)?),
-                _ => scanner.skip()?,
+        keys::read(scanner, |scanner, key| {
+            match key {
+                ReviewKey::ApiVersion => self.api_version = Some(scanner.string()?),
+                ReviewKey::Kind => self.kind = Some(scanner.string()?),
+                ReviewKey::Request if scanner.peek()? == Shape::Null => scanner.skip()?,
+                ReviewKey::Request => self.request = Some(PartialRequest::decode(scanner, wanted)?),
             }
             Ok(())
         })
@@ -208,39 +219,40 @@ struct PartialRequest<'a> {
 impl<'a> PartialRequest<'a> {
     fn decode(scanner: &mut Scanner<'a>, wanted: &Fields) -> Result<Self, DecodeError> {
         let mut request = Self::default();
-        let mut seen = SeenKeys::new(" in the request", &REQUEST_KEYS);
-        scanner.object(|scanner, key| {
-            seen.insert(&key, scanner)?;
-            request.field(scanner, &key, wanted)
-        })?;
+        keys::read(scanner, |scanner, key| request.field(scanner, key, wanted))?;
         Ok(request)
     }
 
-    fn field(&mut self, scanner: &mut Scanner<'a>, key: &str, wanted: &Fields) -> Result<(), DecodeError> {
+    fn field(
+        &mut self,
+        scanner: &mut Scanner<'a>,
+        key: RequestKey,
+        wanted: &Fields,
+    ) -> Result<(), DecodeError> {
         if scanner.peek()? == Shape::Null {
             return Ok(scanner.skip()?);
         }
         match key {
-            "uid" => self.uid = scanner.string()?,
-            "kind" => self.kind = group_version_kind(scanner)?,
-            "resource" => self.resource = group_version_resource(scanner)?,
-            "subResource" => self.subresource = scanner.string()?,
-            "requestKind" => self.request_kind = Some(group_version_kind(scanner)?),
-            "requestResource" => self.request_resource = Some(group_version_resource(scanner)?),
-            "requestSubResource" => self.request_subresource = scanner.string()?,
-            "name" => self.name = scanner.string()?,
-            "namespace" => self.namespace = scanner.string()?,
-            "operation" => {
+            RequestKey::Uid => self.uid = scanner.string()?,
+            RequestKey::Kind => self.kind = group_version_kind(scanner)?,
+            RequestKey::Resource => self.resource = group_version_resource(scanner)?,
+            RequestKey::Subresource => self.subresource = scanner.string()?,
+            RequestKey::RequestKind => self.request_kind = Some(group_version_kind(scanner)?),
+            RequestKey::RequestResource => self.request_resource = Some(group_version_resource(scanner)?),
+            RequestKey::RequestSubresource => self.request_subresource = scanner.string()?,
+            RequestKey::Name => self.name = scanner.string()?,
+            RequestKey::Namespace => self.namespace = scanner.string()?,
+            RequestKey::Operation => {
                 let at = scanner.offset();
                 let operation = Operation::from_word(&scanner.string()?);
                 let what = "operation must be CREATE, UPDATE, DELETE or CONNECT";
                 self.operation = Some(operation.ok_or(JsonError { at, what })?);
             }
-            "userInfo" => self.user = User::decode(scanner)?,
-            "object" => self.object = wanted.capture(scanner)?,
-            "oldObject" => self.old_object = wanted.capture(scanner)?,
-            "options" => self.options = Some(scanner.value()?),
-            "dryRun" => {
+            RequestKey::UserInfo => self.user = User::decode(scanner)?,
+            RequestKey::Object => self.object = wanted.capture(scanner)?,
+            RequestKey::OldObject => self.old_object = wanted.capture(scanner)?,
+            RequestKey::Options => self.options = Some(scanner.value()?),
+            RequestKey::DryRun => {
                 if scanner.peek()? == Shape::Bool {
                     self.dry_run = scanner.value()?.is_true();
                 } else {
@@ -248,7 +260,6 @@ impl<'a> PartialRequest<'a> {
                     return Err(JsonError { at: scanner.offset(), what }.into());
                 }
             }
-            _ => scanner.skip()?,
         }
         Ok(())
     }
@@ -322,32 +333,31 @@ impl<'a> PartialRequest<'a> {
 }
 
 fn group_version_kind<'a>(scanner: &mut Scanner<'a>) -> Result<GroupVersionKind<'a>, DecodeError> {
-    let [group, version, kind] = three(" in a kind", scanner, &KIND_KEYS)?;
-    Ok(GroupVersionKind { group, version, kind })
+    let mut kind = GroupVersionKind::default();
+    keys::read(scanner, |scanner, key| {
+        let part = match key {
+            KindKey::Group => &mut kind.group,
+            KindKey::Version => &mut kind.version,
+            KindKey::Kind => &mut kind.kind,
+        };
+        *part = scanner.string()?;
+        Ok(())
+    })?;
+    Ok(kind)
 }
 
 fn group_version_resource<'a>(scanner: &mut Scanner<'a>) -> Result<GroupVersionResource<'a>, DecodeError> {
-    let [group, version, resource] = three(" in a resource", scanner, &RESOURCE_KEYS)?;
-    Ok(GroupVersionResource { group, version, resource })
-}
-
-/// Reads the values of three keys, in the order of `keys`.
-fn three<'a>(
-    object: &'static str,
-    scanner: &mut Scanner<'a>,
-    keys: &'static [&'static str; 3],
-) -> Result<[Cow<'a, str>; 3], DecodeError> {
-    let mut values = <[Cow<'a, str>; 3]>::default();
-    let mut seen = SeenKeys::new(object, keys);
-    scanner.object(|scanner, key| {
-        seen.insert(&key, scanner)?;
-        match keys.iter().zip(&mut values).find(|(name, _)| **name == key) {
-            Some((_, value)) => *value = scanner.string()?,
-            None => scanner.skip()?,
-        }
-        Ok::<(), DecodeError>(())
+    let mut resource = GroupVersionResource::default();
+    keys::read(scanner, |scanner, key| {
+        let part = match key {
+            ResourceKey::Group => &mut resource.group,
+            ResourceKey::Version => &mut resource.version,
+            ResourceKey::Resource => &mut resource.resource,
+        };
+        *part = scanner.string()?;
+        Ok(())
     })?;
-    Ok(values)
+    Ok(resource)
 }
 
 /// Returns line and column, in bytes and counted from 1.

@@ -27,6 +27,7 @@ mod fields;
 pub mod file;
 mod glob;
 mod guard;
+mod keys;
 mod lock;
 mod names;
 mod patch;

@@ -15,7 +15,7 @@ pub(crate) fn check(name: &str) -> Result<(), &'static str> {
         return Err("is longer than 253 bytes");
     }
     if matches!(name, "." | "..")
-        || !name.bytes().all(|byte| byte.is_ascii_graphic() && !b"/%".contains(&byte))
+        || !all(name, |byte| byte.is_ascii_graphic() & (byte != b'/') & (byte != b'%'))
     {
         return Err("contains characters that no name has");
     }
@@ -27,11 +27,12 @@ pub(crate) fn check_uid(uid: &str) -> Result<(), &'static str> {
     if uid.len() > MAX_UID {
         return Err("is longer than 128 bytes");
     }
-    if uid.bytes().all(|byte| byte.is_ascii_graphic()) {
-        Ok(())
-    } else {
-        Err("contains characters that no uid has")
-    }
+    if all(uid, |byte| byte.is_ascii_graphic()) { Ok(()) } else { Err("contains characters that no uid has") }
+}
+
+/// Returns whether all bytes are valid. It reads on after an invalid byte, so the compiler can test several bytes at once.
+fn all(text: &str, is_valid: impl Fn(u8) -> bool) -> bool {
+    text.bytes().fold(true, |valid, byte| valid & is_valid(byte))
 }
 
 #[cfg(test)]

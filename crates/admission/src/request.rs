@@ -4,7 +4,8 @@ use std::borrow::Cow;
 
 use crate::decode_error::DecodeError;
 use crate::fields::Object;
-use json::{JsonError, Raw, Scanner, SeenKeys, Shape};
+use crate::keys::{self, keys};
+use json::{JsonError, Raw, Scanner, Shape};
 
 /// The operation of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -69,7 +70,9 @@ pub struct User<'a> {
     pub extra: Option<Raw<'a>>,
 }
 
-const USER_KEYS: [&str; 4] = ["username", "uid", "groups", "extra"];
+keys! {
+    UserKey, " in userInfo" { Name = "username", Uid = "uid", Groups = "groups", Extra = "extra" }
+}
 
 impl<'a> User<'a> {
     /// Returns the groups of the user.
@@ -92,21 +95,19 @@ impl<'a> User<'a> {
 
     pub(crate) fn decode(scanner: &mut Scanner<'a>) -> Result<Self, DecodeError> {
         let mut user = Self::default();
-        let mut seen = SeenKeys::new(" in userInfo", &USER_KEYS);
-        scanner.object(|scanner, key| {
-            seen.insert(&key, scanner)?;
-            match key.as_ref() {
-                "username" => user.name = scanner.string()?,
-                "uid" => user.uid = scanner.string()?,
-                "groups" if scanner.peek()? == Shape::Array => {
+        keys::read(scanner, |scanner, key| {
+            match key {
+                UserKey::Name => user.name = scanner.string()?,
+                UserKey::Uid => user.uid = scanner.string()?,
+                UserKey::Groups if scanner.peek()? == Shape::Array => {
                     let mut whole = scanner.clone();
                     scanner.array(|scanner, _| scanner.string().map(drop))?;
                     user.groups = Some(whole.value_until(scanner));
                 }
-                "extra" => user.extra = Some(scanner.value()?),
-                _ => scanner.skip()?,
+                UserKey::Groups => scanner.skip()?,
+                UserKey::Extra => user.extra = Some(scanner.value()?),
             }
-            Ok::<(), DecodeError>(())
+            Ok(())
         })?;
         Ok(user)
     }

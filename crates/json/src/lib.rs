@@ -5,10 +5,8 @@
 
 mod json_error;
 mod scanner;
-mod seen_keys;
 mod skip;
 mod text;
 
 pub use json_error::JsonError;
 pub use scanner::{Raw, Scanner, Shape};
-pub use seen_keys::{DuplicateKey, SeenKeys};

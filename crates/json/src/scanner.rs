@@ -131,14 +131,20 @@ impl<'a> Scanner<'a> {
     /// Reads the next value, which must be a string, without its escapes.
     #[inline]
     pub fn string(&mut self) -> Result<Cow<'a, str>, JsonError> {
-        if self.byte_after_white() != Some(b'"') {
-            return Err(self.error("a string is expected"));
-        }
+        self.at = skip::white(self.text.as_bytes(), self.at);
         let start = self.at + 1;
-        let end = skip::string(self.text.as_bytes(), self.at)?;
-        self.at = end.at;
-        let inner = self.span(start, end.at - 1);
-        Ok(if end.is_escaped { unescape(inner) } else { Cow::Borrowed(inner) })
+        let Some(end) = skip::short_string(self.text.as_bytes(), self.at) else { return self.long_string() };
+        self.at = end + 1;
+        Ok(Cow::Borrowed(self.span(start, end)))
+    }
+
+    #[inline(never)]
+    fn long_string(&mut self) -> Result<Cow<'a, str>, JsonError> {
+        let start = self.at + 1;
+        let (after, is_escaped) = skip::long_string(self.text.as_bytes(), self.at)?;
+        self.at = after;
+        let inner = self.span(start, after - 1);
+        Ok(if is_escaped { unescape(inner) } else { Cow::Borrowed(inner) })
     }
 
     /// Reads an object. `each` is called with every key and must read or skip its value.

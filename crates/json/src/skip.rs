@@ -15,18 +15,14 @@ const LEVELS: usize = 62;
 /// The levels of a call while none is open.
 const END: u64 = 0b10;
 
-/// The end of a string.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct StringEnd {
-    /// The offset after the closing quote.
-    pub(crate) at: usize,
-    /// Whether the string has escapes.
-    pub(crate) is_escaped: bool,
+/// Skips white space. API servers write none, so the usual case is one comparison.
+#[inline]
+pub(crate) fn white(bytes: &[u8], at: usize) -> usize {
+    if bytes.get(at).is_some_and(|&byte| byte > b' ') { at } else { rest_of_white(bytes, at) }
 }
 
-/// Skips white space.
-#[inline]
-pub(crate) fn white(bytes: &[u8], mut at: usize) -> usize {
+#[cold]
+fn rest_of_white(bytes: &[u8], mut at: usize) -> usize {
     while matches!(bytes.get(at), Some(b' ' | b'\n' | b'\r' | b'\t')) {
         at += 1;
     }
@@ -56,7 +52,7 @@ fn levels(bytes: &[u8], mut at: usize, above: usize) -> Result<usize, JsonError>
         }
         at = white(bytes, at);
         at = match bytes.get(at) {
-            Some(b'"') => string(bytes, at)?.at,
+            Some(b'"') => string(bytes, at)?,
             Some(&opening @ (b'{' | b'[')) => {
                 let is_object = opening == b'{';
                 let first = white(bytes, at + 1);
@@ -120,27 +116,38 @@ fn key(bytes: &[u8], at: usize) -> Result<usize, JsonError> {
     if bytes.get(at) != Some(&b'"') {
         return Err(JsonError { at, what: "a key in double quotes is expected" });
     }
-    expect(bytes, string(bytes, at)?.at, b':', "a colon is expected after the key")
+    expect(bytes, string(bytes, at)?, b':', "a colon is expected after the key")
 }
 
 /// Skips a string from its opening quote.
 #[inline]
-pub(crate) fn string(bytes: &[u8], quote: usize) -> Result<StringEnd, JsonError> {
-    let at = plain(bytes, quote + 1);
-    if bytes.get(at) == Some(&b'"') {
-        Ok(StringEnd { at: at + 1, is_escaped: false })
-    } else {
-        rest_of_string(bytes, at)
+pub(crate) fn string(bytes: &[u8], quote: usize) -> Result<usize, JsonError> {
+    match short_string(bytes, quote) {
+        Some(end) => Ok(end + 1),
+        None => Ok(long_string(bytes, quote)?.0),
     }
 }
 
-/// Skips the rest of a string from its first escape, or returns the error at this offset.
+/// Returns the offset of the closing quote of a string that is shorter than [`STEP`] and has no escapes. Most strings of a review
+/// are, so this part is inlined, and the rest is not.
+#[inline]
+pub(crate) fn short_string(bytes: &[u8], quote: usize) -> Option<usize> {
+    let (first, step) = bytes.get(quote..)?.first_chunk::<{ 1 + STEP }>()?.split_first()?;
+    let (words, _) = step.as_chunks();
+    let end = quote + 1 + first_special(words)?;
+    (*first == b'"' && bytes.get(end) == Some(&b'"')).then_some(end)
+}
+
+/// Skips any string from its opening quote. Also returns whether it has escapes.
 #[inline(never)]
-fn rest_of_string(bytes: &[u8], mut at: usize) -> Result<StringEnd, JsonError> {
-    let mut is_escaped = false;
+pub(crate) fn long_string(bytes: &[u8], quote: usize) -> Result<(usize, bool), JsonError> {
+    if bytes.get(quote) != Some(&b'"') {
+        return Err(JsonError { at: quote, what: "a string is expected" });
+    }
+    let (mut at, mut is_escaped) = (plain(bytes, quote + 1), false);
     loop {
         match bytes.get(at) {
-            Some(b'"') => return Ok(StringEnd { at: at + 1, is_escaped }),
+            Some(b'"') => return Ok((at + 1, is_escaped)),
             Some(b'\\') => at = escape(bytes, at)?,
             Some(_) => {
                 return Err(JsonError { at, what: "a control character must be escaped in a string" });
@@ -165,42 +172,45 @@ fn escape(bytes: &[u8], at: usize) -> Result<usize, JsonError> {
     }
 }
 
-/// Bytes of one step of [`plain`].
+/// Bytes of a string that are searched at once.
 const STEP: usize = 16;
 
 /// Skips bytes of a string that are not a quote, a backslash or a control character.
-#[inline]
 fn plain(bytes: &[u8], mut at: usize) -> usize {
-    while let Some(chunk) = bytes.get(at..).and_then(<[u8]>::first_chunk::<STEP>) {
-        let (words, _) = chunk.as_chunks();
-        for (index, &word) in words.iter().enumerate() {
-            let found = special(u64::from_le_bytes(word));
-            if found != 0 {
-                return at + 8 * index + (found.trailing_zeros() / 8) as usize;
-            }
+    while let Some(step) = bytes.get(at..).and_then(<[u8]>::first_chunk::<STEP>) {
+        let (words, _) = step.as_chunks();
+        match first_special(words) {
+            Some(offset) => return at + offset,
+            None => at += STEP,
         }
-        at += STEP;
     }
-    rest_of_plain(bytes, at)
-}
-
-/// Does the same for the last bytes of a text.
-#[inline(never)]
-fn rest_of_plain(bytes: &[u8], at: usize) -> usize {
     let rest = bytes.get(at..).unwrap_or_default();
     let is_special = |byte: &u8| *byte == b'"' || *byte == b'\\' || *byte < 0x20;
     at + rest.iter().position(is_special).unwrap_or(rest.len())
+}
+
+/// Returns the offset of the first byte that is a quote, a backslash or a control character.
+#[inline]
+fn first_special(words: &[[u8; 8]]) -> Option<usize> {
+    for (index, &word) in words.iter().enumerate() {
+        let found = special(u64::from_le_bytes(word));
+        if found != 0 {
+            return Some(8 * index + (found.trailing_zeros() / 8) as usize);
+        }
+    }
+    None
 }
 
 /// Sets the highest bit of the first byte that is a quote, a backslash or a control character. Bits of later bytes are undefined.
 #[inline]
 fn special(word: u64) -> u64 {
     const EACH: u64 = 0x0101_0101_0101_0101;
-    let is_zero = |word: u64| word.wrapping_sub(EACH);
-    let is_control = word.wrapping_sub(EACH * 0x20);
-    let found = is_zero(word ^ (EACH * 0x22)) | is_zero(word ^ (EACH * 0x5c)) | is_control;
+    // The exclusive or with 2 exchanges quote (0x22) and space, and control characters with each other. So the result is below 0x21
+    // for a quote and for control characters.
+    let quote_or_control = (word ^ (EACH * 0x02)).wrapping_sub(EACH * 0x21);
+    let backslash = (word ^ (EACH * 0x5c)).wrapping_sub(EACH);
     // A subtraction borrows from the highest bit. Bytes above 0x7f have it before.
-    found & !word & (EACH * 0x80)
+    (quote_or_control | backslash) & !word & (EACH * 0x80)
 }
 
 /// Skips a number.
