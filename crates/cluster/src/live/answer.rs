@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::failure::{Failure, brief, is_about, is_not_served, not_served, not_understood, refusal};
+use super::failure::{Failure, Status, brief, is_not_served, not_served, not_understood, refusal};
 use super::karmada;
 use crate::fleet::{Cluster, GetQuery, ListQuery, Object, Owner, Page, Part};
 use crate::metadata::{Allowance, Wire};
@@ -73,34 +73,32 @@ pub(crate) fn object(
     status: StatusCode,
     body: &[u8],
 ) -> Result<Option<Object>, Failure> {
-    let GetQuery { address, part } = query;
-    if status == StatusCode::NOT_FOUND && is_about(body, address) && !karmada::is_gone(of, body) {
-        return Ok(None);
+    let address = query.address;
+    if status == StatusCode::NOT_FOUND {
+        let answer = Status::of(body);
+        if answer.is_about(address) && !karmada::is_gone(of, &answer) {
+            return Ok(None);
+        }
     }
     if status != StatusCode::OK {
         return Err(refused(of, status, body, "get", address.resource));
     }
-    one(query, body, "it is about something else")
-        .map(|(wire, raw)| Some(checked(wire, (part == Part::Whole).then(|| raw.to_owned()))))
-        .map_err(|failure| unusable(of, &failure))
+    one(query, body).map(Some).map_err(|failure| unusable(of, &failure))
 }
 
-/// Parses one object and checks that it is the requested one. If it is another, the error begins with `mismatch`.
-pub(crate) fn one<'b>(
-    query: GetQuery<'_>,
-    body: &'b [u8],
-    mismatch: &str,
-) -> Result<(Wire, &'b RawValue), Failure> {
+/// Parses one object and checks that it is the requested one.
+fn one(query: GetQuery<'_>, body: &[u8]) -> Result<Object, Failure> {
     let GetQuery { address, part } = query;
-    let raw: &RawValue = parse(body)?;
-    let one: One = parse(raw.get().as_bytes())?;
+    let one: One = parse(body)?;
     let has_address = one.metadata.name == address.name && one.metadata.namespace == address.namespace;
-    if one.is_of(address.resource, part) && has_address {
-        check_names(&one.metadata).map_err(|text| Failure::new(cause::GARBAGE, text))?;
-        return Ok((one.metadata, raw));
+    if !has_address || !one.is_of(address.resource, part) {
+        let what = format!("{} {} {:?}", one.api_version, one.kind, one.metadata.name);
+        let text = format!("it is about something else ({})", brief(&what));
+        return Err(Failure::new(cause::GARBAGE, text));
     }
-    let what = format!("{} {} {:?}", one.api_version, one.kind, one.metadata.name);
-    Err(Failure::new(cause::GARBAGE, format!("{mismatch} ({})", brief(&what))))
+    check_names(&one.metadata).map_err(|text| Failure::new(cause::GARBAGE, text))?;
+    let raw = if part == Part::Whole { Some(parse(body)?) } else { None };
+    Ok(checked(one.metadata, raw))
 }
 
 /// Parses the answer to a request for a page.

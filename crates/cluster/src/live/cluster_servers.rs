@@ -22,7 +22,7 @@ use super::access::{Access, Contexts};
 use super::api_server::{ApiServer, OBJECT_LIMIT, WHOLE};
 use super::body::BodyReader;
 use super::expiry::{CredentialKind, Expiry};
-use super::failure::{brief, is_about};
+use super::failure::{Status, brief};
 use super::{CREDENTIALS_TIMEOUT, kubeconfig_secret, path};
 use crate::fleet::Cluster;
 use crate::{Address, Resource, cause, lock};
@@ -203,7 +203,7 @@ async fn connect_by_secret(local: Arc<ApiServer>, namespace: Arc<str>, name: Arc
     let fetched = timeout(SECRET_TIMEOUT, local.fetch(&path, WHOLE, None, OBJECT_LIMIT)).await;
     let fetched = fetched.map_err(|_| because(cause::TIMEOUT, "the API server did not answer"))?;
     let (status, body) = fetched.map_err(|failure| because(failure.cause.code, &failure.cause.text))?;
-    if status == StatusCode::NOT_FOUND && is_about(&body, address) {
+    if status == StatusCode::NOT_FOUND && Status::of(&body).is_about(address) {
         return Err(Cause::new(cause::VANISHED, format!("{name} is not a cluster of the fleet any more")));
     }
     if status != StatusCode::OK {

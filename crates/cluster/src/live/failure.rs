@@ -54,16 +54,21 @@ pub(crate) struct Details {
     pub(crate) kind: String,
 }
 
-/// Whether a 404 is about this object. `details.kind` contains the plural name.
-pub(crate) fn is_about(body: &[u8], address: Address<'_>) -> bool {
-    let Ok(Status { kind, reason, details: Some(details), .. }) = serde_json::from_slice(body) else {
-        return false;
-    };
-    kind == "Status"
-        && reason == "NotFound"
-        && details.name == address.name
-        && details.group == address.resource.group
-        && details.kind == address.resource.plural
+impl Status {
+    /// Parses the body of an error. Another body is an empty `Status`.
+    pub(crate) fn of(body: &[u8]) -> Self {
+        serde_json::from_slice(body).unwrap_or_default()
+    }
+
+    /// Whether a 404 is about this object. `details.kind` contains the plural name.
+    pub(crate) fn is_about(&self, address: Address<'_>) -> bool {
+        let is_this = |details: &Details| {
+            details.name == address.name
+                && details.group == address.resource.group
+                && details.kind == address.resource.plural
+        };
+        self.kind == "Status" && self.reason == "NotFound" && self.details.as_ref().is_some_and(is_this)
+    }
 }
 
 /// Whether a 404 is about the path and not about an object. API servers answer so for a group or version that is not served: in
@@ -75,11 +80,8 @@ pub(crate) fn is_not_served(status: StatusCode, body: &[u8]) -> bool {
     if body.trim_ascii() == b"404 page not found" {
         return true;
     }
-    serde_json::from_slice(body).is_ok_and(|status: Status| {
-        status.kind == "Status"
-            && status.reason == "NotFound"
-            && status.details.is_none_or(|details| details.name.is_empty())
-    })
+    let Status { kind, reason, details, .. } = Status::of(body);
+    kind == "Status" && reason == "NotFound" && details.is_none_or(|details| details.name.is_empty())
 }
 
 pub(crate) fn not_served(who: &str, resource: &Resource) -> Failure {
@@ -89,7 +91,7 @@ pub(crate) fn not_served(who: &str, resource: &Resource) -> Failure {
 
 /// Returns the cause of an answer other than 200.
 pub(crate) fn refusal(status: StatusCode, body: &[u8], verb: &str, resource: &Resource) -> Failure {
-    let parsed: Status = serde_json::from_slice(body).unwrap_or_default();
+    let parsed = Status::of(body);
     let number = status.as_u16();
     let kind = ApiError::of(number, &parsed.reason);
     let (code, text) = match kind {

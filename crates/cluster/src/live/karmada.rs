@@ -7,7 +7,7 @@
 use hyper::StatusCode;
 use serde::Deserialize;
 
-use super::failure::{Failure, Status, brief, is_not_served, message, not_served};
+use super::failure::{Details, Failure, Status, brief, is_not_served, message, not_served};
 use crate::fleet::Cluster;
 use crate::{ApiError, Resource, cause};
 
@@ -45,14 +45,15 @@ const CONNECTION_ERRORS: [&str; 15] = [
 ];
 
 /// Whether a 404 means that the member cluster itself does not exist.
-pub(super) fn is_gone(of: &Cluster, body: &[u8]) -> bool {
+pub(super) fn is_gone(of: &Cluster, answer: &Status) -> bool {
     let Cluster::Member(member) = of else { return false };
-    names(member, body)
+    names(member, answer)
 }
 
-fn names(member: &str, body: &[u8]) -> bool {
-    let Ok(Status { kind, details: Some(details), .. }) = serde_json::from_slice(body) else { return false };
-    kind == "Status" && details.kind == "clusters" && details.group == GROUP && details.name == member
+fn names(member: &str, answer: &Status) -> bool {
+    let is_member =
+        |details: &Details| details.kind == "clusters" && details.group == GROUP && details.name == member;
+    answer.kind == "Status" && answer.details.as_ref().is_some_and(is_member)
 }
 
 /// Returns the cause of an error other than a certain absence.
@@ -63,7 +64,7 @@ pub(super) fn refusal(
     verb: &str,
     resource: &Resource,
 ) -> Failure {
-    let parsed: Status = serde_json::from_slice(body).unwrap_or_default();
+    let parsed = Status::of(body);
     let refusal = ProxyError { member, number: status.as_u16(), status: &parsed, body };
     if refusal.is_unauthorized() {
         return Failure::new(cause::CREDENTIALS, format!("credentials of {member} are refused (401)"));
@@ -73,7 +74,7 @@ pub(super) fn refusal(
             refusal.no_endpoint()
         }
         ApiError::Forbidden => refusal.forbidden(verb, resource),
-        ApiError::NotFound if names(member, body) => {
+        ApiError::NotFound if names(member, &parsed) => {
             Failure::new(cause::VANISHED, format!("{member} is not a cluster of the fleet any more"))
         }
         ApiError::NotFound if is_not_served(status, body) => not_served(member, resource),
