@@ -84,7 +84,7 @@ impl BodyReader {
                 return Err(too_long(limit, begun));
             }
             if needed > bytes.capacity() {
-                let capacity = needed.next_power_of_two().max(UNCOUNTED / 4).min(limit);
+                let capacity = needed.next_power_of_two().min(limit);
                 // It fails instead of waiting: other requests that hold parts of the budget may wait for more.
                 if !reservation.resize(capacity.saturating_sub(UNCOUNTED)) {
                     let text = "Durward has no memory left for responses (96 MiB); retry";
