@@ -49,7 +49,9 @@ pub(super) fn is_name(name: &str) -> bool {
 /// Returns the name of a cluster's directory: its name, percent-encoded.
 pub(super) fn directory(cluster: &str) -> String {
     // Tools that copy directories skip names that begin with a dot.
-    cluster.strip_prefix('.').map_or_else(|| encoded(cluster), |rest| format!("%2E{}", encoded(rest)))
+    cluster
+        .strip_prefix('.')
+        .map_or_else(|| encoded(cluster).to_string(), |rest| format!("%2E{}", encoded(rest)))
 }
 
 /// Reads the file's text. `file` is its name for messages.
