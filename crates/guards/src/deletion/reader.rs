@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use admission::Cause;
 use admission::budget::Budget;
-use futures_util::future::join_all;
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesOrdered;
 use serde::Deserialize;
 use tokio::time::Instant;
 
@@ -135,12 +136,19 @@ impl ClusterReader<'_> {
     async fn contents(&self, target: &Target, counted: Counted) -> ClusterFindings {
         // Lists that only show owner references are needed only if owners matter.
         let needed = |query: &&ResourceQuery| query.rule != InUseRule::Never || counted == Counted::Managed;
-        let lists = self.config.queries.iter().filter(needed).map(async |query| {
-            let mut list = self.list(query, &target.name, counted).await;
-            list.unknown = list.unknown.into_iter().map(|why| explain(query, why)).collect();
-            (&query.noun, list)
-        });
-        summarize(&join_all(lists).await, counted)
+        // Unlike `join_all`, it does not poll all Lists for each event of one.
+        let lists: FuturesOrdered<_> = self
+            .config
+            .queries
+            .iter()
+            .filter(needed)
+            .map(async |query| {
+                let mut list = self.list(query, &target.name, counted).await;
+                list.unknown = list.unknown.into_iter().map(|why| explain(query, why)).collect();
+                (&query.noun, list)
+            })
+            .collect();
+        summarize(&lists.collect::<Vec<_>>().await, counted)
     }
 
     async fn crd(&self, target: &Target) -> Result<ClusterFindings, Cause> {
