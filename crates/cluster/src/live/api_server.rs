@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use hyper::header::{ACCEPT, CONTENT_TYPE};
+use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
+use kube::Config;
 use kube::client::Body;
-use kube::{Client, Config};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use super::body::{BodyReader, Bytes};
 use super::expiry::Expiry;
 use super::failure::{Failure, SERVER, not_sent, refusal};
 use super::path;
-use super::pool::{self, Permit, RequestLimiter};
+use super::pool::{self, ConnectionPool, Permit, RequestLimiter, ResponseBody};
 use crate::fleet::{Cluster, GetQuery, ListQuery, Object, Part};
 use crate::metadata::Wire;
 use crate::{Address, MetadataResult, Resource, cause};
@@ -46,7 +46,9 @@ pub(crate) const MANY: &str =
 /// One API server: its connections and the limit of concurrent requests. Cloning is cheap.
 #[derive(Clone)]
 pub(crate) struct ApiServer {
-    client: Client,
+    connections: ConnectionPool,
+    /// `https://10.0.0.1:6443`, before the path of each request.
+    base: Arc<str>,
     /// The name in messages: `the API server at https://10.0.0.1:6443`.
     name: Arc<str>,
     pub(crate) bodies: BodyReader,
@@ -58,8 +60,9 @@ pub(crate) struct ApiServer {
 impl ApiServer {
     /// Connects to nothing yet, but blocks while a credential plugin runs.
     pub(crate) fn connect(config: &Config, connections: usize, bodies: BodyReader) -> Result<Self, Problem> {
-        let client = pool::client(config, connections)?;
-        Ok(Self::new(client, &config.cluster_url.to_string(), connections, bodies))
+        let limiter = RequestLimiter::new(connections);
+        let connections = pool::connect(config, connections)?;
+        Ok(Self::new(connections, &config.cluster_url.to_string(), limiter, bodies))
     }
 
     /// Sets the expiries of the credentials.
@@ -67,10 +70,15 @@ impl ApiServer {
         Self { expiries: expiries.into(), ..self }
     }
 
-    pub(crate) fn new(client: Client, url: &str, connections: usize, bodies: BodyReader) -> Self {
-        let name = format!("{SERVER} at {}", url.trim_end_matches('/')).into();
-        let limiter = Arc::new(RequestLimiter::new(connections));
-        Self { client, name, bodies, limiter, expiries: Arc::default() }
+    pub(crate) fn new(
+        connections: ConnectionPool,
+        url: &str,
+        limiter: RequestLimiter,
+        bodies: BodyReader,
+    ) -> Self {
+        let base: Arc<str> = url.trim_end_matches('/').into();
+        let name = format!("{SERVER} at {base}").into();
+        Self { connections, base, name, bodies, limiter: Arc::new(limiter), expiries: Arc::default() }
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -112,13 +120,17 @@ impl ApiServer {
     }
 
     /// Starts a watch of a resource in all namespaces, from `version` on.
-    pub(crate) async fn watch(&self, resource: &Resource, version: &str) -> Result<Response<Body>, Failure> {
+    pub(crate) async fn watch(
+        &self,
+        resource: &Resource,
+        version: &str,
+    ) -> Result<Response<ResponseBody>, Failure> {
         let path = format!(
             "{}?watch=true&allowWatchBookmarks=true&timeoutSeconds={WATCH_SECONDS}&resourceVersion={}",
             path::collection(resource),
             path::encoded(version)
         );
-        let response = self.send(request(Method::GET, &path, ONE, Body::empty())?, None).await?;
+        let response = self.send(self.request(Method::GET, &path, ONE, Body::empty())?, None).await?;
         if response.status() == StatusCode::OK {
             return Ok(response);
         }
@@ -134,7 +146,7 @@ impl ApiServer {
         permit: Option<&Permit<'_>>,
         limit: usize,
     ) -> Result<(StatusCode, Bytes), Failure> {
-        let response = self.send(request(Method::GET, path, accept, Body::empty())?, permit).await?;
+        let response = self.send(self.request(Method::GET, path, accept, Body::empty())?, permit).await?;
         self.read(response, limit).await
     }
 
@@ -150,23 +162,38 @@ impl ApiServer {
             if is_new { (Method::POST, path::parent(address)) } else { (Method::PUT, path::object(address)) };
         let path = path.ok_or_else(|| Failure::new(cause::REFUSED, "no object can have this name"))?;
         let path = if is_dry_run { format!("{path}?dryRun=All") } else { path };
-        let mut request = request(method, &path, WHOLE, Body::from(object.to_string().into_bytes()))?;
-        request.headers_mut().insert(CONTENT_TYPE, hyper::header::HeaderValue::from_static(WHOLE));
+        let mut request = self.request(method, &path, WHOLE, Body::from(object.to_string().into_bytes()))?;
+        request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(WHOLE));
         let response = self.send(request, None).await?;
         self.read(response, OBJECT_LIMIT).await.map_err(Failure::into_garbage)
     }
 
+    fn request(
+        &self,
+        method: Method,
+        path: &str,
+        accept: &'static str,
+        body: Body,
+    ) -> Result<Request<Body>, Failure> {
+        let what = if method == Method::GET { "asked for" } else { "sent" };
+        let uri = format!("{}{path}", self.base);
+        let request = Request::builder()
+            .method(method)
+            .uri(uri)
+            .header(ACCEPT, HeaderValue::from_static(accept))
+            .body(body);
+        request.map_err(|error| Failure::new(cause::REFUSED, format!("it cannot be {what}: {error}")))
+    }
+
     async fn send(
         &self,
-        mut request: Request<Body>,
+        request: Request<Body>,
         permit: Option<&Permit<'_>>,
-    ) -> Result<Response<Body>, Failure> {
-        if let Some(permit) = permit {
-            permit.assign_to(&mut request);
-        }
-        let response = self.client.send(request).await.map_err(|error| {
-            let is_only_http1 = pool::is_only_http1(&error);
-            Failure { is_only_http1, ..not_sent(&error, &self.name) }
+    ) -> Result<Response<ResponseBody>, Failure> {
+        let sending = self.connections.of(permit)(request);
+        let response = sending.await.map_err(|error| {
+            let is_only_http1 = pool::is_only_http1(&*error);
+            Failure { is_only_http1, ..not_sent(&*error, &self.name) }
         });
         match (&response, permit) {
             (Ok(response), Some(permit)) => permit.record(response.version()),
@@ -176,7 +203,11 @@ impl ApiServer {
         response
     }
 
-    async fn read(&self, response: Response<Body>, limit: usize) -> Result<(StatusCode, Bytes), Failure> {
+    async fn read(
+        &self,
+        response: Response<ResponseBody>,
+        limit: usize,
+    ) -> Result<(StatusCode, Bytes), Failure> {
         let status = response.status();
         let limit = if status == StatusCode::OK { limit } else { limit.min(STATUS_LIMIT) };
         let broken = |error: &(dyn std::error::Error + 'static)| not_sent(error, SERVER);
@@ -188,12 +219,6 @@ impl ApiServer {
         })?;
         Ok((status, body))
     }
-}
-
-fn request(method: Method, path: &str, accept: &'static str, body: Body) -> Result<Request<Body>, Failure> {
-    let what = if method == Method::GET { "asked for" } else { "sent" };
-    let request = Request::builder().method(method).uri(path).header(ACCEPT, accept).body(body);
-    request.map_err(|error| Failure::new(cause::REFUSED, format!("it cannot be {what}: {error}")))
 }
 
 /// A [`ListQuery`] that owns its parts, for a parser on another thread.

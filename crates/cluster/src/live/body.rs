@@ -12,6 +12,7 @@ use admission::budget::{Budget, Reservation};
 use http_body_util::BodyExt as _;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
+use tower::BoxError;
 
 use super::failure::Failure;
 use crate::cause;
@@ -72,12 +73,12 @@ impl BodyReader {
     ) -> Result<Bytes, Failure>
     where
         B: hyper::body::Body<Data = bytes::Bytes> + Unpin,
-        B::Error: std::error::Error + 'static,
+        B::Error: Into<BoxError>,
     {
         let mut bytes = Vec::new();
         let mut reservation = self.budget.empty();
         while let Some(frame) = body.frame().await {
-            let Ok(data) = frame.map_err(|error| broken(&error))?.into_data() else { continue };
+            let Ok(data) = frame.map_err(|error| broken(&*error.into()))?.into_data() else { continue };
             let needed = bytes.len() + data.len();
             if needed > limit {
                 let begun = if bytes.is_empty() { &data[..] } else { &bytes[..] };

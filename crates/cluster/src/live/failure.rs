@@ -125,18 +125,22 @@ pub(crate) fn message(status: &Status) -> String {
     if status.message.is_empty() { String::new() } else { format!(": {}", brief(&status.message)) }
 }
 
+/// Returns an error and its sources, from the outermost to the innermost.
+pub(crate) fn chain<'e>(
+    error: &'e (dyn std::error::Error + 'static),
+) -> impl Iterator<Item = &'e (dyn std::error::Error + 'static)> {
+    std::iter::successors(Some(error), |error| error.source())
+}
+
 /// Returns the cause of a request without an answer. `who` names the server, for users with several kubeconfigs.
 pub(crate) fn not_sent(error: &(dyn std::error::Error + 'static), who: &str) -> Failure {
-    let mut innermost = error;
-    while let Some(source) = innermost.source() {
-        if source.is::<kube::client::AuthError>() {
-            // The output of a credential plugin is not for the user of kubectl.
-            tracing::debug!("no credentials: {}", with_sources(source));
-            let text = "no credentials: the plugin or the token file of Durward's kubeconfig returned none";
-            return Failure::new(cause::CREDENTIALS, text);
-        }
-        innermost = source;
+    if let Some(error) = chain(error).find(|error| error.is::<kube::client::AuthError>()) {
+        // The output of a credential plugin is not for the user of kubectl.
+        tracing::debug!("no credentials: {}", with_sources(error));
+        let text = "no credentials: the plugin or the token file of Durward's kubeconfig returned none";
+        return Failure::new(cause::CREDENTIALS, text);
     }
+    let innermost = chain(error).last().unwrap_or(error);
     if innermost.downcast_ref::<std::io::Error>().is_some_and(|io| io.kind() == std::io::ErrorKind::TimedOut)
     {
         return Failure::new(cause::TIMEOUT, format!("{who} did not accept a connection in time"));

@@ -121,7 +121,8 @@ impl FleetClient {
             Some(Err(cause)) => cause,
             None => Cause::new(cause::TOO_LONG, format!("{of}'s answer was too long to be read in time")),
         };
-        Err(short(self.with_secret(of, cause, priority, deadline).await))
+        // Boxed, since it is rare and would enlarge the future of each request.
+        Err(short(Box::pin(self.with_secret(of, cause, priority, deadline)).await))
     }
 
     async fn fetch(

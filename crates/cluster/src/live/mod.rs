@@ -30,10 +30,12 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use admission::{BoxFuture, Cause};
+use kube::client::ConfigExt as _;
 use kube::{Client, Config};
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout_at};
+use tower::{Layer as _, service_fn};
 
 use super::etcd::{Endpoint, EtcdRequest, EtcdResult, Material};
 use super::fleet::{
@@ -82,7 +84,9 @@ struct Key {
 /// runtime, which runs the connections.
 pub async fn client(access: &Access) -> Result<(Client, String), Problem> {
     with_config(access, |config, _| {
-        Ok((pool::client(config, FLEET_CONNECTIONS)?, config.cluster_url.to_string()))
+        let sender = pool::connect(config, 0)?.shared;
+        let service = config.base_uri_layer().layer(service_fn(move |request| sender(request)));
+        Ok((Client::new(service, config.default_namespace.clone()), config.cluster_url.to_string()))
     })
     .await
 }
@@ -224,6 +228,15 @@ impl Live {
     }
 
     async fn request(&self, address: Address<'_>, now: Instant, limit: Instant) -> MetadataResult {
+        let no_answer = || {
+            let waited = limit.saturating_duration_since(now).as_secs_f64();
+            let server = self.server.name();
+            let text = format!("{address} could not be read: {server} did not answer in {waited:.1} s");
+            Err(Cause::new(cause::TIMEOUT, text))
+        };
+        if now >= limit {
+            return no_answer();
+        }
         let key = Key {
             resource: address.resource.clone(),
             namespace: address.namespace.to_owned(),
@@ -236,12 +249,7 @@ impl Live {
                 server.get(Address { resource, namespace, name }).await
             })
         });
-        timeout_at(limit, request).await.unwrap_or_else(|_| {
-            let waited = limit.saturating_duration_since(now).as_secs_f64();
-            let server = self.server.name();
-            let text = format!("{address} could not be read: {server} did not answer in {waited:.1} s");
-            Err(Cause::new(cause::TIMEOUT, text))
-        })
+        timeout_at(limit, request).await.unwrap_or_else(|_| no_answer())
     }
 }
 

@@ -11,25 +11,28 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use admission::BoxFuture;
-use hyper::body::Incoming;
+use bytes::Bytes;
+use futures_util::TryFutureExt as _;
+use http_body_util::BodyExt as _;
+use http_body_util::combinators::UnsyncBoxBody;
 use hyper::{Request, Response, Version};
 use hyper_rustls::{FixedServerNameResolver, HttpsConnectorBuilder};
 use hyper_timeout::TimeoutConnector;
 use hyper_util::client::legacy::connect::{Connect, Connection, HttpConnector};
 use hyper_util::client::legacy::{Builder, Client as HttpClient};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
-use kube::client::{Body, ClientBuilder, ConfigExt as _};
-use kube::{Client, Config};
+use kube::Config;
+use kube::client::{Body, ConfigExt as _};
 use rustls::pki_types::ServerName;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout_at};
-use tower::{BoxError, Service, ServiceExt as _};
+use tower::{BoxError, Service, ServiceBuilder, ServiceExt as _, service_fn};
 
 use super::access::with_sources;
+use super::failure::chain;
 use crate::lock;
 use config::Problem;
 
@@ -97,10 +100,21 @@ pub(crate) struct Permit<'l> {
     _permit: SemaphorePermit<'l>,
 }
 
-/// A request extension that selects an HTTP/2 connection. Without it, a request uses the shared connection, or one of its own
-/// in HTTP/1.1.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct OnConnection(usize);
+/// The body of a response.
+pub(crate) type ResponseBody = UnsyncBoxBody<Bytes, BoxError>;
+
+/// Sends a request with the credentials of one API server. `kube::Client` does the same, but hands each request to a task.
+pub(crate) type Sender =
+    Arc<dyn Fn(Request<Body>) -> BoxFuture<'static, Result<Response<ResponseBody>, BoxError>> + Send + Sync>;
+
+/// All connections to one API server, each opened when it is first needed. Cloning is cheap.
+#[derive(Clone)]
+pub(crate) struct ConnectionPool {
+    /// For requests without a permit. In HTTP/1.1 each request has a connection of its own.
+    pub(crate) shared: Sender,
+    /// For requests with the permit of an HTTP/2 connection.
+    pub(crate) http2: Arc<[Sender]>,
+}
 
 impl Permits {
     fn new(reviews: usize, probes: usize) -> Self {
@@ -156,13 +170,6 @@ impl RequestLimiter {
 }
 
 impl Permit<'_> {
-    /// Sends the request over the connection of this permit.
-    pub(crate) fn assign_to(&self, request: &mut Request<Body>) {
-        if let Some(connection) = self.connection {
-            request.extensions_mut().insert(OnConnection(connection));
-        }
-    }
-
     /// Records the HTTP version of the answer, or that the API server refused HTTP/2. New connections offer HTTP/2 always, so
     /// a load balancer that speaks it again is noticed.
     pub(crate) fn record(&self, version: Version) {
@@ -179,9 +186,8 @@ impl Drop for Permit<'_> {
     }
 }
 
-/// Creates a client for `config`. Blocks while a credential plugin runs. Must be called within a runtime, which runs the
-/// connections.
-pub(crate) fn client(config: &Config, connections: usize) -> Result<Client, Problem> {
+/// Prepares the connections for `config`. Blocks while a credential plugin runs.
+pub(crate) fn connect(config: &Config, connections: usize) -> Result<ConnectionPool, Problem> {
     let problem = |error: kube::Error| {
         let why = with_sources(&error);
         // These are words of rustls-webpki: src/error.rs, Error::UnsupportedCertVersion.
@@ -213,14 +219,42 @@ pub(crate) fn client(config: &Config, connections: usize) -> Result<Client, Prob
 
     let only_http2 =
         connector.clone().map_result(|stream: Result<_, BoxError>| stream.and_then(require_http2));
-    let http2 = (0..connections).map(|_| http_client().http2_only(true).build(only_http2.clone())).collect();
-    let pool = ConnectionPool { shared: http_client().build(connector), http2 };
-    let headers = config.extra_headers_layer().map_err(problem)?;
-    let base = config.base_uri_layer();
-    let builder = ClientBuilder::new(pool, config.default_namespace.clone()).with_layer(&headers);
-    Ok(match config.auth_layer().map_err(problem)? {
-        Some(auth) => builder.with_layer(&auth).with_layer(&base).build(),
-        None => builder.with_layer(&base).build(),
+    let layers = ServiceBuilder::new()
+        .option_layer(config.auth_layer().map_err(problem)?)
+        .layer(config.extra_headers_layer().map_err(problem)?);
+    let http2 = (0..connections)
+        .map(|_| sender(layers.service(service(http_client().http2_only(true).build(only_http2.clone())))));
+    let http2 = http2.collect();
+    Ok(ConnectionPool { shared: sender(layers.service(service(http_client().build(connector)))), http2 })
+}
+
+/// Boxes a client with its layers.
+fn sender<S>(service: S) -> Sender
+where
+    S: Service<Request<Body>, Response = Response<ResponseBody>, Error = BoxError, Future: Send>
+        + Clone
+        + Send
+        + Sync
+        + 'static,
+{
+    Arc::new(move |request| Box::pin(service.clone().oneshot(request)))
+}
+
+/// A service that is cheaper to clone than the client.
+fn service<C>(
+    client: HttpClient<C, Body>,
+) -> impl Service<Request<Body>, Response = Response<ResponseBody>, Error = BoxError, Future: Send>
++ Clone
++ Send
++ Sync
++ 'static
+where
+    C: Connect + Clone + Send + Sync + 'static,
+{
+    let client = Arc::new(client);
+    service_fn(move |request| {
+        let response = client.request(request).err_into();
+        response.map_ok(|response| response.map(|body| body.map_err(BoxError::from).boxed_unsync()))
     })
 }
 
@@ -250,44 +284,14 @@ fn require_http2<S: Connection>(stream: S) -> Result<S, BoxError> {
 
 /// Whether a request was not sent because the API server does not speak HTTP/2.
 pub(crate) fn is_only_http1(error: &(dyn std::error::Error + 'static)) -> bool {
-    let mut cause = Some(error);
-    while let Some(error) = cause {
-        if error.is::<OnlyHttp1>() {
-            return true;
-        }
-        cause = error.source();
-    }
-    false
+    chain(error).any(<dyn std::error::Error>::is::<OnlyHttp1>)
 }
 
-/// All connections to one API server, each opened when it is first needed.
-#[derive(Clone)]
-struct ConnectionPool<C, H> {
-    shared: HttpClient<C, Body>,
-    http2: Arc<[HttpClient<H, Body>]>,
-}
-
-impl<C, H> Service<Request<Body>> for ConnectionPool<C, H>
-where
-    C: Connect + Clone + Send + Sync + 'static,
-    H: Connect + Clone + Send + Sync + 'static,
-{
-    type Response = Response<Incoming>;
-    type Error = BoxError;
-    type Future = BoxFuture<'static, Result<Response<Incoming>, BoxError>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let at = request.extensions().get::<OnConnection>();
-        if let Some(connection) = at.and_then(|&OnConnection(at)| self.http2.get(at)) {
-            let connection = connection.clone();
-            return Box::pin(async move { connection.request(request).await.map_err(Into::into) });
-        }
-        let shared = self.shared.clone();
-        Box::pin(async move { shared.request(request).await.map_err(Into::into) })
+impl ConnectionPool {
+    /// Returns the connection of `permit`, or the shared one.
+    pub(crate) fn of(&self, permit: Option<&Permit<'_>>) -> &Sender {
+        let connection = permit.and_then(|permit| self.http2.get(permit.connection?));
+        connection.unwrap_or(&self.shared)
     }
 }
 

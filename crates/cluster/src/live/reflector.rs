@@ -18,13 +18,13 @@ use std::time::Duration;
 use admission::Cause;
 use http_body_util::BodyExt as _;
 use hyper::StatusCode;
-use kube::client::Body;
 use kube::core::WatchEvent;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::answer::One;
 use super::api_server::{ApiServer, OBJECT_LIMIT};
 use super::failure::{Failure, SERVER, brief, not_sent, not_understood, refusal};
+use super::pool::ResponseBody;
 use crate::fleet::{ListQuery, Part};
 use crate::metadata::Wire;
 use crate::objects::Objects;
@@ -280,7 +280,7 @@ fn no_answer(what: &str) -> Failure {
 
 /// The lines of a response: an event each.
 struct Lines {
-    body: Body,
+    body: ResponseBody,
     buffer: Vec<u8>,
     /// Bytes of the buffer that were returned.
     read: usize,
@@ -307,7 +307,7 @@ impl Lines {
             }
             match self.body.frame().await? {
                 Ok(frame) => self.buffer.extend_from_slice(frame.data_ref().map_or(&[], |data| data)),
-                Err(error) => return Some(Err(not_sent(&error, SERVER))),
+                Err(error) => return Some(Err(not_sent(&*error, SERVER))),
             }
         }
     }

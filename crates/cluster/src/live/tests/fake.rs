@@ -1,16 +1,15 @@
 //! An API server that returns the answers of a test, request by request. It uses no socket. With tokio's paused clock, time
 //! advances only when all tasks wait, so tests can wait until all tasks are idle.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::stream;
-use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::Frame;
 use hyper::header::ACCEPT;
 use hyper::{Request, Response};
-use kube::Client;
 use kube::client::Body;
 use serde_json::{Value, json};
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
@@ -19,10 +18,10 @@ use tower::BoxError;
 
 use crate::live::api_server::ApiServer;
 use crate::live::body::BodyReader;
-use crate::live::pool::FLEET_CONNECTIONS;
+use crate::live::pool::{ConnectionPool, FLEET_CONNECTIONS, RequestLimiter, ResponseBody, Sender};
 use crate::live::{Access, Live};
 
-type Answered = Result<Response<UnsyncBoxBody<Bytes, BoxError>>, BoxError>;
+type Answered = Result<Response<ResponseBody>, BoxError>;
 
 /// The API server's side.
 pub(in crate::live) struct Fake {
@@ -44,19 +43,20 @@ pub(super) struct Stream {
 /// Returns a client and its API server.
 pub(in crate::live) fn live() -> (Live, Fake) {
     let (sender, asked) = mpsc::unbounded_channel();
-    let service = tower::service_fn(move |request: Request<Body>| {
+    let shared: Sender = Arc::new(move |request: Request<Body>| {
         let sender = sender.clone();
-        async move {
+        Box::pin(async move {
             let (answer, answered) = oneshot::channel();
             let accept = request.headers().get(ACCEPT).map_or("", |value| value.to_str().unwrap()).to_owned();
-            let path = request.uri().to_string();
+            let path = request.uri().path_and_query().unwrap().to_string();
             sender.send(Asked { path, accept, answer }).map_err(|_| "gone")?;
             answered.await.unwrap_or_else(|_| Err("connection reset".into()))
-        }
+        })
     });
     let url = "https://api".to_owned();
-    let server =
-        ApiServer::new(Client::new(service, "default"), &url, FLEET_CONNECTIONS, BodyReader::default());
+    let connections = ConnectionPool { shared, http2: Arc::default() };
+    let limiter = RequestLimiter::new(FLEET_CONNECTIONS);
+    let server = ApiServer::new(connections, &url, limiter, BodyReader::default());
     (Live::new(server, url, Access::default()), Fake { asked })
 }
 
