@@ -10,9 +10,10 @@ use std::process::{Command, Output};
 use std::{env, fs};
 
 /// Commands of this repository in `run:`, and the file and the text that show what runs them.
-const OURS: [(&str, &str, &str); 9] = [
+const OURS: [(&str, &str, &str); 10] = [
     ("make lint", ".ci/run", "exec make lint test"),
     ("make test", ".ci/run", "exec make lint test"),
+    ("make bench-instructions", HERE, "fn instructions_are_compared"),
     ("make dist dist-check", "Makefile", "\tIMAGES= scripts/dist.sh\n"),
     ("make advisories", HERE, "fn advisories_are_checked"),
     ("make fuzz FUZZ_SECONDS=1200", HERE, "fn every_fuzz_target_is_run"),
@@ -91,6 +92,22 @@ fn advisories_are_checked() {
     );
     programs.run("make", &["advisories"]);
     assert_eq!(programs.calls(), ["cargo deny --version", "cargo deny check advisories"]);
+}
+
+#[test]
+fn instructions_are_compared() {
+    let programs = Programs::new("instructions");
+    programs.add("cargo", "");
+    programs.add("valgrind", "");
+    programs.run("make", &["bench-instructions"]);
+    let expected =
+        ["cargo build --release -p durward-bench", "cargo run -q --release -p durward-bench -- instructions"];
+    assert_eq!(programs.calls().iter().map(|call| call.trim_end()).collect::<Vec<_>>(), expected);
+    // Without counts of the pinned Rust, the command fails.
+    let toolchain = fs::read_to_string(root().join("rust-toolchain.toml")).unwrap();
+    let version = toolchain.split("channel = \"").nth(1).and_then(|rest| rest.split('"').next()).unwrap();
+    let baseline = fs::read_to_string(root().join("bench/baseline.json")).unwrap();
+    assert!(baseline.contains(&format!("\"{version} x86_64\"")), "{baseline}");
 }
 
 #[test]

@@ -14,9 +14,7 @@ pub(crate) fn check(name: &str) -> Result<(), &'static str> {
     if name.len() > MAX_NAME {
         return Err("is longer than 253 bytes");
     }
-    if matches!(name, "." | "..")
-        || !all(name, |byte| byte.is_ascii_graphic() & (byte != b'/') & (byte != b'%'))
-    {
+    if matches!(name, "." | "..") || !all(name, |byte| byte.is_ascii_graphic() && !b"/%".contains(&byte)) {
         return Err("contains characters that no name has");
     }
     Ok(())

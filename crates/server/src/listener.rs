@@ -5,10 +5,13 @@ use std::convert::Infallible;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
+use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
+use prometheus_client::metrics::counter::Counter;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::task::{JoinError, JoinSet};
+use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use crate::metrics::ServerMetrics;
@@ -46,17 +49,12 @@ where
 {
     let mut backoff = MIN_BACKOFF;
     loop {
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            Some(end) = tasks.join_next() => {
-                log_panic(end, metrics);
-                continue;
-            }
-        };
-        match accepted {
+        match listener.accept().await {
             Ok((tcp, peer)) => {
                 backoff = MIN_BACKOFF;
-                tasks.spawn(serve(tcp, peer));
+                // A connection that ends does not wake this task, so the tasks of ended ones are removed here.
+                remove_ended(tasks);
+                tasks.spawn(count_panic(serve(tcp, peer), metrics.connection_panics.clone()));
             }
             Err(error) if is_of_connection(&error) => {
                 metrics.accept_errors.inc();
@@ -71,12 +69,15 @@ where
     }
 }
 
-/// Logs and counts a panic of a connection's task. Its caller got no answer.
-pub(crate) fn log_panic(end: Result<(), JoinError>, metrics: &ServerMetrics) {
-    if let Err(error) = end
-        && let Ok(panic) = error.try_into_panic()
-    {
-        metrics.connection_panics.inc();
+/// Removes the tasks of ended connections.
+pub(crate) fn remove_ended(tasks: &mut JoinSet<()>) {
+    while tasks.try_join_next().is_some() {}
+}
+
+/// Serves a connection. Logs and counts its panic: its caller got no answer.
+async fn count_panic(connection: impl Future<Output = ()>, panics: Counter) {
+    if let Err(panic) = AssertUnwindSafe(connection).catch_unwind().await {
+        panics.inc();
         let message = panic_message(panic.as_ref());
         tracing::error!(panic = for_log(&message).as_ref(), "a connection panicked");
     }
@@ -127,5 +128,33 @@ mod tests {
             peer = is_served.recv() => assert_eq!(peer, Some(client.local_addr().unwrap())),
         }
         assert_eq!(metrics.accept_errors.get(), 3);
+    }
+
+    #[tokio::test]
+    async fn counts_a_connection_that_panics_and_removes_ended_ones() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let metrics = ServerMetrics::default();
+        let mut tasks = JoinSet::new();
+        let (served, mut is_served) = tokio::sync::mpsc::unbounded_channel();
+        let serve = |_, _| {
+            served.send(()).unwrap();
+            async { panic!("broken") }
+        };
+        let connect = async {
+            for _ in 0..20 {
+                let _connection = TcpStream::connect(address).await.unwrap();
+                is_served.recv().await;
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::select! {
+            never = accept_forever(&listener, &mut tasks, &metrics, serve) => match never {},
+            () = connect => {}
+        }
+        assert!(tasks.len() < 20, "{}", tasks.len());
+        while tasks.join_next().await.is_some_and(|end| end.is_ok()) {}
+        assert!(tasks.is_empty());
+        assert_eq!(metrics.connection_panics.get(), 20);
     }
 }

@@ -17,7 +17,7 @@ use crate::connection::Connections;
 use crate::connection_limit::ConnectionLimit;
 use crate::drain::DrainSignal;
 use crate::errors::{BindAddress, BindError};
-use crate::listener::{accept_forever, log_panic};
+use crate::listener::{accept_forever, remove_ended};
 use crate::metrics::Metrics;
 use crate::pipeline::Pipeline;
 use crate::plan::PlanCell;
@@ -182,12 +182,11 @@ impl Bound {
         }
         let limit = ConnectionLimit::new("webhook", options.limits.max_connections);
         let pipeline = Pipeline::new(plan, options.limits, &options.timeouts, drain.watch(), &metrics);
-        let metrics = metrics.server().clone();
         let connections = Arc::new(Connections {
             tls,
             pipeline: Arc::new(pipeline),
             timeouts: options.timeouts,
-            metrics: metrics.clone(),
+            metrics: metrics.server().clone(),
         });
         let acceptor = Acceptor { listener: webhook_listener, limit, connections, drain };
         let mut tasks = JoinSet::new();
@@ -197,6 +196,7 @@ impl Bound {
         }
         shutdown_check.fail("the server is stopping");
         acceptor.drain.start_lame_duck();
+        remove_ended(&mut tasks);
         tracing::info!(delay = ?options.shutdown.delay, connections = tasks.len(), "shutdown started: not ready");
         tokio::select! {
             never = acceptor.accept(&mut tasks) => match never {},
@@ -206,13 +206,10 @@ impl Bound {
         let Acceptor { listener, drain, .. } = acceptor;
         drop(listener);
         drain.start_drain();
+        remove_ended(&mut tasks);
         let finish = options.shutdown.timeout;
         tracing::info!(timeout = ?finish, connections = tasks.len(), "draining: no new connections");
-        let all_ended = async {
-            while let Some(end) = tasks.join_next().await {
-                log_panic(end, &metrics);
-            }
-        };
+        let all_ended = async { while tasks.join_next().await.is_some() {} };
         let is_clean = tokio::select! {
             end = timeout(finish, all_ended) => end.is_ok(),
             () = shutdown.forced() => return aborted(tasks.len()),
