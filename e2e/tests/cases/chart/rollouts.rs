@@ -128,8 +128,12 @@ fn an_image_that_cannot_be_pulled_stops_no_replica(context: &'static TestContext
 fn a_killed_replica_fails_calls_for_seconds_only(context: &'static TestContext) -> Result<()> {
     let environment = installed(context)?;
     let empty = environment.empty_namespace()?;
+    // Replicas of the case before it can still be stopping.
+    until("the processes of two replicas", || {
+        let processes = serving_processes()?;
+        Ok((processes.len() == 2, format!("the processes of Durward on the node are {processes:?}")))
+    })?;
     let killed = serving_processes()?;
-    ensure!(killed.len() == 2, "the processes of Durward on the node are {killed:?}");
     for pid in killed {
         environment.node.run(&["kill", "-9", &pid.to_string()])?.succeeded()?;
         let calls = environment.calls_after(&empty)?;
