@@ -52,7 +52,8 @@ macro_rules! keys {
 
 pub(crate) use keys;
 
-/// Reads an object. `each` is called with every key of `K`, and must read or skip its value. Values of other keys are skipped.
+/// Reads an object. `each` is called for every key of the object that `K` knows, and must read or skip its value. Other values are
+/// skipped.
 pub(crate) fn read<'a, K: Keys>(
     scanner: &mut Scanner<'a>,
     mut each: impl FnMut(&mut Scanner<'a>, K) -> Result<(), DecodeError>,

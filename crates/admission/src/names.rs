@@ -28,7 +28,8 @@ pub(crate) fn check_uid(uid: &str) -> Result<(), &'static str> {
     if all(uid, |byte| byte.is_ascii_graphic()) { Ok(()) } else { Err("contains characters that no uid has") }
 }
 
-/// Returns whether all bytes are valid. It reads on after an invalid byte, so the compiler can test several bytes at once.
+/// Returns whether all bytes are valid. The loop does not stop at an invalid byte, so the compiler can test several bytes at
+/// once.
 fn all(text: &str, is_valid: impl Fn(u8) -> bool) -> bool {
     text.bytes().fold(true, |valid, byte| valid & is_valid(byte))
 }

@@ -2,7 +2,7 @@
 //! the last one.
 //!
 //! Offsets are passed by value, so that the compiler keeps them in registers. Most of a review is keys and short strings, which
-//! end in the first step of [`plain`].
+//! [`short_string`] reads.
 
 use crate::json_error::JsonError;
 
@@ -128,8 +128,9 @@ pub(crate) fn string(bytes: &[u8], quote: usize) -> Result<usize, JsonError> {
     }
 }
 
-/// Returns the offset of the closing quote of a string that is shorter than [`STEP`] and has no escapes. Most strings of a review
-/// are, so this part is inlined, and the rest is not.
+/// Returns the offset of the closing quote of a string that is shorter than [`STEP`] bytes and has no escapes. Returns none for
+/// other strings and near the end of the text, which [`long_string`] reads. Most strings of a review are short, so only this
+/// function is inlined.
 #[inline]
 pub(crate) fn short_string(bytes: &[u8], quote: usize) -> Option<usize> {
     let (first, step) = bytes.get(quote..)?.first_chunk::<{ 1 + STEP }>()?.split_first()?;
@@ -205,8 +206,8 @@ fn first_special(words: &[[u8; 8]]) -> Option<usize> {
 #[inline]
 fn special(word: u64) -> u64 {
     const EACH: u64 = 0x0101_0101_0101_0101;
-    // The exclusive or with 2 exchanges quote (0x22) and space, and control characters with each other. So the result is below 0x21
-    // for a quote and for control characters.
+    // The exclusive or with 2 swaps the quote (0x22) and the space (0x20), and maps control characters to control characters. The
+    // result is below 0x21 only for a quote or a control character.
     let quote_or_control = (word ^ (EACH * 0x02)).wrapping_sub(EACH * 0x21);
     let backslash = (word ^ (EACH * 0x5c)).wrapping_sub(EACH);
     // A subtraction borrows from the highest bit. Bytes above 0x7f have it before.

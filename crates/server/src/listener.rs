@@ -52,7 +52,7 @@ where
         match listener.accept().await {
             Ok((tcp, peer)) => {
                 backoff = MIN_BACKOFF;
-                // A connection that ends does not wake this task, so the tasks of ended ones are removed here.
+                // The end of a connection does not wake this task, so the tasks of ended connections are removed here.
                 remove_ended(tasks);
                 tasks.spawn(count_panic(serve(tcp, peer), metrics.connection_panics.clone()));
             }
@@ -74,7 +74,7 @@ pub(crate) fn remove_ended(tasks: &mut JoinSet<()>) {
     while tasks.try_join_next().is_some() {}
 }
 
-/// Serves a connection. Logs and counts its panic: its caller got no answer.
+/// Runs the future of a connection. If it panics, the caller gets no answer, so the panic is logged and counted.
 async fn count_panic(connection: impl Future<Output = ()>, panics: Counter) {
     if let Err(panic) = AssertUnwindSafe(connection).catch_unwind().await {
         panics.inc();

@@ -201,7 +201,10 @@ impl Bound {
         tokio::select! {
             never = acceptor.accept(&mut tasks) => match never {},
             () = sleep(options.shutdown.delay) => {}
-            () = shutdown.forced() => return aborted(tasks.len()),
+            () = shutdown.forced() => {
+                remove_ended(&mut tasks);
+                return aborted(tasks.len());
+            }
         }
         let Acceptor { listener, drain, .. } = acceptor;
         drop(listener);

@@ -47,7 +47,7 @@ pub(crate) const MANY: &str =
 #[derive(Clone)]
 pub(crate) struct ApiServer {
     connections: ConnectionPool,
-    /// `https://10.0.0.1:6443`, before the path of each request.
+    /// The URL of the server, for instance `https://10.0.0.1:6443`. The path of each request is appended to it.
     base: Arc<str>,
     /// The name in messages: `the API server at https://10.0.0.1:6443`.
     name: Arc<str>,

@@ -55,7 +55,7 @@ pub(crate) struct Details {
 }
 
 impl Status {
-    /// Parses the body of an error. Another body is an empty `Status`.
+    /// Parses the body of an error. Returns an empty `Status` if the body can't be parsed.
     pub(crate) fn of(body: &[u8]) -> Self {
         serde_json::from_slice(body).unwrap_or_default()
     }

@@ -228,14 +228,10 @@ impl Live {
     }
 
     async fn request(&self, address: Address<'_>, now: Instant, limit: Instant) -> MetadataResult {
-        let no_answer = || {
-            let waited = limit.saturating_duration_since(now).as_secs_f64();
-            let server = self.server.name();
-            let text = format!("{address} could not be read: {server} did not answer in {waited:.1} s");
-            Err(Cause::new(cause::TIMEOUT, text))
-        };
         if now >= limit {
-            return no_answer();
+            let text =
+                format!("{address} could not be read: the deadline passed before the request was sent");
+            return Err(Cause::new(cause::TIMEOUT, text));
         }
         let key = Key {
             resource: address.resource.clone(),
@@ -249,7 +245,12 @@ impl Live {
                 server.get(Address { resource, namespace, name }).await
             })
         });
-        timeout_at(limit, request).await.unwrap_or_else(|_| no_answer())
+        timeout_at(limit, request).await.unwrap_or_else(|_| {
+            let waited = limit.saturating_duration_since(now).as_secs_f64();
+            let server = self.server.name();
+            let text = format!("{address} could not be read: {server} did not answer in {waited:.1} s");
+            Err(Cause::new(cause::TIMEOUT, text))
+        })
     }
 }
 

@@ -103,7 +103,8 @@ pub(crate) struct Permit<'l> {
 /// The body of a response.
 pub(crate) type ResponseBody = UnsyncBoxBody<Bytes, BoxError>;
 
-/// Sends a request with the credentials of one API server. `kube::Client` does the same, but hands each request to a task.
+/// A function that sends a request to one API server with its credentials. `kube::Client` would send it through a channel to
+/// another task.
 pub(crate) type Sender =
     Arc<dyn Fn(Request<Body>) -> BoxFuture<'static, Result<Response<ResponseBody>, BoxError>> + Send + Sync>;
 
@@ -228,7 +229,7 @@ pub(crate) fn connect(config: &Config, connections: usize) -> Result<ConnectionP
     Ok(ConnectionPool { shared: sender(layers.service(service(http_client().build(connector)))), http2 })
 }
 
-/// Boxes a client with its layers.
+/// Returns a [`Sender`] that clones `service` for each request.
 fn sender<S>(service: S) -> Sender
 where
     S: Service<Request<Body>, Response = Response<ResponseBody>, Error = BoxError, Future: Send>
@@ -240,7 +241,7 @@ where
     Arc::new(move |request| Box::pin(service.clone().oneshot(request)))
 }
 
-/// A service that is cheaper to clone than the client.
+/// Returns a service that shares `client` in an `Arc`, because each request clones the service. It boxes the bodies of responses.
 fn service<C>(
     client: HttpClient<C, Body>,
 ) -> impl Service<Request<Body>, Response = Response<ResponseBody>, Error = BoxError, Future: Send>

@@ -76,17 +76,18 @@ impl LiveWriter {
         };
         let began = tokio::time::Instant::now();
         let limit = tokio::time::Instant::from_std(deadline);
-        let no_answer = || {
-            let (waited, server) = (limit.saturating_duration_since(began).as_secs_f64(), self.server.name());
-            let text = format!("{server} did not answer in {waited:.1} s, and may have written it");
-            failed(None, Cause::new(cause::TIMEOUT, text))
-        };
         if began >= limit {
-            return Err(no_answer());
+            let text = "the deadline passed before the request was sent";
+            return Err(failed(None, Cause::new(cause::TIMEOUT, text)));
         }
         let (status, body) = timeout_at(limit, self.server.write(address, is_new, &object, is_dry_run))
             .await
-            .map_err(|_| no_answer())?
+            .map_err(|_| {
+                let (waited, server) =
+                    (limit.saturating_duration_since(began).as_secs_f64(), self.server.name());
+                let text = format!("{server} did not answer in {waited:.1} s, and may have written it");
+                failed(None, Cause::new(cause::TIMEOUT, text))
+            })?
             .map_err(|failure| failed(None, failure.cause))?;
         if !matches!(status, StatusCode::OK | StatusCode::CREATED) {
             let verb = if is_new { "create" } else { "update" };

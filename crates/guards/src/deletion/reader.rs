@@ -136,7 +136,7 @@ impl ClusterReader<'_> {
     async fn contents(&self, target: &Target, counted: Counted) -> ClusterFindings {
         // Lists that only show owner references are needed only if owners matter.
         let needed = |query: &&ResourceQuery| query.rule != InUseRule::Never || counted == Counted::Managed;
-        // Unlike `join_all`, it does not poll all Lists for each event of one.
+        // `FuturesOrdered` polls only the List that is ready to continue. `join_all` polls all of them, up to 30 futures.
         let lists: FuturesOrdered<_> = self
             .config
             .queries

@@ -128,7 +128,7 @@ fn an_image_that_cannot_be_pulled_stops_no_replica(context: &'static TestContext
 fn a_killed_replica_fails_calls_for_seconds_only(context: &'static TestContext) -> Result<()> {
     let environment = installed(context)?;
     let empty = environment.empty_namespace()?;
-    // Replicas of the case before it can still be stopping.
+    // Some replicas of the previous case can still be stopping.
     until("the processes of two replicas", || {
         let processes = serving_processes()?;
         Ok((processes.len() == 2, format!("the processes of Durward on the node are {processes:?}")))
