@@ -201,10 +201,7 @@ impl Bound {
         tokio::select! {
             never = acceptor.accept(&mut tasks) => match never {},
             () = sleep(options.shutdown.delay) => {}
-            () = shutdown.forced() => {
-                remove_ended(&mut tasks);
-                return aborted(tasks.len());
-            }
+            () = shutdown.forced() => return aborted(&mut tasks),
         }
         let Acceptor { listener, drain, .. } = acceptor;
         drop(listener);
@@ -215,8 +212,9 @@ impl Bound {
         let all_ended = async { while tasks.join_next().await.is_some() {} };
         let is_clean = tokio::select! {
             end = timeout(finish, all_ended) => end.is_ok(),
-            () = shutdown.forced() => return aborted(tasks.len()),
+            () = shutdown.forced() => return aborted(&mut tasks),
         };
+        remove_ended(&mut tasks);
         if is_clean {
             tracing::info!("drained: all requests were answered");
             return Stopped::Clean;
@@ -236,8 +234,9 @@ async fn serve_port<P: Port>(name: &'static str, listener: TcpListener, port: P,
     .await;
 }
 
-fn aborted(connections: usize) -> Stopped {
-    tracing::warn!(connections, "second stop signal: all connections are closed");
+fn aborted(tasks: &mut JoinSet<()>) -> Stopped {
+    remove_ended(tasks);
+    tracing::warn!(connections = tasks.len(), "second stop signal: all connections are closed");
     Stopped::Aborted
 }
 

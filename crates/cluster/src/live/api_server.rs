@@ -76,7 +76,8 @@ impl ApiServer {
         limiter: RequestLimiter,
         bodies: BodyReader,
     ) -> Self {
-        let base: Arc<str> = url.trim_end_matches('/').into();
+        // A query of the URL is left out, as in client-go.
+        let base: Arc<str> = url.split('?').next().unwrap_or(url).trim_end_matches('/').into();
         let name = format!("{SERVER} at {base}").into();
         Self { connections, base, name, bodies, limiter: Arc::new(limiter), expiries: Arc::default() }
     }

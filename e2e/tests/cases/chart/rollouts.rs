@@ -134,6 +134,7 @@ fn a_killed_replica_fails_calls_for_seconds_only(context: &'static TestContext) 
         Ok((processes.len() == 2, format!("the processes of Durward on the node are {processes:?}")))
     })?;
     let killed = serving_processes()?;
+    ensure!(killed.len() == 2, "the processes of Durward on the node are {killed:?}");
     for pid in killed {
         environment.node.run(&["kill", "-9", &pid.to_string()])?.succeeded()?;
         let calls = environment.calls_after(&empty)?;

@@ -91,10 +91,12 @@ async fn the_limit_of_an_answer_depends_on_its_request() {
 #[tokio::test(start_paused = true)]
 async fn a_string_over_a_mebibyte_is_too_long_in_an_answer_and_garbage_elsewhere() {
     let string = "x".repeat(MIB + 1);
-    let mut odd = pod("a");
-    odd["metadata"]["annotations"] = json!({ "a": string });
-    let refused = listed(500, Part::Metadata, list_of(1, "", &[odd]).to_string()).await.unwrap_err();
-    assert_eq!(refused.code, cause::TOO_LONG, "{}", refused.text);
+    for value in [string.clone(), "\"".repeat(MIB), "\\".repeat(MIB)] {
+        let mut odd = pod("a");
+        odd["metadata"]["annotations"] = json!({ "a": value });
+        let refused = listed(500, Part::Metadata, list_of(1, "", &[odd]).to_string()).await.unwrap_err();
+        assert_eq!(refused.code, cause::TOO_LONG, "{}", refused.text);
+    }
     let login = format!("<script>\"{string}\"</script>");
     assert_eq!(listed(500, Part::Metadata, login).await.unwrap_err().code, cause::GARBAGE);
 }

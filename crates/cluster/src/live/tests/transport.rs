@@ -31,9 +31,12 @@ use crate::{Address, Reader as _, Resource, cause};
 #[derive(Debug, PartialEq, Eq)]
 enum Seen {
     Connection { alpn: String, name: Option<String> },
-    Request { version: Version, path: String, authorization: String },
+    Request { version: Version, path: String, authorization: String, impersonated: String },
     Closed,
 }
+
+/// A path before all others, as Rancher has it in the URLs of its clusters.
+const PREFIX: &str = "/k8s/clusters/c-1";
 
 /// An API server on a loopback port, with namespaces of every name but `absent`.
 struct Server {
@@ -73,7 +76,7 @@ impl Server {
     /// Returns the path of the next request, which must have the token and this HTTP version.
     async fn request(&mut self, expected: Version) -> String {
         match self.next().await {
-            Seen::Request { version, path, authorization } => {
+            Seen::Request { version, path, authorization, .. } => {
                 assert_eq!((version, authorization.as_str()), (expected, "Bearer secret"));
                 path
             }
@@ -95,11 +98,12 @@ async fn serve(stream: TcpStream, acceptor: TlsAcceptor, seen: UnboundedSender<S
     let _ = seen.send(Seen::Connection { alpn, name });
     let sender = seen.clone();
     let service = hyper::service::service_fn(move |request: Request<Incoming>| {
-        let authorization = request.headers().get(AUTHORIZATION).map_or("", |value| value.to_str().unwrap());
-        let authorization = authorization.to_owned();
+        let header =
+            |name: &str| request.headers().get(name).map_or("", |value| value.to_str().unwrap()).to_owned();
+        let (authorization, impersonated) = (header(AUTHORIZATION.as_str()), header("impersonate-user"));
         let path = request.uri().path_and_query().unwrap().to_string();
         let (response, is_silent) = (answer(&path), path.contains("/silent"));
-        let _ = sender.send(Seen::Request { version: request.version(), path, authorization });
+        let _ = sender.send(Seen::Request { version: request.version(), path, authorization, impersonated });
         async move {
             if is_silent {
                 std::future::pending::<()>().await;
@@ -124,6 +128,7 @@ fn answer(path: &str) -> Response<UnsyncBoxBody<Bytes, Infallible>> {
         let frames = futures_util::stream::pending::<Result<Frame<Bytes>, Infallible>>();
         return Response::new(StreamBody::new(frames).boxed_unsync());
     }
+    let path = path.strip_prefix(PREFIX).unwrap_or(path);
     let (status, body) = match path.strip_prefix("/api/v1/namespaces/") {
         Some("absent") => (404, not_found("absent")),
         Some("last") => (200, namespace("last", 1, "z")),
@@ -219,6 +224,23 @@ async fn a_server_that_speaks_only_http1_is_asked_in_http1() {
     assert_eq!(team(get(&live, shop()).await).as_deref(), Some("a"));
     assert_eq!(server.next().await, Seen::Connection { alpn: "http/1.1".to_owned(), name: None });
     assert_eq!(server.request(Version::HTTP_11).await, "/api/v1/namespaces/shop");
+}
+
+#[tokio::test]
+async fn the_path_of_the_server_precedes_every_path_and_each_request_names_the_impersonated_user() {
+    let mut server = Server::start(&["http/1.1"], &["127.0.0.1"]).await;
+    for end in ["", "/", "/?x=1"] {
+        let url = format!("https://{}{PREFIX}{end}", server.address);
+        let live = connected(&kubeconfig(&url, &server.certificate, "", "token: secret, as: reader")).await;
+        assert_eq!(team(get(&live, shop()).await).as_deref(), Some("a"), "{end}");
+        assert!(matches!(server.next().await, Seen::Connection { .. }));
+        let path = format!("{PREFIX}/api/v1/namespaces/shop");
+        let (authorization, impersonated) = ("Bearer secret".to_owned(), "reader".to_owned());
+        let expected = Seen::Request { version: Version::HTTP_11, path, authorization, impersonated };
+        assert_eq!(server.next().await, expected, "{end}");
+        drop(live);
+        assert_eq!(server.next().await, Seen::Closed);
+    }
 }
 
 #[tokio::test]
