@@ -47,11 +47,11 @@ fn named_init_containers_and_sidecars_see_their_own_limits(context: &'static Tes
         pod_with_all_kinds(&shop, "named").annotated("durward.dev/lxcfs-containers", "app,once,sidecar");
     let (named, silent) = (named.is_admitted()?, pod_with_all_kinds(&shop, "silent").is_admitted()?);
     let named = ready(&node, &shop, &named)?;
-    ContainerView::parse(&named.logs("once")?)?.with_memory(48)?.with_uptime_since(created_at)?;
+    ContainerView::of_log(&named, "once")?.with_memory(48)?.with_uptime_since(created_at)?;
     ContainerView::read(&named, "sidecar")?.with_memory(96)?.with_uptime_since(created_at)?;
     ContainerView::read(&named, "app")?.with_memory(256)?.with_uptime_since(created_at)?;
     let silent = ready(&node, &shop, &silent)?;
-    ContainerView::parse(&silent.logs("once")?)?.with_memory_of(&node)?;
+    ContainerView::of_log(&silent, "once")?.with_memory_of(&node)?;
     ContainerView::read(&silent, "sidecar")?.of_node(&node)?;
     ContainerView::read(&silent, "app")?.with_memory(256).map(drop)
 }
@@ -61,7 +61,7 @@ fn configured_init_containers_and_sidecars_see_their_own_limits(context: &'stati
     let node = shared_with(context, "  lxcfs: {includeInitContainers: true}")?;
     let shop = node.namespace("shop")?;
     let pod = ready(&node, &shop, &pod_with_all_kinds(&shop, "kinds").is_admitted()?)?;
-    ContainerView::parse(&pod.logs("once")?)?.with_memory(48)?;
+    ContainerView::of_log(&pod, "once")?.with_memory(48)?;
     ContainerView::read(&pod, "sidecar")?.with_memory(96)?;
     ContainerView::read(&pod, "app")?.with_memory(256).map(drop)
 }

@@ -6,9 +6,9 @@ use std::time::Instant;
 use e2e::node;
 use e2e::prelude::*;
 
-use crate::cases::environment::with_short_grace;
+use crate::cases::environment::{eventually_ok, with_short_grace};
 
-/// Commands that print the view. A container can run them as its own command; [`ContainerView::parse`] reads
+/// Commands that print the view. A container can run them as its own command; [`ContainerView::of_log`] reads
 /// the output.
 ///
 /// busybox's `cat` is not used, because it can truncate.
@@ -21,7 +21,7 @@ pub(super) const VIEW_SCRIPT: &str = "\
 /// Tolerance in seconds for different clocks and truncated seconds.
 const ROUGHLY: f64 = 2.0;
 
-/// The result of [`LOOK`].
+/// The result of [`VIEW_SCRIPT`].
 #[derive(Debug)]
 pub(super) struct ContainerView {
     /// The output of each command by name.
@@ -39,8 +39,14 @@ impl ContainerView {
         Ok(Self { began: Some(began), ..Self::parse(&text)? })
     }
 
-    /// Parses the output of [`LOOK`].
-    pub(super) fn parse(text: &str) -> Result<Self> {
+    /// Reads the view from the log of a container that has run the commands. The container runtime can write the end of a log
+    /// after the container has ended.
+    pub(super) fn of_log(pod: &RunningPod<'_>, container: &str) -> Result<Self> {
+        eventually_ok("the whole log of the container", || Self::parse(&pod.logs(container)?))
+    }
+
+    /// Parses the output of [`VIEW_SCRIPT`].
+    fn parse(text: &str) -> Result<Self> {
         let parts = text.split("== ").filter_map(|part| part.split_once('\n'));
         let output: BTreeMap<_, _> =
             parts.map(|(name, output)| (name.to_owned(), output.to_owned())).collect();

@@ -58,7 +58,7 @@ fn pods_of_jobs_and_cron_jobs_see_their_limits(context: &'static TestContext) ->
     api.merge(&format!("{crons}/cron/status"), &long_ago)?.succeeded()?;
     for maker in ["job", "cron"] {
         let pod = await_pod_of(&node, &shop, maker)?.is_done()?;
-        let seen = ContainerView::parse(&pod.logs("app")?).with_context(|| format!("a pod of {maker}"))?;
+        let seen = ContainerView::of_log(&pod, "app").with_context(|| format!("a pod of {maker}"))?;
         seen.with_memory(256)?.with_uptime_since(created_at)?;
     }
     Ok(())

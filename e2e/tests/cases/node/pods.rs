@@ -12,7 +12,7 @@ fn a_pod_runs_and_answers_exec(context: &TestContext) -> Result<()> {
     let container = node::shell("echo in the log; trap 'exit 0' TERM; while :; do sleep 1; done", json!({}));
     shop.pod("web").container_like("app", container).is_admitted()?;
     let web = node.pod(&shop, "web").is_ready()?;
-    ensure!(web.logs("app")? == "in the log\n", "the log is {:?}", web.logs("app")?);
+    logs(&web, "in the log\n")?;
     ensure!(web.exec("app", &["echo", "by exec"])? == "by exec\n", "exec returned another output");
     let refused = web.attempt("app", &["sh", "-c", "echo why >&2; exit 3"])?;
     refused.exited_with(3)?;
@@ -32,10 +32,20 @@ fn a_pod_succeeds_and_a_failed_one_reports_why(context: &TestContext) -> Result<
         .with(once)
         .is_admitted()?;
     let good = node.pod(&shop, "good").is_done()?;
-    ensure!(good.logs("app")? == "well\n", "the log is {:?}", good.logs("app")?);
-    let error = node.pod(&shop, "bad").is_done().err().map(|error| format!("{error:#}")).unwrap_or_default();
-    ensure!(error.contains("it is Failed") && error.contains("app: ill"), "the error is {error:?}");
-    Ok(())
+    logs(&good, "well\n")?;
+    until("the error of the failed pod", || {
+        let error = node.pod(&shop, "bad").is_done().err().map(|error| format!("{error:#}"));
+        let error = error.unwrap_or_default();
+        Ok((error.contains("it is Failed") && error.contains("app: ill"), error))
+    })
+}
+
+/// Waits until the log of the pod is this one. The container runtime can write the log later than the container prints it.
+fn logs(pod: &RunningPod<'_>, expected: &str) -> Result<()> {
+    until("the log of the pod", || {
+        let log = pod.logs("app")?;
+        Ok((log == expected, log))
+    })
 }
 
 #[e2e::case]
