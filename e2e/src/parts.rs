@@ -43,7 +43,7 @@ const NEEDS: [(&str, &[Binary]); 17] = [
 /// Programs of cases that run only in `make soak` and `make parity`.
 const SOAK_NEEDS: [(&str, &[Binary]); 3] = [
     ("chart::", &[Binary::CertManager]),
-    ("versions::", &[Binary::ApiServer131, Binary::ApiServer133, Binary::ApiServer137]),
+    ("versions::", &[Binary::ApiServer131, Binary::ApiServer133, Binary::ApiServer137, Binary::Helm]),
     ("versions::", NODE),
 ];
 
