@@ -14,7 +14,11 @@ if [[ $target == x86_64-* ]]; then flags+=(-C link-arg=-Wl,-z,pack-relative-relo
 # Panic messages name source files. These flags replace the directories of this machine in them.
 flags+=(--remap-path-prefix "$PWD=durward")
 cargo=${CARGO_HOME:-$HOME/.cargo}
-for sources in "$cargo"/registry/src/*; do flags+=(--remap-path-prefix "$sources=crates"); done
+for sources in "$cargo"/registry/src/*; do
+  flags+=(--remap-path-prefix "$sources=crates")
+  # For the C code of aws-lc, which does this itself only with opt-level 3.
+  export CFLAGS="${CFLAGS:-} -ffile-prefix-map=$sources=crates"
+done
 CARGO_ENCODED_RUSTFLAGS=$(IFS=$'\x1f'; echo "${flags[*]}") \
   cargo build --locked --profile dist --target "$target" -p durward -p durward-node
 
