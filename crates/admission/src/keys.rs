@@ -7,8 +7,8 @@ use json::Scanner;
 
 use crate::decode_error::DecodeError;
 
-/// The keys of an object that are read.
-pub(crate) trait Keys: Copy {
+/// A key of an object that is read.
+pub(crate) trait Key: Copy {
     /// The end of an error text that names the object, for instance ` in the request`.
     const OBJECT: &'static str;
 
@@ -22,12 +22,11 @@ pub(crate) trait Keys: Copy {
 
 /// Declares the keys of an object, at most 32, and the end of an error text that names the object.
 macro_rules! keys {
-    ($(#[$about:meta])* $keys:ident, $object:literal { $($key:ident = $name:literal),+ $(,)? }) => {
-        $(#[$about])*
+    ($keys:ident, $object:literal { $($key:ident = $name:literal),+ $(,)? }) => {
         #[derive(Clone, Copy)]
         enum $keys { $($key),+ }
 
-        impl $crate::keys::Keys for $keys {
+        impl $crate::keys::Key for $keys {
             const OBJECT: &'static str = $object;
 
             fn find(name: &str) -> Option<Self> {
@@ -54,7 +53,7 @@ pub(crate) use keys;
 
 /// Reads an object. `each` is called for every key of the object that `K` knows, and must read or skip its value. Other values are
 /// skipped.
-pub(crate) fn read<'a, K: Keys>(
+pub(crate) fn read<'a, K: Key>(
     scanner: &mut Scanner<'a>,
     mut each: impl FnMut(&mut Scanner<'a>, K) -> Result<(), DecodeError>,
 ) -> Result<(), DecodeError> {

@@ -14,7 +14,9 @@ pub(crate) fn check(name: &str) -> Result<(), &'static str> {
     if name.len() > MAX_NAME {
         return Err("is longer than 253 bytes");
     }
-    if matches!(name, "." | "..") || !all(name, |byte| byte.is_ascii_graphic() && !b"/%".contains(&byte)) {
+    if matches!(name, "." | "..")
+        || !name.bytes().all(|byte| byte.is_ascii_graphic() && !b"/%".contains(&byte))
+    {
         return Err("contains characters that no name has");
     }
     Ok(())
@@ -25,13 +27,11 @@ pub(crate) fn check_uid(uid: &str) -> Result<(), &'static str> {
     if uid.len() > MAX_UID {
         return Err("is longer than 128 bytes");
     }
-    if all(uid, |byte| byte.is_ascii_graphic()) { Ok(()) } else { Err("contains characters that no uid has") }
-}
-
-/// Returns whether all bytes are valid. The loop does not stop at an invalid byte, so the compiler can test several bytes at
-/// once.
-fn all(text: &str, is_valid: impl Fn(u8) -> bool) -> bool {
-    text.bytes().fold(true, |valid, byte| valid & is_valid(byte))
+    if uid.bytes().all(|byte| byte.is_ascii_graphic()) {
+        Ok(())
+    } else {
+        Err("contains characters that no uid has")
+    }
 }
 
 #[cfg(test)]

@@ -189,9 +189,6 @@ impl Pipeline {
 
 /// Checks that the body is JSON. The API server always sends `application/json`.
 fn check_content_type(header: Option<&HeaderValue>) -> Result<(), Refusal> {
-    if header.is_some_and(|value| value == "application/json") {
-        return Ok(());
-    }
     let text = header.map(|value| String::from_utf8_lossy(value.as_bytes())).unwrap_or_default();
     let media_type = text.split(';').next().unwrap_or_default().trim();
     if media_type.eq_ignore_ascii_case("application/json") {
