@@ -4,7 +4,7 @@
 //! order, since Go's order is random.
 
 use crate::cel::library::formats;
-use crate::field::{FieldError, Path};
+use crate::field::{FieldError, Path, Step};
 use crate::meta::{Checks, NameSyntax};
 use crate::normalize::{Metadata, metadata};
 use crate::release::Release;
@@ -14,16 +14,36 @@ use crate::value::{Arena, Value};
 /// A name that passes all checks, for embedded objects without one.
 const ANY_NAME: &str = "fakename";
 
+/// A field of an embedded object that the API server can't decode: the metadata, `apiVersion` or `kind`.
+pub(super) struct Undecodable<'a> {
+    path: Path,
+    value: Value<'a>,
+    /// The errors of the field, or of fields below it.
+    pub(super) errors: Vec<FieldError>,
+}
+
+impl Undecodable<'_> {
+    /// Returns the API server's error about the default with this field. It has the whole metadata.
+    pub(super) fn in_default(&self, release: Release) -> FieldError {
+        let is_metadata = self.path.steps().last() == Some(&Step::Field("metadata".to_owned()));
+        let detail = match self.errors.first() {
+            Some(error) if is_metadata => error.to_string(),
+            _ => "must be a string".to_owned(),
+        };
+        FieldError::invalid_value(&self.path, self.value, &detail, release)
+    }
+}
+
 /// Decodes the metadata of embedded objects. Returns the value and the unknown fields of their metadata, sorted by text.
 pub(super) fn decode<'a>(
     value: Value<'a>,
     schema: &Schema,
     arena: &'a Arena,
-) -> Result<(Value<'a>, Vec<Path>), Vec<FieldError>> {
-    let mut decoder = Decoder { arena, unknown: Vec::new(), errors: Vec::new() };
+) -> Result<(Value<'a>, Vec<Path>), Vec<Undecodable<'a>>> {
+    let mut decoder = Decoder { arena, unknown: Vec::new(), undecodable: Vec::new() };
     let value = decoder.value(value, schema, &Path::default());
-    if !decoder.errors.is_empty() {
-        return Err(decoder.errors);
+    if !decoder.undecodable.is_empty() {
+        return Err(decoder.undecodable);
     }
     decoder.unknown.sort_by_cached_key(ToString::to_string);
     Ok((value, decoder.unknown))
@@ -32,7 +52,7 @@ pub(super) fn decode<'a>(
 struct Decoder<'a> {
     arena: &'a Arena,
     unknown: Vec<Path>,
-    errors: Vec<FieldError>,
+    undecodable: Vec<Undecodable<'a>>,
 }
 
 impl<'a> Decoder<'a> {
@@ -64,24 +84,21 @@ impl<'a> Decoder<'a> {
 
     /// Decodes a field of an embedded object.
     fn field(&mut self, name: &str, value: Value<'a>, path: &Path) -> Value<'a> {
-        match (name, value) {
-            ("apiVersion" | "kind", Value::String(_)) => value,
-            ("apiVersion" | "kind", _) => {
-                self.errors.push(FieldError::wrong_type(&path.child(name), "a string"));
-                value
-            }
-            ("metadata", _) => match metadata(value, &path.child(name), self.arena) {
+        let path = path.child(name);
+        let errors = match (name, value) {
+            ("apiVersion" | "kind", Value::String(_)) => return value,
+            ("apiVersion" | "kind", _) => vec![FieldError::wrong_type(&path, "a string")],
+            ("metadata", _) => match metadata(value, &path, self.arena) {
                 Ok(Metadata { value, unknown }) => {
                     self.unknown.extend(unknown);
-                    value
+                    return value;
                 }
-                Err(errors) => {
-                    self.errors.extend(errors);
-                    value
-                }
+                Err(errors) => errors,
             },
-            _ => value,
-        }
+            _ => return value,
+        };
+        self.undecodable.push(Undecodable { path, value, errors });
+        value
     }
 }
 

@@ -47,7 +47,8 @@ pub fn decode<'a>(
         object = defaults::remove_nulls(pruned, schema, arena);
     }
     if version.has_embedded {
-        let (decoded, removed) = embedded::decode(object, schema, arena)?;
+        let (decoded, removed) = embedded::decode(object, schema, arena)
+            .map_err(|fields| fields.into_iter().flat_map(|field| field.errors).collect::<Vec<_>>())?;
         unknown.extend(removed);
         object = decoded;
     }

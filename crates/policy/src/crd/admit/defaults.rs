@@ -128,30 +128,12 @@ impl Checker<'_> {
                 embedded::validate(value, schema, path, self.release, &mut self.answer.errors);
                 (self.answer.errors.len() == before).then_some(value)
             }
-            Err(errors) => {
-                let error = errors.first().map(|error| self.undecodable(error, value));
+            Err(fields) => {
+                let error = fields.first().map(|field| field.in_default(self.release));
                 let below = error.map(|error| FieldError { path: path.join(&error.path), ..error });
                 self.answer.errors.extend(below);
                 None
             }
-        }
-    }
-
-    /// The API server's error about embedded metadata of another type.
-    fn undecodable(&self, error: &FieldError, object: Value<'_>) -> FieldError {
-        let mut value = object;
-        for step in error.path.steps() {
-            value = match step {
-                Step::Index(index) => value.element(*index),
-                Step::Field(name) | Step::Key(name) => value.field(name),
-            }
-            .unwrap_or_default();
-        }
-        match error.path.steps().last() {
-            Some(Step::Field(name)) if name == "kind" || name == "apiVersion" => {
-                FieldError::invalid_value(&error.path, value, "must be a string", self.release)
-            }
-            _ => error.clone(),
         }
     }
 
@@ -170,7 +152,7 @@ impl Checker<'_> {
         }
         let object = arena.object(&fields);
         let why = match embedded::decode(object, around.root, arena) {
-            Err(errors) => errors.first().map(|error| self.undecodable(error, object).to_string()),
+            Err(fields) => fields.first().map(|field| field.in_default(self.release).to_string()),
             Ok((object, _)) => {
                 let mut errors = Vec::new();
                 embedded::validate(object, around.root, &Path::default(), self.release, &mut errors);
