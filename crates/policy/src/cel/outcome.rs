@@ -128,6 +128,7 @@ impl<'a> Context<'a> {
             Equality::Misfit(value, shape) => self.unwrapped(Value::Typed(value, shape)).map(|_| false),
             Equality::Unhashable(go_type) => self.unhashable(go_type),
             Equality::NoScalar => self.error(NO_SCALAR),
+            Equality::Incomparable => Err(no_such_overload()),
             _ if typed::is_incomparable(left, right) => Err(no_such_overload()),
             result => Ok(result.is_equal()),
         }

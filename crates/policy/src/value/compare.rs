@@ -26,7 +26,7 @@ fn equality(left: &Value<'_>, right: &Value<'_>) -> Option<bool> {
                 work::fail_to_hash(name);
                 false
             }
-            Equality::Misfit(..) | Equality::NoScalar => return None,
+            Equality::Misfit(..) | Equality::NoScalar | Equality::Incomparable => return None,
             _ if typed::is_incomparable(left, right) => return None,
             result => result.is_equal(),
         },

@@ -255,6 +255,8 @@ pub(crate) enum Equality<'a> {
     Unhashable(&'static str),
     /// A list or a map in a set, which is an error from 1.37 on.
     NoScalar,
+    /// A field that the schema does not declare, and an object without a schema: an error.
+    Incomparable,
 }
 
 impl Equality<'_> {
@@ -347,19 +349,15 @@ fn equal_entries<'a>(
                 (left, right) => Equality::of(left.is_none() && right.is_none()),
             }
         } else {
-            Equality::of(match other {
-                Value::Typed(Value::Object(others), _) => others
-                    .binary_search_by(|(other, _)| other.cmp(key))
-                    .ok()
-                    .and_then(|found| others.get(found))
-                    .is_none_or(|(_, other)| identical(*value, *other, &mut || work::read(1))),
-                _ => false,
-            })
+            let Value::Typed(Value::Object(others), _) = other else { return Equality::Incomparable };
+            let found = others.binary_search_by(|(other, _)| other.cmp(key)).ok();
+            let other = found.and_then(|found| others.get(found));
+            Equality::of(other.is_none_or(|(_, other)| identical(*value, *other, &mut || work::read(1))))
         };
         match field {
             Equality::Equal => {}
             Equality::Different => result = field,
-            Equality::Misfit(..) | Equality::Unhashable(_) | Equality::NoScalar => return field,
+            _ => return field,
         }
     }
     result

@@ -217,7 +217,7 @@ impl<'a> Run<'a> {
         at: At<'_, 'a>,
         place: Place<'_>,
     ) -> Result<(), Stop> {
-        let Some(shape) = shape.property(name) else { return Ok(()) };
+        let Some(shape) = node.shape.as_ref().or_else(|| shape.property(name)) else { return Ok(()) };
         let pair = at.pair.and_then(|pair| pair.field(name));
         // The API server converts both objects to one version, so it can't see whether these fields changed.
         let is_converted = matches!((at.place, name), (Place::Root, "apiVersion" | "kind"));

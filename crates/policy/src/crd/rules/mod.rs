@@ -54,6 +54,9 @@ pub struct Compiled {
 /// The rules of a field and of the fields within.
 struct Node {
     rules: Vec<CompiledRule>,
+    /// The values of the node, if that of the node around it differs. The API server compiles rules on the metadata of embedded objects for
+    /// the fields that all objects have, and evaluates them with the fields of the schema.
+    shape: Option<Shape>,
     /// The type of the schema, which some errors print.
     type_name: Box<str>,
     /// Whether a rule reads `oldSelf`. Without one, messages can't read it either.
@@ -201,14 +204,17 @@ impl Compiler {
         for (name, property) in &schema.properties {
             let Some(of) = self.property_type(name, property, of) else { continue };
             let path = path.child("properties").key(name);
-            if let Some(node) = self.node(property, Some(&of), &path) {
+            if let Some(mut node) = self.node(property, Some(&of), &path) {
+                if schema.is_embedded_resource && &**name == "metadata" {
+                    node.shape = Some(shape(property, false, self.release));
+                }
                 properties.push((name.clone(), node));
             }
         }
         let is_empty = rules.is_empty() && values.is_none() && properties.is_empty() && items.is_none();
         let uses_old = rules.iter().any(|rule| rule.program.reads.old_self);
         let type_name = schema.type_name().into();
-        (!is_empty).then_some(Node { rules, type_name, uses_old, values, properties, items })
+        (!is_empty).then_some(Node { rules, shape: None, type_name, uses_old, values, properties, items })
     }
 
     /// The type of a property. One whose name can't be an identifier gets a type of its own.
