@@ -114,6 +114,9 @@ pub fn decode<'a>(body: &'a [u8], wanted: &Fields) -> Result<Review<'a>, Malform
         let (line, column) = position(body, at);
         Malformed::NotJson { what, line, column }
     };
+    if u32::try_from(text.len()).is_err() {
+        return Err(not_json(JsonError { at: 0, what: "the text is larger than 4 GiB" }.into()));
+    }
     let mut scanner = Scanner::new(text);
     let mut review = PartialReview::default();
     review.decode(&mut scanner, wanted).map_err(not_json)?;
@@ -171,7 +174,10 @@ impl<'a> PartialReview<'a> {
                 ReviewKey::ApiVersion => self.api_version = Some(scanner.string()?),
                 ReviewKey::Kind => self.kind = Some(scanner.string()?),
                 ReviewKey::Request if scanner.peek()? == Shape::Null => scanner.skip()?,
-                ReviewKey::Request => self.request = Some(PartialRequest::decode(scanner, wanted)?),
+                ReviewKey::Request => {
+                    let request = self.request.insert(PartialRequest::default());
+                    keys::read(scanner, |scanner, key| request.field(scanner, key, wanted))?;
+                }
             }
             Ok(())
         })
@@ -217,12 +223,6 @@ struct PartialRequest<'a> {
 }
 
 impl<'a> PartialRequest<'a> {
-    fn decode(scanner: &mut Scanner<'a>, wanted: &Fields) -> Result<Self, DecodeError> {
-        let mut request = Self::default();
-        keys::read(scanner, |scanner, key| request.field(scanner, key, wanted))?;
-        Ok(request)
-    }
-
     fn field(
         &mut self,
         scanner: &mut Scanner<'a>,
@@ -249,8 +249,8 @@ impl<'a> PartialRequest<'a> {
                 self.operation = Some(operation.ok_or(JsonError { at, what })?);
             }
             RequestKey::UserInfo => self.user = User::decode(scanner)?,
-            RequestKey::Object => self.object = wanted.capture(scanner)?,
-            RequestKey::OldObject => self.old_object = wanted.capture(scanner)?,
+            RequestKey::Object => wanted.capture(scanner, &mut self.object)?,
+            RequestKey::OldObject => wanted.capture(scanner, &mut self.old_object)?,
             RequestKey::Options => self.options = Some(scanner.value()?),
             RequestKey::DryRun => {
                 if scanner.peek()? == Shape::Bool {

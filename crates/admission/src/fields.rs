@@ -75,20 +75,26 @@ impl Fields {
         Self::new(&[])
     }
 
-    /// Reads the next value and its fields.
-    pub(crate) fn capture<'a>(&self, scanner: &mut Scanner<'a>) -> Result<Option<Object<'a>>, JsonError> {
+    /// Reads the next value and its fields into `object`, which is none for `null`.
+    pub(crate) fn capture<'a>(
+        &self,
+        scanner: &mut Scanner<'a>,
+        object: &mut Option<Object<'a>>,
+    ) -> Result<(), JsonError> {
         if scanner.peek()? == Shape::Null {
-            scanner.value()?;
-            return Ok(None);
+            *object = None;
+            return scanner.skip();
         }
         // `peek` has skipped white space.
-        let start = scanner.offset();
-        let mut found = Found::default();
-        let raw = found.read(scanner, &self.keys)?;
-        Ok(Some(match found.duplicate_key {
-            None => Object { raw, fields: found.fields, duplicate_key: None },
-            Some(at) => Object { raw, fields: [None; MAX_FIELDS], duplicate_key: Some(at - start) },
-        }))
+        let mut whole = scanner.clone();
+        let empty = Object { raw: Raw::NULL, fields: [Span::ABSENT; MAX_FIELDS], duplicate_key: None };
+        let object = object.insert(empty);
+        Capture { object, start: scanner.offset() }.read(scanner, &self.keys)?;
+        object.raw = whole.value_until(scanner);
+        if object.duplicate_key.is_some() {
+            object.fields = [Span::ABSENT; MAX_FIELDS];
+        }
+        Ok(())
     }
 }
 
@@ -104,41 +110,40 @@ fn add(keys: &mut Vec<Key>, path: &[String], field: u32) {
     }
 }
 
-/// The fields of one object.
-#[derive(Default)]
-struct Found<'a> {
-    fields: [Option<Raw<'a>>; MAX_FIELDS],
-    /// Offset of the value of the first duplicate key.
-    duplicate_key: Option<usize>,
+/// An object while it is read.
+struct Capture<'o, 'a> {
+    object: &'o mut Object<'a>,
+    /// The offset of the object.
+    start: usize,
 }
 
-impl<'a> Found<'a> {
+impl<'a> Capture<'_, 'a> {
     /// Reads a value. If it is an object, `keys` are the keys that lead to fields.
-    fn read(&mut self, scanner: &mut Scanner<'a>, keys: &[Key]) -> Result<Raw<'a>, JsonError> {
+    fn read(&mut self, scanner: &mut Scanner<'a>, keys: &[Key]) -> Result<(), JsonError> {
         if keys.is_empty() || scanner.peek()? != Shape::Object {
-            return scanner.value();
+            return scanner.skip();
         }
-        let mut whole = scanner.clone();
         let mut seen = 0_u32;
         scanner.object(|scanner, name: Cow<'a, str>| {
             let Some((index, key)) = keys.iter().enumerate().find(|(_, key)| *key.name == *name) else {
                 return scanner.skip();
             };
+            scanner.peek()?;
+            let start = scanner.offset();
             if seen >> index & 1 == 1 {
-                scanner.peek()?;
-                self.duplicate_key.get_or_insert(scanner.offset());
+                self.object.duplicate_key.get_or_insert(start - self.start);
                 return scanner.skip();
             }
             seen |= 1 << index;
-            let value = self.read(scanner, &key.keys)?;
+            self.read(scanner, &key.keys)?;
+            let span = Span::new(start - self.start, scanner.offset() - self.start);
             for field in bits(key.fields) {
-                if let Some(slot) = self.fields.get_mut(field) {
-                    *slot = Some(value);
+                if let Some(slot) = self.object.fields.get_mut(field) {
+                    *slot = span;
                 }
             }
             Ok(())
-        })?;
-        Ok(whole.value_until(scanner))
+        })
     }
 }
 
@@ -151,11 +156,29 @@ fn bits(mut set: u32) -> impl Iterator<Item = usize> {
     })
 }
 
+/// The place of a value in the text of an object. Two 32-bit offsets keep reviews small, which are moved several times.
+#[derive(Debug, Clone, Copy)]
+struct Span {
+    start: u32,
+    end: u32,
+}
+
+impl Span {
+    const ABSENT: Self = Self { start: 0, end: 0 };
+
+    /// Creates the span of a value.
+    fn new(start: usize, end: usize) -> Self {
+        // `decode` refuses bodies above 4 GiB.
+        let offset = |offset| u32::try_from(offset).unwrap_or_default();
+        Self { start: offset(start), end: offset(end) }
+    }
+}
+
 /// An object of a review: its raw text, and its fields.
 #[derive(Debug, Clone, Copy)]
 pub struct Object<'a> {
     raw: Raw<'a>,
-    fields: [Option<Raw<'a>>; MAX_FIELDS],
+    fields: [Span; MAX_FIELDS],
     /// Offset in `raw` of the value of a duplicate key.
     duplicate_key: Option<usize>,
 }
@@ -174,11 +197,12 @@ impl<'a> Object<'a> {
 
     /// Returns a field of the guard's list. Returns none if it is absent, or if the object has a duplicate key.
     pub fn field(&self, field: impl Into<usize>) -> Option<Raw<'a>> {
-        self.fields.get(OWN.len() + field.into()).copied().flatten()
+        self.own(OWN.len() + field.into())
     }
 
     pub(crate) fn own(&self, index: usize) -> Option<Raw<'a>> {
-        self.fields.get(index).copied().flatten()
+        let span = self.fields.get(index)?;
+        self.raw.part(span.start as usize..span.end as usize)
     }
 }
 
@@ -208,7 +232,9 @@ mod tests {
     use super::*;
 
     fn capture<'a>(text: &'a str, pointers: &[&str]) -> Result<Option<Object<'a>>, JsonError> {
-        Fields::new(pointers).capture(&mut Scanner::new(text))
+        let mut object = None;
+        Fields::new(pointers).capture(&mut Scanner::new(text), &mut object)?;
+        Ok(object)
     }
 
     #[test]

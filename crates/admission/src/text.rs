@@ -17,6 +17,10 @@ pub fn is_printable(c: char) -> bool {
 /// Returns the text on one line: each run of white space and unprintable characters becomes one blank.
 #[must_use]
 pub fn one_line(text: &str) -> String {
+    // Most texts are one word, such as a name.
+    if text.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return text.to_owned();
+    }
     // `split_whitespace` and `collect` would need 16 bytes for each word, and hostile text can consist of one-letter words.
     let mut line = String::with_capacity(text.len());
     let mut is_gap = false;

@@ -6,6 +6,7 @@
 //! The limit of nesting is that of Go's `encoding/json` (10,000), so an object that an API server can store is not rejected.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use serde::Deserialize;
 
@@ -35,6 +36,9 @@ pub enum Shape {
 pub struct Raw<'a>(&'a str);
 
 impl<'a> Raw<'a> {
+    /// `null`
+    pub const NULL: Self = Self("null");
+
     /// Checks that `text` is one JSON value, and trims white space.
     pub fn from_text(text: &'a str) -> Result<Self, JsonError> {
         let mut scanner = Scanner::new(text);
@@ -58,6 +62,11 @@ impl<'a> Raw<'a> {
             Some(b'n') => Shape::Null,
             _ => Shape::Number,
         }
+    }
+
+    /// Returns the value that a scanner over this value has read between two offsets. Returns none for an empty range.
+    pub fn part(self, offsets: Range<usize>) -> Option<Self> {
+        self.0.get(offsets).filter(|part| !part.is_empty()).map(Raw)
     }
 
     /// Returns the value if it is a string.
@@ -129,7 +138,9 @@ impl<'a> Scanner<'a> {
     }
 
     /// Reads the next value, which must be a string, without its escapes.
-    #[inline]
+    // The caller compares the text or counts it, so most of the result is never built.
+    #[expect(clippy::inline_always, reason = "5 % fewer instructions for a review")]
+    #[inline(always)]
     pub fn string(&mut self) -> Result<Cow<'a, str>, JsonError> {
         self.at = skip::white(self.text.as_bytes(), self.at);
         let start = self.at + 1;
@@ -160,10 +171,14 @@ impl<'a> Scanner<'a> {
             let key = self.string()?;
             self.expect(b':', "a colon is expected after the key")?;
             each(self, key)?;
-            if self.closes(b'}') {
-                return Ok(());
+            match self.byte_after_white() {
+                Some(b',') => self.at += 1,
+                Some(b'}') => {
+                    self.at += 1;
+                    return Ok(());
+                }
+                _ => return Err(self.error("a comma or } is expected").into()),
             }
-            self.expect(b',', "a comma or } is expected")?;
         }
     }
 
