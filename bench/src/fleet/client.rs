@@ -1,6 +1,7 @@
 //! The measured process: the reader and the deletion guard of `durward serve`. A verdict is measured from the bytes of a review to
 //! the bytes of its answer, without the server, which `server` measures.
 
+use std::error::Error;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -36,14 +37,18 @@ pub(crate) fn client(order: &str) -> Result<bool> {
     let rounds = count("rounds").unwrap_or(1);
     // `durward serve` has as many threads as cores.
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let mut times = Times::default();
-    if order["how"] == "bare" || order["how"] == "sequential" {
-        let at_once = order["how"] == "bare";
-        runtime.block_on(baseline::rounds(&kubeconfig, shape, rounds, at_once, &mut times))?;
-    } else {
-        let during_probe = order["how"] == "probe";
-        runtime.block_on(verdicts(kubeconfig, shape, rounds, during_probe, &mut times))?;
-    }
+    let how = order["how"].as_str().unwrap_or_default().to_owned();
+    // A task, as a review in `durward serve` is.
+    let times = runtime.spawn(async move {
+        let mut times = Times::default();
+        match how.as_str() {
+            "bare" => baseline::rounds(&kubeconfig, shape, rounds, true, &mut times).await?,
+            "sequential" => baseline::rounds(&kubeconfig, shape, rounds, false, &mut times).await?,
+            how => verdicts(kubeconfig, shape, rounds, how == "probe", &mut times).await?,
+        }
+        Ok::<_, Box<dyn Error + Send + Sync>>(times)
+    });
+    let times = runtime.block_on(times)??;
     println!("{}", json!({"took": times.took, "cpu": times.cpu, "peak": kernel::peak("self")?}));
     Ok(true)
 }
