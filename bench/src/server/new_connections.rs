@@ -33,8 +33,8 @@ pub(super) fn measure(folder: &Folder, report: &mut Report) -> Result<()> {
     }
     report.section(
         "New connections",
-        "A TLS 1.3 connection with the review of a pod that did not opt in, one after another. A resumed session uses the ticket of an earlier connection and a new \
-         key exchange (X25519 with ML-KEM-768), as Go's client does. The certificate has a key of P-256.",
+        "A TLS 1.3 connection with the review of a pod that did not opt in, one after another. A resumed session uses the ticket of an earlier \
+         connection and a new key exchange (X25519 with ML-KEM-768), as Go's client does. The certificate has a key of P-256.",
     );
     let [echo, durward, go] = resumed;
     let name = "new connection with a resumed session: CPU";

@@ -36,9 +36,9 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let (server, cluster) = (args.server.clone(), args.cluster.clone());
     // `block_on` polls its future on the main thread, which two threads would wake for each new connection. A task has no such cost.
     let server = runtime.spawn(async move { start((&server, &cluster), purpose, file, control).await });
-    let outcome = runtime.block_on(server).unwrap_or_else(|error| {
-        Err(Stop::fault(Problem::new("the server failed").why(error.to_string())))
-    });
+    let outcome = runtime
+        .block_on(server)
+        .unwrap_or_else(|error| Err(Stop::fault(Problem::new("the server failed").why(error.to_string()))));
     // A file read that hangs must not keep the process from exiting.
     runtime.shutdown_background();
     outcome
