@@ -66,6 +66,11 @@ impl Release {
         self.has_library_of(33)
     }
 
+    /// Whether a rule can name a field whose name is a reserved word without its escape, as in `self.namespace` (`pkg/cel/types.go`).
+    pub(crate) fn finds_reserved_fields(self) -> bool {
+        self.has_library_of(31) && self.server >= 32
+    }
+
     /// `first`, `last` and `unwrap`, which cel-go 0.23 added. The environment does not matter: the library of optional values has
     /// no version there.
     pub(crate) fn has_first_and_last(self) -> bool {

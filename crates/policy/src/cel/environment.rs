@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use super::escape::{RESERVED, escape};
 use super::library::Library;
 use super::types::Type;
 use crate::release::Release;
@@ -117,7 +118,12 @@ impl Environment {
     /// The type of a field of a named type. The outer option is absent for types without fields.
     #[allow(clippy::option_option)] // a type without fields is not the same as an absent field
     pub(crate) fn field(&self, structure: &str, field: &str) -> Option<Option<&Type>> {
-        self.structs.get(structure).map(|fields| fields.get(field))
+        let fields = self.structs.get(structure)?;
+        let unescaped = || {
+            let is_word = self.release.finds_reserved_fields() && RESERVED.contains(&field);
+            is_word.then(|| fields.get(&escape(field)?)).flatten()
+        };
+        Some(fields.get(field).or_else(unescaped))
     }
 }
 
