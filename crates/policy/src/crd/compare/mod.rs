@@ -229,8 +229,14 @@ impl Comparison<'_, '_> {
     fn pairs(&mut self) {
         let (old, new) = (&self.old.crd, &self.new.crd);
         let Some(stored) = old.stored() else { return };
+        // Objects are stored in these versions. Without a status, they can be stored in any.
+        let stored_versions = self.old.stored_versions();
+        let is_used = |before: &Version| {
+            let is_stored = |names: &Vec<&str>| names.contains(&before.name.as_str());
+            before.served || before.storage || stored_versions.as_ref().is_none_or(is_stored)
+        };
         for after in &new.versions {
-            let same = old.version(&after.name).filter(|before| before.served || before.storage);
+            let same = old.version(&after.name).filter(|before| is_used(before));
             if let Some(before) = same {
                 self.subresources(before, after);
                 self.pair(before, after);

@@ -12,11 +12,12 @@ use std::sync::LazyLock;
 
 use super::change::{Change, Class, SchemaPlace};
 use super::{Both, Comparer, checks, types};
-use crate::field::Path;
+use crate::crd::rules::{BUDGET, Compiled, has_rules};
+use crate::field::{FieldError, Path};
 use crate::release::{NEWEST, Release};
-use crate::schema::{Additional, Rule, Schema, Type, defaults, list_types};
-use crate::value::Arena;
+use crate::schema::{Additional, Checks, Rule, Schema, Type, defaults, list_types, validate};
 use crate::value::format::quote;
+use crate::value::{Arena, Value};
 
 /// Pairs of schemas that the comparison of two CRDs can visit. The largest CRDs have 20,000 schemas. `anyOf` within `anyOf` multiplies them.
 pub(super) const MAX_STEPS: usize = 1 << 20;
@@ -62,6 +63,8 @@ struct Context<'c> {
     is_judged: bool,
     /// Whether the value is within one of an enumeration.
     is_listed: bool,
+    /// Whether a condition above can depend on a field that OLD does not declare: `allOf` and its like, or a rule with `dyn`.
+    is_seen: bool,
     /// The keys of the list above.
     keys: &'c [Box<str>],
 }
@@ -77,6 +80,7 @@ impl Context<'_> {
             is_read: false,
             is_judged: false,
             is_listed: false,
+            is_seen: false,
             keys: &[],
         }
     }
@@ -204,6 +208,7 @@ impl<'c> Comparer<'c> {
             is_judged: context.is_judged || judges(new),
             is_listed: context.is_listed
                 || new.checks.as_ref().is_some_and(|checks| !checks.values.is_empty()),
+            is_seen: context.is_seen || sees_undeclared(new),
             removes_null: false,
             is_metadata: false,
             keys: &[],
@@ -347,7 +352,7 @@ impl<'c> Comparer<'c> {
             let is_judged = context.is_judged || counts || is_key;
             match (before, after) {
                 (Some(before), Some(after)) => {
-                    if context.prunes && before.default != after.default {
+                    if before.default != after.default {
                         self.default(after, is_judged.then_some("a rule or another condition"), &place);
                     }
                     let prunes = context.prunes && !is_meta_new;
@@ -362,8 +367,8 @@ impl<'c> Comparer<'c> {
                 }
                 (Some(_), None) => self.removed(&place),
                 (None, Some(after)) if after.default.is_some() => {
-                    let is_limited = counts || context.is_listed;
-                    self.default(after, is_limited.then_some("a limit of the fields of the object"), &place);
+                    let is_seen = counts || context.is_listed || context.is_seen;
+                    self.default(after, is_seen.then_some("another condition"), &place);
                 }
                 (None, _) => {}
             }
@@ -383,15 +388,14 @@ impl<'c> Comparer<'c> {
     }
 
     /// Reports a default that is new, another one, or gone. `reader` is what can depend on it. The API server has checked the default by
-    /// itself, but not for duplicates in its lists.
+    /// itself: without the defaults of fields below, not for duplicates in its lists, and not below `additionalProperties`.
     fn default(&mut self, schema: &Schema, reader: Option<&str>, place: &SchemaPlace<'_>) {
         let arena = Arena::new();
-        let duplicate = schema.default.as_ref().and_then(|default| {
+        let invalid = schema.default.as_ref().and_then(|default| {
             let value = defaults::set(default.value(&arena), schema, &arena);
-            let found = list_types::validate(value, schema, &Path::default(), Release::for_stored(NEWEST));
-            found.into_iter().next()
+            first_error(value, schema, &arena)
         });
-        let detail = match (duplicate, reader) {
+        let detail = match (invalid, reader) {
             (Some(error), _) => format!("the default has changed, and it is not valid: {error}"),
             (None, Some(reader)) => format!("the default has changed, and {reader} can depend on it"),
             (None, None) => return,
@@ -431,6 +435,30 @@ fn required(schema: &Schema) -> &[Box<str>] {
 /// The parts of a rule that decide about objects.
 fn identity(rule: &Rule) -> (&str, bool) {
     (rule.rule.trim(), rule.optional_old_self == Some(true))
+}
+
+/// Whether a schema can refuse a value because of a field that it does not declare itself.
+fn sees_undeclared(schema: &Schema) -> bool {
+    schema.checks.as_deref().is_some_and(Checks::has_junctors)
+        || schema.rules.iter().any(|rule| rule.rule.contains("dyn"))
+}
+
+/// Returns the first error of a default that was completed, or of its rules.
+fn first_error<'a>(value: Value<'a>, schema: &Schema, arena: &'a Arena) -> Option<FieldError> {
+    let release = Release::for_stored(NEWEST);
+    let path = Path::default();
+    let mut found = validate::default(value, schema, &path, release);
+    let mut errors = list_types::validate(value, schema, &path, release);
+    errors.append(&mut found.errors);
+    errors.append(&mut found.undecided);
+    if errors.is_empty() && has_rules(schema) {
+        let (rules, refused) = Compiled::of(schema, schema.is_embedded_resource, release);
+        let (mut judged, _) = rules.run(BUDGET, schema, (value, None), arena, &|| true);
+        errors.extend(refused);
+        errors.append(&mut judged.errors);
+        errors.append(&mut judged.undecided);
+    }
+    errors.into_iter().next()
 }
 
 /// Whether a schema can refuse a value because of a field within.

@@ -497,3 +497,86 @@ fn every_class_has_a_name() {
     let names: HashSet<&str> = Class::ALL.iter().map(|class| class.name()).collect();
     assert_eq!(names.len(), Class::ALL.len());
 }
+
+#[test]
+fn a_new_field_with_a_default_is_seen_by_conditions_that_can_depend_on_it() {
+    let of = |fields: &str, condition: &str| {
+        format!(r#"{{"type": "object", "properties": {{"a": {{"type": "string"}}{fields}}}, {condition}}}"#)
+    };
+    let added = r#", "b": {"type": "string", "default": "x"}"#;
+    for condition in [
+        r#""oneOf": [{"required": ["a"]}, {"required": ["b"]}]"#,
+        r#""not": {"required": ["b"]}"#,
+        r#""anyOf": [{"maxProperties": 1}, {"required": ["a"]}]"#,
+        r#""x-kubernetes-validations": [{"rule": "dyn(self) == dyn(self)"}]"#,
+    ] {
+        breaks(&of("", condition), &of(added, condition), &["notCompared s.b"]);
+    }
+    is_harmless(&of("", r#""required": ["a"]"#), &of(added, r#""required": ["a"]"#));
+    let rule = r#""x-kubernetes-validations": [{"rule": "self.a != 'x'"}]"#;
+    is_harmless(&of("", rule), &of(added, rule));
+}
+
+#[test]
+fn a_new_default_is_completed_by_the_defaults_of_its_fields_and_judged() {
+    let of = |default: &str, fields: &str, condition: &str| {
+        format!(
+            r#"{{"type": "object", "properties": {{"a": {{"type": "object", "properties": {{{fields}}}, {condition}{default}}}}}}}"#
+        )
+    };
+    let fields = r#""x": {"type": "integer"}, "y": {"type": "integer", "default": 2}"#;
+    for condition in [
+        r#""oneOf": [{"required": ["x"]}, {"required": ["y"]}]"#,
+        r#""maxProperties": 1"#,
+        r#""x-kubernetes-validations": [{"rule": "!has(self.y)"}]"#,
+    ] {
+        let new = of(r#", "default": {"x": 1}"#, fields, condition);
+        breaks(&of("", fields, condition), &new, &["notCompared s.a"]);
+    }
+    let rule = r#""x-kubernetes-validations": [{"rule": "self.y == 2"}]"#;
+    is_harmless(&of("", fields, rule), &of(r#", "default": {"x": 1}"#, fields, rule));
+}
+
+#[test]
+fn a_wrong_default_below_additional_properties_is_found() {
+    let of = |default: &str| {
+        format!(
+            r#"{{"type": "object", "additionalProperties": {{"type": "object", "properties": {{"x": {{"type": "string"{default}}}}}}}}}"#
+        )
+    };
+    breaks(&of(""), &of(r#", "default": 5"#), &["notCompared s.*.x"]);
+    is_harmless(&of(""), &of(r#", "default": "5""#));
+}
+
+#[test]
+fn a_default_in_embedded_metadata_is_seen_by_a_rule() {
+    let of = |default: &str| {
+        format!(
+            r#"{{"type": "object", "x-kubernetes-embedded-resource": true, "properties": {{"metadata": {{"type": "object",
+            "properties": {{"name": {{"type": "string"{default}}}}}}}}}, "x-kubernetes-validations": [{{"rule": "!has(self.metadata.name)"}}]}}"#
+        )
+    };
+    breaks(&of(""), &of(r#", "default": "z""#), &["notCompared s.metadata.name"]);
+}
+
+#[test]
+fn a_version_with_stored_objects_is_compared_although_it_is_not_served() {
+    let of = |fields: &str, status: &str| {
+        let schema = |fields: &str| format!(r#"{{"type": "object", "properties": {{{fields}}}}}"#);
+        let both = r#""a": {"type": "string"}, "b": {"type": "string"}"#;
+        let versions =
+            [version("v1", false, false, &schema(fields)), version("v2", true, true, &schema(both))]
+                .join(", ");
+        let crd = crd(&format!(r#""versions": [{versions}]"#));
+        format!("{}{status}}}", crd.strip_suffix('}').unwrap())
+    };
+    let (both, one) = (r#""a": {"type": "string"}, "b": {"type": "string"}"#, r#""a": {"type": "string"}"#);
+    let stored = |names: &str| format!(r#", "status": {{"storedVersions": [{names}]}}"#);
+    for (status, expected) in [
+        (String::new(), &["fieldRemoved b"][..]),
+        (stored(r#""v1", "v2""#), &["fieldRemoved b"]),
+        (stored(r#""v2""#), &[]),
+    ] {
+        assert_eq!(changes(&of(both, &status), &of(one, &status)), expected, "{status}");
+    }
+}
