@@ -35,12 +35,12 @@ pub(crate) fn client(order: &str) -> Result<bool> {
     };
     let kubeconfig = PathBuf::from(order["kubeconfig"].as_str().ok_or("no kubeconfig")?);
     let rounds = count("rounds").unwrap_or(1);
-    // Without a subscriber, spans are formatted for the crate `log`. `durward serve` has one that ignores them.
+    // Without a subscriber, `tracing` formats spans for the crate `log`. The subscriber of `durward serve` ignores spans.
     tracing::subscriber::set_global_default(tracing::subscriber::NoSubscriber::new())?;
     // `durward serve` has as many threads as cores.
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let how = order["how"].as_str().unwrap_or_default().to_owned();
-    // A task, as a review in `durward serve` is.
+    // Runs in a task, because `durward serve` runs a review in a task.
     let times = runtime.spawn(async move {
         let mut times = Times::default();
         match how.as_str() {

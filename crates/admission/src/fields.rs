@@ -156,7 +156,7 @@ fn bits(mut set: u32) -> impl Iterator<Item = usize> {
     })
 }
 
-/// The place of a value in the text of an object. Two 32-bit offsets keep reviews small, which are moved several times.
+/// The place of a value in the text of an object. Reviews are moved several times, so two 32-bit offsets keep them small.
 #[derive(Debug, Clone, Copy)]
 struct Span {
     start: u32,

@@ -64,7 +64,7 @@ pub(crate) fn note(context: &Context<'_>, documents: &[CheckedDocument]) -> Opti
         return None;
     }
     Some(format!(
-        "the types of Kubernetes 1.{} are not recorded: {} have those of 1.{RECORDED}; {GIVE_TYPES}",
+        "the types of Kubernetes 1.{} are not recorded: those of 1.{RECORDED} were used for {}; {GIVE_TYPES}",
         context.minor,
         kinds.join(", ")
     ))

@@ -105,13 +105,17 @@ fn check(args: &Args) -> Result<Report, Stop> {
     let documents = context.map_or_else(Vec::new, |context| judge(&context, &subjects));
     let cases = judge_cases(context.as_ref(), &objects.all, &mut problems);
     let mut notes = loaded.notes.clone();
-    notes.extend(remarks(&loaded, &documents, &cases));
+    notes.extend(remarks(&loaded, &documents, &cases, !problems.is_empty()));
     notes.extend(context.and_then(|context| built_in::note(&context, &documents)));
+    let totals = totals(&loaded, &documents, &cases, problems.len());
+    if args.require_match && totals.matched == 0 && problems.is_empty() {
+        notes.push("--require-match sets exit code 2, because no policy was evaluated".to_owned());
+    }
     let mut report = Report {
         kube_version: args.kube_version.to_string(),
         namespace: args.namespace.clone(),
         notes,
-        totals: totals(&loaded, &documents, &cases, problems.len()),
+        totals,
         problems: problems.into_iter().collect(),
         documents,
         cases,
@@ -150,7 +154,12 @@ fn judge_cases(
 }
 
 /// Returns the notes about the whole run.
-fn remarks(loaded: &Loaded, documents: &[CheckedDocument], cases: &[CheckedCase]) -> Vec<String> {
+fn remarks(
+    loaded: &Loaded,
+    documents: &[CheckedDocument],
+    cases: &[CheckedCase],
+    has_problems: bool,
+) -> Vec<String> {
     let mut notes = Vec::new();
     let mut judges = documents.iter().flat_map(|document| &document.policies).peekable();
     if judges.peek().is_some() {
@@ -167,10 +176,15 @@ fn remarks(loaded: &Loaded, documents: &[CheckedDocument], cases: &[CheckedCase]
         && (cases.is_empty() || !documents.is_empty())
         && !documents.iter().any(is_matched)
     {
-        let why = if loaded.policies == 0 { "there is no policy" } else { "no policy matches any document" };
         let is_checked = documents.iter().any(|document| document.schema_checked || document.structure_only);
-        let what = if is_checked { "no policy was evaluated" } else { "nothing was judged" };
-        notes.push(format!("{what}: {why}"));
+        match (loaded.policies, is_checked) {
+            (0, true) => {}
+            // A problem says why the document can't be checked.
+            (0, false) if has_problems => {}
+            (0, false) => notes.push("nothing was judged: there is no policy".to_owned()),
+            (_, true) => notes.push("no policy was evaluated: no policy matches any document".to_owned()),
+            (_, false) => notes.push("nothing was judged: no policy matches any document".to_owned()),
+        }
     }
     let unchecked = |document| [unchecked_version(loaded, document), unchecked_definition(document)];
     notes.extend(documents.iter().flat_map(unchecked).flatten().collect::<BTreeSet<_>>());

@@ -7,6 +7,7 @@ use std::ops::RangeInclusive;
 use policy::field::Path;
 use policy::kinds::{Kinds, Resource, is_built_in};
 
+use crate::custom;
 use crate::files::Use;
 use crate::objects::Object;
 use crate::report::{LoadProblem, Operation};
@@ -168,6 +169,10 @@ pub(crate) fn unknown_kind(object: &Object, kinds: &Kinds, minor: u8) -> LoadPro
         [] => None,
         known => Some(format!("did you mean {}?", known.join(", "))),
     };
+    if custom::is_crd(object) && object.version() == "v1beta1" {
+        let next = "convert it first: durward convert crd FILE".to_owned();
+        return LoadProblem { next, ..object.problem(&Path::new("kind"), message) };
+    }
     let next = match (suggestion, is_built_in(object.group())) {
         (Some(suggestion), true) => suggestion,
         (None, true) => {

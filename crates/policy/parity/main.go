@@ -26,7 +26,8 @@ import (
 const (
 	// repeats is the number of evaluations. A loop over a map of two entries then misses one order once in eight million times.
 	repeats = 24
-	// patience bounds the time for repeats, since expensive expressions take long. On a busy machine, a cheap one can take 100 ms.
+	// patience bounds the time for repeats, since expensive expressions take long. On a busy machine, all evaluations of
+	// a cheap expression can take 100 ms.
 	patience = 500 * time.Millisecond
 	maxLine  = 64 << 20
 )

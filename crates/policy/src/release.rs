@@ -66,7 +66,7 @@ impl Release {
         self.has_library_of(33)
     }
 
-    /// Whether a rule can name a field whose name is a reserved word without its escape, as in `self.namespace` (`pkg/cel/types.go`).
+    /// Whether a rule can use the unescaped name of a field that is a reserved word, as in `self.namespace` (`pkg/cel/types.go`).
     pub(crate) fn finds_reserved_fields(self) -> bool {
         self.has_library_of(31) && self.server >= 32
     }

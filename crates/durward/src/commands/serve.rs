@@ -34,7 +34,8 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let control = log::start(&args.log.level, args.log.format)?;
     let runtime = runtime()?;
     let (server, cluster) = (args.server.clone(), args.cluster.clone());
-    // `block_on` polls its future on the main thread, which two threads would wake for each new connection. A task has no such cost.
+    // `block_on` polls its future on the main thread, so each new connection would wake a worker and the main thread. A task needs only
+    // a worker.
     let server = runtime.spawn(async move { start((&server, &cluster), purpose, file, control).await });
     let outcome = runtime
         .block_on(server)

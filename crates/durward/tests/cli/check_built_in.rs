@@ -84,7 +84,7 @@ fn the_structure_of_another_version_is_open_without_its_documents() {
             check(&[("a.yaml", &object)], &["a.yaml", "--kube-version", "1.37", "--field-validation", mode]);
         assert_eq!(run.code, code, "{mode}: {}{}", run.out, run.err);
         assert!(run.out.contains(text), "{text}\n{}", run.out);
-        let note = "note: the types of Kubernetes 1.37 are not recorded: ConfigMap have those of 1.35; give the OpenAPI documents";
+        let note = "note: the types of Kubernetes 1.37 are not recorded: those of 1.35 were used for ConfigMap; give the OpenAPI documents";
         assert!(run.err.contains(note), "{}", run.err);
     }
     let service = SERVICE.replace("{port: 80}", "{port: 80, protocol: QUIC}");
@@ -109,12 +109,7 @@ fn documents_replace_the_recorded_types() {
     ];
     let given = ["--kube-version", "1.37", "--openapi", "o"];
     let run = check(&all, &[&["a.yaml"][..], &given].concat());
-    assert_eq!(
-        (run.code, run.err.as_str()),
-        (0, "note: no policy was evaluated: there is no policy\n"),
-        "{}",
-        run.out
-    );
+    assert_eq!((run.code, run.err.as_str()), (0, ""), "{}", run.out);
     let run = check(&all, &[&["b.yaml"][..], &given].concat());
     assert_eq!(run.code, 1, "{}{}", run.out, run.err);
     assert!(run.out.contains("strict decoding error: unknown field \"exra\""), "{}", run.out);

@@ -23,7 +23,8 @@ pub(super) struct Undecodable<'a> {
 }
 
 impl Undecodable<'_> {
-    /// Returns the API server's error about the default with this field. It has the whole metadata.
+    /// Returns the API server's error about a default with this field. The error prints the value of the field, which can be the whole
+    /// metadata.
     pub(super) fn in_default(&self, release: Release) -> FieldError {
         let is_metadata = self.path.steps().last() == Some(&Step::Field("metadata".to_owned()));
         let detail = match self.errors.first() {

@@ -229,7 +229,7 @@ impl Comparison<'_, '_> {
     fn pairs(&mut self) {
         let (old, new) = (&self.old.crd, &self.new.crd);
         let Some(stored) = old.stored() else { return };
-        // Objects are stored in these versions. Without a status, they can be stored in any.
+        // Objects can be stored in these versions. If the CRD has no `status.storedVersions`, any version can have objects.
         let stored_versions = self.old.stored_versions();
         let is_used = |before: &Version| {
             let is_stored = |names: &Vec<&str>| names.contains(&before.name.as_str());

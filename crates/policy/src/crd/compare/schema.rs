@@ -387,8 +387,9 @@ impl<'c> Comparer<'c> {
         self.required(old, new, place, is_resource.old);
     }
 
-    /// Reports a default that is new, another one, or gone. `reader` is what can depend on it. The API server has checked the default by
-    /// itself: without the defaults of fields below, not for duplicates in its lists, and not below `additionalProperties`.
+    /// Reports a default that is new, another one, or gone. `reader` is what can depend on it. The API server checked
+    /// only the default itself. It did not add the defaults of the fields below, and did not look for duplicates in lists. It skipped
+    /// defaults below `additionalProperties`.
     fn default(&mut self, schema: &Schema, reader: Option<&str>, place: &SchemaPlace<'_>) {
         let arena = Arena::new();
         let invalid = schema.default.as_ref().and_then(|default| {
@@ -437,13 +438,13 @@ fn identity(rule: &Rule) -> (&str, bool) {
     (rule.rule.trim(), rule.optional_old_self == Some(true))
 }
 
-/// Whether a schema can refuse a value because of a field that it does not declare itself.
+/// Returns whether a condition of a new schema can depend on a field that the old schema does not declare.
 fn sees_undeclared(schema: &Schema) -> bool {
     schema.checks.as_deref().is_some_and(Checks::has_junctors)
         || schema.rules.iter().any(|rule| rule.rule.contains("dyn"))
 }
 
-/// Returns the first error of a default that was completed, or of its rules.
+/// Returns the first error of a default: from its schema, its list types or its rules. `value` has the defaults of its fields.
 fn first_error<'a>(value: Value<'a>, schema: &Schema, arena: &'a Arena) -> Option<FieldError> {
     let release = Release::for_stored(NEWEST);
     let path = Path::default();

@@ -54,8 +54,8 @@ pub struct Compiled {
 /// The rules of a field and of the fields within.
 struct Node {
     rules: Vec<CompiledRule>,
-    /// The values of the node, if that of the node around it differs. The API server compiles rules on the metadata of embedded objects for
-    /// the fields that all objects have, and evaluates them with the fields of the schema.
+    /// The shape of the node's values, if the parent's shape has another one for it. This is the case for the metadata of embedded
+    /// objects. The API server compiles their rules with the fields of all objects, and evaluates them with the fields of the schema.
     shape: Option<Shape>,
     /// The type of the schema, which some errors print.
     type_name: Box<str>,
