@@ -7,7 +7,6 @@ use std::ops::RangeInclusive;
 use policy::field::Path;
 use policy::kinds::{Kinds, Resource, is_built_in};
 
-use crate::custom;
 use crate::files::Use;
 use crate::objects::Object;
 use crate::report::{LoadProblem, Operation};
@@ -169,7 +168,7 @@ pub(crate) fn unknown_kind(object: &Object, kinds: &Kinds, minor: u8) -> LoadPro
         [] => None,
         known => Some(format!("did you mean {}?", known.join(", "))),
     };
-    if custom::is_crd(object) && object.version() == "v1beta1" {
+    if object.is("apiextensions.k8s.io", "CustomResourceDefinition") && object.version() == "v1beta1" {
         let next = "convert it first: durward convert crd FILE".to_owned();
         return LoadProblem { next, ..object.problem(&Path::new("kind"), message) };
     }
