@@ -247,6 +247,12 @@ fn conditions_accept_less_or_more() {
     // An object with both fields was valid.
     breaks(&one(a), &one(&both), &["conditionTightened s"]);
     breaks(&one(&both), &one(a), &["conditionTightened s"]);
+    // An alternative that accepts more can make a second one valid.
+    breaks(
+        &one(r#"{"required": ["a", "b"]}, {"maxProperties": 1}"#),
+        &one(&format!(r#"{a}, {{"maxProperties": 1}}"#)),
+        &["conditionTightened s"],
+    );
     is_harmless(&one(&both), &of(""));
     tightens(&of(""), &not(a), "conditionTightened s");
     // `not` refuses less if its schema accepts less.
