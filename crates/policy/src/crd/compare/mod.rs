@@ -241,7 +241,8 @@ impl Comparison<'_, '_> {
                 self.subresources(before, after);
                 self.pair(before, after);
             }
-            let is_new = same.is_none() && after.served;
+            let was_written = old.version(&after.name).is_some_and(|before| before.served || before.storage);
+            let is_new = !was_written && after.served;
             let is_stored_now = after.storage && after.name != stored.name;
             if !is_new && !is_stored_now {
                 continue;

@@ -9,9 +9,11 @@
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::LazyLock;
+use std::time::{Duration, Instant};
 
 use super::change::{Change, Class, SchemaPlace};
 use super::{Both, Comparer, checks, types};
+use crate::crd::embedded;
 use crate::crd::rules::{BUDGET, Compiled, has_rules};
 use crate::field::{FieldError, Path};
 use crate::release::{NEWEST, Release};
@@ -21,6 +23,12 @@ use crate::value::{Arena, Value};
 
 /// Pairs of schemas that the comparison of two CRDs can visit. The largest CRDs have 20,000 schemas. `anyOf` within `anyOf` multiplies them.
 pub(super) const MAX_STEPS: usize = 1 << 20;
+
+/// Steps of a changed default, which is validated with all schemas and rules below it.
+const DEFAULT_STEPS: usize = 1 << 10;
+
+/// The time for the rules of a changed default.
+const RULES_TIME: Duration = Duration::from_millis(100);
 
 /// Changes that are reported of one version.
 const MAX_CHANGES: usize = 1_000;
@@ -225,6 +233,7 @@ impl<'c> Comparer<'c> {
             if old.items.is_some() || new.items.is_some() {
                 let old_items = old.items.as_deref().unwrap_or_else(|| undeclared(keeps.old));
                 let new_items = new.items.as_deref().unwrap_or_else(|| undeclared(keeps.new));
+                self.default_of_null(old_items, new_items, &items);
                 let below = Context { keeps, keys: &new.map_keys, ..below };
                 self.node(old_items, new_items, &items, below);
             } else if context.prunes && keeps.old && !keeps.new {
@@ -379,6 +388,7 @@ impl<'c> Comparer<'c> {
             (Some(before), Some(after)) => {
                 let below =
                     Context { keeps: Both::default(), removes_null: true, is_metadata: false, ..context };
+                self.default_of_null(before, after, &place.entry());
                 self.node(before, after, &place.entry(), below);
             }
             (Some(_), None) => self.removed(&place.entry()),
@@ -391,17 +401,28 @@ impl<'c> Comparer<'c> {
     /// only the default itself. It did not add the defaults of the fields below, and did not look for duplicates in lists. It skipped
     /// defaults below `additionalProperties`.
     fn default(&mut self, schema: &Schema, reader: Option<&str>, place: &SchemaPlace<'_>) {
+        self.steps = self.steps.saturating_sub(DEFAULT_STEPS);
         let arena = Arena::new();
         let invalid = schema.default.as_ref().and_then(|default| {
             let value = defaults::set(default.value(&arena), schema, &arena);
             first_error(value, schema, &arena)
         });
         let detail = match (invalid, reader) {
+            _ if arena.is_full() => "the default has changed, and it is too large to check".to_owned(),
             (Some(error), _) => format!("the default has changed, and it is not valid: {error}"),
             (None, Some(reader)) => format!("the default has changed, and {reader} can depend on it"),
             (None, None) => return,
         };
         self.push(Class::NotCompared, place, Some("default"), detail);
+    }
+
+    /// Reports another default of list elements or map values, or one that is gone. The API server replaces a null by it. Without the
+    /// old default, such a null was not valid, so a new default breaks nothing.
+    fn default_of_null(&mut self, old: &Schema, new: &Schema, place: &SchemaPlace<'_>) {
+        if old.default.is_some() && old.default != new.default {
+            let detail = "the default has changed, and the API server replaces null by it".to_owned();
+            self.push(Class::NotCompared, place, Some("default"), detail);
+        }
     }
 
     fn removed(&mut self, place: &SchemaPlace<'_>) {
@@ -441,7 +462,8 @@ fn identity(rule: &Rule) -> (&str, bool) {
 /// Returns whether a condition of a new schema can depend on a field that the old schema does not declare.
 fn sees_undeclared(schema: &Schema) -> bool {
     schema.checks.as_deref().is_some_and(Checks::has_junctors)
-        || schema.rules.iter().any(|rule| rule.rule.contains("dyn"))
+        // A conditional can turn an object into a dynamic value as well.
+        || schema.rules.iter().any(|rule| rule.rule.contains("dyn") || rule.rule.contains('?'))
 }
 
 /// Returns the first error of a default: from its schema, its list types or its rules. `value` has the defaults of its fields.
@@ -452,9 +474,14 @@ fn first_error<'a>(value: Value<'a>, schema: &Schema, arena: &'a Arena) -> Optio
     let mut errors = list_types::validate(value, schema, &path, release);
     errors.append(&mut found.errors);
     errors.append(&mut found.undecided);
+    match embedded::decode(value, schema, arena) {
+        Ok((value, _)) => embedded::validate(value, schema, &path, release, &mut errors),
+        Err(fields) => errors.extend(fields.into_iter().flat_map(|field| field.errors)),
+    }
     if errors.is_empty() && has_rules(schema) {
         let (rules, refused) = Compiled::of(schema, schema.is_embedded_resource, release);
-        let (mut judged, _) = rules.run(BUDGET, schema, (value, None), arena, &|| true);
+        let end = Instant::now() + RULES_TIME;
+        let (mut judged, _) = rules.run(BUDGET, schema, (value, None), arena, &|| Instant::now() < end);
         errors.extend(refused);
         errors.append(&mut judged.errors);
         errors.append(&mut judged.undecided);

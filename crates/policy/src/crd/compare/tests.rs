@@ -586,3 +586,52 @@ fn a_version_with_stored_objects_is_compared_although_it_is_not_served() {
         assert_eq!(changes(&of(both, &status), &of(one, &status)), expected, "{status}");
     }
 }
+
+#[test]
+fn a_version_that_becomes_served_is_compared_with_the_stored_one() {
+    let of = |is_served: bool| {
+        let schema = |fields: &str| format!(r#"{{"type": "object", "properties": {{{fields}}}}}"#);
+        let (a, b) = (r#""a": {"type": "string"}"#, r#", "b": {"type": "string"}"#);
+        let versions = [
+            version("v1", true, true, &schema(&format!("{a}{b}"))),
+            version("v2", is_served, false, &schema(a)),
+        ];
+        crd(&format!(r#""versions": [{}]"#, versions.join(", ")))
+    };
+    assert_eq!(changes(&of(false), &of(true)), ["fieldRemoved b"]);
+    assert_eq!(changes(&of(true), &of(true)), Vec::<String>::new());
+}
+
+#[test]
+fn a_default_below_additional_properties_must_be_a_valid_embedded_object() {
+    let of = |default: &str| {
+        format!(
+            r#"{{"type": "object", "additionalProperties": {{"type": "object", "properties": {{"t": {{"type": "object",
+            "x-kubernetes-embedded-resource": true, "x-kubernetes-preserve-unknown-fields": true{default}}}}}}}}}"#
+        )
+    };
+    breaks(&of(""), &of(r#", "default": {}"#), &["notCompared s.*.t"]);
+    is_harmless(&of(""), &of(r#", "default": {"apiVersion": "v1", "kind": "A"}"#));
+}
+
+#[test]
+fn a_default_replaces_null_in_lists_and_maps() {
+    let list = |default: &str| format!(r#"{{"type": "array", "items": {{"type": "string"{default}}}}}"#);
+    breaks(&list(r#", "default": "x""#), &list(""), &["notCompared s[*]"]);
+    is_harmless(&list(""), &list(r#", "default": "x""#));
+    let map = |default: &str| {
+        format!(r#"{{"type": "object", "additionalProperties": {{"type": "string"{default}}}}}"#)
+    };
+    breaks(&map(r#", "default": "x""#), &map(r#", "default": "y""#), &["notCompared s.*"]);
+}
+
+#[test]
+fn a_rule_with_a_conditional_can_depend_on_a_new_field() {
+    let of = |fields: &str| {
+        format!(
+            r#"{{"type": "object", "properties": {{"port": {{"x-kubernetes-int-or-string": true}}{fields}}},
+            "x-kubernetes-validations": [{{"rule": "!has((false ? self.port : self).b)"}}]}}"#
+        )
+    };
+    breaks(&of(""), &of(r#", "b": {"type": "string", "default": "x"}"#), &["notCompared s.b"]);
+}
