@@ -76,7 +76,7 @@ pub(crate) fn measure(folder: &Folder, report: &mut Report) -> Result<()> {
     checkout.run(&["fetch", "--locked"])?;
     report.section(
         "Builds",
-        "What a contributor waits for, on all cores, in a checkout of its own. The crates are downloaded before. A cold build runs once. A \
+        "The builds that a contributor waits for. They use all cores and a checkout of their own. The crates are downloaded before. A cold build runs once. A \
          changed line is a new constant at the end of a file. A test's first result is the first line of `cargo test -p CRATE` that \
          names a test.",
     );

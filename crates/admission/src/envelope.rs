@@ -114,9 +114,6 @@ pub fn decode<'a>(body: &'a [u8], wanted: &Fields) -> Result<Review<'a>, Malform
         let (line, column) = position(body, at);
         Malformed::NotJson { what, line, column }
     };
-    if u32::try_from(text.len()).is_err() {
-        return Err(not_json(JsonError { at: 0, what: "the text is larger than 4 GiB" }.into()));
-    }
     let mut scanner = Scanner::new(text);
     let mut review = PartialReview::default();
     review.decode(&mut scanner, wanted).map_err(not_json)?;

@@ -136,7 +136,7 @@ impl<'a> Capture<'_, 'a> {
             }
             seen |= 1 << index;
             self.read(scanner, &key.keys)?;
-            let span = Span::new(start - self.start, scanner.offset() - self.start);
+            let span = Span::new(start - self.start, scanner.offset() - self.start)?;
             for field in bits(key.fields) {
                 if let Some(slot) = self.object.fields.get_mut(field) {
                     *slot = span;
@@ -166,11 +166,11 @@ struct Span {
 impl Span {
     const ABSENT: Self = Self { start: 0, end: 0 };
 
-    /// Creates the span of a value.
-    fn new(start: usize, end: usize) -> Self {
-        // `decode` refuses bodies above 4 GiB.
-        let offset = |offset| u32::try_from(offset).unwrap_or_default();
-        Self { start: offset(start), end: offset(end) }
+    /// Creates the span of a value. A field that it can't express is an error, not an absent field.
+    fn new(start: usize, end: usize) -> Result<Self, JsonError> {
+        let offset =
+            |at| u32::try_from(at).map_err(|_| JsonError { at, what: "the object is larger than 4 GiB" });
+        Ok(Self { start: offset(start)?, end: offset(end)? })
     }
 }
 
@@ -305,6 +305,13 @@ mod tests {
             assert!([OWN_NAME, OWN_DRY_RUN].into_iter().all(|index| object.own(index).is_none()), "{text}");
         }
         assert!(capture(r#"{"spec":{},"spec":{]}"#, &wanted).is_err());
+    }
+
+    #[test]
+    fn refuses_a_field_beyond_four_gib() {
+        let last = u32::MAX as usize;
+        assert!(Span::new(last - 1, last).is_ok());
+        assert!(Span::new(last, last + 1).is_err());
     }
 
     #[test]

@@ -231,18 +231,16 @@ impl Comparison<'_, '_> {
         let Some(stored) = old.stored() else { return };
         // Objects can be stored in these versions. If the CRD has no `status.storedVersions`, any version can have objects.
         let stored_versions = self.old.stored_versions();
-        let is_used = |before: &Version| {
-            let is_stored = |names: &Vec<&str>| names.contains(&before.name.as_str());
-            before.served || before.storage || stored_versions.as_ref().is_none_or(is_stored)
-        };
         for after in &new.versions {
-            let same = old.version(&after.name).filter(|before| is_used(before));
-            if let Some(before) = same {
+            let before = old.version(&after.name);
+            let was_used = before.is_some_and(|before| before.served || before.storage);
+            let has_objects =
+                stored_versions.as_ref().is_none_or(|names| names.contains(&after.name.as_str()));
+            if let Some(before) = before.filter(|_| was_used || has_objects) {
                 self.subresources(before, after);
                 self.pair(before, after);
             }
-            let was_written = old.version(&after.name).is_some_and(|before| before.served || before.storage);
-            let is_new = !was_written && after.served;
+            let is_new = !was_used && after.served;
             let is_stored_now = after.storage && after.name != stored.name;
             if !is_new && !is_stored_now {
                 continue;

@@ -71,7 +71,8 @@ struct Context<'c> {
     is_judged: bool,
     /// Whether the value is within one of an enumeration.
     is_listed: bool,
-    /// Whether a condition above can depend on a field that OLD does not declare: `allOf` and its like, or a rule with `dyn`.
+    /// Whether a condition above can depend on a field that OLD does not declare: `allOf` and its like, or a rule with `dyn` or
+    /// a conditional.
     is_seen: bool,
     /// The keys of the list above.
     keys: &'c [Box<str>],
