@@ -4,12 +4,13 @@
 //! and namespace match the request.
 
 use std::fmt;
+use std::marker::PhantomData;
 
 use admission::Cause;
 use admission::text::is_printable;
 use hyper::StatusCode;
 use serde::Deserialize;
-use serde::de::{Deserializer, Error as _, SeqAccess, Visitor};
+use serde::de::{Deserializer, Error as _, IgnoredAny, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::failure::{Failure, Status, brief, is_not_served, not_served, not_understood, refusal};
@@ -27,6 +28,37 @@ pub(crate) struct One {
     #[serde(default)]
     pub(crate) kind: String,
     pub(crate) metadata: Wire,
+}
+
+/// An item of a List.
+trait Item<'b>: Deserialize<'b> {
+    fn one(&mut self) -> &mut One;
+}
+
+impl Item<'_> for One {
+    fn one(&mut self) -> &mut One {
+        self
+    }
+}
+
+/// An item with its text.
+struct Whole<'b> {
+    one: One,
+    raw: &'b RawValue,
+}
+
+impl<'b> Item<'b> for Whole<'b> {
+    fn one(&mut self) -> &mut One {
+        &mut self.one
+    }
+}
+
+impl<'b> Deserialize<'b> for Whole<'b> {
+    fn deserialize<D: Deserializer<'b>>(deserializer: D) -> Result<Self, D::Error> {
+        let raw: &RawValue = Deserialize::deserialize(deserializer)?;
+        let one = serde_json::from_str(raw.get()).map_err(D::Error::custom)?;
+        Ok(Self { one, raw })
+    }
 }
 
 /// One page of a List.
@@ -49,13 +81,19 @@ const MAX_STRING: usize = 1 << 20;
 
 /// A List on the wire. Every List has these keys, each once.
 #[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct List<'b> {
+#[serde(rename_all = "camelCase", bound(deserialize = "I: Item<'de>"))]
+struct List<I> {
     api_version: String,
     kind: String,
     metadata: ListMeta,
-    #[serde(borrow, deserialize_with = "items")]
-    items: Vec<&'b RawValue>,
+    items: Items<I>,
+}
+
+/// The items of a List, null as none: Go encodes an empty slice as null.
+struct Items<I> {
+    items: Vec<I>,
+    /// The limit that the next item exceeds. That item and those after it are left out.
+    exceeded: Option<String>,
 }
 
 #[derive(Default, Deserialize)]
@@ -108,9 +146,12 @@ pub(crate) fn objects(
     status: StatusCode,
     body: &[u8],
 ) -> Result<Page, Failure> {
-    let is_whole = query.part == Part::Whole;
-    let keep = |wire, raw: &RawValue| checked(wire, is_whole.then(|| raw.to_owned()));
-    let page = page(of, query, status, body, keep)?;
+    let page = match query.part {
+        Part::Whole => {
+            page(of, query, status, body, |Whole { one, raw }| checked(one.metadata, Some(raw.to_owned())))?
+        }
+        Part::Metadata => metadata(of, query, status, body, |wire| checked(wire, None))?,
+    };
     Ok(Page { objects: page.items, next: page.next })
 }
 
@@ -127,13 +168,23 @@ fn checked(wire: Wire, raw: Option<Box<RawValue>>) -> Object {
     object
 }
 
-/// Parses a page and converts each item with `keep`.
-pub(crate) fn page<T>(
+/// Parses a page of metadata and converts that of each item with `keep`.
+pub(crate) fn metadata<T>(
     of: &Cluster,
     query: &ListQuery<'_>,
     status: StatusCode,
     body: &[u8],
-    keep: impl FnMut(Wire, &RawValue) -> T,
+    mut keep: impl FnMut(Wire) -> T,
+) -> Result<ListPage<T>, Failure> {
+    page(of, query, status, body, |one: One| keep(one.metadata))
+}
+
+fn page<'b, I: Item<'b>, T>(
+    of: &Cluster,
+    query: &ListQuery<'_>,
+    status: StatusCode,
+    body: &'b [u8],
+    keep: impl FnMut(I) -> T,
 ) -> Result<ListPage<T>, Failure> {
     if status != StatusCode::OK {
         return Err(refused(of, status, body, "list", query.resource));
@@ -141,23 +192,22 @@ pub(crate) fn page<T>(
     list(query, body, keep).map_err(|failure| unusable(of, &failure))
 }
 
-fn list<T>(
+fn list<'b, I: Item<'b>, T>(
     query: &ListQuery<'_>,
-    body: &[u8],
-    mut keep: impl FnMut(Wire, &RawValue) -> T,
+    body: &'b [u8],
+    keep: impl FnMut(I) -> T,
 ) -> Result<ListPage<T>, Failure> {
     let garbage = |text| Failure::new(cause::GARBAGE, text);
-    let list: List<'_> = parse(body)?;
+    let mut list: List<I> = parse(body)?;
     list.check(query).map_err(garbage)?;
-    let mut items = Vec::with_capacity(list.items.len());
-    let mut allowance = Allowance::default();
-    for raw in list.items {
-        let mut one: One = parse(raw.get().as_bytes())?;
-        one.check_item(query).map_err(garbage)?;
-        allowance.take(&mut one.metadata).map_err(|text| Failure::new(cause::TOO_LONG, text))?;
-        items.push(keep(one.metadata, raw));
+    for item in &mut list.items.items {
+        item.one().check_item(query).map_err(garbage)?;
+    }
+    if let Some(limit) = list.items.exceeded {
+        return Err(Failure::new(cause::TOO_LONG, limit));
     }
     let next = list.metadata.r#continue.filter(|token| !token.is_empty());
+    let items = list.items.items.into_iter().map(keep).collect();
     Ok(ListPage { version: list.metadata.resource_version, next, items })
 }
 
@@ -169,7 +219,12 @@ fn unusable(of: &Cluster, failure: &Failure) -> Failure {
 
 fn parse<'b, T: Deserialize<'b>>(body: &'b [u8]) -> Result<T, Failure> {
     check_strings(body)?;
-    serde_json::from_slice(body).map_err(|error| not_understood(&error, body))
+    // serde_json would check each string of a slice.
+    let parsed = match str::from_utf8(body) {
+        Ok(text) => serde_json::from_str(text),
+        Err(_) => serde_json::from_slice(body),
+    };
+    parsed.map_err(|error| not_understood(&error, body))
 }
 
 /// Rejects empty bodies and strings that no object can contain. A parser would repeat such a string in its error.
@@ -276,7 +331,7 @@ impl One {
     }
 }
 
-impl List<'_> {
+impl<I> List<I> {
     fn check(&self, query: &ListQuery<'_>) -> Result<(), String> {
         let is_of_kind = match self.kind.strip_suffix("List") {
             Some("PartialObjectMetadata") => {
@@ -293,7 +348,7 @@ impl List<'_> {
         }
         // Real API servers respect the limit of a request.
         let max = usize::try_from(query.limit).unwrap_or(MAX_ITEMS);
-        if self.items.len() > max {
+        if self.items.items.len() > max {
             return Err(too_many_items(max));
         }
         let next = self.metadata.r#continue.as_deref().unwrap_or_default();
@@ -307,33 +362,38 @@ impl List<'_> {
     }
 }
 
-/// Parses items, null as none: Go encodes an empty slice as null. Stops at the largest page, because a body can hold millions
-/// of tiny items.
-fn items<'b, D: Deserializer<'b>>(deserializer: D) -> Result<Vec<&'b RawValue>, D::Error> {
-    struct Items;
-    impl<'b> Visitor<'b> for Items {
-        type Value = Vec<&'b RawValue>;
+/// Stops at the largest page, because a body can hold millions of tiny items.
+impl<'b, I: Item<'b>> Deserialize<'b> for Items<I> {
+    fn deserialize<D: Deserializer<'b>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Each<I>(PhantomData<I>);
+        impl<'b, I: Item<'b>> Visitor<'b> for Each<I> {
+            type Value = Items<I>;
 
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("items")
-        }
-
-        fn visit_unit<E>(self) -> Result<Self::Value, E> {
-            Ok(Vec::new())
-        }
-
-        fn visit_seq<A: SeqAccess<'b>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
-            let mut items = Vec::new();
-            while let Some(item) = seq.next_element()? {
-                if items.len() == MAX_ITEMS {
-                    return Err(A::Error::custom(too_many_items(MAX_ITEMS)));
-                }
-                items.push(item);
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("items")
             }
-            Ok(items)
+
+            fn visit_unit<E>(self) -> Result<Self::Value, E> {
+                Ok(Items { items: Vec::new(), exceeded: None })
+            }
+
+            fn visit_seq<A: SeqAccess<'b>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
+                let (mut items, mut allowance) = (Vec::new(), Allowance::default());
+                while let Some(mut item) = seq.next_element::<I>()? {
+                    if items.len() == MAX_ITEMS {
+                        return Err(A::Error::custom(too_many_items(MAX_ITEMS)));
+                    }
+                    if let Err(limit) = allowance.take(&mut item.one().metadata) {
+                        while seq.next_element::<IgnoredAny>()?.is_some() {}
+                        return Ok(Items { items, exceeded: Some(limit) });
+                    }
+                    items.push(item);
+                }
+                Ok(Items { items, exceeded: None })
+            }
         }
+        deserializer.deserialize_any(Each(PhantomData))
     }
-    deserializer.deserialize_any(Items)
 }
 
 fn too_many_items(max: usize) -> String {

@@ -7,7 +7,6 @@ use hyper::{Method, Request, Response, StatusCode};
 use kube::Config;
 use kube::client::Body;
 use serde_json::Value;
-use serde_json::value::RawValue;
 use tokio::time::{Duration, Instant};
 
 use super::answer::{self, ListPage};
@@ -107,13 +106,14 @@ impl ApiServer {
         &self,
         query: ListQuery<'_>,
         label_selector: Option<&str>,
-        keep: impl Fn(Wire, &RawValue) -> T + Send + 'static,
+        keep: impl Fn(Wire) -> T + Send + 'static,
     ) -> Result<ListPage<T>, Failure> {
         let path = path::page(&query, label_selector)
             .ok_or_else(|| Failure::new(cause::REFUSED, "no namespace can have this name"))?;
         let (status, body) = self.fetch(&path, MANY, None, LOCAL_PAGE_LIMIT).await?;
         let query = OwnedQuery::from(&query);
-        let parser = move |body: &[u8]| answer::page(&Cluster::Local, &query.borrow(), status, body, keep);
+        let parser =
+            move |body: &[u8]| answer::metadata(&Cluster::Local, &query.borrow(), status, body, keep);
         match self.bodies.parse(body, Instant::now() + PARSE_TIMEOUT, parser).await {
             Some(page) => page.map_err(|cause| Failure::new(cause.code, cause.text))?,
             None => Err(Failure::new(cause::TIMEOUT, "its answer was too long to parse in time")),
@@ -177,7 +177,7 @@ impl ApiServer {
         body: Body,
     ) -> Result<Request<Body>, Failure> {
         let what = if method == Method::GET { "asked for" } else { "sent" };
-        let uri = format!("{}{path}", self.base);
+        let uri = [&*self.base, path].concat();
         let request = Request::builder()
             .method(method)
             .uri(uri)

@@ -291,7 +291,7 @@ async fn try_list_members(servers: &ClusterServers, fleet: &Fleet) -> Result<Arc
     let mut versions = HashMap::new();
     while !cursor.is_done() {
         let of = fleet.clone();
-        let keep = move |wire: Wire, _: &_| member_of(&of, wire);
+        let keep = move |wire: Wire| member_of(&of, wire);
         // Over the shared connection, where no requests to members wait.
         let page = match servers.local.list(cursor.query(query), selector, keep).await {
             Ok(page) => page,

@@ -142,7 +142,7 @@ impl Reflector {
         let mut cursor = Cursor::new(query.limit);
         let (mut objects, mut version) = (Objects::default(), String::new());
         while !cursor.is_done() {
-            let page = timeout(REQUEST_TIMEOUT, server.list(cursor.query(query), None, |wire, _| wire)).await;
+            let page = timeout(REQUEST_TIMEOUT, server.list(cursor.query(query), None, |wire| wire)).await;
             let page = match page.map_err(|_| no_answer("the List was not returned"))? {
                 Ok(page) => page,
                 Err(failure) if cursor.shrink(&failure.cause) => continue,
