@@ -10,10 +10,10 @@
 //! reason, an address keeps its connections if it has fewer waiting ones than the new connection's address. If all peers have the
 //! same address (SNAT), the connection that has waited longest is closed.
 //!
-//! The API server's handshakes and bodies take milliseconds, and it does not repeat a call whose connection was closed. So a
-//! connection can wait for its peer for [`GRACE`], unless its address has more waiting connections than that of the new one. The
-//! exception keeps a pod that opens connections all the time from taking every place. If no connection can be closed at once, the
-//! new one waits until one can.
+//! Bodies of the API server arrive in milliseconds, and it can't retry a request after them. So a body has [`BODY_GRACE`], unless
+//! its address has more waiting connections than that of the new one. Otherwise a pod that opens connections all the time would
+//! take every place when its time has passed. If the connection that has waited longest is a body in its second, the new one
+//! waits. Closing a younger connection at once could close a handshake of the API server, which does not repeat such a call.
 //!
 //! The new connection's task picks a connection from outside and asks it to close. That connection decides in its own task,
 //! after it has read what the kernel holds for it. Only this task changes its [`ConnectionState`], so no request can begin
@@ -36,8 +36,8 @@ use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 const EVICT_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long a client has to read its last answer before the connection can be closed for another: a round trip around the world.
 const LAST_READ: Duration = Duration::from_millis(250);
-/// How long a connection can wait for its peer before it can be closed for one of an address that waits as much.
-const GRACE: Duration = Duration::from_secs(1);
+/// How long a body can take before its connection can be closed for one of an address that waits as much.
+const BODY_GRACE: Duration = Duration::from_secs(1);
 /// Interval of log lines about a reached limit.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
@@ -70,7 +70,7 @@ impl ConnectionLimit {
         let permit = if let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() {
             permit
         } else {
-            let victim = self.lock().choose(peer.ip().to_canonical(), GRACE);
+            let victim = self.lock().choose(peer.ip().to_canonical(), BODY_GRACE);
             self.log(peer, victim.is_some());
             let (state, closes_at) = victim?;
             let mut next = pin!(Arc::clone(&self.permits).acquire_owned());
@@ -127,17 +127,17 @@ impl OpenConnections {
         let count = |peer: IpAddr| waiting.get(&peer).copied().unwrap_or_default();
         let now = Instant::now();
         let evictable = self.states.values().filter_map(|state| {
-            let grace = match count(state.peer).cmp(&count(newcomer)) {
+            let body_grace = match count(state.peer).cmp(&count(newcomer)) {
                 Ordering::Less => return None,
-                Ordering::Equal => GRACE,
+                Ordering::Equal => BODY_GRACE,
                 Ordering::Greater => Duration::ZERO,
             };
-            let eviction = Eviction { newcomer, grace };
+            let eviction = Eviction { newcomer, body_grace };
             let (since, at) = state.evictable(eviction)?;
             (at <= now + patience).then_some((since, at.max(now), eviction, state))
         });
-        let (_, at, eviction, state) = evictable
-            .max_by_key(|(since, at, _, state)| (Reverse(*at), count(state.peer), Reverse(*since)))?;
+        let (_, at, eviction, state) =
+            evictable.max_by_key(|(since, _, _, state)| (count(state.peer), Reverse(*since)))?;
         state.lock().eviction = Some(eviction);
         Some((Arc::clone(state), at))
     }
@@ -164,13 +164,13 @@ impl Permit {
             let newcomer = {
                 let mut state = self.state.lock();
                 let Some(eviction) = state.eviction else { continue };
-                if state.evictable_at(eviction.grace).is_some_and(|at| at <= Instant::now()) {
+                if state.evictable_at(eviction.body_grace).is_some_and(|at| at <= Instant::now()) {
                     return;
                 }
                 state.eviction = None;
                 eviction.newcomer
             };
-            let other = self.limit.lock().choose(newcomer, GRACE);
+            let other = self.limit.lock().choose(newcomer, BODY_GRACE);
             if let Some((other, closes_at)) = other {
                 // If this connection ends meanwhile, the new one gets its permit.
                 if closes_at > Instant::now() {
@@ -208,8 +208,8 @@ struct State {
 struct Eviction {
     /// Address of the new connection.
     newcomer: IpAddr,
-    /// How long a connection must have waited before it can be closed.
-    grace: Duration,
+    /// Age from which a connection can be closed while its body arrives.
+    body_grace: Duration,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -289,7 +289,7 @@ impl ConnectionState {
     /// Returns since when the connection waits, and when it can be closed. Returns none if it can't, or was already asked.
     fn evictable(&self, eviction: Eviction) -> Option<(Instant, Instant)> {
         let state = self.lock();
-        let at = state.evictable_at(eviction.grace).filter(|_| state.eviction.is_none())?;
+        let at = state.evictable_at(eviction.body_grace).filter(|_| state.eviction.is_none())?;
         Some((state.since, at))
     }
 
@@ -299,15 +299,17 @@ impl ConnectionState {
 }
 
 impl State {
-    /// Returns when the connection can be closed without losing a complete request or an answer. Returns none if it has one.
-    fn evictable_at(&self, grace: Duration) -> Option<Instant> {
+    /// Returns when the connection can be closed without losing a complete request or an answer. Returns none if it can't be
+    /// closed now, except for a body, which has a known end.
+    fn evictable_at(&self, body_grace: Duration) -> Option<Instant> {
         let is_flushed = match self.unflushed {
             Unflushed::Nothing => true,
-            Unflushed::Answer => self.since.elapsed() >= grace,
+            Unflushed::Answer => self.since.elapsed() >= body_grace,
             Unflushed::Close => self.since.elapsed() >= LAST_READ,
         };
         match self.phase {
-            Phase::New | Phase::Body | Phase::Idle if is_flushed => Some(self.since + grace),
+            Phase::New | Phase::Idle if is_flushed => Some(self.since),
+            Phase::Body if is_flushed => Some(self.since + body_grace),
             _ => None,
         }
     }
@@ -333,14 +335,7 @@ mod tests {
         permit.state().end_body();
     }
 
-    /// All connections have waited long enough to be closed.
     async fn full(max: usize) -> (Arc<ConnectionLimit>, Vec<Permit>) {
-        let full = just_full(max).await;
-        tokio::time::advance(GRACE).await;
-        full
-    }
-
-    async fn just_full(max: usize) -> (Arc<ConnectionLimit>, Vec<Permit>) {
         let limit = ConnectionLimit::new("webhook", max);
         let mut permits = Vec::new();
         for _ in 0..max {
@@ -407,7 +402,6 @@ mod tests {
         waiting.abort();
         // Idle again, it can be asked again.
         permits[0].state().end_request();
-        tokio::time::advance(GRACE).await;
         let _waiting = another(&limit).await;
         assert!(closes(&permits[0]).await);
     }
@@ -423,10 +417,10 @@ mod tests {
         }
         assert!(limit.acquire(peer()).await.is_none());
         tokio::time::advance(LAST_READ).await;
-        let waiting = another(&limit).await;
-        tokio::time::advance(GRACE).await;
-        assert!(waiting.await.unwrap().is_none());
+        let _waiting = another(&limit).await;
         assert!(closes(&permits[2]).await);
+        assert!(limit.acquire(peer()).await.is_none());
+        tokio::time::advance(BODY_GRACE).await;
         let _waiting = another(&limit).await;
         assert!(closes(&permits[1]).await);
     }
@@ -448,7 +442,7 @@ mod tests {
         // The new connection waits, instead of being refused: the API server would report a failed call.
         let waiting = another(&limit).await;
         assert!(!closes(&permits[0]).await);
-        tokio::time::sleep(GRACE + A_MOMENT).await;
+        tokio::time::sleep(BODY_GRACE + A_MOMENT).await;
         assert!(closes(&permits[0]).await);
         assert!(!closes(&permits[1]).await);
         drop(permits);
@@ -457,16 +451,17 @@ mod tests {
 
     /// In the first second of an attack by its own address (SNAT), no body can be closed yet.
     #[tokio::test(start_paused = true)]
-    async fn a_handshake_of_the_attackers_address_has_its_second() {
-        let (limit, permits) = just_full(2).await;
-        permits[0].state().begin_request();
+    async fn a_handshake_is_not_closed_for_a_body_that_waits_longer() {
+        let limit = ConnectionLimit::new("webhook", 2);
+        let body = limit.acquire(peer()).await.unwrap();
+        body.state().begin_request();
+        tokio::time::advance(A_MOMENT).await;
+        let handshake = limit.acquire(peer()).await.unwrap();
         let waiting = another(&limit).await;
-        assert!(!closes(&permits[1]).await);
-        begin_review(&permits[1]);
-        tokio::time::sleep(GRACE + A_MOMENT).await;
-        assert!(!closes(&permits[1]).await);
-        assert!(closes(&permits[0]).await);
-        drop(permits);
+        tokio::time::sleep(BODY_GRACE).await;
+        assert!(!closes(&handshake).await);
+        assert!(closes(&body).await);
+        drop(body);
         assert!(waiting.await.unwrap().is_some());
     }
 
@@ -475,7 +470,7 @@ mod tests {
         let (limit, permits) = full_of_bodies(2).await;
         let _waiting = another(&limit).await;
         permits[0].state().end_body();
-        tokio::time::sleep(GRACE + A_MOMENT).await;
+        tokio::time::sleep(BODY_GRACE + A_MOMENT).await;
         assert!(!closes(&permits[0]).await);
         assert!(closes(&permits[1]).await);
     }
@@ -489,7 +484,7 @@ mod tests {
         assert!(waiting.is_finished());
         // The connection that would have been asked can be asked for the next one.
         let newcomer = waiting.await.unwrap().unwrap();
-        tokio::time::sleep(GRACE).await;
+        tokio::time::sleep(BODY_GRACE).await;
         begin_review(&newcomer);
         let _waiting = another(&limit).await;
         assert!(closes(&permits[0]).await);
@@ -504,7 +499,7 @@ mod tests {
         let stays = permits[0].evicted();
         tokio::select! {
             () = stays => panic!("a complete request is kept"),
-            () = tokio::time::sleep(GRACE + A_MOMENT) => {}
+            () = tokio::time::sleep(BODY_GRACE + A_MOMENT) => {}
         }
         assert!(closes(&permits[1]).await);
     }
@@ -540,7 +535,6 @@ mod tests {
         for permit in &permits[1..5] {
             begin_review(permit);
         }
-        tokio::time::advance(GRACE).await;
         for (peer, victim) in [(4, 6), (3, 7)] {
             let waiting = another_from(&limit, address(peer)).await;
             for (at, permit) in permits.iter().enumerate().filter(|(at, _)| *at != victim) {
@@ -558,14 +552,14 @@ mod tests {
         for last in [1, 2, 2] {
             permits.push(limit.acquire(address(last)).await.unwrap());
         }
-        // The API server is in its handshake. The other connections are within GRACE, so they can't be closed yet.
+        // The API server is in its handshake. The other connections are within BODY_GRACE, so they can't be closed yet.
         for permit in &permits[1..] {
             permit.state().begin_request();
             tokio::time::advance(A_MOMENT).await;
         }
         let waiting = another_from(&limit, address(2)).await;
         assert!(!closes(&permits[0]).await);
-        tokio::time::sleep(GRACE + A_MOMENT).await;
+        tokio::time::sleep(BODY_GRACE + A_MOMENT).await;
         assert!(!closes(&permits[0]).await);
         assert!(closes(&permits[1]).await);
         drop(permits.remove(1));
