@@ -16,15 +16,17 @@ pub(super) fn collection(resource: &Resource) -> String {
 }
 
 fn in_namespace(resource: &Resource, namespace: &str) -> String {
-    let (root, group) =
-        if resource.group.is_empty() { ("/api", None) } else { ("/apis", Some(&*resource.group)) };
-    let namespace = if namespace.is_empty() { [None, None] } else { [Some("namespaces"), Some(namespace)] };
-    let parts = [group, Some(&*resource.version), namespace[0], namespace[1], Some(&*resource.plural)];
     let mut path = String::with_capacity(CAPACITY);
-    path.push_str(root);
-    for part in parts.into_iter().flatten() {
-        push(&mut path, "/", part);
+    if resource.group.is_empty() {
+        path.push_str("/api");
+    } else {
+        push(&mut path, "/apis/", &resource.group);
     }
+    push(&mut path, "/", &resource.version);
+    if !namespace.is_empty() {
+        push(&mut path, "/namespaces/", namespace);
+    }
+    push(&mut path, "/", &resource.plural);
     path
 }
 
