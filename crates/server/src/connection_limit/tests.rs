@@ -1,0 +1,285 @@
+use super::*;
+
+const A_MOMENT: Duration = Duration::from_millis(10);
+
+fn peer() -> SocketAddr {
+    address(1)
+}
+
+fn address(last: u8) -> SocketAddr {
+    SocketAddr::from(([10, 0, 0, last], 1))
+}
+
+/// Receives a whole request.
+fn begin_review(permit: &Permit) {
+    permit.state().begin_request();
+    permit.state().end_body();
+}
+
+async fn full(max: usize) -> (Arc<ConnectionLimit>, Vec<Permit>) {
+    let limit = ConnectionLimit::new("webhook", max);
+    let mut permits = Vec::new();
+    for _ in 0..max {
+        permits.push(limit.acquire(peer()).await.unwrap());
+        tokio::time::advance(A_MOMENT).await;
+    }
+    (limit, permits)
+}
+
+/// All connections receive a body, one after another.
+async fn full_of_bodies(max: usize) -> (Arc<ConnectionLimit>, Vec<Permit>) {
+    let (limit, permits) = full(max).await;
+    for permit in &permits {
+        permit.state().begin_request();
+        tokio::time::sleep(A_MOMENT).await;
+    }
+    (limit, permits)
+}
+
+/// Starts another connection and returns its task, once it has asked for an eviction.
+async fn another(limit: &Arc<ConnectionLimit>) -> tokio::task::JoinHandle<Option<Permit>> {
+    another_from(limit, peer()).await
+}
+
+async fn another_from(
+    limit: &Arc<ConnectionLimit>,
+    peer: SocketAddr,
+) -> tokio::task::JoinHandle<Option<Permit>> {
+    let limit = Arc::clone(limit);
+    let task = tokio::spawn(async move { limit.acquire(peer).await });
+    tokio::task::yield_now().await;
+    task
+}
+
+/// Returns whether the connection closes if its task runs now.
+async fn closes(permit: &Permit) -> bool {
+    tokio::select! {
+        biased;
+        () = permit.evicted() => true,
+        () = std::future::ready(()) => false,
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_longest_waiting_connection_closes_and_the_new_one_gets_its_permit() {
+    let (limit, mut permits) = full(3).await;
+    begin_review(&permits[0]);
+    permits[0].state().end_request();
+    let waiting = another(&limit).await;
+    assert!(!closes(&permits[0]).await && !closes(&permits[2]).await);
+    assert!(closes(&permits[1]).await);
+    assert!(!waiting.is_finished());
+    drop(permits.remove(1));
+    assert!(waiting.await.unwrap().is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_got_a_request_after_it_was_asked_stays_and_asks_another() {
+    let (limit, permits) = full(2).await;
+    let waiting = another(&limit).await;
+    begin_review(&permits[0]);
+    assert!(!closes(&permits[0]).await);
+    assert!(closes(&permits[1]).await);
+    waiting.abort();
+    // Idle again, it can be asked again.
+    permits[0].state().end_request();
+    let _waiting = another(&limit).await;
+    assert!(closes(&permits[0]).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_busy_or_unflushed_connection_is_not_asked_and_the_new_one_is_refused() {
+    let (limit, permits) = full(3).await;
+    begin_review(&permits[0]);
+    for (permit, unflushed) in permits.iter().skip(1).zip([Unflushed::Answer, Unflushed::Close]) {
+        begin_review(permit);
+        permit.state().end_request();
+        permit.state().set_unflushed(unflushed);
+    }
+    assert!(limit.acquire(peer()).await.is_none());
+    tokio::time::advance(LAST_READ).await;
+    let _waiting = another(&limit).await;
+    assert!(closes(&permits[2]).await);
+    assert!(limit.acquire(peer()).await.is_none());
+    tokio::time::advance(BODY_GRACE).await;
+    let _waiting = another(&limit).await;
+    assert!(closes(&permits[1]).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_is_not_read_does_not_keep_another_address_out() {
+    let (limit, permits) = full(2).await;
+    for permit in &permits {
+        permit.state().set_unflushed(Unflushed::Answer);
+    }
+    assert!(limit.acquire(peer()).await.is_none());
+    let _waiting = another_from(&limit, address(2)).await;
+    assert!(closes(&permits[0]).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_does_not_arrive_can_be_closed_after_a_second() {
+    let (limit, permits) = full_of_bodies(2).await;
+    // The new connection waits, instead of being refused: the API server would report a failed call.
+    let waiting = another(&limit).await;
+    assert!(!closes(&permits[0]).await);
+    tokio::time::sleep(BODY_GRACE + A_MOMENT).await;
+    assert!(closes(&permits[0]).await);
+    assert!(!closes(&permits[1]).await);
+    drop(permits);
+    assert!(waiting.await.unwrap().is_some());
+}
+
+/// In the first second of an attack by its own address (SNAT), no body can be closed yet.
+#[tokio::test(start_paused = true)]
+async fn a_handshake_is_not_closed_for_a_body_that_waits_longer() {
+    let limit = ConnectionLimit::new("webhook", 2);
+    let body = limit.acquire(peer()).await.unwrap();
+    body.state().begin_request();
+    tokio::time::advance(A_MOMENT).await;
+    let handshake = limit.acquire(peer()).await.unwrap();
+    let waiting = another(&limit).await;
+    tokio::time::sleep(BODY_GRACE).await;
+    assert!(!closes(&handshake).await);
+    assert!(closes(&body).await);
+    drop(body);
+    assert!(waiting.await.unwrap().is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_arrives_in_its_second_is_kept_and_another_connection_is_asked() {
+    let (limit, permits) = full_of_bodies(2).await;
+    let _waiting = another(&limit).await;
+    permits[0].state().end_body();
+    tokio::time::sleep(BODY_GRACE + A_MOMENT).await;
+    assert!(!closes(&permits[0]).await);
+    assert!(closes(&permits[1]).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_closes_meanwhile_lets_the_new_one_in_at_once() {
+    let (limit, mut permits) = full_of_bodies(2).await;
+    let waiting = another(&limit).await;
+    drop(permits.pop());
+    tokio::task::yield_now().await;
+    assert!(waiting.is_finished());
+    // The connection that would have been asked can be asked for the next one.
+    let newcomer = waiting.await.unwrap().unwrap();
+    tokio::time::sleep(BODY_GRACE).await;
+    begin_review(&newcomer);
+    let _waiting = another(&limit).await;
+    assert!(closes(&permits[0]).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_stays_asks_a_body_when_its_second_has_passed() {
+    let (limit, permits) = full(2).await;
+    let _waiting = another(&limit).await;
+    begin_review(&permits[0]);
+    permits[1].state().begin_request();
+    let stays = permits[0].evicted();
+    tokio::select! {
+        () = stays => panic!("a complete request is kept"),
+        () = tokio::time::sleep(BODY_GRACE + A_MOMENT) => {}
+    }
+    assert!(closes(&permits[1]).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_of_an_address_with_more_waiting_connections_is_closed_at_once() {
+    let (limit, permits) = full(3).await;
+    begin_review(&permits[0]);
+    permits[1].state().begin_request();
+    tokio::time::advance(A_MOMENT).await;
+    permits[2].state().begin_request();
+    let waiting = another_from(&limit, address(2)).await;
+    assert!(closes(&permits[1]).await);
+    drop(permits);
+    // A connection that was asked while it was idle, by one that waits as much, keeps a body that has begun since.
+    drop(waiting.await.unwrap().unwrap());
+    let (limit, permits) = full(2).await;
+    let _waiting = another(&limit).await;
+    permits[0].state().begin_request();
+    assert!(!closes(&permits[0]).await);
+    assert!(closes(&permits[1]).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_address_with_most_waiting_connections_loses_one() {
+    let limit = ConnectionLimit::new("webhook", 8);
+    let mut permits = Vec::new();
+    // The API server has the oldest connection and the most connections, but only one of them is idle.
+    for last in [1, 1, 1, 1, 1, 2, 3, 3] {
+        permits.push(limit.acquire(address(last)).await.unwrap());
+        tokio::time::advance(A_MOMENT).await;
+    }
+    for permit in &permits[1..5] {
+        begin_review(permit);
+    }
+    for (peer, victim) in [(4, 6), (3, 7)] {
+        let waiting = another_from(&limit, address(peer)).await;
+        for (at, permit) in permits.iter().enumerate().filter(|(at, _)| *at != victim) {
+            assert!(!closes(permit).await, "{at}");
+        }
+        assert!(closes(&permits[victim]).await);
+        waiting.abort();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn keeps_connections_of_an_address_with_fewer_waiting_ones_than_the_new_connection() {
+    let limit = ConnectionLimit::new("webhook", 3);
+    let mut permits = Vec::new();
+    for last in [1, 2, 2] {
+        permits.push(limit.acquire(address(last)).await.unwrap());
+    }
+    // The API server is in its handshake. The other connections are within BODY_GRACE, so they can't be closed yet.
+    for permit in &permits[1..] {
+        permit.state().begin_request();
+        tokio::time::advance(A_MOMENT).await;
+    }
+    let waiting = another_from(&limit, address(2)).await;
+    assert!(!closes(&permits[0]).await);
+    tokio::time::sleep(BODY_GRACE + A_MOMENT).await;
+    assert!(!closes(&permits[0]).await);
+    assert!(closes(&permits[1]).await);
+    drop(permits.remove(1));
+    assert!(waiting.await.unwrap().is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_same_address_in_both_notations_is_one_peer() {
+    let limit = ConnectionLimit::new("webhook", 3);
+    let mut permits = Vec::new();
+    for text in ["10.0.0.1:1", "10.0.0.2:1", "[::ffff:10.0.0.2]:1"] {
+        permits.push(limit.acquire(text.parse().unwrap()).await.unwrap());
+        tokio::time::advance(A_MOMENT).await;
+    }
+    let _waiting = another(&limit).await;
+    assert!(!closes(&permits[0]).await);
+    assert!(closes(&permits[1]).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_connection_is_refused_if_no_other_closes_in_time() {
+    let (limit, permits) = full(1).await;
+    let waiting = another(&limit).await;
+    begin_review(&permits[0]);
+    assert!(!closes(&permits[0]).await);
+    assert!(waiting.await.unwrap().is_none());
+    drop(permits);
+    assert!(limit.lock().states.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reached_limit_is_logged_once_a_minute() {
+    let (limit, permits) = full(1).await;
+    begin_review(&permits[0]);
+    for _ in 0..5 {
+        assert!(limit.acquire(peer()).await.is_none());
+    }
+    assert_eq!(limit.lock().refused, 4);
+    tokio::time::advance(LOG_INTERVAL).await;
+    assert!(limit.acquire(peer()).await.is_none());
+    assert_eq!(limit.lock().refused, 0);
+}
