@@ -91,7 +91,7 @@ struct List<I> {
 
 /// The items of a List, null as none: Go encodes an empty slice as null.
 struct Items<I> {
-    items: Vec<I>,
+    parsed: Vec<I>,
     /// The limit that the next item exceeds. That item and those after it are left out.
     exceeded: Option<String>,
 }
@@ -200,14 +200,14 @@ fn list<'b, I: Item<'b>, T>(
     let garbage = |text| Failure::new(cause::GARBAGE, text);
     let mut list: List<I> = parse(body)?;
     list.check(query).map_err(garbage)?;
-    for item in &mut list.items.items {
+    for item in &mut list.items.parsed {
         item.one().check_item(query).map_err(garbage)?;
     }
     if let Some(limit) = list.items.exceeded {
         return Err(Failure::new(cause::TOO_LONG, limit));
     }
     let next = list.metadata.r#continue.filter(|token| !token.is_empty());
-    let items = list.items.items.into_iter().map(keep).collect();
+    let items = list.items.parsed.into_iter().map(keep).collect();
     Ok(ListPage { version: list.metadata.resource_version, next, items })
 }
 
@@ -348,7 +348,7 @@ impl<I> List<I> {
         }
         // Real API servers respect the limit of a request.
         let max = usize::try_from(query.limit).unwrap_or(MAX_ITEMS);
-        if self.items.items.len() > max {
+        if self.items.parsed.len() > max {
             return Err(too_many_items(max));
         }
         let next = self.metadata.r#continue.as_deref().unwrap_or_default();
@@ -374,22 +374,22 @@ impl<'b, I: Item<'b>> Deserialize<'b> for Items<I> {
             }
 
             fn visit_unit<E>(self) -> Result<Self::Value, E> {
-                Ok(Items { items: Vec::new(), exceeded: None })
+                Ok(Items { parsed: Vec::new(), exceeded: None })
             }
 
             fn visit_seq<A: SeqAccess<'b>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
-                let (mut items, mut allowance) = (Vec::new(), Allowance::default());
+                let (mut parsed, mut allowance) = (Vec::new(), Allowance::default());
                 while let Some(mut item) = seq.next_element::<I>()? {
-                    if items.len() == MAX_ITEMS {
+                    if parsed.len() == MAX_ITEMS {
                         return Err(A::Error::custom(too_many_items(MAX_ITEMS)));
                     }
                     if let Err(limit) = allowance.take(&mut item.one().metadata) {
                         while seq.next_element::<IgnoredAny>()?.is_some() {}
-                        return Ok(Items { items, exceeded: Some(limit) });
+                        return Ok(Items { parsed, exceeded: Some(limit) });
                     }
-                    items.push(item);
+                    parsed.push(item);
                 }
-                Ok(Items { items, exceeded: None })
+                Ok(Items { parsed, exceeded: None })
             }
         }
         deserializer.deserialize_any(Each(PhantomData))

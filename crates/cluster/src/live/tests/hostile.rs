@@ -117,6 +117,27 @@ async fn a_page_with_more_objects_than_requested_is_garbage() {
     }
 }
 
+/// The pager requests fewer objects then. A page without the objects over the limit would be a wrong allow.
+#[tokio::test(start_paused = true)]
+async fn a_page_with_too_many_labels_is_too_long() {
+    let labels: serde_json::Map<_, _> = (0..10_000).map(|at| (at.to_string(), json!(""))).collect();
+    let page = |kind: &str, version: &str, labelled: usize| {
+        let mut pods = vec![pod("a"); labelled + 1];
+        for pod in pods.iter_mut().take(labelled) {
+            pod["metadata"]["labels"] = labels.clone().into();
+        }
+        page_of(0, kind, version, &pods)
+    };
+    for (part, kind, version) in
+        [(Part::Metadata, "PartialObjectMetadataList", "meta.k8s.io/v1"), (Part::Whole, "PodList", "v1")]
+    {
+        assert_eq!(listed(500, part, page(kind, version, 10)).await.unwrap().objects.len(), 11);
+        let refused = listed(500, part, page(kind, version, 11)).await.unwrap_err();
+        assert_eq!(refused.code, cause::TOO_LONG);
+        assert!(refused.text.contains("more than 100000 labels"), "{}", refused.text);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_exhausted_budget_fails_long_answers_and_no_short_ones() {
     let (live, mut fake) = live();
