@@ -91,7 +91,7 @@ pub(crate) fn measure(folder: &Folder, report: &mut Report) -> Result<()> {
         "The verdict on a namespace over a fleet",
         "A simulated Karmada control plane with member clusters behind it, each answer 20 ms late. A tenth of the member clusters has the \
          namespace, if the row does not say otherwise. The first verdict opens the connections; the five after it count. The verdict \
-         and the number of requests are checked. One request after another is what a webhook does that reads member clusters in a loop.",
+         and the number of requests are checked. Durward and the bare client run in turn, each in five processes. One request after another is what a webhook does that reads member clusters in a loop.",
     );
     let names = [DURWARD];
     let new = |id, title, y| Curve::new(id, title, "member clusters", y, &names);
