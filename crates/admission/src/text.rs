@@ -17,8 +17,8 @@ pub fn is_printable(c: char) -> bool {
 /// Returns the text on one line: each run of white space and unprintable characters becomes one blank.
 #[must_use]
 pub fn one_line(text: &str) -> String {
-    // Most texts are one word, such as a name.
-    if text.bytes().all(|byte| byte.is_ascii_graphic()) {
+    // Most texts are already on one line, for instance a name.
+    if text.split(' ').all(|word| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_graphic())) {
         return text.to_owned();
     }
     // `split_whitespace` and `collect` would need 16 bytes for each word, and hostile text can consist of one-letter words.
@@ -47,7 +47,7 @@ pub fn lines(text: &str) -> String {
 /// Returns the first `max_chars` characters. If more follow, the last one is an ellipsis.
 #[must_use]
 pub fn truncate(text: &str, max_chars: usize) -> Cow<'_, str> {
-    if text.char_indices().nth(max_chars).is_none() {
+    if text.len() <= max_chars || text.char_indices().nth(max_chars).is_none() {
         return Cow::Borrowed(text);
     }
     let end = text.char_indices().nth(max_chars.saturating_sub(1)).map_or(0, |(at, _)| at);
