@@ -17,19 +17,15 @@ use crate::warnings::Audit;
 /// Encodes the answer to a review.
 pub fn encode(review: &Review<'_>, settled: &Settled) -> Vec<u8> {
     let request = &review.request;
-    let reply = Reply {
-        api_version: review.api_version.as_str(),
-        kind: "AdmissionReview",
-        response: Response {
-            uid: &request.uid,
-            allowed: !matches!(settled.answer, Answer::Deny(_)),
-            status: match &settled.answer {
-                Answer::Deny(denial) => Some(Status::new(denial, request)),
-                Answer::Allow | Answer::Mutate(_) => None,
-            },
-            warnings: settled.warnings.fitted(),
-            audit_annotations: &settled.audit,
+    let response = Response {
+        uid: &request.uid,
+        allowed: !matches!(settled.answer, Answer::Deny(_)),
+        status: match &settled.answer {
+            Answer::Deny(denial) => Some(Status::new(denial, request)),
+            Answer::Allow | Answer::Mutate(_) => None,
         },
+        warnings: settled.warnings.fitted(),
+        audit_annotations: &settled.audit,
     };
     let patch = match &settled.answer {
         Answer::Mutate(patch) => patch.as_json(),
@@ -37,11 +33,16 @@ pub fn encode(review: &Review<'_>, settled: &Settled) -> Vec<u8> {
     };
     let length = base64::encoded_len(patch.len(), true).unwrap_or_default();
     let mut body = Vec::with_capacity(HEAD + length);
+    let version = review.api_version.as_str();
+    for text in [r#"{"apiVersion":""#, version, r#"","kind":"AdmissionReview","response":"#] {
+        body.extend_from_slice(text.as_bytes());
+    }
     // Writing strings and numbers to memory cannot fail.
-    let _ = serde_json::to_writer(&mut body, &reply);
+    let _ = serde_json::to_writer(&mut body, &response);
     if length > 0 {
         add_patch(&mut body, patch, length);
     }
+    body.push(b'}');
     body
 }
 
@@ -58,22 +59,13 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 /// Appends the patch as the last fields of the response, with its `length` in base64. It is most of the answer and needs no
 /// escapes, so it is encoded in place.
 fn add_patch(body: &mut Vec<u8>, patch: &[u8], length: usize) {
-    const END: &[u8] = b"}}";
-    body.truncate(body.len() - END.len());
+    // The closing bracket of the response.
+    body.pop();
     body.extend_from_slice(br#","patchType":"JSONPatch","patch":""#);
     let start = body.len();
     body.resize(start + length, 0);
     let _ = BASE64.encode_slice(patch, body.get_mut(start..).unwrap_or_default());
-    body.push(b'"');
-    body.extend_from_slice(END);
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Reply<'a> {
-    api_version: &'static str,
-    kind: &'static str,
-    response: Response<'a>,
+    body.extend_from_slice(br#""}"#);
 }
 
 #[derive(Serialize)]
