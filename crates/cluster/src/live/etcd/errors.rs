@@ -203,8 +203,11 @@ pub(super) fn refusal_cause(refusal: &GatewayError, login: &LoggedIn) -> Cause {
         (cause::UNSUPPORTED, format!("this version of etcd does not support it ({message})"))
     } else if refusal.is_without_quorum() {
         (cause::NO_QUORUM, format!("no quorum ({message})"))
-    } else if code == EXHAUSTED || code == UNAVAILABLE || refusal.says("too many requests") {
+    } else if code == EXHAUSTED || refusal.says("too many requests") {
         (cause::BUSY, format!("it is overloaded ({message})"))
+    } else if code == UNAVAILABLE {
+        // For instance while the leader changes, or while the member stops.
+        (cause::BUSY, format!("it cannot answer now ({message})"))
     } else {
         (cause::REFUSED, format!("etcd error: {message} ({code})"))
     };

@@ -55,6 +55,19 @@ async fn a_list_through_a_quorum_is_used_only_from_versions_that_support_it() {
 }
 
 #[tokio::test]
+async fn a_member_without_a_leader_for_a_moment_is_not_called_overloaded() {
+    for (body, expected) in [
+        (r#"{"code":14,"message":"etcdserver: leader changed"}"#, "it cannot answer now"),
+        (r#"{"code":14,"message":"etcdserver: too many requests"}"#, "it is overloaded"),
+    ] {
+        let member = Member::plain(move |_| say(503, body.to_owned())).await;
+        let cause = why(&live(), &peer(&member, ClientOptions::default()), EtcdRequest::Read).await;
+        assert_eq!(cause.code, cause::BUSY);
+        assert!(cause.text.contains(expected), "{}", cause.text);
+    }
+}
+
+#[tokio::test]
 async fn a_refusal_is_recognized_by_its_text_in_each_version() {
     let served = format!("{{{HEADER}}}");
     for (status, body, question, code) in [
