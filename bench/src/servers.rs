@@ -3,9 +3,11 @@
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use rustls::ClientConfig;
@@ -249,8 +251,20 @@ fn is_ready(admin: SocketAddr) -> bool {
     ask().unwrap_or(false)
 }
 
+/// Returns an address with a free port. The kernel gives clients, such as the load generator, ports from 32768 on, so none of them takes
+/// the port before the server listens.
 fn free_port() -> Result<SocketAddr> {
-    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?)
+    const PORTS: Range<u16> = 20_000..32_768;
+    static NEXT: AtomicU16 = AtomicU16::new(PORTS.start);
+    loop {
+        let port = NEXT.fetch_add(1, Ordering::Relaxed);
+        if !PORTS.contains(&port) {
+            return Err(format!("no free port in {PORTS:?}").into());
+        }
+        if let Ok(listener) = TcpListener::bind((Ipv4Addr::LOCALHOST, port)) {
+            return Ok(listener.local_addr()?);
+        }
+    }
 }
 
 /// Returns the path of Durward.

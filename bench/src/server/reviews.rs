@@ -76,8 +76,8 @@ pub(super) fn measure(folder: &Folder, report: &mut Report) -> Result<()> {
         "Eight connections over TLS 1.3, the next request as soon as the answer is there. The CPU time is the kernel's count for the \
          threads of the server, user and system. The load generator polls on another core. A sleep is a thread of the server that \
          waits for a request: a server that sleeps more than another one is measured with its wake-ups. The echo does not read the \
-         body. The echo that skips the JSON checks it with serde_json and keeps nothing, so a server that reads reviews needs at least \
-         that.",
+         body. The echo that skips the JSON also checks it with `serde_json` and keeps nothing: a server that parses reviews with \
+         `serde_json` needs at least that.",
     );
     let name = format!("pod that gets LXCFS files, {} B", pod.len());
     report.row(
