@@ -47,7 +47,7 @@ pub fn lines(text: &str) -> String {
 /// Returns the first `max_chars` characters. If more follow, the last one is an ellipsis.
 #[must_use]
 pub fn truncate(text: &str, max_chars: usize) -> Cow<'_, str> {
-    if text.len() <= max_chars || text.char_indices().nth(max_chars).is_none() {
+    if text.char_indices().nth(max_chars).is_none() {
         return Cow::Borrowed(text);
     }
     let end = text.char_indices().nth(max_chars.saturating_sub(1)).map_or(0, |(at, _)| at);
