@@ -146,6 +146,12 @@ fi
 # The tests of charts/durward/alerts.
 [ -x "$debian/prometheus/usr/bin/promtool" ] || command -v promtool >/dev/null || unpack prometheus promtool
 
+# On a full disk, cases would wait for processes that can't write, and end with other errors.
+for directory in "${TMPDIR:-/tmp}" "${cache:-$HOME/.cache}"; do
+  free=$(df -Pm "$directory" | awk 'NR == 2 { print $4 }')
+  [ "$free" -ge 4000 ] || fail "$directory has $free MB of free disk space, and the tests need 4000: delete files, or set TMPDIR (data of a run) and DURWARD_E2E_CACHE (programs)."
+done
+
 if [ "$(id -u)" != 0 ]; then
   echo "prepare: not root: the end-to-end tests need root, for namespaces of their own" >&2
 fi

@@ -217,7 +217,7 @@ impl Row {
             Limit::TimesAtLeast(least) => format!("at least {}", digits(least)),
             Limit::AtMost(most) => self.unit.show(most),
         };
-        if self.is_within() { text } else { format!("**{text}: exceeded**") }
+        if self.is_within() { text } else { format!("**{text}: missed**") }
     }
 }
 
@@ -297,7 +297,7 @@ mod tests {
         assert_eq!(one.ratios().map(|ratios| ratios.median()), Some(2.0));
         assert!(!one.is_within());
         assert_eq!(one.cells()[3], "2 (1 to 3), the peer is better");
-        assert!(one.cells()[4].contains("exceeded"));
+        assert!(one.cells()[4].contains("missed"));
     }
 
     #[test]

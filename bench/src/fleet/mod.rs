@@ -39,7 +39,7 @@ const CPU_LIMIT: f64 = 1.6;
 const MEMBER_DEADLINE: Duration = Duration::from_secs(1);
 /// Number of verdicts. The first one opens the connections, and the other five count.
 const ROUNDS: usize = 6;
-/// Number of processes of each side where the two are compared.
+/// Number of processes of Durward and of the bare client, for the rows that compare them.
 const PROCESSES: usize = 5;
 /// Numbers of member clusters on the curve. A tenth of them has the namespace.
 const MEMBERS: [usize; 7] = [50, 100, 200, 500, 1_000, 2_000, 5_000];
@@ -91,7 +91,9 @@ pub(crate) fn measure(folder: &Folder, report: &mut Report) -> Result<()> {
         "The verdict on a namespace over a fleet",
         "A simulated Karmada control plane with member clusters behind it, each answer 20 ms late. A tenth of the member clusters has the \
          namespace, if the row does not say otherwise. The first verdict opens the connections; the five after it count. The verdict \
-         and the number of requests are checked. Durward and the bare client run in turn, each in five processes. One request after another is what a webhook does that reads member clusters in a loop.",
+         and the number of requests are checked. For the rows with the bare client, Durward and \
+         the bare client run in turn, in five processes each. The peer *one request after another* is a webhook that reads its member \
+         clusters in a loop.",
     );
     let names = [DURWARD];
     let new = |id, title, y| Curve::new(id, title, "member clusters", y, &names);

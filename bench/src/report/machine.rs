@@ -40,7 +40,7 @@ impl Machine {
             kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
             rust: rustc(),
             go: output("go", &["env", "GOVERSION"]),
-            commit: if changed { format!("{commit}, with changes") } else { commit },
+            commit: if changed { format!("{commit}, with uncommitted changes") } else { commit },
             date: output("date", &["-u", "+%Y-%m-%d"]),
             load: read("/proc/loadavg").split_whitespace().take(3).collect::<Vec<_>>().join(" "),
         }

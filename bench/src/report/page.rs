@@ -55,7 +55,7 @@ fn page(reports: &[&Report]) -> Result<String> {
     for (machine, parts) in runs(reports) {
         describe(&mut page, machine, &parts)?;
     }
-    exceeded(&mut page, reports)?;
+    missed(&mut page, reports)?;
     for section in reports.iter().flat_map(|report| &report.sections) {
         table(&mut page, section)?;
     }
@@ -88,7 +88,7 @@ fn describe(page: &mut String, machine: &Machine, parts: &[&str]) -> Result<()> 
     Ok(())
 }
 
-fn exceeded(page: &mut String, reports: &[&Report]) -> Result<()> {
+fn missed(page: &mut String, reports: &[&Report]) -> Result<()> {
     let over: Vec<_> =
         reports.iter().flat_map(|report| report.rows()).filter(|row| !row.is_within()).collect();
     if reports.iter().all(|report| report.rows().next().is_none()) {
@@ -98,7 +98,7 @@ fn exceeded(page: &mut String, reports: &[&Report]) -> Result<()> {
         paragraph(page, "All figures are within their limits.");
         return Ok(());
     }
-    paragraph(page, "These figures exceed their limits:");
+    paragraph(page, "These figures miss their limits:");
     for row in over {
         let [name, durward, _, ratio, _] = row.cells();
         writeln!(page, "- {name}: {}", if ratio.is_empty() { durward } else { ratio })?;
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_names_exceeded_limits_and_missing_parts() {
+    fn the_page_names_missed_limits_and_missing_parts() {
         let [mut good, bad] = [report("server", 0.5), report("fleet", 2.0)];
         let y = ("CPU of a review", crate::figures::Unit::Seconds);
         let mut curve =
@@ -183,7 +183,7 @@ mod tests {
         curve.add("echo", 1.0, 1.0);
         good.curve(curve);
         let page = page(&[&good, &bad]).unwrap();
-        assert!(page.contains("These figures exceed their limits:\n\n- CPU: 2 s"), "{page}");
+        assert!(page.contains("These figures miss their limits:\n\n- CPU: 2 s"), "{page}");
         assert!(page.contains("Not measured: ") && page.contains("etcd"), "{page}");
         assert!(page.lines().all(|line| line.starts_with('|') || line.len() <= 160), "{page}");
     }

@@ -75,9 +75,9 @@ pub(super) fn measure(folder: &Folder, report: &mut Report) -> Result<()> {
         "CPU of a review",
         "Eight connections over TLS 1.3, the next request as soon as the answer is there. The CPU time is the kernel's count for the \
          threads of the server, user and system. The load generator polls on another core. A sleep is a thread of the server that \
-         waits for a request: a server that sleeps more than another one is measured with its wake-ups. The echo does not read the \
-         body. The echo that skips the JSON also checks it with `serde_json` and keeps nothing: a server that parses reviews with \
-         `serde_json` needs at least that.",
+         waits for a request: a server that sleeps more than another one is measured with its wake-ups. The echo receives \
+         the body and does not parse it. The echo that skips the JSON also checks the grammar with `serde_json` and stores no value. A \
+         server that parses reviews with `serde_json` needs at least this CPU time.",
     );
     let name = format!("pod that gets LXCFS files, {} B", pod.len());
     report.row(

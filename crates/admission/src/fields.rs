@@ -156,7 +156,7 @@ fn bits(mut set: u32) -> impl Iterator<Item = usize> {
     })
 }
 
-/// The place of a value in the text of an object. Reviews are moved several times, so two 32-bit offsets keep them small.
+/// The place of a value in the text of an object. The offsets have 32 bits to keep a review small, because it is moved several times.
 #[derive(Debug, Clone, Copy)]
 struct Span {
     start: u32,
@@ -166,7 +166,7 @@ struct Span {
 impl Span {
     const ABSENT: Self = Self { start: 0, end: 0 };
 
-    /// Creates the span of a value. A field that it can't express is an error, not an absent field.
+    /// Creates the span of a value. An offset that needs more than 32 bits is an error: the field must not count as absent.
     fn new(start: usize, end: usize) -> Result<Self, JsonError> {
         let offset =
             |at| u32::try_from(at).map_err(|_| JsonError { at, what: "the object is larger than 4 GiB" });

@@ -59,7 +59,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 /// Appends the patch as the last fields of the response, with its `length` in base64. It is most of the answer and needs no
 /// escapes, so it is encoded in place.
 fn add_patch(body: &mut Vec<u8>, patch: &[u8], length: usize) {
-    // The closing bracket of the response.
+    // Without the closing brace of the response, so that fields can follow.
     body.pop();
     body.extend_from_slice(br#","patchType":"JSONPatch","patch":""#);
     let start = body.len();

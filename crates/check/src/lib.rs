@@ -109,7 +109,7 @@ fn check(args: &Args) -> Result<Report, Stop> {
     notes.extend(context.and_then(|context| built_in::note(&context, &documents)));
     let totals = totals(&loaded, &documents, &cases, problems.len());
     if args.require_match && totals.matched == 0 && problems.is_empty() {
-        notes.push("--require-match sets exit code 2, because no policy was evaluated".to_owned());
+        notes.push("--require-match sets exit code 2".to_owned());
     }
     let mut report = Report {
         kube_version: args.kube_version.to_string(),

@@ -169,7 +169,7 @@ pub(crate) fn unknown_kind(object: &Object, kinds: &Kinds, minor: u8) -> LoadPro
         known => Some(format!("did you mean {}?", known.join(", "))),
     };
     if object.is("apiextensions.k8s.io", "CustomResourceDefinition") && object.version() == "v1beta1" {
-        let next = "convert it first: durward convert crd FILE".to_owned();
+        let next = "convert the CRD to v1: durward convert crd FILE".to_owned();
         return LoadProblem { next, ..object.problem(&Path::new("kind"), message) };
     }
     let next = match (suggestion, is_built_in(object.group())) {

@@ -46,9 +46,9 @@ pub(crate) enum Command {
         after_help = "Example:\n  durward serve --config durward.yaml --bind-address 127.0.0.1:8443 --log-format text\n\nSignals: SIGHUP reloads the configuration, SIGTERM drains and stops, a second SIGTERM stops at once.\n\nExit code: 0 stopped by a signal, 1 fault, 2 bad configuration."
     )]
     Serve(serve::Args),
-    /// Check manifests, custom resources and CRDs as the API server does
+    /// Check manifests against policies and CRDs, without a cluster
     #[command(
-        after_help = "Examples:\n  durward check manifests/ policies/\n  helm template shop/ | durward check - --with policies/ -n shop\n  durward check manifests/ --with policies/ --old ../main/manifests -o text -o json=report.json\n\nThe command evaluates ValidatingAdmissionPolicies with their bindings as an API server of this version does. It checks custom resources by the schemas and rules of their CRDs, CRDs as in a create, and the structure of built-in kinds. It needs no cluster.\n\nExit code: 0 pass, 1 violations, 2 bad input, 3 could not decide."
+        after_help = "Examples:\n  durward check manifests/ policies/\n  helm template shop/ | durward check - --with policies/ -n shop\n  durward check manifests/ --with policies/ --old ../main/manifests -o text -o json=report.json\n\nThe command evaluates ValidatingAdmissionPolicies with their bindings as an API server of this version does. It checks custom resources with the schemas and rules of their CRDs. It checks CRDs as the API server does when they are created, or updated with --old. It checks only the structure of built-in kinds. It needs no cluster.\n\nExit code: 0 pass, 1 violations, 2 bad input, 3 could not decide."
     )]
     Check(check::Args),
     /// Convert CRDs to a version that API servers accept

@@ -11,9 +11,10 @@
 //! same address (SNAT), the connection that has waited longest is closed.
 //!
 //! Bodies of the API server arrive in milliseconds, and it can't retry a request after them. So a body has [`BODY_GRACE`], unless
-//! its address has more waiting connections than that of the new one. Otherwise a pod that opens connections all the time would
-//! take every place when its time has passed. If the connection that has waited longest is a body in its second, the new one
-//! waits. Closing a younger connection at once could close a handshake of the API server, which does not repeat such a call.
+//! its address has more waiting connections than that of the new one. Otherwise a pod that always opens connections would get every
+//! permit as soon as this time ends. If the chosen connection is still in its [`BODY_GRACE`], the new connection waits for its end.
+//! Durward does not choose a younger connection instead: that could be a handshake of the API server, and the API server does not
+//! repeat a call whose handshake fails.
 //!
 //! The new connection's task picks a connection from outside and asks it to close. That connection decides in its own task,
 //! after it has read what the kernel holds for it. Only this task changes its [`ConnectionState`], so no request can begin

@@ -219,7 +219,7 @@ fn unusable(of: &Cluster, failure: &Failure) -> Failure {
 
 fn parse<'b, T: Deserialize<'b>>(body: &'b [u8]) -> Result<T, Failure> {
     check_strings(body)?;
-    // serde_json would check each string of a slice.
+    // `from_slice` checks the UTF-8 of each string. The whole body is checked once here, and `from_slice` reports the place of a fault.
     let parsed = match str::from_utf8(body) {
         Ok(text) => serde_json::from_str(text),
         Err(_) => serde_json::from_slice(body),

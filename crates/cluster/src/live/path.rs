@@ -7,7 +7,7 @@ use crate::{Address, Resource};
 
 pub(super) use crate::encode::encoded;
 
-/// Room for most paths, including those through Karmada's proxy.
+/// The initial capacity in bytes. Most paths fit, also those through Karmada's proxy.
 const CAPACITY: usize = 192;
 
 /// Returns `/api/v1/namespaces`, `/apis/apps/v1/deployments`.
@@ -30,7 +30,7 @@ fn in_namespace(resource: &Resource, namespace: &str) -> String {
     path
 }
 
-/// Appends a separator and an encoded part. A fleet has thousands of requests, and `format!` would take three times as long.
+/// Appends a separator and an encoded part. A verdict over a fleet sends thousands of requests, and `format!` takes three times as long.
 fn push(path: &mut String, separator: &str, part: &str) {
     path.push_str(separator);
     path.extend(encode(part));

@@ -155,7 +155,7 @@ fn an_old_crd_of_v1beta1_keeps_unknown_fields() {
     let arguments = ["diff", "crd", OLD, "examples/kubernetesclusters/crd-v1beta1.yaml"];
     let run = durward_in(&root(), &arguments, "");
     assert_eq!((run.code, run.out.as_str()), (2, ""));
-    assert!(run.err.contains("convert it first: durward convert crd FILE"), "{}", run.err);
+    assert!(run.err.contains("convert the CRD to v1: durward convert crd FILE"), "{}", run.err);
 }
 
 #[test]

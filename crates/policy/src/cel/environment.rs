@@ -115,15 +115,16 @@ impl Environment {
         Some(Identifier::Type(named))
     }
 
-    /// The type of a field of a named type. The outer option is absent for types without fields.
+    /// Returns the type of a field of a named type, or `None` if the type has no fields. From Kubernetes 1.32 on, a reserved word also
+    /// finds the field with its escaped name: `namespace` finds `__namespace__`.
     #[allow(clippy::option_option)] // a type without fields is not the same as an absent field
     pub(crate) fn field(&self, structure: &str, field: &str) -> Option<Option<&Type>> {
         let fields = self.structs.get(structure)?;
-        let unescaped = || {
+        let by_escaped_name = || {
             let is_word = self.release.finds_reserved_fields() && RESERVED.contains(&field);
             is_word.then(|| fields.get(&escape(field)?)).flatten()
         };
-        Some(fields.get(field).or_else(unescaped))
+        Some(fields.get(field).or_else(by_escaped_name))
     }
 }
 

@@ -130,7 +130,7 @@ async fn a_body_that_does_not_arrive_can_be_closed_after_a_second() {
     assert!(waiting.await.unwrap().is_some());
 }
 
-/// In the first second of an attack by its own address (SNAT), no body can be closed yet.
+/// Behind SNAT, an attacker has the address of the API server. In the first second of the attack, no connection with a body can be closed.
 #[tokio::test(start_paused = true)]
 async fn a_handshake_is_not_closed_for_a_body_that_waits_longer() {
     let limit = ConnectionLimit::new("webhook", 2);

@@ -206,7 +206,7 @@ pub(super) fn refusal_cause(refusal: &GatewayError, login: &LoggedIn) -> Cause {
     } else if code == EXHAUSTED || refusal.says("too many requests") {
         (cause::BUSY, format!("it is overloaded ({message})"))
     } else if code == UNAVAILABLE {
-        // For instance while the leader changes, or while the member stops.
+        // etcd returns this code while the leader changes, for example, or while the member stops.
         (cause::BUSY, format!("it cannot answer now ({message})"))
     } else {
         (cause::REFUSED, format!("etcd error: {message} ({code})"))

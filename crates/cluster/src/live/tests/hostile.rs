@@ -117,13 +117,13 @@ async fn a_page_with_more_objects_than_requested_is_garbage() {
     }
 }
 
-/// The pager requests fewer objects then. A page without the objects over the limit would be a wrong allow.
+/// After this error, the pager requests smaller pages. A page without the objects above the limit would be a wrong allow.
 #[tokio::test(start_paused = true)]
 async fn a_page_with_too_many_labels_is_too_long() {
     let labels: serde_json::Map<_, _> = (0..10_000).map(|at| (at.to_string(), json!(""))).collect();
-    let page = |kind: &str, version: &str, labelled: usize| {
-        let mut pods = vec![pod("a"); labelled + 1];
-        for pod in pods.iter_mut().take(labelled) {
+    let page = |kind: &str, version: &str, labeled: usize| {
+        let mut pods = vec![pod("a"); labeled + 1];
+        for pod in pods.iter_mut().take(labeled) {
             pod["metadata"]["labels"] = labels.clone().into();
         }
         page_of(0, kind, version, &pods)

@@ -196,7 +196,7 @@ impl Run<'_> {
                     &Path::new("apiVersion"),
                     format!("no API server since 1.22 accepts {OLD_VERSION}"),
                 );
-                self.problems.push(problem.next("convert it first: durward convert crd FILE"));
+                self.problems.push(problem.next("convert the CRD to v1: durward convert crd FILE"));
                 return None;
             }
             other => {

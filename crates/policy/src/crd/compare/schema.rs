@@ -24,10 +24,10 @@ use crate::value::{Arena, Value};
 /// Pairs of schemas that the comparison of two CRDs can visit. The largest CRDs have 20,000 schemas. `anyOf` within `anyOf` multiplies them.
 pub(super) const MAX_STEPS: usize = 1 << 20;
 
-/// Steps of a changed default, which is validated with all schemas and rules below it.
+/// Steps of [`MAX_STEPS`] that each changed default uses, because it is validated with all schemas below it: at most 1,024 defaults are.
 const DEFAULT_STEPS: usize = 1 << 10;
 
-/// The time for the rules of a changed default.
+/// The time for the rules of a changed default. Nobody waits for more than 100 s in all.
 const RULES_TIME: Duration = Duration::from_millis(100);
 
 /// Changes that are reported of one version.
@@ -217,7 +217,7 @@ impl<'c> Comparer<'c> {
             is_judged: context.is_judged || judges(new),
             is_listed: context.is_listed
                 || new.checks.as_ref().is_some_and(|checks| !checks.values.is_empty()),
-            is_seen: context.is_seen || sees_undeclared(new),
+            is_seen: context.is_seen || can_depend_on_undeclared(new),
             removes_null: false,
             is_metadata: false,
             keys: &[],
@@ -269,7 +269,7 @@ impl<'c> Comparer<'c> {
     fn nullable(&mut self, new: &Schema, place: &SchemaPlace<'_>, context: &Context<'_>) {
         let is_removed = context.removes_null && context.prunes && !self.keeps_all.new;
         let detail = match (is_removed, &new.default) {
-            (true, Some(_)) => "the API server replaces null by the default",
+            (true, Some(_)) => "the API server replaces null with the default",
             (true, None) => "the API server removes null",
             (false, _) => "null is not valid any more",
         };
@@ -363,7 +363,11 @@ impl<'c> Comparer<'c> {
             match (before, after) {
                 (Some(before), Some(after)) => {
                     if before.default != after.default {
-                        self.default(after, is_judged.then_some("a rule or another condition"), &place);
+                        self.default(
+                            after,
+                            is_judged.then_some("a rule or another condition of the schema"),
+                            &place,
+                        );
                     }
                     let prunes = context.prunes && !is_meta_new;
                     let below = Context {
@@ -378,7 +382,7 @@ impl<'c> Comparer<'c> {
                 (Some(_), None) => self.removed(&place),
                 (None, Some(after)) if after.default.is_some() => {
                     let is_seen = counts || context.is_listed || context.is_seen;
-                    self.default(after, is_seen.then_some("another condition"), &place);
+                    self.default(after, is_seen.then_some("a condition of the schema"), &place);
                 }
                 (None, _) => {}
             }
@@ -398,7 +402,7 @@ impl<'c> Comparer<'c> {
         self.required(old, new, place, is_resource.old);
     }
 
-    /// Reports a default that is new, another one, or gone. `reader` is what can depend on it. The API server checked
+    /// Reports a default that is new, changed or removed. `reader` is what can depend on it. The API server checked
     /// only the default itself. It did not add the defaults of the fields below, and did not look for duplicates in lists. It skipped
     /// defaults below `additionalProperties`.
     fn default(&mut self, schema: &Schema, reader: Option<&str>, place: &SchemaPlace<'_>) {
@@ -409,19 +413,25 @@ impl<'c> Comparer<'c> {
             first_error(value, schema, &arena)
         });
         let detail = match (invalid, reader) {
-            _ if arena.is_full() => "the default has changed, and it is too large to check".to_owned(),
-            (Some(error), _) => format!("the default has changed, and it is not valid: {error}"),
-            (None, Some(reader)) => format!("the default has changed, and {reader} can depend on it"),
+            _ if arena.is_full() => {
+                "the default is new or has changed, and it is too large to check".to_owned()
+            }
+            (Some(error), _) => format!("the default is new or has changed, and it is not valid: {error}"),
+            (None, Some(reader)) => {
+                format!("the default is new or has changed, and {reader} can depend on it")
+            }
             (None, None) => return,
         };
         self.push(Class::NotCompared, place, Some("default"), detail);
     }
 
-    /// Reports another default of list elements or map values, or one that is gone. The API server replaces a null by it. Without the
-    /// old default, such a null was not valid, so a new default breaks nothing.
+    /// Reports a changed or removed default of list elements or map values. The API server replaced null with the old default. A new
+    /// default without an old one breaks nothing, because null was not valid before.
     fn default_of_null(&mut self, old: &Schema, new: &Schema, place: &SchemaPlace<'_>) {
         if old.default.is_some() && old.default != new.default {
-            let detail = "the default has changed, and the API server replaces null by it".to_owned();
+            let detail =
+                "the default was changed or removed: the API server replaced null with the old default"
+                    .to_owned();
             self.push(Class::NotCompared, place, Some("default"), detail);
         }
     }
@@ -461,7 +471,7 @@ fn identity(rule: &Rule) -> (&str, bool) {
 }
 
 /// Returns whether a condition of a new schema can depend on a field that the old schema does not declare.
-fn sees_undeclared(schema: &Schema) -> bool {
+fn can_depend_on_undeclared(schema: &Schema) -> bool {
     schema.checks.as_deref().is_some_and(Checks::has_junctors)
         // A conditional can turn an object into a dynamic value as well.
         || schema.rules.iter().any(|rule| rule.rule.contains("dyn") || rule.rule.contains('?'))

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_new_field_with_a_default_is_seen_by_conditions_that_can_depend_on_it() {
+fn conditions_can_depend_on_a_new_field_with_a_default() {
     let of = |fields: &str, condition: &str| {
         format!(r#"{{"type": "object", "properties": {{"a": {{"type": "string"}}{fields}}}, {condition}}}"#)
     };
@@ -53,7 +53,7 @@ fn a_wrong_default_below_additional_properties_is_found() {
 }
 
 #[test]
-fn a_default_in_embedded_metadata_is_seen_by_a_rule() {
+fn a_rule_can_read_a_default_in_embedded_metadata() {
     let of = |default: &str| {
         format!(
             r#"{{"type": "object", "x-kubernetes-embedded-resource": true, "properties": {{"metadata": {{"type": "object",
