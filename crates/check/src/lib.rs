@@ -76,6 +76,11 @@ fn check(args: &Args) -> Result<Report, Stop> {
     let objects = objects::read(&files);
     let mut problems: BTreeSet<LoadProblem> = unread.into_iter().map(objects::unplaced).collect();
     problems.extend(objects.problems);
+    // One of many files can be empty, but if all are, the command that should write them probably failed.
+    if problems.is_empty() && !objects.all.iter().any(|object| object.used == Use::Check) {
+        let problem = Problem::new("PATH contains no document");
+        problems.insert(objects::unplaced(problem.next("check the command that should write the manifests")));
+    }
     let options = Options {
         minor: args.kube_version.0,
         namespace: args.namespace.clone(),

@@ -185,7 +185,11 @@ impl<'n> Section<'n> {
             Some(_) => Err(format!("is longer than {most:?}")),
             None => Err(String::new()),
         };
-        let shape = Shape::Text("time like 300ms, 10s, 2m or 12h");
+        let shape = Shape::Text(if most <= MAX_TIMEOUT {
+            "time like 300ms or 10s"
+        } else {
+            "time like 300ms, 10s, 2m or 12h"
+        });
         self.scalar(key, doc, &shape, Some(default.to_owned()), read)
             .or_else(|| duration(default))
             .unwrap_or_default()

@@ -19,7 +19,7 @@ use crate::usage;
     name = "durward",
     version,
     about = "Stop Kubernetes deletions that would cause an outage",
-    after_help = "Try it:\n  durward demo\n\nInstall it in a cluster (the chart creates and renews the certificates):\n  helm install durward charts/durward --namespace durward-system --values values.yaml --wait\n\nConfigure it:\n  durward config init --guard deletion > durward.yaml\n  durward certs new --service durward.durward-system --out tls\n  durward config check durward.yaml\n  durward serve --config durward.yaml",
+    after_help = "Try it:\n  durward demo\n\nInstall it in a cluster (the chart creates and renews the certificates):\n  helm install durward charts/durward --namespace durward-system --create-namespace --values values.yaml --wait\n\nConfigure it:\n  durward config init --guard deletion > durward.yaml\n  durward certs new --service durward.durward-system --out tls\n  durward config check durward.yaml\n  durward serve --config durward.yaml",
     subcommand_required = true,
     arg_required_else_help = true,
     max_term_width = 110

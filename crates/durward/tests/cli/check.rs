@@ -212,6 +212,29 @@ fn reads_standard_input_and_sets_the_namespace() {
 }
 
 #[test]
+fn paths_without_documents_are_bad_input() {
+    let list = "apiVersion: v1\nkind: List\nitems: []\n";
+    let dir = files(&[
+        ("empty.yaml", ""),
+        ("comment.yaml", "# a\n---\n"),
+        ("list.yaml", list),
+        ("a.yaml", CONFIG_MAP),
+    ]);
+    for arguments in [
+        &["empty.yaml"][..],
+        &["empty.yaml", "comment.yaml"],
+        &["list.yaml"],
+        &["empty.yaml", "--with", "a.yaml"],
+    ] {
+        let run = durward_in(dir.path(), &[&["check"], arguments].concat(), "");
+        assert_eq!(run.code, 2, "{arguments:?}: {}", run.err);
+        assert!(run.err.contains("error: PATH contains no document\n"), "{}", run.err);
+    }
+    let run = durward_in(dir.path(), &["check", "empty.yaml", "a.yaml"], "");
+    assert_eq!(run.code, 0, "{}", run.err);
+}
+
+#[test]
 fn warnings_and_audit_entries_fail_only_if_asked() {
     for (action, strictest) in [("Warn", "warn"), ("Audit", "audit")] {
         let dir = files(&[("a.yaml", CONFIG_MAP), ("policy.yaml", &policy("'false'", action))]);

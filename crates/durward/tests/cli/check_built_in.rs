@@ -36,6 +36,22 @@ fn an_object_without_a_finding_is_structure_only() {
 }
 
 #[test]
+fn a_text_of_another_form_is_shown_but_never_a_secret() {
+    let limits = "spec: {containers: [{name: a, image: b, resources: {limits: {memory: 1Gib}}}]}";
+    let pod = format!("apiVersion: v1\nkind: Pod\nmetadata: {{name: a}}\n{limits}\n");
+    let run = check(&[("a.yaml", &pod)], &["a.yaml"]);
+    assert!(
+        run.out.contains("expected a quantity (") && run.out.contains("), found \"1Gib\"\n"),
+        "{}",
+        run.out
+    );
+    let secret = "apiVersion: v1\nkind: Secret\nmetadata: {name: a}\ndata: {a: 'hunter 2'}\n";
+    let run = check(&[("a.yaml", secret)], &["a.yaml"]);
+    assert!(run.out.contains("data.a: Invalid type: expected base64, found other text\n"), "{}", run.out);
+    assert!(!run.out.contains("hunter"), "{}", run.out);
+}
+
+#[test]
 fn structural_errors_deny_the_object_in_the_order_of_the_api_server() {
     let service = SERVICE.replace("{port: 80}", "{protocol: tcp, port: 80}, {}");
     let run = check(&[("a.yaml", &service)], &["a.yaml"]);

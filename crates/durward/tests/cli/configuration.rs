@@ -116,7 +116,10 @@ fn rejects_values_that_the_api_server_would_reject() {
 fn rejects_certificates_that_the_api_server_would_reject() {
     let dir = TestDir::new();
     let check = |registration: &str| {
-        dir.write("durward.yaml", &TestDir::configuration(registration, "  deletion: {}\n"));
+        dir.write(
+            "durward.yaml",
+            &TestDir::configuration(registration, "  deletion: {crds: {apiGroups: ['*']}}\n"),
+        );
         dir.run(&["config", "check", "durward.yaml"])
     };
     for (registration, called, make) in [
@@ -262,7 +265,8 @@ fn config_check_warns_of_a_limited_scope_on_karmada() {
     let run = dir.run(&["config", "check", "durward.yaml"]);
     let limit = "only objects labeled durward.dev/guard=deletion, and Karmada's own namespaces and CRDs";
     assert_eq!(run.code, 0, "{}", run.err);
-    assert_eq!(run.err, format!("warning: deletion protects {limit}\n"));
+    let note = "deletion: crds.apiGroups is empty: Durward can't read custom objects, so it denies the deletion of each CRD that it protects";
+    assert_eq!(run.err, format!("warning: deletion protects {limit}\nnote: {note}\n"));
     assert!(run.out.contains(&format!("DELETE customresourcedefinitions, {limit}\n")), "{}", run.out);
     let text = std::fs::read_to_string(dir.path().join("durward.yaml")).unwrap();
     let run = durward_in(dir.path(), &["config", "check", "-", "-o", "json"], &text);
@@ -281,7 +285,9 @@ fn config_check_warns_of_an_exemption_of_every_user() {
         ("groups: ['system:authenticated']", Some("groups")),
         ("users: ['system:*'], groups: [admins], serviceAccounts: ['*']", None),
     ] {
-        dir.configure(&format!("  deletion: {{fleet: karmada, exempt: {{{exempt}}}}}\n"));
+        dir.configure(&format!(
+            "  deletion: {{fleet: karmada, crds: {{apiGroups: ['*']}}, exempt: {{{exempt}}}}}\n"
+        ));
         let run = dir.run(&["config", "check", "durward.yaml"]);
         let warning =
             key.map(|key| format!("warning: deletion protects nothing: exempt.{key} matches every user\n"));
@@ -316,7 +322,9 @@ fn config_check_checks_files_of_guards() {
 fn config_check_warns_of_acknowledgements_without_effect() {
     let dir = TestDir::new();
     let entries = "{cluster: m5, until: 2026-01-01, reason: x}, {clusterSelector: {matchLabels: {a: b}}, until: 2999-01-01, reason: x}";
-    dir.configure(&format!("  deletion: {{fleet: karmada, unreachableClusters: [{entries}]}}\n"));
+    let guard =
+        format!("fleet: karmada, crds: {{apiGroups: [example.org]}}, unreachableClusters: [{entries}]");
+    dir.configure(&format!("  deletion: {{{guard}}}\n"));
     let run = dir.run(&["config", "check", "durward.yaml"]);
     let warning = |at: usize, why: &str| {
         format!(

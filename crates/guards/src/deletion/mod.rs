@@ -127,7 +127,12 @@ impl Configured for Config {
         // On Karmada, Durward's namespace is in another cluster.
         let home = if self.is_karmada() { None } else { self.common_config.webhook_note() };
         let invalid = acknowledge::invalid_entries(self, now).map(Remark::Warning);
-        home.into_iter().chain(invalid).collect()
+        let unreadable = self.api_groups.0.is_empty().then(|| {
+            Remark::Note(
+                "crds.apiGroups is empty: Durward can't read custom objects, so it denies the deletion of each CRD that it protects".to_owned(),
+            )
+        });
+        home.into_iter().chain(invalid).chain(unreadable).collect()
     }
 
     fn build(&self, clients: &Clients) -> Vec<Arc<dyn Guard>> {

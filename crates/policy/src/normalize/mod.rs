@@ -23,6 +23,9 @@ use table::{Alternative, Demand, Field, Omit, Type};
 
 pub use table::{RECORDED, Types};
 
+/// Characters of a wrong value that its error shows.
+const MAX_SHOWN: usize = 64;
+
 /// An object as the API server encodes it again.
 #[derive(Clone, Debug, Default)]
 pub struct Normalized<'a> {
@@ -165,7 +168,15 @@ impl<'a> Decoder<'a> {
             Type::SchemaOr(alternative, index) => self.schema_or(*alternative, *index, value, path),
             scalar => match scalars::encode(scalar, value, self.arena) {
                 Ok(value) => value,
-                Err(expected) => self.wrong(path, &expected, value),
+                Err(expected) => match (scalar, value) {
+                    // The right value is a string too, so the error shows this one. Bytes can be secret.
+                    (Type::Bytes, Value::String(_)) => self.wrong_text(path, &expected, "other text"),
+                    (Type::Quantity | Type::Time | Type::MicroTime | Type::Duration, Value::String(text)) => {
+                        let shown: String = text.chars().take(MAX_SHOWN).collect();
+                        self.wrong_text(path, &expected, &quote(&shown))
+                    }
+                    _ => self.wrong(path, &expected, value),
+                },
             },
         }
     }
@@ -199,6 +210,10 @@ impl<'a> Decoder<'a> {
             Value::List(_) => "a list",
             _ => "an object",
         };
+        self.wrong_text(path, expected, found)
+    }
+
+    fn wrong_text(&mut self, path: &Path, expected: &str, found: &str) -> Value<'a> {
         self.errors.push(FieldError::wrong_type(path, &format!("{expected}, found {found}")));
         Value::Null
     }

@@ -104,7 +104,7 @@ fn a_document_replaces_fields_and_enums() {
             "",
             &[
                 "spec.extra.port: Invalid type: expected an integer or a string, found a boolean",
-                "spec.extra.since: Invalid type: expected a time such as 2026-01-02T15:04:05Z, found a string",
+                "spec.extra.since: Invalid type: expected a time such as 2026-01-02T15:04:05Z, found \"now\"",
                 "spec.extra.small: Invalid type: expected an integer from -2147483648 to 2147483647, found a number",
             ],
         ),
