@@ -120,7 +120,7 @@ pub(crate) async fn serve<P: Port>(
             tokio::select! {
                 biased;
                 _ = timeout(CONNECTION_TIMEOUT, connection) => {}
-                () = permit.evicted() => {}
+                () = permit.must_close() => {}
             }
         }
     };

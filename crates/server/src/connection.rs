@@ -8,7 +8,6 @@ use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
 
 use arc_swap::ArcSwap;
 use hyper::server::conn::http1;
@@ -51,7 +50,7 @@ impl Connections {
         let stream = tokio::select! {
             biased;
             stream = self.handshake(socket, peer) => stream,
-            () = permit.evicted() => {
+            () = permit.must_close() => {
                 self.metrics.idle_connections_closed.inc();
                 None
             }
@@ -122,7 +121,7 @@ impl Connections {
         http.max_buf_size(READ_BUFFER);
         let mut connection = pin!(http.serve_connection(TokioIo::new(stream), service));
         let mut timer = pin!(sleep_until(Instant::now() + first_header));
-        let (mut is_draining, mut is_closing) = (false, false);
+        let (mut is_draining, mut is_closing, mut is_evicted) = (false, false, false);
         loop {
             tokio::select! {
                 biased;
@@ -145,17 +144,15 @@ impl Connections {
                         }
                     }
                 }
-                () = permit.evicted() => {
+                () = permit.asked_to_close(), if !is_evicted => {
+                    is_evicted = true;
                     self.metrics.idle_connections_closed.inc();
-                    // hyper waits for the rest of a half-read head even then, so the connection is polled once, which writes
-                    // the end of the TLS session, and dropped.
+                    // hyper answers a request that has begun, with `Connection: close`. It closes an idle connection when it is
+                    // polled again.
                     connection.as_mut().graceful_shutdown();
-                    std::future::poll_fn(|cx| {
-                        let _: () = drop(connection.as_mut().poll(cx));
-                        Poll::Ready(())
-                    }).await;
-                    return;
                 }
+                // hyper would wait for the rest of a head, a body or a client that does not close.
+                () = permit.must_close(), if is_evicted => return,
                 () = drain.drained(), if !is_draining => {
                     is_draining = true;
                     if state.is_new() {

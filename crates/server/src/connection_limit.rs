@@ -11,27 +11,27 @@
 //! same address (SNAT), the connection that has waited longest is closed.
 //!
 //! Bodies of the API server arrive in milliseconds, and it can't retry a request after them. So a body has [`BODY_GRACE`], unless
-//! its address has more waiting connections than that of the new one. Otherwise a pod that always opens connections would get every
-//! permit as soon as this time ends. If the chosen connection is still in its [`BODY_GRACE`], the new connection waits for its end.
-//! Durward does not choose a younger connection instead: that could be a handshake of the API server, and the API server does not
-//! repeat a call whose handshake fails.
+//! its address has more waiting connections than that of the new one. A younger connection is not closed instead: that could be a
+//! handshake of the API server, and the API server does not repeat a call whose handshake fails.
 //!
-//! The new connection's task picks a connection from outside and asks it to close. That connection decides in its own task,
-//! after it has read what the kernel holds for it. Only this task changes its [`ConnectionState`], so no request can begin
-//! between the decision and the end. If a request has begun meanwhile, the connection stays, and asks another one to close.
+//! The new connection asks one connection to close, and gets its permit. That connection closes in its own task, after it has read
+//! what the kernel holds for it. If this is a request, it answers before it closes. If the answer takes longer than
+//! [`EVICT_TIMEOUT`], the new connection is refused.
+//!
+//! A new connection of an address with fewer waiting connections takes the place of one that has asked before with a grace. So a
+//! pod can't reserve its own connections.
 //!
 //! A request can still be on the wire when an idle connection closes. Every server that closes idle connections has this race.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, SocketAddr};
-use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use admission::lock;
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
-use tokio::time::{Instant, sleep_until, timeout, timeout_at};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::time::{Instant, sleep_until, timeout};
 
 /// How long a new connection waits for the other one to close.
 const EVICT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -68,30 +68,28 @@ impl ConnectionLimit {
 
     /// Returns a permit for a new connection. At the limit, it waits until another one has closed. Returns none if none can be closed.
     pub(crate) async fn acquire(self: &Arc<Self>, peer: SocketAddr) -> Option<Permit> {
+        let address = peer.ip().to_canonical();
         let permit = if let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() {
             permit
         } else {
-            let victim = self.lock().choose(peer.ip().to_canonical());
-            self.log(peer, victim.is_some());
-            let (state, closes_at) = victim?;
-            let mut next = pin!(Arc::clone(&self.permits).acquire_owned());
-            // A timer of the runtime takes a millisecond or more, also if its time has passed.
-            if closes_at > Instant::now()
-                && let Ok(permit) = timeout_at(closes_at, &mut next).await
-            {
-                state.lock().eviction = None;
-                permit.ok()?
-            } else {
-                state.evict.notify_one();
-                timeout(EVICT_TIMEOUT, next).await.ok()?.ok()?
-            }
+            let asked = self.lock().ask(address);
+            self.log(peer, asked.is_some());
+            let asked = asked?;
+            let freed = Arc::clone(&self.permits).acquire_owned();
+            let next = async {
+                tokio::select! {
+                    permit = asked => permit.ok(),
+                    permit = freed => permit.ok(),
+                }
+            };
+            timeout(EVICT_TIMEOUT, next).await.ok()??
         };
-        let state = Arc::new(ConnectionState::new(peer.ip().to_canonical()));
+        let state = Arc::new(ConnectionState::new(address));
         let mut open = self.lock();
         let id = open.next_id;
         open.next_id += 1;
         open.states.insert(id, Arc::clone(&state));
-        Some(Permit { limit: Arc::clone(self), id, state, _permit: permit })
+        Some(Permit { limit: Arc::clone(self), id, state, permit: Some(permit) })
     }
 
     fn log(&self, peer: SocketAddr, is_evicting: bool) {
@@ -118,37 +116,38 @@ impl ConnectionLimit {
 }
 
 impl OpenConnections {
-    /// Returns a connection to close for a new one, and the time from which it can be closed: at most [`BODY_GRACE`] ahead. With the
+    /// Asks a connection to close for a new one, which receives its permit. Returns none if no connection can be asked. With the
     /// default of 512 connections this takes some microseconds.
-    fn choose(&self, newcomer: IpAddr) -> Option<(Arc<ConnectionState>, Instant)> {
+    fn ask(&self, newcomer: IpAddr) -> Option<oneshot::Receiver<OwnedSemaphorePermit>> {
         let mut waiting: HashMap<IpAddr, usize> = HashMap::new();
         for state in self.states.values().filter(|state| state.is_waiting()) {
             *waiting.entry(state.peer).or_default() += 1;
         }
         let count = |peer: IpAddr| waiting.get(&peer).copied().unwrap_or_default();
         let evictable = self.states.values().filter_map(|state| {
-            let body_grace = match count(state.peer).cmp(&count(newcomer)) {
+            let grace = match count(state.peer).cmp(&count(newcomer)) {
                 Ordering::Less => return None,
                 Ordering::Equal => BODY_GRACE,
                 Ordering::Greater => Duration::ZERO,
             };
-            let eviction = Eviction { newcomer, body_grace };
-            let (since, at) = state.evictable(eviction)?;
-            Some((since, at, eviction, state))
+            Some((state.evictable_since(grace)?, grace, state))
         });
-        let (_, at, eviction, state) =
-            evictable.max_by_key(|(since, _, _, state)| (count(state.peer), Reverse(*since)))?;
-        state.lock().eviction = Some(eviction);
-        Some((Arc::clone(state), at))
+        let (_, grace, state) =
+            evictable.max_by_key(|(since, _, state)| (count(state.peer), Reverse(*since)))?;
+        let (permit, asked) = oneshot::channel();
+        state.lock().eviction = Some(Eviction { grace, permit });
+        state.changed.notify_waiters();
+        Some(asked)
     }
 }
 
-/// The right to one connection. Dropping it lets the next one in.
+/// The right to one connection. Dropping it lets the connection in that has asked for it, or the next one.
 pub(crate) struct Permit {
     limit: Arc<ConnectionLimit>,
     id: u64,
     state: Arc<ConnectionState>,
-    _permit: OwnedSemaphorePermit,
+    /// Present until the permit is dropped.
+    permit: Option<OwnedSemaphorePermit>,
 }
 
 impl Permit {
@@ -156,27 +155,30 @@ impl Permit {
         &self.state
     }
 
-    /// Returns when this connection must close for another one. Poll it in the connection's task and after the connection, so
-    /// that a request that has arrived is seen.
-    pub(crate) async fn evicted(&self) {
+    /// Returns when a new connection has asked this one to close.
+    pub(crate) async fn asked_to_close(&self) {
         loop {
-            self.state.evict.notified().await;
-            let newcomer = {
-                let mut state = self.state.lock();
-                let Some(eviction) = state.eviction else { continue };
-                if state.evictable_at(eviction.body_grace).is_some_and(|at| at <= Instant::now()) {
-                    return;
-                }
-                state.eviction = None;
-                eviction.newcomer
-            };
-            let other = self.limit.lock().choose(newcomer);
-            if let Some((other, closes_at)) = other {
-                // If this connection ends meanwhile, the new one gets its permit.
-                if closes_at > Instant::now() {
-                    sleep_until(closes_at).await;
-                }
-                other.evict.notify_one();
+            let changed = self.state.changed.notified();
+            if self.state.lock().eviction.is_some() {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// Returns when this connection must close for another one, even if its peer has not sent or read everything. Poll it in the
+    /// connection's task and after the connection, so that a request that has arrived is seen.
+    pub(crate) async fn must_close(&self) {
+        loop {
+            let changed = self.state.changed.notified();
+            let closes_at = self.state.lock().must_close_at();
+            match closes_at {
+                Some(at) if at <= Instant::now() => return,
+                Some(at) => tokio::select! {
+                    () = sleep_until(at) => {}
+                    () = changed => {}
+                },
+                None => changed.await,
             }
         }
     }
@@ -185,14 +187,20 @@ impl Permit {
 impl Drop for Permit {
     fn drop(&mut self) {
         self.limit.lock().states.remove(&self.id);
+        let eviction = self.state.lock().eviction.take();
+        if let (Some(eviction), Some(permit)) = (eviction, self.permit.take()) {
+            // A new connection that has not waited so long leaves the permit to others.
+            drop(eviction.permit.send(permit));
+        }
     }
 }
 
-/// The state of a connection. Only its own task changes it.
+/// The state of a connection. Its own task changes it, except for `eviction`.
 pub(crate) struct ConnectionState {
     peer: IpAddr,
     inner: Mutex<State>,
-    evict: Notify,
+    /// Wakes the task of a connection that was asked to close.
+    changed: Notify,
 }
 
 struct State {
@@ -204,12 +212,11 @@ struct State {
 }
 
 /// A request to close a connection for a new one.
-#[derive(Debug, Clone, Copy)]
 struct Eviction {
-    /// Address of the new connection.
-    newcomer: IpAddr,
-    /// Age from which a connection can be closed while its body arrives.
-    body_grace: Duration,
+    /// How long a body can take, or the peer can take to read an answer.
+    grace: Duration,
+    /// The new connection, which gets the permit.
+    permit: oneshot::Sender<OwnedSemaphorePermit>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -239,7 +246,7 @@ impl ConnectionState {
     fn new(peer: IpAddr) -> Self {
         let state =
             State { phase: Phase::New, since: Instant::now(), unflushed: Unflushed::Nothing, eviction: None };
-        Self { peer, inner: Mutex::new(state), evict: Notify::new() }
+        Self { peer, inner: Mutex::new(state), changed: Notify::new() }
     }
 
     /// Records that the head of a request has arrived.
@@ -258,7 +265,7 @@ impl ConnectionState {
     }
 
     pub(crate) fn set_unflushed(&self, unflushed: Unflushed) {
-        self.lock().unflushed = unflushed;
+        self.change(|state| state.unflushed = unflushed);
     }
 
     /// Returns whether there was no request yet.
@@ -277,8 +284,15 @@ impl ConnectionState {
     }
 
     fn set(&self, phase: Phase) {
+        self.change(|state| (state.phase, state.since) = (phase, Instant::now()));
+    }
+
+    fn change(&self, change: impl FnOnce(&mut State)) {
         let mut state = self.lock();
-        (state.phase, state.since) = (phase, Instant::now());
+        change(&mut state);
+        if state.eviction.is_some() {
+            self.changed.notify_waiters();
+        }
     }
 
     /// Returns whether the connection waits for its peer.
@@ -286,11 +300,12 @@ impl ConnectionState {
         self.lock().phase != Phase::Busy
     }
 
-    /// Returns since when the connection waits, and when it can be closed. Returns none if it can't, or was already asked.
-    fn evictable(&self, eviction: Eviction) -> Option<(Instant, Instant)> {
+    /// Returns since when the connection waits. Returns none if it can't be closed, or was asked by a connection with the same claim.
+    fn evictable_since(&self, grace: Duration) -> Option<Instant> {
         let state = self.lock();
-        let at = state.evictable_at(eviction.body_grace).filter(|_| state.eviction.is_none())?;
-        Some((state.since, at))
+        let is_taken = |asked: &Eviction| asked.grace <= grace && !asked.permit.is_closed();
+        let is_evictable = state.closes_at(grace).is_some() && !state.eviction.as_ref().is_some_and(is_taken);
+        is_evictable.then_some(state.since)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -299,18 +314,23 @@ impl ConnectionState {
 }
 
 impl State {
-    /// Returns when the connection can be closed without losing a complete request or an answer. Returns none if it can't be
-    /// closed now, except for a body, which has a known end.
-    fn evictable_at(&self, body_grace: Duration) -> Option<Instant> {
-        let is_flushed = match self.unflushed {
-            Unflushed::Nothing => true,
-            Unflushed::Answer => self.since.elapsed() >= body_grace,
-            Unflushed::Close => self.since.elapsed() >= LAST_READ,
+    /// Returns when the connection must close, if it was asked to.
+    fn must_close_at(&self) -> Option<Instant> {
+        self.closes_at(self.eviction.as_ref()?.grace)
+    }
+
+    /// Returns when the connection can be closed without losing a complete request or an answer. Returns none while a request is
+    /// processed.
+    fn closes_at(&self, grace: Duration) -> Option<Instant> {
+        let reading = match self.unflushed {
+            Unflushed::Nothing => Duration::ZERO,
+            Unflushed::Answer => grace,
+            Unflushed::Close => LAST_READ,
         };
         match self.phase {
-            Phase::New | Phase::Idle if is_flushed => Some(self.since),
-            Phase::Body if is_flushed => Some(self.since + body_grace),
-            _ => None,
+            Phase::New | Phase::Idle => Some(self.since + reading),
+            Phase::Body => Some(self.since + reading.max(grace)),
+            Phase::Busy => None,
         }
     }
 }

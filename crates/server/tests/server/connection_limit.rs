@@ -1,9 +1,12 @@
 //! A server at its connection limit.
 
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 
-use crate::harness::{Behavior, Client, Gate, ServerBuilder, Stub, TestServer, review, wait_until};
+use crate::harness::{Behavior, Client, Gate, ServerBuilder, Stub, TestServer, connect_tcp, review};
 
 const MAX: usize = 4;
 
@@ -45,7 +48,7 @@ async fn closes_the_longest_idle_connection_at_the_limit() {
     // The order of the answers is not the order of the connections.
     for at in [2, 0, 3, 1] {
         assert_eq!(idle[at].post("/allow", review("web", 0)).await.status, 200);
-        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        tokio::time::sleep(Duration::from_millis(5)).await;
     }
     let mut another = server.connect().await;
     assert_eq!(another.post("/allow", review("web", 0)).await.status, 200);
@@ -133,7 +136,7 @@ async fn refuses_a_connection_while_all_are_busy_and_answers_each() {
 }
 
 #[tokio::test]
-async fn does_not_close_a_connection_whose_answer_is_not_taken() {
+async fn closes_a_connection_after_its_answer_is_taken() {
     let gate = Gate::new();
     let server = server(&gate).await;
     let mut taking = begin_review(&server, "/long").await;
@@ -146,15 +149,12 @@ async fn does_not_close_a_connection_whose_answer_is_not_taken() {
         others.push(begin_review(&server, "/wait").await);
     }
     server.wait_for_metric("durward_reviews_in_flight", (MAX - 1) as f64).await;
-    assert!(Client::connect(server.addresses.webhook, &server.trust).await.is_err());
-    let answer = taking.answer().await.unwrap();
+    // The new connection waits until the answer is taken, at most a second.
+    let another = Client::connect(server.addresses.webhook, &server.trust);
+    let (answer, another) = tokio::join!(taking.answer(), another);
+    let answer = answer.unwrap();
     assert_eq!(answer.status, 200);
-    assert!(answer.body.len() > 16 << 20);
-    // After its answer was taken, the connection can be closed.
-    wait_until("the connection whose answer was taken is closed", async || {
-        Client::connect(server.addresses.webhook, &server.trust).await.is_ok()
-    })
-    .await;
+    assert!(answer.body.len() > 16 << 20 && another.is_ok());
     assert!(taking.is_closed().await);
     gate.open(MAX);
     for client in &mut others {
@@ -178,4 +178,41 @@ async fn silent_connections_do_not_block_probes_on_the_admin_port() {
         assert_eq!(server.admin(path).await.status, 200);
     }
     assert_eq!(silent[0].read(&mut [0; 1]).await.unwrap_or(0), 0);
+}
+
+/// Sends a body for 0.9 s, again and again, until the server closes the connection.
+async fn send_slowly(mut client: Client) {
+    loop {
+        client.start("/allow", 2).await;
+        if client.try_send("{").await.is_err() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(900)).await;
+        if client.try_send("}").await.is_err() || client.answer().await.is_err() {
+            return;
+        }
+    }
+}
+
+/// The bodies end before their second has passed, and the pod opens more connections than the server accepts.
+#[tokio::test]
+async fn a_pod_with_slow_bodies_does_not_keep_the_api_server_out() {
+    let server = server(&Gate::new()).await;
+    // Behind SNAT, the pod has the address of the API server.
+    for (pod, silent) in [(Ipv4Addr::new(127, 0, 0, 2), 3 * MAX), (Ipv4Addr::LOCALHOST, 1)] {
+        let mut slow = Vec::new();
+        for _ in 0..MAX {
+            let client = Client::connect_from(pod, server.addresses.webhook, &server.trust).await.unwrap();
+            slow.push(tokio::spawn(send_slowly(client)));
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        let mut held = Vec::new();
+        for _ in 0..silent {
+            held.push(connect_tcp(pod, server.addresses.webhook).await.unwrap());
+        }
+        for _ in 0..3 {
+            assert_eq!(server.post("/allow", review("web", 0)).await.status, 200, "{pod}");
+        }
+        slow.iter().for_each(tokio::task::JoinHandle::abort);
+    }
 }

@@ -1,7 +1,7 @@
 //! A client that sends exactly the given bytes.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use rustls::pki_types::pem::PemObject as _;
@@ -10,7 +10,7 @@ use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConfig, RootCertStore};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
@@ -109,7 +109,11 @@ pub(crate) struct Client {
 
 impl Client {
     pub(crate) async fn connect(address: SocketAddr, trust: &Trust) -> io::Result<Self> {
-        let tcp = TcpStream::connect(address).await?;
+        Self::connect_from(Ipv4Addr::LOCALHOST, address, trust).await
+    }
+
+    pub(crate) async fn connect_from(from: Ipv4Addr, to: SocketAddr, trust: &Trust) -> io::Result<Self> {
+        let tcp = connect_tcp(from, to).await?;
         tcp.set_nodelay(true)?;
         let connector = TlsConnector::from(Arc::new(trust.config()));
         let name = ServerName::try_from("localhost").unwrap();
@@ -165,6 +169,13 @@ impl Client {
             Err(_) => false,
         }
     }
+}
+
+/// Connects without a handshake.
+pub(crate) async fn connect_tcp(from: Ipv4Addr, to: SocketAddr) -> io::Result<TcpStream> {
+    let socket = TcpSocket::new_v4()?;
+    socket.bind((from, 0).into())?;
+    socket.connect(to).await
 }
 
 async fn answer<S: AsyncRead + Unpin>(stream: &mut S, ahead: &mut Vec<u8>) -> io::Result<Answer> {

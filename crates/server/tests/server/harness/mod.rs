@@ -8,7 +8,7 @@ mod server;
 use std::time::Duration;
 
 pub(crate) use ca::{Ca, Issued};
-pub(crate) use client::{Answer, Client, Trust, plain, plain_bytes};
+pub(crate) use client::{Answer, Client, Trust, connect_tcp, plain, plain_bytes};
 pub(crate) use guards::{Behavior, Gate, Stub};
 pub(crate) use server::{ServerBuilder, TestServer};
 
