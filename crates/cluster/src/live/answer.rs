@@ -10,7 +10,8 @@ use admission::Cause;
 use admission::text::is_printable;
 use hyper::StatusCode;
 use serde::Deserialize;
-use serde::de::{Deserializer, Error as _, IgnoredAny, SeqAccess, Visitor};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::failure::{Failure, Status, brief, is_not_served, not_served, not_understood, refusal};
@@ -85,7 +86,7 @@ const MAX_STRING: usize = 1 << 20;
 struct List<I> {
     api_version: String,
     kind: String,
-    metadata: ListMeta,
+    metadata: Map<ListMeta>,
     items: Items<I>,
 }
 
@@ -95,6 +96,9 @@ struct Items<I> {
     /// The limit that the next item exceeds. That item and those after it are left out.
     exceeded: Option<String>,
 }
+
+/// A JSON object. A derived struct also accepts an array of its fields, and `[]` would be metadata without a continue token.
+struct Map<T>(T);
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -127,7 +131,7 @@ pub(crate) fn object(
 /// Parses one object and checks that it is the requested one.
 fn one(query: GetQuery<'_>, body: &[u8]) -> Result<Object, Failure> {
     let GetQuery { address, part } = query;
-    let one: One = parse(body)?;
+    let Map(one): Map<One> = parse(body)?;
     let has_address = one.metadata.name == address.name && one.metadata.namespace == address.namespace;
     if !has_address || !one.is_of(address.resource, part) {
         let what = format!("{} {} {:?}", one.api_version, one.kind, one.metadata.name);
@@ -198,7 +202,7 @@ fn list<'b, I: Item<'b>, T>(
     keep: impl FnMut(I) -> T,
 ) -> Result<ListPage<T>, Failure> {
     let garbage = |text| Failure::new(cause::GARBAGE, text);
-    let mut list: List<I> = parse(body)?;
+    let Map(mut list): Map<List<I>> = parse(body)?;
     list.check(query).map_err(garbage)?;
     for item in &mut list.items.parsed {
         item.one().check_item(query).map_err(garbage)?;
@@ -206,9 +210,9 @@ fn list<'b, I: Item<'b>, T>(
     if let Some(limit) = list.items.exceeded {
         return Err(Failure::new(cause::TOO_LONG, limit));
     }
-    let next = list.metadata.r#continue.filter(|token| !token.is_empty());
+    let next = list.metadata.0.r#continue.filter(|token| !token.is_empty());
     let items = list.items.parsed.into_iter().map(keep).collect();
-    Ok(ListPage { version: list.metadata.resource_version, next, items })
+    Ok(ListPage { version: list.metadata.0.resource_version, next, items })
 }
 
 /// Adds the name of the cluster whose answer is unusable.
@@ -342,7 +346,7 @@ impl<I> List<I> {
                 self.api_version == query.resource.api_version() && query.resource.matches_kind(singular)
             }
         };
-        if !is_of_kind || self.metadata.resource_version.is_empty() {
+        if !is_of_kind || self.metadata.0.resource_version.is_empty() {
             let what = format!("{} {}", self.api_version, self.kind);
             return Err(format!("the answer is not a List of {} ({})", query.resource, brief(&what)));
         }
@@ -351,8 +355,8 @@ impl<I> List<I> {
         if self.items.parsed.len() > max {
             return Err(too_many_items(max));
         }
-        let next = self.metadata.r#continue.as_deref().unwrap_or_default();
-        if next.is_empty() && self.metadata.remaining_item_count.is_some_and(|count| count > 0) {
+        let next = self.metadata.0.r#continue.as_deref().unwrap_or_default();
+        if next.is_empty() && self.metadata.0.remaining_item_count.is_some_and(|count| count > 0) {
             return Err("the List is incomplete and has no continue token".to_owned());
         }
         if !next.is_empty() && Some(next) == query.continue_token {
@@ -363,6 +367,24 @@ impl<I> List<I> {
 }
 
 /// Stops at the largest page, because a body can hold millions of tiny items.
+impl<'b, T: Deserialize<'b>> Deserialize<'b> for Map<T> {
+    fn deserialize<D: Deserializer<'b>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Only<T>(PhantomData<T>);
+        impl<'b, T: Deserialize<'b>> Visitor<'b> for Only<T> {
+            type Value = Map<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'b>>(self, map: A) -> Result<Self::Value, A::Error> {
+                T::deserialize(MapAccessDeserializer::new(map)).map(Map)
+            }
+        }
+        deserializer.deserialize_map(Only(PhantomData))
+    }
+}
+
 impl<'b, I: Item<'b>> Deserialize<'b> for Items<I> {
     fn deserialize<D: Deserializer<'b>>(deserializer: D) -> Result<Self, D::Error> {
         struct Each<I>(PhantomData<I>);

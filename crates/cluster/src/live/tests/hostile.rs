@@ -241,6 +241,20 @@ async fn texts_of_members_are_cut() {
     }
 }
 
+/// Each body has the same fields as an empty List.
+#[tokio::test(start_paused = true)]
+async fn an_array_instead_of_a_list_or_its_metadata_is_garbage() {
+    for body in [
+        r#"["v1", "PodList", {"resourceVersion": "1"}, []]"#,
+        r#"{"apiVersion": "v1", "kind": "PodList", "metadata": ["1"], "items": []}"#,
+    ] {
+        assert_eq!(listed(500, Part::Whole, body).await.unwrap_err().code, cause::GARBAGE, "{body}");
+    }
+    let empty =
+        r#"{"apiVersion": "v1", "kind": "PodList", "metadata": {"resourceVersion": "1"}, "items": []}"#;
+    assert!(listed(500, Part::Whole, empty).await.unwrap().objects.is_empty());
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_list_with_duplicate_keys_is_garbage() {
     let pod = pod("a");
