@@ -75,6 +75,10 @@ impl File {
                 problem.next("create one: durward config init --guard deletion > durward.yaml"),
             ]);
         }
+        if read("", root.as_ref(), |root| root.has("config") && !root.has("guards")).0 {
+            let problem = Problem::new(format!("{name} has values of the Helm chart, not a configuration"));
+            return Err(vec![problem.next("check the keys below `config` in a file of their own")]);
+        }
         let dir = path.parent().unwrap_or(Path::new("."));
         let (parts, _, problems) =
             read(&name, root.as_ref(), |section| read_root(section, &Within { dir, purpose }));

@@ -45,6 +45,10 @@ fn reports_files_that_are_not_a_configuration() {
         ("", "is empty"),
         ("- a\n", "the file: is not a map"),
         ("a: [", "the file is not YAML"),
+        (
+            "replicas: 2\nconfig: {guards: {lxcfs: {}}}\n",
+            "d.yaml has values of the Helm chart, not a configuration\n    check the keys below `config` in a file of their own",
+        ),
         ("apiVersion: durward.dev/v1alpha1\nkind: Configuration\n", "guards: no guard is on"),
         ("guards: {lxcfs: {}}\n", "apiVersion: is required"),
         (
