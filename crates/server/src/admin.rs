@@ -1,8 +1,8 @@
 //! The two ports without TLS. The metrics port is read-only, for kubelet and Prometheus. The debug port changes the log level
 //! and listens on loopback only.
 //!
-//! A connection has one request and ten seconds. At the limit the oldest one is closed, so that idle connections do not keep
-//! kubelet out, which would restart the pod.
+//! A connection has one request and ten seconds. At the [limit](crate::connection_limit) one is closed, so that idle
+//! connections do not keep kubelet out, which would restart the pod.
 //!
 //! Every pod can reach the metrics port. The reasons of checks name clusters, objects and files, so only a caller on loopback
 //! gets them, for example `kubectl port-forward`. The log has them too.

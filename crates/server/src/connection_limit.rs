@@ -2,43 +2,50 @@
 //!
 //! Refusing new connections instead would let a pod keep the API server and kubelet out: it only has to open connections and
 //! send nothing. A connection can be closed while it waits for its peer: in its handshake, with half a head, with half a body,
-//! or idle. If no connection can be closed, the new one is refused. A connection can't be closed if it has a complete request, was
-//! asked already, or has an address with fewer waiting connections than the new one's address.
+//! or idle. A connection can't be closed if it has a complete request, or an address with fewer waiting connections than the new
+//! one's address. If none can be closed, the new one is refused.
 //!
 //! The peer address with the most waiting connections loses the one that has waited longest. Connections with a complete
 //! request are not counted: an API server with many reviews must not lose its idle connections to a pod with fewer. For the same
 //! reason, an address keeps its connections if it has fewer waiting ones than the new connection's address. If all peers have the
 //! same address (SNAT), the connection that has waited longest is closed.
 //!
-//! Bodies of the API server arrive in milliseconds, and it can't retry a request after them. So a body has [`BODY_GRACE`], unless
-//! its address has more waiting connections than that of the new one. A younger connection is not closed instead: that could be a
-//! handshake of the API server, and the API server does not repeat a call whose handshake fails.
+//! The API server repeats no call whose handshake or body was cut. Both take it milliseconds, so a new connection has
+//! [`SHORT_GRACE`], and a body has [`BODY_GRACE`], or [`SHORT_GRACE`] if its address has more waiting connections than that of the
+//! new connection.
 //!
 //! The new connection asks one connection to close, and gets its permit. That connection closes in its own task, after it has read
-//! what the kernel holds for it. If this is a request, it answers before it closes. If the answer takes longer than
-//! [`EVICT_TIMEOUT`], the new connection is refused.
+//! what the kernel holds for it. If this completes a request, it answers before it closes, and the new connection asks another
+//! one. If all have been asked, the new connection waits. It is refused after [`EVICT_TIMEOUT`], or if as many others wait as there
+//! are connections.
 //!
-//! A new connection of an address with fewer waiting connections takes the place of one that has asked before with a grace. So a
-//! pod can't reserve its own connections.
+//! A new connection of an address with fewer waiting connections takes what others of the victim's address have asked. So a pod
+//! can't reserve its own connections. Behind SNAT, a pod that opens many more connections than the limit can delay the API server
+//! or keep it out, because nothing distinguishes them.
 //!
 //! A request can still be on the wire when an idle connection closes. Every server that closes idle connections has this race.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, SocketAddr};
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use admission::lock;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 /// How long a new connection waits for the other one to close.
-const EVICT_TIMEOUT: Duration = Duration::from_secs(2);
+const EVICT_TIMEOUT: Duration = Duration::from_secs(3);
 /// How long a client has to read its last answer before the connection can be closed for another: a round trip around the world.
 const LAST_READ: Duration = Duration::from_millis(250);
 /// How long a body can take before its connection can be closed for one of an address that waits as much.
 const BODY_GRACE: Duration = Duration::from_secs(1);
+/// How long a handshake can take, and a body of an address that waits more. Those of the API server take some milliseconds.
+const SHORT_GRACE: Duration = Duration::from_millis(100);
+/// Interval of attempts while all connections have been asked.
+const RETRY: Duration = Duration::from_millis(20);
 /// Interval of log lines about a reached limit.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
@@ -47,6 +54,8 @@ pub(crate) struct ConnectionLimit {
     port: &'static str,
     max: usize,
     permits: Arc<Semaphore>,
+    /// For new connections that can't ask another one yet. Each has an open file.
+    waiting: Semaphore,
     open: Mutex<OpenConnections>,
 }
 
@@ -62,8 +71,9 @@ struct OpenConnections {
 
 impl ConnectionLimit {
     pub(crate) fn new(port: &'static str, max: usize) -> Arc<Self> {
-        let permits = Arc::new(Semaphore::new(max.min(Semaphore::MAX_PERMITS)));
-        Arc::new(Self { port, max, permits, open: Mutex::default() })
+        let most = max.min(Semaphore::MAX_PERMITS);
+        let (permits, waiting) = (Arc::new(Semaphore::new(most)), Semaphore::new(most));
+        Arc::new(Self { port, max, permits, waiting, open: Mutex::default() })
     }
 
     /// Returns a permit for a new connection. At the limit, it waits until another one has closed. Returns none if none can be closed.
@@ -72,17 +82,9 @@ impl ConnectionLimit {
         let permit = if let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() {
             permit
         } else {
-            let asked = self.lock().ask(address);
-            self.log(peer, asked.is_some());
-            let asked = asked?;
-            let freed = Arc::clone(&self.permits).acquire_owned();
-            let next = async {
-                tokio::select! {
-                    permit = asked => permit.ok(),
-                    permit = freed => permit.ok(),
-                }
-            };
-            timeout(EVICT_TIMEOUT, next).await.ok()??
+            let permit = timeout(EVICT_TIMEOUT, self.wait(address)).await.ok().flatten();
+            self.log(peer, permit.is_some());
+            permit?
         };
         let state = Arc::new(ConnectionState::new(address));
         let mut open = self.lock();
@@ -92,9 +94,35 @@ impl ConnectionLimit {
         Some(Permit { limit: Arc::clone(self), id, state, permit: Some(permit) })
     }
 
-    fn log(&self, peer: SocketAddr, is_evicting: bool) {
+    /// Returns the permit of a connection that closes. Returns none if none can be closed.
+    async fn wait(&self, newcomer: IpAddr) -> Option<OwnedSemaphorePermit> {
+        let mut freed = pin!(Arc::clone(&self.permits).acquire_owned());
+        loop {
+            let asked = self.lock().ask(newcomer, self.max)?;
+            let _place = match asked {
+                Asked::Connection(_) => None,
+                Asked::AllAsked => Some(self.waiting.try_acquire().ok()?),
+            };
+            let next = async {
+                match asked {
+                    Asked::Connection(permit) => permit.await.ok(),
+                    Asked::AllAsked => {
+                        sleep(RETRY).await;
+                        None
+                    }
+                }
+            };
+            tokio::select! {
+                biased;
+                permit = freed.as_mut() => return permit.ok(),
+                permit = next => if permit.is_some() { return permit },
+            }
+        }
+    }
+
+    fn log(&self, peer: SocketAddr, has_closed: bool) {
         let mut open = self.lock();
-        *(if is_evicting { &mut open.evicted } else { &mut open.refused }) += 1;
+        *(if has_closed { &mut open.evicted } else { &mut open.refused }) += 1;
         if open.logged_at.is_some_and(|at| at.elapsed() < LOG_INTERVAL) {
             return;
         }
@@ -116,9 +144,9 @@ impl ConnectionLimit {
 }
 
 impl OpenConnections {
-    /// Asks a connection to close for a new one, which receives its permit. Returns none if no connection can be asked. With the
-    /// default of 512 connections this takes some microseconds.
-    fn ask(&self, newcomer: IpAddr) -> Option<oneshot::Receiver<OwnedSemaphorePermit>> {
+    /// Asks a connection to close for a new one. Returns none if all have a request, or an address with fewer waiting connections.
+    /// With the default of 512 connections this takes some microseconds.
+    fn ask(&self, newcomer: IpAddr, max: usize) -> Option<Asked> {
         let mut waiting: HashMap<IpAddr, usize> = HashMap::new();
         for state in self.states.values().filter(|state| state.is_waiting()) {
             *waiting.entry(state.peer).or_default() += 1;
@@ -128,17 +156,41 @@ impl OpenConnections {
             let grace = match count(state.peer).cmp(&count(newcomer)) {
                 Ordering::Less => return None,
                 Ordering::Equal => BODY_GRACE,
-                Ordering::Greater => Duration::ZERO,
+                Ordering::Greater => SHORT_GRACE,
             };
-            Some((state.evictable_since(grace)?, grace, state))
+            let (since, asked) = state.evictable(grace)?;
+            let key = (asked != AskedBy::Equal, count(state.peer), Reverse(asked), Reverse(since));
+            Some((key, grace, state))
         });
-        let (_, grace, state) =
-            evictable.max_by_key(|(since, _, state)| (count(state.peer), Reverse(*since)))?;
+        let best = evictable.max_by_key(|(key, ..)| *key);
+        let Some((.., grace, state)) = best.filter(|((can_be_asked, ..), ..)| *can_be_asked) else {
+            // A permit that is handed over has no state for a moment.
+            return (best.is_some() || self.states.len() < max).then_some(Asked::AllAsked);
+        };
         let (permit, asked) = oneshot::channel();
         state.lock().eviction = Some(Eviction { grace, permit });
         state.changed.notify_waiters();
-        Some(asked)
+        Some(Asked::Connection(asked))
     }
+}
+
+/// The result of asking a connection to close.
+enum Asked {
+    /// It will send its permit. If it gets a request first, or another address asks it, the sender is dropped.
+    Connection(oneshot::Receiver<OwnedSemaphorePermit>),
+    /// All that could close have been asked by others.
+    AllAsked,
+}
+
+/// Who has asked a connection to close, in the order in which it can be asked again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum AskedBy {
+    /// None, or one that has left.
+    Nobody,
+    /// A connection that waits longer for a body.
+    Weaker,
+    /// A connection that waits as long.
+    Equal,
 }
 
 /// The right to one connection. Dropping it lets the connection in that has asked for it, or the next one.
@@ -254,9 +306,11 @@ impl ConnectionState {
         self.set(Phase::Body);
     }
 
-    /// Records that the whole request has arrived.
+    /// Records that the whole request has arrived. The answer can take long, so a new connection that has asked this one to close
+    /// asks another.
     pub(crate) fn end_body(&self) {
         self.set(Phase::Busy);
+        self.lock().eviction = None;
     }
 
     /// Records that the request is answered.
@@ -300,12 +354,17 @@ impl ConnectionState {
         self.lock().phase != Phase::Busy
     }
 
-    /// Returns since when the connection waits. Returns none if it can't be closed, or was asked by a connection with the same claim.
-    fn evictable_since(&self, grace: Duration) -> Option<Instant> {
+    /// Returns since when the connection waits, and who has asked it to close. Returns none if it does not wait.
+    fn evictable(&self, grace: Duration) -> Option<(Instant, AskedBy)> {
         let state = self.lock();
-        let is_taken = |asked: &Eviction| asked.grace <= grace && !asked.permit.is_closed();
-        let is_evictable = state.closes_at(grace).is_some() && !state.eviction.as_ref().is_some_and(is_taken);
-        is_evictable.then_some(state.since)
+        state.closes_at(grace)?;
+        let asked = match &state.eviction {
+            Some(asked) if asked.permit.is_closed() => AskedBy::Nobody,
+            Some(asked) if asked.grace > grace => AskedBy::Weaker,
+            Some(_) => AskedBy::Equal,
+            None => AskedBy::Nobody,
+        };
+        Some((state.since, asked))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -319,19 +378,20 @@ impl State {
         self.closes_at(self.eviction.as_ref()?.grace)
     }
 
-    /// Returns when the connection can be closed without losing a complete request or an answer. Returns none while a request is
-    /// processed.
+    /// Returns when the connection can be closed. Returns none while a request is processed.
     fn closes_at(&self, grace: Duration) -> Option<Instant> {
         let reading = match self.unflushed {
             Unflushed::Nothing => Duration::ZERO,
             Unflushed::Answer => grace,
             Unflushed::Close => LAST_READ,
         };
-        match self.phase {
-            Phase::New | Phase::Idle => Some(self.since + reading),
-            Phase::Body => Some(self.since + reading.max(grace)),
-            Phase::Busy => None,
-        }
+        let sending = match self.phase {
+            Phase::New => SHORT_GRACE,
+            Phase::Body => grace,
+            Phase::Idle => Duration::ZERO,
+            Phase::Busy => return None,
+        };
+        Some(self.since + reading.max(sending))
     }
 }
 

@@ -256,7 +256,7 @@ impl ServerMetrics {
             "Accepted connections",
             server.connections_accepted.clone(),
         );
-        let help = "Connections without a complete request that were closed at the limit to accept another";
+        let help = "Connections that waited for their peer and were closed at the limit to accept another";
         registry.add("idle_connections_closed", &[], help, server.idle_connections_closed.clone());
         let help = "Errors of accept, for example too few file descriptors";
         registry.add("accept_errors", &[], help, server.accept_errors.clone());

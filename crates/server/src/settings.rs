@@ -185,7 +185,7 @@ pub struct Limits {
     pub max_total_bytes: usize,
     /// Upper limit of the caller's `?timeout=`.
     pub request_timeout: Duration,
-    /// Open connections. A new one above the limit closes the one that has waited longest, or is closed if all are busy.
+    /// Open connections. A new one above the limit closes one that waits for its peer, or is closed if none can be closed.
     /// HTTP/1.1 needs one for each review in progress, so twice `max_concurrent_requests`. An API server keeps at most 25 idle ones to a host.
     /// One costs about 30 kB, so 512 cost about 16 MiB.
     pub max_connections: usize,

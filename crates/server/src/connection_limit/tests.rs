@@ -23,6 +23,7 @@ async fn full(max: usize) -> (Arc<ConnectionLimit>, Vec<Permit>) {
         permits.push(limit.acquire(peer()).await.unwrap());
         tokio::time::advance(A_MOMENT).await;
     }
+    tokio::time::advance(SHORT_GRACE).await;
     (limit, permits)
 }
 
@@ -74,22 +75,28 @@ async fn the_longest_waiting_connection_closes_and_the_new_one_gets_its_permit()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_connection_that_got_a_request_after_it_was_asked_closes_after_the_answer() {
-    let (limit, mut permits) = full(2).await;
+async fn a_connection_that_got_a_request_after_it_was_asked_stays_and_another_is_asked() {
+    let (limit, permits) = full(2).await;
     let waiting = another(&limit).await;
     begin_review(&permits[0]);
-    assert!(!closes(&permits[0]).await && !closes(&permits[1]).await);
-    let answers = async {
-        tokio::time::sleep(A_MOMENT).await;
-        permits[0].state().end_request();
-        std::future::pending::<()>().await;
-    };
-    tokio::select! {
-        () = permits[0].must_close() => {}
-        () = answers => {}
-    }
-    drop(permits.remove(0));
+    tokio::task::yield_now().await;
+    assert!(!closes(&permits[0]).await);
+    assert!(closes(&permits[1]).await);
+    drop(permits);
     assert!(waiting.await.unwrap().is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handshake_has_a_short_time() {
+    let limit = ConnectionLimit::new("webhook", 1);
+    let permit = limit.acquire(peer()).await.unwrap();
+    for other in [peer(), address(2)] {
+        let waiting = another_from(&limit, other).await;
+        assert!(!closes(&permit).await);
+        waiting.abort();
+    }
+    tokio::time::advance(SHORT_GRACE).await;
+    assert!(closes(&permit).await);
 }
 
 #[tokio::test(start_paused = true)]
@@ -155,14 +162,13 @@ async fn a_handshake_is_not_closed_for_a_body_that_waits_longer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_that_arrives_in_its_second_is_answered_before_its_connection_closes() {
+async fn a_body_that_arrives_in_its_second_is_kept_and_another_connection_is_asked() {
     let (limit, permits) = full_of_bodies(2).await;
     let _waiting = another(&limit).await;
     permits[0].state().end_body();
     tokio::time::sleep(BODY_GRACE + A_MOMENT).await;
-    assert!(!closes(&permits[0]).await && !closes(&permits[1]).await);
-    permits[0].state().end_request();
-    assert!(closes(&permits[0]).await);
+    assert!(!closes(&permits[0]).await);
+    assert!(closes(&permits[1]).await);
 }
 
 #[tokio::test(start_paused = true)]
@@ -180,17 +186,36 @@ async fn a_connection_that_closes_meanwhile_lets_the_new_one_in_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_permit_goes_to_the_connection_that_asked_for_it() {
-    let (limit, mut permits) = full_of_bodies(2).await;
+async fn a_permit_goes_to_the_connection_that_asked_last() {
+    let (limit, mut permits) = full_of_bodies(1).await;
     let own = another(&limit).await;
     let other = another_from(&limit, address(2)).await;
-    // The first connection was asked with a grace, so the second address takes it.
-    assert!(closes(&permits[0]).await && own.is_finished());
-    assert!(own.await.unwrap().is_none());
-    let later = another(&limit).await;
+    tokio::time::sleep(SHORT_GRACE).await;
+    assert!(closes(&permits[0]).await);
     drop(permits.remove(0));
-    assert!(other.await.unwrap().is_some());
-    assert!(!later.is_finished());
+    let other = other.await.unwrap().unwrap();
+    // The other one asks again, as long as it waits.
+    assert!(!own.is_finished());
+    tokio::time::sleep(SHORT_GRACE + RETRY).await;
+    assert!(closes(&other).await);
+    drop(other);
+    assert!(own.await.unwrap().is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_waits_to_close_learns_of_a_stronger_claim() {
+    let (limit, permits) = full_of_bodies(1).await;
+    let _own = another(&limit).await;
+    let start = Instant::now();
+    let asks = async {
+        let _other = another_from(&limit, address(2)).await;
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        () = permits[0].must_close() => {}
+        () = asks => {}
+    }
+    assert!(start.elapsed() <= SHORT_GRACE);
 }
 
 /// A pod fills all places with bodies that take 0.9 s, and opens many more connections.
@@ -202,6 +227,7 @@ async fn connections_that_their_own_address_has_asked_can_be_closed_for_another_
         own.push(another(&limit).await);
     }
     let waiting = another_from(&limit, address(2)).await;
+    tokio::time::sleep(SHORT_GRACE).await;
     assert!(closes(&permits[0]).await);
     drop(permits);
     assert!(waiting.await.unwrap().is_some());
@@ -232,13 +258,15 @@ async fn a_connection_that_was_asked_learns_it_when_it_looks_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_of_an_address_with_more_waiting_connections_is_closed_at_once() {
+async fn a_body_of_an_address_with_more_waiting_connections_has_a_short_time() {
     let (limit, permits) = full(3).await;
     begin_review(&permits[0]);
     permits[1].state().begin_request();
     tokio::time::advance(A_MOMENT).await;
     permits[2].state().begin_request();
     let waiting = another_from(&limit, address(2)).await;
+    assert!(!closes(&permits[1]).await);
+    tokio::time::sleep(SHORT_GRACE).await;
     assert!(closes(&permits[1]).await);
     drop(permits);
     assert!(waiting.await.unwrap().is_some());
@@ -263,6 +291,7 @@ async fn the_address_with_most_waiting_connections_loses_one() {
     for permit in &permits[1..5] {
         begin_review(permit);
     }
+    tokio::time::advance(SHORT_GRACE).await;
     for (peer, victim) in [(4, 6), (3, 6)] {
         let waiting = another_from(&limit, address(peer)).await;
         for (at, permit) in permits.iter().enumerate().filter(|(at, _)| *at != victim) {
@@ -302,6 +331,7 @@ async fn the_same_address_in_both_notations_is_one_peer() {
         permits.push(limit.acquire(text.parse().unwrap()).await.unwrap());
         tokio::time::advance(A_MOMENT).await;
     }
+    tokio::time::advance(SHORT_GRACE).await;
     let _waiting = another(&limit).await;
     assert!(!closes(&permits[0]).await);
     assert!(closes(&permits[1]).await);
@@ -310,12 +340,24 @@ async fn the_same_address_in_both_notations_is_one_peer() {
 #[tokio::test(start_paused = true)]
 async fn a_new_connection_is_refused_if_no_other_closes_in_time() {
     let (limit, permits) = full(1).await;
-    let waiting = another(&limit).await;
-    begin_review(&permits[0]);
-    assert!(!closes(&permits[0]).await);
-    assert!(waiting.await.unwrap().is_none());
+    let start = Instant::now();
+    let (first, second) = tokio::join!(limit.acquire(peer()), limit.acquire(peer()));
+    assert!(first.is_none() && second.is_none());
+    assert_eq!(start.elapsed(), EVICT_TIMEOUT);
     drop(permits);
     assert!(limit.lock().states.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn at_most_as_many_wait_as_there_are_connections() {
+    let (limit, _permits) = full_of_bodies(2).await;
+    let mut waiting = Vec::new();
+    for _ in 0..5 {
+        waiting.push(another(&limit).await);
+    }
+    // Two have asked a connection, and two wait until they can.
+    let refused: Vec<bool> = waiting.iter().map(tokio::task::JoinHandle::is_finished).collect();
+    assert_eq!(refused, [false, false, false, false, true]);
 }
 
 #[tokio::test(start_paused = true)]

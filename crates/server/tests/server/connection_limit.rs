@@ -117,6 +117,27 @@ async fn closes_half_sent_bodies_at_the_limit() {
 }
 
 #[tokio::test]
+async fn answers_a_body_that_arrives_after_its_connection_was_asked_to_close() {
+    let server = server(&Gate::new()).await;
+    let body = review("web", 0);
+    let mut slow = Vec::new();
+    for _ in 0..MAX {
+        let mut client = server.connect().await;
+        client.start("/allow", body.len()).await;
+        client.send(&body[..10]).await;
+        slow.push(client);
+    }
+    let another = Client::connect(server.addresses.webhook, &server.trust);
+    let rest = async {
+        server.wait_for_metric("durward_idle_connections_closed_total", 1.0).await;
+        slow[0].send(&body[10..]).await;
+        slow[0].answer().await.unwrap()
+    };
+    let (answer, another) = tokio::join!(rest, another);
+    assert!(answer.status == 200 && answer.closes() && another.is_ok());
+}
+
+#[tokio::test]
 async fn refuses_a_connection_while_all_are_busy_and_answers_each() {
     let gate = Gate::new();
     let server = server(&gate).await;
