@@ -309,8 +309,8 @@ impl ConnectionState {
     /// Records that the whole request has arrived. The answer can take long, so a new connection that has asked this one to close
     /// asks another.
     pub(crate) fn end_body(&self) {
-        self.set(Phase::Busy);
-        self.lock().eviction = None;
+        let mut state = self.lock();
+        (state.phase, state.since, state.eviction) = (Phase::Busy, Instant::now(), None);
     }
 
     /// Records that the request is answered.
