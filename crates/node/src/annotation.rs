@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
-use guards::lxcfs::NodeSettings;
 use k8s_openapi::jiff::Timestamp;
+use lxcfs::NodeSettings;
 use serde::{Deserialize, Serialize};
 
 use super::probe::ProbeResult;
@@ -69,7 +69,7 @@ impl NodeAnnotation {
 
 #[cfg(test)]
 mod tests {
-    use guards::lxcfs::LxcfsFile;
+    use lxcfs::LxcfsFile;
 
     use super::super::probe::FileState;
     use super::*;

@@ -7,7 +7,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use guards::lxcfs::NodeSettings;
+use lxcfs::NodeSettings;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use super::probe::{FileState, ProbeResult, Prober};
@@ -122,7 +122,7 @@ pub(crate) mod tests {
     use std::sync::mpsc;
 
     use futures_util::poll;
-    use guards::lxcfs::LxcfsFile;
+    use lxcfs::LxcfsFile;
     use tempfile::TempDir;
 
     use super::super::probe::READ_TIMEOUT;

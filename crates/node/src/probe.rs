@@ -17,7 +17,7 @@ use std::sync::{Arc, mpsc as std_mpsc};
 use std::thread;
 use std::time::Duration;
 
-use guards::lxcfs::{LxcfsFile, NodeSettings};
+use lxcfs::{LxcfsFile, NodeSettings};
 use rustix::fs::{major, minor};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};

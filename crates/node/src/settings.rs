@@ -1,4 +1,5 @@
-//! The part of durward.yaml that holds on nodes: the section `guards.lxcfs`. Other sections are for the webhook server.
+//! The part of durward.yaml that holds on nodes: [keys](NodeSettings::KEYS) of the section `guards.lxcfs`. The webhook server reads
+//! and checks the others.
 //!
 //! On nodes the file comes from a `ConfigMap`, so it can change while an agent runs.
 
@@ -7,7 +8,7 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use config::{Node, Problem, Value, parse, read, read_header};
-use guards::lxcfs::NodeSettings;
+use lxcfs::NodeSettings;
 
 /// The API server's limit for a `ConfigMap`.
 const MAX_BYTES: u64 = 1 << 20;
@@ -68,6 +69,9 @@ pub fn read_settings(path: &Path, text: &str) -> Result<NodeSettings, Vec<Proble
         retain(root, &["apiVersion", "kind", "guards"]);
         if let Some(guards) = entry(root, "guards") {
             retain(guards, &["lxcfs"]);
+            if let Some(lxcfs) = entry(guards, "lxcfs") {
+                retain(lxcfs, &NodeSettings::KEYS);
+            }
         }
     }
     let (settings, _, problems) = read(&name, root.as_ref(), |section| {
@@ -138,7 +142,7 @@ mod tests {
         write("  lxcfs: {lxcfsPath: /opt/lxcfs}\n");
         assert!(config.refresh());
         assert_eq!(config.settings.root, "/opt/lxcfs");
-        write("  lxcfs: {rot: /x}\n");
+        write("  lxcfs: {lxcfsPath: x}\n");
         assert!(!config.refresh());
         fs::remove_file(&path).unwrap();
         assert!(!config.refresh());
@@ -147,11 +151,11 @@ mod tests {
 
     #[test]
     fn reads_only_the_section_of_the_lxcfs_guard() {
-        let text = "apiVersion: durward.dev/v1alpha1\nkind: Configuration\nserver: {listen: nonsense}\nguards: {etcd: {}, lxcfs: {lxcfsPath: /l}}\n";
+        let text = "apiVersion: durward.dev/v1alpha1\nkind: Configuration\nserver: {listen: nonsense}\nguards: {etcd: {}, lxcfs: {lxcfsPath: /l, optIn: nonsense}}\n";
         assert_eq!(read_settings(Path::new("durward.yaml"), text).unwrap().root, "/l");
-        let text = "apiVersion: durward.dev/v1alpha1\nkind: Configuration\nguards: {lxcfs: {rot: /l}}\n";
+        let text = "apiVersion: durward.dev/v1alpha1\nkind: Configuration\nguards: {lxcfs: {lxcfsPath: l}}\n";
         let problems = read_settings(Path::new("durward.yaml"), text).unwrap_err();
-        assert!(problems[0].to_string().contains("guards.lxcfs.rot"), "{problems:?}");
+        assert!(problems[0].to_string().contains("guards.lxcfs.lxcfsPath"), "{problems:?}");
     }
 
     #[test]

@@ -1,10 +1,11 @@
 //! The guard's section of the configuration.
 
 use super::containers::Limits;
-use super::files::{FileScope, Files, LxcfsFile, rejection};
-use super::lxcfs_path::{DEFAULT_PATH, LxcfsPath};
+use super::files::Files;
+use super::lxcfs_path::LxcfsPath;
 use crate::common::{CommonConfig, Defaults};
 use ::config::Section;
+use ::lxcfs::{FileScope, MountMethod, NodeAffinity, read_files, read_mount_method, read_path};
 
 /// The configuration of the guard.
 #[derive(Debug, Clone)]
@@ -52,28 +53,6 @@ impl Config {
     }
 }
 
-/// How files get into a container.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum MountMethod {
-    /// By hostPath volumes.
-    HostPath,
-    /// By the extended resource of the device plugin.
-    DevicePlugin,
-    /// By hostPath volumes if Pod Security allows them, otherwise by the device plugin.
-    Auto,
-}
-
-/// Whether pods with volumes select nodes with the label of a ready LXCFS.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum NodeAffinity {
-    /// They do not.
-    None,
-    /// They prefer such nodes.
-    Preferred,
-    /// They run on such nodes only.
-    Required,
-}
-
 /// The sources of an opt-in. Each can be disabled, but still opts pods out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct OptInSources {
@@ -114,18 +93,7 @@ impl PodSecurity {
 
 /// Reads the section.
 pub(super) fn read(section: &mut Section<'_>, defaults: Defaults, namespace: &str) -> Config {
-    let names = LxcfsFile::ALL.map(|file| (file.name(), file));
-    let files = section.choices_except(
-        "files",
-        "LXCFS files that a pod gets. A pod can select fewer by the annotation durward.dev/lxcfs-files.",
-        &names,
-        &LxcfsFile::DEFAULT,
-        |name| rejection(name).map(str::to_owned),
-    );
-    if section.is_empty_list("files") {
-        let next = "name at least one file, or remove the lxcfs section".to_owned();
-        section.problem("files", "is empty, so no pod would get files", Some(next));
-    }
+    let files = read_files(section);
     let opt_in = section.section("optIn", "Sources of an opt-in. Opting out always works.", |s| {
         let sources = OptInSources {
             annotation: s.bool(
@@ -158,12 +126,7 @@ pub(super) fn read(section: &mut Section<'_>, defaults: Defaults, namespace: &st
         "RuntimeClasses whose pods get the files. Pods without a RuntimeClass always do.",
         &["runc"],
     );
-    let lxcfs_path = section.parsed(
-        "lxcfsPath",
-        "path",
-        "Directory on the nodes where LXCFS is mounted.",
-        Some((DEFAULT_PATH, LxcfsPath::new(DEFAULT_PATH))),
-    );
+    let lxcfs_path = read_path(section);
     let pod_security_default = section.choice(
         "podSecurityDefault",
         "Pod Security level of namespaces without the label pod-security.kubernetes.io/enforce, as configured in the API server.",
@@ -178,46 +141,17 @@ pub(super) fn read(section: &mut Section<'_>, defaults: Defaults, namespace: &st
         include_init_containers,
         only_limited_containers,
         runtime_classes,
-        lxcfs_path: lxcfs_path.unwrap_or_else(|| LxcfsPath::new(DEFAULT_PATH)),
+        lxcfs_path: LxcfsPath::new(&lxcfs_path),
         pod_security_default,
         mount_method,
         node_affinity,
     }
 }
 
-fn read_mount_method(section: &mut Section<'_>) -> (MountMethod, NodeAffinity) {
-    let method = section.choice(
-        "mountMethod",
-        "How files get into a pod: hostPath volumes, the devicePlugin, or auto: hostPath volumes if Pod Security allows them, otherwise the device plugin.",
-        &[
-            ("hostPath", MountMethod::HostPath),
-            ("devicePlugin", MountMethod::DevicePlugin),
-            ("auto", MountMethod::Auto),
-        ],
-        MountMethod::HostPath,
-    );
-    let affinity = section.choice(
-        "nodeAffinity",
-        "Whether pods with hostPath volumes prefer or require nodes with the label durward.dev/lxcfs-ready.",
-        &[
-            ("none", NodeAffinity::None),
-            ("preferred", NodeAffinity::Preferred),
-            ("required", NodeAffinity::Required),
-        ],
-        NodeAffinity::None,
-    );
-    if method == MountMethod::DevicePlugin && affinity != NodeAffinity::None {
-        section.problem(
-            "nodeAffinity",
-            "has no effect with mountMethod: devicePlugin, because the scheduler selects nodes that offer the resource",
-            Some("remove nodeAffinity, or use mountMethod: auto".to_owned()),
-        );
-    }
-    (method, affinity)
-}
-
 #[cfg(test)]
 mod tests {
+    use ::lxcfs::LxcfsFile;
+
     use super::super::fixture::{config, configured};
     use super::*;
 

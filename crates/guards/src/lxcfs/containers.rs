@@ -5,11 +5,12 @@ use std::borrow::Cow;
 use admission::{Raw, Scanner, Shape};
 
 use super::bounded_text::{self, MAX_NAME, MAX_PATH};
-use super::files::{Files, LxcfsFile};
+use super::files::Files;
 use super::mount_path::{Relation, clean, relation};
 use super::pod::{ContainerList, Pod, PodField, Unreadable, elements, members, unique_members};
 use super::slot::{Slot, SlotPath};
 use super::volumes::Volumes;
+use ::lxcfs::LxcfsFile;
 
 /// Bound of the containers in one list, so that an answer is not many times larger than its review. An object in etcd (1.5 MiB)
 /// cannot hold 1,000 containers with their mounts.

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use admission::{Mode, Operation, Request, Ruling, Verdict};
 
-use super::config::{Config, MountMethod};
+use super::config::Config;
 use super::inject;
 use super::injection::Injection;
 use super::messages;
@@ -17,6 +17,7 @@ use super::skip_reason::{self, SkipReason};
 use super::verify_patch;
 use super::volumes::Volumes;
 use crate::exempt::{self, Exemption};
+use ::lxcfs::MountMethod;
 
 /// The prefix of every warning, which names the guard.
 const WARNING_PREFIX: &str = "lxcfs: ";

@@ -20,7 +20,7 @@ use super::pod::{Pod, Unreadable, members, unique_members};
 use super::slot::{Slot, SlotPath};
 
 /// The extended resource. A container has one or none.
-pub(super) const RESOURCE: &str = "durward.dev/lxcfs";
+pub(super) const RESOURCE: &str = ::lxcfs::DEVICE;
 /// The amount for a container, as a Quantity.
 const ONE: &str = "1";
 

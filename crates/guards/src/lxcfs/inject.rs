@@ -7,10 +7,10 @@ use admission::{Patch, Pointer};
 use serde::Serialize;
 
 use super::bounded_text::MAX_ANNOTATIONS;
-use super::config::{Config, MountMethod};
+use super::config::Config;
 use super::containers::{Container, Limits};
 use super::device;
-use super::files::{Files, LxcfsFile};
+use super::files::Files;
 use super::injection::Injection;
 use super::messages;
 use super::mount_plan::{Device, MountPlan};
@@ -18,6 +18,8 @@ use super::opt_in::{PodOptIn, STATUS};
 use super::pod::{ContainerList, Pod, PodField, Unreadable};
 use super::slot::{Slot, SlotPath};
 use super::volumes::Volumes;
+use ::lxcfs::LxcfsFile;
+use ::lxcfs::MountMethod;
 
 /// The volume name of each file.
 type VolumeNames<'v> = [Cow<'v, str>; LxcfsFile::ALL.len()];

@@ -6,15 +6,11 @@
 //! access to the node.
 
 use std::borrow::Cow;
-use std::str::FromStr;
 
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 
-use super::files::LxcfsFile;
-
-/// The default directory.
-pub(super) const DEFAULT_PATH: &str = "/var/lib/lxcfs";
+use ::lxcfs::LxcfsFile;
 
 /// The directory on the nodes where LXCFS is mounted. It is absolute and clean, so that it can be compared with paths of pods.
 #[derive(Debug, Clone)]
@@ -75,24 +71,6 @@ impl LxcfsPath {
     pub(super) fn file_at(&self, path: &str) -> Option<LxcfsFile> {
         let inner = path.strip_prefix(self.path.as_str())?;
         LxcfsFile::ALL.into_iter().find(|file| file.path() == inner)
-    }
-}
-
-impl FromStr for LxcfsPath {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let segments = text.strip_prefix('/').ok_or("is not absolute: it must begin with /")?;
-        if segments.is_empty() {
-            return Err("is the root directory of the node".to_owned());
-        }
-        if segments.split('/').any(|segment| matches!(segment, "" | "." | "..")) {
-            return Err("is not clean: remove //, /./, /../ and a final /".to_owned());
-        }
-        if text.contains(|c: char| c == ':' || c.is_control()) {
-            return Err("contains a character that is not allowed in a hostPath".to_owned());
-        }
-        Ok(Self::new(text))
     }
 }
 

@@ -21,7 +21,7 @@
 //! | `mount_plan`, `device` | plan what each container gets |
 //! | `inject`, `injection`, `readiness`, `slot`, `verify_patch` | write and check the patch |
 //! | `messages` | texts |
-//! | `config`, `files`, `lxcfs_path`, `rules`, `node` | configuration, webhook entries, and settings for nodes |
+//! | `config`, `files`, `lxcfs_path`, `rules` | configuration and webhook entries |
 
 mod bounded_text;
 mod config;
@@ -37,7 +37,6 @@ mod lxcfs_path;
 mod messages;
 mod mount_path;
 mod mount_plan;
-mod node;
 mod opt_in;
 mod pod;
 mod readiness;
@@ -61,9 +60,6 @@ use cluster::{Address, Clients, Reader, Resource, cause};
 
 use config::Config;
 use decide::Step;
-
-pub use files::LxcfsFile;
-pub use node::{DEVICE, NODE_ANNOTATION, NodeSettings, READY_LABEL};
 
 /// The path, the metric label and the configuration key.
 const NAME: &str = "lxcfs";

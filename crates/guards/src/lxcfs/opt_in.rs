@@ -7,8 +7,9 @@ use admission::Raw;
 
 use super::bounded_text::{self, shortened};
 use super::config::OptInSources;
-use super::files::{Files, LxcfsFile, rejection};
+use super::files::Files;
 use super::pod::{Pod, PodField, Unreadable, entries};
+use ::lxcfs::{LxcfsFile, rejection};
 
 /// The annotation or label that opts a pod in (`enabled`) or out (`disabled`); the label that opts a namespace's pods in.
 pub(super) const SWITCH: &str = "durward.dev/lxcfs";

@@ -11,13 +11,13 @@
 use admission::{Raw, Shape};
 use k8s_openapi::api::core::v1 as core;
 
-use super::config::NodeAffinity;
 use super::injection::Injection;
 use super::pod::{Pod, PodField, Unreadable, elements, entries, members};
 use super::slot::{NODE_AFFINITY, PREFERRED, Slot, SlotPath};
+use ::lxcfs::NodeAffinity;
 
 /// The label of a node on which LXCFS is ready. If LXCFS is not ready, the label is absent.
-pub(super) const READY: &str = "durward.dev/lxcfs-ready";
+pub(super) const READY: &str = ::lxcfs::READY_LABEL;
 /// The value of the label.
 const TRUE: &str = "true";
 /// The maximum (`ValidatePreferredSchedulingTerms`): a node that serves the files is better than a near one.

@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 use admission::Shape;
 
 use super::bounded_text::shortened;
-use super::config::{Config, NodeAffinity, PodSecurity};
+use super::config::{Config, PodSecurity};
 use super::containers::Container;
 use super::opt_in::PodOptIn;
 use super::pod::{ContainerList, Pod, PodField, Unreadable};
 use super::readiness::{self, READY};
 use super::volumes::Volumes;
+use ::lxcfs::NodeAffinity;
 
 /// The label of a namespace with its Pod Security level.
 const ENFORCE: &str = "pod-security.kubernetes.io/enforce";

@@ -5,11 +5,11 @@ use std::borrow::Cow;
 use admission::{Raw, Scanner, Shape};
 
 use super::bounded_text::{self, MAX_PATH};
-use super::files::{LxcfsFile, VOLUME_PREFIX};
 use super::lxcfs_path::LxcfsPath;
 use super::mount_path::{Relation, clean, relation};
 use super::pod::{Pod, PodField, Unreadable, members, unique_members};
 use super::slot::{Slot, SlotPath};
+use ::lxcfs::{LxcfsFile, VOLUME_PREFIX};
 
 /// Bound of volumes with names or paths of LXCFS. Every mount is compared with each of them.
 const MAX_VOLUMES: usize = 100;

@@ -8,10 +8,10 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use futures_util::stream;
-use guards::lxcfs::NodeSettings;
 use hyper::Request;
 use hyper::body::Incoming;
 use hyper::header::CONTENT_TYPE;
+use lxcfs::NodeSettings;
 use tokio::sync::{Mutex, MutexGuard, watch};
 
 use super::super::health::{Health, HealthMonitor};
@@ -201,7 +201,7 @@ mod tests {
     use std::sync::mpsc::Sender;
 
     use futures_util::poll;
-    use guards::lxcfs::LxcfsFile;
+    use lxcfs::LxcfsFile;
     use tempfile::TempDir;
 
     use super::super::super::health::tests::{after_timeouts, hold_clock, monitor};

@@ -213,7 +213,7 @@ impl Agent {
 #[cfg(test)]
 mod tests {
     use clap::Parser as _;
-    use guards::lxcfs::LxcfsFile;
+    use lxcfs::LxcfsFile;
 
     use super::super::health::tests::{after_timeouts, hold_clock, monitor};
     use super::super::probe::tests::{answer, root, silence};

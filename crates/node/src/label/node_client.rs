@@ -8,11 +8,11 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use cluster::ApiError;
-use guards::lxcfs::{NODE_ANNOTATION, READY_LABEL};
 use hyper::Request;
 use hyper::header::{ACCEPT, CONTENT_TYPE};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
+use lxcfs::{NODE_ANNOTATION, READY_LABEL};
 use serde::de::IgnoredAny;
 use serde_json::json;
 use tokio::sync::watch;

@@ -31,7 +31,7 @@ use console::exit::{Outcome, Stop};
 use console::output::Format;
 use console::output::Style;
 use guards::NAMESPACE;
-use guards::lxcfs::NodeSettings;
+use lxcfs::NodeSettings;
 use node::read_settings;
 use serde::Serialize;
 

@@ -6,7 +6,7 @@
 use std::time::{Duration, SystemTime};
 
 use console::output::{self, Style};
-use guards::lxcfs::{DEVICE, LxcfsFile, NODE_ANNOTATION, NodeSettings, READY_LABEL};
+use lxcfs::{DEVICE, LxcfsFile, NODE_ANNOTATION, NodeSettings, READY_LABEL};
 use node::{FileState, NodeAnnotation};
 use serde::Serialize;
 

@@ -3,8 +3,8 @@
 use admission::Cause;
 use cluster::fleet::{Cluster, ListQuery, Object, Part};
 use cluster::{Reader, Resource, cause, list_pages};
-use guards::lxcfs::{DEVICE, NODE_ANNOTATION, READY_LABEL};
 use k8s_openapi::api::core::v1 as k8s;
+use lxcfs::{DEVICE, NODE_ANNOTATION, READY_LABEL};
 use node::NodeAnnotation;
 use serde::de::DeserializeOwned;
 

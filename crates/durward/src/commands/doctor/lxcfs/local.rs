@@ -4,7 +4,7 @@ use std::path::Path;
 
 use console::exit::Outcome;
 use console::output::{self, Format, Style};
-use guards::lxcfs::{LxcfsFile, NodeSettings};
+use lxcfs::{LxcfsFile, NodeSettings};
 use node::{
     FileState, Mount, NodeAnnotation, PID_FILE, ProbeResult, Prober, Process, find_process, lxcfs_version,
     runs_elsewhere,

@@ -1,6 +1,6 @@
 //! The values that pods read on a node.
 
-use guards::lxcfs::{LxcfsFile, NodeSettings};
+use lxcfs::{LxcfsFile, NodeSettings};
 use node::NodeAnnotation;
 
 /// Returns what a pod with the files reads, as far as it depends on the options of LXCFS.
