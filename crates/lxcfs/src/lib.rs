@@ -1,5 +1,5 @@
-//! What the lxcfs guard and the agents on nodes both know: the files of LXCFS, the settings that hold on nodes, and the names by
-//! which a node reports its state.
+//! Definitions that the lxcfs guard and the agents on nodes share: the files of LXCFS, the settings that hold on nodes, and the label,
+//! annotation and resource of a node.
 //!
 //! The guard relies on nodes by `nodeAffinity` and `mountMethod`. The agents of `durward-node` provide what it relies on.
 
@@ -7,7 +7,9 @@ mod file;
 mod settings;
 
 pub use file::{FileScope, LxcfsFile, VOLUME_PREFIX, rejection};
-pub use settings::{MountMethod, NodeAffinity, NodeSettings, read_files, read_mount_method, read_path};
+pub use settings::{
+    GUARD_KEYS, MountMethod, NodeAffinity, NodeSettings, read_files, read_mount_method, read_path,
+};
 
 /// The label of a node on which LXCFS serves every configured file; its value is `true`.
 pub const READY_LABEL: &str = "durward.dev/lxcfs-ready";

@@ -1,5 +1,5 @@
-//! The part of durward.yaml that holds on nodes: [keys](NodeSettings::KEYS) of the section `guards.lxcfs`. The webhook server reads
-//! and checks the others.
+//! The part of durward.yaml that holds on nodes: the section `guards.lxcfs` without [`GUARD_KEYS`]. The webhook server checks the values
+//! of these keys, and the other sections.
 //!
 //! On nodes the file comes from a `ConfigMap`, so it can change while an agent runs.
 
@@ -8,7 +8,7 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use config::{Node, Problem, Value, parse, read, read_header};
-use lxcfs::NodeSettings;
+use lxcfs::{GUARD_KEYS, NodeSettings};
 
 /// The API server's limit for a `ConfigMap`.
 const MAX_BYTES: u64 = 1 << 20;
@@ -66,11 +66,11 @@ pub fn read_settings(path: &Path, text: &str) -> Result<NodeSettings, Vec<Proble
     let name = path.display().to_string();
     let mut root = parse(&name, text)?;
     if let Some(root) = &mut root {
-        retain(root, &["apiVersion", "kind", "guards"]);
+        retain(root, |key| ["apiVersion", "kind", "guards"].contains(&key));
         if let Some(guards) = entry(root, "guards") {
-            retain(guards, &["lxcfs"]);
+            retain(guards, |key| key == "lxcfs");
             if let Some(lxcfs) = entry(guards, "lxcfs") {
-                retain(lxcfs, &NodeSettings::KEYS);
+                retain(lxcfs, |key| !GUARD_KEYS.contains(&key));
             }
         }
     }
@@ -92,9 +92,9 @@ pub fn read_settings(path: &Path, text: &str) -> Result<NodeSettings, Vec<Proble
     }
 }
 
-fn retain(node: &mut Node, keys: &[&str]) {
+fn retain(node: &mut Node, keep: impl Fn(&str) -> bool) {
     if let Value::Map(entries) = &mut node.value {
-        entries.retain(|(name, ..)| keys.contains(&name.as_str()));
+        entries.retain(|(name, ..)| keep(name));
     }
 }
 
@@ -142,8 +142,10 @@ mod tests {
         write("  lxcfs: {lxcfsPath: /opt/lxcfs}\n");
         assert!(config.refresh());
         assert_eq!(config.settings.root, "/opt/lxcfs");
-        write("  lxcfs: {lxcfsPath: x}\n");
-        assert!(!config.refresh());
+        for mistake in ["{rot: /x}", "{lxcfsPath: x}"] {
+            write(&format!("  lxcfs: {mistake}\n"));
+            assert!(!config.refresh());
+        }
         fs::remove_file(&path).unwrap();
         assert!(!config.refresh());
         assert_eq!(config.settings.root, "/opt/lxcfs");
@@ -153,9 +155,9 @@ mod tests {
     fn reads_only_the_section_of_the_lxcfs_guard() {
         let text = "apiVersion: durward.dev/v1alpha1\nkind: Configuration\nserver: {listen: nonsense}\nguards: {etcd: {}, lxcfs: {lxcfsPath: /l, optIn: nonsense}}\n";
         assert_eq!(read_settings(Path::new("durward.yaml"), text).unwrap().root, "/l");
-        let text = "apiVersion: durward.dev/v1alpha1\nkind: Configuration\nguards: {lxcfs: {lxcfsPath: l}}\n";
+        let text = "apiVersion: durward.dev/v1alpha1\nkind: Configuration\nguards: {lxcfs: {rot: /l}}\n";
         let problems = read_settings(Path::new("durward.yaml"), text).unwrap_err();
-        assert!(problems[0].to_string().contains("guards.lxcfs.lxcfsPath"), "{problems:?}");
+        assert!(problems[0].to_string().contains("guards.lxcfs.rot"), "{problems:?}");
     }
 
     #[test]

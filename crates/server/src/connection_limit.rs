@@ -182,14 +182,14 @@ enum Asked {
     AllAsked,
 }
 
-/// Who has asked a connection to close, in the order in which it can be asked again.
+/// The new connection that has asked a connection to close. A connection with a lower value is asked first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum AskedBy {
-    /// None, or one that has left.
+    /// No new connection waits for this one.
     Nobody,
-    /// A connection that waits longer for a body.
+    /// It waits longer for a body than the one that asks now, which takes its place.
     Weaker,
-    /// A connection that waits as long.
+    /// It waits as long, or shorter.
     Equal,
 }
 
@@ -241,7 +241,7 @@ impl Drop for Permit {
         self.limit.lock().states.remove(&self.id);
         let eviction = self.state.lock().eviction.take();
         if let (Some(eviction), Some(permit)) = (eviction, self.permit.take()) {
-            // A new connection that has not waited so long leaves the permit to others.
+            // If the new connection has left, the permit is free.
             drop(eviction.permit.send(permit));
         }
     }
@@ -357,8 +357,8 @@ impl ConnectionState {
     /// Returns since when the connection waits, and who has asked it to close. Returns none if it does not wait.
     fn evictable(&self, grace: Duration) -> Option<(Instant, AskedBy)> {
         let state = self.lock();
-        state.closes_at(grace)?;
         let asked = match &state.eviction {
+            _ if state.phase == Phase::Busy => return None,
             Some(asked) if asked.permit.is_closed() => AskedBy::Nobody,
             Some(asked) if asked.grace > grace => AskedBy::Weaker,
             Some(_) => AskedBy::Equal,

@@ -169,6 +169,20 @@ mod tests {
     }
 
     #[test]
+    fn the_agents_on_nodes_know_the_keys_of_the_guard() {
+        let (_, all, _) = ::config::read("d.yaml", None, |s| read(s, super::super::DEFAULTS, ""));
+        let (_, node, _) = ::config::read("d.yaml", None, ::lxcfs::NodeSettings::read);
+        let names = |keys: &[::config::Key]| -> std::collections::BTreeSet<&str> {
+            keys.iter().map(|key| key.name).collect()
+        };
+        let of_guard: Vec<&str> = names(&all).difference(&names(&node)).copied().collect();
+        assert_eq!(
+            of_guard,
+            std::collections::BTreeSet::from(::lxcfs::GUARD_KEYS).into_iter().collect::<Vec<_>>()
+        );
+    }
+
+    #[test]
     fn rejects_pressure_with_the_reason() {
         let (_, problems) = configured("files: [meminfo, pressure]");
         assert_eq!(problems.len(), 1);

@@ -27,7 +27,7 @@ pub(super) const MAX_STEPS: usize = 1 << 20;
 /// Steps of [`MAX_STEPS`] that each changed default uses, because it is validated with all schemas below it: at most 1,024 defaults are.
 const DEFAULT_STEPS: usize = 1 << 10;
 
-/// The time for the rules of a changed default. Nobody waits for more than 100 s in all.
+/// The time for the rules of a changed default. All defaults together can take 102 s.
 const RULES_TIME: Duration = Duration::from_millis(100);
 
 /// Changes that are reported of one version.
