@@ -152,7 +152,12 @@ impl Connections {
                     connection.as_mut().graceful_shutdown();
                 }
                 // hyper would wait for the rest of a head, a body or a client that does not close.
-                () = permit.must_close(), if is_evicted => return,
+                () = permit.must_close() => {
+                    if !is_evicted {
+                        self.metrics.idle_connections_closed.inc();
+                    }
+                    return;
+                }
                 () = drain.drained(), if !is_draining => {
                     is_draining = true;
                     if state.is_new() {

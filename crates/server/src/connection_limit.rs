@@ -3,49 +3,49 @@
 //! Refusing new connections instead would let a pod keep the API server and kubelet out: it only has to open connections and
 //! send nothing. A connection can be closed while it waits for its peer: in its handshake, with half a head, with half a body,
 //! or idle. A connection can't be closed if it has a complete request, or an address with fewer waiting connections than the new
-//! one's address. If none can be closed, the new one is refused.
+//! one's address.
 //!
 //! The peer address with the most waiting connections loses the one that has waited longest. Connections with a complete
-//! request are not counted: an API server with many reviews must not lose its idle connections to a pod with fewer. For the same
-//! reason, an address keeps its connections if it has fewer waiting ones than the new connection's address. If all peers have the
-//! same address (SNAT), the connection that has waited longest is closed.
+//! request are not counted: an API server with many reviews must not lose its idle connections to a pod with fewer. If all peers
+//! have the same address (SNAT), the connection that has waited longest is closed.
 //!
-//! The API server repeats no call whose handshake or body was cut. Both take it milliseconds, so a new connection has
-//! [`SHORT_GRACE`], and a body has [`BODY_GRACE`], or [`SHORT_GRACE`] if its address has more waiting connections than that of the
-//! new connection.
+//! The API server repeats no call whose handshake or body was cut. Both take it milliseconds, so a connection has [`SHORT_GRACE`]
+//! until its first request, and a body has [`BODY_GRACE`], or [`SHORT_GRACE`] if an address with fewer waiting connections has a
+//! new one.
 //!
-//! The new connection asks one connection to close, and gets its permit. That connection closes in its own task, after it has read
-//! what the kernel holds for it. If this completes a request, it answers before it closes, and the new connection asks another
-//! one. If all have been asked, the new connection waits. It is refused after [`EVICT_TIMEOUT`], or if as many others wait as there
-//! are connections.
+//! As many connections are asked to close as new ones wait. Each closes in its own task, after it has read what the kernel holds
+//! for it. If this completes a request, it answers before it closes, and another one is asked. Each place that becomes free goes to
+//! the new connection whose address has the fewest waiting ones, new ones before it included. So a pod can't reserve the places of
+//! its own connections. A new connection is refused after [`EVICT_TIMEOUT`], or if more than [`MAX_QUEUE`] wait and its address has
+//! the most.
 //!
-//! A new connection of an address with fewer waiting connections takes what others of the victim's address have asked. So a pod
-//! can't reserve its own connections. Behind SNAT, a pod that opens many more connections than the limit can delay the API server
-//! or keep it out, because nothing distinguishes them.
+//! Behind SNAT, a pod that opens many more connections than the limit can delay the API server or keep it out, because nothing
+//! distinguishes them.
 //!
 //! A request can still be on the wire when an idle connection closes. Every server that closes idle connections has this race.
 
-use std::cmp::{Ordering, Reverse};
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, SocketAddr};
-use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use admission::lock;
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::sync::{Notify, oneshot};
+use tokio::time::{Instant, sleep_until, timeout};
 
-/// How long a new connection waits for the other one to close.
+/// How long a new connection waits for a place.
 const EVICT_TIMEOUT: Duration = Duration::from_secs(3);
+/// How many new connections can wait for a place. Each has an open file.
+const MAX_QUEUE: usize = 256;
 /// How long a client has to read its last answer before the connection can be closed for another: a round trip around the world.
 const LAST_READ: Duration = Duration::from_millis(250);
 /// How long a body can take before its connection can be closed for one of an address that waits as much.
 const BODY_GRACE: Duration = Duration::from_secs(1);
-/// How long a handshake can take, and a body of an address that waits more. Those of the API server take some milliseconds.
+/// How long a handshake with the head of the first request can take, and a body of an address that waits more. Those of the API
+/// server take some milliseconds.
 const SHORT_GRACE: Duration = Duration::from_millis(100);
-/// Interval of attempts while all connections have been asked.
-const RETRY: Duration = Duration::from_millis(20);
 /// Interval of log lines about a reached limit.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
@@ -53,81 +53,89 @@ const LOG_INTERVAL: Duration = Duration::from_secs(60);
 pub(crate) struct ConnectionLimit {
     port: &'static str,
     max: usize,
-    permits: Arc<Semaphore>,
-    /// For new connections that can't ask another one yet. Each has an open file.
-    waiting: Semaphore,
-    open: Mutex<OpenConnections>,
+    /// Whether more new connections wait than open ones were asked to close.
+    lacks_places: AtomicBool,
+    table: Mutex<Table>,
 }
 
-/// Locked when a connection begins or ends, never during a review.
+/// Locked when a connection begins or ends. Reviews lock it only while new connections wait.
 #[derive(Default)]
-struct OpenConnections {
+struct Table {
     next_id: u64,
-    states: BTreeMap<u64, Arc<ConnectionState>>,
+    open: BTreeMap<u64, Arc<ConnectionState>>,
+    /// New connections that wait for a place, the oldest first.
+    queue: Vec<Newcomer>,
     logged_at: Option<Instant>,
     evicted: usize,
     refused: usize,
 }
 
+/// A new connection that waits for a place.
+struct Newcomer {
+    address: IpAddr,
+    permit: oneshot::Sender<Permit>,
+}
+
 impl ConnectionLimit {
     pub(crate) fn new(port: &'static str, max: usize) -> Arc<Self> {
-        let most = max.min(Semaphore::MAX_PERMITS);
-        let (permits, waiting) = (Arc::new(Semaphore::new(most)), Semaphore::new(most));
-        Arc::new(Self { port, max, permits, waiting, open: Mutex::default() })
+        Arc::new(Self { port, max, lacks_places: AtomicBool::new(false), table: Mutex::default() })
     }
 
-    /// Returns a permit for a new connection. At the limit, it waits until another one has closed. Returns none if none can be closed.
+    /// Returns a permit for a new connection. At the limit, it waits until another one has closed. Returns none if none closes in time.
     pub(crate) async fn acquire(self: &Arc<Self>, peer: SocketAddr) -> Option<Permit> {
         let address = peer.ip().to_canonical();
-        let permit = if let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() {
-            permit
-        } else {
-            let permit = timeout(EVICT_TIMEOUT, self.wait(address)).await.ok().flatten();
-            self.log(peer, permit.is_some());
-            permit?
+        let admitted = {
+            let mut table = self.lock();
+            if table.open.len() < self.max {
+                return Some(self.open(&mut table, address));
+            }
+            let (permit, admitted) = oneshot::channel();
+            table.queue.push(Newcomer { address, permit });
+            self.ask(&mut table);
+            admitted
         };
-        let state = Arc::new(ConnectionState::new(address));
-        let mut open = self.lock();
-        let id = open.next_id;
-        open.next_id += 1;
-        open.states.insert(id, Arc::clone(&state));
-        Some(Permit { limit: Arc::clone(self), id, state, permit: Some(permit) })
+        let permit = timeout(EVICT_TIMEOUT, admitted).await.ok().and_then(Result::ok);
+        self.log(peer, permit.is_some());
+        permit
     }
 
-    /// Returns the permit of a connection that closes. Returns none if none can be closed.
-    async fn wait(&self, newcomer: IpAddr) -> Option<OwnedSemaphorePermit> {
-        let mut freed = pin!(Arc::clone(&self.permits).acquire_owned());
-        loop {
-            let asked = self.lock().ask(newcomer, self.max)?;
-            let _place = match asked {
-                Asked::Connection(_) => None,
-                Asked::AllAsked => Some(self.waiting.try_acquire().ok()?),
-            };
-            let next = async {
-                match asked {
-                    Asked::Connection(permit) => permit.await.ok(),
-                    Asked::AllAsked => {
-                        sleep(RETRY).await;
-                        None
-                    }
-                }
-            };
-            tokio::select! {
-                biased;
-                permit = freed.as_mut() => return permit.ok(),
-                permit = next => if permit.is_some() { return permit },
-            }
+    fn open(self: &Arc<Self>, table: &mut Table, address: IpAddr) -> Permit {
+        let state = Arc::new(ConnectionState::new(Arc::clone(self), address));
+        let id = table.next_id;
+        table.next_id += 1;
+        table.open.insert(id, Arc::clone(&state));
+        Permit { limit: Arc::clone(self), id, state }
+    }
+
+    /// Gives the place of a connection to the next new one.
+    fn release(self: &Arc<Self>, id: u64) {
+        let mut table = self.lock();
+        table.open.remove(&id);
+        if table.queue.is_empty() {
+            return;
         }
+        let next = table.next().map(|next| (next.permit, self.open(&mut table, next.address)));
+        self.ask(&mut table);
+        drop(table);
+        if let Some((next, permit)) = next {
+            // If that connection has left meanwhile, its permit is dropped, which gives the place to the one after it.
+            drop(next.send(permit));
+        }
+    }
+
+    fn ask(&self, table: &mut Table) {
+        let all_can_be_asked = table.ask();
+        self.lacks_places.store(!all_can_be_asked, Ordering::Relaxed);
     }
 
     fn log(&self, peer: SocketAddr, has_closed: bool) {
-        let mut open = self.lock();
-        *(if has_closed { &mut open.evicted } else { &mut open.refused }) += 1;
-        if open.logged_at.is_some_and(|at| at.elapsed() < LOG_INTERVAL) {
+        let mut table = self.lock();
+        *(if has_closed { &mut table.evicted } else { &mut table.refused }) += 1;
+        if table.logged_at.is_some_and(|at| at.elapsed() < LOG_INTERVAL) {
             return;
         }
-        open.logged_at = Some(Instant::now());
-        let (closed, rejected) = (std::mem::take(&mut open.evicted), std::mem::take(&mut open.refused));
+        table.logged_at = Some(Instant::now());
+        let (closed, rejected) = (std::mem::take(&mut table.evicted), std::mem::take(&mut table.refused));
         tracing::warn!(
             listener = self.port,
             limit = self.max,
@@ -138,68 +146,74 @@ impl ConnectionLimit {
         );
     }
 
-    fn lock(&self) -> MutexGuard<'_, OpenConnections> {
-        lock(&self.open)
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        lock(&self.table)
     }
 }
 
-impl OpenConnections {
-    /// Asks a connection to close for a new one. Returns none if all have a request, or an address with fewer waiting connections.
-    /// With the default of 512 connections this takes some microseconds.
-    fn ask(&self, newcomer: IpAddr, max: usize) -> Option<Asked> {
-        let mut waiting: HashMap<IpAddr, usize> = HashMap::new();
-        for state in self.states.values().filter(|state| state.is_waiting()) {
+impl Table {
+    /// Counts the open connections of each address that wait for their peer.
+    fn waiting(&self) -> HashMap<IpAddr, usize> {
+        let mut waiting = HashMap::new();
+        for state in self.open.values().filter(|state| state.is_waiting()) {
             *waiting.entry(state.peer).or_default() += 1;
         }
-        let count = |peer: IpAddr| waiting.get(&peer).copied().unwrap_or_default();
-        let evictable = self.states.values().filter_map(|state| {
-            let grace = match count(state.peer).cmp(&count(newcomer)) {
-                Ordering::Less => return None,
-                Ordering::Equal => BODY_GRACE,
-                Ordering::Greater => SHORT_GRACE,
-            };
-            let (since, asked) = state.evictable(grace)?;
-            let key = (asked != AskedBy::Equal, count(state.peer), Reverse(asked), Reverse(since));
-            Some((key, grace, state))
-        });
-        let best = evictable.max_by_key(|(key, ..)| *key);
-        let Some((.., grace, state)) = best.filter(|((can_be_asked, ..), ..)| *can_be_asked) else {
-            // A permit that is handed over has no state for a moment.
-            return (best.is_some() || self.states.len() < max).then_some(Asked::AllAsked);
+        waiting
+    }
+
+    /// Returns the rank of each new connection: how many of its address wait for their peer, or for a place since earlier. A lower
+    /// rank gets a place first.
+    fn ranks(&self, mut waiting: HashMap<IpAddr, usize>) -> Vec<usize> {
+        let rank = |new: &Newcomer| {
+            let count = waiting.entry(new.address).or_default();
+            *count += 1;
+            *count - 1
         };
-        let (permit, asked) = oneshot::channel();
-        state.lock().eviction = Some(Eviction { grace, permit });
-        state.changed.notify_waiters();
-        Some(Asked::Connection(asked))
+        self.queue.iter().map(rank).collect()
+    }
+
+    /// Takes the new connection that gets the next place.
+    fn next(&mut self) -> Option<Newcomer> {
+        self.queue.retain(|new| !new.permit.is_closed());
+        let ranks = self.ranks(self.waiting());
+        let (at, _) = ranks.into_iter().enumerate().min_by_key(|(_, rank)| *rank)?;
+        Some(self.queue.remove(at))
+    }
+
+    /// Asks as many connections to close as new ones wait. Returns whether so many can be closed.
+    fn ask(&mut self) -> bool {
+        self.queue.retain(|new| !new.permit.is_closed());
+        let waiting = self.waiting();
+        let mut ranks = self.ranks(waiting.clone());
+        if ranks.len() > MAX_QUEUE
+            && let Some((at, _)) = ranks.iter().enumerate().max_by_key(|(_, rank)| **rank)
+        {
+            self.queue.remove(at);
+            ranks.remove(at);
+        }
+        ranks.sort_unstable();
+        let Some(&lowest) = ranks.first() else { return true };
+        let count = |state: &ConnectionState| waiting.get(&state.peer).copied().unwrap_or_default();
+        let grace = |state: &ConnectionState| if lowest < count(state) { SHORT_GRACE } else { BODY_GRACE };
+        let (asked, mut others): (Vec<_>, Vec<_>) =
+            self.open.values().filter(|state| state.is_waiting()).partition(|state| state.is_asked());
+        for state in &asked {
+            state.ask(grace(state));
+        }
+        others.sort_by_cached_key(|state| (Reverse(count(state)), state.since()));
+        let mut others = others.into_iter();
+        ranks.into_iter().skip(asked.len()).all(|rank| {
+            let closes = others.next().filter(|state| count(state) >= rank);
+            closes.inspect(|state| state.ask(grace(state))).is_some()
+        })
     }
 }
 
-/// The result of asking a connection to close.
-enum Asked {
-    /// It will send its permit. If it gets a request first, or another address asks it, the sender is dropped.
-    Connection(oneshot::Receiver<OwnedSemaphorePermit>),
-    /// All that could close have been asked by others.
-    AllAsked,
-}
-
-/// The new connection that has asked a connection to close. A connection with a lower value is asked first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum AskedBy {
-    /// No new connection waits for this one.
-    Nobody,
-    /// It waits longer for a body than the one that asks now, which takes its place.
-    Weaker,
-    /// It waits as long, or shorter.
-    Equal,
-}
-
-/// The right to one connection. Dropping it lets the connection in that has asked for it, or the next one.
+/// The right to one connection. Dropping it lets the next new one in.
 pub(crate) struct Permit {
     limit: Arc<ConnectionLimit>,
     id: u64,
     state: Arc<ConnectionState>,
-    /// Present until the permit is dropped.
-    permit: Option<OwnedSemaphorePermit>,
 }
 
 impl Permit {
@@ -207,11 +221,11 @@ impl Permit {
         &self.state
     }
 
-    /// Returns when a new connection has asked this one to close.
+    /// Returns when this connection was asked to close and has had a first request. Until then, it only has to close in time.
     pub(crate) async fn asked_to_close(&self) {
         loop {
             let changed = self.state.changed.notified();
-            if self.state.lock().eviction.is_some() {
+            if self.state.lock().is_asked_between_requests() {
                 return;
             }
             changed.await;
@@ -238,17 +252,13 @@ impl Permit {
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        self.limit.lock().states.remove(&self.id);
-        let eviction = self.state.lock().eviction.take();
-        if let (Some(eviction), Some(permit)) = (eviction, self.permit.take()) {
-            // If the new connection has left, the permit is free.
-            drop(eviction.permit.send(permit));
-        }
+        self.limit.release(self.id);
     }
 }
 
-/// The state of a connection. Its own task changes it, except for `eviction`.
+/// The state of a connection. Its own task changes it, except for `grace`.
 pub(crate) struct ConnectionState {
+    limit: Arc<ConnectionLimit>,
     peer: IpAddr,
     inner: Mutex<State>,
     /// Wakes the task of a connection that was asked to close.
@@ -260,15 +270,8 @@ struct State {
     /// Beginning of the phase.
     since: Instant,
     unflushed: Unflushed,
-    eviction: Option<Eviction>,
-}
-
-/// A request to close a connection for a new one.
-struct Eviction {
-    /// How long a body can take, or the peer can take to read an answer.
-    grace: Duration,
-    /// The new connection, which gets the permit.
-    permit: oneshot::Sender<OwnedSemaphorePermit>,
+    /// If the connection was asked to close: how long its body can take, or its peer can take to read an answer.
+    grace: Option<Duration>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -295,10 +298,10 @@ pub(crate) enum Unflushed {
 }
 
 impl ConnectionState {
-    fn new(peer: IpAddr) -> Self {
+    fn new(limit: Arc<ConnectionLimit>, peer: IpAddr) -> Self {
         let state =
-            State { phase: Phase::New, since: Instant::now(), unflushed: Unflushed::Nothing, eviction: None };
-        Self { peer, inner: Mutex::new(state), changed: Notify::new() }
+            State { phase: Phase::New, since: Instant::now(), unflushed: Unflushed::Nothing, grace: None };
+        Self { limit, peer, inner: Mutex::new(state), changed: Notify::new() }
     }
 
     /// Records that the head of a request has arrived.
@@ -306,16 +309,24 @@ impl ConnectionState {
         self.set(Phase::Body);
     }
 
-    /// Records that the whole request has arrived. The answer can take long, so a new connection that has asked this one to close
-    /// asks another.
+    /// Records that the whole request has arrived. The answer can take long, so another connection is asked to close instead.
     pub(crate) fn end_body(&self) {
-        let mut state = self.lock();
-        (state.phase, state.since, state.eviction) = (Phase::Busy, Instant::now(), None);
+        let was_asked = {
+            let mut state = self.lock();
+            (state.phase, state.since) = (Phase::Busy, Instant::now());
+            state.grace.take().is_some()
+        };
+        if was_asked {
+            self.limit.ask(&mut self.limit.lock());
+        }
     }
 
     /// Records that the request is answered.
     pub(crate) fn end_request(&self) {
         self.set(Phase::Idle);
+        if self.limit.lacks_places.load(Ordering::Relaxed) {
+            self.limit.ask(&mut self.limit.lock());
+        }
     }
 
     pub(crate) fn set_unflushed(&self, unflushed: Unflushed) {
@@ -344,9 +355,14 @@ impl ConnectionState {
     fn change(&self, change: impl FnOnce(&mut State)) {
         let mut state = self.lock();
         change(&mut state);
-        if state.eviction.is_some() {
+        if state.grace.is_some() {
             self.changed.notify_waiters();
         }
+    }
+
+    /// Asks the connection to close. A later call can shorten the time or extend it.
+    fn ask(&self, grace: Duration) {
+        self.change(|state| state.grace = Some(grace));
     }
 
     /// Returns whether the connection waits for its peer.
@@ -354,17 +370,12 @@ impl ConnectionState {
         self.lock().phase != Phase::Busy
     }
 
-    /// Returns since when the connection waits, and who has asked it to close. Returns none if it does not wait.
-    fn evictable(&self, grace: Duration) -> Option<(Instant, AskedBy)> {
-        let state = self.lock();
-        let asked = match &state.eviction {
-            _ if state.phase == Phase::Busy => return None,
-            Some(asked) if asked.permit.is_closed() => AskedBy::Nobody,
-            Some(asked) if asked.grace > grace => AskedBy::Weaker,
-            Some(_) => AskedBy::Equal,
-            None => AskedBy::Nobody,
-        };
-        Some((state.since, asked))
+    fn is_asked(&self) -> bool {
+        self.lock().grace.is_some()
+    }
+
+    fn since(&self) -> Instant {
+        self.lock().since
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -373,13 +384,13 @@ impl ConnectionState {
 }
 
 impl State {
-    /// Returns when the connection must close, if it was asked to.
-    fn must_close_at(&self) -> Option<Instant> {
-        self.closes_at(self.eviction.as_ref()?.grace)
+    fn is_asked_between_requests(&self) -> bool {
+        self.grace.is_some() && self.phase != Phase::New
     }
 
-    /// Returns when the connection can be closed. Returns none while a request is processed.
-    fn closes_at(&self, grace: Duration) -> Option<Instant> {
+    /// Returns when the connection must close, if it was asked to. Returns none while a request is processed.
+    fn must_close_at(&self) -> Option<Instant> {
+        let grace = self.grace?;
         let reading = match self.unflushed {
             Unflushed::Nothing => Duration::ZERO,
             Unflushed::Answer => grace,

@@ -182,23 +182,20 @@ async fn a_connection_that_closes_meanwhile_lets_the_new_one_in_at_once() {
     tokio::time::sleep(BODY_GRACE).await;
     assert!(closes(&permits[0]).await);
     drop(permits);
-    assert!(limit.permits.available_permits() == 1);
+    assert_eq!(limit.lock().open.len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_permit_goes_to_the_connection_that_asked_last() {
-    let (limit, mut permits) = full_of_bodies(1).await;
+async fn a_place_goes_to_the_address_with_the_fewest_waiting_connections() {
+    let (limit, mut permits) = full_of_bodies(2).await;
     let own = another(&limit).await;
     let other = another_from(&limit, address(2)).await;
     tokio::time::sleep(SHORT_GRACE).await;
     assert!(closes(&permits[0]).await);
     drop(permits.remove(0));
-    let other = other.await.unwrap().unwrap();
-    // The other one asks again, as long as it waits.
+    let _other = other.await.unwrap().unwrap();
     assert!(!own.is_finished());
-    tokio::time::sleep(SHORT_GRACE + RETRY).await;
-    assert!(closes(&other).await);
-    drop(other);
+    drop(permits.remove(0));
     assert!(own.await.unwrap().is_some());
 }
 
@@ -345,19 +342,19 @@ async fn a_new_connection_is_refused_if_no_other_closes_in_time() {
     assert!(first.is_none() && second.is_none());
     assert_eq!(start.elapsed(), EVICT_TIMEOUT);
     drop(permits);
-    assert!(limit.lock().states.is_empty());
+    assert!(limit.lock().open.is_empty());
 }
 
 #[tokio::test(start_paused = true)]
-async fn at_most_as_many_wait_as_there_are_connections() {
+async fn the_youngest_are_refused_if_too_many_wait() {
     let (limit, _permits) = full_of_bodies(2).await;
     let mut waiting = Vec::new();
-    for _ in 0..5 {
+    for _ in 0..MAX_QUEUE + 2 {
         waiting.push(another(&limit).await);
     }
-    // Two have asked a connection, and two wait until they can.
+    tokio::task::yield_now().await;
     let refused: Vec<bool> = waiting.iter().map(tokio::task::JoinHandle::is_finished).collect();
-    assert_eq!(refused, [false, false, false, false, true]);
+    assert_eq!(refused[MAX_QUEUE - 1..], [false, true, true]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -371,4 +368,118 @@ async fn a_reached_limit_is_logged_once_a_minute() {
     tokio::time::advance(LOG_INTERVAL).await;
     assert!(limit.acquire(peer()).await.is_none());
     assert_eq!(limit.lock().refused, 0);
+}
+
+/// A second pod with many new connections can't make the API server lose its connections.
+#[tokio::test(start_paused = true)]
+async fn new_connections_of_one_pod_do_not_close_those_of_an_address_with_fewer() {
+    let limit = ConnectionLimit::new("webhook", 4);
+    let mut permits = Vec::new();
+    for last in [1, 2, 2, 2] {
+        permits.push(limit.acquire(address(last)).await.unwrap());
+    }
+    tokio::time::advance(SHORT_GRACE).await;
+    begin_review(&permits[0]);
+    permits[0].state().end_request();
+    for permit in &permits[1..] {
+        permit.state().begin_request();
+    }
+    let mut new = Vec::new();
+    for _ in 0..4 {
+        new.push(another_from(&limit, address(3)).await);
+    }
+    assert!(!closes(&permits[0]).await);
+    assert!(!new.iter().any(tokio::task::JoinHandle::is_finished));
+    tokio::time::sleep(SHORT_GRACE).await;
+    assert!(closes(&permits[1]).await && closes(&permits[2]).await && closes(&permits[3]).await);
+}
+
+/// A pod has all connections, and another one has as many new ones as can wait.
+#[tokio::test(start_paused = true)]
+async fn new_connections_of_one_pod_do_not_keep_another_address_out() {
+    let (limit, permits) = full(4).await;
+    let mut pod = Vec::new();
+    for _ in 0..MAX_QUEUE {
+        pod.push(another_from(&limit, address(3)).await);
+    }
+    let first = another_from(&limit, address(2)).await;
+    let second = another_from(&limit, address(2)).await;
+    tokio::task::yield_now().await;
+    assert_eq!(pod.iter().filter(|new| new.is_finished()).count(), 2, "the youngest are refused");
+    for permit in permits {
+        drop(permit);
+        tokio::task::yield_now().await;
+    }
+    assert!(first.await.unwrap().is_some() && second.await.unwrap().is_some());
+}
+
+/// One address has many new connections, and each of many others has one connection.
+#[tokio::test(start_paused = true)]
+async fn an_address_with_fewer_connections_than_others_gets_one_after_another() {
+    let limit = ConnectionLimit::new("webhook", 8);
+    let mut silent = Vec::new();
+    for last in 2..10 {
+        silent.push(limit.acquire(address(last)).await.unwrap());
+    }
+    tokio::time::advance(SHORT_GRACE).await;
+    let mut api_server = Vec::new();
+    for _ in 0..6 {
+        api_server.push(another(&limit).await);
+    }
+    let mut answered = 0;
+    for _ in 0..6 {
+        let mut kept = Vec::new();
+        for permit in silent.drain(..) {
+            if !closes(&permit).await {
+                kept.push(permit);
+            }
+        }
+        silent = kept;
+        tokio::task::yield_now().await;
+        let mut waiting = Vec::new();
+        for new in api_server.drain(..) {
+            if !new.is_finished() {
+                waiting.push(new);
+                continue;
+            }
+            let permit = new.await.unwrap().unwrap();
+            begin_review(&permit);
+            permit.state().end_request();
+            answered += 1;
+            silent.push(permit);
+        }
+        api_server = waiting;
+    }
+    assert_eq!(answered, 6);
+}
+
+/// An answer can make a connection the first one that can be closed.
+#[tokio::test(start_paused = true)]
+async fn a_new_connection_waits_for_the_end_of_a_request() {
+    let (limit, mut permits) = full(2).await;
+    permits.iter().for_each(begin_review);
+    let waiting = another(&limit).await;
+    tokio::time::sleep(BODY_GRACE).await;
+    permits[0].state().end_request();
+    assert!(closes(&permits[0]).await);
+    drop(permits.remove(0));
+    assert!(waiting.await.unwrap().is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_was_asked_before_its_first_request_can_still_send_it() {
+    let (limit, permits) = full_of_bodies(1).await;
+    drop(permits);
+    let permit = limit.acquire(peer()).await.unwrap();
+    let _waiting = another(&limit).await;
+    let early = timeout(SHORT_GRACE.saturating_sub(A_MOMENT), async {
+        tokio::select! {
+            () = permit.asked_to_close() => {}
+            () = permit.must_close() => {}
+        }
+    });
+    assert!(early.await.is_err());
+    permit.state().begin_request();
+    permit.asked_to_close().await;
+    assert!(!closes(&permit).await, "its body has a second");
 }

@@ -144,9 +144,9 @@ async fn refuses_a_connection_while_all_are_busy_and_answers_each() {
     let gate = Gate::new();
     let server = server(&gate).await;
     let mut busy = busy(&server).await;
-    for _ in 0..3 {
-        assert!(Client::connect(server.addresses.webhook, &server.trust).await.is_err());
-    }
+    let another = || Client::connect(server.addresses.webhook, &server.trust);
+    let (first, second, third) = tokio::join!(another(), another(), another());
+    assert!(first.is_err() && second.is_err() && third.is_err());
     server.wait_for_metric("durward_shed_total{cause=\"connections\"}", 3.0).await;
     gate.open(MAX);
     for client in &mut busy {
