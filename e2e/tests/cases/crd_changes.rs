@@ -16,8 +16,6 @@ mod changed_crds;
 
 const CHANGES: &str = include_str!("crd_changes.yaml");
 const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-/// The time until the API server serves a CRD, or its change.
-const SERVED_WITHIN: Duration = Duration::from_secs(60);
 /// Random changes, and objects of each.
 const RANDOM: (usize, usize) = (50, 6);
 /// The field of new CRDs that shows that the API server uses them.
@@ -150,7 +148,10 @@ fn replay(context: &TestContext, name: &str, changes: Vec<Change>) -> Result<Fou
     let mut found = Found::default();
     for change in &created {
         let path = collection(&change.old, "v1");
-        eventually("a CRD to be served", SERVED_WITHIN, || Ok(Poll::from(api.get(&path)?.succeeded())))?;
+        // The API server ends a request without an answer if its wait for the CRD takes too long.
+        eventually("a CRD to be served", WAIT_LIMIT, || {
+            Ok(Poll::from(api.get(&path).and_then(Answer::succeeded)))
+        })?;
         let mut stored = Vec::new();
         for object in &change.objects {
             let answer = api.create(&path, object)?;
@@ -272,10 +273,12 @@ struct Effect {
 fn effect(api: &Api, change: &Change, before: &Value) -> Result<Option<Effect>> {
     let collection = collection(&change.old, "v1");
     let path = format!("{collection}/{}", text(&before["metadata"], "name"));
-    let read = eventually("the change of the CRD", SERVED_WITHIN, || {
-        let answer = api.get(&path)?;
-        let is_new = answer.status == 404 || !answer.body[MARK].is_null();
-        Ok(if is_new { Poll::Ready(answer) } else { Poll::Pending("the old schema".to_owned()) })
+    let read = eventually("the change of the CRD", WAIT_LIMIT, || {
+        Ok(match api.get(&path) {
+            Ok(answer) if answer.status == 404 || !answer.body[MARK].is_null() => Poll::Ready(answer),
+            Ok(_) => Poll::Pending("the old schema".to_owned()),
+            Err(error) => Poll::Pending(error.to_string()),
+        })
     })?;
     if read.status == 404 {
         return Ok(None);
