@@ -24,7 +24,7 @@
 //!     timeouts: Default::default(),
 //!     shutdown: Default::default(),
 //! })?;
-//! let bound = Server::bind(settings, plan, metrics, Checks::new(), None).await?;
+//! let bound = Server::bind(settings, plan, metrics, Checks::new(), None)?;
 //! println!("serving on {}", bound.addresses().webhook);
 //! let stopped = bound.serve(Shutdown::on_signals()?).await;
 //! # Ok(()) }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
 use prometheus_client::metrics::gauge::Gauge;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
@@ -25,6 +25,12 @@ use crate::settings::{Limits, ServerOptions};
 use crate::shutdown::{Shutdown, Stopped};
 use crate::supervisor::supervise;
 use crate::tls::{CertReloader, reload_periodically};
+
+/// Bytes that the kernel keeps of the answers on one connection; it doubles the number. By default it keeps up to 4 MiB, and a client
+/// that reads nothing could fill the memory of the container with 512 connections.
+const SEND_BUFFER: u32 = 64 << 10;
+/// Connections that the kernel accepts before the server does.
+const BACKLOG: u32 = 1024;
 
 /// Valid options of a server.
 #[derive(Debug, Clone)]
@@ -94,8 +100,8 @@ pub struct Addresses {
 impl Server {
     /// Opens the sockets and loads the certificate. Requests are answered after [`Bound::serve`].
     ///
-    /// Adds the checks `certificate` and `shutdown` to `checks`.
-    pub async fn bind(
+    /// Adds the checks `certificate` and `shutdown` to `checks`. Must be called within a tokio runtime.
+    pub fn bind(
         settings: Settings,
         plan: PlanCell,
         metrics: Metrics,
@@ -108,11 +114,10 @@ impl Server {
         let reloader = CertReloader::start(options.tls.clone(), metrics.clone(), certificate_check, now)?;
         let shutdown_check = checks.add("shutdown");
         shutdown_check.fail("not serving yet");
-        let (webhook_listener, webhook) = open(BindAddress::Webhook, options.bind_address).await?;
-        let (metrics_listener, metrics_address) =
-            open(BindAddress::Metrics, options.metrics_bind_address).await?;
+        let (webhook_listener, webhook) = open(BindAddress::Webhook, options.bind_address)?;
+        let (metrics_listener, metrics_address) = open(BindAddress::Metrics, options.metrics_bind_address)?;
         let debug = match options.debug_bind_address {
-            Some(address) => Some(open(BindAddress::Debug, address).await?),
+            Some(address) => Some(open(BindAddress::Debug, address)?),
             None => None,
         };
         let (debug_listener, debug) = debug.unzip();
@@ -133,11 +138,19 @@ impl Server {
     }
 }
 
-async fn open(key: BindAddress, address: SocketAddr) -> Result<(TcpListener, SocketAddr), BindError> {
-    let failed = |source| BindError::Address { key, address, source };
-    let listener = TcpListener::bind(address).await.map_err(failed)?;
-    let bound = listener.local_addr().map_err(failed)?;
+fn open(key: BindAddress, address: SocketAddr) -> Result<(TcpListener, SocketAddr), BindError> {
+    let listener = listen(address).and_then(|listener| Ok((listener.local_addr()?, listener)));
+    let (bound, listener) = listener.map_err(|source| BindError::Address { key, address, source })?;
     Ok((listener, bound))
+}
+
+/// Listens with the settings of [`TcpListener::bind`], and with a [`SEND_BUFFER`].
+fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    socket.set_reuseaddr(true)?;
+    socket.set_send_buffer_size(SEND_BUFFER)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
 }
 
 impl Bound {

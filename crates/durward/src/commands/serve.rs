@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use config::Problem;
 use console::exit::{Outcome, Stop};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::args::{ClusterArgs, LogArgs, ServerArgs};
 use crate::file::{File, Purpose};
@@ -32,6 +33,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     };
     let file = File::load(&args.config, purpose)?;
     let control = log::start(&args.log.level, args.log.format)?;
+    raise_open_files();
     let runtime = runtime()?;
     let (server, cluster) = (args.server.clone(), args.cluster.clone());
     // `block_on` polls its future on the main thread, so each new connection would wake a worker and the main thread. A task needs only
@@ -45,6 +47,15 @@ pub(crate) fn run(args: &Args) -> Outcome {
     outcome
 }
 
+/// Raises the limit of open files to the highest one that the process may set, as every program in Go does. Each connection needs a
+/// file, and some systems allow only 1,024 at first.
+fn raise_open_files() {
+    let limit = getrlimit(Resource::Nofile);
+    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {
+        tracing::debug!(reason = %error, "the limit of open files stays as it is");
+    }
+}
+
 /// Creates a runtime with as many threads as the cgroup quota allows, which the standard library counts.
 fn runtime() -> Result<tokio::runtime::Runtime, Stop> {
     tokio::runtime::Builder::new_multi_thread()
@@ -52,4 +63,18 @@ fn runtime() -> Result<tokio::runtime::Runtime, Stop> {
         .thread_name("durward")
         .build()
         .map_err(|error| Stop::fault(Problem::new("cannot start threads").why(error.to_string())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn raises_the_limit_of_open_files() {
+        let limit = getrlimit(Resource::Nofile);
+        let less = limit.maximum.map(|maximum| maximum - 1);
+        setrlimit(Resource::Nofile, Rlimit { current: less, ..limit }).unwrap();
+        raise_open_files();
+        assert_eq!(getrlimit(Resource::Nofile).current, limit.maximum);
+    }
 }

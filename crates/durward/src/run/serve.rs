@@ -71,7 +71,6 @@ pub(crate) async fn start(
     warn_of_names(&file, &options);
     let settings = Settings::new(options).map_err(|error| refused(&error))?;
     let bound = Server::bind(settings, cell.clone(), metrics.clone(), checks.clone(), Some(control))
-        .await
         .map_err(|error| refused(&error))?;
     control_planes.activate(&file);
     let expiry = follow_expiries(&file, &control_planes, &checks, &metrics).await;

@@ -69,7 +69,7 @@ async fn play(scenes: &[Scene], keep: bool) -> Outcome {
     let shutdown = if keep { signals.clone() } else { manual };
     let (began, style) = (Instant::now(), Style::stdout());
     let showing = async {
-        let (mut demo, bound) = Demo::build(scenes).await?;
+        let (mut demo, bound) = Demo::build(scenes)?;
         let serving = tokio::spawn(bound.serve(shutdown));
         let wrong = demo.show(scenes, style).await?;
         Ok::<_, Stop>((demo, serving, wrong))
@@ -103,7 +103,7 @@ struct Demo {
 
 impl Demo {
     /// Writes all files and binds the server. [`Bound::serve`] starts serving.
-    async fn build(scenes: &[Scene]) -> Result<(Self, Bound), Stop> {
+    fn build(scenes: &[Scene]) -> Result<(Self, Bound), Stop> {
         let dir = tempfile::Builder::new().prefix("durward-demo-").tempdir();
         let dir = dir.map_err(|error| fault("no directory for the demo", &error))?;
         for (name, text) in EXAMPLES {
@@ -117,7 +117,7 @@ impl Demo {
         let cell = PlanCell::new(plan(&file, 1, &[], &ControlPlanes::snapshot(snapshot(&first)?), &metrics)?);
         let settings =
             Settings::new(options(&file.server, &ServerArgs::default(), None)?).map_err(|e| refused(&e))?;
-        let bound = Server::bind(settings, cell.clone(), metrics.clone(), checks, None).await;
+        let bound = Server::bind(settings, cell.clone(), metrics.clone(), checks, None);
         let bound = bound.map_err(|error| refused(&error))?;
         let addresses = bound.addresses();
         let client = client(&format!("https://{}", addresses.webhook), &authority)?;

@@ -75,8 +75,7 @@ impl ServerBuilder {
             metrics.clone(),
             checks.clone(),
             self.log,
-        )
-        .await?;
+        )?;
         let addresses = bound.addresses();
         let (shutdown, requests) = Shutdown::manual();
         let serving = tokio::spawn(bound.serve(requests));
