@@ -12,6 +12,7 @@ mod etcd;
 mod expiry;
 mod failure;
 mod fleet_client;
+mod http2_connection;
 mod karmada;
 mod kubeconfig_secret;
 mod path;

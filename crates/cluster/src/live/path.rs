@@ -1,6 +1,8 @@
 //! Paths on an API server. Names come from reviews and are not trusted: every part is percent-encoded, and a name that no
 //! object can have is refused.
 
+use std::fmt::Write as _;
+
 use crate::encode::encoded as encode;
 use crate::fleet::ListQuery;
 use crate::{Address, Resource};
@@ -58,7 +60,8 @@ pub(super) fn page(query: &ListQuery<'_>, label_selector: Option<&str>) -> Optio
         return None;
     }
     let mut path = in_namespace(resource, namespace);
-    push(&mut path, "?limit=", &limit.to_string());
+    // Writing to a `String` can't fail.
+    let _ = write!(path, "?limit={limit}");
     let parameters = [
         ("&fieldSelector=", field_selector),
         ("&continue=", continue_token.unwrap_or_default()),

@@ -18,10 +18,11 @@ use bytes::Bytes;
 use futures_util::TryFutureExt as _;
 use http_body_util::BodyExt as _;
 use http_body_util::combinators::UnsyncBoxBody;
+use hyper::body::Incoming;
 use hyper::{Request, Response, Version};
 use hyper_rustls::{FixedServerNameResolver, HttpsConnectorBuilder};
 use hyper_timeout::TimeoutConnector;
-use hyper_util::client::legacy::connect::{Connect, Connection, HttpConnector};
+use hyper_util::client::legacy::connect::{Connection, HttpConnector};
 use hyper_util::client::legacy::{Builder, Client as HttpClient};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use kube::Config;
@@ -33,6 +34,7 @@ use tower::{BoxError, Service, ServiceBuilder, ServiceExt as _, service_fn};
 
 use super::access::with_sources;
 use super::failure::chain;
+use super::http2_connection::{Http2Connection, PING_INTERVAL, PING_TIMEOUT};
 use crate::lock;
 use config::Problem;
 
@@ -51,11 +53,6 @@ const HTTP1_PROBES: usize = 8;
 
 /// TCP and TLS together. On one continent a handshake takes well under a second; a review has some seconds in all.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// A connection whose peer vanished without a FIN (power loss, a firewall that forgot it) closes 20 s after the last byte,
-/// before the watch cache becomes stale (75 s).
-const PING_INTERVAL: Duration = Duration::from_secs(10);
-const PING_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Decides which permits a request takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -223,10 +220,18 @@ pub(crate) fn connect(config: &Config, connections: usize) -> Result<ConnectionP
     let layers = ServiceBuilder::new()
         .option_layer(config.auth_layer().map_err(problem)?)
         .layer(config.extra_headers_layer().map_err(problem)?);
-    let http2 = (0..connections)
-        .map(|_| sender(layers.service(service(http_client().http2_only(true).build(only_http2.clone())))));
+    let http2 = (0..connections).map(|_| {
+        let connection = Arc::new(Http2Connection::new(only_http2.clone(), config.cluster_url.clone()));
+        sender(layers.service(service_fn(move |request| {
+            let connection = Arc::clone(&connection);
+            async move { Ok(boxed(connection.send(request).await?)) }
+        })))
+    });
     let http2 = http2.collect();
-    Ok(ConnectionPool { shared: sender(layers.service(service(http_client().build(connector)))), http2 })
+    let client = Arc::new(http_client().build(connector));
+    let shared =
+        sender(layers.service(service_fn(move |request| client.request(request).err_into().map_ok(boxed))));
+    Ok(ConnectionPool { shared, http2 })
 }
 
 /// Returns a [`Sender`] that clones `service` for each request.
@@ -241,22 +246,8 @@ where
     Arc::new(move |request| Box::pin(service.clone().oneshot(request)))
 }
 
-/// Returns a service that shares `client` in an `Arc`, because each request clones the service. It boxes the bodies of responses.
-fn service<C>(
-    client: HttpClient<C, Body>,
-) -> impl Service<Request<Body>, Response = Response<ResponseBody>, Error = BoxError, Future: Send>
-+ Clone
-+ Send
-+ Sync
-+ 'static
-where
-    C: Connect + Clone + Send + Sync + 'static,
-{
-    let client = Arc::new(client);
-    service_fn(move |request| {
-        let response = client.request(request).err_into();
-        response.map_ok(|response| response.map(|body| body.map_err(BoxError::from).boxed_unsync()))
-    })
+fn boxed(response: Response<Incoming>) -> Response<ResponseBody> {
+    response.map(|body| body.map_err(BoxError::from).boxed_unsync())
 }
 
 fn http_client() -> Builder {

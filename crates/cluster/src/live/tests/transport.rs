@@ -4,7 +4,9 @@
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -19,6 +21,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use tempfile::TempDir;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio_rustls::TlsAcceptor;
 
@@ -96,13 +99,17 @@ async fn serve(stream: TcpStream, acceptor: TlsAcceptor, seen: UnboundedSender<S
     let is_h2 = alpn == "h2";
     let name = stream.get_ref().1.server_name().map(ToOwned::to_owned);
     let _ = seen.send(Seen::Connection { alpn, name });
-    let sender = seen.clone();
+    let (sender, last) = (seen.clone(), Arc::new(Notify::new()));
+    let ends = Arc::clone(&last);
     let service = hyper::service::service_fn(move |request: Request<Incoming>| {
         let header =
             |name: &str| request.headers().get(name).map_or("", |value| value.to_str().unwrap()).to_owned();
         let (authorization, impersonated) = (header(AUTHORIZATION.as_str()), header("impersonate-user"));
         let path = request.uri().path_and_query().unwrap().to_string();
         let (response, is_silent) = (answer(&path), path.contains("/silent"));
+        if path.contains("/last/") {
+            last.notify_one();
+        }
         let _ = sender.send(Seen::Request { version: request.version(), path, authorization, impersonated });
         async move {
             if is_silent {
@@ -113,9 +120,15 @@ async fn serve(stream: TcpStream, acceptor: TlsAcceptor, seen: UnboundedSender<S
     });
     let io = TokioIo::new(stream);
     if is_h2 {
-        let _ = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
-            .serve_connection(io, service)
-            .await;
+        let http = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+        let mut connection = pin!(http.serve_connection(io, service));
+        tokio::select! {
+            _ = connection.as_mut() => {}
+            () = ends.notified() => {
+                connection.as_mut().graceful_shutdown();
+                let _ = connection.await;
+            }
+        }
     } else {
         let _ = hyper::server::conn::http1::Builder::new().serve_connection(io, service).await;
     }
@@ -380,6 +393,51 @@ async fn a_single_request_opens_a_single_connection() {
     for expected in [1, 0, 0] {
         assert_eq!(crowd(&mut server, &live, 1).await, (expected, Version::HTTP_2));
     }
+}
+
+/// Requests a page of a member cluster.
+async fn ask_member(live: &Live, name: &str) -> crate::fleet::PageResult {
+    let member = crate::fleet::Cluster::Member(name.into());
+    let deadline = std::time::Instant::now() + Duration::from_secs(30);
+    live.list(&member, super::member_requests::query(&Resource::NAMESPACES, ""), deadline).await
+}
+
+#[tokio::test]
+async fn a_closed_connection_to_member_clusters_is_opened_again() {
+    let mut server = Server::start(&["h2"], &["127.0.0.1"]).await;
+    let live = connected(&server.kubeconfig()).await;
+    for _ in 0..3 {
+        // A request that is sent before the client has read the end of the last connection is lost.
+        if ask_member(&live, "last").await.is_err() {
+            ask_member(&live, "last").await.unwrap();
+        }
+        assert!(matches!(server.next().await, Seen::Connection { .. }));
+        server.request(Version::HTTP_2).await;
+        assert_eq!(server.next().await, Seen::Closed);
+    }
+}
+
+#[tokio::test]
+async fn requests_that_wait_for_a_connection_share_its_failure() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("https://{}", listener.local_addr().unwrap());
+    let attempts = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&attempts);
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            counted.fetch_add(1, Ordering::Relaxed);
+            drop(stream);
+        }
+    });
+    let live = connected(&kubeconfig(&url, "", "", "token: secret")).await;
+    let names: Vec<String> = (0..500).map(|at| format!("m{at}")).collect();
+    let answers = futures_util::future::join_all(names.iter().map(|name| ask_member(&live, name))).await;
+    assert!(
+        answers.iter().all(|answer| answer.as_ref().is_err_and(|cause| cause.code == cause::UNREACHABLE))
+    );
+    let attempts = attempts.load(Ordering::Relaxed);
+    // tokio polls some of the requests only after the first attempts have failed.
+    assert!((crate::live::FLEET_CONNECTIONS..100).contains(&attempts), "{attempts}");
 }
 
 #[tokio::test]
