@@ -33,6 +33,7 @@ use std::time::Duration;
 
 use admission::lock;
 use tokio::sync::{Notify, oneshot};
+use tokio::task::yield_now;
 use tokio::time::{Instant, sleep_until, timeout};
 
 /// How long a new connection waits for a place.
@@ -124,8 +125,10 @@ impl ConnectionLimit {
     }
 
     fn ask(&self, table: &mut Table) {
-        let all_can_be_asked = table.ask();
-        self.lacks_places.store(!all_can_be_asked, Ordering::Relaxed);
+        // Set before the search, so that a request that ends meanwhile leads to another search.
+        self.lacks_places.store(true, Ordering::SeqCst);
+        let has_asked_enough = table.ask();
+        self.lacks_places.store(!has_asked_enough, Ordering::SeqCst);
     }
 
     fn log(&self, peer: SocketAddr, has_closed: bool) {
@@ -136,6 +139,7 @@ impl ConnectionLimit {
         }
         table.logged_at = Some(Instant::now());
         let (closed, rejected) = (std::mem::take(&mut table.evicted), std::mem::take(&mut table.refused));
+        drop(table);
         tracing::warn!(
             listener = self.port,
             limit = self.max,
@@ -191,20 +195,38 @@ impl Table {
             self.queue.remove(at);
             ranks.remove(at);
         }
-        ranks.sort_unstable();
-        let Some(&lowest) = ranks.first() else { return true };
+        let mut new: Vec<_> = ranks.into_iter().zip(self.queue.iter().map(|new| new.address)).collect();
+        new.sort_by_key(|(rank, _)| *rank);
+        let Some(&(lowest, _)) = new.first() else { return true };
         let count = |state: &ConnectionState| waiting.get(&state.peer).copied().unwrap_or_default();
         let grace = |state: &ConnectionState| if lowest < count(state) { SHORT_GRACE } else { BODY_GRACE };
-        let (asked, mut others): (Vec<_>, Vec<_>) =
+        let (mut asked, mut others): (Vec<_>, Vec<_>) =
             self.open.values().filter(|state| state.is_waiting()).partition(|state| state.is_asked());
+        asked.retain(|state| state.ask(grace(state)));
+        // The level of a connection: how many of its address would wait with it, once those asked before it have closed.
+        let mut left = waiting.clone();
+        let mut level = |state: &ConnectionState| {
+            let left = left.entry(state.peer).or_default();
+            *left = left.saturating_sub(1);
+            *left + 1
+        };
         for state in &asked {
-            state.ask(grace(state));
+            level(state);
         }
-        others.sort_by_cached_key(|state| (Reverse(count(state)), state.since()));
-        let mut others = others.into_iter();
-        ranks.into_iter().skip(asked.len()).all(|rank| {
-            let closes = others.next().filter(|state| count(state) >= rank);
-            closes.inspect(|state| state.ask(grace(state))).is_some()
+        others.sort_by_cached_key(|state| state.since());
+        let mut others: Vec<_> = others.into_iter().map(|state| (level(state), state)).collect();
+        others.sort_by_key(|(level, _)| Reverse(*level));
+        // A connection can't be closed for an address that already has more, except for its own.
+        new.into_iter().skip(asked.len()).all(|(rank, address)| {
+            loop {
+                let can_close =
+                    |(level, state): &(usize, &Arc<ConnectionState>)| *level >= rank || state.peer == address;
+                let Some(at) = others.iter().position(can_close) else { return false };
+                let (_, state) = others.remove(at);
+                if state.ask(grace(state)) {
+                    return true;
+                }
+            }
         })
     }
 }
@@ -226,7 +248,8 @@ impl Permit {
         loop {
             let changed = self.state.changed.notified();
             if self.state.lock().is_asked_between_requests() {
-                return;
+                // The runtime reads from a socket only after it has seen that there is something to read.
+                return yield_now().await;
             }
             changed.await;
         }
@@ -239,7 +262,12 @@ impl Permit {
             let changed = self.state.changed.notified();
             let closes_at = self.state.lock().must_close_at();
             match closes_at {
-                Some(at) if at <= Instant::now() => return,
+                Some(at) if at <= Instant::now() => {
+                    yield_now().await;
+                    if self.state.lock().must_close_at().is_some_and(|at| at <= Instant::now()) {
+                        return;
+                    }
+                }
                 Some(at) => tokio::select! {
                     () = sleep_until(at) => {}
                     () = changed => {}
@@ -324,7 +352,7 @@ impl ConnectionState {
     /// Records that the request is answered.
     pub(crate) fn end_request(&self) {
         self.set(Phase::Idle);
-        if self.limit.lacks_places.load(Ordering::Relaxed) {
+        if self.limit.lacks_places.load(Ordering::SeqCst) {
             self.limit.ask(&mut self.limit.lock());
         }
     }
@@ -360,9 +388,15 @@ impl ConnectionState {
         }
     }
 
-    /// Asks the connection to close. A later call can shorten the time or extend it.
-    fn ask(&self, grace: Duration) {
-        self.change(|state| state.grace = Some(grace));
+    /// Asks the connection to close, unless it has a request meanwhile. A later call can shorten the time or extend it.
+    fn ask(&self, grace: Duration) -> bool {
+        let mut state = self.lock();
+        let is_waiting = state.phase != Phase::Busy;
+        if is_waiting {
+            state.grace = Some(grace);
+            self.changed.notify_waiters();
+        }
+        is_waiting
     }
 
     /// Returns whether the connection waits for its peer.

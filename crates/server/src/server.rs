@@ -145,7 +145,7 @@ fn open(key: BindAddress, address: SocketAddr) -> Result<(TcpListener, SocketAdd
     Ok((listener, bound))
 }
 
-/// Listens with the settings of [`TcpListener::bind`], and with a [`SEND_BUFFER`].
+/// Listens as [`TcpListener::bind`] does, and with a [`SEND_BUFFER`] and a [`BACKLOG`].
 fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
     socket.set_reuseaddr(true)?;

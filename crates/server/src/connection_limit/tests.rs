@@ -48,16 +48,21 @@ async fn another_from(
 ) -> tokio::task::JoinHandle<Option<Permit>> {
     let limit = Arc::clone(limit);
     let task = tokio::spawn(async move { limit.acquire(peer).await });
-    tokio::task::yield_now().await;
+    yield_now().await;
     task
 }
 
 /// Returns whether the connection closes if its task runs now.
 async fn closes(permit: &Permit) -> bool {
+    let soon = async {
+        for _ in 0..4 {
+            yield_now().await;
+        }
+    };
     tokio::select! {
         biased;
         () = permit.must_close() => true,
-        () = std::future::ready(()) => false,
+        () = soon => false,
     }
 }
 
@@ -79,7 +84,7 @@ async fn a_connection_that_got_a_request_after_it_was_asked_stays_and_another_is
     let (limit, permits) = full(2).await;
     let waiting = another(&limit).await;
     begin_review(&permits[0]);
-    tokio::task::yield_now().await;
+    yield_now().await;
     assert!(!closes(&permits[0]).await);
     assert!(closes(&permits[1]).await);
     drop(permits);
@@ -166,6 +171,7 @@ async fn a_body_that_arrives_in_its_second_is_kept_and_another_connection_is_ask
     let (limit, permits) = full_of_bodies(2).await;
     let _waiting = another(&limit).await;
     permits[0].state().end_body();
+    assert!(!permits[0].state().is_asked());
     tokio::time::sleep(BODY_GRACE + A_MOMENT).await;
     assert!(!closes(&permits[0]).await);
     assert!(closes(&permits[1]).await);
@@ -176,7 +182,7 @@ async fn a_connection_that_closes_meanwhile_lets_the_new_one_in_at_once() {
     let (limit, mut permits) = full_of_bodies(2).await;
     let waiting = another(&limit).await;
     drop(permits.pop());
-    tokio::task::yield_now().await;
+    yield_now().await;
     assert!(waiting.is_finished());
     // The connection that was asked closes too, and leaves its permit to the next one.
     tokio::time::sleep(BODY_GRACE).await;
@@ -347,14 +353,19 @@ async fn a_new_connection_is_refused_if_no_other_closes_in_time() {
 
 #[tokio::test(start_paused = true)]
 async fn the_youngest_are_refused_if_too_many_wait() {
-    let (limit, _permits) = full_of_bodies(2).await;
+    let (limit, permits) = full_of_bodies(2).await;
     let mut waiting = Vec::new();
     for _ in 0..MAX_QUEUE + 2 {
         waiting.push(another(&limit).await);
     }
-    tokio::task::yield_now().await;
+    yield_now().await;
     let refused: Vec<bool> = waiting.iter().map(tokio::task::JoinHandle::is_finished).collect();
     assert_eq!(refused[MAX_QUEUE - 1..], [false, true, true]);
+    assert_eq!(limit.lock().queue.len(), MAX_QUEUE);
+    drop(permits);
+    yield_now().await;
+    let admitted: Vec<bool> = waiting.iter().map(tokio::task::JoinHandle::is_finished).collect();
+    assert_eq!(admitted[..3], [true, true, false], "the oldest come first");
 }
 
 #[tokio::test(start_paused = true)]
@@ -391,7 +402,45 @@ async fn new_connections_of_one_pod_do_not_close_those_of_an_address_with_fewer(
     assert!(!closes(&permits[0]).await);
     assert!(!new.iter().any(tokio::task::JoinHandle::is_finished));
     tokio::time::sleep(SHORT_GRACE).await;
-    assert!(closes(&permits[1]).await && closes(&permits[2]).await && closes(&permits[3]).await);
+    // Two places each are more even than three of one pod and none of the other.
+    assert!(closes(&permits[1]).await && closes(&permits[2]).await && !closes(&permits[3]).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn new_connections_at_once_close_as_many_of_their_own_address() {
+    let (limit, permits) = full(4).await;
+    for permit in &permits {
+        begin_review(permit);
+        permit.state().end_request();
+    }
+    let mut new = Vec::new();
+    for _ in 0..3 {
+        new.push(another(&limit).await);
+    }
+    for (permit, expected) in permits.iter().zip([true, true, true, false]) {
+        assert_eq!(closes(permit).await, expected);
+    }
+}
+
+/// The API server has the most connections, and does not lose all of them to the new connections of a pod.
+#[tokio::test(start_paused = true)]
+async fn new_connections_at_once_do_not_close_all_of_another_address() {
+    let limit = ConnectionLimit::new("webhook", 8);
+    let mut permits = Vec::new();
+    for last in [1, 1, 1, 1, 2, 2, 3, 3] {
+        permits.push(limit.acquire(address(last)).await.unwrap());
+        tokio::time::advance(A_MOMENT).await;
+    }
+    tokio::time::advance(SHORT_GRACE).await;
+    let mut new = Vec::new();
+    for _ in 0..4 {
+        new.push(another_from(&limit, address(4)).await);
+    }
+    let mut closing = Vec::new();
+    for permit in &permits {
+        closing.push(closes(permit).await);
+    }
+    assert_eq!(closing, [true, true, true, false, false, false, false, false]);
 }
 
 /// A pod has all connections, and another one has as many new ones as can wait.
@@ -404,11 +453,11 @@ async fn new_connections_of_one_pod_do_not_keep_another_address_out() {
     }
     let first = another_from(&limit, address(2)).await;
     let second = another_from(&limit, address(2)).await;
-    tokio::task::yield_now().await;
+    yield_now().await;
     assert_eq!(pod.iter().filter(|new| new.is_finished()).count(), 2, "the youngest are refused");
     for permit in permits {
         drop(permit);
-        tokio::task::yield_now().await;
+        yield_now().await;
     }
     assert!(first.await.unwrap().is_some() && second.await.unwrap().is_some());
 }
@@ -435,7 +484,7 @@ async fn an_address_with_fewer_connections_than_others_gets_one_after_another() 
             }
         }
         silent = kept;
-        tokio::task::yield_now().await;
+        yield_now().await;
         let mut waiting = Vec::new();
         for new in api_server.drain(..) {
             if !new.is_finished() {

@@ -66,6 +66,7 @@ impl ServerBuilder {
         self
     }
 
+    #[expect(clippy::unused_async, reason = "it starts a task, so it needs a runtime")]
     pub(crate) async fn try_start(self) -> Result<TestServer, BindError> {
         let (metrics, checks) = (Metrics::new("test"), Checks::new());
         let plan = PlanCell::new(Plan::new(1, self.guards, &metrics).unwrap());
