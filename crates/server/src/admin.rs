@@ -9,10 +9,12 @@
 
 use std::convert::Infallible;
 use std::fmt::Write as _;
+use std::future::ready;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use admission::BoxFuture;
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
@@ -51,11 +53,7 @@ pub trait LogControl: Send + Sync {
 /// The requests of a port.
 pub(crate) trait Port: Send + Sync + 'static {
     /// Answers one request.
-    fn answer(
-        &self,
-        request: Request<Incoming>,
-        peer: SocketAddr,
-    ) -> impl Future<Output = AdminResponse> + Send;
+    fn answer(&self, request: Request<Incoming>, peer: SocketAddr) -> BoxFuture<'_, AdminResponse>;
 }
 
 /// An answer.
@@ -92,10 +90,10 @@ impl AdminResponse {
 }
 
 /// Serves a port until it is dropped.
-pub(crate) async fn serve<P: Port>(
+pub(crate) async fn serve(
     name: &'static str,
     listener: Arc<TcpListener>,
-    port: Arc<P>,
+    port: Arc<dyn Port>,
     metrics: Metrics,
 ) {
     let limit = ConnectionLimit::new(name, MAX_CONNECTIONS);
@@ -134,7 +132,13 @@ pub(crate) struct MetricsPort {
 }
 
 impl Port for MetricsPort {
-    async fn answer(&self, request: Request<Incoming>, peer: SocketAddr) -> AdminResponse {
+    fn answer(&self, request: Request<Incoming>, peer: SocketAddr) -> BoxFuture<'_, AdminResponse> {
+        Box::pin(ready(self.respond(&request, peer)))
+    }
+}
+
+impl MetricsPort {
+    fn respond(&self, request: &Request<Incoming>, peer: SocketAddr) -> AdminResponse {
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
             return AdminResponse::wrong_method("GET, HEAD");
         }
@@ -162,9 +166,7 @@ impl Port for MetricsPort {
             },
         }
     }
-}
 
-impl MetricsPort {
     fn check(&self, name: &str, is_loopback: bool) -> AdminResponse {
         if let Some(readiness) = self.checks.readiness_of(name) {
             return readyz(readiness, true, is_loopback);
@@ -195,7 +197,13 @@ pub(crate) struct DebugPort {
 }
 
 impl Port for DebugPort {
-    async fn answer(&self, request: Request<Incoming>, _: SocketAddr) -> AdminResponse {
+    fn answer(&self, request: Request<Incoming>, _: SocketAddr) -> BoxFuture<'_, AdminResponse> {
+        Box::pin(self.respond(request))
+    }
+}
+
+impl DebugPort {
+    async fn respond(&self, request: Request<Incoming>) -> AdminResponse {
         if !is_local(request.headers()) {
             return AdminResponse::plain(
                 StatusCode::FORBIDDEN,

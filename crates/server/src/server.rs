@@ -195,10 +195,10 @@ impl Bound {
         background.spawn(supervise("certificate", metrics.clone(), move || {
             reload_periodically(Arc::clone(&reloader), status.clone(), poll, issued.clone())
         }));
-        let metrics_port = MetricsPort { checks, metrics: metrics.clone() };
+        let metrics_port = Arc::new(MetricsPort { checks, metrics: metrics.clone() });
         background.spawn(serve_port("metrics", metrics_listener, metrics_port, metrics.clone()));
         if let Some(listener) = debug_listener {
-            background.spawn(serve_port("debug", listener, DebugPort { log }, metrics.clone()));
+            background.spawn(serve_port("debug", listener, Arc::new(DebugPort { log }), metrics.clone()));
         }
         let limit = ConnectionLimit::new("webhook", options.limits.max_connections);
         let pipeline = Pipeline::new(plan, options.limits, &options.timeouts, drain.watch(), &metrics);
@@ -245,8 +245,8 @@ impl Bound {
 }
 
 /// Serves a port without TLS, and restarts it if it fails.
-async fn serve_port<P: Port>(name: &'static str, listener: TcpListener, port: P, metrics: Metrics) {
-    let (listener, port) = (Arc::new(listener), Arc::new(port));
+async fn serve_port(name: &'static str, listener: TcpListener, port: Arc<dyn Port>, metrics: Metrics) {
+    let listener = Arc::new(listener);
     let supervised = metrics.clone();
     supervise(name, supervised, move || {
         admin::serve(name, Arc::clone(&listener), Arc::clone(&port), metrics.clone())
