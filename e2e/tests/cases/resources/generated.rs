@@ -151,6 +151,10 @@ fn accepted() -> Result<Accepted> {
         if ["authorizer", "params", "namespaceObject"].iter().any(|name| expression.contains(name)) {
             continue;
         }
+        // The text of a whole object contains its uid and its time, and each request creates an object with others.
+        if expression.contains("format([object])") {
+            continue;
+        }
         match line["type"].as_str() {
             Some("bool") => accepted.conditions.push(expression.to_owned()),
             Some("string") => accepted.texts.push(expression.to_owned()),
