@@ -243,11 +243,12 @@ impl Permit {
         &self.state
     }
 
-    /// Returns when this connection was asked to close and has had a first request. Until then, it only has to close in time.
+    /// Returns when this connection was asked to close and its first request has begun. Before that request, only
+    /// [`Permit::must_close`] ends it, so that the request has time to arrive.
     pub(crate) async fn asked_to_close(&self) {
         loop {
             let changed = self.state.changed.notified();
-            if self.state.lock().is_asked_between_requests() {
+            if self.state.lock().is_asked_and_not_new() {
                 // The runtime reads from a socket only after it has seen that there is something to read.
                 return yield_now().await;
             }
@@ -418,7 +419,7 @@ impl ConnectionState {
 }
 
 impl State {
-    fn is_asked_between_requests(&self) -> bool {
+    fn is_asked_and_not_new(&self) -> bool {
         self.grace.is_some() && self.phase != Phase::New
     }
 
