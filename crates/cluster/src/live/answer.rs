@@ -3,6 +3,7 @@
 //! Any team can own a cluster of a fleet, and proxies pass on its answers. Therefore an answer counts only if its kind, names
 //! and namespace match the request.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
 
@@ -23,33 +24,33 @@ use crate::{PAGE_LIMIT, Resource, cause};
 /// The part of an object that Durward reads.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct One {
-    #[serde(default)]
-    pub(crate) api_version: String,
-    #[serde(default)]
-    pub(crate) kind: String,
+pub(crate) struct One<'b> {
+    #[serde(default, borrow)]
+    pub(crate) api_version: Cow<'b, str>,
+    #[serde(default, borrow)]
+    pub(crate) kind: Cow<'b, str>,
     pub(crate) metadata: Wire,
 }
 
 /// An item of a List.
 trait Item<'b>: Deserialize<'b> {
-    fn one(&mut self) -> &mut One;
+    fn one(&mut self) -> &mut One<'b>;
 }
 
-impl Item<'_> for One {
-    fn one(&mut self) -> &mut One {
+impl<'b> Item<'b> for One<'b> {
+    fn one(&mut self) -> &mut Self {
         self
     }
 }
 
 /// An item with its text.
 struct Whole<'b> {
-    one: One,
+    one: One<'b>,
     raw: &'b RawValue,
 }
 
 impl<'b> Item<'b> for Whole<'b> {
-    fn one(&mut self) -> &mut One {
+    fn one(&mut self) -> &mut One<'b> {
         &mut self.one
     }
 }
@@ -83,9 +84,11 @@ const MAX_STRING: usize = 1 << 20;
 /// A List on the wire. Every List has these keys, each once.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", bound(deserialize = "I: Item<'de>"))]
-struct List<I> {
-    api_version: String,
-    kind: String,
+struct List<'b, I> {
+    #[serde(borrow)]
+    api_version: Cow<'b, str>,
+    #[serde(borrow)]
+    kind: Cow<'b, str>,
     metadata: Map<ListMeta>,
     items: Items<I>,
 }
@@ -131,7 +134,7 @@ pub(crate) fn object(
 /// Parses one object and checks that it is the requested one.
 fn one(query: GetQuery<'_>, body: &[u8]) -> Result<Object, Failure> {
     let GetQuery { address, part } = query;
-    let Map(one): Map<One> = parse(body)?;
+    let Map(one): Map<One<'_>> = parse(body)?;
     let has_address = one.metadata.name == address.name && one.metadata.namespace == address.namespace;
     if !has_address || !one.is_of(address.resource, part) {
         let what = format!("{} {} {:?}", one.api_version, one.kind, one.metadata.name);
@@ -180,7 +183,7 @@ pub(crate) fn metadata<T>(
     body: &[u8],
     mut keep: impl FnMut(Wire) -> T,
 ) -> Result<ListPage<T>, Failure> {
-    page(of, query, status, body, |one: One| keep(one.metadata))
+    page(of, query, status, body, |one: One<'_>| keep(one.metadata))
 }
 
 fn page<'b, I: Item<'b>, T>(
@@ -202,7 +205,7 @@ fn list<'b, I: Item<'b>, T>(
     keep: impl FnMut(I) -> T,
 ) -> Result<ListPage<T>, Failure> {
     let garbage = |text| Failure::new(cause::GARBAGE, text);
-    let Map(mut list): Map<List<I>> = parse(body)?;
+    let Map(mut list): Map<List<'b, I>> = parse(body)?;
     list.check(query).map_err(garbage)?;
     for item in &mut list.items.parsed {
         item.one().check_item(query).map_err(garbage)?;
@@ -302,10 +305,10 @@ fn refused(of: &Cluster, status: StatusCode, body: &[u8], verb: &str, resource: 
     }
 }
 
-impl One {
+impl One<'_> {
     /// Whether it is an object of `resource`: its metadata as requested, or whole, from an API server that cannot reduce it.
     pub(crate) fn is_of(&self, resource: &Resource, part: Part) -> bool {
-        match self.kind.as_str() {
+        match self.kind.as_ref() {
             "PartialObjectMetadata" => part == Part::Metadata && self.api_version == "meta.k8s.io/v1",
             "" | "Status" => false,
             kind => {
@@ -335,7 +338,7 @@ impl One {
     }
 }
 
-impl<I> List<I> {
+impl<I> List<'_, I> {
     fn check(&self, query: &ListQuery<'_>) -> Result<(), String> {
         let is_of_kind = match self.kind.strip_suffix("List") {
             Some("PartialObjectMetadata") => {

@@ -108,9 +108,7 @@ where
     http.timer(TokioTimer::new())
         .keep_alive_interval(PING_INTERVAL)
         .keep_alive_timeout(PING_TIMEOUT)
-        .keep_alive_while_idle(true)
-        // The fixed window of 64 KiB would make a List of many pages slow over a long distance.
-        .adaptive_window(true);
+        .keep_alive_while_idle(true);
     let (sender, connection) = http.handshake(stream).await.map_err(|error| NotOpened(Arc::new(error)))?;
     // The task ends when all senders are dropped, or the connection ends. Its error reaches the requests.
     tokio::spawn(connection);

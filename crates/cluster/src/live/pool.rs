@@ -257,9 +257,7 @@ fn http_client() -> Builder {
         .pool_timer(TokioTimer::new())
         .http2_keep_alive_interval(PING_INTERVAL)
         .http2_keep_alive_timeout(PING_TIMEOUT)
-        .http2_keep_alive_while_idle(true)
-        // The fixed window of 64 KiB would make a List of many pages slow over a long distance.
-        .http2_adaptive_window(true);
+        .http2_keep_alive_while_idle(true);
     builder
 }
 

@@ -235,7 +235,7 @@ impl Reflector {
     }
 
     /// Applies an event, and returns the version from which the next watch starts.
-    fn apply(&self, event: WatchEvent<One>, now: Instant) -> Result<String, Failure> {
+    fn apply(&self, event: WatchEvent<One<'_>>, now: Instant) -> Result<String, Failure> {
         let mut state = self.write();
         state.last_event = Some(now);
         Ok(match event {
@@ -314,8 +314,8 @@ impl Lines {
 }
 
 /// Parses an event and checks that it is about the resource.
-fn event(line: &[u8], resource: &Resource) -> Result<WatchEvent<One>, Failure> {
-    let event: WatchEvent<One> =
+fn event<'b>(line: &'b [u8], resource: &Resource) -> Result<WatchEvent<One<'b>>, Failure> {
+    let event: WatchEvent<One<'_>> =
         serde_json::from_slice(line).map_err(|error| not_understood(&error, line))?;
     match &event {
         WatchEvent::Error(status) => {
