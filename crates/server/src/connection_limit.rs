@@ -301,6 +301,9 @@ struct State {
     unflushed: Unflushed,
     /// If the connection was asked to close: how long its body can take, or its peer can take to read an answer.
     grace: Option<Duration>,
+    /// Whether the connection was asked to close and then got a whole request. It closes after the answer, so that a peer that
+    /// always has a next request on the way can't keep its place.
+    closes_after_answer: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -328,8 +331,13 @@ pub(crate) enum Unflushed {
 
 impl ConnectionState {
     fn new(limit: Arc<ConnectionLimit>, peer: IpAddr) -> Self {
-        let state =
-            State { phase: Phase::New, since: Instant::now(), unflushed: Unflushed::Nothing, grace: None };
+        let state = State {
+            phase: Phase::New,
+            since: Instant::now(),
+            unflushed: Unflushed::Nothing,
+            grace: None,
+            closes_after_answer: false,
+        };
         Self { limit, peer, inner: Mutex::new(state), changed: Notify::new() }
     }
 
@@ -343,7 +351,9 @@ impl ConnectionState {
         let was_asked = {
             let mut state = self.lock();
             (state.phase, state.since) = (Phase::Busy, Instant::now());
-            state.grace.take().is_some()
+            let was_asked = state.grace.take().is_some();
+            state.closes_after_answer |= was_asked;
+            was_asked
         };
         if was_asked {
             self.limit.ask(&mut self.limit.lock());
@@ -393,8 +403,7 @@ impl ConnectionState {
     fn ask(&self, grace: Duration) -> bool {
         let mut state = self.lock();
         let is_waiting = state.phase != Phase::Busy;
-        if is_waiting {
-            state.grace = Some(grace);
+        if is_waiting && state.grace.replace(grace) != Some(grace) {
             self.changed.notify_waiters();
         }
         is_waiting
@@ -420,7 +429,7 @@ impl ConnectionState {
 
 impl State {
     fn is_asked_and_not_new(&self) -> bool {
-        self.grace.is_some() && self.phase != Phase::New
+        (self.grace.is_some() || self.closes_after_answer) && self.phase != Phase::New
     }
 
     /// Returns when the connection must close, if it was asked to. Returns none while a request is processed.

@@ -175,6 +175,8 @@ async fn a_body_that_arrives_in_its_second_is_kept_and_another_connection_is_ask
     tokio::time::sleep(BODY_GRACE + A_MOMENT).await;
     assert!(!closes(&permits[0]).await);
     assert!(closes(&permits[1]).await);
+    // It closes after its answer.
+    permits[0].asked_to_close().await;
 }
 
 #[tokio::test(start_paused = true)]

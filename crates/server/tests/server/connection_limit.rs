@@ -242,3 +242,26 @@ async fn a_pod_with_slow_bodies_does_not_keep_the_api_server_out() {
         slow.iter().for_each(tokio::task::JoinHandle::abort);
     }
 }
+
+#[tokio::test]
+async fn a_pod_that_always_has_a_next_request_on_the_way_does_not_keep_the_api_server_out() {
+    /// With a few connections, the server sometimes waits for the next request.
+    const MANY: usize = 24;
+    let server = ServerBuilder::new()
+        .guard(Stub::new("allow", Behavior::Allow))
+        .with(|options| options.limits.max_connections = MANY)
+        .start()
+        .await;
+    let request = "POST /allow HTTP/1.1\r\nHost: durward\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}";
+    let mut ahead = Vec::new();
+    for _ in 0..MANY {
+        let pod = Ipv4Addr::new(127, 0, 0, 2);
+        let client = Client::connect_from(pod, server.addresses.webhook, &server.trust).await.unwrap();
+        ahead.push(tokio::spawn(async move { client.send_ahead(&request.repeat(64)).await }));
+    }
+    // The requests of each connection fill the buffers of the kernel.
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    for _ in 0..4 {
+        assert_eq!(server.post("/allow", review("web", 0)).await.status, 200);
+    }
+}

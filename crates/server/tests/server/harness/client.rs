@@ -161,6 +161,17 @@ impl Client {
         answer(&mut self.stream, &mut self.ahead).await
     }
 
+    /// Sends requests without waiting for their answers, until the server closes the connection.
+    pub(crate) async fn send_ahead(self, requests: &str) {
+        let (mut answers, mut connection) = tokio::io::split(self.stream);
+        let send = async { while connection.write_all(requests.as_bytes()).await.is_ok() {} };
+        let mut ignored = tokio::io::sink();
+        tokio::select! {
+            () = send => {}
+            _ = tokio::io::copy(&mut answers, &mut ignored) => {}
+        }
+    }
+
     /// Waits until the server closes the connection. Returns false if it sends something.
     pub(crate) async fn is_closed(&mut self) -> bool {
         let mut more = [0; 1];
