@@ -63,6 +63,7 @@ impl Answers {
                 ("jobs", "JobList", "batch/v1"),
                 ("cronjobs", "CronJobList", "batch/v1"),
                 ("replicasets", "ReplicaSetList", "apps/v1"),
+                ("replicationcontrollers", "ReplicationControllerList", "v1"),
                 ("customresourcedefinitions", "CustomResourceDefinitionList", "apiextensions.k8s.io/v1"),
             ]
             .map(|(plural, kind, version)| (plural, bytes(&list(kind, version, &[]))))

@@ -30,7 +30,7 @@ const STREAMS: usize = 96;
 const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 
 /// Lists that the guard reads of a namespace: group, resource, field selector.
-pub(super) const LISTS: [(&str, &str, &str); 8] = [
+pub(super) const LISTS: [(&str, &str, &str); 10] = [
     ("", "pods", "status.phase!=Succeeded,status.phase!=Failed"),
     ("", "persistentvolumeclaims", ""),
     ("apps", "deployments", ""),
@@ -38,6 +38,8 @@ pub(super) const LISTS: [(&str, &str, &str); 8] = [
     ("apps", "daemonsets", ""),
     ("batch", "jobs", ""),
     ("batch", "cronjobs", ""),
+    ("apps", "replicasets", ""),
+    ("", "replicationcontrollers", ""),
     ("", "services", "spec.type=LoadBalancer"),
 ];
 

@@ -21,6 +21,7 @@ compares both for the configurations in ci/.
 {{- if has "workloads" $blocking -}}
 {{- range list "deployments" "statefulsets" "daemonsets" }}{{ $listed = append $listed (list "apps" .) }}{{ end -}}
 {{- range list "jobs" "cronjobs" }}{{ $listed = append $listed (list "batch" .) }}{{ end -}}
+{{- $listed = append $listed (list "apps" "replicasets") }}{{ $listed = append $listed (list "" "replicationcontrollers") -}}
 {{- end -}}
 {{- if has "services.loadbalancer" $blocking }}{{ $listed = append $listed (list "" "services") }}{{ end -}}
 {{- range $namespaces.extraResources }}{{ $listed = append $listed (list (.group | default "") .resource) }}{{ end -}}

@@ -25,8 +25,8 @@ const MANAGED: (&str, &str) = ("karmada.io/managed", "true");
 /// Bytes for one List: 20,000 objects with one owner each, names of 60 bytes and UUIDs take 5 MiB.
 const MAX_LIST_BYTES: usize = 6 << 20;
 
-/// Bytes for all Lists. The nine Lists of one cluster always fit, so a cluster that finds the budget spent can be read later.
-const MAX_BYTES: usize = 56 << 20;
+/// Bytes for all Lists. The ten Lists of one cluster always fit, so a cluster that finds the budget spent can be read later.
+const MAX_BYTES: usize = 62 << 20;
 
 /// Whether Karmada deployed the object.
 pub(super) fn is_managed(metadata: &Metadata) -> bool {

@@ -368,6 +368,8 @@ mod tests {
                 "apps/daemonsets list",
                 "batch/jobs list",
                 "batch/cronjobs list",
+                "apps/replicasets list",
+                "/replicationcontrollers list",
                 "/services list",
                 "example.org/* list",
             ]
@@ -385,7 +387,6 @@ mod tests {
         assert!(!own("{}").iter().any(|line| line.contains("karmada")));
         let ignoring = own("fleet: karmada\nunmanagedResources: ignore");
         assert!(ignoring.contains(&"work.karmada.io/clusterresourcebindings get".to_owned()));
-        assert!(ignoring.contains(&"apps/replicasets list".to_owned()));
     }
 
     #[test]
@@ -394,7 +395,7 @@ mod tests {
             "{}",
             "fleet: karmada\nunmanagedResources: ignore\ncrds: {apiGroups: [example.org]}",
             "fleet: {contexts: [a]}",
-            "namespaces: {extraResources: [{version: v1, resource: replicationcontrollers}]}",
+            "namespaces: {extraResources: [{version: v1, resource: endpoints}]}",
         ] {
             let Permissions { own, members, namespaced } = permissions(&config(yaml));
             let all = [own, members].concat();

@@ -64,6 +64,8 @@ fn workloads_without_pods_deny_the_deletion(context: &'static TestContext) -> Re
         "apps/v1/daemonsets/agent",
         "batch/v1/jobs/later",
         "batch/v1/cronjobs/nightly",
+        "apps/v1/replicasets/orphan",
+        "replicationcontrollers/old",
     ];
     denied_until_empty(context, "m1", "web", &paths, |_, shop| {
         create(shop, "apps/v1/deployments", &deployment("web", 0))?;
@@ -87,7 +89,17 @@ fn workloads_without_pods_deny_the_deletion(context: &'static TestContext) -> Re
             "apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"name": "nightly"},
             "spec": {"schedule": "0 3 * * *", "jobTemplate": {"spec": {"template": once}}},
         });
-        create(shop, "batch/v1/cronjobs", &nightly).map(drop)
+        create(shop, "batch/v1/cronjobs", &nightly)?;
+        let orphan = json!({
+            "apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": "orphan"},
+            "spec": {"replicas": 0, "selector": selector, "template": template},
+        });
+        create(shop, "apps/v1/replicasets", &orphan)?;
+        let old = json!({
+            "apiVersion": "v1", "kind": "ReplicationController", "metadata": {"name": "old"},
+            "spec": {"replicas": 0, "selector": {"app": "idle"}, "template": template},
+        });
+        create(shop, "replicationcontrollers", &old).map(drop)
     })
 }
 

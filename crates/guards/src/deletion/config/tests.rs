@@ -24,6 +24,8 @@ fn an_empty_section_reads_this_cluster_and_selects_labelled_objects() {
             "daemonsets.apps",
             "jobs.batch",
             "cronjobs.batch",
+            "replicasets.apps",
+            "replicationcontrollers",
             "services"
         ]
     );

@@ -220,7 +220,7 @@ async fn unmanaged_objects_without_memory_are_unknown_and_managed_ones_are_count
     let m1 = |objects: Vec<Object>| cluster_with(move |query| Ok(pods(query, objects.clone(), None)));
     let findings = findings_with_budget(0, IGNORED, m1(vec![object("foreign")])).await;
     assert!(findings.is_overloaded() && findings.stays.is_empty(), "{findings:?}");
-    assert!(findings.unknown[0].text.ends_with("what Karmada deployed in all clusters (56 MiB); retry"));
+    assert!(findings.unknown[0].text.ends_with("what Karmada deployed in all clusters (62 MiB); retry"));
     // An owner that had no memory could be unmanaged, so its dependent is not reported as in use.
     let findings =
         findings_with_budget(200, IGNORED, m1(vec![owned("operated", "elsewhere"), object("foreign")])).await;
