@@ -180,7 +180,9 @@ impl InUseRule {
     pub(super) fn applies(self, object: &Object) -> Result<bool, String> {
         match self {
             Self::NotDeleting => Ok(!object.metadata.deleting),
-            Self::NotOfDeployment => Ok(!object.metadata.deleting && !object.owners.iter().any(is_deployment)),
+            Self::NotOfDeployment => {
+                Ok(!object.metadata.deleting && !object.owners.iter().any(is_deployment))
+            }
             Self::Unfinished if object.metadata.deleting => Ok(false),
             Self::Unfinished => is_finished(object).map(|finished| !finished),
             Self::Always => Ok(true),
@@ -261,8 +263,12 @@ mod tests {
     #[test]
     fn a_replica_set_is_in_use_unless_a_deployment_owns_it() {
         let set = |api_version: &str, kind: &str, deleting| {
-            let owner =
-                Owner { api_version: api_version.into(), kind: kind.into(), uid: "1".into(), ..Owner::default() };
+            let owner = Owner {
+                api_version: api_version.into(),
+                kind: kind.into(),
+                uid: "1".into(),
+                ..Owner::default()
+            };
             Object { owners: vec![owner], ..job("{}", deleting) }
         };
         let is_in_use = |object: &Object| InUseRule::NotOfDeployment.applies(object);
