@@ -266,6 +266,10 @@ impl<'a> PartialRequest<'a> {
             return Err(Malformed::Missing { field: "uid" });
         }
         let operation = self.operation.ok_or(Malformed::Missing { field: "operation" })?;
+        // No rule of a guard matches a request without a resource, so it would be allowed.
+        if self.resource.resource.is_empty() {
+            return Err(Malformed::Missing { field: "resource" });
+        }
         self.check_names()?;
         let sent_name = self.name.clone();
         if self.name.is_empty() {
@@ -279,6 +283,8 @@ impl<'a> PartialRequest<'a> {
         {
             self.namespace = self.name.clone();
         }
+        names::check_namespace(&self.namespace)
+            .map_err(|why| Malformed::InvalidName { field: "namespace of the request", why })?;
         let dry_run = self.dry_run || self.is_dry_eviction();
         Ok(Request {
             uid: self.uid,
@@ -306,13 +312,10 @@ impl<'a> PartialRequest<'a> {
         let own = |object: &Object<'a>, index| object.own(index).and_then(Raw::text).unwrap_or_default();
         names::check_uid(&self.uid).map_err(|why| invalid("uid of the request", why))?;
         names::check(&self.name).map_err(|why| invalid("name of the request", why))?;
-        names::check(&self.namespace).map_err(|why| invalid("namespace of the request", why))?;
         for object in [&self.object, &self.old_object].into_iter().flatten() {
-            for (index, field) in
-                [(OWN_NAME, "name of the object"), (OWN_NAMESPACE, "namespace of the object")]
-            {
-                names::check(&own(object, index)).map_err(|why| invalid(field, why))?;
-            }
+            names::check(&own(object, OWN_NAME)).map_err(|why| invalid("name of the object", why))?;
+            names::check_namespace(&own(object, OWN_NAMESPACE))
+                .map_err(|why| invalid("namespace of the object", why))?;
             names::check_uid(&own(object, OWN_UID)).map_err(|why| invalid("uid of the object", why))?;
         }
         Ok(())

@@ -1,25 +1,29 @@
 //! Checks the names and uids of a review, which a stranger can send too.
 //!
-//! An API server accepts only names that are a segment of a path (`IsValidPathSegmentName` in apimachinery), and most kinds only DNS
-//! names. Both are at most 253 bytes long. A uid of the API server has 36 bytes.
+//! An API server accepts only names that are a segment of a path (`IsValidPathSegmentName` in apimachinery). Roles and RoleBindings
+//! can have any such name, also a long one with blanks or line breaks. So a name is cleaned where it becomes part of a text. The
+//! other kinds have DNS names. Those of namespaces become keys of caches. A uid of the API server has 36 bytes.
 
-/// The longest name.
-const MAX_NAME: usize = 253;
+/// The longest name of a namespace. API servers accept 63 bytes.
+const MAX_NAMESPACE: usize = 253;
 
 /// The longest uid.
 const MAX_UID: usize = 128;
 
-/// Checks the name of an object or a namespace. An empty name is missing, not invalid.
+/// The name would be more than a segment of a path, or contains other characters than a name has.
+const INVALID: &str = "contains characters that no name has";
+
+/// Checks the name of an object. An empty name is missing, not invalid.
 pub(crate) fn check(name: &str) -> Result<(), &'static str> {
-    if name.len() > MAX_NAME {
+    if matches!(name, "." | "..") || name.contains(['/', '%']) { Err(INVALID) } else { Ok(()) }
+}
+
+/// Checks the name of a namespace. An empty name is missing, not invalid.
+pub(crate) fn check_namespace(name: &str) -> Result<(), &'static str> {
+    if name.len() > MAX_NAMESPACE {
         return Err("is longer than 253 bytes");
     }
-    if matches!(name, "." | "..")
-        || !name.bytes().all(|byte| byte.is_ascii_graphic() && !b"/%".contains(&byte))
-    {
-        return Err("contains characters that no name has");
-    }
-    Ok(())
+    if name.bytes().all(|byte| byte.is_ascii_graphic()) { check(name) } else { Err(INVALID) }
 }
 
 /// Checks a uid. An empty one is missing, not invalid.
@@ -40,16 +44,22 @@ mod tests {
 
     #[test]
     fn accepts_the_names_of_all_kinds_and_missing_ones() {
-        for name in ["", "etcd-0", "widgets.example.org", "system:node-proxier", "a".repeat(253).as_str()] {
-            assert_eq!(check(name), Ok(()), "{name}");
+        for name in ["", "etcd-0", "widgets.example.org", "system:node-proxier"] {
+            assert_eq!((check(name), check_namespace(name)), (Ok(()), Ok(())), "{name}");
+        }
+        for role in ["a b", "a\nb", "é", "a".repeat(300).as_str()] {
+            assert_eq!(check(role), Ok(()), "{role}");
         }
         assert_eq!(check_uid("3b0f6c3e-5f0e-4a86-8d0c-6e2c7d3f9a10"), Ok(()));
     }
 
     #[test]
     fn rejects_names_that_no_object_has() {
-        for name in ["a/b", "a%2Fb", ".", "..", "a b", "a\nb", "\u{1b}[31m", "é", "a".repeat(254).as_str()] {
-            assert!(check(name).is_err(), "{name}");
+        for name in ["a/b", "a%2Fb", ".", ".."] {
+            assert!(check(name).is_err() && check_namespace(name).is_err(), "{name}");
+        }
+        for namespace in ["a b", "a\nb", "\u{1b}[31m", "é", "a".repeat(254).as_str()] {
+            assert!(check_namespace(namespace).is_err(), "{namespace}");
         }
         for uid in ["a b", "a\n", "u".repeat(129).as_str()] {
             assert!(check_uid(uid).is_err(), "{uid}");

@@ -155,7 +155,7 @@ mod tests {
 
     fn settled(user: &str, ruling: Ruling, settle_policy: &SettlePolicy) -> Settled {
         let body = format!(
-            r#"{{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{{"uid":"u","operation":"DELETE","name":"shop","kind":{{"group":"","version":"v1","kind":"Namespace"}},"userInfo":{{"username":{user:?}}}}}}}"#
+            r#"{{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{{"uid":"u","operation":"DELETE","name":"shop","kind":{{"group":"","version":"v1","kind":"Namespace"}},"resource":{{"resource":"namespaces"}},"userInfo":{{"username":{user:?}}}}}}}"#
         );
         let review = decode(body.as_bytes(), &Fields::none()).unwrap();
         settle(&review.request, ruling, settle_policy)

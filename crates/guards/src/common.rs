@@ -246,7 +246,7 @@ mod tests {
     #[test]
     fn only_the_namespace_of_durward_is_exempt_by_name() {
         let exempt_by = |home: &str, namespace: &str| {
-            let body = r#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u","operation":"DELETE"}}"#;
+            let body = r#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u","resource":{"resource":"pods"},"operation":"DELETE"}}"#;
             let review = admission::decode(body.as_bytes(), &admission::Fields::none()).unwrap();
             let common = CommonConfig { namespace: home.to_owned(), ..common_config("{}").0 };
             common.exempt_by(&review.request, namespace)

@@ -169,7 +169,7 @@ mod tests {
 
     fn of(exempt: &Exempt, user: &str, groups: &str) -> Exemption {
         let body = format!(
-            r#"{{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{{"uid":"u","operation":"CREATE","namespace":"shop","userInfo":{{"username":"{user}","groups":[{groups}]}}}}}}"#
+            r#"{{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{{"uid":"u","resource":{{"resource":"pods"}},"operation":"CREATE","namespace":"shop","userInfo":{{"username":"{user}","groups":[{groups}]}}}}}}"#
         );
         exempt.of(&decode(body.as_bytes(), &Fields::none()).unwrap().request)
     }

@@ -451,7 +451,7 @@ mod tests {
     use super::*;
 
     fn settled(ruling: Ruling, mode: Mode) -> Settled {
-        let body = br#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u","operation":"DELETE"}}"#;
+        let body = br#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u","resource":{"resource":"pods"},"operation":"DELETE"}}"#;
         let review = decode(body, &Fields::none()).unwrap();
         settle(&review.request, ruling, &SettlePolicy { mode, ..SettlePolicy::deny_unknown() })
     }

@@ -48,7 +48,7 @@ fn reads_a_whole_request() {
 #[test]
 fn takes_the_name_of_a_deletecollection_from_the_old_object() {
     let body = review(
-        r#"{"uid":"u","operation":"DELETE","name":"","object":null,"oldObject":{"metadata":{"name":"web-0"}}}"#,
+        r#"{"uid":"u","resource":{"resource":"pods"},"operation":"DELETE","name":"","object":null,"oldObject":{"metadata":{"name":"web-0"}}}"#,
     );
     let request = request_of(&body);
     assert_eq!(request.name, "web-0");
@@ -68,7 +68,7 @@ fn the_namespace_of_a_namespace_is_its_own_name() {
 fn reads_a_dry_run_from_the_delete_options_of_an_eviction() {
     let eviction = |options: &str| {
         review(&format!(
-            r#"{{"uid":"u","operation":"CREATE","subResource":"eviction","dryRun":false,"object":{{"deleteOptions":{options}}}}}"#
+            r#"{{"uid":"u","resource":{{"resource":"pods"}},"operation":"CREATE","subResource":"eviction","dryRun":false,"object":{{"deleteOptions":{options}}}}}"#
         ))
     };
     assert!(request_of(&eviction(r#"{"dryRun":["All"]}"#)).dry_run);
@@ -79,7 +79,7 @@ fn reads_a_dry_run_from_the_delete_options_of_an_eviction() {
 
 #[test]
 fn accepts_keys_in_any_order_and_ignores_unknown_ones() {
-    let body = r#"{"request":{"later":[{}],"operation":"CONNECT","uid":"u"},"new":{"a":[1]},"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1beta1"}"#;
+    let body = r#"{"request":{"later":[{}],"operation":"CONNECT","resource":{"resource":"pods"},"uid":"u"},"new":{"a":[1]},"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1beta1"}"#;
     let review = decode(body.as_bytes(), &Fields::none()).unwrap();
     assert_eq!(review.api_version, ApiVersion::V1beta1);
     assert_eq!(review.request.operation, Operation::Connect);
@@ -108,6 +108,10 @@ fn reports_what_is_missing() {
     assert!(error_of(&review("{}")).contains("no uid"));
     assert!(error_of(&review(r#"{"uid":"u"}"#)).contains("no operation"));
     assert!(error_of(&review(r#"{"uid":"u","operation":"PATCH"}"#)).contains("must be CREATE"));
+    for resource in ["null", "{}", r#"{"resource":""}"#] {
+        let body = review(&format!(r#"{{"uid":"u","operation":"CREATE","resource":{resource}}}"#));
+        assert!(error_of(&body).contains("no resource"), "{resource}");
+    }
     assert!(error_of(&review(r#"{"uid":7}"#)).contains("a string is expected"));
     assert!(
         error_of(&review(r#"{"uid":"u","operation":"CREATE","userInfo":{"groups":[1]}}"#))
@@ -130,7 +134,7 @@ fn rejects_names_and_uids_that_no_object_has_wherever_they_are() {
         let (uid, name, namespace) = (value("uid", "u"), value("name", "web-0"), value("namespace", "shop"));
         let (new, old) = (object("object"), object("oldObject"));
         review(&format!(
-            r#"{{"uid":"{uid}","operation":"UPDATE","name":"{name}","namespace":"{namespace}",{new},{old}}}"#
+            r#"{{"uid":"{uid}","resource":{{"resource":"pods"}},"operation":"UPDATE","name":"{name}","namespace":"{namespace}",{new},{old}}}"#
         ))
     };
     assert_eq!(request_of(&with("", "")).name, "web-0");
@@ -143,8 +147,12 @@ fn rejects_names_and_uids_that_no_object_has_wherever_they_are() {
         ("oldObject name", "name of the object"),
         ("oldObject namespace", "namespace of the object"),
     ] {
-        let error = error_of(&with(field, &long));
-        assert!(error.contains(&format!("the {text} is longer than 253 bytes")), "{field}: {error}");
+        if field.ends_with("namespace") {
+            let error = error_of(&with(field, &long));
+            assert!(error.contains(&format!("the {text} is longer than 253 bytes")), "{field}: {error}");
+        } else {
+            assert_eq!(request_of(&with("name", &long)).name, long);
+        }
         let error = error_of(&with(field, "a/../b"));
         assert!(error.contains(&format!("the {text} contains characters")), "{field}: {error}");
     }
@@ -237,7 +245,7 @@ fn ignores_the_name_in_an_object_with_a_duplicate_key() {
 #[test]
 fn accepts_the_same_key_in_different_objects() {
     let body = review(
-        r#"{"uid":"u","kind":{"group":"a","kind":"K"},"requestKind":{"group":"b","kind":"L"},"operation":"CREATE",
+        r#"{"uid":"u","kind":{"group":"a","kind":"K"},"requestKind":{"group":"b","kind":"L"},"operation":"CREATE","resource":{"resource":"ks"},
         "userInfo":{"uid":"7"},"object":{"kind":1,"uid":1},"oldObject":{"kind":1},"later":1,"later":2}"#,
     );
     let request = request_of(&body);

@@ -318,7 +318,7 @@ mod tests {
             r#"{{"metadata":{{"labels":{{"{SWITCH}":"enabled","{SWITCH}":"disabled"}}}},"spec":{{}}}}"#
         );
         let body = format!(
-            r#"{{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{{"uid":"u","operation":"CREATE","object":{text}}}}}"#
+            r#"{{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{{"uid":"u","resource":{{"resource":"pods"}},"operation":"CREATE","object":{text}}}}}"#
         );
         let fields = admission::Fields::new(&PodField::POINTERS);
         let review = admission::decode(body.as_bytes(), &fields).unwrap();
