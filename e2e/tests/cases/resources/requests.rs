@@ -407,3 +407,37 @@ fn requests_of_every_form_look_the_same_to_the_guard(context: &'static TestConte
     ensure!(denied >= 35, "only {denied} of {count} are denied: {native:?}");
     Ok(())
 }
+
+/// The API server accepts any segment of a path as the name of a Role.
+#[e2e::case]
+fn a_role_with_an_unusual_name_is_reviewed(context: &'static TestContext) -> Result<()> {
+    const MESSAGE: &str = "name the verbs";
+    let cluster = exclusive(context)?;
+    let directory = context.directory("resources-names")?;
+    let rules = json!({"resourceRules": [rule("rbac.authorization.k8s.io", "v1", "roles")]});
+    let validation =
+        json!({"expression": "!object.rules.exists(rule, '*' in rule.verbs)", "message": MESSAGE});
+    let documents = policy("roles", &rules, &validation, &json!({"failurePolicy": "Ignore"}), &json!({}));
+    let text: Vec<_> = documents.iter().map(ToString::to_string).collect();
+    let paths = [file(&directory, "roles.yaml", &text.join("\n---\n"))?];
+    let (_installation, _durward) =
+        Installation::start(context, &cluster, &guards(&paths, ""), "durward-names")?;
+    let create = |name: &str, verb: &str| {
+        let role = json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": name},
+            "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": [verb]}],
+        });
+        cluster.api().create("/apis/rbac.authorization.k8s.io/v1/namespaces/default/roles?dryRun=All", &role)
+    };
+    until("a denial", || {
+        let answer = create("reader", "*")?;
+        let text = answer.message().to_owned();
+        Ok((text.contains(MESSAGE), text))
+    })?;
+    for name in ["a b", "a\nb", "é", "a".repeat(300).as_str()] {
+        let answer = create(name, "*")?;
+        ensure!(answer.message().contains(MESSAGE), "{name:?}: {} {}", answer.status, answer.message());
+        create(name, "get")?.succeeded()?;
+    }
+    Ok(())
+}
