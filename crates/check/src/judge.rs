@@ -15,13 +15,13 @@ use policy::vap::decision::{Denial, Failure, Warning};
 use crate::args::FieldValidation;
 use crate::built_in;
 use crate::context::{Context, MAX_TIME, Places, describe, refusal, shown};
-use crate::custom::{self, Answer};
+use crate::custom::{self, Answer, Custom};
 use crate::facts::converts_by_name;
 use crate::grants::service_account;
 use crate::objects::Object;
 use crate::report::{CheckedDocument, Finding, Judge, Rule, Verdict};
 use crate::storage;
-use crate::stored::{decode, with_field, with_name_label};
+use crate::stored::{decode, with_field, with_kept_metadata, with_name_label, without_server_metadata};
 use crate::subjects::Subject;
 
 /// Rounds of lookups. An answer can lead to another lookup: the kind of parameters, then the parameters.
@@ -79,10 +79,7 @@ impl Context<'_> {
             old = with_field(old, "apiVersion", Value::String(arena.text(&object.api_version)), arena);
             old = custom::converted(custom, old, arena);
         }
-        let new = match custom.filter(|_| subject.subresource.is_empty()) {
-            Some((_, version)) => with_stored_status(version, new, subject.old.map(|_| old), arena),
-            None => new,
-        };
+        let new = with_kept_fields([new, old], subject, custom, arena);
         let kind = GroupVersion { group: object.group(), version: object.version(), name: &object.kind };
         let groups = groups(self.user.unwrap_or_default());
         let groups: Vec<&str> = groups.iter().chain(self.groups).map(String::as_str).collect();
@@ -145,6 +142,7 @@ impl Context<'_> {
             schema_checked: is_validated && (custom.is_some() || is_crd),
             structure_only: is_validated && is_built_in && !is_crd,
             policies: judges(&evaluation),
+            lacks_server_fields: self.lacks_server_fields(&evaluation),
             findings,
             audit_annotations: evaluation.decisions.audit_annotations.into_iter().collect(),
         })
@@ -172,6 +170,13 @@ impl Context<'_> {
             return Finding { message: format!("strict decoding error: {message}"), ..refusal };
         }
         Finding { verdict: Verdict::Warn, message, reason: String::new(), code: None, ..refusal }
+    }
+
+    /// Returns whether a policy that matched the document reads fields that the API server sets. Its match conditions count, also if
+    /// they skip it.
+    fn lacks_server_fields(&self, evaluation: &Evaluation) -> bool {
+        let mut evaluated = evaluation.decisions.evaluated.iter();
+        evaluated.any(|evaluated| self.set.reads_server_fields(&evaluated.policy))
     }
 
     /// Evaluates the policies, and again as long as facts answer a lookup.
@@ -317,6 +322,25 @@ fn with_request_fields<'a>(
         metadata = with_field(metadata, "name", Value::String(arena.text(&request_name(object))), arena);
     }
     with_field(value, "metadata", metadata, arena)
+}
+
+/// Returns the new object with the status and the metadata that the API server keeps, and without those that it removes.
+fn with_kept_fields<'a>(
+    [new, old]: [Value<'a>; 2],
+    subject: &Subject<'_>,
+    custom: Custom<'_>,
+    arena: &'a Arena,
+) -> Value<'a> {
+    let is_main = subject.subresource.is_empty();
+    let new = match custom.filter(|_| is_main) {
+        Some((_, version)) => with_stored_status(version, new, subject.old.map(|_| old), arena),
+        None => new,
+    };
+    match (subject.new, subject.old) {
+        (Some(_), Some(_)) => with_kept_metadata(new, old, arena),
+        (Some(_), None) if is_main => without_server_metadata(new, arena),
+        _ => new,
+    }
 }
 
 /// Returns the name of an object, or a stand-in for the one that the API server generates before policies see it.

@@ -46,7 +46,7 @@ use grants::Grants;
 use judge::Worker;
 use load::{Loaded, Options};
 use objects::Object;
-use report::{CheckedCase, CheckedDocument, Judge, LoadProblem, Report, Totals, Verdict};
+use report::{CheckedCase, CheckedDocument, LoadProblem, Report, Totals, Verdict};
 use subjects::Subject;
 
 /// `check`
@@ -166,18 +166,14 @@ fn remarks(
     has_problems: bool,
 ) -> Vec<String> {
     let mut notes = Vec::new();
-    let mut judges = documents.iter().flat_map(|document| &document.policies).peekable();
-    if judges.peek().is_some() {
-        let reads =
-            |judge: &Judge| loaded.set.as_ref().is_some_and(|set| set.reads_server_fields(&judge.policy));
-        if judges.any(reads) {
-            notes.push(
-                "a policy reads fields that the API server sets: uid, creationTimestamp, generation and \
-                 managedFields are those of the file"
-                    .to_owned(),
-            );
-        }
-    } else if loaded.set.is_some()
+    if documents.iter().any(|document| document.lacks_server_fields) {
+        notes.push(
+            "a policy reads fields that the API server sets: uid, creationTimestamp, generation and managedFields \
+                 are absent in a create, and those of the files in an update or a deletion"
+                .to_owned(),
+        );
+    }
+    if loaded.set.is_some()
         && (cases.is_empty() || !documents.is_empty())
         && !documents.iter().any(is_matched)
     {

@@ -106,6 +106,9 @@ pub(crate) struct CheckedDocument {
     pub(crate) structure_only: bool,
     /// Policies that judged the document.
     pub(crate) policies: Vec<Judge>,
+    /// Whether a policy that matched the document reads fields that the API server sets. The report has a note about it.
+    #[serde(skip)]
+    pub(crate) lacks_server_fields: bool,
     /// Findings in the order of the API server.
     pub(crate) findings: Vec<Finding>,
     /// Annotations of the request in the audit log, by key.

@@ -43,6 +43,46 @@ pub(crate) fn with_name_label<'a>(namespace: Value<'a>, name: &str, arena: &'a A
     with_field(namespace, "metadata", with_field(metadata, "labels", labels, arena), arena)
 }
 
+/// Metadata that the API server removes from a new object or sets itself: `WipeObjectMetaSystemFields` of
+/// `pkg/registry/rest/meta.go` of `k8s.io/apiserver`, the field manager, and `PrepareForCreate` of kinds with a generation.
+const WIPED: [&str; 7] = [
+    "creationTimestamp",
+    "deletionGracePeriodSeconds",
+    "deletionTimestamp",
+    "generation",
+    "managedFields",
+    "selfLink",
+    "uid",
+];
+
+/// Metadata that an update keeps, and whether a request can set it: `BeforeUpdate` of `pkg/registry/rest/update.go` of `k8s.io/apiserver`.
+const KEPT: [(&str, bool); 4] = [
+    ("creationTimestamp", false),
+    ("deletionGracePeriodSeconds", true),
+    ("deletionTimestamp", false),
+    ("uid", true),
+];
+
+/// Returns a new object without the metadata that the API server does not read from a request.
+pub(crate) fn without_server_metadata<'a>(new: Value<'a>, arena: &'a Arena) -> Value<'a> {
+    let Some(Value::Object(entries)) = new.field("metadata") else { return new };
+    let entries: Vec<_> = entries.iter().filter(|(name, _)| !WIPED.contains(name)).copied().collect();
+    with_field(new, "metadata", arena.object(&entries), arena)
+}
+
+/// Returns an object of an update with the metadata that the API server keeps of the old object.
+pub(crate) fn with_kept_metadata<'a>(new: Value<'a>, old: Value<'a>, arena: &'a Arena) -> Value<'a> {
+    let before = old.field("metadata").unwrap_or_default();
+    let mut metadata = new.field("metadata").unwrap_or_default();
+    for (name, is_settable) in KEPT {
+        let is_set = is_settable && metadata.field(name).is_some();
+        if let Some(value) = before.field(name).filter(|_| !is_set) {
+            metadata = with_field(metadata, name, value, arena);
+        }
+    }
+    with_field(new, "metadata", metadata, arena)
+}
+
 /// Returns an object with a field set. A value that is not an object counts as an empty one.
 pub(crate) fn with_field<'a>(
     object: Value<'a>,

@@ -49,6 +49,7 @@ fn document(name: &str, findings: Vec<Finding>, policies: &[&str]) -> CheckedDoc
             .iter()
             .map(|policy| Judge { policy: (*policy).to_owned(), binding: format!("{policy}-everywhere") })
             .collect(),
+        lacks_server_fields: false,
         findings,
         audit_annotations: BTreeMap::from([("team/owner".to_owned(), "shop".to_owned())]),
     }

@@ -409,6 +409,56 @@ fn notes_absent_fields_only_if_a_policy_reads_them() {
     }
 }
 
+/// A policy on `ConfigMaps` with this match condition, which denies all of them.
+fn denies_if(condition: &str) -> String {
+    let conditions = format!("  matchConditions: [{{name: c, expression: \"{condition}\"}}]\n  validations:");
+    policy("\"false\"", "Deny").replace("  validations:", &conditions)
+}
+
+#[test]
+fn a_create_ignores_metadata_that_the_api_server_wipes() {
+    for (field, value) in [
+        ("deletionTimestamp", "'2020-01-01T00:00:00Z'"),
+        ("deletionGracePeriodSeconds", "3"),
+        ("creationTimestamp", "'2020-01-01T00:00:00Z'"),
+        ("uid", "a"),
+        ("generation", "7"),
+        ("managedFields", "[{manager: a}]"),
+        ("selfLink", "/a"),
+    ] {
+        let object = CONFIG_MAP.replace("  name", &format!("  {field}: {value}\n  name"));
+        let policy = denies_if(&format!("!has(object.metadata.{field})"));
+        let dir = files(&[("a.yaml", &object), ("p.yaml", &policy)]);
+        assert_eq!(check_in(dir.path(), &["a.yaml", "--with", "p.yaml"]).code, 1, "{field}");
+    }
+}
+
+#[test]
+fn an_update_keeps_metadata_of_the_old_object() {
+    let with = |fields: &str| CONFIG_MAP.replace("  name", &format!("{fields}  name"));
+    let terminating = "  deletionTimestamp: '2020-01-01T00:00:00Z'\n  deletionGracePeriodSeconds: 3\n  uid: a\n  creationTimestamp: '2020-01-01T00:00:00Z'\n";
+    let old = with(terminating);
+    let policy = policy("object.metadata == oldObject.metadata", "Deny");
+    for new in [
+        "",
+        "  creationTimestamp: '2021-01-01T00:00:00Z'\n  deletionTimestamp: '2021-01-01T00:00:00Z'\n  uid: a\n",
+    ] {
+        let all = [("new/a.yaml", with(new)), ("old/a.yaml", old.clone()), ("p.yaml", policy.clone())];
+        let dir = files(&all.each_ref().map(|(name, text)| (*name, text.as_str())));
+        let run = check_in(dir.path(), &["new", "--old", "old", "--with", "p.yaml"]);
+        assert_eq!(run.code, 0, "{new}: {}{}", run.out, run.err);
+    }
+}
+
+#[test]
+fn notes_absent_fields_that_a_match_condition_reads() {
+    let policy = denies_if("has(object.metadata.creationTimestamp)");
+    let dir = files(&[("a.yaml", CONFIG_MAP), ("p.yaml", &policy)]);
+    let run = check_in(dir.path(), &["a.yaml", "--with", "p.yaml"]);
+    assert_eq!(run.code, 0, "the policy is skipped: {}", run.out);
+    assert!(run.err.contains("note: a policy reads fields that the API server sets"), "{}", run.err);
+}
+
 #[test]
 fn an_expression_for_a_newer_server_names_the_version() {
     let dir = files(&[("a.yaml", CONFIG_MAP), ("p.yaml", &policy("\"[3, 1].sort() == [1, 3]\"", "Deny"))]);
