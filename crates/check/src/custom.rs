@@ -78,17 +78,6 @@ pub(crate) fn answer(
     Answer { findings, undecided }
 }
 
-/// Returns an old object in the version of the new one: its fields are those of that version.
-pub(crate) fn converted<'a>(
-    custom: Option<(&'a Crd, &'a Version)>,
-    old: Value<'a>,
-    arena: &'a Arena,
-) -> Value<'a> {
-    let Some((crd, version)) = custom else { return old };
-    let decoded = policy::crd::object::decode(version, (&crd.group, &crd.kind), old, true, arena);
-    decoded.map_or(old, |decoded| decoded.object)
-}
-
 /// Returns whether an object is a CRD.
 pub(crate) fn is_crd(object: &Object) -> bool {
     object.is("apiextensions.k8s.io", "CustomResourceDefinition")

@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use policy::crd::object::from_storage;
 use policy::facts::{Facts, Lookup, ParamQuery};
 use policy::field::{FieldError, Path};
 use policy::kinds::Kinds;
 use policy::normalize::Normalized;
-use policy::value::{Arena, Value, read_json, write_json};
+use policy::value::{Arena, read_json, write_json};
 use policy::vap::model::ParamKind;
 
 use crate::args::FieldValidation;
@@ -16,7 +17,7 @@ use crate::grants::Grants;
 use crate::objects::Object;
 use crate::parallel;
 use crate::report::LoadProblem;
-use crate::stored::{NAME_LABEL, as_stored, with_field, with_name_label};
+use crate::stored::{NAME_LABEL, as_stored, with_name_label};
 
 /// The facts of a run.
 #[derive(Debug, Clone, Default)]
@@ -215,23 +216,19 @@ impl Store {
         if found.is_empty() && !self.has_all_params {
             return None;
         }
-        let converts = converts_by_name(kinds, group, version, &query.kind.kind);
+        let custom =
+            kinds.crd(group, version, &query.kind.kind).filter(|(crd, _)| !crd.is_converted_by_webhook);
         let in_version = |param: &Param| {
-            if param.api_version == query.kind.api_version {
-                return Some(param.json.clone());
-            }
+            let Some((crd, version)) = custom else {
+                return (param.api_version == query.kind.api_version).then(|| param.json.clone());
+            };
             let arena = Arena::new();
-            let value = read_json(&param.json, &arena).ok().filter(|_| converts)?;
-            let api_version = Value::String(arena.text(&query.kind.api_version));
-            Some(write_json(with_field(value, "apiVersion", api_version, &arena)))
+            let value = read_json(&param.json, &arena).ok()?;
+            let (_, own) = group_version(&param.api_version);
+            Some(write_json(from_storage(crd, (own, version), value, &arena)))
         };
         found.into_iter().map(in_version).collect()
     }
-}
-
-/// Returns whether the API server converts an object to this version by its `apiVersion` alone.
-pub(crate) fn converts_by_name(kinds: &Kinds, group: &str, version: &str, kind: &str) -> bool {
-    kinds.crd(group, version, kind).is_some_and(|(crd, _)| !crd.is_converted_by_webhook)
 }
 
 /// Returns the problems of the objects before the change. The cluster can't have stored them in this form.

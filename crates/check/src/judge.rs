@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::time::Instant;
 
-use policy::crd::object::with_stored_status;
+use policy::crd::object::{from_storage, with_stored_status};
 use policy::facts::Facts;
 use policy::field::{FieldError, Path};
 use policy::normalize::Normalized;
@@ -16,7 +16,6 @@ use crate::args::FieldValidation;
 use crate::built_in;
 use crate::context::{Context, MAX_TIME, Places, describe, refusal, shown};
 use crate::custom::{self, Answer, Custom};
-use crate::facts::converts_by_name;
 use crate::grants::service_account;
 use crate::objects::Object;
 use crate::report::{CheckedDocument, Finding, Judge, Rule, Verdict};
@@ -73,11 +72,9 @@ impl Context<'_> {
         errors.retain(|error| !accepted.contains(error));
         let is_other_version = subject.old.is_some_and(|old| old.version() != object.version());
         let custom = self.kinds.crd(object.group(), object.version(), &object.kind);
-        let is_converted =
-            is_other_version && converts_by_name(self.kinds, object.group(), object.version(), &object.kind);
-        if is_converted {
-            old = with_field(old, "apiVersion", Value::String(arena.text(&object.api_version)), arena);
-            old = custom::converted(custom, old, arena);
+        let converting = custom.filter(|(crd, _)| !crd.is_converted_by_webhook);
+        if let (Some((crd, version)), Some(before)) = (converting, subject.old) {
+            old = from_storage(crd, (before.version(), version), old, arena);
         }
         let new = with_kept_fields([new, old], subject, custom, arena);
         let kind = GroupVersion { group: object.group(), version: object.version(), name: &object.kind };
@@ -95,7 +92,7 @@ impl Context<'_> {
             user_is_unknown: self.user.is_none(),
             object: new,
             old_object: old,
-            old_object_is_unknown: is_other_version && !is_converted,
+            old_object_is_unknown: is_other_version && converting.is_none(),
             ..Request::default()
         };
         // In a full arena, errors and unknown fields can be those of missing values. The evaluation is unknown then.

@@ -285,6 +285,58 @@ fn a_field_that_the_change_removes_from_a_crd_is_no_error_of_the_old_object() {
     assert!(run.err.contains("old/a.yaml:4:20: Thing \"a\": spec.shape: unknown field"), "{}", run.err);
 }
 
+/// A CRD with two versions without a webhook. Version v2 has a field with a default that can't change. This version is stored.
+fn with_versions(stored: &str) -> String {
+    let versions = [
+        ("v1", "{n: {type: integer}}}"),
+        (
+            "v2",
+            "{n: {type: integer}, mode: {type: string, default: a}}, x-kubernetes-validations: [{rule: self.mode == oldSelf.mode}]}",
+        ),
+    ]
+    .map(|(name, spec)| {
+        let schema = format!("{{type: object, properties: {{spec: {{type: object, properties: {spec}}}}}");
+        format!("  - {{name: {name}, served: true, storage: {}, schema: {{openAPIV3Schema: {schema}}}}}\n", name == stored)
+    });
+    let crd = things("{}", "");
+    format!("{}{}", crd.split_inclusive("versions:\n").next().unwrap(), versions.concat())
+}
+
+#[test]
+fn an_old_object_has_only_the_defaults_of_the_stored_version() {
+    let (new, old) = (thing("s", "{n: 2}").replace("/v1", "/v2"), thing("s", "{n: 1}"));
+    for (stored, version, code) in [("v1", "/v1", 1), ("v1", "/v2", 1), ("v2", "/v1", 0), ("v2", "/v2", 0)] {
+        let (crd, old) = (with_versions(stored), old.replace("/v1", version));
+        let all = [("crd.yaml", crd.as_str()), ("new/a.yaml", &new), ("old/a.yaml", &old)];
+        let run = check(&all, &["new", "--old", "old", "--with", "crd.yaml"]);
+        assert_eq!(run.code, code, "{stored} {version}: {}{}", run.out, run.err);
+        assert_eq!(run.out.contains("no such key: mode"), code == 1, "{}", run.out);
+    }
+}
+
+#[test]
+fn params_have_only_the_defaults_of_the_stored_version() {
+    let params = thing("s", "{n: 1}");
+    let policy = policy("has(params.spec.mode)", "Deny")
+        .replace("  validations:", "  paramKind: {apiVersion: example.org/v2, kind: Thing}\n  validations:")
+        .replace(
+            "{policyName: p",
+            "{policyName: p, paramRef: {name: s, namespace: default, parameterNotFoundAction: Deny}",
+        );
+    let object = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n";
+    for (stored, version, code) in [("v1", "/v1", 1), ("v1", "/v2", 1), ("v2", "/v1", 0), ("v2", "/v2", 0)] {
+        let (crd, params) = (with_versions(stored), params.replace("/v1", version));
+        let all = [
+            ("with/crd.yaml", crd.as_str()),
+            ("with/p.yaml", &policy),
+            ("with/s.yaml", &params),
+            ("a.yaml", object),
+        ];
+        let run = check(&all, &["a.yaml", "--with", "with"]);
+        assert_eq!(run.code, code, "{stored} {version}: {}{}", run.out, run.err);
+    }
+}
+
 #[test]
 fn conversions_that_are_not_checked_are_a_note() {
     let versions = |strategy: &str| {

@@ -18,7 +18,7 @@
 //! that the API server sets in an update: [`Stored`]. The resource version belongs to the storage, which comes after policies.
 
 use super::rules::Objects;
-use super::{Scale, Version, embedded, scale};
+use super::{Crd, Scale, Version, embedded, scale};
 use crate::field::{ErrorKind, FieldError, Path};
 use crate::meta::{self, Checks, NameSyntax};
 use crate::normalize::{Normalized, Types, normalize_as};
@@ -31,6 +31,18 @@ const SKIPPED_RULES: &str = "some validation rules were not checked because the 
 
 /// Decodes an object as the API server does. The result is what later steps and policies see.
 pub fn decode<'a>(
+    version: &'a Version,
+    (group, kind): (&str, &str),
+    object: Value<'a>,
+    is_stored: bool,
+    arena: &'a Arena,
+) -> Result<Normalized<'a>, Vec<FieldError>> {
+    let decoded = coerce(version, (group, kind), object, is_stored, arena)?;
+    Ok(Normalized { object: with_defaults(version, decoded.object, arena), ..decoded })
+}
+
+/// Does the same without defaults.
+fn coerce<'a>(
     version: &'a Version,
     (group, kind): (&str, &str),
     object: Value<'a>,
@@ -52,8 +64,38 @@ pub fn decode<'a>(
         unknown.extend(removed);
         object = decoded;
     }
-    object = defaults::set(object, schema, arena);
     Ok(Normalized { object, unknown, invalid })
+}
+
+fn with_defaults<'a>(version: &'a Version, object: Value<'a>, arena: &'a Arena) -> Value<'a> {
+    version.structural().map_or(object, |schema| defaults::set(object, schema, arena))
+}
+
+/// Returns an object that was decoded in version `from`, as the API server reads it from its storage in another version or the same one.
+/// No webhook converts it.
+///
+/// The API server converts the object to the version that is stored, sets the defaults of that version, and converts it again. A
+/// conversion replaces `apiVersion` and removes unknown fields, but sets no defaults: `crdConversionRESTOptionsGetter` of
+/// `customresource_handler.go` of `k8s.io/apiextensions-apiserver`.
+pub fn from_storage<'a>(
+    crd: &'a Crd,
+    (from, to): (&str, &'a Version),
+    object: Value<'a>,
+    arena: &'a Arena,
+) -> Value<'a> {
+    let Some(stored) = crd.versions.iter().find(|version| version.storage) else { return object };
+    let mut object = object;
+    if from != stored.name {
+        object = with_defaults(stored, convert(crd, stored, object, arena), arena);
+    }
+    if to.name == stored.name { object } else { convert(crd, to, object, arena) }
+}
+
+fn convert<'a>(crd: &'a Crd, version: &'a Version, object: Value<'a>, arena: &'a Arena) -> Value<'a> {
+    let Value::Object(entries) = object else { return object };
+    let api_version = Value::String(arena.text(&format!("{}/{}", crd.group, version.name)));
+    let object = arena.object(&[entries, &[("apiVersion", api_version)]].concat());
+    coerce(version, (&crd.group, &crd.kind), object, true, arena).map_or(object, |decoded| decoded.object)
 }
 
 /// Returns a decoded object with the status before the request. If the version has the subresource `status`, no other request changes it.
