@@ -20,7 +20,9 @@ use crate::grants::service_account;
 use crate::objects::Object;
 use crate::report::{CheckedDocument, Finding, Judge, Rule, Verdict};
 use crate::storage;
-use crate::stored::{decode, with_field, with_kept_metadata, with_name_label, without_server_metadata};
+use crate::stored::{
+    decode, with_field, with_kept_metadata, with_name_label, with_status_before, without_server_metadata,
+};
 use crate::subjects::Subject;
 
 /// Rounds of lookups. An answer can lead to another lookup: the kind of parameters, then the parameters.
@@ -76,7 +78,7 @@ impl Context<'_> {
         if let (Some((crd, version)), Some(before)) = (converting, subject.old) {
             old = from_storage(crd, (before.version(), version), old, arena);
         }
-        let new = with_kept_fields([new, old], subject, custom, arena);
+        let new = self.with_kept_fields([new, old], subject, custom, arena);
         let kind = GroupVersion { group: object.group(), version: object.version(), name: &object.kind };
         let groups = groups(self.user.unwrap_or_default());
         let groups: Vec<&str> = groups.iter().chain(self.groups).map(String::as_str).collect();
@@ -167,6 +169,34 @@ impl Context<'_> {
             return Finding { message: format!("strict decoding error: {message}"), ..refusal };
         }
         Finding { verdict: Verdict::Warn, message, reason: String::new(), code: None, ..refusal }
+    }
+
+    /// Returns the new object with the status and the metadata that the API server keeps, and without those that it removes.
+    fn with_kept_fields<'a>(
+        &self,
+        [new, old]: [Value<'a>; 2],
+        subject: &Subject<'_>,
+        custom: Custom<'_>,
+        arena: &'a Arena,
+    ) -> Value<'a>
+    where
+        Self: 'a,
+    {
+        let Some(object) = subject.new else { return new };
+        let is_main = subject.subresource.is_empty();
+        let before = subject.old.map(|_| old);
+        let new = match custom {
+            _ if !is_main => new,
+            Some((_, version)) => with_stored_status(version, new, before, arena),
+            // The status of another version is not known.
+            None if subject.old.is_some_and(|old| old.version() != object.version()) => new,
+            None => with_status_before(new, before, object, self.kinds, arena),
+        };
+        match before {
+            Some(old) => with_kept_metadata(new, old, arena),
+            None if is_main => without_server_metadata(new, arena),
+            None => new,
+        }
     }
 
     /// Returns whether a policy that matched the document reads fields that the API server sets. Its match conditions count, also if
@@ -319,25 +349,6 @@ fn with_request_fields<'a>(
         metadata = with_field(metadata, "name", Value::String(arena.text(&request_name(object))), arena);
     }
     with_field(value, "metadata", metadata, arena)
-}
-
-/// Returns the new object with the status and the metadata that the API server keeps, and without those that it removes.
-fn with_kept_fields<'a>(
-    [new, old]: [Value<'a>; 2],
-    subject: &Subject<'_>,
-    custom: Custom<'_>,
-    arena: &'a Arena,
-) -> Value<'a> {
-    let is_main = subject.subresource.is_empty();
-    let new = match custom.filter(|_| is_main) {
-        Some((_, version)) => with_stored_status(version, new, subject.old.map(|_| old), arena),
-        None => new,
-    };
-    match (subject.new, subject.old) {
-        (Some(_), Some(_)) => with_kept_metadata(new, old, arena),
-        (Some(_), None) if is_main => without_server_metadata(new, arena),
-        _ => new,
-    }
 }
 
 /// Returns the name of an object, or a stand-in for the one that the API server generates before policies see it.

@@ -83,6 +83,30 @@ pub(crate) fn with_kept_metadata<'a>(new: Value<'a>, old: Value<'a>, arena: &'a 
     with_field(new, "metadata", metadata, arena)
 }
 
+/// Returns an object of a built-in kind with the status before the request, which is empty for a new object: only a request for the
+/// subresource `status` sets it. Source: `PrepareForCreate` and `PrepareForUpdate` of the kinds, in `pkg/registry` of `k8s.io/kubernetes`.
+pub(crate) fn with_status_before<'a>(
+    new: Value<'a>,
+    old: Option<Value<'a>>,
+    object: &Object,
+    kinds: &'a Kinds,
+    arena: &'a Arena,
+) -> Value<'a> {
+    let kind = (object.group(), object.version(), object.kind.as_str());
+    let is_settable = match (kind.0, kind.2) {
+        ("networking.k8s.io", "ServiceCIDR") => true,
+        ("", "Node") | ("authentication.k8s.io" | "authorization.k8s.io", _) => old.is_none(),
+        _ => false,
+    };
+    let types = kinds.types(kind);
+    if is_settable || !types.has(kind) {
+        return new;
+    }
+    let empty = || normalize_as(types, kind, Value::Object(&[]), false, arena).unwrap_or_default().object;
+    let status = old.unwrap_or_else(empty).field("status");
+    status.map_or(new, |status| with_field(new, "status", status, arena))
+}
+
 /// Returns an object with a field set. A value that is not an object counts as an empty one.
 pub(crate) fn with_field<'a>(
     object: Value<'a>,

@@ -1,6 +1,6 @@
 //! `check` on objects of built-in kinds.
 
-use crate::check::files;
+use crate::check::{files, policy};
 use crate::harness::{Run, durward_in};
 
 /// An OpenAPI document of another version, in which a `ConfigMap` has the field `extra`.
@@ -33,6 +33,30 @@ fn an_object_without_a_finding_is_structure_only() {
     assert_eq!(report["documents"][0]["schemaChecked"], false);
     let deleted = check(&[("a.yaml", SERVICE), ("b.yaml", &config_map(""))], &["b.yaml", "--old", "a.yaml"]);
     assert!(deleted.out.contains("1 structure only"), "{}", deleted.out);
+}
+
+#[test]
+fn policies_see_the_status_before_the_request() {
+    let pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: [{name: a, image: b}]}\n";
+    let node = "apiVersion: v1\nkind: Node\nmetadata: {name: a}\n";
+    let with = |object: &str, phase: &str| format!("{object}status: {{phase: {phase}}}\n");
+    let (running, failed) = (with(pod, "Running"), with(pod, "Failed"));
+    let (ready, lost) = (with(node, "Running"), with(node, "Terminated"));
+    for (new, old, phase) in [
+        (running.as_str(), "", "none"),
+        (&running, &failed, "Failed"),
+        (&running, pod, "none"),
+        (pod, &failed, "Failed"),
+        (&ready, "", "Running"),
+        (&ready, &lost, "Terminated"),
+    ] {
+        let policy = policy(&format!("object.status.?phase.orValue('none') == '{phase}'"), "Deny")
+            .replace("[configmaps]", "[pods, nodes]");
+        let all = [("new/a.yaml", new), ("old/a.yaml", old), ("p.yaml", &policy)];
+        let old: &[&str] = if old.is_empty() { &[] } else { &["--old", "old"] };
+        let run = check(&all, &[&["new", "--with", "p.yaml"], old].concat());
+        assert_eq!(run.code, 0, "{new}{old:?}: {}{}", run.out, run.err);
+    }
 }
 
 #[test]
