@@ -5,7 +5,10 @@
 use policy::Decision;
 use policy::expression::{Check, Expression, Failure, Variables};
 use policy::release::Release;
-use policy::value::{Arena, Value};
+use policy::value::{Arena, Value, read_json, write_json};
+
+/// Levels of nesting that are read.
+const DEEPEST: usize = 1_000;
 
 /// The text of the value, or of the error.
 fn answer(source: &str) -> String {
@@ -65,4 +68,31 @@ fn refuses_long_sources() {
     assert!(answer(&" ".repeat(100_001)).contains("expression code point size exceeds limit"));
     let terms = format!("1{}", " + 1".repeat(20_000));
     assert!(answer(&terms).contains("max recursion depth exceeded"));
+}
+
+#[test]
+fn the_deepest_values_need_no_more_than_the_stack_of_a_thread() {
+    let walk = |open: &str, close: &str| {
+        let deep = |count| format!(r#"{{"deep":{}}}"#, around(open, "1", close, count));
+        let (text, too_deep) = (deep(DEEPEST - 1), deep(DEEPEST));
+        let arena = Arena::new();
+        let read = |text| read_json(text, &arena);
+        let error = read(&too_deep).expect_err("it is one level too deep").to_string();
+        assert!(error.starts_with("nested too deeply"), "{error}");
+        let (object, old_object) = (read(&text).expect("it is JSON"), read(&text).expect("it is JSON"));
+        assert_eq!(write_json(object), text);
+        let variables = Variables { object, old_object, ..Variables::default() };
+        for source in
+            ["object == oldObject", "object in [oldObject]", "{'a': [object]} == {'a': [oldObject]}"]
+        {
+            let expression = Expression::compile(source, Release { server: 37, environment: 37 });
+            let expression = expression.expect("it compiles");
+            let (result, _) = expression.evaluate(&variables, &|_| None, &arena);
+            assert!(matches!(result, Ok(Value::Bool(true))), "{source}: {result:?}");
+        }
+    };
+    // Test threads and those of the server have 2 MiB as well.
+    let thread = std::thread::Builder::new().stack_size(2 << 20);
+    let run = move || [("[", "]"), (r#"{"a":"#, "}")].map(|(open, close)| walk(open, close));
+    thread.spawn(run).expect("a thread starts").join().expect("all walks end");
 }

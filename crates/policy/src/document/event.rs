@@ -57,6 +57,6 @@ impl Fault {
 
     pub(super) fn too_deep(offset: usize) -> Self {
         let message = format!("lists and maps are nested deeper than {MAX_DEPTH} levels");
-        Self::refused(offset, message, "remove levels: no API server reads such an object")
+        Self::refused(offset, message, "remove levels")
     }
 }

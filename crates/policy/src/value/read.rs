@@ -5,7 +5,8 @@
 
 use super::{Arena, Value};
 
-/// Levels of nesting that are read. Go reads 10,000; no object that is judged comes near.
+/// Levels of nesting that are read. Go reads 10,000, but comparing and writing a value is recursive: in a debug build, a thread with
+/// 2 MiB of stack compares between 1,400 and 1,700 levels.
 const MAX_DEPTH: usize = 1_000;
 
 /// The text is not JSON or too deep.
