@@ -5,6 +5,7 @@ use check::words;
 use cluster::cause;
 use policy::facts::{Limit, Lookup};
 use policy::set::{Evaluation, Missing, PolicySet};
+use policy::value::ReadError;
 use policy::vap::decision;
 
 use crate::message::{MAX_SUMMARY, Message};
@@ -67,6 +68,14 @@ fn denial(set: &PolicySet, request: &Request<'_>, denials: &[decision::Denial]) 
         field: field(denial).unwrap_or_else(|| "object".to_owned()),
     });
     Some(Denial { code: code(first), message: message.to_string(), causes: causes.collect() })
+}
+
+/// Returns the denial of a request that can't be read. API servers send none, except for objects with more levels than the evaluator
+/// reads. A user can create such an object, so it is denied also if `failurePolicy` or `onUnknown` would allow it.
+pub(super) fn unreadable(request: &Request<'_>, error: &ReadError) -> Denial {
+    let object = object_name(request);
+    let message = Message::new(&format!("{object}: policies can't read the request: {error}"));
+    Denial::forbidden(message.next("remove levels from the object").to_string())
 }
 
 fn line(denial: &decision::Denial) -> String {

@@ -45,10 +45,7 @@ pub(super) async fn review(guard: &ResourcesGuard, request: &Request<'_>, deadli
         Ok(converted) => {
             set.evaluate_partly(&converted, policies.facts(), &arena, &|| Instant::now() < deadline)
         }
-        Err(error) => {
-            let text = format!("the request can't be read: {error}");
-            return Ruling::unknown(Cause::new(cause::GARBAGE, text));
-        }
+        Err(error) => return Ruling::deny(messages::unreadable(request, &error)),
     };
     let time = began.elapsed();
     let outcomes = outcomes(&evaluation);

@@ -3,8 +3,10 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
+use std::time::Duration;
 
 use ::config::{parse, read};
+use admission::Verdict;
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -421,4 +423,23 @@ fn namespaces_are_watched_only_if_a_policy_or_an_exemption_needs_them() {
     assert!(is_watched(valid(&reads)));
     // A reload can add such a policy.
     assert_eq!(valid(&POLICY.bound()).permissions().own.len(), 1);
+}
+
+/// A user can create such an object, so `failurePolicy: Ignore` must not admit it.
+#[tokio::test]
+async fn an_object_with_too_many_levels_is_denied_also_with_ignore() {
+    let config = valid(&Rule { failure_policy: "Ignore", ..POLICY }.bound());
+    let guard = config.build(&Clients::offline()).remove(0);
+    let deep = "[".repeat(1_001) + &"]".repeat(1_001);
+    let body = format!(
+        r#"{{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{{"uid":"u","operation":"CREATE",
+        "kind":{{"group":"ecs.yun.com","version":"v1","kind":"KubernetesCluster"}},
+        "resource":{{"group":"ecs.yun.com","version":"v1","resource":"kubernetesclusters"}},"name":"a",
+        "object":{{"metadata":{{"name":"a"}},"spec":{deep}}}}}}}"#
+    );
+    let review = admission::decode(body.as_bytes(), guard.fields()).unwrap();
+    let ruling = guard.review(&review.request, Instant::now() + Duration::from_secs(5)).await;
+    let Verdict::Deny(denial) = ruling.verdict else { panic!("{ruling:?}") };
+    let summary = "KubernetesCluster a: policies can't read the request: nested too deeply at byte ";
+    assert!(denial.message.starts_with(summary), "{denial:?}");
 }
