@@ -1,6 +1,6 @@
 //! Checks the names and uids of a review, which a stranger can send too.
 //!
-//! An API server accepts only names that are a segment of a path (`IsValidPathSegmentName` in apimachinery). Roles and RoleBindings
+//! An API server accepts only names that are a segment of a path (`IsValidPathSegmentName` in apimachinery). Roles and `RoleBindings`
 //! can have any such name, also a long one with blanks or line breaks. So a name is cleaned where it becomes part of a text. The
 //! other kinds have DNS names. Those of namespaces become keys of caches. A uid of the API server has 36 bytes.
 

@@ -429,7 +429,8 @@ fn namespaces_are_watched_only_if_a_policy_or_an_exemption_needs_them() {
 #[tokio::test]
 async fn an_object_with_too_many_levels_is_denied_also_with_ignore() {
     let config = valid(&Rule { failure_policy: "Ignore", ..POLICY }.bound());
-    let guard = config.build(&Clients::offline()).remove(0);
+    let guards = config.build(&Clients::offline());
+    let guard = guards.iter().find(|guard| guard.name() == "resources-ignore").unwrap();
     let deep = "[".repeat(1_001) + &"]".repeat(1_001);
     let body = format!(
         r#"{{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{{"uid":"u","operation":"CREATE",
