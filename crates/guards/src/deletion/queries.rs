@@ -259,7 +259,7 @@ mod tests {
         assert_eq!(InUseRule::Never.applies(&job("{}", false)), Ok(false));
     }
 
-    /// Rollouts of other controllers own ReplicaSets too, and Durward does not list those controllers' objects.
+    /// Rollouts of other controllers own `ReplicaSets` too, and Durward does not list those controllers' objects.
     #[test]
     fn a_replica_set_is_in_use_unless_a_deployment_owns_it() {
         let set = |api_version: &str, kind: &str, deleting| {
