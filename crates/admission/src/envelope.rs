@@ -283,8 +283,6 @@ impl<'a> PartialRequest<'a> {
         {
             self.namespace = self.name.clone();
         }
-        names::check_namespace(&self.namespace)
-            .map_err(|why| Malformed::InvalidName { field: "namespace of the request", why })?;
         let dry_run = self.dry_run || self.is_dry_eviction();
         Ok(Request {
             uid: self.uid,
@@ -310,11 +308,14 @@ impl<'a> PartialRequest<'a> {
     fn check_names(&self) -> Result<(), Malformed> {
         let invalid = |field, why| Malformed::InvalidName { field, why };
         let own = |object: &Object<'a>, index| object.own(index).and_then(Raw::text).unwrap_or_default();
+        let is_dns = names::DNS_GROUPS.contains(&self.resource.group.as_ref());
+        let check = if is_dns { names::check_dns } else { names::check };
         names::check_uid(&self.uid).map_err(|why| invalid("uid of the request", why))?;
-        names::check(&self.name).map_err(|why| invalid("name of the request", why))?;
+        check(&self.name).map_err(|why| invalid("name of the request", why))?;
+        names::check_dns(&self.namespace).map_err(|why| invalid("namespace of the request", why))?;
         for object in [&self.object, &self.old_object].into_iter().flatten() {
-            names::check(&own(object, OWN_NAME)).map_err(|why| invalid("name of the object", why))?;
-            names::check_namespace(&own(object, OWN_NAMESPACE))
+            check(&own(object, OWN_NAME)).map_err(|why| invalid("name of the object", why))?;
+            names::check_dns(&own(object, OWN_NAMESPACE))
                 .map_err(|why| invalid("namespace of the object", why))?;
             names::check_uid(&own(object, OWN_UID)).map_err(|why| invalid("uid of the object", why))?;
         }
