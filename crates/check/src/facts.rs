@@ -225,7 +225,8 @@ impl Store {
             let arena = Arena::new();
             let value = read_json(&param.json, &arena).ok()?;
             let (_, own) = group_version(&param.api_version);
-            Some(write_json(from_storage(crd, (own, version), value, &arena)))
+            let json = write_json(from_storage(crd, (own, version), value, &arena));
+            (!arena.is_full()).then_some(json)
         };
         found.into_iter().map(in_version).collect()
     }

@@ -171,7 +171,8 @@ impl Context<'_> {
         Finding { verdict: Verdict::Warn, message, reason: String::new(), code: None, ..refusal }
     }
 
-    /// Returns the new object with the status and the metadata that the API server keeps, and without those that it removes.
+    /// Returns the new object as the API server changes it before policies: with the status and metadata that it keeps, and without those
+    /// that it removes.
     fn with_kept_fields<'a>(
         &self,
         [new, old]: [Value<'a>; 2],
@@ -188,7 +189,7 @@ impl Context<'_> {
         let new = match custom {
             _ if !is_main => new,
             Some((_, version)) => with_stored_status(version, new, before, arena),
-            // The status of another version is not known.
+            // The status of another version can't be converted here.
             None if subject.old.is_some_and(|old| old.version() != object.version()) => new,
             None => with_status_before(new, before, object, self.kinds, arena),
         };
@@ -199,8 +200,8 @@ impl Context<'_> {
         }
     }
 
-    /// Returns whether a policy that matched the document reads fields that the API server sets. Its match conditions count, also if
-    /// they skip it.
+    /// Returns whether a policy that matched the document reads fields that the API server sets. Match conditions count, even if
+    /// they skip the policy.
     fn lacks_server_fields(&self, evaluation: &Evaluation) -> bool {
         let mut evaluated = evaluation.decisions.evaluated.iter();
         evaluated.any(|evaluated| self.set.reads_server_fields(&evaluated.policy))

@@ -168,8 +168,8 @@ fn remarks(
     let mut notes = Vec::new();
     if documents.iter().any(|document| document.lacks_server_fields) {
         notes.push(
-            "a policy reads fields that the API server sets: uid, creationTimestamp, generation and managedFields \
-                 are absent in a create, and those of the files in an update or a deletion"
+            "a policy reads fields that the API server sets: in a create, generation and managedFields are absent, and uid and \
+                 creationTimestamp are absent unless the file has them. In an update or a deletion, they come from the files"
                 .to_owned(),
         );
     }

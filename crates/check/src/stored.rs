@@ -43,17 +43,10 @@ pub(crate) fn with_name_label<'a>(namespace: Value<'a>, name: &str, arena: &'a A
     with_field(namespace, "metadata", with_field(metadata, "labels", labels, arena), arena)
 }
 
-/// Metadata that the API server removes from a new object or sets itself: `WipeObjectMetaSystemFields` of
-/// `pkg/registry/rest/meta.go` of `k8s.io/apiserver`, the field manager, and `PrepareForCreate` of kinds with a generation.
-const WIPED: [&str; 7] = [
-    "creationTimestamp",
-    "deletionGracePeriodSeconds",
-    "deletionTimestamp",
-    "generation",
-    "managedFields",
-    "selfLink",
-    "uid",
-];
+/// Metadata of a new object that the API server removes or replaces: `WipeObjectMetaSystemFields` of `pkg/registry/rest/meta.go` of
+/// `k8s.io/apiserver`, the field manager, and `PrepareForCreate` of kinds with a generation.
+const WIPED: [&str; 5] =
+    ["deletionGracePeriodSeconds", "deletionTimestamp", "generation", "managedFields", "selfLink"];
 
 /// Metadata that an update keeps, and whether a request can set it: `BeforeUpdate` of `pkg/registry/rest/update.go` of `k8s.io/apiserver`.
 const KEPT: [(&str, bool); 4] = [
@@ -63,17 +56,28 @@ const KEPT: [(&str, bool); 4] = [
     ("uid", true),
 ];
 
-/// Returns a new object without the metadata that the API server does not read from a request.
+/// Returns a new object without the metadata that the API server ignores in a create request. A `uid` of the file stands for the one
+/// that the API server sets. The `creationTimestamp` of a new object is the present time, never that of the file.
 pub(crate) fn without_server_metadata<'a>(new: Value<'a>, arena: &'a Arena) -> Value<'a> {
+    const CREATED: &str = "creationTimestamp";
     let Some(Value::Object(entries)) = new.field("metadata") else { return new };
     let entries: Vec<_> = entries.iter().filter(|(name, _)| !WIPED.contains(name)).copied().collect();
-    with_field(new, "metadata", arena.object(&entries), arena)
+    let mut metadata = arena.object(&entries);
+    if metadata.field(CREATED).is_some() {
+        let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        metadata = with_field(metadata, CREATED, Value::String(arena.text(&now)), arena);
+    }
+    with_field(new, "metadata", metadata, arena)
 }
 
 /// Returns an object of an update with the metadata that the API server keeps of the old object.
 pub(crate) fn with_kept_metadata<'a>(new: Value<'a>, old: Value<'a>, arena: &'a Arena) -> Value<'a> {
     let before = old.field("metadata").unwrap_or_default();
-    let mut metadata = new.field("metadata").unwrap_or_default();
+    let Some(Value::Object(entries)) = new.field("metadata") else { return new };
+    // The API server refuses a deletionTimestamp that the old object does not have. Without it, no policy is skipped because of it.
+    let is_refused = |name: &str| name == "deletionTimestamp" && before.field(name).is_none();
+    let entries: Vec<_> = entries.iter().filter(|(name, _)| !is_refused(name)).copied().collect();
+    let mut metadata = arena.object(&entries);
     for (name, is_settable) in KEPT {
         let is_set = is_settable && metadata.field(name).is_some();
         if let Some(value) = before.field(name).filter(|_| !is_set) {
@@ -83,8 +87,8 @@ pub(crate) fn with_kept_metadata<'a>(new: Value<'a>, old: Value<'a>, arena: &'a 
     with_field(new, "metadata", metadata, arena)
 }
 
-/// Returns an object of a built-in kind with the status before the request, which is empty for a new object: only a request for the
-/// subresource `status` sets it. Source: `PrepareForCreate` and `PrepareForUpdate` of the kinds, in `pkg/registry` of `k8s.io/kubernetes`.
+/// Returns a built-in object with the status before the request. A new object has an empty status. Only a request for `status` changes it.
+/// Source: `PrepareForCreate` and `PrepareForUpdate` of the kinds, in `pkg/registry` of `k8s.io/kubernetes`.
 pub(crate) fn with_status_before<'a>(
     new: Value<'a>,
     old: Option<Value<'a>>,

@@ -420,8 +420,6 @@ fn a_create_ignores_metadata_that_the_api_server_wipes() {
     for (field, value) in [
         ("deletionTimestamp", "'2020-01-01T00:00:00Z'"),
         ("deletionGracePeriodSeconds", "3"),
-        ("creationTimestamp", "'2020-01-01T00:00:00Z'"),
-        ("uid", "a"),
         ("generation", "7"),
         ("managedFields", "[{manager: a}]"),
         ("selfLink", "/a"),
@@ -430,6 +428,20 @@ fn a_create_ignores_metadata_that_the_api_server_wipes() {
         let policy = denies_if(&format!("!has(object.metadata.{field})"));
         let dir = files(&[("a.yaml", &object), ("p.yaml", &policy)]);
         assert_eq!(check_in(dir.path(), &["a.yaml", "--with", "p.yaml"]).code, 1, "{field}");
+    }
+}
+
+#[test]
+fn a_new_object_has_a_uid_and_is_created_now() {
+    let object =
+        CONFIG_MAP.replace("  name", "  creationTimestamp: '2020-01-01T00:00:00Z'\n  uid: a\n  name");
+    for condition in [
+        "has(object.metadata.uid)",
+        "has(object.metadata.creationTimestamp)",
+        "timestamp(object.metadata.creationTimestamp) > timestamp('2024-01-01T00:00:00Z')",
+    ] {
+        let dir = files(&[("a.yaml", &object), ("p.yaml", &denies_if(condition))]);
+        assert_eq!(check_in(dir.path(), &["a.yaml", "--with", "p.yaml"]).code, 1, "{condition}");
     }
 }
 
@@ -448,6 +460,15 @@ fn an_update_keeps_metadata_of_the_old_object() {
         let run = check_in(dir.path(), &["new", "--old", "old", "--with", "p.yaml"]);
         assert_eq!(run.code, 0, "{new}: {}{}", run.out, run.err);
     }
+}
+
+#[test]
+fn an_update_can_not_begin_a_deletion() {
+    let new = CONFIG_MAP.replace("  name", "  deletionTimestamp: '2020-01-01T00:00:00Z'\n  name");
+    let policy = denies_if("!has(object.metadata.deletionTimestamp)");
+    let dir = files(&[("new/a.yaml", &new), ("old/a.yaml", CONFIG_MAP), ("p.yaml", &policy)]);
+    let run = check_in(dir.path(), &["new", "--old", "old", "--with", "p.yaml"]);
+    assert_eq!(run.code, 1, "{}{}", run.out, run.err);
 }
 
 #[test]

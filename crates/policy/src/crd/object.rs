@@ -41,7 +41,7 @@ pub fn decode<'a>(
     Ok(Normalized { object: with_defaults(version, decoded.object, arena), ..decoded })
 }
 
-/// Does the same without defaults.
+/// Decodes an object like [`decode`], but sets no defaults.
 fn coerce<'a>(
     version: &'a Version,
     (group, kind): (&str, &str),
@@ -71,8 +71,8 @@ fn with_defaults<'a>(version: &'a Version, object: Value<'a>, arena: &'a Arena) 
     version.structural().map_or(object, |schema| defaults::set(object, schema, arena))
 }
 
-/// Returns an object that was decoded in version `from`, as the API server reads it from its storage in another version or the same one.
-/// No webhook converts it.
+/// Returns an object, decoded in version `from`, as the API server reads it from its storage in version `to`. The CRD must not have a
+/// conversion webhook.
 ///
 /// The API server converts the object to the version that is stored, sets the defaults of that version, and converts it again. A
 /// conversion replaces `apiVersion` and removes unknown fields, but sets no defaults: `crdConversionRESTOptionsGetter` of
