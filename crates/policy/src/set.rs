@@ -235,6 +235,12 @@ impl PolicySet {
         self.candidates(group, resource).next().is_some()
     }
 
+    /// Returns whether a policy that can match a resource can deny a request.
+    pub fn can_deny(&self, group: &str, resource: &str) -> bool {
+        let denies = |binding: &Binding| binding.validation_actions.iter().any(|action| action == "Deny");
+        self.candidates(group, resource).any(|hook| hook.bindings.iter().any(denies))
+    }
+
     /// Returns whether a policy that can match a resource can need the Namespace of the request.
     pub fn needs_namespace_for(&self, group: &str, resource: &str) -> bool {
         self.needs_namespace() && self.candidates(group, resource).any(|hook| hook.needs_namespace)

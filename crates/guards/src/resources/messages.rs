@@ -70,12 +70,11 @@ fn denial(set: &PolicySet, request: &Request<'_>, denials: &[decision::Denial]) 
     Some(Denial { code: code(first), message: message.to_string(), causes: causes.collect() })
 }
 
-/// Returns the denial of a request that can't be read. API servers send none, except for objects with more levels than the evaluator
-/// reads. A user can create such an object, so it is denied also if `failurePolicy` or `onUnknown` would allow it.
+/// Returns the denial of an object that can't be read.
 pub(super) fn unreadable(request: &Request<'_>, error: &ReadError) -> Denial {
-    let object = object_name(request);
-    let message = Message::new(&format!("{object}: policies can't read the request: {error}"));
-    Denial::forbidden(message.next("remove levels from the object").to_string())
+    let message = Message::new(&format!("policies can't read {}", object_name(request)));
+    let message = message.detail(&error.to_string()).next("remove levels from the object");
+    Denial::forbidden(message.to_string())
 }
 
 fn line(denial: &decision::Denial) -> String {

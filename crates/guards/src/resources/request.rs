@@ -49,6 +49,11 @@ pub(super) fn convert<'a>(
     })
 }
 
+/// Returns whether the new object can't be read: it has too many levels.
+pub(super) fn is_unreadable(request: &Request<'_>) -> bool {
+    request.object.is_some_and(|object| read_json(object.raw().get(), &Arena::new()).is_err())
+}
+
 fn kind<'a>(kind: &'a GroupVersionKind<'a>) -> GroupVersion<'a> {
     GroupVersion { group: &kind.group, version: &kind.version, name: &kind.kind }
 }

@@ -45,7 +45,15 @@ pub(super) async fn review(guard: &ResourcesGuard, request: &Request<'_>, deadli
         Ok(converted) => {
             set.evaluate_partly(&converted, policies.facts(), &arena, &|| Instant::now() < deadline)
         }
-        Err(error) => return Ruling::deny(messages::unreadable(request, &error)),
+        // A user can create an object with more levels than are read, so it is denied also if `failurePolicy` or `onUnknown` would allow
+        // it. An old object is there already, and perhaps the request makes it smaller.
+        Err(error) if request::is_unreadable(request) && set.can_deny(group, resource) => {
+            return Ruling::deny(messages::unreadable(request, &error));
+        }
+        Err(error) => {
+            let text = format!("the request can't be read: {error}");
+            return Ruling::unknown(Cause::new(cause::GARBAGE, text));
+        }
     };
     let time = began.elapsed();
     let outcomes = outcomes(&evaluation);
