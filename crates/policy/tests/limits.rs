@@ -71,7 +71,7 @@ fn refuses_long_sources() {
 }
 
 #[test]
-fn the_deepest_values_need_no_more_than_the_stack_of_a_thread() {
+fn values_of_1000_levels_fit_on_the_stack_of_a_thread() {
     let walk = |open: &str, close: &str| {
         let deep = |count| format!(r#"{{"deep":{}}}"#, around(open, "1", close, count));
         let (text, too_deep) = (deep(DEEPEST - 1), deep(DEEPEST));

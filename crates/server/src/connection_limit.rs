@@ -302,7 +302,7 @@ struct State {
     /// If the connection was asked to close: how long its body can take, or its peer can take to read an answer.
     grace: Option<Duration>,
     /// Whether the connection was asked to close and then got a whole request. It closes after the answer, so that a peer that
-    /// always has a next request on the way can't keep its place.
+    /// pipelines requests can't keep its place.
     closes_after_answer: bool,
 }
 

@@ -178,8 +178,8 @@ impl ClientAuth {
 pub struct Limits {
     /// Reviews in progress.
     pub max_concurrent_requests: usize,
-    /// Size of a body. 8 MiB: old and new object at the API server's 3 MiB write limit, plus envelope, rounded up. A
-    /// review of old and new object can have up to 20 MiB if their texts consist of `<`, which is six bytes in the API server's JSON.
+    /// Size of a body. 8 MiB: old and new object at the API server's 3 MiB write limit, plus envelope, rounded up. The
+    /// API server writes `<` as six bytes, so a review of two objects can have up to 20 MiB.
     pub max_request_bytes: usize,
     /// Size of all bodies and answers together, each with [`Limits::BODY_COST`] on top. A body counts as it arrives, not by its
     /// `Content-Length`. Its answer counts in its place until the peer has taken it.

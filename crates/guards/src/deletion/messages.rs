@@ -80,7 +80,7 @@ fn share(config: &Config, some: &[&ClusterFacts], summary: &FleetSummary<'_>) ->
 
 /// Returns the text with as many items as fit into the first line, at most `max`.
 fn fit(max: usize, text: impl Fn(usize) -> String) -> String {
-    // An item takes at least three characters, with its comma.
+    // Each item takes at least three characters: a letter, a comma and a blank.
     let max = max.min(MAX_SUMMARY / 3);
     let fitting = (1..=max).rev().map(&text).find(|text| text.chars().count() <= MAX_SUMMARY);
     fitting.unwrap_or_else(|| text(0))

@@ -18,8 +18,8 @@ pub(super) enum InUse {
     Pods,
     /// PVCs.
     Pvcs,
-    /// `Deployments`, `StatefulSets`, `DaemonSets`, `CronJobs`, `ReplicationControllers` and the `ReplicaSets` of no Deployment, with
-    /// any number of replicas, and unfinished `Jobs`.
+    /// `Deployments`, `StatefulSets`, `DaemonSets`, `CronJobs`, `ReplicationControllers` and `ReplicaSets` that no Deployment
+    /// owns, with any number of replicas, and unfinished `Jobs`.
     Workloads,
     /// Services of type `LoadBalancer`.
     LoadBalancers,
@@ -259,7 +259,7 @@ mod tests {
         assert_eq!(InUseRule::Never.applies(&job("{}", false)), Ok(false));
     }
 
-    /// Rollouts of other controllers own `ReplicaSets` too, and Durward does not list those controllers' objects.
+    /// A Rollout of Argo owns `ReplicaSets` too, and Durward doesn't list Rollouts.
     #[test]
     fn a_replica_set_is_in_use_unless_a_deployment_owns_it() {
         let set = |api_version: &str, kind: &str, deleting| {

@@ -244,8 +244,8 @@ async fn a_pod_with_slow_bodies_does_not_keep_the_api_server_out() {
 }
 
 #[tokio::test]
-async fn a_pod_that_always_has_a_next_request_on_the_way_does_not_keep_the_api_server_out() {
-    /// With a few connections, the server sometimes waits for the next request.
+async fn a_pod_that_pipelines_requests_does_not_keep_the_api_server_out() {
+    /// With fewer connections, the server is sometimes idle between requests.
     const MANY: usize = 24;
     let server = ServerBuilder::new()
         .guard(Stub::new("allow", Behavior::Allow))

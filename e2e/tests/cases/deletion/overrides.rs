@@ -34,7 +34,7 @@ fn an_administrator_needs_only_the_annotation(context: &'static TestContext) -> 
     exists(fleet.karmada(), &path)?;
 
     annotate(fleet.karmada(), &path, &json!({BREAK_GLASS: shop.name()}))?;
-    // The API server first decides by the object in its cache, and calls the webhook again if that is old.
+    // The API server first decides by the object in its cache. If the object changed meanwhile, the API server calls the webhook again.
     until("the API server's cache to contain the annotation", || {
         let cached = fleet.karmada().api().get(&format!("{path}?resourceVersion=0"))?;
         let annotation = cached.body["metadata"]["annotations"][BREAK_GLASS].to_string();
