@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 
-use crate::harness::{Behavior, Client, Gate, ServerBuilder, Stub, TestServer, connect_tcp, review};
+use crate::harness::{
+    Behavior, Client, Gate, ServerBuilder, Stub, TestServer, connect_tcp, review, wait_until,
+};
 
 const MAX: usize = 4;
 /// Bytes of a patch. Its answer is longer than the buffers of the kernel.
@@ -259,8 +261,10 @@ async fn a_pod_that_pipelines_requests_does_not_keep_the_api_server_out() {
         let client = Client::connect_from(pod, server.addresses.webhook, &server.trust).await.unwrap();
         ahead.push(tokio::spawn(async move { client.send_ahead(&request.repeat(64)).await }));
     }
-    // The requests of each connection fill the buffers of the kernel.
-    tokio::time::sleep(Duration::from_millis(200)).await;
+    wait_until("requests of the pod", async || {
+        server.metric("durward_requests_refused_total{reason=\"malformed\"}") > 1000.0
+    })
+    .await;
     for _ in 0..4 {
         assert_eq!(server.post("/allow", review("web", 0)).await.status, 200);
     }
