@@ -9,7 +9,7 @@ use k8s_openapi::api::batch::v1::JobStatus;
 use serde::Deserialize;
 
 use cluster::Resource;
-use cluster::fleet::{Object, Owner, Part};
+use cluster::fleet::{Object, Part};
 
 /// Kinds of objects that can keep a namespace in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,8 +18,8 @@ pub(super) enum InUse {
     Pods,
     /// PVCs.
     Pvcs,
-    /// `Deployments`, `StatefulSets`, `DaemonSets`, `CronJobs`, `ReplicationControllers` and `ReplicaSets` that no Deployment
-    /// owns, with any number of replicas, and unfinished `Jobs`.
+    /// `Deployments`, `StatefulSets`, `DaemonSets`, `CronJobs`, `ReplicaSets` and `ReplicationControllers` with any number of
+    /// replicas, and unfinished `Jobs`.
     Workloads,
     /// Services of type `LoadBalancer`.
     LoadBalancers,
@@ -64,8 +64,6 @@ pub(super) struct ResourceQuery {
 pub(super) enum InUseRule {
     /// It is not being deleted.
     NotDeleting,
-    /// It is not being deleted, and no Deployment owns it. Deployments are in use themselves.
-    NotOfDeployment,
     /// It is a Job that is not being deleted and has neither completed nor failed.
     Unfinished,
     /// Always: a custom object that is being deleted waits for a controller that must clean up.
@@ -146,7 +144,6 @@ pub(super) fn of_namespace(in_use: &[InUse], more: &[Resource], unmanaged: Unman
     for (group, plural, one, many) in WORKLOADS {
         let rule = match (counts(InUse::Workloads), plural) {
             (true, "jobs") => InUseRule::Unfinished,
-            (true, "replicasets") => InUseRule::NotOfDeployment,
             (true, _) => InUseRule::NotDeleting,
             (false, _) if unmanaged == Unmanaged::Ignore => InUseRule::Never,
             (false, _) => continue,
@@ -180,19 +177,12 @@ impl InUseRule {
     pub(super) fn applies(self, object: &Object) -> Result<bool, String> {
         match self {
             Self::NotDeleting => Ok(!object.metadata.deleting),
-            Self::NotOfDeployment => {
-                Ok(!object.metadata.deleting && !object.owners.iter().any(is_deployment))
-            }
             Self::Unfinished if object.metadata.deleting => Ok(false),
             Self::Unfinished => is_finished(object).map(|finished| !finished),
             Self::Always => Ok(true),
             Self::Never => Ok(false),
         }
     }
-}
-
-fn is_deployment(owner: &Owner) -> bool {
-    owner.kind == "Deployment" && owner.api_version.starts_with("apps/")
 }
 
 /// The part of a Job that tells whether it has finished.
@@ -257,27 +247,6 @@ mod tests {
         assert_eq!(InUseRule::NotDeleting.applies(&deleting), Ok(false));
         assert_eq!(InUseRule::Always.applies(&deleting), Ok(true));
         assert_eq!(InUseRule::Never.applies(&job("{}", false)), Ok(false));
-    }
-
-    /// A Rollout of Argo owns `ReplicaSets` too, and Durward doesn't list Rollouts.
-    #[test]
-    fn a_replica_set_is_in_use_unless_a_deployment_owns_it() {
-        let set = |api_version: &str, kind: &str, deleting| {
-            let owner = Owner {
-                api_version: api_version.into(),
-                kind: kind.into(),
-                uid: "1".into(),
-                ..Owner::default()
-            };
-            Object { owners: vec![owner], ..job("{}", deleting) }
-        };
-        let is_in_use = |object: &Object| InUseRule::NotOfDeployment.applies(object);
-        assert_eq!(is_in_use(&job("{}", false)), Ok(true));
-        assert_eq!(is_in_use(&job("{}", true)), Ok(false));
-        assert_eq!(is_in_use(&set("apps/v1", "Deployment", false)), Ok(false));
-        assert_eq!(is_in_use(&set("argoproj.io/v1alpha1", "Rollout", false)), Ok(true));
-        assert_eq!(is_in_use(&set("example.org/v1", "Deployment", false)), Ok(true));
-        assert_eq!(is_in_use(&set("argoproj.io/v1alpha1", "Rollout", true)), Ok(false));
     }
 
     #[test]

@@ -358,6 +358,14 @@ fn summarize(lists: &[(&Noun, ListResult)], counted: Counted) -> ClusterFindings
         }
         findings.stays.extend(ObjectCount::of(noun, list.more, stays));
     }
+    // Deployments own most ReplicaSets, so a message names those only if there is no Deployment. They count in any case: an owner
+    // reference can name a Deployment that does not exist.
+    for counts in [&mut findings.in_use, &mut findings.stays] {
+        let is = |count: &ObjectCount, kind: &str| count.noun.one == kind;
+        if counts.iter().any(|count| is(count, "Deployment")) {
+            counts.retain(|count| !is(count, "ReplicaSet"));
+        }
+    }
     findings
 }
 
