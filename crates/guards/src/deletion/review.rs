@@ -1,5 +1,6 @@
 //! One review: decide by the request, read the stored object, decide by its metadata, read the facts, decide by the facts.
 
+use std::future::ready;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -9,7 +10,8 @@ use admission::{BoxFuture, Fields, Guard, Request, Ruling, SettlePolicy};
 use super::config::Config;
 use super::decide::{self, Next};
 use super::facts::FactsReader;
-use super::{messages, owners, target};
+use super::target::{Target, TargetField};
+use super::{messages, owners};
 use cluster::Clients;
 
 /// The guard that reviews deletions.
@@ -23,12 +25,7 @@ pub(super) struct DeletionGuard {
 
 impl DeletionGuard {
     pub(super) fn new(config: Config, clients: Clients) -> Self {
-        Self {
-            config,
-            clients,
-            fields: Fields::new(&target::TargetField::POINTERS),
-            budget: owners::budget(),
-        }
+        Self { config, clients, fields: Fields::new(&TargetField::POINTERS), budget: owners::budget() }
     }
 }
 
@@ -50,33 +47,37 @@ impl Guard for DeletionGuard {
     }
 
     fn review<'a>(&'a self, request: &'a Request<'a>, deadline: Instant) -> BoxFuture<'a, Ruling> {
-        Box::pin(async move {
-            let Self { config, clients, budget, .. } = self;
-            let mut target = match decide::open(config, request) {
-                Ok(target) => target,
-                Err(ruling) => return *ruling,
-            };
-            let reader = FactsReader { clients, config, progress: &|_| {}, budget };
-            let now = || clients.context.now();
-            let unread = match reader.stored(&target, deadline.into()).await {
-                Ok(Some(stored)) => {
-                    target.set_metadata(stored.metadata);
-                    None
-                }
-                Ok(None) => {
-                    return decide::unidentified(config, &target, messages::another_cluster(&target), now());
-                }
-                // An override counts also if the API server does not answer Durward. It is in the object that the review contains.
-                Err(why) => Some(why),
-            };
-            match (decide::by_metadata(config, &target, now()), unread) {
-                (Next::Rule(ruling), _) => *ruling,
-                (Next::ReadFacts { .. }, Some(why)) => decide::unidentified(config, &target, why, now()),
-                (Next::ReadFacts { list_only }, None) => {
-                    let facts = reader.read(&target, deadline.into(), list_only).await;
-                    decide::close(config, &target, &facts)
-                }
+        match decide::open(&self.config, request) {
+            Ok(target) => Box::pin(self.review_target(target, deadline)),
+            // The future above is large, and not needed here.
+            Err(ruling) => Box::pin(ready(*ruling)),
+        }
+    }
+}
+
+impl DeletionGuard {
+    async fn review_target(&self, mut target: Target, deadline: Instant) -> Ruling {
+        let Self { config, clients, budget, .. } = self;
+        let reader = FactsReader { clients, config, progress: &|_| {}, budget };
+        let now = || clients.context.now();
+        let unread = match reader.stored(&target, deadline.into()).await {
+            Ok(Some(stored)) => {
+                target.set_metadata(stored.metadata);
+                None
             }
-        })
+            Ok(None) => {
+                return decide::unidentified(config, &target, messages::another_cluster(&target), now());
+            }
+            // An override counts also if the API server does not answer Durward. It is in the object that the review contains.
+            Err(why) => Some(why),
+        };
+        match (decide::by_metadata(config, &target, now()), unread) {
+            (Next::Rule(ruling), _) => *ruling,
+            (Next::ReadFacts { .. }, Some(why)) => decide::unidentified(config, &target, why, now()),
+            (Next::ReadFacts { list_only }, None) => {
+                let facts = reader.read(&target, deadline.into(), list_only).await;
+                decide::close(config, &target, &facts)
+            }
+        }
     }
 }

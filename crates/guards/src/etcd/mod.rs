@@ -61,6 +61,7 @@ mod update;
 mod wire;
 
 use std::any::Any;
+use std::future::ready;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
@@ -217,16 +218,17 @@ impl Guard for EtcdGuard {
     }
 
     fn review<'a>(&'a self, request: &'a Request<'a>, deadline: Instant) -> BoxFuture<'a, Ruling> {
-        Box::pin(async move {
-            if install_namespace::is_deletion(&self.config.common_config, request) {
-                return namespaces::review_install(&self.config, request, self.clients.context.now());
+        if install_namespace::is_deletion(&self.config.common_config, request) {
+            let ruling = namespaces::review_install(&self.config, request, self.clients.context.now());
+            return Box::pin(ready(ruling));
+        }
+        let reviewer = Reviewer::new(&self.config, &self.clients, deadline.into());
+        match RemovalKind::of(request) {
+            Some(kind) => Box::pin(async move { reviewer.review_pod(kind, request).await }),
+            None if namespaces::is_update(request) => {
+                Box::pin(async move { reviewer.review_namespace(request).await })
             }
-            let reviewer = Reviewer::new(&self.config, &self.clients, deadline.into());
-            match RemovalKind::of(request) {
-                Some(kind) => reviewer.review_pod(kind, request).await,
-                None if namespaces::is_update(request) => reviewer.review_namespace(request).await,
-                None => reviewer.review_related(request).await,
-            }
-        })
+            None => Box::pin(async move { reviewer.review_related(request).await }),
+        }
     }
 }

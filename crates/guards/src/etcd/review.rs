@@ -177,6 +177,12 @@ impl<'r> Reviewer<'r> {
         {
             return Outcome::allow(Allowed::Unselected).into();
         }
+        // Boxed, because this future is large, and most pods belong to no etcd cluster.
+        Box::pin(self.review_stored(removal)).await
+    }
+
+    /// Decides by the stored pod and its etcd cluster.
+    async fn review_stored(&self, removal: &mut Removal) -> Reviewed<'r> {
         let json = match self.stored_pod(removal).await {
             Ok(Some(json)) => json,
             Ok(None) => return decide::missing(removal).into(),
