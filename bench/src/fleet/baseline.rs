@@ -25,7 +25,7 @@ use super::times::Times;
 use crate::{Result, kernel, load};
 
 /// Connections and streams of the live reader.
-const CONNECTIONS: usize = 8;
+const CONNECTIONS: usize = 10;
 const STREAMS: usize = 96;
 const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 

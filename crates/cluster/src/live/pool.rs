@@ -38,9 +38,9 @@ use super::http2_connection::{Http2Connection, PING_INTERVAL, PING_TIMEOUT};
 use crate::lock;
 use config::Problem;
 
-/// Connections to an API server behind which a fleet may be. 800 concurrent requests are enough for a thousand members within
-/// two round trips, and eight connections from each of eight replicas stay few.
-pub(crate) const FLEET_CONNECTIONS: usize = 8;
+/// Connections to an API server behind which a fleet may be. A thousand concurrent requests are enough for a thousand members
+/// within two round trips, and ten connections from each of eight replicas stay few.
+pub(crate) const FLEET_CONNECTIONS: usize = 10;
 
 /// 96 requests of reviews and 4 of probes are the 100 streams that every API server accepts. Probes cannot take the permits of
 /// reviews.

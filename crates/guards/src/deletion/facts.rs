@@ -66,9 +66,9 @@ pub struct Progress<'p> {
     pub of: usize,
 }
 
-/// Clusters that are read at once. The live client has permits for as many requests to one API server over HTTP/2 (eight
+/// Clusters that are read at once. The live client has permits for as many requests to one API server over HTTP/2 (ten
 /// connections, 96 each). Therefore clusters that do not answer, with one request each, cannot take all permits.
-const MAX_CONCURRENT: usize = 768;
+const MAX_CONCURRENT: usize = 960;
 
 /// The least time for the local cluster: half of what the API server gives. Its answer is required for an
 /// allow, and it does not delay the members.
