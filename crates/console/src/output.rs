@@ -68,7 +68,16 @@ pub fn json(value: &impl Serialize) -> Result<(), Stop> {
 pub fn plain_json(value: &impl Serialize) -> Result<String, Stop> {
     let text = serde_json::to_string_pretty(value)
         .map_err(|error| Stop::fault(Problem::new("the result is not JSON").why(error.to_string())))?;
-    let mut plain = String::with_capacity(text.len() + 1);
+    Ok((escaped(text) + "\n").replace("##[", "#\\u0023["))
+}
+
+/// Escapes unprintable characters in JSON.
+fn escaped(text: String) -> String {
+    // Most results are plain.
+    if text.bytes().all(|byte| byte == b'\n' || byte == b' ' || byte.is_ascii_graphic()) {
+        return text;
+    }
+    let mut plain = String::with_capacity(text.len());
     // Outside of strings JSON is ASCII, and the only control character in this text is the line break between values.
     for c in text.chars() {
         if c == '\n' || clean::is_printable(c) {
@@ -79,8 +88,7 @@ pub fn plain_json(value: &impl Serialize) -> Result<String, Stop> {
             let _ = write!(plain, "\\u{unit:04x}");
         }
     }
-    plain.push('\n');
-    Ok(plain.replace("##[", "#\\u0023["))
+    plain
 }
 
 /// Writes a value as JSON or YAML, or as the text that `text` makes of it.

@@ -12,6 +12,7 @@ pub mod field;
 pub mod kinds;
 mod meta;
 pub mod normalize;
+mod place;
 pub mod release;
 pub mod request;
 pub mod schema;

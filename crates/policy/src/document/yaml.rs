@@ -97,7 +97,8 @@ impl<'t> Events<'t> {
     /// The text of the line before an offset.
     fn line_before(&self, offset: usize) -> &'t str {
         let before = self.text.get(self.base..offset).unwrap_or_default();
-        before.rsplit(['\n', '\r']).next().unwrap_or_default()
+        let end = before.bytes().rposition(|byte| matches!(byte, b'\n' | b'\r'));
+        end.map_or(before, |end| &before[end + 1..])
     }
 
     fn in_brackets(&self) -> bool {
@@ -110,7 +111,7 @@ impl<'t> Events<'t> {
             return Ok(());
         }
         let gap = self.scalar_end.and_then(|end| self.text.get(end..offset)).unwrap_or_default();
-        if gap.contains("\n\t") {
+        if gap.as_bytes().windows(2).any(|pair| pair == b"\n\t") {
             let next = "remove the tabs from empty lines and before comments";
             return Err(Fault::syntax(offset, "a line above starts with a tab", next));
         }

@@ -17,6 +17,7 @@ mod scalars;
 mod table;
 
 use crate::field::{ErrorKind, FieldError, Path};
+use crate::place::Place;
 use crate::value::format::quote;
 use crate::value::{Arena, Value};
 use table::{Alternative, Demand, Field, Omit, Type};
@@ -83,8 +84,8 @@ pub(crate) fn metadata<'a>(
     arena: &'a Arena,
 ) -> Result<Metadata<'a>, Vec<FieldError>> {
     let form = Form { converts: true, is_stored: false };
-    let mut decoder = Decoder::new(Types::recorded(), arena, form);
-    let value = decoder.metadata(value, path);
+    let mut decoder = Decoder::new(Types::recorded(), arena, form, path);
+    let value = decoder.metadata(value, &Place::root());
     let Decoder { unknown, errors, .. } = decoder;
     if errors.is_empty() { Ok(Metadata { value, unknown }) } else { Err(errors) }
 }
@@ -96,9 +97,10 @@ fn decode<'a>(
     arena: &'a Arena,
     form: Form,
 ) -> Result<Normalized<'a>, Vec<FieldError>> {
-    let mut decoder = Decoder::new(types, arena, form);
+    let base = Path::default();
+    let mut decoder = Decoder::new(types, arena, form, &base);
     let object = match types.kind(kind) {
-        Some(index) => decoder.fields(index, object, &Path::default()),
+        Some(index) => decoder.fields(index, object, &Place::root()),
         None => decoder.metadata_of(object),
     };
     if decoder.errors.is_empty() {
@@ -117,9 +119,11 @@ struct Form {
     is_stored: bool,
 }
 
-struct Decoder<'a> {
+struct Decoder<'a, 'p> {
     types: &'a Types,
     arena: &'a Arena,
+    /// The path of the root of all places.
+    base: &'p Path,
     unknown: Vec<Path>,
     errors: Vec<FieldError>,
     invalid: Vec<FieldError>,
@@ -131,14 +135,14 @@ struct Decoder<'a> {
     form: Form,
 }
 
-impl<'a> Decoder<'a> {
-    fn new(types: &'a Types, arena: &'a Arena, form: Form) -> Self {
+impl<'a, 'p> Decoder<'a, 'p> {
+    fn new(types: &'a Types, arena: &'a Arena, form: Form, base: &'p Path) -> Self {
         let (unknown, errors, invalid) = (Vec::new(), Vec::new(), Vec::new());
-        Self { types, arena, unknown, errors, invalid, has_demands: true, in_schema: false, form }
+        Self { types, arena, base, unknown, errors, invalid, has_demands: true, in_schema: false, form }
     }
 
     /// Decodes and encodes a value.
-    fn value(&mut self, of: &Type, value: Value<'a>, path: &Path) -> Value<'a> {
+    fn value(&mut self, of: &Type, value: Value<'a>, place: &Place<'_>) -> Value<'a> {
         if matches!(value, Value::Null) {
             return self.zero(of);
         }
@@ -146,36 +150,36 @@ impl<'a> Decoder<'a> {
             Type::Any => value,
             Type::List(_) if self.form.is_stored && value.is_list() && value.is_zero() => Value::Null,
             Type::Map(_) if self.form.is_stored && matches!(value, Value::Object([])) => Value::Null,
-            Type::Pointer(of) => self.value(of, value, path),
-            Type::Struct(index) => self.fields(*index, value, path),
+            Type::Pointer(of) => self.value(of, value, place),
+            Type::Struct(index) => self.fields(*index, value, place),
             Type::List(of) if value.is_list() => {
                 let items: Vec<Value<'a>> = value
                     .elements()
                     .enumerate()
-                    .map(|(index, item)| self.value(of, item, &path.index(index)))
+                    .map(|(index, item)| self.value(of, item, &place.index(index)))
                     .collect();
                 Value::List(self.arena.slice(&items))
             }
             Type::Map(of) => {
-                let Value::Object(entries) = value else { return self.wrong(path, "an object", value) };
+                let Value::Object(entries) = value else { return self.wrong(place, "an object", value) };
                 let entries: Vec<(&'a str, Value<'a>)> = entries
                     .iter()
-                    .map(|(key, item)| (*key, self.value(of, *item, &path.child(key))))
+                    .map(|(key, item)| (*key, self.value(of, *item, &place.property(key))))
                     .collect();
                 Value::Object(self.arena.slice(&entries))
             }
-            Type::List(_) => self.wrong(path, "a list", value),
-            Type::SchemaOr(alternative, index) => self.schema_or(*alternative, *index, value, path),
+            Type::List(_) => self.wrong(place, "a list", value),
+            Type::SchemaOr(alternative, index) => self.schema_or(*alternative, *index, value, place),
             scalar => match scalars::encode(scalar, value, self.arena) {
                 Ok(value) => value,
                 Err(expected) => match (scalar, value) {
                     // The right value is a string too, so the error shows this one. Bytes can be secret.
-                    (Type::Bytes, Value::String(_)) => self.wrong_text(path, &expected, "other text"),
+                    (Type::Bytes, Value::String(_)) => self.wrong_text(place, &expected, "other text"),
                     (Type::Quantity | Type::Time | Type::MicroTime | Type::Duration, Value::String(text)) => {
                         let shown: String = text.chars().take(MAX_SHOWN).collect();
-                        self.wrong_text(path, &expected, &quote(&shown))
+                        self.wrong_text(place, &expected, &quote(&shown))
                     }
-                    _ => self.wrong(path, &expected, value),
+                    _ => self.wrong(place, &expected, value),
                 },
             },
         }
@@ -183,26 +187,26 @@ impl<'a> Decoder<'a> {
 
     /// Decodes and encodes the metadata of an object of unknown type, and keeps its other fields.
     fn metadata_of(&mut self, object: Value<'a>) -> Value<'a> {
-        let path = Path::new("metadata");
-        let Value::Object(entries) = object else { return self.wrong(&Path::default(), "an object", object) };
+        let root = Place::root();
+        let Value::Object(entries) = object else { return self.wrong(&root, "an object", object) };
         let entries: Vec<(&'a str, Value<'a>)> = entries
             .iter()
             .map(|(name, value)| match *name {
-                "metadata" => (*name, self.metadata(*value, &path)),
+                "metadata" => (*name, self.metadata(*value, &root.property("metadata"))),
                 _ => (*name, *value),
             })
             .collect();
         Value::Object(self.arena.slice(&entries))
     }
 
-    fn metadata(&mut self, value: Value<'a>, path: &Path) -> Value<'a> {
+    fn metadata(&mut self, value: Value<'a>, place: &Place<'_>) -> Value<'a> {
         match self.types.metadata() {
-            Some(index) => self.value(&Type::Struct(index), value, path),
-            None => self.wrong(path, "metadata", value),
+            Some(index) => self.value(&Type::Struct(index), value, place),
+            None => self.wrong(place, "metadata", value),
         }
     }
 
-    fn wrong(&mut self, path: &Path, expected: &str, value: Value<'a>) -> Value<'a> {
+    fn wrong(&mut self, place: &Place<'_>, expected: &str, value: Value<'a>) -> Value<'a> {
         let found = match value {
             Value::Bool(_) => "a boolean",
             Value::Int(_) | Value::Double(_) => "a number",
@@ -210,35 +214,36 @@ impl<'a> Decoder<'a> {
             Value::List(_) => "a list",
             _ => "an object",
         };
-        self.wrong_text(path, expected, found)
+        self.wrong_text(place, expected, found)
     }
 
-    fn wrong_text(&mut self, path: &Path, expected: &str, found: &str) -> Value<'a> {
-        self.errors.push(FieldError::wrong_type(path, &format!("{expected}, found {found}")));
+    fn wrong_text(&mut self, place: &Place<'_>, expected: &str, found: &str) -> Value<'a> {
+        self.errors
+            .push(FieldError::wrong_type(&place.path(self.base), &format!("{expected}, found {found}")));
         Value::Null
     }
 
     /// Decodes and encodes the fields of a struct.
-    fn fields(&mut self, index: usize, value: Value<'a>, path: &Path) -> Value<'a> {
-        let Value::Object(entries) = value else { return self.wrong(path, "an object", value) };
+    fn fields(&mut self, index: usize, value: Value<'a>, place: &Place<'_>) -> Value<'a> {
+        let Value::Object(entries) = value else { return self.wrong(place, "an object", value) };
         let mut given = entries.iter().peekable();
         let mut encoded = Vec::with_capacity(entries.len() + 2);
         let types = self.types;
         for field in types.fields(index) {
             let known = &*field.name;
             while let Some((name, _)) = given.next_if(|(name, _)| *name < known) {
-                self.report_unknown(path, name);
+                self.report_unknown(place, name);
             }
             let given = given.next_if(|(name, _)| *name == known);
-            self.check_demands(field, given.map(|(_, value)| *value).unwrap_or_default(), path);
+            self.check_demands(field, given.map(|(_, value)| *value).unwrap_or_default(), place);
             let value = match given {
                 // Null decodes to a nil pointer, which is omitted. A pointer to a value that encodes as null is kept.
                 Some((_, Value::Null)) | None if field.is_omitted_if_absent() => continue,
                 Some((name, value)) => {
                     let has_demands = self.has_demands;
-                    let is_status = path.is_empty() && *name == "status";
+                    let is_status = place.is_root() && self.base.is_empty() && *name == "status";
                     self.has_demands &= *name != "metadata" && !is_status && !field.demand.is_untried;
-                    let value = self.value(&field.of, *value, &path.child(name));
+                    let value = self.value(&field.of, *value, &place.property(name));
                     self.has_demands = has_demands;
                     value
                 }
@@ -249,7 +254,7 @@ impl<'a> Decoder<'a> {
             }
         }
         for (name, _) in given {
-            self.report_unknown(path, name);
+            self.report_unknown(place, name);
         }
         if self.form.converts {
             convert::convert(types.name(index), &mut encoded, self.arena);
@@ -258,7 +263,7 @@ impl<'a> Decoder<'a> {
     }
 
     /// Reports a required field that is absent, and texts that are not in an enum. An absent field is null here.
-    fn check_demands(&mut self, field: &Field, given: Value<'a>, path: &Path) {
+    fn check_demands(&mut self, field: &Field, given: Value<'a>, place: &Place<'_>) {
         if !self.has_demands {
             return;
         }
@@ -266,12 +271,14 @@ impl<'a> Decoder<'a> {
         if let Some(body) = required
             && field.is_like_absent(given)
         {
-            self.invalid.push(FieldError::recorded(&path.child(&field.name), ErrorKind::Required, body));
+            let path = place.property(&field.name).path(self.base);
+            self.invalid.push(FieldError::recorded(&path, ErrorKind::Required, body));
         }
         if values.is_empty() {
             return;
         }
-        let mut check = |value: Value<'_>, path: &dyn Fn() -> Path| {
+        let base = self.base;
+        let mut check = |value: Value<'_>, place: &Place<'_>| {
             // An empty text often stands for an absent field.
             let text = value.as_str().filter(|text| !text.is_empty());
             let Some(text) = text.filter(|text| !values.iter().any(|known| **known == **text)) else {
@@ -279,25 +286,26 @@ impl<'a> Decoder<'a> {
             };
             self.invalid.push(if unsupported.is_empty() {
                 let values: Vec<&str> = values.iter().map(|value| &**value).collect();
-                FieldError::not_supported(&path(), text, &values)
+                FieldError::not_supported(&place.path(base), text, &values)
             } else {
                 let body = unsupported.replacen('%', &quote(text), 1);
-                FieldError::recorded(&path(), ErrorKind::NotSupported, &body)
+                FieldError::recorded(&place.path(base), ErrorKind::NotSupported, &body)
             });
         };
+        let place = place.property(&field.name);
         match given {
             Value::List(items) => {
                 for (index, item) in items.iter().enumerate() {
-                    check(*item, &|| path.child(&field.name).index(index));
+                    check(*item, &place.index(index));
                 }
             }
-            value => check(value, &|| path.child(&field.name)),
+            value => check(value, &place),
         }
     }
 
-    fn report_unknown(&mut self, path: &Path, name: &str) {
+    fn report_unknown(&mut self, place: &Place<'_>, name: &str) {
         if !self.in_schema {
-            self.unknown.push(path.child(name));
+            self.unknown.push(place.property(name).path(self.base));
         }
     }
 
@@ -306,16 +314,16 @@ impl<'a> Decoder<'a> {
         alternative: Alternative,
         index: usize,
         value: Value<'a>,
-        path: &Path,
+        place: &Place<'_>,
     ) -> Value<'a> {
         let outer = std::mem::replace(&mut self.in_schema, true);
         let encoded = match (value, alternative) {
-            (Value::Object(_), _) => self.fields(index, value, path),
+            (Value::Object(_), _) => self.fields(index, value, place),
             (Value::Bool(_), Alternative::Bool) => value,
-            (_, Alternative::Bool) => self.wrong(path, "a boolean or a schema", value),
+            (_, Alternative::Bool) => self.wrong(place, "a boolean or a schema", value),
             (Value::List(items), _) if !items.is_empty() => {
                 let of = if alternative == Alternative::Schemas { Type::Struct(index) } else { Type::String };
-                self.value(&Type::List(Box::new(of)), value, path)
+                self.value(&Type::List(Box::new(of)), value, place)
             }
             // The API server ignores other values.
             _ => Value::Null,
@@ -340,7 +348,7 @@ impl<'a> Decoder<'a> {
             Type::Float => Value::Double(0.0),
             Type::Quantity => Value::String("0"),
             Type::Duration => Value::String("0s"),
-            Type::Struct(index) => self.fields(*index, Value::Object(&[]), &Path::default()),
+            Type::Struct(index) => self.fields(*index, Value::Object(&[]), &Place::root()),
             Type::Bytes
             | Type::Time
             | Type::MicroTime

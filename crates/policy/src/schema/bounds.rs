@@ -2,9 +2,9 @@
 
 use super::formats::Format;
 use super::model::{Checks, Schema, Type};
-use super::place::Place;
 use super::validator::{Outcome, Types, Validator};
 use crate::field::FieldError;
+use crate::place::Place;
 use crate::release::Release;
 use crate::value::format::plain;
 use crate::value::number::chars;

@@ -25,7 +25,6 @@ pub(crate) mod list_types;
 mod model;
 mod parse;
 mod pattern;
-mod place;
 pub(crate) mod prune;
 pub(crate) mod sizes;
 pub(crate) mod structural;

@@ -2,8 +2,8 @@
 
 use super::defaults::{replace_entries, replace_items};
 use super::model::Schema;
-use super::place::Place;
 use crate::field::Path;
+use crate::place::Place;
 use crate::value::{Arena, Value};
 
 /// Unknown fields that are reported of one value.

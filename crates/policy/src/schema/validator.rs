@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 
 use super::model::{Schema, Type};
-use super::place::Place;
 use crate::field::{FieldError, Path};
+use crate::place::Place;
 use crate::release::Release;
 use crate::value::Value;
 

@@ -6,7 +6,7 @@ use crate::field::Path;
 
 /// A path that grows without allocation.
 #[derive(Clone, Copy)]
-pub(super) struct Place<'p> {
+pub(crate) struct Place<'p> {
     above: Option<&'p Place<'p>>,
     step: Step<'p>,
 }
@@ -21,28 +21,28 @@ enum Step<'p> {
 }
 
 impl<'p> Place<'p> {
-    pub(super) fn root() -> Self {
+    pub(crate) fn root() -> Self {
         Self { above: None, step: Step::Root }
     }
 
-    pub(super) fn property(&'p self, name: &'p str) -> Self {
+    pub(crate) fn property(&'p self, name: &'p str) -> Self {
         Self { above: Some(self), step: Step::Property(name) }
     }
 
-    pub(super) fn entry(&'p self, name: &'p str) -> Self {
+    pub(crate) fn entry(&'p self, name: &'p str) -> Self {
         Self { above: Some(self), step: Step::Entry(name) }
     }
 
-    pub(super) fn index(&'p self, index: usize) -> Self {
+    pub(crate) fn index(&'p self, index: usize) -> Self {
         Self { above: Some(self), step: Step::Index(index) }
     }
 
-    pub(super) fn is_root(&self) -> bool {
+    pub(crate) fn is_root(&self) -> bool {
         matches!(self.step, Step::Root)
     }
 
     /// The path below a base. The API server adds the whole name as one field.
-    pub(super) fn path(&self, base: &Path) -> Path {
+    pub(crate) fn path(&self, base: &Path) -> Path {
         let Some(above) = self.above else { return base.clone() };
         let path = above.path(base);
         match self.step {
