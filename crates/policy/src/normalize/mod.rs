@@ -122,7 +122,7 @@ struct Form {
 struct Decoder<'a, 'p> {
     types: &'a Types,
     arena: &'a Arena,
-    /// The path of the root of all places.
+    /// The path of the value that is decoded, from which places start.
     base: &'p Path,
     unknown: Vec<Path>,
     errors: Vec<FieldError>,
