@@ -72,8 +72,9 @@ pub(super) fn by_metadata(config: &Config, target: &Target, now: SystemTime) -> 
     if target.new_labels.as_ref().is_some_and(|new| is_install || !leaves(config, target, new)) {
         return Ruling::allow().audit("allowed", "it stays in the guard").into();
     }
-    if is_namespace && common.exempt.selects(&target.labels) {
-        return exempted("exempt.namespaceSelector", is_install).into();
+    // A change of the labels of the install namespace is not reviewed, so its labels don't exempt it.
+    if is_namespace && !is_install && common.exempt.selects(&target.labels) {
+        return exempt::ruling("exempt.namespaceSelector").into();
     }
     if is_install {
         let annotations = &target.annotations;

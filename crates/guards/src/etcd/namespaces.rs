@@ -1,7 +1,8 @@
 //! Guards the labels of namespaces that decide which etcd pods are guarded.
 //!
 //! Entries of `clusters`, `exempt.namespaceSelector` and `webhook.namespaceSelector` select namespaces by their labels. If an update
-//! takes a namespace out of the selection, its etcd pods are no longer guarded. The update is denied unless there is an override.
+//! takes a namespace out of the selection, its etcd pods are no longer guarded. If another entry becomes the first one that selects a pod,
+//! the pod gets its rules. Both updates are denied unless there is an override.
 //!
 //! The deletion of Durward's own namespace is reviewed here too.
 
@@ -15,6 +16,7 @@ use super::group;
 use super::kube_reader::KubeReader;
 use super::messages;
 use super::overrides::{self, DeniedRequest, Override};
+use super::pod::Pod;
 use super::removal::{ReviewedField, malformed};
 use crate::common::{self, NAMESPACE_NAME};
 use crate::{exempt, identity, install_namespace};
@@ -80,11 +82,11 @@ async fn decide(
         return Err(malformed("it has no object or no oldObject"));
     };
     let (before, after) = (strings(old, ReviewedField::Labels)?, strings(new, ReviewedField::Labels)?);
-    let leaves = |entry: &&EtcdClusterConfig| {
-        is_guarded(config, entry, name, &before) && !is_guarded(config, entry, name, &after)
+    let entries = |labels: &Strings| -> Vec<&EtcdClusterConfig> {
+        config.clusters.iter().filter(|entry| is_guarded(config, entry, name, labels)).collect()
     };
-    let leaving: Vec<&EtcdClusterConfig> = config.clusters.iter().filter(leaves).collect();
-    if leaving.is_empty() {
+    let (old_entries, new_entries) = (entries(&before), entries(&after));
+    if old_entries.is_empty() || old_entries == new_entries {
         return Ok(Ruling::allow().audit("allowed", "the namespace stays in the guard"));
     }
     let stored = kube.find(&Resource::NAMESPACES, "", name, Part::Metadata).await?;
@@ -101,16 +103,30 @@ async fn decide(
         return Ok(messages::overridden(&format!("namespace {name}"), reason, until));
     }
     let mut pods = kube.pods(name, 0).await?;
-    pods.retain(|pod| !pod.has_ended() && leaving.iter().any(|entry| group::selects_pod(entry, pod)));
+    pods.retain(|pod| {
+        let entry = first_entry(&old_entries, pod);
+        !pod.has_ended() && entry.is_some() && entry != first_entry(&new_entries, pod)
+    });
+    let is_unguarded = |pod: &Pod| first_entry(&new_entries, pod).is_none();
+    let mut change = "be guarded by another entry of clusters";
+    if pods.iter().any(is_unguarded) {
+        pods.retain(is_unguarded);
+        change = "no longer be guarded";
+    }
     let why = match pods.as_slice() {
-        [] => return Ok(Ruling::allow().audit("allowed", "the namespace has no etcd pods")),
-        [pod] => format!("etcd pod {} would no longer be guarded", pod.name),
-        [first, ..] => format!("{} etcd pods would no longer be guarded, such as {}", pods.len(), first.name),
+        [] => return Ok(Ruling::allow().audit("allowed", "no etcd pod gets another entry of clusters")),
+        [pod] => format!("etcd pod {} would {change}", pod.name),
+        [first, ..] => format!("{} etcd pods would {change}, such as {}", pods.len(), first.name),
     };
     let key = label_keys(config).into_iter().find(|key| before.get(key) != after.get(key));
     let effect = format!("cannot change label {} of namespace {name}", key.unwrap_or_default());
     let denied = DeniedRequest::Change("namespace");
     Ok(messages::deny_related(config, &effect, denied, (&why, ""), (("", name), &current), now))
+}
+
+/// The first of these entries that selects the pod.
+fn first_entry<'c>(entries: &[&'c EtcdClusterConfig], pod: &Pod) -> Option<&'c EtcdClusterConfig> {
+    entries.iter().copied().find(|entry| group::selects_pod(entry, pod))
 }
 
 /// Reviews the deletion of Durward's namespace.

@@ -234,7 +234,11 @@ fn adds_owner() -> MatchCondition {
             "{object}.metadata.?ownerReferences.orValue([]).map(o, [o.apiVersion, o.kind, o.name, o.uid])"
         )
     };
-    condition("adds-an-owner", format!("{}.exists(n, !(n in {}))", owners("object"), owners("oldObject")))
+    // A list in a list computes the old owners once. For each new owner again, some hundred owners would exceed the cost limit.
+    condition(
+        "adds-an-owner",
+        format!("[{}].exists(old, {}.exists(n, !(n in old)))", owners("oldObject"), owners("object")),
+    )
 }
 
 fn not_deleting() -> MatchCondition {

@@ -59,12 +59,12 @@ async fn answers_411_to_a_body_without_a_length() {
 async fn answers_413_before_reading_a_body_over_the_limit() {
     let server = server().await;
     let mut client = server.connect().await;
-    client.start("/lxcfs", (8 << 20) + 1).await;
+    client.start("/lxcfs", (20 << 20) + 1).await;
     let answer = client.answer().await.unwrap();
     assert_eq!(answer.status, 413);
     assert_eq!(
         answer.text(),
-        "the body has 8388609 bytes, more than the limit of 8388608 (server.limits.maxRequestBytes)\n"
+        "the body has 20971521 bytes, more than the limit of 20971520 (server.limits.maxRequestBytes)\n"
     );
     assert!(answer.closes());
     refused(&server, "too_large").await;

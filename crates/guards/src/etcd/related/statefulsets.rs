@@ -1,7 +1,7 @@
 //! Scaling down or deleting a `StatefulSet` of members.
 //!
 //! Scaling to zero is a teardown, so it is denied like a deletion (`alsoProtect: [scale, statefulsets]`). Otherwise etcd's own list
-//! counts: members that were removed from it before are not needed. The members are asked only if the replicas alone do not decide.
+//! counts: members that were removed from it before are not needed, and members whose pods an earlier scaling removed are still in it.
 //!
 //! PVCs that are deleted with pods or the `StatefulSet` are lost data (`persistentVolumeClaimRetentionPolicy`,
 //! `pkg/controller/statefulset/stateful_set_utils.go`).
@@ -83,7 +83,7 @@ pub(super) async fn scaled(input: Input<'_>, subject: &Subject<'_>) -> Result<Ve
         let severity = if is_denied { Severity::Deny } else { Severity::Warn };
         let why = format!("none of its {before} etcd members would be left");
         objections.push(Objection { why, next: String::new(), severity });
-    } else if after <= before / 2 && !removes_members {
+    } else if !removes_members {
         objections.extend(too_few(input, subject, entry, &set.metadata.uid, (before, after)).await);
     }
     if set.scaling_deletes_pvcs() {
@@ -105,9 +105,7 @@ async fn too_few(
     let why = match voters(input, subject, entry, uid).await {
         Ok(voters) if after > voters / 2 => return None,
         Ok(voters) => format!("{left}, quorum of the {voters} voters is {}", voters / 2 + 1),
-        Err(why) => {
-            format!("{left}, quorum is {}; cannot read the member list: {}", before / 2 + 1, why.text)
-        }
+        Err(why) => format!("{left}; cannot read the member list: {}", why.text),
     };
     Some(Objection::deny(
         why,

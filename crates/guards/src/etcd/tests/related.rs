@@ -176,6 +176,18 @@ async fn a_second_deletion_does_not_cancel_orphaning() {
 }
 
 #[tokio::test]
+async fn scaling_counts_members_whose_pods_an_earlier_scaling_removed() {
+    let fake = Fake::of(5).with(|s| drop(s.others.insert(("statefulsets", "etcd".to_owned()), set(5))));
+    assert_text(&stored(&fake, &yaml(), &scaled(5, 3)).await, "allow", "");
+    let smaller = Fake::of(5).with(|s| {
+        s.others.insert(("statefulsets", "etcd".to_owned()), set(3));
+        s.pods.retain(|pod| pod["metadata"]["name"] != "etcd-3" && pod["metadata"]["name"] != "etcd-4");
+    });
+    let text = "cannot scale StatefulSet db/etcd: 2 of its 3 etcd members would be left, quorum of the 5 voters is 3";
+    assert_text(&stored(&smaller, &yaml(), &scaled(3, 2)).await, "deny", text);
+}
+
+#[tokio::test]
 async fn scaling_ignores_members_that_were_removed_before() {
     // Three pods, and etcd lists one of them.
     let removed = fake().with(|s| {
@@ -190,8 +202,10 @@ async fn scaling_ignores_members_that_were_removed_before() {
             one.reply = Reply::NoResponse(cause::TIMEOUT);
         }
     });
-    let text_of = stored(&unreachable, &yaml(), &scaled(3, 1)).await;
-    assert_text(&text_of, "deny", "cannot read the member list");
+    for after in [1, 2] {
+        let text_of = stored(&unreachable, &yaml(), &scaled(3, after)).await;
+        assert_text(&text_of, "deny", "cannot read the member list");
+    }
     let leaving =
         format!("{ALL}\nclusters: [{{namespace: db, selector: app=etcd, memberOnPodDelete: remove}}]");
     assert_text(&stored(&unreachable, &leaving, &scaled(3, 1)).await, "allow", "");

@@ -316,6 +316,22 @@ mod namespaces {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_namespace_keeps_the_entry_of_its_etcd_pods() {
+        let yaml = "clusters: [{namespaceSelector: {matchLabels: {operator: x}}, selector: app=etcd, memberOnPodDelete: remove}, \
+                    {namespaceSelector: {matchLabels: {etcd: 'yes'}}, selector: app=etcd}, \
+                    {namespaceSelector: {matchLabels: {last: 'yes'}}, selector: app=etcd}]";
+        let (fake, etcd) = (Fake::of(3), json!({"etcd": "yes"}));
+        let ruling = relabel(&fake, yaml, etcd.clone(), json!({"etcd": "yes", "operator": "x"})).await;
+        let text = "cannot change label operator of namespace db: 3 etcd pods would be guarded by another entry of clusters, such as etcd-0";
+        assert_text(&ruling, "deny", text);
+        let ruling = relabel(&fake, yaml, etcd.clone(), json!({"last": "yes"})).await;
+        assert_text(&ruling, "deny", "cannot change label etcd of namespace db");
+        let later = json!({"etcd": "yes", "last": "yes"});
+        assert_text(&relabel(&fake, yaml, etcd.clone(), later.clone()).await, "allow", "");
+        assert_text(&relabel(&fake, yaml, later, etcd).await, "allow", "");
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn subresources_of_a_namespace_keep_its_labels() {
         for subresource in ["status", "finalize"] {
             let body = relabeled_by(subresource, &json!({"etcd": "yes"}), &json!({}), "uid-db");
