@@ -52,9 +52,9 @@ pub(crate) fn find(paths: &[(&[PathBuf], Use)], ignored: &[Glob]) -> (Vec<File>,
                 Ok(root) => directory(path, *used, &root, &mut found, &mut outside, &mut problems),
                 Err(error) => problems.push(unreadable(path, &error)),
             }
-            if found.is_empty() && *used != Use::Fact {
-                let what = format!("{} contains no manifests", path.display());
-                problems.push(Problem::new(what).next("manifests end with .yaml, .yml or .json"));
+            if found.is_empty() {
+                let what = format!("{} contains no YAML or JSON file", path.display());
+                problems.push(Problem::new(what).next("names of files must end with .yaml, .yml or .json"));
             }
             if *used == Use::Check {
                 let all = found.len();

@@ -116,7 +116,7 @@ impl CommonConfig {
 }
 
 /// Returns the keys of the labels that a selector names.
-pub(crate) fn label_keys(selector: &Selector) -> BTreeSet<String> {
+pub fn label_keys(selector: &Selector) -> BTreeSet<String> {
     let key = |expression: Expression| match expression {
         Expression::In(key, _)
         | Expression::NotIn(key, _)

@@ -20,7 +20,7 @@ mod message;
 pub mod overrides;
 mod webhook;
 
-pub use common::{CommonConfig, Defaults, FailurePolicy, NAMESPACE, NAMESPACE_NAME, Remark};
+pub use common::{CommonConfig, Defaults, FailurePolicy, NAMESPACE, NAMESPACE_NAME, Remark, label_keys};
 pub use exempt::{Exempt, Exemption};
 pub use install_namespace::INSTALL_NAMESPACE;
 pub use kind::{

@@ -192,7 +192,7 @@ fn documents_that_cannot_be_used_are_errors() {
         ),
         ("n.json", &["n.json is of Kubernetes \"\", so its minor is not known"]),
         ("y.yaml", &["y.yaml is not an OpenAPI document"]),
-        ("e", &["--openapi names no OpenAPI document"]),
+        ("e", &["e contains no YAML or JSON file"]),
         ("missing.json", &["missing.json"]),
     ] {
         let run = check(&all, &["a.yaml", "--openapi", path]);

@@ -206,7 +206,9 @@ fn refuses_facts_and_old_objects_that_no_cluster_can_store() {
     }
     let dir = files(&[("a.yaml", CONFIG_MAP), ("p.yaml", &policy("'true'", "Deny"))]);
     fs::create_dir(dir.path().join("empty")).unwrap();
-    let run = check_in(dir.path(), &["a.yaml", "p.yaml", "--old", "empty"]);
-    assert_eq!(run.code, 2, "{}", run.out);
-    assert!(run.err.contains("empty contains no manifests"), "{}", run.err);
+    for option in ["--old", "--with"] {
+        let run = check_in(dir.path(), &["a.yaml", "p.yaml", option, "empty"]);
+        assert_eq!(run.code, 2, "{option}: {}", run.out);
+        assert!(run.err.contains("empty contains no YAML or JSON file"), "{option}: {}", run.err);
+    }
 }

@@ -10,12 +10,9 @@ use std::time::Instant;
 use ::config::SelectorExt as _;
 use admission::{Cause, Operation, Request};
 use cluster::{Address, Reader, Resource, cause};
-use guards::WebhookEntry;
+use guards::{NAMESPACE_NAME, WebhookEntry, label_keys};
 
 use super::rules::{fits, is_namespace, is_namespaced};
-
-/// The label that the API server sets on every namespace.
-const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
 /// Whether the API server calls a guard.
 #[derive(Debug)]
@@ -45,7 +42,7 @@ pub(crate) async fn selection<'e>(
     if !by_namespace || fitting.iter().all(|entry| entry.namespace_selector.selects_all()) {
         return Selection::Asked(fitting);
     }
-    match labels(request, reader, deadline).await {
+    match labels(request, needs_labels(&fitting), reader, deadline).await {
         Ok(labels) => {
             let selects = |entry: &&WebhookEntry| entry.namespace_selector.matches(&labels);
             let selecting: Vec<_> = fitting.into_iter().filter(selects).collect();
@@ -59,9 +56,16 @@ pub(crate) async fn selection<'e>(
     }
 }
 
+/// Whether an entry selects by another label than the one with the name, which the API server sets on every namespace.
+fn needs_labels(entries: &[&WebhookEntry]) -> bool {
+    let mut keys = entries.iter().flat_map(|entry| label_keys(&entry.namespace_selector));
+    keys.any(|key| key != NAMESPACE_NAME)
+}
+
 /// Returns the labels that the API server compares with a namespaceSelector.
 async fn labels(
     request: &Request<'_>,
+    needs_labels: bool,
     reader: &dyn Reader,
     deadline: Instant,
 ) -> Result<BTreeMap<String, String>, Cause> {
@@ -69,7 +73,9 @@ async fn labels(
     let brings = is_namespace(request)
         && request.subresource.is_empty()
         && matches!(request.operation, Operation::Create | Operation::Update);
-    let mut labels = if brings {
+    let mut labels = if !needs_labels {
+        BTreeMap::new()
+    } else if brings {
         own_labels(request)
     } else {
         let address = Address { resource: &Resource::NAMESPACES, namespace: "", name };
@@ -80,7 +86,7 @@ async fn labels(
             }
         }
     };
-    labels.entry(NAME_LABEL.to_owned()).or_insert_with(|| name.to_owned());
+    labels.insert(NAMESPACE_NAME.to_owned(), name.to_owned());
     Ok(labels)
 }
 
@@ -175,7 +181,7 @@ mod tests {
         assert_eq!(selected(&entries, POD, given(&[("team", "y")]).as_ref()), "b");
         assert_eq!(selected(&entries, POD, given(&[]).as_ref()), "not selected");
         assert_eq!(selected(&entries, ("CREATE", "services", "shop"), given(&[]).as_ref()), "no rule");
-        let named = |name: &str| [entry("a", "pods", one_of(NAME_LABEL, &[name]))];
+        let named = |name: &str| [entry("a", "pods", one_of(NAMESPACE_NAME, &[name]))];
         assert_eq!(selected(&named("shop"), POD, given(&[]).as_ref()), "a");
         assert_eq!(selected(&named("bank"), POD, given(&[]).as_ref()), "not selected");
     }
@@ -187,6 +193,9 @@ mod tests {
         assert_eq!(selected(std::slice::from_ref(&needy), POD, &Offline), "a unknown no-cluster");
         assert_eq!(selected(&[needy, any.clone()], POD, &Offline), "b");
         assert_eq!(selected(&[any], POD, &Offline), "b");
+        let named = |name: &str| [entry("c", "pods", one_of(NAMESPACE_NAME, &[name]))];
+        assert_eq!(selected(&named("shop"), POD, &Offline), "c");
+        assert_eq!(selected(&named("bank"), POD, &Offline), "not selected");
     }
 
     #[test]
