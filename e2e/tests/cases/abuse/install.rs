@@ -9,7 +9,11 @@ use crate::cases::webhooks::options;
 const VALIDATING: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/durward";
 const HOME: &str = "/api/v1/namespaces/durward-system";
 
-const DELETION: &str = "  deletion: {scope: all}";
+const DELETION: &str =
+    "  deletion: {scope: all, exempt: {namespaceSelector: {matchLabels: {team: sandbox}}}}";
+
+/// Characters that the API server writes as six bytes each in a review, in an object that etcd just stores.
+const ESCAPED: usize = 1_300_000;
 
 /// The account of Durward.
 const ACCOUNT: &str = "--as=system:serviceaccount:durward-system:durward";
@@ -53,6 +57,18 @@ fn the_namespace_of_durward_is_not_deleted_before_the_guards(context: &'static T
     let why = "cannot delete namespace \"durward-system\": it contains Durward";
     await_denied(&mallory.api, why)?;
     is_denied(&mallory.api, &[why, "\nNext: uninstall Durward"])?;
+
+    // Neither a label nor the size of the namespace turns the entry off.
+    let label = json!({"metadata": {"labels": {"team": "sandbox"}}});
+    cluster.api().merge(HOME, &label)?.succeeded()?;
+    is_denied(&mallory.api, &[why])?;
+    let condition = json!([{"type": "Large", "status": "True", "message": "<".repeat(ESCAPED)}]);
+    cluster
+        .api()
+        .merge(&format!("{HOME}/status"), &json!({"status": {"conditions": condition}}))?
+        .succeeded()?;
+    is_denied(&mallory.api, &[why])?;
+    cluster.api().merge(&format!("{HOME}/status"), &json!({"status": {"conditions": null}}))?.succeeded()?;
 
     // Everything else is deleted, and the guards stay.
     let all = mallory.kubectl.run(&["delete", "namespaces", "--all", "--wait=false"])?;
