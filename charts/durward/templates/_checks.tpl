@@ -13,6 +13,10 @@
 {{- if and $isSelfManaged $tls.files -}}
 {{- fail "config.server.tls has selfManaged and files: set config.server.tls.selfManaged to null" -}}
 {{- end -}}
+{{- $own := (((.Values.config.server | default dict).tls) | default dict).files -}}
+{{- if and .Values.certManager.enabled $own -}}
+{{- fail "config.server.tls.files and certManager.enabled name two certificates: set one of them" -}}
+{{- end -}}
 {{- if not (or $isSelfManaged $tls.files) -}}
 {{- fail "config.server.tls names no certificate: set selfManaged: {}, or files: {cert: …, key: …}, or certManager.enabled" -}}
 {{- end -}}

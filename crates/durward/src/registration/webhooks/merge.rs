@@ -256,7 +256,7 @@ fn rule_key(rule: &Value) -> String {
         let values = rule[field].as_array().into_iter().flatten();
         let mut values: Vec<&str> = values.filter_map(Value::as_str).collect();
         values.sort_unstable();
-        values.join(",")
+        format!("{values:?}")
     };
     let scope = rule["scope"].as_str().unwrap_or("*");
     format!(
@@ -275,10 +275,10 @@ fn essential(value: &Value) -> Value {
             let fields = fields.iter().map(|(key, value)| (key.clone(), essential(value)));
             let is_empty = |value: &Value| match value {
                 Value::Null => true,
-                Value::String(text) => text.is_empty(),
                 Value::Array(values) => values.is_empty(),
                 Value::Object(fields) => fields.is_empty(),
-                Value::Bool(_) | Value::Number(_) => false,
+                // An empty text is the value of a label in `matchLabels`.
+                Value::String(_) | Value::Bool(_) | Value::Number(_) => false,
             };
             Value::Object(fields.filter(|(_, value)| !is_empty(value)).collect())
         }

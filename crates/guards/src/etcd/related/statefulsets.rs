@@ -6,6 +6,8 @@
 //! PVCs that are deleted with pods or the `StatefulSet` are lost data (`persistentVolumeClaimRetentionPolicy`,
 //! `pkg/controller/statefulset/stateful_set_utils.go`).
 
+use std::collections::BTreeSet;
+
 use admission::{Cause, Object, Raw};
 use serde::Deserialize;
 
@@ -15,7 +17,7 @@ use super::super::group::Group;
 use super::super::kube_state::KubeState;
 use super::super::pod::Pod;
 use super::super::removal::{ReviewedField, malformed};
-use super::super::table::Table;
+use super::super::table::{MemberState, Row, Table};
 use super::super::wire;
 use super::{Input, Objection, Subject, entry_of};
 use cluster::cause;
@@ -103,8 +105,8 @@ async fn too_few(
 ) -> Option<Objection> {
     let left = format!("{after} of its {before} etcd members would be left");
     let why = match voters(input, subject, entry, uid).await {
-        Ok(voters) if after > voters / 2 => return None,
-        Ok(voters) => format!("{left}, quorum of the {voters} voters is {}", voters / 2 + 1),
+        Ok(Voters { all, of_others }) if after + of_others > all / 2 => return None,
+        Ok(Voters { all, .. }) => format!("{left}, quorum of the {all} voters is {}", all / 2 + 1),
         Err(why) => format!("{left}; cannot read the member list: {}", why.text),
     };
     Some(Objection::deny(
@@ -113,13 +115,20 @@ async fn too_few(
     ))
 }
 
-/// Returns the number of voters in the etcd cluster of this `StatefulSet`.
+/// The voters of an etcd cluster.
+struct Voters {
+    all: u64,
+    /// Those that answer, in pods that the `StatefulSet` does not control.
+    of_others: u64,
+}
+
+/// Counts the voters in the etcd cluster of this `StatefulSet`.
 async fn voters(
     input: Input<'_>,
     subject: &Subject<'_>,
     entry: &EtcdClusterConfig,
     uid: &str,
-) -> Result<u64, Cause> {
+) -> Result<Voters, Cause> {
     let Input { config, kube, .. } = input;
     let pods = kube.pods(&input.request.namespace, entry.port).await?;
     let Some(group) = pods.iter().find(|pod| is_controlled_by(pod, uid)).map(|own| Group::of(entry, own))
@@ -133,7 +142,17 @@ async fn voters(
     // A member that was removed from the list stops, and its pod stays. The others report who votes.
     let is_removed = |facts: &PodFacts| matches!(&facts.view, MemberView::NoResponse(why) if facts.pod.is_stopped() || why.code == cause::NOT_LISTENING);
     facts.pods.retain(|facts| !is_removed(facts));
-    Table::of(config, &facts).voters.map(|voters| voters as u64)
+    let own: BTreeSet<&str> = facts
+        .pods
+        .iter()
+        .map(|facts| &facts.pod)
+        .filter(|pod| is_controlled_by(pod, uid))
+        .map(|pod| pod.uid.as_str())
+        .collect();
+    let table = Table::of(config, &facts);
+    let votes = |row: &&Row| matches!(row.state, MemberState::Healthy | MemberState::Unhealthy(_));
+    let of_others = table.rows.iter().filter(votes).filter(|row| !own.contains(row.uid.as_str())).count();
+    table.voters.map(|all| Voters { all: all as u64, of_others: of_others as u64 })
 }
 
 /// Whether the deletion keeps the pods.

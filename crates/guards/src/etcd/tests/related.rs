@@ -188,6 +188,23 @@ async fn scaling_counts_members_whose_pods_an_earlier_scaling_removed() {
 }
 
 #[tokio::test]
+async fn scaling_counts_members_of_other_statefulsets_as_left() {
+    let fake = Fake::of(5).with(|s| {
+        s.others.insert(("statefulsets", "etcd".to_owned()), set(3));
+        for pod in s
+            .pods
+            .iter_mut()
+            .filter(|pod| ["etcd-3", "etcd-4"].map(Value::from).contains(&pod["metadata"]["name"]))
+        {
+            pod["metadata"]["ownerReferences"][0]["uid"] = "uid-other".into();
+        }
+    });
+    let yaml = format!("{ALL}\nclusters: [{{namespace: db, selector: app=etcd, groupBy: selector}}]");
+    assert_text(&stored(&fake, &yaml, &scaled(3, 2)).await, "allow", "");
+    assert_text(&stored(&fake, &yaml, &scaled(3, 1)).await, "allow", "");
+}
+
+#[tokio::test]
 async fn scaling_ignores_members_that_were_removed_before() {
     // Three pods, and etcd lists one of them.
     let removed = fake().with(|s| {

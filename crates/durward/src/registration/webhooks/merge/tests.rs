@@ -150,6 +150,25 @@ fn selectors_that_lose_empty_lists_are_equal() {
 }
 
 #[test]
+fn labels_without_a_value_and_joined_values_are_differences() {
+    let labeled = |labels: Value| {
+        let mut entry = entry("etcd", &["pods"]);
+        entry["objectSelector"] = json!({"matchLabels": labels});
+        entry
+    };
+    for (needed, live) in [(json!({}), json!({"a": ""})), (json!({"a": ""}), json!({"b": ""}))] {
+        let mut server = Server { webhooks: vec![stored(&labeled(live))], writes: 0 };
+        let changes = Running::holder(&[labeled(needed)]).pass(&mut server, Instant::now());
+        assert_eq!(changes, ["etcd.durward.dev: objectSelector restored"]);
+    }
+    let mut server = server_with(&[entry("etcd", &["configmaps,secrets"])]);
+    let mut needed = entry("etcd", &["configmaps"]);
+    needed["rules"][0]["resources"] = json!(["configmaps", "secrets"]);
+    let changes = Running::holder(&[needed]).pass(&mut server, Instant::now());
+    assert_eq!(changes, ["etcd.durward.dev: 1 rules added"]);
+}
+
+#[test]
 fn rules_with_another_order_of_values_are_equal() {
     let mut needed = entry("etcd", &["pods"]);
     needed["rules"] = json!([{"operations": ["UPDATE", "DELETE"], "apiGroups": ["", "apps"], "apiVersions": ["v1"], "resources": ["*"]}]);
