@@ -11,7 +11,7 @@ use crate::output;
 /// Limit of a configuration or certificate: the size limit of a `ConfigMap` or Secret.
 pub const SMALL: u64 = 1 << 20;
 
-/// Limit of files with reviews or manifests: three of the largest request bodies (20 MiB), the server's limit for concurrent
+/// Limit of files with reviews or manifests: six of the largest request bodies (10 MiB), the server's limit for concurrent
 /// bodies.
 pub const LARGE: u64 = 64 << 20;
 

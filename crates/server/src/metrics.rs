@@ -24,7 +24,7 @@ const SECONDS: [f64; 10] = [0.0005, 0.001, 0.0025, 0.01, 0.05, 0.1, 0.5, 1.0, 5.
 const EVALUATION_SECONDS: [f64; 8] = [0.00005, 0.0001, 0.0005, 0.001, 0.005, 0.025, 0.1, 1.0];
 /// Buckets from a small pod to the largest body.
 const BYTES: [f64; 8] =
-    [1024.0, 4096.0, 16_384.0, 65_536.0, 262_144.0, 1_048_576.0, 4_194_304.0, 20_971_520.0];
+    [1024.0, 4096.0, 16_384.0, 65_536.0, 262_144.0, 1_048_576.0, 4_194_304.0, 10_485_760.0];
 
 const OPERATIONS: [Operation; 4] =
     [Operation::Create, Operation::Update, Operation::Delete, Operation::Connect];

@@ -23,7 +23,7 @@ use crate::connection_limit::{ConnectionState, Unflushed};
 /// How long the peer has to close its side. A client that has read `Connection: close` does so at once.
 const LINGER: Duration = Duration::from_secs(1);
 /// Limit of discarded input: two bodies of the largest size.
-const LINGER_BYTES: usize = 40 << 20;
+const LINGER_BYTES: usize = 20 << 20;
 
 /// The stream.
 pub(crate) struct Socket {

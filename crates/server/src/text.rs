@@ -1,4 +1,4 @@
-//! Foreign text in log lines. Callers choose the names in a review, and a body can have 20 MiB, so a name must not fill the log.
+//! Foreign text in log lines. Callers choose the names in a review, and a body can have 10 MiB, so a name must not fill the log.
 
 use std::borrow::Cow;
 

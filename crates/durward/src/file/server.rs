@@ -403,7 +403,7 @@ fn read_limits(section: &mut Section<'_>) -> Limits {
     let number = |value: u64| usize::try_from(value).unwrap_or(usize::MAX);
     let max_concurrent_requests =
         section.number("maxConcurrentRequests", "Requests in progress.", 256, (1, 65_536));
-    let max_request_bytes = section.size("maxRequestBytes", "Size of one request body.", "20Mi");
+    let max_request_bytes = section.size("maxRequestBytes", "Size of one request body.", "10Mi");
     let max_total_bytes = section.size(
         "maxTotalBytes",
         "Size of all request bodies and responses together, with 32Ki for the connection of each.",
@@ -422,7 +422,7 @@ fn read_limits(section: &mut Section<'_>) -> Limits {
         Duration::from_secs(30),
     );
     if max_request_bytes == 0 {
-        let next = "use 20Mi: two of the largest objects and their envelope".to_owned();
+        let next = "use 10Mi: the largest object that etcd stores, and its envelope".to_owned();
         section.problem("maxRequestBytes", "must be greater than zero", Some(next));
     }
     if max_total_bytes < max_request_bytes.saturating_add(Limits::BODY_COST) {

@@ -59,12 +59,12 @@ async fn answers_411_to_a_body_without_a_length() {
 async fn answers_413_before_reading_a_body_over_the_limit() {
     let server = server().await;
     let mut client = server.connect().await;
-    client.start("/lxcfs", (20 << 20) + 1).await;
+    client.start("/lxcfs", (10 << 20) + 1).await;
     let answer = client.answer().await.unwrap();
     assert_eq!(answer.status, 413);
     assert_eq!(
         answer.text(),
-        "the body has 20971521 bytes, more than the limit of 20971520 (server.limits.maxRequestBytes)\n"
+        "the body has 10485761 bytes, more than the limit of 10485760 (server.limits.maxRequestBytes)\n"
     );
     assert!(answer.closes());
     refused(&server, "too_large").await;
@@ -74,8 +74,8 @@ async fn answers_413_before_reading_a_body_over_the_limit() {
 async fn a_caller_that_sends_its_body_anyway_can_read_the_413() {
     let server = server().await;
     let mut client = server.connect().await;
-    client.start("/lxcfs", 21 << 20).await;
-    client.send(vec![b'x'; 21 << 20]).await;
+    client.start("/lxcfs", 11 << 20).await;
+    client.send(vec![b'x'; 11 << 20]).await;
     assert_eq!(client.answer().await.unwrap().status, 413);
 }
 
@@ -83,8 +83,8 @@ async fn a_caller_that_sends_its_body_anyway_can_read_the_413() {
 async fn reviews_a_body_of_exactly_the_limit() {
     let server = server().await;
     let small = review("web", 0);
-    let large = review("web", (20 << 20) - small.len());
-    assert_eq!(large.len(), 20 << 20);
+    let large = review("web", (10 << 20) - small.len());
+    assert_eq!(large.len(), 10 << 20);
     let answer = server.post("/lxcfs", large).await;
     assert_eq!(answer.json()["response"]["allowed"], true);
 }

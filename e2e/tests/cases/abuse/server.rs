@@ -234,8 +234,8 @@ fn half_done_handshakes_do_not_keep_the_api_server_out(context: &'static TestCon
 /// Hostile reviews, half of them to each guard that reads a cluster.
 const REVIEWS: usize = 300;
 
-/// Length of a value, so that the body has almost 20 MiB, the limit.
-const LENGTH: usize = (20 << 20) - 4_096;
+/// Length of a value, so that the body has almost 10 MiB, the limit.
+const LENGTH: usize = (10 << 20) - 4_096;
 
 /// Limit of the resident memory, in KiB.
 const MEMORY: u64 = 100 << 10;
@@ -249,7 +249,7 @@ const PLACES: [(&str, &str); 4] = [
 ];
 
 #[e2e::case(Slow)]
-fn reviews_of_twenty_mebibytes_leave_no_memory_behind(context: &'static TestContext) -> Result<()> {
+fn reviews_of_ten_mebibytes_leave_no_memory_behind(context: &'static TestContext) -> Result<()> {
     let cluster = context.cluster(&scratch())?;
     let (installation, durward) = Installation::start(context, &cluster, BOTH_GUARDS, "durward-filled")?;
     await_deletion_guard(&cluster, &durward)?;
