@@ -278,7 +278,7 @@ fn values_that_cannot_work_are_refused_with_the_fix(context: &'static TestContex
             "policies has files and configMap: set one of them",
         ),
         (
-            json!({"certManager": {"enabled": true}, "config": {"server": {"tls": {"files": {"cert": "a", "key": "b"}}}}}),
+            json!({"certManager": {"enabled": true}, "config": {"guards": lxcfs, "server": {"tls": {"files": {"cert": "a", "key": "b"}}}}}),
             "name two certificates: set one of them",
         ),
         (
