@@ -180,7 +180,7 @@ pub struct Limits {
     pub max_concurrent_requests: usize,
     /// Size of a body. 10 MiB: the old object of a deletion, with 1.5 MiB the largest that etcd stores by default, and the envelope. The
     /// API server can need six bytes for a character, for example `<`. A refused review is allowed if the webhook ignores failures.
-    /// An update of two such objects can have 20 MiB. With that limit, glibc kept 150 MiB after large reviews.
+    /// The review of an update has two objects, so it can have 20 MiB. With a limit of 20 MiB, glibc kept 150 MiB after large reviews.
     pub max_request_bytes: usize,
     /// Size of all bodies and answers together, each with [`Limits::BODY_COST`] on top. A body counts as it arrives, not by its
     /// `Content-Length`. Its answer counts in its place until the peer has taken it.

@@ -358,8 +358,8 @@ fn summarize(lists: &[(&Noun, ListResult)], counted: Counted) -> ClusterFindings
         }
         findings.stays.extend(ObjectCount::of(noun, list.more, stays));
     }
-    // Deployments own most ReplicaSets, so a message names those only if there is no Deployment. They count in any case: an owner
-    // reference can name a Deployment that does not exist.
+    // A message leaves out the ReplicaSets if it names a Deployment, which owns most of them. They count in any case: an owner reference
+    // can name a Deployment that does not exist.
     for counts in [&mut findings.in_use, &mut findings.stays] {
         let is = |count: &ObjectCount, kind: &str| count.noun.one == kind;
         if counts.iter().any(|count| is(count, "Deployment")) {
