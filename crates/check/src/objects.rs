@@ -306,8 +306,10 @@ pub(super) fn not_an_object(value: Value<'_>) -> Option<(Path, String)> {
     }
     let metadata = value.field("metadata");
     if !matches!(metadata, Some(Value::Object(_))) {
-        let path = if metadata.is_some() { Path::new("metadata") } else { Path::default() };
-        return Some((path, "metadata must be a map with a name".to_owned()));
+        return Some(match metadata {
+            None => (Path::default(), "metadata.name is missing".to_owned()),
+            Some(_) => (Path::new("metadata"), "metadata must be a map".to_owned()),
+        });
     }
     for field in ["name", "generateName", "namespace"] {
         let value = metadata.and_then(|metadata| metadata.field(field)).unwrap_or_default();

@@ -86,15 +86,26 @@ impl<'n> Section<'n> {
 
     /// Reports a problem with a key of this section.
     pub fn problem(&mut self, key: &str, why: impl Into<String>, next: Option<String>) {
-        let entry = self.entries.iter().find(|(name, ..)| name == key);
-        let place = entry.map_or_else(|| self.place.clone(), |(_, _, node)| node.place.clone());
-        let problem = Problem { what: self.full(key), place: Some(place), why: Some(why.into()), next };
+        let (what, place) = (self.full(key), Some(self.place_of(key)));
+        self.problems.borrow_mut().push(Problem { what, place, why: Some(why.into()), next });
+    }
+
+    /// Reports a problem of the files that the key names.
+    pub fn report(&mut self, key: &str, problem: Problem) {
+        let problem = match problem.place {
+            Some(_) => problem,
+            None => Problem {
+                what: format!("{}: {}", self.full(key), problem.what),
+                place: Some(self.place_of(key)),
+                ..problem
+            },
+        };
         self.problems.borrow_mut().push(problem);
     }
 
-    /// Reports a problem of another file that the section names.
-    pub fn report(&mut self, problem: Problem) {
-        self.problems.borrow_mut().push(problem);
+    fn place_of(&self, key: &str) -> Place {
+        let entry = self.entries.iter().find(|(name, ..)| name == key);
+        entry.map_or_else(|| self.place.clone(), |(_, _, node)| node.place.clone())
     }
 
     /// Reads `true` or `false`.

@@ -54,7 +54,7 @@ fn load(section: &mut Section<'_>, paths: &[String]) -> Option<Policies> {
         Err(problems) => (None, problems),
     };
     for problem in problems {
-        section.report(problem);
+        section.report("policies", problem);
     }
     policies
 }

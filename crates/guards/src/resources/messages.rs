@@ -30,6 +30,9 @@ pub(super) fn ruling(
         None if causes.is_empty() => Verdict::Allow,
         None => Verdict::Unknown(causes),
     });
+    if let Verdict::Unknown(causes) = &ruling.verdict {
+        ruling.refusal = Some(refusal(request, &evaluation.missing, causes));
+    }
     if !decisions.denials.is_empty() {
         let mut policies: Vec<&str> = decisions.denials.iter().map(|denial| denial.policy.as_str()).collect();
         policies.dedup();
@@ -117,6 +120,29 @@ fn code(denial: &decision::Denial) -> Code {
         413 => Code::RequestEntityTooLarge,
         _ => Code::Invalid,
     }
+}
+
+/// Returns the denial of an object that could not be checked. The first cause decides the next step.
+fn refusal(request: &Request<'_>, missing: &[Missing], causes: &[Cause]) -> Denial {
+    let object = object_name(request);
+    let mut message = match causes {
+        [cause] => Message::new(&format!("{object} could not be checked: {}", cause.text)),
+        causes => {
+            let summary = Message::new(&format!("{object} could not be checked by {} policies", causes.len()));
+            causes.iter().fold(summary, |message, cause| message.detail(&cause.text))
+        }
+    };
+    message = match missing.first().map(|missing| &missing.lookup) {
+        Some(Lookup::Namespace(_)) => message.next("retry"),
+        Some(Lookup::Conversion { .. }) => message.admin("name the version in apiVersions of the policy"),
+        _ => message.admin("correct the policy, or set guards.resources.mode to audit meanwhile"),
+    };
+    let causes = causes.iter().map(|cause| DenialCause {
+        reason: "Unknown".to_owned(),
+        message: cause.text.clone(),
+        field: cause.code.to_owned(),
+    });
+    Denial { causes: causes.collect(), ..Denial::forbidden(message.to_string()) }
 }
 
 /// Returns why a policy could not be decided.
