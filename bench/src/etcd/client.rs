@@ -8,12 +8,11 @@ use admission::Guard;
 use cluster::Clients;
 use cluster::live::{Access, Live};
 use futures_util::future::join_all;
-use guards::{Configured, GUARD_KINDS};
 use serde_json::{Value, json};
 
 use super::simulator::pod;
 use super::{CONCURRENT_REVIEWS, MEMBER_DEADLINE, MEMBERS};
-use crate::fleet::verdict;
+use crate::fleet::{configured, verdict};
 use crate::{Result, kernel};
 
 /// Carries out an order of [`measure`](super::measure) and prints the times.
@@ -24,10 +23,14 @@ pub(crate) fn client(order: &str) -> Result<bool> {
     let port = order["port"].as_u64().ok_or("no port")?;
     let rounds = order["rounds"].as_u64().and_then(|rounds| usize::try_from(rounds).ok()).unwrap_or(1);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let yaml = format!(
+        "requestTimeout: {}ms\nclusters: [{{namespace: db, selector: app=etcd, client: {{port: {port}}}}}]\n",
+        MEMBER_DEADLINE.as_millis()
+    );
     let (took, allowed) = runtime.block_on(async {
         let access = Access { kubeconfig: Some(kubeconfig), context: None };
         let live = Live::connect(&access).await.map_err(|problem| problem.to_string())?;
-        let guard = configured(port)?.build(&Clients::live(&Arc::new(live))).remove(0);
+        let guard = configured("etcd", &yaml)?.build(&Clients::live(&Arc::new(live))).remove(0);
         match mode.as_str() {
             "crowd" => concurrent(&*guard).await,
             "race" => race(&*guard).await,
@@ -96,21 +99,6 @@ async fn race(guard: &dyn Guard) -> Result<(Vec<u64>, Vec<String>)> {
         }
     }
     Ok((vec![took], allowed))
-}
-
-fn configured(port: u64) -> Result<Box<dyn Configured>> {
-    let kind = GUARD_KINDS.iter().find(|kind| kind.name() == "etcd").ok_or("there is no etcd guard")?;
-    let text = format!(
-        "requestTimeout: {}ms\nclusters: [{{namespace: db, selector: app=etcd, client: {{port: {port}}}}}]\n",
-        MEMBER_DEADLINE.as_millis()
-    );
-    let root = config::parse("bench", &text).map_err(|problems| format!("{problems:?}"))?;
-    let (configured, _, problems) =
-        config::read("bench", root.as_ref(), |section| kind.read(section, guards::NAMESPACE));
-    match problems.first() {
-        None => Ok(configured),
-        Some(problem) => Err(problem.to_string().into()),
-    }
 }
 
 /// Returns the review of `kubectl delete pod`.

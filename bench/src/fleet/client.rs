@@ -65,7 +65,8 @@ async fn verdicts(
 ) -> Result<()> {
     let access = Access { kubeconfig: Some(kubeconfig), context: None };
     let live = Arc::new(Live::connect(&access).await.map_err(|problem| problem.to_string())?);
-    let configured = configured()?;
+    let yaml = format!("fleet: karmada\nclusterTimeout: {}ms\n", MEMBER_DEADLINE.as_millis());
+    let configured = configured("deletion", &yaml)?;
     let guard = configured.build(&Clients::live(&live)).remove(0);
     if during_probe {
         live.start_probes(configured.requirements().probes.ok_or("the guard requests no probes")?);
@@ -87,12 +88,10 @@ async fn verdicts(
     if during_probe { probe_is_done(&live, shape.members).await } else { Ok(()) }
 }
 
-/// Returns the guard as configured on a Karmada control plane.
-fn configured() -> Result<Box<dyn Configured>> {
-    let kind =
-        GUARD_KINDS.iter().find(|kind| kind.name() == "deletion").ok_or("there is no deletion guard")?;
-    let text = format!("fleet: karmada\nclusterTimeout: {}ms\n", MEMBER_DEADLINE.as_millis());
-    let root = config::parse("bench", &text).map_err(|problems| format!("{problems:?}"))?;
+/// Configures a guard by the YAML of its section.
+pub(crate) fn configured(guard: &str, yaml: &str) -> Result<Box<dyn Configured>> {
+    let kind = GUARD_KINDS.iter().find(|kind| kind.name() == guard).ok_or("there is no such guard")?;
+    let root = config::parse("bench", yaml).map_err(|problems| format!("{problems:?}"))?;
     let (configured, _, problems) =
         config::read("bench", root.as_ref(), |section| kind.read(section, guards::NAMESPACE));
     match problems.first() {

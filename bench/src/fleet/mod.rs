@@ -20,7 +20,7 @@ use crate::servers::Folder;
 use crate::{Result, SERVER_CORE, is_short};
 use simulator::Simulator;
 
-pub(crate) use client::{client, verdict};
+pub(crate) use client::{client, configured, verdict};
 pub(crate) use simulator::{acceptor, kubeconfig};
 
 /// Delay of every answer: a round trip.

@@ -21,7 +21,7 @@ use crate::objects::Object;
 use crate::report::{CheckedDocument, Finding, Judge, Rule, Verdict};
 use crate::storage;
 use crate::stored::{
-    decode, with_field, with_kept_metadata, with_name_label, with_status_before, without_server_metadata,
+    decode, with_kept_metadata, with_name_label, with_status_before, without_server_metadata,
 };
 use crate::subjects::Subject;
 
@@ -344,12 +344,12 @@ fn with_request_fields<'a>(
     }
     let mut metadata = value.field("metadata").unwrap_or_default();
     if lacks_namespace {
-        metadata = with_field(metadata, "namespace", Value::String(arena.text(&subject.namespace)), arena);
+        metadata = metadata.with_field("namespace", Value::String(arena.text(&subject.namespace)), arena);
     }
     if object.is_generated {
-        metadata = with_field(metadata, "name", Value::String(arena.text(&request_name(object))), arena);
+        metadata = metadata.with_field("name", Value::String(arena.text(&request_name(object))), arena);
     }
-    with_field(value, "metadata", metadata, arena)
+    value.with_field("metadata", metadata, arena)
 }
 
 /// Returns the name of an object, or a stand-in for the one that the API server generates before policies see it.

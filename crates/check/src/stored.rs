@@ -39,8 +39,8 @@ pub(crate) fn decode<'a>(
 pub(crate) fn with_name_label<'a>(namespace: Value<'a>, name: &str, arena: &'a Arena) -> Value<'a> {
     let metadata = namespace.field("metadata").unwrap_or_default();
     let labels = metadata.field("labels").unwrap_or_default();
-    let labels = with_field(labels, NAME_LABEL, Value::String(arena.text(name)), arena);
-    with_field(namespace, "metadata", with_field(metadata, "labels", labels, arena), arena)
+    let labels = labels.with_field(NAME_LABEL, Value::String(arena.text(name)), arena);
+    namespace.with_field("metadata", metadata.with_field("labels", labels, arena), arena)
 }
 
 /// Metadata of a new object that the API server removes or replaces: `WipeObjectMetaSystemFields` of `pkg/registry/rest/meta.go` of
@@ -65,9 +65,9 @@ pub(crate) fn without_server_metadata<'a>(new: Value<'a>, arena: &'a Arena) -> V
     let mut metadata = arena.object(&entries);
     if metadata.field(CREATED).is_some() {
         let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-        metadata = with_field(metadata, CREATED, Value::String(arena.text(&now)), arena);
+        metadata = metadata.with_field(CREATED, Value::String(arena.text(&now)), arena);
     }
-    with_field(new, "metadata", metadata, arena)
+    new.with_field("metadata", metadata, arena)
 }
 
 /// Returns an object of an update with the metadata that the API server keeps of the old object.
@@ -81,10 +81,10 @@ pub(crate) fn with_kept_metadata<'a>(new: Value<'a>, old: Value<'a>, arena: &'a 
     for (name, is_settable) in KEPT {
         let is_set = is_settable && metadata.field(name).is_some();
         if let Some(value) = before.field(name).filter(|_| !is_set) {
-            metadata = with_field(metadata, name, value, arena);
+            metadata = metadata.with_field(name, value, arena);
         }
     }
-    with_field(new, "metadata", metadata, arena)
+    new.with_field("metadata", metadata, arena)
 }
 
 /// Returns a built-in object with the status before the request. A new object has an empty status. Only a request for `status` changes it.
@@ -108,25 +108,5 @@ pub(crate) fn with_status_before<'a>(
     }
     let empty = || normalize_as(types, kind, Value::Object(&[]), false, arena).unwrap_or_default().object;
     let status = old.unwrap_or_else(empty).field("status");
-    status.map_or(new, |status| with_field(new, "status", status, arena))
-}
-
-/// Returns an object with a field set. A value that is not an object counts as an empty one.
-pub(crate) fn with_field<'a>(
-    object: Value<'a>,
-    field: &'static str,
-    value: Value<'a>,
-    arena: &'a Arena,
-) -> Value<'a> {
-    let entries = if let Value::Object(entries) = object { entries } else { &[] };
-    let mut entries = entries.to_vec();
-    match entries.binary_search_by(|(key, _)| (*key).cmp(field)) {
-        Ok(at) => {
-            if let Some(entry) = entries.get_mut(at) {
-                entry.1 = value;
-            }
-        }
-        Err(at) => entries.insert(at, (field, value)),
-    }
-    arena.object(&entries)
+    status.map_or(new, |status| new.with_field("status", status, arena))
 }

@@ -10,6 +10,9 @@ use ::config::{Expression, Section, Selector, SelectorExt as _};
 /// The default namespace of Durward.
 pub const NAMESPACE: &str = "durward-system";
 
+/// The namespace of the system pods, which must start without Durward.
+pub(crate) const SYSTEM_NAMESPACE: &str = "kube-system";
+
 /// The label that each namespace has with its own name (since 1.21).
 pub const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
 

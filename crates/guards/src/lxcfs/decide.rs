@@ -16,14 +16,12 @@ use super::skip_reason::{self, SkipReason};
 #[cfg(debug_assertions)]
 use super::verify_patch;
 use super::volumes::Volumes;
+use crate::common::SYSTEM_NAMESPACE;
 use crate::exempt::{self, Exemption};
 use ::lxcfs::MountMethod;
 
 /// The prefix of every warning, which names the guard.
 const WARNING_PREFIX: &str = "lxcfs: ";
-
-/// A namespace that the guard excludes by name, like the namespace of Durward. System pods must start without Durward and LXCFS.
-pub(super) const SYSTEM_NAMESPACE: &str = "kube-system";
 
 /// The result of the first step.
 #[derive(Debug)]

@@ -8,8 +8,8 @@
 use k8s_openapi::api::admissionregistration::v1::MatchCondition;
 
 use super::config::{Config, OptInSources};
-use super::decide::SYSTEM_NAMESPACE;
 use super::opt_in::{OLD_NO, OLD_SWITCH, SWITCH};
+use crate::common::SYSTEM_NAMESPACE;
 use crate::webhook::{WebhookEntry, WebhookType, cel_string, condition, rule};
 use ::config::{Expression, Selector};
 

@@ -128,7 +128,8 @@ fn refusal(request: &Request<'_>, missing: &[Missing], causes: &[Cause]) -> Deni
     let mut message = match causes {
         [cause] => Message::new(&format!("{object} could not be checked: {}", cause.text)),
         causes => {
-            let summary = Message::new(&format!("{object} could not be checked by {} policies", causes.len()));
+            let summary =
+                Message::new(&format!("{object} could not be checked by {} policies", causes.len()));
             causes.iter().fold(summary, |message, cause| message.detail(&cause.text))
         }
     };

@@ -34,7 +34,7 @@ use std::time::{Instant, SystemTime};
 use admission::{BoxFuture, Fields, Guard, OnUnknown, Request, Ruling, SettlePolicy};
 use check::Policies;
 
-use crate::common::{Defaults, FailurePolicy, Remark};
+use crate::common::{Defaults, FailurePolicy, Remark, SYSTEM_NAMESPACE};
 use crate::kind::{Configured, GuardKind, Permission, Permissions, Requirements};
 use crate::webhook::WebhookEntry;
 use ::config::Section;
@@ -50,9 +50,6 @@ const NAME: &str = "resources";
 
 /// The guard of the policies with `failurePolicy: Ignore`: its path and its metric label.
 const IGNORE_NAME: &str = "resources-ignore";
-
-/// A namespace whose objects a cluster needs to start.
-const SYSTEM_NAMESPACE: &str = "kube-system";
 
 /// The evaluation takes less than a millisecond, and the Namespace is cached.
 const DEFAULTS: Defaults = Defaults {

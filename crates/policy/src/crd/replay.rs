@@ -165,7 +165,7 @@ fn with_version<'a>(crd: &Crd, version: &Version, object: Value<'a>, arena: &'a 
     if object.field("apiVersion").and_then(|text| text.as_str()) == Some(&api_version) {
         return object;
     }
-    with_field(object, "apiVersion", Value::String(arena.text(&api_version)), arena)
+    object.with_field("apiVersion", Value::String(arena.text(&api_version)), arena)
 }
 
 /// Returns an object with a namespace.
@@ -173,17 +173,11 @@ fn with_namespace<'a>(object: Value<'a>, arena: &'a Arena) -> Value<'a> {
     let metadata = object.field("metadata").unwrap_or_default();
     match metadata.field("namespace") {
         None | Some(Value::Null | Value::String("")) => {
-            let metadata = with_field(metadata, "namespace", Value::String(NAMESPACE), arena);
-            with_field(object, "metadata", metadata, arena)
+            let metadata = metadata.with_field("namespace", Value::String(NAMESPACE), arena);
+            object.with_field("metadata", metadata, arena)
         }
         Some(_) => object,
     }
-}
-
-fn with_field<'a>(object: Value<'a>, name: &'static str, value: Value<'a>, arena: &'a Arena) -> Value<'a> {
-    let Value::Object(entries) = object else { return object };
-    let others = entries.iter().filter(|(other, _)| *other != name).copied();
-    arena.object(&others.chain([(name, value)]).collect::<Vec<_>>())
 }
 
 /// Collects the fields that the second value does not have. A null that became a default is lost.

@@ -126,6 +126,15 @@ impl<'a> Value<'a> {
         self.entries()?.named(name)
     }
 
+    /// Returns an object with a field set. A value that is not an object counts as an empty one.
+    #[must_use]
+    pub fn with_field(self, name: &'static str, value: Value<'a>, arena: &'a Arena) -> Value<'a> {
+        let entries = if let Value::Object(entries) = self { entries } else { &[] };
+        let mut entries = entries.to_vec();
+        entries.push((name, value));
+        arena.object(&entries)
+    }
+
     /// The entries of a map.
     pub(crate) fn entries(&self) -> Option<Entries<'a>> {
         match self {
