@@ -162,6 +162,11 @@ impl Facts {
     }
 }
 
+/// Whether the cause means that the member sent no byte. A failed TLS handshake does not: something listens.
+pub(super) fn is_silence(why: &Cause) -> bool {
+    matches!(why.code, cause::UNREACHABLE | cause::TIMEOUT | cause::NOT_LISTENING | cause::NO_ADDRESS)
+}
+
 /// Returns a closure that takes this variant of a response.
 macro_rules! variant {
     ($name:ident) => {
@@ -232,13 +237,11 @@ impl FactReader<'_> {
     }
 
     async fn view(&self, pod: &Pod) -> MemberView {
-        let not_running = || {
-            let text = format!("etcd does not run in {}", pod.name);
-            MemberView::NoResponse(Cause::new(cause::UNREACHABLE, text))
-        };
+        let not_running =
+            |code| MemberView::NoResponse(Cause::new(code, format!("etcd does not run in {}", pod.name)));
         // Another pod may have its address.
         if pod.has_ended() {
-            return not_running();
+            return not_running(cause::UNREACHABLE);
         }
         if pod.address.is_empty() {
             let text = format!("{} has no address", pod.name);
@@ -255,7 +258,7 @@ impl FactReader<'_> {
         match status {
             Ok(status) => MemberView::Full(Box::new(Answers { status, read, members, by_quorum, alarms })),
             Err(why) if why.code == cause::GATEWAY_OFF => self.health_only(&peer).await,
-            Err(_) if pod.is_stopped() => not_running(),
+            Err(why) if pod.is_stopped() && is_silence(&why) => not_running(why.code),
             Err(why) => MemberView::NoResponse(why),
         }
     }

@@ -256,8 +256,7 @@ impl Survey {
             changes: Vec::new(),
         };
         let early = decide::from_pod(&self.config, &removal, pod, state.now)
-            .or_else(|| decide::from_kube_state(&self.config, &removal, pod, state))
-            .or_else(|| decide::from_view(&pod.uid, facts));
+            .or_else(|| decide::from_kube_state(&self.config, &removal, pod, state));
         if let Some(early) = early {
             return messages::ruling(&self.config, &removal, &early.outcome, state.now);
         }

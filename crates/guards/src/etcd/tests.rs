@@ -432,6 +432,22 @@ async fn a_container_counts_as_down_only_if_its_member_does_not_answer() {
     };
     let answers = Fake::of(3).down(&["etcd-2"]).with(waiting);
     assert_outcome(&deleted(&answers, LEAST, "etcd-1").await, quorum(1, 3));
+    let silent = |s: &mut fake::State| {
+        waiting(s);
+        s.members.get_mut("etcd-1").unwrap().reply = Reply::NoResponse(cause::TIMEOUT);
+    };
+    // A quorum works, so this member or the third one is part of it.
+    let needed = Fake::of(3).down(&["etcd-2"]).with(silent);
+    assert_outcome(&deleted(&needed, LEAST, "etcd-1").await, Expected::Unknown);
+    let lost = Fake::of(3).down(&["etcd-2"]).with(silent).leaderless();
+    assert_outcome(&deleted(&lost, LEAST, "etcd-1").await, Expected::Allow);
+    // Something listens. Durward's own settings may be wrong.
+    let listens = Fake::of(3).down(&["etcd-2"]).with(waiting).with(|s| {
+        for member in s.members.values_mut() {
+            member.reply = Reply::NoResponse(cause::TLS);
+        }
+    });
+    assert_outcome(&deleted(&listens, LEAST, "etcd-1").await, Expected::Unknown);
     let down = Fake::of(3).down(&["etcd-1", "etcd-2"]).with(waiting);
     let ruling = deleted(&down, LEAST, "etcd-1").await;
     assert_outcome(&ruling, Expected::Allow);

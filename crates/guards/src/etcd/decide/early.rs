@@ -1,4 +1,4 @@
-//! Decisions without the quorum: by the request, the pod, the state of Kubernetes, and a member that does not run.
+//! Decisions without the members: by the request, the pod, and the state of Kubernetes.
 
 use std::collections::BTreeMap;
 use std::time::SystemTime;
@@ -6,7 +6,6 @@ use std::time::SystemTime;
 use admission::{Cause, Request};
 
 use super::super::config::Config;
-use super::super::facts::{Facts, MemberView};
 use super::super::kube_reader::Namespace;
 use super::super::kube_state::KubeState;
 use super::super::overrides::{self, Override};
@@ -140,15 +139,6 @@ pub(in super::super) fn from_kube_state(
     }
     // It may have ended since the request.
     if listed.has_ended() { allow(Allowed::PodEnded) } else { None }
-}
-
-/// Decides about a pod whose container of etcd does not run and whose member does not answer. One of the two is not enough: a kubelet
-/// that is cut off from the API server reports old states, and a member can be unreachable.
-pub(in super::super) fn from_view(uid: &str, facts: &Facts) -> Option<EarlyOutcome> {
-    let own = facts.pods.iter().find(|own| own.pod.uid == uid)?;
-    let is_stopped = own.pod.is_stopped() && matches!(own.view, MemberView::NoResponse(_));
-    // The kubelet may restart its container before the pod has a deletion timestamp.
-    is_stopped.then(|| EarlyOutcome::reserved(Outcome::allow(Allowed::NotRunning)))
 }
 
 fn from_namespace(

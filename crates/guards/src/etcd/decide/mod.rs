@@ -18,10 +18,9 @@ mod voter;
 
 use super::input::{Effect, Input};
 use super::table::{MemberState, Row, Table};
-use cluster::cause;
 
 pub(super) use early::{
-    EarlyOutcome, exempt, from_kube_state, from_pod, from_view, missing, overridden, unknown_owner, unread,
+    EarlyOutcome, exempt, from_kube_state, from_pod, missing, overridden, unknown_owner, unread,
 };
 use no_response::decide_no_response;
 pub(super) use outcome::{Allowed, Concern, Conclusion, Outcome, Reason, UnknownCause, Warning};
@@ -118,10 +117,9 @@ fn add_cluster_warnings(input: Input<'_>, table: &Table, me: &Row, mut outcome: 
 
 /// Whether quorum may depend on this member although others look healthy: while reservations cannot be read, those may be leaving.
 fn may_be_needed_by_quorum(input: Input<'_>, table: &Table, me: &Row) -> bool {
-    let is_down = matches!(&me.state, MemberState::NoResponse(why) if why.code == cause::NOT_LISTENING);
     input.facts.reservations_error.is_some()
         && me.may_vote()
-        && !is_down
+        && !me.is_down()
         && !table.has_lost_quorum_without(me)
 }
 

@@ -22,6 +22,7 @@ use super::super::removal::RemovalKind;
 use super::super::reservations::ReservationStatus;
 use super::super::size::DeclaredSizes;
 use super::*;
+use cluster::cause;
 use cluster::etcd::Id;
 use cluster::etcd::{Alarm, AlarmKind, Member, MemberList, Read, Status};
 

@@ -1,6 +1,7 @@
 //! The decision about a member that answers and votes: the quorum, and the warnings of the configuration.
 
 use super::super::config::{LeaderPolicy, Severity};
+use super::super::facts::is_silence;
 use super::super::input::{Input, Quorum};
 use super::super::size::SizeSource;
 use super::super::table::{MemberState, Row, Table};
@@ -161,11 +162,11 @@ impl Voter<'_> {
 
 /// Returns why members that may be healthy did not answer. Causes that mean that a member is down are left out.
 fn unknown_members(table: &Table, uid: &str) -> Vec<UnknownCause> {
-    const DOWN: [&str; 5] =
-        [cause::UNREACHABLE, cause::TIMEOUT, cause::NOT_LISTENING, cause::NO_ADDRESS, cause::NO_QUORUM];
     let others = table.rows.iter().filter(|row| row.uid != uid);
     let unknown = others.filter_map(|row| match &row.state {
-        MemberState::NoResponse(why) if !DOWN.contains(&why.code) => Some(UnknownCause::Unread(why.clone())),
+        MemberState::NoResponse(why) if !is_silence(why) && why.code != cause::NO_QUORUM => {
+            Some(UnknownCause::Unread(why.clone()))
+        }
         _ => None,
     });
     unknown.collect()

@@ -51,6 +51,7 @@ pub(super) fn table(facts: &Facts) -> Table {
     Table {
         cluster: facts.cluster.clone(),
         reported_voters: voters.as_ref().ok().copied(),
+        listed_voters: voters.as_ref().ok().copied(),
         expected: facts.sizes.expected(known, listed, facts.pods.len()),
         voters,
         leaderless: leaderless.map(|report| report.id).collect(),

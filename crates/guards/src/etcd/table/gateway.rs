@@ -198,6 +198,7 @@ impl<'f> Gateway<'f> {
             reported_voters: reported.map(responses::voters),
             leaderless: leaderless.collect(),
             quorum_members: self.quorum_members(),
+            listed_voters: list.map(responses::voters),
             leader: self.leader,
             has_working_quorum: answers().any(|answers| answers.read.is_ok() || answers.by_quorum.is_ok()),
             is_leaderless: answers().next().is_some() && !answers().any(has_leader),

@@ -24,7 +24,7 @@ use std::collections::BTreeSet;
 use admission::Cause;
 
 use super::config::Config;
-use super::facts::{Facts, Leaving, MemberView, PodFacts};
+use super::facts::{Facts, Leaving, MemberView, PodFacts, is_silence};
 use super::size::{ExpectedSize, SizeSource};
 use cluster::cause;
 use cluster::etcd::Id;
@@ -65,6 +65,8 @@ pub(super) enum Outside {
 }
 
 /// One member, or a pod that may be one.
+// Each flag is independent.
+#[allow(clippy::struct_excessive_bools)]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Row {
     /// The pod's uid; empty without a pod.
@@ -81,6 +83,8 @@ pub(super) struct Row {
     pub(super) is_leaving: bool,
     /// Whether its node is cordoned or deleted.
     pub(super) is_cordoned: bool,
+    /// Whether the kubelet reports that etcd does not run in its pod.
+    pub(super) is_stopped: bool,
     /// Whether it has the update revision of its `StatefulSet`.
     pub(super) is_updated: bool,
 }
@@ -96,6 +100,7 @@ impl Row {
             lag: None,
             is_leaving: facts.leaving().is_some(),
             is_cordoned: facts.node.is_some(),
+            is_stopped: facts.pod.is_stopped(),
             is_updated: facts.is_updated,
         }
     }
@@ -110,6 +115,7 @@ impl Row {
             lag: None,
             is_leaving: false,
             is_cordoned: false,
+            is_stopped: false,
             is_updated: false,
         }
     }
@@ -117,6 +123,12 @@ impl Row {
     /// Whether the member answered at all.
     pub(super) fn answers(&self) -> bool {
         !matches!(self.state, MemberState::NoPod | MemberState::NoResponse(_))
+    }
+
+    /// Whether it certainly serves no client: it refuses connections, or the kubelet and its silence agree that etcd does not run.
+    pub(super) fn is_down(&self) -> bool {
+        matches!(&self.state, MemberState::NoResponse(why)
+            if why.code == cause::NOT_LISTENING || self.is_stopped && is_silence(why))
     }
 
     /// Whether it may be a voter.
@@ -141,6 +153,8 @@ pub(super) struct Table {
     pub(super) leaderless: BTreeSet<Id>,
     /// The voters that certainly are in the working quorum: they follow the leader in its term, and a read succeeded.
     pub(super) quorum_members: BTreeSet<Id>,
+    /// The number of voters in the list, even if too few pods answer to be certain that it is the list of this etcd cluster.
+    pub(super) listed_voters: Option<usize>,
     pub(super) leader: Option<Id>,
     pub(super) rows: Vec<Row>,
     /// Whether any read confirmed that a quorum works.
@@ -193,6 +207,12 @@ impl Table {
         self.others(uid).filter(|row| !row.is_leaving && is_in_quorum(row)).count()
     }
 
+    /// Whether a quorum works, and a member that does not answer may lead it or be a part of it.
+    pub(super) fn needs_silent_member(&self) -> bool {
+        let is_complete = |voters: usize| self.quorum_members.len() > voters / 2;
+        self.has_working_quorum && (self.has_hidden_leader() || !self.listed_voters.is_some_and(is_complete))
+    }
+
     /// Whether no quorum can work, with or without this member: too many of the others know no leader. A successful read disproves it.
     pub(super) fn has_lost_quorum_without(&self, me: &Row) -> bool {
         let leaderless = self.leaderless.iter().filter(|id| me.id != Some(**id)).count();
@@ -201,12 +221,9 @@ impl Table {
     }
 
     /// Whether each other voter knows no leader, refuses connections or does not run. Then no member is left for a quorum with this one.
-    pub(super) fn all_others_are_down(&self, me: &Row, facts: &Facts) -> bool {
-        let is_stopped = |uid: &str| facts.pods.iter().any(|pod| pod.pod.uid == uid && pod.pod.is_stopped());
-        let is_down = |row: &Row| match &row.state {
-            MemberState::NoResponse(why) => is_stopped(&row.uid) || why.code == cause::NOT_LISTENING,
-            _ => row.id.is_some_and(|id| self.leaderless.contains(&id)),
-        };
+    pub(super) fn all_others_are_down(&self, me: &Row) -> bool {
+        let is_leaderless = |row: &Row| row.id.is_some_and(|id| self.leaderless.contains(&id));
+        let is_down = |row: &Row| row.is_down() || row.answers() && is_leaderless(row);
         let votes = |row: &&Row| !matches!(row.state, MemberState::Learner | MemberState::NotMember(_));
         let others: Vec<bool> = self.others(&me.uid).filter(votes).map(is_down).collect();
         // A voter without a pod has no row if the list is uncertain.
