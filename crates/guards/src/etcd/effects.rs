@@ -241,11 +241,11 @@ mod tests {
     #[tokio::test]
     async fn a_write_drops_reservations_that_neither_count_nor_back_off() {
         let lease = lease("expired");
-        let held = vec![entry("old", 61), entry("expired", 60), entry("young", 29), entry("own", 20)];
+        let held = vec![entry("old", 76), entry("expired", 75), entry("young", 44), entry("own", 20)];
         let read = Reservations { held, ..local(&lease) };
         assert_eq!(reserve(&lease, &read, entry("own", 0)).await, WriteResult::Written);
         // The backoff of "expired" still needs its reservation.
-        assert_eq!(local(&lease).held, [entry("expired", 60), entry("young", 29), entry("own", 0)]);
+        assert_eq!(local(&lease).held, [entry("expired", 75), entry("young", 44), entry("own", 0)]);
     }
 
     #[tokio::test]
@@ -259,7 +259,7 @@ mod tests {
         assert!(why.text.contains("too many deletions"), "{}", why.text);
         assert_eq!(local(&lease).held.len(), 512);
         // Expired reservations are dropped first.
-        let full = Reservations { version: full.version.clone(), held: vec![entry("expired", 31); 512] };
+        let full = Reservations { version: full.version.clone(), held: vec![entry("expired", 46); 512] };
         assert_eq!(reserve(&lease, &full, entry("one-more", 0)).await, WriteResult::Written);
         assert_eq!(local(&lease).held, [entry("one-more", 0)]);
     }
@@ -285,7 +285,7 @@ mod tests {
         assert_eq!(why.code, cause::OVERLOADED);
         // A Lease that is there can be written with as many.
         assert_eq!(write("0", full(), None, now()).0, WriteResult::Written);
-        let later = now() + Duration::from_secs(61);
+        let later = now() + Duration::from_secs(76);
         assert_eq!(write("one-more", vec![entry("a", 0)], None, later), (WriteResult::Written, 1));
         // The version of a dropped set does not come back.
         for _ in 0..40 {

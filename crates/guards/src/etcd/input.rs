@@ -6,7 +6,6 @@ use super::config::{Config, EtcdClusterConfig, LeaderPolicy, OnPodDelete};
 use super::facts::Facts;
 use super::pod::Pod;
 use super::removal::{Removal, RemovalKind};
-use super::reservations::Validity;
 use super::table::{MemberState, Row};
 use cluster::etcd::Id;
 
@@ -68,7 +67,7 @@ impl Input<'_> {
 
     /// Whether an allow can rely on a reservation.
     pub(super) fn is_reserved(&self) -> bool {
-        self.progress.would_reserve || self.facts.reservation.validity == Validity::Active
+        self.progress.would_reserve || self.facts.reservation.is_active_for(self.removal, self.pod)
     }
 
     /// Whether the leader is denied. Controllers are not, because a rolling update would never finish.

@@ -1,8 +1,12 @@
 //! The state of reservations as one review reads them. Pure.
 //!
 //! An allowed deletion can still fail: another webhook denies it, or the API server fails. A reservation therefore counts until
-//! 30 seconds after the end of its review. By then its pod has a deletion timestamp, which counts by itself, or the deletion
+//! [`VALID_FOR`] after the end of its review. By then its pod has a deletion timestamp, which counts by itself, or the deletion
 //! failed. Reservations are never withdrawn, because another review of the same pod may have allowed its deletion too.
+//!
+//! Two kinds of removal need more. A changed image leaves no mark in the pod while the kubelet stops the old container, so its
+//! reservation counts for the grace period longer. An eviction without a uid is carried out on any pod of that name, so its
+//! reservation also counts for the next pod.
 //!
 //! The times are those of the replica that wrote the reservation. Clock differences of seconds shift its end by seconds. A
 //! reservation that is further in the future than a review can last is an error.
@@ -15,11 +19,14 @@ use k8s_openapi::jiff::Timestamp;
 use super::backoff::{self, Backoff};
 use super::group;
 use super::pod::Pod;
+use super::removal::Removal;
+use super::update::Change;
 use cluster::cause;
 use cluster::writer::{Reservation, Reservations};
 
-/// How long a reservation counts after its review. Other webhooks take at most 30 s.
-const VALID_FOR: Duration = Duration::from_secs(30);
+/// How long a reservation counts after its review. Other webhooks take at most 30 s, and the API server retries the update of a PDB
+/// in an eviction for 10 s. An allow can rely on a reservation that is [`FRESH_FOR`] old.
+const VALID_FOR: Duration = Duration::from_secs(30 + 10 + FRESH_FOR.as_secs());
 
 /// Age up to which a reservation needs no renewal: enough time is left for the deletion timestamp.
 const FRESH_FOR: Duration = Duration::from_secs(5);
@@ -34,6 +41,24 @@ pub(super) struct ReservationStatus {
     /// The uids of the pods that leadership may be transferred to.
     pub(super) successors: Vec<String>,
     pub(super) backoff: Backoff,
+    /// How many seconds longer than usual it counts.
+    longer: u64,
+    by_name: bool,
+}
+
+impl ReservationStatus {
+    /// Whether an allow of this removal can rely on the reservation.
+    pub(super) fn is_active_for(&self, removal: &Removal, pod: &Pod) -> bool {
+        let (longer, by_name) = kind_of(removal, pod);
+        self.validity == Validity::Active && self.longer >= longer && self.by_name >= by_name
+    }
+}
+
+/// Returns how many seconds longer a removal counts, and whether it also counts for the next pod of this name.
+fn kind_of(removal: &Removal, pod: &Pod) -> (u64, bool) {
+    let is_restart = removal.changes.contains(&Change::Image);
+    let longer = if is_restart { u64::try_from(pod.grace).unwrap_or_default() } else { 0 };
+    (longer, removal.is_by_name())
 }
 
 /// How long a reservation still counts.
@@ -69,11 +94,12 @@ impl ReviewTimes {
         }
         let validity = match entry.age(self.end) {
             age if age <= FRESH_FOR => Validity::Active,
-            age if age <= VALID_FOR => Validity::ThisReview,
+            age if age <= valid_for(entry) => Validity::ThisReview,
             _ => Validity::Expiring,
         };
         backoff.is_active &= validity != Validity::Active;
-        ReservationStatus { validity, successors: entry.to.clone(), backoff }
+        let (longer, by_name) = (entry.longer, entry.by_name);
+        ReservationStatus { validity, successors: entry.to.clone(), backoff, longer, by_name }
     }
 
     /// Returns the uid of the pod whose reservation names this pod as successor, if that pod exists.
@@ -105,6 +131,7 @@ impl ReviewTimes {
 
 /// Returns the reservation of a pod for a review with this end. It keeps what an earlier reservation contains.
 pub(super) fn reservation(
+    removal: &Removal,
     pod: &Pod,
     status: &ReservationStatus,
     now: SystemTime,
@@ -116,19 +143,30 @@ pub(super) fn reservation(
     };
     let mut entry = Reservation::new(&pod.uid, &pod.name, time(end)?);
     entry.first = Some(status.backoff.first.map_or_else(|| time(now), Ok)?);
+    let (longer, by_name) = kind_of(removal, pod);
+    (entry.longer, entry.by_name) = (longer.max(status.longer), by_name || status.by_name);
     // A concurrent review of the same pod may be moving leadership to another successor.
     entry.to.clone_from(&status.successors);
     Ok(entry)
 }
 
+/// Whether a reservation counts for this pod.
+pub(super) fn is_about(held: &Reservation, pod: &Pod) -> bool {
+    held.uid == pod.uid || held.by_name && held.pod == pod.name
+}
+
 /// Whether a reservation counts. A pod with a deletion timestamp counts without one.
 pub(super) fn is_valid(held: &Reservation, now: SystemTime) -> bool {
-    held.age(now) <= VALID_FOR
+    held.age(now) <= valid_for(held)
 }
 
 /// Whether a reservation stays in the Lease: it counts, or the backoff needs it.
 pub(super) fn is_kept(held: &Reservation, now: SystemTime) -> bool {
-    held.age(now) <= VALID_FOR + backoff::PAUSE
+    held.age(now) <= valid_for(held).saturating_add(backoff::PAUSE)
+}
+
+fn valid_for(held: &Reservation) -> Duration {
+    VALID_FOR.saturating_add(Duration::from_secs(held.longer))
 }
 
 #[cfg(test)]
@@ -147,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reservation_is_valid_for_thirty_seconds_after_its_review() {
+    fn a_reservation_is_valid_for_45_seconds_after_its_review() {
         for (ago, expected) in [
             // Two concurrent reviews of one deletion, or a retry.
             (-10, Validity::Active),
@@ -155,11 +193,11 @@ mod tests {
             (-5, Validity::Active),
             // Leadership can move until this review ends; an allow needs a renewal.
             (-4, Validity::ThisReview),
-            (20, Validity::ThisReview),
+            (35, Validity::ThisReview),
             // It would expire during the review.
-            (21, Validity::Expiring),
-            (30, Validity::Expiring),
-            (31, Validity::Expired),
+            (36, Validity::Expiring),
+            (45, Validity::Expiring),
+            (46, Validity::Expired),
         ] {
             assert_eq!(validity(ago), expected, "{ago}");
         }
@@ -176,9 +214,9 @@ mod tests {
             (Some(61), 10, true),
             // An allow can rely on this reservation for a moment more.
             (Some(61), 5, false),
-            (Some(90), 31, true),
-            (Some(119), 60, true),
-            (Some(120), 61, false),
+            (Some(90), 46, true),
+            (Some(119), 75, true),
+            (Some(120), 76, false),
             // Written by a version that does not store the first time.
             (None, 60, false),
         ] {

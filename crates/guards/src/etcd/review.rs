@@ -26,7 +26,7 @@ use super::owners::Owners;
 use super::pod::Pod;
 use super::related;
 use super::removal::{Removal, RemovalKind, ReviewedPod, malformed};
-use super::reservations::{ReviewTimes, Validity, reservation};
+use super::reservations::{ReviewTimes, Validity, is_about, reservation};
 use super::table::Table;
 use super::update::{self, Change};
 use crate::identity;
@@ -335,8 +335,8 @@ impl<'r> Reviewer<'r> {
             let times =
                 ReviewTimes { now, end: now + self.reserve_end.saturating_duration_since(Instant::now()) };
             let status = times.status(reservations, &subject.pod.uid);
-            let entry = reservation(&subject.pod, &status, now, times.end)?;
-            Ok(Some(entry).filter(|_| status.validity != Validity::Active))
+            let entry = reservation(subject.removal, &subject.pod, &status, now, times.end)?;
+            Ok(Some(entry).filter(|_| !status.is_active_for(subject.removal, &subject.pod)))
         };
         match self.effects(subject, writer, kube).reserve(read?, now, entry).await {
             Some(WriteResult::Written) | None => Ok(()),
@@ -493,11 +493,16 @@ impl<'r> Reviewer<'r> {
             Err(why) => return Some(WriteResult::Failed(why.clone())),
         };
         let entry = |current: &Reservations| {
-            let is_same = |uid: &str| current.of(uid) == read.of(uid);
-            if !is_same(&pod.uid) || !facts.pods.iter().all(|pod| is_same(&pod.pod.uid)) {
+            let is_same = |pod: &Pod| {
+                let about = |set: &'_ Reservations| {
+                    set.held.iter().filter(|held| is_about(held, pod)).cloned().collect::<Vec<_>>()
+                };
+                about(current) == about(read)
+            };
+            if !is_same(pod) || !facts.pods.iter().all(|facts| is_same(&facts.pod)) {
                 return Ok(None);
             }
-            let mut entry = reservation(pod, &facts.reservation, facts.now, facts.end)?;
+            let mut entry = reservation(subject.removal, pod, &facts.reservation, facts.now, facts.end)?;
             if let Some(uid) = successor {
                 let previous = read.of(&pod.uid).filter(|_| facts.reservation.validity != Validity::Expired);
                 entry.since = previous.map_or(entry.since, |previous| previous.since);

@@ -54,7 +54,8 @@ pub(super) fn add(
         ReasonCode::LeadershipTransfer | ReasonCode::Backoff | ReasonCode::LeadershipMoved => {
             message.next("retry in ten seconds")
         }
-        ReasonCode::NotFound => message,
+        // An eviction is denied without steps.
+        ReasonCode::NotFound | ReasonCode::Terminating => message,
         ReasonCode::Corrupt => message.next(
             "find the member whose data differs (etcdctl endpoint hashkv --cluster), remove it (etcdctl member remove), then delete its pod",
         ),
@@ -196,7 +197,7 @@ fn others(input: Input<'_>, table: &Table) -> String {
     step(pods(&is_gone), &|names| format!("wait until {names} is back"));
     // A client that is denied later and retries every few seconds renews the reservation each time.
     step(pods(&|facts| facts.is_reserved && !is_gone(facts)), &|names| {
-        format!("wait until {names} is back, or 30 s after the last attempt if it was not deleted")
+        format!("wait until {names} is back, or 45 s after the last attempt if it was not deleted")
     });
     let down = rows(&|row| matches!(row.state, MemberState::NoResponse(_)));
     if let Some(first) = down.split(' ').next().filter(|name| !name.is_empty()) {

@@ -1,5 +1,7 @@
 //! Updates that take a pod or a namespace out of the guard.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
 use super::super::decide::Warning;
@@ -102,6 +104,30 @@ async fn an_update_of_a_second_member_is_denied_while_the_first_is_reserved() {
         let fake = Fake::of(3);
         assert_outcome(&update(&fake, LEAST, "etcd-2", change).await, Expected::Allow);
         assert_outcome(&update(&fake, LEAST, "etcd-1", change).await, quorum(1, 3));
+    }
+}
+
+/// The kubelet ends the old container within the grace period, and until then nothing in the pod shows it.
+#[tokio::test(start_paused = true)]
+async fn a_member_with_a_new_image_counts_as_leaving_for_its_grace_period_longer() {
+    let fake = Fake::of(3).with(|s| s.pods[1]["spec"]["terminationGracePeriodSeconds"] = 100.into());
+    assert_outcome(&update(&fake, LEAST, "etcd-1", with_image).await, Expected::Allow);
+    fake.state().elapsed = Duration::from_secs(152);
+    assert_outcome(&update(&fake, LEAST, "etcd-2", without_label).await, quorum(1, 3));
+    fake.state().elapsed = Duration::from_secs(155);
+    assert_outcome(&update(&fake, LEAST, "etcd-2", without_label).await, Expected::Allow);
+    // A deletion before it does not shorten that, and one after it is renewed.
+    for first_is_update in [true, false] {
+        let fake = Fake::of(3);
+        if first_is_update {
+            assert_outcome(&update(&fake, LEAST, "etcd-1", with_image).await, Expected::Allow);
+        }
+        assert_outcome(&review(&fake.guard(LEAST), &delete("etcd-1", |_| {})).await, Expected::Allow);
+        if !first_is_update {
+            assert_outcome(&update(&fake, LEAST, "etcd-1", with_image).await, Expected::Allow);
+        }
+        fake.state().elapsed = Duration::from_secs(80);
+        assert_outcome(&update(&fake, LEAST, "etcd-2", without_label).await, quorum(1, 3));
     }
 }
 
