@@ -289,14 +289,14 @@ fn serving_name(base: &GeneralName<'_>) -> Option<ServingName> {
     }
 }
 
-/// Returns the fields of a serving certificate. Its subject is the first name.
+/// Returns the fields of a serving certificate. Its subject is the first name, or `durward` instead of an address: OpenSSL compares a
+/// subject with a dot with the permitted DNS names of the CA.
 fn params(names: &[ServingName]) -> Result<CertificateParams, rcgen::Error> {
     let mut params = CertificateParams::default();
     params.distinguished_name = DistinguishedName::new();
     let subject = match names.first() {
         Some(ServingName::Dns(name)) => name.clone(),
-        Some(ServingName::Address(address)) => address.to_string(),
-        None => "durward".to_owned(),
+        Some(ServingName::Address(_)) | None => "durward".to_owned(),
     };
     params.distinguished_name.push(DnType::CommonName, subject);
     for name in names {
