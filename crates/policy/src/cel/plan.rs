@@ -273,7 +273,8 @@ fn index(args: [Node; 2], optional: bool) -> Result<Node, String> {
                 Constant::Literal(Literal::Null) => "types.Null",
                 Constant::Literal(Literal::Bytes(_)) => "types.Bytes",
                 Constant::List(_) => "*types.baseList",
-                Constant::Map(_) => "*types.baseMap",
+                // An empty map is an object.
+                Constant::Map(_) | Constant::Object(_) => "*types.baseMap",
                 Constant::Timestamp(_) => "types.Timestamp",
                 Constant::Duration(_) => "types.Duration",
                 Constant::Type(_) => "*types.Type",

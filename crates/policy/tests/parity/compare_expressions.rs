@@ -95,10 +95,10 @@ impl Tally {
                 && want["cost"] == have.cost
         };
         // cel-go panics on a map with a key of bytes. It recovers with this error while it evaluates, but not while it folds constants.
+        // Its parser panics on an optional element after a syntax error, and older versions don't recover.
         let panics = |want: &Json| {
-            want["phase"] == "panic"
-                && have.phase == "eval-error"
-                && want["value"].as_str() == have.value.strip_prefix("internal error: ")
+            let text = want["value"].as_str().unwrap_or_default();
+            want["phase"] == "panic" && have.value.contains(&format!("internal error: {text}"))
         };
         if want.as_array().expect("answers").iter().any(|want| same(want) || panics(want)) {
             return false;
