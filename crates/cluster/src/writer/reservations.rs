@@ -65,9 +65,6 @@ pub struct Reservation {
     /// How many seconds longer it counts, because the pod stays while its containers stop.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub longer: u64,
-    /// Whether it is an eviction without a uid, which the API server also carries out on a new pod of this name.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub by_name: bool,
     /// The uids of pods that it may transfer leadership to; several if reviews choose different successors.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub to: Vec<String>,
@@ -90,7 +87,6 @@ impl Reservation {
             since,
             first: None,
             longer: 0,
-            by_name: false,
             to: Vec::new(),
             more: BTreeMap::new(),
         }
@@ -229,8 +225,7 @@ mod tests {
         assert!(first["metadata"].get("resourceVersion").is_none());
         assert_eq!(first["metadata"]["name"], "durward-etcd.db");
         let first = Some(reservation("a").since);
-        let transferring =
-            Reservation { to: vec!["c".into()], first, longer: 30, by_name: true, ..reservation("a") };
+        let transferring = Reservation { to: vec!["c".into()], first, longer: 30, ..reservation("a") };
         let body =
             Reservations { version: Some("7".into()), held: vec![transferring.clone()] }.body(&lease());
         assert_eq!(Reservations::read(&lease(), &to_raw_value(&body).unwrap()).unwrap().held, [transferring]);

@@ -137,13 +137,12 @@ impl Facts {
     /// Returns these facts for the review of one pod.
     pub(super) fn about(mut self, uid: &str, reservations: &Reservations) -> Self {
         let times = ReviewTimes { now: self.now, end: self.end };
-        let is_held = |pod: &Pod| {
-            let mut held = reservations.held.iter().filter(|held| reservations::is_about(held, pod));
-            held.any(|held| reservations::is_valid(held, times.now))
+        let is_held = |uid: &str| {
+            reservations.held.iter().any(|held| held.uid == uid && reservations::is_valid(held, times.now))
         };
         for facts in &mut self.pods {
             let is_subject = facts.pod.uid == uid;
-            facts.is_reserved = !is_subject && is_held(&facts.pod);
+            facts.is_reserved = !is_subject && is_held(&facts.pod.uid);
             facts.node = facts.node.filter(|_| !is_subject);
             facts.pod.active_deadline = facts.pod.active_deadline.filter(|_| !is_subject);
             // Pods that lose their owner together count for each other: each is reviewed and reserved in turn.

@@ -76,9 +76,6 @@ pub(super) enum ReasonCode {
     ScaledAway,
     /// The etcd cluster has so few members that each deletion interrupts it.
     SmallCluster,
-    /// The pod of an eviction is already being deleted. The eviction succeeds or ends when the pod is gone.
-    /// Example: cannot evict pod db/etcd-1: it is already being deleted, and the eviction could reach the pod that replaces it
-    Terminating,
     /// One or two members vote, and more may be expected.
     /// Example: cannot delete pod db/etcd-1: only 2 members vote, and the expected number of members is not configured
     UndeclaredSize,
@@ -100,7 +97,7 @@ impl ReasonCode {
 
     /// Whether the denial ends by itself within a minute.
     fn is_temporary(self) -> bool {
-        matches!(self, Self::Backoff | Self::LeadershipMoved | Self::LeadershipTransfer | Self::Terminating)
+        matches!(self, Self::Backoff | Self::LeadershipMoved | Self::LeadershipTransfer)
     }
 }
 

@@ -194,11 +194,6 @@ impl Removal {
         }
     }
 
-    /// Whether the API server would carry it out on another pod of the same name: it is an eviction without a uid.
-    pub(super) fn is_by_name(&self) -> bool {
-        self.kind == RemovalKind::Evict && self.only_uid.is_none()
-    }
-
     /// Whether the pod stays and only its containers restart.
     pub(super) fn is_restart(&self) -> bool {
         self.kind == RemovalKind::Update && self.changes.iter().all(|change| *change == Change::Image)

@@ -4,9 +4,8 @@
 //! [`VALID_FOR`] after the end of its review. By then its pod has a deletion timestamp, which counts by itself, or the deletion
 //! failed. Reservations are never withdrawn, because another review of the same pod may have allowed its deletion too.
 //!
-//! Two kinds of removal need more. A changed image leaves no mark in the pod while the kubelet stops the old container, so its
-//! reservation counts for the grace period longer. An eviction without a uid is carried out on any pod of that name, so its
-//! reservation also counts for the next pod.
+//! A changed image leaves no mark in the pod while the kubelet stops the old container, so its reservation counts for the grace
+//! period longer.
 //!
 //! The times are those of the replica that wrote the reservation. Clock differences of seconds shift its end by seconds. A
 //! reservation that is further in the future than a review can last is an error.
@@ -43,22 +42,19 @@ pub(super) struct ReservationStatus {
     pub(super) backoff: Backoff,
     /// How many seconds longer than usual it counts.
     longer: u64,
-    by_name: bool,
 }
 
 impl ReservationStatus {
     /// Whether an allow of this removal can rely on the reservation.
     pub(super) fn is_active_for(&self, removal: &Removal, pod: &Pod) -> bool {
-        let (longer, by_name) = kind_of(removal, pod);
-        self.validity == Validity::Active && self.longer >= longer && self.by_name >= by_name
+        self.validity == Validity::Active && self.longer >= longer(removal, pod)
     }
 }
 
-/// Returns how many seconds longer a removal counts, and whether it also counts for the next pod of this name.
-fn kind_of(removal: &Removal, pod: &Pod) -> (u64, bool) {
+/// Returns how many seconds longer than usual a removal counts.
+fn longer(removal: &Removal, pod: &Pod) -> u64 {
     let is_restart = removal.changes.contains(&Change::Image);
-    let longer = if is_restart { u64::try_from(pod.grace).unwrap_or_default() } else { 0 };
-    (longer, removal.is_by_name())
+    if is_restart { u64::try_from(pod.grace).unwrap_or_default() } else { 0 }
 }
 
 /// How long a reservation still counts.
@@ -98,8 +94,7 @@ impl ReviewTimes {
             _ => Validity::Expiring,
         };
         backoff.is_active &= validity != Validity::Active;
-        let (longer, by_name) = (entry.longer, entry.by_name);
-        ReservationStatus { validity, successors: entry.to.clone(), backoff, longer, by_name }
+        ReservationStatus { validity, successors: entry.to.clone(), backoff, longer: entry.longer }
     }
 
     /// Returns the uid of the pod whose reservation names this pod as successor, if that pod exists.
@@ -143,16 +138,10 @@ pub(super) fn reservation(
     };
     let mut entry = Reservation::new(&pod.uid, &pod.name, time(end)?);
     entry.first = Some(status.backoff.first.map_or_else(|| time(now), Ok)?);
-    let (longer, by_name) = kind_of(removal, pod);
-    (entry.longer, entry.by_name) = (longer.max(status.longer), by_name || status.by_name);
+    entry.longer = longer(removal, pod).max(status.longer);
     // A concurrent review of the same pod may be moving leadership to another successor.
     entry.to.clone_from(&status.successors);
     Ok(entry)
-}
-
-/// Whether a reservation counts for this pod.
-pub(super) fn is_about(held: &Reservation, pod: &Pod) -> bool {
-    held.uid == pod.uid || held.by_name && held.pod == pod.name
 }
 
 /// Whether a reservation counts. A pod with a deletion timestamp counts without one.

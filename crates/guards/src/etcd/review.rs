@@ -26,7 +26,7 @@ use super::owners::Owners;
 use super::pod::Pod;
 use super::related;
 use super::removal::{Removal, RemovalKind, ReviewedPod, malformed};
-use super::reservations::{ReviewTimes, Validity, is_about, reservation};
+use super::reservations::{ReviewTimes, Validity, reservation};
 use super::table::Table;
 use super::update::{self, Change};
 use crate::identity;
@@ -493,13 +493,8 @@ impl<'r> Reviewer<'r> {
             Err(why) => return Some(WriteResult::Failed(why.clone())),
         };
         let entry = |current: &Reservations| {
-            let is_same = |pod: &Pod| {
-                let about = |set: &'_ Reservations| {
-                    set.held.iter().filter(|held| is_about(held, pod)).cloned().collect::<Vec<_>>()
-                };
-                about(current) == about(read)
-            };
-            if !is_same(pod) || !facts.pods.iter().all(|facts| is_same(&facts.pod)) {
+            let is_same = |uid: &str| current.of(uid) == read.of(uid);
+            if !is_same(&pod.uid) || !facts.pods.iter().all(|pod| is_same(&pod.pod.uid)) {
                 return Ok(None);
             }
             let mut entry = reservation(subject.removal, pod, &facts.reservation, facts.now, facts.end)?;

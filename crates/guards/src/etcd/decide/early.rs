@@ -53,10 +53,6 @@ pub(in super::super) fn from_pod(
     if pod.is_mirror() {
         return Some(EarlyOutcome::allow(Allowed::MirrorPod));
     }
-    // Its successor may run by the time the API server carries it out.
-    if pod.is_deleting && removal.is_by_name() {
-        return Some(EarlyOutcome::unreserved(Outcome::deny(Reason::Terminating)));
-    }
     if pod.is_deleting && (removal.by_kubelet || removal.grace != Some(0)) {
         return Some(EarlyOutcome::allow(Allowed::AlreadyDeleting));
     }

@@ -148,8 +148,6 @@ pub(in super::super) enum Reason {
     },
     /// The pod of an eviction does not exist.
     NoPod,
-    /// The pod of an eviction is being deleted, and the API server would also evict the next pod of this name.
-    Terminating,
 }
 
 /// A problem that the configuration turns into a warning or a denial.

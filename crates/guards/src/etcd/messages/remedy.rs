@@ -54,8 +54,7 @@ pub(super) fn add(
         ReasonCode::LeadershipTransfer | ReasonCode::Backoff | ReasonCode::LeadershipMoved => {
             message.next("retry in ten seconds")
         }
-        // An eviction is denied without steps.
-        ReasonCode::NotFound | ReasonCode::Terminating => message,
+        ReasonCode::NotFound => message,
         ReasonCode::Corrupt => message.next(
             "find the member whose data differs (etcdctl endpoint hashkv --cluster), remove it (etcdctl member remove), then delete its pod",
         ),

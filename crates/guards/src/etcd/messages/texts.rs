@@ -58,7 +58,6 @@ pub(super) fn code(reason: &Reason) -> ReasonCode {
         Reason::LeadershipTransfer { .. } => ReasonCode::LeadershipTransfer,
         Reason::LeadershipMoved { .. } => ReasonCode::LeadershipMoved,
         Reason::NoPod => ReasonCode::NotFound,
-        Reason::Terminating => ReasonCode::Terminating,
     }
 }
 
@@ -119,9 +118,6 @@ pub(super) fn reason(removal: &Removal, cluster: &str, reason: &Reason) -> Strin
             return format!(
                 "leadership was transferred to {to}, and no time was left to check the members again"
             );
-        }
-        Reason::Terminating => {
-            "it is already being deleted, and the eviction could reach the pod that replaces it"
         }
         Reason::NoPod => "it does not exist in the cluster that Durward reads",
     };

@@ -2,11 +2,9 @@
 
 use std::time::Duration;
 
-use admission::{Code, Verdict};
 use futures_util::future::join_all;
 use serde_json::json;
 
-use super::super::decide::Reason;
 use super::super::facts::Leaving;
 use super::super::fixture::{LEAST, delete, evict};
 use super::super::table::MemberState;
@@ -94,13 +92,11 @@ async fn local_reservations_need_no_lease() {
 async fn a_retry_is_allowed_and_another_pod_denied() {
     let fake = Fake::of(3);
     assert_outcome(&deleted(&fake, LEAST, "etcd-1").await, Expected::Allow);
-    assert_outcome(&deleted(&fake, LEAST, "etcd-1").await, Expected::Allow);
-    assert_eq!(fake.state().actions.len(), 1, "it is reserved once");
     assert_outcome(&evicted(&fake, LEAST, "etcd-1").await, Expected::Allow);
-    assert_eq!(fake.state().actions.len(), 2, "an eviction without a uid is also reserved by name");
+    assert_eq!(fake.state().actions, ["reserved etcd-1"], "it is reserved once");
     fake.state().elapsed = Duration::from_secs(6);
     assert_outcome(&deleted(&fake, LEAST, "etcd-1").await, Expected::Allow);
-    assert_eq!(fake.state().actions.len(), 3, "it is renewed before it expires");
+    assert_eq!(fake.state().actions.len(), 2, "it is renewed before it expires");
     let ruling = deleted(&fake, LEAST, "etcd-2").await;
     assert_outcome(&ruling, MemberState::Leaving(Leaving::Reserved));
 }
@@ -130,34 +126,6 @@ async fn the_next_member_is_allowed_once_the_replacement_is_healthy() {
     assert_outcome(&evicted(&fake, LEAST, "etcd-1").await, quorum(1, 3));
     fake.state().members.get_mut("etcd-2").unwrap().reply = Reply::Full;
     assert_outcome(&evicted(&fake, LEAST, "etcd-1").await, Expected::Allow);
-}
-
-/// The API server carries an eviction without a uid out on the pod that has the name by then.
-#[tokio::test(start_paused = true)]
-async fn an_eviction_without_a_uid_counts_for_the_next_pod_too() {
-    let fake = Fake::of(3);
-    assert_outcome(&evicted(&fake, LEAST, "etcd-1").await, Expected::Allow);
-    fake.state().pods[1]["metadata"]["uid"] = "uid-of-the-next".into();
-    assert_outcome(&deleted(&fake, LEAST, "etcd-2").await, MemberState::Leaving(Leaving::Reserved));
-    fake.state().elapsed = Duration::from_secs(54);
-    assert_outcome(&deleted(&fake, LEAST, "etcd-2").await, Expected::Allow);
-    // With a uid, the API server refuses it for the next pod.
-    let fake = Fake::of(3);
-    let only = json!({"preconditions": {"uid": "uid-etcd-1"}});
-    let body = evict("etcd-1", |r| r["object"]["deleteOptions"] = only);
-    assert_outcome(&review(&fake.guard(LEAST), &body).await, Expected::Allow);
-    fake.state().pods[1]["metadata"]["uid"] = "uid-of-the-next".into();
-    assert_outcome(&deleted(&fake, LEAST, "etcd-2").await, Expected::Allow);
-    // A pod that is being deleted has a successor soon.
-    let fake = Fake::of(3);
-    fake.mark_deleted("etcd-1");
-    let ruling = evicted(&fake, LEAST, "etcd-1").await;
-    assert_outcome(&ruling, Reason::Terminating);
-    assert!(
-        matches!(&ruling.ruling.verdict, Verdict::Deny(denial) if denial.code == Code::TooManyRequests),
-        "{ruling:?}"
-    );
-    assert_outcome(&review(&fake.guard(LEAST), &body).await, Expected::Allow);
 }
 
 #[tokio::test(start_paused = true)]
