@@ -22,7 +22,7 @@ use crate::cases::attempt::{await_allowed, await_denied};
 const ROUNDS: usize = 5;
 
 /// A reservation without a deletion expires after this time.
-const RESERVATION_EXPIRY: Duration = Duration::from_secs(30);
+const RESERVATION_EXPIRY: Duration = Duration::from_secs(45);
 
 /// A replica that the case calls like an API server.
 struct Replica {
