@@ -1,7 +1,10 @@
 //! The API server's checks of `metadata`, with its texts and in its order.
 //!
-//! Upstream: `apimachinery/pkg/api/validation/objectmeta.go`. The metadata has been decoded, so its fields have their types. Fields that
-//! the API server sets itself are not checked: it ignores `generation` and the time of creation, and rewrites `managedFields`.
+//! Upstream: `apimachinery/pkg/api/validation/objectmeta.go` and, for `managedFields`, `apimachinery/pkg/apis/meta/v1/validation`. The
+//! metadata has been decoded, so its fields have their types.
+//!
+//! In the metadata of a request, fields that the API server sets itself are not checked: it ignores `generation` and the time of
+//! creation, rewrites `managedFields`, and drops equal owner references. In the metadata of an embedded object, all fields are checked.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -9,6 +12,7 @@ use std::fmt::Write as _;
 use crate::cel::library::formats;
 use crate::field::{FieldError, Path};
 use crate::release::Release;
+use crate::value::format::is_printable;
 use crate::value::{Value, equal, write_json};
 use crate::vap::decision::json;
 
@@ -19,6 +23,11 @@ const MAX_ANNOTATIONS: i64 = 256 * 1024;
 const STANDARD_FINALIZERS: [&str; 3] = [ORPHAN, FOREGROUND, "kubernetes"];
 const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";
+
+/// Limit of `manager` in `managedFields`, in bytes.
+const MAX_MANAGER: usize = 128;
+/// Limit of `subresource` in `managedFields`, in bytes.
+const MAX_SUBRESOURCE: usize = 256;
 
 /// The syntax of names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +46,8 @@ pub(crate) struct Checks<'c> {
     pub(crate) namespaced: bool,
     pub(crate) names: NameSyntax,
     pub(crate) name: &'c str,
+    /// Whether the object is a part of a custom resource, so that the API server sets no fields of its metadata.
+    pub(crate) is_embedded: bool,
 }
 
 impl Checks<'_> {
@@ -53,10 +64,12 @@ impl Checks<'_> {
             self.name("name", self.name, false, errors);
         }
         self.namespace(text("namespace"), errors);
+        self.generation(metadata, errors);
         self.labels(metadata, errors);
         self.annotations(metadata, errors);
         self.owners(metadata, errors);
         self.finalizers(metadata, errors);
+        self.managed_fields(metadata, errors);
     }
 
     /// Checks the metadata of an object that replaces an old one. Most fields that can't change are those of the old object: the API server
@@ -130,10 +143,10 @@ impl Checks<'_> {
 
     fn owners(&self, metadata: Value<'_>, errors: &mut Vec<FieldError>) {
         let path = self.path.child("ownerReferences");
-        // The API server drops equal references first.
+        // The API server drops equal references of a request first.
         let mut owners: Vec<Value<'_>> = Vec::new();
         for owner in items(metadata, "ownerReferences") {
-            if !owners.iter().any(|known| equal(known, &owner)) {
+            if self.is_embedded || !owners.iter().any(|known| equal(known, &owner)) {
                 owners.push(owner);
             }
         }
@@ -171,6 +184,54 @@ impl Checks<'_> {
             let all: Vec<String> = finalizers.iter().map(|finalizer| json(finalizer)).collect();
             let all = format!("[{}]", all.join(","));
             errors.push(FieldError::invalid_json(&self.path.child("finalizers"), &all, &detail));
+        }
+    }
+
+    fn generation(&self, metadata: Value<'_>, errors: &mut Vec<FieldError>) {
+        if let Some(Value::Int(generation @ ..0)) = field(metadata, "generation")
+            && self.is_embedded
+        {
+            let detail = "must be greater than or equal to 0";
+            let path = self.path.child("generation");
+            errors.push(FieldError::invalid_json(&path, &generation.to_string(), detail));
+        }
+    }
+
+    fn managed_fields(&self, metadata: Value<'_>, errors: &mut Vec<FieldError>) {
+        let entries = if self.is_embedded { items(metadata, "managedFields") } else { Vec::new() };
+        for (index, entry) in entries.into_iter().enumerate() {
+            let path = self.path.child("managedFields").index(index);
+            let text = |field: &str| text(entry, field);
+            errors.extend(self.operation(text("operation"), &path.child("operation")));
+            let fields_type = text("fieldsType");
+            if !matches!(fields_type, "" | "FieldsV1") {
+                let detail = "must be `FieldsV1`";
+                errors.push(FieldError::invalid(&path.child("fieldsType"), fields_type, detail));
+            }
+            let too_long = |field: &str, max: usize| {
+                let limit = i64::try_from(max).unwrap_or(i64::MAX);
+                let is_too_long = text(field).len() > max;
+                is_too_long.then(|| FieldError::too_long(&path.child(field), limit, self.release))
+            };
+            errors.extend(too_long("manager", MAX_MANAGER));
+            let manager = text("manager");
+            for (at, symbol) in manager.char_indices().filter(|(_, symbol)| !is_printable(*symbol)) {
+                let detail = format!("invalid character U+{:04X} (at position {at})", u32::from(symbol));
+                errors.push(FieldError::invalid(&path.child("manager"), manager, &detail));
+            }
+            errors.extend(too_long("subresource", MAX_SUBRESOURCE));
+        }
+    }
+
+    /// Returns the error of the operation of an entry in `managedFields`.
+    fn operation(&self, operation: &str, path: &Path) -> Option<FieldError> {
+        match operation {
+            "Apply" | "Update" => None,
+            "" if self.release.lists_operations() => Some(FieldError::required(path, "must not be empty")),
+            _ if self.release.lists_operations() => {
+                Some(FieldError::not_supported(path, operation, &["Apply", "Update"]))
+            }
+            _ => Some(FieldError::invalid(path, operation, "must be `Apply` or `Update`")),
         }
     }
 

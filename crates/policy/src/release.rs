@@ -117,6 +117,11 @@ impl Release {
     pub(crate) fn has_owner_paths(self) -> bool {
         self.server >= 37
     }
+
+    /// Whether the error of an operation in `managedFields` lists the supported ones, and an empty operation is required.
+    pub(crate) fn lists_operations(self) -> bool {
+        self.server >= 37
+    }
 }
 
 /// Schemas of CRDs.

@@ -275,6 +275,73 @@ fn embedded_objects_are_decoded_and_checked() {
     );
 }
 
+/// A CRD with a template of an object, and an object with such a template with metadata.
+fn templated(metadata: &str) -> [String; 2] {
+    let schema = "{type: object, properties: {spec: {type: object, properties: {template: {type: object, x-kubernetes-embedded-resource: true, x-kubernetes-preserve-unknown-fields: true}}}}}";
+    let template = format!(", spec: {{template: {{apiVersion: v1, kind: Pod, metadata: {{{metadata}}}}}}}");
+    [things(schema, ""), thing("name: a", &template)]
+}
+
+#[test]
+fn fields_that_the_api_server_sets_in_a_request_are_checked_in_embedded_objects() {
+    let errors = |metadata: &str, server: u8| {
+        let [crd, object] = templated(metadata);
+        let created = judge(&crd, &object, None, server).errors;
+        assert_eq!(judge(&crd, &object, Some(&object), server).errors, created);
+        let prefix = "spec.template.metadata.";
+        created.iter().map(|error| error.strip_prefix(prefix).unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        errors("generation: -1", 35),
+        ["generation: Invalid value: -1: must be greater than or equal to 0"]
+    );
+    let ok = "generation: 1, managedFields: [{operation: Apply, fieldsType: FieldsV1, manager: 'a b'}]";
+    assert_eq!(errors(ok, 35), [""; 0]);
+    let operations = "managedFields: [{}, {operation: Foo}, {operation: Update}]";
+    assert_eq!(
+        errors(operations, 36),
+        [
+            "managedFields[0].operation: Invalid value: \"\": must be `Apply` or `Update`",
+            "managedFields[1].operation: Invalid value: \"Foo\": must be `Apply` or `Update`",
+        ]
+    );
+    assert_eq!(
+        errors(operations, 37),
+        [
+            "managedFields[0].operation: Required value: must not be empty",
+            "managedFields[1].operation: Unsupported value: \"Foo\": supported values: \"Apply\", \"Update\"",
+        ]
+    );
+    let entry = |more: &str| errors(&format!("managedFields: [{{operation: Apply, {more}}}]"), 35);
+    assert_eq!(
+        entry("fieldsType: X"),
+        ["managedFields[0].fieldsType: Invalid value: \"X\": must be `FieldsV1`"]
+    );
+    assert_eq!(
+        entry(&format!("manager: {}", "é".repeat(65))),
+        ["managedFields[0].manager: Too long: may not be more than 128 bytes"] // lint: allow(text of the API server)
+    );
+    assert_eq!(
+        entry(r#"manager: "é\n\u00AD""#),
+        [
+            r#"managedFields[0].manager: Invalid value: "é\n\u00ad": invalid character U+000A (at position 2)"#,
+            r#"managedFields[0].manager: Invalid value: "é\n\u00ad": invalid character U+00AD (at position 3)"#,
+        ]
+    );
+    assert_eq!(
+        entry(&format!("subresource: {}", "a".repeat(257))),
+        ["managedFields[0].subresource: Too long: may not be more than 256 bytes"] // lint: allow(text of the API server)
+    );
+    let owner = "{apiVersion: v1, kind: Pod, name: a, uid: u, controller: true}";
+    let owners = errors(&format!("ownerReferences: [{owner}, {owner}]"), 35);
+    assert!(owners[0].ends_with(
+        "Only one reference can have Controller set to true. Found \"true\" in references for Pod/a and Pod/a"
+    ));
+    let owner = "{apiVersion: v1, kind: Pod, name: a, uid: ''}";
+    let required = |index| format!("ownerReferences[{index}].uid: Required value: must not be empty");
+    assert_eq!(errors(&format!("ownerReferences: [{owner}, {owner}]"), 37), [required(0), required(1)]);
+}
+
 #[test]
 fn replicas_of_the_subresource_scale_are_checked() {
     let scale = ", subresources: {scale: {specReplicasPath: .spec.replicas, statusReplicasPath: .status.replicas, labelSelectorPath: .status.selector}}";

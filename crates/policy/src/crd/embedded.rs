@@ -163,6 +163,7 @@ fn object(value: Value<'_>, path: &Path, release: Release, errors: &mut Vec<Fiel
         namespaced: !named("namespace").is_empty(),
         names: NameSyntax::PathSegment,
         name: if named("name").is_empty() { ANY_NAME } else { named("name") },
+        is_embedded: true,
     };
     checks.object(metadata, errors);
 }

@@ -268,7 +268,8 @@ fn metadata(change: &Change<'_>, release: Release, errors: &mut Vec<FieldError>)
     let names = if change.old.is_some() { NameSyntax::PathSegment } else { NameSyntax::Subdomain };
     let name = new.field("name").and_then(|name| name.as_str()).unwrap_or_default();
     let path = Path::new("metadata");
-    let checks = Checks { release, path: &path, namespaced: change.namespaced, names, name };
+    let checks =
+        Checks { release, path: &path, namespaced: change.namespaced, names, name, is_embedded: false };
     checks.object(new, errors);
     if let Some(old) = change.old {
         checks.update(new, metadata_of(old), errors);

@@ -147,7 +147,8 @@ impl Found {
         let (path, release) = (Path::new("metadata"), self.release);
         let metadata = new.field("metadata").unwrap_or_default();
         let name = spec::text(metadata, "name");
-        let checks = Checks { release, path: &path, namespaced: false, names: NameSyntax::Subdomain, name };
+        let names = NameSyntax::Subdomain;
+        let checks = Checks { release, path: &path, namespaced: false, names, name, is_embedded: false };
         if let Some(old) = old {
             let old = old.field("metadata").unwrap_or_default();
             return checks.update(metadata, old, &mut self.errors);
