@@ -343,6 +343,32 @@ fn fields_that_the_api_server_sets_in_a_request_are_checked_in_embedded_objects(
 }
 
 #[test]
+fn times_of_embedded_objects_have_a_year_with_four_digits() {
+    let errors = |metadata: &str| {
+        let [crd, object] = templated(metadata);
+        create(&crd, &object).errors
+    };
+    let wrong = |metadata: &str, time: &str, rest: &str, element: &str| {
+        format!(
+            r#"spec.template.metadata: Invalid value: {metadata}: parsing time "{time}" as "2006-01-02T15:04:05Z07:00": cannot parse "{rest}" as "{element}""#
+        )
+    };
+    let late = "10000-01-01T00:59:59Z";
+    let rest = "0-01-01T00:59:59Z";
+    for field in ["creationTimestamp", "deletionTimestamp"] {
+        let metadata = format!(r#"{{"{field}":"{late}"}}"#);
+        let found = errors(&format!("{field}: '9999-12-31T23:59:59-01:00', generation: 0"));
+        assert_eq!(found, [wrong(&metadata, late, rest, "-")]);
+    }
+    let early = "-0001-12-31T23:00:00Z";
+    let metadata = format!(r#"{{"managedFields":[{{"time":"{early}"}}]}}"#);
+    let found = errors("managedFields: [{time: '0000-01-01T00:00:00+01:00'}]");
+    assert_eq!(found, [wrong(&metadata, early, early, "2006")]);
+    let ok = "creationTimestamp: '9999-12-31T23:59:59Z', deletionTimestamp: '0000-01-01T00:00:00Z'";
+    assert_eq!(errors(ok), [""; 0]);
+}
+
+#[test]
 fn replicas_of_the_subresource_scale_are_checked() {
     let scale = ", subresources: {scale: {specReplicasPath: .spec.replicas, statusReplicasPath: .status.replicas, labelSelectorPath: .status.selector}}";
     let crd = things(ANY, scale);

@@ -9,6 +9,7 @@ use crate::meta::{Checks, NameSyntax};
 use crate::normalize::{Metadata, metadata};
 use crate::release::Release;
 use crate::schema::Schema;
+use crate::value::go_time::year_error;
 use crate::value::{Arena, Value};
 
 /// A name that passes all checks, for embedded objects without one.
@@ -156,16 +157,29 @@ fn object(value: Value<'_>, path: &Path, release: Release, errors: &mut Vec<Fiel
         }
     }
     let Some(metadata) = value.field("metadata") else { return };
+    let path = path.child("metadata");
+    if let Some(detail) = unreadable_time(metadata) {
+        errors.push(FieldError::invalid_value(&path, metadata, &detail, release));
+        return;
+    }
     let named = |field: &str| metadata.field(field).and_then(|value| value.as_str()).unwrap_or_default();
     let checks = Checks {
         release,
-        path: &path.child("metadata"),
+        path: &path,
         namespaced: !named("namespace").is_empty(),
         names: NameSyntax::PathSegment,
         name: if named("name").is_empty() { ANY_NAME } else { named("name") },
         is_embedded: true,
     };
     checks.object(metadata, errors);
+}
+
+/// Returns the error of the first time in metadata that the API server can't decode again after it has encoded it in UTC.
+fn unreadable_time(metadata: Value<'_>) -> Option<String> {
+    let entries = metadata.field("managedFields").unwrap_or_default().all_elements();
+    let times = ["creationTimestamp", "deletionTimestamp"].map(|name| metadata.field(name));
+    let mut times = times.into_iter().chain(entries.map(|entry| entry.field("time"))).flatten();
+    times.find_map(|time| year_error(time.as_str()?))
 }
 
 /// Returns the schema and the path of a field.

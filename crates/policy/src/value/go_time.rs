@@ -1,6 +1,8 @@
-//! Errors of Go's `time.Parse`, for the two layouts of which the API server reports errors.
+//! Errors of Go's `time.Parse`, for the layouts of which the API server reports errors.
 
 use std::fmt::Write as _;
+
+use super::number::parse_timestamp;
 
 /// The layout of a date.
 pub(super) const DATE: Layout = Layout { text: "2006-01-02", elements: &[YEAR, MONTH, DAY] };
@@ -8,6 +10,9 @@ pub(super) const DATE: Layout = Layout { text: "2006-01-02", elements: &[YEAR, M
 /// The layout of a time without an offset. The API server tries it last.
 pub(super) const LOCAL_TIME: Layout =
     Layout { text: "2006-01-02T15:04:05", elements: &[YEAR, MONTH, DAY, HOUR, MINUTE, SECOND] };
+
+/// `time.RFC3339`. The elements end before the offset, since errors are reported only for a wrong year.
+const TIME: Layout = Layout { text: "2006-01-02T15:04:05Z07:00", elements: LOCAL_TIME.elements };
 
 const YEAR: Element = Element { prefix: "", name: "2006", range: None };
 const MONTH: Element = Element { prefix: "-", name: "01", range: Some(("month", 1, 12)) };
@@ -29,6 +34,11 @@ struct Element {
     name: &'static str,
     /// The name in the error about another number, with the least and the greatest number. Days are checked after all others.
     range: Option<(&'static str, i64, i64)>,
+}
+
+/// Returns the error of Go about a time that it has printed and can't read, since the year does not have four digits.
+pub(crate) fn year_error(text: &str) -> Option<String> {
+    parse_timestamp(text).is_none().then(|| parse_error(text, &TIME))
 }
 
 /// Returns the error of Go about a text that it can't parse with a layout.
@@ -93,7 +103,7 @@ fn quote(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{DATE, LOCAL_TIME, parse_error};
+    use super::{DATE, LOCAL_TIME, parse_error, year_error};
 
     /// Texts with the errors of Go 1.26.
     #[test]
@@ -127,5 +137,19 @@ mod tests {
         ] {
             assert_eq!(parse_error(text, &LOCAL_TIME), expected);
         }
+    }
+
+    #[test]
+    fn reports_a_year_without_four_digits() {
+        let layout = r#""2006-01-02T15:04:05Z07:00""#;
+        for (text, rest, element) in [
+            ("10000-01-01T00:59:59Z", "0-01-01T00:59:59Z", "-"),
+            ("-0001-12-31T23:00:00Z", "-0001-12-31T23:00:00Z", "2006"),
+        ] {
+            let expected =
+                format!(r#"parsing time "{text}" as {layout}: cannot parse "{rest}" as "{element}""#);
+            assert_eq!(year_error(text), Some(expected));
+        }
+        assert_eq!(year_error("9999-12-31T23:59:59Z"), None);
     }
 }

@@ -6,7 +6,7 @@
 mod arena;
 mod compare;
 pub(crate) mod format;
-mod go_time;
+pub(crate) mod go_time;
 mod map;
 pub(crate) mod native;
 pub(crate) mod number;

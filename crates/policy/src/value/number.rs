@@ -227,8 +227,10 @@ pub(crate) fn timestamp(value: Timestamp) -> String {
     let days = local.div_euclid(86_400);
     let second = local.rem_euclid(86_400);
     let (year, month, day) = civil(days);
+    let before_zero = if year < 0 { "-" } else { "" };
+    let year = year.unsigned_abs();
     let mut text = format!(
-        "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}",
+        "{before_zero}{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}",
         second / 3600,
         second / 60 % 60,
         second % 60
