@@ -12,7 +12,7 @@ use std::fmt::Write as _;
 use crate::cel::library::formats;
 use crate::field::{FieldError, Path};
 use crate::release::Release;
-use crate::value::format::is_printable;
+use crate::value::format::{is_printable, lowercase};
 use crate::value::{Value, equal, write_json};
 use crate::vap::decision::json;
 
@@ -129,7 +129,7 @@ impl Checks<'_> {
         let recent = self.release.has_new_label_texts();
         let mut size = 0;
         for (key, value) in texts(metadata, "annotations") {
-            self.invalid("annotations", key, &formats::qualified_name(&key.to_lowercase(), recent), errors);
+            self.invalid("annotations", key, &formats::qualified_name(&lowercase(key), recent), errors);
             size += key.len() + value.len();
         }
         if i64::try_from(size).unwrap_or(i64::MAX) > MAX_ANNOTATIONS {

@@ -343,6 +343,13 @@ fn fields_that_the_api_server_sets_in_a_request_are_checked_in_embedded_objects(
 }
 
 #[test]
+fn keys_and_kinds_become_lowercase_as_in_go() {
+    let [crd, object] = templated("annotations: {İ/b: x}");
+    let object = object.replace("kind: Pod", "kind: İa").replace("name: a", "name: a, annotations: {İ/b: x}");
+    assert_eq!(create(&crd, &object).errors, [""; 0]);
+}
+
+#[test]
 fn times_of_embedded_objects_have_a_year_with_four_digits() {
     let errors = |metadata: &str| {
         let [crd, object] = templated(metadata);

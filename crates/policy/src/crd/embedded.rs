@@ -9,6 +9,7 @@ use crate::meta::{Checks, NameSyntax};
 use crate::normalize::{Metadata, metadata};
 use crate::release::Release;
 use crate::schema::Schema;
+use crate::value::format::lowercase;
 use crate::value::go_time::year_error;
 use crate::value::{Arena, Value};
 
@@ -141,7 +142,7 @@ fn object(value: Value<'_>, path: &Path, release: Release, errors: &mut Vec<Fiel
             None => errors.push(FieldError::required(&path, "")),
             Some(Value::String("")) => errors.push(FieldError::invalid(&path, "", "must not be empty")),
             Some(Value::String(text)) if name == "kind" => {
-                let problems = formats::label_1035(&text.to_lowercase());
+                let problems = formats::label_1035(&lowercase(text));
                 if !problems.is_empty() {
                     let detail =
                         format!("may have mixed case, but should otherwise match: {}", problems.join(","));

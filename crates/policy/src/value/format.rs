@@ -73,6 +73,11 @@ pub(crate) fn quote(text: &str) -> String {
     out
 }
 
+/// `strings.ToLower` of Go. Each character stays one character, unlike in Rust, where `İ` becomes two.
+pub(crate) fn lowercase(text: &str) -> String {
+    text.chars().filter_map(|character| character.to_lowercase().next()).collect()
+}
+
 /// A JSON value as `json.Marshal` of Go prints it: without spaces, and with `<`, `>` and `&` escaped.
 pub(crate) fn go_json(value: Value<'_>) -> String {
     let mut out = String::new();
@@ -169,4 +174,14 @@ pub(crate) fn is_printable(character: char) -> bool {
             || character.is_whitespace()
             || matches!(character, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
             || matches!(u32::from(character), 0xe000..=0xf8ff | 0xfff0..=0xfffb | 0xe0000..=0x10_ffff))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::lowercase;
+
+    #[test]
+    fn each_character_becomes_one_lowercase_character() {
+        assert_eq!(lowercase("aB1-İΣ"), "ab1-iσ");
+    }
 }

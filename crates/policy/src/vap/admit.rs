@@ -11,6 +11,7 @@ use crate::cel::program::CompileError;
 use crate::field::{FieldError, Path};
 use crate::meta::path_segment;
 use crate::release::Release;
+use crate::value::format::lowercase;
 
 /// Most match conditions.
 const MAX_MATCH_CONDITIONS: u16 = 64;
@@ -122,7 +123,7 @@ fn param_kind(kind: &ParamKind, path: &Path, errors: &mut Errors) {
         errors.push(FieldError::required(&kind_path, ""));
         return;
     }
-    let problems = formats::label_1035(&kind.kind.to_lowercase());
+    let problems = formats::label_1035(&lowercase(&kind.kind));
     if !problems.is_empty() {
         let detail = format!("may have mixed case, but should otherwise match: {}", problems.join(","));
         errors.push(FieldError::invalid(&kind_path, &kind.kind, &detail));

@@ -10,7 +10,7 @@ use crate::crd::rules::field_path;
 use crate::field::{FieldError, Path};
 use crate::release::Release;
 use crate::schema::{Schema, Type};
-use crate::value::format::is_printable;
+use crate::value::format::{is_printable, lowercase};
 use crate::value::{Value, equal};
 
 const COLUMN_TYPES: [&str; 5] = ["boolean", "date", "integer", "number", "string"];
@@ -211,7 +211,7 @@ pub(super) fn names(names: Value<'_>, path: &Path, has_defaults: bool, errors: &
         name => name.to_owned(),
     };
     let singular = match text(names, "singular") {
-        "" if has_defaults => kind.to_lowercase(),
+        "" if has_defaults => lowercase(kind),
         name => name.to_owned(),
     };
     let mut check = |path: Path, name: &str| {
@@ -223,7 +223,7 @@ pub(super) fn names(names: Value<'_>, path: &Path, has_defaults: bool, errors: &
     check(path.child("plural"), text(names, "plural"));
     check(path.child("singular"), &singular);
     for (field, name) in [("kind", kind), ("listKind", &list_kind)] {
-        let problems = formats::label_1035(&name.to_lowercase());
+        let problems = formats::label_1035(&lowercase(name));
         if !name.is_empty() && !problems.is_empty() {
             let detail = format!("may have mixed case, but should otherwise match: {}", problems.join(","));
             errors.push(FieldError::invalid(&path.child(field), name, &detail));
