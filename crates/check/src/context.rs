@@ -138,6 +138,7 @@ pub(crate) fn describe(lookup: &Lookup) -> (String, String) {
                 Limit::Memory => format!("needs too much memory: more than {} MiB", MAX_BYTES >> 20),
                 Limit::Time => format!("needs too much time: more than {} s", MAX_TIME.as_secs()),
                 Limit::Regex => "needs a regular expression that is too large".to_owned(),
+                Limit::Digits => "needs a quantity of more than 38 digits".to_owned(),
             },
             "simplify the policy, or let an API server decide: kubectl apply --dry-run=server".to_owned(),
         ),

@@ -268,6 +268,15 @@ fn a_limit_decides_nothing() {
         assert_eq!(limits_of(expression, "Ignore"), [Limit::Memory], "{expression}");
     }
     assert_eq!(limits_of(r"'a'.matches(r'\pL{900}\pL{900}')", "Fail"), [Limit::Regex]);
+    let digits = "1".repeat(42);
+    for number in ["1e39", "-1e39", &digits] {
+        let source = format!("quantity('{number}').add(quantity('1')).isLessThan(quantity('5'))");
+        assert_eq!(limits_of(&source, "Ignore"), [Limit::Digits], "{source}");
+    }
+    assert_eq!(limits_of("sign(quantity('1e39').sub(1)) == 1", "Ignore"), [Limit::Digits]);
+    let decided = format!("isQuantity('{digits}') && quantity('1e39').isGreaterThan(quantity('1'))");
+    let decided = evaluate(&load(&json!({}), &json!({}), &[&decided], &json!({})), Some("ann"));
+    assert_eq!((decided.decisions.denials, decided.missing.len()), (Vec::new(), 0));
     let limited = hostile[0];
     for (before, after) in [("", " || true"), ("", " && false"), ("!(", ")"), ("", " ? true : true")] {
         let source = format!("{before}{limited}{after}");

@@ -168,6 +168,7 @@ fn unknown(missing: &Missing, unread: Option<&Cause>) -> Cause {
                 Limit::Memory => format!("{policy} needs too much memory"),
                 Limit::Time => format!("{policy} needs too much time"),
                 Limit::Regex => format!("{policy} has a regular expression that is too large"),
+                Limit::Digits => format!("{policy} has a quantity of more than 38 digits"),
             },
         ),
         // The set was checked when it was loaded, so that no policy needs these.

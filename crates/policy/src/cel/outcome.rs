@@ -42,6 +42,8 @@ pub enum Limit {
     Time,
     /// A regular expression is too large for its text.
     Regex,
+    /// A quantity has too many digits.
+    Digits,
 }
 
 /// Why evaluation was cancelled.

@@ -7,7 +7,10 @@ const FORMAT: &str =
 const NUMERIC: &str = "unable to parse numeric part of quantity";
 const SUFFIX: &str = "unable to parse quantity's suffix";
 
-/// A quantity: an integer and a decimal exponent.
+/// The error of a quantity that is valid in the API server, whose numbers have no limit.
+pub(crate) const TOO_LARGE: &str = "quantities of more than 38 digits are not supported";
+
+/// A quantity: an integer and a decimal exponent. Larger numbers than `i128` has are not supported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quantity {
     value: i128,
@@ -38,19 +41,8 @@ impl Quantity {
         if let Some((left, right, _)) = align(self, other) {
             return left.cmp(&right);
         }
-        // They differ too much to be aligned: signs and numbers of digits decide.
-        let magnitude = |quantity: &Quantity| {
-            let digits = i64::from(quantity.value.unsigned_abs().checked_ilog10().unwrap_or(0));
-            let size = digits + i64::from(quantity.exponent);
-            (quantity.value.signum(), if quantity.value < 0 { -size } else { size })
-        };
-        let (left_sign, left_size) = magnitude(self);
-        let (right_sign, right_size) = magnitude(other);
-        left_sign.cmp(&right_sign).then(if left_sign == 0 {
-            Ordering::Equal
-        } else {
-            left_size.cmp(&right_size)
-        })
+        // The quantity with the larger exponent can't be aligned. So it is farther from zero than the other one, and its sign decides.
+        if self.exponent > other.exponent { self.value.cmp(&0) } else { 0.cmp(&other.value) }
     }
 
     pub(crate) fn add(&self, other: &Quantity) -> Option<Quantity> {
@@ -172,7 +164,8 @@ impl<'a> Parts<'a> {
 /// `resource.ParseQuantity`
 pub(crate) fn parse(text: &str) -> Result<Quantity, &'static str> {
     let Parts { negative, whole, fraction, suffix } = Parts::split(text)?;
-    let value: i128 = format!("{whole}{fraction}").parse().map_err(|_| NUMERIC)?;
+    // There are only digits, at least one.
+    let value: i128 = format!("{whole}{fraction}").parse().map_err(|_| TOO_LARGE)?;
     if value == 0 && fraction.is_empty() && suffix == Suffix::Decimal(0) {
         return Ok(Quantity::int(0));
     }
@@ -208,7 +201,7 @@ fn round_up(value: i128, exponent: i32) -> Quantity {
 
 fn binary_quantity(value: i128, scale: i32, exponent: i32, length: i32) -> Result<Quantity, &'static str> {
     let factor = 1i128.checked_shl(u32::try_from(exponent).map_err(|_| SUFFIX)?).ok_or(NUMERIC)?;
-    let product = value.checked_mul(factor).ok_or(NUMERIC)?;
+    let product = value.checked_mul(factor).ok_or(TOO_LARGE)?;
     let fits = 15 - length - exponent * 3 / 10 > 0;
     if scale == 0 && fits {
         return Ok(Quantity { value: product, exponent: 0, big: false, stored: 0 });
@@ -243,4 +236,40 @@ fn interpret(suffix: &str) -> Option<Suffix> {
             Suffix::Exponent(i32::try_from(exponent).ok()?)
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{TOO_LARGE, parse};
+
+    /// The order of an API server of 1.35.
+    #[test]
+    fn quantities_that_differ_much_have_the_order_of_their_numbers() {
+        let large = "150000000000000000000000000000000000000";
+        for (larger, smaller) in [
+            ("1e39", large),
+            ("2e38", "1"),
+            (large, "-1e39"),
+            ("1", "-1e39"),
+            ("-1", "-1e39"),
+            ("1e300", "1e200"),
+            ("-1e200", "-1e300"),
+            ("1e39", "0"),
+            ("0", "-1e39"),
+        ] {
+            let (larger, smaller) = (parse(larger).unwrap(), parse(smaller).unwrap());
+            assert!(larger.compare(&smaller).is_gt(), "{larger:?} {smaller:?}");
+            assert!(smaller.compare(&larger).is_lt(), "{larger:?} {smaller:?}");
+        }
+    }
+
+    #[test]
+    fn a_number_of_more_than_38_digits_is_not_supported() {
+        for text in
+            ["1".repeat(42), "1".repeat(42) + "Ki", "1".repeat(38) + "Ki", "1.".to_owned() + &"1".repeat(42)]
+        {
+            assert_eq!(parse(&text).unwrap_err(), TOO_LARGE, "{text}");
+        }
+        assert_eq!(parse("1e").unwrap_err(), super::SUFFIX);
+    }
 }

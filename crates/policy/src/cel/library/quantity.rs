@@ -1,8 +1,8 @@
 //! Functions of quantities.
 
 use super::Library;
-use crate::cel::outcome::{Context, Fault, Outcome, no_such_overload};
-use crate::value::quantity::{Quantity, parse};
+use crate::cel::outcome::{Cancel, Context, Fault, Limit, Outcome, no_such_overload};
+use crate::value::quantity::{Quantity, TOO_LARGE, parse};
 use crate::value::{Opaque, Value};
 
 /// Declares the functions of quantities.
@@ -10,12 +10,13 @@ pub(super) fn declare(library: &mut Library) {
     library.add("string_to_quantity", "quantity(string): Quantity", |context, args| match args {
         [Value::String(text)] => match parse(text) {
             Ok(quantity) => Ok(store(context, quantity)),
+            Err(TOO_LARGE) => Err(LIMIT),
             Err(message) => context.error(message),
         },
         _ => Err(no_such_overload()),
     });
     library.add("is_quantity_string", "isQuantity(string): bool", |_, args| match args {
-        [Value::String(text)] => Ok(Value::Bool(parse(text).is_ok())),
+        [Value::String(text)] => Ok(Value::Bool(matches!(parse(text), Ok(_) | Err(TOO_LARGE)))),
         _ => Err(no_such_overload()),
     });
     library.add("quantity_sign", "sign(Quantity): int", |_, args| {
@@ -77,9 +78,12 @@ fn two<'a>(args: &[Value<'a>]) -> Result<(Quantity, Quantity), Fault<'a>> {
     }
 }
 
+/// The fault of a number with too many digits.
+const LIMIT: Fault<'static> = Fault::Cancelled(Cancel::Limit(Limit::Digits));
+
 fn checked<'a>(context: &Context<'a>, quantity: Option<Quantity>) -> Outcome<'a> {
     match quantity {
         Some(quantity) => Ok(store(context, quantity)),
-        None => context.error("quantity overflow"),
+        None => Err(LIMIT),
     }
 }
