@@ -7,8 +7,9 @@ use policy::crd::object::{Change, Judgement, validate};
 use policy::crd::{Crd, Version};
 use policy::facts::{Limit, Lookup};
 use policy::field::{ErrorKind, FieldError, Path};
+use policy::normalize::with_empty;
 use policy::request::Request;
-use policy::value::{Arena, Value};
+use policy::value::{Arena, Value, read_json};
 
 use crate::context::{Context, MAX_TIME, Places, describe, refusal, shown};
 use crate::expression;
@@ -51,7 +52,11 @@ pub(crate) fn answer(
     }
     let old = subject.old.map(|_| request.old_object);
     if is_definition {
-        return definition(context, request.object, old, places);
+        let new = with_empty_collections(request.object, places.object, arena);
+        if arena.is_full() {
+            return missing(places, &Lookup::Limit(Limit::Memory));
+        }
+        return definition(context, new, old, places);
     }
     let Some((crd, version)) = custom else { return Answer::default() };
     let change = Change { new: request.object, old, namespaced: crd.namespaced, server: context.minor };
@@ -81,6 +86,17 @@ pub(crate) fn answer(
 /// Returns whether an object is a CRD.
 pub(crate) fn is_crd(object: &Object) -> bool {
     object.is("apiextensions.k8s.io", "CustomResourceDefinition")
+}
+
+/// Returns a CRD whose schemas have empty lists and maps, which policies don't see.
+fn with_empty_collections<'a>(new: Value<'a>, object: &Object, arena: &'a Arena) -> Value<'a> {
+    let kind = (object.group(), object.version(), object.kind.as_str());
+    let value = read_json(arena.text(&object.json), arena).unwrap_or_default();
+    let decoded = with_empty(kind, value, arena).unwrap_or_default();
+    match decoded.object.field("spec") {
+        Some(spec) => new.with_field("spec", spec, arena),
+        None => new,
+    }
 }
 
 /// Returns the findings for a CRD that is created or updated.

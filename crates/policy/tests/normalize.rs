@@ -7,7 +7,7 @@ mod show;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use policy::normalize::{normalize, round_trip};
+use policy::normalize::{normalize, round_trip, with_empty};
 use policy::value::{Arena, Value, read_json};
 use show::show;
 
@@ -90,6 +90,27 @@ fn pods_and_secrets_are_converted() {
         let normalized = normalize(("", "v1", kind), object, &arena).unwrap();
         assert_eq!(show(&normalized.object), show(&read_json(expected, &arena).unwrap()));
     }
+}
+
+#[test]
+fn only_checks_of_crds_see_empty_lists_and_maps_of_schemas() {
+    let arena = Arena::new();
+    let with = |schema: &str| {
+        let text = format!(
+            r#"{{"metadata": {{}}, "spec": {{"group": "", "names": {{"kind": "", "plural": "", "shortNames": []}}, "scope": "", "versions": [{{"name": "v1", "schema": {{"openAPIV3Schema": {schema}}}, "served": true, "storage": true}}]}}}}"#
+        );
+        read_json(arena.text(&text), &arena).unwrap()
+    };
+    let kind = ("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
+    let schema = r#"{"enum": [], "properties": {}, "type": "object"}"#;
+    let full = with_empty(kind, with(schema), &arena).unwrap().object;
+    let shown = normalize(kind, with(schema), &arena).unwrap().object;
+    assert_eq!(
+        show(&full.field("spec").unwrap()).replace(r#""enum":[],"properties":{},"#, ""),
+        show(&shown.field("spec").unwrap())
+    );
+    assert_ne!(show(&full), show(&shown));
+    assert!(!show(&full).contains("shortNames"));
 }
 
 #[test]

@@ -50,6 +50,21 @@ fn a_valid_crd_passes_and_a_note_says_what_is_not_checked() {
 }
 
 #[test]
+fn empty_lists_of_schemas_are_not_absent_ones() {
+    let crd = BASE.replace("    schema:\n", "    subresources: {status: {}}\n    schema:\n");
+    assert_eq!(create(&crd, &[]).code, 0);
+    let run = create(
+        &crd.replace(
+            "        type: object\n        prop",
+            "        type: object\n        enum: []\n        prop",
+        ),
+        &[],
+    );
+    assert_eq!(run.code, 1, "{}{}", run.out, run.err);
+    assert!(run.out.contains("fields are allowed at the root of the schema"), "{}{}", run.out, run.err);
+}
+
+#[test]
 fn all_parts_of_a_new_crd_are_checked_with_their_places() {
     for (from, to, place, error) in [
         (

@@ -46,7 +46,13 @@ pub fn normalize<'a>(
     object: Value<'a>,
     arena: &'a Arena,
 ) -> Result<Normalized<'a>, Vec<FieldError>> {
-    decode(Types::recorded(), kind, object, arena, Form { converts: true, is_stored: false })
+    decode(
+        Types::recorded(),
+        kind,
+        object,
+        arena,
+        Form { converts: true, is_stored: false, keeps_empty: false },
+    )
 }
 
 /// Returns this form with other types. If the object is stored, it is that of an object that the API server has read from its
@@ -58,7 +64,18 @@ pub fn normalize_as<'a>(
     is_stored: bool,
     arena: &'a Arena,
 ) -> Result<Normalized<'a>, Vec<FieldError>> {
-    decode(types, kind, object, arena, Form { converts: true, is_stored })
+    decode(types, kind, object, arena, Form { converts: true, is_stored, keeps_empty: false })
+}
+
+/// Returns this form of an object of a request with the empty lists and maps of schemas, from which the API server tells absent ones
+/// when it checks a CRD.
+pub fn with_empty<'a>(
+    kind: (&str, &str, &str),
+    object: Value<'a>,
+    arena: &'a Arena,
+) -> Result<Normalized<'a>, Vec<FieldError>> {
+    let form = Form { converts: true, is_stored: false, keeps_empty: true };
+    decode(Types::recorded(), kind, object, arena, form)
 }
 
 /// Does the same without conversion to the API server's internal version and back.
@@ -67,7 +84,13 @@ pub fn round_trip<'a>(
     object: Value<'a>,
     arena: &'a Arena,
 ) -> Result<Normalized<'a>, Vec<FieldError>> {
-    decode(Types::recorded(), kind, object, arena, Form { converts: false, is_stored: false })
+    decode(
+        Types::recorded(),
+        kind,
+        object,
+        arena,
+        Form { converts: false, is_stored: false, keeps_empty: false },
+    )
 }
 
 /// Metadata as the API server encodes it again.
@@ -83,7 +106,7 @@ pub(crate) fn metadata<'a>(
     path: &Path,
     arena: &'a Arena,
 ) -> Result<Metadata<'a>, Vec<FieldError>> {
-    let form = Form { converts: true, is_stored: false };
+    let form = Form { converts: true, is_stored: false, keeps_empty: false };
     let mut decoder = Decoder::new(Types::recorded(), arena, form, path);
     let value = decoder.metadata(value, &Place::root());
     let Decoder { unknown, errors, .. } = decoder;
@@ -117,6 +140,8 @@ struct Form {
     converts: bool,
     /// Whether empty lists and maps have become null.
     is_stored: bool,
+    /// Whether schemas keep empty lists and maps.
+    keeps_empty: bool,
 }
 
 struct Decoder<'a, 'p> {
@@ -229,6 +254,7 @@ impl<'a, 'p> Decoder<'a, 'p> {
         let mut given = entries.iter().peekable();
         let mut encoded = Vec::with_capacity(entries.len() + 2);
         let types = self.types;
+        let keeps_empty = self.form.keeps_empty && types.name(index) == "apiextensions/v1.JSONSchemaProps";
         for field in types.fields(index) {
             let known = &*field.name;
             while let Some((name, _)) = given.next_if(|(name, _)| *name < known) {
@@ -249,7 +275,8 @@ impl<'a, 'p> Decoder<'a, 'p> {
                 }
                 None => self.zero(&field.of),
             };
-            if !field.is_omitted(&value) {
+            let is_kept = keeps_empty && matches!(value, Value::List([]) | Value::Object([]));
+            if is_kept || !field.is_omitted(&value) {
                 encoded.push((known, value));
             }
         }

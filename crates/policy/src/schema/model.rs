@@ -31,12 +31,18 @@ pub struct Schema {
     pub(crate) rules: Vec<Rule>,
     /// Fields that no structural schema has, such as `$ref`, and that are not in this model.
     pub(crate) unsupported: Vec<&'static str>,
+    /// Lists and maps that are present but empty. The API server compares some schemas with Go's `DeepEqual`, for which they differ
+    /// from absent ones.
+    pub(crate) empty: Vec<&'static str>,
     /// Whether there is a `$ref` without content, which a CRD can't have.
     pub(crate) has_empty_reference: bool,
     /// Whether `title` is present, and `description`. Both are forbidden within `allOf` and its like.
     pub(crate) has_title: bool,
     pub(crate) has_description: bool,
 }
+
+/// Lists and maps that the API server accepts at the root if the status has a schema of its own.
+const ROOT_COLLECTIONS: [&str; 3] = ["properties", "required", "x-kubernetes-validations"];
 
 /// `type`
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -183,6 +189,8 @@ impl Schema {
         let unsupported = self.unsupported.iter().filter(|name| !is_array_of_items(name)).count();
         !has_clauses
             && unsupported == 0
+            && !self.has_empty_reference
+            && self.empty.iter().all(|name| ROOT_COLLECTIONS.contains(name))
             && self.additional.is_none()
             && self.default.is_none()
             && !self.nullable

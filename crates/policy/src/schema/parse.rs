@@ -19,6 +19,21 @@ const MAX_SCHEMAS: usize = 200_000;
 const UNSUPPORTED: [&str; 7] =
     ["id", "$schema", "$ref", "patternProperties", "dependencies", "additionalItems", "definitions"];
 
+/// Lists and maps of a schema.
+const COLLECTIONS: [&str; 11] = [
+    "allOf",
+    "anyOf",
+    "definitions",
+    "dependencies",
+    "enum",
+    "oneOf",
+    "patternProperties",
+    "properties",
+    "required",
+    "x-kubernetes-list-map-keys",
+    "x-kubernetes-validations",
+];
+
 impl Schema {
     /// Reads a schema such as `openAPIV3Schema`. The errors are those of fields with another type. Whether the schema is structural
     /// is a step of its own.
@@ -81,6 +96,7 @@ fn schema<'v>(value: Value<'v>, path: &Path, depth: usize, shared: &mut Shared<'
         map_type: reader.text("x-kubernetes-map-type").map(Into::into),
         rules: reader.rules(),
         unsupported: reader.unsupported(),
+        empty: reader.empty(),
         has_empty_reference: reader.text("$ref").is_some_and(str::is_empty),
         has_title: reader.text("title").is_some_and(|text| !text.is_empty()),
         has_description: reader.text("description").is_some_and(|text| !text.is_empty()),
@@ -98,11 +114,11 @@ impl<'v> Reader<'_, 'v> {
         self.shared.errors.push(FieldError::wrong_type(&self.path.child(name), expected));
     }
 
-    /// Whether a field has content. Empty texts, lists and objects are like absent ones.
+    /// Whether a field has content. Most empty texts, lists and objects are like absent ones.
     fn has(&self, name: &str) -> bool {
         match self.get(name) {
             None | Some(Value::String("") | Value::List([])) => false,
-            Some(Value::Object([])) => name == "additionalItems",
+            Some(Value::Object([])) => matches!(name, "additionalItems" | "dependencies"),
             Some(_) => true,
         }
     }
@@ -200,6 +216,11 @@ impl<'v> Reader<'_, 'v> {
             found.push("items");
         }
         found
+    }
+
+    fn empty(&self) -> Vec<&'static str> {
+        let is_empty = |name: &&str| matches!(self.get(name), Some(Value::List([]) | Value::Object([])));
+        COLLECTIONS.into_iter().filter(is_empty).collect()
     }
 
     fn checks(&mut self) -> Option<Box<Checks>> {

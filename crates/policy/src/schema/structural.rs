@@ -173,12 +173,17 @@ fn metadata(schema: &Schema, level: Level, path: &Path, errors: &mut Vec<FieldEr
 /// Whether the schema of metadata has only `name` and `generateName`, and besides them a type and a default.
 fn restricts_names_only(metadata: &Schema) -> bool {
     let is_name = |name: &str| matches!(name, "name" | "generateName");
-    metadata.properties.iter().all(|(name, _)| is_name(name)) && is_blank(metadata)
+    metadata.properties.iter().all(|(name, _)| is_name(name))
+        && metadata.additional.is_none()
+        && is_blank(metadata)
 }
 
-/// Whether a schema has nothing but a type, a default and properties.
+/// Whether a schema has nothing but a type, a default, properties and additional properties.
 fn is_blank(schema: &Schema) -> bool {
-    schema.additional.is_none()
+    let is_converted =
+        |name: &&str| matches!(*name, "required" | "x-kubernetes-list-map-keys" | "x-kubernetes-validations");
+    // The API server converts other empty lists to absent ones.
+    !schema.empty.iter().any(is_converted)
         && schema.items.is_none()
         && !schema.nullable
         && schema.preserve.is_none()
@@ -201,6 +206,8 @@ pub(crate) fn is_int_or_string_any_of(schema: &Schema) -> bool {
         schema.kind.as_ref() == Some(&kind)
             && schema.default.is_none()
             && schema.properties.is_empty()
+            && !schema.empty.contains(&"properties")
+            && matches!(schema.additional, None | Some(Additional::Allowed(false)))
             && is_blank(schema)
     })
 }

@@ -2,7 +2,7 @@
 
 use policy::crd::admit::{self, Admission};
 use policy::field::FieldError;
-use policy::normalize::{Types, normalize_as};
+use policy::normalize::{Types, normalize_as, with_empty};
 use policy::value::{Arena, read_json};
 use serde_json::Value as Json;
 
@@ -20,7 +20,11 @@ pub(crate) fn admit(crd: &Json, old: Option<&Json>, server: u8) -> Result<Admitt
     let decode = |crd: &Json, is_stored: bool| {
         let value = read_json(arena.text(&crd.to_string()), &arena).expect("a CRD");
         let kind = ("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
-        let decoded = normalize_as(Types::recorded(), kind, value, is_stored, &arena);
+        let decoded = if is_stored {
+            normalize_as(Types::recorded(), kind, value, true, &arena)
+        } else {
+            with_empty(kind, value, &arena)
+        };
         decoded.map(|decoded| decoded.object).map_err(texts)
     };
     let new = decode(crd, false)?;

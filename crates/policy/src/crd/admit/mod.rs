@@ -233,7 +233,7 @@ impl Found {
     /// Checks the root of a schema whose status is validated alone.
     fn root(&mut self, schema: &Schema, path: &Path) {
         let is_named = |name: &&&str| matches!(**name, "id" | "$schema" | "$ref");
-        let is_first = schema.unsupported.iter().any(|name| is_named(&name));
+        let is_first = schema.has_empty_reference || schema.unsupported.iter().any(|name| is_named(&name));
         let name = schema.type_name();
         if !is_first && !matches!(name, "" | "object") {
             let detail = r#"only "object" is allowed as the type at the root of the schema if the status subresource is enabled"#;

@@ -182,6 +182,8 @@ impl<'c> Comparer<'c> {
             // A structural schema has none.
             unsupported: _,
             has_empty_reference: _,
+            // They refuse no values.
+            empty: _,
             // These are for readers.
             has_title: _,
             has_description: _,
