@@ -1,6 +1,7 @@
 //! Events of YAML.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use granit_parser::{ErrorKind, Marker, Options, Parser, ScalarStyle, StrInput, StructureStyle};
 
@@ -13,10 +14,18 @@ pub(super) struct Events<'t> {
     parser: Parser<'t, StrInput<'t>>,
     text: &'t str,
     base: usize,
-    /// Whether each open list or map is written with brackets.
-    flow: Vec<bool>,
-    /// End of the last scalar, unless it is in brackets or a block.
-    scalar_end: Option<usize>,
+    /// Open lists and maps.
+    open: Vec<Level>,
+    /// End of the last scalar, alias or bracket, and of the blanks after a plain scalar.
+    end: usize,
+}
+
+/// A list or map that is not complete.
+#[derive(Clone, Copy, Default)]
+struct Level {
+    in_brackets: bool,
+    /// Least number of spaces before its text.
+    indent: usize,
 }
 
 impl<'t> Events<'t> {
@@ -29,7 +38,7 @@ impl<'t> Events<'t> {
         options.block_nesting_limit = MAX_DEPTH + 1;
         options.disallow_directives = true;
         let parser = Parser::new_from_str_with_options(text.get(base..).unwrap_or_default(), options);
-        Self { parser, text, base, flow: Vec::new(), scalar_end: Some(base) }
+        Self { parser, text, base, open: Vec::new(), end: base }
     }
 
     fn event(
@@ -38,8 +47,12 @@ impl<'t> Events<'t> {
         (offset, end): (usize, usize),
     ) -> Result<Option<Event<'t>>, Fault> {
         use granit_parser::Event as Yaml;
-        if matches!(event, Yaml::Scalar(..) | Yaml::SequenceStart(..) | Yaml::MappingStart(..)) {
-            self.check_indent(offset)?;
+        match event {
+            Yaml::Scalar(..) | Yaml::SequenceStart(..) | Yaml::MappingStart(..) | Yaml::Alias(_) => {
+                self.check_indent(offset)?;
+            }
+            Yaml::DocumentEnd => self.check_tabs(self.end..offset, usize::MAX)?,
+            _ => {}
         }
         Ok(Some(match event {
             Yaml::DocumentStart(explicit, _) => {
@@ -50,19 +63,21 @@ impl<'t> Events<'t> {
             }
             Yaml::DocumentEnd => Event::DocumentEnd,
             Yaml::SequenceStart(style, anchor, _) => {
-                self.flow.push(style == StructureStyle::Flow);
+                self.open(style, offset);
                 Event::ListStart(anchor)
             }
             Yaml::MappingStart(style, anchor, _) => {
-                self.flow.push(style == StructureStyle::Flow);
+                self.open(style, offset);
                 Event::MapStart(anchor)
             }
             Yaml::SequenceEnd | Yaml::MappingEnd => {
-                self.flow.pop();
+                if self.open.pop().is_some_and(|level| level.in_brackets) {
+                    self.end = end;
+                }
                 Event::End
             }
             Yaml::Alias(anchor) => {
-                self.scalar_end = None;
+                self.end = end;
                 Event::Alias(anchor)
             }
             Yaml::Anchor(_, name) => {
@@ -78,9 +93,12 @@ impl<'t> Events<'t> {
                 if plain && text.starts_with("---") && self.line_before(offset).is_empty() {
                     return Err(separator(offset));
                 }
-                let in_lines =
-                    !self.in_brackets() && !matches!(style, ScalarStyle::Literal | ScalarStyle::Folded);
-                self.scalar_end = in_lines.then_some(end);
+                self.end = self.end.max(end);
+                if plain && offset < end {
+                    let after = self.text.get(end..).unwrap_or_default();
+                    self.end += after.len() - after.trim_start_matches([' ', '\t', '\n', '\r']).len();
+                    self.check_tabs(offset..self.end, self.level().indent)?;
+                }
                 if offset == end && self.in_brackets() {
                     self.check_colon(offset)?;
                 }
@@ -101,8 +119,21 @@ impl<'t> Events<'t> {
         end.map_or(before, |end| &before[end + 1..])
     }
 
+    fn level(&self) -> Level {
+        self.open.last().copied().unwrap_or_default()
+    }
+
     fn in_brackets(&self) -> bool {
-        self.flow.last() == Some(&true)
+        self.level().in_brackets
+    }
+
+    fn open(&mut self, style: StructureStyle, offset: usize) {
+        let level = if style == StructureStyle::Flow {
+            Level { in_brackets: true, ..self.level() }
+        } else {
+            Level { in_brackets: false, indent: self.line_before(offset).chars().count() + 1 }
+        };
+        self.open.push(level);
     }
 
     /// Refuses tabs before the first value of a line and in empty lines before it, unless they are in brackets.
@@ -110,14 +141,27 @@ impl<'t> Events<'t> {
         if self.in_brackets() {
             return Ok(());
         }
-        let gap = self.scalar_end.and_then(|end| self.text.get(end..offset)).unwrap_or_default();
-        if gap.as_bytes().windows(2).any(|pair| pair == b"\n\t") {
-            let next = "remove the tabs from empty lines and before comments";
-            return Err(Fault::syntax(offset, "a line above starts with a tab", next));
-        }
+        self.check_tabs(self.end..offset, usize::MAX)?;
         let indent = self.line_before(offset);
         if indent.contains('\t') && indent.bytes().all(|byte| matches!(byte, b' ' | b'\t' | b'-')) {
-            return Err(Fault::syntax(offset, "a tab can't indent YAML", "replace the tab by spaces"));
+            return Err(tab(offset));
+        }
+        Ok(())
+    }
+
+    /// Refuses lines that begin in a part of the text with a tab after less than a number of spaces.
+    fn check_tabs(&self, part: Range<usize>, indent: usize) -> Result<(), Fault> {
+        let before = self.text.get(self.base..part.start).unwrap_or_default().trim_end_matches(' ');
+        let is_start = before.is_empty() || before.ends_with(['\n', '\r']);
+        let (start, part) = (part.start, self.text.get(part).unwrap_or_default());
+        let lines = part.match_indices(['\n', '\r']).map(|(at, _)| at + 1);
+        for line in is_start.then_some(0).into_iter().chain(lines) {
+            let rest = part.get(line..).unwrap_or_default();
+            let content = rest.trim_start_matches(' ');
+            let spaces = rest.len() - content.len();
+            if content.starts_with('\t') && spaces < indent {
+                return Err(tab(start + line + spaces));
+            }
         }
         Ok(())
     }
@@ -142,6 +186,14 @@ impl<'t> Events<'t> {
         }
         Ok(())
     }
+}
+
+fn tab(offset: usize) -> Fault {
+    Fault::syntax(
+        offset,
+        "a tab can't indent YAML",
+        "replace the tab by spaces, also in empty lines and before comments",
+    )
 }
 
 fn separator(offset: usize) -> Fault {
