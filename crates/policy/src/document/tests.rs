@@ -287,3 +287,19 @@ fn refuses_a_tab_in_an_empty_line_or_before_a_comment() {
         [r#"{"a":["x","y"],"b":"x\n \t\n","c":1}"#]
     );
 }
+
+#[test]
+fn refuses_a_tab_before_the_text_of_a_block_scalar() {
+    for text in [
+        "a: |\n  \tx\n",
+        "a: >-\n\n    \n    \tx\n",
+        "a: | # 2\r\n  \tx",
+        "a: |\n \t\nb: 1\n",
+        "- &a2 !!str |\n  \tx",
+    ] {
+        assert!(error(text).contains("a tab can't indent YAML"), "{text:?}: {}", error(text));
+    }
+    assert!(error("a: |\n\n  \tx\n").starts_with("3:3: "), "{}", error("a: |\n\n  \tx\n"));
+    assert_eq!(values("a: |2-\n  \tx\n  \ty\n"), [r#"{"a":"\tx\n\ty"}"#]);
+    assert_eq!(values("a: |\n  x\n  \ty\nb: |"), [r#"{"a":"x\n\ty\n","b":""}"#]);
+}

@@ -90,6 +90,9 @@ impl<'t> Events<'t> {
             Yaml::Scalar(text, style, anchor, tag) => {
                 let tag = tag.map(|tag| format!("{}{}", tag.handle(), tag.suffix()));
                 let plain = style == ScalarStyle::Plain;
+                if matches!(style, ScalarStyle::Literal | ScalarStyle::Folded) {
+                    self.check_block(offset)?;
+                }
                 if plain && text.starts_with("---") && self.line_before(offset).is_empty() {
                     return Err(separator(offset));
                 }
@@ -164,6 +167,17 @@ impl<'t> Events<'t> {
             }
         }
         Ok(())
+    }
+
+    /// Refuses a block scalar whose text begins with a tab, which `kubectl` takes for indentation, unless its header has a number.
+    fn check_block(&self, offset: usize) -> Result<(), Fault> {
+        if !self.text.get(offset..).is_some_and(|text| text.starts_with('\t')) {
+            return Ok(());
+        }
+        let before = self.text.get(self.end..offset).unwrap_or_default().trim_end();
+        let line = before.lines().next_back().and_then(|line| line.split('#').next()).unwrap_or_default();
+        let header = line.split_whitespace().next_back().unwrap_or_default();
+        if header.contains(|character: char| character.is_ascii_digit()) { Ok(()) } else { Err(tab(offset)) }
     }
 
     /// `kubectl` splits the text at lines that begin with `---`, and refuses other text than a comment on such a line.
