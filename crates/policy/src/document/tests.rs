@@ -303,3 +303,24 @@ fn refuses_a_tab_before_the_text_of_a_block_scalar() {
     assert_eq!(values("a: |2-\n  \tx\n  \ty\n"), [r#"{"a":"\tx\n\ty"}"#]);
     assert_eq!(values("a: |\n  x\n  \ty\nb: |"), [r#"{"a":"x\n\ty\n","b":""}"#]);
 }
+
+#[test]
+fn refuses_text_in_brackets_that_kubectl_reads_otherwise() {
+    for text in [
+        "{a: :8080}",
+        "[:8080]",
+        "[::1]",
+        "{:k: v}",
+        "{a: ?x}",
+        "{?a: b}",
+        "[?a: b]",
+        "[?]",
+        "{a: http://b/?c=d}",
+        "[x, y?]",
+    ] {
+        assert!(error(text).contains("kubectl can't read this text in brackets"), "{text}: {}", error(text));
+    }
+    assert_eq!(values("[':8080', \"?a\", http://b:80/]"), [r#"[":8080","?a","http://b:80/"]"#]);
+    assert_eq!(values("{? a : b, c: [? d : e]}"), [r#"{"a":"b","c":[{"d":"e"}]}"#]);
+    assert_eq!(values("a: :8080\nb: ?x\n?c: d?\n"), [r#"{"?c":"d?","a":":8080","b":"?x"}"#]);
+}

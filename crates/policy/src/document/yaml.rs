@@ -102,6 +102,9 @@ impl<'t> Events<'t> {
                     self.end += after.len() - after.trim_start_matches([' ', '\t', '\n', '\r']).len();
                     self.check_tabs(offset..self.end, self.level().indent)?;
                 }
+                if plain && self.in_brackets() {
+                    self.check_brackets(offset..end)?;
+                }
                 if offset == end && self.in_brackets() {
                     self.check_colon(offset)?;
                 }
@@ -188,6 +191,17 @@ impl<'t> Events<'t> {
             return Ok(());
         }
         Err(separator(offset))
+    }
+
+    /// Refuses `[:a]`, `[?a]` and `[a?b]`: in brackets, `kubectl` takes these characters for the marks of keys and values.
+    fn check_brackets(&self, scalar: Range<usize>) -> Result<(), Fault> {
+        let offset = scalar.start;
+        let text = self.text.get(scalar).unwrap_or_default();
+        if text.starts_with(':') || text.contains('?') {
+            let message = "kubectl can't read this text in brackets without quotes";
+            return Err(Fault::refused(offset, message, "quote the text"));
+        }
+        Ok(())
     }
 
     /// Refuses `{a:}` and `[a:]`, in which `kubectl` reads a key with a colon. An empty value starts at the end of its key.
