@@ -324,3 +324,23 @@ fn refuses_text_in_brackets_that_kubectl_reads_otherwise() {
     assert_eq!(values("{? a : b, c: [? d : e]}"), [r#"{"a":"b","c":[{"d":"e"}]}"#]);
     assert_eq!(values("a: :8080\nb: ?x\n?c: d?\n"), [r#"{"?c":"d?","a":":8080","b":"?x"}"#]);
 }
+
+#[test]
+fn refuses_a_tag_or_anchor_without_a_space_after_it() {
+    for text in [
+        "[a, !!str, b]",
+        "[a, !, b]",
+        "[a, !x]",
+        "{a: !!null}",
+        "!a#b",
+        "[!!.]",
+        "a: &a[b]",
+        "&a{b: c}",
+        "!!str[b]",
+    ] {
+        assert!(read(text, &Arena::new()).is_err(), "{text}");
+    }
+    assert_eq!(error("[a, !!str, b]"), "1:10: kubectl takes this character for a part of the tag or anchor");
+    assert_eq!(values("[!!str , &a , &b c, !!int 1]"), [r#"["",null,"c",1]"#]);
+    assert_eq!(values("a: !!str\nb: &b\n  c: !!str"), [r#"{"a":"","b":{"c":""}}"#]);
+}

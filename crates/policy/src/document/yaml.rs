@@ -45,8 +45,14 @@ impl<'t> Events<'t> {
         &mut self,
         event: granit_parser::Event<'t>,
         (offset, end): (usize, usize),
+        tag: Option<Range<usize>>,
     ) -> Result<Option<Event<'t>>, Fault> {
         use granit_parser::Event as Yaml;
+        if let Some(tag) = tag {
+            let text = self.text.get(tag.clone()).unwrap_or_default();
+            let end = tag.start + text.find('#').unwrap_or(text.len());
+            self.check_property(end, |next| !next.is_whitespace())?;
+        }
         match event {
             Yaml::Scalar(..) | Yaml::SequenceStart(..) | Yaml::MappingStart(..) | Yaml::Alias(_) => {
                 self.check_indent(offset)?;
@@ -85,6 +91,7 @@ impl<'t> Events<'t> {
                     let message = format!("kubectl can't read the name of the anchor &{name}");
                     return Err(Fault::syntax(offset, message, "use letters, digits, - and _"));
                 }
+                self.check_property(end, |next| matches!(next, '[' | '{'))?;
                 return Ok(None);
             }
             Yaml::Scalar(text, style, anchor, tag) => {
@@ -193,6 +200,15 @@ impl<'t> Events<'t> {
         Err(separator(offset))
     }
 
+    /// Refuses a character that continues a tag or an anchor in `kubectl`. It drops the second element of `[a, !!str, b]`.
+    fn check_property(&self, end: usize, continues: impl Fn(char) -> bool) -> Result<(), Fault> {
+        if self.text.get(end..).and_then(|after| after.chars().next()).is_some_and(continues) {
+            let message = "kubectl takes this character for a part of the tag or anchor";
+            return Err(Fault::refused(end, message, "write a space before it"));
+        }
+        Ok(())
+    }
+
     /// Refuses `[:a]`, `[?a]` and `[a?b]`: in brackets, `kubectl` takes these characters for the marks of keys and values.
     fn check_brackets(&self, scalar: Range<usize>) -> Result<(), Fault> {
         let offset = scalar.start;
@@ -270,8 +286,9 @@ impl<'t> Iterator for Events<'t> {
                     return Some(Err(Fault::syntax(offset(error.marker()), message, next)));
                 }
                 Ok((event, span)) => {
+                    let tag = span.tag_span().map(|tag| offset(&tag.start)..offset(&tag.end));
                     let (offset, end) = (offset(&span.start), offset(&span.end));
-                    match self.event(event, (offset, end)) {
+                    match self.event(event, (offset, end), tag) {
                         Ok(None) => {}
                         Ok(Some(event)) => return Some(Ok((event, offset))),
                         Err(fault) => return Some(Err(fault)),
