@@ -344,3 +344,14 @@ fn refuses_a_tag_or_anchor_without_a_space_after_it() {
     assert_eq!(values("[!!str , &a , &b c, !!int 1]"), [r#"["",null,"c",1]"#]);
     assert_eq!(values("a: !!str\nb: &b\n  c: !!str"), [r#"{"a":"","b":{"c":""}}"#]);
 }
+
+#[test]
+fn refuses_escapes_of_json_in_yaml() {
+    assert_eq!(error("a: \"b\\/\""), "1:6: kubectl reads this escape in JSON only");
+    for text in [r#"a: "\ud83d\ude00""#, r#"a: "\uD83D\uDE00""#, r#"{"a": "\/", b: 1}"#, r#"a: "\\\/""#] {
+        assert!(error(text).contains("this escape in JSON only"), "{text}: {}", error(text));
+    }
+    assert_eq!(values(r#"{"a": "\/\ud83d\ude00"}"#), [r#"{"a":"/😀"}"#]);
+    assert_eq!(values(r#"a: "\\/\\ud83d\ud7a3\U0001f600""#), [r#"{"a":"\\/\\ud83d힣😀"}"#]);
+    assert_eq!(values(r"a: '\/'"), [r#"{"a":"\\/"}"#]);
+}

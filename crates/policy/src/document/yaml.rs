@@ -109,6 +109,9 @@ impl<'t> Events<'t> {
                     self.end += after.len() - after.trim_start_matches([' ', '\t', '\n', '\r']).len();
                     self.check_tabs(offset..self.end, self.level().indent)?;
                 }
+                if style == ScalarStyle::DoubleQuoted {
+                    self.check_escapes(offset..end)?;
+                }
                 if plain && self.in_brackets() {
                     self.check_brackets(offset..end)?;
                 }
@@ -198,6 +201,21 @@ impl<'t> Events<'t> {
             return Ok(());
         }
         Err(separator(offset))
+    }
+
+    /// Refuses escapes that only JSON has: of a slash, and of code points beyond 16 bits in two parts.
+    fn check_escapes(&self, scalar: Range<usize>) -> Result<(), Fault> {
+        let (offset, text) = (scalar.start, self.text.get(scalar).unwrap_or_default());
+        // An escape of a backslash is a pair of its own.
+        for (at, _) in text.replace("\\\\", "  ").match_indices('\\') {
+            let escape = text.get(at + 1..).unwrap_or_default().as_bytes();
+            if matches!(escape, [b'/', ..] | [b'u', b'd' | b'D', b'8'..=b'9' | b'a'..=b'f' | b'A'..=b'F', ..])
+            {
+                let message = "kubectl reads this escape in JSON only";
+                return Err(Fault::refused(offset + at, message, "write the character itself"));
+            }
+        }
+        Ok(())
     }
 
     /// Refuses a character that continues a tag or an anchor in `kubectl`. It drops the second element of `[a, !!str, b]`.
