@@ -355,3 +355,12 @@ fn refuses_escapes_of_json_in_yaml() {
     assert_eq!(values(r#"a: "\\/\\ud83d\ud7a3\U0001f600""#), [r#"{"a":"\\/\\ud83d힣😀"}"#]);
     assert_eq!(values(r"a: '\/'"), [r#"{"a":"\\/"}"#]);
 }
+
+#[test]
+fn refuses_a_colon_that_kubectl_takes_for_a_part_of_a_plain_key() {
+    for text in ["{a\":}", "{=\"a\":}", "{a':}", "[a':]", "[? a :, b]", "{\"b\", a :}"] {
+        assert!(error(text).contains("kubectl takes this colon"), "{text}: {}", error(text));
+    }
+    assert_eq!(values("{\"a\" :, 'b':, c: , d': }"), [r#"{"a":null,"b":null,"c":null,"d'":null}"#]);
+    assert_eq!(values("[&a x, {*a :, b: }]"), [r#"["x",{"b":null,"x":null}]"#]);
+}

@@ -115,9 +115,6 @@ impl<'t> Events<'t> {
                 if plain && self.in_brackets() {
                     self.check_brackets(offset..end)?;
                 }
-                if offset == end && self.in_brackets() {
-                    self.check_colon(offset)?;
-                }
                 let merges =
                     text == "<<" && tag.as_deref().map_or(plain, |tag| tag == "tag:yaml.org,2002:merge");
                 let scalar = resolve(text, plain, tag.as_deref())
@@ -227,7 +224,8 @@ impl<'t> Events<'t> {
         Ok(())
     }
 
-    /// Refuses `[:a]`, `[?a]` and `[a?b]`: in brackets, `kubectl` takes these characters for the marks of keys and values.
+    /// Refuses `[:a]`, `[?a]` and `[a?b]`: in brackets, `kubectl` takes these characters for the marks of keys and values. Refuses
+    /// `{a:}` and `[a :]`, in which it reads a key with a colon.
     fn check_brackets(&self, scalar: Range<usize>) -> Result<(), Fault> {
         let offset = scalar.start;
         let text = self.text.get(scalar).unwrap_or_default();
@@ -235,16 +233,10 @@ impl<'t> Events<'t> {
             let message = "kubectl can't read this text in brackets without quotes";
             return Err(Fault::refused(offset, message, "quote the text"));
         }
-        Ok(())
-    }
-
-    /// Refuses `{a:}` and `[a:]`, in which `kubectl` reads a key with a colon. An empty value starts at the end of its key.
-    fn check_colon(&self, offset: usize) -> Result<(), Fault> {
-        let is_quoted = self.text.get(..offset).is_some_and(|before| before.ends_with(['"', '\'']));
-        let after = self.text.get(offset..).and_then(|after| after.strip_prefix(':'));
-        if !is_quoted && after.is_some_and(|after| after.starts_with([',', '}', ']'])) {
+        let after = self.text.get(self.end..).and_then(|after| after.strip_prefix(':'));
+        if !text.is_empty() && after.is_some_and(|after| after.starts_with([',', '}', ']'])) {
             let message = "kubectl takes this colon for a part of the key";
-            return Err(Fault::refused(offset, message, "write a space after the colon, or a value"));
+            return Err(Fault::refused(self.end, message, "write a space after the colon, or a value"));
         }
         Ok(())
     }
