@@ -232,6 +232,8 @@ fn finds_the_place_of_a_field() {
 fn refuses_text_after_a_separator_and_directives() {
     assert!(error("a: 1\n--- b: 2\n").starts_with("2:1: a line that begins with ---"));
     assert!(error("a: 1\n---b: 2\n").starts_with("2:1: a line that begins with ---"));
+    assert!(error("a: 1\n...\nb: 2\n").starts_with("3:1: kubectl ignores the text"));
+    assert_eq!(values("a: 1\n...\n# c\n---\nb: 2\n...\n"), [r#"{"a":1}"#, r#"{"b":2}"#]);
     assert!(error("%YAML 1.1\n---\na: 1\n").starts_with("1:1: this is not YAML"));
 }
 

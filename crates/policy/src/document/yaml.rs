@@ -18,6 +18,8 @@ pub(super) struct Events<'t> {
     open: Vec<Level>,
     /// End of the last scalar, alias or bracket, and of the blanks after a plain scalar.
     end: usize,
+    /// Whether a document has ended.
+    has_ended: bool,
 }
 
 /// A list or map that is not complete.
@@ -38,7 +40,7 @@ impl<'t> Events<'t> {
         options.block_nesting_limit = MAX_DEPTH + 1;
         options.disallow_directives = true;
         let parser = Parser::new_from_str_with_options(text.get(base..).unwrap_or_default(), options);
-        Self { parser, text, base, open: Vec::new(), end: base }
+        Self { parser, text, base, open: Vec::new(), end: base, has_ended: false }
     }
 
     fn event(
@@ -64,10 +66,16 @@ impl<'t> Events<'t> {
             Yaml::DocumentStart(explicit, _) => {
                 if explicit {
                     self.check_separator(offset)?;
+                } else if self.has_ended {
+                    let message = "kubectl ignores the text between a line of ... and the next line of ---";
+                    return Err(Fault::refused(offset, message, "replace ... by ---"));
                 }
                 Event::DocumentStart
             }
-            Yaml::DocumentEnd => Event::DocumentEnd,
+            Yaml::DocumentEnd => {
+                self.has_ended = true;
+                Event::DocumentEnd
+            }
             Yaml::SequenceStart(style, anchor, _) => {
                 self.open(style, offset);
                 Event::ListStart(anchor)
