@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use config::Problem;
 use console::input::{self, shown};
-use policy::document::{self, Origin, Place};
+use policy::document::{self, Document, Origin, Place};
 use policy::field::Path;
 use policy::value::{Arena, Value, write_json_up_to};
 
@@ -197,7 +197,7 @@ fn read_file(file: &File, arena: &Arena, repeated: &AtomicUsize) -> (Vec<Object>
             }
             break;
         }
-        match not_an_object(document.value()) {
+        match not_a_single_object(&document).or_else(|| not_an_object(document.value())) {
             None => objects.push(object),
             Some((path, message)) => problems.push(unusable(&object, &path, message, file)),
         }
@@ -278,6 +278,18 @@ pub(super) fn object(source: &Arc<Source>, origin: Origin, value: Value<'_>, use
         namespace: text(metadata, "namespace"),
         json: write_json_up_to(value, MAX_OBJECT),
     }
+}
+
+/// Returns why a document with items is neither a list nor an object. The reader of documents has taken the items out of lists.
+fn not_a_single_object(document: &Document<'_>) -> Option<(Path, String)> {
+    let Some(Value::List(items)) = document.value().field("items") else { return None };
+    if !document.origin().item().is_empty() {
+        return Some((Path::new("items"), "a list in a list is not supported by kubectl".to_owned()));
+    }
+    let text = |field: &str| document.value().field(field).and_then(|value| value.as_str());
+    let (version, kind) = (text("apiVersion")?, text("kind")?);
+    let message = format!("kubectl knows no list of kind {kind} in {version}");
+    (!items.is_empty()).then(|| (Path::new("kind"), message))
 }
 
 /// Returns why a document is not a Kubernetes object.

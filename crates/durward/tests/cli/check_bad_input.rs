@@ -280,3 +280,36 @@ fn ignores_no_policies_old_objects_or_files_that_the_command_line_names() {
         assert!(run.err.contains(&expected), "{expected}{}", run.err);
     }
 }
+
+#[test]
+fn lists_that_kubectl_does_not_know_are_refused() {
+    let item = "{apiVersion: v1, kind: ConfigMap, metadata: {name: a}}";
+    for (version, kind) in [("v1", "list"), ("v2", "List"), ("v1", "FooList")] {
+        let list = format!("apiVersion: {version}\nkind: {kind}\nmetadata: {{name: a}}\nitems:\n- {item}\n");
+        let run = check(&[("a.yaml", &list)], &["a.yaml"]);
+        assert_eq!(run.code, 2, "{}", run.err);
+        assert!(
+            run.err.contains(&format!(
+                "a.yaml:2:1: {kind} \"a\": kind: kubectl knows no list of kind {kind} in {version}"
+            )),
+            "{}",
+            run.err
+        );
+    }
+    let nested = format!(
+        "apiVersion: v1\nkind: List\nitems:\n- {item}\n- apiVersion: v1\n  kind: List\n  items:\n  - {item}\n"
+    );
+    let run = check(&[("a.yaml", &nested)], &["a.yaml"]);
+    assert_eq!(run.code, 2, "{}", run.err);
+    assert!(
+        run.err.contains("a.yaml:7:3: List: items: a list in a list is not supported by kubectl"),
+        "{}",
+        run.err
+    );
+    let foo = "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: foolists.a.org}\nspec: {group: a.org, scope: Cluster, names: {kind: FooList, plural: foolists}, versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}]}\n";
+    let run = check(
+        &[("crd.yaml", foo), ("a.yaml", "apiVersion: a.org/v1\nkind: FooList\nmetadata: {name: a}\n")],
+        &["a.yaml", "--with", "crd.yaml"],
+    );
+    assert_eq!(run.code, 0, "{}", run.err);
+}

@@ -1,29 +1,29 @@
 //! Lists as `kubectl get -o yaml` prints them: each item is an object of its own. As in `kubectl`, every object with
 //! `items` is a list, whatever its kind is. An empty one is an object if its kind doesn't end with `List`, so that it is judged.
+//!
+//! `kubectl` knows lists by the discovery of the API server: `List` in each version of a group, and `<Kind>List` for each kind. An
+//! unknown list in a built-in group stays an object, and so does a list in a list, which `kubectl` refuses.
 
 use super::limits::MAX_OBJECTS;
 use super::origin::Document;
 use crate::field::Path;
+use crate::kinds::{has_version, is_built_in, lookup};
 use crate::value::{Arena, Value};
 
 /// Adds a document, or the items of a list, in order. Returns false if there are too many.
 pub(super) fn flatten<'a>(root: Document<'a>, arena: &'a Arena, documents: &mut Vec<Document<'a>>) -> bool {
-    let mut pending = vec![root];
-    while let Some(document) = pending.pop() {
-        let Some((kind, items)) = items(document.value) else {
-            documents.push(document);
-            continue;
-        };
-        let count = items.list_len().unwrap_or_default();
-        if documents.len() + pending.len() + count > MAX_OBJECTS {
-            return false;
-        }
-        let items: Vec<Value<'a>> = items.elements().collect();
-        let origins = document.origin.elements(document.text, &Path::new("items"), items.len());
-        for (item, origin) in items.into_iter().zip(origins).rev() {
-            let value = with_kind(item, kind, document.value, arena);
-            pending.push(Document { value, origin, ..document });
-        }
+    let Some((kind, items)) = items(root.value) else {
+        documents.push(root);
+        return true;
+    };
+    let count = items.list_len().unwrap_or_default();
+    if documents.len() + count > MAX_OBJECTS {
+        return false;
+    }
+    let items: Vec<Value<'a>> = items.elements().collect();
+    let origins = root.origin.elements(root.text, &Path::new("items"), items.len());
+    for (item, origin) in items.into_iter().zip(origins) {
+        documents.push(Document { value: with_kind(item, kind, root.value, arena), origin, ..root });
     }
     true
 }
@@ -32,10 +32,24 @@ pub(super) fn flatten<'a>(root: Document<'a>, arena: &'a Arena, documents: &mut 
 fn items(value: Value<'_>) -> Option<(&str, Value<'_>)> {
     let kind = value.field("kind")?.as_str()?;
     let items = value.field("items")?;
-    match (kind.strip_suffix("List"), items) {
-        (Some(kind), Value::List(_) | Value::Null) => Some((kind, items)),
-        (None, Value::List([_, ..])) => Some((kind, items)),
-        _ => None,
+    let api_version = value.field("apiVersion").and_then(|version| version.as_str()).unwrap_or_default();
+    let found = match (kind.strip_suffix("List"), items) {
+        (Some(kind), Value::List(_) | Value::Null) => (kind, items),
+        (None, Value::List([_, ..])) => (kind, items),
+        _ => return None,
+    };
+    is_known(api_version, kind).then_some(found)
+}
+
+/// Whether `kubectl` knows a list. CRDs can define it unless its group is built in. A list without a version is known.
+fn is_known(api_version: &str, kind: &str) -> bool {
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    let is_kind = |kind: &str| lookup(group, version, kind).is_some();
+    match kind.strip_suffix("List") {
+        _ if api_version.is_empty() || !is_built_in(group) => true,
+        Some("") => has_version(group, version),
+        Some(item) => is_kind(item) || is_kind(kind),
+        None => is_kind(kind),
     }
 }
 

@@ -144,7 +144,7 @@ fn bounds_the_nesting() {
 
 #[test]
 fn items_of_lists_are_objects() {
-    let text = "kind: List\napiVersion: v1\nitems:\n- kind: Pod\n  spec: {a: 1}\n- kind: PodList\n  apiVersion: v1\n  items:\n  - b: 2\n---\nkind: PodList\nitems:\n";
+    let text = "kind: List\napiVersion: v1\nitems:\n- kind: Pod\n  spec: {a: 1}\n- kind: PodList\n  b: 2\n  items: [1]\n---\nkind: PodList\napiVersion: v1\nitems:\n- c: 3\n---\nkind: PodList\nitems:\n";
     let arena = Arena::new();
     let documents = read(text, &arena).unwrap();
     let shown: Vec<_> = documents
@@ -155,12 +155,14 @@ fn items_of_lists_are_objects() {
         shown,
         [
             ("items[0]".to_owned(), r#"{"kind":"Pod","spec":{"a":1}}"#.to_owned()),
-            ("items[1].items[0]".to_owned(), r#"{"apiVersion":"v1","b":2,"kind":"Pod"}"#.to_owned()),
+            ("items[1]".to_owned(), r#"{"b":2,"items":[1],"kind":"PodList"}"#.to_owned()),
+            ("items[0]".to_owned(), r#"{"apiVersion":"v1","c":3,"kind":"Pod"}"#.to_owned()),
         ]
     );
     assert_eq!(documents[0].place(&Path::new("spec").child("a")), Place { line: 5, column: 10 });
     assert_eq!(documents[0].place(&Path::default()), Place { line: 4, column: 3 });
-    assert_eq!(documents[1].place(&Path::new("b")), Place { line: 9, column: 5 });
+    assert_eq!(documents[1].place(&Path::new("items").index(0)), Place { line: 8, column: 11 });
+    assert_eq!(documents[2].place(&Path::new("c")), Place { line: 13, column: 3 });
 }
 
 #[test]
@@ -170,7 +172,13 @@ fn an_object_of_any_kind_with_items_is_a_list_as_in_kubectl() {
         let text = arena.text(text);
         read(text, &arena).unwrap().iter().map(|document| json(document.value())).collect()
     };
-    assert_eq!(shown("{apiVersion: v2, kind: List, items: [{kind: Pod}]}"), [r#"{"kind":"Pod"}"#]);
+    assert_eq!(shown("{apiVersion: apps/v1, kind: List, items: [{kind: Pod}]}"), [r#"{"kind":"Pod"}"#]);
+    for (version, kind) in
+        [("v2", "List"), ("v1", "list"), ("v1", "FooList"), ("apps/v1", "PodList"), ("v1", "Foo")]
+    {
+        let text = format!("{{apiVersion: {version}, kind: {kind}, items: [{{kind: Pod}}]}}");
+        assert!(shown(&text)[0].contains("items"), "an unknown list stays an object: {text}");
+    }
     let widgets = shown("{apiVersion: a.org/v1, kind: WidgetList, items: [{a: 1}, {kind: Pod}]}");
     assert_eq!(widgets, [r#"{"a":1,"apiVersion":"a.org/v1","kind":"Widget"}"#, r#"{"kind":"Pod"}"#]);
     assert_eq!(shown("{apiVersion: v1, kind: ConfigMap, items: [{kind: Pod}]}"), [r#"{"kind":"Pod"}"#]);

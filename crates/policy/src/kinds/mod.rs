@@ -62,6 +62,11 @@ pub fn is_built_in(group: &str) -> bool {
     TABLE.keys().any(|(known, _, _)| known == group)
 }
 
+/// Returns whether Kubernetes or Karmada has kinds in a version of a group.
+pub(crate) fn has_version(group: &str, version: &str) -> bool {
+    TABLE.keys().any(|(known, of_group, _)| known == group && of_group == version)
+}
+
 fn key<'a>(group: &'a str, version: &'a str, kind: &'a str) -> Key<'a> {
     (group.into(), version.into(), kind.into())
 }
