@@ -32,6 +32,9 @@ const MAX_ROUNDS: usize = 8;
 const MAX_GENERATED_START: usize = 58;
 const GENERATED_END: &str = "xxxxx";
 
+/// Longest body of a request in bytes: `MaxRequestBodyBytes` of `pkg/server/config.go` of `k8s.io/apiserver`.
+const MAX_BODY: usize = 3 << 20;
+
 /// State of one thread.
 #[derive(Default)]
 pub(crate) struct Worker {
@@ -104,6 +107,9 @@ impl Context<'_> {
             errors.clear();
         }
         let places = Places::new(object);
+        if self.validates && subject.new.is_some_and(|new| new.json.len() > MAX_BODY) {
+            refused = vec![too_large(&places)];
+        }
         let is_crd = custom::is_crd(object);
         let mut answer = match custom {
             _ if !refused.is_empty() || !self.validates || subject.new.is_none() => Answer::default(),
@@ -289,6 +295,18 @@ impl Context<'_> {
             server_order: None,
             next: String::new(),
         }
+    }
+}
+
+/// Returns the finding for an object that does not fit into a request.
+fn too_large(places: &Places<'_>) -> Finding {
+    Finding {
+        verdict: Verdict::Deny,
+        message: format!("Request entity too large: limit is {MAX_BODY}"),
+        reason: "RequestEntityTooLarge".to_owned(),
+        code: Some(413),
+        next: "split the object".to_owned(),
+        ..refusal(places, &FieldError::forbidden(&Path::default(), ""))
     }
 }
 

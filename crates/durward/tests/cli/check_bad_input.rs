@@ -313,3 +313,16 @@ fn lists_that_kubectl_does_not_know_are_refused() {
     );
     assert_eq!(run.code, 0, "{}", run.err);
 }
+
+#[test]
+fn an_object_that_does_not_fit_into_a_request_is_denied() {
+    let empty = r#"{"apiVersion":"v1","data":{"a":""},"kind":"ConfigMap","metadata":{"name":"a"}}"#;
+    let with_length =
+        |length: usize| empty.replace(r#":"""#, &format!(r#":"{}""#, "x".repeat(length - empty.len())));
+    let fits = check(&[("a.json", &with_length(3 << 20))], &["a.json"]);
+    assert_eq!(fits.code, 0, "{}", fits.out);
+    let denied = check(&[("a.json", &with_length((3 << 20) + 1))], &["a.json"]);
+    assert_eq!(denied.code, 1, "{}", denied.err);
+    let line = "a.json:1:1: ConfigMap default/a: denied by the API server: Request entity too large: limit is 3145728\n";
+    assert!(denied.out.contains(line), "{}", denied.out);
+}
