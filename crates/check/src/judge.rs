@@ -28,9 +28,10 @@ use crate::subjects::Subject;
 /// Rounds of lookups. An answer can lead to another lookup: the kind of parameters, then the parameters.
 const MAX_ROUNDS: usize = 8;
 
-/// Longest part of `generateName` that a generated name keeps, and a stand-in for its random end.
+/// Longest part of `generateName` that a generated name keeps, and an example of its random end. Most ends have digits and letters, so a
+/// rule that refuses one of them refuses the example too.
 const MAX_GENERATED_START: usize = 58;
-const GENERATED_END: &str = "xxxxx";
+const GENERATED_END: &str = "x4k2z";
 
 /// Longest body of a request in bytes: `MaxRequestBodyBytes` of `pkg/server/config.go` of `k8s.io/apiserver`.
 const MAX_BODY: usize = 3 << 20;

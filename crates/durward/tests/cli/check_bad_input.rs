@@ -326,3 +326,14 @@ fn an_object_that_does_not_fit_into_a_request_is_denied() {
     let line = "a.json:1:1: ConfigMap default/a: denied by the API server: Request entity too large: limit is 3145728\n";
     assert!(denied.out.contains(line), "{}", denied.out);
 }
+
+#[test]
+fn a_generated_name_contains_letters_and_digits() {
+    let object = "apiVersion: v1\nkind: ConfigMap\nmetadata: {generateName: x}\n";
+    for (pattern, code) in [("^[a-z]+$", 1), ("^[0-9]+$", 1), ("^x[a-z0-9]{5}$", 0)] {
+        let policy =
+            policy(&format!("self.metadata.name.matches('{pattern}')").replace("self", "object"), "Deny");
+        let run = check(&[("a.yaml", object), ("p.yaml", &policy)], &["a.yaml", "--with", "p.yaml"]);
+        assert_eq!(run.code, code, "{pattern}: {}{}", run.out, run.err);
+    }
+}
