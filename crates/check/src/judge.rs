@@ -354,15 +354,21 @@ fn with_request_fields<'a>(
     subject: &Subject<'_>,
     arena: &'a Arena,
 ) -> Value<'a> {
-    if object.is("", "Namespace") {
-        return with_name_label(value, &object.name, arena);
+    let mut metadata = value.field("metadata").unwrap_or_default();
+    if subject.namespace.is_empty()
+        && !object.namespace.is_empty()
+        && let Value::Object(entries) = metadata
+    {
+        let entries: Vec<_> = entries.iter().filter(|(name, _)| *name != "namespace").copied().collect();
+        metadata = arena.object(&entries);
     }
-    let lacks_namespace = !subject.namespace.is_empty() && object.namespace.is_empty();
-    if !lacks_namespace && !object.is_generated {
+    if object.is("", "Namespace") {
+        return with_name_label(value.with_field("metadata", metadata, arena), &object.name, arena);
+    }
+    if subject.namespace == object.namespace && !object.is_generated {
         return value;
     }
-    let mut metadata = value.field("metadata").unwrap_or_default();
-    if lacks_namespace {
+    if !subject.namespace.is_empty() && object.namespace.is_empty() {
         metadata = metadata.with_field("namespace", Value::String(arena.text(&subject.namespace)), arena);
     }
     if object.is_generated {

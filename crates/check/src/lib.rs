@@ -110,6 +110,7 @@ fn check(args: &Args) -> Result<Report, Stop> {
     let documents = context.map_or_else(Vec::new, |context| judge(&context, &subjects));
     let cases = judge_cases(context.as_ref(), &objects.all, &mut problems);
     let mut notes = loaded.notes.clone();
+    notes.extend(subjects::ignored_namespaces(&subjects));
     notes.extend(remarks(&loaded, &documents, &cases, !problems.is_empty()));
     notes.extend(context.and_then(|context| built_in::note(&context, &documents)));
     let totals = totals(&loaded, &documents, &cases, problems.len());

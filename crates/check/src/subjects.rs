@@ -104,6 +104,20 @@ pub(crate) fn pair<'o>(
     subjects
 }
 
+/// Returns the notes about new cluster-scoped objects with a namespace.
+pub(crate) fn ignored_namespaces(subjects: &[Subject<'_>]) -> Vec<String> {
+    let new = subjects.iter().filter_map(|subject| Some((subject.new?, &subject.namespace)));
+    let ignored = new.filter(|(object, namespace)| namespace.is_empty() && !object.namespace.is_empty());
+    let note = |(object, _): (&Object, &String)| {
+        let place = object.place_of(&Path::new("metadata").child("namespace"));
+        format!(
+            "{}:{}: the API server ignores metadata.namespace of {} \"{}\", which is cluster-scoped",
+            place.file, place.line, object.kind, object.name
+        )
+    };
+    ignored.map(note).collect()
+}
+
 /// Returns the resource and the namespace of an object, or the reason for which no request is possible. `namespace` is that of
 /// objects that name none.
 pub(crate) fn resolve<'k>(
@@ -118,15 +132,12 @@ pub(crate) fn resolve<'k>(
     if !resource.minors.contains(&minor) {
         return Err(unserved_kind(object, &resource.minors, minor).into());
     }
+    // The API server ignores the namespace of a cluster-scoped object.
     let own = match (resource.namespaced, object.namespace.as_str()) {
+        (false, _) => "",
         (true, "") => namespace,
-        (_, own) => own,
+        (true, own) => own,
     };
-    if !resource.namespaced && !own.is_empty() {
-        let path = Path::new("metadata").child("namespace");
-        let message = format!("{} is cluster-scoped and has no namespace", object.kind);
-        return Err(object.problem(&path, message).into());
-    }
     if object.name.is_empty() {
         return Err(object.nameless("set metadata.name or metadata.generateName").into());
     }

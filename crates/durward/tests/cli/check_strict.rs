@@ -185,7 +185,6 @@ fn cases_pass_only_if_a_policy_gives_the_verdict() {
         (format!("{}, expect: {{verdict: deny, messageMatches: ''}}", map("")), "an empty pattern matches all messages"),
         ("object: {apiVersion: flowcontrol.apiserver.k8s.io/v1beta3, kind: FlowSchema, metadata: {name: x}}, expect: {verdict: skip}".to_owned(), "Kubernetes 1.35 does not serve FlowSchema"),
         ("object: {apiVersion: v1, kind: ConfigMap, metadata: {}}, expect: {verdict: error}".to_owned(), "the object has no name"),
-        ("object: {apiVersion: v1, kind: Node, metadata: {name: a, namespace: z}}, expect: {verdict: skip}".to_owned(), "Node is cluster-scoped and has no namespace"),
     ] {
         let cases = format!("apiVersion: durward.dev/v1alpha1\nkind: Cases\ncases:\n- {{name: a, {case}}}\n");
         let run = check(&[("p.yaml", &denies), ("c.yaml", &cases)], &["c.yaml", "--with", "p.yaml"]);
