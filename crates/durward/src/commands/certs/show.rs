@@ -205,7 +205,7 @@ mod tests {
         assert_eq!(judge(&sources, now).unwrap().problems, [""; 0]);
         let later = judge(&sources, now + 20 * DAY).unwrap();
         assert_eq!(later.problems.len(), 1, "{:?}", later.problems);
-        assert!(later.problems[0].starts_with("tls.crt: CN=127.0.0.1 expired at"));
+        assert!(later.problems[0].starts_with("tls.crt: CN=durward expired at"));
         let leaf = &later.certificates[1];
         assert_eq!(
             (leaf.signed, leaf.days_left < 0, leaf.key.as_deref()),
