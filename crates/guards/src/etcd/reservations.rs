@@ -30,6 +30,9 @@ const VALID_FOR: Duration = Duration::from_secs(30 + 10 + FRESH_FOR.as_secs());
 /// Age up to which a reservation needs no renewal: enough time is left for the deletion timestamp.
 const FRESH_FOR: Duration = Duration::from_secs(5);
 
+/// Limit of the grace period that a reservation covers: an hour. Reservations with years would fill the Lease.
+const MAX_LONGER: u64 = 3600;
+
 /// How far in the future a reservation can be: the longest `timeoutSeconds` (30) and some clock difference.
 const MAX_AHEAD: Duration = Duration::from_secs(35);
 
@@ -54,7 +57,7 @@ impl ReservationStatus {
 /// Returns how many seconds longer than usual a removal counts.
 fn longer(removal: &Removal, pod: &Pod) -> u64 {
     let is_restart = removal.changes.contains(&Change::Image);
-    if is_restart { u64::try_from(pod.grace).unwrap_or_default() } else { 0 }
+    if is_restart { u64::try_from(pod.grace).unwrap_or_default().min(MAX_LONGER) } else { 0 }
 }
 
 /// How long a reservation still counts.
