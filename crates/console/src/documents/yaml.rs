@@ -4,6 +4,8 @@
 //! every string that a YAML 1.1 or 1.2 reader could take for another type.
 
 use config::Problem;
+use policy::document::read;
+use policy::value::Arena;
 use serde::Serialize;
 
 /// Splits a text into its documents at the `---` lines, so that an unchanged document keeps its text. A document that holds only
@@ -41,10 +43,20 @@ pub(super) fn has_comment(text: &str) -> bool {
     text.lines().any(|line| line.trim_start().starts_with('#') || line.contains(" #"))
 }
 
-/// Writes one document that ends with a newline.
+/// Writes one document that ends with a newline. If `kubectl` can't read a block scalar in it, because its text begins with a tab,
+/// all texts are quoted.
 pub(super) fn write(value: &impl Serialize) -> Result<String, Problem> {
-    serde_saphyr::to_string(value)
-        .map_err(|error| Problem::new("a value cannot be written as YAML").why(error.to_string()))
+    let write = |prefer_block_scalars| {
+        let options = serde_saphyr::ser_options! { prefer_block_scalars: prefer_block_scalars };
+        serde_saphyr::to_string_with_options(value, options)
+            .map_err(|error| Problem::new("a value cannot be written as YAML").why(error.to_string()))
+    };
+    let text = write(true)?;
+    let begins_with_tab = |line: &str| line.trim_start_matches(' ').starts_with('\t');
+    if text.lines().any(begins_with_tab) && read(&text, &Arena::new()).is_err() {
+        return write(false);
+    }
+    Ok(text)
 }
 
 #[cfg(test)]
@@ -95,6 +107,8 @@ mod tests {
             " a",
             "a ",
             "\ta",
+            "\t\n",
+            "a\n\t\n",
             "a\tb",
             "a\rb",
             "a\u{7f}",
