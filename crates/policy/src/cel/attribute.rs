@@ -4,7 +4,7 @@ use super::ast::Literal;
 use super::constant::Constant;
 use super::environment::USER;
 use super::eval::{Evaluator, Slot, cancelled};
-use super::node::{Attribute, Base, Key, Node};
+use super::node::{Attribute, Base, Key, Node, Qualifier};
 use super::outcome::{Fault, Outcome, Query, Unknown, no_such_overload};
 use super::select;
 use crate::value::{Value, native};
@@ -39,6 +39,16 @@ impl<'a> Evaluator<'a, '_> {
 
     /// The value of an attribute without the cost of its variable.
     fn resolve(&mut self, attribute: &'a Attribute) -> Outcome<'a> {
+        self.resolve_with(attribute, &[], attribute.test_only)
+    }
+
+    /// The same with more qualifiers. Those of a conditional are added to the branch that it takes, as in cel-go.
+    fn resolve_with(
+        &mut self,
+        attribute: &'a Attribute,
+        more: &[&'a Qualifier],
+        test_only: bool,
+    ) -> Outcome<'a> {
         let base = match &attribute.base {
             Base::Local(slot) => self.local(*slot)?,
             Base::Root(name) if reads_user(name, attribute) && self.shared.activation.user_is_unknown() => {
@@ -51,14 +61,21 @@ impl<'a> Evaluator<'a, '_> {
             Base::Node(node) => self.eval(node)?,
             Base::Conditional(branches) => {
                 let [condition, yes, no] = &**branches;
-                match self.eval(condition)? {
-                    Value::Bool(true) => self.branch(yes)?,
-                    Value::Bool(false) => self.branch(no)?,
+                let branch = match self.eval(condition)? {
+                    Value::Bool(true) => yes,
+                    Value::Bool(false) => no,
                     _ => return Err(no_such_overload()),
+                };
+                match branch {
+                    Node::Attribute(inner) if !inner.test_only => {
+                        let all: Vec<_> = attribute.qualifiers.iter().chain(more.iter().copied()).collect();
+                        return self.resolve_with(inner, &all, test_only);
+                    }
+                    node => self.branch(node)?,
                 }
             }
         };
-        self.qualify(base, attribute)
+        self.qualify(base, attribute, more, test_only)
     }
 
     fn unknown_user(&self) -> &'a Unknown<'a> {
@@ -67,7 +84,6 @@ impl<'a> Evaluator<'a, '_> {
 
     fn branch(&mut self, node: &'a Node) -> Outcome<'a> {
         match node {
-            Node::Attribute(attribute) if !attribute.test_only => self.resolve(attribute),
             Node::Attribute(attribute) => {
                 let result = self.resolve(attribute)?;
                 Ok(match result {
@@ -97,7 +113,13 @@ impl<'a> Evaluator<'a, '_> {
         }
     }
 
-    fn qualify(&mut self, base: Value<'a>, attribute: &'a Attribute) -> Outcome<'a> {
+    fn qualify(
+        &mut self,
+        base: Value<'a>,
+        attribute: &'a Attribute,
+        more: &[&'a Qualifier],
+        test_only: bool,
+    ) -> Outcome<'a> {
         let mut object = base;
         let mut optional = false;
         if let Value::Optional(inner) = base {
@@ -105,10 +127,10 @@ impl<'a> Evaluator<'a, '_> {
             object = if self.rewraps { native::rewrap(self.shared.context.arena, *inner) } else { *inner };
             optional = true;
         }
-        let last = attribute.qualifiers.len().wrapping_sub(1);
-        for (index, qualifier) in attribute.qualifiers.iter().enumerate() {
+        let last = (attribute.qualifiers.len() + more.len()).wrapping_sub(1);
+        for (index, qualifier) in attribute.qualifiers.iter().chain(more.iter().copied()).enumerate() {
             optional |= qualifier.optional;
-            let test = attribute.test_only && index == last;
+            let test = test_only && index == last;
             let key = match &qualifier.key {
                 Key::Constant(constant) => Ok(constant.value(self.shared.context.arena)),
                 Key::Node(Node::Attribute(attribute)) => cancelled(self.resolve(attribute))?,
