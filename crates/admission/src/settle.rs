@@ -139,13 +139,8 @@ fn join(causes: &[Cause]) -> String {
 
 fn unknown_denial(request: &Request<'_>, causes: &[Cause]) -> Denial {
     let kind = request.kind.kind.to_lowercase();
-    let causes_of = |cause: &Cause| DenialCause {
-        reason: "Unknown".to_owned(),
-        message: cause.text.clone(),
-        field: cause.code.to_owned(),
-    };
     let message = format!("{kind} {:?} could not be checked: {}", request.name, join(causes));
-    Denial { causes: causes.iter().map(causes_of).collect(), ..Denial::forbidden(message) }
+    Denial { causes: causes.iter().map(DenialCause::unknown).collect(), ..Denial::forbidden(message) }
 }
 
 #[cfg(test)]

@@ -354,27 +354,21 @@ fn with_request_fields<'a>(
     subject: &Subject<'_>,
     arena: &'a Arena,
 ) -> Value<'a> {
-    let mut metadata = value.field("metadata").unwrap_or_default();
-    if subject.namespace.is_empty()
-        && !object.namespace.is_empty()
-        && let Value::Object(entries) = metadata
-    {
-        let entries: Vec<_> = entries.iter().filter(|(name, _)| *name != "namespace").copied().collect();
-        metadata = arena.object(&entries);
+    let mut value = value;
+    if subject.namespace != object.namespace || object.is_generated {
+        let mut metadata = value.field("metadata").unwrap_or_default();
+        if !subject.namespace.is_empty() {
+            metadata = metadata.with_field("namespace", Value::String(arena.text(&subject.namespace)), arena);
+        } else if let Value::Object(entries) = metadata {
+            let others = entries.iter().filter(|(name, _)| *name != "namespace").copied();
+            metadata = arena.object(&others.collect::<Vec<_>>());
+        }
+        if object.is_generated {
+            metadata = metadata.with_field("name", Value::String(arena.text(&request_name(object))), arena);
+        }
+        value = value.with_field("metadata", metadata, arena);
     }
-    if object.is("", "Namespace") {
-        return with_name_label(value.with_field("metadata", metadata, arena), &object.name, arena);
-    }
-    if subject.namespace == object.namespace && !object.is_generated {
-        return value;
-    }
-    if !subject.namespace.is_empty() && object.namespace.is_empty() {
-        metadata = metadata.with_field("namespace", Value::String(arena.text(&subject.namespace)), arena);
-    }
-    if object.is_generated {
-        metadata = metadata.with_field("name", Value::String(arena.text(&request_name(object))), arena);
-    }
-    value.with_field("metadata", metadata, arena)
+    if object.is("", "Namespace") { with_name_label(value, &request_name(object), arena) } else { value }
 }
 
 /// Returns the name of an object, or a stand-in for the one that the API server generates before policies see it.

@@ -329,10 +329,20 @@ fn an_object_that_does_not_fit_into_a_request_is_denied() {
 fn a_generated_name_contains_letters_and_digits() {
     let object = "apiVersion: v1\nkind: ConfigMap\nmetadata: {generateName: x}\n";
     for (pattern, code) in [("^[a-z]+$", 1), ("^[0-9]+$", 1), ("^x[a-z0-9]{5}$", 0)] {
-        let policy =
-            policy(&format!("self.metadata.name.matches('{pattern}')").replace("self", "object"), "Deny");
+        let policy = policy(&format!("object.metadata.name.matches('{pattern}')"), "Deny");
         let run = check(&[("a.yaml", object), ("p.yaml", &policy)], &["a.yaml", "--with", "p.yaml"]);
         assert_eq!(run.code, code, "{pattern}: {}{}", run.out, run.err);
+    }
+}
+
+#[test]
+fn the_label_of_a_namespace_is_its_generated_name() {
+    let object = "apiVersion: v1\nkind: Namespace\nmetadata: {generateName: x-}\n";
+    let rule = "\"object.metadata.name == request.name && object.metadata.labels['kubernetes.io/metadata.name'] == request.name\"";
+    for (rule, code) in [(rule, 0), ("request.name == 'x-'", 1)] {
+        let policy = policy(rule, "Deny").replace("resources: [configmaps]", "resources: [namespaces]");
+        let run = check(&[("a.yaml", object), ("p.yaml", &policy)], &["a.yaml", "--with", "p.yaml"]);
+        assert_eq!(run.code, code, "{rule}: {}{}", run.out, run.err);
     }
 }
 

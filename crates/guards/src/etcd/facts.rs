@@ -167,6 +167,11 @@ pub(super) fn is_silence(why: &Cause) -> bool {
     matches!(why.code, cause::UNREACHABLE | cause::TIMEOUT | cause::NOT_LISTENING | cause::NO_ADDRESS)
 }
 
+/// Whether a member certainly serves no client: it refuses connections, or the kubelet and its silence agree that etcd does not run.
+pub(super) fn is_down(why: &Cause, is_stopped: bool) -> bool {
+    why.code == cause::NOT_LISTENING || is_stopped && is_silence(why)
+}
+
 /// Returns a closure that takes this variant of a response.
 macro_rules! variant {
     ($name:ident) => {

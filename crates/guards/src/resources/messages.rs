@@ -138,12 +138,10 @@ fn refusal(request: &Request<'_>, missing: &[Missing], causes: &[Cause]) -> Deni
         Some(Lookup::Conversion { .. }) => message.admin("name the version in apiVersions of the policy"),
         _ => message.admin("correct the policy, or set guards.resources.mode to audit meanwhile"),
     };
-    let causes = causes.iter().map(|cause| DenialCause {
-        reason: "Unknown".to_owned(),
-        message: cause.text.clone(),
-        field: cause.code.to_owned(),
-    });
-    Denial { causes: causes.collect(), ..Denial::forbidden(message.to_string()) }
+    Denial {
+        causes: causes.iter().map(DenialCause::unknown).collect(),
+        ..Denial::forbidden(message.to_string())
+    }
 }
 
 /// Returns why a policy could not be decided.

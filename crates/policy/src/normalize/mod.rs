@@ -46,13 +46,7 @@ pub fn normalize<'a>(
     object: Value<'a>,
     arena: &'a Arena,
 ) -> Result<Normalized<'a>, Vec<FieldError>> {
-    decode(
-        Types::recorded(),
-        kind,
-        object,
-        arena,
-        Form { converts: true, is_stored: false, keeps_empty: false },
-    )
+    decode(Types::recorded(), kind, object, arena, Form { converts: true, ..Form::default() })
 }
 
 /// Returns this form with other types. If the object is stored, it is that of an object that the API server has read from its
@@ -64,7 +58,7 @@ pub fn normalize_as<'a>(
     is_stored: bool,
     arena: &'a Arena,
 ) -> Result<Normalized<'a>, Vec<FieldError>> {
-    decode(types, kind, object, arena, Form { converts: true, is_stored, keeps_empty: false })
+    decode(types, kind, object, arena, Form { converts: true, is_stored, ..Form::default() })
 }
 
 /// Returns this form of an object of a request with the empty lists and maps of schemas, from which the API server tells absent ones
@@ -74,7 +68,7 @@ pub fn with_empty<'a>(
     object: Value<'a>,
     arena: &'a Arena,
 ) -> Result<Normalized<'a>, Vec<FieldError>> {
-    let form = Form { converts: true, is_stored: false, keeps_empty: true };
+    let form = Form { converts: true, keeps_empty: true, ..Form::default() };
     decode(Types::recorded(), kind, object, arena, form)
 }
 
@@ -84,13 +78,7 @@ pub fn round_trip<'a>(
     object: Value<'a>,
     arena: &'a Arena,
 ) -> Result<Normalized<'a>, Vec<FieldError>> {
-    decode(
-        Types::recorded(),
-        kind,
-        object,
-        arena,
-        Form { converts: false, is_stored: false, keeps_empty: false },
-    )
+    decode(Types::recorded(), kind, object, arena, Form::default())
 }
 
 /// Metadata as the API server encodes it again.
@@ -106,7 +94,7 @@ pub(crate) fn metadata<'a>(
     path: &Path,
     arena: &'a Arena,
 ) -> Result<Metadata<'a>, Vec<FieldError>> {
-    let form = Form { converts: true, is_stored: false, keeps_empty: false };
+    let form = Form { converts: true, ..Form::default() };
     let mut decoder = Decoder::new(Types::recorded(), arena, form, path);
     let value = decoder.metadata(value, &Place::root());
     let Decoder { unknown, errors, .. } = decoder;
@@ -134,7 +122,7 @@ fn decode<'a>(
 }
 
 /// Steps besides decoding and encoding.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 struct Form {
     /// Whether structs are converted to the internal version and back.
     converts: bool,

@@ -12,7 +12,7 @@ use admission::{Cause, Object, Raw};
 use serde::Deserialize;
 
 use super::super::config::{EtcdClusterConfig, OnPodDelete, Related, Severity};
-use super::super::facts::{FactReader, MemberView, PodFacts, is_silence};
+use super::super::facts::{FactReader, MemberView, PodFacts, is_down};
 use super::super::group::Group;
 use super::super::kube_state::KubeState;
 use super::super::pod::Pod;
@@ -140,7 +140,7 @@ async fn voters(
     let reader = FactReader { clients: kube.clients, config, group: &group, end: kube.end };
     let mut facts = reader.about("", &state).await;
     // A member that was removed from the list stops, and its pod stays. The others report who votes.
-    let is_removed = |facts: &PodFacts| matches!(&facts.view, MemberView::NoResponse(why) if why.code == cause::NOT_LISTENING || facts.pod.is_stopped() && is_silence(why));
+    let is_removed = |facts: &PodFacts| matches!(&facts.view, MemberView::NoResponse(why) if is_down(why, facts.pod.is_stopped()));
     facts.pods.retain(|facts| !is_removed(facts));
     let own: BTreeSet<&str> = facts
         .pods

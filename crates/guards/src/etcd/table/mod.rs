@@ -24,9 +24,8 @@ use std::collections::BTreeSet;
 use admission::Cause;
 
 use super::config::Config;
-use super::facts::{Facts, Leaving, MemberView, PodFacts, is_silence};
+use super::facts::{Facts, Leaving, MemberView, PodFacts, is_down};
 use super::size::{ExpectedSize, SizeSource};
-use cluster::cause;
 use cluster::etcd::Id;
 use gateway::Gateway;
 
@@ -125,10 +124,9 @@ impl Row {
         !matches!(self.state, MemberState::NoPod | MemberState::NoResponse(_))
     }
 
-    /// Whether it certainly serves no client: it refuses connections, or the kubelet and its silence agree that etcd does not run.
+    /// Whether it certainly serves no client.
     pub(super) fn is_down(&self) -> bool {
-        matches!(&self.state, MemberState::NoResponse(why)
-            if why.code == cause::NOT_LISTENING || self.is_stopped && is_silence(why))
+        matches!(&self.state, MemberState::NoResponse(why) if is_down(why, self.is_stopped))
     }
 
     /// Whether it may be a voter.
