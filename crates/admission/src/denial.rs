@@ -1,7 +1,6 @@
 //! Denials: the text for the user, and the same as data for programs.
 
 use crate::text::{lines, one_line, truncate_middle};
-use crate::verdict::Cause;
 
 // The API server treats an answer that is longer than it reads as no answer. With `failurePolicy: Ignore` that would allow what
 // the guard denied, so the limits below stay far under it. All are in bytes.
@@ -76,13 +75,6 @@ pub struct DenialCause {
     pub message: String,
     /// The field of the object, or the cluster or etcd member that the cause is about.
     pub field: String,
-}
-
-impl DenialCause {
-    /// Creates the entry for a cause of an unknown verdict.
-    pub fn unknown(cause: &Cause) -> Self {
-        Self { reason: "Unknown".to_owned(), message: cause.text.clone(), field: cause.code.to_owned() }
-    }
 }
 
 impl Denial {

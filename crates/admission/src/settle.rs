@@ -1,7 +1,7 @@
 //! Turns a ruling into an answer: the only place where Unknown becomes allow or deny, and where audit mode turns a denial into
 //! a warning.
 
-use crate::denial::{Denial, DenialCause};
+use crate::denial::Denial;
 use crate::glob::Glob;
 use crate::request::{Request, User};
 use crate::verdict::{Answer, Cause, PolicyEvaluation, Ruling, SKIPPED, Verdict};
@@ -140,7 +140,7 @@ fn join(causes: &[Cause]) -> String {
 fn unknown_denial(request: &Request<'_>, causes: &[Cause]) -> Denial {
     let kind = request.kind.kind.to_lowercase();
     let message = format!("{kind} {:?} could not be checked: {}", request.name, join(causes));
-    Denial { causes: causes.iter().map(DenialCause::unknown).collect(), ..Denial::forbidden(message) }
+    Denial { causes: causes.iter().map(Cause::to_denial_cause).collect(), ..Denial::forbidden(message) }
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::denial::{Denial, MAX_CAUSE};
+use crate::denial::{Denial, DenialCause, MAX_CAUSE};
 use crate::patch::Patch;
 use crate::text::{one_line, truncate_middle};
 use crate::warnings::{Audit, Warnings};
@@ -76,6 +76,11 @@ impl Cause {
     pub fn brief(&self) -> String {
         let brief = |request: &FailedRequest| format!("{}: {}", request.subject, request.reason);
         self.request.as_deref().map_or_else(|| self.text.clone(), brief)
+    }
+
+    /// Returns the cause as an entry of a denial, with the reason `Unknown`.
+    pub fn to_denial_cause(&self) -> DenialCause {
+        DenialCause { reason: "Unknown".to_owned(), message: self.text.clone(), field: self.code.to_owned() }
     }
 
     /// Returns the cause on one line and within the limit of a denial's cause.

@@ -23,12 +23,13 @@ use super::update::Change;
 use cluster::cause;
 use cluster::writer::{Reservation, Reservations};
 
-/// How long a reservation counts after its review. Other webhooks take at most 30 s, and the API server retries the update of a PDB
-/// in an eviction for 10 s. An allow can rely on a reservation that is [`FRESH_FOR`] old.
-const VALID_FOR: Duration = Duration::from_secs(30 + 10 + FRESH_FOR.as_secs());
+/// How long a reservation counts after its review. Other webhooks take at most 30 s. In an eviction, the API server tries 20 times to
+/// update the PDB, 0.55 s apart at most: 11 s (`EvictionsRetry` of `pkg/registry/core/pod/storage/eviction.go`). An allow can rely on
+/// a reservation that is [`FRESH_FOR`] old.
+const VALID_FOR: Duration = Duration::from_secs(30 + 11 + FRESH_FOR.as_secs());
 
 /// Age up to which a reservation needs no renewal: enough time is left for the deletion timestamp.
-const FRESH_FOR: Duration = Duration::from_secs(5);
+const FRESH_FOR: Duration = Duration::from_secs(4);
 
 /// Limit of the grace period that a reservation covers: an hour. Reservations with years would fill the Lease.
 const MAX_LONGER: u64 = 3600;
@@ -182,9 +183,9 @@ mod tests {
             // Two concurrent reviews of one deletion, or a retry.
             (-10, Validity::Active),
             (-12, Validity::Active),
-            (-5, Validity::Active),
+            (-6, Validity::Active),
             // Leadership can move until this review ends; an allow needs a renewal.
-            (-4, Validity::ThisReview),
+            (-5, Validity::ThisReview),
             (35, Validity::ThisReview),
             // It would expire during the review.
             (36, Validity::Expiring),
@@ -205,7 +206,8 @@ mod tests {
             (Some(60), 10, false),
             (Some(61), 10, true),
             // An allow can rely on this reservation for a moment more.
-            (Some(61), 5, false),
+            (Some(61), 4, false),
+            (Some(61), 5, true),
             (Some(90), 46, true),
             (Some(119), 75, true),
             (Some(120), 76, false),

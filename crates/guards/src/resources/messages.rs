@@ -139,7 +139,7 @@ fn refusal(request: &Request<'_>, missing: &[Missing], causes: &[Cause]) -> Deni
         _ => message.admin("correct the policy, or set guards.resources.mode to audit meanwhile"),
     };
     Denial {
-        causes: causes.iter().map(DenialCause::unknown).collect(),
+        causes: causes.iter().map(Cause::to_denial_cause).collect(),
         ..Denial::forbidden(message.to_string())
     }
 }
