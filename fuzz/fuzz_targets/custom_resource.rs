@@ -11,7 +11,7 @@ use policy::crd::object::{Change, decode, validate};
 use policy::crd::replay::Replay;
 use policy::crd::{Crd, admit};
 use policy::document;
-use policy::normalize::normalize;
+use policy::normalize::{normalize, with_empty};
 use policy::value::Arena;
 
 /// Number of calls of `keep_going` after which rules must stop.
@@ -27,10 +27,12 @@ fuzz_target!(|text: &str| {
         asked.get() < QUESTIONS
     };
     let kind = ("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
-    if let Ok(definition) = normalize(kind, first.value(), &arena) {
+    let (definition, full) =
+        (normalize(kind, first.value(), &arena), with_empty(kind, first.value(), &arena));
+    if let (Ok(definition), Ok(full)) = (definition, full) {
         let old = objects.first().and_then(|old| normalize(kind, old.value(), &arena).ok());
         for (server, old) in [(30, None), (37, None), (36, old.map(|old| old.object))] {
-            let answer = admit::admit(definition.object, old, server, &keep_going);
+            let answer = admit::admit(definition.object, full.object, old, server, &keep_going);
             for refusal in answer.refused {
                 assert!(!refusal.error.to_string().is_empty());
                 assert!(first.place(&refusal.place).line <= text.lines().count() + 1);
@@ -54,7 +56,9 @@ fuzz_target!(|text: &str| {
         }
     }
     let Some((second, objects)) = objects.split_first() else { return };
-    let (Ok(old), Ok(new)) = (Definition::read(first.value()), Definition::read(second.value())) else { return };
+    let (Ok(old), Ok(new)) = (Definition::read(first.value()), Definition::read(second.value())) else {
+        return;
+    };
     assert!(compare(&old, &old).is_empty());
     compare(&old, &new);
     let replay = Replay { old: &old.crd, new: &new.crd, server: 35 };

@@ -52,11 +52,11 @@ pub(crate) fn answer(
     }
     let old = subject.old.map(|_| request.old_object);
     if is_definition {
-        let new = with_empty_collections(request.object, places.object, arena);
+        let full = with_empty_collections(request.object, places.object, arena);
         if arena.is_full() {
             return missing(places, &Lookup::Limit(Limit::Memory));
         }
-        return definition(context, new, old, places);
+        return definition(context, [request.object, full], old, places);
     }
     let Some((crd, version)) = custom else { return Answer::default() };
     let change = Change { new: request.object, old, namespaced: crd.namespaced, server: context.minor };
@@ -99,11 +99,16 @@ fn with_empty_collections<'a>(new: Value<'a>, object: &Object, arena: &'a Arena)
     }
 }
 
-/// Returns the findings for a CRD that is created or updated.
-fn definition(context: &Context<'_>, new: Value<'_>, old: Option<Value<'_>>, places: &Places<'_>) -> Answer {
+/// Returns the findings for a CRD that is created or updated. `full` is `new` with the empty lists and maps of its schemas.
+fn definition(
+    context: &Context<'_>,
+    [new, full]: [Value<'_>; 2],
+    old: Option<Value<'_>>,
+    places: &Places<'_>,
+) -> Answer {
     let end = Instant::now() + MAX_TIME;
     let Admission { refused, undecided, warnings } =
-        admit::admit(new, old, context.minor, &|| Instant::now() < end);
+        admit::admit(new, full, old, context.minor, &|| Instant::now() < end);
     let finding = |refusal: &Refusal| {
         let Refusal { error, place, hint } = refusal;
         let position = match error.places.first() {

@@ -36,7 +36,7 @@ fn a_change_without_a_class_breaks_no_object() {
             continue;
         };
         let is_accepted = |of: &Definition<'_>| {
-            let found = admit(of.value, None, 35, &|| true);
+            let found = admit(of.value, of.value, None, 35, &|| true);
             found.refused.is_empty() && found.undecided.is_empty()
         };
         if !is_accepted(&before) || !is_accepted(&after) {

@@ -188,6 +188,14 @@ fn refuses_input_that_it_cannot_use() {
             "the API server refuses the CRD",
         ),
         (
+            &old.replace(
+                "type: string}",
+                "x-kubernetes-int-or-string: true, anyOf: [{type: integer}, {type: string, properties: {}}]}",
+            ),
+            "",
+            "the API server refuses the CRD",
+        ),
+        (
             &old.replace("storage: true", "storage: false"),
             "",
             "must have exactly one version marked as storage version",

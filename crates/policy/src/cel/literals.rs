@@ -36,6 +36,7 @@ pub(crate) fn validate(expr: &Expr, checked: &Checked) -> Problems {
 /// A constant that is the first argument of a conversion or of `matches`.
 fn argument(function: &str, args: &[Expr], problems: &mut Problems) {
     let Some(Expr { kind: Kind::Literal(literal), offset, .. }) = args.first() else { return };
+    let function = function.strip_prefix('.').unwrap_or(function);
     let valid = match (function, literal) {
         ("duration", Literal::String(text)) => number::parse_duration(text).is_some(),
         ("timestamp", Literal::String(text)) => number::parse_timestamp(text)

@@ -53,6 +53,10 @@ fn coerce<'a>(
     let normalized = normalize_as(Types::recorded(), kind, object, is_stored, arena)?;
     let Some(schema) = version.structural() else { return Ok(normalized) };
     let Normalized { mut object, mut unknown, invalid } = normalized;
+    if schema.is_embedded_resource {
+        // The API server decodes the metadata again, and names its unknown fields twice.
+        unknown.extend_from_within(..);
+    }
     if !version.keeps_unknown_fields {
         let (pruned, removed) = prune::prune(object, schema, true, arena);
         unknown.extend(removed);

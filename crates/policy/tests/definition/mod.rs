@@ -2,7 +2,7 @@
 
 use policy::crd::admit::{self, Admission};
 use policy::field::FieldError;
-use policy::normalize::{Types, normalize_as, with_empty};
+use policy::normalize::{Types, normalize, normalize_as, with_empty};
 use policy::value::{Arena, read_json};
 use serde_json::Value as Json;
 
@@ -17,19 +17,13 @@ pub(crate) struct Admitted {
 /// The answer to a CRD that is created, or updated if there is an old one, or the reason why it can't be decoded.
 pub(crate) fn admit(crd: &Json, old: Option<&Json>, server: u8) -> Result<Admitted, Vec<String>> {
     let arena = Arena::new();
-    let decode = |crd: &Json, is_stored: bool| {
-        let value = read_json(arena.text(&crd.to_string()), &arena).expect("a CRD");
-        let kind = ("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
-        let decoded = if is_stored {
-            normalize_as(Types::recorded(), kind, value, true, &arena)
-        } else {
-            with_empty(kind, value, &arena)
-        };
-        decoded.map(|decoded| decoded.object).map_err(texts)
-    };
-    let new = decode(crd, false)?;
-    let old = old.map(|old| decode(old, true)).transpose()?;
-    let Admission { refused, undecided, warnings } = admit::admit(new, old, server, &|| true);
+    let kind = ("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
+    let read = |crd: &Json| read_json(arena.text(&crd.to_string()), &arena).expect("a CRD");
+    let new = normalize(kind, read(crd), &arena).map_err(texts)?.object;
+    let full = with_empty(kind, read(crd), &arena).map_err(texts)?.object;
+    let stored = |old| normalize_as(Types::recorded(), kind, read(old), true, &arena);
+    let old = old.map(stored).transpose().map_err(texts)?.map(|old| old.object);
+    let Admission { refused, undecided, warnings } = admit::admit(new, full, old, server, &|| true);
     Ok(Admitted {
         errors: texts(refused.into_iter().map(|refusal| refusal.error)),
         undecided: texts(undecided),

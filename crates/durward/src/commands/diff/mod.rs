@@ -17,7 +17,7 @@ use policy::crd::compare::{Change, Class, Definition, compare};
 use policy::crd::convert::{OLD_VERSION, convert};
 use policy::crd::replay::{Effect, Replay};
 use policy::field::{FieldError, Path};
-use policy::normalize::normalize;
+use policy::normalize::{normalize, with_empty};
 use policy::value::{Arena, MAX_BYTES, Value, read_json};
 
 use report::{ComparedCrd, PlacedChange, Replayed, Report, Verdict};
@@ -256,9 +256,10 @@ impl Run<'_> {
     ) -> Option<Vec<Change>> {
         let server = self.server;
         let answer = |of: Value<'a>| -> Result<Admission, Vec<FieldError>> {
-            let decoded = normalize((GROUP, "v1", KIND), of, arena)?;
+            let kind = (GROUP, "v1", KIND);
+            let (decoded, full) = (normalize(kind, of, arena)?, with_empty(kind, of, arena)?);
             let end = Instant::now() + MAX_TIME;
-            Ok(admit(decoded.object, None, server, &|| Instant::now() < end))
+            Ok(admit(decoded.object, full.object, None, server, &|| Instant::now() < end))
         };
         let (found, known) = (answer(after.value), answer(before.value).unwrap_or_default());
         if arena.is_full() {

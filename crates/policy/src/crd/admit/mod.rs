@@ -61,13 +61,19 @@ pub struct Admission {
     pub warnings: Vec<String>,
 }
 
-/// Checks a decoded CRD on an API server of a minor. `old` is the CRD before an update. If `keep_going` returns false, defaults are
-/// undecided.
-pub fn admit(new: Value<'_>, old: Option<Value<'_>>, server: u8, keep_going: &dyn Fn() -> bool) -> Admission {
+/// Checks a decoded CRD on an API server of a minor. `full` is the same CRD with the empty lists and maps of its schemas, which the API
+/// server checks, but does not compare. `old` is the CRD before an update. If `keep_going` returns false, defaults are undecided.
+pub fn admit(
+    new: Value<'_>,
+    full: Value<'_>,
+    old: Option<Value<'_>>,
+    server: u8,
+    keep_going: &dyn Fn() -> bool,
+) -> Admission {
     let release = Release::for_new(server);
     let mut found = Found::new(release);
     let read = |crd: Value<'_>| Crd::read(crd);
-    let (crd, previous) = match (read(new), old.map(read).transpose()) {
+    let (crd, previous) = match (read(full), old.map(read).transpose()) {
         (Ok(crd), Ok(previous)) => (crd, previous),
         (Err(errors), _) => {
             found.errors = errors;

@@ -115,6 +115,10 @@ fn written(rule: &Rule, schema: &Schema, path: &Path, release: Release, errors: 
 /// A schema within a CRD.
 struct Place {
     of: Option<Type>,
+    /// Whether a schema around it has rules.
+    in_rules: bool,
+    /// Whether a schema around it, with rules there or around it, has no type. The API server then finds none for this one.
+    is_untyped: bool,
     within: keywords::Within,
     /// How often it can occur, if that has a limit.
     cardinality: Option<u64>,
@@ -145,7 +149,15 @@ impl<'o> Admission<'o> {
             all_sizes = sizes(schema, true, options.release);
         }
         let within = keywords::Within::root();
-        let root = Place { of, within, cardinality: Some(1), around: Vec::new(), uncorrelated: None };
+        let root = Place {
+            of,
+            in_rules: false,
+            is_untyped: false,
+            within,
+            cardinality: Some(1),
+            around: Vec::new(),
+            uncorrelated: None,
+        };
         admission.schema(schema, &root, all_sizes.as_ref(), &Path::default());
         admission
     }
@@ -173,8 +185,15 @@ impl<'o> Admission<'o> {
         let cardinality = place.cardinality.and_then(|count| Some(count.saturating_mul(most?)));
         let mut around = place.around.clone();
         around.extend(hint::bounded(schema, path));
+        let in_rules = place.in_rules || !schema.rules.is_empty();
+        let is_untyped = self.options.compiles
+            && in_rules
+            && place.of.is_none()
+            && self.own_type(schema, place, path).is_none();
         let child = |of, within| Place {
             of,
+            in_rules,
+            is_untyped,
             within,
             cardinality,
             around: around.clone(),
@@ -235,14 +254,23 @@ impl<'o> Admission<'o> {
         is_valid
     }
 
+    /// Returns the type of a schema that the schemas around it don't have.
+    fn own_type(&mut self, schema: &Schema, place: &Place, path: &Path) -> Option<Type> {
+        if place.is_untyped {
+            return None;
+        }
+        let is_resource = path.is_empty() || schema.is_embedded_resource;
+        self.compiler
+            .declare(&shape(schema, is_resource, self.options.release), &format!("{ROOT_TYPE}.@{path}"))
+    }
+
     /// Compiles the rules of a schema and estimates their cost.
     fn rules(&mut self, schema: &Schema, place: &Place, sizes: Option<&Sizes>, path: &Path) {
         // A schema within one that has no type in expressions has its own type.
         let is_resource = path.is_empty() || schema.is_embedded_resource;
         let (own, own_sizes);
         let (of, sizes) = if place.of.is_none() {
-            let name = format!("{ROOT_TYPE}.@{path}");
-            own = self.compiler.declare(&shape(schema, is_resource, self.options.release), &name);
+            own = self.own_type(schema, place, path);
             own_sizes = schema::sizes::sizes(schema, is_resource, self.options.release);
             (own.as_ref(), own_sizes.as_ref())
         } else {

@@ -50,7 +50,7 @@ fn rules_of_new_crds_have_the_recorded_errors() {
                 row.field(&server.to_string()).map_or("35", |_| if server == 37 { "37" } else { "35" });
             let expected: BTreeSet<String> =
                 recorded(row, minor).iter().map(|text| without_types(text)).collect();
-            let admission = crate::crd::admit::admit(crd, None, server, &|| true);
+            let admission = crate::crd::admit::admit(crd, crd, None, server, &|| true);
             let errors: Vec<FieldError> =
                 admission.refused.into_iter().map(|refusal| refusal.error).collect();
             let found = texts(&errors).iter().map(|text| without_types(text)).collect();
