@@ -6,7 +6,7 @@
 //! name used to mean, and report that cluster's objects for the new one.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
@@ -47,6 +47,8 @@ pub(super) struct ClusterServers {
     runtime: Handle,
     others: Mutex<Others>,
     plugins: Arc<Semaphore>,
+    /// The number of the next list of the fleet.
+    next_list: AtomicU64,
 }
 
 /// Both maps have an entry only for clusters of the newest list of the fleet.
@@ -55,6 +57,8 @@ struct Others {
     servers: HashMap<Cluster, Connection>,
     /// Secrets and contexts, with their versions in the newest list of the fleet.
     versions: HashMap<Cluster, String>,
+    /// The number of that list.
+    list: u64,
 }
 
 struct Connection {
@@ -91,12 +95,23 @@ impl Attempt {
 impl ClusterServers {
     pub(super) fn new(local: ApiServer, access: Access, runtime: Handle) -> Self {
         let plugins = Arc::new(Semaphore::new(MAX_PLUGINS));
-        Self { local: Arc::new(local), access, runtime, others: Mutex::default(), plugins }
+        let next_list = AtomicU64::new(1);
+        Self { local: Arc::new(local), access, runtime, others: Mutex::default(), plugins, next_list }
     }
 
-    /// Stores the Secrets of the newest list and their versions, and drops the clients of Secrets that are gone.
-    pub(super) fn update_secrets(&self, versions: HashMap<Cluster, String>) {
+    /// Returns the number of a list of the fleet that begins now.
+    pub(super) fn begin_list(&self) -> u64 {
+        self.next_list.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Stores the Secrets of the newest list and their versions, and drops the clients of Secrets that are gone. A list that began
+    /// before that one is ignored.
+    pub(super) fn update_secrets(&self, list: u64, versions: HashMap<Cluster, String>) {
         let mut others = lock(&self.others);
+        if list < others.list {
+            return;
+        }
+        others.list = list;
         let is_secret = |of: &Cluster| matches!(of, Cluster::Secret(..));
         others.servers.retain(|of, _| !is_secret(of) || versions.contains_key(of));
         others.versions.retain(|of, _| !is_secret(of));
@@ -104,11 +119,16 @@ impl ClusterServers {
     }
 
     /// Stores the contexts of the kubeconfig and their versions, and drops the clients of contexts that are gone.
-    pub(super) fn update_contexts(&self, contexts: &Contexts) {
+    /// A list that began before the newest one is ignored.
+    pub(super) fn update_contexts(&self, list: u64, contexts: &Contexts) {
         let version =
             |(name, version): &(String, u64)| (Cluster::Context(name.as_str().into()), version.to_string());
         let versions: HashMap<Cluster, String> = contexts.versions.iter().map(version).collect();
         let mut others = lock(&self.others);
+        if list < others.list {
+            return;
+        }
+        others.list = list;
         let is_context = |of: &Cluster| matches!(of, Cluster::Context(_));
         others.servers.retain(|of, _| !is_context(of) || versions.contains_key(of));
         others.versions.retain(|of, _| !is_context(of));

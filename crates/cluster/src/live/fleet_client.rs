@@ -216,13 +216,14 @@ impl FleetClient {
         match fleet {
             Fleet::None => Ok(Arc::default()),
             Fleet::Contexts(names) => {
+                let list = self.servers.begin_list();
                 let access = self.servers.access.clone();
                 let reading = tokio::task::spawn_blocking(move || access.contexts());
                 let read = timeout_at(deadline, reading).await.map_err(late)?;
                 let read = read.map_err(|error| stale(&error.to_string()))?;
                 let known = read.map_err(|problem| stale(&brief(&problem.to_string())))?;
                 let members = contexts(names, &known).map_err(|why| short(unread(cause::REFUSED, &why)))?;
-                self.servers.update_contexts(&known);
+                self.servers.update_contexts(list, &known);
                 Ok(members)
             }
             Fleet::Karmada | Fleet::Secrets { .. } => {
@@ -280,6 +281,7 @@ fn list_members(servers: Arc<ClusterServers>, fleet: Fleet) -> BoxFuture<'static
 }
 
 async fn try_list_members(servers: &ClusterServers, fleet: &Fleet) -> Result<Arc<[FleetMember]>, Failure> {
+    let list = servers.begin_list();
     let label = format!("{FLEET}={MEMBER}");
     let (resource, namespace, selector) = match fleet {
         Fleet::Secrets { namespace } => (&Resource::SECRETS, namespace.as_str(), Some(label.as_str())),
@@ -307,7 +309,7 @@ async fn try_list_members(servers: &ClusterServers, fleet: &Fleet) -> Result<Arc
         }
     }
     if let Fleet::Secrets { namespace } = fleet {
-        servers.update_secrets(versions);
+        servers.update_secrets(list, versions);
         if members.is_empty() {
             return Err(Failure::new(cause::REFUSED, no_secret(namespace)));
         }

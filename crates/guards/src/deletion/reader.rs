@@ -25,6 +25,8 @@ use cluster::{Address, Clients, Pages, Resource, cause};
 
 /// Objects of one List that are kept to find out what Karmada deployed: a few megabytes.
 const MAX_OBJECTS: usize = 20_000;
+/// With this annotation, Karmada takes over an object of the same name in a member cluster, and then deletes it there.
+const CONFLICT_RESOLUTION: (&str, &str) = ("work.karmada.io/conflict-resolution", "overwrite");
 
 /// The objects of a cluster that the deletion would delete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,6 +97,11 @@ impl ListResult {
     }
 }
 
+/// Whether Karmada takes over objects of this name in member clusters. Its agent can do so after the review.
+fn is_overwritten(target: &Target) -> bool {
+    target.annotations.get(CONFLICT_RESOLUTION.0).is_some_and(|value| value == CONFLICT_RESOLUTION.1)
+}
+
 /// Reads one cluster for one review.
 #[derive(Clone, Copy)]
 pub(super) struct ClusterReader<'r> {
@@ -129,7 +136,9 @@ impl ClusterReader<'_> {
         }
         let found = self.get(&Resource::NAMESPACES, &target.name, Part::Metadata).await?;
         let Some(namespace) = found else { return Ok(ClusterFindings::default()) };
-        Ok(self.contents(target, self.counted(is_managed(&namespace.metadata))).await)
+        Ok(self
+            .contents(target, self.counted(is_managed(&namespace.metadata) || is_overwritten(target)))
+            .await)
     }
 
     /// Reads the objects in a namespace.
@@ -156,7 +165,8 @@ impl ClusterReader<'_> {
         let Some(found) = found else { return Ok(ClusterFindings::default()) };
         let (resource, noun, part) = (served(&found, target)?, Noun::OBJECT, Part::Metadata);
         let query = ResourceQuery { resource, field_selector: "", part, noun, rule: InUseRule::Always };
-        let counted = self.counted(is_managed(&found.metadata) && !self.is_preserved);
+        let counted =
+            self.counted((is_managed(&found.metadata) || is_overwritten(target)) && !self.is_preserved);
         let list = self.list(&query, "", counted).await;
         Ok(summarize(&[(&query.noun, list)], counted))
     }

@@ -165,6 +165,12 @@ fn object(name: &str) -> Object {
     Object { name: name.to_owned(), ..Object::default() }
 }
 
+/// Returns the local cluster with the object that was reviewed, changed by `change`.
+fn local_with(mut object: Object, change: impl FnOnce(&mut Object)) -> FakeCluster {
+    change(&mut object);
+    FakeCluster { objects: BTreeMap::from([(object.name.clone(), object)]), ..FakeCluster::default() }
+}
+
 /// Returns a cluster with the namespace and these Lists.
 fn cluster_with(lists: impl Fn(&ListQuery<'_>) -> PageResult + Send + Sync + 'static) -> FakeCluster {
     FakeCluster {

@@ -410,3 +410,46 @@ async fn probes_stop_when_live_is_dropped() {
     settled().await;
     assert!(hanging.is_abandoned());
 }
+
+#[tokio::test]
+async fn a_late_list_does_not_bring_back_the_client_of_an_older_secret() {
+    let (live, mut fake) = live();
+    let live = Arc::new(live);
+    let old = std::fs::read_to_string(kubeconfig("https://127.0.0.1:1", "", "", "token: x").path).unwrap();
+    let resource = Resource::NAMESPACES;
+    let query = super::member_requests::query(&resource, "");
+    let path = "/api/v1/namespaces/durward/secrets/m1";
+    let lists = "/api/v1/namespaces/durward/secrets?limit=500&labelSelector=durward.dev%2Ffleet%3Dmember";
+    let deadline = || std::time::Instant::now() + Duration::from_secs(5);
+    // An earlier review connected to the old cluster.
+    let read = secrets(&live, &mut fake, 1).await.unwrap();
+    let m1 = read[0].cluster.clone();
+    let (_, ()) = tokio::join!(live.list(&m1, query, deadline()), async {
+        fake.asked(path).await.json(200, &whole_secret(1, &old));
+    });
+    // Review 1 lists the Secrets; the answer is on its way. Then the Secret is changed to another cluster.
+    let ask = |live: &Arc<Live>| {
+        let live = Arc::clone(live);
+        tokio::spawn(async move {
+            live.members(&Fleet::Secrets { namespace: "durward".to_owned() }, soon()).await
+        })
+    };
+    let first = ask(&live);
+    let slow = fake.asked(lists).await;
+    // Review 2 begins after the change, and its list has the new version.
+    let second = ask(&live);
+    fake.asked(lists).await.json(200, &list(2, "", &[secret("m1", 2)]));
+    second.await.unwrap().unwrap();
+    // The older answer arrives now.
+    slow.json(200, &list(1, "", &[secret("m1", 1)]));
+    first.await.unwrap().unwrap();
+    // Review 2 reads m1. It must read the Secret again.
+    let (answer, was_asked) = tokio::join!(live.list(&m1, query, deadline()), async {
+        tokio::time::timeout(Duration::from_secs(2), fake.asked(path))
+            .await
+            .map(|asked| asked.json(200, &whole_secret(2, &old)))
+            .is_ok()
+    });
+    let found = answer.unwrap_err();
+    assert!(was_asked, "the client of version 1 was used for review 2: {}", found.text);
+}

@@ -70,12 +70,6 @@ async fn ends_at_the_deadline_of_the_review_if_no_cluster_answers() {
     assert!(message.contains("the control plane could not be checked (no answer in 8.5 s)"), "{message}");
 }
 
-/// Returns the local cluster with the object that was reviewed, changed by `change`.
-fn local_with(mut object: Object, change: impl FnOnce(&mut Object)) -> FakeCluster {
-    change(&mut object);
-    FakeCluster { objects: BTreeMap::from([(object.name.clone(), object)]), ..FakeCluster::default() }
-}
-
 #[tokio::test(start_paused = true)]
 async fn calls_no_member_and_shows_no_name_unless_the_object_is_stored_with_the_uid_of_the_review() {
     let with_uid = |uid: &str| {

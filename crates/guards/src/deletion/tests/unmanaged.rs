@@ -235,3 +235,18 @@ async fn unmanaged_objects_without_memory_are_unknown_and_managed_ones_are_count
     let findings = findings_with_budget(0, KARMADA, m1(vec![object("foreign")])).await;
     assert_eq!(findings.in_use[0].text(), "1 pod", "needs no memory if all objects count");
 }
+
+#[tokio::test(start_paused = true)]
+async fn objects_that_karmada_takes_over_are_counted() {
+    for (value, is_denied) in [("overwrite", true), ("abort", false)] {
+        let stored = local_with(object("shop"), |object| {
+            object.uid = "7".to_owned();
+            let annotation = ("work.karmada.io/conflict-resolution".to_owned(), value.to_owned());
+            object.metadata.annotations.extend([annotation]);
+        });
+        let m1 = cluster_with(|query| Ok(pods(query, vec![object("web-0")], None)));
+        let fleet = Arc::new(FakeFleet::default().with("m1", m1).with(LOCAL, stored));
+        let ruling = ruling(IGNORED, &fleet, "namespaces", "shop").await;
+        assert_eq!(matches!(ruling.verdict, Verdict::Deny(_)), is_denied, "{value}: {ruling:?}");
+    }
+}
