@@ -24,6 +24,7 @@ use crate::controlplane::{Cluster, Options};
 use crate::daemon::{Daemon, accepts};
 use crate::ports;
 use crate::supervisor::{Supervisor, Tool};
+use crate::wait::until;
 
 /// The controllers of Kubernetes that upstream runs with Karmada's API server.
 const CONTROLLERS: &[&str] =
@@ -71,8 +72,8 @@ impl Control {
         let definitions = sources.join("charts/karmada/_crds/bases").display().to_string();
         let apply = ["apply", "--server-side", "-R", "-f", &definitions];
         cluster.kubectl().run(&apply)?.succeeded().context("Karmada's definitions")?;
-        // Karmada's controllers stop if their kinds are not served.
         aggregated.await_ready()?;
+        await_kinds(&cluster)?;
         let controllers = site.controllers()?;
         let scheduler = site.scheduler()?;
         let webhook = site.webhook(&sources)?;
@@ -112,6 +113,18 @@ impl Drop for Control {
     fn drop(&mut self) {
         self.end();
     }
+}
+
+/// Waits until the API server's discovery lists the kinds of all CRDs. Karmada's controllers stop if it lacks one.
+fn await_kinds(cluster: &Cluster) -> Result<()> {
+    let names = cluster.kubectl().run(&["get", "crd", "-o", "name"])?.succeeded()?.stdout;
+    let names: Vec<_> = names.lines().filter_map(|line| Some(line.split_once('/')?.1)).collect();
+    until("Karmada's kinds to be served", || {
+        let served = cluster.kubectl().run(&["api-resources", "-o", "name"])?.stdout;
+        let missing: Vec<_> =
+            names.iter().filter(|name| !served.lines().any(|line| line == **name)).collect();
+        Ok((missing.is_empty(), format!("not served: {missing:?}")))
+    })
 }
 
 /// Karmada's API server is a stock one. It needs a certificate of a separate CA, by which it tells the server behind it
