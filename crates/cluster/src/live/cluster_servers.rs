@@ -104,34 +104,29 @@ impl ClusterServers {
         self.next_list.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Stores the Secrets of the newest list and their versions, and drops the clients of Secrets that are gone. A list that began
-    /// before that one is ignored.
+    /// Stores the Secrets of a list and their versions.
     pub(super) fn update_secrets(&self, list: u64, versions: HashMap<Cluster, String>) {
-        let mut others = lock(&self.others);
-        if list < others.list {
-            return;
-        }
-        others.list = list;
-        let is_secret = |of: &Cluster| matches!(of, Cluster::Secret(..));
-        others.servers.retain(|of, _| !is_secret(of) || versions.contains_key(of));
-        others.versions.retain(|of, _| !is_secret(of));
-        others.versions.extend(versions);
+        self.update(list, |of| matches!(of, Cluster::Secret(..)), versions);
     }
 
-    /// Stores the contexts of the kubeconfig and their versions, and drops the clients of contexts that are gone.
-    /// A list that began before the newest one is ignored.
+    /// Stores the contexts of the kubeconfig and their versions.
     pub(super) fn update_contexts(&self, list: u64, contexts: &Contexts) {
         let version =
             |(name, version): &(String, u64)| (Cluster::Context(name.as_str().into()), version.to_string());
-        let versions: HashMap<Cluster, String> = contexts.versions.iter().map(version).collect();
+        let versions = contexts.versions.iter().map(version).collect();
+        self.update(list, |of| matches!(of, Cluster::Context(_)), versions);
+    }
+
+    /// Replaces the versions of a kind of clusters, and drops the clients of clusters that are gone. A list that began before the newest
+    /// one is ignored.
+    fn update(&self, list: u64, is_of_kind: fn(&Cluster) -> bool, versions: HashMap<Cluster, String>) {
         let mut others = lock(&self.others);
         if list < others.list {
             return;
         }
         others.list = list;
-        let is_context = |of: &Cluster| matches!(of, Cluster::Context(_));
-        others.servers.retain(|of, _| !is_context(of) || versions.contains_key(of));
-        others.versions.retain(|of, _| !is_context(of));
+        others.servers.retain(|of, _| !is_of_kind(of) || versions.contains_key(of));
+        others.versions.retain(|of, _| !is_of_kind(of));
         others.versions.extend(versions);
     }
 
