@@ -28,6 +28,7 @@ pub fn read<T>(
         entries: &[],
         written: false,
         keys: Vec::new(),
+        removed: Vec::new(),
         other: None,
         problems,
     };
@@ -48,6 +49,8 @@ pub struct Section<'n> {
     entries: &'n [(String, Place, Node)],
     written: bool,
     keys: Vec<Key>,
+    /// Keys of earlier releases.
+    removed: Vec<&'static str>,
     /// Place of a value that is not a map.
     other: Option<Place>,
     problems: Rc<RefCell<Vec<Problem>>>,
@@ -101,6 +104,14 @@ impl<'n> Section<'n> {
             },
         };
         self.problems.borrow_mut().push(problem);
+    }
+
+    /// Refuses a key of an earlier release. `next` is one line that names its successor.
+    pub fn removed(&mut self, key: &'static str, next: &str) {
+        self.removed.push(key);
+        let Some((_, place, _)) = self.entries.iter().find(|(name, ..)| name == key) else { return };
+        let problem = Problem::new(format!("field {:?} was removed", self.full(key))).at(place.clone());
+        self.problems.borrow_mut().push(problem.next(next));
     }
 
     fn place_of(&self, key: &str) -> Place {
@@ -449,6 +460,7 @@ impl<'n> Section<'n> {
             entries: &[],
             written: false,
             keys: Vec::new(),
+            removed: Vec::new(),
             other: None,
             problems: Rc::clone(&self.problems),
         }
@@ -476,7 +488,7 @@ impl<'n> Section<'n> {
         }
         for (name, place, _) in self.entries {
             let known = || self.keys.iter().map(|key| key.name);
-            if !known().any(|key| key == name) {
+            if !known().chain(self.removed.iter().copied()).any(|key| key == name) {
                 let problem = Problem::new(format!("unknown field {:?}", self.full(name))).at(place.clone());
                 let next = format!("known fields: {}", known().collect::<Vec<_>>().join(", "));
                 let suggestion = suggestion(name, known());

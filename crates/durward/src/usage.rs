@@ -21,7 +21,7 @@ pub(crate) fn stop(error: &Error, command: &str, line: &[OsString]) -> Stop {
             output::note(rendered(&error.render().to_string()));
             Stop { exit: Exit::Bad, problems: Vec::new() }
         }
-        _ => problem(error, command, line).into(),
+        _ => removed(error, command).unwrap_or_else(|| problem(error, command, line)).into(),
     }
 }
 
@@ -37,6 +37,28 @@ const MEANT: [(&[&str], &str); 6] = [
     (&["install", "apply"], "to print what to apply: durward manifests --config FILE"),
     (&["run", "start", "server"], "to run the server: durward serve --config FILE"),
 ];
+
+/// Commands of earlier releases, with the command that does the same.
+const REMOVED_COMMANDS: &[(&str, &str)] = &[];
+
+/// Flags of earlier releases, with their successor.
+const REMOVED_FLAGS: &[(&str, &str)] = &[];
+
+/// Returns the problem of a command or a flag of an earlier release.
+fn removed(error: &Error, command: &str) -> Option<Problem> {
+    let context = |kind| error.get(kind).map(text).unwrap_or_default();
+    let (word, all, sort) = match error.kind() {
+        ErrorKind::InvalidSubcommand => {
+            let word = context(ContextKind::InvalidSubcommand);
+            let (_, path) = command.rsplit_once("durward").unwrap_or_default();
+            (format!("{path} {word}").trim().to_owned(), REMOVED_COMMANDS, "command")
+        }
+        ErrorKind::UnknownArgument => (context(ContextKind::InvalidArg), REMOVED_FLAGS, "flag"),
+        _ => return None,
+    };
+    let (_, next) = all.iter().find(|(removed, _)| *removed == word)?;
+    Some(Problem::new(format!("{sort} {word:?} was removed")).next(*next))
+}
 
 fn problem(error: &Error, command: &str, line: &[OsString]) -> Problem {
     let context = |kind| error.get(kind).map(text);

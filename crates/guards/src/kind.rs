@@ -12,6 +12,7 @@ use admission::Guard;
 use serde::Serialize;
 
 use crate::common::Remark;
+use crate::native_policy::NativePolicy;
 use crate::overrides::BreakGlass;
 use crate::webhook::WebhookEntry;
 use ::config::{Section, Selector};
@@ -40,6 +41,11 @@ pub trait GuardKind: Sync {
 pub trait Configured: Any + Send + Sync {
     /// Returns the webhook entries that the API server must have.
     fn webhooks(&self) -> Vec<WebhookEntry>;
+
+    /// Returns the native policies that the API server must have.
+    fn policies(&self) -> Vec<NativePolicy> {
+        Vec::new()
+    }
 
     /// Returns the permissions that Durward's account must have.
     fn permissions(&self) -> Permissions;

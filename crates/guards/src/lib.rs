@@ -17,6 +17,7 @@ mod kind;
 #[cfg(test)]
 mod match_conditions;
 mod message;
+mod native_policy;
 pub mod overrides;
 mod webhook;
 
@@ -27,6 +28,7 @@ pub use kind::{
     Configured, GuardKind, GuardedNamespaces, GuardedObjects, Permission, Permissions, Requirements,
 };
 pub use message::{lines_without_override, without_steps};
+pub use native_policy::{NativePolicy, PURPOSES};
 pub use webhook::{WebhookEntry, WebhookType};
 
 /// All guards.

@@ -125,3 +125,13 @@ fn reports_invalid_labels_with_place_and_allowed_values() {
         assert!(problem.starts_with(begin), "{problem}\n{begin}");
     }
 }
+
+#[test]
+fn a_removed_key_is_refused_with_its_successor() {
+    let found = problems("a: 1\nold: null\n", |s| {
+        s.number("a", "A number.", 1, (1, 9));
+        s.removed("old", "use a instead");
+        s.removed("older", "use a instead");
+    });
+    assert_eq!(found, ["d.yaml:2:1: field \"old\" was removed\n    use a instead"]);
+}
