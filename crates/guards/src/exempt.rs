@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use admission::{Glob, Request, Ruling};
 
+use crate::cel;
 use ::config::{Section, Selector, SelectorExt as _, names};
 
 /// The `exempt` section, the same for every guard.
@@ -130,6 +131,26 @@ impl Exempt {
         }
         let is_all = |glob: &Glob| glob.matches("system:authenticated");
         self.groups.iter().any(is_all).then_some(GROUPS)
+    }
+
+    /// Returns a CEL condition that is true if a request is exempt, by the request alone.
+    pub(crate) fn condition(&self) -> String {
+        let name = "request.userInfo.username";
+        let users = self.users.iter().map(|glob| cel::matches_glob(glob, name));
+        let groups = self.groups.iter().map(|glob| {
+            let matches = cel::matches_glob(glob, "g");
+            format!("request.userInfo.?groups.orValue([]).exists(g, {matches})")
+        });
+        // The user name of a service account is system:serviceaccount:NAMESPACE:NAME.
+        let accounts = self.service_accounts.iter().map(|glob| {
+            let user = format!("system:serviceaccount:{}", glob.to_string().replace('/', ":"));
+            cel::matches_glob(&Glob::new(user), name)
+        });
+        let namespaces = self.namespaces.iter().map(|glob| {
+            let matches = cel::matches_glob(glob, "request.?namespace.orValue(\"\")");
+            format!("request.?namespace.hasValue() && {matches}")
+        });
+        cel::any(users.chain(groups).chain(accounts).chain(namespaces))
     }
 
     /// Returns the names in `namespaces`, without the patterns.

@@ -9,6 +9,7 @@ pub mod etcd;
 pub mod lxcfs;
 pub mod resources;
 
+mod cel;
 mod common;
 mod exempt;
 mod identity;
@@ -23,7 +24,6 @@ mod webhook;
 
 pub use common::{CommonConfig, Defaults, FailurePolicy, NAMESPACE, NAMESPACE_NAME, Remark, label_keys};
 pub use exempt::{Exempt, Exemption};
-pub use install_namespace::INSTALL_NAMESPACE;
 pub use kind::{
     Configured, GuardKind, GuardedNamespaces, GuardedObjects, Permission, Permissions, Requirements,
 };

@@ -16,7 +16,8 @@ use std::time::{Duration, SystemTime};
 
 use k8s_openapi::api::admissionregistration::v1::MatchCondition;
 
-use crate::webhook::{self, cel_string};
+use crate::cel;
+use crate::webhook;
 use ::config::Section;
 use ::config::time;
 
@@ -267,13 +268,25 @@ pub fn annotations(
 
 /// Returns the match condition that skips the guard for callers with the verb if the old object has the annotation.
 pub(crate) fn condition(guard: &str) -> MatchCondition {
-    let key = cel_string(BREAK_GLASS);
-    let expression = format!(
-        "!(oldObject != null && has(oldObject.metadata.annotations) && {key} in oldObject.metadata.annotations && \
-         oldObject.metadata.annotations[{key}] == oldObject.metadata.name && \
-         authorizer.group(\"durward.dev\").resource(\"guards\").name(\"{guard}\").check(\"break-glass\").allowed())"
-    );
+    let expression = format!("!(oldObject != null && {})", is_broken(guard, "oldObject"));
     webhook::condition("no-break-glass", expression)
+}
+
+/// Returns a CEL condition that is true if an object has the break-glass annotation and the caller has the verb. On a CREATE, the name
+/// can be missing.
+pub(crate) fn is_broken(guard: &str, object: &str) -> String {
+    let key = cel::string(BREAK_GLASS);
+    format!(
+        "{object}.metadata.?annotations[?{key}].orValue(\"\") == {object}.metadata.?name.orValue(\"*\") && \
+         authorizer.group(\"durward.dev\").resource(\"guards\").name(\"{guard}\").check(\"break-glass\").allowed()"
+    )
+}
+
+/// Returns a CEL condition that is true if an object has the annotation [`DELETE_ANYWAY`] with its name. CEL has no clock, so the
+/// annotation does not expire here, and needs no reason.
+pub(crate) fn is_overridden(object: &str) -> String {
+    let key = cel::string(DELETE_ANYWAY);
+    format!("{object}.metadata.?annotations[?{key}].orValue(\"\") == {object}.metadata.?name.orValue(\"*\")")
 }
 
 #[cfg(test)]

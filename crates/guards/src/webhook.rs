@@ -120,8 +120,3 @@ pub(crate) fn not_terminating() -> MatchCondition {
     let expression = "oldObject == null || !has(oldObject.metadata.deletionTimestamp)".to_owned();
     condition("not-terminating", expression)
 }
-
-/// Returns a CEL string literal. CEL has the escapes of JSON.
-pub(crate) fn cel_string(value: &str) -> String {
-    serde_json::Value::from(value).to_string()
-}

@@ -4,7 +4,6 @@
 //! rules with the facts. A deletion is allowed only if every cluster of the fleet is in the facts. A cluster with unknown findings
 //! makes the ruling Unknown unless it is acknowledged.
 
-use std::collections::BTreeMap;
 use std::time::SystemTime;
 
 use admission::{Cause, Request, Ruling, Verdict};
@@ -17,7 +16,6 @@ use super::messages;
 use super::summary::FleetSummary;
 use super::target::{DeletionKind, Target};
 use crate::exempt::{self, Exemption};
-use crate::install_namespace;
 use crate::overrides::Override;
 
 /// The next step of a review.
@@ -42,24 +40,13 @@ impl From<Ruling> for Next {
 pub(super) fn open(config: &Config, request: &Request<'_>) -> Result<Target, Box<Ruling>> {
     let kind = DeletionKind::of(request).ok_or_else(|| Box::new(Ruling::allow()))?;
     let target = Target::read(kind, request).map_err(|why| Box::new(Ruling::unknown(why)))?;
-    let is_install = is_install(config, &target);
     match config.common_config.exempt.of(request) {
         // A CRD has no namespace, even if the request has one.
         Exemption::By(key) if kind == DeletionKind::Namespace || key != "exempt.namespaces" => {
-            Err(Box::new(exempted(key, is_install)))
+            Err(Box::new(exempt::ruling(key)))
         }
         _ => Ok(target),
     }
-}
-
-/// Whether the target is Durward's own namespace.
-fn is_install(config: &Config, target: &Target) -> bool {
-    let is_namespace = target.kind == DeletionKind::Namespace;
-    is_namespace && !config.is_karmada() && target.name == config.common_config.namespace
-}
-
-fn exempted(key: &str, is_install: bool) -> Ruling {
-    if is_install { exempt::logged_ruling(key) } else { exempt::ruling(key) }
 }
 
 /// Decides by the metadata of the stored object, if that is possible.
@@ -68,18 +55,8 @@ pub(super) fn by_metadata(config: &Config, target: &Target, now: SystemTime) -> 
         return Ruling::allow().audit("allowed", "already being deleted").into();
     }
     let (common, is_namespace) = (&config.common_config, target.kind == DeletionKind::Namespace);
-    let is_install = is_install(config, target);
-    if target.new_labels.as_ref().is_some_and(|new| is_install || !leaves(config, target, new)) {
-        return Ruling::allow().audit("allowed", "it stays in the guard").into();
-    }
-    // A change of the labels of the install namespace is not reviewed, so its labels don't exempt it.
-    if is_namespace && !is_install && common.exempt.selects(&target.labels) {
+    if is_namespace && common.exempt.selects(&target.labels) {
         return exempt::ruling("exempt.namespaceSelector").into();
-    }
-    if is_install {
-        let annotations = &target.annotations;
-        let ruling = install_namespace::ruling(super::NAME, common, config.break_glass, annotations, now);
-        return ruling.into();
     }
     if let Override::Active { reason, until } = target.find_override(config.break_glass, now) {
         return messages::overridden(target, &reason, &until).into();
@@ -95,15 +72,6 @@ pub(super) fn by_metadata(config: &Config, target: &Target, now: SystemTime) -> 
         (true, Some(ruling)) => ruling.into(),
         (true, None) => Next::ReadFacts { list_only: false },
     }
-}
-
-/// Whether the guard protects the object now, and not with these labels.
-pub(super) fn leaves(config: &Config, target: &Target, new: &BTreeMap<String, String>) -> bool {
-    let is_guarded = |labels: &BTreeMap<String, String>| {
-        (config.selects(labels) || KarmadaPart::of(config, target).is_some())
-            && config.selects_namespace(target.kind, labels)
-    };
-    is_guarded(&target.labels) && !is_guarded(new)
 }
 
 /// Returns the ruling if the stored object could not be read, or is not the one of the review.

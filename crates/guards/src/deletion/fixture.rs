@@ -74,7 +74,6 @@ fn target(kind: DeletionKind, name: &str) -> Target {
         annotations: BTreeMap::new(),
         deleting: false,
         dry_run: false,
-        new_labels: None,
     }
 }
 

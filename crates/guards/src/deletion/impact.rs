@@ -132,7 +132,6 @@ impl Survey {
             annotations: metadata.annotations,
             deleting: metadata.deleting,
             dry_run: false,
-            new_labels: None,
         };
         (target, exists)
     }

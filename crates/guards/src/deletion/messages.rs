@@ -181,8 +181,7 @@ fn overriding(allowed: BreakGlass, target: &Target, message: Message, now: Syste
         BreakGlass::Annotation => "",
         BreakGlass::Permission => "needs the verb break-glass on guards.durward.dev/deletion",
     };
-    let again = if target.new_labels.is_some() { "repeat the change" } else { "delete again" };
-    message.override_then(&command, condition, again)
+    message.override_with(&command, condition)
 }
 
 /// Creates the denial from its first lines and the steps.
@@ -224,25 +223,9 @@ fn denial_cause(reason: Reason, message: String, field: &str) -> DenialCause {
     DenialCause { reason: format!("{reason:?}"), message, field: field.to_owned() }
 }
 
-/// Returns the subject of a sentence about the object; for an update, after its effect.
-fn subject(config: &Config, target: &Target) -> String {
-    effect(config, target).map_or_else(|| target.text(), |effect| format!("{effect}: it"))
-}
-
 /// Returns the beginning of a sentence that says that Durward can't tell whether the object is in use.
-fn cannot_tell(config: &Config, target: &Target) -> String {
-    match effect(config, target) {
-        None => format!("cannot tell whether {} is in use", target.text()),
-        Some(effect) => format!("{effect}: cannot tell whether it is in use"),
-    }
-}
-
-/// Returns the effect of an update.
-fn effect(config: &Config, target: &Target) -> Option<String> {
-    let new = target.new_labels.as_ref()?;
-    let keys = config.label_keys(target.kind);
-    let key = keys.iter().find(|key| target.labels.get(*key) != new.get(*key))?;
-    Some(format!("changing label {key} of {} takes it out of the guard", target.text()))
+fn cannot_tell(target: &Target) -> String {
+    format!("cannot tell whether {} is in use", target.text())
 }
 
 /// Returns the cause if the API server does not have the object of the review.
@@ -258,7 +241,7 @@ pub(super) fn in_use(
     summary: &FleetSummary<'_>,
     now: SystemTime,
 ) -> Denial {
-    let (text, in_use) = (subject(config, target), &summary.in_use);
+    let (text, in_use) = (target.text(), &summary.in_use);
     let unchecked = match (summary.unknown.len(), &summary.incomplete) {
         (0, None) => String::new(),
         (0, Some(_)) => "; other clusters could not be checked".to_owned(),
@@ -332,7 +315,7 @@ pub(super) fn unknown(
         (others, _) => format!("; nothing in use in the other {others}"),
     };
     let line = |parts: &[String]| {
-        let line = format!("{}: {}", cannot_tell(config, target), parts.join("; "));
+        let line = format!("{}: {}", cannot_tell(target), parts.join("; "));
         fit(1, |max| format!("{line}{}", if max == 0 { "" } else { &empty }))
     };
     let is_whole = long.len() == short.len() && line(&long).chars().count() <= MAX_SUMMARY;
@@ -486,8 +469,8 @@ fn warn_of_rest(config: &Config, summary: &FleetSummary<'_>, ruling: &mut Ruling
 /// Returns the ruling for a target with valid override annotations.
 pub(super) fn overridden(target: &Target, reason: &str, until: &str) -> Ruling {
     let text = target.text();
-    let what = if target.new_labels.is_some() { "leaves the guard" } else { "is deleted" };
-    let warning = format!("{PREFIX}{text} {what} without a check: override until {until}, reason: {reason}");
+    let warning =
+        format!("{PREFIX}{text} is deleted without a check: override until {until}, reason: {reason}");
     Ruling::allow().warn(warning).audit("override", format!("until {until}: {reason}"))
 }
 
@@ -499,7 +482,7 @@ pub(super) fn karmada_part(
     members: &[FleetMember],
     now: SystemTime,
 ) -> Ruling {
-    let text = subject(config, target);
+    let text = target.text();
     let (what, next) = match part {
         KarmadaPart::Core => (
             format!(
@@ -529,7 +512,7 @@ pub(super) fn unreadable_group(config: &Config, target: &Target, now: SystemTime
     let group = target.group();
     let groups = config.api_groups.0.iter().map(String::as_str).chain([group]).collect::<Vec<_>>().join(", ");
     let why = format!("API group {group} is not in guards.deletion.crds.apiGroups");
-    let message = Message::new(&format!("{}: {why}", cannot_tell(config, target)));
+    let message = Message::new(&format!("{}: {why}", cannot_tell(target)));
     let message = ignored_override(message, &target.find_override(config.break_glass, now)).admin(&format!(
         "set crds: {{apiGroups: [{groups}]}} ({:?} is all groups), then apply what `durward manifests` prints",
         ApiGroups::ALL

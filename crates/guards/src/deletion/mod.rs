@@ -23,7 +23,7 @@
 //! | `findings`, `summary`, `acknowledge` | sum up clusters, and accept missing answers. Pure |
 //! | `messages` | texts |
 //! | `impact`, `survey` | the same reads and decisions for commands |
-//! | `config`, `rules` | configuration, webhook entry and permissions |
+//! | `config`, `rules`, `policies` | configuration, webhook entry, permissions and native policies |
 
 mod acknowledge;
 mod config;
@@ -36,6 +36,7 @@ mod impact;
 mod karmada;
 mod messages;
 mod owners;
+mod policies;
 mod queries;
 mod reader;
 mod review;
@@ -54,6 +55,7 @@ use admission::{Guard, OnUnknown};
 
 use crate::common::{Defaults, FailurePolicy, Remark};
 use crate::kind::{Configured, GuardKind, Permissions, Requirements};
+use crate::native_policy::NativePolicy;
 use crate::webhook::WebhookEntry;
 use ::config::Section;
 use cluster::Clients;
@@ -101,6 +103,10 @@ impl GuardKind for Deletion {
 impl Configured for Config {
     fn webhooks(&self) -> Vec<WebhookEntry> {
         rules::webhooks(self)
+    }
+
+    fn policies(&self) -> Vec<NativePolicy> {
+        policies::policies(self)
     }
 
     fn permissions(&self) -> Permissions {

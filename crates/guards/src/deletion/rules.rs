@@ -4,32 +4,25 @@
 //! Durward is down. They exclude break-glass by callers with the verb, objects that are being deleted, and the install namespace. An
 //! expression that fails follows failurePolicy without a call, so the expressions check that a map exists before they read it. On a
 //! DELETE `object` is null. Tested on kube-apiserver 1.35.4.
-//!
-//! The install namespace has an entry of its own, which fails open. Updates are sent only if they take an object out of the guard by
-//! its labels. On an UPDATE, the API server matches a `namespaceSelector` against the new labels of the namespace only. The entry
-//! for updates therefore selects all namespaces, and a match condition decides.
 
-use std::collections::BTreeSet;
-
-use ::config::{Expression, Selector};
-use k8s_openapi::api::admissionregistration::v1::{MatchCondition, RuleWithOperations};
+use ::config::Expression;
+use k8s_openapi::api::admissionregistration::v1::MatchCondition;
 
 use super::NAME;
 use super::config::{ApiGroups, Config, GUARD_LABEL, GUARD_VALUE, Scope};
 use super::karmada;
 use super::queries::Unmanaged;
 use super::target::{CRD_GROUP, CRD_PLURAL, DeletionKind};
+use crate::cel;
 use crate::kind::{GuardedNamespaces, GuardedObjects, Permission, Permissions};
-use crate::webhook::{WebhookEntry, WebhookType, cel_string, condition, not_terminating, rule};
-use crate::{install_namespace, overrides};
+use crate::overrides;
+use crate::webhook::{WebhookEntry, WebhookType, condition, not_terminating, rule};
 use cluster::Resource;
 use cluster::fleet::Fleet;
 
-/// Returns the webhook entries. On Karmada, Durward's namespace is in another cluster.
+/// Returns the webhook entries.
 pub(super) fn webhooks(config: &Config) -> Vec<WebhookEntry> {
-    let install = || install_namespace::entry(NAME, &config.common_config);
-    let install = (!config.is_karmada()).then(install).flatten();
-    std::iter::once(webhook(config)).chain(label_changes(config)).chain(install).collect()
+    vec![webhook(config)]
 }
 
 /// Returns the webhook entry: every deletion of a namespace or a CRD.
@@ -60,52 +53,27 @@ fn conditions(config: &Config) -> Vec<MatchCondition> {
     let mut conditions = vec![overrides::condition(NAME), not_terminating()];
     let install = config.common_config.namespace.as_str();
     if !config.is_karmada() && !install.is_empty() {
-        let is_install = is_namespace("oldObject", &format!(" == {}", cel_string(install)));
+        let is_install = is_namespace("oldObject", &format!(" == {}", cel::string(install)));
         conditions.push(condition("not-the-install-namespace", format!("!({is_install})")));
     }
     conditions
 }
 
-/// Returns the entry for updates of labels, if labels decide which objects are guarded.
-fn label_changes(config: &Config) -> Option<WebhookEntry> {
-    let rules: Vec<_> = [DeletionKind::Namespace, DeletionKind::Crd]
-        .into_iter()
-        .filter(|kind| !config.label_keys(*kind).is_empty())
-        .map(label_rule)
-        .collect();
-    if rules.is_empty() {
-        return None;
-    }
-    let leaves = format!("({}) && !({})", is_guarded(config, "oldObject"), is_guarded(config, "object"));
-    let mut entry =
-        WebhookEntry::new(WebhookType::Validating, "deletion-labels", rules, &config.common_config);
-    entry.namespace_selector = Selector::default();
-    entry.match_conditions = conditions(config);
-    entry.match_conditions.push(condition("leaves-the-guard", leaves));
-    Some(entry)
-}
-
-/// Returns the rule for all updates of a resource that can change labels.
-fn label_rule(kind: DeletionKind) -> RuleWithOperations {
-    let Resource { group, plural, .. } = kind.resource();
-    let subresources = kind.label_subresources().iter().map(|subresource| format!("{plural}/{subresource}"));
-    let resources = std::iter::once(plural.to_string()).chain(subresources).collect();
-    RuleWithOperations { resources: Some(resources), ..rule("UPDATE", &group, &plural, "Cluster") }
-}
-
 /// Returns a CEL expression that is true if the guard protects an object. It is the same as in `decide`.
-fn is_guarded(config: &Config, object: &str) -> String {
+pub(super) fn is_guarded(config: &Config, object: &str) -> String {
     let scope = match (config.scope, config.is_karmada()) {
         (Scope::All, _) => "true".to_owned(),
         (Scope::Labeled, false) => has_guard_label(object),
         (Scope::Labeled, true) => labelled_or_karmada_part(object),
     };
     let common = &config.common_config;
-    let exempt =
-        common.exempt.namespace_selector().map(|selector| format!("!({})", matches(selector, object)));
+    let exempt = common
+        .exempt
+        .namespace_selector()
+        .map(|selector| format!("!({})", cel::matches(selector, &labels(object))));
     let selected = Some(&common.namespace_selector).filter(|selector| !selector.selects_all());
     let of_namespaces: Vec<String> =
-        selected.map(|selector| matches(selector, object)).into_iter().chain(exempt).collect();
+        selected.map(|selector| cel::matches(selector, &labels(object))).into_iter().chain(exempt).collect();
     if of_namespaces.is_empty() {
         return scope;
     }
@@ -113,31 +81,9 @@ fn is_guarded(config: &Config, object: &str) -> String {
     format!("({scope}) && (request.resource.resource != \"namespaces\" || ({of_namespaces}))")
 }
 
-/// Returns a CEL expression that is true if a selector matches the labels of an object.
-fn matches(selector: &Selector, object: &str) -> String {
-    let has = |key: &str| has_label(object, key);
-    let is_in = |key: &str, values: BTreeSet<String>| {
-        let values: Vec<String> = values.iter().map(|value| cel_string(value)).collect();
-        format!("{} && {} in [{}]", has(key), label(object, key), values.join(", "))
-    };
-    let one = |expression| match expression {
-        Expression::In(key, values) => is_in(&key, values),
-        Expression::NotIn(key, values) => format!("!({})", is_in(&key, values)),
-        Expression::Equal(key, value) => is_in(&key, [value].into()),
-        Expression::NotEqual(key, value) => format!("!({})", is_in(&key, [value].into())),
-        Expression::Exists(key) => has(&key),
-        Expression::DoesNotExist(key) => format!("!({})", has(&key)),
-    };
-    selector.clone().into_iter().map(one).collect::<Vec<_>>().join(" && ")
-}
-
-fn has_label(object: &str, key: &str) -> String {
-    format!("has({object}.metadata.labels) && {} in {object}.metadata.labels", cel_string(key))
-}
-
-/// Returns the value of a label that the object has.
-fn label(object: &str, key: &str) -> String {
-    format!("{object}.metadata.labels[{}]", cel_string(key))
+/// Returns the labels of an object, which can be absent.
+fn labels(object: &str) -> String {
+    format!("{object}.metadata.?labels")
 }
 
 fn labeled() -> String {
@@ -151,18 +97,18 @@ fn is_namespace(object: &str, name_matches: &str) -> String {
 }
 
 fn has_guard_label(object: &str) -> String {
-    let value = cel_string(GUARD_VALUE);
-    format!("{} && {} == {value}", has_label(object, GUARD_LABEL), label(object, GUARD_LABEL))
+    let selector = Expression::Equal(GUARD_LABEL.to_owned(), GUARD_VALUE.to_owned()).into();
+    cel::matches(&selector, &labels(object))
 }
 
 fn labelled_or_karmada_part(object: &str) -> String {
-    let names = karmada::NAMESPACES.map(cel_string).join(", ");
-    let group = cel_string(&format!(".{}", karmada::GROUP));
+    let names = karmada::NAMESPACES.map(cel::string).join(", ");
+    let group = cel::string(&format!(".{}", karmada::GROUP));
     format!(
         "({}) || ({}) || ({}) || {object}.metadata.name.endsWith({group})",
         has_guard_label(object),
         is_namespace(object, &format!(" in [{names}]")),
-        is_namespace(object, &format!(".startsWith({})", cel_string(karmada::EXECUTION_PREFIX))),
+        is_namespace(object, &format!(".startsWith({})", cel::string(karmada::EXECUTION_PREFIX))),
     )
 }
 
@@ -222,9 +168,6 @@ pub(super) fn probed(config: &Config) -> Vec<Resource> {
         .chain(listed)
         .collect()
 }
-
-#[cfg(test)]
-mod match_conditions;
 
 #[cfg(test)]
 mod tests {

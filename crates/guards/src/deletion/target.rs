@@ -1,7 +1,4 @@
-//! The object of a review: what is to be deleted, or to be taken out of the guard.
-//!
-//! Updates of labels come with all resources that keep them: the API server also stores the labels that a request for
-//! `namespaces/status` or `namespaces/finalize` contains (`pkg/registry/core/namespace/strategy.go`).
+//! The object of a review: what is to be deleted.
 //!
 //! On a DELETE `object` is null, and `oldObject` is the object in etcd (`apiserver/pkg/registry/rest/delete.go`). For each object
 //! of a deletecollection the request's name is empty, so the name comes from the old object.
@@ -49,8 +46,6 @@ pub(super) struct Target {
     pub(super) deleting: bool,
     /// Whether the request is a dry run.
     pub(super) dry_run: bool,
-    /// The labels after an update; `None` for a deletion.
-    pub(super) new_labels: Option<BTreeMap<String, String>>,
 }
 
 /// The kinds whose deletion deletes other objects.
@@ -63,28 +58,15 @@ pub enum DeletionKind {
 }
 
 impl DeletionKind {
-    /// Returns the kind that a request deletes or updates, if it is one of the two.
+    /// Returns the kind that a request deletes, if it is one of the two.
     pub(super) fn of(request: &Request<'_>) -> Option<Self> {
         let resource = (request.resource.group.as_ref(), request.resource.resource.as_ref());
         let kind = [Self::Namespace, Self::Crd].into_iter().find(|kind| {
             let Resource { group, plural, .. } = kind.resource();
             resource == (group.as_ref(), plural.as_ref())
         })?;
-        let subresource = request.subresource.as_ref();
-        let is_reviewed = match request.operation {
-            Operation::Delete => subresource.is_empty(),
-            Operation::Update => subresource.is_empty() || kind.label_subresources().contains(&subresource),
-            _ => false,
-        };
+        let is_reviewed = request.operation == Operation::Delete && request.subresource.is_empty();
         is_reviewed.then_some(kind)
-    }
-
-    /// Returns the subresources whose updates can contain other labels.
-    pub(super) fn label_subresources(self) -> &'static [&'static str] {
-        match self {
-            Self::Namespace => &["status", "finalize"],
-            Self::Crd => &["status"],
-        }
     }
 
     /// Returns the resource.
@@ -162,12 +144,8 @@ impl Target {
             Some((_, Some(uid))) => uid.into_owned(),
             Some(_) => return Err(missing("uid of oldObject is not a string")),
         };
-        let new_labels = match request.operation {
-            Operation::Update => Some(new_labels(request).map_err(missing)?),
-            _ => None,
-        };
         let (reviewed_uid, dry_run) = (Some(uid), request.dry_run);
-        Ok(Self { kind, name, reviewed_uid, labels, annotations, deleting, dry_run, new_labels })
+        Ok(Self { kind, name, reviewed_uid, labels, annotations, deleting, dry_run })
     }
 
     /// Replaces the metadata that decides.
@@ -194,15 +172,6 @@ impl Target {
     pub(super) fn text(&self) -> String {
         format!("{} {:?}", self.kind.word(), self.name)
     }
-}
-
-/// Returns the labels after an update.
-fn new_labels(request: &Request<'_>) -> Result<BTreeMap<String, String>, &'static str> {
-    let new = request.object.as_ref().ok_or("object is missing")?;
-    if new.raw().shape() != Shape::Object || new.duplicate_key().is_some() {
-        return Err("object is not an object, or has duplicate keys");
-    }
-    texts(new.field(TargetField::Labels)).ok_or("labels of object are not strings")
 }
 
 /// Reads a map of strings. A missing field and null are an empty map.

@@ -24,7 +24,6 @@ use cluster::{self, Address, Clients, Context, Metadata, Reader, cause};
 
 mod crds;
 mod fleet;
-mod labels;
 mod pages;
 mod unmanaged;
 

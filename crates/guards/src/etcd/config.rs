@@ -5,8 +5,6 @@ mod client;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use admission::{Operation, Request};
-
 use super::labels;
 use crate::common::{CommonConfig, Defaults};
 use crate::overrides::BreakGlass;
@@ -20,8 +18,10 @@ pub(super) use client::ClientConfig;
 pub(super) struct Config {
     pub(super) common_config: CommonConfig,
     pub(super) clusters: Vec<EtcdClusterConfig>,
-    /// The requests that are guarded besides deletions of pods.
-    pub(super) also_protect: Vec<Related>,
+    /// Whether `StatefulSets` and PVCs of etcd clusters are protected too.
+    pub(super) protect_stateful_sets: bool,
+    /// Kinds that can own `StatefulSets` and PVCs, besides the owners of pods.
+    trusted_owners: Vec<String>,
     pub(super) warnings: WarningSeverities,
     /// How many log entries a healthy member can be behind.
     pub(super) max_raft_lag: u64,
@@ -29,6 +29,14 @@ pub(super) struct Config {
     /// The timeout for one member.
     pub(super) request_timeout: Duration,
     pub(super) break_glass: BreakGlass,
+}
+
+impl Config {
+    /// Returns the kinds that can own `StatefulSets` and PVCs.
+    pub(super) fn owner_kinds(&self) -> impl Iterator<Item = &str> {
+        let of_entries = self.clusters.iter().filter_map(|entry| entry.owner.as_ref());
+        of_entries.map(|owner| owner.kind.as_str()).chain(self.trusted_owners.iter().map(String::as_str))
+    }
 }
 
 /// How deletions with side effects are handled.
@@ -59,80 +67,6 @@ pub(super) enum Severity {
 }
 
 const SEVERITIES: [(&str, Severity); 2] = [("warn", Severity::Warn), ("deny", Severity::Deny)];
-
-/// A request about another object that is guarded besides pods.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Related {
-    /// Scaling a `StatefulSet` below the quorum.
-    Scale,
-    /// Deleting a `StatefulSet`.
-    StatefulSets,
-    /// Deleting the PVC of a member.
-    Pvcs,
-    /// Deleting a PDB over members.
-    Pdbs,
-}
-
-impl Related {
-    const WORDS: [(&'static str, Self); 4] = [
-        ("scale", Self::Scale),
-        ("statefulsets", Self::StatefulSets),
-        ("persistentvolumeclaims", Self::Pvcs),
-        ("poddisruptionbudgets", Self::Pdbs),
-    ];
-
-    /// Returns API group, plural, operation and subresources of its requests.
-    pub(super) fn requests(self) -> (&'static str, &'static str, Operation, &'static [&'static str]) {
-        match self {
-            Self::Scale => ("apps", "statefulsets", Operation::Update, &["", "scale"]),
-            Self::StatefulSets => ("apps", "statefulsets", Operation::Delete, &[""]),
-            Self::Pvcs => ("", "persistentvolumeclaims", Operation::Delete, &[""]),
-            Self::Pdbs => ("policy", "poddisruptionbudgets", Operation::Delete, &[""]),
-        }
-    }
-
-    /// Returns the kind of its objects for users, or its abbreviation.
-    pub(super) fn kind(self) -> &'static str {
-        match self {
-            Self::Scale | Self::StatefulSets => "StatefulSet",
-            Self::Pvcs => "PVC",
-            Self::Pdbs => "PDB",
-        }
-    }
-
-    /// Returns the resource as kubectl accepts it.
-    pub(super) fn short_name(self) -> &'static str {
-        match self {
-            Self::Scale | Self::StatefulSets => "statefulset",
-            Self::Pvcs => "pvc",
-            Self::Pdbs => "pdb",
-        }
-    }
-
-    /// Returns the guarded object whose owner references an update can change. Scaling has none of its own.
-    pub(super) fn of_update(request: &Request<'_>) -> Option<Self> {
-        let is_it = |related: &Self| {
-            let (group, plural, operation, _) = related.requests();
-            operation == Operation::Delete
-                && (request.resource.group.as_ref(), request.resource.resource.as_ref()) == (group, plural)
-        };
-        let writes_metadata =
-            request.operation == Operation::Update && matches!(request.subresource.as_ref(), "" | "status");
-        let mut all = Self::WORDS.into_iter().map(|(_, related)| related);
-        all.find(is_it).filter(|_| writes_metadata)
-    }
-
-    /// Returns what a request is about.
-    pub(super) fn of(request: &Request<'_>) -> Option<Self> {
-        let resource = (request.resource.group.as_ref(), request.resource.resource.as_ref());
-        Self::WORDS.into_iter().map(|(_, related)| related).find(|related| {
-            let (group, plural, operation, subresources) = related.requests();
-            resource == (group, plural)
-                && request.operation == operation
-                && subresources.contains(&request.subresource.as_ref())
-        })
-    }
-}
 
 /// One entry of `clusters`: the etcd clusters in some namespaces.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -229,10 +163,19 @@ pub(super) fn read(section: &mut Section<'_>, defaults: Defaults, namespace: &st
         &LEADER_POLICIES,
         LeaderPolicy::Transfer,
     );
-    let also_protect = section.choices(
+    section.removed(
         "alsoProtect",
-        "Other requests to check: scaling a StatefulSet below quorum, deleting a StatefulSet, a member's PVC or a PDB.",
-        &Related::WORDS,
+        "use protectStatefulSets: true, which protects StatefulSets and PVCs; PDBs are no longer protected",
+    );
+    let protect_stateful_sets = section.bool(
+        "protectStatefulSets",
+        "Deny deleting a StatefulSet of an etcd cluster that has replicas, reducing its replicas, and deleting its PVCs.",
+        false,
+    );
+    let trusted_owners = section.texts(
+        "trustedOwners",
+        "kind",
+        "Kinds that can own StatefulSets and PVCs of etcd clusters, besides the kinds in clusters[].owner.",
         &[],
     );
     let warnings =
@@ -249,7 +192,8 @@ pub(super) fn read(section: &mut Section<'_>, defaults: Defaults, namespace: &st
         request_timeout: request_timeout(section, &common_config),
         break_glass: BreakGlass::read(section),
         common_config,
-        also_protect,
+        protect_stateful_sets,
+        trusted_owners,
         warnings,
         max_raft_lag,
         clusters,

@@ -5,7 +5,7 @@ use admission::Cause;
 use super::config::{Config, EtcdClusterConfig, LeaderPolicy, OnPodDelete};
 use super::facts::Facts;
 use super::pod::Pod;
-use super::removal::{Removal, RemovalKind};
+use super::removal::Removal;
 use super::table::{MemberState, Row};
 use cluster::etcd::Id;
 
@@ -67,7 +67,7 @@ impl Input<'_> {
 
     /// Whether an allow can rely on a reservation.
     pub(super) fn is_reserved(&self) -> bool {
-        self.progress.would_reserve || self.facts.reservation.is_active_for(self.removal, self.pod)
+        self.progress.would_reserve || self.facts.reservation.is_active()
     }
 
     /// Whether the leader is denied. Controllers are not, because a rolling update would never finish.
@@ -76,11 +76,8 @@ impl Input<'_> {
     }
 
     /// Whether deleting the pod removes the member from the list. Without a grace period, no hook runs and no operator has time for it.
-    /// An update deletes no pod.
     pub(super) fn removes_member(&self) -> bool {
-        self.entry.member_on_pod_delete == OnPodDelete::Remove
-            && self.grace() > 0
-            && self.removal.kind != RemovalKind::Update
+        self.entry.member_on_pod_delete == OnPodDelete::Remove && self.grace() > 0
     }
 
     /// Returns the grace period of the deletion in seconds.

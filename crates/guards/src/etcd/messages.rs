@@ -14,7 +14,7 @@ use admission::{Cause, Code, Denial, DenialCause, Ruling, Verdict, one_line};
 use super::config::Config;
 use super::decide::{Allowed, Conclusion, Outcome, Reason, UnknownCause, Warning};
 use super::input::Input;
-use super::overrides::{self, DeniedRequest, Override};
+use super::overrides::{self, Override};
 use super::pod::Pod;
 use super::removal::{Removal, RemovalKind};
 use super::table::{MemberState, Row, Table};
@@ -22,7 +22,7 @@ use crate::exempt;
 use crate::message::Message;
 
 pub(super) use members::{health, role, state_name};
-pub(super) use texts::{change, namespace_override, note};
+pub(super) use texts::{change, note};
 
 /// The start of every warning.
 pub(super) const PREFIX: &str = "etcd: ";
@@ -68,9 +68,6 @@ pub(super) enum ReasonCode {
     Quorum,
     /// The etcd cluster has no quorum, and this member still answers.
     QuorumLost,
-    /// The request is about a `StatefulSet`, PVC or PDB of an etcd cluster.
-    /// Example: cannot delete PVC db/data-etcd-1: it holds the data of etcd member etcd-1
-    Related,
     /// The owner does not create the pod again, and the other members would keep counting this member.
     /// Example: cannot delete pod db/etcd-1: its owner does not create its pod again, and the other member would be 1 of 2 forever
     ScaledAway,
@@ -211,7 +208,6 @@ impl Messages<'_> {
         let removal = self.input.removal;
         let code = texts::code(reason);
         let summary = match code {
-            _ if removal.kind == RemovalKind::Update => format!("{}: {why}", removal.doing()),
             ReasonCode::Quorum => format!("{} would break etcd quorum: {why}", removal.doing()),
             ReasonCode::Corrupt => format!("{} is not safe: {why}", removal.doing()),
             ReasonCode::QuorumLost => why.to_owned(),
@@ -259,8 +255,7 @@ impl Messages<'_> {
         if !reason.is_temporary() {
             let name = (pod.namespace.as_str(), pod.name.as_str());
             let consequence = reason.consequence();
-            message =
-                overrides::add(message, config, removal.denied(), name, (&current, facts.now), consequence);
+            message = overrides::add(message, config, removal.kind, name, (&current, facts.now), consequence);
         }
         denial(removal.kind, &message, self.details(reason, why))
     }
@@ -281,9 +276,7 @@ fn detail(reason: ReasonCode, why: &str, field: &str) -> DenialCause {
 
 fn denial(kind: RemovalKind, message: &Message, mut causes: Vec<DenialCause>) -> Denial {
     match kind {
-        RemovalKind::Delete | RemovalKind::Update => {
-            Denial { causes, ..Denial::forbidden(message.to_string()) }
-        }
+        RemovalKind::Delete => Denial { causes, ..Denial::forbidden(message.to_string()) },
         RemovalKind::Evict => {
             let message = message.summary().to_owned();
             let (reason, field) = (DISRUPTION_BUDGET.to_owned(), String::new());
@@ -315,7 +308,7 @@ fn unknown_removal(config: &Config, removal: &Removal, causes: Vec<Cause>, now: 
     if let Some(why) = causes.first() {
         message = remedy::add_for_cause(message, config, why);
     }
-    let message = overrides::add(message, config, removal.denied(), name, (&current, now), "");
+    let message = overrides::add(message, config, removal.kind, name, (&current, now), "");
     let details = causes.iter().map(|why| detail(ReasonCode::Unknown, &why.text, why.code)).collect();
     let denial = denial(removal.kind, &message, details);
     Ruling::new(Verdict::Unknown(causes)).refuse_with(denial)
@@ -325,39 +318,4 @@ fn unknown_removal(config: &Config, removal: &Removal, causes: Vec<Cause>, now: 
 pub(super) fn overridden(what: &str, reason: &str, until: &str) -> Ruling {
     let warning = texts::overridden(what, reason, until);
     Ruling::allow().warn(warning).audit("override", format!("until {until}: {reason}"))
-}
-
-/// Returns the denial for an object that is not a pod. `effect` is the start of its first line.
-pub(super) fn deny_related(
-    config: &Config,
-    effect: &str,
-    denied: DeniedRequest,
-    (why, next): (&str, &str),
-    (name, current): ((&str, &str), &Override),
-    now: SystemTime,
-) -> Ruling {
-    let mut message = Message::new(&format!("{effect}: {why}"));
-    message = overrides::add_invalid(message, current);
-    if !next.is_empty() {
-        message = message.next(next);
-    }
-    let message = overrides::add(message, config, denied, name, (current, now), "");
-    let causes = vec![detail(ReasonCode::Related, why, "")];
-    Ruling::deny(Denial { causes, ..Denial::forbidden(message.to_string()) }).audit("denied", why)
-}
-
-/// Returns the ruling for an object that is not a pod and could not be checked.
-pub(super) fn unknown_related(
-    config: &Config,
-    what: &str,
-    denied: DeniedRequest,
-    why: &Cause,
-    name: (&str, &str),
-    now: SystemTime,
-) -> Ruling {
-    let message = Message::new(&format!("cannot check etcd quorum for {what}: {}", why.brief()));
-    let message = remedy::add_for_cause(message, config, why);
-    let message = overrides::add(message, config, denied, name, (&Override::None, now), "");
-    let causes = vec![detail(ReasonCode::Unknown, &why.text, why.code)];
-    Ruling::unknown(why.clone()).refuse_with(Denial { causes, ..Denial::forbidden(message.to_string()) })
 }

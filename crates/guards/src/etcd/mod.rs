@@ -14,10 +14,9 @@
 //!
 //! | file | purpose |
 //! |---|---|
-//! | `removal` | reads which pod is deleted, evicted or changed |
+//! | `removal` | reads which pod is deleted or evicted |
 //! | `review` | runs the steps of a review and keeps its time |
 //! | `group`, `pod`, `wire` | find the pods of an etcd cluster |
-//! | `update` | finds the changes of a pod that count as its removal |
 //! | `kube_reader`, `kube_state`, `owners` | read namespace, owner, node, pods and reservations |
 //! | `facts` | asks the members |
 //! | `table`, `size` | judge the members and the size of the etcd cluster. Pure |
@@ -25,10 +24,8 @@
 //! | `reservations`, `backoff` | judge reservations. Pure |
 //! | `effects` | reserves deletions and moves leadership |
 //! | `messages`, `overrides` | texts and override hints |
-//! | `related` | guards `StatefulSets`, PVCs and PDBs |
-//! | `namespaces` | guards the labels of namespaces |
 //! | `survey` | reads all etcd clusters for commands |
-//! | `config`, `labels`, `rules` | configuration, webhook entries and permissions |
+//! | `config`, `labels`, `rules`, `policies` | configuration, webhook entries, permissions and native policies |
 
 mod backoff;
 mod config;
@@ -43,11 +40,10 @@ mod kube_reader;
 mod kube_state;
 mod labels;
 mod messages;
-mod namespaces;
 mod overrides;
 mod owners;
 mod pod;
-mod related;
+mod policies;
 mod removal;
 mod reservations;
 mod review;
@@ -57,7 +53,6 @@ mod survey;
 mod table;
 #[cfg(test)]
 mod tests;
-mod update;
 mod wire;
 
 use std::any::Any;
@@ -69,8 +64,8 @@ use std::time::{Instant, SystemTime};
 use admission::{BoxFuture, Fields, Guard, OnUnknown, Request, Ruling, SettlePolicy};
 
 use crate::common::{Defaults, FailurePolicy, Remark};
-use crate::install_namespace;
 use crate::kind::{Configured, GuardKind, Permissions, Requirements};
+use crate::native_policy::NativePolicy;
 use crate::webhook::WebhookEntry;
 use ::config::Section;
 use cluster::Clients;
@@ -115,9 +110,11 @@ impl GuardKind for Etcd {
 
 impl Configured for Arc<Config> {
     fn webhooks(&self) -> Vec<WebhookEntry> {
-        let install = || install_namespace::entry(NAME, &self.common_config);
-        let install = (!self.clusters.is_empty()).then(install).flatten();
-        rules::entries(self).into_iter().chain(install).collect()
+        rules::entries(self)
+    }
+
+    fn policies(&self) -> Vec<NativePolicy> {
+        policies::policies(self)
     }
 
     fn permissions(&self) -> Permissions {
@@ -218,17 +215,10 @@ impl Guard for EtcdGuard {
     }
 
     fn review<'a>(&'a self, request: &'a Request<'a>, deadline: Instant) -> BoxFuture<'a, Ruling> {
-        if install_namespace::is_deletion(&self.config.common_config, request) {
-            let ruling = namespaces::review_install(&self.config, request, self.clients.context.now());
-            return Box::pin(ready(ruling));
-        }
         let reviewer = Reviewer::new(&self.config, &self.clients, deadline.into());
         match RemovalKind::of(request) {
             Some(kind) => Box::pin(async move { reviewer.review_pod(kind, request).await }),
-            None if namespaces::is_update(request) => {
-                Box::pin(async move { reviewer.review_namespace(request).await })
-            }
-            None => Box::pin(async move { reviewer.review_related(request).await }),
+            None => Box::pin(ready(Ruling::allow())),
         }
     }
 }

@@ -1,31 +1,18 @@
 //! The override annotations for this guard, and the commands that set them.
 //!
-//! The API server checks the verb `break-glass` and its annotation against the object in the request: a deletion, or a change of a
-//! `StatefulSet`. An eviction contains no pod, and `kubectl scale` no `StatefulSet`. For these, Durward reads the three annotations of
-//! the stored object, and `breakGlass: permission` allows no override.
+//! The API server checks the verb `break-glass` and its annotation against the object in the request. An eviction contains no pod. For
+//! it, Durward reads the three annotations of the stored pod, and `breakGlass: permission` allows no override.
 
 use std::collections::BTreeMap;
 use std::time::SystemTime;
 
 use super::NAME;
 use super::config::Config;
+use super::removal::RemovalKind;
 use crate::message::Message;
 use crate::overrides::{self, BreakGlass};
 
 pub(super) use crate::overrides::{DELETE_ANYWAY, Override};
-
-/// A denied request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum DeniedRequest {
-    /// The deletion of an object of this resource.
-    Deletion(&'static str),
-    /// The eviction of a pod.
-    Eviction,
-    /// Scaling a `StatefulSet` to so many replicas.
-    Scaling(u64),
-    /// An update of an object of this resource, which takes etcd pods out of the guard.
-    Change(&'static str),
-}
 
 /// Judges the annotations of an object with this name.
 pub(super) fn judge(
@@ -49,39 +36,24 @@ pub(super) fn add_invalid(message: Message, current: &Override) -> Message {
 pub(super) fn add(
     message: Message,
     config: &Config,
-    denied: DeniedRequest,
+    kind: RemovalKind,
     (namespace, name): (&str, &str),
     (current, now): (&Override, SystemTime),
     consequence: &str,
 ) -> Message {
-    let (resource, again, patch) = match denied {
-        DeniedRequest::Deletion(resource) => (resource, "delete again", String::new()),
-        DeniedRequest::Change(resource) => (resource, "repeat the change", String::new()),
-        // The message of an eviction is one line.
-        DeniedRequest::Eviction => return message,
-        DeniedRequest::Scaling(_) if config.break_glass == BreakGlass::Annotation => {
-            ("statefulset", "scale again", String::new())
-        }
-        // The verb is checked for the StatefulSet, which `kubectl scale` does not send.
-        DeniedRequest::Scaling(replicas) => {
-            let patch = format!(
-                " && kubectl -n {namespace} patch statefulset {name} -p '{{\"spec\":{{\"replicas\":{replicas}}}}}'"
-            );
-            ("statefulset", "", patch)
-        }
-    };
+    // The message of an eviction is one line.
+    if kind == RemovalKind::Evict {
+        return message;
+    }
     let overwrite = matches!(current, Override::Invalid(_));
-    let object = match namespace {
-        "" => format!("{resource} {name}"),
-        namespace => format!("-n {namespace} {resource} {name}"),
-    };
-    let command = overrides::command(&object, name, config.break_glass, overwrite, now) + &patch;
+    let object = format!("-n {namespace} pod {name}");
+    let command = overrides::command(&object, name, config.break_glass, overwrite, now);
     let needs_verb = format!("needs the verb break-glass on guards.durward.dev/{NAME}");
     let consequence = match config.break_glass {
         BreakGlass::Annotation => consequence,
         BreakGlass::Permission => &needs_verb,
     };
-    message.override_then(&command, consequence, again)
+    message.override_with(&command, consequence)
 }
 
 #[cfg(test)]

@@ -1,17 +1,14 @@
-//! Reads from a review which pod is deleted, evicted or changed.
+//! Reads from a review which pod is deleted or evicted.
 //!
 //! On DELETE, `oldObject` is the pod; with deletecollection only that contains its name. An eviction is a CREATE of `pods/eviction`
 //! with an Eviction (policy/v1 or v1beta1), which may have no namespace. Its pod must be read from the API server. A dry run may be
-//! set only in the `deleteOptions` of the Eviction (`kubectl drain --dry-run=server`), which the decoder reads. An update of a pod
-//! contains it before and after the change; `update` compares the two.
+//! set only in the `deleteOptions` of the Eviction (`kubectl drain --dry-run=server`), which the decoder reads.
 
 use std::collections::BTreeMap;
 
 use admission::{Cause, Operation, Raw, Request, Shape};
 
 use super::config::Config;
-use super::overrides::DeniedRequest;
-use super::update::Change;
 use cluster::cause;
 
 admission::fields! {
@@ -23,9 +20,7 @@ admission::fields! {
         Labels = "/metadata/labels",
         Annotations = "/metadata/annotations",
         DeletionTimestamp = "/metadata/deletionTimestamp",
-        Owners = "/metadata/ownerReferences",
         GracePeriod = "/deleteOptions/gracePeriodSeconds",
-        Replicas = "/spec/replicas",
         PreconditionUid = "/deleteOptions/preconditions/uid",
     }
 }
@@ -33,7 +28,7 @@ admission::fields! {
 /// The group of all kubelets.
 const NODES: &str = "system:nodes";
 
-/// The deletion or eviction of a pod, or an update that counts as one.
+/// The deletion or eviction of a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Removal {
     pub(super) kind: RemovalKind,
@@ -46,10 +41,8 @@ pub(super) struct Removal {
     pub(super) by_kubelet: bool,
     /// The only uid that an eviction is meant for. The API server rejects it for another pod of the same name.
     pub(super) only_uid: Option<String>,
-    /// The pod that the review contains: the one that is deleted, or the one before an update.
+    /// The pod that the review of a deletion contains.
     pub(super) pod: Option<ReviewedPod>,
-    /// The effects of an update that count as a removal.
-    pub(super) changes: Vec<Change>,
 }
 
 /// The pod in a review.
@@ -58,16 +51,12 @@ pub(super) struct ReviewedPod {
     pub(super) uid: String,
     pub(super) labels: BTreeMap<String, String>,
     pub(super) json: String,
-    /// The pod after an update.
-    pub(super) new: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RemovalKind {
     Delete,
     Evict,
-    /// An update that takes the pod out of the guard, or that ends its etcd process.
-    Update,
 }
 
 impl RemovalKind {
@@ -77,7 +66,6 @@ impl RemovalKind {
         match (is_pods, request.operation, request.subresource.as_ref()) {
             (true, Operation::Delete, "") => Some(Self::Delete),
             (true, Operation::Create, "eviction") => Some(Self::Evict),
-            (true, Operation::Update, "" | "status") => Some(Self::Update),
             _ => None,
         }
     }
@@ -99,7 +87,7 @@ impl Removal {
     /// Reads a review. A review that cannot be read is Unknown, never allowed.
     pub(super) fn read(config: &Config, kind: RemovalKind, request: &Request<'_>) -> Result<Self, Cause> {
         let (object, field) = match kind {
-            RemovalKind::Delete | RemovalKind::Update => (&request.old_object, "oldObject"),
+            RemovalKind::Delete => (&request.old_object, "oldObject"),
             RemovalKind::Evict => (&request.object, "object"),
         };
         let Some(object) = object else { return Err(malformed(&format!("it has no {field}"))) };
@@ -125,15 +113,10 @@ impl Removal {
         let grace = match kind {
             RemovalKind::Delete => request.options.map(grace_period).transpose()?.flatten(),
             RemovalKind::Evict => object.field(ReviewedField::GracePeriod).map(number).transpose()?.flatten(),
-            RemovalKind::Update => None,
-        };
-        let new = match kind {
-            RemovalKind::Update => Some(new_pod(request)?),
-            RemovalKind::Delete | RemovalKind::Evict => None,
         };
         let pod = match kind {
             RemovalKind::Evict => None,
-            RemovalKind::Delete | RemovalKind::Update => {
+            RemovalKind::Delete => {
                 let uid = text(ReviewedField::Uid)?;
                 if uid.is_empty() {
                     return Err(malformed(&format!("{field} has no uid")));
@@ -143,7 +126,6 @@ impl Removal {
                     uid,
                     labels: labels.unwrap_or_default(),
                     json: object.raw().get().to_owned(),
-                    new,
                 })
             }
         };
@@ -158,7 +140,6 @@ impl Removal {
             only_uid: Some(text(ReviewedField::PreconditionUid)?)
                 .filter(|uid| kind == RemovalKind::Evict && !uid.is_empty()),
             pod,
-            changes: Vec::new(),
         })
     }
 
@@ -169,43 +150,18 @@ impl Removal {
 
     /// Returns `deleting pod db/etcd-0`.
     pub(super) fn doing(&self) -> String {
-        match (self.kind, self.changes.first()) {
-            (RemovalKind::Evict, _) => format!("evicting {}", self.full_name()),
-            (RemovalKind::Update, Some(change)) => change.of(&self.full_name()),
-            (RemovalKind::Delete | RemovalKind::Update, _) => format!("deleting {}", self.full_name()),
-        }
-    }
-
-    /// Returns the denied request.
-    pub(super) fn denied(&self) -> DeniedRequest {
         match self.kind {
-            RemovalKind::Delete => DeniedRequest::Deletion("pod"),
-            RemovalKind::Evict => DeniedRequest::Eviction,
-            RemovalKind::Update => DeniedRequest::Change("pod"),
+            RemovalKind::Evict => format!("evicting {}", self.full_name()),
+            RemovalKind::Delete => format!("deleting {}", self.full_name()),
         }
     }
 
-    /// Returns the start of a denial: `cannot delete pod db/etcd-0`, followed by `adverb`, or the effect of an update.
+    /// Returns the start of a denial: `cannot delete pod db/etcd-0`, followed by `adverb`.
     pub(super) fn denied_effect(&self, adverb: &str) -> String {
         match self.kind {
             RemovalKind::Delete => format!("cannot delete {}{adverb}", self.full_name()),
             RemovalKind::Evict => format!("cannot evict {}{adverb}", self.full_name()),
-            RemovalKind::Update => self.doing(),
         }
-    }
-
-    /// Whether the pod stays and only its containers restart.
-    pub(super) fn is_restart(&self) -> bool {
-        self.kind == RemovalKind::Update && self.changes.iter().all(|change| *change == Change::Image)
-    }
-}
-
-/// Returns the pod after an update.
-fn new_pod(request: &Request<'_>) -> Result<String, Cause> {
-    let Some(object) = &request.object else { return Err(malformed("it has no object")) };
-    match object.duplicate_key() {
-        Some(key) => Err(malformed(&format!("duplicate key {key} in object"))),
-        None => Ok(object.raw().get().to_owned()),
     }
 }
 

@@ -4,9 +4,6 @@
 //! [`VALID_FOR`] after the end of its review. By then its pod has a deletion timestamp, which counts by itself, or the deletion
 //! failed. Reservations are never withdrawn, because another review of the same pod may have allowed its deletion too.
 //!
-//! A changed image leaves no mark in the pod while the kubelet stops the old container, so its reservation counts for the grace
-//! period longer.
-//!
 //! The times are those of the replica that wrote the reservation. Clock differences of seconds shift its end by seconds. A
 //! reservation that is further in the future than a review can last is an error.
 
@@ -18,8 +15,6 @@ use k8s_openapi::jiff::Timestamp;
 use super::backoff::{self, Backoff};
 use super::group;
 use super::pod::Pod;
-use super::removal::Removal;
-use super::update::Change;
 use cluster::cause;
 use cluster::writer::{Reservation, Reservations};
 
@@ -31,9 +26,6 @@ const VALID_FOR: Duration = Duration::from_secs(30 + 11 + FRESH_FOR.as_secs());
 /// Age up to which a reservation needs no renewal: enough time is left for the deletion timestamp.
 const FRESH_FOR: Duration = Duration::from_secs(4);
 
-/// Limit of the grace period that a reservation covers: an hour. Reservations with years would fill the Lease.
-const MAX_LONGER: u64 = 3600;
-
 /// How far in the future a reservation can be: the longest `timeoutSeconds` (30) and some clock difference.
 const MAX_AHEAD: Duration = Duration::from_secs(35);
 
@@ -44,21 +36,13 @@ pub(super) struct ReservationStatus {
     /// The uids of the pods that leadership may be transferred to.
     pub(super) successors: Vec<String>,
     pub(super) backoff: Backoff,
-    /// How many seconds longer than usual it counts.
-    longer: u64,
 }
 
 impl ReservationStatus {
-    /// Whether an allow of this removal can rely on the reservation.
-    pub(super) fn is_active_for(&self, removal: &Removal, pod: &Pod) -> bool {
-        self.validity == Validity::Active && self.longer >= longer(removal, pod)
+    /// Whether an allow can rely on the reservation.
+    pub(super) fn is_active(&self) -> bool {
+        self.validity == Validity::Active
     }
-}
-
-/// Returns how many seconds longer than usual a removal counts.
-fn longer(removal: &Removal, pod: &Pod) -> u64 {
-    let is_restart = removal.changes.contains(&Change::Image);
-    if is_restart { u64::try_from(pod.grace).unwrap_or_default().min(MAX_LONGER) } else { 0 }
 }
 
 /// How long a reservation still counts.
@@ -98,7 +82,7 @@ impl ReviewTimes {
             _ => Validity::Expiring,
         };
         backoff.is_active &= validity != Validity::Active;
-        ReservationStatus { validity, successors: entry.to.clone(), backoff, longer: entry.longer }
+        ReservationStatus { validity, successors: entry.to.clone(), backoff }
     }
 
     /// Returns the uid of the pod whose reservation names this pod as successor, if that pod exists.
@@ -130,7 +114,6 @@ impl ReviewTimes {
 
 /// Returns the reservation of a pod for a review with this end. It keeps what an earlier reservation contains.
 pub(super) fn reservation(
-    removal: &Removal,
     pod: &Pod,
     status: &ReservationStatus,
     now: SystemTime,
@@ -142,7 +125,6 @@ pub(super) fn reservation(
     };
     let mut entry = Reservation::new(&pod.uid, &pod.name, time(end)?);
     entry.first = Some(status.backoff.first.map_or_else(|| time(now), Ok)?);
-    entry.longer = longer(removal, pod).max(status.longer);
     // A concurrent review of the same pod may be moving leadership to another successor.
     entry.to.clone_from(&status.successors);
     Ok(entry)

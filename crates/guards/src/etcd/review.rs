@@ -20,15 +20,12 @@ use super::input::{Effect, Input, Progress};
 use super::kube_reader::{KubeReader, PODS, json};
 use super::kube_state::KubeState;
 use super::messages;
-use super::namespaces;
 use super::overrides::{self, Override};
 use super::owners::Owners;
 use super::pod::Pod;
-use super::related;
-use super::removal::{Removal, RemovalKind, ReviewedPod, malformed};
+use super::removal::{Removal, RemovalKind, ReviewedPod};
 use super::reservations::{ReviewTimes, Validity, reservation};
 use super::table::Table;
-use super::update::{self, Change};
 use crate::identity;
 use ::config::SelectorExt as _;
 use cluster::etcd::Id;
@@ -144,31 +141,21 @@ impl<'r> Reviewer<'r> {
         Self { config, clients, end: deadline, reserve_end: deadline }
     }
 
-    /// Reviews a request that is not about a pod.
-    pub(super) async fn review_related(&self, request: &Request<'_>) -> Ruling {
-        related::review(self.config, self.kube(), request, self.now()).await
-    }
-
-    /// Reviews an update of a namespace.
-    pub(super) async fn review_namespace(&self, request: &Request<'_>) -> Ruling {
-        namespaces::review(self.config, self.kube(), request, self.now()).await
-    }
-
-    /// Reviews the deletion or eviction of a pod, or an update that counts as one.
+    /// Reviews the deletion or eviction of a pod.
     ///
     /// A review can come from a stranger. Nothing is written and no member is asked unless the API server returns the pod with the
     /// uid of the review. Its stored state decides, so addresses and owners are never those of the review.
     pub(super) async fn review_pod(&self, kind: RemovalKind, request: &Request<'_>) -> Ruling {
-        let mut removal = match Removal::read(self.config, kind, request) {
+        let removal = match Removal::read(self.config, kind, request) {
             Ok(removal) => removal,
             Err(why) => return Ruling::unknown(why),
         };
-        let reviewed = self.review_removal(&mut removal, request).await;
+        let reviewed = self.review_removal(&removal, request).await;
         reviewed.ruling(self.config, &removal, self.now())
     }
 
-    /// Decides about a removal, and adds the changes of an update to it.
-    pub(super) async fn review_removal(&self, removal: &mut Removal, request: &Request<'_>) -> Reviewed<'r> {
+    /// Decides about a removal.
+    pub(super) async fn review_removal(&self, removal: &Removal, request: &Request<'_>) -> Reviewed<'r> {
         if let Some(outcome) = decide::exempt(self.config, removal, request) {
             return outcome.into();
         }
@@ -182,7 +169,7 @@ impl<'r> Reviewer<'r> {
     }
 
     /// Decides by the stored pod and its etcd cluster.
-    async fn review_stored(&self, removal: &mut Removal) -> Reviewed<'r> {
+    async fn review_stored(&self, removal: &Removal) -> Reviewed<'r> {
         let json = match self.stored_pod(removal).await {
             Ok(Some(json)) => json,
             Ok(None) => return decide::missing(removal).into(),
@@ -193,15 +180,6 @@ impl<'r> Reviewer<'r> {
             Ok(None) => return Outcome::allow(Allowed::Unselected).into(),
             Err(why) => return self.unknown_membership(&json, why),
         };
-        if removal.kind == RemovalKind::Update {
-            match self.changes(removal, &member).await {
-                Ok(changes) if changes.is_empty() => {
-                    return Outcome::allow(Allowed::StaysGuarded).into();
-                }
-                Ok(changes) => removal.changes = changes,
-                Err(why) => return Reviewed::unread(why),
-            }
-        }
         let Member { pod, entry, group, lease } = member;
         let subject = Subject { removal, pod, entry, group, lease };
         let reviewed = match decide::from_pod(self.config, subject.removal, &subject.pod, self.now()) {
@@ -227,16 +205,6 @@ impl<'r> Reviewer<'r> {
         identity::reviewed(found, uid.map(String::as_str))
             .map(|object| json(&object).map(str::to_owned))
             .transpose()
-    }
-
-    /// Returns the changes of an update that count as a removal.
-    async fn changes(&self, removal: &Removal, member: &Member<'_>) -> Result<Vec<Change>, Cause> {
-        let Some(ReviewedPod { json: old, new: Some(new), .. }) = &removal.pod else {
-            return Err(malformed("it has no object"));
-        };
-        let port = member.entry.port;
-        let (old, new) = (Pod::read(old, port)?, Pod::read(new, port)?);
-        update::changes(self.config, self.kube(), member.entry, &old, &new).await
     }
 
     /// Returns a reviewer that keeps time for a reservation if an Unknown verdict is allowed.
@@ -335,8 +303,8 @@ impl<'r> Reviewer<'r> {
             let times =
                 ReviewTimes { now, end: now + self.reserve_end.saturating_duration_since(Instant::now()) };
             let status = times.status(reservations, &subject.pod.uid);
-            let entry = reservation(subject.removal, &subject.pod, &status, now, times.end)?;
-            Ok(Some(entry).filter(|_| !status.is_active_for(subject.removal, &subject.pod)))
+            let entry = reservation(&subject.pod, &status, now, times.end)?;
+            Ok(Some(entry).filter(|_| !status.is_active()))
         };
         match self.effects(subject, writer, kube).reserve(read?, now, entry).await {
             Some(WriteResult::Written) | None => Ok(()),
@@ -497,7 +465,7 @@ impl<'r> Reviewer<'r> {
             if !is_same(&pod.uid) || !facts.pods.iter().all(|pod| is_same(&pod.pod.uid)) {
                 return Ok(None);
             }
-            let mut entry = reservation(subject.removal, pod, &facts.reservation, facts.now, facts.end)?;
+            let mut entry = reservation(pod, &facts.reservation, facts.now, facts.end)?;
             if let Some(uid) = successor {
                 let previous = read.of(&pod.uid).filter(|_| facts.reservation.validity != Validity::Expired);
                 entry.since = previous.map_or(entry.since, |previous| previous.since);

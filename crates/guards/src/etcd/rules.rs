@@ -7,10 +7,6 @@
 //! One selector can contain several names of namespaces, but not several label selectors. Each label selector and each selector of
 //! pods therefore has entries of its own. A pod that two entries select is reviewed twice, with the same result.
 //!
-//! Updates are sent only if they can take an object out of the guard: by its owner, by the labels that a selector names, and for pods
-//! also by images and `activeDeadlineSeconds`. An `objectSelector` matches the old or the new object, so it also selects a pod that
-//! loses the label. Some subresources write metadata too: `status` (of pods no owners), and `finalize` of a namespace.
-//!
 //! Requests about a pod that is being deleted are not sent, unless they shorten its grace period to zero. The last deletion by the
 //! kubelet is never sent. Neither are deletions by the namespace controller: it deletes objects of terminating namespaces only, which the
 //! guard allows, and while Durward is down the namespace would stay Terminating.
@@ -21,20 +17,16 @@ use admission::Operation;
 use k8s_openapi::api::admissionregistration::v1::{MatchCondition, RuleWithOperations};
 
 use super::NAME;
-use super::config::{Config, Coordination, EtcdClusterConfig, NamespaceMatch, OwnerKind, Related};
+use super::config::{Config, Coordination, EtcdClusterConfig, NamespaceMatch, OwnerKind};
 use super::group;
 use super::kube_reader::PODS;
 use super::labels;
-use super::namespaces;
-use crate::common::{self, NAMESPACE_NAME};
+use crate::cel;
+use crate::common::NAMESPACE_NAME;
 use crate::kind::{GuardedNamespaces, GuardedObjects, Permission};
 use crate::overrides;
-use crate::webhook::{WebhookEntry, WebhookType, cel_string, condition, rule};
+use crate::webhook::{WebhookEntry, WebhookType, condition, rule};
 use ::config::{Expression, Selector};
-use cluster::Resource;
-
-/// A resource and its subresource whose updates write metadata.
-const WITH_METADATA: &[&str] = &["", "status"];
 
 /// The namespaces and pods of one webhook entry.
 struct Scoped<'c> {
@@ -51,30 +43,10 @@ pub(super) fn entries(config: &Config) -> Vec<WebhookEntry> {
         not_namespace_controller(),
     ];
     let pods = |operation, subresources| namespaced(operation, "", "pods", subresources).collect::<Vec<_>>();
-    let updates =
-        |scope: &Scoped<'_>| vec![overrides::condition(NAME), not_deleting(), changes_member(scope.pods)];
-    let related: Vec<RuleWithOperations> =
-        config.also_protect.iter().flat_map(|related| related_rules(*related)).collect();
-    let mut of_related = vec![overrides::condition(NAME), not_namespace_controller()];
-    of_related.extend(config.also_protect.contains(&Related::Scale).then(fewer_replicas));
-    let owned: Vec<RuleWithOperations> = config
-        .also_protect
-        .iter()
-        .filter(|related| **related != Related::Scale)
-        .flat_map(|related| {
-            let (group, plural, ..) = related.requests();
-            namespaced(Operation::Update, group, plural, WITH_METADATA)
-        })
-        .collect();
-    let of_owned = vec![overrides::condition(NAME), not_deleting(), adds_owner()];
     let mut entries = entries_of(config, "etcd-pods", &pods(Operation::Delete, &[""]), |_| deletions.clone());
     entries.extend(entries_of(config, "etcd-evictions", &pods(Operation::Create, &["eviction"]), |_| {
         Vec::new()
     }));
-    entries.extend(entries_of(config, "etcd-updates", &pods(Operation::Update, WITH_METADATA), updates));
-    entries.extend(entries_of(config, "etcd-related", &related, |_| of_related.clone()));
-    entries.extend(entries_of(config, "etcd-related-updates", &owned, |_| of_owned.clone()));
-    entries.extend(namespace_updates(config));
     entries
 }
 
@@ -101,31 +73,7 @@ fn entries_of(
             ..WebhookEntry::new(WebhookType::Validating, name, rules.to_vec(), common)
         }
     };
-    scopes(config, matches!(name, "etcd-pods" | "etcd-updates")).into_iter().enumerate().map(entry).collect()
-}
-
-/// Returns the entry for the labels of namespaces, if labels decide which namespaces are guarded. It selects all namespaces: on an
-/// UPDATE, the API server matches a `namespaceSelector` against the new labels.
-fn namespace_updates(config: &Config) -> Option<WebhookEntry> {
-    let keys = namespaces::label_keys(config);
-    if keys.is_empty() || config.clusters.is_empty() {
-        return None;
-    }
-    let home = config.common_config.namespace.as_str();
-    let not_home =
-        condition("not-the-install-namespace", format!("object.metadata.name != {}", cel_string(home)));
-    let is_changed: Vec<String> = keys.iter().map(|key| changed_label(key)).collect();
-    let labels = condition("changes-a-guarded-label", is_changed.join(" || "));
-    let subresources = &["", "status", "finalize"];
-    let rules = rules(Operation::Update, ("", "namespaces"), subresources, "Cluster").collect();
-    Some(WebhookEntry {
-        namespace_selector: Selector::default(),
-        match_conditions: [overrides::condition(NAME), not_deleting(), labels]
-            .into_iter()
-            .chain((!home.is_empty()).then_some(not_home))
-            .collect(),
-        ..WebhookEntry::new(WebhookType::Validating, "etcd-namespaces", rules, &config.common_config)
-    })
+    scopes(config, name == "etcd-pods").into_iter().enumerate().map(entry).collect()
 }
 
 /// Returns the scopes of all etcd clusters: named namespaces with the same selector of pods share one, each namespace selector has its
@@ -181,70 +129,6 @@ fn namespaced(
     rules(operation, (group, plural), subresources, "Namespaced")
 }
 
-fn related_rules(related: Related) -> impl Iterator<Item = RuleWithOperations> {
-    let (group, plural, operation, subresources) = related.requests();
-    namespaced(operation, group, plural, subresources)
-}
-
-/// Matches updates of a `StatefulSet` that reduce its replicas. A Scale omits the value 0.
-fn fewer_replicas() -> MatchCondition {
-    let replicas = |object: &str| {
-        format!("(has({object}.spec) && has({object}.spec.replicas) ? {object}.spec.replicas : 0)")
-    };
-    let expression =
-        format!("request.operation != \"UPDATE\" || {} < {}", replicas("object"), replicas("oldObject"));
-    condition("fewer-replicas", expression)
-}
-
-/// Returns a CEL expression that is true if the value of a label changes.
-fn changed_label(key: &str) -> String {
-    let key = cel_string(key);
-    let value = |object: &str| format!("{object}.metadata.?labels[?{key}].orValue(null)");
-    format!("{} != {}", value("oldObject"), value("object"))
-}
-
-/// Matches updates of a pod that can count as its removal: of its controller, of the labels that the selector names, of an image, and
-/// of `activeDeadlineSeconds`.
-fn changes_member(selector: Option<&Selector>) -> MatchCondition {
-    let differs = |value: &dyn Fn(&str) -> String| format!("{} != {}", value("oldObject"), value("object"));
-    let controller = |object: &str| {
-        format!(
-            "{object}.metadata.?ownerReferences.orValue([]).filter(o, o.?controller.orValue(false)).map(o, [o.apiVersion, o.kind, o.name, o.uid])"
-        )
-    };
-    let images = |list: &'static str| {
-        move |object: &str| format!("{object}.spec.?{list}.orValue([]).map(c, c.?image.orValue(\"\"))")
-    };
-    let deadline = |object: &str| format!("{object}.spec.?activeDeadlineSeconds.orValue(0)");
-    let mut changes: Vec<String> =
-        selector.into_iter().flat_map(common::label_keys).map(|key| changed_label(&key)).collect();
-    changes.extend([
-        differs(&controller),
-        differs(&images("containers")),
-        differs(&images("initContainers")),
-        differs(&deadline),
-    ]);
-    condition("changes-the-member", changes.join(" || "))
-}
-
-/// Matches updates that add or change an owner reference, by which the garbage collector can delete the object.
-fn adds_owner() -> MatchCondition {
-    let owners = |object: &str| {
-        format!(
-            "{object}.metadata.?ownerReferences.orValue([]).map(o, [o.apiVersion, o.kind, o.name, o.uid])"
-        )
-    };
-    // A list in a list computes the old owners once. For each new owner again, some hundred owners would exceed the cost limit.
-    condition(
-        "adds-an-owner",
-        format!("[{}].exists(old, {}.exists(n, !(n in old)))", owners("oldObject"), owners("object")),
-    )
-}
-
-fn not_deleting() -> MatchCondition {
-    condition("not-terminating", format!("!({DELETING})"))
-}
-
 const DELETING: &str = "oldObject != null && has(oldObject.metadata.deletionTimestamp)";
 
 fn not_last_kubelet_deletion() -> MatchCondition {
@@ -261,52 +145,37 @@ fn not_terminating() -> MatchCondition {
 /// With the controller manager's flag `--use-service-account-credentials`, which kubeadm sets, the namespace controller has a user of its
 /// own. Without it, its deletions are reviewed.
 fn not_namespace_controller() -> MatchCondition {
-    let user = cel_string("system:serviceaccount:kube-system:namespace-controller");
+    let user = cel::string("system:serviceaccount:kube-system:namespace-controller");
     condition("not-the-namespace-controller", format!("request.userInfo.username != {user}"))
 }
 
 fn not_install_namespace(config: &Config) -> Option<MatchCondition> {
     let name = config.common_config.namespace.as_str();
-    (!name.is_empty())
-        .then(|| condition("not-the-install-namespace", format!("request.namespace != {}", cel_string(name))))
+    (!name.is_empty()).then(|| {
+        condition("not-the-install-namespace", format!("request.namespace != {}", cel::string(name)))
+    })
 }
 
 /// Returns the objects that the guard protects.
 pub(super) fn guarded(config: &Config) -> Vec<GuardedObjects> {
-    let related = config.also_protect.iter().map(|related| {
-        let (group, plural, ..) = related.requests();
-        Resource { group: group.into(), version: "v1".into(), plural: plural.into() }
-    });
-    let resources: Vec<Resource> = std::iter::once(PODS).chain(related).collect();
     let mut all = Vec::new();
     for entry in &config.clusters {
         let namespaces = match &entry.namespaces {
             NamespaceMatch::Named(name) => GuardedNamespaces::Named(name.clone()),
             NamespaceMatch::Labeled(selector) => GuardedNamespaces::Labeled(selector.clone()),
         };
-        for resource in &resources {
-            let objects = GuardedObjects {
-                resource: resource.clone(),
-                namespaces: namespaces.clone(),
-                break_glass: config.break_glass,
-            };
-            if !all.contains(&objects) {
-                all.push(objects);
-            }
+        let objects = GuardedObjects { resource: PODS, namespaces, break_glass: config.break_glass };
+        if !all.contains(&objects) {
+            all.push(objects);
         }
     }
     all
 }
 
 /// Returns the permissions for the reads of one etcd cluster.
-fn permissions_of(config: &Config, entry: &EtcdClusterConfig) -> Vec<Permission> {
+fn permissions_of(entry: &EtcdClusterConfig) -> Vec<Permission> {
     let mut permissions =
         vec![Permission::on("", "pods", &["get", "list"]), Permission::on("apps", "statefulsets", &["get"])];
-    // A review reads the stored object. `doctor` and a metric look for annotations of overrides on all of them.
-    for related in &config.also_protect {
-        let (group, plural, ..) = related.requests();
-        permissions.push(Permission::on(group, plural, &["get", "list"]));
-    }
     if let Some(OwnerKind { resource, .. }) = &entry.owner {
         permissions.push(Permission::on(&resource.group, &resource.plural, &["get"]));
     }
@@ -329,7 +198,7 @@ pub(super) fn permissions(config: &Config) -> Vec<Permission> {
     let verbs: &[&str] = if labeled().next().is_some() { &["get", "list"] } else { &["get"] };
     let mut permissions =
         vec![Permission::on("", "namespaces", verbs), Permission::on("", "nodes", &["get"])];
-    for permission in labeled().flat_map(|entry| permissions_of(config, entry)) {
+    for permission in labeled().flat_map(permissions_of) {
         if !permissions.contains(&permission) {
             permissions.push(permission);
         }
@@ -346,7 +215,7 @@ pub(super) fn namespaced_permissions(config: &Config) -> Vec<(String, Permission
     }
     for entry in &config.clusters {
         if let NamespaceMatch::Named(namespace) = &entry.namespaces {
-            for permission in permissions_of(config, entry) {
+            for permission in permissions_of(entry) {
                 let pair = (namespace.clone(), permission);
                 if !permissions.contains(&pair) {
                     permissions.push(pair);

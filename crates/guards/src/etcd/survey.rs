@@ -253,7 +253,6 @@ impl Survey {
             by_kubelet: false,
             only_uid: None,
             pod: None,
-            changes: Vec::new(),
         };
         let early = decide::from_pod(&self.config, &removal, pod, state.now)
             .or_else(|| decide::from_kube_state(&self.config, &removal, pod, state));

@@ -8,10 +8,8 @@ mod hostile;
 mod leadership_transfer;
 mod outage;
 mod owners;
-mod related;
 mod reservations;
 mod strangers;
-mod updates;
 
 use admission::{Code, Verdict};
 use serde_json::json;

@@ -152,8 +152,4 @@ impl StatefulSet {
     pub(super) fn scaling_deletes_pvcs(&self) -> bool {
         self.spec.retention.as_ref().is_some_and(|policy| policy.when_scaled == "Delete")
     }
-
-    pub(super) fn deletion_deletes_pvcs(&self) -> bool {
-        self.spec.retention.as_ref().is_some_and(|policy| policy.when_deleted == "Delete")
-    }
 }

@@ -9,8 +9,9 @@ use k8s_openapi::api::admissionregistration::v1::MatchCondition;
 
 use super::config::{Config, OptInSources};
 use super::opt_in::{OLD_NO, OLD_SWITCH, SWITCH};
+use crate::cel;
 use crate::common::SYSTEM_NAMESPACE;
-use crate::webhook::{WebhookEntry, WebhookType, cel_string, condition, rule};
+use crate::webhook::{WebhookEntry, WebhookType, condition, rule};
 use ::config::{Expression, Selector};
 
 /// Returns the entries of the configuration.
@@ -60,7 +61,7 @@ fn not_excluded(config: &Config) -> String {
     if !own.is_empty() && own != SYSTEM_NAMESPACE {
         names.push(own);
     }
-    format!("!(request.namespace in [{}])", names.into_iter().map(cel_string).collect::<Vec<_>>().join(", "))
+    format!("!(request.namespace in [{}])", names.into_iter().map(cel::string).collect::<Vec<_>>().join(", "))
 }
 
 /// Mirrors the opt-outs of [`PodOptIn::enabled`](super::opt_in::PodOptIn::enabled): `disabled` wins, and an opt-out by the older
@@ -91,20 +92,20 @@ fn opts_in(by: OptInSources) -> String {
 
 /// Ignores case, as [`PodOptIn`](super::opt_in::PodOptIn) does.
 fn old_opts_out() -> String {
-    let words = OLD_NO.map(cel_string).join(", ");
+    let words = OLD_NO.map(cel::string).join(", ");
     format!("{}.lowerAscii() in [{words}]", at("annotations", OLD_SWITCH))
 }
 
 fn has(map: &str, key: &str) -> String {
-    format!("has(object.metadata.{map}) && {} in object.metadata.{map}", cel_string(key))
+    format!("has(object.metadata.{map}) && {} in object.metadata.{map}", cel::string(key))
 }
 
 fn at(map: &str, key: &str) -> String {
-    format!("object.metadata.{map}[{}]", cel_string(key))
+    format!("object.metadata.{map}[{}]", cel::string(key))
 }
 
 fn entry_is(map: &str, key: &str, value: &str) -> String {
-    format!("{} && {} == {}", has(map, key), at(map, key), cel_string(value))
+    format!("{} && {} == {}", has(map, key), at(map, key), cel::string(value))
 }
 
 #[cfg(test)]

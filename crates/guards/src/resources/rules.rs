@@ -18,8 +18,9 @@ use policy::vap::model::{Binding, Policy, Rule};
 
 use super::enforcement::PolicyRules;
 use super::{ANY, Config, PARTS};
+use crate::cel;
 use crate::common::{FailurePolicy, NAMESPACE_NAME, Remark};
-use crate::webhook::{WebhookEntry, WebhookType, cel_string, condition};
+use crate::webhook::{WebhookEntry, WebhookType, condition};
 
 /// The operations of requests.
 const OPERATIONS: [&str; 4] = ["CREATE", "UPDATE", "DELETE", "CONNECT"];
@@ -140,10 +141,10 @@ fn covers_excluded(rule: &RuleWithOperations) -> bool {
 /// Returns the match condition that leaves out what the API server never sends to policies.
 fn not_excluded() -> String {
     let groups = EXCLUDED.iter().map(|(group, resources)| {
-        let resources: Vec<String> = resources.iter().map(|resource| cel_string(resource)).collect();
+        let resources: Vec<String> = resources.iter().map(|resource| cel::string(resource)).collect();
         format!(
             "(request.resource.group == {} && request.resource.resource in [{}])",
-            cel_string(group),
+            cel::string(group),
             resources.join(", ")
         )
     });

@@ -67,8 +67,6 @@ pub(in super::super) enum Allowed {
     },
     /// No entry of the configuration selects the pod.
     Unselected,
-    /// An update leaves the pod in the guard.
-    StaysGuarded,
     MirrorPod,
     AlreadyDeleting,
     AlreadyDeleted,

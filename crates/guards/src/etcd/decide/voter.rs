@@ -180,7 +180,7 @@ fn concerns(input: Input<'_>, table: &Table, me: &Row) -> Vec<(Severity, Concern
     if !table.changes.is_empty() {
         concerns.push((warnings.membership_change, Concern::MembershipChange(table.changes.clone())));
     }
-    if !input.pod.keeps_data && keeps_member && !input.removal.is_restart() {
+    if !input.pod.keeps_data && keeps_member {
         concerns.push((warnings.data_loss, Concern::DataLoss));
     }
     if input.facts.scaled_away.contains(&input.pod.uid) && keeps_member {

@@ -79,7 +79,7 @@ pub(super) fn add(
         ReasonCode::QuorumLost => message.next(&format!(
             "bring the other members back, or restore a snapshot (etcdctl snapshot restore); waiting does not help. Their pods: kubectl -n {namespace} get pods -o wide"
         )),
-        ReasonCode::Quorum | ReasonCode::Related => message.next(&others(input, table)),
+        ReasonCode::Quorum => message.next(&others(input, table)),
     }
 }
 

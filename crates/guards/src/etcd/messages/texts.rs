@@ -16,7 +16,6 @@ pub(super) fn allowed(why: &Allowed) -> &'static str {
         Allowed::Exempt(key) => key,
         Allowed::Overridden { .. } => "it has an override",
         Allowed::Unselected => "it belongs to no configured etcd cluster",
-        Allowed::StaysGuarded => "the pod stays in the guard",
         Allowed::MirrorPod => "it is a mirror pod",
         Allowed::AlreadyDeleting => "the pod is already being deleted",
         Allowed::AlreadyDeleted => "the pod is already deleted",
