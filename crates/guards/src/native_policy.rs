@@ -220,3 +220,6 @@ pub(crate) fn validation(expression: String, text: &str, message: String) -> Val
         reason: Some("Forbidden".to_owned()),
     }
 }
+
+#[cfg(test)]
+pub(crate) mod evaluate;

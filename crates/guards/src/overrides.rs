@@ -445,8 +445,7 @@ mod tests {
         assert_eq!(
             condition("deletion").expression,
             concat!(
-                r#"!(oldObject != null && has(oldObject.metadata.annotations) && "durward.dev/break-glass" in oldObject.metadata.annotations && "#,
-                r#"oldObject.metadata.annotations["durward.dev/break-glass"] == oldObject.metadata.name && "#,
+                r#"!(oldObject != null && oldObject.metadata.?annotations[?"durward.dev/break-glass"].orValue("") == oldObject.metadata.?name.orValue("*") && "#,
                 r#"authorizer.group("durward.dev").resource("guards").name("deletion").check("break-glass").allowed())"#
             )
         );

@@ -11,7 +11,7 @@ use super::queries::{self, InUse, ResourceQuery, Unmanaged};
 use super::target::DeletionKind;
 use crate::common::{CommonConfig, Defaults, NAMESPACE_NAME, label_keys};
 use crate::overrides::BreakGlass;
-use ::config::{Section, Selector, SelectorExt as _, requires_label};
+use ::config::{Section, Selector, requires_label};
 use cluster::Resource;
 use cluster::fleet::{Fleet, LOCAL};
 use cluster::live::Access;
@@ -63,13 +63,6 @@ impl Config {
 }
 
 impl Config {
-    /// Whether labels take an object of this kind in or out of the guard, besides `scope`.
-    pub(super) fn selects_namespace(&self, kind: DeletionKind, labels: &BTreeMap<String, String>) -> bool {
-        let common = &self.common_config;
-        kind != DeletionKind::Namespace
-            || (common.namespace_selector.matches(labels) && !common.exempt.selects(labels))
-    }
-
     /// Returns the keys of the labels that decide whether the guard protects an object. The API server keeps the label with the name.
     pub(super) fn label_keys(&self, kind: DeletionKind) -> BTreeSet<String> {
         let common = &self.common_config;

@@ -63,3 +63,6 @@ fn labels(config: &Config, settings: PolicySettings<'_>) -> Option<NativePolicy>
         validations: vec![validation(expression, &text, message)],
     }))
 }
+
+#[cfg(test)]
+mod tests;

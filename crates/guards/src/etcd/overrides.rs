@@ -61,52 +61,39 @@ mod tests {
     use super::super::fixture::{LEAST, config, now};
     use super::*;
 
-    fn text(yaml: &str, denied: DeniedRequest, current: &Override) -> String {
+    fn text(yaml: &str, kind: RemovalKind, current: &Override) -> String {
         let config = config(&format!("{LEAST}\n{yaml}"));
         let message = add_invalid(Message::new("no"), current);
-        add(message, &config, denied, ("db", "etcd-1"), (current, now()), "").to_string()
+        add(message, &config, kind, ("db", "etcd-1"), (current, now()), "").to_string()
     }
 
     #[test]
     fn each_command_overrides_the_denied_request() {
         let all = "durward.dev/delete-anyway=etcd-1 durward.dev/delete-reason='<reason>' durward.dev/delete-until=2026-11-21T12:00:00Z";
         let needs = "Override (needs the verb break-glass on guards.durward.dev/etcd)";
-        let permission = "breakGlass: permission";
-        for (yaml, denied, expected) in [
+        for (yaml, kind, expected) in [
             (
                 "",
-                DeniedRequest::Deletion("pod"),
+                RemovalKind::Delete,
                 format!("no\nOverride, then delete again: kubectl annotate -n db pod etcd-1 {all}"),
             ),
             (
-                "",
-                DeniedRequest::Scaling(1),
-                format!("no\nOverride, then scale again: kubectl annotate -n db statefulset etcd-1 {all}"),
-            ),
-            (
-                permission,
-                DeniedRequest::Deletion("pod"),
+                "breakGlass: permission",
+                RemovalKind::Delete,
                 format!(
                     "no\n{needs}, then delete again: kubectl annotate -n db pod etcd-1 durward.dev/break-glass=etcd-1"
                 ),
             ),
-            (
-                permission,
-                DeniedRequest::Scaling(1),
-                format!(
-                    "no\n{needs}: kubectl annotate -n db statefulset etcd-1 durward.dev/break-glass=etcd-1 && kubectl -n db patch statefulset etcd-1 -p '{{\"spec\":{{\"replicas\":1}}}}'"
-                ),
-            ),
-            ("", DeniedRequest::Eviction, "no".to_owned()),
+            ("", RemovalKind::Evict, "no".to_owned()),
         ] {
-            assert_eq!(text(yaml, denied, &Override::None), expected);
+            assert_eq!(text(yaml, kind, &Override::None), expected);
         }
     }
 
     #[test]
     fn an_invalid_annotation_is_explained_with_the_command_that_fixes_it() {
         let wrong = Override::Invalid("delete-reason is missing".to_owned());
-        let text = text("", DeniedRequest::Deletion("pod"), &wrong);
+        let text = text("", RemovalKind::Delete, &wrong);
         assert!(
             text.starts_with(
                 "no\n  Override ignored: delete-reason is missing\nOverride, then delete again: "

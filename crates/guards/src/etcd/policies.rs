@@ -314,3 +314,6 @@ fn etcd_sets(config: &Config) -> PolicyRules {
         validations,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -446,21 +446,6 @@ fn allows_terminating_exempt_and_unlabelled_objects_without_facts() {
 }
 
 #[test]
-fn the_namespace_of_durward_needs_an_override_and_is_not_read() {
-    let yaml = "namespace: shop\nscope: labeled\n";
-    let ruling = ruled(yaml, |_| {}).unwrap();
-    assert!(denial(&ruling).message.starts_with("cannot delete namespace \"shop\": it contains Durward"));
-    let exempt = format!("{yaml}exempt: {{namespaceSelector: {{matchLabels: {{env: ci}}}}}}\n");
-    let ci = |r: &mut Value| r["oldObject"]["metadata"]["labels"] = serde_json::json!({"env": "ci"});
-    assert!(denial(&ruled(&exempt, ci).unwrap()).message.contains("it contains Durward"));
-    let annotated = |r: &mut Value| {
-        r["oldObject"]["metadata"]["annotations"] = serde_json::json!({"durward.dev/delete-anyway": "shop",
-            "durward.dev/delete-reason": "moved", "durward.dev/delete-until": "2026-11-21T18:00:00Z"});
-    };
-    assert_eq!(ruled(yaml, annotated).unwrap().verdict, Verdict::Allow);
-}
-
-#[test]
 fn exempt_namespaces_do_not_exempt_crds() {
     let yaml = "scope: all\nexempt: {namespaces: ['*']}\ncrds: {apiGroups: ['*']}";
     let in_one = |r: &mut Value| r["namespace"] = "shop".into();

@@ -390,7 +390,6 @@ impl Any {
             by_kubelet: false,
             only_uid: None,
             pod: None,
-            changes: Vec::new(),
         };
         let entry = &config.clusters[0];
         let input = Input { config: &config, entry, removal: &removal, pod: &pod, facts, progress };

@@ -6,7 +6,6 @@ use admission::{Ruling, Verdict};
 
 use super::super::decide::{Allowed, Conclusion, Outcome, Reason, UnknownCause, Warning};
 use super::super::table::{MemberState, Problem};
-use super::super::update::Change;
 
 /// A ruling with the outcome that it renders and the states of the members.
 #[derive(Debug)]
@@ -15,13 +14,11 @@ pub(super) struct Reviewed {
     /// Missing if the review is not about a pod.
     pub(super) outcome: Option<Outcome>,
     pub(super) states: Vec<(String, MemberState)>,
-    /// The changes of an update that count as a removal.
-    pub(super) changes: Vec<Change>,
 }
 
 impl Reviewed {
     pub(super) fn without_outcome(ruling: Ruling) -> Self {
-        Self { ruling, outcome: None, states: Vec::new(), changes: Vec::new() }
+        Self { ruling, outcome: None, states: Vec::new() }
     }
 }
 

@@ -521,14 +521,14 @@ pub(super) async fn review(guard: &EtcdGuard, body: &[u8]) -> Reviewed {
     let request = &review.request;
     let deadline = tokio::time::Instant::now() + Duration::from_millis(8500);
     let removal = RemovalKind::of(request).and_then(|kind| Removal::read(&guard.config, kind, request).ok());
-    let Some(mut removal) = removal else {
+    let Some(removal) = removal else {
         return Reviewed::without_outcome(guard.review(request, deadline.into_std()).await);
     };
     let reviewer = Reviewer::new(&guard.config, &guard.clients, deadline);
-    let reviewed = reviewer.review_removal(&mut removal, request).await;
+    let reviewed = reviewer.review_removal(&removal, request).await;
     let ruling = reviewed.ruling(&guard.config, &removal, guard.clients.context.now());
     let states = reviewed.states(&guard.config);
-    Reviewed { ruling, outcome: Some(reviewed.outcome), states, changes: removal.changes }
+    Reviewed { ruling, outcome: Some(reviewed.outcome), states }
 }
 
 /// Reviews a deletion by a user.

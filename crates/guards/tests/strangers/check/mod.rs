@@ -12,8 +12,6 @@
 //! - the removal of an object that is in use is not allowed;
 //! - the deletion or eviction of an etcd pod is not allowed without a reservation.
 //!
-//! An update of labels that takes a namespace or a CRD out of the guard counts as a removal.
-//!
 //! An eviction contains no pod, so a stored pod with its name is its object. If its preconditions have a uid, the pod must have it.
 
 mod review;
@@ -40,42 +38,34 @@ const NOW: Duration = Duration::from_secs(1_795_255_200);
 struct Section {
     guard: &'static str,
     yaml: &'static str,
-    /// Whether the guard protects an object of this resource with these labels.
-    selects: fn(&str, &Value) -> bool,
 }
 
-const fn section(guard: &'static str, yaml: &'static str, selects: fn(&str, &Value) -> bool) -> Section {
-    Section { guard, yaml, selects }
+const fn section(guard: &'static str, yaml: &'static str) -> Section {
+    Section { guard, yaml }
 }
 
 const SECTIONS: [Section; 10] = [
     section(
         "etcd",
-        "{clusters: [{namespace: db, selector: app=etcd}], alsoProtect: [scale, statefulsets, persistentvolumeclaims, poddisruptionbudgets], exempt: {namespaceSelector: {matchLabels: {exempt: \"yes\"}}}, webhook: {namespaceSelector: {matchLabels: {guarded: \"yes\"}}}}",
-        |_, labels| labels["guarded"] == "yes" && labels["exempt"] != "yes",
+        "{clusters: [{namespace: db, selector: app=etcd}], exempt: {namespaceSelector: {matchLabels: {exempt: \"yes\"}}}, webhook: {namespaceSelector: {matchLabels: {guarded: \"yes\"}}}}",
     ),
     section(
         "etcd",
         "{clusters: [{namespaceSelector: {matchLabels: {guarded: \"yes\"}}, selector: app=etcd, memberOnPodDelete: remove}]}",
-        |_, labels| labels["guarded"] == "yes",
     ),
-    section("deletion", "{fleet: karmada, crds: {apiGroups: [example.org]}}", |_, _| true),
-    section("deletion", "{fleet: {contexts: [plum-east, plum-west]}, crds: {apiGroups: ['*']}}", |_, _| true),
-    section("deletion", "{fleet: karmada, scope: labeled, crds: {apiGroups: ['*']}}", |_, labels| {
-        labels["durward.dev/guard"] == "deletion"
-    }),
+    section("deletion", "{fleet: karmada, crds: {apiGroups: [example.org]}}"),
+    section("deletion", "{fleet: {contexts: [plum-east, plum-west]}, crds: {apiGroups: ['*']}}"),
+    section("deletion", "{fleet: karmada, scope: labeled, crds: {apiGroups: ['*']}}"),
     section(
         "deletion",
         "{fleet: {contexts: [plum-east, plum-west]}, crds: {apiGroups: ['*']}, exempt: {namespaceSelector: {matchLabels: {exempt: \"yes\"}}}, webhook: {namespaceSelector: {matchLabels: {guarded: \"yes\"}}}}",
-        |plural, labels| plural != "namespaces" || labels["guarded"] == "yes" && labels["exempt"] != "yes",
     ),
-    section("lxcfs", "{}", |_, _| false),
-    section("lxcfs", "{mountMethod: auto, includeInitContainers: true}", |_, _| false),
-    section("resources", "{policies: [POLICIES]}", |_, _| false),
+    section("lxcfs", "{}"),
+    section("lxcfs", "{mountMethod: auto, includeInitContainers: true}"),
+    section("resources", "{policies: [POLICIES]}"),
     section(
         "resources",
         "{policies: [POLICIES], exempt: {namespaceSelector: {matchLabels: {exempt: \"yes\"}}}}",
-        |_, _| false,
     ),
 ];
 
@@ -98,8 +88,6 @@ pub(crate) struct Bench {
 pub(crate) struct Outcome {
     /// Whether the API server returned the object of the review.
     pub(crate) is_identified: bool,
-    /// Whether the review takes an object out of the guard by its labels.
-    pub(crate) is_label_change: bool,
     /// The effects, in their order.
     pub(crate) effects: Vec<Effect>,
 }
@@ -151,7 +139,7 @@ impl Bench {
                 !is_identified || namespaces.iter().all(|namespace| subject.is_elsewhere(namespace));
             is_hidden && answer.contains(name) && !subject.contains(body, name)
         };
-        let is_removal = |metadata: &Value| subject.is_removal(section, &review.request, metadata);
+        let is_removal = |metadata: &Value| subject.is_removal(section.guard, &review.request, metadata);
         let reviewed = &subject.json["request"]["oldObject"]["metadata"];
         let is_guarded = || unreadable.is_none() && is_removal(reviewed);
         let is_in_use = || subject.used(section.guard).is_some_and(|stored| is_removal(&stored["metadata"]));
@@ -172,10 +160,7 @@ impl Bench {
         {
             "an etcd pod is removed without a reservation"
         } else {
-            let is_label_change = review.request.operation == Operation::Update
-                && section.guard == "deletion"
-                && is_removal(reviewed);
-            return Some(Ok(Outcome { is_identified, is_label_change, effects }));
+            return Some(Ok(Outcome { is_identified, effects }));
         };
         let body = String::from_utf8_lossy(body);
         Some(Err(format!("{problem}: {}: {body}\n{answer}\n{events:?}", guard.name())))
@@ -270,32 +255,23 @@ impl Subject {
     }
 
     /// Whether a request removes an object from a guard, if the object has this metadata.
-    fn is_removal(&self, section: &Section, request: &Request<'_>, metadata: &Value) -> bool {
+    fn is_removal(&self, guard: &str, request: &Request<'_>, metadata: &Value) -> bool {
         let is_deleting = metadata["deletionTimestamp"].as_str().is_some_and(|time| !time.is_empty());
         let is_delete = request.operation == Operation::Delete && request.subresource.is_empty();
-        let is_update =
-            request.operation == Operation::Update && ["", "status"].contains(&&*request.subresource);
         let is = |group: &str, plural: &str| {
             request.resource.group == group && request.resource.resource == plural
         };
-        let is_selected = |metadata: &Value| (section.selects)(&self.plural, &metadata["labels"]);
-        let leaves = is_update
-            && request.name != guards::NAMESPACE
-            && is_selected(metadata)
-            && !is_selected(&self.json["request"]["object"]["metadata"]);
-        match section.guard {
+        match guard {
             "deletion" => {
                 let has_override = !metadata["annotations"].is_null();
                 let is_kind = is("", "namespaces") || is("apiextensions.k8s.io", "customresourcedefinitions");
-                is_kind && (is_delete || leaves) && !is_deleting && !has_override
+                is_kind && is_delete && !is_deleting && !has_override
             }
-            "etcd" if is("", "namespaces") => leaves && request.name == "db",
             "etcd" if is("", "pods") => {
                 let is_eviction = request.operation == Operation::Create && self.is_eviction;
                 let is_member =
                     metadata["namespace"] == "db" && metadata["labels"]["app"] == "etcd" && !is_deleting;
-                request.namespace != guards::NAMESPACE
-                    && (is_eviction || (is_delete || is_update) && is_member)
+                request.namespace != guards::NAMESPACE && (is_eviction || is_delete && is_member)
             }
             _ => false,
         }

@@ -31,27 +31,18 @@ impl Choices<'_> {
 type Template = (&'static str, &'static str, &'static str, &'static str, &'static str);
 
 /// The requests that guards review. The last word is the name of the stored object.
-const TEMPLATES: [Template; 21] = [
+const TEMPLATES: [Template; 11] = [
     ("DELETE", "", "pods", "", "kiwi-1"),
     ("DELETE", "", "pods", "", "kiwi-0"),
     ("CREATE", "", "pods", "eviction", "kiwi-1"),
     ("CREATE", "", "pods", "eviction", "kiwi-0"),
-    ("UPDATE", "", "pods", "", "kiwi-1"),
     ("DELETE", "", "namespaces", "", "shop"),
     ("DELETE", "", "namespaces", "", "spare"),
     ("DELETE", "", "namespaces", "", guards::NAMESPACE),
     ("DELETE", "", "namespaces", "", "karmada-system"),
-    ("UPDATE", "", "namespaces", "", "db"),
-    ("UPDATE", "", "namespaces", "", "shop"),
-    ("UPDATE", "", "namespaces", "finalize", "spare"),
-    ("UPDATE", "apiextensions.k8s.io", "customresourcedefinitions", "", CRD),
-    ("UPDATE", "apiextensions.k8s.io", "customresourcedefinitions", "status", CRD),
     ("DELETE", "apiextensions.k8s.io", "customresourcedefinitions", "", CRD),
     ("DELETE", "apps", "statefulsets", "", "kiwi"),
-    ("UPDATE", "apps", "statefulsets", "", "kiwi"),
-    ("UPDATE", "apps", "statefulsets", "scale", "kiwi"),
-    ("DELETE", "", "persistentvolumeclaims", "", "mango-1"),
-    ("DELETE", "policy", "poddisruptionbudgets", "", "quince"),
+    ("UPDATE", "", "pods", "", "kiwi-1"),
     ("CREATE", "", "pods", "", "melon-0"),
 ];
 
@@ -172,7 +163,7 @@ fn request((operation, group, resource, subresource, name): Template) -> Value {
     } else {
         stored["metadata"]["namespace"].as_str().unwrap_or_default().to_owned()
     };
-    let (mut old, mut new) = match operation {
+    let (old, mut new) = match operation {
         "DELETE" => (stored, Value::Null),
         "CREATE" => (Value::Null, stored),
         _ => (stored.clone(), stored),
@@ -180,13 +171,6 @@ fn request((operation, group, resource, subresource, name): Template) -> Value {
     match subresource {
         "eviction" => {
             new = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": namespace}});
-        }
-        "scale" => {
-            let scale = |replicas: u64| json!({"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": old["metadata"], "spec": {"replicas": replicas}});
-            (old, new) = (scale(3), scale(0));
-        }
-        _ if operation == "UPDATE" && ["namespaces", "customresourcedefinitions"].contains(&resource) => {
-            new["metadata"]["labels"] = json!({});
         }
         _ => {}
     }
