@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use k8s_openapi::jiff::Timestamp;
 
-use super::queries::{self, InUse, ResourceQuery, Unmanaged};
+use super::queries::{self, InUse, ResourceQuery};
 use super::target::DeletionKind;
 use crate::common::{CommonConfig, Defaults, NAMESPACE_NAME, label_keys};
 use crate::overrides::BreakGlass;
@@ -34,8 +34,6 @@ pub(super) struct Config {
     pub(super) user: String,
     /// The API groups whose custom objects Durward can read.
     pub(super) api_groups: ApiGroups,
-    /// How objects that Karmada did not deploy count.
-    pub(super) unmanaged: Unmanaged,
     /// Whether messages name the first few objects, or only count them.
     pub(super) show_object_names: bool,
     /// Clusters that need not answer.
@@ -129,16 +127,7 @@ pub(super) fn read(section: &mut Section<'_>, defaults: Defaults, namespace: &st
     let (fleet, access, user) = fleet(section, &common_config.namespace);
     let (in_use, more) = namespaces(section);
     let api_groups = section.section("crds", "Deletions of CRDs.", api_groups);
-    let unmanaged = section.choice(
-        "unmanagedResources",
-        "Objects in member clusters that Karmada did not deploy. block: they block a deletion. ignore: they do not if they would stay.",
-        &[("block", Unmanaged::Block), ("ignore", Unmanaged::Ignore)],
-        Unmanaged::Block,
-    );
-    if unmanaged == Unmanaged::Ignore && fleet != Fleet::Karmada {
-        let next = "remove it, or set fleet: karmada. Only Karmada labels what it deploys".to_owned();
-        section.problem("unmanagedResources", "is ignore, but the fleet is not Karmada", Some(next));
-    }
+    section.removed("unmanagedResources", "remove it: all objects block a deletion");
     let show_object_names = section.bool(
         "showObjectNames",
         "Name the first few objects in denials, not only their number.",
@@ -171,13 +160,12 @@ pub(super) fn read(section: &mut Section<'_>, defaults: Defaults, namespace: &st
     );
     Config {
         scope: scope.unwrap_or(if fleet == Fleet::None { Scope::Labeled } else { Scope::All }),
-        queries: queries::of_namespace(&in_use, &more, unmanaged),
+        queries: queries::of_namespace(&in_use, &more),
         common_config,
         fleet,
         access,
         user,
         api_groups,
-        unmanaged,
         show_object_names,
         acknowledged,
         break_glass,

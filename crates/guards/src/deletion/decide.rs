@@ -164,7 +164,7 @@ fn by_clusters(config: &Config, target: &Target, facts: &Facts) -> Ruling {
     let ruling = match summary.state() {
         UsageState::InUse => Ruling::deny(messages::in_use(config, target, &summary, facts.now)),
         UsageState::Unknown => return unknown(config, target, &summary, facts.now),
-        UsageState::WouldStay | UsageState::Empty => Ruling::allow(),
+        UsageState::Empty => Ruling::allow(),
     };
     messages::annotate(config, target, &summary, ruling)
 }

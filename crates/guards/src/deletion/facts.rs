@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use admission::Cause;
-use admission::budget::Budget;
 use futures_util::future::join;
 use futures_util::stream::{self, StreamExt as _};
 use tokio::time::{Instant, sleep};
@@ -17,9 +16,8 @@ use super::acknowledge;
 use super::config::Config;
 use super::findings::ClusterFindings;
 use super::karmada::{KarmadaPart, Protection};
-use super::queries::Unmanaged;
 use super::reader::ClusterReader;
-use super::target::{DeletionKind, Target};
+use super::target::Target;
 use crate::identity;
 use cluster::fleet::{Cluster, Fleet, FleetMember, GetQuery, MembersResult, Object, Part};
 use cluster::{Address, Clients, Metadata, cause};
@@ -85,8 +83,6 @@ pub(super) struct FactsReader<'f> {
     pub(super) config: &'f Config,
     /// Called after each member.
     pub(super) progress: &'f (dyn Fn(Progress<'_>) + Sync),
-    /// The memory budget of all clusters.
-    pub(super) budget: &'f Arc<Budget>,
 }
 
 impl FactsReader<'_> {
@@ -126,8 +122,8 @@ impl FactsReader<'_> {
     }
 
     fn cluster<'r>(&'r self, cluster: &'r Cluster, deadline: Instant) -> ClusterReader<'r> {
-        let Self { clients, config, budget, .. } = *self;
-        ClusterReader { clients, config, cluster, is_preserved: false, budget, deadline }
+        let Self { clients, config, .. } = *self;
+        ClusterReader { clients, config, cluster, deadline }
     }
 
     fn local_deadline(&self, end: Instant) -> Instant {
@@ -156,7 +152,6 @@ impl FactsReader<'_> {
 
     /// Reads the members, and returns their facts in the order of the list.
     async fn each_member(&self, target: &Target, members: &[FleetMember], end: Instant) -> Vec<ClusterFacts> {
-        let is_preserved = self.is_preserved(target, end).await;
         let now = self.clients.context.now();
         // Members that need not answer come last, so that an unreachable region does not delay the others. The batches of them
         // share the rest of the time.
@@ -170,7 +165,7 @@ impl FactsReader<'_> {
         let read = async |(turn, (at, member)): (usize, (usize, &'_ FleetMember))| {
             let batches = if turn < first { 1 } else { batches };
             let member = member.clone();
-            let findings = self.member(target, &member.cluster, is_preserved, end, batches).await;
+            let findings = self.member(target, &member.cluster, end, batches).await;
             (at, ClusterFacts { member, findings })
         };
         let mut reads =
@@ -191,7 +186,6 @@ impl FactsReader<'_> {
         &self,
         target: &Target,
         cluster: &Cluster,
-        is_preserved: bool,
         end: Instant,
         batches: u32,
     ) -> ClusterFindings {
@@ -203,8 +197,7 @@ impl FactsReader<'_> {
                 let text = format!("Durward had no time left to check {cluster}");
                 return ClusterFindings::unknown(Cause::new(cause::OVERLOADED, text));
             }
-            let reader = ClusterReader { is_preserved, ..self.cluster(cluster, end.min(start + time)) };
-            let findings = reader.findings(target).await;
+            let findings = self.cluster(cluster, end.min(start + time)).findings(target).await;
             let is_final = !findings.is_overloaded() || self.clients.context.is_snapshot;
             if is_final || Instant::now() + delay >= end {
                 return findings;
@@ -212,15 +205,6 @@ impl FactsReader<'_> {
             sleep(delay).await;
             delay *= 2;
         }
-    }
-
-    /// Whether Karmada keeps a propagated CRD in the members. It matters only if unmanaged objects are ignored.
-    async fn is_preserved(&self, target: &Target, end: Instant) -> bool {
-        let matters = self.config.is_karmada()
-            && self.config.unmanaged == Unmanaged::Ignore
-            && target.kind == DeletionKind::Crd;
-        let deadline = end.min(Instant::now() + self.config.cluster_timeout);
-        matters && self.cluster(&Cluster::Local, deadline).preserves(target).await
     }
 }
 

@@ -10,10 +10,11 @@ use super::decide;
 use super::facts::{ClusterFacts, Facts, FactsReader, Progress};
 use super::findings::{ClusterFindings, ObjectCount, UsageState};
 use super::karmada::KarmadaPart;
+use super::messages;
 use super::summary::FleetSummary;
 use super::survey::Survey;
 use super::target::{DeletionKind, DeletionSubject, Target};
-use super::{messages, owners};
+
 use ::config::time;
 use cluster::fleet::{Cluster, GetQuery, Part};
 use cluster::{Address, Clients};
@@ -58,9 +59,6 @@ pub struct ClusterImpact {
     /// Objects that the deletion would delete.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub in_use: Vec<ImpactCount>,
-    /// Objects that would stay.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub stays: Vec<ImpactCount>,
     /// The reasons for what could not be read.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unchecked: Vec<UnknownReason>,
@@ -102,8 +100,7 @@ impl Survey {
         progress: &(dyn Fn(Progress<'_>) + Sync),
     ) -> Impact {
         let (target, exists) = self.target(clients, subject, deadline).await;
-        let budget = owners::budget();
-        let reader = FactsReader { clients, config: &self.config, progress, budget: &budget };
+        let reader = FactsReader { clients, config: &self.config, progress };
         let facts = reader.read(&target, deadline.into(), false).await;
         self.report(&target, exists, &facts)
     }
@@ -184,7 +181,6 @@ impl Survey {
             state: findings.state(),
             summary: if is_empty { String::new() } else { messages::findings(&self.config, cluster) },
             in_use: counts(&findings.in_use),
-            stays: counts(&findings.stays),
             unchecked: findings.unknown.iter().map(UnknownReason::of).collect(),
             acknowledged: acknowledged.map(|(_, acknowledgement)| acknowledgement.clone()),
         }
@@ -213,7 +209,6 @@ mod tests {
                 more: true,
                 names: vec!["a".into()],
             }],
-            stays: vec![],
             unchecked: vec![],
             acknowledged: None,
         };

@@ -17,7 +17,6 @@ use k8s_openapi::api::admissionregistration::v1::{MatchCondition, RuleWithOperat
 use super::NAME;
 use super::config::{ApiGroups, Config, GUARD_LABEL, GUARD_VALUE, Scope};
 use super::karmada;
-use super::queries::Unmanaged;
 use super::target::{CRD_GROUP, CRD_PLURAL, DeletionKind};
 use crate::kind::{GuardedNamespaces, GuardedObjects, Permission, Permissions};
 use crate::webhook::{WebhookEntry, WebhookType, cel_string, condition, not_terminating, rule};
@@ -174,9 +173,6 @@ pub(super) fn permissions(config: &Config) -> Permissions {
         own.push(Permission::on("cluster.karmada.io", "clusters", &["get", "list", "watch"]));
         // A GET with a name is `get`, also if the path behind the proxy is a List.
         own.push(Permission::on("cluster.karmada.io", "clusters/proxy", &["get"]));
-        if config.unmanaged == Unmanaged::Ignore {
-            own.push(Permission::on("work.karmada.io", "clusterresourcebindings", &["get"]));
-        }
     }
     let namespaced = match &config.fleet {
         Fleet::Secrets { namespace } => {
@@ -377,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn asks_on_karmada_for_the_proxy_and_for_bindings_if_they_matter() {
+    fn asks_on_karmada_for_the_proxy() {
         let own = |yaml: &str| lines(&permissions(&config(yaml)).own);
         let karmada = own("fleet: karmada");
         assert!(karmada.ends_with(&[
@@ -385,15 +381,13 @@ mod tests {
             "cluster.karmada.io/clusters/proxy get".to_owned(),
         ]));
         assert!(!own("{}").iter().any(|line| line.contains("karmada")));
-        let ignoring = own("fleet: karmada\nunmanagedResources: ignore");
-        assert!(ignoring.contains(&"work.karmada.io/clusterresourcebindings get".to_owned()));
     }
 
     #[test]
     fn asks_for_secrets_only_for_all_groups_or_a_fleet_of_secrets() {
         for yaml in [
             "{}",
-            "fleet: karmada\nunmanagedResources: ignore\ncrds: {apiGroups: [example.org]}",
+            "fleet: karmada\ncrds: {apiGroups: [example.org]}",
             "fleet: {contexts: [a]}",
             "namespaces: {extraResources: [{version: v1, resource: endpoints}]}",
         ] {

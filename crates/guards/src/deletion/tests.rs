@@ -6,14 +6,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use admission::budget::Budget;
 use admission::{BoxFuture, Cause, Denial, Ruling, Verdict, decode};
 use serde_json::json;
 use serde_json::value::to_raw_value;
 use tokio::time::timeout_at;
 
 use super::facts::FactsReader;
-use super::findings::ClusterFindings;
 use super::fixture::{config, member, now, review};
 use super::*;
 use cluster::fleet::{
@@ -26,7 +24,6 @@ mod crds;
 mod fleet;
 mod labels;
 mod pages;
-mod unmanaged;
 
 const KARMADA: &str = "fleet: karmada\ncrds: {apiGroups: [example.org]}\n";
 const WIDGETS: &str = "widgets.example.org";

@@ -6,10 +6,7 @@ use super::*;
 #[test]
 fn an_empty_section_reads_this_cluster_and_selects_labelled_objects() {
     let config = config("{}");
-    assert_eq!(
-        (&config.fleet, config.scope, config.unmanaged),
-        (&Fleet::None, Scope::Labeled, Unmanaged::Block)
-    );
+    assert_eq!((&config.fleet, config.scope), (&Fleet::None, Scope::Labeled));
     assert_eq!((config.show_object_names, config.break_glass), (true, BreakGlass::Annotation));
     assert_eq!(config.cluster_timeout, Duration::from_secs(3));
     assert!(config.api_groups.0.is_empty() && config.access.is_none());
@@ -61,7 +58,6 @@ fn reports_problems_with_position_and_allowed_values() {
         ("fleet: {contexts: []}", "d.yaml:1:19: fleet.contexts", "is empty"),
         ("fleet: {contexts: [a, a]}", "d.yaml:1:19: fleet.contexts", "duplicate context"),
         ("fleet: {contexts: [(local)]}", "d.yaml:1:19: fleet.contexts", "is the name of the calling cluster"),
-        ("unmanagedResources: ignore", "d.yaml:1:21: unmanagedResources", "the fleet is not Karmada"),
         ("crds: {apiGroups: ['*.example.org']}", "d.yaml:1:19: crds.apiGroups", "RBAC has no other patterns"),
         ("crds: {apiGroups: [apps]}", "d.yaml:1:19: crds.apiGroups", "\"apps\" is not an API group"),
         ("namespaces: {blockingResources: []}", "d.yaml:1:33: namespaces.blockingResources", "is empty"),
@@ -176,4 +172,13 @@ fn matches_groups_by_exact_name_or_all() {
     assert!(!groups("crds: {apiGroups: [example.org]}").cover("a.example.org"));
     assert!(groups("crds: {apiGroups: ['*']}").cover("a.example.org"));
     assert!(!groups("{}").cover("example.org"));
+}
+
+#[test]
+fn removed_keys_name_their_successor() {
+    for (yaml, key, next) in [("unmanagedResources: ignore", "unmanagedResources", "all objects block a deletion")] {
+        let (_, problems) = configured(yaml);
+        assert_eq!(problems.len(), 1, "{yaml}: {problems:?}");
+        assert!(problems[0].contains(&format!("{key:?} was removed")) && problems[0].contains(next), "{problems:?}");
+    }
 }

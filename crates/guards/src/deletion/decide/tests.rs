@@ -30,10 +30,6 @@ fn no_answer() -> ClusterFindings {
     ClusterFindings::unknown(Cause::new(cause::TIMEOUT, "no answer in 1.5 s"))
 }
 
-fn stays() -> ClusterFindings {
-    ClusterFindings { stays: vec![count("pod", &["old"])], ..ClusterFindings::default() }
-}
-
 fn local(findings: ClusterFindings) -> ClusterFacts {
     ClusterFacts { member: FleetMember { cluster: Cluster::Local, metadata: Metadata::default() }, findings }
 }
@@ -264,14 +260,6 @@ fn the_control_plane_cannot_be_acknowledged() {
             .contains("the control plane could not be checked (no answer in 1.5 s)\nNext: retry in"),
         "{ruling:?}"
     );
-}
-
-#[test]
-fn allows_objects_that_stay_with_a_warning() {
-    let facts = named(vec![("m1", stays())]);
-    let ruling = close(&config(&format!("{KARMADA}unmanagedResources: ignore")), &namespace("shop"), &facts);
-    assert_eq!(ruling.verdict, Verdict::Allow);
-    assert_eq!(ruling.warnings.iter().collect::<Vec<_>>(), ["deletion: m1 would keep 1 pod (old)"]);
 }
 
 #[test]

@@ -189,8 +189,8 @@ async fn does_not_retry_missing_capacity_in_a_snapshot() {
     std::fs::write(directory.path().join("here/cluster.karmada.io_v1alpha1_clusters.json"), clusters)
         .unwrap();
     let clients = Clients::snapshot(cluster::snapshot::Snapshot::open(directory.path()).unwrap());
-    let (config, budget) = (config(KARMADA), owners::budget());
-    let reader = FactsReader { clients: &clients, config: &config, progress: &|_| {}, budget: &budget };
+    let config = config(KARMADA);
+    let reader = FactsReader { clients: &clients, config: &config, progress: &|_| {} };
     let start = tokio::time::Instant::now();
     let facts = reader.read(&fixture::namespace("shop"), start + Duration::from_secs(10), false).await;
     let m1 = facts.clusters.last().unwrap();
@@ -364,6 +364,14 @@ async fn an_impact_of_a_missing_object_is_not_unknown() {
         let impact = survey.impact(&clients, what, deadline, &|_| {}).await;
         assert_eq!((impact.verdict, impact.exists), ("allow", Some(false)));
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn counts_objects_in_a_namespace_that_a_member_is_deleting() {
+    let mut m1 = cluster_with(|query| Ok(pods(query, vec![object("web-0")], None)));
+    m1.objects.values_mut().for_each(|object| object.metadata.deleting = true);
+    let ruling = delete_shop(&Arc::new(FakeFleet::default().with("m1", m1))).await;
+    assert!(denial(&ruling).message.contains("in member cluster m1: 1 pod (web-0)"), "{ruling:?}");
 }
 
 fn namespace_shop() -> DeletionSubject {
