@@ -16,7 +16,7 @@ use super::karmada::{KarmadaPart, Protection};
 use super::messages;
 use super::summary::FleetSummary;
 use super::target::{DeletionKind, Target};
-use crate::exempt::{self, Exemption};
+use crate::exempt;
 use crate::install_namespace;
 use crate::overrides::Override;
 
@@ -45,7 +45,7 @@ pub(super) fn open(config: &Config, request: &Request<'_>) -> Result<Target, Box
     let is_install = is_install(config, &target);
     match config.common_config.exempt.of(request) {
         // A CRD has no namespace, even if the request has one.
-        Exemption::By(key) if kind == DeletionKind::Namespace || key != "exempt.namespaces" => {
+        Some(key) if kind == DeletionKind::Namespace || key != exempt::NAMESPACES => {
             Err(Box::new(exempted(key, is_install)))
         }
         _ => Ok(target),
@@ -67,18 +67,13 @@ pub(super) fn by_metadata(config: &Config, target: &Target, now: SystemTime) -> 
     if target.deleting {
         return Ruling::allow().audit("allowed", "already being deleted").into();
     }
-    let (common, is_namespace) = (&config.common_config, target.kind == DeletionKind::Namespace);
     let is_install = is_install(config, target);
     if target.new_labels.as_ref().is_some_and(|new| is_install || !leaves(config, target, new)) {
         return Ruling::allow().audit("allowed", "it stays in the guard").into();
     }
-    // A change of the labels of the install namespace is not reviewed, so its labels don't exempt it.
-    if is_namespace && !is_install && common.exempt.selects(&target.labels) {
-        return exempt::ruling("exempt.namespaceSelector").into();
-    }
     if is_install {
         let annotations = &target.annotations;
-        let ruling = install_namespace::ruling(super::NAME, common, config.break_glass, annotations, now);
+        let ruling = install_namespace::ruling(super::NAME, &config.common_config, config.break_glass, annotations, now);
         return ruling.into();
     }
     if let Override::Active { reason, until } = target.find_override(config.break_glass, now) {

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::acknowledge::Acknowledgement;
 use super::decide;
-use super::facts::{ClusterFacts, Facts, FactsReader, Progress};
+use super::facts::{ClusterFacts, Facts, FactsReader, Progress, half};
 use super::findings::{ClusterFindings, ObjectCount, UsageState};
 use super::karmada::KarmadaPart;
 use super::messages;
@@ -16,7 +16,7 @@ use super::survey::Survey;
 use super::target::{DeletionKind, DeletionSubject, Target};
 
 use ::config::time;
-use cluster::fleet::{Cluster, GetQuery, Part};
+use cluster::fleet::{Cluster, GetQuery, MembersResult, Part};
 use cluster::{Address, Clients};
 
 /// The impact of a deletion.
@@ -105,6 +105,11 @@ impl Survey {
         self.report(&target, exists, &facts)
     }
 
+    /// Returns the list of the fleet as reviews read it.
+    pub async fn members(&self, clients: &Clients, deadline: Instant) -> MembersResult {
+        FactsReader { clients, config: &self.config, progress: &|_| {} }.list(deadline.into()).await
+    }
+
     /// Reads the target in the local cluster. Without it, the target has no labels.
     async fn target(
         &self,
@@ -115,8 +120,7 @@ impl Survey {
         let DeletionSubject { kind, name } = subject;
         let resource = kind.resource();
         let address = Address { resource: &resource, namespace: "", name: &name };
-        let now = Instant::now();
-        let soon = (now + self.config.cluster_timeout).min(now + deadline.saturating_duration_since(now) / 2);
+        let soon = half(deadline.into()).into_std();
         let query = GetQuery { address, part: Part::Metadata };
         let found = clients.reader.get_object(&Cluster::Local, query, soon).await;
         let exists = found.as_ref().ok().map(Option::is_some);

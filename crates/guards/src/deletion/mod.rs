@@ -60,7 +60,7 @@ use cluster::fleet::ProbeTargets;
 use config::Config;
 use review::DeletionGuard;
 
-pub use acknowledge::{Acknowledgement, Place, acknowledgement};
+pub use acknowledge::{Acknowledgement, acknowledgement};
 pub use facts::Progress;
 pub use findings::UsageState;
 pub use impact::{ClusterImpact, Impact, ImpactCount, UnknownReason};

@@ -99,16 +99,11 @@ fn is_guarded(config: &Config, object: &str) -> String {
         (Scope::Labeled, false) => has_guard_label(object),
         (Scope::Labeled, true) => labelled_or_karmada_part(object),
     };
-    let common = &config.common_config;
-    let exempt =
-        common.exempt.namespace_selector().map(|selector| format!("!({})", matches(selector, object)));
-    let selected = Some(&common.namespace_selector).filter(|selector| !selector.selects_all());
-    let of_namespaces: Vec<String> =
-        selected.map(|selector| matches(selector, object)).into_iter().chain(exempt).collect();
-    if of_namespaces.is_empty() {
+    let selector = &config.common_config.namespace_selector;
+    if selector.selects_all() {
         return scope;
     }
-    let of_namespaces = of_namespaces.join(" && ");
+    let of_namespaces = matches(selector, object);
     format!("({scope}) && (request.resource.resource != \"namespaces\" || ({of_namespaces}))")
 }
 
@@ -268,7 +263,7 @@ mod tests {
     fn the_install_namespace_has_an_entry_except_on_karmada() {
         let all =
             |yaml: &str| webhooks(&config(yaml)).into_iter().map(|entry| entry.name).collect::<Vec<String>>();
-        assert_eq!(all("namespace: guards\nscope: all"), ["deletion", "install-namespace"]);
+        assert_eq!(all("namespace: guards\n{}"), ["deletion", "install-namespace"]);
         for without in ["namespace: \"\"\nscope: all", "fleet: karmada", "mode: audit\nscope: all"] {
             assert_eq!(all(without), ["deletion"], "{without}");
         }
@@ -297,7 +292,7 @@ mod tests {
                 r#"has({object}.metadata.labels) && "durward.dev/guard" in {object}.metadata.labels && {object}.metadata.labels["durward.dev/guard"] == "deletion""#
             )
         };
-        let (resources, names, leaves) = of("{}");
+        let (resources, names, leaves) = of("scope: labeled");
         assert_eq!(
             resources,
             [
@@ -309,12 +304,12 @@ mod tests {
         assert_eq!(leaves, format!("({}) && !({})", label("oldObject"), label("object")));
         // CRDs are not in a namespace, so only a label of scope takes them out.
         let (resources, _, leaves) = of(
-            "fleet: karmada\nwebhook: {namespaceSelector: {matchLabels: {tier: prod}}}\nexempt: {namespaceSelector: {matchExpressions: [{key: free, operator: Exists}]}}",
+            "fleet: karmada\nwebhook: {namespaceSelector: {matchLabels: {tier: prod}}}",
         );
         assert_eq!(resources, ["namespaces namespaces/status namespaces/finalize"]);
         let selected = |object: &str| {
             format!(
-                r#"(true) && (request.resource.resource != "namespaces" || (has({object}.metadata.labels) && "tier" in {object}.metadata.labels && {object}.metadata.labels["tier"] in ["prod"] && !(has({object}.metadata.labels) && "free" in {object}.metadata.labels)))"#
+                r#"(true) && (request.resource.resource != "namespaces" || (has({object}.metadata.labels) && "tier" in {object}.metadata.labels && {object}.metadata.labels["tier"] in ["prod"]))"#
             )
         };
         assert_eq!(leaves, format!("({}) && !({})", selected("oldObject"), selected("object")));
@@ -325,8 +320,8 @@ mod tests {
     #[test]
     fn selects_labelled_objects_and_parts_of_karmada_if_configured() {
         let labels = |yaml: &str| entry(yaml).object_selector.to_string();
-        assert_eq!(labels("{}"), "durward.dev/guard=deletion");
-        assert!(labels("scope: all").is_empty());
+        assert_eq!(labels("scope: labeled"), "durward.dev/guard=deletion");
+        assert!(labels("{}").is_empty());
         assert!(labels("fleet: {contexts: [a]}").is_empty());
         let karmada = entry("fleet: karmada\nscope: labeled");
         assert!(karmada.object_selector.selects_all());

@@ -72,7 +72,7 @@ impl FakeFleet {
     }
 
     fn all_members(&self) -> Arc<[FleetMember]> {
-        self.clusters.keys().filter(|name| *name != LOCAL).map(|name| member(name, &[], &[])).collect()
+        self.clusters.keys().filter(|name| *name != LOCAL).map(|name| member(name, &[])).collect()
     }
 
     fn answer<'a, T: Send + 'a>(
@@ -249,6 +249,6 @@ const ACKNOWLEDGED: [(&str, &str); 2] = [
 
 /// Returns a fleet with one member, which is acknowledged.
 fn acknowledged_fleet(m1: FakeCluster) -> Arc<FakeFleet> {
-    let members = Some(Ok([member("m1", &ACKNOWLEDGED, &[])].into()));
+    let members = Some(Ok([member("m1", &ACKNOWLEDGED)].into()));
     Arc::new(FakeFleet { members, ..FakeFleet::default().with("m1", m1) })
 }

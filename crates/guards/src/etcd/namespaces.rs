@@ -1,7 +1,6 @@
 //! Guards the labels of namespaces that decide which etcd pods are guarded.
 //!
-//! Entries of `clusters`, `exempt.namespaceSelector` and `webhook.namespaceSelector` select namespaces by their labels. If an update
-//! takes a namespace out of the selection, its etcd pods are no longer guarded. If another entry becomes the first one that selects a pod,
+//! Entries of `clusters` and `webhook.namespaceSelector` select namespaces by their labels. If an update takes a namespace out of the selection, its etcd pods are no longer guarded. If another entry becomes the first one that selects a pod,
 //! the pod gets its rules. Both updates are denied unless there is an override.
 //!
 //! The deletion of Durward's own namespace is reviewed here too.
@@ -33,16 +32,12 @@ pub(super) fn label_keys(config: &Config) -> BTreeSet<String> {
         NamespaceMatch::Named(_) => None,
     });
     let common = &config.common_config;
-    let selectors = labeled.chain([&common.namespace_selector]).chain(common.exempt.namespace_selector());
-    selectors.flat_map(common::label_keys).filter(|key| key != NAMESPACE_NAME).collect()
+    labeled.chain([&common.namespace_selector]).flat_map(common::label_keys).filter(|key| key != NAMESPACE_NAME).collect()
 }
 
 /// Whether the pods of an entry are guarded in a namespace with these labels.
 fn is_guarded(config: &Config, entry: &EtcdClusterConfig, name: &str, labels: &Strings) -> bool {
-    let common = &config.common_config;
-    entry.namespaces.matches(name, labels)
-        && common.namespace_selector.matches(labels)
-        && !common.exempt.selects(labels)
+    entry.namespaces.matches(name, labels) && config.common_config.namespace_selector.matches(labels)
 }
 
 /// Whether a request updates a namespace. Its subresources also write labels.

@@ -2,7 +2,7 @@
 //!
 //! The API server checks the verb `break-glass` and its annotation against the object in the request: a deletion, or a change of a
 //! `StatefulSet`. An eviction contains no pod, and `kubectl scale` no `StatefulSet`. For these, Durward reads the three annotations of
-//! the stored object, and `breakGlass: permission` allows no override.
+//! the stored object, and `overrides: permission` allows no override.
 
 use std::collections::BTreeMap;
 use std::time::SystemTime;
@@ -99,7 +99,7 @@ mod tests {
     fn each_command_overrides_the_denied_request() {
         let all = "durward.dev/delete-anyway=etcd-1 durward.dev/delete-reason='<reason>' durward.dev/delete-until=2026-11-21T12:00:00Z";
         let needs = "Override (needs the verb break-glass on guards.durward.dev/etcd)";
-        let permission = "breakGlass: permission";
+        let permission = "overrides: permission";
         for (yaml, denied, expected) in [
             (
                 "",

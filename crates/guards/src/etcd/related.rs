@@ -147,9 +147,6 @@ async fn decide(
     if subject.namespace.is_deleting {
         return Ok(Ruling::allow().audit("allowed", "the namespace is being deleted"));
     }
-    if config.common_config.exempt.selects(&subject.namespace.labels) {
-        return Ok(exempt::ruling("exempt.namespaceSelector"));
-    }
     let of_object = overrides::judge(config, name, &subject.annotations, now);
     let of_namespace = overrides::judge(config, &request.namespace, &subject.namespace.annotations, now);
     for judged in [&of_object, &of_namespace] {

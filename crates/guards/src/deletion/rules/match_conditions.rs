@@ -73,11 +73,8 @@ fn each_operator_of_a_selector_means_the_same_to_the_api_server() {
         "{matchLabels: {tier: prod}}".to_owned(),
     ] {
         for yaml in [
-            format!("scope: all\nwebhook: {{namespaceSelector: {selector}}}"),
-            format!("scope: all\nexempt: {{namespaceSelector: {selector}}}"),
-            format!(
-                "scope: labeled\nwebhook: {{namespaceSelector: {selector}}}\nexempt: {{namespaceSelector: {{matchLabels: {{free: \"\"}}}}}}"
-            ),
+            format!("webhook: {{namespaceSelector: {selector}}}"),
+            format!("scope: labeled\nwebhook: {{namespaceSelector: {selector}}}"),
         ] {
             assert!(check(&yaml) > 0, "{yaml}");
         }
@@ -87,7 +84,7 @@ fn each_operator_of_a_selector_means_the_same_to_the_api_server() {
 #[test]
 fn the_guard_label_means_the_same_to_the_api_server() {
     for yaml in [
-        "{}",
+        "scope: labeled",
         "fleet: karmada\nscope: labeled",
         "fleet: karmada\nscope: labeled\nwebhook: {namespaceSelector: {matchLabels: {tier: prod}}}",
     ] {

@@ -39,7 +39,7 @@ async fn updated(yaml: &str, old: &Value, new: &Value) -> (Ruling, usize) {
 async fn removing_the_label_of_a_namespace_in_use_is_denied() {
     let guarded = json!({"durward.dev/guard": "deletion", "a": "b"});
     for new in [json!({"a": "b"}), json!({"durward.dev/guard": "off"}), json!(null)] {
-        let (ruling, _) = updated("{}", &guarded, &new).await;
+        let (ruling, _) = updated("scope: labeled", &guarded, &new).await;
         assert_eq!(
             denial(&ruling).message,
             "changing label durward.dev/guard of namespace \"shop\" takes it out of the guard: it is still in use: 1 pod (a)\n\
@@ -50,7 +50,7 @@ async fn removing_the_label_of_a_namespace_in_use_is_denied() {
     for subresource in ["status", "finalize"] {
         let fleet = Arc::new(FakeFleet::default().with(LOCAL, stored(object("shop"), &guarded)));
         let body = update("namespaces", "shop", subresource, &guarded, &json!({}));
-        assert!(matches!(answered("{}", &fleet, body).await.verdict, Verdict::Deny(_)), "{subresource}");
+        assert!(matches!(answered("scope: labeled", &fleet, body).await.verdict, Verdict::Deny(_)), "{subresource}");
     }
 }
 
@@ -62,7 +62,7 @@ async fn other_changes_of_labels_read_only_the_object() {
         (&json!({}), json!({"durward.dev/guard": "deletion"})),
         (&json!({"a": "b"}), json!({})),
     ] {
-        let (ruling, requests) = updated("{}", old, &new).await;
+        let (ruling, requests) = updated("scope: labeled", old, &new).await;
         assert_eq!((ruling.verdict, requests), (Verdict::Allow, 1), "{new}");
     }
 }
@@ -73,7 +73,7 @@ async fn a_namespace_that_is_not_in_use_can_leave() {
     let empty = FakeCluster { lists: None, ..stored(object("shop"), &guarded) };
     let fleet = Arc::new(FakeFleet::default().with(LOCAL, empty));
     let body = update("namespaces", "shop", "", &guarded, &json!({}));
-    assert_eq!(answered("{}", &fleet, body).await.verdict, Verdict::Allow);
+    assert_eq!(answered("scope: labeled", &fleet, body).await.verdict, Verdict::Allow);
 }
 
 #[tokio::test(start_paused = true)]
@@ -85,7 +85,7 @@ async fn a_stored_override_lets_an_object_leave_and_one_in_the_change_does_not()
     local.objects.get_mut("shop").unwrap().metadata.annotations =
         serde_json::from_value(annotations.clone()).unwrap();
     let fleet = Arc::new(FakeFleet::default().with(LOCAL, local));
-    let ruling = answered("{}", &fleet, update("namespaces", "shop", "", &guarded, &json!({}))).await;
+    let ruling = answered("scope: labeled", &fleet, update("namespaces", "shop", "", &guarded, &json!({}))).await;
     assert_eq!(ruling.verdict, Verdict::Allow);
     let warning = ruling.warnings.iter().next().unwrap();
     assert!(warning.contains("namespace \"shop\" leaves the guard without a check"), "{warning}");
@@ -95,7 +95,7 @@ async fn a_stored_override_lets_an_object_leave_and_one_in_the_change_does_not()
         r["oldObject"]["metadata"]["labels"] = guarded.clone();
         r["object"] = json!({"metadata": {"name": "shop", "uid": "7", "annotations": annotations}});
     });
-    assert!(matches!(answered("{}", &fleet, body).await.verdict, Verdict::Deny(_)));
+    assert!(matches!(answered("scope: labeled", &fleet, body).await.verdict, Verdict::Deny(_)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -104,22 +104,13 @@ async fn selectors_of_namespaces_keep_them_too() {
     let (ruling, _) = updated(selected, &json!({"tier": "prod"}), &json!({"tier": "dev"})).await;
     let message = &denial(&ruling).message;
     assert!(message.starts_with("changing label tier of namespace \"shop\" takes it out of the guard: it is still in use: 1 pod (a)\n"), "{message}");
-    let exempt = "scope: all\nexempt: {namespaceSelector: {matchLabels: {free: '1'}}}";
-    let (ruling, _) = updated(exempt, &json!({}), &json!({"free": "1"})).await;
-    let message = &denial(&ruling).message;
-    assert!(
-        message.starts_with("changing label free of namespace \"shop\" takes it out of the guard"),
-        "{message}"
-    );
-    for yaml in [selected, exempt] {
-        let (ruling, requests) = updated(yaml, &json!({"free": "1"}), &json!({})).await;
-        assert_eq!((ruling.verdict, requests), (Verdict::Allow, 1), "{yaml}");
-    }
+    let (ruling, requests) = updated(selected, &json!({"free": "1"}), &json!({})).await;
+    assert_eq!((ruling.verdict, requests), (Verdict::Allow, 1));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_crd_keeps_its_label_while_it_has_objects() {
-    let (yaml, guarded) = ("crds: {apiGroups: [example.org]}", json!({"durward.dev/guard": "deletion"}));
+    let (yaml, guarded) = ("scope: labeled\ncrds: {apiGroups: [example.org]}", json!({"durward.dev/guard": "deletion"}));
     for subresource in ["", "status"] {
         let local = stored(crd_object(&[("v1", true, true)]), &guarded);
         let fleet = Arc::new(FakeFleet::default().with(LOCAL, local));
@@ -138,7 +129,7 @@ async fn an_update_that_cannot_be_checked_is_unknown() {
         ..stored(object("shop"), &guarded)
     };
     let fleet = Arc::new(FakeFleet::default().with(LOCAL, failing));
-    let ruling = answered("{}", &fleet, update("namespaces", "shop", "", &guarded, &json!({}))).await;
+    let ruling = answered("scope: labeled", &fleet, update("namespaces", "shop", "", &guarded, &json!({}))).await;
     assert_eq!(code(&ruling), cause::TIMEOUT);
     let message = &denial(&ruling).message;
     assert!(message.starts_with("changing label durward.dev/guard of namespace \"shop\" takes it out of the guard: cannot tell whether it is in use: this cluster could not be checked (no answer"), "{message}");
@@ -148,6 +139,6 @@ async fn an_update_that_cannot_be_checked_is_unknown() {
             r["operation"] = "UPDATE".into();
             r["object"] = broken;
         });
-        assert_eq!(code(&answered("{}", &fleet, body).await), cause::GARBAGE);
+        assert_eq!(code(&answered("scope: labeled", &fleet, body).await), cause::GARBAGE);
     }
 }

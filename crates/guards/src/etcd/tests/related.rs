@@ -249,7 +249,7 @@ async fn annotations_of_the_statefulset_override_a_scale() {
     let broken = annotated(json!({
         "durward.dev/delete-anyway": "etcd", "durward.dev/delete-reason": "move", "durward.dev/delete-until": "2026-11-21T18:00:00Z"}));
     assert_text(&stored(&broken, &yaml(), &scaled_by_subresource(3, 1)).await, "allow", "is not checked");
-    let by_verb = format!("breakGlass: permission\n{}", yaml());
+    let by_verb = format!("overrides: permission\n{}", yaml());
     let text_of = stored(&broken, &by_verb, &scaled_by_subresource(3, 1)).await;
     assert_text(&text_of, "deny", "&& kubectl -n db patch statefulset etcd -p '{\"spec\":{\"replicas\":1}}'");
     let terminating = fake().with(|s| {

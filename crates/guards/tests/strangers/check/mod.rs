@@ -48,11 +48,11 @@ const fn section(guard: &'static str, yaml: &'static str, selects: fn(&str, &Val
     Section { guard, yaml, selects }
 }
 
-const SECTIONS: [Section; 10] = [
+const SECTIONS: [Section; 9] = [
     section(
         "etcd",
-        "{clusters: [{namespace: db, selector: app=etcd}], alsoProtect: [scale, statefulsets, persistentvolumeclaims, poddisruptionbudgets], exempt: {namespaceSelector: {matchLabels: {exempt: \"yes\"}}}, webhook: {namespaceSelector: {matchLabels: {guarded: \"yes\"}}}}",
-        |_, labels| labels["guarded"] == "yes" && labels["exempt"] != "yes",
+        "{clusters: [{namespace: db, selector: app=etcd}], alsoProtect: [scale, statefulsets, persistentvolumeclaims, poddisruptionbudgets], webhook: {namespaceSelector: {matchLabels: {guarded: \"yes\"}}}}",
+        |_, labels| labels["guarded"] == "yes",
     ),
     section(
         "etcd",
@@ -66,17 +66,12 @@ const SECTIONS: [Section; 10] = [
     }),
     section(
         "deletion",
-        "{fleet: {contexts: [plum-east, plum-west]}, crds: {apiGroups: ['*']}, exempt: {namespaceSelector: {matchLabels: {exempt: \"yes\"}}}, webhook: {namespaceSelector: {matchLabels: {guarded: \"yes\"}}}}",
-        |plural, labels| plural != "namespaces" || labels["guarded"] == "yes" && labels["exempt"] != "yes",
+        "{fleet: {contexts: [plum-east, plum-west]}, crds: {apiGroups: ['*']}, webhook: {namespaceSelector: {matchLabels: {guarded: \"yes\"}}}}",
+        |plural, labels| plural != "namespaces" || labels["guarded"] == "yes",
     ),
     section("lxcfs", "{}", |_, _| false),
     section("lxcfs", "{mountMethod: auto, includeInitContainers: true}", |_, _| false),
     section("resources", "{policies: [POLICIES]}", |_, _| false),
-    section(
-        "resources",
-        "{policies: [POLICIES], exempt: {namespaceSelector: {matchLabels: {exempt: \"yes\"}}}}",
-        |_, _| false,
-    ),
 ];
 
 /// The reviewed resources without a namespace.

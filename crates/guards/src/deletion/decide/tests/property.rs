@@ -83,7 +83,7 @@ impl Case {
     fn ruling(&self) -> Ruling {
         let members = self.members.iter().enumerate();
         let members = members
-            .map(|(at, is)| (member(&format!("m{at}"), &acknowledgement(is.2), &[]), findings(is)))
+            .map(|(at, is)| (member(&format!("m{at}"), &acknowledgement(is.2)), findings(is)))
             .collect();
         let mut facts = facts(members);
         facts.clusters[0].findings = findings(&self.local);
