@@ -50,7 +50,6 @@ const SCRATCH: &[&str] = &[
     "outage::",
     "reload::",
     "replacement::",
-    "review_versions::",
     "self_managed::",
 ];
 

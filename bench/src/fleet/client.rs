@@ -14,11 +14,11 @@ use serde_json::{Value, json};
 
 use super::answers::NAMESPACE;
 use super::times::Times;
-use super::{MEMBER_DEADLINE, Shape, baseline};
+use super::{Shape, baseline};
 use crate::{Result, kernel};
 
 /// Timeout of the webhook.
-const REVIEW_TIMEOUT: Duration = Duration::from_secs(10);
+pub(super) const REVIEW_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Limit of a probe of the fleet: 50,000 requests, 32 at a time, 20 ms each, are 31 s. Probes run every minute.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(90);
@@ -65,8 +65,7 @@ async fn verdicts(
 ) -> Result<()> {
     let access = Access { kubeconfig: Some(kubeconfig), context: None };
     let live = Arc::new(Live::connect(&access).await.map_err(|problem| problem.to_string())?);
-    let yaml = format!("fleet: karmada\nclusterTimeout: {}ms\n", MEMBER_DEADLINE.as_millis());
-    let configured = configured("deletion", &yaml)?;
+    let configured = configured("deletion", "fleet: karmada")?;
     let guard = configured.build(&Clients::live(&live)).remove(0);
     if during_probe {
         live.start_probes(configured.requirements().probes.ok_or("the guard requests no probes")?);

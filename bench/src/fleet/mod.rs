@@ -35,8 +35,6 @@ const CONNECTIONS: usize = 64;
 const MEMORY: f64 = 64.0 * MIB;
 /// Limit of the CPU of a request, relative to the bare client.
 const CPU_LIMIT: f64 = 1.6;
-/// Deadline for a member that does not answer.
-const MEMBER_DEADLINE: Duration = Duration::from_secs(1);
 /// Number of verdicts. The first one opens the connections, and the other five count.
 const ROUNDS: usize = 6;
 /// Number of processes of Durward and of the bare client, for the rows that compare them.
@@ -172,8 +170,8 @@ fn during_a_probe(folder: &Folder, report: &mut Report) -> Result<()> {
 fn hanging(folder: &Folder, report: &mut Report) -> Result<()> {
     let shape = Shape { members: 500, have: 50, hangs: Some(7), ..Shape::default() };
     let figures = figures(folder, shape, "verdict", ROUNDS)?;
-    let within = DELAY + MEMBER_DEADLINE + OVERHEAD;
-    let row = Row::seconds("500 member clusters, one hangs: its deadline is 1 s", figures.times);
+    let within = DELAY + client::REVIEW_TIMEOUT / 3 + OVERHEAD;
+    let row = Row::seconds("500 member clusters, one hangs: it gets a third of the time", figures.times);
     report.row(row.limit(Limit::AtMost(within.as_secs_f64())));
     Ok(())
 }

@@ -128,8 +128,7 @@ compares both for the configurations in ci/.
 {{- if hasKey $guards "lxcfs" -}}
 {{- $lxcfs := $guards.lxcfs | default dict -}}
 {{- $isNamespaceLabel := eq (include "durward.at" (list $lxcfs "optIn.namespaceLabel" "true")) "true" -}}
-{{- $isExempt := ($lxcfs.exempt | default dict).namespaceSelector -}}
-{{- if or (ne ($lxcfs.mountMethod | default "hostPath") "devicePlugin") $isNamespaceLabel $isExempt -}}
+{{- if or (ne ($lxcfs.mountMethod | default "hostPath") "devicePlugin") $isNamespaceLabel -}}
 {{- $cluster = append $cluster (include "durward.rule" (list "" "namespaces" (list "get" "list" "watch")) | fromJson) -}}
 {{- end -}}
 {{- end -}}

@@ -134,23 +134,8 @@ pub struct Object {
     pub uid: String,
     /// Labels, annotations, and whether it is being deleted.
     pub metadata: Metadata,
-    /// Its owners.
-    pub owners: Vec<Owner>,
     /// The whole object, if it was requested.
     pub raw: Option<Box<RawValue>>,
-}
-
-/// One entry of `ownerReferences`.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Owner {
-    /// For example `apps/v1`.
-    pub api_version: String,
-    /// For example `ReplicaSet`.
-    pub kind: String,
-    /// Its name.
-    pub name: String,
-    /// Its uid.
-    pub uid: String,
 }
 
 /// A page of a List. More pages follow unless `next` is absent.

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use serde::de::{MapAccess, SeqAccess, Visitor};
+use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-use super::fleet::{Object, Owner};
+use super::fleet::Object;
 
 /// The part of an object's metadata that guards read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -40,47 +40,28 @@ pub(super) struct Wire {
     #[serde(deserialize_with = "few_pairs")]
     pub(super) annotations: BTreeMap<String, String>,
     deletion_timestamp: Option<String>,
-    #[serde(deserialize_with = "few_owners")]
-    owner_references: Vec<Reference>,
-}
-
-/// One of `ownerReferences`.
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Reference {
-    api_version: String,
-    kind: String,
-    name: String,
-    uid: String,
 }
 
 /// The rest of a page's limits.
 #[derive(Debug)]
 pub(super) struct Allowance {
     pairs: usize,
-    owners: usize,
 }
 
 impl Default for Allowance {
-    /// 200 labels and annotations and 40 owners for each of 500 objects, 15 MB at most. An object alone never has more of either than
-    /// a page may have.
+    /// 200 labels and annotations for each of 500 objects, 13 MB at most.
     fn default() -> Self {
-        Self { pairs: 10 * MOST_ENTRIES, owners: 2 * MOST_ENTRIES }
+        Self { pairs: 10 * MOST_ENTRIES }
     }
 }
 
 impl Allowance {
-    /// Counts the metadata of an object. Owners over the limit become one unknown owner, so that guards that need no owners can
-    /// use the page. The error names the limit.
-    pub(super) fn take(&mut self, wire: &mut Wire) -> Result<(), String> {
+    /// Counts the metadata of an object. The error names the limit.
+    pub(super) fn take(&mut self, wire: &Wire) -> Result<(), String> {
         let pairs = wire.labels.len() + wire.annotations.len();
         self.pairs = self.pairs.checked_sub(pairs).ok_or_else(|| {
             format!("the objects of one page have more than {} labels and annotations", 10 * MOST_ENTRIES)
         })?;
-        match self.owners.checked_sub(wire.owner_references.len()) {
-            Some(left) => self.owners = left,
-            None => wire.owner_references = vec![Reference::default()],
-        }
         Ok(())
     }
 }
@@ -88,12 +69,10 @@ impl Allowance {
 impl Wire {
     /// The object that it is the metadata of.
     pub(super) fn object(mut self, raw: Option<Box<RawValue>>) -> Object {
-        let owner = |Reference { api_version, kind, name, uid }| Owner { api_version, kind, name, uid };
         Object {
             namespace: std::mem::take(&mut self.namespace),
             name: std::mem::take(&mut self.name),
             uid: std::mem::take(&mut self.uid),
-            owners: std::mem::take(&mut self.owner_references).into_iter().map(owner).collect(),
             metadata: self.whole(),
             raw,
         }
@@ -120,7 +99,7 @@ impl Wire {
     }
 }
 
-/// 10,000 labels, annotations or owners: more than an object of etcd's 1.5 MiB can have. In memory, each takes up to thirty
+/// 10,000 labels or annotations: more than an object of etcd's 1.5 MiB can have. In memory, each takes up to thirty
 /// times its size on the wire, so 4 MiB of them would otherwise take a hundred.
 const MOST_ENTRIES: usize = 10_000;
 
@@ -138,18 +117,10 @@ fn few_pairs<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<Stri
     deserializer.deserialize_any(Few)
 }
 
-/// Reads owners with the same limit. Owners without a uid count as one unknown owner.
-fn few_owners<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Reference>, D::Error> {
-    null_is_empty(deserializer).map(|Owners(owners)| owners)
-}
-
 struct Few;
 
-#[derive(Default)]
-struct Owners(Vec<Reference>);
-
 fn too_many<E: serde::de::Error>() -> E {
-    E::custom(format!("an object has more than {MOST_ENTRIES} labels, annotations or owners"))
+    E::custom(format!("an object has more than {MOST_ENTRIES} labels or annotations"))
 }
 
 impl<'de> Visitor<'de> for Few {
@@ -172,38 +143,6 @@ impl<'de> Visitor<'de> for Few {
             pairs.insert(key, value);
         }
         Ok(pairs)
-    }
-}
-
-impl<'de> Deserialize<'de> for Owners {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Each;
-        impl<'de> Visitor<'de> for Each {
-            type Value = Owners;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a list of owners")
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Owners, A::Error> {
-                let mut owners: Vec<Reference> = Vec::new();
-                let mut is_first_unknown = true;
-                while let Some(mut owner) = seq.next_element::<Reference>()? {
-                    if owner.uid.is_empty() {
-                        if !std::mem::take(&mut is_first_unknown) {
-                            continue;
-                        }
-                        owner = Reference::default();
-                    }
-                    if owners.len() == MOST_ENTRIES {
-                        return Err(too_many());
-                    }
-                    owners.push(owner);
-                }
-                Ok(Owners(owners))
-            }
-        }
-        deserializer.deserialize_seq(Each)
     }
 }
 
@@ -233,91 +172,35 @@ mod tests {
         assert_eq!(wire().object(None).metadata, metadata(&[("c", "d"), ("durward.dev/e", "f")]));
     }
 
-    #[test]
-    fn an_object_has_its_owners_too() {
-        let wire: Wire = serde_json::from_str(
-            r#"{"name":"web-0","namespace":"shop","uid":"1","ownerReferences":[
-               {"apiVersion":"apps/v1","kind":"ReplicaSet","name":"web","uid":"2","controller":true}]}"#,
-        )
-        .unwrap();
-        let object = wire.object(None);
-        assert_eq!(
-            (object.namespace.as_str(), object.name.as_str(), object.uid.as_str()),
-            ("shop", "web-0", "1")
-        );
-        let owner = Owner {
-            api_version: "apps/v1".into(),
-            kind: "ReplicaSet".into(),
-            name: "web".into(),
-            uid: "2".into(),
-        };
-        assert_eq!(object.owners, [owner]);
+    fn labeled(many: usize) -> String {
+        let pairs: Vec<String> = (0..many).map(|at| format!("\"{at}\":\"\"")).collect();
+        format!(r#"{{"name":"a","labels":{{{}}}}}"#, pairs.join(","))
     }
 
     #[test]
-    fn more_labels_or_owners_than_an_object_can_have_are_rejected_while_reading() {
-        let of = |many: usize| {
-            let pairs: Vec<String> = (0..many).map(|at| format!("\"{at}\":\"\"")).collect();
-            let pairs = format!(r#"{{"name":"a","labels":{{{}}}}}"#, pairs.join(","));
-            let owners =
-                format!(r#"{{"name":"a","ownerReferences":[{}]}}"#, vec![r#"{"uid":"b"}"#; many].join(","));
-            [pairs, owners].map(|json| serde_json::from_str::<Wire>(&json))
-        };
-        assert!(of(MOST_ENTRIES).iter().all(Result::is_ok));
-        for refused in of(MOST_ENTRIES + 1) {
-            assert!(refused.unwrap_err().to_string().starts_with("an object has more than 10000"));
-        }
-    }
-
-    #[test]
-    fn owners_without_a_uid_count_as_one_unknown_owner() {
-        let nameless = vec![r#"{"kind":"X"},{}"#; 50_000].join(",");
-        let json = format!(r#"{{"name":"a","ownerReferences":[{nameless},{{"uid":"b"}},{nameless}]}}"#);
-        let object = serde_json::from_str::<Wire>(&json).unwrap().object(None);
-        let known = Owner { uid: "b".into(), ..Owner::default() };
-        assert_eq!(object.owners, [Owner::default(), known]);
-    }
-
-    fn wire(labels: usize, owners: usize) -> Wire {
-        Wire {
-            labels: (0..labels).map(|at| (at.to_string(), String::new())).collect(),
-            owner_references: (0..owners)
-                .map(|at| Reference { uid: at.to_string(), ..Reference::default() })
-                .collect(),
-            ..Wire::default()
-        }
-    }
-
-    #[test]
-    fn owners_over_the_limit_of_a_page_become_one_unknown_owner() {
-        let mut page = Allowance::default();
-        let mut of = |many: usize| {
-            let mut wire = wire(0, many);
-            page.take(&mut wire).unwrap();
-            wire.object(None).owners
-        };
-        assert_eq!([of(MOST_ENTRIES).len(), of(MOST_ENTRIES - 1).len()], [MOST_ENTRIES, MOST_ENTRIES - 1]);
-        assert_eq!(of(2), [Owner::default()], "there is room for one");
-        assert_eq!(of(1)[0].uid, "0");
-        assert_eq!(of(0), []);
-        assert_eq!(of(1), [Owner::default()]);
+    fn more_labels_than_an_object_can_have_are_rejected_while_reading() {
+        let of = |many: usize| serde_json::from_str::<Wire>(&labeled(many));
+        assert!(of(MOST_ENTRIES).is_ok());
+        let error = of(MOST_ENTRIES + 1).unwrap_err().to_string();
+        assert!(error.starts_with("an object has more than 10000"), "{error}");
     }
 
     #[test]
     fn labels_over_the_limit_of_a_page_are_rejected() {
+        let wire = |many| serde_json::from_str::<Wire>(&labeled(many)).unwrap();
         let mut page = Allowance::default();
         for _ in 0..10 {
-            page.take(&mut wire(MOST_ENTRIES, 0)).unwrap();
+            page.take(&wire(MOST_ENTRIES)).unwrap();
         }
-        page.take(&mut wire(0, 1)).unwrap();
-        let error = page.take(&mut wire(1, 0)).unwrap_err();
+        page.take(&wire(0)).unwrap();
+        let error = page.take(&wire(1)).unwrap_err();
         assert_eq!(error, "the objects of one page have more than 100000 labels and annotations");
     }
 
     #[test]
     fn null_labels_are_no_labels() {
         let wire: Wire = serde_json::from_str(
-            r#"{"name":"shop","labels":null,"deletionTimestamp":null,"ownerReferences":null}"#,
+            r#"{"name":"shop","labels":null,"deletionTimestamp":null}"#,
         )
         .unwrap();
         assert_eq!(wire.kept(), Metadata::default());

@@ -80,12 +80,12 @@ pub(crate) enum Command {
     Impact(impact::Args),
     /// Allow one deletion that a guard denies
     #[command(
-        after_help = "Examples:\n  durward override ns/shop --reason 'moved to m9' --for 2h\n  durward override pod/etcd-1 -n db --reason 'disk is gone' --for 30m --dry-run\n\nThe command sets annotations that last at most 24 hours. They have no effect if the guard has breakGlass: permission. Then a user with the verb break-glass on guards.durward.dev sets the annotation durward.dev/break-glass=NAME, which does not expire.\n\nExit code: 0 annotated, 1 could not annotate, 2 bad input."
+        after_help = "Examples:\n  durward override ns/shop --reason 'moved to m9' --for 2h\n  durward override pod/etcd-1 -n db --reason 'disk is gone' --for 30m --dry-run\n\nThe command sets annotations that last at most 24 hours. They have no effect if the guard has overrides: permission. Then a user with the verb break-glass on guards.durward.dev sets the annotation durward.dev/break-glass=NAME, which does not expire.\n\nExit code: 0 annotated, 1 could not annotate, 2 bad input."
     )]
     Override(annotate::OverrideArgs),
     /// Stop an unreachable member cluster from blocking deletions
     #[command(
-        after_help = "Example:\n  durward acknowledge cluster/m5 --reason 'link cut, ticket 81' --for 7d --kubeconfig karmada-admin.config\n\nThe command sets annotations on the Cluster that last at most 30 days.\n\nExit code: 0 annotated, 1 could not annotate, 2 bad input."
+        after_help = "Examples:\n  durward acknowledge m5 --reason 'link cut, ticket 81' --for 7d --kubeconfig karmada-admin.config\n  durward acknowledge m3 m7 --reason 'power work' --for 12h\n\nThe command sets annotations on each Cluster that last at most 30 days.\n\nExit code: 0 annotated, 1 could not annotate, 2 bad input."
     )]
     Acknowledge(annotate::AcknowledgeArgs),
     /// Check a running installation and suggest fixes

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use admission::{Glob, Mode, OnUnknown, Request, SettlePolicy};
 
-use crate::exempt::{Exempt, Exemption};
+use crate::exempt::Exempt;
 use ::config::{Expression, Section, Selector, SelectorExt as _};
 
 /// The default namespace of Durward.
@@ -70,8 +70,6 @@ pub struct CommonConfig {
     pub failure_policy: FailurePolicy,
     /// `webhook.timeoutSeconds`.
     pub timeout_seconds: u8,
-    /// `webhook.admissionReviewVersions`.
-    pub review_versions: Vec<String>,
     /// `webhook.namespaceSelector`, besides the selection of the guard itself.
     pub namespace_selector: Selector,
     /// The namespace of Durward, exempt by name so that Durward can be installed again while it is down. Empty if Durward does
@@ -80,14 +78,11 @@ pub struct CommonConfig {
 }
 
 impl CommonConfig {
-    /// Returns the key that exempts a request about this namespace. The labels of the namespace can exempt it too.
+    /// Returns the key that exempts a request about this namespace.
     pub fn exempt_by(&self, request: &Request<'_>, namespace: &str) -> Option<&'static str> {
-        match self.exempt.of(request) {
-            Exemption::By(part) => Some(part),
-            // Without a namespace of its own, Durward exempts none.
-            _ if !namespace.is_empty() && namespace == self.namespace => Some("namespace"),
-            Exemption::DependsOnNamespace | Exemption::No => None,
-        }
+        // Without a namespace of its own, Durward exempts none.
+        let is_own = !namespace.is_empty() && namespace == self.namespace;
+        self.exempt.of(request).or(is_own.then_some("namespace"))
     }
 
     /// Returns the command with which an administrator of Durward runs `doctor` for a part, with Durward's own permissions.
@@ -173,15 +168,7 @@ impl CommonConfig {
                 u64::from(defaults.timeout_seconds),
                 (1, 30),
             );
-            let versions = s.choices(
-                "admissionReviewVersions",
-                "Versions of AdmissionReview, the preferred one first.",
-                &[("v1", "v1"), ("v1beta1", "v1beta1")],
-                &["v1"],
-            );
-            if versions.is_empty() {
-                s.problem("admissionReviewVersions", "is empty", Some("allowed: v1, v1beta1".to_owned()));
-            }
+            s.removed("admissionReviewVersions", "remove it: the entries of all guards have v1");
             let namespace_selector =
                 s.selector("namespaceSelector", "Review only objects in namespaces with these labels.");
             Self {
@@ -189,7 +176,6 @@ impl CommonConfig {
                 exempt,
                 failure_policy: failure_policy.unwrap_or(FailurePolicy::Fail),
                 timeout_seconds: u8::try_from(seconds).unwrap_or(defaults.timeout_seconds),
-                review_versions: versions.into_iter().map(str::to_owned).collect(),
                 namespace_selector: namespace_selector.unwrap_or_default(),
                 namespace: namespace.to_owned(),
             }
@@ -240,10 +226,7 @@ mod tests {
         assert_eq!(problems, [""; 0]);
         assert_eq!(common_config.settle_policy, SettlePolicy::deny_unknown());
         assert_eq!((common_config.failure_policy, common_config.timeout_seconds), (FailurePolicy::Fail, 10));
-        assert_eq!(
-            (common_config.review_versions, common_config.namespace.as_str()),
-            (vec!["v1".to_owned()], "durward-system")
-        );
+        assert_eq!(common_config.namespace, "durward-system");
     }
 
     #[test]
@@ -285,8 +268,5 @@ mod tests {
     #[test]
     fn rejects_webhook_settings_that_the_api_server_rejects() {
         assert!(common_config("webhook: {timeoutSeconds: 31}").1[0].contains("a whole number from 1 to 30"));
-        assert!(
-            common_config("webhook: {admissionReviewVersions: [v2]}").1[0].contains("allowed: v1, v1beta1")
-        );
     }
 }

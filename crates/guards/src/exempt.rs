@@ -1,11 +1,9 @@
 //! The `exempt` section: users and namespaces that a guard ignores.
 
-use std::collections::BTreeMap;
-
 use admission::{Glob, Request, Ruling};
 
 use crate::cel;
-use ::config::{Section, Selector, SelectorExt as _, names};
+use ::config::{Section, names};
 
 /// The `exempt` section, the same for every guard.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -14,7 +12,6 @@ pub struct Exempt {
     groups: Vec<Glob>,
     service_accounts: Vec<Glob>,
     namespaces: Vec<Glob>,
-    namespace_selector: Option<Selector>,
 }
 
 const SERVICE_ACCOUNT_NAMES: &str = "namespace/name, as ci/runner; * matches any characters";
@@ -34,20 +31,11 @@ fn service_accounts(text: &str) -> Result<(), names::Fault> {
     }
 }
 
-/// Whether a request is exempt, by the request alone.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Exemption {
-    /// It is exempt by this key.
-    By(&'static str),
-    /// The labels of the namespace decide.
-    DependsOnNamespace,
-    /// It is not exempt.
-    No,
-}
-
 const USERS: &str = "exempt.users";
 const GROUPS: &str = "exempt.groups";
 const SERVICE_ACCOUNTS: &str = "exempt.serviceAccounts";
+/// The key of exempt namespaces.
+pub(crate) const NAMESPACES: &str = "exempt.namespaces";
 
 /// Returns the ruling on a request that this key exempts. Keys for users leave the object guarded, so that ruling is always logged.
 /// With any other key, the ruling is logged only at level debug.
@@ -65,6 +53,7 @@ impl Exempt {
     /// Reads the section. `namespaces` are exempt if the file does not say otherwise.
     pub fn read(section: &mut Section<'_>, namespaces: &[&str]) -> Self {
         section.section("exempt", "Requests that the guard ignores. * matches any characters.", |s| {
+            s.removed("namespaceSelector", "use exempt.namespaces with names and patterns, or webhook.namespaceSelector");
             let mut globs =
                 |key, what, doc| s.texts(key, what, doc, &[]).into_iter().map(Glob::new).collect();
             Self {
@@ -92,20 +81,18 @@ impl Exempt {
                     .into_iter()
                     .map(Glob::new)
                     .collect(),
-                namespace_selector: s
-                    .selector("namespaceSelector", "Objects in namespaces with these labels."),
             }
         })
     }
 
-    /// Decides by the request alone.
-    pub fn of(&self, request: &Request<'_>) -> Exemption {
+    /// Returns the key that exempts a request.
+    pub fn of(&self, request: &Request<'_>) -> Option<&'static str> {
         let any = |globs: &[Glob], text: &str| globs.iter().any(|glob| glob.matches(text));
         if any(&self.users, &request.user.name) {
-            return Exemption::By(USERS);
+            return Some(USERS);
         }
         if !self.groups.is_empty() && request.user.groups().iter().any(|group| any(&self.groups, group)) {
-            return Exemption::By(GROUPS);
+            return Some(GROUPS);
         }
         let account =
             request.user.name.strip_prefix("system:serviceaccount:").and_then(|name| name.split_once(':'));
@@ -113,15 +100,10 @@ impl Exempt {
             && !self.service_accounts.is_empty()
             && any(&self.service_accounts, &format!("{namespace}/{name}"))
         {
-            return Exemption::By(SERVICE_ACCOUNTS);
+            return Some(SERVICE_ACCOUNTS);
         }
-        if !request.namespace.is_empty() && any(&self.namespaces, &request.namespace) {
-            return Exemption::By("exempt.namespaces");
-        }
-        match &self.namespace_selector {
-            Some(_) if !request.namespace.is_empty() => Exemption::DependsOnNamespace,
-            _ => Exemption::No,
-        }
+        let is_exempt = !request.namespace.is_empty() && any(&self.namespaces, &request.namespace);
+        is_exempt.then_some(NAMESPACES)
     }
 
     /// Returns the key that exempts every request. API servers add the group to every user that they have authenticated.
@@ -157,21 +139,6 @@ impl Exempt {
     pub(crate) fn names_of_namespaces(&self) -> impl Iterator<Item = String> {
         self.namespaces.iter().map(ToString::to_string).filter(|name| !name.contains('*'))
     }
-
-    /// Returns `namespaceSelector`.
-    pub(crate) fn namespace_selector(&self) -> Option<&Selector> {
-        self.namespace_selector.as_ref()
-    }
-
-    /// Whether the labels of namespaces can exempt a request.
-    pub fn depends_on_namespaces(&self) -> bool {
-        self.namespace_selector.is_some()
-    }
-
-    /// Whether the labels of the request's namespace exempt it.
-    pub fn selects(&self, namespace_labels: &BTreeMap<String, String>) -> bool {
-        self.namespace_selector.as_ref().is_some_and(|selector| selector.matches(namespace_labels))
-    }
 }
 
 #[cfg(test)]
@@ -188,7 +155,7 @@ mod tests {
         exempt
     }
 
-    fn of(exempt: &Exempt, user: &str, groups: &str) -> Exemption {
+    fn of(exempt: &Exempt, user: &str, groups: &str) -> Option<&'static str> {
         let body = format!(
             r#"{{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{{"uid":"u","resource":{{"resource":"pods"}},"operation":"CREATE","namespace":"shop","userInfo":{{"username":"{user}","groups":[{groups}]}}}}}}"#
         );
@@ -197,24 +164,23 @@ mod tests {
 
     #[test]
     fn exempts_nothing_by_default() {
-        assert_eq!(of(&exempt("{}"), "system:admin", r#""system:masters""#), Exemption::No);
+        assert_eq!(of(&exempt("{}"), "system:admin", r#""system:masters""#), None);
     }
 
     #[test]
     fn each_list_exempts_its_entries() {
         for (yaml, user, groups, expected) in [
-            ("exempt: {users: ['ann*']}", "anna", "", Exemption::By("exempt.users")),
-            ("exempt: {groups: [ops]}", "bob", r#""dev","ops""#, Exemption::By("exempt.groups")),
-            ("exempt: {groups: [ops]}", "bob", r#""dev""#, Exemption::No),
+            ("exempt: {users: ['ann*']}", "anna", "", Some("exempt.users")),
+            ("exempt: {groups: [ops]}", "bob", r#""dev","ops""#, Some("exempt.groups")),
+            ("exempt: {groups: [ops]}", "bob", r#""dev""#, None),
             (
                 "exempt: {serviceAccounts: [ci/*]}",
                 "system:serviceaccount:ci:runner",
                 "",
-                Exemption::By("exempt.serviceAccounts"),
+                Some("exempt.serviceAccounts"),
             ),
-            ("exempt: {serviceAccounts: [ci/*]}", "ci/runner", "", Exemption::No),
-            ("exempt: {namespaces: [sh*]}", "bob", "", Exemption::By("exempt.namespaces")),
-            ("exempt: {namespaceSelector: {matchLabels: {a: b}}}", "bob", "", Exemption::DependsOnNamespace),
+            ("exempt: {serviceAccounts: [ci/*]}", "ci/runner", "", None),
+            ("exempt: {namespaces: [sh*]}", "bob", "", Some("exempt.namespaces")),
         ] {
             assert_eq!(of(&exempt(yaml), user, groups), expected, "{yaml}");
         }
@@ -226,8 +192,7 @@ mod tests {
             (USERS, false),
             (GROUPS, false),
             (SERVICE_ACCOUNTS, false),
-            ("exempt.namespaces", true),
-            ("exempt.namespaceSelector", true),
+            (NAMESPACES, true),
             ("namespace", true),
         ] {
             assert_eq!(ruling(key).is_unguarded, is_unguarded, "{key}");
@@ -267,12 +232,5 @@ mod tests {
             problems("exempt: {namespaces: ['*', kube-*, a], serviceAccounts: ['*', ci/*, '*/x', c*]}"),
             [""; 0]
         );
-    }
-
-    #[test]
-    fn the_namespace_selector_matches_the_labels_of_the_namespace() {
-        let exempt = exempt("exempt: {namespaceSelector: {matchLabels: {a: b}}}");
-        assert!(exempt.selects(&BTreeMap::from([("a".into(), "b".into())])));
-        assert!(!exempt.selects(&BTreeMap::new()));
     }
 }

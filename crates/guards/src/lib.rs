@@ -23,7 +23,7 @@ pub mod overrides;
 mod webhook;
 
 pub use common::{CommonConfig, Defaults, FailurePolicy, NAMESPACE, NAMESPACE_NAME, Remark, label_keys};
-pub use exempt::{Exempt, Exemption};
+pub use exempt::Exempt;
 pub use kind::{
     Configured, GuardKind, GuardedNamespaces, GuardedObjects, Permission, Permissions, Requirements,
 };

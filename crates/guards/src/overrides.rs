@@ -1,7 +1,7 @@
 //! Overrides: annotations on an object that allow a deletion although a guard denies it. All guards that deny deletions share them.
 //!
 //! An override has three annotations: the object's name, a reason and an expiry. Durward checks them, and writes them to the
-//! audit log. They expire for every caller. With `breakGlass: permission` they have no effect.
+//! audit log. They expire for every caller. With `overrides: permission` they have no effect.
 //!
 //! The break-glass annotation is for callers with the verb `break-glass` on `guards.durward.dev` and the guard's name. A match
 //! condition checks both, so the API server lets the request pass without a review, also while Durward is down. CEL has no clock
@@ -55,8 +55,9 @@ pub enum BreakGlass {
 impl BreakGlass {
     /// Reads the key.
     pub(crate) fn read(section: &mut Section<'_>) -> Self {
+        section.removed("breakGlass", "use overrides: annotation or permission");
         section.choice(
-            "breakGlass",
+            "overrides",
             "Callers that can override a denial. annotation: those that annotate a reason and an expiry, and those with the verb break-glass. permission: only those with the verb.",
             &[("annotation", Self::Annotation), ("permission", Self::Permission)],
             Self::Annotation,
@@ -160,7 +161,7 @@ fn check_annotations<'a>(
     now: SystemTime,
 ) -> Result<(String, String), Vec<String>> {
     if allowed == BreakGlass::Permission {
-        return Err(vec!["delete-anyway has no effect with breakGlass: permission".to_owned()]);
+        return Err(vec!["delete-anyway has no effect with overrides: permission".to_owned()]);
     }
     let mut wrong = Vec::new();
     if anyway != name {
@@ -356,7 +357,7 @@ mod tests {
     fn annotations_alone_do_not_override_if_the_permission_is_required() {
         let all = [(DELETE_ANYWAY, "shop"), (DELETE_REASON, "moved"), (DELETE_UNTIL, "2026-11-21T18:00:00Z")];
         let Override::Invalid(why) = judged(BreakGlass::Permission, &all) else { panic!() };
-        assert_eq!(why, "delete-anyway has no effect with breakGlass: permission");
+        assert_eq!(why, "delete-anyway has no effect with overrides: permission");
     }
 
     #[test]

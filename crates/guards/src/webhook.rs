@@ -45,8 +45,6 @@ pub struct WebhookEntry {
     pub has_side_effects: bool,
     /// How long the API server waits, 1 to 30 seconds.
     pub timeout_seconds: u8,
-    /// Versions of `AdmissionReview`, the preferred one first.
-    pub review_versions: Vec<String>,
 }
 
 impl WebhookEntry {
@@ -69,7 +67,6 @@ impl WebhookEntry {
             failure_policy: common.failure_policy,
             has_side_effects: false,
             timeout_seconds: common.timeout_seconds,
-            review_versions: common.review_versions.clone(),
         }
     }
 
@@ -93,7 +90,7 @@ impl WebhookEntry {
             side_effects: if self.has_side_effects { "NoneOnDryRun" } else { "None" }.to_owned(),
             timeout_seconds: Some(self.timeout_seconds.into()),
             reinvocation_policy: reinvocation,
-            admission_review_versions: self.review_versions,
+            admission_review_versions: vec!["v1".to_owned()],
         }
     }
 }

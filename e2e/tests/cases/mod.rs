@@ -42,7 +42,6 @@ mod reload;
 mod replacement;
 mod resources;
 mod review_count;
-mod review_versions;
 mod self_managed;
 mod skips;
 pub(crate) mod supervisor;

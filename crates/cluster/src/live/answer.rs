@@ -17,7 +17,7 @@ use serde_json::value::RawValue;
 
 use super::failure::{Failure, Status, brief, is_not_served, not_served, not_understood, refusal};
 use super::karmada;
-use crate::fleet::{Cluster, GetQuery, ListQuery, Object, Owner, Page, Part};
+use crate::fleet::{Cluster, GetQuery, ListQuery, Object, Page, Part};
 use crate::metadata::{Allowance, Wire};
 use crate::{PAGE_LIMIT, Resource, cause};
 
@@ -34,11 +34,11 @@ pub(crate) struct One<'b> {
 
 /// An item of a List.
 trait Item<'b>: Deserialize<'b> {
-    fn one(&mut self) -> &mut One<'b>;
+    fn one(&self) -> &One<'b>;
 }
 
 impl<'b> Item<'b> for One<'b> {
-    fn one(&mut self) -> &mut Self {
+    fn one(&self) -> &Self {
         self
     }
 }
@@ -50,8 +50,8 @@ struct Whole<'b> {
 }
 
 impl<'b> Item<'b> for Whole<'b> {
-    fn one(&mut self) -> &mut One<'b> {
-        &mut self.one
+    fn one(&self) -> &One<'b> {
+        &self.one
     }
 }
 
@@ -143,7 +143,7 @@ fn one(query: GetQuery<'_>, body: &[u8]) -> Result<Object, Failure> {
     }
     check_names(&one.metadata).map_err(|text| Failure::new(cause::GARBAGE, text))?;
     let raw = if part == Part::Whole { Some(parse(body)?) } else { None };
-    Ok(checked(one.metadata, raw))
+    Ok(one.metadata.object(raw))
 }
 
 /// Parses the answer to a request for a page.
@@ -155,24 +155,11 @@ pub(crate) fn objects(
 ) -> Result<Page, Failure> {
     let page = match query.part {
         Part::Whole => {
-            page(of, query, status, body, |Whole { one, raw }| checked(one.metadata, Some(raw.to_owned())))?
+            page(of, query, status, body, |Whole { one, raw }| one.metadata.object(Some(raw.to_owned())))?
         }
-        Part::Metadata => metadata(of, query, status, body, |wire| checked(wire, None))?,
+        Part::Metadata => metadata(of, query, status, body, |wire| wire.object(None))?,
     };
     Ok(Page { objects: page.items, next: page.next })
-}
-
-/// An object whose owners are valid. API servers only require that an owner's fields are not empty, so one such object could
-/// make a whole List garbage. An invalid owner becomes an unknown one: it counts, since owners decide whether an object stays.
-fn checked(wire: Wire, raw: Option<Box<RawValue>>) -> Object {
-    let mut object = wire.object(raw);
-    for owner in &mut object.owners {
-        let Owner { api_version, kind, name, uid } = &*owner;
-        if [api_version, kind, name, uid].into_iter().any(|text| invalid_name(text).is_some()) {
-            *owner = Owner::default();
-        }
-    }
-    object
 }
 
 /// Parses a page of metadata and converts that of each item with `keep`.
@@ -404,11 +391,11 @@ impl<'b, I: Item<'b>> Deserialize<'b> for Items<I> {
 
             fn visit_seq<A: SeqAccess<'b>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
                 let (mut parsed, mut allowance) = (Vec::new(), Allowance::default());
-                while let Some(mut item) = seq.next_element::<I>()? {
+                while let Some(item) = seq.next_element::<I>()? {
                     if parsed.len() == MAX_ITEMS {
                         return Err(A::Error::custom(too_many_items(MAX_ITEMS)));
                     }
-                    if let Err(limit) = allowance.take(&mut item.one().metadata) {
+                    if let Err(limit) = allowance.take(&item.one().metadata) {
                         while seq.next_element::<IgnoredAny>()?.is_some() {}
                         return Ok(Items { parsed, exceeded: Some(limit) });
                     }

@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 use super::tests::{directory, opened, problems};
 use super::{ClusterRecording, INDEX, ListRecording, Recording, Snapshot, UnreadList, recorded_name, write};
 use crate::fleet::{
-    Cluster, Fleet, GetQuery, ListQuery, MembersResult, Object, ObjectResult, Owner, PageResult, Part,
+    Cluster, Fleet, GetQuery, ListQuery, MembersResult, Object, ObjectResult, PageResult, Part,
 };
 use crate::{Address, Metadata, Reader as _, Resource, cause};
 
@@ -78,7 +78,7 @@ fn unknown<T: std::fmt::Debug>(answer: Result<T, Cause>, code: &str, words: &str
 }
 
 const WHOLE_PODS: &str = r#"{"kind":"PodList","apiVersion":"v1","metadata":{},"items":[
-  {"metadata":{"name":"web-0","namespace":"shop","uid":"1","ownerReferences":[{"apiVersion":"apps/v1","kind":"ReplicaSet","name":"web","uid":"2"}]},"status":{"phase":"Running"}},
+  {"metadata":{"name":"web-0","namespace":"shop","uid":"1"},"status":{"phase":"Running"}},
   {"metadata":{"name":"job-0","namespace":"shop"},"status":{"phase":"Succeeded"}},
   {"metadata":{"name":"web-0","namespace":"other"},"status":{"phase":"Running"}}]}"#;
 const ACTIVE: &str = "status.phase!=Succeeded,status.phase!=Failed";
@@ -99,7 +99,7 @@ async fn a_complete_list_answers_gets_pages_and_selectors() {
 
     let found =
         find(&snapshot, &member("m1"), "core_v1_pods", "shop", "web-0", Part::Whole).await.unwrap().unwrap();
-    assert_eq!((found.uid.as_str(), found.owners[0].name.as_str(), found.raw.is_some()), ("1", "web", true));
+    assert_eq!((found.uid.as_str(), found.raw.is_some()), ("1", true));
     let absent = find(&snapshot, &member("m1"), "core_v1_pods", "shop", "x", Part::Whole).await;
     assert!(absent.unwrap().is_none());
 }
@@ -254,18 +254,11 @@ fn recording() -> Recording {
         annotations: BTreeMap::from([("d".to_owned(), "e\nf".to_owned())]),
         deleting: true,
     };
-    let owner = Owner {
-        api_version: "apps/v1".into(),
-        kind: "ReplicaSet".into(),
-        name: "web".into(),
-        uid: "2".into(),
-    };
     let web = Object {
         namespace: "shop".into(),
         name: "web-0".into(),
         uid: "1".into(),
         metadata,
-        owners: vec![owner],
         raw: None,
     };
     let raw = r#"{"metadata":{"name":"mice.example.org"},"spec":{"group":"example.org"}}"#;
@@ -325,7 +318,7 @@ async fn a_written_snapshot_is_read_back() {
     let page = list(&snapshot, &m1, "core_v1_pods", "shop", ACTIVE, Part::Metadata).await.unwrap();
     let written = &recording().clusters[1].lists[0].objects[0];
     let read = &page.objects[0];
-    assert_eq!((&read.metadata, &read.owners, &read.uid), (&written.metadata, &written.owners, &written.uid));
+    assert_eq!((&read.metadata, &read.uid), (&written.metadata, &written.uid));
     unknown(
         list(&snapshot, &m1, "core_v1_services", "shop", "", Part::Metadata).await,
         cause::FORBIDDEN,

@@ -252,8 +252,7 @@ fn text(list: &ListRecording, deleted: &str) -> std::io::Result<String> {
 
 /// Returns the metadata that guards read. The time of a deletion is not known, only that there is one.
 fn metadata(object: &Object, deleted: &str) -> Value {
-    let Object { namespace, name, uid, metadata: Metadata { labels, annotations, deleting }, owners, .. } =
-        object;
+    let Object { namespace, name, uid, metadata: Metadata { labels, annotations, deleting }, .. } = object;
     let mut metadata = json!({"name": name});
     let mut put = |key: &str, value: Value, is_there: bool| {
         if is_there {
@@ -265,10 +264,5 @@ fn metadata(object: &Object, deleted: &str) -> Value {
     put("labels", json!(labels), !labels.is_empty());
     put("annotations", json!(annotations), !annotations.is_empty());
     put("deletionTimestamp", json!(deleted), *deleting);
-    let owners: Vec<Value> = owners
-        .iter()
-        .map(|owner| json!({"apiVersion": owner.api_version, "kind": owner.kind, "name": owner.name, "uid": owner.uid}))
-        .collect();
-    put("ownerReferences", Value::Array(owners.clone()), !owners.is_empty());
     json!({"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": metadata})
 }

@@ -36,9 +36,9 @@ pub(crate) struct OverrideArgs {
 /// `acknowledge`
 #[derive(Debug, clap::Args)]
 pub(crate) struct AcknowledgeArgs {
-    /// Member cluster that can be unreachable
-    #[arg(value_name = "cluster/NAME")]
-    pub(crate) cluster: MemberArg,
+    /// Member clusters that can be unreachable
+    #[arg(value_name = "CLUSTER", required = true)]
+    pub(crate) clusters: Vec<MemberArg>,
     /// Time from now, at most 30d, for example 12h or 7d
     #[arg(long = "for", value_name = "DURATION")]
     pub(crate) duration: Period,
@@ -154,7 +154,7 @@ impl FromStr for Overridable {
     }
 }
 
-/// A member cluster.
+/// A member cluster: its name, with or without the kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct MemberArg(String);
 
@@ -162,12 +162,12 @@ impl FromStr for MemberArg {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let name = text.strip_prefix("cluster/").or_else(|| text.strip_prefix("clusters/"));
-        let wrong = || {
-            let meant = is_dns_subdomain(text).then(|| format!("; did you mean cluster/{text}?"));
-            format!("must be cluster/NAME{}", meant.unwrap_or_default())
-        };
-        checked(name.ok_or_else(wrong)?).map(Self)
+        let kinds = ["cluster", "clusters"];
+        if kinds.contains(&text) {
+            return Err("is a kind: write only the names of clusters".to_owned());
+        }
+        let name = text.split_once('/').filter(|(kind, _)| kinds.contains(kind)).map_or(text, |(_, name)| name);
+        checked(name).map(Self)
     }
 }
 
@@ -221,16 +221,18 @@ pub(crate) fn run_override(args: &OverrideArgs) -> Outcome {
 
 /// `acknowledge`
 pub(crate) fn run_acknowledge(args: &AcknowledgeArgs) -> Outcome {
-    let (MemberArg(name), Period(duration)) = (&args.cluster, args.duration);
-    let annotations = acknowledgement(&args.period.reason, duration, SystemTime::now());
+    let annotations = acknowledgement(&args.period.reason, args.duration.0, SystemTime::now());
     let annotations = annotations.map_err(|why| refused("acknowledgement", &why))?;
     let until = annotations.last().map(|(_, until)| until.clone()).unwrap_or_default();
-    let clusters = resource("cluster.karmada.io", "v1alpha1", "Cluster", "clusters");
-    let change =
-        Change { resource: clusters, kind: "cluster", name, is_namespaced: false, annotations: &annotations };
-    change.run(&args.period, None, |object| {
-        format!("{object} annotated; while it does not answer, it blocks no deletion until {until}")
-    })
+    for MemberArg(name) in &args.clusters {
+        let resource = resource("cluster.karmada.io", "v1alpha1", "Cluster", "clusters");
+        let change =
+            Change { resource, kind: "cluster", name, is_namespaced: false, annotations: &annotations };
+        change.run(&args.period, None, |object| {
+            format!("{object} annotated; while it does not answer, it blocks no deletion until {until}")
+        })?;
+    }
+    Ok(Exit::Done)
 }
 
 fn refused(what: &str, why: &Mistake) -> Problem {
@@ -314,8 +316,12 @@ mod tests {
         for wrong in ["shop", "ns/", "ns/A b", "secret/x", "ns/a/b"] {
             assert!(wrong.parse::<Overridable>().is_err(), "{wrong}");
         }
-        assert_eq!("cluster/m5".parse(), Ok(MemberArg("m5".into())));
-        assert!("m5".parse::<MemberArg>().is_err());
+        for text in ["m5", "cluster/m5", "clusters/m5"] {
+            assert_eq!(text.parse(), Ok(MemberArg("m5".into())));
+        }
+        for wrong in ["cluster", "cluster/", "ns/m5", "M 5", ""] {
+            assert!(wrong.parse::<MemberArg>().is_err(), "{wrong}");
+        }
         assert_eq!("7d".parse(), Ok(Period(Duration::from_secs(7 * 24 * 3600))));
         assert_eq!("90s".parse(), Ok(Period(Duration::from_secs(90))));
         for wrong in ["", "2", "h", "-1h", "2 h", "2w", "2é"] {

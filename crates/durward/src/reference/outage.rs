@@ -16,8 +16,8 @@ const END: &str = "<!-- end of the generated text -->\n";
 
 /// A guard, its configuration in words, and the configuration.
 const SAMPLES: [(&str, &str, &str); 8] = [
-    ("deletion", "`scope: labeled`, the default without a fleet", "deletion: {}"),
-    ("deletion", "`scope: all`, the default with a fleet", "deletion: {fleet: {karmada: {}}}"),
+    ("deletion", "`scope: labeled`", "deletion: {scope: labeled}"),
+    ("deletion", "`scope: all`, the default", "deletion: {fleet: {karmada: {}}}"),
     ("etcd", "always", "etcd: {clusters: [{namespace: db, selector: app=etcd}]}"),
     (
         "etcd",

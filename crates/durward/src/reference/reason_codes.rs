@@ -44,7 +44,7 @@ fn reference_of_the_reason_codes() {
         out.push_str(&row(&[&format!("`{}`", code.name), &code.meaning]));
     }
     out.push_str(
-        "\nAn example below is the first line of a denial. For `Acknowledged` and `WouldStay` it is the `message` of the cause.\n",
+        "\nAn example below is the first line of a denial. For `Acknowledged` it is the `message` of the cause.\n",
     );
     reasons("deletion", variants(DELETION_REASONS, "Reason"), &BTreeSet::new(), &mut out);
     let eviction = constants(ETCD_REASONS).into_iter().find(|(name, _)| name == "DISRUPTION_BUDGET");

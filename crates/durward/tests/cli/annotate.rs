@@ -19,9 +19,15 @@ fn dry_runs_print_the_command_of_kubectl() {
         let run = durward(&["override", object, "-n", "db", "--reason", "disk", "--for", "30m", "--dry-run"]);
         assert!(run.out.starts_with(start), "{}{}", run.out, run.err);
     }
-    let cluster = durward(&["acknowledge", "cluster/m5", "--reason", "link cut", "--for", "7d", "--dry-run"]);
-    let start = "kubectl annotate --overwrite cluster m5 durward.dev/acknowledge-unreachable='link cut' durward.dev/acknowledge-until=20";
-    assert!(cluster.out.starts_with(start), "{}", cluster.out);
+    let clusters =
+        durward(&["acknowledge", "cluster/m5", "m7", "--reason", "link cut", "--for", "7d", "--dry-run"]);
+    for (line, name) in clusters.out.lines().zip(["m5", "m7"]) {
+        let start = format!(
+            "kubectl annotate --overwrite cluster {name} durward.dev/acknowledge-unreachable='link cut' durward.dev/acknowledge-until=20"
+        );
+        assert!(line.starts_with(&start), "{line}");
+    }
+    assert_eq!(clusters.out.lines().count(), 2, "{}", clusters.out);
 }
 
 #[test]
@@ -38,8 +44,8 @@ fn annotations_that_a_guard_would_ignore_are_refused() {
         ),
         (["acknowledge", "cluster/m5", "--reason", "cut", "--for", "31d"], "more than 30 days ahead"),
         (
-            ["acknowledge", "m5", "--reason", "cut", "--for", "7d"],
-            "must be cluster/NAME; did you mean cluster/m5?",
+            ["acknowledge", "ns/m5", "--reason", "cut", "--for", "7d"],
+            "\"ns/m5\" is not a valid name",
         ),
         (["override", "etcd-1", "--reason", "moved", "--for", "2h"], "did you mean ns/etcd-1 or pod/etcd-1?"),
     ] {
@@ -58,7 +64,7 @@ fn a_kind_and_a_name_with_a_space_get_a_suggestion() {
         ),
         (
             &["acknowledge", "cluster", "m5", "--reason", "cut", "--for", "7d"],
-            "error: unexpected argument \"m5\": did you mean cluster/m5?\n",
+            "error: invalid value \"cluster\" for <CLUSTER>...: is a kind: write only the names of clusters\n",
         ),
         (
             &["certs", "new", "--out", "x", "--name", "a.b", "--days", "-5"],

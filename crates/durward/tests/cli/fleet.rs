@@ -32,6 +32,14 @@ fn change(dir: &TestDir, file: &str, change: impl FnOnce(&mut Value)) {
     fs::write(path, list.to_string()).unwrap();
 }
 
+/// Annotates a Cluster with an acknowledgement.
+fn acknowledge(dir: &TestDir, at: usize, until: &str) {
+    change(dir, "here/cluster.karmada.io_v1alpha1_clusters.json", |list| {
+        list["items"][at]["metadata"]["annotations"] =
+            json!({"durward.dev/acknowledge-unreachable": "cut", "durward.dev/acknowledge-until": until});
+    });
+}
+
 /// Returns the verdicts by name.
 fn verdicts(run: &Run) -> Vec<(String, String)> {
     let text = |value: &Value| value.as_str().unwrap().to_owned();
@@ -107,9 +115,8 @@ fn reports_unknown_clusters_with_their_causes() {
     let dir = fleet();
     dir.write("fleet/snapshot.yaml", &fs::read_to_string(root().join(CUT).join("snapshot.yaml")).unwrap());
     fs::remove_dir_all(dir.path().join("fleet/m3")).unwrap();
-    dir.configure(
-        "  deletion: {fleet: karmada, unreachableClusters: [{cluster: m3, until: 2026-12-01T00:00:00Z, reason: cut}]}\n",
-    );
+    dir.configure("  deletion: {fleet: karmada}\n");
+    acknowledge(&dir, 2, "2026-12-01T00:00:00Z");
     let run = dir.run(&["impact", "ns/docs", "--snapshot", "fleet", "--config", "durward.yaml"]);
     assert_eq!(run.code, 3, "an acknowledged cluster is still unknown: {}", run.out);
     assert!(run.out.contains("member cluster m3 could not be checked (acknowledged)"), "{}", run.out);
@@ -333,13 +340,8 @@ fn reports_problems_with_reasons_and_fixes() {
         list["items"][1]["metadata"]["annotations"] =
             json!({"durward.dev/delete-anyway": "shop", "durward.dev/delete-reason": "x"});
     });
-    change(&dir, "here/cluster.karmada.io_v1alpha1_clusters.json", |list| {
-        list["items"][0]["metadata"]["annotations"] = json!({
-            "durward.dev/acknowledge-unreachable": "cut", "durward.dev/acknowledge-until": "2026-11-22T00:00:00Z"});
-    });
-    dir.configure(
-        "  deletion: {fleet: karmada, crds: {apiGroups: [example.org]}, unreachableClusters: [{cluster: m2, until: 2026-11-20T00:00:00Z, reason: x}, {cluster: m7, until: 2026-12-01T00:00:00Z, reason: x}]}\n",
-    );
+    acknowledge(&dir, 0, "2026-11-22T00:00:00Z");
+    acknowledge(&dir, 1, "2026-11-20T00:00:00Z");
     let run = dir.run(&["doctor", "fleet", "--snapshot", "fleet", "--config", "durward.yaml", "-o", "json"]);
     assert_eq!((run.code, run.err.as_str()), (1, ""));
     let report = run.json();
@@ -358,7 +360,6 @@ fn reports_problems_with_reasons_and_fixes() {
             ("override", None),
             ("acknowledgement", Some("m1")),
             ("acknowledgement", Some("m2")),
-            ("acknowledgement", Some("m7")),
         ]
     );
     for (at, key, part) in [
@@ -383,13 +384,22 @@ fn reports_problems_with_reasons_and_fixes() {
         ),
         (4, "what", "expires within three days"),
         (5, "what", "2026-11-20T00:00:00Z is in the past"),
-        (6, "effect", "acknowledged from the start"),
     ] {
         assert!(findings[at][key].as_str().unwrap().contains(part), "{}", findings[at]);
     }
     let text = dir.run(&["doctor", "fleet", "--snapshot", "fleet", "--config", "durward.yaml"]).out;
     assert!(text.starts_with("Durward can check 2 of 4 clusters\n\n- m2: "), "{text}");
     assert!(text.contains("\n  effect ") && text.contains("\n  fix    "), "{text}");
+}
+
+#[test]
+fn reports_an_acknowledged_context_that_is_not_in_the_fleet() {
+    let dir = fleet();
+    dir.configure(
+        "  deletion: {fleet: {contexts: [m1]}, unreachableClusters: [{cluster: m7, until: 2026-12-01, reason: x}]}\n",
+    );
+    let run = dir.run(&["doctor", "fleet", "--snapshot", "fleet", "--config", "durward.yaml"]);
+    assert!(run.out.contains("acknowledged from the start"), "{}", run.out);
 }
 
 /// A directory whose configuration names an unreachable control plane.
@@ -451,6 +461,12 @@ fn reports_a_fleet_without_clusters() {
     assert_eq!(run.code, 1);
     let expected = "Durward can check 1 of 1 cluster\n\n- the fleet has no member clusters (no-clusters)\n";
     assert!(run.out.starts_with(expected), "{}", run.out);
+    change(&dir, "here/core_v1_namespaces.json", |list| {
+        list["items"][0]["metadata"]["name"] = "karmada-es-m1".into();
+    });
+    let run = dir.run(&["doctor", "fleet", "--snapshot", "fleet", "--config", "durward.yaml"]);
+    let expected = "- the list of Clusters is empty, but namespace karmada-es-m1 exists (stale-fleet)\n";
+    assert!(run.out.contains(expected), "{}", run.out);
 }
 
 #[test]

@@ -79,13 +79,12 @@ fn prints_a_url_instead_of_a_service() {
         "durward.yaml",
         &TestDir::configuration(
             server,
-            "  lxcfs: {webhook: {admissionReviewVersions: [v1beta1], failurePolicy: Fail}}\n",
+            "  lxcfs: {webhook: {failurePolicy: Fail}}\n",
         ),
     );
     let webhook = &objects(&dir, &["--only", "webhooks"])[0]["webhooks"][0];
     assert_eq!(webhook["clientConfig"]["url"], "https://10.0.0.7:8443/lxcfs");
     assert!(webhook["clientConfig"]["service"].is_null());
-    assert_eq!(webhook["admissionReviewVersions"], serde_json::json!(["v1beta1"]));
     assert_eq!(webhook["failurePolicy"], "Fail");
     let run = dir.run(&["manifests", "--config", "durward.yaml"]);
     assert!(run.err.contains("that calls 10.0.0.7 rejects tls.crt"), "{}", run.err);
@@ -319,7 +318,7 @@ fn roles_without_a_wildcard_only_read_and_never_secrets() {
     let dir = TestDir::new();
     for guards in [
         KARMADA,
-        "  deletion: {fleet: karmada, unmanagedResources: ignore, namespaces: {extraResources: [{group: example.org, version: v1, resource: caches}]}}\n",
+        "  deletion: {fleet: karmada, namespaces: {extraResources: [{group: example.org, version: v1, resource: caches}]}}\n",
         "  deletion: {fleet: {contexts: [a]}}\n",
         "  deletion: {}\n",
     ] {

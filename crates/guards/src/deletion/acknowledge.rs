@@ -1,19 +1,19 @@
-//! Acknowledgements: member clusters that need not answer, each with a reason and an expiry.
+//! Acknowledgements: member clusters that need not answer, each with a reason and an expiry. On Karmada they are annotations of the
+//! Cluster, and in other fleets entries of `unreachableClusters`.
 //!
 //! An acknowledgement replaces a missing answer and nothing else. Objects in use are still in use, and the control plane and the
 //! list of the fleet must always answer. Karmada keeps the deletion and carries it out when the member returns, so the user gets
 //! a warning.
 
-use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use admission::Cause;
 use serde::Serialize;
 
-use super::config::{ClusterMatch, Config};
+use super::config::Config;
 use super::findings::ClusterFindings;
 use crate::overrides::{Mistake, PLACEHOLDER, check_end, check_reason};
-use ::config::{SelectorExt as _, time};
+use ::config::time;
 use cluster::cause;
 use cluster::fleet::FleetMember;
 
@@ -28,24 +28,6 @@ const MAX_DURATION: Duration = Duration::from_secs(30 * 24 * 3600);
 /// The days to the expiry in the command that a denial prints.
 const SUGGESTED_DURATION: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// The place of an acknowledgement.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
-    /// `guards.deletion.unreachableClusters`.
-    Configuration,
-    /// The annotations of the Cluster.
-    Cluster,
-}
-
-impl fmt::Display for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Configuration => "in the configuration",
-            Self::Cluster => "on its Cluster",
-        })
-    }
-}
-
 /// An acknowledgement that is valid now.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Acknowledgement {
@@ -55,57 +37,43 @@ pub struct Acknowledgement {
     pub reason: String,
 }
 
-/// An acknowledgement, or the reason why it is not valid, with its place.
-pub(super) type Judged = (Place, Result<Acknowledgement, String>);
-
 /// Returns the first valid acknowledgement of a member. Without one, returns the first invalid one as an error.
 pub(super) fn find(
     config: &Config,
     member: &FleetMember,
     now: SystemTime,
 ) -> Option<Result<Acknowledgement, String>> {
-    let mut invalid = None;
-    for (_, judged) in all(config, member, now) {
-        match judged {
-            Ok(acknowledgement) => return Some(Ok(acknowledgement)),
-            Err(why) => invalid = invalid.or(Some(Err(why))),
-        }
-    }
-    invalid
+    let mut found = all(config, member, now);
+    let valid = found.iter().position(Result::is_ok).unwrap_or(0);
+    (valid < found.len()).then(|| found.swap_remove(valid))
 }
 
-/// Returns all acknowledgements of a member, those of the configuration first.
-pub(super) fn all(config: &Config, member: &FleetMember, now: SystemTime) -> impl Iterator<Item = Judged> {
+/// Returns all acknowledgements of a member. An error is the reason why one is not valid.
+pub(super) fn all(
+    config: &Config,
+    member: &FleetMember,
+    now: SystemTime,
+) -> Vec<Result<Acknowledgement, String>> {
     let name = member.cluster.name();
-    let of_member = config.acknowledged.iter().filter(move |entry| match &entry.clusters {
-        ClusterMatch::Name(named) => named == name,
-        ClusterMatch::Selector(selector) => selector.matches(&member.metadata.labels),
-    });
-    let configured = of_member.map(move |entry| {
-        let until = time::format(entry.until);
-        (Place::Configuration, judge(name, Some(&entry.reason), Some(&until), now, Place::Configuration))
-    });
-    configured.chain(annotated(member, now).map(|judged| (Place::Cluster, judged)))
-}
-
-/// Returns the clusters that the configuration acknowledges by name.
-pub(super) fn named(config: &Config) -> impl Iterator<Item = &str> {
-    config.acknowledged.iter().filter_map(|entry| match &entry.clusters {
-        ClusterMatch::Name(name) => Some(name.as_str()),
-        ClusterMatch::Selector(_) => None,
-    })
+    if config.is_karmada() {
+        let annotation = |key: &str| member.metadata.annotations.get(key).map(String::as_str);
+        let (reason, until) = (annotation(ACKNOWLEDGE_REASON), annotation(ACKNOWLEDGE_UNTIL));
+        let is_annotated = reason.is_some() || until.is_some();
+        return is_annotated.then(|| judge(name, reason, until, now)).into_iter().collect();
+    }
+    let of_member = config.acknowledged.iter().filter(|entry| entry.cluster == name);
+    of_member.map(|entry| judge(name, Some(&entry.reason), Some(&time::format(entry.until)), now)).collect()
 }
 
 /// Returns why entries of the configuration have no effect at this time.
 pub(super) fn invalid_entries(config: &Config, now: SystemTime) -> impl Iterator<Item = String> {
     config.acknowledged.iter().enumerate().filter_map(move |(at, entry)| {
         let until = time::format(entry.until);
-        let clusters = match &entry.clusters {
-            ClusterMatch::Name(name) => name.clone(),
-            ClusterMatch::Selector(selector) => format!("clusters labeled {selector}"),
-        };
         let why = check_end(Some(&until), now, MAX_DURATION).err()?;
-        Some(format!("unreachableClusters[{at}] has no effect: until {why}; {clusters} can block deletions"))
+        Some(format!(
+            "unreachableClusters[{at}] has no effect: until {why}; {} can block deletions",
+            entry.cluster
+        ))
     })
 }
 
@@ -126,23 +94,14 @@ pub(super) fn covers(findings: &ClusterFindings) -> Result<(), &'static str> {
     findings.unknown.iter().find_map(uncovered).map_or(Ok(()), Err)
 }
 
-fn annotated(member: &FleetMember, now: SystemTime) -> Option<Result<Acknowledgement, String>> {
-    let annotation = |key: &str| member.metadata.annotations.get(key).map(String::as_str);
-    let (reason, until) = (annotation(ACKNOWLEDGE_REASON), annotation(ACKNOWLEDGE_UNTIL));
-    let is_annotated = reason.is_some() || until.is_some();
-    is_annotated.then(|| judge(member.cluster.name(), reason, until, now, Place::Cluster))
-}
-
 fn judge(
     name: &str,
     reason: Option<&str>,
     until: Option<&str>,
     now: SystemTime,
-    place: Place,
 ) -> Result<Acknowledgement, String> {
-    let reason = check_reason(reason).map_err(|why| format!("{name} ({place}): the reason {why}"))?;
-    let until =
-        check_end(until, now, MAX_DURATION).map_err(|why| format!("{name} ({place}): the expiry {why}"))?;
+    let reason = check_reason(reason).map_err(|why| format!("{name}: the reason {why}"))?;
+    let until = check_end(until, now, MAX_DURATION).map_err(|why| format!("{name}: the expiry {why}"))?;
     Ok(Acknowledgement { until, reason })
 }
 
@@ -174,36 +133,27 @@ mod tests {
     use super::super::fixture::{NOW, config, member, now};
     use super::*;
 
-    fn found(
-        yaml: &str,
-        annotations: &[(&str, &str)],
-        labels: &[(&str, &str)],
-    ) -> Option<Result<Acknowledgement, String>> {
-        find(&config(yaml), &member("m5", annotations, labels), now())
+    fn found(yaml: &str, annotations: &[(&str, &str)]) -> Option<Result<Acknowledgement, String>> {
+        find(&config(yaml), &member("m5", annotations), now())
     }
 
-    const KARMADA: &str = "fleet: karmada\n";
+    const KARMADA: &str = "fleet: karmada";
+    const CONTEXTS: &str = "fleet: {contexts: [m5]}\n";
 
     #[test]
-    fn finds_acknowledgements_by_name_by_label_and_on_the_cluster() {
+    fn each_fleet_has_one_place_for_acknowledgements() {
         let until = "2026-12-01T00:00:00Z";
-        let place = |yaml: &str, annotations: &[(&str, &str)], labels: &[(&str, &str)]| {
-            let (config, m5) = (config(&format!("{KARMADA}{yaml}")), member("m5", annotations, labels));
-            all(&config, &m5, now()).next().map(|(place, judged)| judged.map(|_| place).unwrap())
+        let annotations = [(ACKNOWLEDGE_REASON, "cut"), (ACKNOWLEDGE_UNTIL, until)];
+        assert!(matches!(found(KARMADA, &annotations), Some(Ok(_))));
+        assert_eq!(found(KARMADA, &[]), None);
+        let named = |name: &str| {
+            format!("{CONTEXTS}unreachableClusters: [{{cluster: {name}, until: {until}, reason: cut}}]")
         };
-        let named = format!("unreachableClusters: [{{cluster: m5, until: {until}, reason: cut}}]");
-        assert_eq!(place(&named, &[], &[]), Some(Place::Configuration));
-        let other = format!("unreachableClusters: [{{cluster: m6, until: {until}, reason: cut}}]");
-        assert_eq!(place(&other, &[], &[]), None);
-        let labelled = format!(
-            "unreachableClusters: [{{clusterSelector: {{matchLabels: {{edge: x}}}}, until: {until}, reason: cut}}]"
-        );
-        assert_eq!(place(&labelled, &[], &[("edge", "x")]), Some(Place::Configuration));
-        assert_eq!(place(&labelled, &[], &[("edge", "y")]), None);
-        assert_eq!(
-            place("", &[(ACKNOWLEDGE_REASON, "cut"), (ACKNOWLEDGE_UNTIL, until)], &[]),
-            Some(Place::Cluster)
-        );
+        assert!(matches!(found(&named("m5"), &[]), Some(Ok(_))));
+        assert_eq!(found(&named("m6"), &[]), None);
+        for yaml in [CONTEXTS, "fleet: {secrets: {}}"] {
+            assert_eq!(found(yaml, &annotations), None, "{yaml}");
+        }
     }
 
     #[test]
@@ -222,18 +172,18 @@ mod tests {
                 .into_iter()
                 .filter_map(|(k, v)| Some((k, v?)))
                 .collect();
-            let text = found(KARMADA, &pairs, &[]).unwrap().unwrap_err();
+            let text = found(KARMADA, &pairs).unwrap().unwrap_err();
             assert!(text.contains("m5") && text.contains(why), "{text}");
         }
         let far = "unreachableClusters: [{cluster: m5, until: 2099-01-01T00:00:00Z, reason: cut}]";
-        assert!(found(&format!("{KARMADA}{far}"), &[], &[]).unwrap().is_err());
+        assert!(found(&format!("{CONTEXTS}{far}"), &[]).unwrap().is_err());
     }
 
     #[test]
     fn one_valid_acknowledgement_is_enough() {
-        let expired = "unreachableClusters: [{cluster: m5, until: 2026-01-01T00:00:00Z, reason: cut}]";
-        let pairs = [(ACKNOWLEDGE_REASON, "cut again"), (ACKNOWLEDGE_UNTIL, "2026-12-01T00:00:00Z")];
-        let judged = found(&format!("{KARMADA}{expired}"), &pairs, &[]).unwrap().unwrap();
+        let yaml = "unreachableClusters: [{cluster: m5, until: 2026-01-01T00:00:00Z, reason: cut}, \
+                    {cluster: m5, until: 2026-12-01T00:00:00Z, reason: cut again}]";
+        let judged = found(&format!("{CONTEXTS}{yaml}"), &[]).unwrap().unwrap();
         assert_eq!(judged.reason, "cut again");
     }
 

@@ -3,15 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::str::FromStr;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use k8s_openapi::jiff::Timestamp;
 
-use super::queries::{self, InUse, ResourceQuery, Unmanaged};
+use super::queries::{self, InUse, ResourceQuery};
 use super::target::DeletionKind;
 use crate::common::{CommonConfig, Defaults, NAMESPACE_NAME, label_keys};
 use crate::overrides::BreakGlass;
-use ::config::{Section, Selector, requires_label};
+use ::config::Section;
 use cluster::Resource;
 use cluster::fleet::{Fleet, LOCAL};
 use cluster::live::Access;
@@ -34,18 +34,14 @@ pub(super) struct Config {
     pub(super) user: String,
     /// The API groups whose custom objects Durward can read.
     pub(super) api_groups: ApiGroups,
-    /// How objects that Karmada did not deploy count.
-    pub(super) unmanaged: Unmanaged,
     /// Whether messages name the first few objects, or only count them.
     pub(super) show_object_names: bool,
-    /// Clusters that need not answer.
-    pub(super) acknowledged: Vec<AcknowledgedClusters>,
+    /// Clusters that need not answer, in a fleet without Karmada.
+    pub(super) acknowledged: Vec<AcknowledgedCluster>,
     /// The objects that the guard protects.
     pub(super) scope: Scope,
     /// The callers that can override a denial.
     pub(super) break_glass: BreakGlass,
-    /// The time for reading one cluster.
-    pub(super) cluster_timeout: Duration,
     /// The Lists that decide about a namespace, derived from the other fields.
     pub(super) queries: Vec<ResourceQuery>,
 }
@@ -66,8 +62,8 @@ impl Config {
     /// Returns the keys of the labels that decide whether the guard protects an object. The API server keeps the label with the name.
     pub(super) fn label_keys(&self, kind: DeletionKind) -> BTreeSet<String> {
         let common = &self.common_config;
-        let selectors = [&common.namespace_selector].into_iter().chain(common.exempt.namespace_selector());
-        let of_namespaces = selectors.filter(|_| kind == DeletionKind::Namespace).flat_map(label_keys);
+        let selector = (kind == DeletionKind::Namespace).then_some(&common.namespace_selector);
+        let of_namespaces = selector.into_iter().flat_map(label_keys);
         let scope = (self.scope == Scope::Labeled).then(|| GUARD_LABEL.to_owned());
         of_namespaces.chain(scope).filter(|key| key != NAMESPACE_NAME).collect()
     }
@@ -96,24 +92,15 @@ impl ApiGroups {
     }
 }
 
-/// Clusters that need not answer until a time.
+/// A cluster that need not answer until a time.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct AcknowledgedClusters {
-    /// The clusters.
-    pub(super) clusters: ClusterMatch,
+pub(super) struct AcknowledgedCluster {
+    /// Its name.
+    pub(super) cluster: String,
     /// The end.
     pub(super) until: SystemTime,
     /// The reason.
     pub(super) reason: String,
-}
-
-/// The clusters of an acknowledgement.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum ClusterMatch {
-    /// One by name.
-    Name(String),
-    /// Those whose Cluster has matching labels.
-    Selector(Selector),
 }
 
 /// Reads the section.
@@ -122,16 +109,7 @@ pub(super) fn read(section: &mut Section<'_>, defaults: Defaults, namespace: &st
     let (fleet, access, user) = fleet(section, &common_config.namespace);
     let (in_use, more) = namespaces(section);
     let api_groups = section.section("crds", "Deletions of CRDs.", api_groups);
-    let unmanaged = section.choice(
-        "unmanagedResources",
-        "Objects in member clusters that Karmada did not deploy. block: they block a deletion. ignore: they do not if they would stay.",
-        &[("block", Unmanaged::Block), ("ignore", Unmanaged::Ignore)],
-        Unmanaged::Block,
-    );
-    if unmanaged == Unmanaged::Ignore && fleet != Fleet::Karmada {
-        let next = "remove it, or set fleet: karmada. Only Karmada labels what it deploys".to_owned();
-        section.problem("unmanagedResources", "is ignore, but the fleet is not Karmada", Some(next));
-    }
+    section.removed("unmanagedResources", "remove it: all objects block a deletion");
     let show_object_names = section.bool(
         "showObjectNames",
         "Name the first few objects in denials, not only their number.",
@@ -139,42 +117,36 @@ pub(super) fn read(section: &mut Section<'_>, defaults: Defaults, namespace: &st
     );
     let acknowledged = section.sections(
         "unreachableClusters",
-        "Member clusters that don't block deletions while they are unreachable, until a date.",
+        "Member clusters that don't block deletions while they are unreachable, until a date. On Karmada, annotate the Cluster instead.",
         acknowledged,
     );
-    let has_selector = |entry: &AcknowledgedClusters| matches!(entry.clusters, ClusterMatch::Selector(_));
-    if matches!(fleet, Fleet::Contexts(_)) && acknowledged.iter().any(has_selector) {
-        let next = "name each: {cluster: NAME, until: …, reason: …}".to_owned();
+    if fleet == Fleet::Karmada && !acknowledged.is_empty() {
+        let next = "annotate the Cluster with durward.dev/acknowledge-unreachable and durward.dev/acknowledge-until: durward acknowledge NAME --reason TEXT --for 7d";
         section.problem(
             "unreachableClusters",
-            "has a clusterSelector, but contexts have no labels",
-            Some(next),
+            "is for fleets without Karmada",
+            Some(next.to_owned()),
         );
     }
-    let scope = section.optional_choice(
+    let scope = section.choice(
         "scope",
-        "Protected objects: all (the default with a fleet), or labeled durward.dev/guard=deletion (the default with fleet: none).",
+        "Protected objects: all, or only those labeled durward.dev/guard=deletion.",
         &[("all", Scope::All), ("labeled", Scope::Labeled)],
+        Scope::All,
     );
     let break_glass = BreakGlass::read(section);
-    let cluster_timeout = section.wait(
-        "clusterTimeout",
-        "Timeout of each member cluster. A cluster that does not answer in time could not be checked.",
-        "3s",
-    );
+    section.removed("clusterTimeout", "remove it: each cluster gets a third of webhook.timeoutSeconds");
     Config {
-        scope: scope.unwrap_or(if fleet == Fleet::None { Scope::Labeled } else { Scope::All }),
-        queries: queries::of_namespace(&in_use, &more, unmanaged),
+        scope,
+        queries: queries::of_namespace(&in_use, &more),
         common_config,
         fleet,
         access,
         user,
         api_groups,
-        unmanaged,
         show_object_names,
         acknowledged,
         break_glass,
-        cluster_timeout,
     }
 }
 
@@ -335,9 +307,9 @@ impl FromStr for Until {
     }
 }
 
-fn acknowledged(section: &mut Section<'_>) -> AcknowledgedClusters {
-    let cluster = section.optional_text("cluster", "cluster", "Name of the cluster.");
-    let selector = section.selector("clusterSelector", "Or labels of Cluster objects.");
+fn acknowledged(section: &mut Section<'_>) -> AcknowledgedCluster {
+    let cluster = section.required_text("cluster", "cluster", "Name of the cluster.");
+    section.removed("clusterSelector", "name each cluster: {cluster: NAME, until: …, reason: …}");
     let until: Option<Until> = section.parsed(
         "until",
         "date or RFC 3339 time, as 2026-12-01",
@@ -353,23 +325,9 @@ fn acknowledged(section: &mut Section<'_>) -> AcknowledgedClusters {
         if section.has("reason") && reason.trim().is_empty() {
             section.problem("reason", "is empty", Some("add a reason, as: link cut, ticket 81".to_owned()));
         }
-        if cluster.is_some() == selector.is_some() || cluster.as_deref() == Some("") {
-            let next = "write cluster: NAME, or clusterSelector: {matchLabels: …}".to_owned();
-            let what = "write exactly one of cluster and clusterSelector";
-            section.problem("cluster", what, Some(next));
-        }
     }
-    if selector.as_ref().is_some_and(|selector| !requires_label(selector)) {
-        let next = "add matchLabels, or an expression with In or Exists".to_owned();
-        let what = "has no label requirement, so it would match unlabeled clusters";
-        section.problem("clusterSelector", what, Some(next));
-    }
-    let clusters = match (cluster, selector) {
-        (None, Some(selector)) => ClusterMatch::Selector(selector),
-        (name, _) => ClusterMatch::Name(name.unwrap_or_default()),
-    };
     let until = until.map_or(SystemTime::UNIX_EPOCH, |until| until.0.into());
-    AcknowledgedClusters { clusters, until, reason }
+    AcknowledgedCluster { cluster, until, reason }
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use super::karmada::{KarmadaPart, Protection};
 use super::messages;
 use super::summary::FleetSummary;
 use super::target::{DeletionKind, Target};
-use crate::exempt::{self, Exemption};
+use crate::exempt;
 use crate::overrides::Override;
 
 /// The next step of a review.
@@ -42,7 +42,7 @@ pub(super) fn open(config: &Config, request: &Request<'_>) -> Result<Target, Box
     let target = Target::read(kind, request).map_err(|why| Box::new(Ruling::unknown(why)))?;
     match config.common_config.exempt.of(request) {
         // A CRD has no namespace, even if the request has one.
-        Exemption::By(key) if kind == DeletionKind::Namespace || key != "exempt.namespaces" => {
+        Some(key) if kind == DeletionKind::Namespace || key != exempt::NAMESPACES => {
             Err(Box::new(exempt::ruling(key)))
         }
         _ => Ok(target),
@@ -53,10 +53,6 @@ pub(super) fn open(config: &Config, request: &Request<'_>) -> Result<Target, Box
 pub(super) fn by_metadata(config: &Config, target: &Target, now: SystemTime) -> Next {
     if target.deleting {
         return Ruling::allow().audit("allowed", "already being deleted").into();
-    }
-    let (common, is_namespace) = (&config.common_config, target.kind == DeletionKind::Namespace);
-    if is_namespace && common.exempt.selects(&target.labels) {
-        return exempt::ruling("exempt.namespaceSelector").into();
     }
     if let Override::Active { reason, until } = target.find_override(config.break_glass, now) {
         return messages::overridden(target, &reason, &until).into();
@@ -132,7 +128,7 @@ fn by_clusters(config: &Config, target: &Target, facts: &Facts) -> Ruling {
     let ruling = match summary.state() {
         UsageState::InUse => Ruling::deny(messages::in_use(config, target, &summary, facts.now)),
         UsageState::Unknown => return unknown(config, target, &summary, facts.now),
-        UsageState::WouldStay | UsageState::Empty => Ruling::allow(),
+        UsageState::Empty => Ruling::allow(),
     };
     messages::annotate(config, target, &summary, ruling)
 }

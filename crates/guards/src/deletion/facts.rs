@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use admission::Cause;
-use admission::budget::Budget;
 use futures_util::future::join;
 use futures_util::stream::{self, StreamExt as _};
 use tokio::time::{Instant, sleep};
@@ -16,13 +15,12 @@ use tokio::time::{Instant, sleep};
 use super::acknowledge;
 use super::config::Config;
 use super::findings::ClusterFindings;
-use super::karmada::{KarmadaPart, Protection};
-use super::queries::Unmanaged;
+use super::karmada::{EXECUTION_PREFIX, KarmadaPart, Protection};
 use super::reader::ClusterReader;
-use super::target::{DeletionKind, Target};
+use super::target::Target;
 use crate::identity;
-use cluster::fleet::{Cluster, Fleet, FleetMember, GetQuery, MembersResult, Object, Part};
-use cluster::{Address, Clients, Metadata, cause};
+use cluster::fleet::{Cluster, Fleet, FleetMember, GetQuery, ListQuery, MembersResult, Object, Part};
+use cluster::{Address, Clients, Metadata, Pages, Resource, cause};
 
 /// The facts that a decision needs.
 #[derive(Debug, Clone)]
@@ -70,9 +68,9 @@ pub struct Progress<'p> {
 /// connections, 96 each). Therefore clusters that do not answer, with one request each, cannot take all permits.
 const MAX_CONCURRENT: usize = 960;
 
-/// The least time for the local cluster: half of what the API server gives. Its answer is required for an
-/// allow, and it does not delay the members.
-const LOCAL_DEADLINE: Duration = Duration::from_secs(5);
+/// The part of the time of a review that a member has: a third. A member that does not answer then leaves time for another
+/// attempt, and for members whose turn comes after it.
+const MEMBER_PARTS: u32 = 3;
 
 /// The delay before a member is read again after Durward lacked capacity. It doubles.
 const RETRY_DELAY: Duration = Duration::from_millis(100);
@@ -85,14 +83,13 @@ pub(super) struct FactsReader<'f> {
     pub(super) config: &'f Config,
     /// Called after each member.
     pub(super) progress: &'f (dyn Fn(Progress<'_>) + Sync),
-    /// The memory budget of all clusters.
-    pub(super) budget: &'f Arc<Budget>,
 }
 
 impl FactsReader<'_> {
     /// Returns the stored object of a review, unless it is another one. Nothing else is read before this.
     pub(super) async fn stored(&self, target: &Target, deadline: Instant) -> Result<Option<Object>, Cause> {
-        let end = self.local_deadline(deadline);
+        // The rest of the time is for the fleet.
+        let end = half(deadline);
         let (resource, name) = (target.kind.resource(), target.name.as_str());
         let address = Address { resource: &resource, namespace: "", name };
         let query = GetQuery { address, part: Part::Metadata };
@@ -102,12 +99,12 @@ impl FactsReader<'_> {
 
     /// Reads the facts about the target. With `list_only`, reads only what decides whether the fleet needs a part of Karmada.
     pub(super) async fn read(&self, target: &Target, end: Instant, list_only: bool) -> Facts {
-        let start = Instant::now();
         // A list that took more than half of the time would leave too little for its members.
-        let list_end = start + end.saturating_duration_since(start) / 2;
+        let list_end = half(end);
         let now = self.clients.context.now();
         let local = async {
-            let local = self.cluster(&Cluster::Local, self.local_deadline(end));
+            // Its answer is required for an allow, and it does not delay the members.
+            let local = self.cluster(&Cluster::Local, end);
             ClusterFacts::local(local.findings(target).await)
         };
         let Some(part) = KarmadaPart::of(self.config, target) else {
@@ -126,19 +123,35 @@ impl FactsReader<'_> {
     }
 
     fn cluster<'r>(&'r self, cluster: &'r Cluster, deadline: Instant) -> ClusterReader<'r> {
-        let Self { clients, config, budget, .. } = *self;
-        ClusterReader { clients, config, cluster, is_preserved: false, budget, deadline }
+        let Self { clients, config, .. } = *self;
+        ClusterReader { clients, config, cluster, deadline }
     }
 
-    fn local_deadline(&self, end: Instant) -> Instant {
-        end.min(Instant::now() + LOCAL_DEADLINE.max(self.config.cluster_timeout))
-    }
-
-    async fn list(&self, deadline: Instant) -> MembersResult {
+    /// Returns the list of the fleet.
+    pub(super) async fn list(&self, deadline: Instant) -> MembersResult {
         if self.config.fleet == Fleet::None {
             return Ok(Arc::from([]));
         }
-        self.clients.reader.members(&self.config.fleet, deadline.into_std()).await
+        let members = self.clients.reader.members(&self.config.fleet, deadline.into_std()).await?;
+        if members.is_empty() && self.config.is_karmada() {
+            self.check_empty_fleet(deadline).await?;
+        }
+        Ok(members)
+    }
+
+    /// Fails if an execution namespace exists. Karmada removes that of a Cluster before the Cluster, so an empty list of Clusters is
+    /// then wrong: for example, the `APIService` leads to another server, or the control plane was restored without its Clusters.
+    async fn check_empty_fleet(&self, deadline: Instant) -> Result<(), Cause> {
+        let reader = self.clients.reader.as_ref();
+        let query = ListQuery::new(&Resource::NAMESPACES);
+        let mut pages = Pages::new(reader, &Cluster::Local, query, deadline.into_std());
+        while let Some(page) = pages.next().await? {
+            if let Some(space) = page.objects.iter().find(|space| space.name.starts_with(EXECUTION_PREFIX)) {
+                let text = format!("the list of Clusters is empty, but namespace {} exists", space.name);
+                return Err(Cause::new(cause::STALE_FLEET, text));
+            }
+        }
+        Ok(())
     }
 
     async fn members(
@@ -156,8 +169,8 @@ impl FactsReader<'_> {
 
     /// Reads the members, and returns their facts in the order of the list.
     async fn each_member(&self, target: &Target, members: &[FleetMember], end: Instant) -> Vec<ClusterFacts> {
-        let is_preserved = self.is_preserved(target, end).await;
-        let now = self.clients.context.now();
+        let (now, start) = (self.clients.context.now(), Instant::now());
+        let longest = end.saturating_duration_since(start) / MEMBER_PARTS;
         // Members that need not answer come last, so that an unreachable region does not delay the others. The batches of them
         // share the rest of the time.
         let is_last =
@@ -170,7 +183,7 @@ impl FactsReader<'_> {
         let read = async |(turn, (at, member)): (usize, (usize, &'_ FleetMember))| {
             let batches = if turn < first { 1 } else { batches };
             let member = member.clone();
-            let findings = self.member(target, &member.cluster, is_preserved, end, batches).await;
+            let findings = self.member(target, &member.cluster, (end, longest), batches).await;
             (at, ClusterFacts { member, findings })
         };
         let mut reads =
@@ -185,17 +198,16 @@ impl FactsReader<'_> {
         facts.into_iter().map(|(_, facts)| facts).collect()
     }
 
-    /// Reads one member, which has one of `batches` equal parts of the time. If Durward lacks capacity, it tries again until the
+    /// Reads one member, which has one of `batches` equal parts of the time, and at most `longest`. If Durward lacks capacity, it tries again until the
     /// end: requests to clusters that do not answer free their permits at their deadlines.
     async fn member(
         &self,
         target: &Target,
         cluster: &Cluster,
-        is_preserved: bool,
-        end: Instant,
+        (end, longest): (Instant, Duration),
         batches: u32,
     ) -> ClusterFindings {
-        let time = self.config.cluster_timeout.min(end.saturating_duration_since(Instant::now()) / batches);
+        let time = longest.min(end.saturating_duration_since(Instant::now()) / batches);
         let mut delay = RETRY_DELAY;
         loop {
             let start = Instant::now();
@@ -203,8 +215,7 @@ impl FactsReader<'_> {
                 let text = format!("Durward had no time left to check {cluster}");
                 return ClusterFindings::unknown(Cause::new(cause::OVERLOADED, text));
             }
-            let reader = ClusterReader { is_preserved, ..self.cluster(cluster, end.min(start + time)) };
-            let findings = reader.findings(target).await;
+            let findings = self.cluster(cluster, end.min(start + time)).findings(target).await;
             let is_final = !findings.is_overloaded() || self.clients.context.is_snapshot;
             if is_final || Instant::now() + delay >= end {
                 return findings;
@@ -213,15 +224,12 @@ impl FactsReader<'_> {
             delay *= 2;
         }
     }
+}
 
-    /// Whether Karmada keeps a propagated CRD in the members. It matters only if unmanaged objects are ignored.
-    async fn is_preserved(&self, target: &Target, end: Instant) -> bool {
-        let matters = self.config.is_karmada()
-            && self.config.unmanaged == Unmanaged::Ignore
-            && target.kind == DeletionKind::Crd;
-        let deadline = end.min(Instant::now() + self.config.cluster_timeout);
-        matters && self.cluster(&Cluster::Local, deadline).preserves(target).await
-    }
+/// Returns the middle of the time from now to `end`.
+pub(super) fn half(end: Instant) -> Instant {
+    let now = Instant::now();
+    now + end.saturating_duration_since(now) / 2
 }
 
 fn no_members() -> (MembersResult, Vec<ClusterFacts>) {

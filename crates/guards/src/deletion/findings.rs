@@ -1,4 +1,4 @@
-//! The findings of one cluster: what is in use there, what would stay, and what could not be read.
+//! The findings of one cluster: what is in use there, and what could not be read.
 
 use admission::{Cause, one_line};
 use serde::Serialize;
@@ -14,8 +14,6 @@ pub(super) const MAX_NAMES: usize = 5;
 pub(super) struct ClusterFindings {
     /// Objects that the deletion would delete.
     pub(super) in_use: Vec<ObjectCount>,
-    /// Objects that would stay.
-    pub(super) stays: Vec<ObjectCount>,
     /// The reasons for what could not be read.
     pub(super) unknown: Vec<Cause>,
     /// Whether a List failed after its first page: the cluster is reachable, and the rest of the List is unread.
@@ -43,20 +41,17 @@ pub enum UsageState {
     Empty,
     /// Something is in use.
     InUse,
-    /// Everything was read, nothing is in use, and something would stay.
-    WouldStay,
     /// Not everything could be read, and nothing that was read is in use.
     Unknown,
 }
 
 impl UsageState {
     /// Derives the state. One object in use is enough for a denial; only complete data proves that nothing is in use.
-    pub(super) fn of(is_in_use: bool, is_unknown: bool, would_stay: bool) -> Self {
-        match (is_in_use, is_unknown, would_stay) {
-            (true, ..) => Self::InUse,
-            (_, true, _) => Self::Unknown,
-            (.., true) => Self::WouldStay,
-            _ => Self::Empty,
+    pub(super) fn of(is_in_use: bool, is_unknown: bool) -> Self {
+        match (is_in_use, is_unknown) {
+            (true, _) => Self::InUse,
+            (false, true) => Self::Unknown,
+            (false, false) => Self::Empty,
         }
     }
 }
@@ -74,9 +69,6 @@ pub(super) enum Reason {
     KarmadasOwn,
     /// Durward could not check the cluster or the fleet, for the reason in the message.
     Unknown,
-    /// Objects would stay in the cluster. Another cluster is the reason of the denial.
-    /// Example: 1 object (shop/b)
-    WouldStay,
 }
 
 impl ClusterFindings {
@@ -87,8 +79,7 @@ impl ClusterFindings {
 
     /// Removes line breaks from the texts of the cluster: a name with one could forge a line of the denial.
     pub(super) fn on_one_line(mut self) -> Self {
-        let counts = self.in_use.iter_mut().chain(&mut self.stays);
-        for name in counts.flat_map(|count| &mut count.names) {
+        for name in self.in_use.iter_mut().flat_map(|count| &mut count.names) {
             *name = one_line(name);
         }
         for cause in &mut self.unknown {
@@ -112,7 +103,7 @@ impl ClusterFindings {
 
     /// Returns the meaning for a deletion.
     pub(super) fn state(&self) -> UsageState {
-        UsageState::of(!self.in_use.is_empty(), !self.unknown.is_empty(), !self.stays.is_empty())
+        UsageState::of(!self.in_use.is_empty(), !self.unknown.is_empty())
     }
 }
 
@@ -148,17 +139,14 @@ mod tests {
     }
 
     #[test]
-    fn in_use_outweighs_unknown_and_unknown_outweighs_objects_that_stay() {
-        let some = vec![ObjectCount::of(&Noun::OBJECT, false, vec!["a".to_owned()]).unwrap()];
+    fn in_use_outweighs_unknown() {
+        let in_use = vec![ObjectCount::of(&Noun::OBJECT, false, vec!["a".to_owned()]).unwrap()];
         let unknown = vec![Cause::new("timeout", "no answer")];
-        let mut findings =
-            ClusterFindings { in_use: some.clone(), stays: some, unknown, ..ClusterFindings::default() };
+        let mut findings = ClusterFindings { in_use, unknown, ..ClusterFindings::default() };
         assert_eq!(findings.state(), UsageState::InUse);
         findings.in_use.clear();
         assert_eq!(findings.state(), UsageState::Unknown);
         findings.unknown.clear();
-        assert_eq!(findings.state(), UsageState::WouldStay);
-        findings.stays.clear();
         assert_eq!(findings.state(), UsageState::Empty);
     }
 }

@@ -88,11 +88,10 @@ pub(super) fn crd(name: &str) -> Target {
 }
 
 /// Returns a member of a Karmada fleet.
-pub(super) fn member(name: &str, annotations: &[(&str, &str)], labels: &[(&str, &str)]) -> FleetMember {
-    let map =
-        |pairs: &[(&str, &str)]| pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+pub(super) fn member(name: &str, annotations: &[(&str, &str)]) -> FleetMember {
+    let annotations = annotations.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
     FleetMember {
         cluster: Cluster::Member(Arc::from(name)),
-        metadata: Metadata { labels: map(labels), annotations: map(annotations), deleting: false },
+        metadata: Metadata { annotations, ..Metadata::default() },
     }
 }

@@ -7,15 +7,16 @@ use serde::Serialize;
 
 use super::acknowledge::Acknowledgement;
 use super::decide;
-use super::facts::{ClusterFacts, Facts, FactsReader, Progress};
+use super::facts::{ClusterFacts, Facts, FactsReader, Progress, half};
 use super::findings::{ClusterFindings, ObjectCount, UsageState};
 use super::karmada::KarmadaPart;
+use super::messages;
 use super::summary::FleetSummary;
 use super::survey::Survey;
 use super::target::{DeletionKind, DeletionSubject, Target};
-use super::{messages, owners};
+
 use ::config::time;
-use cluster::fleet::{Cluster, GetQuery, Part};
+use cluster::fleet::{Cluster, GetQuery, MembersResult, Part};
 use cluster::{Address, Clients};
 
 /// The impact of a deletion.
@@ -58,9 +59,6 @@ pub struct ClusterImpact {
     /// Objects that the deletion would delete.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub in_use: Vec<ImpactCount>,
-    /// Objects that would stay.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub stays: Vec<ImpactCount>,
     /// The reasons for what could not be read.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unchecked: Vec<UnknownReason>,
@@ -102,10 +100,14 @@ impl Survey {
         progress: &(dyn Fn(Progress<'_>) + Sync),
     ) -> Impact {
         let (target, exists) = self.target(clients, subject, deadline).await;
-        let budget = owners::budget();
-        let reader = FactsReader { clients, config: &self.config, progress, budget: &budget };
+        let reader = FactsReader { clients, config: &self.config, progress };
         let facts = reader.read(&target, deadline.into(), false).await;
         self.report(&target, exists, &facts)
+    }
+
+    /// Returns the list of the fleet as reviews read it.
+    pub async fn members(&self, clients: &Clients, deadline: Instant) -> MembersResult {
+        FactsReader { clients, config: &self.config, progress: &|_| {} }.list(deadline.into()).await
     }
 
     /// Reads the target in the local cluster. Without it, the target has no labels.
@@ -118,8 +120,7 @@ impl Survey {
         let DeletionSubject { kind, name } = subject;
         let resource = kind.resource();
         let address = Address { resource: &resource, namespace: "", name: &name };
-        let now = Instant::now();
-        let soon = (now + self.config.cluster_timeout).min(now + deadline.saturating_duration_since(now) / 2);
+        let soon = half(deadline.into()).into_std();
         let query = GetQuery { address, part: Part::Metadata };
         let found = clients.reader.get_object(&Cluster::Local, query, soon).await;
         let exists = found.as_ref().ok().map(Option::is_some);
@@ -183,7 +184,6 @@ impl Survey {
             state: findings.state(),
             summary: if is_empty { String::new() } else { messages::findings(&self.config, cluster) },
             in_use: counts(&findings.in_use),
-            stays: counts(&findings.stays),
             unchecked: findings.unknown.iter().map(UnknownReason::of).collect(),
             acknowledged: acknowledged.map(|(_, acknowledgement)| acknowledgement.clone()),
         }
@@ -212,7 +212,6 @@ mod tests {
                 more: true,
                 names: vec!["a".into()],
             }],
-            stays: vec![],
             unchecked: vec![],
             acknowledged: None,
         };

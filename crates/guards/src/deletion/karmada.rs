@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn protects_the_core_while_there_are_clusters_and_a_namespace_while_its_cluster_is_joined() {
-        let (m1, mut deleting) = (member("m1", &[], &[]), member("m2", &[], &[]));
+        let (m1, mut deleting) = (member("m1", &[]), member("m2", &[]));
         deleting.metadata.deleting = true;
         let members = [m1, deleting];
         assert_eq!(KarmadaPart::Core.protection(&members), Protection::Required);

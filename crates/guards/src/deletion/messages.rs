@@ -118,7 +118,6 @@ pub(super) fn findings(config: &Config, cluster: &ClusterFacts) -> String {
             format!("{contents}; not everything could be read: {}", reason(&found.unknown))
         }
         UsageState::Unknown => reason(&found.unknown),
-        UsageState::WouldStay => contents(config, &found.stays, MAX_OBJECTS),
         UsageState::Empty => "nothing".to_owned(),
     }
 }
@@ -356,7 +355,6 @@ fn causes_for_programs(config: &Config, summary: &FleetSummary<'_>) -> Vec<Denia
     };
     let clusters = summary.in_use.iter().map(of(Reason::InUse));
     let clusters = clusters.chain(summary.unknown.iter().map(of(Reason::Unknown)));
-    let clusters = clusters.chain(summary.stays.iter().map(of(Reason::WouldStay)));
     let acknowledged = summary.acknowledged.iter().map(|(cluster, acknowledgement)| {
         let (why, until) = (reason(&cluster.findings.unknown), &acknowledgement.until);
         denial_cause(Reason::Acknowledged, format!("{why}; acknowledged until {until}"), &name(cluster))
@@ -388,9 +386,7 @@ pub(super) fn annotate(
         let names: Vec<_> = clusters.iter().map(|cluster| cluster.member.cluster.name()).collect();
         names.join(", ")
     };
-    for (key, clusters) in
-        [("in-use", &summary.in_use), ("not-checked", &summary.unknown), ("would-stay", &summary.stays)]
-    {
+    for (key, clusters) in [("in-use", &summary.in_use), ("not-checked", &summary.unknown)] {
         if !clusters.is_empty() {
             ruling.audit.set(key, names(clusters));
         }
@@ -416,12 +412,11 @@ fn warn_of_clusters(
     local: &str,
     ruling: &mut Ruling,
 ) {
-    let found: Vec<_> = summary.in_use.iter().chain(&summary.unknown).chain(&summary.stays).collect();
+    let found: Vec<_> = summary.in_use.iter().chain(&summary.unknown).collect();
     for cluster in found.iter().take(MAX_WARNINGS) {
         let verb = match cluster.findings.state() {
             UsageState::InUse | UsageState::Empty => "has ",
             UsageState::Unknown => "could not be checked: ",
-            UsageState::WouldStay => "would keep ",
         };
         let text = findings(config, cluster);
         ruling.warnings.push(format!("{PREFIX}{} {verb}{text}", name(config, cluster)));
@@ -459,10 +454,6 @@ fn warn_of_rest(config: &Config, summary: &FleetSummary<'_>, ruling: &mut Ruling
     if summary.acknowledged.len() > MAX_WARNINGS {
         let more = summary.acknowledged.len() - MAX_WARNINGS;
         ruling.warnings.push(format!("{PREFIX}{more} more clusters are acknowledged; {consequence}"));
-    }
-    for cluster in summary.stays.iter().take(MAX_WARNINGS) {
-        let text = findings(config, cluster);
-        ruling.warnings.push(format!("{PREFIX}{} would keep {text}", name(config, cluster)));
     }
 }
 

@@ -19,7 +19,6 @@
 //! | `decide`, `karmada` | decide, and protect what Karmada needs. Pure |
 //! | `facts`, `reader` | read the fleet, and one cluster |
 //! | `queries` | the Lists of a namespace, and the rule by which an object counts |
-//! | `owners` | finds objects that stay when Karmada deletes what it brought |
 //! | `findings`, `summary`, `acknowledge` | sum up clusters, and accept missing answers. Pure |
 //! | `messages` | texts |
 //! | `impact`, `survey` | the same reads and decisions for commands |
@@ -35,7 +34,6 @@ mod fixture;
 mod impact;
 mod karmada;
 mod messages;
-mod owners;
 mod policies;
 mod queries;
 mod reader;
@@ -64,7 +62,7 @@ use cluster::fleet::ProbeTargets;
 use config::Config;
 use review::DeletionGuard;
 
-pub use acknowledge::{Acknowledgement, Place, acknowledgement};
+pub use acknowledge::{Acknowledgement, acknowledgement};
 pub use facts::Progress;
 pub use findings::UsageState;
 pub use impact::{ClusterImpact, Impact, ImpactCount, UnknownReason};

@@ -35,15 +35,6 @@ impl InUse {
     ];
 }
 
-/// How objects in member clusters count that Karmada did not deploy and that no managed object owns.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Unmanaged {
-    /// Like all others.
-    Block,
-    /// They do not count, since they stay.
-    Ignore,
-}
-
 /// One List, and the objects in it that are in use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ResourceQuery {
@@ -68,8 +59,6 @@ pub(super) enum InUseRule {
     Unfinished,
     /// Always: a custom object that is being deleted waits for a controller that must clean up.
     Always,
-    /// Never: the List is read only for owner references.
-    Never,
 }
 
 /// The name of one object and of several in messages.
@@ -128,9 +117,8 @@ pub(super) fn unsuitable(resource: &Resource) -> Option<&'static str> {
     }
 }
 
-/// Returns the Lists that decide about a namespace. With `unmanagedResources: ignore` they include all workloads, since Karmada manages
-/// a pod through its owners.
-pub(super) fn of_namespace(in_use: &[InUse], more: &[Resource], unmanaged: Unmanaged) -> Vec<ResourceQuery> {
+/// Returns the Lists that decide about a namespace.
+pub(super) fn of_namespace(in_use: &[InUse], more: &[Resource]) -> Vec<ResourceQuery> {
     let counts = |what: InUse| in_use.contains(&what);
     let mut queries = Vec::new();
     if counts(InUse::Pods) {
@@ -141,14 +129,11 @@ pub(super) fn of_namespace(in_use: &[InUse], more: &[Resource], unmanaged: Unman
     if counts(InUse::Pvcs) {
         queries.push(query(PVCS, ("PVC", "PVCs"), InUseRule::NotDeleting));
     }
-    for (group, plural, one, many) in WORKLOADS {
-        let rule = match (counts(InUse::Workloads), plural) {
-            (true, "jobs") => InUseRule::Unfinished,
-            (true, _) => InUseRule::NotDeleting,
-            (false, _) if unmanaged == Unmanaged::Ignore => InUseRule::Never,
-            (false, _) => continue,
-        };
-        queries.push(query(v1(group, plural), (one, many), rule));
+    if counts(InUse::Workloads) {
+        queries.extend(WORKLOADS.map(|(group, plural, one, many)| {
+            let rule = if plural == "jobs" { InUseRule::Unfinished } else { InUseRule::NotDeleting };
+            query(v1(group, plural), (one, many), rule)
+        }));
     }
     if counts(InUse::LoadBalancers) {
         let services = query(
@@ -180,7 +165,6 @@ impl InUseRule {
             Self::Unfinished if object.metadata.deleting => Ok(false),
             Self::Unfinished => is_finished(object).map(|finished| !finished),
             Self::Always => Ok(true),
-            Self::Never => Ok(false),
         }
     }
 }
@@ -246,29 +230,5 @@ mod tests {
         let deleting = job("{}", true);
         assert_eq!(InUseRule::NotDeleting.applies(&deleting), Ok(false));
         assert_eq!(InUseRule::Always.applies(&deleting), Ok(true));
-        assert_eq!(InUseRule::Never.applies(&job("{}", false)), Ok(false));
-    }
-
-    #[test]
-    fn lists_workloads_for_their_owner_references_if_unmanaged_objects_are_ignored() {
-        let listed = |in_use: &[InUse], unmanaged| {
-            of_namespace(in_use, &[], unmanaged).iter().map(|q| q.resource.to_string()).collect::<Vec<_>>()
-        };
-        assert_eq!(listed(&[InUse::Pods], Unmanaged::Block), ["pods"]);
-        assert_eq!(
-            listed(&[InUse::Pods], Unmanaged::Ignore),
-            [
-                "pods",
-                "deployments.apps",
-                "statefulsets.apps",
-                "daemonsets.apps",
-                "jobs.batch",
-                "cronjobs.batch",
-                "replicasets.apps",
-                "replicationcontrollers"
-            ]
-        );
-        let ignoring = of_namespace(&[InUse::Pods], &[], Unmanaged::Ignore);
-        assert!(ignoring.iter().skip(1).all(|query| query.rule == InUseRule::Never));
     }
 }

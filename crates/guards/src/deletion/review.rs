@@ -1,17 +1,16 @@
 //! One review: decide by the request, read the stored object, decide by its metadata, read the facts, decide by the facts.
 
 use std::future::ready;
-use std::sync::Arc;
 use std::time::Instant;
 
-use admission::budget::Budget;
 use admission::{BoxFuture, Fields, Guard, Request, Ruling, SettlePolicy};
 
 use super::config::Config;
 use super::decide::{self, Next};
 use super::facts::FactsReader;
+use super::messages;
 use super::target::{Target, TargetField};
-use super::{messages, owners};
+
 use cluster::Clients;
 
 /// The guard that reviews deletions.
@@ -19,13 +18,11 @@ pub(super) struct DeletionGuard {
     config: Config,
     clients: Clients,
     fields: Fields,
-    /// The memory budget that all reviews share.
-    budget: Arc<Budget>,
 }
 
 impl DeletionGuard {
     pub(super) fn new(config: Config, clients: Clients) -> Self {
-        Self { config, clients, fields: Fields::new(&TargetField::POINTERS), budget: owners::budget() }
+        Self { config, clients, fields: Fields::new(&TargetField::POINTERS) }
     }
 }
 
@@ -57,8 +54,8 @@ impl Guard for DeletionGuard {
 
 impl DeletionGuard {
     async fn review_target(&self, mut target: Target, deadline: Instant) -> Ruling {
-        let Self { config, clients, budget, .. } = self;
-        let reader = FactsReader { clients, config, progress: &|_| {}, budget };
+        let Self { config, clients, .. } = self;
+        let reader = FactsReader { clients, config, progress: &|_| {} };
         let now = || clients.context.now();
         let unread = match reader.stored(&target, deadline.into()).await {
             Ok(Some(stored)) => {

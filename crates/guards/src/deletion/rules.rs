@@ -11,7 +11,6 @@ use k8s_openapi::api::admissionregistration::v1::MatchCondition;
 use super::NAME;
 use super::config::{ApiGroups, Config, GUARD_LABEL, GUARD_VALUE, Scope};
 use super::karmada;
-use super::queries::Unmanaged;
 use super::target::{CRD_GROUP, CRD_PLURAL, DeletionKind};
 use crate::cel;
 use crate::kind::{GuardedNamespaces, GuardedObjects, Permission, Permissions};
@@ -66,18 +65,11 @@ pub(super) fn is_guarded(config: &Config, object: &str) -> String {
         (Scope::Labeled, false) => has_guard_label(object),
         (Scope::Labeled, true) => labelled_or_karmada_part(object),
     };
-    let common = &config.common_config;
-    let exempt = common
-        .exempt
-        .namespace_selector()
-        .map(|selector| format!("!({})", cel::matches(selector, &labels(object))));
-    let selected = Some(&common.namespace_selector).filter(|selector| !selector.selects_all());
-    let of_namespaces: Vec<String> =
-        selected.map(|selector| cel::matches(selector, &labels(object))).into_iter().chain(exempt).collect();
-    if of_namespaces.is_empty() {
+    let selector = &config.common_config.namespace_selector;
+    if selector.selects_all() {
         return scope;
     }
-    let of_namespaces = of_namespaces.join(" && ");
+    let of_namespaces = cel::matches(selector, &labels(object));
     format!("({scope}) && (request.resource.resource != \"namespaces\" || ({of_namespaces}))")
 }
 
@@ -120,9 +112,6 @@ pub(super) fn permissions(config: &Config) -> Permissions {
         own.push(Permission::on("cluster.karmada.io", "clusters", &["get", "list", "watch"]));
         // A GET with a name is `get`, also if the path behind the proxy is a List.
         own.push(Permission::on("cluster.karmada.io", "clusters/proxy", &["get"]));
-        if config.unmanaged == Unmanaged::Ignore {
-            own.push(Permission::on("work.karmada.io", "clusterresourcebindings", &["get"]));
-        }
     }
     let namespaced = match &config.fleet {
         Fleet::Secrets { namespace } => {
@@ -214,8 +203,8 @@ mod tests {
     #[test]
     fn selects_labelled_objects_and_parts_of_karmada_if_configured() {
         let labels = |yaml: &str| entry(yaml).object_selector.to_string();
-        assert_eq!(labels("{}"), "durward.dev/guard=deletion");
-        assert!(labels("scope: all").is_empty());
+        assert_eq!(labels("scope: labeled"), "durward.dev/guard=deletion");
+        assert!(labels("{}").is_empty());
         assert!(labels("fleet: {contexts: [a]}").is_empty());
         let karmada = entry("fleet: karmada\nscope: labeled");
         assert!(karmada.object_selector.selects_all());
@@ -262,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn asks_on_karmada_for_the_proxy_and_for_bindings_if_they_matter() {
+    fn asks_on_karmada_for_the_proxy() {
         let own = |yaml: &str| lines(&permissions(&config(yaml)).own);
         let karmada = own("fleet: karmada");
         assert!(karmada.ends_with(&[
@@ -270,15 +259,13 @@ mod tests {
             "cluster.karmada.io/clusters/proxy get".to_owned(),
         ]));
         assert!(!own("{}").iter().any(|line| line.contains("karmada")));
-        let ignoring = own("fleet: karmada\nunmanagedResources: ignore");
-        assert!(ignoring.contains(&"work.karmada.io/clusterresourcebindings get".to_owned()));
     }
 
     #[test]
     fn asks_for_secrets_only_for_all_groups_or_a_fleet_of_secrets() {
         for yaml in [
             "{}",
-            "fleet: karmada\nunmanagedResources: ignore\ncrds: {apiGroups: [example.org]}",
+            "fleet: karmada\ncrds: {apiGroups: [example.org]}",
             "fleet: {contexts: [a]}",
             "namespaces: {extraResources: [{version: v1, resource: endpoints}]}",
         ] {

@@ -27,8 +27,6 @@ pub(super) struct FleetSummary<'f> {
     pub(super) unknown: Vec<&'f ClusterFacts>,
     /// Clusters with unknown findings and an acknowledgement.
     pub(super) acknowledged: Vec<(&'f ClusterFacts, Acknowledgement)>,
-    /// Clusters where something would stay.
-    pub(super) stays: Vec<&'f ClusterFacts>,
     /// The reason why the facts may lack clusters.
     pub(super) incomplete: Option<Cause>,
     /// The code of the failure to list the fleet.
@@ -53,7 +51,6 @@ impl<'f> FleetSummary<'f> {
             match cluster.findings.state() {
                 UsageState::Empty => {}
                 UsageState::InUse => summary.in_use.push(cluster),
-                UsageState::WouldStay => summary.stays.push(cluster),
                 UsageState::Unknown => summary.add_unknown(config, cluster, facts.now),
             }
         }
@@ -83,7 +80,7 @@ impl<'f> FleetSummary<'f> {
     /// Returns the meaning of all clusters together.
     pub(super) fn state(&self) -> UsageState {
         let is_unknown = !self.unknown.is_empty() || self.incomplete.is_some();
-        UsageState::of(!self.in_use.is_empty(), is_unknown, !self.stays.is_empty())
+        UsageState::of(!self.in_use.is_empty(), is_unknown)
     }
 }
 

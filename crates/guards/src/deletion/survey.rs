@@ -4,7 +4,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use super::acknowledge::{self, Judged, Place};
+use super::acknowledge;
 use super::config::Config;
 use ::config::time;
 use cluster::fleet::{Fleet, FleetMember};
@@ -23,8 +23,6 @@ pub struct Survey {
 pub struct AcknowledgementReport {
     /// The cluster.
     pub cluster: String,
-    /// Its place.
-    pub place: Place,
     /// Whether it is valid.
     pub validity: Validity,
     /// The end and the reason, or why it is not valid.
@@ -59,25 +57,26 @@ impl Survey {
 
     /// Returns all acknowledgements of a cluster.
     pub fn acknowledgements(&self, member: &FleetMember, now: SystemTime) -> Vec<AcknowledgementReport> {
-        let report = |(place, judged): Judged| {
+        let report = |judged| {
             let (validity, text) = match judged {
                 Err(why) => (Validity::Invalid, why),
-                Ok(one) => {
-                    let end = time::read(&one.until).map(SystemTime::from);
+                Ok(acknowledge::Acknowledgement { until, reason }) => {
+                    let end = time::read(&until).map(SystemTime::from);
                     let is_soon = end.is_none_or(|end| end <= now + SOON);
                     let validity = if is_soon { Validity::ExpiresSoon } else { Validity::Valid };
-                    (validity, format!("until {}: {}", one.until, one.reason))
+                    (validity, format!("until {until}: {reason}"))
                 }
             };
-            AcknowledgementReport { cluster: member.cluster.name().to_owned(), place, validity, text }
+            AcknowledgementReport { cluster: member.cluster.name().to_owned(), validity, text }
         };
-        acknowledge::all(&self.config, member, now).map(report).collect()
+        acknowledge::all(&self.config, member, now).into_iter().map(report).collect()
     }
 
     /// Returns the clusters that the configuration acknowledges by name and that the fleet lacks.
     pub fn unknown_acknowledged(&self, members: &[FleetMember]) -> Vec<String> {
         let exists = |name: &str| members.iter().any(|member| member.cluster.name() == name);
-        acknowledge::named(&self.config).filter(|name| !exists(name)).map(str::to_owned).collect()
+        let named = self.config.acknowledged.iter().map(|entry| &entry.cluster);
+        named.filter(|name| !exists(name)).cloned().collect()
     }
 }
 
@@ -94,22 +93,18 @@ mod tests {
     fn reports_every_acknowledgement_of_a_cluster_with_its_validity() {
         let entry = |until: &str| format!("{{cluster: m5, until: {until}, reason: cut}}");
         let survey = survey(&format!(
-            "fleet: karmada\nunreachableClusters: [{}, {}, {}, {{cluster: m9, until: 2026-12-01T00:00:00Z, reason: x}}]",
+            "fleet: {{contexts: [m5]}}\nunreachableClusters: [{}, {}, {}, {{cluster: m9, until: 2026-12-01T00:00:00Z, reason: x}}]",
             entry("2026-11-20T00:00:00Z"),
             entry("2026-11-24T10:00:00Z"),
             entry("2026-11-24T10:00:01Z"),
         ));
-        let m5 = member("m5", &[("durward.dev/acknowledge-unreachable", "cut")], &[]);
+        let m5 = member("m5", &[]);
         let reports = survey.acknowledgements(&m5, now());
         let validities: Vec<_> = reports.iter().map(|one| one.validity).collect();
-        assert_eq!(
-            validities,
-            [Validity::Invalid, Validity::ExpiresSoon, Validity::Valid, Validity::Invalid]
-        );
+        assert_eq!(validities, [Validity::Invalid, Validity::ExpiresSoon, Validity::Valid]);
         assert!(reports[0].text.contains("2026-11-20T00:00:00Z is in the past"), "{}", reports[0].text);
         assert_eq!(reports[2].text, "until 2026-11-24T10:00:01Z: cut");
-        assert_eq!((reports[2].place, reports[3].place), (Place::Configuration, Place::Cluster));
-        assert!(survey.acknowledgements(&member("m6", &[], &[]), now()).is_empty());
+        assert!(survey.acknowledgements(&member("m6", &[]), now()).is_empty());
         assert_eq!(survey.unknown_acknowledged(&[m5]), ["m9"]);
     }
 

@@ -6,14 +6,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use admission::budget::Budget;
 use admission::{BoxFuture, Cause, Denial, Ruling, Verdict, decode};
 use serde_json::json;
 use serde_json::value::to_raw_value;
 use tokio::time::timeout_at;
 
 use super::facts::FactsReader;
-use super::findings::ClusterFindings;
 use super::fixture::{config, member, now, review};
 use super::*;
 use cluster::fleet::{
@@ -25,7 +23,6 @@ use cluster::{self, Address, Clients, Context, Metadata, Reader, cause};
 mod crds;
 mod fleet;
 mod pages;
-mod unmanaged;
 
 const KARMADA: &str = "fleet: karmada\ncrds: {apiGroups: [example.org]}\n";
 const WIDGETS: &str = "widgets.example.org";
@@ -74,7 +71,7 @@ impl FakeFleet {
     }
 
     fn all_members(&self) -> Arc<[FleetMember]> {
-        self.clusters.keys().filter(|name| *name != LOCAL).map(|name| member(name, &[], &[])).collect()
+        self.clusters.keys().filter(|name| *name != LOCAL).map(|name| member(name, &[])).collect()
     }
 
     fn answer<'a, T: Send + 'a>(
@@ -251,6 +248,6 @@ const ACKNOWLEDGED: [(&str, &str); 2] = [
 
 /// Returns a fleet with one member, which is acknowledged.
 fn acknowledged_fleet(m1: FakeCluster) -> Arc<FakeFleet> {
-    let members = Some(Ok([member("m1", &ACKNOWLEDGED, &[])].into()));
+    let members = Some(Ok([member("m1", &ACKNOWLEDGED)].into()));
     Arc::new(FakeFleet { members, ..FakeFleet::default().with("m1", m1) })
 }

@@ -1,7 +1,7 @@
 //! The override annotations for this guard, and the commands that set them.
 //!
 //! The API server checks the verb `break-glass` and its annotation against the object in the request. An eviction contains no pod. For
-//! it, Durward reads the three annotations of the stored pod, and `breakGlass: permission` allows no override.
+//! it, Durward reads the three annotations of the stored pod, and `overrides: permission` allows no override.
 
 use std::collections::BTreeMap;
 use std::time::SystemTime;
@@ -78,7 +78,7 @@ mod tests {
                 format!("no\nOverride, then delete again: kubectl annotate -n db pod etcd-1 {all}"),
             ),
             (
-                "breakGlass: permission",
+                "overrides: permission",
                 RemovalKind::Delete,
                 format!(
                     "no\n{needs}, then delete again: kubectl annotate -n db pod etcd-1 durward.dev/break-glass=etcd-1"

@@ -33,11 +33,9 @@ pub(super) struct Config {
 }
 
 impl Config {
-    /// Returns whether a review can depend on labels of the namespace: by opt-in, exemption or Pod Security.
+    /// Returns whether a review can depend on labels of the namespace: by opt-in or Pod Security.
     pub(super) fn depends_on_namespaces(&self) -> bool {
-        self.mount_method != MountMethod::DevicePlugin
-            || self.opt_in.namespace_label
-            || self.common_config.exempt.depends_on_namespaces()
+        self.mount_method != MountMethod::DevicePlugin || self.opt_in.namespace_label
     }
 
     /// Returns those of `files` that a container with these limits gets.

@@ -17,7 +17,7 @@ use super::skip_reason::{self, SkipReason};
 use super::verify_patch;
 use super::volumes::Volumes;
 use crate::common::SYSTEM_NAMESPACE;
-use crate::exempt::{self, Exemption};
+use crate::exempt;
 use ::lxcfs::MountMethod;
 
 /// The prefix of every warning, which names the guard.
@@ -59,9 +59,8 @@ pub(super) fn decide<'a>(config: &Config, request: &'a Request<'a>) -> Step<'a> 
     if namespace == SYSTEM_NAMESPACE || namespace == config.common_config.namespace {
         return Step::Decided(Ruling::allow());
     }
-    let exemption = config.common_config.exempt.of(request);
-    if let Exemption::By(part) = exemption {
-        return Step::Decided(exempt::ruling(part));
+    if let Some(key) = config.common_config.exempt.of(request) {
+        return Step::Decided(exempt::ruling(key));
     }
     let read = Pod::read(request.object.as_ref()).and_then(|pod| Ok((pod, PodOptIn::read(pod)?)));
     let (pod, opt_in) = match read {
@@ -82,7 +81,7 @@ pub(super) fn decide<'a>(config: &Config, request: &'a Request<'a>) -> Step<'a> 
         skips.retain(|skip| *skip != SkipReason::Mirror);
     }
     let pending = PendingPod { request, kind, pod, opt_in, enabled, skips };
-    let by_namespace = enabled == Enabled::ByNamespace || exemption == Exemption::DependsOnNamespace;
+    let by_namespace = enabled == Enabled::ByNamespace;
     // Pod Security cannot reject the extended resource of the device plugin.
     let by_pod_security = config.mount_method != MountMethod::DevicePlugin
         && kind == RequestKind::NewPod
@@ -108,9 +107,6 @@ pub(super) fn decide_with_namespace(
     pending: &PendingPod<'_>,
     labels: &BTreeMap<String, String>,
 ) -> Ruling {
-    if config.common_config.exempt.selects(labels) {
-        return exempt::ruling("exempt.namespaceSelector");
-    }
     if pending.is_newer_than(labels) {
         return Ruling::allow();
     }
@@ -250,14 +246,12 @@ mod tests {
         let on = json!({SWITCH: "enabled"});
         let none = json!({});
         let plain = json!({});
-        let by_labels = "exempt: {namespaceSelector: {matchLabels: {a: b}}}";
         for (reason, yaml, annotations, spec, expected) in [
             ("its Pod Security level decides", "{}", &on, &plain, None),
             ("its label may opt in", "{}", &none, &plain, None),
             ("its label cannot opt in", "optIn: {namespaceLabel: false}", &none, &plain, Some("allow")),
             ("the pod opts out", "{}", &json!({SWITCH: "disabled"}), &plain, Some("allow")),
             ("the pod is skipped anyway", "{}", &on, &json!({"hostPID": true}), Some("mutate")),
-            ("its labels may exempt", by_labels, &on, &json!({"hostPID": true}), None),
         ] {
             assert_eq!(verdict_without_namespace(yaml, annotations, spec, |_| {}), expected, "{reason}");
         }

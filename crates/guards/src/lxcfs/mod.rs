@@ -230,10 +230,6 @@ mod tests {
             ("mountMethod: auto\noptIn: {namespaceLabel: false}", true),
             ("mountMethod: devicePlugin", true),
             ("mountMethod: devicePlugin\noptIn: {namespaceLabel: false}", false),
-            (
-                "mountMethod: devicePlugin\noptIn: {namespaceLabel: false}\nexempt: {namespaceSelector: {matchLabels: {a: b}}}",
-                true,
-            ),
         ] {
             let configured = Arc::new(config(yaml));
             let reads =

@@ -174,7 +174,6 @@ mod tests {
             assert!(entry.object_selector.selects_all());
             assert_eq!((entry.failure_policy, entry.timeout_seconds), (FailurePolicy::Ignore, 5));
             assert!(!entry.has_side_effects);
-            assert_eq!(entry.review_versions, ["v1"]);
         }
     }
 

@@ -19,8 +19,7 @@ pub(super) struct Config {
 impl Config {
     /// Returns whether a review can need the Namespace of the object.
     pub(super) fn depends_on_namespaces(&self) -> bool {
-        self.common_config.exempt.depends_on_namespaces()
-            || self.policies.as_ref().is_some_and(|policies| policies.set().needs_namespace())
+        self.policies.as_ref().is_some_and(|policies| policies.set().needs_namespace())
     }
 }
 

@@ -9,7 +9,7 @@ use policy::set::Evaluation;
 use policy::value::Arena;
 
 use super::{ResourcesGuard, messages, request};
-use crate::exempt::{self, Exemption};
+use crate::exempt;
 
 /// Reviews a request.
 pub(super) async fn review(guard: &ResourcesGuard, request: &Request<'_>, deadline: Instant) -> Ruling {
@@ -26,17 +26,9 @@ pub(super) async fn review(guard: &ResourcesGuard, request: &Request<'_>, deadli
     if let Some(key) = objects.find_map(admission::Object::duplicate_key) {
         return Ruling::unknown(Cause::new(cause::GARBAGE, format!("the object has the key {key:?} twice")));
     }
-    let exemption_needs_it = common.exempt.of(request) == Exemption::DependsOnNamespace;
     let mut namespace = Ok(None);
-    if exemption_needs_it || set.needs_namespace_for(group, resource) {
+    if set.needs_namespace_for(group, resource) {
         namespace = read_namespace(guard, request, deadline).await;
-    }
-    match &namespace {
-        Ok(Some(namespace)) if common.exempt.selects(&namespace.labels) => {
-            return exempt::ruling("exempt.namespaceSelector");
-        }
-        Err(cause) if exemption_needs_it => return Ruling::unknown(cause.clone()),
-        Ok(_) | Err(_) => {}
     }
     let began = Instant::now();
     let arena = Arena::new();

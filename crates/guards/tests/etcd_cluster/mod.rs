@@ -279,7 +279,6 @@ fn object(json: &Value, part: Part) -> Object {
             annotations: map("annotations"),
             deleting: metadata["deletionTimestamp"].is_string(),
         },
-        owners: Vec::new(),
         raw: (part == Part::Whole).then(|| to_raw_value(json).unwrap_or_default()),
     }
 }

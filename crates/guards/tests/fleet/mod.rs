@@ -24,7 +24,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use admission::{BoxFuture, Cause};
 use cluster::fleet::{
-    Cluster, Fleet, FleetMember, GetQuery, ListQuery, MembersResult, Object, ObjectResult, Owner, Page,
+    Cluster, Fleet, FleetMember, GetQuery, ListQuery, MembersResult, Object, ObjectResult, Page,
     PageResult, Part,
 };
 use cluster::{self, Address, Clients, Context, Metadata, Reader, Resource, cause};
@@ -72,7 +72,6 @@ struct Item {
     uid: String,
     labels: BTreeMap<String, String>,
     annotations: BTreeMap<String, String>,
-    owners: Vec<String>,
     deleting: bool,
     phase: String,
     r#type: String,
@@ -145,7 +144,6 @@ impl Item {
             name: self.name.clone(),
             uid: self.uid.clone(),
             metadata,
-            owners: self.owners.iter().map(|uid| Owner { uid: uid.clone(), ..Owner::default() }).collect(),
             raw: (part == Part::Whole).then(whole),
         }
     }

@@ -60,14 +60,14 @@ fn an_expired_override_is_expired_for_administrators(context: &'static TestConte
     cluster.kubectl().run(&removal)?.succeeded()?;
     is_denied(&root.api, &path, &["1 pod (web)", &past])?;
 
-    // With `breakGlass: permission`, a valid override does not count, and the printed command works.
-    let strict = "  deletion: {scope: all, breakGlass: permission}";
+    // With `overrides: permission`, a valid override does not count, and the printed command works.
+    let strict = "  deletion: {scope: all, overrides: permission}";
     durward.reload_after(|| installation.configure(strict))?;
     let valid = ["override", &format!("ns/{name}"), "--reason", "moved", "--for", "1h", "--dry-run"];
     let command = Durward::command(context, &valid)?.succeeded()?.stdout;
     cluster.kubectl().shell(command.trim())?.succeeded()?;
     let printed = format!("kubectl annotate --overwrite ns {name} {BREAK_GLASS}={name}");
-    let ignored = "delete-anyway has no effect with breakGlass: permission";
+    let ignored = "delete-anyway has no effect with overrides: permission";
     is_denied(&root.api, &path, &[ignored, &printed])?;
     cluster.kubectl().shell(&printed)?.succeeded()?;
     is_denied(&mallory.api, &path, &[needs])?;

@@ -67,7 +67,7 @@ pub(super) fn values() -> Value {
     json!({
         "image": {"repository": "durward.test/durward", "tag": "1", "pullPolicy": "Never"},
         "config": {"guards": {
-            "deletion": {"fleet": "none"},
+            "deletion": {"fleet": "none", "scope": "labeled"},
             "etcd": {"clusters": [{"namespaceSelector": {"matchLabels": {label: value}}, "selector": "app=etcd"}]},
             "lxcfs": {"webhook": {"failurePolicy": "Fail"}},
         }},

@@ -2,37 +2,30 @@
 
 use e2e::prelude::*;
 
-use super::environment::{GROUPS, exclusive, exclusive_with};
-use super::objects::{await_deleted_everywhere, exists, path_of, remove};
+use super::environment::exclusive;
+use super::objects::{annotate, await_deleted_everywhere, exists, path_of, remove};
 use super::overrides::time_in;
 use crate::cases::attempt::Attempt;
 use crate::cases::objects::await_deleted;
 
 const REASON: &str = "durward.dev/acknowledge-unreachable";
 const UNTIL: &str = "durward.dev/acknowledge-until";
-const M1: &str = "/apis/cluster.karmada.io/v1alpha1/clusters/m1";
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
-/// Annotations and labels on the Cluster m1, which are removed on drop.
-struct AnnotatedM1<'a>(&'a Fleet);
+/// Annotations on a Cluster, which are removed on drop.
+struct AnnotatedCluster<'a>(&'a Fleet, &'static str);
 
-impl AnnotatedM1<'_> {
-    fn merge(&self, metadata: &Value) -> Result<()> {
-        self.0.karmada().api().merge(M1, &json!({"metadata": metadata}))?.succeeded()?;
-        Ok(())
-    }
-
+impl AnnotatedCluster<'_> {
     fn acknowledge(&self, reason: &Value, until: &Value) -> Result<()> {
-        self.merge(&json!({"annotations": {REASON: reason, UNTIL: until}}))
+        let path = format!("/apis/cluster.karmada.io/v1alpha1/clusters/{}", self.1);
+        annotate(self.0.karmada(), &path, &json!({REASON: reason, UNTIL: until}))
     }
 }
 
-impl Drop for AnnotatedM1<'_> {
+impl Drop for AnnotatedCluster<'_> {
     fn drop(&mut self) {
-        let none =
-            json!({"annotations": {REASON: null, UNTIL: null}, "labels": {"lab.example.org/link": null}});
-        if let Err(error) = self.merge(&none) {
-            print(format_args!("the annotations and labels of a case stay on m1: {error:#}"));
+        if let Err(error) = self.acknowledge(&Value::Null, &Value::Null) {
+            print(format_args!("the annotations of a case stay on {}: {error:#}", self.1));
         }
     }
 }
@@ -46,7 +39,7 @@ fn an_acknowledged_member_does_not_deny_the_deletion(context: &'static TestConte
     // No cluster reports this pod, and it is deleted: this is what an acknowledgement means.
     m1.make_running_pod(&m1.existing_namespace(shop.name()), "unseen")?;
     let stopped = m1.stop()?;
-    let mark = AnnotatedM1(&fleet);
+    let mark = AnnotatedCluster(&fleet, "m1");
     let (week, year) = (json!(time_in(7 * DAY)?), json!(time_in(365 * DAY)?));
     let cut = json!("link cut, ticket 81");
     for (reason, until, words) in [
@@ -82,21 +75,22 @@ fn an_acknowledged_member_does_not_deny_the_deletion(context: &'static TestConte
 }
 
 #[e2e::case(Exclusive)]
-fn a_label_acknowledges_only_an_unreachable_cluster(context: &'static TestContext) -> Result<()> {
-    let until = time_in(7 * DAY)?;
-    let acknowledge = format!(
-        "unreachableClusters: [{{clusterSelector: {{matchLabels: {{lab.example.org/link: weak}}}}, until: \"{until}\", reason: weak link}}]"
-    );
-    let fleet = exclusive_with(context, &["fleet: karmada", &acknowledge, GROUPS])?;
+fn one_command_acknowledges_several_clusters_only_while_they_are_unreachable(
+    context: &'static TestContext,
+) -> Result<()> {
+    let fleet = exclusive(context)?;
     let (shop, busy) = (fleet.namespace("shop")?, fleet.namespace("busy")?);
     let path = path_of(&shop);
     let m1 = fleet.member("m1")?;
-    let mark = AnnotatedM1(&fleet);
+    let _marks = ["m1", "m2"].map(|name| AnnotatedCluster(&fleet, name));
     fleet.run_pod("m1", &busy, "web")?;
     {
         let _frozen = m1.freeze()?;
         fleet.dry_run(&path)?.denied()?.with_cause("m1", "Unknown")?;
-        mark.merge(&json!({"labels": {"lab.example.org/link": "weak"}}))?;
+        let kubeconfig = fleet.karmada().kubectl().kubeconfig().display().to_string();
+        let reason = ["--reason", "weak link", "--for", "7d", "--kubeconfig", &kubeconfig];
+        let command = [&["acknowledge", "m1", "cluster/m2"][..], &reason].concat();
+        Durward::command(context, &command)?.succeeded()?;
         fleet.dry_run(&path)?.allowed()?.with_warning("weak link")?;
     }
     let is_back = |attempt: &Attempt| !attempt.has_warning("weak link");

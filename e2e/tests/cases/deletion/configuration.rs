@@ -4,9 +4,9 @@ use e2e::prelude::*;
 
 use super::super::environment::scratch;
 use super::environment::{GROUPS, shared_with};
-use super::objects::{create, delete, deployment, dry_run, exists, path_of};
+use super::objects::{annotate, create, delete, deployment, dry_run, exists, path_of};
 use crate::cases::attempt::{await_allowed, await_denied, retry_until};
-use crate::cases::objects::await_gone;
+use crate::cases::objects::{allow, await_gone};
 
 #[e2e::case(Reconfigures)]
 fn audit_mode_allows_the_deletion_and_warns(context: &'static TestContext) -> Result<()> {
@@ -41,10 +41,10 @@ fn names_count_hides_object_names(context: &'static TestContext) -> Result<()> {
 }
 
 #[e2e::case]
-fn only_labeled_namespaces_are_guarded_without_a_fleet(context: &'static TestContext) -> Result<()> {
+fn only_labeled_namespaces_are_guarded_with_scope_labeled(context: &'static TestContext) -> Result<()> {
     let cluster = context.cluster(&scratch())?;
     let (_installation, _durward) =
-        Installation::start(context, &cluster, "  deletion: {}", "durward-alone")?;
+        Installation::start(context, &cluster, "  deletion: {scope: labeled}", "durward-alone")?;
     only_labeled_namespaces_are_guarded(&cluster)
 }
 
@@ -89,4 +89,43 @@ fn only_labeled_namespaces_and_karmada_itself_are_reviewed(context: &'static Tes
     drop(installation);
     await_allowed("the webhooks to be removed", || dry_run(cluster.api(), &path_of(&own)))?;
     delete(cluster.api(), &path_of(&own))?.allowed().map(drop)
+}
+
+/// The API of Clusters lists nothing here, like one that leads to another server.
+#[e2e::case]
+fn only_an_empty_list_of_clusters_without_execution_namespaces_is_an_empty_fleet(
+    context: &'static TestContext,
+) -> Result<()> {
+    let cluster = context.cluster(&scratch())?;
+    let clusters = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "clusters.cluster.karmada.io"},
+        "spec": {
+            "group": "cluster.karmada.io", "scope": "Cluster",
+            "names": {"plural": "clusters", "singular": "cluster", "kind": "Cluster", "listKind": "ClusterList"},
+            "versions": [{"name": "v1alpha1", "served": true, "storage": true,
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}],
+        },
+    });
+    let crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    cluster.api().create(crds, &clusters)?.succeeded()?;
+    let (shop, other) = (cluster.namespace("shop")?, cluster.namespace("other")?);
+    let space = cluster.exact_namespace("karmada-es-m1", &[])?;
+    let rules = json!([{"apiGroups": ["cluster.karmada.io"], "resources": ["clusters"], "verbs": ["get", "list", "watch"]}]);
+    allow(&cluster, "reads-clusters", &rules, "system:serviceaccount:durward-system:durward")?;
+    let mut installation = Installation::by_url(context, &cluster, "  deletion: {}")?;
+    installation.configure("  deletion: {fleet: karmada}")?;
+    let _durward = installation.serve().named("durward-empty-fleet").start_ready(context)?;
+    installation.register()?;
+    let why = "the list of Clusters is empty, but namespace karmada-es-m1 exists";
+    let send = || dry_run(cluster.api(), &path_of(&shop));
+    retry_until("the empty list to be refused", send, |attempt| attempt.contains(why))?;
+    for path in [path_of(&shop), path_of(&space)] {
+        delete(cluster.api(), &path)?.denied()?.with_message(&[why])?;
+    }
+    annotate(&cluster, &path_of(&space), &json!({"durward.dev/break-glass": space.name()}))?;
+    delete(cluster.api(), &path_of(&space))?.allowed()?;
+    await_gone(&cluster, &path_of(&space))?;
+    delete(cluster.api(), &path_of(&shop))?.allowed()?.with_warning("the fleet has no member clusters")?;
+    delete(cluster.api(), &path_of(&other))?.allowed().map(drop)
 }

@@ -104,7 +104,7 @@ fn start(context: &'static TestContext) -> Result<Environment> {
     let restricted = [("pod-security.kubernetes.io/enforce", "restricted")];
     let namespace = node.cluster().exact_namespace("durward-system", &restricted)?;
     // The other guards are for the runbooks. Without a fleet, deletion guards only objects with its label.
-    let others = "  deletion: {fleet: none}\n  lxcfs: {webhook: {failurePolicy: Fail}}";
+    let others = "  deletion: {fleet: none, scope: labeled}\n  lxcfs: {webhook: {failurePolicy: Fail}}";
     let guards = format!("{}\n{others}", guards(&[PATIENT]));
     let directory = in_pods::install(context, node, &namespace, &guards)?;
     let environment = Environment { node, namespace, directory, is_changed: AtomicBool::new(false) };

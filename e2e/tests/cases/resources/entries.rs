@@ -121,7 +121,7 @@ fn a_guard_that_is_turned_off_denies_nothing(context: &'static TestContext) -> R
     let cluster = exclusive(context)?;
     let directory = context.directory("resources-turned-off")?;
     deny(&directory, "configmaps")?;
-    let others = "  deletion: {fleet: none}";
+    let others = "  deletion: {fleet: none, scope: labeled}";
     let on = format!("{others}\n{}", guards(&[directory.display().to_string()], ""));
     let mut installation = Installation::managed_by_url(context, &cluster, "all", &on)?;
     let durward = installation.serve().named("durward-turned-off").start_ready(context)?;

@@ -188,7 +188,7 @@ async fn recorded_fleet(dir: &Snapshot) -> String {
 
 /// Creates the guard with its defaults for a fleet.
 fn with_defaults(fleet: &str) -> Result<(Survey, Box<dyn Configured>), Stop> {
-    let section = parse(DEFAULTS, &format!("fleet: {fleet}\ncrds: {{apiGroups: ['*']}}\nscope: all\n"))?;
+    let section = parse(DEFAULTS, &format!("fleet: {fleet}\ncrds: {{apiGroups: ['*']}}\n"))?;
     let (guard, _, problems) = read(DEFAULTS, section.as_ref(), |s| Deletion.read(s, guards::NAMESPACE));
     match deletion::survey(guard.as_ref()) {
         Some(survey) if problems.is_empty() => Ok((survey, guard)),

@@ -36,11 +36,9 @@ server:
 guards:
 ";
 
-/// The section of the deletion guard. It protects all objects, because the default without a fleet protects only labeled ones. It
-/// names all API groups, because a CRD can't be deleted if Durward can't list its group.
+/// The section of the deletion guard. It names all API groups, because a CRD can't be deleted if Durward can't list its group.
 const DELETION: &str = "  deletion:
     fleet: none # one cluster; for Karmada: karmada
-    scope: all # the default without a fleet is labeled: only objects labeled durward.dev/guard=deletion
     # API groups that Durward can list. \"*\" grants all groups, with Secrets. Safer: name the groups of your CRDs, as [example.org]
     crds: {apiGroups: [\"*\"]}
 ";

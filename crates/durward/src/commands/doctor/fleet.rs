@@ -15,7 +15,7 @@ use console::output::Format;
 use console::output::{ProgressLine, Style};
 use futures_util::StreamExt as _;
 use futures_util::stream;
-use guards::deletion::{DeletionKind, Place, Survey, Validity};
+use guards::deletion::{DeletionKind, Survey, Validity};
 use serde::Serialize;
 
 use super::finding::{self, Finding, Subject};
@@ -76,7 +76,7 @@ pub(super) fn run(args: &Args) -> Outcome {
 async fn examine(context: &FleetContext) -> FleetReport {
     let reader = context.clients.reader.as_ref();
     let fleet = context.survey.fleet();
-    let listed = reader.members(fleet, Instant::now() + ANSWER_WITHIN).await;
+    let listed = context.survey.members(&context.clients, Instant::now() + ANSWER_WITHIN).await;
     let members = listed.as_ref().map(|members| members.to_vec()).unwrap_or_default();
     let clusters = std::iter::once(Cluster::Local).chain(members.iter().map(|member| member.cluster.clone()));
     let resources = context.guard.requirements().probes.map(|probes| probes.resources).unwrap_or_default();
@@ -222,12 +222,12 @@ fn acknowledgements(
             let (what, why) = match one.validity {
                 Validity::Valid => continue,
                 Validity::ExpiresSoon => (
-                    format!("the acknowledgement {} expires within three days ({})", one.place, one.text),
+                    format!("the acknowledgement expires within three days ({})", one.text),
                     "after that, Durward denies deletions that reach it while it does not answer",
                 ),
                 Validity::Invalid => (format!("acknowledgement ignored: {}", one.text), "it has no effect"),
             };
-            let fix = if one.place == Place::Cluster {
+            let fix = if *survey.fleet() == Fleet::Karmada {
                 let annotate = |annotations| fixes.annotate(&format!("cluster {name}"), annotations);
                 format!(
                     "{}, or remove it: {}",

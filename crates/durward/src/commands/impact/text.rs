@@ -28,8 +28,7 @@ pub(super) fn format_impact<'i>(
     notable.sort_by_key(|(_, reached)| match reached.state {
         UsageState::InUse => 0,
         UsageState::Unknown => 1,
-        UsageState::WouldStay => 2,
-        UsageState::Empty => 3,
+        UsageState::Empty => 2,
     });
     for (name, reached) in &notable {
         // Writing to a `String` can't fail.
@@ -122,7 +121,6 @@ fn line(reached: &ClusterImpact, style: Style) -> String {
     let word = match reached.state {
         UsageState::InUse => style.red("in use"),
         UsageState::Unknown => style.yellow("not checked"),
-        UsageState::WouldStay => "would stay".to_owned(),
         UsageState::Empty => "empty".to_owned(),
     };
     let acknowledged = match &reached.acknowledged {

@@ -131,7 +131,6 @@ mod tests {
             failure_policy: FailurePolicy::Fail,
             has_side_effects: false,
             timeout_seconds: 5,
-            review_versions: vec!["v1".into()],
         }
     }
 

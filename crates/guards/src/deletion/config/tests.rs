@@ -4,14 +4,10 @@ use super::super::fixture::{config, configured};
 use super::*;
 
 #[test]
-fn an_empty_section_reads_this_cluster_and_selects_labelled_objects() {
+fn an_empty_section_reads_this_cluster_and_protects_all_objects() {
     let config = config("{}");
-    assert_eq!(
-        (&config.fleet, config.scope, config.unmanaged),
-        (&Fleet::None, Scope::Labeled, Unmanaged::Block)
-    );
+    assert_eq!((&config.fleet, config.scope), (&Fleet::None, Scope::All));
     assert_eq!((config.show_object_names, config.break_glass), (true, BreakGlass::Annotation));
-    assert_eq!(config.cluster_timeout, Duration::from_secs(3));
     assert!(config.api_groups.0.is_empty() && config.access.is_none());
     let listed: Vec<_> = config.queries.iter().map(|query| query.resource.to_string()).collect();
     assert_eq!(
@@ -32,7 +28,7 @@ fn an_empty_section_reads_this_cluster_and_selects_labelled_objects() {
 }
 
 #[test]
-fn a_fleet_has_one_kind_and_selects_all_objects() {
+fn a_fleet_has_one_kind() {
     for (yaml, expected) in [
         ("fleet: none", Fleet::None),
         ("fleet: karmada", Fleet::Karmada),
@@ -42,7 +38,6 @@ fn a_fleet_has_one_kind_and_selects_all_objects() {
     ] {
         let config = config(yaml);
         assert_eq!(config.fleet, expected, "{yaml}");
-        assert_eq!(config.scope == Scope::All, expected != Fleet::None, "{yaml}");
     }
     let access = config("fleet: {karmada: {kubeconfig: k.yaml, context: karmada}}").access.unwrap();
     assert_eq!(access.context.as_deref(), Some("karmada"));
@@ -61,7 +56,6 @@ fn reports_problems_with_position_and_allowed_values() {
         ("fleet: {contexts: []}", "d.yaml:1:19: fleet.contexts", "is empty"),
         ("fleet: {contexts: [a, a]}", "d.yaml:1:19: fleet.contexts", "duplicate context"),
         ("fleet: {contexts: [(local)]}", "d.yaml:1:19: fleet.contexts", "is the name of the calling cluster"),
-        ("unmanagedResources: ignore", "d.yaml:1:21: unmanagedResources", "the fleet is not Karmada"),
         ("crds: {apiGroups: ['*.example.org']}", "d.yaml:1:19: crds.apiGroups", "RBAC has no other patterns"),
         ("crds: {apiGroups: [apps]}", "d.yaml:1:19: crds.apiGroups", "\"apps\" is not an API group"),
         ("namespaces: {blockingResources: []}", "d.yaml:1:33: namespaces.blockingResources", "is empty"),
@@ -102,23 +96,11 @@ fn reports_problems_with_position_and_allowed_values() {
             "a log of past changes",
         ),
         (
-            "unreachableClusters: [{clusterSelector: {matchExpressions: [{key: tier, operator: NotIn, values: [prod]}]}, until: 2026-12-01, reason: x}]",
-            "d.yaml:1:41",
-            "has no label requirement",
-        ),
-        (
-            "unreachableClusters: [{clusterSelector: {matchExpressions: [{key: tier, operator: DoesNotExist}]}, until: 2026-12-01, reason: x}]",
-            "d.yaml:1:41",
-            "has no label requirement",
-        ),
-        (
-            "fleet: {contexts: [a]}\nunreachableClusters: [{clusterSelector: {matchLabels: {b: c}}, until: 2026-12-01T00:00:00Z, reason: x}]",
+            "fleet: karmada\nunreachableClusters: [{cluster: a, until: 2026-12-01T00:00:00Z, reason: x}]",
             "d.yaml:2:22: unreachableClusters",
-            "contexts have no labels",
+            "durward.dev/acknowledge-unreachable",
         ),
         ("namespaces: {extraResources: [{version: v1}]}", "d.yaml:1:31", "resource: is required"),
-        ("clusterTimeout: 0s", "d.yaml:1:17: clusterTimeout", "is too short"),
-        ("clusterTimeout: 1m", "d.yaml:1:17: clusterTimeout", "longer than 30s"),
         (
             "unreachableClusters: [{cluster: a, until: tomorrow, reason: x}]",
             "d.yaml:1:43",
@@ -138,12 +120,7 @@ fn reports_problems_with_position_and_allowed_values() {
         (
             "unreachableClusters: [{until: 2026-12-01T00:00:00Z, reason: x}]",
             "d.yaml:1:23",
-            "write exactly one of",
-        ),
-        (
-            "unreachableClusters: [{cluster: a, clusterSelector: {matchLabels: {b: c}}, until: 2026-12-01T00:00:00Z, reason: x}]",
-            "d.yaml:1:33",
-            "write exactly one of",
+            "cluster: is required",
         ),
     ] {
         let (_, problems) = configured(yaml);
@@ -159,21 +136,30 @@ fn suggests_the_nearest_kind_of_fleet() {
 }
 
 #[test]
-fn reads_acknowledgements_by_name_and_by_label() {
-    let of = |yaml: &str| config(yaml).acknowledged.remove(0).clusters;
-    let named = of("unreachableClusters: [{cluster: edge-7, until: 2026-12-01T00:00:00Z, reason: cut}]");
-    assert_eq!(named, ClusterMatch::Name("edge-7".into()));
-    let labelled = of(
-        "unreachableClusters: [{clusterSelector: {matchLabels: {a: b}}, until: 2026-12-01T00:00:00Z, reason: cut}]",
-    );
-    assert!(matches!(labelled, ClusterMatch::Selector(_)));
-}
-
-#[test]
 fn matches_groups_by_exact_name_or_all() {
     let groups = |yaml: &str| config(yaml).api_groups;
     assert!(groups("crds: {apiGroups: [example.org]}").cover("example.org"));
     assert!(!groups("crds: {apiGroups: [example.org]}").cover("a.example.org"));
     assert!(groups("crds: {apiGroups: ['*']}").cover("a.example.org"));
     assert!(!groups("{}").cover("example.org"));
+}
+
+#[test]
+fn removed_keys_name_their_successor() {
+    for (yaml, key, next) in [
+        ("unmanagedResources: ignore", "unmanagedResources", "all objects block a deletion"),
+        ("clusterTimeout: 3s", "clusterTimeout", "webhook.timeoutSeconds"),
+        ("breakGlass: permission", "breakGlass", "overrides: annotation or permission"),
+        ("exempt: {namespaceSelector: {matchLabels: {a: b}}}", "exempt.namespaceSelector", "exempt.namespaces"),
+        ("webhook: {admissionReviewVersions: [v1]}", "webhook.admissionReviewVersions", "remove it"),
+        (
+            "unreachableClusters: [{cluster: a, clusterSelector: {matchLabels: {b: c}}, until: 2026-12-01, reason: x}]",
+            "unreachableClusters[0].clusterSelector",
+            "name each cluster",
+        ),
+    ] {
+        let (_, problems) = configured(yaml);
+        assert_eq!(problems.len(), 1, "{yaml}: {problems:?}");
+        assert!(problems[0].contains(&format!("{key:?} was removed")) && problems[0].contains(next), "{problems:?}");
+    }
 }

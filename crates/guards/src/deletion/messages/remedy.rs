@@ -145,7 +145,7 @@ pub(super) fn for_unknown(
             "connect Durward to the API server that calls it (guards.deletion.fleet.karmada.kubeconfig)"
                 .to_owned(),
         ),
-        Some(Remedy::Reduce) => Some("or raise guards.deletion.clusterTimeout".to_owned()),
+        Some(Remedy::Reduce) => Some("or raise guards.deletion.webhook.timeoutSeconds".to_owned()),
         Some(Remedy::Wait) if !config.is_karmada() => {
             Some("if it stays offline, add it to guards.deletion.unreachableClusters".to_owned())
         }
@@ -197,7 +197,7 @@ mod tests {
     }
 
     fn steps(yaml: &str, clusters: &[&[&'static str]], list_failure: Option<&'static str>) -> Steps {
-        let clusters: Vec<_> = clusters.iter().map(|codes| unknown(member("m", &[], &[]), codes)).collect();
+        let clusters: Vec<_> = clusters.iter().map(|codes| unknown(member("m", &[]), codes)).collect();
         let incomplete = list_failure.map(|code| Cause::new(cause::STALE_FLEET, code));
         let unknown = clusters.iter().collect();
         let summary = FleetSummary { unknown, incomplete, list_failure, ..FleetSummary::default() };
@@ -232,7 +232,7 @@ mod tests {
             (cause::NOT_SERVED, DOCTOR),
             (
                 cause::TOO_LONG,
-                "delete some of its objects there and retry | or raise guards.deletion.clusterTimeout",
+                "delete some of its objects there and retry | or raise guards.deletion.webhook.timeoutSeconds",
             ),
             (cause::BUSY, "retry in a few seconds | "),
             (cause::VANISHED, "retry in a few seconds | "),

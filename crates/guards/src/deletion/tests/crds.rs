@@ -41,6 +41,15 @@ async fn prefers_the_stored_version_to_other_served_versions() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn counts_objects_of_a_crd_that_a_member_is_deleting() {
+    let lists = |_: &ListQuery<'_>| Ok(Page { objects: vec![object("a")], next: None });
+    let mut m1 = crd_cluster(&[("v1", true, true)], lists);
+    m1.objects.values_mut().for_each(|object| object.metadata.deleting = true);
+    let ruling = delete_widgets(&Arc::new(FakeFleet::default().with("m1", m1))).await;
+    assert!(denial(&ruling).message.contains("in member cluster m1: 1 object (a)"), "{ruling:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_invalid_crd_is_unknown() {
     let garbled = |whole: serde_json::Value| {
         let crd_object = Object { raw: Some(to_raw_value(&whole).unwrap()), ..object(WIDGETS) };

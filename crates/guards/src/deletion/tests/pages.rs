@@ -101,7 +101,7 @@ async fn one_object_that_is_too_long_is_unknown_and_cannot_be_acknowledged() {
     for text in [
         "its pods cannot be read one at a time either: m1 could not be read: the answer is longer than 8 MiB",
         "\n  Acknowledgement ignored: m1: it does not cover an answer that Durward cannot read to the end\n\
-         Next: delete some of its objects there and retry\nDurward admin: or raise guards.deletion.clusterTimeout\n",
+         Next: delete some of its objects there and retry\nDurward admin: or raise guards.deletion.webhook.timeoutSeconds\n",
     ] {
         assert!(message.contains(text), "{message}");
     }
@@ -149,9 +149,9 @@ async fn endless_pages_cannot_be_acknowledged() {
     let ruling = delete_shop(&acknowledged_fleet(cluster_with(page))).await;
     assert_eq!(code(&ruling), cause::TOO_LONG);
     let message = &denial(&ruling).message;
-    assert!(message.contains(" pages of pods, but not the last one in 3.0 s)"), "{message}");
+    assert!(message.contains(" pages of pods, but not the last one in 2.8 s)"), "{message}");
     assert!(
-        !message.contains("acknowledge-") && message.contains("guards.deletion.clusterTimeout"),
+        !message.contains("acknowledge-") && message.contains("guards.deletion.webhook.timeoutSeconds"),
         "{message}"
     );
 }

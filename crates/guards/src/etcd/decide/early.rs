@@ -147,9 +147,6 @@ fn from_namespace(
     namespace: &Namespace,
     now: SystemTime,
 ) -> Option<EarlyOutcome> {
-    if config.common_config.exempt.selects(&namespace.labels) {
-        return Some(EarlyOutcome::allow(Allowed::Exempt("exempt.namespaceSelector")));
-    }
     overridden(config, &removal.namespace, &namespace.annotations, now).map(EarlyOutcome::reserved)
 }
 

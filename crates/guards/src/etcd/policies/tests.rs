@@ -177,7 +177,7 @@ fn the_settings_of_the_guard_hold() {
     ] {
         assert!(!asked.is_allowed(&all));
     }
-    let (asked, all) = leaves("breakGlass: permission");
+    let (asked, all) = leaves("overrides: permission");
     is_denied(
         &asked,
         &all,

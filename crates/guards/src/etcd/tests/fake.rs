@@ -363,7 +363,6 @@ fn object(json: &Value) -> Object {
             annotations: map("annotations"),
             deleting: metadata["deletionTimestamp"].is_string(),
         },
-        owners: Vec::new(),
         raw: Some(to_raw_value(json).unwrap()),
     }
 }

@@ -44,10 +44,10 @@ const fn section(guard: &'static str, yaml: &'static str) -> Section {
     Section { guard, yaml }
 }
 
-const SECTIONS: [Section; 10] = [
+const SECTIONS: [Section; 9] = [
     section(
         "etcd",
-        "{clusters: [{namespace: db, selector: app=etcd}], exempt: {namespaceSelector: {matchLabels: {exempt: \"yes\"}}}, webhook: {namespaceSelector: {matchLabels: {guarded: \"yes\"}}}}",
+        "{clusters: [{namespace: db, selector: app=etcd}], webhook: {namespaceSelector: {matchLabels: {guarded: \"yes\"}}}}",
     ),
     section(
         "etcd",
@@ -58,15 +58,11 @@ const SECTIONS: [Section; 10] = [
     section("deletion", "{fleet: karmada, scope: labeled, crds: {apiGroups: ['*']}}"),
     section(
         "deletion",
-        "{fleet: {contexts: [plum-east, plum-west]}, crds: {apiGroups: ['*']}, exempt: {namespaceSelector: {matchLabels: {exempt: \"yes\"}}}, webhook: {namespaceSelector: {matchLabels: {guarded: \"yes\"}}}}",
+        "{fleet: {contexts: [plum-east, plum-west]}, crds: {apiGroups: ['*']}, webhook: {namespaceSelector: {matchLabels: {guarded: \"yes\"}}}}",
     ),
     section("lxcfs", "{}"),
     section("lxcfs", "{mountMethod: auto, includeInitContainers: true}"),
     section("resources", "{policies: [POLICIES]}"),
-    section(
-        "resources",
-        "{policies: [POLICIES], exempt: {namespaceSelector: {matchLabels: {exempt: \"yes\"}}}}",
-    ),
 ];
 
 /// The reviewed resources without a namespace.

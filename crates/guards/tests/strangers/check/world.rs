@@ -12,7 +12,7 @@ use cluster::etcd::{
     Status,
 };
 use cluster::fleet::{
-    Cluster, Fleet, FleetMember, GetQuery, ListQuery, MembersResult, Object, ObjectResult, Owner, Page,
+    Cluster, Fleet, FleetMember, GetQuery, ListQuery, MembersResult, Object, ObjectResult, Page,
     PageResult, Part,
 };
 use cluster::writer::{Lease, Reservations, TransferResult, WriteResult, Writer};
@@ -268,12 +268,6 @@ fn object(json: &Value, part: Part) -> Object {
     let map = |key: &str| -> BTreeMap<String, String> {
         serde_json::from_value(metadata[key].clone()).unwrap_or_default()
     };
-    let owner = |owner: &Value| Owner {
-        api_version: text(&owner["apiVersion"]),
-        kind: text(&owner["kind"]),
-        name: text(&owner["name"]),
-        uid: text(&owner["uid"]),
-    };
     Object {
         namespace: text(&metadata["namespace"]),
         name: text(&metadata["name"]),
@@ -283,7 +277,6 @@ fn object(json: &Value, part: Part) -> Object {
             annotations: map("annotations"),
             deleting: metadata["deletionTimestamp"].is_string(),
         },
-        owners: metadata["ownerReferences"].as_array().into_iter().flatten().map(owner).collect(),
         raw: (part == Part::Whole).then(|| to_raw_value(json).unwrap()),
     }
 }

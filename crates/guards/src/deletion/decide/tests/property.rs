@@ -8,8 +8,8 @@ use proptest::test_runner::{Config as Cases, TestRunner};
 
 use super::*;
 
-/// One cluster: whether something is in use, whether something would stay, the unknown causes, and the acknowledgement.
-type ClusterCase = (bool, bool, Vec<&'static str>, u8);
+/// One cluster: whether something is in use, the unknown causes, and the acknowledgement.
+type ClusterCase = (bool, Vec<&'static str>, u8);
 
 /// Generates clusters.
 fn any_cluster() -> impl Strategy<Value = ClusterCase> {
@@ -23,7 +23,7 @@ fn any_cluster() -> impl Strategy<Value = ClusterCase> {
         1 => proptest::collection::vec(proptest::sample::select(&cause::ALL[..]), 2..4),
     ];
     let acknowledgement = prop_oneof![3 => Just(1_u8), 1 => Just(0), 1 => Just(2), 1 => Just(3)];
-    (weighted(0.06), weighted(0.2), no_answer, acknowledgement)
+    (weighted(0.06), no_answer, acknowledgement)
 }
 
 fn acknowledgement(kind: u8) -> Vec<(&'static str, &'static str)> {
@@ -36,11 +36,9 @@ fn acknowledgement(kind: u8) -> Vec<(&'static str, &'static str)> {
     }
 }
 
-fn findings((used, stays, codes, _): &ClusterCase) -> ClusterFindings {
-    let some = |is: bool| if is { vec![count("pod", &["a"])] } else { vec![] };
+fn findings((used, codes, _): &ClusterCase) -> ClusterFindings {
     ClusterFindings {
-        in_use: some(*used),
-        stays: some(*stays),
+        in_use: if *used { vec![count("pod", &["a"])] } else { vec![] },
         unknown: codes.iter().map(|&code| Cause::new(code, code)).collect(),
         ..ClusterFindings::default()
     }
@@ -64,7 +62,6 @@ struct Case {
     missing: Option<usize>,
     deleted: Deleted,
     dry_run: bool,
-    unmanaged: &'static str,
     show_names: bool,
 }
 
@@ -73,14 +70,12 @@ fn any_case() -> impl Strategy<Value = Case> {
     let members = proptest::collection::vec(any_cluster(), 0..5);
     let wrong = (weighted(0.05), proptest::option::weighted(0.1, 0..5_usize));
     let deleted = prop_oneof![6 => Just(Deleted::Namespace), 4 => Just(Deleted::Crd), 1 => Just(Deleted::UnreadableCrd)];
-    let either = |one: &'static str, other: &'static str| proptest::sample::select(vec![one, other]);
-    let how = (deleted, any::<bool>(), either("block", "ignore"), any::<bool>());
+    let how = (deleted, any::<bool>(), any::<bool>());
     // The local cluster mostly answers: without its answer nothing else matters.
-    let local =
-        prop_oneof![4 => any::<bool>().prop_map(|stays| (false, stays, vec![], 1)), 1 => any_cluster()];
+    let local = prop_oneof![4 => Just((false, vec![], 1)), 1 => any_cluster()];
     (local, members, wrong, how).prop_map(|(local, members, (is_stale, missing), how)| {
-        let (deleted, dry_run, unmanaged, show_names) = how;
-        Case { local, members, is_stale, missing, deleted, dry_run, unmanaged, show_names }
+        let (deleted, dry_run, show_names) = how;
+        Case { local, members, is_stale, missing, deleted, dry_run, show_names }
     })
 }
 
@@ -88,7 +83,7 @@ impl Case {
     fn ruling(&self) -> Ruling {
         let members = self.members.iter().enumerate();
         let members = members
-            .map(|(at, is)| (member(&format!("m{at}"), &acknowledgement(is.3), &[]), findings(is)))
+            .map(|(at, is)| (member(&format!("m{at}"), &acknowledgement(is.2)), findings(is)))
             .collect();
         let mut facts = facts(members);
         facts.clusters[0].findings = findings(&self.local);
@@ -99,9 +94,9 @@ impl Case {
             facts.members = Err(Cause::new(cause::STALE_FLEET, "no answer"));
         }
         let group = if self.deleted == Deleted::UnreadableCrd { "example.com" } else { "example.org" };
-        let Self { unmanaged, show_names, .. } = self;
+        let show_names = self.show_names;
         let yaml = format!(
-            "{KARMADA}unmanagedResources: {unmanaged}\nshowObjectNames: {show_names}\ncrds: {{apiGroups: [{group}]}}"
+            "{KARMADA}showObjectNames: {show_names}\ncrds: {{apiGroups: [{group}]}}"
         );
         let mut target = match self.deleted {
             Deleted::Namespace => namespace("shop"),
@@ -119,7 +114,7 @@ impl Case {
         let clusters = std::iter::once(&self.local).chain(&self.members).enumerate();
         let read: Vec<_> = clusters.filter(|(at, _)| self.missing != Some(*at)).collect();
         let uncovered = ["overloaded", "stale-fleet", "too-long"];
-        let is_unknown = read.iter().any(|(at, (_, _, codes, acknowledged))| {
+        let is_unknown = read.iter().any(|(at, (_, codes, acknowledged))| {
             let is_covered =
                 *at > 0 && *acknowledged == 1 && !codes.iter().any(|code| uncovered.contains(code));
             !codes.is_empty() && !is_covered
@@ -135,7 +130,7 @@ impl Case {
 
     /// Whether an acknowledgement covers one cause of a cluster and not another.
     fn is_partly_covered(&self) -> bool {
-        self.members.iter().any(|(_, _, codes, acknowledged)| {
+        self.members.iter().any(|(_, codes, acknowledged)| {
             *acknowledged == 1 && codes.contains(&cause::TIMEOUT) && codes.contains(&cause::OVERLOADED)
         })
     }
