@@ -15,15 +15,10 @@ const START: &str = "<!-- generated: what is denied, by `make reference` -->\n";
 const END: &str = "<!-- end of the generated text -->\n";
 
 /// A guard, its configuration in words, and the configuration.
-const SAMPLES: [(&str, &str, &str); 8] = [
+const SAMPLES: [(&str, &str, &str); 7] = [
     ("deletion", "`scope: labeled`, the default without a fleet", "deletion: {}"),
     ("deletion", "`scope: all`, the default with a fleet", "deletion: {fleet: {karmada: {}}}"),
     ("etcd", "always", "etcd: {clusters: [{namespace: db, selector: app=etcd}]}"),
-    (
-        "etcd",
-        "`autodetect: true`, in an entry without `selector`",
-        "etcd: {autodetect: true, clusters: [{namespace: db}]}",
-    ),
     (
         "etcd",
         "`alsoProtect`",

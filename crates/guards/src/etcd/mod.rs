@@ -18,11 +18,11 @@
 //! | `review` | runs the steps of a review and keeps its time |
 //! | `group`, `pod`, `wire` | find the pods of an etcd cluster |
 //! | `update` | finds the changes of a pod that count as its removal |
-//! | `kube_reader`, `kube_state`, `owners` | read namespace, owner, node, pods and reservations |
+//! | `kube_reader`, `kube_state`, `owners` | read namespace, owner, node, pods and Lease |
 //! | `facts` | asks the members |
 //! | `table`, `size` | judge the members and the size of the etcd cluster. Pure |
 //! | `input`, `decide` | decide. Pure |
-//! | `reservations`, `backoff` | judge reservations. Pure |
+//! | `reservations` | judge the reservation in the Lease. Pure |
 //! | `effects` | reserves deletions and moves leadership |
 //! | `messages`, `overrides` | texts and override hints |
 //! | `related` | guards `StatefulSets`, PVCs and PDBs |
@@ -30,7 +30,6 @@
 //! | `survey` | reads all etcd clusters for commands |
 //! | `config`, `labels`, `rules` | configuration, webhook entries and permissions |
 
-mod backoff;
 mod config;
 mod decide;
 mod effects;

@@ -12,7 +12,6 @@ use std::time::SystemTime;
 use admission::{Cause, Object as ReviewedObject, Operation, Raw, Request, Ruling, Shape};
 
 use super::config::{Config, EtcdClusterConfig, NamespaceMatch};
-use super::group;
 use super::kube_reader::KubeReader;
 use super::messages;
 use super::overrides::{self, DeniedRequest, Override};
@@ -126,7 +125,7 @@ async fn decide(
 
 /// The first of these entries that selects the pod.
 fn first_entry<'c>(entries: &[&'c EtcdClusterConfig], pod: &Pod) -> Option<&'c EtcdClusterConfig> {
-    entries.iter().copied().find(|entry| group::selects_pod(entry, pod))
+    entries.iter().copied().find(|entry| entry.selector.matches(&pod.labels))
 }
 
 /// Reviews the deletion of Durward's namespace.

@@ -60,7 +60,6 @@ pub(super) async fn changes(
     if let Some(key) = changed_label(config, entry, old, new) {
         changes.push(Change::Label(key));
     }
-    // Without a selector, the entry selects the pod by its images.
     if old.images != new.images {
         changes.push(Change::Image);
     }
@@ -78,7 +77,7 @@ fn changed_label(config: &Config, entry: &EtcdClusterConfig, old: &Pod, new: &Po
     if first == Some(entry) {
         return None;
     }
-    let selectors = config.clusters.iter().filter_map(|entry| entry.selector.as_ref());
+    let selectors = config.clusters.iter().map(|entry| &entry.selector);
     selectors.flat_map(crate::common::label_keys).find(|key| old.labels.get(key) != new.labels.get(key))
 }
 

@@ -90,7 +90,7 @@ pub(super) async fn scaled(input: Input<'_>, subject: &Subject<'_>) -> Result<Ve
     }
     if set.scaling_deletes_pvcs() {
         let why = "the PVCs of the removed pods would be deleted (persistentVolumeClaimRetentionPolicy.whenScaled: Delete)";
-        objections.push(lost_data(input, why));
+        objections.push(lost_data(why));
     }
     Ok(objections)
 }
@@ -149,7 +149,7 @@ async fn voters(
         .filter(|pod| is_controlled_by(pod, uid))
         .map(|pod| pod.uid.as_str())
         .collect();
-    let table = Table::of(config, &facts);
+    let table = Table::of(&facts);
     let votes = |row: &&Row| matches!(row.state, MemberState::Healthy | MemberState::Unhealthy(_));
     let of_others = table.rows.iter().filter(votes).filter(|row| !own.contains(row.uid.as_str())).count();
     table.voters.map(|all| Voters { all: all as u64, of_others: of_others as u64 })
@@ -191,12 +191,12 @@ pub(super) async fn deleted(input: Input<'_>, subject: &Subject<'_>) -> Result<V
     if set.deletion_deletes_pvcs() {
         let why =
             "its PVCs would be deleted with it (persistentVolumeClaimRetentionPolicy.whenDeleted: Delete)";
-        objections.push(lost_data(input, why));
+        objections.push(lost_data(why));
     }
     Ok(objections)
 }
 
-fn lost_data(input: Input<'_>, why: &str) -> Objection {
+fn lost_data(why: &str) -> Objection {
     let next = "set the retention policy to Retain".to_owned();
-    Objection { why: why.to_owned(), next, severity: input.config.warnings.data_loss }
+    Objection { why: why.to_owned(), next, severity: Severity::Warn }
 }

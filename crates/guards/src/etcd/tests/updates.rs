@@ -1,7 +1,5 @@
 //! Updates that take a pod or a namespace out of the guard.
 
-use std::time::Duration;
-
 use serde_json::{Value, json};
 
 use super::super::decide::Warning;
@@ -9,7 +7,7 @@ use super::super::facts::Leaving;
 use super::super::fixture::{LEAST, delete};
 use super::super::table::MemberState;
 use super::super::update::Change as PodChange;
-use super::expect::{Expected, Reviewed, assert_outcome, assert_text, quorum, text_of, verdict_of};
+use super::expect::{Expected, Reviewed, assert_outcome, assert_text, quorum, reserved, text_of, verdict_of};
 use super::fake::{Fake, Reply, review};
 use cluster::cause;
 
@@ -103,31 +101,7 @@ async fn an_update_of_a_second_member_is_denied_while_the_first_is_reserved() {
     for (change, _) in REMOVALS {
         let fake = Fake::of(3);
         assert_outcome(&update(&fake, LEAST, "etcd-2", change).await, Expected::Allow);
-        assert_outcome(&update(&fake, LEAST, "etcd-1", change).await, quorum(1, 3));
-    }
-}
-
-/// The kubelet ends the old container within the grace period, and until then nothing in the pod shows it.
-#[tokio::test(start_paused = true)]
-async fn a_member_with_a_new_image_counts_as_leaving_for_its_grace_period_longer() {
-    let fake = Fake::of(3).with(|s| s.pods[1]["spec"]["terminationGracePeriodSeconds"] = 100.into());
-    assert_outcome(&update(&fake, LEAST, "etcd-1", with_image).await, Expected::Allow);
-    fake.state().elapsed = Duration::from_secs(152);
-    assert_outcome(&update(&fake, LEAST, "etcd-2", without_label).await, quorum(1, 3));
-    fake.state().elapsed = Duration::from_secs(155);
-    assert_outcome(&update(&fake, LEAST, "etcd-2", without_label).await, Expected::Allow);
-    // A deletion before it does not shorten that, and one after it is renewed.
-    for first_is_update in [true, false] {
-        let fake = Fake::of(3);
-        if first_is_update {
-            assert_outcome(&update(&fake, LEAST, "etcd-1", with_image).await, Expected::Allow);
-        }
-        assert_outcome(&review(&fake.guard(LEAST), &delete("etcd-1", |_| {})).await, Expected::Allow);
-        if !first_is_update {
-            assert_outcome(&update(&fake, LEAST, "etcd-1", with_image).await, Expected::Allow);
-        }
-        fake.state().elapsed = Duration::from_secs(80);
-        assert_outcome(&update(&fake, LEAST, "etcd-2", without_label).await, quorum(1, 3));
+        assert_outcome(&update(&fake, LEAST, "etcd-1", change).await, reserved("etcd-2"));
     }
 }
 
@@ -280,18 +254,6 @@ async fn a_pod_that_is_being_deleted_or_overridden_can_be_changed() {
     let ruling = update(&fake, LEAST, "etcd-1", both).await;
     assert_outcome(&ruling, quorum(1, 3));
     assert_eq!(ruling.changes, [PodChange::Label("app".to_owned())]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_image_update_loses_no_data() {
-    let ephemeral = Fake::of(3).with(|s| {
-        for pod in &mut s.pods {
-            pod["spec"]["volumes"] = json!([{"name": "data", "emptyDir": {}}]);
-        }
-    });
-    let strict = format!("warnings: {{dataLoss: deny}}\n{LEAST}");
-    assert_outcome(&update(&ephemeral, &strict, "etcd-1", with_image).await, Expected::Allow);
-    assert_outcome(&update(&ephemeral, &strict, "etcd-2", without_label).await, Expected::Deny);
 }
 
 mod namespaces {
