@@ -24,8 +24,9 @@ pub(crate) fn client(order: &str) -> Result<bool> {
     let rounds = order["rounds"].as_u64().and_then(|rounds| usize::try_from(rounds).ok()).unwrap_or(1);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let yaml = format!(
-        "requestTimeout: {}ms\nclusters: [{{namespace: db, selector: app=etcd, client: {{port: {port}}}}}]\n",
-        MEMBER_DEADLINE.as_millis()
+        "webhook: {{timeoutSeconds: {}}}\nclusters: [{{namespace: db, selector: app=etcd, client: {{port: {port}}}}}]\n",
+        // A member has a tenth of it.
+        MEMBER_DEADLINE.as_secs() * 10
     );
     let (took, allowed) = runtime.block_on(async {
         let access = Access { kubeconfig: Some(kubeconfig), context: None };

@@ -33,9 +33,6 @@
 {{- fail (printf "config.server.%s: %s does not work in a pod, because only root can bind ports below 1024: use %s; the port of the Service is config.server.webhookConfiguration.service.port" $key $address $default) -}}
 {{- end -}}
 {{- end -}}
-{{- if and (include "durward.isSingle" $config) (gt (int64 .Values.replicas) 1) -}}
-{{- fail (printf "replicas is %d, but config.guards.etcd.coordination is inMemory, and replicas don't see the deletions that other replicas allow: set replicas: 1 (no replica answers during an update), or coordination: lease" (int64 .Values.replicas)) -}}
-{{- end -}}
 {{- if and .Values.networkPolicy.enabled .Values.networkPolicy.egress.enabled (not .Values.networkPolicy.apiServers) -}}
 {{- fail "networkPolicy.egress.enabled needs networkPolicy.apiServers: without the addresses of the API servers, Durward can't reach them" -}}
 {{- end -}}

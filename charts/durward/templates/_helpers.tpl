@@ -102,12 +102,6 @@ app.kubernetes.io/component: server
 {{- end -}}
 {{- end -}}
 
-{{/* Whether reservations of the etcd guard are in memory, so that only one replica can run: "true" or nothing. */}}
-{{- define "durward.isSingle" -}}
-{{- $etcd := (.guards | default dict).etcd | default dict -}}
-{{- if and (eq ($etcd.coordination | default "lease") "inMemory") $etcd.clusters }}true{{ end -}}
-{{- end -}}
-
 {{/* Whether the deletion guard reads a Karmada fleet, so that the Karmada API server calls it: "true" or nothing. */}}
 {{- define "durward.isKarmada" -}}
 {{- $fleet := .fleet | default "none" -}}

@@ -98,9 +98,8 @@ compares both for the configurations in ci/.
 {{- $etcd := $guards.etcd | default dict -}}
 {{- with $etcd.clusters -}}
 {{- $isSelected := false -}}
-{{- $leases := list -}}
 {{- range . -}}
-{{- if .namespaceSelector }}{{ $isSelected = true }}{{ else }}{{ $leases = append $leases (printf "durward-etcd.%s" .namespace) }}{{ end -}}
+{{- if .namespaceSelector }}{{ $isSelected = true }}{{ end -}}
 {{- end -}}
 {{- $cluster = append $cluster (include "durward.rule" (list "" "namespaces" (ternary (list "get" "list") (list "get") $isSelected)) | fromJson) -}}
 {{- $cluster = append $cluster (include "durward.rule" (list "" "nodes" (list "get")) | fromJson) -}}
@@ -112,16 +111,8 @@ compares both for the configurations in ci/.
 {{- $_ := set $within .namespace (concat (get $within .namespace | default list) $rules) -}}
 {{- end -}}
 {{- end -}}
-{{- if ne ($etcd.coordination | default "lease") "inMemory" -}}
-{{- $rules := get $within $home -}}
-{{- if $isSelected -}}
-{{- $rules = append $rules (include "durward.rule" (list "coordination.k8s.io" "leases" (list "get" "create" "update")) | fromJson) -}}
-{{- else -}}
-{{- $rules = append $rules (include "durward.rule" (list "coordination.k8s.io" "leases" (list "create")) | fromJson) -}}
-{{- $rules = append $rules (include "durward.rule" (list "coordination.k8s.io" "leases" (list "get" "update") (uniq $leases)) | fromJson) -}}
-{{- end -}}
-{{- $_ := set $within $home $rules -}}
-{{- end -}}
+{{- $leases := include "durward.rule" (list "coordination.k8s.io" "leases" (list "get" "create" "update" "delete")) | fromJson -}}
+{{- $_ := set $within $home (append (get $within $home) $leases) -}}
 {{- end -}}
 {{- end -}}
 

@@ -12,7 +12,7 @@ use super::api_server::ApiServer;
 use super::etcd::Members;
 use super::failure::{refusal, short};
 use crate::etcd::{Endpoint, Id};
-use crate::writer::{Lease, Reservations, TransferResult, WriteResult, Writer};
+use crate::writer::{Lease, StoredLease, TransferResult, WriteResult, Writer};
 use crate::{Address, ApiError, cause};
 
 /// A [`Writer`] that shares the connections and credentials of a [`Live`].
@@ -39,7 +39,7 @@ impl LiveWriter {
     /// Checks with dry-run requests whether the Lease can be created and updated. A conflict is not a failure.
     pub async fn can_write(&self, lease: &Lease, deadline: Instant) -> Result<(), Cause> {
         for is_new in [true, false] {
-            match self.send(lease, &Reservations::default(), is_new, true, deadline).await {
+            match self.send(lease, &StoredLease::default(), is_new, true, deadline).await {
                 // These errors show that the request is permitted: the Lease exists already, has another version, or does not exist.
                 Ok(()) | Err(Failed { kind: Some(ApiError::Conflict | ApiError::Rejected), .. }) => {}
                 Err(Failed { kind: Some(ApiError::NotFound), .. }) if !is_new => {}
@@ -49,9 +49,9 @@ impl LiveWriter {
         Ok(())
     }
 
-    async fn put(&self, lease: &Lease, set: &Reservations, deadline: Instant) -> WriteResult {
-        let is_new = set.version.is_none();
-        match self.send(lease, set, is_new, false, deadline).await {
+    async fn put(&self, lease: &Lease, stored: &StoredLease, deadline: Instant) -> WriteResult {
+        let is_new = stored.version.is_none();
+        match self.send(lease, stored, is_new, false, deadline).await {
             Ok(()) => WriteResult::Written,
             // Another replica created or changed it.
             Err(Failed { kind: Some(ApiError::Conflict), .. }) => WriteResult::Conflict,
@@ -64,12 +64,12 @@ impl LiveWriter {
     async fn send(
         &self,
         lease: &Lease,
-        set: &Reservations,
+        stored: &StoredLease,
         is_new: bool,
         is_dry_run: bool,
         deadline: Instant,
     ) -> Result<(), Failed> {
-        let (address, object) = (lease.address(), set.body(lease));
+        let (address, object) = (lease.address(), stored.body(lease));
         let failed = |kind: Option<ApiError>, Cause { code, text, .. }: Cause| Failed {
             kind,
             why: short(Cause::new(code, format!("{address} could not be written: {text}"))),
@@ -122,10 +122,10 @@ impl Writer for LiveWriter {
     fn write<'a>(
         &'a self,
         lease: &'a Lease,
-        set: &'a Reservations,
+        stored: &'a StoredLease,
         deadline: Instant,
     ) -> BoxFuture<'a, WriteResult> {
-        Box::pin(self.put(lease, set, deadline))
+        Box::pin(self.put(lease, stored, deadline))
     }
 
     fn transfer_leadership<'a>(

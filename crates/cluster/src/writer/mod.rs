@@ -1,27 +1,27 @@
-//! Changes that guards can make: Leases with reservations, and the leader of an etcd cluster.
+//! Changes that guards can make: Leases, and the leader of an etcd cluster.
 //!
 //! Only a live control plane has a writer. A guard without one reports the step that it would take. The writer retries nothing:
 //! after a timeout the outcome is unknown, and the guard decides.
 
-mod reservations;
+mod lease;
 
 use std::time::Instant;
 
 use admission::{BoxFuture, Cause};
 
-pub use reservations::{Lease, Reservation, Reservations};
+pub use lease::{Lease, Reservation, StoredLease};
 
 use crate::etcd::{Endpoint, Id};
 
 /// Changes Leases and the leader of an etcd cluster.
 pub trait Writer: Send + Sync {
-    /// Writes the set into the Lease if the Lease still has the version that the set was read from. The request is a PUT with
-    /// [`version`](Reservations::version) as `metadata.resourceVersion`, or a POST if the Lease did not exist. The body is
-    /// [`Reservations::body`]. Guards read the Lease through [`Reader::get_object`](crate::Reader::get_object).
+    /// Writes the Lease if it still has the version of `stored`. The request is a PUT with
+    /// [`version`](StoredLease::version) as `metadata.resourceVersion`, or a POST if the Lease did not exist. The body is
+    /// [`StoredLease::body`]. Guards read the Lease through [`Reader::get_object`](crate::Reader::get_object).
     fn write<'a>(
         &'a self,
         lease: &'a Lease,
-        set: &'a Reservations,
+        stored: &'a StoredLease,
         deadline: Instant,
     ) -> BoxFuture<'a, WriteResult>;
 

@@ -21,11 +21,6 @@ const SAMPLES: [(&str, &str, &str); 8] = [
     ("etcd", "always", "etcd: {clusters: [{namespace: db, selector: app=etcd}]}"),
     (
         "etcd",
-        "`autodetect: true`, in an entry without `selector`",
-        "etcd: {autodetect: true, clusters: [{namespace: db}]}",
-    ),
-    (
-        "etcd",
         "`alsoProtect`",
         "etcd: {alsoProtect: [scale, statefulsets, persistentvolumeclaims, poddisruptionbudgets], \
          clusters: [{namespace: db, selector: app=etcd}]}",

@@ -101,7 +101,7 @@ fn prints_version_and_guards_as_text_and_json() {
     for (name, text) in [
         ("permission", "get/list pods in db"),
         ("permission", "get secrets etcd-client in db"),
-        ("permission", "get/update leases durward-etcd.db of coordination.k8s.io in durward-system"),
+        ("permission", "get/create/update/delete leases of coordination.k8s.io in durward-system"),
         ("etcd-pods", "DELETE pods, only objects labeled app=etcd, only namespace db (Fail, 10 s)"),
     ] {
         let line = line(name, text);

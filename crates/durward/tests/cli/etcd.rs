@@ -41,7 +41,7 @@ fn reports_members_roles_and_the_verdict_for_each_pod() {
         assert!(run.out.lines().any(|printed| printed == line), "{line}\n{}", run.out);
     }
     let report = doctor(&dir, "etcd/healthy", &["-o", "json"]).json();
-    assert_eq!(report["clusters"][0]["lease"], "durward-system/durward-etcd.db");
+    assert_eq!(report["clusters"][0]["lease"], "durward-system/durward-etcd.db.etcd");
     assert_eq!(report["clusters"][0]["members"][2]["lag"], 2);
     assert_eq!(codes(&report), [""; 0]);
 }

@@ -122,11 +122,7 @@ pub(super) fn read(section: &mut Section<'_>, defaults: Defaults, namespace: &st
     );
     if fleet == Fleet::Karmada && !acknowledged.is_empty() {
         let next = "annotate the Cluster with durward.dev/acknowledge-unreachable and durward.dev/acknowledge-until: durward acknowledge NAME --reason TEXT --for 7d";
-        section.problem(
-            "unreachableClusters",
-            "is for fleets without Karmada",
-            Some(next.to_owned()),
-        );
+        section.problem("unreachableClusters", "is for fleets without Karmada", Some(next.to_owned()));
     }
     let scope = section.choice(
         "scope",

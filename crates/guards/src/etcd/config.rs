@@ -22,12 +22,8 @@ pub(super) struct Config {
     pub(super) protect_stateful_sets: bool,
     /// Kinds that can own `StatefulSets` and PVCs, besides the owners of pods.
     trusted_owners: Vec<String>,
-    pub(super) warnings: WarningSeverities,
-    /// How many log entries a healthy member can be behind.
-    pub(super) max_raft_lag: u64,
-    pub(super) coordination: Coordination,
     /// The timeout for one member.
-    pub(super) request_timeout: Duration,
+    pub(super) member_timeout: Duration,
     pub(super) break_glass: BreakGlass,
 }
 
@@ -39,26 +35,6 @@ impl Config {
     }
 }
 
-/// How deletions with side effects are handled.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct WarningSeverities {
-    /// Deletions in etcd clusters of one or two members. Each of them interrupts etcd.
-    pub(super) small_cluster: Severity,
-    /// Deletions during a membership change.
-    pub(super) membership_change: Severity,
-    /// Deletions that lose data.
-    pub(super) data_loss: Severity,
-}
-
-/// The store of reservations.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Coordination {
-    /// A Lease in Durward's namespace, for all replicas.
-    Lease,
-    /// The memory of this process.
-    InMemory,
-}
-
 /// Whether a problem is a warning or a denial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Severity {
@@ -66,14 +42,12 @@ pub(super) enum Severity {
     Deny,
 }
 
-const SEVERITIES: [(&str, Severity); 2] = [("warn", Severity::Warn), ("deny", Severity::Deny)];
-
 /// One entry of `clusters`: the etcd clusters in some namespaces.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct EtcdClusterConfig {
     pub(super) namespaces: NamespaceMatch,
-    /// The selector of the pods; `None` selects pods with an etcd container.
-    pub(super) selector: Option<Selector>,
+    /// The selector of the pods.
+    pub(super) selector: Selector,
     pub(super) group_by: GroupBy,
     /// The kind of the pods' owner, if an operator makes them without a `StatefulSet`.
     pub(super) owner: Option<OwnerKind>,
@@ -146,17 +120,16 @@ pub(super) enum LeaderPolicy {
 /// Far above the seven members that etcd recommends at most.
 const MAX_MEMBERS: u64 = 99;
 
+/// Members are asked twice, three times for a leader, and each read of Kubernetes takes time too. One member has this part of the
+/// webhook's timeout.
+const MEMBER_SHARE: u32 = 10;
+
 const LEADER_POLICIES: [(&str, LeaderPolicy); 3] =
     [("transfer", LeaderPolicy::Transfer), ("deny", LeaderPolicy::Deny), ("allow", LeaderPolicy::Allow)];
 
 /// Reads the section.
 pub(super) fn read(section: &mut Section<'_>, defaults: Defaults, namespace: &str) -> Config {
     let common_config = CommonConfig::read(section, defaults, namespace);
-    let autodetect = section.bool(
-        "autodetect",
-        "Whether an entry of clusters can omit its selector. It then selects the pods that run etcd.",
-        false,
-    );
     let on_leader_delete = section.choice(
         "onLeaderDelete",
         "Deletion of the leader: transfer leadership first, or deny it for users (controllers transfer), or allow it.",
@@ -178,84 +151,37 @@ pub(super) fn read(section: &mut Section<'_>, defaults: Defaults, namespace: &st
         "Kinds that can own StatefulSets and PVCs of etcd clusters, besides the kinds in clusters[].owner.",
         &[],
     );
-    let warnings =
-        section.section("warnings", "Whether to warn about or deny deletions with side effects.", warnings);
-    let max_raft_lag = section.number(
-        "maxRaftLag",
-        "Raft log entries that a healthy member can be behind its leader.",
-        5000,
-        (1, 1_000_000),
+    section.removed(
+        "warnings",
+        "remove it: Durward warns, and denies only the deletion of the last copy of the data",
     );
-    let clusters = clusters(section, autodetect, on_leader_delete, &common_config);
+    section.removed("maxRaftLag", "remove it: a healthy member is at most 5000 entries behind");
+    section.removed("requestTimeout", "remove it: each member has a tenth of webhook.timeoutSeconds");
+    section.removed("coordination", "remove it: reservations are Leases in Durward's namespace");
+    section.removed("autodetect", "write a selector in each entry of clusters");
+    if section.is_written() && common_config.namespace.is_empty() {
+        let next = "set namespace to the namespace of Durward".to_owned();
+        section.problem("clusters", "needs namespace, because reservations are Leases there", Some(next));
+    }
+    let clusters = clusters(section, on_leader_delete, &common_config);
     Config {
-        coordination: coordination(section, &common_config),
-        request_timeout: request_timeout(section, &common_config),
+        member_timeout: Duration::from_secs(common_config.timeout_seconds.into()) / MEMBER_SHARE,
         break_glass: BreakGlass::read(section),
         common_config,
         protect_stateful_sets,
         trusted_owners,
-        warnings,
-        max_raft_lag,
         clusters,
     }
 }
 
-fn warnings(section: &mut Section<'_>) -> WarningSeverities {
-    let mut severity = |key, doc| section.choice(key, doc, &SEVERITIES, Severity::Warn);
-    WarningSeverities {
-        small_cluster: severity(
-            "smallCluster",
-            "Deletion in a cluster of one or two members. It interrupts etcd.",
-        ),
-        membership_change: severity(
-            "membershipChange",
-            "Deletion while the cluster has learners, members that have not started, or a downgrade.",
-        ),
-        data_loss: severity("dataLoss", "Deletion that loses the member's data, for example in an emptyDir."),
-    }
-}
-
-fn coordination(section: &mut Section<'_>, common_config: &CommonConfig) -> Coordination {
-    let coordination = section.choice(
-        "coordination",
-        "Store of allowed deletions: Leases in Durward's namespace, or memory (one replica only).",
-        &[("lease", Coordination::Lease), ("inMemory", Coordination::InMemory)],
-        Coordination::Lease,
-    );
-    if section.is_written() && coordination == Coordination::Lease && common_config.namespace.is_empty() {
-        let next = "set namespace, or set coordination: inMemory and run one replica".to_owned();
-        section.problem("coordination", "is lease, which needs the namespace of Durward", Some(next));
-    }
-    coordination
-}
-
-fn request_timeout(section: &mut Section<'_>, common_config: &CommonConfig) -> Duration {
-    const KEY: &str = "requestTimeout";
-    let timeout = section.wait(KEY, "Timeout of one request to an etcd member.", "1s");
-    let review = Duration::from_secs(common_config.timeout_seconds.into());
-    if timeout * 2 >= review {
-        let least = timeout.as_secs() * 2 + 1;
-        let why = format!(
-            "is {timeout:?}; Durward asks each member twice within webhook.timeoutSeconds, {}",
-            review.as_secs()
-        );
-        let longer = (least <= 30).then(|| format!("; or webhook: {{timeoutSeconds: {least}}}"));
-        let next = format!("allowed: less than {:?}{}", review / 2, longer.unwrap_or_default());
-        section.problem(KEY, why, Some(next));
-    }
-    timeout
-}
-
 fn clusters(
     section: &mut Section<'_>,
-    autodetect: bool,
     on_leader_delete: LeaderPolicy,
     common_config: &CommonConfig,
 ) -> Vec<EtcdClusterConfig> {
     const KEY: &str = "clusters";
     let doc = "etcd clusters by the pods of their members. The first entry that selects a pod applies.";
-    let clusters =
-        section.sections(KEY, doc, |s| cluster(s, autodetect, on_leader_delete, &common_config.namespace));
+    let clusters = section.sections(KEY, doc, |s| cluster(s, on_leader_delete, &common_config.namespace));
     if let Some((first, second)) = duplicate(&clusters) {
         let why = format!("clusters[{second}] selects the same pods as clusters[{first}], which applies");
         section.problem(KEY, why, Some("remove one of them, or select by another label".to_owned()));
@@ -268,17 +194,11 @@ fn clusters(
     clusters
 }
 
-fn cluster(
-    section: &mut Section<'_>,
-    autodetect: bool,
-    on_leader_delete: LeaderPolicy,
-    install: &str,
-) -> EtcdClusterConfig {
+fn cluster(section: &mut Section<'_>, on_leader_delete: LeaderPolicy, install: &str) -> EtcdClusterConfig {
     let namespaces = namespaces(section, install);
-    let selector = labels::read(section, "selector", "Selects the pods. Optional if autodetect is true.");
-    if section.is_written() && !section.has("selector") && !autodetect {
-        let next = "add: selector: app=etcd; or set autodetect: true".to_owned();
-        section.problem("selector", "is required", Some(next));
+    let selector = labels::read(section, "selector", "Selects the pods.").unwrap_or_default();
+    if section.is_written() && !section.has("selector") {
+        section.problem("selector", "is required", Some("add: selector: app=etcd".to_owned()));
     }
     let group_by = section.choice(
         "groupBy",

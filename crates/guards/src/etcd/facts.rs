@@ -16,25 +16,22 @@ use super::kube_reader::{KubeReader, NodeState};
 use super::kube_state::KubeState;
 use super::owners::{OwnerState, StatefulSet};
 use super::pod::Pod;
-use super::reservations::{self, ReservationStatus, ReviewTimes};
 use super::size::DeclaredSizes;
 use cluster::etcd::{
     Alarm, Endpoint, EtcdRequest, EtcdResponse, Health, MemberList, MemberMetrics, Read, Status,
 };
-use cluster::writer::Reservations;
+use cluster::writer::Reservation;
 use cluster::{Clients, cause};
 
 /// Everything that a decision about a member depends on.
 #[derive(Debug, Clone)]
 pub(super) struct Facts {
     pub(super) now: SystemTime,
-    /// The end of the review.
-    pub(super) end: SystemTime,
+    /// The start of the review.
+    pub(super) began: SystemTime,
     /// The name of the etcd cluster for users.
     pub(super) cluster: String,
     pub(super) pods: Vec<PodFacts>,
-    /// Whether the certificates of the members were verified.
-    pub(super) is_verified: bool,
     pub(super) sizes: DeclaredSizes,
     /// The uids of pods that do not come back: they were scaled down, or their owner is deleted.
     pub(super) surplus: BTreeSet<String>,
@@ -42,12 +39,10 @@ pub(super) struct Facts {
     pub(super) without_owner: BTreeSet<String>,
     /// The uids of pods that were scaled down and whose PVC is deleted with them.
     pub(super) scaled_away: BTreeSet<String>,
-    /// Why the reservations could not be read.
-    pub(super) reservations_error: Option<Cause>,
-    /// The reservation of the pod under review.
-    pub(super) reservation: ReservationStatus,
-    /// The uid of the pod that is about to transfer leadership to the pod under review.
-    pub(super) transfers_from: Option<String>,
+    /// The reservation in the Lease, of any pod.
+    pub(super) reservation: Option<Reservation>,
+    /// Why the Lease could not be read.
+    pub(super) reservation_error: Option<Cause>,
 }
 
 /// One pod of the etcd cluster. The flags about leaving are never set for the pod under review, and it has no deadline.
@@ -55,8 +50,6 @@ pub(super) struct Facts {
 pub(super) struct PodFacts {
     pub(super) pod: Pod,
     pub(super) view: MemberView,
-    /// Whether it has a valid reservation, so it may leave.
-    pub(super) is_reserved: bool,
     /// The state of its node, if it is cordoned or deleted.
     pub(super) node: Option<NodeState>,
     /// Whether its owner is deleted while others stay.
@@ -75,9 +68,6 @@ impl PodFacts {
     pub(super) fn leaving(&self) -> Option<Leaving> {
         if self.pod.is_deleting {
             return Some(Leaving::Deleting);
-        }
-        if self.is_reserved {
-            return Some(Leaving::Reserved);
         }
         if self.is_without_owner {
             return Some(Leaving::WithoutOwner);
@@ -102,8 +92,6 @@ impl PodFacts {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Leaving {
     Deleting,
-    /// Its deletion is reserved.
-    Reserved,
     /// Its owner is deleted or scaled to zero.
     WithoutOwner,
     /// It has `activeDeadlineSeconds`.
@@ -135,29 +123,15 @@ pub(super) struct Answers {
 
 impl Facts {
     /// Returns these facts for the review of one pod.
-    pub(super) fn about(mut self, uid: &str, reservations: &Reservations) -> Self {
-        let times = ReviewTimes { now: self.now, end: self.end };
-        let is_held = |uid: &str| {
-            reservations.held.iter().any(|held| held.uid == uid && reservations::is_valid(held, times.now))
-        };
+    pub(super) fn about(mut self, uid: &str) -> Self {
         for facts in &mut self.pods {
             let is_subject = facts.pod.uid == uid;
-            facts.is_reserved = !is_subject && is_held(&facts.pod.uid);
             facts.node = facts.node.filter(|_| !is_subject);
             facts.pod.active_deadline = facts.pod.active_deadline.filter(|_| !is_subject);
             // Pods that lose their owner together count for each other: each is reviewed and reserved in turn.
             facts.is_without_owner =
                 !self.without_owner.contains(uid) && self.without_owner.contains(&facts.pod.uid);
-            if let Some(why) = times.clock_error(reservations, &facts.pod) {
-                self.reservations_error.get_or_insert_with(|| why.clone());
-                if !is_subject {
-                    facts.view = MemberView::NoResponse(why);
-                }
-            }
         }
-        self.reservation = times.status(reservations, uid);
-        let exists = |uid: &str| self.pods.iter().any(|facts| facts.pod.uid == uid && !facts.pod.is_deleting);
-        self.transfers_from = times.transfers_from(reservations, uid, exists);
         self
     }
 }
@@ -197,7 +171,6 @@ impl FactReader<'_> {
         let pods = state.pods.as_deref().unwrap_or_default();
         let owner = |pod: &Pod| state.owners.of(pod).as_ref().ok();
         let set = |pod: &Pod| owner(pod).and_then(OwnerState::stateful_set);
-        let end = state.now + self.end.saturating_duration_since(Instant::now());
         let nodes: BTreeSet<&str> =
             pods.iter().map(|pod| pod.node.as_str()).filter(|node| !node.is_empty()).collect();
         let kube = KubeReader { clients: self.clients, end: self.member_end() };
@@ -208,7 +181,6 @@ impl FactReader<'_> {
         };
         let pod_facts = pods.iter().zip(views).map(|(pod, view)| PodFacts {
             view,
-            is_reserved: false,
             is_without_owner: false,
             node: nodes.get(&pod.node).copied(),
             is_updated: set(pod).is_some_and(|set| is_updated(pod, set)),
@@ -221,24 +193,22 @@ impl FactReader<'_> {
         let is_torn_down = matches!(state.owners.own, Ok(OwnerState::Deleted | OwnerState::ScaledToZero));
         let facts = Facts {
             now: state.now,
-            end,
+            began: state.began,
             cluster: self.group.name(),
             pods: pod_facts.collect(),
-            is_verified: self.group.is_verified(),
             sizes: state.owners.sizes.clone(),
             scaled_away: uids(&|pod| set(pod).is_some_and(|set| set.deletes_pvc_of(&pod.name))),
             surplus: uids(&|pod| is_surplus(pod) || is_without_owner(pod)),
             without_owner: if is_torn_down { BTreeSet::new() } else { uids(&is_without_owner) },
-            reservations_error: state.reservations.as_ref().err().cloned(),
-            reservation: ReservationStatus::default(),
-            transfers_from: None,
+            reservation: state.lease.as_ref().ok().and_then(|lease| lease.reservation.clone()),
+            reservation_error: state.lease.as_ref().err().cloned(),
         };
-        facts.about(uid, state.reservations.as_ref().unwrap_or(&Reservations::default()))
+        facts.about(uid)
     }
 
     /// Returns the deadline for a member that is asked now.
     fn member_end(&self) -> Instant {
-        self.end.min(Instant::now() + self.config.request_timeout)
+        self.end.min(Instant::now() + self.config.member_timeout)
     }
 
     async fn view(&self, pod: &Pod) -> MemberView {

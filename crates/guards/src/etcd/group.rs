@@ -1,6 +1,5 @@
 //! Finds the etcd cluster of a pod: the configuration entry that selects it, and the pods that belong to it.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::config::{Config, EtcdClusterConfig, GroupBy, OwnerKind};
@@ -12,24 +11,9 @@ use cluster::writer::Lease;
 /// Returns the entries that may apply to a pod, in their order. The first one that also selects the labels of the namespace is the
 /// pod's.
 pub(super) fn entries<'c>(config: &'c Config, pod: &Pod) -> impl Iterator<Item = &'c EtcdClusterConfig> {
-    config
-        .clusters
-        .iter()
-        .filter(move |entry| entry.namespaces.may_match(&pod.namespace) && selects_pod(entry, pod))
-}
-
-/// Whether an entry selects a pod, in any namespace.
-pub(super) fn selects_pod(entry: &EtcdClusterConfig, pod: &Pod) -> bool {
-    selects(entry, &pod.labels, || pod.runs_etcd)
-}
-
-/// Whether an entry selects a pod with these labels, in any namespace. `runs_etcd` is called only for an entry without a selector.
-pub(super) fn selects(
-    entry: &EtcdClusterConfig,
-    labels: &BTreeMap<String, String>,
-    runs_etcd: impl FnOnce() -> bool,
-) -> bool {
-    entry.selector.as_ref().map_or_else(runs_etcd, |selector| selector.matches(labels))
+    config.clusters.iter().filter(move |entry| {
+        entry.namespaces.may_match(&pod.namespace) && entry.selector.matches(&pod.labels)
+    })
 }
 
 /// The pods of one etcd cluster.
@@ -53,7 +37,6 @@ impl Group {
     pub(super) fn of(entry: &EtcdClusterConfig, pod: &Pod) -> Self {
         let is_by_owner = entry.group_by == GroupBy::StatefulSet;
         let owner = pod.owner(entry.owner.as_ref()).filter(|_| is_by_owner);
-        let selector = entry.selector.as_ref().map_or_else(|| "autodetected".to_owned(), ToString::to_string);
         Self {
             namespace: pod.namespace.clone(),
             owner: owner.map(|owner| (owner.uid.clone(), owner.name.clone())),
@@ -61,7 +44,7 @@ impl Group {
             kind: entry.owner.clone(),
             client: entry.client.client(&pod.namespace, owner.map(|owner| owner.name.as_str())),
             port: entry.port,
-            selector,
+            selector: entry.selector.to_string(),
         }
     }
 
@@ -75,7 +58,7 @@ impl Group {
     /// Returns the pods of this group. Pods that have ended are left out, except the one with this uid.
     pub(super) fn select(&self, entry: &EtcdClusterConfig, mut pods: Vec<Pod>, uid: &str) -> Vec<Pod> {
         pods.retain(|pod| {
-            (!pod.has_ended() || pod.uid == uid) && selects_pod(entry, pod) && self.contains(pod)
+            (!pod.has_ended() || pod.uid == uid) && entry.selector.matches(&pod.labels) && self.contains(pod)
         });
         pods
     }
@@ -83,11 +66,6 @@ impl Group {
     /// Whether one owner makes all of its pods.
     pub(super) fn has_one_owner(&self) -> bool {
         self.owner.is_some()
-    }
-
-    /// Whether the certificates of its members are verified.
-    pub(super) fn is_verified(&self) -> bool {
-        self.client.tls.as_ref().is_some_and(|tls| !tls.insecure)
     }
 
     /// Returns its name for users: `db/etcd`, or `db (app=etcd)` without a single owner.
@@ -110,18 +88,24 @@ impl Group {
         }
     }
 
-    /// Returns the Lease of its reservations.
+    /// Returns the Lease of its reservation: `durward-etcd.<namespace>.<owner>`. Without a single owner, and if the name would be too
+    /// long, its last part is a hash.
     pub(super) fn lease(&self, install_namespace: &str) -> Lease {
-        Lease { namespace: install_namespace.to_owned(), name: lease_name(&self.namespace) }
+        let name = |last: &str| format!("durward-etcd.{}.{last}", self.namespace);
+        let last = self.owner.as_ref().map_or_else(|| hash(&self.selector), |(_, owner)| owner.clone());
+        let named = name(&last);
+        let name = if named.len() > MAX_NAME { name(&hash(&last)) } else { named };
+        Lease { namespace: install_namespace.to_owned(), name }
     }
 }
 
-/// Returns the name of the Lease with the reservations of a namespace.
-///
-/// It depends on nothing but the namespace, so all replicas and versions use one Lease while configuration or owners change. Names
-/// of namespaces are short enough for it.
-pub(super) fn lease_name(namespace: &str) -> String {
-    format!("durward-etcd.{namespace}")
+/// The longest name of an object.
+const MAX_NAME: usize = 253;
+
+/// Returns a hash that is the same in all versions of Durward (FNV-1a).
+fn hash(text: &str) -> String {
+    let mix = |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    format!("{:016x}", text.bytes().fold(0xcbf2_9ce4_8422_2325, mix))
 }
 
 #[cfg(test)]
@@ -163,9 +147,6 @@ mod tests {
         let namespaces = &config(labeled).clusters[0].namespaces;
         assert!(namespaces.matches("db", &[("t".to_owned(), "u".to_owned())].into()));
         assert!(!namespaces.matches("db", &BTreeMap::new()));
-        let autodetected = "autodetect: true\nclusters: [{namespace: db}]";
-        assert!(is_selected(autodetected, &Pod { runs_etcd: true, ..pod("x", None) }));
-        assert!(!is_selected(autodetected, &etcd));
     }
 
     #[test]
@@ -183,21 +164,17 @@ mod tests {
     }
 
     #[test]
-    fn all_clusters_of_a_namespace_share_one_lease() {
+    fn each_cluster_has_a_lease_of_its_own() {
         let of = |yaml: &str, pod: &Pod| Group::of(&config(yaml).clusters[0], pod).lease("durward-system");
         let by_set = "clusters: [{namespace: db, selector: app=etcd}]";
-        let together = "clusters: [{namespace: db, selector: 'app in (etcd)', groupBy: selector}]";
-        for yaml in [by_set, together] {
-            for set in [Some("etcd"), None] {
-                let lease = of(yaml, &pod("etcd-0", set));
-                // Written out, because it must be the same in all versions.
-                assert_eq!(
-                    (lease.namespace.as_str(), lease.name.as_str()),
-                    ("durward-system", "durward-etcd.db")
-                );
-            }
-        }
-        let elsewhere = Pod { namespace: "other".into(), ..pod("etcd-0", Some("etcd")) };
-        assert_eq!(of(by_set, &elsewhere).name, "durward-etcd.other");
+        let together = "clusters: [{namespace: db, selector: app=etcd, groupBy: selector}]";
+        let named = of(by_set, &pod("etcd-0", Some("etcd")));
+        assert_eq!((&*named.namespace, &*named.name), ("durward-system", "durward-etcd.db.etcd"));
+        // Written out, because it must be the same in all versions.
+        let hashed = "durward-etcd.db.13afd4311b00f345";
+        assert_eq!(of(together, &pod("etcd-0", Some("etcd"))).name, hashed);
+        assert_eq!(of(by_set, &pod("etcd-0", None)).name, hashed);
+        let long = of(by_set, &pod("etcd-0", Some(&"x".repeat(250)))).name;
+        assert_eq!(long.len(), "durward-etcd.db.".len() + 16);
     }
 }

@@ -12,10 +12,8 @@ use cluster::etcd::Id;
 /// A change that is needed before a member can be deleted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Effect {
-    /// Reserve the deletion of the pod.
+    /// Reserve the deletion of the pod, or renew the reservation.
     Reserve,
-    /// Add the pod with this uid as successor to the reservation, without renewing it.
-    AddSuccessor { uid: String },
     MoveLeader {
         to: Id,
         /// The name of the successor for users.
@@ -42,7 +40,7 @@ impl Progress {
     /// Records an effect as done, for a dry run.
     pub(super) fn assume(&mut self, effect: Effect) {
         match effect {
-            Effect::Reserve | Effect::AddSuccessor { .. } => self.would_reserve = true,
+            Effect::Reserve => self.would_reserve = true,
             Effect::MoveLeader { name, .. } => self.would_move_to = Some(name),
         }
     }
@@ -62,12 +60,7 @@ pub(super) struct Input<'i> {
 impl Input<'_> {
     /// Returns why the deletion cannot be reserved.
     pub(super) fn reservation_error(&self) -> Option<&Cause> {
-        self.facts.reservations_error.as_ref().or(self.progress.reservation_error.as_ref())
-    }
-
-    /// Whether an allow can rely on a reservation.
-    pub(super) fn is_reserved(&self) -> bool {
-        self.progress.would_reserve || self.facts.reservation.is_active()
+        self.facts.reservation_error.as_ref().or(self.progress.reservation_error.as_ref())
     }
 
     /// Whether the leader is denied. Controllers are not, because a rolling update would never finish.

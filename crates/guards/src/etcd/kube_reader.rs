@@ -1,6 +1,7 @@
 //! Reads objects from the API server in the time of one review.
 
 use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime};
 
 use admission::Cause;
 use futures_util::future::join_all;
@@ -9,11 +10,14 @@ use tokio::time::Instant;
 use super::pod::Pod;
 use super::wire::{self, NodeSpec};
 use cluster::fleet::{Cluster, GetQuery, ListQuery, Object, Part};
-use cluster::writer::{Lease, Reservations};
+use cluster::writer::{Lease, StoredLease};
 use cluster::{Address, Clients, Pages, Resource, cause};
 
 /// Objects of one list at most. A review cannot read more pods of a namespace in its time.
 const MAX_OBJECTS: usize = 20_000;
+
+/// How far in the future a reservation can be. Clocks of a cluster differ by less.
+const MAX_AHEAD: Duration = Duration::from_secs(30);
 
 const fn resource(group: &'static str, plural: &'static str) -> Resource {
     Resource {
@@ -30,6 +34,7 @@ pub(super) const STATEFUL_SETS: Resource = resource("apps", "statefulsets");
 /// The namespace of a pod.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Namespace {
+    pub(super) uid: String,
     pub(super) labels: BTreeMap<String, String>,
     pub(super) annotations: BTreeMap<String, String>,
     /// Whether it is deleted or has a deletion timestamp.
@@ -99,7 +104,8 @@ impl KubeReader<'_> {
         let found = self.find(&Resource::NAMESPACES, "", name, Part::Metadata).await?;
         Ok(match found {
             None => Namespace { is_deleting: true, ..Namespace::default() },
-            Some(Object { metadata, .. }) => Namespace {
+            Some(Object { uid, metadata, .. }) => Namespace {
+                uid,
                 labels: metadata.labels,
                 annotations: metadata.annotations,
                 is_deleting: metadata.deleting,
@@ -127,13 +133,24 @@ impl KubeReader<'_> {
         join_all(states).await.into_iter().flatten().collect()
     }
 
-    /// Reads the reservations. A Lease that does not exist has none.
-    pub(super) async fn reservations(&self, lease: &Lease) -> Result<Reservations, Cause> {
+    /// Reads a Lease. One that does not exist is free.
+    pub(super) async fn lease(&self, lease: &Lease) -> Result<StoredLease, Cause> {
         let Lease { namespace, name } = lease;
-        match self.find(&Lease::RESOURCE, namespace, name, Part::Whole).await? {
-            None => Ok(Reservations::default()),
-            Some(Object { raw: Some(raw), .. }) => Reservations::read(lease, &raw),
-            Some(object) => json(&object).map(|_| Reservations::default()),
+        let stored = match self.find(&Lease::RESOURCE, namespace, name, Part::Whole).await? {
+            None => StoredLease::default(),
+            Some(Object { raw: Some(raw), .. }) => StoredLease::read(lease, &raw)?,
+            Some(object) => json(&object).map(|_| StoredLease::default())?,
+        };
+        let renewed = stored.reservation.as_ref().map(|held| held.renewed);
+        let ahead =
+            renewed.and_then(|time| SystemTime::from(time).duration_since(self.clients.context.now()).ok());
+        match ahead.filter(|ahead| *ahead > MAX_AHEAD) {
+            Some(ahead) => {
+                let ahead = ahead.as_secs();
+                let text = format!("clocks of Durward's replicas differ: Lease {name} is {ahead} s ahead");
+                Err(Cause::new(cause::UNCLEAR, text))
+            }
+            None => Ok(stored),
         }
     }
 }

@@ -38,28 +38,19 @@ const MAX_ROWS: usize = 20;
 /// example from `cases`, or from here if no case has the first line of a denial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ReasonCode {
-    /// The deletion was allowed repeatedly and failed elsewhere, so other members go first for a minute.
-    /// Example: cannot delete pod db/etcd-1: deleting it has failed repeatedly since 2026-11-21T10:00:00Z; for a minute, other members go first
+    /// The deletion was allowed repeatedly and failed elsewhere, so other members go first.
+    /// Example: cannot delete pod db/etcd-1: deleting it has failed repeatedly since 2026-11-21T10:00:00Z; for 45 s, other members go first
     Backoff,
     /// etcd raised the CORRUPT alarm without naming a member.
     /// Example: deleting pod db/etcd-1 is not safe: etcd raised the CORRUPT alarm without naming a member, so no member can be trusted
     Corrupt,
-    /// The member's data is lost with its pod.
+    /// The only member loses its data with its pod.
     DataLoss,
-    /// The leader is killed without the time to transfer leadership.
-    /// Example: cannot delete pod db/etcd-0: it is the leader and is killed at once (grace period 0); writes stop until the next election
-    KilledLeader,
     /// The pod is the leader, and leadership can't be transferred or `onLeaderDelete` forbids the deletion.
     Leader,
     /// Leadership was transferred, and no time was left to check the members again. A retry is enough.
     /// Example: cannot delete pod db/etcd-0 yet: leadership was transferred to etcd-1, and no time was left to check the members again
     LeadershipMoved,
-    /// Another member is transferring leadership to this one.
-    /// Example: cannot delete pod db/etcd-1: etcd-0 is transferring leadership to it
-    LeadershipTransfer,
-    /// The etcd cluster has learners, unstarted members or a downgrade.
-    /// Example: cannot delete pod db/etcd-1: the membership is changing: learners: 1
-    MembershipChange,
     /// The pod of an eviction does not exist. `kubectl drain` goes on to the next pod.
     NotFound,
     /// Durward could not record the deletion where its other replicas see it.
@@ -68,11 +59,12 @@ pub(super) enum ReasonCode {
     Quorum,
     /// The etcd cluster has no quorum, and this member still answers.
     QuorumLost,
+    /// The deletion of another pod of the etcd cluster was allowed a moment ago.
+    /// Example: cannot delete pod db/etcd-1: the deletion of etcd-2 was allowed a moment ago, and members are deleted one at a time
+    Reserved,
     /// The owner does not create the pod again, and the other members would keep counting this member.
     /// Example: cannot delete pod db/etcd-1: its owner does not create its pod again, and the other member would be 1 of 2 forever
     ScaledAway,
-    /// The etcd cluster has so few members that each deletion interrupts it.
-    SmallCluster,
     /// One or two members vote, and more may be expected.
     /// Example: cannot delete pod db/etcd-1: only 2 members vote, and the expected number of members is not configured
     UndeclaredSize,
@@ -84,17 +76,17 @@ impl ReasonCode {
     /// Returns the consequence of an override.
     fn consequence(self) -> &'static str {
         match self {
-            Self::Quorum | Self::SmallCluster => "etcd stops serving",
+            Self::Quorum => "etcd stops serving",
             Self::QuorumLost | Self::Corrupt => "can lose all data",
-            Self::DataLoss => "loses the member's data",
-            Self::KilledLeader | Self::Leader => "writes stop until the next election",
+            Self::DataLoss => "loses all data",
+            Self::Leader => "writes stop until the next election",
             _ => "",
         }
     }
 
-    /// Whether the denial ends by itself within a minute.
+    /// Whether the denial ends by itself within two minutes.
     fn is_temporary(self) -> bool {
-        matches!(self, Self::Backoff | Self::LeadershipMoved | Self::LeadershipTransfer)
+        matches!(self, Self::Backoff | Self::LeadershipMoved | Self::Reserved)
     }
 }
 
@@ -166,7 +158,7 @@ fn deny(removal: &Removal, reason: &Reason) -> Ruling {
 
 /// Returns the ruling for an outcome by the answers of members.
 pub(super) fn member_ruling(input: Input<'_>, outcome: &Outcome) -> Ruling {
-    let table = Table::of(input.config, input.facts);
+    let table = Table::of(input.facts);
     let messages = Messages { input, table: &table };
     let ruling = match &outcome.conclusion {
         Conclusion::Allow(why) => messages.audited(allow(input.removal, why)),

@@ -17,17 +17,16 @@
 //! | `removal` | reads which pod is deleted or evicted |
 //! | `review` | runs the steps of a review and keeps its time |
 //! | `group`, `pod`, `wire` | find the pods of an etcd cluster |
-//! | `kube_reader`, `kube_state`, `owners` | read namespace, owner, node, pods and reservations |
+//! | `kube_reader`, `kube_state`, `owners` | read namespace, owner, node, pods and Lease |
 //! | `facts` | asks the members |
 //! | `table`, `size` | judge the members and the size of the etcd cluster. Pure |
 //! | `input`, `decide` | decide. Pure |
-//! | `reservations`, `backoff` | judge reservations. Pure |
+//! | `reservations` | judge the reservation in the Lease. Pure |
 //! | `effects` | reserves deletions and moves leadership |
 //! | `messages`, `overrides` | texts and override hints |
 //! | `survey` | reads all etcd clusters for commands |
 //! | `config`, `labels`, `rules`, `policies` | configuration, webhook entries, permissions and native policies |
 
-mod backoff;
 mod config;
 mod decide;
 mod effects;

@@ -63,11 +63,6 @@ fn namespaces(config: &Config) -> Selector {
     named.into_iter().chain(config.common_config.namespace_selector.clone()).collect()
 }
 
-/// Returns the selector of an entry's pods.
-fn pods(entry: &EtcdClusterConfig) -> Selector {
-    entry.selector.clone().unwrap_or_default()
-}
-
 /// Returns a condition that is true if the namespace of a request belongs to an entry.
 fn in_namespace(entry: &EtcdClusterConfig) -> String {
     match &entry.namespaces {
@@ -78,13 +73,13 @@ fn in_namespace(entry: &EtcdClusterConfig) -> String {
 
 /// Returns a condition that is true if one entry selects an object. `selects` is the condition for its labels.
 fn is_guarded(config: &Config, selects: impl Fn(&Selector) -> String) -> String {
-    cel::any(config.clusters.iter().map(|entry| cel::all([in_namespace(entry), selects(&pods(entry))])))
+    cel::any(config.clusters.iter().map(|entry| cel::all([in_namespace(entry), selects(&entry.selector)])))
 }
 
 /// Returns the keys of the labels that select pods, in words.
 fn keys_in_words(config: &Config) -> String {
     let keys: BTreeSet<String> =
-        config.clusters.iter().flat_map(|entry| common::label_keys(&pods(entry))).collect();
+        config.clusters.iter().flat_map(|entry| common::label_keys(&entry.selector)).collect();
     let keys: Vec<String> = keys.into_iter().collect();
     if keys.len() == 1 { format!("label {}", keys.concat()) } else { format!("labels {}", keys.join(", ")) }
 }
@@ -95,7 +90,7 @@ fn etcd_pods(config: &Config) -> PolicyRules {
     let message = |why: &str| format!("variables.pod + {} + {way_out}", cel::string(why));
     let unless_guarded = |expression: &str| format!("!variables.guarded || {expression}");
     let stays = cel::all(config.clusters.iter().map(|entry| {
-        let of = |object: &str| cel::matches(&pods(entry), &format!("{object}.metadata.?labels"));
+        let of = |object: &str| cel::matches(&entry.selector, &format!("{object}.metadata.?labels"));
         let leaves = cel::all([in_namespace(entry), of("oldObject"), format!("!({})", of("object"))]);
         format!("!({leaves})")
     }));

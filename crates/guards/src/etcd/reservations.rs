@@ -1,205 +1,150 @@
-//! The state of reservations as one review reads them. Pure.
+//! The Lease of an etcd cluster as one review reads it. Pure.
 //!
-//! An allowed deletion can still fail: another webhook denies it, or the API server fails. A reservation therefore counts until
-//! [`VALID_FOR`] after the end of its review. By then its pod has a deletion timestamp, which counts by itself, or the deletion
-//! failed. Reservations are never withdrawn, because another review of the same pod may have allowed its deletion too.
+//! An allowed deletion can still fail: another webhook denies it, or the API server fails. A reservation therefore lasts [`VALID_FOR`]
+//! after its renewal. By then its pod has a deletion timestamp, which counts by itself, or the deletion failed. It ends earlier if the
+//! pod is gone and its successor is healthy. Reservations are never withdrawn, because another review of the same pod may have
+//! allowed its deletion too.
 //!
-//! The times are those of the replica that wrote the reservation. Clock differences of seconds shift its end by seconds. A
-//! reservation that is further in the future than a review can last is an error.
+//! A client may retry a deletion that something behind this guard always denies, for example a drain that a PDB blocks. A pod therefore
+//! renews its reservation for [`MAX_RETRIES`] only, and is then denied until [`PAUSE`] after the reservation has ended.
+//!
+//! The times are those of the replica that wrote the reservation. Clock differences of seconds shift its end by seconds.
 
 use std::time::{Duration, SystemTime};
 
 use admission::Cause;
 use k8s_openapi::jiff::Timestamp;
 
-use super::backoff::{self, Backoff};
-use super::group;
+use super::facts::Facts;
 use super::pod::Pod;
+use super::table::{MemberState, Table};
 use cluster::cause;
-use cluster::writer::{Reservation, Reservations};
+use cluster::writer::Reservation;
 
-/// How long a reservation counts after its review. Other webhooks take at most 30 s. In an eviction, the API server tries 20 times to
+/// How long a reservation lasts after its renewal. Other webhooks take at most 30 s. In an eviction, the API server tries 20 times to
 /// update the PDB, 0.55 s apart at most: 11 s (`EvictionsRetry` of `pkg/registry/core/pod/storage/eviction.go`). An allow can rely on
-/// a reservation that is [`FRESH_FOR`] old.
+/// a reservation that is [`FRESH_FOR`] older than its review.
 const VALID_FOR: Duration = Duration::from_secs(30 + 11 + FRESH_FOR.as_secs());
 
-/// Age up to which a reservation needs no renewal: enough time is left for the deletion timestamp.
+/// Age at the start of a review up to which a reservation needs no renewal.
 const FRESH_FOR: Duration = Duration::from_secs(4);
 
-/// How far in the future a reservation can be: the longest `timeoutSeconds` (30) and some clock difference.
-const MAX_AHEAD: Duration = Duration::from_secs(35);
+/// Period in which a reservation is renewed. A deletion that succeeds does so earlier.
+const MAX_RETRIES: Duration = Duration::from_secs(60);
 
-/// The reservation of the pod under review.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct ReservationStatus {
-    pub(super) validity: Validity,
-    /// The uids of the pods that leadership may be transferred to.
-    pub(super) successors: Vec<String>,
-    pub(super) backoff: Backoff,
+/// Time for other pods before such a pod gets a new reservation. `kubectl drain` retries every 5 s, so without it the same drain would
+/// always be the first one.
+const PAUSE: Duration = Duration::from_secs(15);
+
+/// What the Lease means for the pod under review.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum ReservationStatus {
+    /// No pod holds it.
+    Free,
+    /// This pod holds it, and an allow can rely on it.
+    Fresh,
+    /// This pod holds it and must renew it first.
+    Renewable,
+    /// This pod has renewed it for too long, since then.
+    Exhausted(Timestamp),
+    /// The pod with this name holds it.
+    Other(String),
 }
 
 impl ReservationStatus {
-    /// Whether an allow can rely on the reservation.
-    pub(super) fn is_active(&self) -> bool {
-        self.validity == Validity::Active
-    }
-}
-
-/// How long a reservation still counts.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Validity {
-    /// It does not count, or there is none.
-    #[default]
-    Expired,
-    /// It expires before this review ends.
-    Expiring,
-    /// It counts until this review ends, so effects of this review can rely on it.
-    ThisReview,
-    /// It counts until the pod has a deletion timestamp, so an allow can rely on it.
-    Active,
-}
-
-/// The start and the end of a review.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct ReviewTimes {
-    pub(super) now: SystemTime,
-    pub(super) end: SystemTime,
-}
-
-impl ReviewTimes {
-    /// Returns the reservation of a pod.
-    pub(super) fn status(self, reservations: &Reservations, uid: &str) -> ReservationStatus {
-        let Some(entry) = reservations.of(uid).filter(|entry| is_kept(entry, self.now)) else {
-            return ReservationStatus::default();
-        };
-        let mut backoff = Backoff::of(entry, self.now);
-        if !is_valid(entry, self.now) {
-            return ReservationStatus { backoff, ..ReservationStatus::default() };
+    /// Returns the status for the review of the pod with this uid.
+    pub(super) fn of(facts: &Facts, table: &Table, uid: &str) -> Self {
+        let Some(held) = &facts.reservation else { return Self::Free };
+        let has_ended = !is_valid(held, facts.now);
+        if held.uid != uid {
+            let is_free = has_ended || is_replaced(held, facts, table);
+            return if is_free { Self::Free } else { Self::Other(held.pod.clone()) };
         }
-        let validity = match entry.age(self.end) {
-            age if age <= FRESH_FOR => Validity::Active,
-            age if age <= valid_for(entry) => Validity::ThisReview,
-            _ => Validity::Expiring,
-        };
-        backoff.is_active &= validity != Validity::Active;
-        ReservationStatus { validity, successors: entry.to.clone(), backoff }
-    }
-
-    /// Returns the uid of the pod whose reservation names this pod as successor, if that pod exists.
-    pub(super) fn transfers_from(
-        self,
-        reservations: &Reservations,
-        uid: &str,
-        exists: impl Fn(&str) -> bool,
-    ) -> Option<String> {
-        let names_it = |held: &&Reservation| {
-            held.uid != uid && held.to.iter().any(|to| to == uid) && is_valid(held, self.now)
-        };
-        reservations.held.iter().filter(names_it).map(|held| &held.uid).find(|uid| exists(uid)).cloned()
-    }
-
-    /// Returns an error if the reservation of a pod is too far in the future to be understood.
-    pub(super) fn clock_error(self, reservations: &Reservations, pod: &Pod) -> Option<Cause> {
-        let held = reservations.of(&pod.uid).filter(|_| !pod.is_deleting)?;
-        let ahead = SystemTime::from(held.since).duration_since(self.now).unwrap_or_default();
-        let text = format!(
-            "clocks of Durward's replicas differ: {} is {} s ahead in Lease {}",
-            held.pod,
-            ahead.as_secs(),
-            group::lease_name(&pod.namespace),
-        );
-        (ahead > MAX_AHEAD).then(|| Cause::new(cause::UNCLEAR, text))
+        let has_paused = age(held.renewed, facts.now) > VALID_FOR + PAUSE;
+        if is_fresh(held, facts.began) {
+            Self::Fresh
+        } else if age(held.acquired, facts.now) > MAX_RETRIES && !has_paused {
+            Self::Exhausted(held.acquired)
+        } else if has_ended {
+            Self::Free
+        } else {
+            Self::Renewable
+        }
     }
 }
 
-/// Returns the reservation of a pod for a review with this end. It keeps what an earlier reservation contains.
-pub(super) fn reservation(
+fn age(time: Timestamp, now: SystemTime) -> Duration {
+    now.duration_since(time.into()).unwrap_or_default()
+}
+
+fn is_valid(held: &Reservation, now: SystemTime) -> bool {
+    age(held.renewed, now) <= VALID_FOR
+}
+
+/// Whether an allow of a review that began then can rely on the reservation.
+pub(super) fn is_fresh(held: &Reservation, began: SystemTime) -> bool {
+    age(held.renewed, began) <= FRESH_FOR
+}
+
+/// Whether the pod is gone, and the member of the same name is healthy or off the list. Quorum does not depend on this: without a
+/// pod that answers, no member is healthy.
+fn is_replaced(held: &Reservation, facts: &Facts, table: &Table) -> bool {
+    let is_gone = !facts.pods.iter().any(|facts| facts.pod.uid == held.uid);
+    let mut successors = table.rows.iter().filter(|row| row.name == held.pod);
+    is_gone && successors.all(|row| matches!(row.state, MemberState::Healthy | MemberState::NotMember))
+}
+
+/// Returns the reservation to write for a pod. A reservation of its own keeps the time of its first one.
+pub(super) fn next(
+    held: Option<&Reservation>,
     pod: &Pod,
-    status: &ReservationStatus,
+    namespace_uid: Option<&str>,
     now: SystemTime,
-    end: SystemTime,
 ) -> Result<Reservation, Cause> {
-    let time = |time: SystemTime| {
-        Timestamp::try_from(time)
-            .map_err(|error| Cause::new(cause::NOT_RESERVED, format!("invalid time: {error}")))
-    };
-    let mut entry = Reservation::new(&pod.uid, &pod.name, time(end)?);
-    entry.first = Some(status.backoff.first.map_or_else(|| time(now), Ok)?);
-    // A concurrent review of the same pod may be moving leadership to another successor.
-    entry.to.clone_from(&status.successors);
-    Ok(entry)
-}
-
-/// Whether a reservation counts. A pod with a deletion timestamp counts without one.
-pub(super) fn is_valid(held: &Reservation, now: SystemTime) -> bool {
-    held.age(now) <= valid_for(held)
-}
-
-/// Whether a reservation stays in the Lease: it counts, or the backoff needs it.
-pub(super) fn is_kept(held: &Reservation, now: SystemTime) -> bool {
-    held.age(now) <= valid_for(held).saturating_add(backoff::PAUSE)
-}
-
-fn valid_for(held: &Reservation) -> Duration {
-    VALID_FOR.saturating_add(Duration::from_secs(held.longer))
+    let renewed = Timestamp::try_from(now)
+        .map_err(|error| Cause::new(cause::NOT_RESERVED, format!("invalid time: {error}")))?;
+    let own = held.filter(|held| held.uid == pod.uid && is_valid(held, now));
+    Ok(Reservation {
+        uid: pod.uid.clone(),
+        namespace: pod.namespace.clone(),
+        pod: pod.name.clone(),
+        namespace_uid: namespace_uid.map(str::to_owned),
+        acquired: own.map_or(renewed, |own| own.acquired),
+        renewed,
+    })
 }
 
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::jiff::SignedDuration;
-
     use super::super::fixture::now;
     use super::*;
 
-    /// Returns the validity for a review of 10 s if the reserving review ended so many seconds ago.
-    fn validity(ago: i64) -> Validity {
-        let since = Timestamp::try_from(now()).unwrap().checked_sub(SignedDuration::from_secs(ago));
-        let held = vec![Reservation::new("a", "etcd-1", since.unwrap())];
-        let times = ReviewTimes { now: now(), end: now() + Duration::from_secs(10) };
-        times.status(&Reservations { version: None, held }, "a").validity
-    }
-
-    #[test]
-    fn a_reservation_is_valid_for_45_seconds_after_its_review() {
-        for (ago, expected) in [
-            // Two concurrent reviews of one deletion, or a retry.
-            (-10, Validity::Active),
-            (-12, Validity::Active),
-            (-6, Validity::Active),
-            // Leadership can move until this review ends; an allow needs a renewal.
-            (-5, Validity::ThisReview),
-            (35, Validity::ThisReview),
-            // It would expire during the review.
-            (36, Validity::Expiring),
-            (45, Validity::Expiring),
-            (46, Validity::Expired),
-        ] {
-            assert_eq!(validity(ago), expected, "{ago}");
-        }
-        let times = ReviewTimes { now: now(), end: now() };
-        assert_eq!(times.status(&Reservations::default(), "a"), ReservationStatus::default());
-    }
-
-    #[test]
-    fn a_pod_backs_off_after_a_minute_until_half_a_minute_after_its_reservation_expired() {
+    fn held(first: u64, last: u64) -> Reservation {
         let ago = |seconds: u64| Timestamp::try_from(now() - Duration::from_secs(seconds)).unwrap();
-        let times = ReviewTimes { now: now(), end: now() };
-        for (first, since, backs_off) in [
-            (Some(60), 10, false),
-            (Some(61), 10, true),
-            // An allow can rely on this reservation for a moment more.
-            (Some(61), 4, false),
-            (Some(61), 5, true),
-            (Some(90), 46, true),
-            (Some(119), 75, true),
-            (Some(120), 76, false),
-            // Written by a version that does not store the first time.
-            (None, 60, false),
-        ] {
-            let mut entry = Reservation::new("a", "etcd-1", ago(since));
-            entry.first = first.map(ago);
-            let status = times.status(&Reservations { version: None, held: vec![entry] }, "a");
-            assert_eq!(status.backoff.is_active, backs_off, "{first:?} {since}");
+        let pod = Pod { uid: "a".into(), ..Pod::default() };
+        let new = next(None, &pod, None, now()).unwrap();
+        Reservation { acquired: ago(first), renewed: ago(last), ..new }
+    }
+
+    #[test]
+    fn a_reservation_is_valid_for_45_seconds_and_fresh_for_4() {
+        for (last, valid, fresh) in
+            [(0, true, true), (4, true, true), (5, true, false), (45, true, false), (46, false, false)]
+        {
+            let held = held(60, last);
+            assert_eq!((is_valid(&held, now()), is_fresh(&held, now())), (valid, fresh), "{last}");
         }
+    }
+
+    #[test]
+    fn a_renewal_keeps_the_time_of_the_first_reservation() {
+        let pod = |uid: &str| Pod { uid: uid.into(), ..Pod::default() };
+        let next = |held: &Reservation, uid: &str| next(Some(held), &pod(uid), None, now()).unwrap();
+        let renewed = Timestamp::try_from(now()).unwrap();
+        let first = held(60, 45);
+        assert_eq!((next(&first, "a").acquired, next(&first, "a").renewed), (first.acquired, renewed));
+        // Another pod, or a reservation that has ended.
+        assert_eq!(next(&first, "b").acquired, renewed);
+        assert_eq!(next(&held(60, 46), "a").acquired, renewed);
     }
 }

@@ -1,36 +1,36 @@
 //! The order of one review: read, decide, apply an effect, read again. `decide` contains the decisions.
 //!
-//! A review reserves the deletion first, and names the successor of a leader. Then it reads the health of all members again, moves
-//! leadership, and allows the deletion. So every allow relies on facts that were read after the reservation, and a review of another
-//! member finds the reservation. A review may be dropped at any point; its reservation expires.
+//! A review reserves the deletion first. Then it reads the health of all members again, moves leadership, and allows the deletion. So
+//! every allow relies on facts that were read after the reservation, and a review of another member finds the reservation. A review
+//! may be dropped at any point; its reservation expires.
 
-use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
 
 use admission::{Cause, Mode, OnUnknown, Request, Ruling};
-use futures_util::future::{join, join_all};
-use tokio::time::{Instant, sleep};
+use futures_util::future::join;
+use tokio::time::Instant;
 
 use super::config::{Config, EtcdClusterConfig, NamespaceMatch};
 use super::decide::{self, Allowed, Decision, EarlyOutcome, Outcome, Reason, UnknownCause, Warning};
-use super::effects::{self, Effects};
+use super::effects::Effects;
 use super::facts::{FactReader, Facts};
 use super::group::{self, Group};
 use super::input::{Effect, Input, Progress};
-use super::kube_reader::{KubeReader, PODS, json};
+use super::kube_reader::{KubeReader, Namespace, PODS, json};
 use super::kube_state::KubeState;
 use super::messages;
 use super::overrides::{self, Override};
 use super::owners::Owners;
 use super::pod::Pod;
 use super::removal::{Removal, RemovalKind, ReviewedPod};
-use super::reservations::{ReviewTimes, Validity, reservation};
+use super::reservations;
+#[cfg(test)]
 use super::table::Table;
 use crate::identity;
 use ::config::SelectorExt as _;
 use cluster::etcd::Id;
 use cluster::fleet::Part;
-use cluster::writer::{Lease, Reservations, TransferResult, WriteResult, Writer};
+use cluster::writer::{Lease, TransferResult, WriteResult, Writer};
 use cluster::{Clients, cause};
 
 /// Time for one read of Kubernetes. A busy API server needs less, and two reads leave time for the members.
@@ -45,14 +45,12 @@ const RESERVE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Time that is kept for that reservation if an Unknown verdict is allowed.
 const RESERVE_TIME: Duration = Duration::from_millis(400);
 
-/// The interval of reads after a leadership transfer.
-const POLL_INTERVAL: Duration = Duration::from_millis(50);
-
 /// One review.
 #[derive(Clone, Copy)]
 pub(super) struct Reviewer<'r> {
     config: &'r Config,
     clients: &'r Clients,
+    began: SystemTime,
     /// The end of reads, decisions and effects.
     end: Instant,
     /// The end of reservations for deletions that are allowed in any case.
@@ -118,8 +116,8 @@ impl Reviewed<'_> {
 
     /// Returns the states of the members by name.
     #[cfg(test)]
-    pub(super) fn states(&self, config: &Config) -> Vec<(String, super::table::MemberState)> {
-        let table = self.basis.as_ref().map(|basis| Table::of(config, &basis.facts));
+    pub(super) fn states(&self) -> Vec<(String, super::table::MemberState)> {
+        let table = self.basis.as_ref().map(|basis| Table::of(&basis.facts));
         let rows = table.into_iter().flat_map(|table| table.rows);
         rows.map(|row| (row.name, row.state)).collect()
     }
@@ -138,7 +136,7 @@ impl Reviewed<'_> {
 
 impl<'r> Reviewer<'r> {
     pub(super) fn new(config: &'r Config, clients: &'r Clients, deadline: Instant) -> Self {
-        Self { config, clients, end: deadline, reserve_end: deadline }
+        Self { config, clients, began: clients.context.now(), end: deadline, reserve_end: deadline }
     }
 
     /// Reviews the deletion or eviction of a pod.
@@ -190,11 +188,10 @@ impl<'r> Reviewer<'r> {
         self.finish(&subject, reviewed).await
     }
 
-    /// Whether an entry may select the pod of a review. The whole pod is read only for an entry without a selector.
+    /// Whether an entry may select the pod of a review.
     fn may_be_member(&self, namespace: &str, reviewed: &ReviewedPod) -> bool {
         let mut entries = self.config.clusters.iter().filter(|entry| entry.namespaces.may_match(namespace));
-        let runs_etcd = || Pod::read(&reviewed.json, 0).map_or(true, |pod| pod.runs_etcd);
-        entries.any(|entry| group::selects(entry, &reviewed.labels, runs_etcd))
+        entries.any(|entry| entry.selector.matches(&reviewed.labels))
     }
 
     /// Returns the stored pod in JSON, unless it is another pod than that of the review. The review of an eviction contains no pod, but
@@ -250,15 +247,6 @@ impl<'r> Reviewer<'r> {
         FactReader { clients: self.clients, config: self.config, group: &subject.group, end: self.end }
     }
 
-    fn effects<'s>(
-        &self,
-        subject: &'s Subject<'_, '_>,
-        writer: &'s dyn Writer,
-        reader: KubeReader<'s>,
-    ) -> Effects<'s> {
-        Effects { writer, reader, store: self.config.coordination, lease: &subject.lease }
-    }
-
     /// Whether the review changes nothing, and its effects count as done. In audit mode denials do not bind, so effects do not
     /// happen either.
     fn is_dry_run(&self, removal: &Removal) -> bool {
@@ -289,49 +277,48 @@ impl<'r> Reviewer<'r> {
         reviewed
     }
 
-    /// Reserves a deletion that is allowed in any case, in the time that is left. A teardown needs no reservation.
+    /// Reserves a deletion that is allowed in any case, in the time that is left, also if another pod holds the reservation. A teardown
+    /// and a pod that never had a node need none.
     async fn reserve_allowed(&self, subject: &Subject<'_, '_>, writer: &dyn Writer) -> Result<(), Cause> {
-        let kube = self.kube_until(self.reserve_end.min(Instant::now() + RESERVE_TIMEOUT));
-        let read = self.reservations(subject, kube);
-        let (is_torn_down, read) = join(self.is_torn_down(subject, kube), read).await;
-        if is_torn_down {
+        let Subject { pod, lease, .. } = subject;
+        let end = self.reserve_end.min(Instant::now() + RESERVE_TIMEOUT);
+        let kube = self.kube_until(end);
+        let (namespace, mut read) = join(kube.namespace(&pod.namespace), kube.lease(lease)).await;
+        if pod.node.is_empty() || self.is_torn_down(subject, kube, namespace.as_ref().ok()).await {
             return Ok(());
         }
-        let now = self.now();
-        let entry = |reservations: &Reservations| {
-            let now = self.now();
-            let times =
-                ReviewTimes { now, end: now + self.reserve_end.saturating_duration_since(Instant::now()) };
-            let status = times.status(reservations, &subject.pod.uid);
-            let entry = reservation(&subject.pod, &status, now, times.end)?;
-            Ok(Some(entry).filter(|_| !status.is_active()))
-        };
-        match self.effects(subject, writer, kube).reserve(read?, now, entry).await {
-            Some(WriteResult::Written) | None => Ok(()),
-            Some(WriteResult::Failed(why)) => Err(why),
-            Some(WriteResult::Conflict) => Err(Cause::new(cause::TIMEOUT, "no time was left")),
+        let uid = namespace.as_ref().ok().map(|namespace| namespace.uid.as_str());
+        let effects = Effects { writer, lease, end };
+        loop {
+            let stored = read?;
+            let own = stored.reservation.as_ref().filter(|held| held.uid == pod.uid);
+            if own.is_some_and(|own| reservations::is_fresh(own, self.began)) {
+                return Ok(());
+            }
+            match effects.reserve(&stored, pod, uid, self.now()).await {
+                WriteResult::Written => return Ok(()),
+                WriteResult::Failed(why) => return Err(why),
+                WriteResult::Conflict if Instant::now() < end => read = kube.lease(lease).await,
+                WriteResult::Conflict => return Err(Cause::new(cause::TIMEOUT, "no time was left")),
+            }
         }
     }
 
     /// Whether the whole etcd cluster or the pod's node is removed. Unreadable objects are not.
-    async fn is_torn_down(&self, subject: &Subject<'_, '_>, kube: KubeReader<'_>) -> bool {
-        let pod = &subject.pod;
-        let (namespace, (owner, has_node)) = join(
-            kube.namespace(&pod.namespace),
-            join(Owners::read_one(kube, subject.entry, pod), kube.has_node(&pod.node)),
-        )
-        .await;
-        // With several owners, this one removes only a part of the etcd cluster.
-        let is_removed = subject.group.has_one_owner() && owner.is_ok_and(|owner| owner.has_no_pods_left());
-        is_removed || namespace.is_ok_and(|namespace| namespace.is_deleting) || matches!(has_node, Ok(false))
-    }
-
-    async fn reservations(
+    async fn is_torn_down(
         &self,
         subject: &Subject<'_, '_>,
         kube: KubeReader<'_>,
-    ) -> Result<Reservations, Cause> {
-        effects::read(self.config.coordination, kube, &subject.lease).await
+        namespace: Option<&Namespace>,
+    ) -> bool {
+        let pod = &subject.pod;
+        let owner = Owners::read_one(kube, subject.entry, pod);
+        let (owner, has_node) = join(owner, kube.has_node(&pod.node)).await;
+        // With several owners, this one removes only a part of the etcd cluster.
+        let is_removed = subject.group.has_one_owner() && owner.is_ok_and(|owner| owner.has_no_pods_left());
+        is_removed
+            || namespace.is_some_and(|namespace| namespace.is_deleting)
+            || matches!(has_node, Ok(false))
     }
 
     /// Finds the etcd cluster of a pod.
@@ -368,9 +355,8 @@ impl<'r> Reviewer<'r> {
 
     /// Reads Kubernetes and the members. Returns an early outcome if the members need not be asked.
     async fn read(&self, subject: &Subject<'_, '_>) -> Result<CurrentState, Box<EarlyOutcome>> {
-        let Subject { removal, pod, entry, group, .. } = subject;
-        let kube = self.kube();
-        let state = KubeState::read(kube, entry, group, pod, self.reservations(subject, kube)).await;
+        let Subject { removal, pod, entry, group, lease } = subject;
+        let state = KubeState::read(self.kube(), entry, group, pod, (self.began, lease)).await;
         if let Some(early) = decide::from_kube_state(self.config, removal, pod, &state) {
             return Err(Box::new(early));
         }
@@ -385,37 +371,36 @@ impl<'r> Reviewer<'r> {
             if Instant::now() >= self.end {
                 break;
             }
-            let snapshot = match self.read(subject).await {
-                Ok(snapshot) => snapshot,
+            let current = match self.read(subject).await {
+                Ok(current) => current,
                 Err(early) => return (*early).into(),
             };
-            let effect = loop {
-                let effect = match self.decide(subject, &snapshot, &progress) {
-                    Decision::Outcome(outcome) => {
-                        let outcome = self.add_namespace_warnings(subject.removal, &snapshot.state, outcome);
-                        let (entry, pod, facts) = (subject.entry, subject.pod.clone(), snapshot.facts);
-                        let basis = Some(Box::new(Basis { entry, pod, facts, progress }));
-                        return Reviewed { outcome, must_reserve: false, basis };
-                    }
-                    Decision::Effect(effect) => effect,
-                };
-                match self.reserve(subject, &snapshot, &effect).await {
-                    // The next decision does without a reservation.
-                    Some(WriteResult::Failed(why)) => progress.reservation_error = Some(why),
-                    Some(WriteResult::Written | WriteResult::Conflict) | None => break effect,
+            let mut decision = self.decide(subject, &current, &progress);
+            if matches!(decision, Decision::Effect(Effect::Reserve))
+                && let WriteResult::Failed(why) = self.reserve(subject, &current.state).await
+            {
+                progress.reservation_error = Some(why);
+                decision = self.decide(subject, &current, &progress);
+            }
+            let (to, name) = match decision {
+                Decision::Outcome(outcome) => {
+                    let outcome = self.add_namespace_warnings(subject.removal, &current.state, outcome);
+                    let (entry, pod, facts) = (subject.entry, subject.pod.clone(), current.facts);
+                    let basis = Some(Box::new(Basis { entry, pod, facts, progress }));
+                    return Reviewed { outcome, must_reserve: false, basis };
                 }
+                Decision::Effect(Effect::Reserve) => continue,
+                Decision::Effect(Effect::MoveLeader { to, name }) => (to, name),
             };
-            if let Effect::MoveLeader { to, name } = effect {
-                match self.move_leader(subject, &snapshot.facts, to).await {
-                    TransferResult::Transferred => progress.moved_to = Some(name),
-                    TransferResult::NotLeader => {}
-                    TransferResult::BadTarget => progress.unable_to_lead.push(to),
-                    TransferResult::Unsupported => progress.cannot_move_leader = true,
-                    // The next read may show that leadership moved. If not, one retry follows.
-                    TransferResult::Unknown(why) => {
-                        if let Some(first) = move_error.replace(why) {
-                            return Reviewed::unread(first);
-                        }
+            match self.move_leader(subject, &current.facts, to).await {
+                TransferResult::Transferred => progress.moved_to = Some(name),
+                TransferResult::NotLeader => {}
+                TransferResult::BadTarget => progress.unable_to_lead.push(to),
+                TransferResult::Unsupported => progress.cannot_move_leader = true,
+                // The next read may show that leadership moved. If not, one retry follows.
+                TransferResult::Unknown(why) => {
+                    if let Some(first) = move_error.replace(why) {
+                        return Reviewed::unread(first);
                     }
                 }
             }
@@ -426,9 +411,9 @@ impl<'r> Reviewer<'r> {
         })
     }
 
-    fn decide(&self, subject: &Subject<'_, '_>, snapshot: &CurrentState, progress: &Progress) -> Decision {
+    fn decide(&self, subject: &Subject<'_, '_>, current: &CurrentState, progress: &Progress) -> Decision {
         let Subject { removal, pod, entry, .. } = subject;
-        let input = Input { config: self.config, entry, removal, pod, facts: &snapshot.facts, progress };
+        let input = Input { config: self.config, entry, removal, pod, facts: &current.facts, progress };
         let decision = if self.is_dry_run(removal) {
             Decision::Outcome(decide::dry_run(input))
         } else {
@@ -436,71 +421,31 @@ impl<'r> Reviewer<'r> {
         };
         match decision {
             Decision::Outcome(outcome) => {
-                Decision::Outcome(decide::unknown_owner(pod, &snapshot.state, outcome))
+                Decision::Outcome(decide::unknown_owner(pod, &current.state, outcome))
             }
             effect @ Decision::Effect(_) => effect,
         }
     }
 
-    /// Writes the reservation that an effect needs over the reservations that the decision used. After a conflict it retries, as long
-    /// as the others changed no reservation of this etcd cluster.
-    async fn reserve(
-        &self,
-        subject: &Subject<'_, '_>,
-        snapshot: &CurrentState,
-        effect: &Effect,
-    ) -> Option<WriteResult> {
-        let (facts, pod) = (&snapshot.facts, &subject.pod);
-        let successor = match effect {
-            Effect::MoveLeader { .. } => return None,
-            Effect::Reserve => None,
-            Effect::AddSuccessor { uid } => Some(uid),
-        };
-        let read = match &snapshot.state.reservations {
+    /// Writes the reservation over the Lease that the decision used. After a conflict, everything is read again.
+    async fn reserve(&self, subject: &Subject<'_, '_>, state: &KubeState) -> WriteResult {
+        let read = match &state.lease {
             Ok(read) => read,
-            Err(why) => return Some(WriteResult::Failed(why.clone())),
+            Err(why) => return WriteResult::Failed(why.clone()),
         };
-        let entry = |current: &Reservations| {
-            let is_same = |uid: &str| current.of(uid) == read.of(uid);
-            if !is_same(&pod.uid) || !facts.pods.iter().all(|pod| is_same(&pod.pod.uid)) {
-                return Ok(None);
-            }
-            let mut entry = reservation(pod, &facts.reservation, facts.now, facts.end)?;
-            if let Some(uid) = successor {
-                let previous = read.of(&pod.uid).filter(|_| facts.reservation.validity != Validity::Expired);
-                entry.since = previous.map_or(entry.since, |previous| previous.since);
-                entry.to.push(uid.clone());
-            }
-            Ok(Some(entry))
-        };
-        let writer = self.clients.writer.as_deref()?;
-        let effects = self.effects(subject, writer, self.kube());
-        Some(effects.reserve(read.clone(), facts.now, entry).await.unwrap_or(WriteResult::Conflict))
+        // Reviews without a writer are dry runs, which never get here.
+        let Some(writer) = self.clients.writer.as_deref() else { return WriteResult::Conflict };
+        let effects = Effects { writer, lease: &subject.lease, end: self.kube().end };
+        effects.reserve(read, &subject.pod, state.namespace_uid(), self.now()).await
     }
 
-    /// Moves leadership, and waits until most members report the new leader.
     async fn move_leader(&self, subject: &Subject<'_, '_>, facts: &Facts, to: Id) -> TransferResult {
         // Reviews without a writer are dry runs, which never get here.
         let Some(writer) = self.clients.writer.as_deref() else { return TransferResult::Unsupported };
         // The list may have a newer address than the first read.
         let listed = facts.pods.iter().find(|listed| listed.pod.uid == subject.pod.uid);
         let leader = subject.group.peer(listed.map_or(&subject.pod, |listed| &listed.pod));
-        let effects = self.effects(subject, writer, self.kube_until(self.end));
-        let moved = effects.move_leader(&leader, to).await;
-        if moved != TransferResult::Transferred {
-            return moved;
-        }
-        let majority = Table::of(self.config, facts).voters.map_or(usize::MAX, |voters| voters / 2 + 1);
-        let reader = self.facts(subject);
-        while Instant::now() < self.end {
-            let statuses = join_all(facts.pods.iter().map(|pod| reader.status(&pod.pod))).await;
-            let following = statuses.into_iter().flatten().filter(|status| status.leader == Some(to));
-            let following: BTreeSet<Id> = following.map(|status| status.member).collect();
-            if following.len() >= majority {
-                break;
-            }
-            sleep(POLL_INTERVAL).await;
-        }
-        TransferResult::Transferred
+        let effects = Effects { writer, lease: &subject.lease, end: self.end };
+        effects.move_leader(&leader, to, facts, self.facts(subject)).await
     }
 }

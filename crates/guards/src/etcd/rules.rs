@@ -11,14 +11,11 @@
 //! kubelet is never sent. Neither are deletions by the namespace controller: it deletes objects of terminating namespaces only, which the
 //! guard allows, and while Durward is down the namespace would stay Terminating.
 
-use std::collections::BTreeSet;
-
 use admission::Operation;
 use k8s_openapi::api::admissionregistration::v1::{MatchCondition, RuleWithOperations};
 
 use super::NAME;
-use super::config::{Config, Coordination, EtcdClusterConfig, NamespaceMatch, OwnerKind};
-use super::group;
+use super::config::{Config, EtcdClusterConfig, NamespaceMatch, OwnerKind};
 use super::kube_reader::PODS;
 use super::labels;
 use crate::cel;
@@ -77,12 +74,12 @@ fn entries_of(
 }
 
 /// Returns the scopes of all etcd clusters: named namespaces with the same selector of pods share one, each namespace selector has its
-/// own. An entry that autodetects its pods has no selector; the guard selects them.
+/// own.
 fn scopes(config: &Config, selects_pods: bool) -> Vec<Scoped<'_>> {
     let mut named: Vec<(Option<&Selector>, Vec<&str>)> = Vec::new();
     let mut labeled: Vec<Scoped<'_>> = Vec::new();
     for entry in &config.clusters {
-        let pods = entry.selector.as_ref().filter(|_| selects_pods);
+        let pods = selects_pods.then_some(&entry.selector);
         match &entry.namespaces {
             NamespaceMatch::Named(name) => match named.iter_mut().find(|(other, _)| *other == pods) {
                 Some((_, all)) => all.push(name),
@@ -209,9 +206,8 @@ pub(super) fn permissions(config: &Config) -> Vec<Permission> {
 /// Returns the permissions in single namespaces.
 pub(super) fn namespaced_permissions(config: &Config) -> Vec<(String, Permission)> {
     let mut permissions = Vec::new();
-    if config.coordination == Coordination::Lease && !config.clusters.is_empty() {
-        let home = || config.common_config.namespace.clone();
-        permissions.extend(lease_permissions(config).into_iter().map(|leases| (home(), leases)));
+    if !config.clusters.is_empty() {
+        permissions.push((config.common_config.namespace.clone(), lease_permission()));
     }
     for entry in &config.clusters {
         if let NamespaceMatch::Named(namespace) = &entry.namespaces {
@@ -226,19 +222,10 @@ pub(super) fn namespaced_permissions(config: &Config) -> Vec<(String, Permission
     permissions
 }
 
-/// Returns the permissions for the Leases of reservations. RBAC cannot restrict the names of created objects. For existing Leases, the
-/// names are restricted if all namespaces are named.
-fn lease_permissions(config: &Config) -> Vec<Permission> {
-    let leases = |verbs: &[&str]| Permission::on("coordination.k8s.io", "leases", verbs);
-    let names = config.clusters.iter().map(|entry| match &entry.namespaces {
-        NamespaceMatch::Named(namespace) => Some(group::lease_name(namespace)),
-        NamespaceMatch::Labeled(_) => None,
-    });
-    let Some(names) = names.collect::<Option<BTreeSet<String>>>() else {
-        return vec![leases(&["get", "create", "update"])];
-    };
-    let named = Permission { resource_names: names.into_iter().collect(), ..leases(&["get", "update"]) };
-    vec![leases(&["create"]), named]
+/// Returns the permission for the Leases of reservations. Their names contain those of owners, so they are not known. The admission
+/// plugin `OwnerReferencesPermissionEnforcement` requires `delete` for an object with an owner.
+fn lease_permission() -> Permission {
+    Permission::on("coordination.k8s.io", "leases", &["get", "create", "update", "delete"])
 }
 
 #[cfg(test)]

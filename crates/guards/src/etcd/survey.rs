@@ -13,9 +13,8 @@ use admission::{Cause, Ruling, Verdict};
 use futures_util::future::{join, join_all};
 use tokio::time::Instant;
 
-use super::config::{Config, Coordination, EtcdClusterConfig, NamespaceMatch};
+use super::config::{Config, EtcdClusterConfig, NamespaceMatch};
 use super::decide;
-use super::effects;
 use super::facts::{FactReader, Facts};
 use super::group::{self, Group};
 use super::input::{Input, Progress};
@@ -57,11 +56,6 @@ struct FoundCluster<'c> {
 impl Survey {
     pub(super) fn new(config: Arc<Config>) -> Self {
         Self { config }
-    }
-
-    /// Returns the namespace of the Leases that reviews write; `None` with `coordination: inMemory`.
-    pub fn install_namespace(&self) -> Option<&str> {
-        (self.config.coordination == Coordination::Lease).then_some(self.home())
     }
 
     /// Returns the namespace of Durward.
@@ -205,15 +199,14 @@ impl Survey {
         let lease = group.lease(self.home());
         let first = pods.first().cloned().unwrap_or_default();
         let nodes = join_all(pods.iter().map(|pod| kube.has_node(&pod.node)));
-        let reservations = effects::read(self.config.coordination, kube, &lease);
         let owner = Owners::read_one(kube, entry, &first);
-        let (owner, (nodes, reservations)) = join(owner, join(nodes, reservations)).await;
+        let (owner, (nodes, stored)) = join(owner, join(nodes, kube.lease(&lease))).await;
         let owners = Owners::read(kube, entry, group, (&first, owner), Some(&pods)).await;
         let state = KubeState::of_pods(clients.context.now(), namespace.clone(), pods.clone());
-        let state = KubeState { owners, reservations, ..state };
+        let state = KubeState { owners, lease: stored, ..state };
         let facts = FactReader { clients, config: &self.config, group, end: Instant::now() + TIMEOUT };
         let facts = facts.about("", &state).await;
-        let table = Table::of(&self.config, &facts);
+        let table = Table::of(&facts);
         let members = table.rows.iter().map(|row| {
             let found = pods.iter().zip(&nodes).find(|(pod, _)| pod.uid == row.uid);
             let deletion = found.filter(|(pod, _)| own.contains(&pod.uid)).map(|(pod, has_node)| {
@@ -236,8 +229,8 @@ impl Survey {
             members: members.collect(),
             changes: table.changes.iter().map(messages::change).collect(),
             notes: table.notes.iter().map(messages::note).collect(),
-            lease: self.install_namespace().map(|_| format!("{namespace}/{name}")),
-            lease_error: facts.reservations_error.as_ref().map(ReportCause::from),
+            lease: format!("{namespace}/{name}"),
+            lease_error: facts.reservation_error.as_ref().map(ReportCause::from),
         }
     }
 
@@ -259,8 +252,7 @@ impl Survey {
         if let Some(early) = early {
             return messages::ruling(&self.config, &removal, &early.outcome, state.now);
         }
-        let reservations = state.reservations.as_ref().cloned().unwrap_or_default();
-        let facts = facts.clone().about(&pod.uid, &reservations);
+        let facts = facts.clone().about(&pod.uid);
         let input = Input {
             config: &self.config,
             entry,

@@ -10,7 +10,7 @@
 //! unknown: {pods: forbidden}             # failed reads of the API server
 //! absent: [nodes/n1]                     # objects that do not exist
 //! deleting: [namespaces/db]              # objects with a deletion timestamp
-//! reserved: [etcd-1]                     # pods with a reservation from ten seconds ago
+//! reserved: etcd-1                       # the pod with a reservation from ten seconds ago
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -47,7 +47,7 @@ pub(crate) struct EtcdFacts {
     unknown: BTreeMap<String, String>,
     absent: BTreeSet<String>,
     deleting: BTreeSet<String>,
-    reserved: Vec<String>,
+    reserved: Option<String>,
 }
 
 // Each flag is independent.
@@ -158,13 +158,14 @@ impl EtcdFacts {
         }
         match plural {
             "pods" => self.pods.get(name).map(|one| self.pod(name, one)),
-            "leases" if self.reserved.is_empty() => None,
-            "leases" => {
-                let entry = |pod: &String| json!({"uid": format!("uid-{pod}"), "pod": pod, "since": "2026-11-21T09:59:50Z"});
-                let held: Vec<Value> = self.reserved.iter().map(entry).collect();
-                let annotations = json!({"durward.dev/reservations": Value::from(held).to_string()});
-                Some(json!({"metadata": {"namespace": "durward-system", "name": name, "resourceVersion": "7", "annotations": annotations}}))
-            }
+            "leases" => self.reserved.as_ref().map(|pod| {
+                let time = "2026-11-21T09:59:50.000000Z";
+                let annotations = json!({"durward.dev/pod": format!("db/{pod}")});
+                json!({
+                    "metadata": {"namespace": "durward-system", "name": name, "resourceVersion": "7", "annotations": annotations},
+                    "spec": {"holderIdentity": format!("uid-{pod}"), "acquireTime": time, "renewTime": time},
+                })
+            }),
             "statefulsets" => Some(json!({"metadata": {"namespace": "db", "name": name, "uid": "uid-etcd"},
                 "spec": {"replicas": self.pods.len()}, "status": {"updateRevision": "r2"}})),
             _ => Some(json!({"metadata": {"name": name, "uid": format!("uid-{name}")}, "spec": {}})),

@@ -72,7 +72,7 @@ fn declare(cluster: &Cluster, group: &str, kind: &str, plural: &str) -> Result<(
 fn the_config_block_becomes_the_configmap(context: &'static TestContext) -> Result<()> {
     let helm = Helm::new(context)?;
     let guards = json!({
-        "etcd": {"maxRaftLag": 1_000_000, "clusters": [{"namespace": "db", "selector": "app=etcd", "expectedMembers": 3}]},
+        "etcd": {"webhook": {"timeoutSeconds": 20}, "clusters": [{"namespace": "db", "selector": "app=etcd", "expectedMembers": 3}]},
         "deletion": {"unreachableClusters": [{"cluster": "m1", "until": "2026-12-01", "reason": "link: \"cut\", # 81"}],
                      "fleet": {"secrets": {}}},
     });
@@ -258,8 +258,6 @@ fn only_settings_that_need_a_restart_replace_pods(context: &'static TestContext)
 fn values_that_cannot_work_are_refused_with_the_fix(context: &'static TestContext) -> Result<()> {
     let helm = Helm::new(context)?;
     let lxcfs = json!({"lxcfs": {}});
-    let local =
-        json!({"etcd": {"coordination": "inMemory", "clusters": [{"namespace": "db", "selector": "a=b"}]}});
     let server = |server: Value| json!({"config": {"guards": lxcfs, "server": server}});
     for (values, expected) in [
         (json!({}), "config.guards is empty: turn a guard on"),
@@ -287,7 +285,6 @@ fn values_that_cannot_work_are_refused_with_the_fix(context: &'static TestContex
         ),
         (json!({"config": {"guards": {"lxcfs": {"fils": []}}}}), "additional properties 'fils' not allowed"),
         (json!({"replica": 3}), "additional properties 'replica' not allowed"),
-        (json!({"config": {"guards": local}}), "set replicas: 1"),
         (
             json!({"config": {"guards": {"deletion": {"fleet": "karmada"}}}}),
             "mount the file with extraVolumes",

@@ -39,33 +39,34 @@ fn unknown_policy_differs_for_users_and_controllers(context: &'static TestContex
 }
 
 #[e2e::case]
-fn warnings_can_be_configured_as_denials(context: &'static TestContext) -> Result<()> {
+fn the_loss_of_the_last_copy_is_denied_and_other_side_effects_warn(
+    context: &'static TestContext,
+) -> Result<()> {
     let cluster = scratch(context)?;
-    let keys = ["warnings: {dataLoss: deny, smallCluster: deny, membershipChange: deny}"];
-    let (_installation, _durward) = installed(context, cluster, &keys)?;
-    let ns = namespace(cluster, "denied", Profile::Allow)?;
+    let (_installation, _durward) = installed(context, cluster, &[])?;
+    let empty = || json!([{"name": "data", "emptyDir": {}}]);
+    let ns = namespace(cluster, "losing", Profile::Allow)?;
     let mut etcd = EtcdCluster::of(3).start(context)?;
-    let empty = json!([{"name": "data", "emptyDir": {}}]);
-    let losing = etcd.pods_like(&ns, |pod| pod["spec"]["volumes"] = empty)?;
+    let losing = etcd.pods_like(&ns, |pod| pod["spec"]["volumes"] = empty())?;
     let follower = etcd.follower()?.name().to_owned();
-    dry_run(&losing, &follower)?.denied()?.with_message(&["its data is lost"])?;
+    dry_run(&losing, &follower)?.allowed()?.with_warning("its data is lost")?;
 
-    let ns = namespace(cluster, "denied", Profile::Allow)?;
+    let ns = namespace(cluster, "warned", Profile::Allow)?;
     let pods = etcd.pods_in(&ns)?;
     let leader = etcd.leader()?.name().to_owned();
-    dry_run(&pods, &follower)?.allowed()?.without_warnings()?;
     Removal::Delete
         .dry_run_without_grace(cluster.api(), &pods, &leader)?
-        .denied()?
-        .with_message(&["killed at once"])?;
-    dry_run(&pods, &leader)?.allowed()?;
+        .allowed()?
+        .with_warning("killed at once")?;
     etcd.add_learner(context)?;
-    dry_run(&pods, &follower)?.denied()?.with_message(&["the membership is changing"])?;
+    dry_run(&pods, &follower)?.allowed()?.with_warning("the membership is changing")?;
 
-    let ns = namespace(cluster, "denied", Profile::Allow)?;
+    let ns = namespace(cluster, "last", Profile::Allow)?;
     let one = EtcdCluster::of(1).start(context)?;
-    let pods = one.pods_in(&ns)?;
-    delete(&pods, "etcd-0")?.denied()?.with_message(&["it is the only member"]).map(drop)
+    let last = one.pods_like(&ns, |pod| pod["spec"]["volumes"] = empty())?;
+    delete(&last, "etcd-0")?.denied()?.with_message(&["it is the only member, and its data is lost"])?;
+    let ns = namespace(cluster, "kept", Profile::Allow)?;
+    delete(&one.pods_in(&ns)?, "etcd-0")?.allowed()?.with_warning("it is the only member").map(drop)
 }
 
 #[e2e::case]

@@ -76,12 +76,12 @@ impl Profile {
     }
 }
 
-/// The default of one second is too short next to cases that keep every processor busy.
-const LONG_DEADLINE: &str = "requestTimeout: 2s";
+/// A member has a tenth of it. The default of one second is too short next to cases that keep every processor busy.
+const LONG_DEADLINE: &str = "webhook: {timeoutSeconds: 20}";
 
 /// Returns the `guards` section with these keys and an entry for each profile.
 pub(in crate::cases) fn guards(keys: &[&str]) -> String {
-    let needs_deadline = !keys.iter().any(|key| key.starts_with("requestTimeout"));
+    let needs_deadline = !keys.iter().any(|key| key.starts_with("webhook"));
     let keys = keys.iter().copied().chain(needs_deadline.then_some(LONG_DEADLINE)).map(str::to_owned);
     let entries = Profile::ALL.iter().map(|profile| {
         let (name, more) = (profile.name(), profile.keys());
@@ -180,12 +180,12 @@ pub(in crate::cases) fn controller(cluster: &Cluster) -> Result<User> {
     cluster.user("system:serviceaccount:kube-system:statefulset-controller", &["system:masters"])
 }
 
-/// Returns the path of the Lease with the reservations of this namespace.
+/// Returns the path of the Lease with the reservation of the etcd cluster of this namespace.
 pub(in crate::cases) fn lease_path(namespace: &str) -> String {
-    format!("/apis/coordination.k8s.io/v1/namespaces/durward-system/leases/durward-etcd.{namespace}")
+    format!("/apis/coordination.k8s.io/v1/namespaces/durward-system/leases/durward-etcd.{namespace}.etcd")
 }
 
-/// Returns the Lease with the reservations of this namespace, if it exists.
+/// Returns the Lease with the reservation of the etcd cluster of this namespace, if it exists.
 pub(in crate::cases) fn lease(cluster: &Cluster, namespace: &str) -> Result<Option<Value>> {
     let answer = cluster.api().get(&lease_path(namespace))?;
     match answer.status {

@@ -145,8 +145,8 @@ fn a_rogue_pod_gets_no_password_and_does_not_count(context: &'static TestContext
     delete(&pods, leader.name())?.denied()?;
     drop(stopped);
     down.await_reads(BACK_WITHIN)?;
-    delete(&pods, "etcd-rogue")?.allowed()?.with_warning("another etcd cluster")?;
-    pods.finish("etcd-rogue")?;
+    // Another etcd cluster may need it.
+    delete(&pods, "etcd-rogue")?.denied()?.with_message(&["pods of two etcd clusters"])?;
     // A pod that answers with the words of a healthy member does not count either.
     pods.add("etcd-mimic", fake.address())?;
     let _stopped = down.stop()?;
@@ -168,6 +168,21 @@ fn a_rogue_pod_gets_no_password_and_does_not_count(context: &'static TestContext
     let text = listener.received();
     ensure!(!text.contains(PASSWORD) && !text.contains("authenticate"), "it received: {text:?}");
     Ok(())
+}
+
+/// Two foreign pods with the labels of an etcd cluster of one member are the majority.
+#[e2e::case]
+fn foreign_pods_do_not_make_a_member_a_stranger(context: &'static TestContext) -> Result<()> {
+    let (ns, one) = guarded_etcd(context, 1, "outvoted", Profile::Transfer)?;
+    let pods = one.pods_in(&ns)?;
+    let others = EtcdCluster::of(3).start(context)?;
+    for (at, other) in others.members().iter().take(2).enumerate() {
+        pods.add(&format!("etcd-foreign-{at}"), other.address())?;
+    }
+    for name in ["etcd-0", "etcd-foreign-0"] {
+        delete(&pods, name)?.denied()?;
+    }
+    delete(&pods, "etcd-0")?.denied()?.with_message(&["pods of two etcd clusters"]).map(drop)
 }
 
 #[e2e::case]

@@ -12,9 +12,9 @@ use crate::cases::etcd::environment::{LABEL, Profile, guards};
 use crate::cases::in_pods;
 use crate::cases::pages::Shell;
 
-/// A member in a container that shares two processors with everything else needs more than a second for a read from disk. Each member is
-/// asked twice within the API server's ten seconds.
-const PATIENT: &str = "requestTimeout: 3s";
+/// A member in a container that shares two processors with everything else needs more than a second for a read from disk. It has a
+/// tenth of this time.
+const PATIENT: &str = "webhook: {timeoutSeconds: 30}";
 
 pub(super) struct Environment {
     pub(super) node: &'static Node,

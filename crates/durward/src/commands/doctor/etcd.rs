@@ -94,7 +94,7 @@ async fn examine(context: &EtcdContext, only: &[String]) -> EtcdReport {
     if is_nothing && !only.is_empty() {
         findings.push(checks::no_entry(only));
     }
-    findings.extend(context.survey.install_namespace().and_then(checks::shared_namespace));
+    findings.extend(checks::shared_namespace(context.survey.home()));
     findings.extend(check_leases(context, &surveyed, &fixes).await);
     findings.extend(overrides(context, only, &fixes).await);
     EtcdReport { clusters: surveyed.clusters, findings }
@@ -116,8 +116,7 @@ async fn check_leases(context: &EtcdContext, surveyed: &SurveyReport, fixes: &Fi
     let writer = context.writer.as_ref()?;
     // A Lease that could not be read is a finding already.
     let readable = surveyed.clusters.iter().filter(|one| one.lease_error.is_none());
-    let mut leases: Vec<(&str, &str)> =
-        readable.filter_map(|one| one.lease.as_deref()?.split_once('/')).collect();
+    let mut leases: Vec<(&str, &str)> = readable.filter_map(|one| one.lease.split_once('/')).collect();
     leases.sort_unstable();
     leases.dedup();
     for some in leases.chunks(CONCURRENT_LEASES) {

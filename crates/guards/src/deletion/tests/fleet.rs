@@ -103,10 +103,7 @@ async fn the_metadata_of_the_stored_object_decides() {
         "durward.dev/delete-until": "2026-11-21T18:00:00Z"});
     let used = || cluster_with(|query| Ok(pods(query, vec![object("a")], None)));
     // The review has what the stored object lacks.
-    for forged in [
-        json!({"annotations": overridden}),
-        json!({"deletionTimestamp": "2026-11-21T09:00:00Z"}),
-    ] {
+    for forged in [json!({"annotations": overridden}), json!({"deletionTimestamp": "2026-11-21T09:00:00Z"})] {
         let fleet = Arc::new(FakeFleet::default().with("m1", used()));
         let forge = |r: &mut serde_json::Value| {
             let metadata = r["oldObject"]["metadata"].as_object_mut().unwrap();

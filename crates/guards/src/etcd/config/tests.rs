@@ -18,11 +18,7 @@ fn a_namespace_and_a_selector_are_sufficient() {
     assert_eq!((entry.port, entry.on_leader_delete), (2379, LeaderPolicy::Transfer));
     assert_eq!((entry.member_on_pod_delete, entry.group_by), (OnPodDelete::Keep, GroupBy::StatefulSet));
     assert_eq!(*entry.client.client("db", None), ClientOptions::default());
-    assert_eq!(
-        (config.coordination, config.warnings.data_loss, config.max_raft_lag),
-        (Coordination::Lease, Severity::Warn, 5000)
-    );
-    assert_eq!(config.request_timeout, Duration::from_secs(1));
+    assert_eq!(config.member_timeout, Duration::from_secs(1));
 }
 
 #[test]
@@ -139,7 +135,7 @@ fn reads_the_kind_of_the_owner() {
 #[test]
 fn reports_all_problems_at_once() {
     let errors = problems(
-        "clusters:\n- {selector: app=etcd}\n- {namespace: db}\n- {namespace: durward-system, selector: '!a'}\nrequestTimeout: 0s\ncoordinaton: lease\n",
+        "clusters:\n- {selector: app=etcd}\n- {namespace: db}\n- {namespace: durward-system, selector: '!a'}\nonLeaderDelte: deny\n",
     );
     let errors = errors.join("\n");
     for why in [
@@ -147,8 +143,7 @@ fn reports_all_problems_at_once() {
         "clusters[1].selector: is required",
         "clusters[2].namespace: is the namespace of Durward",
         "requires no label",
-        "requestTimeout: is too short",
-        "did you mean coordination?",
+        "did you mean onLeaderDelete?",
     ] {
         assert!(errors.contains(why), "{why}:\n{errors}");
     }
@@ -160,8 +155,8 @@ fn each_problem_has_a_next_step() {
         ("mode: audit", "is missing, so the guard protects nothing", "clusters: [{namespace: db"),
         (
             "namespace: \"\"\nclusters: [{namespace: db, selector: a=b}]",
-            "needs the namespace of Durward",
-            "coordination: inMemory",
+            "needs namespace",
+            "the namespace of Durward",
         ),
         (
             "clusters: [{namespace: db, namespaceSelector: {matchLabels: {a: b}}, selector: a=b}]",
@@ -217,7 +212,6 @@ fn each_problem_has_a_next_step() {
     ] {
         has_problem(yaml, why, next);
     }
-    assert_eq!(problems("autodetect: true\nclusters: [{namespace: db}]"), [""; 0]);
     assert_eq!(problems("clusters: []"), [""; 0], "an empty list is intended");
 }
 
@@ -266,29 +260,22 @@ fn contradictions_have_a_next_step() {
             "which groupBy: selector does not define",
             "remove groupBy: selector",
         ),
-        (
-            "requestTimeout: 20s\nclusters: [{namespace: db, selector: a=b}]",
-            "asks each member twice within webhook.timeoutSeconds, 10",
-            "less than 5s",
-        ),
-        (
-            "webhook: {timeoutSeconds: 1}\nclusters: [{namespace: db, selector: a=b}]",
-            "asks each member twice within webhook.timeoutSeconds, 1",
-            "timeoutSeconds: 3",
-        ),
     ] {
         has_problem(yaml, why, next);
     }
 }
 
 #[test]
-fn never_proposes_a_timeout_above_the_maximum() {
-    let errors = |deadline: &str| {
-        problems(&format!("requestTimeout: {deadline}\nclusters: [{{namespace: db, selector: a=b}}]"))
-            .join("\n")
-    };
-    assert!(errors("14s").contains("timeoutSeconds: 29"), "{}", errors("14s"));
-    assert!(!errors("15s").contains("timeoutSeconds: 31"), "{}", errors("15s"));
+fn removed_keys_name_their_successor() {
+    for (key, next) in [
+        ("warnings: {dataLoss: deny}", "denies only the deletion of the last copy"),
+        ("maxRaftLag: 9", "5000 entries"),
+        ("requestTimeout: 1s", "webhook.timeoutSeconds"),
+        ("coordination: inMemory", "Leases in Durward's namespace"),
+        ("autodetect: true", "write a selector"),
+    ] {
+        has_problem(&format!("{key}\n{LEAST}"), "was removed", next);
+    }
 }
 
 #[track_caller]

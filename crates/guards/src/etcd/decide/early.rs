@@ -138,7 +138,10 @@ pub(in super::super) fn from_kube_state(
         return allow(Allowed::NodeDeleted);
     }
     // It may have ended since the request.
-    if listed.has_ended() { allow(Allowed::PodEnded) } else { None }
+    if listed.has_ended() {
+        return allow(Allowed::PodEnded);
+    }
+    if listed.node.is_empty() { allow(Allowed::NeverScheduled) } else { None }
 }
 
 fn from_namespace(

@@ -2,10 +2,10 @@
 
 use super::super::config::LeaderPolicy;
 use super::super::input::{Effect, Input};
-use super::super::reservations::Validity;
 use super::super::table::{Row, Table};
 use super::{
-    Decision, Outcome, Reason, UnknownCause, Warning, add_cluster_warnings, allow_reserved, backoff,
+    Decision, Outcome, Reason, UnknownCause, Warning, add_cluster_warnings, allow_reserved,
+    without_reservation,
 };
 
 /// Decides about the leader. `outcome` is the allow if it did not lead.
@@ -31,26 +31,14 @@ pub(super) fn decide_leader(input: Input<'_>, table: &Table, me: &Row, outcome: 
     if let Some(to) = &progress.would_move_to {
         return allow(Warning::WouldTransfer { to: to.clone() });
     }
-    let reservation = &input.facts.reservation;
-    let next = table.successor(me, &progress.unable_to_lead, &reservation.successors);
+    let next = table.successor(me, &progress.unable_to_lead);
     let Some((next, to)) = next.and_then(|next| Some((next, next.id?))) else {
         return Decision::deny(Reason::NoSuccessor);
     };
     if let Some(why) = input.reservation_error() {
         return Decision::unknown(UnknownCause::NotReserved(why.clone()));
     }
-    // Before a transfer that would be useless.
-    if reservation.backoff.is_active {
-        return Decision::deny(backoff(input));
-    }
-    // No review allows the deletion of the successor while the reservation names it, which lasts until this review ends.
-    let names_it = reservation.successors.contains(&next.uid);
-    if progress.would_reserve || (reservation.validity >= Validity::ThisReview && names_it) {
-        return Decision::Effect(Effect::MoveLeader { to, name: next.name.clone() });
-    }
-    // If it was renewed, repeated deletions of a leader that never transfers would block all other members.
-    if reservation.validity == Validity::Expiring {
-        return Decision::deny(Reason::ReservationExpires);
-    }
-    Decision::Effect(Effect::AddSuccessor { uid: next.uid.clone() })
+    // While the leader holds the reservation, no review allows the deletion of its successor.
+    without_reservation(input, table)
+        .unwrap_or_else(|| Decision::Effect(Effect::MoveLeader { to, name: next.name.clone() }))
 }

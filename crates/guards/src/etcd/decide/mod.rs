@@ -17,6 +17,7 @@ mod tests;
 mod voter;
 
 use super::input::{Effect, Input};
+use super::reservations::ReservationStatus;
 use super::table::{MemberState, Row, Table};
 
 pub(super) use early::{
@@ -57,7 +58,7 @@ pub(super) fn dry_run(input: Input<'_>) -> Outcome {
 
 /// Decides by the answers of the members.
 pub(super) fn decide(input: Input<'_>) -> Decision {
-    let table = &Table::of(input.config, input.facts);
+    let table = &Table::of(input.facts);
     let Some(me) = table.row(&input.pod.uid) else { return Decision::unknown(UnknownCause::Unlisted) };
     match &me.state {
         // It may become a voter or be added to the list before its pod has a deletion timestamp, so both cases reserve.
@@ -65,8 +66,8 @@ pub(super) fn decide(input: Input<'_>) -> Decision {
             let outcome = Outcome::allow(Allowed::Learner).warn(Warning::Learner);
             allow_reserved(input, table, me, outcome)
         }
-        MemberState::NotMember(outside) => {
-            let outcome = Outcome::allow(Allowed::NotMember).warn(Warning::NotMember(*outside));
+        MemberState::NotMember => {
+            let outcome = Outcome::allow(Allowed::NotMember).warn(Warning::NotMember);
             allow_reserved(input, table, me, outcome)
         }
         MemberState::OtherCluster(_) => Decision::unknown(UnknownCause::MixedClusters),
@@ -86,21 +87,28 @@ fn decide_leaving(input: Input<'_>, table: &Table, me: &Row) -> Outcome {
     if is_killed { outcome.warn(Warning::StillLeads) } else { outcome }
 }
 
-/// Returns an allow once the deletion is reserved, so that other reviews do not count this member. If it cannot be reserved, only a
-/// member that does not count can be deleted. If the reservations cannot be read, any other member may be leaving.
+/// Returns an allow once the deletion is reserved, so that other reviews wait. If it cannot be reserved, only a member that does not
+/// count can be deleted. If the Lease cannot be read, any other member may be leaving.
 fn allow_reserved(input: Input<'_>, table: &Table, me: &Row, outcome: Outcome) -> Decision {
-    if let Some(from) = transfers_from(input, table) {
-        return Decision::deny(Reason::LeadershipTransfer { from: from.name.clone() });
-    }
     let counts =
         me.state == MemberState::Healthy || table.leads(me) || may_be_needed_by_quorum(input, table, me);
     match input.reservation_error() {
         Some(why) if counts => Decision::unknown(UnknownCause::NotReserved(why.clone())),
         Some(why) => Decision::Outcome(outcome.warn(Warning::Unreserved(why.clone()))),
-        None if input.is_reserved() => Decision::Outcome(outcome),
-        // A member that does not count blocks no other, so it needs no backoff.
-        None if counts && input.facts.reservation.backoff.is_active => Decision::deny(backoff(input)),
-        None => Decision::Effect(Effect::Reserve),
+        None => without_reservation(input, table).unwrap_or(Decision::Outcome(outcome)),
+    }
+}
+
+/// Returns the decision while no allow can rely on a reservation.
+fn without_reservation(input: Input<'_>, table: &Table) -> Option<Decision> {
+    if input.progress.would_reserve {
+        return None;
+    }
+    match ReservationStatus::of(input.facts, table, &input.pod.uid) {
+        ReservationStatus::Fresh => None,
+        ReservationStatus::Free | ReservationStatus::Renewable => Some(Decision::Effect(Effect::Reserve)),
+        ReservationStatus::Exhausted(since) => Some(Decision::deny(Reason::Backoff { since })),
+        ReservationStatus::Other(pod) => Some(Decision::deny(Reason::Reserved { pod })),
     }
 }
 
@@ -115,21 +123,10 @@ fn add_cluster_warnings(input: Input<'_>, table: &Table, me: &Row, mut outcome: 
     outcome
 }
 
-/// Whether quorum may depend on this member although others look healthy: while reservations cannot be read, those may be leaving.
+/// Whether quorum may depend on this member although others look healthy: while the Lease cannot be read, those may be leaving.
 fn may_be_needed_by_quorum(input: Input<'_>, table: &Table, me: &Row) -> bool {
-    input.facts.reservations_error.is_some()
+    input.facts.reservation_error.is_some()
         && me.may_vote()
         && !me.is_down()
         && !table.has_lost_quorum_without(me)
-}
-
-fn backoff(input: Input<'_>) -> Reason {
-    Reason::Backoff { since: input.facts.reservation.backoff.first }
-}
-
-/// Returns the leader that is about to transfer leadership to this pod, unless another member already leads.
-fn transfers_from<'t>(input: Input<'_>, table: &'t Table) -> Option<&'t Row> {
-    let from = table.row(input.facts.transfers_from.as_deref()?)?;
-    let leads = |row: &Row| row.uid != from.uid && row.answers() && table.leads(row);
-    (!table.rows.iter().any(leads)).then_some(from)
 }

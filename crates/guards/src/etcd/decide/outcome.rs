@@ -3,7 +3,7 @@
 use admission::Cause;
 use k8s_openapi::jiff::Timestamp;
 
-use super::super::table::{MembershipChange, Note, Outside, Problem};
+use super::super::table::{MembershipChange, Note, Problem};
 
 /// The result of a decision about a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,6 +71,8 @@ pub(in super::super) enum Allowed {
     AlreadyDeleting,
     AlreadyDeleted,
     PodEnded,
+    /// No node has ever run the pod.
+    NeverScheduled,
     NamespaceDeleting,
     StatefulSetDeleted,
     OwnerDeleted,
@@ -116,29 +118,25 @@ pub(in super::super) enum Reason {
     UndeclaredSize {
         voters: usize,
     },
-    SmallCluster {
-        voters: usize,
-    },
     /// The owner does not create the pod again.
     ScaledAway {
         voters: usize,
     },
-    Concern(Concern),
+    /// The only member loses its data with the pod.
+    LastCopy,
     /// The pod leads, and `onLeaderDelete: deny` forbids its deletion.
     LeaderForbidden,
     /// The pod leads, and etcd does not transfer leadership on request.
     NoTransfer,
     /// The pod leads, and no other member can take over.
     NoSuccessor,
-    /// The reservation of the leader expires during the transfer.
-    ReservationExpires,
     /// The deletion has failed repeatedly since then.
     Backoff {
-        since: Option<Timestamp>,
+        since: Timestamp,
     },
-    /// This member is transferring leadership to the pod.
-    LeadershipTransfer {
-        from: String,
+    /// The deletion of this pod is reserved.
+    Reserved {
+        pod: String,
     },
     /// Leadership was transferred to this member, and no time was left to check the members again.
     LeadershipMoved {
@@ -148,7 +146,7 @@ pub(in super::super) enum Reason {
     NoPod,
 }
 
-/// A problem that the configuration turns into a warning or a denial.
+/// A side effect of a deletion.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in super::super) enum Concern {
     MembershipChange(Vec<MembershipChange>),
@@ -164,7 +162,7 @@ pub(in super::super) enum Concern {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in super::super) enum Warning {
     Learner,
-    NotMember(Outside),
+    NotMember,
     /// The pod still leads and is killed.
     StillLeads,
     /// The deletion could not be reserved.

@@ -19,12 +19,13 @@ use super::super::kube_reader::NodeState;
 use super::super::pod::Pod;
 use super::super::removal::Removal;
 use super::super::removal::RemovalKind;
-use super::super::reservations::ReservationStatus;
+use super::super::reservations;
 use super::super::size::DeclaredSizes;
 use super::*;
 use cluster::cause;
 use cluster::etcd::Id;
 use cluster::etcd::{Alarm, AlarmKind, Member, MemberList, Read, Status};
+use cluster::writer::Reservation;
 
 /// The problem of one member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,8 +45,6 @@ enum Problem {
     Corrupt,
     /// Its pod is being deleted.
     Deleting,
-    /// Its pod is reserved.
-    Reserved,
     /// Its node is deleted.
     WithoutNode,
     /// Its owner is deleted.
@@ -59,7 +58,7 @@ enum Problem {
     Learner,
 }
 
-const PROBLEMS: [Problem; 14] = [
+const PROBLEMS: [Problem; 13] = [
     Problem::Leaderless,
     Problem::OldTerm,
     Problem::Claims,
@@ -67,7 +66,6 @@ const PROBLEMS: [Problem; 14] = [
     Problem::Behind,
     Problem::Corrupt,
     Problem::Deleting,
-    Problem::Reserved,
     Problem::WithoutNode,
     Problem::WithoutOwner,
     Problem::OtherCluster,
@@ -101,7 +99,10 @@ struct Any {
     removes_member: bool,
     grace: Option<i64>,
     leader_rule: &'static str,
+    /// Whether the target has a reservation.
     done: bool,
+    /// Whether another pod has it instead.
+    is_held: bool,
     sizes: DeclaredSizes,
     /// Whether the target does not come back.
     is_surplus: bool,
@@ -131,7 +132,7 @@ fn any_case() -> impl Strategy<Value = Any> {
         proptest::option::of(0..2_i64),
         rule,
         any::<bool>(),
-        (any_sizes(), weighted(0.2)),
+        (any_sizes(), weighted(0.2), weighted(0.1)),
     );
     (members, 0..6_usize, leader, without_pod, how).prop_map(|(members, target, leader, without_pod, how)| {
         let (
@@ -144,7 +145,7 @@ fn any_case() -> impl Strategy<Value = Any> {
             done,
             said,
         ) = how;
-        let (sizes, is_surplus) = said;
+        let (sizes, is_surplus, is_held) = said;
         let many = members.len();
         Any {
             target: target % many,
@@ -158,6 +159,7 @@ fn any_case() -> impl Strategy<Value = Any> {
             grace,
             leader_rule,
             done,
+            is_held: is_held && many > 1,
             sizes,
             is_surplus,
         }
@@ -244,8 +246,6 @@ impl Any {
         let pods = |at: usize, uid: String, problem: Problem| PodFacts {
             pod: Pod { is_deleting: problem == Problem::Deleting && at != self.target, ..pod(&uid) },
             view: self.view(at, problem),
-            // If the reservations cannot be read, the facts contain none.
-            is_reserved: problem == Problem::Reserved && at != self.target && !self.has_reservation_error,
             node: (problem == Problem::WithoutNode && at != self.target).then_some(NodeState::Deleted),
             is_without_owner: problem == Problem::WithoutOwner && at != self.target,
             is_updated: false,
@@ -258,15 +258,36 @@ impl Any {
             now: now(),
             cluster: "db/etcd".to_owned(),
             pods: own.chain(twice).collect(),
-            is_verified: false,
             sizes: self.sizes.clone(),
             surplus: self.is_surplus.then(|| format!("uid-{}", self.target)).into_iter().collect(),
             without_owner: std::collections::BTreeSet::new(),
             scaled_away: std::collections::BTreeSet::new(),
-            reservations_error: self.has_reservation_error.then(|| Cause::new(cause::FORBIDDEN, "no")),
-            end: now(),
-            reservation: ReservationStatus::default(),
-            transfers_from: None,
+            began: now(),
+            reservation: self.holder().filter(|_| !self.has_reservation_error).map(reservation),
+            reservation_error: self.has_reservation_error.then(|| Cause::new(cause::FORBIDDEN, "no")),
+        }
+    }
+
+    /// Returns the index of the pod with the reservation.
+    fn holder(&self) -> Option<usize> {
+        if self.is_held {
+            return Some((self.target + 1) % self.members.len());
+        }
+        self.done.then_some(self.target)
+    }
+
+    /// Whether the target answers for another etcd cluster than most pods.
+    fn is_elsewhere(&self) -> bool {
+        let is_other = |problem: &Problem| *problem == Problem::OtherCluster;
+        let answers = |problem: &&Problem| !matches!(problem, Problem::NoResponse(_));
+        let target = self.members[self.target];
+        let twins = self.members.iter().filter(|problem| **problem == Problem::Twice).count();
+        let foreign = self.members.iter().filter(answers).filter(|problem| is_other(problem)).count();
+        let own = self.members.iter().filter(answers).count() + twins - foreign;
+        let all = self.members.len() + twins;
+        match is_other(&target) {
+            true => own * 2 > all,
+            false => answers(&&target) && foreign * 2 > all,
         }
     }
 
@@ -274,10 +295,7 @@ impl Any {
     fn is_healthy(&self, at: usize) -> bool {
         let leads = self.leader == Some(at);
         let excused = at == self.target
-            && matches!(
-                self.members[at],
-                Problem::Deleting | Problem::Reserved | Problem::WithoutNode | Problem::WithoutOwner
-            );
+            && matches!(self.members[at], Problem::Deleting | Problem::WithoutNode | Problem::WithoutOwner);
         self.is_led()
             && (self.members[at] == Problem::None
                 || excused
@@ -364,8 +382,7 @@ impl Any {
     }
 
     fn decision(&self) -> Decision {
-        let progress = Progress { would_reserve: self.done, ..Progress::default() };
-        self.decide(&self.facts(), &progress, |_, decision| decision)
+        self.decide(&self.facts(), &Progress::default(), |_, decision| decision)
     }
 
     fn decide<T>(
@@ -395,6 +412,11 @@ impl Any {
         let input = Input { config: &config, entry, removal: &removal, pod: &pod, facts, progress };
         with(input, decide(input))
     }
+}
+
+/// Returns a new reservation of the pod at this index.
+fn reservation(at: usize) -> Reservation {
+    reservations::next(None, &pod(&format!("uid-{at}")), None, now()).unwrap()
 }
 
 fn pod(uid: &str) -> Pod {
@@ -444,11 +466,8 @@ fn an_allowed_deletion_leaves_a_healthy_quorum() {
                 |at: usize| matches!(case.members[at], Problem::None | Problem::OldTerm | Problem::Claims);
             let one_is_left =
                 case.voters() < 2 || (0..case.members.len()).any(|at| at != case.target && stays(at));
-            // If most pods are in another etcd cluster, the only member of this one is not a member there.
-            let elsewhere = case.members.iter().filter(|problem| **problem == Problem::OtherCluster).count();
-            let is_alone = case.voters() < 2 && elsewhere > 1;
             let is_outage = small && one_is_left && !case.is_surplus;
-            prop_assert!(holds || is_outage || is_alone, "{others} of {of} are left: {decision:?}");
+            prop_assert!(holds || is_outage, "{others} of {of} are left: {decision:?}");
         }
         // A member that does not answer may be healthy, so it needs a quorum of the others or a lost quorum.
         if let Problem::NoResponse(code) = case.members[case.target]
@@ -460,8 +479,6 @@ fn an_allowed_deletion_leaves_a_healthy_quorum() {
             // they are behind or corrupt.
             let at_work = |at: usize| match case.members[at] {
                 Problem::None | Problem::Behind | Problem::Corrupt => case.leader.is_some(),
-                // It still runs, and its reservation is unread.
-                Problem::Reserved => case.has_reservation_error && case.leader.is_some(),
                 Problem::Claims => case.leader == Some(at),
                 _ => false,
             };
@@ -476,8 +493,8 @@ fn an_allowed_deletion_leaves_a_healthy_quorum() {
                 "{decision:?}"
             );
         }
-        // A pod of another etcd cluster with more members is needed there.
-        if case.members[case.target] == Problem::OtherCluster {
+        // A pod of another etcd cluster may be needed there, and other pods wait for a reservation.
+        if case.is_elsewhere() || case.is_held && !case.has_reservation_error {
             prop_assert!(!is_allowed, "{decision:?}");
         }
         // A healthy member is allowed only with a reservation.
@@ -494,6 +511,7 @@ fn an_allowed_deletion_leaves_a_healthy_quorum() {
         if all_well
             && case.without_pod == 0
             && !case.has_reservation_error
+            && !case.is_held
             && case.leader != Some(case.target)
             && may
         {

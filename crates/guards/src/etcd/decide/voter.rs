@@ -1,6 +1,6 @@
-//! The decision about a member that answers and votes: the quorum, and the warnings of the configuration.
+//! The decision about a member that answers and votes: the quorum, and warnings about side effects.
 
-use super::super::config::{LeaderPolicy, Severity};
+use super::super::config::LeaderPolicy;
 use super::super::facts::is_silence;
 use super::super::input::{Input, Quorum};
 use super::super::size::SizeSource;
@@ -31,12 +31,10 @@ pub(super) fn decide_voter(input: Input<'_>, table: &Table, me: &Row) -> Decisio
     if me.state == MemberState::Corrupt && !table.leads(me) {
         return allow(outcome.warn(Warning::CorruptData));
     }
-    for (severity, concern) in concerns(input, table, me) {
-        match severity {
-            Severity::Warn => outcome = outcome.warn(Warning::Concern(concern)),
-            Severity::Deny => return Decision::deny(Reason::Concern(concern)),
-        }
+    if voter.loses_last_copy() {
+        return Decision::deny(Reason::LastCopy);
     }
+    outcome.warnings.extend(concerns(input, table, me).into_iter().map(Warning::Concern));
     // If the deletion interrupts etcd anyway, a transfer is useless.
     if table.leads(me) && (has_quorum || !voter.is_outage()) {
         return decide_leader(input, table, me, outcome);
@@ -56,6 +54,13 @@ struct Voter<'v> {
 impl Voter<'_> {
     fn healthy(&self) -> usize {
         self.table.healthy_without(&self.me.uid)
+    }
+
+    /// Whether the only data of the etcd cluster is lost with the pod.
+    fn loses_last_copy(&self) -> bool {
+        let Input { pod, facts, removal, .. } = self.input;
+        let is_lost = !pod.keeps_data || facts.scaled_away.contains(&pod.uid);
+        is_lost && self.voters == 1
     }
 
     /// Decides without a healthy quorum of the others.
@@ -119,9 +124,6 @@ impl Voter<'_> {
         if input.facts.surplus.contains(&input.pod.uid) && (voters == 1 || !table.is_leaderless) {
             return Outcome::deny(Reason::ScaledAway { voters });
         }
-        if input.config.warnings.small_cluster == Severity::Deny {
-            return Outcome::deny(Reason::SmallCluster { voters });
-        }
         if voters > 1 {
             // The other one of two may be broken, and then this one has the only data.
             if table.is_leaderless {
@@ -172,25 +174,24 @@ fn unknown_members(table: &Table, uid: &str) -> Vec<UnknownCause> {
     unknown.collect()
 }
 
-/// Returns what else is wrong: membership changes, and data that is lost. The configuration decides between warning and denial.
-fn concerns(input: Input<'_>, table: &Table, me: &Row) -> Vec<(Severity, Concern)> {
-    let warnings = &input.config.warnings;
+/// Returns the side effects of the deletion.
+fn concerns(input: Input<'_>, table: &Table, me: &Row) -> Vec<Concern> {
     let keeps_member = !input.removes_member();
     let mut concerns = Vec::new();
     if !table.changes.is_empty() {
-        concerns.push((warnings.membership_change, Concern::MembershipChange(table.changes.clone())));
+        concerns.push(Concern::MembershipChange(table.changes.clone()));
     }
     if !input.pod.keeps_data && keeps_member {
-        concerns.push((warnings.data_loss, Concern::DataLoss));
+        concerns.push(Concern::DataLoss);
     }
     if input.facts.scaled_away.contains(&input.pod.uid) && keeps_member {
-        concerns.push((warnings.data_loss, Concern::PvcDeleted));
+        concerns.push(Concern::PvcDeleted);
     }
     if table.leads(me)
         && input.removal.grace == Some(0)
         && input.entry.on_leader_delete == LeaderPolicy::Allow
     {
-        concerns.push((warnings.data_loss, Concern::KilledLeader));
+        concerns.push(Concern::KilledLeader);
     }
     concerns
 }

@@ -2,7 +2,7 @@
 
 use admission::{Cause, one_line};
 
-use super::super::table::{MemberState, Outside, Row, Table};
+use super::super::table::{MemberState, Row, Table};
 use super::texts;
 use cluster::cause;
 
@@ -13,7 +13,7 @@ pub(in super::super) fn role(table: &Table, row: &Row) -> &'static str {
         MemberState::Learner => "learner",
         MemberState::NoResponse(_)
         | MemberState::NoPod
-        | MemberState::NotMember(_)
+        | MemberState::NotMember
         | MemberState::OtherCluster(_) => "-",
         _ => "follower",
     }
@@ -27,9 +27,9 @@ pub(in super::super) fn health(row: &Row) -> String {
         MemberState::Corrupt => "corrupt".to_owned(),
         MemberState::Leaving(why) => format!("leaving: {}", texts::leaving(*why)),
         MemberState::Learner => "does not vote".to_owned(),
-        MemberState::NotMember(outside) => format!("not a member: {}", texts::outside(*outside)),
+        MemberState::NotMember => "not a member: it is not in the member list".to_owned(),
         MemberState::OtherCluster(id) => {
-            format!("not a member: {}", texts::outside(Outside::OtherCluster(*id)))
+            format!("not a member: it belongs to another etcd cluster ({id:x})")
         }
         MemberState::NoResponse(why) => format!("no response: {}", why.reason()),
         MemberState::NoPod => "no pod answers as this member".to_owned(),
@@ -75,7 +75,7 @@ pub(in super::super) fn state_name(state: &MemberState) -> &'static str {
         MemberState::Corrupt => "Corrupt",
         MemberState::Leaving(_) => "Leaving",
         MemberState::Learner => "Learner",
-        MemberState::NotMember(_) | MemberState::OtherCluster(_) => "NotMember",
+        MemberState::NotMember | MemberState::OtherCluster(_) => "NotMember",
         MemberState::NoResponse(_) => "NoResponse",
         MemberState::NoPod => "NoPod",
     }

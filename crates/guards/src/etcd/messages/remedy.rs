@@ -5,7 +5,7 @@ use admission::Cause;
 use super::super::config::Config;
 use super::super::facts::PodFacts;
 use super::super::input::Input;
-use super::super::table::{MemberState, Row, Table};
+use super::super::table::{MAX_LAG, MemberState, Row, Table};
 use super::ReasonCode;
 use crate::message::Message;
 use cluster::cause;
@@ -36,7 +36,6 @@ pub(super) fn add(
 ) -> Message {
     let namespace = &input.pod.namespace;
     match reason {
-        ReasonCode::SmallCluster => message.next("add members first, or plan an interruption and override"),
         ReasonCode::UndeclaredSize => {
             let voters = table.voters.as_ref().map_or(0, |voters| *voters);
             message.next("wait until all members vote (etcdctl member list), then retry").admin(&format!(
@@ -44,15 +43,13 @@ pub(super) fn add(
             ))
         }
         ReasonCode::ScaledAway => message.next(&scaled_away(input, table)),
-        ReasonCode::MembershipChange => message.next(
-            "wait until the change is complete (etcdctl member list), or remove members that were left over (etcdctl member remove)",
-        ),
-        ReasonCode::DataLoss => message.next(
-            "give the member a volume that outlives its pod, or remove it from the cluster first (etcdctl member remove)",
-        ),
-        ReasonCode::KilledLeader => message.next("delete it without --grace-period=0 and --force"),
-        ReasonCode::LeadershipTransfer | ReasonCode::Backoff | ReasonCode::LeadershipMoved => {
-            message.next("retry in ten seconds")
+        ReasonCode::DataLoss => message.next(&format!(
+            "save the data {WITH_TLS}, then override: {} snapshot save FILE",
+            exec(input, &input.pod.name)
+        )),
+        ReasonCode::Backoff | ReasonCode::LeadershipMoved => message.next("retry in ten seconds"),
+        ReasonCode::Reserved => {
+            message.next("retry when that pod is back, or 45 s after the last attempt to delete it")
         }
         ReasonCode::NotFound => message,
         ReasonCode::Corrupt => message.next(
@@ -69,7 +66,7 @@ pub(super) fn add(
             };
             match causes.first() {
                 Some(why) if why.code == cause::MIXED_CLUSTERS => message
-                    .next("if a pod does not belong to this etcd cluster, delete it")
+                    .next("if the pod does not belong to this etcd cluster, override")
                     .admin("give each etcd cluster its own entry in guards.etcd.clusters"),
                 Some(why) => add_for_cause(message, input.config, why),
                 None => message.next("retry"),
@@ -112,7 +109,7 @@ fn leader(input: Input<'_>, table: &Table) -> String {
         return transfer_by_hand(input);
     }
     let me = table.row(&input.pod.uid);
-    let next = me.and_then(|me| table.successor(me, &progress.unable_to_lead, &[]));
+    let next = me.and_then(|me| table.successor(me, &progress.unable_to_lead));
     match next.and_then(|next| Some((next, next.id?))) {
         Some((next, id)) if input.denies_leader() => {
             let exec = exec(input, &input.pod.name);
@@ -187,17 +184,13 @@ fn others(input: Input<'_>, table: &Table) -> String {
     step(rows(&|row| row.state == MemberState::Corrupt), &|names| {
         format!("replace {names} first, its data is corrupt")
     });
-    step(rows(&|row| row.lag.is_some_and(|lag| lag > input.config.max_raft_lag)), &|names| {
+    step(rows(&|row| row.lag.is_some_and(|lag| lag > MAX_LAG)), &|names| {
         format!("wait until {names} has caught up")
     });
     step(pods(&|facts| facts.is_without_owner), &|names| {
         format!("wait until {names} has left the member list (etcdctl member remove); its owner is deleted")
     });
     step(pods(&is_gone), &|names| format!("wait until {names} is back"));
-    // A client that is denied later and retries every few seconds renews the reservation each time.
-    step(pods(&|facts| facts.is_reserved && !is_gone(facts)), &|names| {
-        format!("wait until {names} is back, or 45 s after the last attempt if it was not deleted")
-    });
     let down = rows(&|row| matches!(row.state, MemberState::NoResponse(_)));
     if let Some(first) = down.split(' ').next().filter(|name| !name.is_empty()) {
         command.get_or_insert_with(|| format!("kubectl -n {} describe pod {first}", pod.namespace));

@@ -6,7 +6,7 @@ use super::super::decide::{Allowed, Concern, Reason, UnknownCause, Warning};
 use super::super::facts::Leaving;
 use super::super::overrides::DELETE_ANYWAY;
 use super::super::removal::Removal;
-use super::super::table::{MembershipChange, Note, Outside, Problem, Table};
+use super::super::table::{MembershipChange, Note, Problem, Table};
 use super::{PREFIX, ReasonCode};
 use cluster::cause;
 
@@ -20,6 +20,7 @@ pub(super) fn allowed(why: &Allowed) -> &'static str {
         Allowed::AlreadyDeleting => "the pod is already being deleted",
         Allowed::AlreadyDeleted => "the pod is already deleted",
         Allowed::PodEnded => "the pod has ended",
+        Allowed::NeverScheduled => "the pod has never had a node",
         Allowed::NamespaceDeleting => "the namespace is being deleted",
         Allowed::StatefulSetDeleted => "the StatefulSet is deleted",
         Allowed::OwnerDeleted => "the owner is deleted",
@@ -47,14 +48,11 @@ pub(super) fn code(reason: &Reason) -> ReasonCode {
         Reason::QuorumLost => ReasonCode::QuorumLost,
         Reason::Corrupt => ReasonCode::Corrupt,
         Reason::UndeclaredSize { .. } => ReasonCode::UndeclaredSize,
-        Reason::SmallCluster { .. } => ReasonCode::SmallCluster,
         Reason::ScaledAway { .. } => ReasonCode::ScaledAway,
-        Reason::Concern(Concern::MembershipChange(_)) => ReasonCode::MembershipChange,
-        Reason::Concern(Concern::DataLoss | Concern::PvcDeleted) => ReasonCode::DataLoss,
-        Reason::Concern(Concern::KilledLeader) => ReasonCode::KilledLeader,
+        Reason::LastCopy => ReasonCode::DataLoss,
         Reason::LeaderForbidden | Reason::NoTransfer | Reason::NoSuccessor => ReasonCode::Leader,
-        Reason::ReservationExpires | Reason::Backoff { .. } => ReasonCode::Backoff,
-        Reason::LeadershipTransfer { .. } => ReasonCode::LeadershipTransfer,
+        Reason::Backoff { .. } => ReasonCode::Backoff,
+        Reason::Reserved { .. } => ReasonCode::Reserved,
         Reason::LeadershipMoved { .. } => ReasonCode::LeadershipMoved,
         Reason::NoPod => ReasonCode::NotFound,
     }
@@ -89,7 +87,6 @@ pub(super) fn reason(removal: &Removal, cluster: &str, reason: &Reason) -> Strin
                 "only {voters} members vote, and the expected number of members is not configured"
             );
         }
-        Reason::SmallCluster { voters } => return outage(*voters),
         // The member does not come back.
         Reason::ScaledAway { voters: 1 } => {
             "it is the only member, and its owner does not create its pod again"
@@ -97,7 +94,7 @@ pub(super) fn reason(removal: &Removal, cluster: &str, reason: &Reason) -> Strin
         Reason::ScaledAway { .. } => {
             "its owner does not create its pod again, and the other member would be 1 of 2 forever"
         }
-        Reason::Concern(why) => return concern(why),
+        Reason::LastCopy => "it is the only member, and its data is lost with the pod",
         Reason::LeaderForbidden => {
             "it is the etcd leader, and deleting leaders is disabled (onLeaderDelete: deny)"
         }
@@ -105,14 +102,16 @@ pub(super) fn reason(removal: &Removal, cluster: &str, reason: &Reason) -> Strin
             "it is the etcd leader, and this etcd cannot transfer leadership on request (before 3.3, or no JSON gateway)"
         }
         Reason::NoSuccessor => "it is the etcd leader, and no other member can take over",
-        Reason::ReservationExpires => {
-            "it is the etcd leader, and its reservation expires during the transfer"
-        }
         Reason::Backoff { since } => {
-            let since = since.map_or_else(String::new, |since| format!(" since {since:.0}"));
-            return format!("deleting it has failed repeatedly{since}; for a minute, other members go first");
+            return format!(
+                "deleting it has failed repeatedly since {since:.0}; for 45 s, other members go first"
+            );
         }
-        Reason::LeadershipTransfer { from } => return format!("{from} is transferring leadership to it"),
+        Reason::Reserved { pod } => {
+            return format!(
+                "the deletion of {pod} was allowed a moment ago, and members are deleted one at a time"
+            );
+        }
         Reason::LeadershipMoved { to } => {
             return format!(
                 "leadership was transferred to {to}, and no time was left to check the members again"
@@ -197,8 +196,8 @@ pub(super) fn warning(removal: &Removal, table: Option<&Table>, warning: &Warnin
         Warning::Note(note) => return format!("{PREFIX}cluster {cluster}: {}", self::note(note)),
         Warning::NamespaceOverride(wrong) => return namespace_override(&removal.namespace, wrong),
         Warning::Learner => "it is a learner and does not vote".to_owned(),
-        Warning::NotMember(outside) => {
-            format!("{}; etcd cluster {cluster} does not need it", self::outside(*outside))
+        Warning::NotMember => {
+            format!("it is not in the member list; etcd cluster {cluster} does not need it")
         }
         Warning::StillLeads => {
             "it is still the leader and is killed before it can transfer leadership; writes stop until the next election".to_owned()
@@ -265,7 +264,6 @@ pub(super) fn problem<'p>(problem: &'p Problem, text: impl FnOnce(&'p Cause) -> 
             return format!("its term is {own}, the others have {others}");
         }
         Problem::OtherLeader => "it reports another leader",
-        Problem::OtherIdentity => "the member list has another name and address for it",
         Problem::ReportsLearner => "it reports that it is a learner",
         Problem::InvalidAlarms(why) => return format!("its alarm list is invalid: {}", text(why)),
         Problem::UnknownAlarms => "no member returned the alarms",
@@ -280,19 +278,10 @@ pub(super) fn problem<'p>(problem: &'p Problem, text: impl FnOnce(&'p Cause) -> 
     fixed.to_owned()
 }
 
-/// Returns where a pod is that is not a member.
-pub(super) fn outside(outside: Outside) -> String {
-    match outside {
-        Outside::OtherCluster(id) => format!("it belongs to another etcd cluster ({id:x})"),
-        Outside::Unlisted => "it is not in the member list".to_owned(),
-    }
-}
-
 /// Returns why a pod may leave.
 pub(super) fn leaving(leaving: Leaving) -> &'static str {
     match leaving {
         Leaving::Deleting => "its pod is being deleted",
-        Leaving::Reserved => "its deletion was requested a moment ago",
         Leaving::WithoutOwner => "its owner is deleted or scaled to zero",
         Leaving::Deadline => "its pod has activeDeadlineSeconds",
         Leaving::NodeDeleted => "its node is deleted",

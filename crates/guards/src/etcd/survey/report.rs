@@ -43,9 +43,8 @@ pub struct ClusterReport {
     pub changes: Vec<String>,
     /// Other problems.
     pub notes: Vec<String>,
-    /// The Lease of its reservations as `namespace/name`; `None` with `coordination: inMemory`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub lease: Option<String>,
+    /// The Lease of its reservation as `namespace/name`.
+    pub lease: String,
     /// Why the Lease cannot be read or understood.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lease_error: Option<ReportCause>,

@@ -4,12 +4,10 @@ use std::collections::BTreeSet;
 
 use admission::Cause;
 
-use super::super::config::Config;
 use super::super::facts::{Answers, Facts, MemberView, PodFacts};
 use super::alarms::{self, Alarms};
-use super::identity::IdentityCheck;
 use super::responses::{self, ClusterIdConsensus, Responses, is_voter, votes};
-use super::{MemberState, MembershipChange, Outside, Problem, Row, Table};
+use super::{MAX_LAG, MemberState, MembershipChange, Problem, Row, Table};
 use cluster::cause;
 use cluster::etcd::{Id, MemberList, Read};
 
@@ -21,7 +19,6 @@ pub(super) struct Gateway<'f> {
     leader: Option<Id>,
     term: u64,
     alarms: Alarms,
-    identity: IdentityCheck<'f>,
 }
 
 impl<'f> Gateway<'f> {
@@ -29,18 +26,10 @@ impl<'f> Gateway<'f> {
         let responses = Responses::of(facts);
         let list = responses.list();
         let (term, leader) = term_and_leader(responses, list.as_ref().ok().copied());
-        Self {
-            facts,
-            responses,
-            list,
-            leader,
-            term,
-            alarms: Alarms::of(responses.answers()),
-            identity: IdentityCheck::of(facts, responses),
-        }
+        Self { facts, responses, list, leader, term, alarms: Alarms::of(responses.answers()) }
     }
 
-    fn state(&self, config: &Config, pod: &PodFacts) -> (Option<Id>, MemberState, Option<u64>) {
+    fn state(&self, pod: &PodFacts) -> (Option<Id>, MemberState, Option<u64>) {
         let answers = match &pod.view {
             MemberView::Full(answers) => answers.as_ref(),
             MemberView::NoResponse(why) => return (None, MemberState::NoResponse(why.clone()), None),
@@ -55,13 +44,7 @@ impl<'f> Gateway<'f> {
         let unhealthy = |problem: Problem| (id, MemberState::Unhealthy(problem), None);
         match self.responses.cluster_id {
             ClusterIdConsensus::Majority(cluster) if cluster != status.cluster => {
-                let cluster = status.cluster;
-                let state = if self.responses.is_needed_elsewhere(answers) {
-                    MemberState::OtherCluster(cluster)
-                } else {
-                    MemberState::NotMember(Outside::OtherCluster(cluster))
-                };
-                return (None, state, None);
+                return (None, MemberState::OtherCluster(status.cluster), None);
             }
             ClusterIdConsensus::Majority(_) => {}
             ClusterIdConsensus::Split => {
@@ -74,7 +57,7 @@ impl<'f> Gateway<'f> {
         let Ok(list) = &self.list else { return unhealthy(Problem::UnknownList) };
         let lag = self.lag(answers);
         let state = match votes(list).get(&status.member) {
-            None => MemberState::NotMember(Outside::Unlisted),
+            None => MemberState::NotMember,
             Some(_) if self.responses.answering(status.member) > 1 => {
                 MemberState::Unhealthy(Problem::DuplicateId)
             }
@@ -82,9 +65,7 @@ impl<'f> Gateway<'f> {
             Some(true) if self.alarms.is_corrupt(status.member) => MemberState::Corrupt,
             Some(true) => match pod.leaving() {
                 Some(why) => MemberState::Leaving(why),
-                None => self
-                    .problem(config, pod, answers, lag)
-                    .map_or(MemberState::Healthy, MemberState::Unhealthy),
+                None => self.problem(answers, lag).map_or(MemberState::Healthy, MemberState::Unhealthy),
             },
         };
         (id, state, lag)
@@ -102,13 +83,7 @@ impl<'f> Gateway<'f> {
     }
 
     /// Returns why a voter does not count.
-    fn problem(
-        &self,
-        config: &Config,
-        pod: &PodFacts,
-        answers: &Answers,
-        lag: Option<u64>,
-    ) -> Option<Problem> {
+    fn problem(&self, answers: &Answers, lag: Option<u64>) -> Option<Problem> {
         let status = &answers.status;
         if self.alarms.has_unnamed_corruption() {
             return Some(Problem::Corruption);
@@ -123,9 +98,6 @@ impl<'f> Gateway<'f> {
         if status.leader != Some(leader) {
             return Some(Problem::OtherLeader);
         }
-        if self.identity.contradicts(&pod.pod, status.member) {
-            return Some(Problem::OtherIdentity);
-        }
         if status.is_learner {
             return Some(Problem::ReportsLearner);
         }
@@ -135,7 +107,7 @@ impl<'f> Gateway<'f> {
         if !self.alarms.is_known {
             return Some(Problem::UnknownAlarms);
         }
-        if let Some(lag) = lag.filter(|lag| *lag > config.max_raft_lag) {
+        if let Some(lag) = lag.filter(|lag| *lag > MAX_LAG) {
             return Some(Problem::Behind(lag));
         }
         match &answers.read {
@@ -152,16 +124,16 @@ impl<'f> Gateway<'f> {
             let Answers { status, read, by_quorum, .. } = pod.answers()?;
             let id = status.member;
             let follows = self.leader.is_some() && status.leader == self.leader && status.term == self.term;
-            let is_itself = self.responses.answering(id) == 1 && !self.identity.contradicts(&pod.pod, id);
+            let is_itself = self.responses.answering(id) == 1;
             let reads = read.is_ok() || by_quorum.is_ok();
             (is_voter(list, id) && is_itself && follows && reads).then_some(id)
         };
         self.facts.pods.iter().filter_map(id).collect()
     }
 
-    pub(super) fn table(self, config: &Config) -> Table {
+    pub(super) fn table(self) -> Table {
         let row = |pod| {
-            let (id, state, lag) = self.state(config, pod);
+            let (id, state, lag) = self.state(pod);
             Row { lag, ..Row::of(pod, id, state) }
         };
         let mut rows: Vec<Row> = self.facts.pods.iter().map(row).collect();

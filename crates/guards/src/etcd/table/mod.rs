@@ -6,14 +6,13 @@
 //! - a linearizable read succeeded through it,
 //! - its pod is not about to leave.
 //!
-//! A cluster id counts if more than half of the pods report it. Therefore a single pod with matching labels and another etcd
-//! neither counts nor confirms others. If two members claim leadership, the one with the higher term wins; the other has not
+//! A cluster id counts if more than half of the pods report it. A pod with another one is Unknown, because the majority can consist of
+//! foreign pods. If two members claim leadership, the one with the higher term wins; the other has not
 //! noticed yet (seen 0.2 s after the quorum was lost).
 
 mod alarms;
 mod degraded;
 mod gateway;
-mod identity;
 mod problems;
 mod responses;
 #[cfg(test)]
@@ -23,7 +22,6 @@ use std::collections::BTreeSet;
 
 use admission::Cause;
 
-use super::config::Config;
 use super::facts::{Facts, Leaving, MemberView, PodFacts, is_down};
 use super::size::{ExpectedSize, SizeSource};
 use cluster::etcd::Id;
@@ -44,23 +42,14 @@ pub(super) enum MemberState {
     Leaving(Leaving),
     /// The member does not vote yet.
     Learner,
-    /// The pod is not a member of this etcd cluster.
-    NotMember(Outside),
-    /// The pod belongs to another etcd cluster, which may depend on it. In messages it is a `NotMember`.
+    /// etcd's list does not contain the member of the pod.
+    NotMember,
+    /// The pod answers for another etcd cluster than most pods. In messages it is a `NotMember`.
     OtherCluster(Id),
     /// The member did not answer, for the reason in the message.
     NoResponse(Cause),
     /// The member is in etcd's list, and no pod answers for it.
     NoPod,
-}
-
-/// Where a pod is that is not a member.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Outside {
-    /// In the etcd cluster with this id.
-    OtherCluster(Id),
-    /// In this etcd cluster, whose member list does not contain it.
-    Unlisted,
 }
 
 /// One member, or a pod that may be one.
@@ -132,7 +121,7 @@ impl Row {
     /// Whether it may be a voter.
     pub(super) fn may_vote(&self) -> bool {
         let state = &self.state;
-        !matches!(state, MemberState::Learner | MemberState::NotMember(_) | MemberState::OtherCluster(_))
+        !matches!(state, MemberState::Learner | MemberState::NotMember | MemberState::OtherCluster(_))
     }
 }
 
@@ -170,18 +159,21 @@ pub(super) struct Table {
 /// A lag below this is normal, because entries are written while the members answer.
 const NORMAL_LAG: u64 = 100;
 
+/// How many log entries a healthy member can be behind. A follower that restarts is behind for seconds.
+pub(super) const MAX_LAG: u64 = 5000;
+
 /// The largest size at which each deletion interrupts etcd.
 const SMALL: usize = 2;
 
 impl Table {
     /// Builds the table. Health and metrics count only if no member answers through a gateway.
-    pub(super) fn of(config: &Config, facts: &Facts) -> Self {
+    pub(super) fn of(facts: &Facts) -> Self {
         let any = |is: fn(&MemberView) -> bool| facts.pods.iter().any(|pod| is(&pod.view));
         let has_gateway = any(|view| matches!(view, MemberView::Full(_)));
         if !has_gateway && any(|view| matches!(view, MemberView::HealthOnly(..))) {
             return degraded::table(facts);
         }
-        Gateway::new(facts).table(config)
+        Gateway::new(facts).table()
     }
 
     /// Returns the row of a pod.
@@ -222,24 +214,24 @@ impl Table {
     pub(super) fn all_others_are_down(&self, me: &Row) -> bool {
         let is_leaderless = |row: &Row| row.id.is_some_and(|id| self.leaderless.contains(&id));
         let is_down = |row: &Row| row.is_down() || row.answers() && is_leaderless(row);
-        let votes = |row: &&Row| !matches!(row.state, MemberState::Learner | MemberState::NotMember(_));
+        let votes = |row: &&Row| !matches!(row.state, MemberState::Learner | MemberState::NotMember);
         let others: Vec<bool> = self.others(&me.uid).filter(votes).map(is_down).collect();
         // A voter without a pod has no row if the list is uncertain.
         let has_all = self.reported_voters.is_some_and(|voters| voters <= others.len() + 1);
         !self.has_working_quorum && has_all && others.into_iter().all(|is_down| is_down)
     }
 
-    /// Returns the best member to take over leadership: healthy, not on a cordoned node, with little lag, already updated. Among equals
-    /// the reserved successor wins. A member on a cordoned node or with an old revision would soon have to transfer leadership again.
-    pub(super) fn successor(&self, me: &Row, unable_to_lead: &[Id], reserved: &[String]) -> Option<&Row> {
+    /// Returns the best member to take over leadership: healthy, not on a cordoned node, with little lag, already updated. A member on
+    /// a cordoned node or with an old revision would soon have to transfer leadership again.
+    pub(super) fn successor(&self, me: &Row, unable_to_lead: &[Id]) -> Option<&Row> {
         let is_able = |row: &&Row| {
             row.uid != me.uid
                 && row.state == MemberState::Healthy
                 && row.id.is_some_and(|id| !unable_to_lead.contains(&id))
         };
         self.rows.iter().filter(is_able).min_by_key(|row| {
-            let (lag, is_other) = (row.lag.unwrap_or(0), !reserved.contains(&row.uid));
-            (row.is_cordoned, lag / NORMAL_LAG, !row.is_updated, is_other, lag, row.id)
+            let lag = row.lag.unwrap_or(0);
+            (row.is_cordoned, lag / NORMAL_LAG, !row.is_updated, lag, row.id)
         })
     }
 
@@ -248,7 +240,7 @@ impl Table {
         self.notes.contains(&Note::Corruption)
     }
 
-    /// Whether some pods belong to another etcd cluster that may depend on them.
+    /// Whether some pods answer for another etcd cluster.
     pub(super) fn has_other_cluster(&self) -> bool {
         self.rows.iter().any(|row| matches!(row.state, MemberState::OtherCluster(_)))
     }

@@ -22,8 +22,6 @@ pub(in super::super) enum Problem {
         others: u64,
     },
     OtherLeader,
-    /// The member list has another name and address for the member.
-    OtherIdentity,
     ReportsLearner,
     InvalidAlarms(Cause),
     /// No member returned the alarms.

@@ -64,13 +64,6 @@ impl<'f> Responses<'f> {
         all(self.facts).filter(move |answers| Some(answers.status.cluster) == id)
     }
 
-    /// Returns the best list of each of these answers.
-    pub(super) fn lists(&self) -> impl Iterator<Item = &'f MemberList> + use<'f> {
-        self.answers().filter_map(|answers| {
-            own_list(answers, &answers.by_quorum).or_else(|| own_list(answers, &answers.members))
-        })
-    }
-
     /// Returns how many pods answer as this member.
     pub(super) fn answering(&self, id: Id) -> usize {
         self.answers().filter(|answers| answers.status.member == id).count()
@@ -128,14 +121,6 @@ impl<'f> Responses<'f> {
         let has_leader = self.answers().any(|answers| answers.status.leader.is_some());
         let is_complete = pods.max(self.facts.sizes.replicas.unwrap_or(0)) <= listed;
         (is_agreed && !has_leader && is_complete).then_some(first)
-    }
-
-    /// Whether another etcd cluster may depend on this member: it has more pods of it, or it is not known to be its only member.
-    pub(super) fn is_needed_elsewhere(&self, other: &Answers) -> bool {
-        let cluster = other.status.cluster;
-        let pods = all(self.facts).filter(|answers| answers.status.cluster == cluster).count();
-        let is_only = own_list(other, &other.members).is_some_and(|list| voters(list) == 1);
-        !other.status.is_learner && (pods > 1 || !is_only)
     }
 
     fn split_reason(&self) -> String {

@@ -1,9 +1,8 @@
 //! Tests of the table with changed answers of single members.
 
 use super::super::facts::Answers;
-use super::super::fixture::{LEAST, config, now};
+use super::super::fixture::now;
 use super::super::pod::Pod;
-use super::super::reservations::ReservationStatus;
 use super::super::size::DeclaredSizes;
 use super::*;
 use cluster::cause;
@@ -50,7 +49,6 @@ fn table_with(change: impl FnOnce(&mut Facts)) -> Table {
     let pods = |member: Id| PodFacts {
         pod: Pod { uid: format!("uid-{member}"), name: format!("etcd-{member}"), ..Pod::default() },
         view: MemberView::Full(Box::new(answers(member))),
-        is_reserved: false,
         node: None,
         is_without_owner: false,
         is_updated: false,
@@ -59,18 +57,16 @@ fn table_with(change: impl FnOnce(&mut Facts)) -> Table {
         now: now(),
         cluster: "db/etcd".to_owned(),
         pods: (10..13).map(pods).collect(),
-        is_verified: false,
         sizes: DeclaredSizes { replicas: Some(3), ..DeclaredSizes::default() },
         surplus: std::collections::BTreeSet::new(),
         without_owner: std::collections::BTreeSet::new(),
         scaled_away: std::collections::BTreeSet::new(),
-        reservations_error: None,
-        end: now(),
-        reservation: ReservationStatus::default(),
-        transfers_from: None,
+        began: now(),
+        reservation: None,
+        reservation_error: None,
     };
     change(&mut facts);
-    Table::of(&config(LEAST), &facts)
+    Table::of(&facts)
 }
 
 fn healthy(table: &Table) -> usize {
@@ -189,81 +185,6 @@ fn a_member_that_reports_to_be_a_learner_does_not_count() {
     let table = table(|a| a.status.is_learner = a.status.member == 12);
     assert_eq!((healthy(&table), &table.voters), (2, &Ok(3)));
     assert_eq!(table.rows[2].state, MemberState::Unhealthy(Problem::ReportsLearner));
-}
-
-/// Makes the third member fail, and adds a pod with its id.
-fn rogue(facts: &mut Facts) {
-    let mut rogue = facts.pods[2].clone();
-    rogue.pod.uid = "uid-rogue".into();
-    rogue.pod.name = "rogue-0".into();
-    rogue.pod.address = "10.0.0.66".into();
-    facts.pods[2].view = MemberView::NoResponse(Cause::new(cause::TIMEOUT, "no answer"));
-    facts.pods.push(rogue);
-}
-
-/// Changes the members in all lists.
-fn lists(facts: &mut Facts, change: impl Fn(&mut Member)) {
-    for pods in &mut facts.pods {
-        if let MemberView::Full(answers) = &mut pods.view {
-            for list in [&mut answers.members, &mut answers.by_quorum] {
-                list.as_mut().unwrap().members.iter_mut().for_each(&change);
-            }
-        }
-    }
-}
-
-#[test]
-fn a_pod_with_the_id_of_a_member_that_is_down_does_not_count() {
-    let is_rejected = |table: &Table| {
-        table.row("uid-rogue").unwrap().state == MemberState::Unhealthy(Problem::OtherIdentity)
-    };
-    let table = table_with(rogue);
-    assert!(is_rejected(&table) && healthy(&table) == 2, "{:?}", table.rows);
-    // Its own list is outvoted.
-    let with_own_list = |facts: &mut Facts| {
-        rogue(facts);
-        let MemberView::Full(answers) = &mut facts.pods[3].view else { return };
-        for list in [&mut answers.members, &mut answers.by_quorum] {
-            list.as_mut().unwrap().members[2].name = "rogue-0".into();
-        }
-    };
-    assert!(is_rejected(&table_with(with_own_list)));
-    // The member's own pod may be missing.
-    let without_pods = table_with(|facts| {
-        with_own_list(facts);
-        drop(facts.pods.remove(2));
-    });
-    assert!(is_rejected(&without_pods), "{:?}", without_pods.rows);
-    // A verified pod has a certificate of the etcd cluster.
-    let verified = table_with(|facts| {
-        rogue(facts);
-        facts.is_verified = true;
-    });
-    assert_eq!(healthy(&verified), 3);
-}
-
-#[test]
-fn members_with_unrelated_names_and_addresses_count() {
-    // A Service for each member, and unrelated names.
-    let named = |member: &mut Member| {
-        member.name = format!("m{}", member.id);
-        member.client_urls = vec![format!("http://etcd-service-{}:2379", member.id)];
-        member.peer_urls = vec![format!("http://10.96.0.{}:2380", member.id)];
-    };
-    assert_eq!(healthy(&table_with(|facts| lists(facts, named))), 3);
-    // The addresses alone identify the pods, so a pod with another address does not count.
-    let addressed = |facts: &mut Facts| {
-        for (pods, at) in facts.pods.iter_mut().zip(10..) {
-            pods.pod.address = format!("10.96.0.{at}");
-        }
-        lists(facts, named);
-    };
-    assert_eq!(healthy(&table_with(addressed)), 3);
-    let table = table_with(|facts| {
-        addressed(facts);
-        rogue(facts);
-    });
-    assert_eq!(healthy(&table), 2, "{:?}", table.rows);
 }
 
 /// Returns the number of voters of three members without a gateway, with these sizes and number of listed members.

@@ -8,7 +8,7 @@ use serde_json::json;
 use super::super::facts::Leaving;
 use super::super::fixture::{LEAST, delete, evict};
 use super::super::table::MemberState;
-use super::expect::{Expected, assert_outcome, quorum, verdict_of};
+use super::expect::{Expected, Reviewed, assert_outcome, quorum, reserved, verdict_of};
 use super::fake::{Fake, Reply, deleted, evicted, review};
 use cluster::cause;
 
@@ -27,17 +27,16 @@ async fn one_of_two_concurrent_deletions_at_three_members_is_allowed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_of_three_concurrent_deletions_at_five_members_are_allowed() {
-    assert_eq!(passing(&Fake::of(5), LEAST, &["etcd-1", "etcd-2", "etcd-3"]).await, 2);
-    assert_eq!(passing(&Fake::of(5), LEAST, &["etcd-0", "etcd-1", "etcd-2", "etcd-3", "etcd-4"]).await, 2);
+async fn one_of_five_concurrent_deletions_at_five_members_is_allowed() {
+    let all = ["etcd-0", "etcd-1", "etcd-2", "etcd-3", "etcd-4"];
+    assert_eq!(passing(&Fake::of(5), LEAST, &all).await, 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn concurrent_deletions_are_allowed_up_to_the_quorum_and_the_rest_later() {
+async fn concurrent_deletions_are_allowed_one_after_another() {
     for members in [3, 4, 5, 7] {
         let fake = Fake::of(members);
         let mut waiting: Vec<String> = (0..members).map(|at| format!("etcd-{at}")).collect();
-        let most = usize::try_from(members - members / 2 - 1).unwrap();
         while !waiting.is_empty() {
             let guards: Vec<_> = waiting
                 .iter()
@@ -47,45 +46,18 @@ async fn concurrent_deletions_are_allowed_up_to_the_quorum_and_the_rest_later() 
                 })
                 .collect();
             let rulings = join_all(guards.iter().map(|(guard, body)| review(guard, body))).await;
-            let passed: Vec<String> = waiting
-                .iter()
-                .zip(&rulings)
-                .filter(|(_, ruling)| verdict_of(ruling) == "allow")
-                .map(|(name, _)| name.clone())
-                .collect();
-            // The successor waits for the transfer.
-            let all = most.min(waiting.len());
-            assert!(passed.len() <= most && passed.len() + 1 >= all, "{passed:?} of {waiting:?}");
-            assert!(
-                !passed.is_empty() && (waiting.len() < 3 || passed.len() == all),
-                "{passed:?} of {waiting:?}"
-            );
-            waiting.retain(|name| !passed.contains(name));
-            for name in &passed {
-                fake.mark_deleted(name);
+            let passed = |(_, ruling): &(&String, &Reviewed)| verdict_of(ruling) == "allow";
+            let passed: Vec<String> =
+                waiting.iter().zip(&rulings).filter(passed).map(|(name, _)| name.clone()).collect();
+            let [name] = passed.as_slice() else { panic!("{passed:?} of {waiting:?}") };
+            waiting.retain(|other| other != name);
+            fake.mark_deleted(name);
+            for other in &waiting {
+                assert_outcome(&deleted(&fake, LEAST, other).await, Expected::Deny);
             }
-            for name in &waiting {
-                if passed.len() == most {
-                    assert_outcome(&deleted(&fake, LEAST, name).await, Expected::Deny);
-                }
-            }
-            for name in &passed {
-                fake.replace(name);
-            }
+            fake.replace(name);
         }
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn local_reservations_need_no_lease() {
-    // Local reservations outlive a test, so this one has its own namespace.
-    let local = format!("namespace: one-process\ncoordination: inMemory\n{LEAST}");
-    let fake = Fake::of(3).with(|s| {
-        s.errors.insert("leases", cause::FORBIDDEN);
-        s.errors.insert("write", cause::FORBIDDEN);
-    });
-    assert_eq!(passing(&fake, &local, &["etcd-1", "etcd-2"]).await, 1);
-    assert!(fake.state().lease.is_none());
 }
 
 #[tokio::test(start_paused = true)]
@@ -97,18 +69,16 @@ async fn a_retry_is_allowed_and_another_pod_denied() {
     fake.state().elapsed = Duration::from_secs(6);
     assert_outcome(&deleted(&fake, LEAST, "etcd-1").await, Expected::Allow);
     assert_eq!(fake.state().actions.len(), 2, "it is renewed before it expires");
-    let ruling = deleted(&fake, LEAST, "etcd-2").await;
-    assert_outcome(&ruling, MemberState::Leaving(Leaving::Reserved));
+    assert_outcome(&deleted(&fake, LEAST, "etcd-2").await, reserved("etcd-1"));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_reservation_expires_unless_the_pod_is_being_deleted() {
     let fake = Fake::of(3);
     assert_outcome(&deleted(&fake, LEAST, "etcd-1").await, Expected::Allow);
-    // The review ends after 8.3 s, and the reservation 45 s later.
-    fake.state().elapsed = Duration::from_secs(53);
-    assert_outcome(&deleted(&fake, LEAST, "etcd-2").await, MemberState::Leaving(Leaving::Reserved));
-    fake.state().elapsed = Duration::from_secs(54);
+    fake.state().elapsed = Duration::from_secs(45);
+    assert_outcome(&deleted(&fake, LEAST, "etcd-2").await, reserved("etcd-1"));
+    fake.state().elapsed = Duration::from_secs(46);
     assert_outcome(&deleted(&fake, LEAST, "etcd-2").await, Expected::Allow);
     let fake = Fake::of(3);
     assert_outcome(&deleted(&fake, LEAST, "etcd-1").await, Expected::Allow);
@@ -129,13 +99,35 @@ async fn the_next_member_is_allowed_once_the_replacement_is_healthy() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_next_member_of_five_waits_for_the_replacement_but_not_for_a_dead_member() {
+    let fake = Fake::of(5).down(&["etcd-4"]);
+    assert_outcome(&evicted(&fake, LEAST, "etcd-2").await, Expected::Allow);
+    fake.mark_deleted("etcd-2");
+    assert_outcome(&evicted(&fake, LEAST, "etcd-1").await, quorum(2, 5));
+    fake.replace("etcd-2");
+    assert_outcome(&evicted(&fake, LEAST, "etcd-1").await, Expected::Allow);
+    // A replacement that never gets healthy delays others until the reservation ends.
+    let fake = Fake::of(5);
+    assert_outcome(&evicted(&fake, LEAST, "etcd-2").await, Expected::Allow);
+    fake.replace("etcd-2");
+    fake.set("etcd-2", Reply::NoResponse(cause::NOT_LISTENING));
+    for name in ["etcd-1", "etcd-2"] {
+        let stored = fake.pod(name);
+        let body = delete(name, |r| r["oldObject"] = stored);
+        assert_outcome(&review(&fake.guard(LEAST), &body).await, reserved("etcd-2"));
+    }
+    fake.state().elapsed = Duration::from_secs(46);
+    assert_outcome(&deleted(&fake, LEAST, "etcd-2").await, Expected::Allow);
+}
+
+#[tokio::test(start_paused = true)]
 async fn health_is_read_again_after_the_reservation() {
     let fake = Fake::of(3);
     // The member becomes unhealthy after the write, so all answers before it are healthy.
     let guard = fake.guard(LEAST);
     let body = delete("etcd-1", |_| {});
     let falling = async {
-        while fake.state().lease.is_none() {
+        while fake.state().leases.is_empty() {
             tokio::task::yield_now().await;
         }
         fake.state().members.get_mut("etcd-2").unwrap().reply = Reply::NoResponse(cause::TIMEOUT);
@@ -154,10 +146,8 @@ async fn without_reservations_no_healthy_member_is_allowed() {
         let down = fake.down(&["etcd-2"]);
         assert_outcome(&deleted(&down, LEAST, "etcd-2").await, Expected::Unreserved);
     }
-    let broken = Fake::of(3).with(|s| {
-        let lease = json!({"metadata": {"annotations": {"durward.dev/reservations": "soon"}}});
-        s.lease = Some((1, lease));
-    });
+    let broken = Fake::of(3);
+    broken.set_lease(json!({"metadata": {}, "spec": {"holderIdentity": "u"}}));
     assert_outcome(&deleted(&broken, LEAST, "etcd-1").await, Expected::NotReserved);
 }
 

@@ -97,7 +97,7 @@ impl From<Problem> for Expected {
 }
 
 impl Expected {
-    fn is_met(&self, Reviewed { ruling, outcome, states, .. }: &Reviewed) -> bool {
+    pub(super) fn is_met(&self, Reviewed { ruling, outcome, states, .. }: &Reviewed) -> bool {
         let conclusion = outcome.as_ref().map(|outcome| &outcome.conclusion);
         let warnings = outcome.as_ref().map_or(&[][..], |outcome| outcome.warnings.as_slice());
         let first = match conclusion {
@@ -129,6 +129,11 @@ impl Expected {
             Self::State(state) => !is_allowed && states.iter().any(|(_, own)| own == state),
         }
     }
+}
+
+/// Returns the reason that another pod has the reservation.
+pub(super) fn reserved(pod: &str) -> Reason {
+    Reason::Reserved { pod: pod.to_owned() }
 }
 
 /// Returns the reason that so many of so many voters would be left.

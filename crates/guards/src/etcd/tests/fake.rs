@@ -19,7 +19,7 @@ use cluster::etcd::{
     MemberMetrics, Read, Status,
 };
 use cluster::fleet::{Cluster, GetQuery, ListQuery, Object, ObjectResult, Page, PageResult};
-use cluster::writer::{Lease, Reservation, Reservations, TransferResult, WriteResult, Writer};
+use cluster::writer::{Lease, Reservation, StoredLease, TransferResult, WriteResult, Writer};
 use cluster::{self, Address, Clients, Context, EtcdClient, Metadata, Reader, cause};
 
 /// The answers of a member.
@@ -67,7 +67,8 @@ pub(super) struct FakeMember {
 pub(super) struct State {
     pub(super) pods: Vec<Value>,
     pub(super) others: BTreeMap<(&'static str, String), Value>,
-    pub(super) lease: Option<(u64, Value)>,
+    /// Leases with their versions, by name.
+    pub(super) leases: BTreeMap<String, (u64, Value)>,
     pub(super) members: BTreeMap<String, FakeMember>,
     pub(super) leader: Option<Id>,
     pub(super) alarms: Vec<Alarm>,
@@ -98,6 +99,9 @@ pub(super) struct State {
 #[derive(Clone)]
 pub(super) struct Fake(Arc<Mutex<State>>);
 
+/// The name of the Lease of `etcd`.
+const LEASE: &str = "durward-etcd.db.etcd";
+
 const CLUSTER_ID: Id = 0xcdf8_1818_1818_1818;
 
 impl Fake {
@@ -127,7 +131,7 @@ impl Fake {
         Self(Arc::new(Mutex::new(State {
             pods: (0..members).map(|at| pod(&name(at))).collect(),
             others,
-            lease: None,
+            leases: BTreeMap::new(),
             members: (0..members).map(|at| (name(at), one(at))).collect(),
             leader: Some(10),
             alarms: Vec::new(),
@@ -211,7 +215,7 @@ impl Fake {
 
     /// Waits for a reservation.
     pub(super) async fn reserved(&self) {
-        while self.state().lease.is_none() {
+        while self.state().leases.is_empty() {
             yield_now().await;
         }
     }
@@ -230,14 +234,16 @@ impl Fake {
         }
     }
 
-    /// Returns the reservations in the Lease.
-    pub(super) fn reservations(&self) -> Vec<Reservation> {
-        let lease = self.state().lease.clone();
-        lease.map_or_else(Vec::new, |(version, mut lease)| {
-            lease["metadata"]["resourceVersion"] = version.to_string().into();
-            let of = Lease { namespace: "durward-system".into(), name: "durward-etcd.db".into() };
-            Reservations::read(&of, &to_raw_value(&lease).unwrap()).unwrap().held
-        })
+    /// Returns the reservation in the Lease of `etcd`.
+    pub(super) fn reservation(&self) -> Option<Reservation> {
+        let of = Lease { namespace: "durward-system".into(), name: LEASE.into() };
+        let lease = self.state().stored_lease(LEASE)?;
+        StoredLease::read(&of, &to_raw_value(&lease).unwrap()).unwrap().reservation
+    }
+
+    /// Sets the Lease of `etcd`.
+    pub(super) fn set_lease(&self, lease: Value) {
+        self.state().leases.insert(LEASE.to_owned(), (1, lease));
     }
 
     /// Returns a pod as the API server stores it.
@@ -263,6 +269,12 @@ impl Fake {
 }
 
 impl State {
+    fn stored_lease(&self, name: &str) -> Option<Value> {
+        let (version, mut lease) = self.leases.get(name)?.clone();
+        lease["metadata"]["resourceVersion"] = version.to_string().into();
+        Some(lease)
+    }
+
     fn object(&self, plural: &str, name: &str) -> Option<&Value> {
         if plural == "pods" {
             return self.pods.iter().find(|pod| pod["metadata"]["name"] == name);
@@ -403,11 +415,7 @@ impl Reader for Fake {
                 return Err(why);
             }
             if plural == "leases" {
-                return Ok(state.lease.as_ref().map(|(version, lease)| {
-                    let mut lease = lease.clone();
-                    lease["metadata"]["resourceVersion"] = version.to_string().into();
-                    object(&lease)
-                }));
+                return Ok(state.stored_lease(query.address.name).as_ref().map(object));
             }
             Ok(state.object(plural, query.address.name).map(object))
         })
@@ -460,7 +468,7 @@ impl Writer for Fake {
     fn write<'a>(
         &'a self,
         lease: &'a Lease,
-        set: &'a Reservations,
+        stored: &'a StoredLease,
         _: Instant,
     ) -> BoxFuture<'a, WriteResult> {
         Box::pin(async move {
@@ -473,14 +481,13 @@ impl Writer for Fake {
             if let Some(code) = state.errors.get("write") {
                 return WriteResult::Failed(Cause::new(code, "leases cannot be written"));
             }
-            let version = state.lease.as_ref().map(|(version, _)| version.to_string());
-            if version != set.version {
+            let version = state.leases.get(&lease.name).map(|(version, _)| *version);
+            if version.map(|version| version.to_string()) != stored.version {
                 return WriteResult::Conflict;
             }
-            let next = state.lease.as_ref().map_or(1, |(version, _)| version + 1);
-            state.lease = Some((next, set.body(lease)));
-            let held: Vec<&str> = set.held.iter().map(|held| held.pod.as_str()).collect();
-            state.actions.push(format!("reserved {}", held.join(" ")));
+            state.leases.insert(lease.name.clone(), (version.unwrap_or_default() + 1, stored.body(lease)));
+            let pod = stored.reservation.as_ref().map_or("", |reservation| &reservation.pod);
+            state.actions.push(format!("reserved {pod}"));
             WriteResult::Written
         })
     }
@@ -526,7 +533,7 @@ pub(super) async fn review(guard: &EtcdGuard, body: &[u8]) -> Reviewed {
     let reviewer = Reviewer::new(&guard.config, &guard.clients, deadline);
     let reviewed = reviewer.review_removal(&removal, request).await;
     let ruling = reviewed.ruling(&guard.config, &removal, guard.clients.context.now());
-    let states = reviewed.states(&guard.config);
+    let states = reviewed.states();
     Reviewed { ruling, outcome: Some(reviewed.outcome), states }
 }
 

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::super::decide::{Reason, UnknownCause, Warning};
 use super::super::fixture::{LEAST, delete};
-use super::super::table::{MemberState, Outside, Problem};
+use super::super::table::{MemberState, Problem};
 use super::expect::{Expected, assert_outcome, quorum, text_of, verdict_of};
 use super::fake::{Fake, FakeMember, Reply, ReportedLeader, alarm, deleted, evicted, review};
 use cluster::cause;
@@ -31,8 +31,6 @@ async fn a_rogue_pod_confirms_no_member() {
         |_: &mut FakeMember| {},
         // With the id of the member that is down.
         |one: &mut FakeMember| (one.id, one.cluster) = (12, 7),
-        // With its id and cluster id, which every answer of etcd contains.
-        |one: &mut FakeMember| (one.id, one.cluster) = (12, 0xcdf8_1818_1818_1818),
         // With the id of a healthy member.
         |one: &mut FakeMember| (one.id, one.cluster) = (10, 0xcdf8_1818_1818_1818),
     ] {
@@ -44,10 +42,18 @@ async fn a_rogue_pod_confirms_no_member() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_of_another_cluster_is_allowed() {
+async fn a_pod_of_another_cluster_is_unknown() {
     let fake = rogue_pod(|_| {}).with(|s| s.members.get_mut("etcd-2").unwrap().reply = Reply::Full);
-    assert_outcome(&evicted(&fake, LEAST, "etcd-9").await, Warning::NotMember(Outside::OtherCluster(7)));
+    assert_outcome(&evicted(&fake, LEAST, "etcd-9").await, UnknownCause::MixedClusters);
     assert_outcome(&evicted(&fake, LEAST, "etcd-1").await, Expected::Allow);
+    // Two foreign pods are the majority beside the only member.
+    let fake = Fake::of(3).with(|s| {
+        for name in ["etcd-1", "etcd-2"] {
+            s.members.get_mut(name).unwrap().cluster = 7;
+        }
+    });
+    assert_outcome(&deleted(&fake, LEAST, "etcd-0").await, UnknownCause::MixedClusters);
+    assert_eq!(fake.activity().1, 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -269,7 +275,7 @@ async fn pods_without_a_gateway_do_not_count_among_members_with_one() {
     // They neither block other members nor stay themselves.
     let well = fake(4, &["etcd-3"], &[]);
     assert_outcome(&deleted(&well, LEAST, "etcd-1").await, Expected::Allow);
-    assert_outcome(&deleted(&well, LEAST, "etcd-3").await, Expected::Allow);
+    assert_outcome(&deleted(&fake(4, &["etcd-3"], &[]), LEAST, "etcd-3").await, Expected::Allow);
     // They hide no alarm.
     let corrupt = fake(4, &["etcd-3"], &[]).with(|s| s.alarms = vec![alarm(12, AlarmKind::Corrupt)]);
     assert_ne!(verdict_of(&deleted(&corrupt, LEAST, "etcd-1").await), "allow");
@@ -327,8 +333,6 @@ async fn a_corrupt_alarm_without_a_member_denies_all_members() {
         assert_outcome(&ruling, Problem::Corruption);
         assert!(fake().state().actions.is_empty());
     }
-    // Members that are down or not listed are allowed.
+    // A member that is down is allowed.
     assert_outcome(&deleted(&fake().down(&["etcd-2"]), LEAST, "etcd-2").await, Warning::QuorumUncertain);
-    let removed = fake().with(|s| s.members.get_mut("etcd-2").unwrap().cluster = 7);
-    assert_outcome(&deleted(&removed, LEAST, "etcd-2").await, Warning::NotMember(Outside::OtherCluster(7)));
 }

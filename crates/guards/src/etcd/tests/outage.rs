@@ -5,7 +5,7 @@ use serde_json::json;
 use super::super::decide::{Concern, Reason, UnknownCause, Warning};
 use super::super::fixture::LEAST;
 use super::super::table::Problem;
-use super::expect::{Expected, assert_outcome, assert_text, quorum, text_of, verdict_of};
+use super::expect::{Expected, assert_outcome, assert_text, quorum, reserved, text_of, verdict_of};
 use super::fake::{Fake, Reply, ReportedLeader, State, alarm, deleted, deleted_by, evicted};
 use super::{CONTROLLER, REMOVED};
 use cluster::cause;
@@ -58,15 +58,16 @@ async fn only_a_healthy_member_with_a_grace_period_leaves_the_list() {
     let unhealthy = four().with(|s| s.members.get_mut("etcd-1").unwrap().behind = 9000);
     assert_outcome(&deleted(&unhealthy, REMOVED, "etcd-1").await, quorum(2, 4));
     // The loss of its data is intended, healthy or not.
-    let strict = format!("warnings: {{dataLoss: deny}}\n{REMOVED}");
     let lags = Fake::of(3).with(|s| {
         s.members.get_mut("etcd-1").unwrap().behind = 9000;
         s.pods[1]["spec"]["volumes"] = json!([{"name": "data", "emptyDir": {}}]);
     });
-    assert_outcome(&deleted(&lags, &strict, "etcd-1").await, Warning::Unhealthy(Problem::Behind(9000)));
+    let ruling = deleted(&lags, REMOVED, "etcd-1").await;
+    assert_outcome(&ruling, Warning::Unhealthy(Problem::Behind(9000)));
+    assert_eq!(ruling.warnings.fitted().len(), 1, "{:?}", ruling.warnings);
     assert_outcome(
-        &deleted_by(&lags, &strict, "etcd-1", "ann", at_once).await,
-        Reason::Concern(Concern::DataLoss),
+        &deleted_by(&lags, REMOVED, "etcd-1", "ann", at_once).await,
+        Warning::Concern(Concern::DataLoss),
     );
     // Without a grace period, one of two is an outage.
     assert_outcome(
@@ -390,8 +391,7 @@ async fn two_members_are_allowed_one_after_the_other() {
             Warning::Outage { voters: 2 },
         );
         // It is reserved, then deleted, then it does not answer.
-        assert_outcome(&deleted_by(&fake, LEAST, "etcd-0", user, |_| {}).await, Reason::OtherLeaving);
-        assert_outcome(&deleted(&fake, LEAST, "etcd-0").await, Reason::OtherLeaving);
+        assert_outcome(&deleted_by(&fake, LEAST, "etcd-0", user, |_| {}).await, reserved("etcd-1"));
         fake.mark_deleted("etcd-1");
         fake.state().elapsed = std::time::Duration::from_secs(60);
         assert_outcome(&deleted_by(&fake, LEAST, "etcd-0", user, |_| {}).await, Reason::OtherLeaving);

@@ -6,12 +6,10 @@ use admission::{Code, Verdict};
 use futures_util::future::join;
 use serde_json::{Value, json};
 
-use super::super::decide::{Reason, UnknownCause, Warning};
-use super::super::facts::Leaving;
+use super::super::decide::{Allowed, Reason, UnknownCause, Warning};
 use super::super::fixture::{LEAST, NOW, delete, evict};
-use super::super::table::{MemberState, Outside};
 use super::CONTROLLER;
-use super::expect::{Expected, assert_outcome, assert_text, quorum, verdict_of};
+use super::expect::{Expected, assert_outcome, assert_text, quorum, reserved};
 use super::fake::{Fake, Reply, ReportedLeader, alarm, deleted, deleted_by, evicted, review};
 use cluster::cause;
 use cluster::etcd::AlarmKind;
@@ -25,20 +23,13 @@ async fn a_member_that_was_allowed_while_unhealthy_counts_as_leaving() {
         fake.set("etcd-1", ill);
         assert_outcome(&deleted(&fake, LEAST, "etcd-1").await, Expected::Allow);
         fake.set("etcd-1", Reply::Full);
-        assert_outcome(&deleted(&fake, LEAST, "etcd-2").await, MemberState::Leaving(Leaving::Reserved));
+        assert_outcome(&deleted(&fake, LEAST, "etcd-2").await, reserved("etcd-1"));
     }
     // The alarm is disarmed.
     let fake = Fake::of(3).with(|s| s.alarms = vec![alarm(11, AlarmKind::Corrupt)]);
     assert_outcome(&deleted(&fake, LEAST, "etcd-1").await, Warning::CorruptData);
     fake.state().alarms.clear();
-    assert_outcome(&deleted(&fake, LEAST, "etcd-2").await, MemberState::Leaving(Leaving::Reserved));
-    // The leader of five, and a member that is unhealthy for a moment.
-    let fake = Fake::of(5);
-    assert_outcome(&deleted(&fake, LEAST, "etcd-0").await, Warning::Transferred { to: "etcd-1".into() });
-    fake.set("etcd-2", Reply::ReadHangs);
-    assert_outcome(&deleted(&fake, LEAST, "etcd-2").await, Expected::Allow);
-    fake.set("etcd-2", Reply::Full);
-    assert_outcome(&deleted(&fake, LEAST, "etcd-3").await, quorum(2, 5));
+    assert_outcome(&deleted(&fake, LEAST, "etcd-2").await, reserved("etcd-1"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -57,7 +48,7 @@ async fn reservations_are_not_withdrawn() {
     let (first, second) = join(review(&one, &body), meanwhile).await;
     assert_outcome(&first, quorum(1, 3));
     assert_outcome(&second, Expected::Allow);
-    assert_outcome(&deleted(&fake, LEAST, "etcd-2").await, MemberState::Leaving(Leaving::Reserved));
+    assert_outcome(&deleted(&fake, LEAST, "etcd-2").await, reserved("etcd-1"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -78,7 +69,7 @@ async fn an_allowed_unknown_is_reserved() {
         assert_outcome(&ruling, Expected::Unknown);
         assert_eq!(fake.state().actions, ["reserved etcd-1"]);
         fake.set("etcd-2", Reply::Full);
-        assert_outcome(&deleted(&fake, &yaml, "etcd-2").await, MemberState::Leaving(Leaving::Reserved));
+        assert_outcome(&deleted(&fake, &yaml, "etcd-2").await, reserved("etcd-1"));
     }
     // A denied pod is not reserved. A failed reservation does not change the verdict.
     let fake = Fake::of(3);
@@ -122,7 +113,7 @@ async fn a_member_that_was_allowed_while_down_counts_as_leaving() {
         assert_eq!(fake.activity().1, 1);
         fake.set("etcd-1", Reply::Full);
         fake.set_container("etcd-1", "running");
-        assert_outcome(&deleted(&fake, LEAST, "etcd-2").await, MemberState::Leaving(Leaving::Reserved));
+        assert_outcome(&deleted(&fake, LEAST, "etcd-2").await, reserved("etcd-1"));
     }
     // A concurrent write keeps its reservation.
     let fake = restarting("etcd-1");
@@ -132,11 +123,11 @@ async fn a_member_that_was_allowed_while_down_counts_as_leaving() {
     let (a, b) = join(review(&one, &a), review(&other, &b)).await;
     assert_outcome(&a, Expected::Allow);
     assert_outcome(&b, quorum(1, 3));
-    assert!(fake.reservations().iter().any(|held| held.uid == "uid-etcd-1"));
+    assert!(fake.reservation().is_some_and(|held| held.uid == "uid-etcd-1"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_overridden_member_counts_as_leaving() {
+async fn an_overridden_member_is_reserved_even_over_another_one() {
     let override_annotations = |name: &str| {
         json!({
             "durward.dev/delete-anyway": name,
@@ -145,8 +136,9 @@ async fn an_overridden_member_counts_as_leaving() {
         })
     };
     let on_pod = Fake::of(3).with(|s| s.pods[1]["metadata"]["annotations"] = override_annotations("etcd-1"));
+    assert_outcome(&evicted(&on_pod, LEAST, "etcd-2").await, Expected::Allow);
     assert_outcome(&evicted(&on_pod, LEAST, "etcd-1").await, Expected::Overridden);
-    assert_outcome(&deleted(&on_pod, LEAST, "etcd-2").await, MemberState::Leaving(Leaving::Reserved));
+    assert_outcome(&deleted(&on_pod, LEAST, "etcd-2").await, reserved("etcd-1"));
     // An override on the namespace, which is removed afterwards.
     let on_namespace = Fake::of(3);
     let set = |annotations: Value| {
@@ -157,7 +149,7 @@ async fn an_overridden_member_counts_as_leaving() {
     set(override_annotations("db"));
     assert_outcome(&evicted(&on_namespace, LEAST, "etcd-1").await, Expected::Overridden);
     set(json!({}));
-    assert_outcome(&deleted(&on_namespace, LEAST, "etcd-2").await, MemberState::Leaving(Leaving::Reserved));
+    assert_outcome(&deleted(&on_namespace, LEAST, "etcd-2").await, reserved("etcd-1"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -213,7 +205,13 @@ async fn a_teardown_is_not_reserved() {
         assert_outcome(&deleted_by(&fake, LEAST, "etcd-1", CONTROLLER, |_| {}).await, Expected::Allow);
         assert_eq!(fake.activity(), (0, 0), "{at}");
     }
-    // An ended pod is not reserved.
+    // A pod without a node is not reserved, and an ended one neither.
+    let pending = Fake::of(3).down(&["etcd-2"]).with(|s| {
+        drop(s.pods[1]["spec"].as_object_mut().unwrap().remove("nodeName"));
+        s.pods[1]["status"] = json!({"phase": "Pending"});
+    });
+    assert_outcome(&deleted(&pending, LEAST, "etcd-1").await, Allowed::NeverScheduled);
+    assert_eq!(pending.activity(), (0, 0));
     let ended = Fake::of(3).with(|s| s.pods[1]["status"]["phase"] = "Failed".into());
     assert_outcome(&deleted(&ended, LEAST, "etcd-1").await, Expected::Allow);
     assert_eq!(ended.activity(), (0, 0));
@@ -242,7 +240,7 @@ async fn an_allowed_unknown_is_reserved_if_the_pod_exists() {
     let fake =
         Fake::of(3).with(|s| (s.leader, s.transfer_result) = (Some(11), Some(TransferResult::Unknown(why))));
     assert_outcome(&by_controller(&fake).await, Expected::Unread(cause::TIMEOUT));
-    assert!(fake.reservations().iter().any(|held| held.uid == "uid-etcd-1"));
+    assert!(fake.reservation().is_some_and(|held| held.uid == "uid-etcd-1"));
     // Every write conflicts.
     let fake = Fake::of(3).with(|s| s.writes_conflict = true);
     assert_outcome(&by_controller(&fake).await, Expected::Unreserved);
@@ -253,21 +251,15 @@ async fn an_allowed_unknown_is_reserved_if_the_pod_exists() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_allowed_learner_counts_as_leaving_after_its_promotion() {
+async fn an_allowed_learner_is_reserved_also_after_its_promotion() {
     let learner = || Fake::of(4).with(|s| s.members.get_mut("etcd-3").unwrap().is_learner = true);
     let fake = learner();
     assert_outcome(&deleted(&fake, LEAST, "etcd-3").await, Warning::Learner);
     assert_eq!(fake.state().actions, ["reserved etcd-3"]);
     fake.state().members.get_mut("etcd-3").unwrap().is_learner = false;
-    let ruling = deleted(&fake, LEAST, "etcd-2").await;
-    assert_outcome(&ruling, quorum(2, 4));
-    assert_outcome(&ruling, MemberState::Leaving(Leaving::Reserved));
+    assert_outcome(&deleted(&fake, LEAST, "etcd-2").await, reserved("etcd-3"));
     // Without a reservation it is allowed with a warning.
     assert_outcome(&deleted(&learner().with_error("write"), LEAST, "etcd-3").await, Expected::Unreserved);
-    // A member that is not listed may be added to the list.
-    let fake = Fake::of(4).with(|s| s.members.get_mut("etcd-3").unwrap().cluster = 7);
-    assert_outcome(&deleted(&fake, LEAST, "etcd-3").await, Warning::NotMember(Outside::OtherCluster(7)));
-    assert_eq!(fake.state().actions, ["reserved etcd-3"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -278,85 +270,54 @@ async fn an_unhealthy_leader_stays_without_reservations() {
     assert_outcome(&deleted(&fake, yaml, "etcd-0").await, Expected::NotReserved);
 }
 
-/// Returns a Lease with reservations of these pods, whose times are so many seconds ahead.
-fn lease(entries: &[(&str, i64)]) -> Value {
-    let entry = |(pod, ahead): &(&str, i64)| {
-        let since = k8s_openapi::jiff::Timestamp::from_second(NOW + ahead).unwrap().to_string();
-        json!({"uid": format!("uid-{pod}"), "pod": pod, "since": since})
-    };
-    let held: Value = entries.iter().map(entry).collect();
-    json!({"metadata": {"annotations": {"durward.dev/reservations": held.to_string()}}})
+/// Returns a Lease with a reservation of this pod, whose times are so many seconds ahead.
+fn lease(pod: &str, ahead: i64) -> Value {
+    let time = k8s_openapi::jiff::Timestamp::from_second(NOW + ahead).unwrap().to_string();
+    let metadata = json!({"annotations": {"durward.dev/pod": format!("db/{pod}")}});
+    let spec =
+        json!({"holderIdentity": format!("uid-{pod}"), "acquireTime": time.clone(), "renewTime": time});
+    json!({"metadata": metadata, "spec": spec})
 }
 
 #[tokio::test(start_paused = true)]
 async fn clock_differences_are_reported() {
-    let of = |many, pod: &str, ahead| Fake::of(many).with(|s| s.lease = Some((1, lease(&[(pod, ahead)]))));
-    let fake = of(3, "etcd-2", 3600);
-    let why = "clocks of Durward's replicas differ: etcd-2 is 3600 s ahead in Lease durward-etcd.db";
+    let of = |ahead| {
+        let fake = Fake::of(3);
+        fake.set_lease(lease("etcd-2", ahead));
+        fake
+    };
+    let fake = of(3600);
+    let why = "clocks of Durward's replicas differ: Lease durward-etcd.db.etcd is 3600 s ahead";
     for name in ["etcd-0", "etcd-1", "etcd-2"] {
-        let ruling = deleted(&fake, LEAST, name).await;
-        assert_text(&ruling, "unknown", why);
+        assert_text(&deleted(&fake, LEAST, name).await, "unknown", why);
     }
     assert!(fake.state().actions.is_empty());
-    // A member that does not count is allowed. Deleted pods do not depend on clocks.
-    let down = of(5, "etcd-2", 3600).down(&["etcd-1"]);
-    assert_outcome(&deleted(&down, LEAST, "etcd-1").await, Expected::Unreserved);
-    assert_outcome(&deleted(&of(3, "etcd-9", 3600), LEAST, "etcd-1").await, Expected::Allow);
-    let going = of(5, "etcd-2", 3600);
-    going.mark_deleted("etcd-2");
-    assert_outcome(&deleted(&going, LEAST, "etcd-1").await, Expected::Allow);
-    // Times up to the longest review are valid, and expire.
-    for ahead in [30, 34] {
-        assert_outcome(
-            &deleted(&of(3, "etcd-2", ahead), LEAST, "etcd-1").await,
-            MemberState::Leaving(Leaving::Reserved),
-        );
-    }
-    assert_outcome(&deleted(&of(3, "etcd-2", 36), LEAST, "etcd-1").await, Expected::Unread(cause::UNCLEAR));
-    let fake = of(3, "etcd-2", 30);
+    // A member that does not count is allowed.
+    assert_outcome(&deleted(&fake.down(&["etcd-1"]), LEAST, "etcd-1").await, Expected::Unreserved);
+    // A small difference delays the end.
+    let fake = of(30);
+    fake.state().elapsed = Duration::from_secs(75);
+    assert_outcome(&deleted(&fake, LEAST, "etcd-1").await, reserved("etcd-2"));
     fake.state().elapsed = Duration::from_secs(76);
     assert_outcome(&deleted(&fake, LEAST, "etcd-1").await, Expected::Allow);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_without_its_annotation_is_unknown() {
+async fn a_lease_that_cannot_be_understood_is_unknown() {
     let fake = Fake::of(3);
-    assert_outcome(&deleted(&fake, LEAST, "etcd-2").await, Expected::Allow);
-    let fake = fake.with(|s| {
-        let (_, lease) = s.lease.as_mut().unwrap();
-        drop(lease["metadata"].as_object_mut().unwrap().remove("annotations"));
-    });
-    let ruling = deleted(&fake, LEAST, "etcd-1").await;
-    let why = "the annotation durward.dev/reservations of Lease durward-etcd.db was removed";
-    assert_text(&ruling, "unknown", why);
-    // An unreadable Lease is named too.
-    let broken = json!({"metadata": {"annotations": {"durward.dev/reservations": "soon"}}});
-    let ruling = deleted(&Fake::of(3).with(|s| s.lease = Some((1, broken))), LEAST, "etcd-1").await;
-    assert_text(
-        &ruling,
-        "unknown",
-        "the annotation durward.dev/reservations of Lease durward-etcd.db is invalid",
-    );
+    let mut broken = lease("etcd-2", 0);
+    drop(broken["metadata"].as_object_mut().unwrap().remove("annotations"));
+    fake.set_lease(broken);
+    let why = "Lease durward-etcd.db.etcd has no valid annotation durward.dev/pod";
+    assert_text(&deleted(&fake, LEAST, "etcd-1").await, "unknown", why);
 }
 
 #[tokio::test(start_paused = true)]
-async fn replicas_with_different_groups_share_the_lease() {
-    let concurrent = "clusters: [{namespace: db, selector: app=etcd, groupBy: selector}]";
+async fn the_namespace_of_the_pod_owns_the_lease() {
     let fake = Fake::of(3);
-    let (one, other) = (fake.guard(LEAST), fake.guard(concurrent));
-    let (a, b) = (delete("etcd-1", |_| {}), delete("etcd-2", |_| {}));
-    let (a, b) = join(review(&one, &a), review(&other, &b)).await;
-    assert_eq!(
-        [verdict_of(&a), verdict_of(&b)].iter().filter(|verdict_of| **verdict_of == "allow").count(),
-        1
-    );
-    // Deleting a StatefulSet with --cascade=orphan leaves pods without an owner.
-    let fake = Fake::of(3);
-    assert_outcome(&deleted(&fake, LEAST, "etcd-2").await, Expected::Allow);
-    for pod in &mut fake.state().pods {
-        drop(pod["metadata"].as_object_mut().unwrap().remove("ownerReferences"));
-    }
-    assert_outcome(&deleted(&fake, LEAST, "etcd-1").await, MemberState::Leaving(Leaving::Reserved));
+    assert_outcome(&deleted(&fake, LEAST, "etcd-1").await, Expected::Allow);
+    let held = fake.reservation().unwrap();
+    assert_eq!((held.namespace.as_str(), held.namespace_uid.as_deref()), ("db", Some("uid-db")));
 }
 
 /// Returns two etcd clusters in one namespace: `etcd` with `etcd-0` to `etcd-2`, `other` with `etcd-3` to `etcd-5`.
@@ -375,7 +336,7 @@ fn two_clusters() -> Fake {
 }
 
 #[tokio::test(start_paused = true)]
-async fn write_conflicts_of_another_cluster_are_retried_without_asking_again() {
+async fn two_etcd_clusters_of_a_namespace_do_not_wait_for_each_other() {
     let fake = two_clusters();
     let (one, other) = (fake.guard(LEAST), fake.guard(LEAST));
     let of = |name| {
@@ -383,15 +344,13 @@ async fn write_conflicts_of_another_cluster_are_retried_without_asking_again() {
         delete(name, |r| r["oldObject"] = stored)
     };
     let (a, b) = (of("etcd-1"), of("etcd-4"));
-    let before = fake.state().asked;
     let (a, b) = join(review(&one, &a), review(&other, &b)).await;
     assert_outcome(&a, Expected::Allow);
     assert_outcome(&b, Expected::Allow);
-    assert_eq!(fake.state().actions, ["reserved etcd-1", "reserved etcd-1 etcd-4"]);
-    let asked = fake.state().asked - before;
-    assert_eq!(asked, 2 * 2 * 3 * 5, "each review reads its three members twice, with five requests each");
-    for name in ["etcd-2", "etcd-5"] {
-        assert_outcome(&deleted(&fake, LEAST, name).await, MemberState::Leaving(Leaving::Reserved));
+    let leases: Vec<String> = fake.state().leases.keys().cloned().collect();
+    assert_eq!(leases, ["durward-etcd.db.etcd", "durward-etcd.db.other"]);
+    for (name, holder) in [("etcd-2", "etcd-1"), ("etcd-5", "etcd-4")] {
+        assert_outcome(&deleted(&fake, LEAST, name).await, reserved(holder));
     }
 }
 

@@ -12,10 +12,10 @@ use cluster::etcd::{
     Status,
 };
 use cluster::fleet::{
-    Cluster, Fleet, FleetMember, GetQuery, ListQuery, MembersResult, Object, ObjectResult, Page,
-    PageResult, Part,
+    Cluster, Fleet, FleetMember, GetQuery, ListQuery, MembersResult, Object, ObjectResult, Page, PageResult,
+    Part,
 };
-use cluster::writer::{Lease, Reservations, TransferResult, WriteResult, Writer};
+use cluster::writer::{Lease, StoredLease, TransferResult, WriteResult, Writer};
 use cluster::{Address, EtcdClient, Metadata, MetadataResult, Reader, cause};
 use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
@@ -327,14 +327,14 @@ impl Writer for World {
     fn write<'a>(
         &'a self,
         lease: &'a Lease,
-        set: &'a Reservations,
+        stored: &'a StoredLease,
         _: Instant,
     ) -> BoxFuture<'a, WriteResult> {
         Box::pin(async move {
             self.record(Effect::Write);
             let mut state = self.state();
             let next = state.lease.as_ref().map_or(1, |(version, _)| version + 1);
-            state.lease = Some((next, set.body(lease)));
+            state.lease = Some((next, stored.body(lease)));
             WriteResult::Written
         })
     }

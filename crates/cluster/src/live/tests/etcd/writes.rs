@@ -7,7 +7,7 @@ use super::fake::status as refusal;
 use super::*;
 use crate::cause;
 use crate::live::LiveWriter;
-use crate::writer::{Lease, Reservation, Reservations, TransferResult, WriteResult, Writer as _};
+use crate::writer::{Lease, Reservation, StoredLease, TransferResult, WriteResult, Writer as _};
 
 const TRANSFER: &str = "POST /v3/maintenance/transfer-leadership";
 
@@ -106,18 +106,25 @@ fn lease() -> Lease {
     Lease { namespace: "durward".to_owned(), name: "etcd-shop".to_owned() }
 }
 
-fn set(version: Option<&str>) -> Reservations {
-    let held = vec![Reservation::new("u", "etcd-0", Timestamp::UNIX_EPOCH)];
-    Reservations { version: version.map(str::to_owned), held }
+fn stored(version: Option<&str>) -> StoredLease {
+    let reservation = Reservation {
+        uid: "u".to_owned(),
+        namespace: "shop".to_owned(),
+        pod: "etcd-0".to_owned(),
+        namespace_uid: None,
+        acquired: Timestamp::UNIX_EPOCH,
+        renewed: Timestamp::UNIX_EPOCH,
+    };
+    StoredLease { version: version.map(str::to_owned), reservation: Some(reservation) }
 }
 
 /// Writes a Lease, and returns the result for this answer and the path of the request.
 async fn write(version: Option<&str>, code: u16, body: &Value) -> (WriteResult, String) {
     let (live, mut fake) = fake::live();
     let writer = LiveWriter::new(&live);
-    let (lease, set) = (lease(), set(version));
+    let (lease, stored) = (lease(), stored(version));
     let deadline = Instant::now() + Duration::from_secs(5);
-    let (written, path) = tokio::join!(writer.write(&lease, &set, deadline), async {
+    let (written, path) = tokio::join!(writer.write(&lease, &stored, deadline), async {
         let asked = fake.next().await;
         let path = asked.path.clone();
         asked.json(code, body);
@@ -130,7 +137,7 @@ async fn write(version: Option<&str>, code: u16, body: &Value) -> (WriteResult, 
 #[tokio::test]
 async fn a_lease_is_created_or_replaced_at_the_version_that_was_read() {
     let all = "/apis/coordination.k8s.io/v1/namespaces/durward/leases";
-    let echo = set(Some("7")).body(&lease());
+    let echo = stored(Some("7")).body(&lease());
     assert_eq!(write(None, 201, &echo).await, (WriteResult::Written, all.to_owned()));
     assert_eq!(write(Some("6"), 200, &echo).await, (WriteResult::Written, format!("{all}/etcd-shop")));
     let exists = refusal(409, "AlreadyExists", "it is there");
@@ -175,9 +182,9 @@ async fn a_lease_is_created_or_replaced_at_the_version_that_was_read() {
 async fn a_lease_without_answer_may_have_been_written() {
     let (live, mut fake) = fake::live();
     let writer = LiveWriter::new(&live);
-    let (lease, set) = (lease(), set(None));
+    let (lease, stored) = (lease(), stored(None));
     let deadline = tokio::time::Instant::now().into_std() + Duration::from_secs(5);
-    let (written, asked) = tokio::join!(writer.write(&lease, &set, deadline), fake.next());
+    let (written, asked) = tokio::join!(writer.write(&lease, &stored, deadline), fake.next());
     let WriteResult::Failed(cause) = written else { panic!("{written:?}") };
     assert!(cause.code == cause::TIMEOUT && cause.text.contains("may have written it"), "{}", cause.text);
     assert!(asked.is_abandoned());
@@ -187,7 +194,7 @@ async fn a_lease_without_answer_may_have_been_written() {
 async fn whether_a_lease_can_be_written_is_tried_by_a_dry_run() {
     const ALL: &str = "/apis/coordination.k8s.io/v1/namespaces/durward/leases";
     let deadline = Instant::now() + Duration::from_secs(5);
-    let echo = set(None).body(&lease());
+    let echo = stored(None).body(&lease());
     let forbidden = refusal(403, "Forbidden", "no");
     let unsaid = refusal(422, "Invalid", "metadata.resourceVersion: must be specified for an update");
     for (create, update, expected) in [

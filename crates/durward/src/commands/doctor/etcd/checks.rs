@@ -168,7 +168,7 @@ fn of_cluster(one: &ClusterReport, fixes: &Fixes) -> Vec<Finding> {
         findings.push(finding(
             "membership-change",
             format!("its membership is changing: {change}"),
-            "such members do not vote, and Durward warns about or denies deletions (warnings.membershipChange)",
+            "such members do not vote, and Durward warns about deletions",
             "etcdctl member list; then etcdctl member promote or etcdctl member remove".to_owned(),
         ));
     }
@@ -210,7 +210,7 @@ pub(super) fn unlisted(why: &Cause, fixes: &Fixes) -> Finding {
 
 /// Reports that deletions can't be recorded in the Lease.
 pub(super) fn lease(cluster: Option<&ClusterReport>, why: &ReportCause, fixes: &Fixes) -> Finding {
-    let fix = match (why.cause, cluster.and_then(|one| one.lease.as_deref()?.split_once('/'))) {
+    let fix = match (why.cause, cluster.and_then(|one| one.lease.split_once('/'))) {
         (cause::FORBIDDEN, _) => fixes.apply(),
         (cause::NOT_RECORDED, _) => fixes.record(),
         (cause::GARBAGE | cause::NOT_RESERVED, Some((namespace, name))) => {

@@ -3,11 +3,12 @@
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 use admission::Verdict;
+use k8s_openapi::jiff::Timestamp;
 
 use super::super::super::messages;
-use super::super::super::reservations::Validity;
 use super::*;
 
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/src/internals/etcd-decisions.md");
@@ -37,7 +38,7 @@ Three members are expected, and the deletion is reserved. A column says what is 
 const RESERVATION: &str = "
 ## Leadership and reservation
 
-All three members are healthy, unless the row says otherwise. A column is the state of the pod's reservation.
+All three members are healthy, unless the row says otherwise. A column is the reservation in the Lease.
 ";
 
 const LEADERSHIP: &str = "
@@ -66,6 +67,7 @@ fn three(own: Problem, leads: bool) -> Any {
         grace: None,
         leader_rule: "transfer",
         done: true,
+        is_held: false,
         sizes: sizes(3),
         is_surplus: false,
     }
@@ -79,10 +81,10 @@ impl Any {
     /// Returns the decision as a cell.
     fn cell(&self, change: impl FnOnce(&mut Facts, &mut Progress)) -> String {
         let mut facts = self.facts();
-        let mut progress = Progress { would_reserve: self.done, ..Progress::default() };
+        let mut progress = Progress::default();
         change(&mut facts, &mut progress);
         self.decide(&facts, &progress, |input, decision| match decision {
-            Decision::Effect(Effect::Reserve | Effect::AddSuccessor { .. }) => "reserve".to_owned(),
+            Decision::Effect(Effect::Reserve) => "reserve".to_owned(),
             Decision::Effect(Effect::MoveLeader { .. }) => "transfer".to_owned(),
             Decision::Outcome(outcome) => {
                 let ruling = messages::member_ruling(input, &outcome);
@@ -119,7 +121,7 @@ fn by_quorum(out: &mut String) {
         Problem::None,
         Problem::NoResponse(cause::NOT_LISTENING),
         Problem::NoResponse(cause::TLS),
-        Problem::Reserved,
+        Problem::Deleting,
         Problem::Behind,
         Problem::Leaderless,
     ];
@@ -166,34 +168,32 @@ fn by_quorum(out: &mut String) {
 fn by_reservation(out: &mut String) {
     let columns = [
         "none",
-        "ends before this review",
-        "active",
-        "backs off",
+        "of this pod",
+        "of this pod, older than 4 s",
+        "of this pod, renewed for a minute",
+        "of another pod",
+        "of another pod, which is replaced",
         "can't be read",
         "can't be written",
-        "another leader transfers to the pod",
     ];
     let cell = |case: &Any, column: usize| {
         let mut case = case.clone();
         case.done = false;
         case.cell(|facts, progress| {
-            let reservation = &mut facts.reservation;
             let error = || Cause::new(cause::FORBIDDEN, "no");
+            let ago = |seconds| Timestamp::try_from(now() - Duration::from_secs(seconds)).unwrap();
+            let of = |at, first, last| {
+                Some(Reservation { acquired: ago(first), renewed: ago(last), ..reservation(at) })
+            };
             match column {
-                1 => reservation.validity = Validity::Expiring,
-                2 => reservation.validity = Validity::Active,
-                3 => reservation.backoff.is_active = true,
-                4 => facts.reservations_error = Some(error()),
-                5 => progress.reservation_error = Some(error()),
-                6 => facts.transfers_from = Some("uid-2".to_owned()),
+                1 => facts.reservation = of(1, 0, 0),
+                2 => facts.reservation = of(1, 5, 5),
+                3 => facts.reservation = of(1, 61, 5),
+                4 => facts.reservation = of(2, 0, 0),
+                5 => facts.reservation = of(9, 0, 0),
+                6 => facts.reservation_error = Some(error()),
+                7 => progress.reservation_error = Some(error()),
                 _ => {}
-            }
-            if column == 2 {
-                facts.reservation.successors = vec!["uid-0".to_owned()];
-            }
-            // The other leader is not seen to lead any more.
-            if column == 6 && case.leader == Some(0) {
-                facts.transfers_from = Some("uid-0".to_owned());
             }
         })
     };
@@ -254,7 +254,7 @@ fn by_size(out: &mut String) {
         ("1 voter", one),
         ("2 voters, the other one is healthy", two(Problem::None)),
         ("2 voters, the other one is behind", two(Problem::Behind)),
-        ("2 voters, the other one is leaving", two(Problem::Reserved)),
+        ("2 voters, the other one is leaving", two(Problem::Deleting)),
         ("2 voters, the other one is down", two(Problem::NoResponse(cause::NOT_LISTENING))),
         ("2 voters, no leader", two(Problem::Leaderless)),
     ];
