@@ -101,7 +101,7 @@ pub(crate) async fn serve(
     let serve = |tcp, peer: SocketAddr| {
         let (limit, port) = (Arc::clone(&limit), Arc::clone(&port));
         async move {
-            let Some(permit) = limit.acquire(peer).await else { return };
+            let Some(permit) = limit.acquire(peer) else { return };
             let state = permit.state();
             let service = service_fn(|request| {
                 state.begin_request();
@@ -113,12 +113,12 @@ pub(crate) async fn serve(
             });
             let mut http = http1::Builder::new();
             http.keep_alive(false).max_buf_size(16 << 10);
-            let socket = Socket::new(tcp, CONNECTION_TIMEOUT, Arc::clone(state));
+            let socket = Socket::new(tcp, CONNECTION_TIMEOUT);
             let connection = http.serve_connection(TokioIo::new(socket), service);
             tokio::select! {
                 biased;
                 _ = timeout(CONNECTION_TIMEOUT, connection) => {}
-                () = permit.must_close() => {}
+                () = permit.replaced() => {}
             }
         }
     };

@@ -8,6 +8,7 @@ use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use hyper::server::conn::http1;
@@ -46,11 +47,11 @@ impl Connections {
         if let Err(error) = tcp.set_nodelay(true) {
             tracing::debug!(%peer, reason = %error, "TCP_NODELAY cannot be set");
         }
-        let socket = Socket::new(tcp, self.timeouts.write_stall, Arc::clone(permit.state()));
+        let socket = Socket::new(tcp, self.timeouts.write_stall);
         let stream = tokio::select! {
             biased;
             stream = self.handshake(socket, peer) => stream,
-            () = permit.must_close() => {
+            () = permit.replaced() => {
                 self.metrics.idle_connections_closed.inc();
                 None
             }
@@ -121,7 +122,7 @@ impl Connections {
         http.max_buf_size(READ_BUFFER);
         let mut connection = pin!(http.serve_connection(TokioIo::new(stream), service));
         let mut timer = pin!(sleep_until(Instant::now() + first_header));
-        let (mut is_draining, mut is_closing, mut is_evicted) = (false, false, false);
+        let (mut is_draining, mut is_closing) = (false, false);
         loop {
             tokio::select! {
                 biased;
@@ -144,19 +145,15 @@ impl Connections {
                         }
                     }
                 }
-                () = permit.asked_to_close(), if !is_evicted => {
-                    is_evicted = true;
+                () = permit.replaced() => {
                     self.metrics.idle_connections_closed.inc();
-                    // hyper answers a request that has begun, with `Connection: close`. It closes an idle connection when it is
-                    // polled again.
+                    // hyper closes an idle connection when it is polled again, and answers a whole request. It would wait for the
+                    // rest of a head or a body, and for a peer that doesn't read its answer.
                     connection.as_mut().graceful_shutdown();
-                }
-                // hyper would wait for the rest of a head, a body or a client that does not close.
-                () = permit.must_close() => {
-                    if !is_evicted {
-                        self.metrics.idle_connections_closed.inc();
+                    if state.is_waiting() {
+                        drop(timeout(Duration::ZERO, connection).await);
+                        return;
                     }
-                    return;
                 }
                 () = drain.drained(), if !is_draining => {
                     is_draining = true;

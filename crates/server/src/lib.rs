@@ -36,6 +36,7 @@ mod cause;
 mod checks;
 mod connection;
 mod connection_limit;
+mod connection_state;
 mod deadline;
 mod drain;
 mod errors;

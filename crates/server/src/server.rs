@@ -276,7 +276,7 @@ impl Acceptor {
             let drain = self.drain.watch();
             async move {
                 connections.metrics.connections_accepted.inc();
-                let Some(permit) = limit.acquire(peer).await else {
+                let Some(permit) = limit.acquire(peer) else {
                     connections.metrics.count_shed("connections");
                     return;
                 };
