@@ -26,6 +26,11 @@ pub trait GuardKind: Sync {
     /// Returns the name: one word of lower-case letters.
     fn name(&self) -> &'static str;
 
+    /// Returns the paths of the guard besides its name.
+    fn other_paths(&self) -> &'static [&'static str] {
+        &[]
+    }
+
     /// Returns one sentence about what the guard protects.
     fn summary(&self) -> &'static str;
 

@@ -14,6 +14,7 @@ use arc_swap::ArcSwap;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use rustls::ServerConfig;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_rustls::TlsAcceptor;
@@ -26,7 +27,7 @@ use crate::pipeline::{Caller, Pipeline};
 use crate::settings::Timeouts;
 use crate::socket::Socket;
 use crate::text::for_log;
-use crate::tls::{OtherName, ServerTls, with_key_proof};
+use crate::tls::{OtherName, client_names};
 
 /// Limit of hyper's read buffer, which is also the smallest that hyper accepts. Heads of the API server are below 1 kB, and
 /// bodies pass through in pieces. Each connection with a request holds a buffer.
@@ -34,7 +35,7 @@ const READ_BUFFER: usize = 8 << 10;
 
 /// The parts that all connections share.
 pub(crate) struct Connections {
-    pub(crate) tls: Arc<ArcSwap<ServerTls>>,
+    pub(crate) tls: Arc<ArcSwap<ServerConfig>>,
     pub(crate) pipeline: Arc<Pipeline>,
     pub(crate) timeouts: Timeouts,
     pub(crate) metrics: ServerMetrics,
@@ -69,20 +70,14 @@ impl Connections {
         peer: SocketAddr,
     ) -> Option<(TlsStream<Socket>, Option<String>)> {
         let tls = self.tls.load_full();
-        let acceptor = TlsAcceptor::from(Arc::clone(&tls.config));
-        let handshake = timeout(self.timeouts.handshake, acceptor.accept(socket));
-        let (reason, text) = match with_key_proof(handshake).await {
-            (Ok(Ok(stream)), has_key) => {
-                let certificates = stream.get_ref().1.peer_certificates();
-                let mut names = None;
-                if let Some((result, verified)) = tls.client_certificate(certificates, has_key) {
-                    self.metrics.count_client_certificate(result);
-                    names = verified;
-                }
+        let handshake = timeout(self.timeouts.handshake, TlsAcceptor::from(tls).accept(socket));
+        let (reason, text) = match handshake.await {
+            Ok(Ok(stream)) => {
+                let names = client_names(stream.get_ref().1.peer_certificates());
                 return Some((stream, names));
             }
-            (Ok(Err(error)), _) => (failure_reason(&error), error.to_string()),
-            (Err(_), _) => ("timeout", "the handshake timed out".to_owned()),
+            Ok(Err(error)) => (failure_reason(&error), error.to_string()),
+            Err(_) => ("timeout", "the handshake timed out".to_owned()),
         };
         self.metrics.count_handshake_failed(reason);
         let text = for_log(&text);

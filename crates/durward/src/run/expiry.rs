@@ -347,7 +347,7 @@ mod tests {
             std::fs::write(directory.path().join(name), &ca).unwrap();
         }
         let text = "apiVersion: durward.dev/v1alpha1\nkind: Configuration\nguards: {lxcfs: {}}\n\
-            server: {tls: {clientAuth: {mode: request, caFile: clients.crt}, files: {cert: c, key: k, ca: ca.crt}}}\n";
+            server: {tls: {clientAuth: {mode: require, allowedNames: [a], caFile: clients.crt}, files: {cert: c, key: k, ca: ca.crt}}}\n";
         let path = directory.path().join("durward.yaml");
         let file = File::from_text(&path, text.to_owned(), crate::file::Purpose::Guards).ok().unwrap();
         let files = ServerFiles::of(&file);

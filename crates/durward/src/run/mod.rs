@@ -8,7 +8,7 @@ pub(crate) mod plan;
 pub(crate) mod policies;
 pub(crate) mod reload;
 pub(crate) mod serve;
-pub(crate) mod turned_off;
+pub(crate) mod unreviewed;
 
 /// The version of the release.
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -12,9 +12,10 @@ use cluster::fleet::ClusterHealth;
 use config::Problem;
 use console::exit::{Exit, Stop};
 use console::input;
+use logging::Handle;
 use server::{
-    Addresses, BindError, Bound, CertificateSource, Checks, IssuedCertificates, LogControl, Metrics,
-    PlanCell, Server, ServerOptions, Settings, Shutdown, Stopped, supervise,
+    Addresses, BindError, Bound, CertificateSource, Checks, IssuedCertificates, Metrics, PlanCell, Server,
+    ServerOptions, Settings, Shutdown, Stopped, supervise,
 };
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
@@ -41,7 +42,7 @@ pub(crate) async fn start(
     (server, cluster): (&ServerArgs, &ClusterArgs),
     purpose: Purpose,
     file: File,
-    control: Arc<dyn LogControl>,
+    log: Handle,
 ) -> Result<Exit, Stop> {
     let uncaught =
         |error: io::Error| Stop::fault(Problem::new("cannot handle signals").why(error.to_string()));
@@ -62,7 +63,7 @@ pub(crate) async fn start(
     };
     let control_planes = Arc::new(control_planes?);
     let (metrics, checks) = (Metrics::new(VERSION), Checks::new());
-    let cell = PlanCell::new(plan::plan(&file, 1, &[], &control_planes, &metrics)?);
+    let cell = PlanCell::new(plan::plan(&file, 1, &control_planes, &metrics)?);
     let (store, ca) = authority(&file, server, cluster).await?;
     let webhooks = manage_webhooks(&file, ca, &control_planes, &checks, &metrics);
     let self_managed = store.and_then(|store| self_managed(&file, store, webhooks.as_ref(), &metrics));
@@ -70,12 +71,13 @@ pub(crate) async fn start(
     let options = plan::options(&file.server, server, issued)?;
     warn_of_names(&file, &options);
     let settings = Settings::new(options).map_err(|error| refused(&error))?;
-    let bound = Server::bind(settings, cell.clone(), metrics.clone(), checks.clone(), Some(control))
+    let bound = Server::bind(settings, cell.clone(), metrics.clone(), checks.clone())
         .map_err(|error| refused(&error))?;
     control_planes.activate(&file);
     let expiry = follow_expiries(&file, &control_planes, &checks, &metrics).await;
     let reload = Reload::new(file, purpose, cell, Arc::clone(&control_planes), metrics.clone(), &checks)
-        .with_webhooks(webhooks.clone());
+        .with_webhooks(webhooks.clone())
+        .with_log(log);
     // All tasks end when the set is dropped.
     let mut tasks = JoinSet::new();
     if let Some(webhooks) = webhooks {
@@ -195,13 +197,10 @@ pub(crate) fn refused(error: &BindError) -> Stop {
 }
 
 async fn serve(bound: Bound, shutdown: Shutdown) -> Exit {
-    let Addresses { webhook, metrics, debug } = bound.addresses();
+    let Addresses { webhook, metrics } = bound.addresses();
     // Scripts read these lines, because port 0 is replaced by a free port.
     tracing::info!(target: "durward::serve", listener = "webhook", address = %webhook, version = VERSION, "listening");
     tracing::info!(target: "durward::serve", listener = "metrics", address = %metrics, "listening");
-    if let Some(address) = debug {
-        tracing::info!(target: "durward::serve", listener = "debug", %address, "listening");
-    }
     match bound.serve(shutdown).await {
         Stopped::Clean => {
             tracing::info!("stopped; all requests were answered");
