@@ -1,6 +1,5 @@
 //! The server as a process: its assembly, reloads of the configuration, and the tasks beside the reviews.
 
-pub(crate) mod break_glass;
 pub(crate) mod expiry;
 pub(crate) mod log;
 pub(crate) mod member_health;

@@ -21,8 +21,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 
 use super::VERSION;
-use super::break_glass::BreakGlassReport;
-use super::expiry::{ExpiryReport, ServerFiles};
+use super::expiry::ExpiryReport;
 use super::member_health::MemberHealthReport;
 use super::plan;
 use super::reload::{self, Reload};
@@ -74,7 +73,6 @@ pub(crate) async fn start(
     let bound = Server::bind(settings, cell.clone(), metrics.clone(), checks.clone())
         .map_err(|error| refused(&error))?;
     control_planes.activate(&file);
-    let expiry = follow_expiries(&file, &control_planes, &checks, &metrics).await;
     let reload = Reload::new(file, purpose, cell, Arc::clone(&control_planes), metrics.clone(), &checks)
         .with_webhooks(webhooks.clone())
         .with_log(log);
@@ -89,12 +87,8 @@ pub(crate) async fn start(
             async move { task.run().await }
         }));
     }
-    tasks.spawn(expiry);
-    let break_glass = Arc::new(BreakGlassReport::new(&metrics));
-    let planes = Arc::clone(&control_planes);
-    tasks.spawn(supervise("break-glass", metrics.clone(), move || {
-        Arc::clone(&break_glass).run(Arc::clone(&planes))
-    }));
+    let (expiry, planes) = (Arc::new(ExpiryReport::new(&metrics)), Arc::clone(&control_planes));
+    tasks.spawn(supervise("expiry", metrics.clone(), move || Arc::clone(&expiry).run(Arc::clone(&planes))));
     tasks.spawn(reload.follow(hangup, reload::POLL, metrics.clone()));
     let read_state = move || (control_planes.readiness(), control_planes.health());
     tasks.spawn(follow_clients(read_state, checks, metrics));
@@ -129,29 +123,6 @@ fn self_managed(
     };
     let names = self_managed::names(&file.server.webhook_address, tls);
     Some(SelfManaged::new(names, tls.lifetimes, store, registrations, metrics))
-}
-
-/// Reports the expiry of certificates and tokens that Durward does not renew. The kubeconfig of the CA's Secret is read once.
-async fn follow_expiries(
-    file: &File,
-    control_planes: &Arc<ControlPlanes>,
-    checks: &Checks,
-    metrics: &Metrics,
-) -> impl Future<Output = ()> + Send + use<> {
-    let of_secret = file.server.tls.self_managed.as_ref().and_then(|tls| tls.access.as_ref());
-    let others = match of_secret {
-        Some(access) => cluster::live::expiries(access).await,
-        None => Vec::new(),
-    };
-    let report = Arc::new(ExpiryReport::new(checks, metrics));
-    let context = Arc::new((ServerFiles::of(file), others, Arc::clone(control_planes)));
-    supervise("expiry", metrics.clone(), move || {
-        let (report, context) = (Arc::clone(&report), Arc::clone(&context));
-        async move {
-            let (files, others, control_planes) = &*context;
-            report.run(files, others, control_planes).await;
-        }
-    })
 }
 
 /// Creates the manager of the webhook configurations. A snapshot has none.
@@ -223,7 +194,7 @@ async fn serve(bound: Bound, shutdown: Shutdown) -> Exit {
 /// Updates `/readyz` and metrics from the state of the clients. The first update happens before this returns, so that no probe
 /// finds a server ready too early.
 fn follow_clients(
-    read_state: impl Fn() -> (Vec<Readiness>, Option<Vec<ClusterHealth>>) + Send + Sync + 'static,
+    read_state: impl Fn() -> (Vec<Readiness>, Vec<ClusterHealth>) + Send + Sync + 'static,
     checks: Checks,
     metrics: Metrics,
 ) -> impl Future<Output = ()> + Send {
@@ -242,7 +213,7 @@ fn follow_clients(
                 let (readiness, health) = read_state();
                 let is_ready = publish_readiness(&readiness, &checks, was_ready.load(Ordering::Relaxed));
                 was_ready.store(is_ready, Ordering::Relaxed);
-                report.publish(health.as_deref());
+                report.publish(&health);
             }
         }
     })
@@ -274,10 +245,9 @@ pub(crate) fn metrics_reference() -> Vec<server::MetricInfo> {
     let metrics = Metrics::new(VERSION);
     reload::register_metrics(&metrics);
     super::policies::PolicyReport::new(&Checks::new(), &metrics);
-    super::expiry::register_metrics(&metrics);
+    ExpiryReport::new(&metrics);
     crate::registration::webhooks::register_metrics(&metrics);
     MemberHealthReport::new(Checks::new(), &metrics);
-    BreakGlassReport::new(&metrics);
     SelfManaged::register_metrics(&metrics);
     metrics.reference()
 }
@@ -298,7 +268,7 @@ mod tests {
         let names: std::collections::BTreeSet<_> = reference.iter().map(|info| &info.name).collect();
         assert_eq!(names.len(), reference.len());
         for name in
-            ["durward_reviews_total", "durward_config_stale", "durward_member_ready", "durward_build_info"]
+            ["durward_reviews_total", "durward_config_stale", "durward_clusters", "durward_build_info"]
         {
             assert!(reference.iter().any(|info| info.name == name), "{name}");
         }
@@ -324,7 +294,8 @@ mod tests {
     #[test]
     fn is_unready_until_the_watches_were_read() {
         let checks = Checks::new();
-        let never_polled = follow_clients(|| (namespaces(false), None), checks.clone(), Metrics::new("t"));
+        let never_polled =
+            follow_clients(|| (namespaces(false), Vec::new()), checks.clone(), Metrics::new("t"));
         assert!(!checks.readiness().ready, "{}", checks.readiness().text);
         drop(never_polled);
     }
@@ -336,7 +307,7 @@ mod tests {
         let panics_once = move || {
             let read_state = reads.fetch_add(1, Ordering::Relaxed);
             assert_ne!(read_state, 1, "this read fails");
-            (namespaces(read_state > 1), None)
+            (namespaces(read_state > 1), Vec::new())
         };
         let following = follow_clients(panics_once, checks.clone(), metrics.clone());
         let ready = async {
