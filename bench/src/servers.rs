@@ -151,7 +151,7 @@ impl Server {
     }
 
     fn serve(folder: &Folder, guards: Guards, source: &str, path: &Path) -> Result<Self> {
-        let [listen, admin, local] = [free_port()?, free_port()?, free_port()?];
+        let [listen, admin] = [free_port()?, free_port()?];
         let log = folder.file("durward.log");
         let begun = Instant::now();
         let child = pinned(&binary()?)
@@ -162,7 +162,6 @@ impl Server {
             .arg(path)
             .args(["--bind-address", &listen.to_string()])
             .args(["--metrics-bind-address", &admin.to_string()])
-            .args(["--debug-bind-address", &local.to_string()])
             .stdout(Stdio::null())
             .stderr(fs::File::create(&log)?)
             .spawn()?;

@@ -83,16 +83,14 @@ impl Serve {
         let loopback = IpAddr::from([127, 0, 0, 1]);
         let reviews = SocketAddr::new(self.host, self.port.map_or_else(ports::free, Ok)?);
         let admin = SocketAddr::new(loopback, ports::free()?);
-        let local = SocketAddr::new(loopback, ports::free()?);
         let tool = Tool::new(self.name, context.durward_program()?)
             .arguments(["serve", "--config"])
             .argument(self.config.display().to_string())
             .arguments(["--bind-address".to_owned(), reviews.to_string()])
             .arguments(["--metrics-bind-address".to_owned(), admin.to_string()])
-            .arguments(["--debug-bind-address".to_owned(), local.to_string()])
             .arguments(self.arguments);
         let part = context.supervisor()?.start_process(tool)?;
-        Ok(Durward { part, reviews, admin, local })
+        Ok(Durward { part, reviews, admin })
     }
 
     /// Starts it and waits until it is ready.
@@ -109,7 +107,6 @@ pub struct Durward {
     part: Process,
     reviews: SocketAddr,
     admin: SocketAddr,
-    local: SocketAddr,
 }
 
 impl Durward {
@@ -121,11 +118,6 @@ impl Durward {
     /// Returns the address of the admin port, HTTP.
     pub fn admin(&self) -> SocketAddr {
         self.admin
-    }
-
-    /// Returns the address of the local port for its operator, HTTP.
-    pub fn local(&self) -> SocketAddr {
-        self.local
     }
 
     /// Returns its process id.

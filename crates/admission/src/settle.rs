@@ -4,7 +4,7 @@
 use crate::denial::Denial;
 use crate::glob::Glob;
 use crate::request::{Request, User};
-use crate::verdict::{Answer, Cause, PolicyEvaluation, Ruling, SKIPPED, Verdict};
+use crate::verdict::{Answer, Cause, PolicyEvaluation, Ruling, SKIPPED, UNREVIEWED, Verdict};
 use crate::warnings::{Audit, Warnings};
 
 /// Whether denials are enforced.
@@ -88,7 +88,16 @@ pub struct Settled {
 impl Settled {
     /// Returns the reason why the object was allowed without being parsed, if it was.
     pub fn skipped(&self) -> Option<&str> {
-        self.audit.iter().find(|(key, _)| *key == SKIPPED).map(|(_, reason)| reason)
+        self.reason(SKIPPED)
+    }
+
+    /// Returns the reason why the guard doesn't review the request, if it doesn't.
+    pub fn unreviewed(&self) -> Option<&str> {
+        self.reason(UNREVIEWED)
+    }
+
+    fn reason(&self, annotation: &str) -> Option<&str> {
+        self.audit.iter().find(|(key, _)| *key == annotation).map(|(_, reason)| reason)
     }
 }
 

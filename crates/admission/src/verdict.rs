@@ -10,6 +10,9 @@ use crate::warnings::{Audit, Warnings};
 /// Audit annotation of an object that was allowed because the guard could not parse it. The value is the reason.
 pub const SKIPPED: &str = "left-as-it-is";
 
+/// Audit annotation of a request that a guard allowed because it is off, or has no rule for it. The value is the reason.
+pub const UNREVIEWED: &str = "unreviewed";
+
 /// The result of a guard.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
@@ -141,6 +144,12 @@ impl Ruling {
     /// the object itself shows no trace of it.
     pub fn skipped(reason: impl AsRef<str>) -> Self {
         Self::allow().audit(SKIPPED, reason)
+    }
+
+    /// Allows a request that the guard doesn't review, although the API server sends it. This is logged and counted.
+    pub fn unreviewed(reason: impl AsRef<str>) -> Self {
+        let reason = reason.as_ref();
+        Self::allow().warn(format!("allowed without a check: {reason}")).audit(UNREVIEWED, reason)
     }
 
     /// Marks the object as one that the configuration leaves out of the guard.

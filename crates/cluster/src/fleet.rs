@@ -156,22 +156,13 @@ pub type PageResult = Result<Page, Cause>;
 /// The member clusters of a fleet, or why they could not be listed.
 pub type MembersResult = Result<Arc<[FleetMember]>, Cause>;
 
-/// The requests of health probes to each cluster, so that a missing permission is noticed early.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ProbeTargets {
-    /// The probed clusters, besides the local one.
-    pub fleet: Fleet,
-    /// The resources; one object of each is requested.
-    pub resources: Vec<Resource>,
-}
-
 /// The result of the last probe of a cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClusterHealth {
     /// The cluster's name.
     pub cluster: String,
-    /// The resources that could not be read.
-    pub failures: Vec<(Resource, admission::Cause)>,
+    /// Why it could not be read.
+    pub failure: Option<admission::Cause>,
 }
 
 /// A request for one object of one cluster.

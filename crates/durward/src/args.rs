@@ -8,9 +8,9 @@ use logging::LogFormat;
 /// Flags that select the log level and the log format.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct LogArgs {
-    /// Log level: error, warn, info, debug or trace; or info,server=debug
-    #[arg(long = "log-level", value_name = "FILTER", default_value = "info")]
-    pub(crate) level: String,
+    /// Log filter, until the file's changes [default: the file's `log`]
+    #[arg(long = "log-level", value_name = "FILTER")]
+    pub(crate) level: Option<String>,
     /// Log format
     #[arg(long = "log-format", value_enum, default_value_t, value_name = "FORMAT")]
     pub(crate) format: LogFormat,
@@ -25,9 +25,6 @@ pub(crate) struct ServerArgs {
     /// Address of /livez, /readyz and /metrics
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) metrics_bind_address: Option<SocketAddr>,
-    /// Loopback address to change the log level
-    #[arg(long, value_name = "ADDRESS")]
-    pub(crate) debug_bind_address: Option<SocketAddr>,
     /// Serving certificate, PEM
     #[arg(long, value_name = "FILE")]
     pub(crate) tls_cert: Option<PathBuf>,

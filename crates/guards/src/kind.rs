@@ -17,7 +17,7 @@ use crate::overrides::BreakGlass;
 use crate::webhook::WebhookEntry;
 use ::config::{Section, Selector};
 use cluster::etcd::Material;
-use cluster::fleet::ProbeTargets;
+use cluster::fleet::Fleet;
 use cluster::live::Access;
 use cluster::{Clients, Resource};
 
@@ -25,6 +25,11 @@ use cluster::{Clients, Resource};
 pub trait GuardKind: Sync {
     /// Returns the name: one word of lower-case letters.
     fn name(&self) -> &'static str;
+
+    /// Returns the paths of the guard besides its name.
+    fn other_paths(&self) -> &'static [&'static str] {
+        &[]
+    }
 
     /// Returns one sentence about what the guard protects.
     fn summary(&self) -> &'static str;
@@ -82,8 +87,10 @@ pub struct Requirements {
     pub reads_cluster: bool,
     /// Resources that the cluster cache watches.
     pub watches: Vec<Resource>,
-    /// Clusters to probe every minute, and what to read there.
-    pub probes: Option<ProbeTargets>,
+    /// The clusters to probe every minute, besides the local one.
+    pub probes: Option<Fleet>,
+    /// The resources that the guard lists in each of these clusters. `doctor` tries each.
+    pub listed: Vec<Resource>,
     /// The control plane to read, if it is not the cluster that all guards read.
     pub control_plane: Option<Access>,
     /// The user that Durward is on that control plane, which has no service account of Durward's.
@@ -96,7 +103,7 @@ pub struct Requirements {
     pub guarded: Vec<GuardedObjects>,
 }
 
-/// Objects that a guard protects. `doctor` and a metric look there for annotations of overrides.
+/// Objects that a guard protects. `doctor` looks there for annotations of overrides.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GuardedObjects {
     /// The resource.

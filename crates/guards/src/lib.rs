@@ -29,7 +29,7 @@ pub use kind::{
 };
 pub use message::{lines_without_override, without_steps};
 pub use native_policy::{NativePolicy, PURPOSES};
-pub use webhook::{WebhookEntry, WebhookType};
+pub use webhook::{WebhookEntry, WebhookType, rule_names};
 
 /// All guards.
 pub static GUARD_KINDS: &[&dyn GuardKind] =

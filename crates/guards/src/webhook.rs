@@ -1,5 +1,6 @@
 //! Entries of webhook configurations, without the address: the installation adds that.
 
+use admission::Request;
 use k8s_openapi::api::admissionregistration::v1::{
     MatchCondition, MutatingWebhook, RuleWithOperations, WebhookClientConfig,
 };
@@ -70,6 +71,11 @@ impl WebhookEntry {
         }
     }
 
+    /// Returns whether a rule names the operation and the resource of a request, in any version.
+    pub fn covers(&self, request: &Request<'_>) -> bool {
+        self.rules.iter().any(|rule| rule_names(rule, request))
+    }
+
     /// Returns the entry as the API has it. A validating entry has the same fields except `reinvocationPolicy`, which is unset.
     pub fn into_webhook(self, client_config: WebhookClientConfig) -> MutatingWebhook {
         let selector = |selector: Selector| {
@@ -93,6 +99,20 @@ impl WebhookEntry {
             admission_review_versions: vec!["v1".to_owned()],
         }
     }
+}
+
+/// Returns whether a rule names the operation and the resource of a request, as `apiserver/pkg/admission/plugin/webhook/predicates/rules`
+/// does. Version and scope are not compared.
+pub fn rule_names(rule: &RuleWithOperations, request: &Request<'_>) -> bool {
+    let fits = |pattern: &str, word: &str| pattern == "*" || pattern == word;
+    let among = |list: &Option<Vec<String>>, word: &str| list.iter().flatten().any(|entry| fits(entry, word));
+    let is_resource = |pattern: &String| {
+        let (resource, subresource) = pattern.split_once('/').unwrap_or((pattern, ""));
+        fits(resource, &request.resource.resource) && fits(subresource, &request.subresource)
+    };
+    among(&rule.operations, request.operation.as_str())
+        && among(&rule.api_groups, &request.resource.group)
+        && rule.resources.iter().flatten().any(is_resource)
 }
 
 /// Returns the rule for one operation on one resource of version v1. `scope` is `Namespaced` or `Cluster`.

@@ -1,10 +1,9 @@
-//! The two ports without TLS. The metrics port is read-only, for kubelet and Prometheus. The debug port changes the log level
-//! and listens on loopback only.
+//! The metrics port, without TLS and read-only: for kubelet and Prometheus.
 //!
 //! A connection has one request and ten seconds. At the [limit](crate::connection_limit) one is closed, so that idle
 //! connections do not keep kubelet out, which would restart the pod.
 //!
-//! Every pod can reach the metrics port. The reasons of checks name clusters, objects and files, so only a caller on loopback
+//! Every pod can reach this port. The reasons of checks name clusters, objects and files, so only a caller on loopback
 //! gets them, for example `kubectl port-forward`. The log has them too.
 
 use std::convert::Infallible;
@@ -14,9 +13,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use admission::BoxFuture;
 use bytes::Bytes;
-use http_body_util::{BodyExt as _, Full, Limited};
+use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue};
 use hyper::server::conn::http1;
@@ -35,26 +33,8 @@ use crate::socket::Socket;
 
 /// Limit of a connection's time.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(10);
-/// Limit of connections to a port. Kubelet needs two and Prometheus one.
+/// Limit of connections to the port. Kubelet needs two and Prometheus one.
 const MAX_CONNECTIONS: usize = 256;
-/// Limit of a log filter, which is one line.
-const MAX_FILTER: usize = 4 << 10;
-
-/// Reads and changes the log filter while the server runs.
-pub trait LogControl: Send + Sync {
-    /// Returns the current filter, in the form that [`LogControl::set_filter`] accepts.
-    fn filter(&self) -> String;
-
-    /// Replaces the filter, for instance by `info` or `info,server=debug`. On error the old one stays, and the text describes
-    /// the problem of the new one.
-    fn set_filter(&self, filter: &str) -> Result<(), String>;
-}
-
-/// The requests of a port.
-pub(crate) trait Port: Send + Sync + 'static {
-    /// Answers one request.
-    fn answer(&self, request: Request<Incoming>, peer: SocketAddr) -> BoxFuture<'_, AdminResponse>;
-}
 
 /// An answer.
 pub(crate) struct AdminResponse {
@@ -89,52 +69,39 @@ impl AdminResponse {
     }
 }
 
-/// Serves a port until it is dropped.
-pub(crate) async fn serve(
-    name: &'static str,
-    listener: Arc<TcpListener>,
-    port: Arc<dyn Port>,
-    metrics: Metrics,
-) {
-    let limit = ConnectionLimit::new(name, MAX_CONNECTIONS);
+/// Serves the port until it is dropped.
+pub(crate) async fn serve(listener: Arc<TcpListener>, port: Arc<MetricsPort>) {
+    let limit = ConnectionLimit::new("metrics", MAX_CONNECTIONS);
     let mut tasks = JoinSet::new();
     let serve = |tcp, peer: SocketAddr| {
         let (limit, port) = (Arc::clone(&limit), Arc::clone(&port));
         async move {
-            let Some(permit) = limit.acquire(peer).await else { return };
+            let Some(permit) = limit.acquire(peer) else { return };
             let state = permit.state();
             let service = service_fn(|request| {
                 state.begin_request();
-                async {
-                    let response = port.answer(request, peer).await.response();
-                    state.end_request();
-                    Ok::<_, Infallible>(response)
-                }
+                let response = port.respond(&request, peer).response();
+                state.end_request();
+                ready(Ok::<_, Infallible>(response))
             });
             let mut http = http1::Builder::new();
             http.keep_alive(false).max_buf_size(16 << 10);
-            let socket = Socket::new(tcp, CONNECTION_TIMEOUT, Arc::clone(state));
+            let socket = Socket::new(tcp, CONNECTION_TIMEOUT);
             let connection = http.serve_connection(TokioIo::new(socket), service);
             tokio::select! {
                 biased;
                 _ = timeout(CONNECTION_TIMEOUT, connection) => {}
-                () = permit.must_close() => {}
+                () = permit.replaced() => {}
             }
         }
     };
-    match accept_forever(listener.as_ref(), &mut tasks, metrics.server(), serve).await {}
+    match accept_forever(listener.as_ref(), &mut tasks, port.metrics.server(), serve).await {}
 }
 
 /// Serves `/livez` (also as `/healthz`, its older name), `/readyz` and `/metrics`.
 pub(crate) struct MetricsPort {
     pub(crate) checks: Checks,
     pub(crate) metrics: Metrics,
-}
-
-impl Port for MetricsPort {
-    fn answer(&self, request: Request<Incoming>, peer: SocketAddr) -> BoxFuture<'_, AdminResponse> {
-        Box::pin(ready(self.respond(&request, peer)))
-    }
 }
 
 impl MetricsPort {
@@ -188,69 +155,6 @@ fn readyz(readiness: Readiness, verbose: bool, is_loopback: bool) -> AdminRespon
         true if !verbose => AdminResponse::plain(StatusCode::OK, "ok"),
         true => AdminResponse::plain(StatusCode::OK, text),
         false => AdminResponse::plain(StatusCode::SERVICE_UNAVAILABLE, text),
-    }
-}
-
-/// Serves `/log-level`.
-pub(crate) struct DebugPort {
-    pub(crate) log: Option<Arc<dyn LogControl>>,
-}
-
-impl Port for DebugPort {
-    fn answer(&self, request: Request<Incoming>, _: SocketAddr) -> BoxFuture<'_, AdminResponse> {
-        Box::pin(self.respond(request))
-    }
-}
-
-impl DebugPort {
-    async fn respond(&self, request: Request<Incoming>) -> AdminResponse {
-        if !is_local(request.headers()) {
-            return AdminResponse::plain(
-                StatusCode::FORBIDDEN,
-                "forbidden: the Host must be localhost, 127.0.0.1 or [::1], so that web pages cannot use this port\n",
-            );
-        }
-        if request.uri().path() != "/log-level" {
-            return AdminResponse::plain(
-                StatusCode::NOT_FOUND,
-                "not found; the path is /log-level (GET, PUT)\n",
-            );
-        }
-        let Some(log) = &self.log else {
-            let text = "the log level of this process cannot be changed\n";
-            return AdminResponse::plain(StatusCode::NOT_FOUND, text);
-        };
-        match *request.method() {
-            Method::GET | Method::HEAD => AdminResponse::plain(StatusCode::OK, format!("{}\n", log.filter())),
-            Method::PUT => put_filter(log.as_ref(), request.into_body()).await,
-            _ => AdminResponse::wrong_method("GET, HEAD, PUT"),
-        }
-    }
-}
-
-async fn put_filter(log: &dyn LogControl, body: Incoming) -> AdminResponse {
-    let bad = |text: String| AdminResponse::plain(StatusCode::BAD_REQUEST, text);
-    let Ok(body) = Limited::new(body, MAX_FILTER).collect().await else {
-        return bad("the filter was not received, or is longer than 4 KiB\n".to_owned());
-    };
-    let body = body.to_bytes();
-    let Ok(filter) = std::str::from_utf8(&body).map(str::trim) else {
-        return bad("the filter is not UTF-8\n".to_owned());
-    };
-    if filter.is_empty() {
-        return bad(
-            "the filter is empty; send for example `info` or `info,durward::review=debug` as the body\n"
-                .to_owned(),
-        );
-    }
-    let before = log.filter();
-    match log.set_filter(filter) {
-        Ok(()) => {
-            let now = log.filter();
-            tracing::info!(before, now, "log filter changed");
-            AdminResponse::plain(StatusCode::OK, format!("{now}\n"))
-        }
-        Err(error) => bad(format!("{error}; the filter is still {before:?}\n")),
     }
 }
 

@@ -8,11 +8,13 @@ use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use rustls::ServerConfig;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_rustls::TlsAcceptor;
@@ -25,7 +27,7 @@ use crate::pipeline::{Caller, Pipeline};
 use crate::settings::Timeouts;
 use crate::socket::Socket;
 use crate::text::for_log;
-use crate::tls::{OtherName, ServerTls, with_key_proof};
+use crate::tls::{OtherName, client_names};
 
 /// Limit of hyper's read buffer, which is also the smallest that hyper accepts. Heads of the API server are below 1 kB, and
 /// bodies pass through in pieces. Each connection with a request holds a buffer.
@@ -33,7 +35,7 @@ const READ_BUFFER: usize = 8 << 10;
 
 /// The parts that all connections share.
 pub(crate) struct Connections {
-    pub(crate) tls: Arc<ArcSwap<ServerTls>>,
+    pub(crate) tls: Arc<ArcSwap<ServerConfig>>,
     pub(crate) pipeline: Arc<Pipeline>,
     pub(crate) timeouts: Timeouts,
     pub(crate) metrics: ServerMetrics,
@@ -46,11 +48,11 @@ impl Connections {
         if let Err(error) = tcp.set_nodelay(true) {
             tracing::debug!(%peer, reason = %error, "TCP_NODELAY cannot be set");
         }
-        let socket = Socket::new(tcp, self.timeouts.write_stall, Arc::clone(permit.state()));
+        let socket = Socket::new(tcp, self.timeouts.write_stall);
         let stream = tokio::select! {
             biased;
             stream = self.handshake(socket, peer) => stream,
-            () = permit.must_close() => {
+            () = permit.replaced() => {
                 self.metrics.idle_connections_closed.inc();
                 None
             }
@@ -68,20 +70,14 @@ impl Connections {
         peer: SocketAddr,
     ) -> Option<(TlsStream<Socket>, Option<String>)> {
         let tls = self.tls.load_full();
-        let acceptor = TlsAcceptor::from(Arc::clone(&tls.config));
-        let handshake = timeout(self.timeouts.handshake, acceptor.accept(socket));
-        let (reason, text) = match with_key_proof(handshake).await {
-            (Ok(Ok(stream)), has_key) => {
-                let certificates = stream.get_ref().1.peer_certificates();
-                let mut names = None;
-                if let Some((result, verified)) = tls.client_certificate(certificates, has_key) {
-                    self.metrics.count_client_certificate(result);
-                    names = verified;
-                }
+        let handshake = timeout(self.timeouts.handshake, TlsAcceptor::from(tls).accept(socket));
+        let (reason, text) = match handshake.await {
+            Ok(Ok(stream)) => {
+                let names = client_names(stream.get_ref().1.peer_certificates());
                 return Some((stream, names));
             }
-            (Ok(Err(error)), _) => (failure_reason(&error), error.to_string()),
-            (Err(_), _) => ("timeout", "the handshake timed out".to_owned()),
+            Ok(Err(error)) => (failure_reason(&error), error.to_string()),
+            Err(_) => ("timeout", "the handshake timed out".to_owned()),
         };
         self.metrics.count_handshake_failed(reason);
         let text = for_log(&text);
@@ -121,7 +117,7 @@ impl Connections {
         http.max_buf_size(READ_BUFFER);
         let mut connection = pin!(http.serve_connection(TokioIo::new(stream), service));
         let mut timer = pin!(sleep_until(Instant::now() + first_header));
-        let (mut is_draining, mut is_closing, mut is_evicted) = (false, false, false);
+        let (mut is_draining, mut is_closing) = (false, false);
         loop {
             tokio::select! {
                 biased;
@@ -144,19 +140,15 @@ impl Connections {
                         }
                     }
                 }
-                () = permit.asked_to_close(), if !is_evicted => {
-                    is_evicted = true;
+                () = permit.replaced() => {
                     self.metrics.idle_connections_closed.inc();
-                    // hyper answers a request that has begun, with `Connection: close`. It closes an idle connection when it is
-                    // polled again.
+                    // hyper closes an idle connection when it is polled again, and answers a whole request. It would wait for the
+                    // rest of a head or a body, and for a peer that doesn't read its answer.
                     connection.as_mut().graceful_shutdown();
-                }
-                // hyper would wait for the rest of a head, a body or a client that does not close.
-                () = permit.must_close() => {
-                    if !is_evicted {
-                        self.metrics.idle_connections_closed.inc();
+                    if state.is_waiting() {
+                        drop(timeout(Duration::ZERO, connection).await);
+                        return;
                     }
-                    return;
                 }
                 () = drain.drained(), if !is_draining => {
                     is_draining = true;

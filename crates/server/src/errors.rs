@@ -13,8 +13,6 @@ pub enum BindAddress {
     Webhook,
     /// `server.metricsBindAddress`
     Metrics,
-    /// `server.debugBindAddress`
-    Debug,
 }
 
 impl fmt::Display for BindAddress {
@@ -22,7 +20,6 @@ impl fmt::Display for BindAddress {
         f.write_str(match self {
             Self::Webhook => "server.bindAddress",
             Self::Metrics => "server.metricsBindAddress",
-            Self::Debug => "server.debugBindAddress",
         })
     }
 }
@@ -39,12 +36,6 @@ pub enum BindError {
         address: SocketAddr,
         /// The error of the kernel.
         source: io::Error,
-    },
-    /// `server.debugBindAddress` is not a loopback address.
-    #[error("{}: {}; {}", self.what(), self.why(), self.next())]
-    NotLoopback {
-        /// Its address.
-        address: SocketAddr,
     },
     /// The certificate, its key or the client CA cannot be used.
     #[error("{}: {source}; {}", self.what(), self.next())]
@@ -68,7 +59,6 @@ impl BindError {
     pub fn what(&self) -> String {
         match self {
             Self::Address { key, address, .. } => format!("cannot listen on {address} ({key})"),
-            Self::NotLoopback { address } => format!("server.debugBindAddress: invalid value {address}"),
             Self::Certificate { source } => {
                 format!("the serving certificate cannot be used ({})", source.place)
             }
@@ -80,9 +70,6 @@ impl BindError {
     pub fn why(&self) -> String {
         match self {
             Self::Address { source, .. } => source.to_string(),
-            Self::NotLoopback { .. } => {
-                "clients of this port can change the log level, so it must be a loopback address".to_owned()
-            }
             Self::Certificate { source } => source.fault.to_string(),
             Self::Setting { why, .. } => why.clone(),
         }
@@ -105,9 +92,6 @@ impl BindError {
                 }
                 _ => format!("check {key}"),
             },
-            Self::NotLoopback { address } => {
-                format!("set it to 127.0.0.1:{} and use `kubectl port-forward`", address.port())
-            }
             Self::Certificate { source } => format!("fix {} and start again", source.place),
             Self::Setting { key, .. } => format!("change {key}"),
         }
@@ -121,11 +105,6 @@ mod tests {
     #[test]
     fn an_error_has_what_where_why_and_the_next_step() {
         let address = "10.0.0.7:8081".parse().unwrap();
-        assert_eq!(
-            BindError::NotLoopback { address }.to_string(),
-            "server.debugBindAddress: invalid value 10.0.0.7:8081: clients of this port can change the log level, so it must \
-             be a loopback address; set it to 127.0.0.1:8081 and use `kubectl port-forward`"
-        );
         let source = io::Error::from(io::ErrorKind::AddrInUse);
         let error = BindError::Address { key: BindAddress::Webhook, address, source };
         assert!(error.to_string().starts_with("cannot listen on 10.0.0.7:8081 (server.bindAddress): "));

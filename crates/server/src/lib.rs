@@ -18,13 +18,12 @@
 //! let settings = Settings::new(ServerOptions {
 //!     bind_address: "0.0.0.0:8443".parse()?,
 //!     metrics_bind_address: "0.0.0.0:8080".parse()?,
-//!     debug_bind_address: None,
 //!     tls: TlsSettings::new(CertificateSource::Files(files)),
 //!     limits: Default::default(),
 //!     timeouts: Default::default(),
 //!     shutdown: Default::default(),
 //! })?;
-//! let bound = Server::bind(settings, plan, metrics, Checks::new(), None)?;
+//! let bound = Server::bind(settings, plan, metrics, Checks::new())?;
 //! println!("serving on {}", bound.addresses().webhook);
 //! let stopped = bound.serve(Shutdown::on_signals()?).await;
 //! # Ok(()) }
@@ -36,6 +35,7 @@ mod cause;
 mod checks;
 mod connection;
 mod connection_limit;
+mod connection_state;
 mod deadline;
 mod drain;
 mod errors;
@@ -52,7 +52,6 @@ mod supervisor;
 mod text;
 mod tls;
 
-pub use admin::LogControl;
 pub use checks::{Check, Checks, Readiness};
 pub use errors::{BindAddress, BindError};
 pub use issued::{CertificatePem, Issued, IssuedCertificate, IssuedCertificates};

@@ -81,7 +81,6 @@ pub(crate) struct ServerMetrics {
     pub(crate) connection_panics: Counter,
     tasks_restarted: Family<Labels<1>, Counter>,
     pub(crate) handshakes_failed: Family<Labels<1>, Counter>,
-    pub(crate) client_certificates: Family<Labels<1>, Counter>,
     certificate_not_after: Gauge,
     certificate_not_before: Gauge,
     pub(crate) certificate_loads: Family<Labels<1>, Counter>,
@@ -95,6 +94,7 @@ struct GuardFamilies {
     decode_bytes: Histogram,
     unknown: Family<Labels<2>, Counter>,
     would_deny: Family<Labels<1>, Counter>,
+    unreviewed: Family<Labels<1>, Counter>,
     panics: Family<Labels<1>, Counter>,
     deadlines: Family<Labels<1>, Counter>,
     abandoned: Family<Labels<1>, Counter>,
@@ -118,6 +118,7 @@ pub(crate) struct GuardMetrics {
     decode_bytes: Histogram,
     unknown: Family<Labels<2>, Counter>,
     would_deny: Counter,
+    unreviewed: Counter,
     pub(crate) panics: Counter,
     pub(crate) deadlines: Counter,
     pub(crate) abandoned: Counter,
@@ -191,6 +192,7 @@ impl Metrics {
             decode_bytes: families.decode_bytes.clone(),
             unknown: families.unknown.clone(),
             would_deny: families.would_deny.get_or_create_owned(&label),
+            unreviewed: families.unreviewed.get_or_create_owned(&label),
             panics: families.panics.get_or_create_owned(&label),
             deadlines: families.deadlines.get_or_create_owned(&label),
             abandoned: families.abandoned.get_or_create_owned(&label),
@@ -264,7 +266,7 @@ impl ServerMetrics {
         registry.add("connection_panics", &[], help, server.connection_panics.clone());
         registry.add(
             "tasks_restarted",
-            &[("task", "certificate, ca, metrics, debug, configuration, clusters, webhooks, expiry")],
+            &[("task", "certificate, ca, metrics, configuration, clusters, webhooks, expiry")],
             "Background tasks that ended and were restarted",
             server.tasks_restarted.clone(),
         );
@@ -276,12 +278,6 @@ impl ServerMetrics {
             )],
             "Failed TLS handshakes",
             server.handshakes_failed.clone(),
-        );
-        registry.add(
-            "client_certificates",
-            &[("presented", "valid, other_name, invalid, absent")],
-            "TLS handshakes by the client certificate, if clientAuth.mode is not none",
-            server.client_certificates.clone(),
         );
         let help = "Expiry of the serving certificate, in seconds since 1970";
         registry.add("certificate_not_after_seconds", &[], help, server.certificate_not_after.clone());
@@ -317,10 +313,6 @@ impl ServerMetrics {
         self.handshakes_failed.get_or_create(&[("reason", reason)]).inc();
     }
 
-    pub(crate) fn count_client_certificate(&self, presented: &'static str) {
-        self.client_certificates.get_or_create(&[("presented", presented)]).inc();
-    }
-
     /// Sets the validity of the serving certificate, in seconds since 1970.
     pub(crate) fn set_certificate(&self, (not_before, not_after): (i64, i64)) {
         self.certificate_not_before.set(not_before);
@@ -343,6 +335,7 @@ impl GuardFamilies {
             decode_bytes: Histogram::new(BYTES),
             unknown: Family::default(),
             would_deny: Family::default(),
+            unreviewed: Family::default(),
             panics: Family::default(),
             deadlines: Family::default(),
             abandoned: Family::default(),
@@ -376,6 +369,8 @@ impl GuardFamilies {
         );
         let help = "Requests that audit mode allowed and enforce mode would deny";
         registry.add("would_deny", &[GUARD], help, families.would_deny.clone());
+        let help = "Requests that were allowed because the guard is off, or has no rule for them";
+        registry.add("unreviewed", &[GUARD], help, families.unreviewed.clone());
         let help = "Panics of a guard; the verdict is unknown";
         registry.add("guard_panics", &[GUARD], help, families.panics.clone());
         let help = "Requests that a guard did not answer in time; the verdict is unknown";
@@ -418,6 +413,9 @@ impl GuardMetrics {
         }
         if settled.would_deny {
             self.would_deny.inc();
+        }
+        if settled.unreviewed().is_some() {
+            self.unreviewed.inc();
         }
         let Some(evaluation) = &settled.evaluation else { return };
         self.evaluation.observe(evaluation.time.as_secs_f64());
@@ -518,7 +516,6 @@ mod tests {
         let (server, guard) = (metrics.server(), metrics.guard("g"));
         server.count_refused("a");
         server.count_handshake_failed("a");
-        server.count_client_certificate("a");
         server.count_certificate_load("a");
         server.count_restarted("a");
         let ruling = Ruling::unknown(Cause::new("timeout", "no answer"));

@@ -57,13 +57,6 @@ impl Plan {
         Ok(Self { generation, routes, metrics: metrics.clone() })
     }
 
-    /// Returns the same plan without the guards of these names.
-    #[must_use]
-    pub fn without(&self, names: &[&str]) -> Self {
-        let kept = self.routes.iter().filter(|route| !names.contains(&route.guard.name()));
-        Self { generation: self.generation, routes: kept.cloned().collect(), metrics: self.metrics.clone() }
-    }
-
     /// Returns the generation of the configuration.
     pub fn generation(&self) -> u64 {
         self.generation

@@ -12,7 +12,7 @@ use tokio::net::{TcpListener, TcpSocket};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use crate::admin::{self, DebugPort, LogControl, MetricsPort, Port};
+use crate::admin::{self, MetricsPort};
 use crate::checks::{Check, Checks};
 use crate::connection::Connections;
 use crate::connection_limit::ConnectionLimit;
@@ -40,9 +40,6 @@ pub struct Settings(ServerOptions);
 impl Settings {
     /// Checks the options. Fails if a server with them would start and could not serve.
     pub fn new(options: ServerOptions) -> Result<Self, BindError> {
-        if let Some(address) = options.debug_bind_address.filter(|address| !address.ip().is_loopback()) {
-            return Err(BindError::NotLoopback { address });
-        }
         let limits = &options.limits;
         for (key, is_zero) in [
             ("server.limits.maxConcurrentRequests", limits.max_concurrent_requests == 0),
@@ -78,12 +75,10 @@ pub struct Bound {
     plan: PlanCell,
     metrics: Metrics,
     checks: Checks,
-    log: Option<Arc<dyn LogControl>>,
     reloader: CertReloader,
     shutdown_check: Check,
     webhook_listener: TcpListener,
     metrics_listener: TcpListener,
-    debug_listener: Option<TcpListener>,
     addresses: Addresses,
 }
 
@@ -94,8 +89,6 @@ pub struct Addresses {
     pub webhook: SocketAddr,
     /// Plain HTTP: `/livez`, `/readyz`, `/metrics`.
     pub metrics: SocketAddr,
-    /// Plain HTTP on loopback: `/log-level`.
-    pub debug: Option<SocketAddr>,
 }
 
 impl Server {
@@ -107,7 +100,6 @@ impl Server {
         plan: PlanCell,
         metrics: Metrics,
         checks: Checks,
-        log: Option<Arc<dyn LogControl>>,
     ) -> Result<Bound, BindError> {
         let options = settings.0;
         let certificate_check = checks.add("certificate");
@@ -117,23 +109,16 @@ impl Server {
         shutdown_check.fail("not serving yet");
         let (webhook_listener, webhook) = open(BindAddress::Webhook, options.bind_address)?;
         let (metrics_listener, metrics_address) = open(BindAddress::Metrics, options.metrics_bind_address)?;
-        let debug = match options.debug_bind_address {
-            Some(address) => Some(open(BindAddress::Debug, address)?),
-            None => None,
-        };
-        let (debug_listener, debug) = debug.unzip();
-        let addresses = Addresses { webhook, metrics: metrics_address, debug };
+        let addresses = Addresses { webhook, metrics: metrics_address };
         Ok(Bound {
             options,
             plan,
             metrics,
             checks,
-            log,
             reloader,
             shutdown_check,
             webhook_listener,
             metrics_listener,
-            debug_listener,
             addresses,
         })
     }
@@ -177,12 +162,10 @@ impl Bound {
             plan,
             metrics,
             checks,
-            log,
             reloader,
             shutdown_check,
             webhook_listener,
             metrics_listener,
-            debug_listener,
             ..
         } = self;
         let drain = DrainSignal::new();
@@ -196,10 +179,10 @@ impl Bound {
             reload_periodically(Arc::clone(&reloader), status.clone(), poll, issued.clone())
         }));
         let metrics_port = Arc::new(MetricsPort { checks, metrics: metrics.clone() });
-        background.spawn(serve_port("metrics", metrics_listener, metrics_port, metrics.clone()));
-        if let Some(listener) = debug_listener {
-            background.spawn(serve_port("debug", listener, Arc::new(DebugPort { log }), metrics.clone()));
-        }
+        let metrics_listener = Arc::new(metrics_listener);
+        background.spawn(supervise("metrics", metrics.clone(), move || {
+            admin::serve(Arc::clone(&metrics_listener), Arc::clone(&metrics_port))
+        }));
         let limit = ConnectionLimit::new("webhook", options.limits.max_connections);
         let pipeline = Pipeline::new(plan, options.limits, &options.timeouts, drain.watch(), &metrics);
         let connections = Arc::new(Connections {
@@ -244,16 +227,6 @@ impl Bound {
     }
 }
 
-/// Serves a port without TLS, and restarts it if it fails.
-async fn serve_port(name: &'static str, listener: TcpListener, port: Arc<dyn Port>, metrics: Metrics) {
-    let listener = Arc::new(listener);
-    let supervised = metrics.clone();
-    supervise(name, supervised, move || {
-        admin::serve(name, Arc::clone(&listener), Arc::clone(&port), metrics.clone())
-    })
-    .await;
-}
-
 fn aborted(tasks: &mut JoinSet<()>) -> Stopped {
     remove_ended(tasks);
     tracing::warn!(connections = tasks.len(), "second stop signal: all connections are closed");
@@ -276,7 +249,7 @@ impl Acceptor {
             let drain = self.drain.watch();
             async move {
                 connections.metrics.connections_accepted.inc();
-                let Some(permit) = limit.acquire(peer).await else {
+                let Some(permit) = limit.acquire(peer) else {
                     connections.metrics.count_shed("connections");
                     return;
                 };

@@ -18,8 +18,6 @@ pub struct ServerOptions {
     pub bind_address: SocketAddr,
     /// Address for kubelet and Prometheus: `/livez`, `/readyz`, `/metrics`, without TLS, read-only.
     pub metrics_bind_address: SocketAddr,
-    /// Loopback address for operators, reached by `kubectl port-forward`: it changes the log level.
-    pub debug_bind_address: Option<SocketAddr>,
     /// Certificate, versions, client certificates.
     pub tls: TlsSettings,
     /// Limits of concurrent work.
@@ -103,19 +101,11 @@ pub struct UnknownTlsVersion {
     got: String,
 }
 
-/// Use of client certificates. An API server sends none unless its `AdmissionConfiguration` names a kubeconfig for this webhook,
-/// so count them before you require them.
+/// Use of client certificates. An API server sends none unless its `AdmissionConfiguration` names a kubeconfig for this webhook.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ClientAuth {
     /// Clients are not asked for one.
     None,
-    /// Clients are asked for one, which is counted as valid, valid with another name, invalid or absent. No client is refused.
-    Request {
-        /// PEM file of the client CA, read again like the serving certificate.
-        ca_file: PathBuf,
-        /// Names of callers. Without names, all count as valid.
-        allowed_names: AllowedNames,
-    },
     /// The handshake fails without a valid one that has an allowed name.
     Require {
         /// PEM file of the client CA, read again like the serving certificate.
@@ -159,7 +149,7 @@ impl ClientAuth {
     pub fn ca_file(&self) -> Option<&PathBuf> {
         match self {
             Self::None => None,
-            Self::Request { ca_file, .. } | Self::Require { ca_file, .. } => Some(ca_file),
+            Self::Require { ca_file, .. } => Some(ca_file),
         }
     }
 
@@ -167,7 +157,7 @@ impl ClientAuth {
     pub fn allowed_names(&self) -> Option<&AllowedNames> {
         match self {
             Self::None => None,
-            Self::Request { allowed_names, .. } | Self::Require { allowed_names, .. } => Some(allowed_names),
+            Self::Require { allowed_names, .. } => Some(allowed_names),
         }
     }
 }

@@ -4,21 +4,17 @@
 //! (413, 503). Closing with unread bytes makes the kernel send a reset, and a reset discards an answer that the peer has not
 //! read yet.
 //!
-//! A peer that takes no byte of its answer for `write_stall` is disconnected. [`ConnectionState`] learns what the peer has not
-//! taken yet, so that the connection is not closed for another one before.
+//! A peer that takes no byte of its answer for `write_stall` is disconnected.
 
 use std::future::Future as _;
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep};
-
-use crate::connection_limit::{ConnectionState, Unflushed};
 
 /// How long the peer has to close its side. A client that has read `Connection: close` does so at once.
 const LINGER: Duration = Duration::from_secs(1);
@@ -29,7 +25,6 @@ const LINGER_BYTES: usize = 20 << 20;
 pub(crate) struct Socket {
     tcp: TcpStream,
     write_stall: Duration,
-    state: Arc<ConnectionState>,
     stalled: Option<Pin<Box<Sleep>>>,
     lingering: Option<Lingering>,
 }
@@ -40,19 +35,16 @@ struct Lingering {
 }
 
 impl Socket {
-    pub(crate) fn new(tcp: TcpStream, write_stall: Duration, state: Arc<ConnectionState>) -> Self {
-        Self { tcp, write_stall, state, stalled: None, lingering: None }
+    pub(crate) fn new(tcp: TcpStream, write_stall: Duration) -> Self {
+        Self { tcp, write_stall, stalled: None, lingering: None }
     }
 
     /// Fails a write that stays pending for `write_stall`.
     fn limit_stall<T>(&mut self, cx: &mut Context<'_>, write: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if write.is_ready() {
-            if self.stalled.take().is_some() {
-                self.state.set_unflushed(Unflushed::Nothing);
-            }
+            self.stalled = None;
             return write;
         }
-        self.state.set_unflushed(Unflushed::Answer);
         let stall = self.write_stall;
         let stalled = self.stalled.get_or_insert_with(|| Box::pin(sleep(stall)));
         ready!(stalled.as_mut().poll(cx));
@@ -114,7 +106,6 @@ impl AsyncWrite for Socket {
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.lingering.is_none() {
             ready!(Pin::new(&mut self.tcp).poll_shutdown(cx))?;
-            self.state.set_unflushed(Unflushed::Close);
         }
         ready!(self.poll_linger(cx));
         Poll::Ready(Ok(()))

@@ -52,8 +52,8 @@ pub(crate) struct ApiServer {
     name: Arc<str>,
     pub(crate) bodies: BodyReader,
     pub(crate) limiter: Arc<RequestLimiter>,
-    /// The expiries of the credentials for this server.
-    pub(crate) expiries: Arc<[Expiry]>,
+    /// The expiry of the client certificate for this server.
+    pub(crate) expiry: Option<Arc<Expiry>>,
 }
 
 impl ApiServer {
@@ -64,9 +64,9 @@ impl ApiServer {
         Ok(Self::new(connections, &config.cluster_url.to_string(), limiter, bodies))
     }
 
-    /// Sets the expiries of the credentials.
-    pub(crate) fn with_expiries(self, expiries: Vec<Expiry>) -> Self {
-        Self { expiries: expiries.into(), ..self }
+    /// Sets the expiry of the client certificate.
+    pub(crate) fn with_expiry(self, expiry: Option<Expiry>) -> Self {
+        Self { expiry: expiry.map(Arc::new), ..self }
     }
 
     pub(crate) fn new(
@@ -78,7 +78,7 @@ impl ApiServer {
         // A query of the URL is left out, as in client-go.
         let base: Arc<str> = url.split('?').next().unwrap_or(url).trim_end_matches('/').into();
         let name = format!("{SERVER} at {base}").into();
-        Self { connections, base, name, bodies, limiter: Arc::new(limiter), expiries: Arc::default() }
+        Self { connections, base, name, bodies, limiter: Arc::new(limiter), expiry: None }
     }
 
     pub(crate) fn name(&self) -> &str {

@@ -130,11 +130,14 @@ impl ClusterServers {
         others.versions.extend(versions);
     }
 
-    /// Returns the expiries of the credentials of all connected clusters.
+    /// Returns the expiries of the client certificates for all connected clusters.
     pub(super) fn expiries(&self) -> Vec<Expiry> {
         let others = lock(&self.others);
         let members = others.servers.values().filter_map(|member| member.connected.peek()?.as_ref().ok());
-        std::iter::once(&self.local).chain(members).flat_map(|server| server.expiries.to_vec()).collect()
+        std::iter::once(&self.local)
+            .chain(members)
+            .filter_map(|server| server.expiry.as_deref().cloned())
+            .collect()
     }
 
     /// Returns the API server of a cluster.
@@ -256,7 +259,7 @@ async fn connect(
         let server = ApiServer::connect(&config, 1, bodies);
         drop(running);
         server.map(|server| {
-            server.with_expiries(Expiry::of_config(&config, CredentialKind::OF_MEMBER, &source))
+            server.with_expiry(Expiry::of_config(&config, CredentialKind::MemberClient, &source))
         })
     });
     match timeout_at(end, connecting).await.map_err(late)? {

@@ -19,7 +19,6 @@ use super::body::Bytes;
 use super::cluster_servers::ClusterServers;
 use super::expiry::Expiry;
 use super::failure::{Failure, brief, short};
-use super::pool::Priority;
 use super::single_flight::SingleFlight;
 use super::{answer, karmada, path};
 use crate::fleet::{
@@ -35,9 +34,6 @@ use crate::{Address, ApiError, Metadata, Resource, cause};
 /// pager requests fewer objects if a page is longer, down to one, which may be as long as an object that is read alone.
 const METADATA_LIMIT: usize = 8 << 20;
 const WHOLE_LIMIT: usize = 32 << 20;
-
-/// The one object that a probe requests, at 32 clusters at once, and does not use.
-const PROBE_LIMIT: usize = 1 << 20;
 
 /// To find the Secret of a refused token. The answer that names it must not wait longer.
 const SECRET_NAME_TIMEOUT: Duration = Duration::from_secs(1);
@@ -57,7 +53,7 @@ impl FleetClient {
         Self { servers, members: SingleFlight::default() }
     }
 
-    /// Returns the expiries of the credentials of all connected clusters.
+    /// Returns the expiries of the client certificates for all connected clusters.
     pub(crate) fn expiries(&self) -> Vec<Expiry> {
         self.servers.expiries()
     }
@@ -67,12 +63,11 @@ impl FleetClient {
         &self,
         of: &Cluster,
         query: GetQuery<'_>,
-        priority: Priority,
         deadline: Instant,
     ) -> ObjectResult {
         let accept = if query.part == Part::Whole { WHOLE } else { ONE };
         let path = path::object(query.address).ok_or("no object can have this name");
-        let fetched = self.fetch(of, path, (accept, OBJECT_LIMIT), priority, deadline).await;
+        let fetched = self.fetch(of, path, (accept, OBJECT_LIMIT), deadline).await;
         let (status, body) = fetched.map_err(short)?;
         let (cluster, resource, part) = (of.clone(), query.address.resource.clone(), query.part);
         let (namespace, name) = (query.address.namespace.to_owned(), query.address.name.to_owned());
@@ -80,30 +75,23 @@ impl FleetClient {
             let address = Address { resource: &resource, namespace: &namespace, name: &name };
             answer::object(&cluster, GetQuery { address, part }, status, body)
         };
-        self.parse(of, body, priority, deadline, parser).await
+        self.parse(of, body, deadline, parser).await
     }
 
     /// Reads one page of a List of one cluster.
-    pub(crate) async fn list(
-        &self,
-        of: &Cluster,
-        query: ListQuery<'_>,
-        priority: Priority,
-        deadline: Instant,
-    ) -> PageResult {
+    pub(crate) async fn list(&self, of: &Cluster, query: ListQuery<'_>, deadline: Instant) -> PageResult {
         let accept = if query.part == Part::Whole { WHOLE } else { MANY };
         let path = path::page(&query, None).ok_or("no namespace can have this name");
         let limit = match query {
             ListQuery { part: Part::Whole, .. } => WHOLE_LIMIT,
-            ListQuery { limit: 1, .. } if priority == Priority::Probe => PROBE_LIMIT,
             ListQuery { limit: 1, .. } => OBJECT_LIMIT,
             ListQuery { .. } => METADATA_LIMIT,
         };
-        let fetched = self.fetch(of, path, (accept, limit), priority, deadline).await;
+        let fetched = self.fetch(of, path, (accept, limit), deadline).await;
         let (status, body) = fetched.map_err(short)?;
         let (cluster, query) = (of.clone(), OwnedQuery::from(&query));
         let parser = move |body: &[u8]| answer::objects(&cluster, &query.borrow(), status, body);
-        self.parse(of, body, priority, deadline, parser).await
+        self.parse(of, body, deadline, parser).await
     }
 
     /// Parses a response before the deadline, and completes the cause of a failure.
@@ -111,7 +99,6 @@ impl FleetClient {
         &self,
         of: &Cluster,
         body: Bytes,
-        priority: Priority,
         deadline: Instant,
         parser: impl FnOnce(&[u8]) -> Result<T, Failure> + Send + 'static,
     ) -> Result<T, Cause> {
@@ -122,7 +109,7 @@ impl FleetClient {
             None => Cause::new(cause::TOO_LONG, format!("{of}'s answer was too long to be read in time")),
         };
         // `with_secret` is rarely called. It is boxed, because its future would enlarge the future of every request.
-        Err(short(Box::pin(self.with_secret(of, cause, priority, deadline)).await))
+        Err(short(Box::pin(self.with_secret(of, cause, deadline)).await))
     }
 
     async fn fetch(
@@ -130,7 +117,6 @@ impl FleetClient {
         of: &Cluster,
         path: Result<String, &'static str>,
         (accept, limit): (&'static str, usize),
-        priority: Priority,
         deadline: Instant,
     ) -> Result<(StatusCode, Bytes), Cause> {
         let began = Instant::now();
@@ -151,9 +137,9 @@ impl FleetClient {
         let mut is_retry = false;
         loop {
             // A permit that becomes free at the deadline is too late.
-            let permit = server.limiter.acquire(priority, deadline).await;
+            let permit = server.limiter.acquire(deadline).await;
             let Some(permit) = permit.filter(|_| Instant::now() < deadline) else {
-                let max = server.limiter.max_reviews();
+                let max = server.limiter.max_requests();
                 let text = format!("{name} was not read: Durward has {max} requests in progress; retry");
                 return Err(Cause::new(cause::OVERLOADED, text));
             };
@@ -175,7 +161,7 @@ impl FleetClient {
 
     /// Adds the name of the Secret whose token a member cluster refuses. If the control plane refuses that request too, the
     /// token is Durward's own.
-    async fn with_secret(&self, of: &Cluster, cause: Cause, priority: Priority, deadline: Instant) -> Cause {
+    async fn with_secret(&self, of: &Cluster, cause: Cause, deadline: Instant) -> Cause {
         let Cluster::Member(name) = of else { return cause };
         if cause.code != cause::CREDENTIALS {
             return cause;
@@ -183,7 +169,7 @@ impl FleetClient {
         let now = Instant::now();
         let limit = now + SECRET_NAME_TIMEOUT.min(deadline.saturating_duration_since(now) / 2);
         let path = path::object(Address { resource: &Resource::CLUSTERS, namespace: "", name }).ok_or("");
-        match self.fetch(&Cluster::Local, path, (WHOLE, OBJECT_LIMIT), priority, limit).await {
+        match self.fetch(&Cluster::Local, path, (WHOLE, OBJECT_LIMIT), limit).await {
             Ok((StatusCode::UNAUTHORIZED, _)) => Cause::new(
                 cause::CREDENTIALS,
                 "the control plane does not accept Durward's credentials (401)",

@@ -40,13 +40,13 @@ use tower::{Layer as _, service_fn};
 
 use super::etcd::{Endpoint, EtcdRequest, EtcdResult, Material};
 use super::fleet::{
-    Cluster, ClusterHealth, Fleet, GetQuery, ListQuery, MembersResult, ObjectResult, PageResult, ProbeTargets,
+    Cluster, ClusterHealth, Fleet, GetQuery, ListQuery, MembersResult, ObjectResult, PageResult,
 };
 use super::{Address, EtcdClient, MetadataResult, Reader, Readiness, Resource, cause};
 use body::BodyReader;
 use config::Problem;
 use fleet_client::FleetClient;
-use pool::{FLEET_CONNECTIONS, Priority};
+use pool::FLEET_CONNECTIONS;
 use probes::Prober;
 use reflector::{Cached, Reflector};
 use single_flight::SingleFlight;
@@ -92,13 +92,6 @@ pub async fn client(access: &Access) -> Result<(Client, String), Problem> {
     .await
 }
 
-/// Returns the expiries of the credentials that `access` names. Returns none if it can't be used, which [`client`] reports.
-pub async fn expiries(access: &Access) -> Vec<Expiry> {
-    let read =
-        |config: &Config, source: &str| Ok(Expiry::of_config(config, CredentialKind::OF_API_SERVER, source));
-    with_config(access, read).await.unwrap_or_default()
-}
-
 /// Reads the kubeconfig and runs `connect` on a blocking thread, since it may run a credential plugin. `connect` also gets the
 /// name of the kubeconfig.
 async fn with_config<T: Send + 'static>(
@@ -137,8 +130,8 @@ impl Live {
     pub async fn connect(access: &Access) -> Result<Self, Problem> {
         let connect = |config: &Config, source: &str| {
             let server = ApiServer::connect(config, FLEET_CONNECTIONS, BodyReader::default())?;
-            let expiries = Expiry::of_config(config, CredentialKind::OF_API_SERVER, source);
-            Ok((server.with_expiries(expiries), config.cluster_url.to_string()))
+            let expiry = Expiry::of_config(config, CredentialKind::ApiServerClient, source);
+            Ok((server.with_expiry(expiry), config.cluster_url.to_string()))
         };
         let (server, url) = with_config(access, connect).await?;
         Ok(Self::new(server, url, access.clone()))
@@ -165,8 +158,7 @@ impl Live {
         &self.url
     }
 
-    /// Returns the expiries of the credentials in use. `configured` are sources of credentials for etcd members, which are read
-    /// now.
+    /// Returns the expiries of the client certificates in use. `configured` are sources of those for etcd members, which are read now.
     pub async fn expiries(&self, configured: &[Material]) -> Vec<Expiry> {
         let mut expiries = self.fleet.expiries();
         expiries.extend(self.members.expiries(configured).await);
@@ -184,9 +176,9 @@ impl Live {
         }
     }
 
-    /// Probes each cluster of a fleet every minute, from now on. Replaces the targets of an earlier call.
-    pub fn start_probes(&self, targets: ProbeTargets) {
-        self.prober.start(targets, Arc::clone(&self.fleet), &self.runtime);
+    /// Probes the local cluster and each one of a fleet every minute, from now on. Without a fleet, it stops.
+    pub fn probe(&self, fleet: Option<Fleet>) {
+        self.prober.start(fleet, &self.fleet, &self.runtime);
     }
 
     /// Returns the results of the last probes, one for each cluster. Empty before the first probes end.
@@ -284,7 +276,7 @@ impl Reader for Live {
         query: GetQuery<'a>,
         deadline: std::time::Instant,
     ) -> BoxFuture<'a, ObjectResult> {
-        Box::pin(self.fleet.get_object(of, query, Priority::Review, Instant::from_std(deadline)))
+        Box::pin(self.fleet.get_object(of, query, Instant::from_std(deadline)))
     }
 
     fn list<'a>(
@@ -293,7 +285,7 @@ impl Reader for Live {
         query: ListQuery<'a>,
         deadline: std::time::Instant,
     ) -> BoxFuture<'a, PageResult> {
-        Box::pin(self.fleet.list(of, query, Priority::Review, Instant::from_std(deadline)))
+        Box::pin(self.fleet.list(of, query, Instant::from_std(deadline)))
     }
 
     fn members<'a>(&'a self, fleet: &'a Fleet, deadline: std::time::Instant) -> BoxFuture<'a, MembersResult> {

@@ -42,26 +42,14 @@ use config::Problem;
 /// within two round trips, and ten connections from each of eight replicas stay few.
 pub(crate) const FLEET_CONNECTIONS: usize = 10;
 
-/// 96 requests of reviews and 4 of probes are the 100 streams that every API server accepts. Probes cannot take the permits of
-/// reviews.
-const REVIEWS_PER_CONNECTION: usize = 96;
-const PROBES_PER_CONNECTION: usize = 4;
+/// Requests on a connection at once: the streams that every API server accepts.
+const REQUESTS_PER_CONNECTION: usize = 100;
 
-/// Permits for an API server that speaks only HTTP/1.1, where a request takes a connection: 48 of them.
-const HTTP1_REVIEWS: usize = 40;
-const HTTP1_PROBES: usize = 8;
+/// Requests at once to an API server that speaks only HTTP/1.1, where each takes a connection.
+const HTTP1_REQUESTS: usize = 48;
 
 /// TCP and TLS together. On one continent a handshake takes well under a second; a review has some seconds in all.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// Decides which permits a request takes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Priority {
-    /// A review waits for the answer.
-    Review,
-    /// A health probe.
-    Probe,
-}
 
 /// The permits of the requests to one API server.
 #[derive(Debug)]
@@ -70,22 +58,14 @@ pub(crate) struct RequestLimiter {
     http1: Permits,
     /// Whether the API server speaks only HTTP/1.1, as far as is known.
     is_http1: AtomicBool,
-    load: Mutex<Load>,
+    /// Requests in flight on each HTTP/2 connection.
+    load: Mutex<Vec<usize>>,
 }
 
 #[derive(Debug)]
 struct Permits {
-    reviews: Semaphore,
-    probes: Semaphore,
-    max_reviews: usize,
-}
-
-/// Requests in flight on each HTTP/2 connection.
-#[derive(Debug)]
-struct Load {
-    connections: Vec<usize>,
-    /// The connection of the last probe. Probes use each in turn, so that all are open when a review needs them.
-    last_probed: usize,
+    free: Semaphore,
+    max: usize,
 }
 
 /// The right to send one request, until it is dropped.
@@ -115,8 +95,8 @@ pub(crate) struct ConnectionPool {
 }
 
 impl Permits {
-    fn new(reviews: usize, probes: usize) -> Self {
-        Self { reviews: Semaphore::new(reviews), probes: Semaphore::new(probes), max_reviews: reviews }
+    fn new(max: usize) -> Self {
+        Self { free: Semaphore::new(max), max }
     }
 }
 
@@ -124,10 +104,10 @@ impl RequestLimiter {
     /// A limiter for this many connections, at least one.
     pub(crate) fn new(connections: usize) -> Self {
         Self {
-            http2: Permits::new(connections * REVIEWS_PER_CONNECTION, connections * PROBES_PER_CONNECTION),
-            http1: Permits::new(HTTP1_REVIEWS, HTTP1_PROBES),
+            http2: Permits::new(connections * REQUESTS_PER_CONNECTION),
+            http1: Permits::new(HTTP1_REQUESTS),
             is_http1: AtomicBool::new(false),
-            load: Mutex::new(Load { connections: vec![0; connections], last_probed: 0 }),
+            load: Mutex::new(vec![0; connections]),
         }
     }
 
@@ -135,34 +115,24 @@ impl RequestLimiter {
         if self.is_http1.load(Ordering::Relaxed) { &self.http1 } else { &self.http2 }
     }
 
-    /// The number of concurrent requests of reviews.
-    pub(crate) fn max_reviews(&self) -> usize {
-        self.permits().max_reviews
+    /// The number of concurrent requests.
+    pub(crate) fn max_requests(&self) -> usize {
+        self.permits().max
     }
 
     /// Waits for a permit, and assigns the connection with the fewest requests. Returns `None` at the deadline.
-    pub(crate) async fn acquire(&self, priority: Priority, deadline: Instant) -> Option<Permit<'_>> {
+    pub(crate) async fn acquire(&self, deadline: Instant) -> Option<Permit<'_>> {
         let permits = self.permits();
-        let semaphore = match priority {
-            Priority::Review => &permits.reviews,
-            Priority::Probe => &permits.probes,
-        };
-        let permit = timeout_at(deadline, semaphore.acquire()).await.ok()?.ok()?;
+        let permit = timeout_at(deadline, permits.free.acquire()).await.ok()?.ok()?;
         let is_http2 = std::ptr::eq(permits, &raw const self.http2);
-        let connection = if is_http2 { Some(self.assign(priority)?) } else { None };
+        let connection = if is_http2 { Some(self.assign()?) } else { None };
         Some(Permit { limiter: self, connection, _permit: permit })
     }
 
-    fn assign(&self, priority: Priority) -> Option<usize> {
-        let Load { connections, last_probed } = &mut *lock(&self.load);
-        let connection = match priority {
-            Priority::Review => connections.iter().enumerate().min_by_key(|(_, load)| **load)?.0,
-            Priority::Probe => {
-                *last_probed = (*last_probed + 1) % connections.len().max(1);
-                *last_probed
-            }
-        };
-        *connections.get_mut(connection)? += 1;
+    fn assign(&self) -> Option<usize> {
+        let mut load = lock(&self.load);
+        let (connection, count) = load.iter_mut().enumerate().min_by_key(|(_, count)| **count)?;
+        *count += 1;
         Some(connection)
     }
 }
@@ -178,7 +148,7 @@ impl Permit<'_> {
 impl Drop for Permit<'_> {
     fn drop(&mut self) {
         let mut load = lock(&self.limiter.load);
-        if let Some(count) = self.connection.and_then(|at| load.connections.get_mut(at)) {
+        if let Some(count) = self.connection.and_then(|at| load.get_mut(at)) {
             *count = count.saturating_sub(1);
         }
     }
@@ -296,12 +266,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn requests_spread_evenly_and_few_requests_open_few_connections() {
         let limiter = RequestLimiter::new(3);
-        let first = limiter.acquire(Priority::Review, soon()).await.unwrap();
+        let first = limiter.acquire(soon()).await.unwrap();
         assert_eq!(first.connection, Some(0));
         drop(first);
         let mut held = Vec::new();
         for _ in 0..9 {
-            held.push(limiter.acquire(Priority::Review, soon()).await.unwrap());
+            held.push(limiter.acquire(soon()).await.unwrap());
         }
         for connection in 0..3 {
             assert_eq!(held.iter().filter(|permit| permit.connection == Some(connection)).count(), 3);
@@ -312,46 +282,26 @@ mod tests {
     async fn a_request_without_a_permit_fails_at_its_deadline() {
         let limiter = RequestLimiter::new(1);
         let mut held = Vec::new();
-        for _ in 0..limiter.max_reviews() {
-            held.push(limiter.acquire(Priority::Review, soon()).await.unwrap());
+        for _ in 0..limiter.max_requests() {
+            held.push(limiter.acquire(soon()).await.unwrap());
         }
-        assert!(limiter.acquire(Priority::Review, soon()).await.is_none());
-        let (permit, ()) =
-            tokio::join!(limiter.acquire(Priority::Review, soon()), async { drop(held.pop()) });
+        assert!(limiter.acquire(soon()).await.is_none());
+        let (permit, ()) = tokio::join!(limiter.acquire(soon()), async { drop(held.pop()) });
         assert!(permit.is_some());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn probes_take_no_permits_of_reviews_and_use_every_connection() {
-        let limiter = RequestLimiter::new(2);
-        let mut probes = Vec::new();
-        for _ in 0..2 * PROBES_PER_CONNECTION {
-            probes.push(limiter.acquire(Priority::Probe, soon()).await.unwrap());
-        }
-        let first = probes.iter().filter(|permit| permit.connection == Some(0));
-        assert_eq!(first.count(), PROBES_PER_CONNECTION);
-        assert!(limiter.acquire(Priority::Probe, soon()).await.is_none());
-        let mut reviews = Vec::new();
-        for _ in 0..limiter.max_reviews() {
-            reviews.push(limiter.acquire(Priority::Review, soon()).await.unwrap());
-        }
     }
 
     #[tokio::test(start_paused = true)]
     async fn http1_has_a_permit_for_each_of_48_connections_until_an_answer_comes_in_http2() {
         let limiter = RequestLimiter::new(8);
-        limiter.acquire(Priority::Review, soon()).await.unwrap().record(Version::HTTP_11);
+        limiter.acquire(soon()).await.unwrap().record(Version::HTTP_11);
         let mut held = Vec::new();
-        for _ in 0..HTTP1_REVIEWS {
-            held.push(limiter.acquire(Priority::Review, soon()).await.unwrap());
-        }
-        for _ in 0..HTTP1_PROBES {
-            held.push(limiter.acquire(Priority::Probe, soon()).await.unwrap());
+        for _ in 0..HTTP1_REQUESTS {
+            held.push(limiter.acquire(soon()).await.unwrap());
         }
         assert!(held.len() == 48 && held.iter().all(|permit| permit.connection.is_none()));
-        assert!(limiter.acquire(Priority::Review, soon()).await.is_none());
+        assert!(limiter.acquire(soon()).await.is_none());
         held.pop().unwrap().record(Version::HTTP_2);
-        assert_eq!(limiter.max_reviews(), 8 * REVIEWS_PER_CONNECTION);
-        assert!(limiter.acquire(Priority::Review, soon()).await.unwrap().connection.is_some());
+        assert_eq!(limiter.max_requests(), 8 * REQUESTS_PER_CONNECTION);
+        assert!(limiter.acquire(soon()).await.unwrap().connection.is_some());
     }
 }

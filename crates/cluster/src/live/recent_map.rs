@@ -49,10 +49,6 @@ impl<K: Eq + Hash + Clone, V> RecentMap<K, V> {
         self.entries.insert(key, (value, Instant::now()));
     }
 
-    pub(super) fn remove(&mut self, key: &K) {
-        self.entries.remove(key);
-    }
-
     /// Keeps the entries for which `keeps` returns true.
     pub(super) fn retain(&mut self, mut keeps: impl FnMut(&K, &V) -> bool) {
         self.entries.retain(|key, (value, _)| keeps(key, value));
@@ -62,11 +58,6 @@ impl<K: Eq + Hash + Clone, V> RecentMap<K, V> {
     pub(super) fn drop_idle(&mut self) {
         let (now, max_idle) = (Instant::now(), self.max_idle);
         self.entries.retain(|_, (_, used)| now.saturating_duration_since(*used) < max_idle);
-    }
-
-    /// Iterates over the values, without marking them as used.
-    pub(super) fn values(&self) -> impl Iterator<Item = &V> {
-        self.entries.values().map(|(value, _)| value)
     }
 
     #[cfg(test)]

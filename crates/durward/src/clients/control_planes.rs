@@ -7,12 +7,11 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use admission::lock;
 use cluster::etcd::Material;
-use cluster::fleet::{ClusterHealth, Fleet, ProbeTargets};
+use cluster::fleet::ClusterHealth;
 use cluster::live::{Access, Expiry, Live};
 use cluster::{Clients, Readiness};
 use config::Problem;
 use console::input;
-use guards::GuardedObjects;
 use tokio::runtime::Handle;
 
 use crate::file::{File, Guarded};
@@ -32,12 +31,7 @@ pub(crate) struct ControlPlanes {
     probed: Mutex<Vec<Arc<Live>>>,
     /// Those of the active file.
     credentials: Mutex<Vec<Credentials>>,
-    /// The objects that the guards of the active file protect.
-    guarded: Mutex<Vec<GuardedBy>>,
 }
-
-/// The name of a guard, its clients, and the objects that it protects.
-type GuardedBy = (&'static str, Clients, Vec<GuardedObjects>);
 
 /// A live control plane, and the sources of certificates for its etcd members.
 type Credentials = (Arc<Live>, Vec<Material>);
@@ -64,7 +58,6 @@ impl ControlPlanes {
             others: Mutex::default(),
             probed: Mutex::default(),
             credentials: Mutex::default(),
-            guarded: Mutex::default(),
         }
     }
 
@@ -156,37 +149,24 @@ impl ControlPlanes {
         self.lock().retain(|other| used.contains(&other.access));
         let mut probed: Vec<Arc<Live>> = Vec::new();
         for guard in &file.guards {
-            if let (Some(targets), Some(live)) = (guard.configured.requirements().probes, self.live_of(guard))
-            {
-                live.start_probes(targets);
+            if let (Some(fleet), Some(live)) = (guard.configured.requirements().probes, self.live_of(guard)) {
+                live.probe(Some(fleet));
                 probed.push(live);
             }
         }
         *lock(&self.credentials) = self.credentials_of(file);
-        let guarded = file.guards.iter().filter_map(|guard| {
-            let objects = guard.configured.requirements().guarded;
-            let clients = self.of(guard).ok().filter(|_| !objects.is_empty())?;
-            Some((guard.kind.name(), clients, objects))
-        });
-        *lock(&self.guarded) = guarded.collect();
         let before = std::mem::replace(&mut *lock(&self.probed), probed.clone());
         for live in before.iter().filter(|old| !probed.iter().any(|new| Arc::ptr_eq(old, new))) {
-            live.start_probes(ProbeTargets { fleet: Fleet::None, resources: Vec::new() });
+            live.probe(None);
         }
     }
 
-    /// Returns the results of the last health probes, or `None` if no guard asks for probes.
-    pub(crate) fn health(&self) -> Option<Vec<ClusterHealth>> {
-        let probed = lock(&self.probed);
-        (!probed.is_empty()).then(|| probed.iter().flat_map(|live| live.health()).collect())
+    /// Returns the results of the last health probes. There are none before the first, and if no guard asks for probes.
+    pub(crate) fn health(&self) -> Vec<ClusterHealth> {
+        lock(&self.probed).iter().flat_map(|live| live.health()).collect()
     }
 
-    /// Returns the objects that the active guards protect.
-    pub(crate) fn guarded(&self) -> Vec<GuardedBy> {
-        lock(&self.guarded).clone()
-    }
-
-    /// Returns the expiries of the certificates and tokens that the active guards use.
+    /// Returns the expiries of the client certificates that the active guards use.
     pub(crate) async fn expiries(&self) -> Vec<Expiry> {
         let credentials = lock(&self.credentials).clone();
         expiries(&credentials).await
@@ -285,7 +265,7 @@ mod tests {
         let karmada = reader_of(&control_planes, &first, "deletion");
         assert!(Arc::ptr_eq(&reader_of(&control_planes, &first, "lxcfs"), &common));
         assert!(!Arc::ptr_eq(&karmada, &common));
-        assert!(control_planes.health().is_some());
+        assert_eq!(lock(&control_planes.probed).len(), 1);
         let has_writer =
             |guard| control_planes.of(first.guard(guard).unwrap()).ok().unwrap().writer.is_some();
         assert!(has_writer("deletion") && !has_writer("lxcfs"), "only a live control plane has a writer");
@@ -335,12 +315,15 @@ mod tests {
     async fn reads_the_expiries_of_the_active_file() {
         let dir = tempfile::tempdir().unwrap();
         let day = std::time::Duration::from_secs(86_400);
-        let ca = ca::Authority::new(ca::Validity::from_now(day), &[]).unwrap().cert().to_owned();
-        let with_ca = KUBECONFIG.replace("{server:", "{certificate-authority: ca.crt, server:");
-        std::fs::write(dir.path().join("karmada.config"), with_ca).unwrap();
-        std::fs::write(dir.path().join("ca.crt"), &ca).unwrap();
+        let certificate = ca::Authority::new(ca::Validity::from_now(day), &[]).unwrap();
+        for (name, text) in [("tls.crt", certificate.cert()), ("tls.key", &certificate.key())] {
+            std::fs::write(dir.path().join(name), text).unwrap();
+        }
+        let user = "users: [{name: u, user: {client-certificate: tls.crt, client-key: tls.key}}]\n";
+        let with_user = KUBECONFIG.replace("user: ''", "user: u") + user;
+        std::fs::write(dir.path().join("karmada.config"), with_user).unwrap();
         let text = "apiVersion: durward.dev/v1alpha1\nkind: Configuration\nguards:\n  deletion: {fleet: {karmada: {kubeconfig: karmada.config}}}\n  \
-            etcd: {clusters: [{namespace: db, selector: a=b, client: {tls: {files: {ca: ca.crt}}}}]}\n";
+            etcd: {clusters: [{namespace: db, selector: a=b, client: {tls: {files: {ca: tls.crt, cert: tls.crt, key: tls.key}}}}]}\n";
         let file =
             File::from_text(&dir.path().join("d.yaml"), text.to_owned(), Purpose::Guards).ok().unwrap();
         let common =
@@ -354,7 +337,7 @@ mod tests {
             kinds.sort_unstable();
             kinds
         };
-        let all = ["api_server_ca", "api_server_ca", "etcd_ca"];
+        let all = ["api_server_client", "api_server_client", "etcd_client"];
         assert_eq!(kinds(control_planes.expiries_of(&file).await), all);
         control_planes.activate(&file);
         assert_eq!(kinds(control_planes.expiries().await), all);
@@ -369,6 +352,6 @@ mod tests {
         control_planes.connect_and_wait(&file).unwrap();
         assert!(Arc::ptr_eq(&reader_of(&control_planes, &file, "deletion"), &common));
         control_planes.activate(&file);
-        assert!(control_planes.health().is_none());
+        assert!(lock(&control_planes.probed).is_empty());
     }
 }

@@ -32,13 +32,13 @@ pub(crate) fn run(args: &Args) -> Outcome {
         key_given: args.server.tls_key.is_some(),
     };
     let file = File::load(&args.config, purpose)?;
-    let control = log::start(&args.log.level, args.log.format)?;
+    let log = log::start(args.log.level.as_ref().unwrap_or(&file.log), args.log.format)?;
     raise_open_files();
     let runtime = runtime()?;
     let (server, cluster) = (args.server.clone(), args.cluster.clone());
     // `block_on` polls its future on the main thread, so each new connection would wake a worker and the main thread. A task needs only
     // a worker.
-    let server = runtime.spawn(async move { start((&server, &cluster), purpose, file, control).await });
+    let server = runtime.spawn(async move { start((&server, &cluster), purpose, file, log).await });
     let outcome = runtime
         .block_on(server)
         .unwrap_or_else(|error| Err(Stop::fault(Problem::new("the server failed").why(error.to_string()))));

@@ -8,6 +8,7 @@ mod server;
 mod within;
 
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 use cluster::live::Access;
 use config::{Key, Problem, Section, names, parse, read};
@@ -33,6 +34,8 @@ pub(crate) struct File {
     pub(crate) server: ServerSection,
     /// `kubeconfig` and `context`
     pub(crate) cluster: Cluster,
+    /// `log`
+    pub(crate) log: String,
     /// The guards that are on.
     pub(crate) guards: Vec<Guarded>,
     /// The namespace of Durward, which every guard ignores.
@@ -85,8 +88,8 @@ impl File {
         if !problems.is_empty() {
             return Err(problems);
         }
-        let Parts { server, cluster, guards, namespace } = parts;
-        Ok(Self { path: path.to_owned(), text, server, cluster, guards, namespace })
+        let Parts { server, cluster, log, guards, namespace } = parts;
+        Ok(Self { path: path.to_owned(), text, server, cluster, log, guards, namespace })
     }
 
     /// Returns the policies of the guard that evaluates some, if it is on.
@@ -107,13 +110,6 @@ pub(crate) fn keys() -> Vec<Key> {
     keys
 }
 
-/// Returns whether a text turns a guard on. The text can be an invalid configuration. If it is not YAML, it counts as one that does.
-pub(crate) fn can_turn_on(text: &str, guard: &'static str) -> bool {
-    let Ok(root) = parse("", text) else { return true };
-    let (has, ..) = read("", root.as_ref(), |root| root.section("guards", "", |guards| guards.has(guard)));
-    has
-}
-
 /// Reads the text of a configuration file.
 pub(crate) fn read_text(path: &Path) -> Result<String, Problem> {
     let text = input::text(path, input::SMALL);
@@ -132,6 +128,7 @@ const NAMESPACES: &str = "namespace: lower-case letters, digits and - (at most 6
 struct Parts {
     server: ServerSection,
     cluster: Cluster,
+    log: String,
     guards: Vec<Guarded>,
     namespace: String,
 }
@@ -159,6 +156,13 @@ fn read_root(section: &mut Section<'_>, within: &Within<'_>) -> Parts {
             "Context of the kubeconfig, if it is not the current one.",
         ),
     };
+    let log = section.parsed(
+        "log",
+        "log filter",
+        "Log filter: error, warn, info, debug or trace, also for a part: info,server=debug. Reloaded without a restart.",
+        Some(("info", LogFilter("info".to_owned()))),
+    );
+    let log = log.map(|filter| filter.0).unwrap_or_default();
     let server = section.section(
         "server",
         "Addresses, certificate, webhook configurations and limits of the server.",
@@ -176,7 +180,18 @@ fn read_root(section: &mut Section<'_>, within: &Within<'_>) -> Parts {
             Some(format!("under guards: add {}", names.join(" or "))),
         );
     }
-    Parts { server, cluster, guards, namespace }
+    Parts { server, cluster, log, guards, namespace }
+}
+
+/// A valid log filter.
+struct LogFilter(String);
+
+impl FromStr for LogFilter {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        logging::parse_filter(text).map(|_| Self(text.to_owned()))
+    }
 }
 
 fn read_guards(section: &mut Section<'_>, dir: &Path, namespace: &str) -> Vec<Guarded> {

@@ -20,8 +20,6 @@ pub(crate) struct ServerSection {
     pub(crate) bind_address: SocketAddr,
     /// `metricsBindAddress`
     pub(crate) metrics_bind_address: SocketAddr,
-    /// `debugBindAddress`
-    pub(crate) debug_bind_address: Option<SocketAddr>,
     /// `tls`
     pub(crate) tls: Tls,
     /// `webhookConfiguration`
@@ -126,26 +124,9 @@ pub(super) fn read_server(section: &mut Section<'_>, within: &Within<'_>, namesp
         "Address of /livez, /readyz and /metrics (plain HTTP, read-only).",
         8080,
     );
-    let default = SocketAddr::from((Ipv4Addr::LOCALHOST, 8081));
-    let debug_bind_address = section.parsed(
-        "debugBindAddress",
-        "loopback address with port, or none",
-        "Address to change the log level, for kubectl port-forward. Loopback only, or none.",
-        Some(("127.0.0.1:8081", Loopback(Some(default)))),
-    );
-    let debug_bind_address = debug_bind_address.unwrap_or(Loopback(None)).0;
-    let ports = [
-        ("bindAddress", Some(bind_address)),
-        ("metricsBindAddress", Some(metrics_bind_address)),
-        ("debugBindAddress", debug_bind_address),
-    ];
-    for (at, (key, address)) in ports.iter().enumerate() {
-        let port = address.map(|address| address.port()).filter(|port| *port != 0);
-        let others = ports.iter().take(at);
-        let same = others.filter(|(_, other)| port.is_some() && other.map(|other| other.port()) == port);
-        for (other, _) in same {
-            section.problem(key, format!("has the same port as {other}"), None);
-        }
+    section.removed("debugBindAddress", "use log, a key of the whole file, which is reloaded");
+    if bind_address.port() != 0 && bind_address.port() == metrics_bind_address.port() {
+        section.problem("metricsBindAddress", "has the same port as bindAddress", None);
     }
     let tls = section.section("tls", "Serving certificate and client certificates.", |s| read_tls(s, within));
     let (manage_webhooks, new_guard_delay, webhook_address) = section.section(
@@ -160,7 +141,6 @@ pub(super) fn read_server(section: &mut Section<'_>, within: &Within<'_>, namesp
     ServerSection {
         bind_address,
         metrics_bind_address,
-        debug_bind_address,
         tls,
         webhook_address,
         manage_webhooks,
@@ -303,36 +283,36 @@ fn read_self_managed(section: &mut Section<'_>, within: &Within<'_>) -> SelfMana
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ClientAuthMode {
     None,
-    Request,
     Require,
 }
 
 fn read_client_auth(section: &mut Section<'_>, within: &Within<'_>, serving: bool) -> ClientAuth {
     use ClientAuthMode as Mode;
-    let modes = [("none", Mode::None), ("request", Mode::Request), ("require", Mode::Require)];
     let mode = section.choice(
         "mode",
-        "Use of client certificates. request: ask for one, count the results, and accept every caller. require: reject callers without a valid one.",
-        &modes,
+        "Use of client certificates. require: reject callers without a valid one.",
+        &[("none", Mode::None), ("require", Mode::Require)],
         Mode::None,
     );
     let ca_file = within.path(section, "caFile", "CA of the client certificates, PEM.", serving);
     let allowed_names = read_allowed_names(section, mode);
     match (mode, ca_file) {
-        (Mode::Request, Some(ca_file)) => ClientAuth::Request { ca_file, allowed_names },
         (Mode::Require, Some(ca_file)) => ClientAuth::Require { ca_file, allowed_names },
+        (Mode::Require, None) => {
+            if !section.has("caFile") {
+                section.problem("caFile", "is required", Some("add: caFile: <path>".to_owned()));
+            }
+            ClientAuth::None
+        }
         (Mode::None, ca_file) => {
             let unused =
                 [("caFile", ca_file.is_some()), ("allowedNames", !allowed_names.current().is_empty())];
             for (key, _) in unused.into_iter().filter(|(_, is_given)| *is_given) {
-                let next = format!("set mode to request or require, or remove {key}");
-                section.problem(key, "has no effect with mode none", Some(next));
-            }
-            ClientAuth::None
-        }
-        (_, None) => {
-            if !section.has("caFile") {
-                section.problem("caFile", "is required", Some("add: caFile: <path>".to_owned()));
+                section.problem(
+                    key,
+                    "has no effect with mode none",
+                    Some(format!("set mode to require, or remove {key}")),
+                );
             }
             ClientAuth::None
         }
@@ -340,7 +320,7 @@ fn read_client_auth(section: &mut Section<'_>, within: &Within<'_>, serving: boo
 }
 
 fn read_allowed_names(section: &mut Section<'_>, mode: ClientAuthMode) -> AllowedNames {
-    let doc = "Accepted client certificates: the common name (CN) or a DNS name, compared exactly. Required with mode require: other certificates of the CA belong to kubelets and users. With mode request, other names are counted as other_name.";
+    let doc = "Accepted client certificates: the common name (CN) or a DNS name, compared exactly. Required with mode require: other certificates of the CA belong to kubelets and users.";
     let names = section.texts("allowedNames", "name", doc, &[]);
     if names.iter().any(String::is_empty) {
         section.problem("allowedNames", "contains an empty name", Some("remove it".to_owned()));
@@ -446,26 +426,6 @@ fn read_limits(section: &mut Section<'_>) -> Limits {
         request_timeout,
         max_connections: number(max_connections),
     }
-}
-
-/// A loopback address, or `none`.
-#[derive(Debug, Clone, Copy)]
-struct Loopback(Option<SocketAddr>);
-
-impl FromStr for Loopback {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        if text == "none" {
-            return Ok(Self(None));
-        }
-        let address: SocketAddr = text.parse().map_err(|_| "is not an address with a port")?;
-        if is_loopback(address.ip()) { Ok(Self(Some(address))) } else { Err("is not a loopback address") }
-    }
-}
-
-fn is_loopback(address: IpAddr) -> bool {
-    address.to_canonical().is_loopback()
 }
 
 /// A webhook URL that the API server accepts (`apiserver/pkg/util/webhook/validation.go`): https, a host, no user, no query, no

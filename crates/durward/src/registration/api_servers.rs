@@ -51,7 +51,7 @@ impl ApiServer<'_> {
     /// Returns whether its guards read member clusters.
     pub(crate) fn has_members(&self) -> bool {
         let fleets = self.guards.iter().filter_map(|guard| guard.configured.requirements().probes);
-        fleets.into_iter().any(|rounds| rounds.fleet != Fleet::None)
+        fleets.into_iter().any(|fleet| fleet != Fleet::None)
     }
 
     /// Returns the address of Durward for this API server. A Karmada control plane has no Services, so it calls a Service of

@@ -1,8 +1,11 @@
 //! Builds guards and server settings from the configuration file.
 
+use std::iter;
 use std::sync::Arc;
 
+use admission::Guard;
 use config::Problem;
+use guards::GUARD_KINDS;
 use server::{
     CertificateFiles, CertificateSource, IssuedCertificates, Metrics, Plan, ServerOptions, Timeouts,
     TlsSettings,
@@ -11,29 +14,37 @@ use server::{
 use crate::args::ServerArgs;
 use crate::clients::control_planes::ControlPlanes;
 use crate::file::{File, ServerSection};
-use crate::run::turned_off::TurnedOff;
+use crate::run::unreviewed::{Covered, TurnedOff};
 
-/// Builds the guards of a file and starts their watches, which outlive this plan. Guards that were `served` before and are not in the
-/// file are turned off.
+/// Builds the plan of a file.
 pub(crate) fn plan(
     file: &File,
     generation: u64,
-    served: &[&'static str],
     control_planes: &ControlPlanes,
     metrics: &Metrics,
 ) -> Result<Plan, Problem> {
-    let mut guards = Vec::with_capacity(file.guards.len());
-    for guard in &file.guards {
+    let guards = guards(file, control_planes)?;
+    Plan::new(generation, guards, metrics).map_err(|error| Problem::new(error.to_string()))
+}
+
+/// Builds the guards of a file, and answers for those that are off. Starts the watches, which outlive a plan.
+pub(super) fn guards(file: &File, control_planes: &ControlPlanes) -> Result<Vec<Arc<dyn Guard>>, Problem> {
+    let mut guards: Vec<Arc<dyn Guard>> = Vec::new();
+    for kind in GUARD_KINDS {
+        let Some(guard) = file.guard(kind.name()) else {
+            let paths = iter::once(kind.name()).chain(kind.other_paths().iter().copied());
+            guards.extend(paths.map(|name| Arc::new(TurnedOff::new(name)) as Arc<dyn Guard>));
+            continue;
+        };
         let clients = control_planes.of(guard)?;
         control_planes.watch(guard);
-        guards.extend(guard.configured.build(&clients));
-    }
-    for name in served {
-        if !guards.iter().any(|guard| guard.name() == *name) {
-            guards.push(Arc::new(TurnedOff::new(name)));
+        for built in guard.configured.build(&clients) {
+            let mut entries = guard.configured.webhooks();
+            entries.retain(|entry| entry.guard.unwrap_or(kind.name()) == built.name());
+            guards.push(Arc::new(Covered::new(built, entries)));
         }
     }
-    Plan::new(generation, guards, metrics).map_err(|error| Problem::new(error.to_string()))
+    Ok(guards)
 }
 
 /// Merges the `server` section with the flags. `issued` is the source of a self-managed certificate.
@@ -57,7 +68,6 @@ pub(crate) fn options(
     Ok(ServerOptions {
         bind_address: flags.bind_address.unwrap_or(server.bind_address),
         metrics_bind_address: flags.metrics_bind_address.unwrap_or(server.metrics_bind_address),
-        debug_bind_address: flags.debug_bind_address.or(server.debug_bind_address),
         tls,
         limits: server.limits.clone(),
         timeouts: Timeouts::default(),

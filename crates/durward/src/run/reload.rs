@@ -3,8 +3,7 @@
 //! The file and the files of policies are read on SIGHUP and every ten seconds, and compared by content. The kubelet changes a
 //! mounted `ConfigMap` by swapping a symlink, which a watch of the file does not notice. If the new file or a policy is wrong, the
 //! old plan stays, and the log, the metrics and `/readyz?verbose` report each problem. It is read again until it is valid. Settings
-//! that need a restart are reported as well. A guard that is turned off allows requests until its webhook entries are gone, or until a
-//! new file turns it on, also if this replica rejects that file: another replica can have loaded it.
+//! that need a restart are reported as well.
 
 use std::sync::atomic::AtomicI64;
 use std::sync::{Arc, Mutex};
@@ -13,15 +12,17 @@ use std::time::Duration;
 use admission::lock;
 use check::Policies;
 use config::Problem;
+use logging::Handle;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
-use server::{Check, Checks, Metrics, Plan, PlanCell, supervise};
+use server::{Check, Checks, Metrics, PlanCell, supervise};
 use tokio::signal::unix::Signal;
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::clients::control_planes::ControlPlanes;
-use crate::file::{Cluster, File, Manage, Purpose, ServerSection, can_turn_on, read_text};
+use crate::file::{Cluster, File, Manage, Purpose, ServerSection, read_text};
 use crate::registration::webhooks::WebhookManager;
+use crate::run::log;
 use crate::run::plan::plan;
 use crate::run::policies::PolicyReport;
 
@@ -39,10 +40,9 @@ pub(crate) struct Reload {
     purpose: Purpose,
     generation: u64,
     cell: PlanCell,
-    /// The plan of the active file, which has the answers that [`Self::stop_allowing`] removes from `cell`.
-    active: Arc<Plan>,
     control_planes: Arc<ControlPlanes>,
     webhooks: Option<WebhookManager>,
+    log: Option<Handle>,
     metrics: Metrics,
     check: Check,
     numbers: Numbers,
@@ -97,7 +97,7 @@ impl Reload {
         let policies = PolicyReport::new(checks, &metrics);
         policies.publish(&file);
         let started = (file.server.clone(), file.cluster.clone());
-        let (generation, webhooks, active) = (1, None, cell.current());
+        let (generation, webhooks, log) = (1, None, None);
         Self {
             file,
             rejected: None,
@@ -105,9 +105,9 @@ impl Reload {
             purpose,
             generation,
             cell,
-            active,
             control_planes,
             webhooks,
+            log,
             metrics,
             check,
             numbers,
@@ -118,6 +118,11 @@ impl Reload {
     /// Passes each new file to the manager of webhook configurations.
     pub(crate) fn with_webhooks(self, webhooks: Option<WebhookManager>) -> Self {
         Self { webhooks, ..self }
+    }
+
+    /// Changes the log filter when the file's `log` changes.
+    pub(crate) fn with_log(self, handle: Handle) -> Self {
+        Self { log: Some(handle), ..self }
     }
 
     /// Reads the file on `hangup` and every `poll`, until the process ends.
@@ -154,7 +159,6 @@ impl Reload {
                 return ReloadResult::Unchanged;
             }
             // The active file is back after a rejected one, so there is nothing to build.
-            self.cell.swap(self.active.without(&[]));
             return self.loaded();
         }
         let loaded = match &text {
@@ -165,9 +169,7 @@ impl Reload {
         // This thread can block: reviews use the old plan while another control plane is connected.
         let built = loaded.and_then(|file| {
             let connected = self.control_planes.connect_and_wait(&file);
-            let served: Vec<&str> = self.active.names().collect();
-            let built =
-                connected.and_then(|()| plan(&file, next, &served, &self.control_planes, &self.metrics));
+            let built = connected.and_then(|()| plan(&file, next, &self.control_planes, &self.metrics));
             built.map(|plan| (file, plan)).map_err(|problem| vec![problem])
         });
         match built {
@@ -175,20 +177,19 @@ impl Reload {
                 self.replace_allowed_names(&file);
                 self.log_restart_needed(&file);
                 self.cell.swap(plan);
-                self.active = self.cell.current();
                 self.control_planes.activate(&file);
                 if let Some(webhooks) = &self.webhooks {
                     webhooks.configure(&file);
+                }
+                if let Some(handle) = self.log.as_ref().filter(|_| self.file.log != file.log) {
+                    log::change(handle, &file.log);
                 }
                 self.generation = next;
                 self.file = file;
                 self.policies.publish(&self.file);
                 self.loaded()
             }
-            Err(problems) => {
-                self.stop_allowing(text.as_deref().ok());
-                self.refuse(problems, asked)
-            }
+            Err(problems) => self.refuse(problems, asked),
         }
     }
 
@@ -199,26 +200,6 @@ impl Reload {
         let guards: Vec<_> = self.file.guards.iter().map(|guard| guard.kind.name()).collect();
         tracing::info!(generation = self.generation, guards = guards.join(","), "configuration loaded");
         ReloadResult::Swapped
-    }
-
-    /// Removes the answers of guards that are turned off and that a rejected file turns on. Without an answer, the API server denies
-    /// their requests or asks another replica. A file that can't be read can have turned on all of them.
-    fn stop_allowing(&self, rejected: Option<&str>) {
-        let is_off = |name: &&str| self.file.guard(name).is_none();
-        let can_be_on = |name: &&'static str| rejected.is_none_or(|text| can_turn_on(text, name));
-        let names: Vec<_> = self.active.names().filter(is_off).filter(can_be_on).collect();
-        let plan = self.active.without(&names);
-        if plan.names().eq(self.cell.current().names()) {
-            return;
-        }
-        if !names.is_empty() {
-            let guards = names.join(",");
-            tracing::warn!(
-                guards,
-                "these guards were turned off, and the rejected configuration can turn them on: their requests get 404"
-            );
-        }
-        self.cell.swap(plan);
     }
 
     /// Keeps the old plan, and reports problems that are new or that the operator asked for.
@@ -263,7 +244,6 @@ impl Reload {
         for (key, same) in [
             ("server.bindAddress", was.bind_address == is.bind_address),
             ("server.metricsBindAddress", was.metrics_bind_address == is.metrics_bind_address),
-            ("server.debugBindAddress", was.debug_bind_address == is.debug_bind_address),
             ("server.tls", was.tls == is.tls),
             ("server.limits", was.limits == is.limits),
             ("server.shutdown", was.shutdown == is.shutdown),
@@ -322,7 +302,7 @@ mod tests {
         let file = File::load(path, Purpose::Guards).unwrap();
         let control_planes = Arc::new(ControlPlanes::snapshot(Clients::offline()));
         let (metrics, checks) = (Metrics::new("0"), Checks::new());
-        let cell = PlanCell::new(plan(&file, 1, &[], &control_planes, &metrics).unwrap());
+        let cell = PlanCell::new(plan(&file, 1, &control_planes, &metrics).unwrap());
         (Reload::new(file, Purpose::Guards, cell.clone(), control_planes, metrics, &checks), cell, checks)
     }
 
@@ -375,7 +355,7 @@ mod tests {
         let file = File::load(&path, Purpose::Guards).unwrap();
         let control_planes = Arc::new(ControlPlanes::with_access(Clients::offline(), Access::default()));
         let (metrics, checks) = (Metrics::new("0"), Checks::new());
-        let cell = PlanCell::new(plan(&file, 1, &[], &control_planes, &metrics).unwrap());
+        let cell = PlanCell::new(plan(&file, 1, &control_planes, &metrics).unwrap());
         let reload =
             Reload::new(file, Purpose::Guards, cell.clone(), Arc::clone(&control_planes), metrics, &checks);
         let reload = Arc::new(Mutex::new(reload));
@@ -396,7 +376,6 @@ mod tests {
         fs::write(dir.path().join("k"), kubeconfig).unwrap();
         read_blocking(Arc::clone(&reload), true).await;
         assert_eq!(cell.current().generation(), 2, "{}", checks.readiness().text);
-        assert!(control_planes.health().is_some(), "rounds are made there");
     }
 
     /// A policy of this name with its binding.
@@ -461,58 +440,6 @@ mod tests {
         fs::rename(dir.path().join("other"), &policies).unwrap();
         assert_eq!(reload.read(false), ReloadResult::Swapped);
         assert_eq!((cell.current().generation(), reload.numbers.stale.get()), (2, 0));
-    }
-
-    #[test]
-    fn a_guard_that_is_turned_off_is_answered_until_the_process_ends() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("durward.yaml");
-        let both = GOOD.replace("lxcfs", "deletion: {fleet: none}, lxcfs");
-        fs::write(&path, &both).unwrap();
-        let (mut reload, cell, _) = reload(&path);
-        let names = || cell.current().names().collect::<Vec<_>>();
-        assert_eq!(names(), ["deletion", "lxcfs"]);
-        for text in [GOOD, OTHER] {
-            fs::write(&path, text).unwrap();
-            assert_eq!(reload.read(false), ReloadResult::Swapped);
-            assert_eq!(names(), ["lxcfs", "deletion"]);
-        }
-        fs::write(&path, &both).unwrap();
-        assert_eq!(reload.read(false), ReloadResult::Swapped);
-        assert_eq!(names(), ["deletion", "lxcfs"]);
-    }
-
-    #[test]
-    fn a_guard_that_a_rejected_file_turns_on_again_allows_nothing() {
-        let on = GOOD.replace("lxcfs", "deletion: {fleet: none}, lxcfs");
-        let elsewhere = GOOD.replace("lxcfs", "lxcf: {}, lxcfs");
-        for (rejected, left) in [
-            (Some(on.replace("lxcfs", "lxcf")), vec!["lxcfs"]),
-            (Some("guards: [".to_owned()), vec!["lxcfs"]),
-            (None, vec!["lxcfs"]),
-            (Some(elsewhere), vec!["lxcfs", "deletion"]),
-        ] {
-            let dir = tempfile::tempdir().unwrap();
-            let path = dir.path().join("durward.yaml");
-            fs::write(&path, &on).unwrap();
-            let (mut reload, cell, _) = reload(&path);
-            let names = || cell.current().names().collect::<Vec<_>>();
-            fs::write(&path, GOOD).unwrap();
-            assert_eq!(reload.read(false), ReloadResult::Swapped);
-            assert_eq!(names(), ["lxcfs", "deletion"]);
-            match &rejected {
-                Some(text) => fs::write(&path, text).unwrap(),
-                None => fs::remove_file(&path).unwrap(),
-            }
-            assert_eq!(reload.read(false), ReloadResult::Refused);
-            assert_eq!(names(), left, "{rejected:?}");
-            // A file that leaves it off answers again.
-            for text in [GOOD, OTHER] {
-                fs::write(&path, text).unwrap();
-                assert_eq!(reload.read(false), ReloadResult::Swapped);
-                assert_eq!(names(), ["lxcfs", "deletion"]);
-            }
-        }
     }
 
     #[test]

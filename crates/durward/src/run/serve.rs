@@ -12,16 +12,16 @@ use cluster::fleet::ClusterHealth;
 use config::Problem;
 use console::exit::{Exit, Stop};
 use console::input;
+use logging::Handle;
 use server::{
-    Addresses, BindError, Bound, CertificateSource, Checks, IssuedCertificates, LogControl, Metrics,
-    PlanCell, Server, ServerOptions, Settings, Shutdown, Stopped, supervise,
+    Addresses, BindError, Bound, CertificateSource, Checks, IssuedCertificates, Metrics, PlanCell, Server,
+    ServerOptions, Settings, Shutdown, Stopped, supervise,
 };
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 
 use super::VERSION;
-use super::break_glass::BreakGlassReport;
-use super::expiry::{ExpiryReport, ServerFiles};
+use super::expiry::ExpiryReport;
 use super::member_health::MemberHealthReport;
 use super::plan;
 use super::reload::{self, Reload};
@@ -41,7 +41,7 @@ pub(crate) async fn start(
     (server, cluster): (&ServerArgs, &ClusterArgs),
     purpose: Purpose,
     file: File,
-    control: Arc<dyn LogControl>,
+    log: Handle,
 ) -> Result<Exit, Stop> {
     let uncaught =
         |error: io::Error| Stop::fault(Problem::new("cannot handle signals").why(error.to_string()));
@@ -62,7 +62,7 @@ pub(crate) async fn start(
     };
     let control_planes = Arc::new(control_planes?);
     let (metrics, checks) = (Metrics::new(VERSION), Checks::new());
-    let cell = PlanCell::new(plan::plan(&file, 1, &[], &control_planes, &metrics)?);
+    let cell = PlanCell::new(plan::plan(&file, 1, &control_planes, &metrics)?);
     let (store, ca) = authority(&file, server, cluster).await?;
     let webhooks = manage_webhooks(&file, ca, &control_planes, &checks, &metrics);
     let self_managed = store.and_then(|store| self_managed(&file, store, webhooks.as_ref(), &metrics));
@@ -70,12 +70,12 @@ pub(crate) async fn start(
     let options = plan::options(&file.server, server, issued)?;
     warn_of_names(&file, &options);
     let settings = Settings::new(options).map_err(|error| refused(&error))?;
-    let bound = Server::bind(settings, cell.clone(), metrics.clone(), checks.clone(), Some(control))
+    let bound = Server::bind(settings, cell.clone(), metrics.clone(), checks.clone())
         .map_err(|error| refused(&error))?;
     control_planes.activate(&file);
-    let expiry = follow_expiries(&file, &control_planes, &checks, &metrics).await;
     let reload = Reload::new(file, purpose, cell, Arc::clone(&control_planes), metrics.clone(), &checks)
-        .with_webhooks(webhooks.clone());
+        .with_webhooks(webhooks.clone())
+        .with_log(log);
     // All tasks end when the set is dropped.
     let mut tasks = JoinSet::new();
     if let Some(webhooks) = webhooks {
@@ -87,12 +87,8 @@ pub(crate) async fn start(
             async move { task.run().await }
         }));
     }
-    tasks.spawn(expiry);
-    let break_glass = Arc::new(BreakGlassReport::new(&metrics));
-    let planes = Arc::clone(&control_planes);
-    tasks.spawn(supervise("break-glass", metrics.clone(), move || {
-        Arc::clone(&break_glass).run(Arc::clone(&planes))
-    }));
+    let (expiry, planes) = (Arc::new(ExpiryReport::new(&metrics)), Arc::clone(&control_planes));
+    tasks.spawn(supervise("expiry", metrics.clone(), move || Arc::clone(&expiry).run(Arc::clone(&planes))));
     tasks.spawn(reload.follow(hangup, reload::POLL, metrics.clone()));
     let read_state = move || (control_planes.readiness(), control_planes.health());
     tasks.spawn(follow_clients(read_state, checks, metrics));
@@ -127,29 +123,6 @@ fn self_managed(
     };
     let names = self_managed::names(&file.server.webhook_address, tls);
     Some(SelfManaged::new(names, tls.lifetimes, store, registrations, metrics))
-}
-
-/// Reports the expiry of certificates and tokens that Durward does not renew. The kubeconfig of the CA's Secret is read once.
-async fn follow_expiries(
-    file: &File,
-    control_planes: &Arc<ControlPlanes>,
-    checks: &Checks,
-    metrics: &Metrics,
-) -> impl Future<Output = ()> + Send + use<> {
-    let of_secret = file.server.tls.self_managed.as_ref().and_then(|tls| tls.access.as_ref());
-    let others = match of_secret {
-        Some(access) => cluster::live::expiries(access).await,
-        None => Vec::new(),
-    };
-    let report = Arc::new(ExpiryReport::new(checks, metrics));
-    let context = Arc::new((ServerFiles::of(file), others, Arc::clone(control_planes)));
-    supervise("expiry", metrics.clone(), move || {
-        let (report, context) = (Arc::clone(&report), Arc::clone(&context));
-        async move {
-            let (files, others, control_planes) = &*context;
-            report.run(files, others, control_planes).await;
-        }
-    })
 }
 
 /// Creates the manager of the webhook configurations. A snapshot has none.
@@ -195,13 +168,10 @@ pub(crate) fn refused(error: &BindError) -> Stop {
 }
 
 async fn serve(bound: Bound, shutdown: Shutdown) -> Exit {
-    let Addresses { webhook, metrics, debug } = bound.addresses();
+    let Addresses { webhook, metrics } = bound.addresses();
     // Scripts read these lines, because port 0 is replaced by a free port.
     tracing::info!(target: "durward::serve", listener = "webhook", address = %webhook, version = VERSION, "listening");
     tracing::info!(target: "durward::serve", listener = "metrics", address = %metrics, "listening");
-    if let Some(address) = debug {
-        tracing::info!(target: "durward::serve", listener = "debug", %address, "listening");
-    }
     match bound.serve(shutdown).await {
         Stopped::Clean => {
             tracing::info!("stopped; all requests were answered");
@@ -224,7 +194,7 @@ async fn serve(bound: Bound, shutdown: Shutdown) -> Exit {
 /// Updates `/readyz` and metrics from the state of the clients. The first update happens before this returns, so that no probe
 /// finds a server ready too early.
 fn follow_clients(
-    read_state: impl Fn() -> (Vec<Readiness>, Option<Vec<ClusterHealth>>) + Send + Sync + 'static,
+    read_state: impl Fn() -> (Vec<Readiness>, Vec<ClusterHealth>) + Send + Sync + 'static,
     checks: Checks,
     metrics: Metrics,
 ) -> impl Future<Output = ()> + Send {
@@ -243,7 +213,7 @@ fn follow_clients(
                 let (readiness, health) = read_state();
                 let is_ready = publish_readiness(&readiness, &checks, was_ready.load(Ordering::Relaxed));
                 was_ready.store(is_ready, Ordering::Relaxed);
-                report.publish(health.as_deref());
+                report.publish(&health);
             }
         }
     })
@@ -275,10 +245,9 @@ pub(crate) fn metrics_reference() -> Vec<server::MetricInfo> {
     let metrics = Metrics::new(VERSION);
     reload::register_metrics(&metrics);
     super::policies::PolicyReport::new(&Checks::new(), &metrics);
-    super::expiry::register_metrics(&metrics);
+    ExpiryReport::new(&metrics);
     crate::registration::webhooks::register_metrics(&metrics);
     MemberHealthReport::new(Checks::new(), &metrics);
-    BreakGlassReport::new(&metrics);
     SelfManaged::register_metrics(&metrics);
     metrics.reference()
 }
@@ -299,7 +268,7 @@ mod tests {
         let names: std::collections::BTreeSet<_> = reference.iter().map(|info| &info.name).collect();
         assert_eq!(names.len(), reference.len());
         for name in
-            ["durward_reviews_total", "durward_config_stale", "durward_member_ready", "durward_build_info"]
+            ["durward_reviews_total", "durward_config_stale", "durward_clusters", "durward_build_info"]
         {
             assert!(reference.iter().any(|info| info.name == name), "{name}");
         }
@@ -325,7 +294,8 @@ mod tests {
     #[test]
     fn is_unready_until_the_watches_were_read() {
         let checks = Checks::new();
-        let never_polled = follow_clients(|| (namespaces(false), None), checks.clone(), Metrics::new("t"));
+        let never_polled =
+            follow_clients(|| (namespaces(false), Vec::new()), checks.clone(), Metrics::new("t"));
         assert!(!checks.readiness().ready, "{}", checks.readiness().text);
         drop(never_polled);
     }
@@ -337,7 +307,7 @@ mod tests {
         let panics_once = move || {
             let read_state = reads.fetch_add(1, Ordering::Relaxed);
             assert_ne!(read_state, 1, "this read fails");
-            (namespaces(read_state > 1), None)
+            (namespaces(read_state > 1), Vec::new())
         };
         let following = follow_clients(panics_once, checks.clone(), metrics.clone());
         let ready = async {

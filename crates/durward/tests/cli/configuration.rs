@@ -18,7 +18,7 @@ fn reports_all_problems_with_line_key_and_allowed_values() {
         "bad.yaml:1:13: apiVersion: invalid value \"v2\"",
         "bad.yaml:3:3: unknown field \"server.bindAdress\": did you mean bindAddress?",
         "bad.yaml:4:16: server.bindAddress: invalid value \"8443\": invalid socket address",
-        "bad.yaml:5:21: server.debugBindAddress: invalid value \"10.0.0.1:8081\": is not a loopback address",
+        "bad.yaml:5:3: field \"server.debugBindAddress\" was removed\n    use log, a key of the whole file, which is reloaded",
         "bad.yaml:7:5: unknown field \"server.tls.self\"",
         "known fields: minVersion, clientAuth, files, selfManaged",
         "bad.yaml:8:19: server.tls.files.cert: nothing.crt: No such file or directory (os error 2)\n    write the path of an existing file, or create tls.crt, tls.key and ca.crt and name them: durward certs new --service NAME.NAMESPACE --out .",
@@ -64,8 +64,12 @@ fn reports_files_that_are_not_a_configuration() {
             "server.tls.clientAuth.allowedNames: has no effect with mode none",
         ),
         (
-            "apiVersion: durward.dev/v1alpha1\nkind: Configuration\nguards: {lxcfs: {}}\nserver: {tls: {clientAuth: {mode: request, allowedNames: ['']}}}\n",
+            "apiVersion: durward.dev/v1alpha1\nkind: Configuration\nguards: {lxcfs: {}}\nserver: {tls: {clientAuth: {mode: require, allowedNames: ['']}}}\n",
             "server.tls.clientAuth.allowedNames: contains an empty name",
+        ),
+        (
+            "apiVersion: durward.dev/v1alpha1\nkind: Configuration\nguards: {lxcfs: {}}\nserver: {tls: {clientAuth: {mode: request}}}\n",
+            "server.tls.clientAuth.mode: invalid value \"request\": did you mean require?",
         ),
         (
             "apiVersion: durward.dev/v1alpha1\nkind: Configuration\nguards: {lxcfs: {}}\nserver: {bindAddress: '127.0.0.1:80', metricsBindAddress: '127.0.0.1:80'}\n",
@@ -202,9 +206,8 @@ fn init_writes_a_file_that_is_valid_and_served() {
         assert_eq!(has_crds, more.contains(&"deletion"), "{}", file.out);
     }
     let addresses = ["--bind-address", "127.0.0.1:0", "--metrics-bind-address", "127.0.0.1:0"];
-    let debug = ["--debug-bind-address", "127.0.0.1:0"];
     let serve = ["serve", "--config", "new.yaml", "--snapshot", "snapshot"];
-    let serving = crate::harness::Serving::begun(dir.path(), &[&serve[..], &addresses, &debug].concat());
+    let serving = crate::harness::Serving::begun(dir.path(), &[&serve[..], &addresses].concat());
     serving.wait_for_log(|line| line["message"] == "listening");
     for (more, expected) in [
         (&["--guard", "etcd"][..], "add --namespace and --selector"),

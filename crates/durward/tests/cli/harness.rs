@@ -129,7 +129,7 @@ impl TestDir {
 
     pub(crate) fn configuration(server: &str, guards: &str) -> String {
         format!(
-            "apiVersion: durward.dev/v1alpha1\nkind: Configuration\nserver:\n  bindAddress: 127.0.0.1:0\n  metricsBindAddress: 127.0.0.1:0\n  debugBindAddress: 127.0.0.1:0\n  \
+            "apiVersion: durward.dev/v1alpha1\nkind: Configuration\nserver:\n  bindAddress: 127.0.0.1:0\n  metricsBindAddress: 127.0.0.1:0\n  \
              tls: {{files: {{cert: tls.crt, key: tls.key, ca: ca.crt}}}}\n  {server}\nguards:\n{guards}"
         )
     }
@@ -153,7 +153,6 @@ pub(crate) struct Serving {
     authority: PathBuf,
     pub(crate) webhook: SocketAddr,
     pub(crate) metrics: SocketAddr,
-    pub(crate) debug: SocketAddr,
 }
 
 impl Serving {
@@ -167,25 +166,17 @@ impl Serving {
             reader.lines().map_while(Result::ok).for_each(|line| kept.lock().unwrap().push(line));
         });
         let nowhere: SocketAddr = ([127, 0, 0, 1], 0).into();
-        Self {
-            child,
-            lines,
-            authority: directory.join("ca.crt"),
-            webhook: nowhere,
-            metrics: nowhere,
-            debug: nowhere,
-        }
+        Self { child, lines, authority: directory.join("ca.crt"), webhook: nowhere, metrics: nowhere }
     }
 
     fn start(directory: &Path, arguments: &[&str]) -> Self {
         let mut serving = Self::begun(directory, arguments);
-        for name in ["webhook", "metrics", "debug"] {
+        for name in ["webhook", "metrics"] {
             let at = serving.wait_for_log(|line| line["message"] == "listening" && line["listener"] == name);
             let address = at["address"].as_str().unwrap().parse().unwrap();
             match name {
                 "webhook" => serving.webhook = address,
-                "metrics" => serving.metrics = address,
-                _ => serving.debug = address,
+                _ => serving.metrics = address,
             }
         }
         serving

@@ -46,21 +46,25 @@ fn exits_at_once_with_one_on_a_second_signal() {
 }
 
 #[test]
-fn changes_the_log_level_while_serving_and_reports_typos() {
+fn follows_the_log_filter_of_the_file_and_refuses_typos() {
     let dir = TestDir::new();
-    let serving = dir.serve(&[]);
-    let put = |body: &str| {
-        let request = format!(
-            "PUT /log-level HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
-            body.len()
-        );
-        Serving::plain(serving.debug, &request)
+    let write = |filter: &str| {
+        let rest = TestDir::configuration("shutdown: {delay: 0s}", "  lxcfs: {}\n");
+        dir.write("durward.yaml", &format!("log: {filter}\n{rest}"));
     };
-    assert!(put("debug").starts_with("HTTP/1.1 2"));
-    assert!(Serving::get(serving.debug, "/log-level").contains("debug"));
-    let slip = put("debgu");
-    assert!(slip.starts_with("HTTP/1.1 400") && slip.contains("is not a log level"), "{slip}");
-    assert!(Serving::get(serving.debug, "/log-level").contains("debug"));
+    write("info");
+    let serving = dir.serve(&["--log-level", "warn,durward=info"]);
+    for (filter, message) in [
+        ("debug", "log filter changed"),
+        ("debgu", "the new configuration is invalid; the old one stays active"),
+        ("info", "log filter changed"),
+    ] {
+        let before = serving.lines().len();
+        write(filter);
+        serving.signal(Signal::HUP);
+        serving
+            .wait_until(message, || serving.log().iter().skip(before).any(|line| line["message"] == message));
+    }
 }
 
 #[test]
@@ -92,7 +96,11 @@ fn reports_why_it_cannot_start_with_the_next_step() {
 
     let run = serve(&["--snapshot", "snapshot", "--debug-bind-address", "0.0.0.0:0"]);
     assert_eq!(run.code, 2);
-    assert!(run.err.contains("loopback"), "{}", run.err);
+    assert!(
+        run.err.contains("was removed") && run.err.contains("set log in the configuration"),
+        "{}",
+        run.err
+    );
 
     let run = serve(&["--snapshot", "snapshot", "--log-level", "inof"]);
     assert_eq!(run.code, 2);

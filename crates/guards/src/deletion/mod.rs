@@ -57,7 +57,6 @@ use crate::native_policy::NativePolicy;
 use crate::webhook::WebhookEntry;
 use ::config::Section;
 use cluster::Clients;
-use cluster::fleet::ProbeTargets;
 
 use config::Config;
 use review::DeletionGuard;
@@ -115,7 +114,8 @@ impl Configured for Config {
         // No watches: cached data can't prove that a deletion is safe.
         Requirements {
             reads_cluster: true,
-            probes: Some(ProbeTargets { fleet: self.fleet.clone(), resources: rules::probed(self) }),
+            probes: Some(self.fleet.clone()),
+            listed: rules::listed(self),
             control_plane: self.access.clone(),
             user: self.is_karmada().then(|| self.user.clone()),
             guarded: rules::guarded(self),

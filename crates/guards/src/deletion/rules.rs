@@ -148,13 +148,13 @@ pub(super) fn guarded(config: &Config) -> Vec<GuardedObjects> {
     [DeletionKind::Namespace, DeletionKind::Crd].map(objects).to_vec()
 }
 
-/// Returns the resources that probes read in each cluster.
-pub(super) fn probed(config: &Config) -> Vec<Resource> {
-    let listed = config.queries.iter().map(|query| query.resource.clone());
+/// Returns the resources that reviews list in each cluster.
+pub(super) fn listed(config: &Config) -> Vec<Resource> {
+    let of_queries = config.queries.iter().map(|query| query.resource.clone());
     [DeletionKind::Namespace, DeletionKind::Crd]
         .map(DeletionKind::resource)
         .into_iter()
-        .chain(listed)
+        .chain(of_queries)
         .collect()
 }
 

@@ -78,6 +78,10 @@ impl GuardKind for Resources {
         NAME
     }
 
+    fn other_paths(&self) -> &'static [&'static str] {
+        &[IGNORE_NAME]
+    }
+
     fn summary(&self) -> &'static str {
         "Evaluates ValidatingAdmissionPolicies of files, as the API server evaluates those in the cluster."
     }

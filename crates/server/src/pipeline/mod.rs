@@ -32,7 +32,7 @@ use hyper::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Request, Response};
 
 use crate::body::{self, BodyError};
-use crate::connection_limit::ConnectionState;
+use crate::connection_state::ConnectionState;
 use crate::deadline;
 use crate::drain::DrainWatch;
 use crate::metrics::{Metrics, ServerMetrics};

@@ -1,13 +1,13 @@
 //! Metrics and the log line of a review.
 //!
-//! A ruling is logged if the request was not allowed, was allowed unchecked or unparsed, or if the evaluation of a policy failed. A
+//! A ruling is logged if the request was not allowed, was allowed unchecked, unreviewed or unparsed, or if the evaluation of a policy failed. A
 //! plain allow is logged only for guards that read clusters, because the object does not show their verdict. If the configuration
 //! leaves the object out, a plain allow also needs level debug for `durward::review`. A patch counts as allow: the object shows it.
 //! The log never contains the contents of an object, and values that the caller can choose are cut.
 
 use std::time::Instant;
 
-use admission::{Answer, PolicyOutcome, Request, SKIPPED, Settled};
+use admission::{Answer, PolicyOutcome, Request, SKIPPED, Settled, UNREVIEWED};
 use tracing::Level;
 
 use super::caller::Caller;
@@ -46,6 +46,7 @@ impl<'a> Record<'a> {
         let is_plain_allow = matches!(settled.verdict, "allow" | "mutate")
             && !settled.would_deny
             && settled.skipped().is_none()
+            && settled.unreviewed().is_none()
             && !has_failed_policy(settled);
         if !is_plain_allow || self.logs_allow(settled) {
             self.log(settled, duration);
@@ -144,5 +145,6 @@ fn policies(settled: &Settled) -> Option<String> {
 fn causes(settled: &Settled) -> String {
     let unknown = settled.causes.iter().map(|cause| format!("{}: {}", cause.code, cause.text));
     let skipped = settled.skipped().map(|reason| format!("{SKIPPED}: {reason}"));
-    unknown.chain(skipped).collect::<Vec<_>>().join("; ")
+    let unreviewed = settled.unreviewed().map(|reason| format!("{UNREVIEWED}: {reason}"));
+    unknown.chain(skipped).chain(unreviewed).collect::<Vec<_>>().join("; ")
 }

@@ -1,13 +1,11 @@
-//! Verifies client certificates and their names. In mode `request` every handshake succeeds, and the certificate is verified
-//! afterwards: this mode shows which callers `require` would refuse.
+//! Verifies client certificates and their names.
 //!
 //! A CA alone is too wide: the CA of a cluster also issues certificates to kubelets and users. So the common name or a DNS name
 //! must be in a list, compared as text.
 //!
 //! Fact: webpki parses the certificate again to check the handshake's signature. It rejects X.509 v1 (which `openssl x509 -req`
-//! creates without extensions) and RSA keys below 2048 bits. In mode `request` such a certificate is only counted as invalid.
+//! creates without extensions) and RSA keys below 2048 bits.
 
-use std::cell::Cell;
 use std::sync::Arc;
 
 use rustls::client::danger::HandshakeSignatureValid;
@@ -66,21 +64,11 @@ impl NamedVerifier {
         let other = OtherName { names: names.join(", ") };
         Err(CertificateError::Other(OtherError(Arc::new(other))).into())
     }
+}
 
-    /// Returns the label of `durward_client_certificates_total`, and the names if the CA issued the certificate to the caller.
-    pub(super) fn result(
-        &self,
-        certificates: Option<&[CertificateDer<'_>]>,
-        has_key: bool,
-    ) -> (&'static str, Option<String>) {
-        let [leaf, issuers @ ..] = certificates.unwrap_or_default() else { return ("absent", None) };
-        if !has_key || self.issued.verify_client_cert(leaf, issuers, UnixTime::now()).is_err() {
-            return ("invalid", None);
-        }
-        let is_other = !self.names.current().is_empty() && self.check_names(leaf).is_err();
-        let label = if is_other { "other_name" } else { "valid" };
-        (label, names(leaf).ok().map(|names| names.join(", ")))
-    }
+/// Returns the names of the client certificate of a connection, if clients must show one.
+pub(crate) fn client_names(certificates: Option<&[CertificateDer<'_>]>) -> Option<String> {
+    Some(names(certificates?.first()?).ok()?.join(", "))
 }
 
 /// Returns the common names and the DNS names of a certificate. Fails if a part can't be parsed: webpki does not read the
@@ -103,77 +91,6 @@ fn names(leaf: &CertificateDer<'_>) -> Result<Vec<String>, Error> {
     Ok(names)
 }
 
-tokio::task_local! {
-    /// Whether the client of the current handshake has proved that it has the key of its certificate. All handshakes share the
-    /// verifier, so it reports the result of one handshake through this.
-    static HAS_KEY: Cell<bool>;
-}
-
-/// Runs a handshake. Returns its output, and whether the client has proved that it has the key of its certificate.
-pub(crate) async fn with_key_proof<T>(handshake: impl Future<Output = T>) -> (T, bool) {
-    let watched = async {
-        let output = handshake.await;
-        (output, HAS_KEY.with(Cell::get))
-    };
-    HAS_KEY.scope(Cell::new(true), watched).await
-}
-
-/// Asks for a certificate and accepts any.
-#[derive(Debug)]
-pub(super) struct CountingVerifier(pub(super) Arc<NamedVerifier>);
-
-/// Records an invalid signature, and lets the handshake continue.
-fn recorded(signature: Result<HandshakeSignatureValid, Error>) -> HandshakeSignatureValid {
-    signature.unwrap_or_else(|error| {
-        tracing::debug!(reason = %error, "a client certificate is counted as invalid");
-        // Fails only outside of `with_key_proof`.
-        let _ = HAS_KEY.try_with(|has_key| has_key.set(false));
-        HandshakeSignatureValid::assertion()
-    })
-}
-
-impl ClientCertVerifier for CountingVerifier {
-    fn client_auth_mandatory(&self) -> bool {
-        false
-    }
-
-    fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        self.0.issued.root_hint_subjects()
-    }
-
-    fn verify_client_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: UnixTime,
-    ) -> Result<ClientCertVerified, Error> {
-        Ok(ClientCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Ok(recorded(self.0.issued.verify_tls12_signature(message, certificate, signature)))
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Ok(recorded(self.0.issued.verify_tls13_signature(message, certificate, signature)))
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.issued.supported_verify_schemes()
-    }
-}
-
-/// Asks for a certificate and requires it.
 impl ClientCertVerifier for NamedVerifier {
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         self.issued.root_hint_subjects()

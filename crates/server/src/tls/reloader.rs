@@ -10,11 +10,12 @@ use std::time::{Duration, SystemTime};
 
 use admission::lock;
 use arc_swap::{ArcSwap, ArcSwapOption};
+use rustls::ServerConfig;
 use sha2::{Digest as _, Sha256};
 use tokio::time::{Instant, MissedTickBehavior, timeout};
 
-use super::ServerTls;
 use super::certificate::{Certificate, CertificateError, Material, read_pem};
+use super::server_config;
 use crate::checks::Check;
 use crate::deadline::format_duration;
 use crate::issued::IssuedCertificates;
@@ -24,7 +25,7 @@ use crate::settings::{CertificateSource, TlsSettings};
 /// Reloads the certificate.
 pub(crate) struct CertReloader {
     settings: TlsSettings,
-    tls: Arc<ArcSwap<ServerTls>>,
+    tls: Arc<ArcSwap<ServerConfig>>,
     status: CertStatus,
     digest: [u8; 32],
     last_error: Option<String>,
@@ -61,14 +62,14 @@ impl Files {
         Ok(Self { material, ca, digest: digest.finalize().into() })
     }
 
-    fn load(&self, settings: &TlsSettings) -> Result<(Option<Certificate>, ServerTls), CertificateError> {
+    fn load(&self, settings: &TlsSettings) -> Result<(Option<Certificate>, ServerConfig), CertificateError> {
         let certificate = self.material.as_ref().map(Certificate::from_material).transpose()?;
         let place = || match settings.client_auth.ca_file() {
             Some(path) => path.display().to_string(),
             None => self.place(),
         };
         let (versions, client) = (settings.min_version, &settings.client_auth);
-        let tls = ServerTls::new(certificate.as_ref(), versions, client, self.ca.as_deref())
+        let tls = server_config(certificate.as_ref(), versions, client, self.ca.as_deref())
             .map_err(|fault| CertificateError { place: place(), fault })?;
         Ok((certificate, tls))
     }
@@ -121,7 +122,7 @@ impl CertReloader {
     }
 
     /// Returns the current TLS configuration, which every reload replaces.
-    pub(crate) fn tls(&self) -> Arc<ArcSwap<ServerTls>> {
+    pub(crate) fn tls(&self) -> Arc<ArcSwap<ServerConfig>> {
         Arc::clone(&self.tls)
     }
 

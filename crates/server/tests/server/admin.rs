@@ -1,27 +1,6 @@
 //! The ports without TLS.
 
-use std::sync::{Arc, Mutex};
-
-use server::LogControl;
-
 use crate::harness::{Behavior, ServerBuilder, Stub, plain, plain_bytes};
-
-#[derive(Default)]
-struct Filter(Mutex<String>);
-
-impl LogControl for Filter {
-    fn filter(&self) -> String {
-        self.0.lock().unwrap().clone()
-    }
-
-    fn set_filter(&self, filter: &str) -> Result<(), String> {
-        if filter.contains("loud") {
-            return Err("\"loud\" is not a level".to_owned());
-        }
-        filter.clone_into(&mut self.0.lock().unwrap());
-        Ok(())
-    }
-}
 
 #[tokio::test]
 async fn readyz_lists_each_check() {
@@ -93,40 +72,4 @@ async fn the_metrics_port_is_read_only_and_lists_its_paths() {
     let lost = server.admin("/health").await;
     assert_eq!(lost.status, 404);
     assert!(lost.text().contains("/readyz"));
-    assert_eq!(server.admin("/log-level").await.status, 404);
-}
-
-#[tokio::test]
-async fn the_log_level_is_read_and_set_on_the_debug_port() {
-    let filter = Arc::new(Filter(Mutex::new("info".to_owned())));
-    let server = ServerBuilder::new().log(filter.clone()).start().await;
-    let debug = server.addresses.debug.unwrap();
-    assert_eq!(plain(debug, "GET", "/log-level", "").await.text(), "info\n");
-    let set = plain(debug, "PUT", "/log-level", "debug\n").await;
-    assert_eq!((set.status, set.text()), (200, "debug\n"));
-    assert_eq!(filter.filter(), "debug");
-    let bad = plain(debug, "PUT", "/log-level", "loud").await;
-    assert_eq!((bad.status, bad.text()), (400, "\"loud\" is not a level; the filter is still \"debug\"\n"));
-    assert_eq!(plain(debug, "PUT", "/log-level", "").await.status, 400);
-    assert_eq!(plain(debug, "PUT", "/log-level", &"x".repeat(5000)).await.status, 400);
-    assert_eq!(plain(debug, "POST", "/log-level", "info").await.status, 405);
-    assert_eq!(plain(debug, "GET", "/metrics", "").await.status, 404);
-    assert_eq!(filter.filter(), "debug");
-}
-
-#[tokio::test]
-async fn the_debug_port_rejects_other_host_names() {
-    let filter = Arc::new(Filter(Mutex::new("info".to_owned())));
-    let server = ServerBuilder::new().log(filter.clone()).start().await;
-    let request = "PUT /log-level HTTP/1.1\r\nHost: evil.example\r\nContent-Length: 5\r\n\r\ntrace";
-    assert_eq!(plain_bytes(server.addresses.debug.unwrap(), request).await.status, 403);
-    assert_eq!(filter.filter(), "info");
-}
-
-#[tokio::test]
-async fn the_debug_port_answers_404_without_a_log_control() {
-    let server = ServerBuilder::new().start().await;
-    let answer = plain(server.addresses.debug.unwrap(), "GET", "/log-level", "").await;
-    assert_eq!(answer.status, 404);
-    assert!(answer.text().contains("cannot be changed"));
 }

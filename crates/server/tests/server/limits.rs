@@ -156,7 +156,6 @@ async fn a_caller_that_does_not_read_its_answer_makes_room_at_the_connection_lim
         .start()
         .await;
     let _client = begin_review(&server, "/long", &review("web", 0)).await;
-    // Both connections have one address, so the answer can stay unread for a second.
     wait_until("a new connection is accepted", async || server.try_connect().await.is_ok()).await;
     assert_eq!(server.post("/allow", &review("web", 0)).await.status, 200);
 }

@@ -27,12 +27,6 @@ async fn names_a_port_that_is_in_use() {
 }
 
 #[tokio::test]
-async fn rejects_a_debug_port_that_is_not_on_loopback() {
-    let error = error(|options| options.debug_bind_address = Some("0.0.0.0:0".parse().unwrap())).await;
-    assert!(matches!(error, BindError::NotLoopback { .. }));
-}
-
-#[tokio::test]
 async fn names_a_missing_certificate_file() {
     let directory = tempfile::tempdir().unwrap();
     let (cert, key) = (directory.path().join("tls.crt"), directory.path().join("tls.key"));

@@ -26,7 +26,6 @@ use crate::fleet::{Cluster, GetQuery, Part};
 use crate::live::brief;
 use crate::live::expiry::{CredentialKind, Expiry};
 use crate::live::fleet_client::FleetClient;
-use crate::live::pool::Priority;
 use crate::live::recent_map::RecentMap;
 use crate::{Address, Resource, cause, lock};
 
@@ -42,8 +41,6 @@ const DROP_AFTER: Duration = Duration::from_secs(300);
 /// To read a value the first time, and again while the old one can still be used.
 const FIRST_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long the expiries of a source are kept after a review has used it, if the source is not configured by name.
-const USED_WITHIN: Duration = Duration::from_secs(3_600);
 const REFRESH_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// 1 MiB: no Secret is larger.
@@ -66,14 +63,11 @@ pub(super) struct Credentials {
     fleet: Arc<FleetClient>,
     tls: Cache<Tls, ClientConfig>,
     users: Cache<Login, User>,
-    /// The expiries of each source that was read.
-    expiries: Mutex<RecentMap<Material, Vec<Expiry>>>,
 }
 
 impl Credentials {
     pub(super) fn new(fleet: Arc<FleetClient>) -> Self {
-        let expiries = Mutex::new(RecentMap::new(USED_WITHIN));
-        Self { fleet, tls: Cache::default(), users: Cache::default(), expiries }
+        Self { fleet, tls: Cache::default(), users: Cache::default() }
     }
 
     /// Returns the TLS configuration, read after `since` if possible. It is the same value while its sources do not change.
@@ -92,25 +86,22 @@ impl Credentials {
         self.users.get(login, since, self.login(login), user).await
     }
 
-    /// Reads these sources, and returns their expiries and those of other sources that reviews used within [`USED_WITHIN`]. A
-    /// source that can't be read now keeps its expiries; a source that was deleted has none.
+    /// Reads these sources, and returns the expiries of their client certificates. The next review that needs one reports a failure.
     pub(super) async fn expiries(&self, configured: &[Material]) -> Vec<Expiry> {
+        let mut expiries = Vec::new();
         for material in configured {
-            // The next review that needs it reports the failure.
-            let _ = timeout(FIRST_TIMEOUT, self.material(material)).await;
+            let read = timeout(FIRST_TIMEOUT, self.material(material)).await;
+            let Ok(Ok(parts)) = read else { continue };
+            if let (name, Some(pem)) = named(&parts, 1) {
+                expiries.extend(Expiry::of_pem(CredentialKind::EtcdClient, name, pem));
+            }
         }
-        let mut known = lock(&self.expiries);
-        for material in configured {
-            // A source that is configured by name is kept, also if it can't be read.
-            let _ = known.get(material);
-        }
-        known.drop_idle();
-        known.values().flatten().cloned().collect()
+        expiries
     }
 
-    /// Reads CA, client certificate and key, and records their expiries.
+    /// Reads CA, client certificate and key.
     async fn material(&self, material: &Material) -> Result<Parts, Cause> {
-        let read = match material {
+        match material {
             Material::Secret { namespace, name } => {
                 self.secret(namespace, name, ["ca.crt", "tls.crt", "tls.key"]).await
             }
@@ -118,17 +109,7 @@ impl Credentials {
                 let (certificate, key) = identity.clone().unzip();
                 files([Some(authority.clone()), certificate, key]).await
             }
-        };
-        match &read {
-            Ok(parts) => {
-                lock(&self.expiries).insert(material.clone(), expiries(parts));
-            }
-            Err(why) if is_temporary(why) => {}
-            Err(_) => {
-                lock(&self.expiries).remove(material);
-            }
         }
-        read
     }
 
     async fn login(&self, login: &Login) -> Result<Parts, Cause> {
@@ -152,7 +133,7 @@ impl Credentials {
         let address = Address { resource: &Resource::SECRETS, namespace, name };
         let query = GetQuery { address, part: Part::Whole };
         let deadline = Instant::now() + FIRST_TIMEOUT;
-        let found = self.fleet.get_object(&Cluster::Local, query, Priority::Review, deadline).await?;
+        let found = self.fleet.get_object(&Cluster::Local, query, deadline).await?;
         let found = found.ok_or_else(|| unusable("does not exist"))?;
         let raw = found.raw.ok_or_else(|| unusable("was not read in full"))?;
         // The error would repeat its values.
@@ -259,15 +240,6 @@ impl<K: Clone + Eq + Hash, T> Cache<K, T> {
         *held = Some(Held { of: parts.of, made: Arc::clone(&made), fresh_at: began });
         Ok(made)
     }
-}
-
-fn expiries(parts: &Parts) -> Vec<Expiry> {
-    let kinds = [CredentialKind::EtcdCa, CredentialKind::EtcdClient];
-    let of = kinds.into_iter().enumerate().filter_map(|(at, kind)| match named(parts, at) {
-        (name, Some(pem)) => Expiry::of_pem(kind, name, pem),
-        (_, None) => None,
-    });
-    of.collect()
 }
 
 fn is_temporary(why: &Cause) -> bool {

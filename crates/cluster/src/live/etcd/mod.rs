@@ -74,7 +74,7 @@ impl Members {
         }))
     }
 
-    /// Returns the expiries of TLS credentials: of these sources, and of those that reviews used recently.
+    /// Reads these sources, and returns the expiries of their client certificates.
     pub(crate) async fn expiries(&self, configured: &[Material]) -> Vec<Expiry> {
         self.0.credentials.expiries(configured).await
     }

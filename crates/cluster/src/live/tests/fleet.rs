@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::fake::{Fake, list, live, settled, status};
 use super::transport::kubeconfig;
-use crate::fleet::{Cluster, Fleet, FleetMember, MembersResult, ProbeTargets};
+use crate::fleet::{Cluster, Fleet, FleetMember, MembersResult};
 use crate::live::Live;
 use crate::{Reader as _, Resource, cause};
 
@@ -316,39 +316,29 @@ async fn a_kubeconfig_in_a_secret_can_only_contain_data() {
     }
 }
 
-fn rounds(fleet: Fleet) -> ProbeTargets {
-    let pods = Resource { group: "".into(), version: "v1".into(), plural: "pods".into() };
-    ProbeTargets { fleet, resources: vec![Resource::NAMESPACES, pods] }
+fn namespaces() -> Value {
+    json!({"kind": "NamespaceList", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": []})
 }
 
-fn list_of(kind: &str) -> Value {
-    json!({"kind": kind, "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": []})
-}
-
-/// Answers probes: m1 forbids pods, m2 is unreachable.
-async fn answer_round(fake: &mut Fake) {
+/// Answers probes: m1 forbids the list, m2 is unreachable.
+async fn answer_probes(fake: &mut Fake) {
     fake.asked(CLUSTERS).await.json(200, &list(1, "", &[cluster("m1"), cluster("m2")]));
-    for _ in 0..5 {
+    for _ in 0..3 {
         let asked = fake.next().await;
         let path = asked.path.clone();
-        assert!(path.ends_with("?limit=1"), "{path}");
+        assert!(path.ends_with("/api/v1/namespaces?limit=1"), "{path}");
         if path.contains("/m2/") {
             asked.json(500, &status(500, "", "dial tcp: connect: connection refused"));
-        } else if path.contains("/m1/") && path.contains("pods") {
-            asked.json(403, &status(403, "Forbidden", "pods is forbidden"));
-        } else if path.contains("pods") {
-            asked.json(200, &list_of("PodList"));
+        } else if path.contains("/m1/") {
+            asked.json(403, &status(403, "Forbidden", "namespaces is forbidden"));
         } else {
-            asked.json(200, &list_of("NamespaceList"));
+            asked.json(200, &namespaces());
         }
     }
 }
 
-fn results(live: &Live) -> Vec<(String, Vec<(String, &'static str)>)> {
-    let failures = |failures: Vec<(Resource, admission::Cause)>| {
-        failures.into_iter().map(|(resource, cause)| (resource.to_string(), cause.code)).collect()
-    };
-    live.health().into_iter().map(|health| (health.cluster, failures(health.failures))).collect()
+fn results(live: &Live) -> Vec<(String, Option<&'static str>)> {
+    live.health().into_iter().map(|health| (health.cluster, health.failure.map(|cause| cause.code))).collect()
 }
 
 #[tokio::test(start_paused = true)]
@@ -356,55 +346,55 @@ async fn probes_run_at_once_and_every_minute_and_report_failures() {
     let (live, mut fake) = live();
     assert!(live.health().is_empty());
     let start = Instant::now();
-    live.start_probes(rounds(Fleet::Karmada));
-    answer_round(&mut fake).await;
+    live.probe(Some(Fleet::Karmada));
+    answer_probes(&mut fake).await;
     settled().await;
-    let forbidden = vec![("pods".to_owned(), cause::FORBIDDEN)];
-    let away = vec![("namespaces".to_owned(), cause::UNREACHABLE), ("pods".to_owned(), cause::UNREACHABLE)];
-    let expected = [("(local)".to_owned(), vec![]), ("m1".to_owned(), forbidden), ("m2".to_owned(), away)];
+    let expected = [
+        ("(local)".to_owned(), None),
+        ("m1".to_owned(), Some(cause::FORBIDDEN)),
+        ("m2".to_owned(), Some(cause::UNREACHABLE)),
+    ];
     assert_eq!(results(&live), expected);
     assert!(live.readiness().is_empty());
-    // Probes of the same targets continue, for example after a reload of the configuration.
-    live.start_probes(rounds(Fleet::Karmada));
+    // Probes of the same fleet continue, for example after a reload of the configuration.
+    live.probe(Some(Fleet::Karmada));
     fake.was_not_asked().await;
     assert_eq!(results(&live).len(), 3);
-    answer_round(&mut fake).await;
+    answer_probes(&mut fake).await;
     assert!(start.elapsed() >= Duration::from_secs(60) && start.elapsed() < Duration::from_secs(61));
-    // Probes of other targets begin at once, and the old results are dropped.
-    live.start_probes(rounds(Fleet::None));
+    // Probes of another fleet begin at once, and the old results are dropped.
+    live.probe(Some(Fleet::None));
     assert!(live.health().is_empty());
-    fake.next().await.json(200, &list_of("NamespaceList"));
-    fake.next().await.json(200, &list_of("PodList"));
+    fake.next().await.json(200, &namespaces());
     settled().await;
-    assert_eq!(results(&live), [("(local)".to_owned(), vec![])]);
+    assert_eq!(results(&live), [("(local)".to_owned(), None)]);
+    live.probe(None);
+    assert!(live.health().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_failed_fleet_list_is_a_failure_of_the_local_cluster() {
     let (live, mut fake) = live();
-    live.start_probes(rounds(Fleet::Karmada));
+    live.probe(Some(Fleet::Karmada));
     fake.asked(CLUSTERS).await.json(503, &status(503, "ServiceUnavailable", "no"));
-    fake.next().await.json(200, &list_of("NamespaceList"));
-    fake.next().await.json(200, &list_of("PodList"));
+    fake.next().await.json(200, &namespaces());
     settled().await;
-    let unlisted = vec![("clusters.cluster.karmada.io".to_owned(), cause::STALE_FLEET)];
-    assert_eq!(results(&live), [("(local)".to_owned(), unlisted)]);
+    assert_eq!(results(&live), [("(local)".to_owned(), Some(cause::STALE_FLEET))]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cluster_that_hangs_delays_a_probe_by_five_seconds_in_all() {
+async fn a_cluster_that_hangs_delays_a_probe_by_five_seconds() {
     let (live, mut fake) = live();
-    live.start_probes(rounds(Fleet::None));
+    live.probe(Some(Fleet::None));
     let _hanging = fake.next().await;
     tokio::time::sleep(Duration::from_millis(5001)).await;
-    let away = vec![("namespaces".to_owned(), cause::TIMEOUT), ("pods".to_owned(), cause::TIMEOUT)];
-    assert_eq!(results(&live), [("(local)".to_owned(), away)]);
+    assert_eq!(results(&live), [("(local)".to_owned(), Some(cause::TIMEOUT))]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn probes_stop_when_live_is_dropped() {
     let (live, mut fake) = live();
-    live.start_probes(rounds(Fleet::None));
+    live.probe(Some(Fleet::None));
     let hanging = fake.next().await;
     drop(live);
     settled().await;

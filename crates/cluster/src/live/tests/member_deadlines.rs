@@ -51,7 +51,7 @@ async fn an_expired_deadline_sends_no_request() {
 async fn a_request_without_a_permit_is_overloaded_and_single_gets_do_not_wait() {
     use futures_util::future::join_all;
     let (live, mut fake) = live();
-    let places = RequestLimiter::new(FLEET_CONNECTIONS).max_reviews();
+    let places = RequestLimiter::new(FLEET_CONNECTIONS).max_requests();
     let of = m1();
     let crowd = join_all((0..places).map(|_| list(&live, &of)));
     let late = async {

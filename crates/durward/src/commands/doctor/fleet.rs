@@ -79,7 +79,7 @@ async fn examine(context: &FleetContext) -> FleetReport {
     let listed = context.survey.members(&context.clients, Instant::now() + ANSWER_WITHIN).await;
     let members = listed.as_ref().map(|members| members.to_vec()).unwrap_or_default();
     let clusters = std::iter::once(Cluster::Local).chain(members.iter().map(|member| member.cluster.clone()));
-    let resources = context.guard.requirements().probes.map(|probes| probes.resources).unwrap_or_default();
+    let resources = context.guard.requirements().listed;
     let total = members.len() + 1;
     let line = ProgressLine::stderr();
     let mut checks = stream::iter(clusters.enumerate().map(async |(index, cluster)| {

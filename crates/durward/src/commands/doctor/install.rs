@@ -50,7 +50,7 @@ use crate::registration::names::{WEBHOOK_TYPES, kind};
 use crate::registration::targets::{Needs, Target};
 use crate::registration::webhooks::{CaSource, Object, Owner, problem_of};
 use crate::registration::{permissions, self_managed};
-use crate::run::expiry::{self, ServerFiles};
+use crate::run::expiry;
 use cluster::ApiError;
 
 /// `doctor install`
@@ -195,13 +195,9 @@ async fn check_secret(store: &dyn Store, bundle: &dyn Bundle, now: SystemTime) -
     findings
 }
 
-/// Checks the certificates and tokens that Durward does not renew. Kubeconfigs of member clusters are `doctor fleet`'s.
+/// Checks the client certificates that Durward does not renew. Kubeconfigs of member clusters are `doctor fleet`'s.
 async fn expiring(file: &File, control_planes: &ControlPlanes) -> Vec<Finding> {
-    let mut expiries = control_planes.expiries_of(file).await;
-    expiries.extend(ServerFiles::of(file).read().await);
-    if let Some(access) = file.server.tls.self_managed.as_ref().and_then(|tls| tls.access.as_ref()) {
-        expiries.extend(cluster::live::expiries(access).await);
-    }
+    let expiries = control_planes.expiries_of(file).await;
     let problems = expiries.iter().filter_map(|one| expiry::problem(one, now()));
     problems.map(|problem| finding("expiry", problem)).collect()
 }

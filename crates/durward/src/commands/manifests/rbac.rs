@@ -56,7 +56,7 @@ pub(super) fn in_members(api_server: &ApiServer<'_>, home: &str) -> Vec<Value> {
 }
 
 fn has_fleet(guard: &Guarded) -> bool {
-    guard.configured.requirements().probes.is_some_and(|probes| probes.fleet != Fleet::None)
+    guard.configured.requirements().probes.is_some_and(|fleet| fleet != Fleet::None)
 }
 
 fn union(all: impl Iterator<Item = Permission>) -> Vec<Permission> {

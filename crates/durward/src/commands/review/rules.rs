@@ -4,7 +4,7 @@
 //! [`selection`](mod@super::selection).
 
 use admission::Request;
-use guards::WebhookEntry;
+use guards::{WebhookEntry, rule_names};
 use k8s_openapi::api::admissionregistration::v1::RuleWithOperations;
 
 /// Returns whether one of the entry's rules matches the request.
@@ -13,24 +13,14 @@ pub(crate) fn fits(entry: &WebhookEntry, request: &Request<'_>) -> bool {
 }
 
 fn rule_fits(rule: &RuleWithOperations, request: &Request<'_>) -> bool {
-    let among = |list: &Option<Vec<String>>, word: &str| {
-        list.iter().flatten().any(|entry| entry == "*" || entry == word)
-    };
-    among(&rule.operations, request.operation.as_str())
-        && among(&rule.api_groups, &request.resource.group)
-        && among(&rule.api_versions, &request.resource.version)
-        && rule.resources.iter().flatten().any(|resource| resource_fits(resource, request))
+    let version = request.resource.version.as_ref();
+    rule_names(rule, request)
+        && rule.api_versions.iter().flatten().any(|entry| entry == "*" || entry == version)
         && match rule.scope.as_deref() {
             Some("Namespaced") => is_namespaced(request),
             Some("Cluster") => !is_namespaced(request),
             _ => true,
         }
-}
-
-fn resource_fits(pattern: &str, request: &Request<'_>) -> bool {
-    let (resource, subresource) = pattern.split_once('/').unwrap_or((pattern, ""));
-    let fits = |pattern: &str, word: &str| pattern == "*" || pattern == word;
-    fits(resource, &request.resource.resource) && fits(subresource, &request.subresource)
 }
 
 /// Returns the namespace of the object. A request for a Namespace contains its own name as namespace, but a Namespace has none.

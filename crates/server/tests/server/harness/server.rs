@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use admission::Guard;
 use server::{
-    Addresses, BindError, CertificatePem, CertificateSource, Checks, LogControl, Metrics, Plan, PlanCell,
-    Server, ServerOptions, Settings, Shutdown, ShutdownHandle, Stopped, TlsSettings,
+    Addresses, BindError, CertificatePem, CertificateSource, Checks, Metrics, Plan, PlanCell, Server,
+    ServerOptions, Settings, Shutdown, ShutdownHandle, Stopped, TlsSettings,
 };
 use tokio::task::JoinHandle;
 
@@ -17,7 +17,6 @@ pub(crate) struct ServerBuilder {
     pub(crate) options: ServerOptions,
     pub(crate) ca: Ca,
     guards: Vec<Arc<dyn Guard>>,
-    log: Option<Arc<dyn LogControl>>,
 }
 
 /// A running server.
@@ -42,13 +41,12 @@ impl ServerBuilder {
         let options = ServerOptions {
             bind_address: free,
             metrics_bind_address: free,
-            debug_bind_address: Some(free),
             tls: TlsSettings::new(CertificateSource::Pem(pem)),
             limits: server::Limits::default(),
             timeouts: server::Timeouts::default(),
             shutdown: server::ShutdownTimes { delay: Duration::ZERO, ..server::ShutdownTimes::default() },
         };
-        Self { options, ca, guards: Vec::new(), log: None }
+        Self { options, ca, guards: Vec::new() }
     }
 
     pub(crate) fn guard(mut self, guard: Stub) -> Self {
@@ -61,22 +59,12 @@ impl ServerBuilder {
         self
     }
 
-    pub(crate) fn log(mut self, log: Arc<dyn LogControl>) -> Self {
-        self.log = Some(log);
-        self
-    }
-
     #[expect(clippy::unused_async, reason = "it starts a task, so it needs a runtime")]
     pub(crate) async fn try_start(self) -> Result<TestServer, BindError> {
         let (metrics, checks) = (Metrics::new("test"), Checks::new());
         let plan = PlanCell::new(Plan::new(1, self.guards, &metrics).unwrap());
-        let bound = Server::bind(
-            Settings::new(self.options)?,
-            plan.clone(),
-            metrics.clone(),
-            checks.clone(),
-            self.log,
-        )?;
+        let bound =
+            Server::bind(Settings::new(self.options)?, plan.clone(), metrics.clone(), checks.clone())?;
         let addresses = bound.addresses();
         let (shutdown, requests) = Shutdown::manual();
         let serving = tokio::spawn(bound.serve(requests));
