@@ -35,13 +35,6 @@ impl Config {
     }
 }
 
-/// Whether a problem is a warning or a denial.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Severity {
-    Warn,
-    Deny,
-}
-
 /// One entry of `clusters`: the etcd clusters in some namespaces.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct EtcdClusterConfig {

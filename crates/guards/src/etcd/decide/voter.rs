@@ -58,7 +58,7 @@ impl Voter<'_> {
 
     /// Whether the only data of the etcd cluster is lost with the pod.
     fn loses_last_copy(&self) -> bool {
-        let Input { pod, facts, removal, .. } = self.input;
+        let Input { pod, facts, .. } = self.input;
         let is_lost = !pod.keeps_data || facts.scaled_away.contains(&pod.uid);
         is_lost && self.voters == 1
     }

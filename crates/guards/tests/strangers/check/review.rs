@@ -31,7 +31,7 @@ impl Choices<'_> {
 type Template = (&'static str, &'static str, &'static str, &'static str, &'static str);
 
 /// The requests that guards review. The last word is the name of the stored object.
-const TEMPLATES: [Template; 11] = [
+const TEMPLATES: [Template; 12] = [
     ("DELETE", "", "pods", "", "kiwi-1"),
     ("DELETE", "", "pods", "", "kiwi-0"),
     ("CREATE", "", "pods", "eviction", "kiwi-1"),
