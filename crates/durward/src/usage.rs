@@ -42,7 +42,7 @@ const MEANT: [(&[&str], &str); 6] = [
 const REMOVED_COMMANDS: &[(&str, &str)] = &[];
 
 /// Flags of earlier releases, with their successor.
-const REMOVED_FLAGS: &[(&str, &str)] = &[];
+const REMOVED_FLAGS: &[(&str, &str)] = &[("--delete", "unregister always deletes: leave the flag out")];
 
 /// Returns the problem of a command or a flag of an earlier release.
 fn removed(error: &Error, command: &str) -> Option<Problem> {

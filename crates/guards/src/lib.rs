@@ -28,7 +28,7 @@ pub use kind::{
     Configured, GuardKind, GuardedNamespaces, GuardedObjects, Permission, Permissions, Requirements,
 };
 pub use message::{lines_without_override, without_steps};
-pub use native_policy::{NativePolicy, PURPOSES};
+pub use native_policy::{MANAGED_BY, NativePolicy, PURPOSES, purposes_of};
 pub use webhook::{WebhookEntry, WebhookType};
 
 /// All guards.
